@@ -27,6 +27,7 @@ from chonn_ops.models import (
 )
 from chonn_ops.network import (
     Circuit,
+    Graph,
     LCState,
     absorbing_layer,
     diffusion,
@@ -61,6 +62,7 @@ __all__ = [
     "CNOUNet",
     "Circuit",
     "Dirichlet",
+    "Graph",
     "KirchhoffCell",
     "LCState",
     "Matched",

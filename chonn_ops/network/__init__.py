@@ -6,6 +6,7 @@ from chonn_ops.network.api import NetworkInfo, kirchhoff_network
 from chonn_ops.network.circuit import Circuit, Currents
 from chonn_ops.network.diffusion import diffusion
 from chonn_ops.network.factorization import Factorization, factorize
+from chonn_ops.network.graph import Graph
 from chonn_ops.network.helmholtz import absorbing_layer, helmholtz
 from chonn_ops.network.lc import LCState, lc_energy, lc_step
 from chonn_ops.network.operator import available_backends
@@ -16,6 +17,7 @@ __all__ = [
     "Circuit",
     "Currents",
     "Factorization",
+    "Graph",
     "LCState",
     "NetworkInfo",
     "absorbing_layer",

@@ -12,8 +12,15 @@ from chonn_ops._backends import requested
 from chonn_ops._dtypes import compute_dtype, potential_dtype
 from chonn_ops.checks import error, refuse_trace
 from chonn_ops.network.autograd import solve_network
-from chonn_ops.network.checks import NETWORK_DTYPES, Periodic, check_arguments, check_sources
+from chonn_ops.network.checks import (
+    NETWORK_DTYPES,
+    Periodic,
+    check_arguments,
+    check_sources,
+    on_graph,
+)
 from chonn_ops.network.edges import backward_error
+from chonn_ops.network.graph import Graph, Joined, packed_of
 from chonn_ops.network.methods import choose
 from chonn_ops.network.operator import BACKENDS
 
@@ -58,7 +65,7 @@ def solve_checked(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    periodic: Sequence[bool],
+    periodic: Sequence[Joined],
     tol: float,
     max_iterations: int,
     backend: str | None,
@@ -71,16 +78,18 @@ def solve_checked(
     """
     refuse_trace("kirchhoff_network")
     axes = len(conductance)
+    closed, graph = packed_of(periodic)
     network = (
         conductance[0],
         conductance[1] if axes > 1 else None,
         conductance[2] if axes > 2 else None,
         leak,
-        list(periodic),
+        closed,
         float(tol),
         min(int(max_iterations), _MOST_ITERATIONS),
         requested(backend),
         method,
+        graph,
     )
     return solve_network(source, network)
 
@@ -88,10 +97,11 @@ def solve_checked(
 @overload
 def kirchhoff_network(
     source: Tensor,
-    conductance: Sequence[Tensor],
+    conductance: Sequence[Tensor] | Tensor,
     leak: Tensor,
     *,
     periodic: Periodic = False,
+    graph: Graph | None = None,
     tol: float = 1e-5,
     max_iterations: int = 100,
     method: Method = "auto",
@@ -103,10 +113,11 @@ def kirchhoff_network(
 @overload
 def kirchhoff_network(
     source: Tensor,
-    conductance: Sequence[Tensor],
+    conductance: Sequence[Tensor] | Tensor,
     leak: Tensor,
     *,
     periodic: Periodic = False,
+    graph: Graph | None = None,
     tol: float = 1e-5,
     max_iterations: int = 100,
     method: Method = "auto",
@@ -117,17 +128,19 @@ def kirchhoff_network(
 
 def kirchhoff_network(
     source: Tensor,
-    conductance: Sequence[Tensor],
+    conductance: Sequence[Tensor] | Tensor,
     leak: Tensor,
     *,
     periodic: Periodic = False,
+    graph: Graph | None = None,
     tol: float = 1e-5,
     max_iterations: int = 100,
     method: Method = "auto",
     return_info: bool = False,
     backend: str | None = None,
 ) -> Tensor | tuple[Tensor, NetworkInfo]:
-    r"""Solve Kirchhoff's current law at every node of a grid, one network a batch and channel.
+    r"""Solve Kirchhoff's current law at every node of a grid or graph, one network a batch and
+    channel.
 
     .. math::
 
@@ -156,7 +169,7 @@ def kirchhoff_network(
     conductance : sequence of Tensor, shape (B, \*grid, C)
         :math:`g_{pq}`, one tensor an axis, >= 0 if all inputs are real: entry p joins node p and
         the next one along that axis. The last entry along an axis counts where it is periodic only:
-        it joins the last node to the first.
+        it joins the last node to the first. With `graph` one tensor (B, E, C), an entry an edge.
     leak : Tensor, shape (B, \*grid, C)
         Conductance :math:`l_p` from each node to ground, >= 0 if all inputs are real. Every
         connected part of a network needs a leak at one node; otherwise
@@ -166,6 +179,9 @@ def kirchhoff_network(
         leak has potential 0, whatever its source.
     periodic : bool or sequence of bool
         Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
+    graph : Graph, optional
+        The nodes and edges, instead of a grid: sources and leaks are (B, N, C) then. Circuits on a
+        graph are eliminated.
     tol : float
         Where iterations stop: at :math:`|s - A v|_2 \le tol \, |s|_2` and an estimated error of
         potentials of at most :math:`tol \max |v| / 2` of the network, see
@@ -207,7 +223,8 @@ def kirchhoff_network(
         `max_iterations` below 1; an unknown or unavailable backend.
     RuntimeError
         A network is above `tol` after `max_iterations` and too large to be eliminated, or `method`
-        is "multigrid", or a complex network is at a resonance. The message says what to change.
+        is "multigrid", or a complex network is at a resonance, or the factors of one circuit on a
+        graph would take more than 2 GiB. The message says what to change.
 
     Notes
     -----
@@ -241,17 +258,18 @@ def kirchhoff_network(
     >>> [round(x, 4) for x in v.flatten().tolist()]
     [2.0, 1.0]
     """
+    fields, joined = on_graph(conductance, periodic, graph)
     both = isinstance(source, Tensor) and isinstance(leak, Tensor)
     # With conductances that fit the source, it is the leak that lacks an axis.
-    fit = both and isinstance(conductance, (tuple, list)) and source.dim() == len(conductance) + 2
+    fit = both and isinstance(fields, (tuple, list)) and source.dim() == len(fields) + 2
     if both and not fit and source.dim() == leak.dim() + 1:
-        closed = _check_many(source, conductance, leak, periodic, tol, max_iterations, method)
+        closed = _check_many(source, fields, leak, joined, tol, max_iterations, method)
         method = "direct"
     else:
         closed = check_arguments(
-            source, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES
+            source, fields, leak, joined, tol, max_iterations, method, NETWORK_DTYPES
         )
-    network = (source, conductance, leak, closed)
+    network = (source, fields, leak, closed)
     v, iterations, _ = solve_checked(*network, tol, max_iterations, backend, method)
     v = v.to(potential_dtype(source, v.dtype))
     if not return_info:
@@ -262,7 +280,7 @@ def kirchhoff_network(
 def info_of(
     v: Tensor,
     iterations: Tensor,
-    network: tuple[Tensor, Sequence[Tensor], Tensor, Sequence[bool]],
+    network: tuple[Tensor, Sequence[Tensor], Tensor, Sequence[Joined]],
     backend: str | None,
     method: str,
 ) -> NetworkInfo:
@@ -282,11 +300,11 @@ def _check_many(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    periodic: Periodic,
+    periodic: Periodic | tuple[Joined, ...],
     tol: float,
     max_iterations: int,
     method: str,
-) -> Sequence[bool]:
+) -> Sequence[Joined]:
     """Check sources (B, S, \\*grid, C), which share one elimination; which axes are periodic."""
     closed = check_arguments(
         leak, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES

@@ -29,6 +29,7 @@ from chonn_ops.network.checks import recording
 from chonn_ops.network.derivatives import adjoint, fold, potentials, tangents
 from chonn_ops.network.direct import factor_of
 from chonn_ops.network.edges import differences_by_axis
+from chonn_ops.network.graph import joined
 from chonn_ops.network.methods import lifted
 from chonn_ops.network.operator import direct_backend
 
@@ -59,7 +60,7 @@ class _Network(torch.autograd.Function):
         v, iterations, residual, ctx.num_drops, *kept = output
         ctx.save_for_backward(*inputs[:5], v, *kept)
         ctx.save_for_forward(*inputs[:5], v)
-        ctx.options, ctx.traced, ctx.factor = inputs[5:10], not inputs[11], inputs[13]
+        ctx.options, ctx.traced, ctx.factor = inputs[5:11], not inputs[12], inputs[14]
         ctx.num_outputs = len(output)
         plain = () if iterations is None else (iterations, residual)
         ctx.mark_non_differentiable(*plain, *kept)
@@ -92,7 +93,7 @@ class _Network(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
         # Differences and factors belong to unmapped networks, so none are wanted.
-        outputs, dims = fold(apply_network, info, in_dims, *args[:11], False, False, None)
+        outputs, dims = fold(apply_network, info, in_dims, *args[:12], False, False, None)
         return (*outputs, 0), (*dims, None)
 
 
@@ -115,7 +116,7 @@ def solve_network(
     ----------
     source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
     network : tuple
-        What the operator takes behind the source, up to `method`.
+        What the operator takes behind the source, up to `graph`.
     check : bool
         Whether the operator checks values.
     factor : Factor or ComplexFactor, optional
@@ -183,7 +184,8 @@ def _by_factor(
     needed: Sequence[bool],
 ) -> list[Tensor | None]:
     """Gradients by one solve with the factor, or with the operator where it is None."""
-    edges, (periodic, tol) = any(needed[1:4]), network[4:6]
+    edges, tol = any(needed[1:4]), network[5]
+    periodic = joined(network[4], network[9])
     if factor is None:
         operator = torch.ops.chonn_ops.kirchhoff_network_kept
         w, _, _, over_w, _ = operator(grad.conj(), *network, False, drops=edges)
@@ -214,7 +216,7 @@ torch.library.define(
     "chonn_ops::network_gradients",
     "(Tensor grad, Tensor source, Tensor v, Tensor[] drops, Tensor[] factor, Tensor g0, "
     "Tensor? g1, Tensor? g2, Tensor leak, bool[] periodic, float tol, int max_iterations, "
-    "str backend, str method, bool[] needed, bool again) "
+    "str backend, str method, Tensor? graph, bool[] needed, bool again) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     tags=torch.Tag.pt2_compliant_tag,
 )
@@ -235,13 +237,14 @@ def _network_gradients(
     are found once more.
     """
     *network, needed, again = arguments
-    g0, g1, g2, leak, periodic, tol, _, backend, _ = network
+    g0, g1, g2, leak, periodic, tol, _, backend, _, graph = network
     if again and any(needed[1:4]):
         operator = torch.ops.chonn_ops.kirchhoff_network_kept
         v, _, _, drops, state = operator(source, *network, False, drops=True)
     factor = None
     if state:
-        fields = [x.detach() for x in (g0, g1, g2) if x is not None], leak.detach(), periodic
+        g = [x.detach() for x in (g0, g1, g2) if x is not None]
+        fields = g, leak.detach(), joined(periodic, graph)
         dtype, name = compute_dtype(source, *network[:4]), direct_backend(backend, source.device)
         factor = factor_of(*fields, dtype=dtype, backend=name, tol=tol, state=state)
     return _or_empty(v, _by_factor(grad, source, v, drops, factor, tuple(network), needed))

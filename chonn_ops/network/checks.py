@@ -14,6 +14,7 @@ from chonn_ops._dtypes import COMPLEX_DTYPES, DTYPES
 from chonn_ops.checks import answer, check_choice, check_kind, check_tensor, error
 from chonn_ops.network.cpu import floating
 from chonn_ops.network.edges import used_edges
+from chonn_ops.network.graph import Graph, Joined, graph_of
 
 AXES = 3
 METHODS = ("auto", "direct", "multigrid")
@@ -57,8 +58,10 @@ def check_sources(name: str, source: Any, leak: Tensor, dtypes: Dtypes = DTYPES)
     check_kind(name, source, leak.device, "the network", dtypes)
 
 
-def per_axis_periodic(periodic: Any, axes: int) -> tuple[bool, ...]:
-    """One bool an axis, from one for all axes or one each."""
+def per_axis_periodic(periodic: Any, axes: int) -> tuple[Joined, ...]:
+    """One bool an axis, from one for all axes or one each; a graph alone stays what it is."""
+    if isinstance(periodic, tuple) and axes == 1 == len(periodic) and graph_of(periodic):
+        return periodic
     closed = (periodic,) * axes if isinstance(periodic, bool) else periodic
     if (
         not isinstance(closed, (tuple, list))
@@ -69,17 +72,44 @@ def per_axis_periodic(periodic: Any, axes: int) -> tuple[bool, ...]:
     return tuple(closed)
 
 
+def on_graph(conductance: Any, periodic: Any, graph: Any) -> tuple[Any, Any]:
+    """What the rest of the package takes as conductances and `periodic` of circuits on a graph,
+    which is one axis: one tensor, and the graph alone."""
+    if graph is None:
+        return conductance, periodic
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph: expected a Graph, got {type(graph).__name__}")
+    if periodic is not False:
+        raise error("periodic", "none beside a graph", repr(periodic))
+    if not isinstance(conductance, Tensor):
+        kind = type(conductance).__name__
+        raise TypeError(f"conductance: expected one Tensor (B, E, C) with a graph, got {kind}")
+    return (conductance,), (graph,)
+
+
 def check_network(
     field: Tensor,
     conductance: Any,
-    periodic: Periodic,
+    periodic: Periodic | tuple[Joined, ...],
     owner: str = "the source",
     dtypes: Dtypes = DTYPES,
-) -> tuple[bool, ...]:
+) -> tuple[Joined, ...]:
     """Check conductances of networks with one value a node in `field`, and which axes are periodic.
 
-    Reads no values. Returns one bool an axis.
+    Reads no values. Returns one bool an axis, or the graph alone.
     """
+    if isinstance(periodic, tuple) and periodic and (graph := graph_of(periodic)):
+        (g,) = conductance
+        check_tensor("conductance", g)
+        B, C = field.shape[0], field.shape[-1]
+        if field.dim() != 3 or field.shape[1] != graph.num_nodes:
+            expected = f"shape (B, N, C) with N = {graph.num_nodes} nodes of the graph"
+            raise error(owner.removeprefix("the "), expected, tuple(field.shape))
+        if g.shape != (B, graph.num_edges, C):
+            expected = f"shape (B, E, C) = {(B, graph.num_edges, C)}"
+            raise error("conductance", expected, tuple(g.shape))
+        check_kind("conductance", g, field.device, owner, dtypes)
+        return periodic
     axes = field.dim() - 2
     if not isinstance(conductance, (tuple, list)):
         kind = type(conductance).__name__
@@ -95,15 +125,15 @@ def check_arguments(
     source: Any,
     conductance: Any,
     leak: Any,
-    periodic: Periodic,
+    periodic: Periodic | tuple[Joined, ...],
     tol: float,
     max_iterations: int,
     method: str = "auto",
     dtypes: Dtypes = DTYPES,
-) -> tuple[bool, ...]:
+) -> tuple[Joined, ...]:
     """Check shapes, dtypes, devices and options, without reading a tensor's values.
 
-    Returns whether each axis is periodic.
+    Returns whether each axis is periodic, or the graph alone.
     """
     check_field("source", source, dtypes)
     closed = check_network(source, conductance, periodic, dtypes=dtypes)
@@ -162,7 +192,7 @@ def check_positive(name: str, tensor: Tensor) -> None:
 
 
 def refuse_negative(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
 ) -> float | None:
     """Refuse negative values where values may be read. Returns the smallest leak."""
     for axis, (g, wraps) in enumerate(zip(conductance, periodic, strict=True)):
@@ -190,13 +220,15 @@ def check_some_leak(leak: Tensor) -> None:
         )
 
 
-def _flat_edges(conductance: Sequence[Tensor], periodic: Sequence[bool]) -> list[Tensor]:
+def _flat_edges(conductance: Sequence[Tensor], periodic: Sequence[Joined]) -> list[Tensor]:
     """The edges of each axis in one dimension, (B, edges, C)."""
     pairs = enumerate(zip(conductance, periodic, strict=True))
     return [used_edges(g, axis, wraps).flatten(1, -2) for axis, (g, wraps) in pairs]
 
 
-def check_not_empty(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> None:
+def check_not_empty(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
+) -> None:
     """Refuse networks without any edge and leak. Reads values."""
     fields = (leak.flatten(1, -2), *_flat_edges(conductance, periodic))
     empty = ~torch.stack([(x != 0).any(1) for x in fields]).any(0)
@@ -212,10 +244,11 @@ def check_not_empty(conductance: Sequence[Tensor], leak: Tensor, periodic: Seque
 def check_grounded(
     conductance: Sequence[Tensor],
     leak: Tensor,
-    periodic: Sequence[bool],
+    periodic: Sequence[Joined],
     least: float | None = None,
 ) -> None:
-    """Refuse networks with a part whose potentials no leak determines. Reads values.
+    """Refuse networks with a part whose potentials no leak determines. Reads values. Parts of
+    graphs are found by their elimination.
 
     A network whose leaks are all above 0, or with a leak and no edge of 0, has no such part; most
     calls check no more than that. Complex numbers count as 0 or as not 0. `least` is the smallest
@@ -225,7 +258,11 @@ def check_grounded(
         leak, *conductance = ((x != 0).float() for x in (leak, *conductance))
     if (_smallest(leak) if least is None else least) > 0:
         return
-    found = floating(conductance, leak, periodic)
+    if graph_of(periodic):
+        check_not_empty(conductance, leak, periodic)
+        return check_some_leak(leak)
+    closed = [bool(axis) for axis in periodic]
+    found = floating(conductance, leak, closed)
     if found is not None and bool((found == -1).all()):
         return
     check_not_empty(conductance, leak, periodic)
@@ -235,7 +272,7 @@ def check_grounded(
     b, c = suspect.nonzero(as_tuple=True)
     if len(b):
         field, *picked = (x.movedim(-1, 1)[b, c] for x in (leak, *conductance))
-        found = _floating_node(picked, field, periodic)
+        found = _floating_node(picked, field, closed)
         if found is not None:
             raise ungrounded((int(b[found[0]]), int(c[found[0]])), found[1:])
 

@@ -15,10 +15,12 @@ from chonn_ops.network.checks import (
     Periodic,
     check_like,
     check_sources,
+    on_graph,
     per_axis_periodic,
 )
 from chonn_ops.network.edges import backward_error, drops_along, pad, used_edges
 from chonn_ops.network.factorization import Factorization, currents_of, uncompiled
+from chonn_ops.network.graph import Graph
 
 
 class Currents(NamedTuple):
@@ -27,7 +29,8 @@ class Currents(NamedTuple):
     Attributes
     ----------
     edges : tuple of Tensor, shape (B, \\*grid, C), one an axis
-        Entry p is the current from node p to the next one along that axis; 0 where no edge is.
+        Entry p is the current from node p to the next one along that axis; 0 where no edge is. Of a
+        graph one, (B, E, C): the current from each edge's first node to its second.
     walls : Tensor, shape (B, \\*grid, C)
         Current from each node out of the domain, through all of its walls; negative where it comes
         in. Summed over the nodes of a face it is the flow through that face.
@@ -38,7 +41,7 @@ class Currents(NamedTuple):
 
 
 class Circuit:
-    r"""Resistor networks on a grid, one a batch entry and channel.
+    r"""Resistor networks on a grid or a graph, one a batch entry and channel.
 
     .. math::
 
@@ -49,11 +52,15 @@ class Circuit:
 
     Parameters
     ----------
-    conductance : sequence of Tensor, shape (B, \*grid, C)
+    conductance : sequence of Tensor, shape (B, \*grid, C); or Tensor, shape (B, E, C)
         :math:`g_{pq} \ge 0`, one tensor an axis: entry p joins node p and the next one along that
-        axis. The last entry along an axis counts where it is periodic only.
+        axis. The last entry along an axis counts where it is periodic only. With a graph one tensor
+        with an entry an edge.
     leak : Tensor, shape (B, \*grid, C)
         Conductance :math:`l_p \ge 0` from each node to ground, walls included.
+    graph : Graph, optional
+        The nodes and edges, instead of a grid. Where this page says (B, \*grid, C), fields of nodes
+        are (B, N, C) then.
     periodic : bool or sequence of bool
         Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
     volume : float
@@ -65,8 +72,11 @@ class Circuit:
 
     Attributes
     ----------
+    conductance : tuple of Tensor
+        One an axis; of a graph one.
     periodic : tuple of bool
-        One an axis. The other parameters are attributes as they were given.
+        One an axis; of a graph the graph alone. The other parameters are attributes as they were
+        given.
 
     Examples
     --------
@@ -85,15 +95,17 @@ class Circuit:
 
     def __init__(
         self,
-        conductance: Sequence[Tensor],
+        conductance: Sequence[Tensor] | Tensor,
         leak: Tensor,
+        graph: Graph | None = None,
         *,
         periodic: Periodic = False,
         volume: float = 1.0,
         wall: Tensor | None = None,
         current: Tensor | None = None,
     ) -> None:
-        self.conductance, self.leak = tuple(conductance), leak
+        conductance, periodic = on_graph(conductance, periodic, graph)
+        self.conductance, self.leak, self.graph = tuple(conductance), leak, graph
         self.periodic = per_axis_periodic(periodic, len(self.conductance))
         self.volume, self.wall, self.current = volume, wall, current
 
@@ -159,14 +171,20 @@ class Circuit:
         """
         network = (self.source(source), self.conductance, self.leak)
         options: Any = {"tol": tol, "max_iterations": max_iterations, "method": method}
-        options.update(periodic=self.periodic, backend=backend)
+        options.update(backend=backend)
+        if self.graph is None:
+            options.update(periodic=self.periodic)
+        else:
+            network = (network[0], self.conductance[0], self.leak)
+            options.update(graph=self.graph)
         if not info:
             v = kirchhoff_network(*network, **options)
             return v.to(potential_dtype(source, v.dtype))
         v, found = kirchhoff_network(*network, return_info=True, **options)
         rounded = v.to(potential_dtype(source, v.dtype))
         if rounded.dtype != v.dtype:
-            error = backward_error(rounded, *network, self.periodic)
+            fields = network[0], self.conductance, self.leak, self.periodic
+            error = backward_error(rounded, *fields)
             found = found._replace(backward_error=error)
         return rounded, found
 
@@ -184,7 +202,7 @@ class Circuit:
         check_like("v", v, self.leak, "the circuit", NETWORK_DTYPES)
         flows = []
         for axis, (g, closed) in enumerate(zip(self.conductance, self.periodic, strict=True)):
-            closed = closed and v.shape[axis + 1] > 1
+            closed = closed if self.graph else closed and v.shape[axis + 1] > 1
             flow = used_edges(g, axis, closed) * drops_along(v, axis, closed)
             flows.append(flow if closed else pad(flow, axis, 0, 1))
         out = torch.zeros_like(v) if self.wall is None else self.wall * v

@@ -17,7 +17,7 @@ map. Let it make w and e of the gradient for v and of minus that for d, both con
 gradients are those of `adjoint`, and -e* for c.
 
 `network` is what the operator takes behind the source: g0, g1 and g2, None where there is no such
-axis, the leak, and its options from `periodic` to `method`. Sources are (B, \*grid, C), or
+axis, the leak, and its options from `periodic` to `graph`. Sources are (B, \*grid, C), or
 (B, S, \*grid, C) where S of them share one elimination of networks (B, \*grid, C).
 """
 
@@ -33,7 +33,16 @@ from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, to_dtype_of
 from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.network.direct import factor_of
-from chonn_ops.network.edges import at_both_ends, differences_by_axis, pad, used_edges
+from chonn_ops.network.edges import (
+    at_both_ends,
+    connected_parts,
+    differences_by_axis,
+    drops_along,
+    outflow,
+    rings,
+    used_edges,
+)
+from chonn_ops.network.graph import Joined, joined
 from chonn_ops.network.operator import direct_backend
 
 
@@ -85,7 +94,7 @@ def fold(operator: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args:
     count = info.batch_size
 
     def folded(x: Any, dim: int | None) -> Any:
-        if not isinstance(x, Tensor):
+        if not isinstance(x, Tensor) or x.dtype == torch.int64:  # the graph of all networks
             return x
         return (x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
 
@@ -139,7 +148,8 @@ def potentials(
     """Solve for potentials and their differences, in float64 or complex128.
 
     The differences have a last dimension for the axes: each node's potential less the next one's, 0
-    where no edge is. `currents`, of that shape, run from each node to the next.
+    where no edge is; a graph has one axis, along its edges. `currents`, of that shape, run from
+    each node to the next.
     """
     compiling = torch.compiler.is_compiling()
     apply = _in_graph.apply_potentials if compiling else apply_potentials
@@ -170,46 +180,33 @@ def tangents(
 torch.library.define(
     "chonn_ops::network_potentials",
     "(Tensor source, Tensor? currents, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, "
-    "bool[] periodic, float tol, int max_iterations, str backend, str method) "
+    "bool[] periodic, float tol, int max_iterations, str backend, str method, Tensor? graph) "
     "-> (Tensor, Tensor)",
     tags=torch.Tag.pt2_compliant_tag,
 )
 
 
-def _parts(conductance: Sequence[Tensor], periodic: Sequence[bool]) -> tuple[Tensor, Tensor]:
+def _parts(
+    conductance: Sequence[Tensor], grid: Sequence[int], periodic: Sequence[Joined]
+) -> tuple[Tensor, Tensor]:
     """Find where to ground each connected part: at the node whose edges conduct most.
 
     Returns (B, C, nodes) each: the node, in row-major order, at which the part of a node is
     grounded, and the conductance of the edges there, 0 for all other nodes.
     """
-    g0 = conductance[0]
-    B, *grid, C = g0.shape
-    nodes = torch.arange(g0[0, ..., 0].numel() if B and C else 0, device=g0.device)
-    part = nodes.reshape(-1, 1).expand(B, len(nodes), C).reshape(g0.shape)
-    total = torch.zeros_like(g0)
-    joined: list[tuple[int, bool, Tensor]] = []
-    for axis, g in enumerate(conductance):
+    B, C = conductance[0].shape[0], conductance[0].shape[-1]
+    g = [x.nan_to_num() for x in conductance]
+    total = g[0].new_zeros(B, *grid, C)
+    for axis, closed in enumerate(periodic):
         if grid[axis] > 1:
-            edges = used_edges(g.nan_to_num(), axis, periodic[axis]).abs()
-            total = total + at_both_ends(edges, axis, periodic[axis])
-            joined.append((axis + 1, bool(periodic[axis]), edges != 0))
+            edges = used_edges(g[axis], axis, closed).abs()
+            total = total + at_both_ends(edges, axis, closed)
 
     def flat(field: Tensor) -> Tensor:
         return field.movedim(-1, 1).flatten(2)
 
-    before = torch.empty_like(part[:0])
-    while not torch.equal(part, before):  # labels grow to the largest node of each part
-        before = part
-        for dim, closed, edge in joined:
-            n = part.shape[dim]
-            low = part if closed else part.narrow(dim, 0, n - 1)
-            high = part.roll(-1, dim) if closed else part.narrow(dim, 1, n - 1)
-            both = torch.where(edge, torch.maximum(low, high), -1)
-            part = torch.maximum(part, both if closed else pad(both, dim - 1, 0, 1))
-            part = torch.maximum(part, both.roll(1, dim) if closed else pad(both, dim - 1, 1, 0))
-        rows = flat(part)
-        part = rows.gather(2, rows).unflatten(2, grid).movedim(1, -1)
-    label, size = flat(part), flat(total)
+    label, size = connected_parts(g, grid, periodic).movedim(-1, 1), flat(total)
+    nodes = torch.arange(size.shape[2], device=size.device)
     largest = torch.zeros_like(size).scatter_reduce(2, label, size, "amax").gather(2, label)
     here = torch.where(size == largest, nodes, len(nodes))
     first = torch.full_like(label, len(nodes)).scatter_reduce(2, label, here, "amin")
@@ -242,7 +239,8 @@ def _wide(source: Tensor, *fields: Tensor | None) -> torch.dtype:
 @torch.library.impl("chonn_ops::network_potentials", "default")
 def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor]:
     """Compute `potentials`, without derivatives."""
-    periodic, tol, max_iterations, backend, method = arguments[4:]
+    options = arguments[4:]
+    periodic, backend = joined(options[0], options[5]), options[3]
     axes, several = len(periodic), source.dim() > arguments[3].dim()
     dtype = _wide(source, currents, *arguments[:4])
     s, *g, leak = (x.to(dtype) for x in (source, *arguments[:4]) if x is not None)
@@ -251,24 +249,24 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
         if several:
             name = direct_backend(backend, leak.device)
             return factor_of(g, total, periodic, dtype=dtype, backend=name).solve
-        three, options = (*g, None, None)[:3], (periodic, tol, max_iterations, backend, method)
+        three = (*g, None, None)[:3]
         operator = torch.ops.chonn_ops.kirchhoff_network
         return lambda s: operator(s, *three, total, *options, False)[0]
 
     def differ(v: Tensor) -> Tensor:
         return torch.stack([x.contiguous() for x in differences_by_axis(v, periodic)], -1)
 
-    node, ground = _parts([x.abs() for x in g], periodic)
+    node, ground = _parts([x.abs() for x in g], leak.shape[1:-1], periodic)
     label, ground = (x.unflatten(2, leak.shape[1:-1]).movedim(1, -1) for x in (node, ground))
     within = torch.zeros_like(s)
     for axis in range(0 if currents is None else axes):
         assert currents is not None
-        current, axis = currents[..., axis].to(dtype), axis - 1 - axes
+        current, around = currents[..., axis].to(dtype), rings(periodic)[axis]
         # These currents enter another part, over an edge of conductance 0.
-        across = label != label.roll(-1, axis)
+        across = drops_along(label, axis, around) != 0
         across = torch.where(across[:, None] if several else across, current, 0)
-        within = within - (current - across) + (current - across).roll(1, axis)
-        s = s - across + across.roll(1, axis)
+        within = within - outflow(current - across, axis + several, around)
+        s = s - outflow(across, axis + several, around)
     if dtype.is_complex:  # complex networks, which have no level, are solved as they are
         v = prepare(leak)(s + within)
         return v.contiguous(), differ(v)
@@ -294,6 +292,8 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
 
 @torch.library.register_fake("chonn_ops::network_potentials")
 def _(source: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    dtype, axes = _wide(source, *arguments[:5]), len(arguments[5])
+    dtype, g0 = _wide(source, *arguments[:5]), arguments[1]
+    axes = sum(g is not None for g in arguments[1:4])
     v = source.new_empty(source.shape, dtype=dtype)
-    return v, source.new_empty((*source.shape, axes), dtype=dtype)
+    shape = (*source.shape[: 1 + source.dim() - g0.dim()], *g0.shape[1:], axes)
+    return v, source.new_empty(shape, dtype=dtype)

@@ -32,13 +32,16 @@ from chonn_ops.network.checks import (
     check_not_empty,
     check_sources,
     node_index,
+    on_graph,
     recording,
     refuse_negative,
     ungrounded,
 )
-from chonn_ops.network.direct import Factor, factor_of, solve
-from chonn_ops.network.direct.factor import available_backends
+from chonn_ops.network.direct import Factor, factor_of
+from chonn_ops.network.direct.factor import available_backends, undetermined
 from chonn_ops.network.direct.refined import check_inverse
+from chonn_ops.network.edges import edges_alone, rings, sum_of_ends
+from chonn_ops.network.graph import Graph, Joined, packed_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,13 +91,12 @@ class _LogDet(torch.autograd.Function):
             diagonal, entries = factor.inverse_entries()
         grad = grad_outputs[0].reshape(leak.shape[0], *[1] * axes, leak.shape[-1])
         grads = [to_dtype_of(grad * diagonal.conj(), leak)]
-        for i, (x, entry, closed) in enumerate(zip(g, entries, ctx.periodic, strict=True)):
-            axis, n = i - axes - 1, x.shape[i + 1]
-            joined = torch.ones(n, dtype=torch.bool, device=x.device)
-            joined[-1] = closed and n > 1
-            joined = joined.reshape(n, *[1] * (axes - i))
-            resistance = diagonal + diagonal.roll(-1, axis) - 2 * entry
-            grads.append(to_dtype_of(torch.where(joined, grad * resistance.conj(), 0), x))
+        pairs = zip(g, entries, ctx.periodic, rings(ctx.periodic), strict=True)
+        for axis, (x, entry, closed, around) in enumerate(pairs):
+            resistance = sum_of_ends(diagonal, axis, around) - 2 * entry
+            gradient = edges_alone(grad * resistance.conj(), axis, closed)
+            # An axis of one node has no edge.
+            grads.append(to_dtype_of(gradient * (leak.shape[axis + 1] > 1), x))
         return None, None, *grads
 
 
@@ -117,7 +119,7 @@ class Factorization:
         self,
         conductance: Sequence[Tensor],
         leak: Tensor,
-        periodic: Periodic,
+        periodic: Periodic | tuple[Joined, ...],
         backend: str | None = None,
         volume: float = 1.0,
         current: Tensor | None = None,
@@ -138,7 +140,8 @@ class Factorization:
         with torch.no_grad(), without_autocast(leak):
             self._factor = factor_of(conductance, leak, self._periodic, backend=backend)
         # Iterations have no part in solves with a factor, whatever their `tol`.
-        options = (self._periodic, 1e-6, 1, self._factor.backend, "direct")
+        closed, graph = packed_of(self._periodic)
+        options = (closed, 1e-6, 1, self._factor.backend, "direct", graph)
         self._network = (*(*conductance, None, None)[:3], leak, *options)
         self.shape = self._factor.shape
         self.dtype = compute_dtype(leak, *conductance)
@@ -161,10 +164,8 @@ class Factorization:
         if not self.dtype.is_complex:
             return list(self._factor.undetermined)
         # Complex numbers may cancel, so that a pivot of 0 tells nothing; entries that are 0 do.
-        leak, *g = ((x != 0).float() for x in self._given)
-        if bool(leak.all()):
-            return []
-        return solve(torch.zeros_like(leak), g, leak, self._periodic, backend=self._backend)[1]
+        leak, *g = self._given
+        return undetermined(g, leak, self._periodic, self._backend)
 
     def _check_ground(self) -> None:
         if recording(self._given[0]):
@@ -278,13 +279,14 @@ class Factorization:
 
 @uncompiled
 def factorize(
-    conductance: Sequence[Tensor],
+    conductance: Sequence[Tensor] | Tensor,
     leak: Tensor,
     *,
     periodic: Periodic = False,
+    graph: Graph | None = None,
     backend: str | None = None,
 ) -> Factorization:
-    r"""Eliminate networks on a grid once, to solve for many sources and more.
+    r"""Eliminate networks on a grid or graph once, to solve for many sources and more.
 
     The matrix A of sum_q g_pq (v_p - v_q) + l_p v_p = s_p is eliminated by nested dissection in
     star-mesh form: with t = l + sum of conductances of the node that goes, g_qr += g_q g_r / t and
@@ -298,8 +300,8 @@ def factorize(
         axis. The last entry along an axis counts for periodic axes only. Zeros are no edges.
     leak : Tensor, shape (B, \*grid, C)
         Conductance :math:`l_p \ge 0` from each node to ground.
-    periodic : bool or sequence of bool
-        As in `kirchhoff_network`.
+    periodic, graph
+        As in `kirchhoff_network`; with a graph conductances are one tensor (B, E, C).
     backend : {"cpu", "torch"}, optional
         Default: the compiled kernel for tensors on the CPU, else "torch".
 
@@ -333,4 +335,5 @@ def factorize(
     >>> factor.solve(field(1.0, 0.0)).flatten().tolist()
     [2.0, 1.0]
     """
-    return Factorization(conductance, leak, periodic, backend)
+    fields, axes = on_graph(conductance, periodic, graph)
+    return Factorization(fields, leak, axes, backend)

@@ -9,8 +9,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from chonn_ops.checks import error
 from chonn_ops.network.direct import predicted_bytes
 from chonn_ops.network.edges import used_edges
+from chonn_ops.network.graph import Graph, Joined
 
 # Bytes that the factors of one call may take.
 MEMORY = 2 * 2**30
@@ -38,10 +40,11 @@ SAFETY = 4
 
 
 def networks_at_once(
-    grid: tuple[int, ...], periodic: tuple[bool, ...], count: int, dtype: torch.dtype
+    grid: tuple[int, ...], periodic: tuple[Joined, ...], count: int, dtype: torch.dtype
 ) -> int:
     """How many of `count` networks the direct method takes at once within `MEMORY`; 0 if none."""
-    if math.prod(grid) > NODES[sum(n > 1 for n in grid)]:
+    is_graph = isinstance(periodic[0], Graph)
+    if not is_graph and math.prod(grid) > NODES[sum(n > 1 for n in grid)]:
         return 0
     while count and predicted_bytes(grid, periodic, count, dtype) > MEMORY:
         count //= 2
@@ -49,7 +52,7 @@ def networks_at_once(
 
 
 def keeps(
-    grid: tuple[int, ...], periodic: tuple[bool, ...], count: int, dtype: torch.dtype
+    grid: tuple[int, ...], periodic: tuple[Joined, ...], count: int, dtype: torch.dtype
 ) -> bool:
     """Whether a call keeps the factor of its networks for the backward pass, which otherwise
     eliminates them once more."""
@@ -75,7 +78,7 @@ class Choice(NamedTuple):
 
 def choose(
     grid: tuple[int, ...],
-    periodic: tuple[bool, ...],
+    periodic: tuple[Joined, ...],
     num_networks: int,
     dtype: torch.dtype,
     backend: str,
@@ -91,17 +94,30 @@ def choose(
     - the factors of one network are predicted to take at most 2 GiB: groups of networks are
       eliminated one after the other so that no group takes more.
 
-    All others are iterated. Those that are above `tol` after 12 iterations (40 on three axes) are
-    eliminated then, if the grid has at most 512 x 512 nodes, or 32 x 32 x 32, and the factors of
-    one network take at most 2 GiB. With such a grid all networks of a call are eliminated at once
-    where values show that iterations cannot judge themselves (`exceed_digits`). A `tol` below 1e-4
-    is iterated to a quarter of it.
+    Circuits on a graph are eliminated, or refused where the factors of one would take more than
+    2 GiB. All others are iterated. Those that are above `tol` after 12 iterations (40 on three
+    axes) are eliminated then, if the grid has at most 512 x 512 nodes, or 32 x 32 x 32, and the
+    factors of one network take at most 2 GiB. With such a grid all networks of a call are
+    eliminated at once where values show that iterations cannot judge themselves (`exceed_digits`).
+    A `tol` below 1e-4 is iterated to a quarter of it.
     """
     if dtype.is_complex:
         return Choice("direct", "elimination: complex numbers have no other method")
     if backend == "reference" or method == "direct":
         asked = "method='direct'" if method == "direct" else "backend='reference'"
         return Choice("direct", f"elimination: asked for by {asked}")
+    if isinstance(periodic[0], Graph):
+        if method == "multigrid":
+            raise error("method", "'auto' or 'direct' for a graph", repr(method))
+        if networks_at_once(grid, periodic, num_networks, dtype):
+            return Choice("direct", "elimination: a graph")
+        size = predicted_bytes(grid, periodic, 1, dtype)
+        raise RuntimeError(
+            f"kirchhoff_network: expected a graph whose factors take at most "
+            f"{MEMORY / 2**30:g} GiB a circuit, got {periodic[0]!r}, whose separators are so large "
+            f"that they would take {size / 2**30:.1f} GiB ({size} bytes). To eliminate it all the "
+            "same: method='direct'"
+        )
     if method == "multigrid":
         return Choice("multigrid", "multigrid: asked for by method='multigrid'")
     axes, nodes = sum(n > 1 for n in grid), math.prod(grid)
@@ -136,7 +152,7 @@ def _size(axes: int, word: str, table: Sequence[int]) -> str:
 def exceed_digits(
     conductance: Sequence[Tensor],
     leak: Tensor,
-    periodic: Sequence[bool],
+    periodic: Sequence[Joined],
     dtype: torch.dtype,
 ) -> bool:
     """Whether in a network rounding the largest conductance changes more than the leaks of the

@@ -36,6 +36,7 @@ from chonn_ops.network.checks import (
     ungrounded,
 )
 from chonn_ops.network.direct import Solution, factor_of
+from chonn_ops.network.direct.factor import undetermined
 from chonn_ops.network.edges import (
     differences_by_axis,
     excess,
@@ -43,6 +44,7 @@ from chonn_ops.network.edges import (
     relative_residual,
     used_edges,
 )
+from chonn_ops.network.graph import Joined, graph_of, joined
 
 
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -79,7 +81,7 @@ class _Networks:
     source: Tensor
     conductance: tuple[Tensor, ...]
     leak: Tensor
-    periodic: tuple[bool, ...]
+    periodic: tuple[Joined, ...]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -139,7 +141,7 @@ class _Solved:
 
 _ARGUMENTS = (
     "Tensor source, Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, bool[] periodic, float tol, "
-    "int max_iterations, str backend, str method='auto', bool check=True"
+    "int max_iterations, str backend, str method='auto', Tensor? graph=None, bool check=True"
 )
 # Two operators, because PyTorch's batched gradients (`is_grads_batched`) take no lists of tensors.
 torch.library.define(
@@ -170,6 +172,7 @@ def _network(
     max_iterations: int,
     backend: str,
     method: str = "auto",
+    graph: Tensor | None = None,
     check: bool = True,
     *,
     drops: bool = False,
@@ -178,23 +181,33 @@ def _network(
     """Solve networks, in the dtype of the solve: the fields of `_Solved`, in their order.
 
     ``kirchhoff_network`` returns the first three. ``kirchhoff_network_kept`` keeps a factor for
-    gradients, too.
+    gradients, too. `graph` is the attribute `packed` of a `Graph`: then g0 has the conductances of
+    its edges, (B, E, C), and `periodic` is empty.
     """
     conductance = tuple(g for g in (g0, g1, g2) if g is not None)
     several = source.dim() == leak.dim() + 1
     one = source.shape[:1] + source.shape[2:] if several else source.shape
-    shapes = (one, *(g.shape for g in conductance))
-    for name, shape in zip(("source", "g0", "g1", "g2"), shapes, strict=False):
-        if shape != leak.shape:  # backends trust it with addresses
-            raise error(name, f"shape {tuple(leak.shape)}", tuple(shape))
-    if not leak.dim() - 2 == len(conductance) == len(periodic):
-        counts = f"{len(conductance)}, {len(periodic)}"
+    axes = joined(periodic, graph)
+    nodes = edges = leak.shape
+    if (given := graph_of(axes)) is not None:
+        nodes, edges = ((leak.shape[0], n, leak.shape[-1]) for n in given.counts)
+    expected = (nodes, nodes, *[edges] * len(conductance))
+    shapes = (leak.shape, one, *(g.shape for g in conductance))
+    names = ("leak", "source", "g0", "g1", "g2")
+    for name, shape, right in zip(names, shapes, expected, strict=False):
+        if tuple(shape) != tuple(right):  # backends trust it with addresses
+            raise error(name, f"shape {tuple(right)}", tuple(shape))
+    if not leak.dim() - 2 == len(conductance) == len(axes):
+        counts = f"{len(conductance)}, {len(axes)}"
         raise error("periodic", f"{leak.dim() - 2} axes, as leak has", counts)
-    networks = _Networks(source, conductance, leak, tuple(map(bool, periodic)))
+    networks = _Networks(source, conductance, leak, axes)
     dtype = networks.dtype
     if check and leak.device.type == "cpu":  # reading values stalls a GPU
-        least = None if dtype.is_complex else refuse_negative(conductance, leak, periodic)
-        check_grounded(conductance, leak, periodic, least)
+        least = None if dtype.is_complex else refuse_negative(conductance, leak, axes)
+        check_grounded(conductance, leak, axes, least)
+        if graph is not None and dtype.is_complex:
+            for network, node in undetermined(conductance, leak, axes, None):
+                raise ungrounded(divmod(network, leak.shape[-1]), (node,))
     if source.numel() == 0:
         nothing = source.new_empty(_numbers(source, leak), dtype=real_dtype(dtype))
         v = source.new_empty(source.shape, dtype=dtype)
@@ -420,7 +433,8 @@ def _eliminate(
     without ground."""
     grid, periodic, count, dtype = networks.grid, networks.periodic, networks.count, networks.dtype
     channels, at_frequency = networks.leak.shape[-1], dtype.is_complex
-    shape, read = (grid, periodic, count, dtype), backend != "triton" or at_frequency
+    shape = (grid, periodic, count, dtype)
+    read = backend != "triton" or at_frequency or graph_of(periodic) is not None
     most = methods.networks_at_once(*shape)
     keep = keep and (at_frequency or most == count) and methods.keeps(*shape)
     most = count if keep else most or (1 if at_frequency else count)
@@ -438,12 +452,12 @@ def _eliminate(
             if at_frequency:
                 one.update(tol=tol, keep=keep, before=before, channels=channels)
             factor: Any = factor_of(g, l, periodic, **one)
-            solution, undetermined = factor.solution, factor.undetermined if read else []
+            solution, floating = factor.solution, factor.undetermined if read else []
             state = factor.state() if keep else []
         else:
-            solution, undetermined = direct.solve(s, g, l, periodic, **options)
-        if undetermined:
-            network, node = undetermined[0]
+            solution, floating = direct.solve(s, g, l, periodic, **options)
+        if floating:
+            network, node = floating[0]
             where = tuple(names[network + before]) if names else divmod(network + before, channels)
             raise ungrounded(where, node_index(node, grid))
         solutions.append(solution)

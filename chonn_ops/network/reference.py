@@ -47,6 +47,8 @@ from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.network.checks import resonance
+from chonn_ops.network.direct.plan import edges_of
+from chonn_ops.network.graph import Joined
 
 _CORRECTIONS = 20
 # The most that the last of them may be, relative to the largest potential.
@@ -54,23 +56,12 @@ _LAST_CORRECTION = 1e-12
 _Array = np.ndarray[Any, Any]
 
 
-def _edges(grid: tuple[int, ...], periodic: Sequence[bool]) -> tuple[_Array, ...]:
-    """For each axis, 1 where an entry of its conductance is an edge and 0 where not."""
-    masks = []
-    for axis, closed in enumerate(periodic):
-        mask = np.ones(grid)
-        if not closed or grid[axis] == 1:
-            np.moveaxis(mask, axis, 0)[-1] = 0
-        masks.append(mask)
-    return tuple(masks)
-
-
-def _excess(s: _Array, g: Sequence[_Array], leak: _Array, v: _Array) -> _Array:
+def _excess(s: _Array, g: _Array, ends: _Array, leak: _Array, v: _Array) -> _Array:
     """The residual of Kirchhoff's current law at each node of one network."""
     excess = s - leak * v
-    for axis, conductance in enumerate(g):
-        flow = conductance * (v - np.roll(v, -1, axis))
-        excess -= flow - np.roll(flow, 1, axis)
+    flow = g * (v[ends[0]] - v[ends[1]])
+    np.subtract.at(excess, ends[0], flow)
+    np.add.at(excess, ends[1], flow)
     return excess
 
 
@@ -80,7 +71,7 @@ def _check_ground(a: Any, leak: _Array, network: tuple[int, int]) -> None:
 
     count, part = connected_components(abs(a), directed=False)
     sizes = np.bincount(part, minlength=count)
-    floating = (np.bincount(part, leak.ravel() != 0, minlength=count) == 0) & (sizes > 1)
+    floating = (np.bincount(part, leak != 0, minlength=count) == 0) & (sizes > 1)
     if floating.any():
         raise ValueError(
             f"network {network} (batch, channel): expected a leak or a wall in every connected "
@@ -98,22 +89,18 @@ def _lost(network: tuple[int, int], got: str) -> RuntimeError:
 
 
 def _factors(
-    g: Sequence[_Array], leak: _Array, network: tuple[int, int], tol: float
+    g: _Array, ends: _Array, leak: _Array, network: tuple[int, int], tol: float
 ) -> Callable[[_Array], _Array]:
     """Solves A x = b for one network, to the accuracy of a stored diagonal."""
     from scipy.sparse import coo_array, diags_array
     from scipy.sparse.linalg import splu
 
-    nodes = np.arange(leak.size).reshape(leak.shape)
-    p = np.concatenate([nodes.ravel()] * len(g))
-    q = np.concatenate([np.roll(nodes, -1, axis).ravel() for axis in range(len(g))])
-    values = np.concatenate([conductance.ravel() for conductance in g])
-    p, q, values = (entry[values != 0] for entry in (p, q, values))
-    adjacency = coo_array((values, (p, q)), shape=(leak.size, leak.size)).tocsc()
+    size = (leak.size, leak.size)
+    adjacency = coo_array((g[g != 0], ends[:, g != 0]), shape=size).tocsc()
     _check_ground(adjacency, leak, network)
     adjacency = adjacency + adjacency.T
-    diagonal = leak.ravel() + adjacency.sum(1)
-    diagonal[(leak.ravel() == 0) & (abs(adjacency).sum(1) == 0)] = 1  # not part of the network
+    diagonal = leak + adjacency.sum(1)
+    diagonal[(leak == 0) & (abs(adjacency).sum(1) == 0)] = 1  # not part of the network
     in_place = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
     try:
         factors = splu(
@@ -125,28 +112,29 @@ def _factors(
         if not np.iscomplexobj(leak):
             raise _lost(network, "none") from singular
         raise resonance(1.0, tol, network) from singular
-    return lambda b: factors.solve(b.ravel()).reshape(leak.shape)
+    return factors.solve
 
 
 def _solve_one(
-    s: _Array, g: Sequence[_Array], leak: _Array, network: tuple[int, int], tol: float
+    s: _Array, g: _Array, ends: _Array, leak: _Array, network: tuple[int, int], tol: float
 ) -> tuple[_Array | float, float]:
-    """Potentials (\\*grid) and relative residual of one network."""
-    if not all(np.isfinite(x).all() for x in (s, leak, *g)):
+    """Potentials (nodes,) and relative residual of one network whose edges have these ends."""
+    if not all(np.isfinite(x).all() for x in (s, leak, g)):
         return float("nan"), float("nan")
-    edge = [conductance != 0 for conductance in g]
-    joined = np.any([leak != 0, *edge, *(np.roll(x, 1, i) for i, x in enumerate(edge))], 0)
-    s = np.where(joined, s, 0)
+    tied = leak != 0
+    tied[ends[:, g != 0]] = True
+    s = np.where(tied, s, 0)
     if not s.any():
         return 0.0, 0.0
-    correct = _factors(g, leak, network, tol)
-    wide = [x.astype(np.result_type(x, np.longdouble)) for x in (s, leak, *g)]
+    correct = _factors(g, ends, leak, network, tol)
+    wide = [x.astype(np.result_type(x, np.longdouble)) for x in (s, g, leak)]
+    network_of = wide[0], wide[1], ends, wide[2]
     v = step = np.zeros_like(wide[0])
     excess = wide[0]
     for _ in range(_CORRECTIONS):
         step = correct(excess.astype(s.dtype))
         v = v + step
-        excess = _excess(wide[0], wide[2:], wide[1], v)
+        excess = _excess(*network_of, v)
         if not np.abs(step).max() > np.finfo(np.float64).eps / 4 * np.abs(v).max():
             break
     last, largest = np.abs(step).max(), np.abs(v).max()
@@ -154,15 +142,15 @@ def _solve_one(
     if not np.iscomplexobj(v) and last > _LAST_CORRECTION * largest:
         raise _lost(network, f"one of {last:.1e} beside potentials of up to {largest:.1e}")
     rounded = v.astype(s.dtype)
-    left = _excess(wide[0], wide[2:], wide[1], rounded.astype(v.dtype))
-    return rounded, float(np.linalg.norm(left.ravel()) / np.linalg.norm(wide[0].ravel()))
+    left = _excess(*network_of, rounded.astype(v.dtype))
+    return rounded, float(np.linalg.norm(left) / np.linalg.norm(wide[0]))
 
 
 def solve(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    periodic: Sequence[bool],
+    periodic: Sequence[Joined],
     tol: float = 0.0,
     max_iterations: int = 0,  # noqa: ARG001 - direct
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -174,9 +162,10 @@ def solve(
     source, leak : Tensor, shape (B, \\*grid, C)
     conductance : sequence of Tensor, shape (B, \\*grid, C)
         One tensor an axis; entry p joins node p and the next one along the axis. The last entry
-        joins the last node and the first on a periodic axis, and is ignored on other axes.
-    periodic : sequence of bool
-        One entry an axis.
+        joins the last node and the first on a periodic axis, and is ignored on other axes. Of a
+        graph one, (B, E, C).
+    periodic : sequence of bool or Graph
+        One entry an axis; of a graph the graph alone.
 
     Raises
     ------
@@ -187,14 +176,20 @@ def solve(
     """
     fields = (source, leak, *conductance)
     wide = torch.complex128 if compute_dtype(*fields).is_complex else torch.float64
-    s, l, *g = (  # noqa: E741
-        np.moveaxis(x.detach().resolve_conj().cpu().to(wide).numpy(), -1, 1) for x in fields
-    )
-    masks = _edges(s.shape[2:], periodic)
+    grid = tuple(leak.shape[1:-1])
+    edge, ends = edges_of(grid, tuple(periodic))
+
+    def rows(field: Tensor) -> _Array:
+        """(B, C, nodes or entries)."""
+        wider = field.detach().resolve_conj().cpu().to(wide).numpy()
+        return np.moveaxis(wider, -1, 1).reshape(field.shape[0], field.shape[-1], -1)
+
+    s, l = rows(source), rows(leak)  # noqa: E741
+    g = np.concatenate([rows(x) for x in conductance], 2)[..., edge]
     v, residual = np.empty_like(s), np.empty(s.shape[:2])
     for b, c in np.ndindex(*s.shape[:2]):
-        edges = [np.where(mask > 0, x[b, c], 0) for x, mask in zip(g, masks, strict=True)]
-        v[b, c], residual[b, c] = _solve_one(s[b, c], edges, l[b, c], (b, c), tol)
+        v[b, c], residual[b, c] = _solve_one(s[b, c], g[b, c], ends, l[b, c], (b, c), tol)
+    v = v.reshape(*v.shape[:2], *grid)
     out = torch.from_numpy(np.ascontiguousarray(np.moveaxis(v, 1, -1))).to(source.device)
     iterations = torch.zeros(residual.shape, dtype=torch.int32, device=source.device)
     return out, iterations, torch.from_numpy(residual).to(source.device)

@@ -22,6 +22,7 @@ from chonn_ops.network.direct import cpu
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
 from chonn_ops.network.direct.refined import ComplexFactor
+from chonn_ops.network.graph import Joined, graph_of
 
 
 @torch.no_grad()
@@ -40,11 +41,11 @@ BACKENDS = Backends(
 )
 
 
-def _plan_of(grid: Sequence[int], periodic: Sequence[bool]) -> Plan:
-    return make_plan(tuple(grid), tuple(map(bool, periodic)))
+def _plan_of(grid: Sequence[int], periodic: Sequence[Joined]) -> Plan:
+    return make_plan(tuple(grid), tuple(periodic))
 
 
-def _plan_for(leak: Tensor, periodic: Sequence[bool], dtype: torch.dtype, backend: str) -> Plan:
+def _plan_for(leak: Tensor, periodic: Sequence[Joined], dtype: torch.dtype, backend: str) -> Plan:
     """The plan that suits these networks and the backend."""
     B, *grid, C = leak.shape
     if backend == "cpu":
@@ -60,17 +61,20 @@ def available_backends() -> tuple[str, ...]:
     return BACKENDS.available()
 
 
-def _backend_of(leak: Tensor, backend: str | None, dtype: torch.dtype) -> str:
-    """The backend; by default the fastest for the tensors' device. "triton" takes real networks."""
+def _backend_of(
+    leak: Tensor, periodic: Sequence[Joined], backend: str | None, dtype: torch.dtype
+) -> str:
+    """The backend; by default the fastest for the tensors' device. "triton" takes real networks on
+    grids."""
     name = BACKENDS.name_for(backend or "", leak.device)
-    return "torch" if name == "triton" and dtype.is_complex else name
+    return "torch" if name == "triton" and (dtype.is_complex or graph_of(periodic)) else name
 
 
 def solve(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    periodic: Sequence[bool],
+    periodic: Sequence[Joined],
     *,
     backend: str | None = None,
     drops: bool = False,
@@ -96,7 +100,7 @@ def solve(
     """
     dtype = compute_dtype(source, leak, *conductance)
     several = source.dim() == leak.dim() + 1
-    backend = _backend_of(leak, backend, dtype)
+    backend = _backend_of(leak, periodic, backend, dtype)
     plan = _plan_for(leak, periodic, dtype, backend)
     leak, *g = (x.to(dtype) for x in (leak, *conductance))
     s = (source if several else source[:, None]).to(dtype)
@@ -105,17 +109,29 @@ def solve(
     return solution if several else solution.single(), undetermined
 
 
+def undetermined(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined], backend: str | None
+) -> list[tuple[int, int]]:
+    """`Factor.undetermined` of complex networks. They may cancel, so that a pivot of 0 tells
+    nothing; entries that are 0 do."""
+    leak, *g = ((x != 0).float() for x in (leak, *conductance))
+    if bool(leak.all()):
+        return []
+    return solve(torch.zeros_like(leak), g, leak, periodic, backend=backend)[1]
+
+
 class Factor:
     """The elimination of networks, without checks and without derivatives.
 
     Parameters
     ----------
     conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis; the last entry along an axis counts for periodic axes only.
+        One an axis; the last entry along an axis counts for periodic axes only. Of a graph one,
+        (B, E, C).
     leak : Tensor, shape (B, \\*grid, C)
         Conductances to ground, those of the boundary included.
-    periodic : sequence of bool
-        One an axis.
+    periodic : sequence of bool or Graph
+        One an axis; of a graph the graph alone.
     dtype : torch.dtype, optional
         Default: float64 where any input is, else float32.
     backend : {"cpu", "torch", "triton"}, optional
@@ -132,7 +148,7 @@ class Factor:
         self,
         conductance: Sequence[Tensor],
         leak: Tensor,
-        periodic: Sequence[bool],
+        periodic: Sequence[Joined],
         *,
         dtype: torch.dtype | None = None,
         backend: str | None = None,
@@ -143,7 +159,7 @@ class Factor:
         self.dtype = dtype or compute_dtype(leak, *conductance)
         self.shape = leak.shape
         self._wide: Factor | None = None
-        self.backend = _backend_of(leak, backend, self.dtype)
+        self.backend = _backend_of(leak, periodic, backend, self.dtype)
         kind, leak = BACKENDS[self.backend].Factors, leak.to(self.dtype)
         if state is not None:
             # The compiled kernel makes its own plan from the state.
@@ -166,7 +182,9 @@ class Factor:
         """The elimination as tensors, for the argument `state`."""
         return self.factors.state()
 
-    def wide(self, conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]) -> Factor:
+    def wide(
+        self, conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
+    ) -> Factor:
         """The factor of the same networks in float64, which is eliminated once and kept."""
         if self.dtype == torch.float64:
             return self
@@ -218,7 +236,7 @@ class Factor:
 def factor_of(
     conductance: Sequence[Tensor],
     leak: Tensor,
-    periodic: Sequence[bool],
+    periodic: Sequence[Joined],
     *,
     dtype: torch.dtype | None = None,
     backend: str | None = None,
@@ -234,12 +252,13 @@ def factor_of(
         return Factor(conductance, leak, periodic, dtype=dtype, backend=backend, **options)
     if tol is not None:
         options["tol"] = tol
-    plan, backend = _plan_of(leak.shape[1:-1], periodic), _backend_of(leak, backend, dtype)
+    plan = _plan_of(leak.shape[1:-1], periodic)
+    backend = _backend_of(leak, periodic, backend, dtype)
     return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, **options)
 
 
 def predicted_bytes(
-    grid: Sequence[int], periodic: Sequence[bool], count: int, dtype: torch.dtype = torch.float32
+    grid: Sequence[int], periodic: Sequence[Joined], count: int, dtype: torch.dtype = torch.float32
 ) -> int:
     """Predict the bytes of the factors of `count` networks on the CPU and of the elimination's
     workspace; a group of lanes that is not full counts as a full one.
@@ -256,16 +275,16 @@ def predicted_bytes(
     """
     # The kernel lays its memory out by these.
     layout = torch.get_num_threads(), os.environ.get("CHONN_NETWORK_ISA")
-    return _predicted_bytes(tuple(grid), tuple(map(bool, periodic)), count, dtype, *layout)
+    return _predicted_bytes(tuple(grid), tuple(periodic), count, dtype, *layout)
 
 
 @lru_cache(maxsize=256)
 def _predicted_bytes(
-    grid: tuple[int, ...], periodic: tuple[bool, ...], count: int, dtype: torch.dtype, *_: Any
+    grid: tuple[int, ...], periodic: tuple[Joined, ...], count: int, dtype: torch.dtype, *_: Any
 ) -> int:
     return cpu.bytes_of(cpu.plan_of(grid, periodic, count, dtype), count, dtype)
 
 
-def flops(grid: Sequence[int], periodic: Sequence[bool]) -> float:
+def flops(grid: Sequence[int], periodic: Sequence[Joined]) -> float:
     """Multiply-adds, counted as two, of one network's elimination."""
     return 2 * _plan_of(grid, periodic).total_work

@@ -23,41 +23,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from chonn_ops.network.direct.kept import kept
+from chonn_ops.network.dissection import (
+    LEAF,
+    PLANE,
+    SECOND,
+    SEPARATOR,
+    Array,
+    Dissection,
+    begins,
+    regions_of,
+)
+from chonn_ops.network.graph import Graph, Joined, entries_of
 
-Array = np.ndarray[Any, Any]
-
-# Boxes of at most so many nodes are left whole where networks, or tiles of one, fill the vectors.
-LEAF = 8
+# Runs of edges end at each multiple of this node, so that all edges of a node are near each other.
+_RUN = 256
 # The arrays that the kernels read, as int64_t and int32_t.
 LONG = ("first", "pivots", "width", "boundary_at", "edge_at", "share_at", "kids")
-SHORT = ("node", "boundary", "place", "edge", "row", "column")
-
-
-class Dissection(NamedTuple):
-    """The regions of a graph, in the order in which they are eliminated.
-
-    Regions form a tree in post-order: each follows its children, and those of a subtree follow one
-    another. An edge joins nodes of one region, or of a region and one above it in the tree.
-
-    Attributes
-    ----------
-    node : Array, shape (positions,)
-        The node at each position: pivots of one region after the other, then those nodes next to
-        them that are not eliminated.
-    pivots : Array, shape (regions,)
-        How many nodes each region eliminates, at least one.
-    parent : Array, shape (regions,)
-        -1 for a root.
-    """
-
-    node: Array
-    pivots: Array
-    parent: Array
+SHORT = ("node", "position", "boundary", "place", "edge", "row", "column")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +54,7 @@ class Plan:
     Attributes
     ----------
     grid, periodic
-        The nodes along each axis, and whether that is periodic.
+        The nodes along each axis, and whether that is periodic; of a graph all nodes and the graph.
     node : Array, shape (nodes,)
         The node, in row-major order, that is eliminated at each position.
     first, pivots, width : Array, shape (regions,)
@@ -82,14 +69,14 @@ class Plan:
         -1 where there is none.
     edge, row, column, edge_at : Array
         Edges by the region that eliminates one of its nodes first: the entry of the conductances
-        (axis * nodes + node), where in the front that node is and the next one along the axis;
-        where each region's begin.
+        (axis * entries of an axis + entry, which is the node on a grid), where in the front the
+        edge's first node is and its second; where each region's begin.
     share_at : Array, shape (regions + 1,)
         Where each region's factors begin: rows of its front, right of the diagonal.
     """
 
     grid: tuple[int, ...]
-    periodic: tuple[bool, ...]
+    periodic: tuple[Joined, ...]
     node: Array
     first: Array
     pivots: Array
@@ -118,6 +105,32 @@ class Plan:
         """Bytes of all arrays, those for the kernels included."""
         arrays = (*vars(self).values(), *self._read_by_kernels.values())
         return sum(x.nbytes for x in arrays if isinstance(x, np.ndarray))
+
+    @property
+    def edge_grid(self) -> tuple[int, ...]:
+        """The shape of one axis's conductances: `grid`, or the edges of a graph."""
+        return entries_of(self.grid, self.periodic)
+
+    @cached_property
+    def position(self) -> Array:
+        """The position of each node."""
+        position = np.empty(self.nodes, np.int64)
+        position[self.node] = np.arange(self.nodes)
+        return position
+
+    @cached_property
+    def runs(self) -> Array:
+        """All edges as runs, ordered by their lower nodes: axis, first entry, first node, how far
+        behind their beginnings edges end, edges; (runs, 5)."""
+        edge, (start, end) = edges_of(self.grid, self.periodic)
+        axis, entry = np.divmod(edge, prod(self.edge_grid))
+        far = end - start
+        same = [np.diff(axis) == 0, np.diff(far) == 0, np.diff(entry) == 1, np.diff(start) == 1]
+        same.append(start[1:] % _RUN > 0)
+        first = np.flatnonzero(np.append(True, ~np.logical_and.reduce(same))[: len(edge)])
+        count = np.diff(first, append=len(edge))
+        runs = np.stack([axis[first], entry[first], start[first], far[first], count], 1)
+        return runs[np.argsort(runs[:, 2] + np.minimum(runs[:, 3], 0), kind="stable")]
 
     @cached_property
     def largest_front(self) -> int:
@@ -189,13 +202,6 @@ class Plan:
         return {name: array.ctypes.data for name, array in self._read_by_kernels.items()}
 
 
-def begins(lengths: Array) -> Array:
-    """Return where runs of these lengths begin, one after the other, and where the last ends."""
-    at = np.zeros(len(lengths) + 1, lengths.dtype)
-    np.cumsum(lengths, out=at[1:])
-    return at
-
-
 def _subtree_begins(parent: Array) -> Array:
     """The first region of each region's subtree, which in post-order ends with the region."""
     begin = np.arange(len(parent))
@@ -223,7 +229,7 @@ def plan_of(
     ends: Array,
     *,
     grid: tuple[int, ...],
-    periodic: tuple[bool, ...],
+    periodic: tuple[Joined, ...],
 ) -> Plan:
     """The plan of a graph.
 
@@ -303,7 +309,7 @@ def plan_of(
     )
 
 
-def grid_edges(grid: tuple[int, ...], periodic: tuple[bool, ...]) -> tuple[Array, Array]:
+def grid_edges(grid: tuple[int, ...], periodic: tuple[Joined, ...]) -> tuple[Array, Array]:
     """The edges of a grid as `plan_of` takes them."""
     nodes = prod(grid)
     every = np.arange(nodes).reshape(grid)
@@ -320,10 +326,12 @@ def grid_edges(grid: tuple[int, ...], periodic: tuple[bool, ...]) -> tuple[Array
     return np.concatenate(edges), np.concatenate(ends, axis=1)
 
 
-# Where a node is after a cut, in the order of elimination: in the first half (0), the second half,
-# the separator, the separator's second plane. Two bits of the node's number.
-_SECOND, _SEPARATOR, _PLANE = 1, 2, 3
-_SEPARATORS = np.int64(0x2AAAAAAAAAAAAAAA)
+def edges_of(grid: tuple[int, ...], periodic: tuple[Joined, ...]) -> tuple[Array, Array]:
+    """The edges of a grid or a graph as `plan_of` takes them."""
+    graph = periodic[0]
+    if isinstance(graph, Graph):
+        return np.arange(graph.num_edges), graph.ends_array()
+    return grid_edges(grid, periodic)
 
 
 def axis_to_cut(largest: Sequence[int], ring: Sequence[bool]) -> int:
@@ -344,12 +352,12 @@ def _cut(low: Array, extent: Array, ring: bool) -> tuple[Array, Array, Array]:
     """
     line, middle = np.arange(len(low)), low + extent // 2
     after = line > middle
-    digit = np.where(after, _SECOND, np.where(line == middle, _SEPARATOR, 0))
+    digit = np.where(after, SECOND, np.where(line == middle, SEPARATOR, 0))
     if ring:
-        digit[middle[0]], digit[0] = _PLANE, _SEPARATOR
+        digit[middle[0]], digit[0] = PLANE, SEPARATOR
     first, second = halves_of(extent, ring)
     half = np.where(after, second, first)
-    half[(digit >= _SEPARATOR) | (extent == 0)] = 0
+    half[(digit >= SEPARATOR) | (extent == 0)] = 0
     return digit, np.where(after, middle + 1, low + ring), half
 
 
@@ -385,20 +393,7 @@ def dissect(
         cuts += 1
     number = reduce(np.add.outer, numbers).ravel()
 
-    # Cuts after the one whose separator a node is in do not concern it.
-    used = np.frexp((number & _SEPARATORS).astype(np.float64))[1].astype(np.int64)
-    unused = np.maximum(used - 2, 0)
-    number = number >> unused << unused
-    order = np.argsort(number, kind="stable")
-    unused, depth = unused[order], cuts - used[order] // 2
-    region = number[order] & ~(np.where(depth < cuts, 1, 0) << unused)
-    first = np.flatnonzero(np.append(True, region[1:] != region[:-1]))
-    region, depth = region[first], depth[first]
-
-    # A parent's number has the same digits down to its own, which is its separator's.
-    below = 2 * (cuts - depth)
-    parent = np.searchsorted(region, (region >> (below + 2) << 2 | _SEPARATOR) << below)
-    parent[depth == 0] = -1
+    order, first, parent = regions_of(number, cuts)
     at = np.unravel_index(order[first], size)
     low, extent = (
         np.stack([line[k] for line, k in zip(lines, at, strict=True)], -1)
@@ -416,9 +411,16 @@ def dissect(
 
 
 @kept
-def make_plan(grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int = LEAF) -> Plan:
-    """The plan of a grid; `leaf` as in `dissect`. Lines are cut down to single nodes."""
+def make_plan(grid: tuple[int, ...], periodic: tuple[Joined, ...], leaf: int = LEAF) -> Plan:
+    """The plan of a grid, or of a graph (its `grid` is all nodes, its `periodic` the graph).
+
+    `leaf` as in `dissect`. Lines are cut down to single nodes. A graph has its own dissection.
+    """
+    graph = periodic[0]
+    if isinstance(graph, Graph):
+        edges = np.arange(graph.num_edges), graph.ends_array()
+        return plan_of(graph.dissection, *edges, grid=grid, periodic=periodic)
     if sum(n > 1 for n in grid) < 2:
         leaf = 1
-    dissection, *_ = dissect(grid, periodic, leaf)
+    dissection, *_ = dissect(grid, tuple(map(bool, periodic)), leaf)
     return plan_of(dissection, *grid_edges(grid, periodic), grid=grid, periodic=periodic)

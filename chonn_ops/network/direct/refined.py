@@ -34,6 +34,7 @@ from chonn_ops.network.edges import (
     sum_of_ends,
     used_edges,
 )
+from chonn_ops.network.graph import Graph, Joined
 
 # Relative residual of solutions by `factorize`, which has no `tol`.
 TOL = 1e-6
@@ -44,9 +45,10 @@ ROUNDED = 4 * torch.finfo(torch.float64).eps
 RESONANT = 1e-6
 
 
-def _closed(plan: Plan, axis: int) -> bool:
-    """Whether an edge joins the last node of an axis and the first."""
-    return bool(plan.periodic[axis]) and plan.grid[axis] > 1
+def _closed(plan: Plan, axis: int) -> Joined:
+    """Whether an edge joins the last node of an axis and the first; or the graph."""
+    joined = plan.periodic[axis]
+    return joined if isinstance(joined, Graph) else joined and plan.grid[axis] > 1
 
 
 @torch.no_grad()
@@ -55,7 +57,7 @@ def check_inverse(
     entries: Sequence[Tensor],
     leak: Tensor,
     conductance: Sequence[Tensor],
-    periodic: Sequence[bool],
+    periodic: Sequence[Joined],
     judged: Tensor,
 ) -> None:
     """Require of entries of the inverse Z that A Z has the diagonal 1: near a resonance nothing

@@ -21,7 +21,14 @@ from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.kept import kept
 from chonn_ops.network.direct.pivoted import Pivoted
 from chonn_ops.network.direct.plan import Array, Plan
-from chonn_ops.network.edges import relative_residual
+from chonn_ops.network.edges import (
+    at_start,
+    connected_parts,
+    drops_along,
+    relative_residual,
+    rings,
+    sum_of_ends,
+)
 
 # Complex pivots below this part of what they are the sum of have lost digits, which a determinant
 # and an inverse do not get back.
@@ -196,7 +203,8 @@ class Factors:
     ----------
     plan : Plan
     conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis, of one floating dtype and device like all tensors here.
+        One an axis, of one floating dtype and device like all tensors here; of a graph one,
+        (B, E, C).
     leak : Tensor, shape (B, \\*grid, C)
     source, drops
         As in the compiled `Factors`, `solution` too.
@@ -214,9 +222,9 @@ class Factors:
         self._plan, self._shape = plan, leak.shape
         batches = _batches_of(plan, leak.device)
         self._node, self._batches = batches.node, batches.each
-        used = torch.zeros(len(conductance) * plan.nodes, dtype=torch.bool, device=leak.device)
+        g = torch.cat([self._rows(field) for field in conductance], 1)  # (M, axes * entries)
+        used = torch.zeros(g.shape[1], dtype=torch.bool, device=leak.device)
         used[torch.from_numpy(plan.edge).to(leak.device)] = True
-        g = torch.cat([self._rows(field) for field in conductance], 1)  # (M, axes * nodes)
         l = self._rows(leak)  # noqa: E741
         # Entries that are no edges may be anything; networks with NaN or infinity are left out.
         g = torch.where(used, g, 0)
@@ -301,8 +309,8 @@ class Factors:
         return self._sound.reshape(self._shape[0], self._shape[-1])
 
     def _rows(self, field: Tensor) -> Tensor:
-        """Reshape a field (B, \\*grid, C) to rows (M, nodes)."""
-        return field.movedim(-1, 1).reshape(self._shape[0] * self._shape[-1], self._plan.nodes)
+        """Reshape a field (B, \\*grid, C) to rows (M, nodes), conductances likewise."""
+        return field.movedim(-1, 1).flatten(0, 1).flatten(1)
 
     def _upper(self, index: int) -> tuple[Tensor, Tensor]:
         """The rows of U at a batch's pivots: the columns of pivots, and minus those of the
@@ -371,8 +379,8 @@ class Factors:
             last = parts == torch.arange(self._plan.nodes, device=x.device)
             limit = torch.where(last, 4 * torch.finfo(x.dtype).eps * size / ground, 0)
 
-        def field(rows: Tensor) -> Tensor:
-            return rows.reshape(B, C, S, *grid).movedim(1, -1)
+        def field(rows: Tensor, shape: Sequence[int] = grid) -> Tensor:
+            return rows.reshape(B, C, S, *shape).movedim(1, -1)
 
         # Potentials have a solve of their own, so that they do not depend on `wanted`.
         u = self._down(x * self._roots() if sample else self._up(x))
@@ -406,6 +414,8 @@ class Factors:
             drop = (front[:, row] - front[:, column]).movedim(2, 1)
             drops = drops.index_copy(2, batch.edges, drop)
             for other, regions, place in batch.halves:
+                if not place.shape[1]:  # another part
+                    continue
                 block = front[:, place.flatten()].unflatten(1, place.shape)
                 change = block[:, :, :1]
                 if other not in relative:
@@ -416,37 +426,38 @@ class Factors:
                 lifted = reference[:, place[:, 0] // f] + change
                 level[other] = level[other].index_copy(1, regions, lifted)
         size = torch.empty_like(size).index_copy(2, self._node, size) * scale
-        drops = torch.where(finite, drops * size.repeat(1, 1, len(grid)), math.nan)
-        found = [field(drop) for drop in drops.split(self._plan.nodes, 2)]
         part = field(torch.empty_like(parts).index_copy(2, self._node, parts))
-        small, magnitude = field(size) / 16, v.detach().abs()
-        for axis, closed in enumerate(self._plan.periodic):  # see `plain_drops` of the kernel
-            dim = axis + 2
-            plain = (part != part.roll(-1, dim)) | (part < 0)
-            both, direct = magnitude + magnitude.roll(-1, dim), v - v.roll(-1, dim)
+        size, magnitude = field(size), v.detach().abs()
+        entries, found = self._plan.edge_grid, []
+        fields = drops.split(math.prod(entries), 2)
+        for axis, joined in enumerate(self._plan.periodic):  # see `plain_drops` of the kernel
+            k, around = axis + 1, rings([joined])[0]
+            start = at_start(size, k, joined)
+            drop = torch.where(
+                field(finite.expand_as(fields[axis]), entries),
+                field(fields[axis], entries) * start,
+                math.nan,
+            )
+            plain = (drops_along(part, k, around) != 0) | (at_start(part, k, joined) < 0)
+            both, direct = sum_of_ends(magnitude, k, around), drops_along(v, k, around)
             off = CONSTANTS["DIRECT_OFF"] * torch.finfo(v.dtype).eps * both
-            plain = plain | (both < small) | ((found[axis] - direct).detach().abs() > off)
-            if not closed:
-                plain.select(dim, -1).fill_(False)
-            found[axis] = torch.where(plain, direct, found[axis])
+            plain = plain | (both < start / 16) | ((drop - direct).detach().abs() > off)
+            if not joined:
+                plain.select(k + 1, -1).fill_(False)
+            found.append(torch.where(plain, direct, drop))
         return v, found
 
     @cached_property
     def _parts(self) -> Tensor:
         """(M, nodes) by position: which connected part a node belongs to, named by the position of
         the part's last node; -1 for a node that is no part of the network."""
-        M, (*grid,), nodes = len(self._g), self._plan.grid, self._plan.nodes
-        everywhere = torch.arange(nodes, device=self._g.device)
-        position = torch.empty_like(self._node).index_copy(0, self._node, everywhere)
-        part = position.expand(M, -1).reshape(M, *grid)
-        edges = self._g.detach().reshape(M, len(grid), *grid) != 0
-        before = torch.empty_like(part[:0])
-        while not torch.equal(part, before):
-            before = part
-            for dim, edge in enumerate(edges.unbind(1), 1):  # both ends get the larger one
-                part = torch.maximum(part, torch.where(edge, part.roll(-1, dim), -1))
-                part = torch.maximum(part, torch.where(edge, part, -1).roll(1, dim))
-        return torch.where(self._inverse().detach() != 0, part.reshape(M, nodes)[:, self._node], -1)
+        plan, M = self._plan, len(self._g)
+        shape = (M, len(plan.grid), *plan.edge_grid, 1)
+        edges = self._g.detach().reshape(shape).unbind(1)
+        part = connected_parts(edges, plan.grid, plan.periodic)[..., 0]
+        position = torch.from_numpy(plan.position).to(part.device).expand(M, -1)
+        last = torch.zeros_like(part).scatter_reduce(1, part, position, "amax").gather(1, part)
+        return torch.where(self._inverse().detach() != 0, last[:, self._node], -1)
 
     def solve(
         self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor] = ()
@@ -545,14 +556,16 @@ class Factors:
         entry = entry * scale
         B, *grid, C = self._shape
 
-        def field(rows: Tensor) -> Tensor:
-            return rows.reshape(B, C, *grid).movedim(1, -1)
+        def field(rows: Tensor, shape: Sequence[int]) -> Tensor:
+            return rows.reshape(B, C, *shape).movedim(1, -1)
 
-        return field(diagonal), [field(x) for x in entry.split(self._plan.nodes, 1)]
+        entries = self._plan.edge_grid
+        fields = entry.split(math.prod(entries), 1)
+        return field(diagonal, grid), [field(x, entries) for x in fields]
 
     def _inverse(self) -> Tensor:
         """The inverses of the pivots, (M, nodes) by position."""
-        inverse = torch.empty_like(self._g[:, : self._plan.nodes]).detach()
+        inverse = self._g.new_empty(len(self._g), self._plan.nodes)
         for batch, values in zip(self._batches, self._inverses, strict=True):
             at = batch.nodes[:, : batch.pivots].flatten()
             inverse = inverse.index_copy(1, at, values.flatten(1))

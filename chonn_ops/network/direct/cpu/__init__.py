@@ -36,6 +36,7 @@ from chonn_ops.network.direct.cpu.binding import (
 from chonn_ops.network.direct.kept import kept
 from chonn_ops.network.direct.plan import Plan, make_plan
 from chonn_ops.network.direct.tiles import TiledPlan, make_tiled_plan
+from chonn_ops.network.graph import Graph, Joined
 
 __all__ = ["Factors", "Solution", "available_isas"]
 
@@ -94,24 +95,25 @@ def _filling(grid: Sequence[int], networks: int, dtype: torch.dtype) -> Filling:
 
 
 def plan_of(
-    grid: Sequence[int], periodic: Sequence[bool], networks: int, dtype: torch.dtype
+    grid: Sequence[int], periodic: Sequence[Joined], networks: int, dtype: torch.dtype
 ) -> Plan:
     """The plan for so many networks."""
     filling = _filling(grid, networks, dtype)
-    return _plan_for(tuple(grid), tuple(map(bool, periodic)), networks, filling)
+    return _plan_for(tuple(grid), tuple(periodic), networks, filling)
 
 
 def _plan_for(
-    grid: tuple[int, ...], periodic: tuple[bool, ...], networks: int, filling: Filling
+    grid: tuple[int, ...], periodic: tuple[Joined, ...], networks: int, filling: Filling
 ) -> Plan:
-    if not filling.rows:
+    if not filling.rows or isinstance(periodic[0], Graph):
         return make_plan(grid, periodic)
-    plan = make_tiled_plan(grid, periodic, _LEAF_OF_ROWS, filling.lanes)
+    closed = tuple(map(bool, periodic))
+    plan = make_tiled_plan(grid, closed, _LEAF_OF_ROWS, filling.lanes)
     # Each thread that shares a network has tiles for all lanes.
     sharing = _threads_for(plan, 1, filling.threads) if networks < filling.threads else 1
     if sharing == 1:
         return plan
-    return make_tiled_plan(grid, periodic, _LEAF_OF_ROWS, filling.lanes * sharing)
+    return make_tiled_plan(grid, closed, _LEAF_OF_ROWS, filling.lanes * sharing)
 
 
 def _filling_of(plan: Plan, networks: int, dtype: torch.dtype) -> Filling:
@@ -144,9 +146,10 @@ class Solution(NamedTuple):
     ----------
     potential : Tensor, shape (B, S, \\*grid, C)
     drops : list of Tensor, shape of `potential`
-        One an axis, each node's potential less the next one's along it, 0 where no edge is; empty
-        where they were not wanted. Rounding is relative to what potentials differ by around an
-        edge, not to the potentials, which small leaks lift all alike.
+        One an axis, each node's potential less the next one's along it, 0 where no edge is; of a
+        graph one, (B, S, E, C), along its edges; empty where they were not wanted. Rounding is
+        relative to what potentials differ by around an edge, not to the potentials, which small
+        leaks lift all alike.
     residual : Tensor, shape (B, S, C), optional
         |s - A v| / |s|, float64. For real networks it is 0 where rounding alone leaves it. For
         complex ones it is that of the potentials in complex128, NaN where an input is not finite.
@@ -169,7 +172,8 @@ class Factors:
     ----------
     plan : Plan
     conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis, of one floating or complex dtype and on the CPU like all tensors here.
+        One an axis, of one floating or complex dtype and on the CPU like all tensors here; of a
+        graph one, (B, E, C).
     leak : Tensor, shape (B, \\*grid, C)
     source : Tensor, shape (B, S, \\*grid, C), optional
         Solved for while the factors are in the cache. Of the networks' dtype; of complex networks
@@ -311,7 +315,8 @@ class Factors:
             source = source.contiguous()
             potential, residual = torch.empty_like(source), None
             if drops:
-                found = [torch.empty_like(source) for _ in self._shape[1:-1]]
+                shape = (*source.shape[:2], *self._plan.edge_grid, source.shape[-1])
+                found = [source.new_empty(shape) for _ in self._plan.grid]
             if network:
                 of = (*source.shape[:2], source.shape[-1])
                 residual = torch.zeros(of, dtype=torch.float64)
@@ -361,7 +366,8 @@ class Factors:
         """Entries of the inverse, (B, \\*grid, C): its diagonal, and for each axis those of the
         nodes that an edge joins, 0 where there is no edge."""
         diagonal = self._factors.new_empty(self._shape)
-        entries = [self._factors.new_zeros(self._shape) for _ in self._shape[1:-1]]
+        shape = (self._shape[0], *self._plan.edge_grid, self._shape[-1])
+        entries = [self._factors.new_zeros(shape) for _ in self._plan.grid]
         self._call(INVERT, None, False, inverse=(diagonal, *entries))
         return diagonal, entries
 

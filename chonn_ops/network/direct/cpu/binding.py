@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -67,13 +68,12 @@ def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
     return first, last, at, max(plan.stack, int(at[-1] + left.sum()))
 
 
-def _arguments(plan: Plan, batches: int, channels: int) -> Arguments:
-    """Collect what the kernel reads of a plan."""
+def _arguments(plan: Plan, axes: int, entries: int, batches: int, channels: int) -> Arguments:
+    """Collect what the kernel reads of a plan, whose conductances are `axes` fields of `entries`."""
     arguments = Arguments(batches, channels, 1, plan.nodes, plan.regions, plan.largest_front)
+    arguments.axes, arguments.entries = axes, entries
     arguments.num_shares, arguments.item_shares = plan.num_shares, plan.num_shares + _PAD
-    arguments.stack, arguments.waiting, arguments.axes = plan.stack, plan.waiting, len(plan.grid)
-    for axis, (n, periodic) in enumerate(zip(plan.grid, plan.periodic, strict=True)):
-        arguments.grid[axis], arguments.closed[axis] = n, periodic and n > 1
+    arguments.stack, arguments.waiting = plan.stack, plan.waiting
     for name, address in plan.addresses.items():
         setattr(arguments, name, address)
     arguments.kept, arguments.nbytes = [plan], 0  # the addresses stay good as long as the arguments
@@ -98,7 +98,7 @@ def _set_tiles(arguments: Arguments, plan: TiledPlan, parts: Array, lanes: int) 
     }
     for name, array in arrays.items():
         setattr(arguments, name, array.ctypes.data)
-    tile = _arguments(tiles.plan, 1, 1)
+    tile = _arguments(tiles.plan, 1, len(tiles.plan.edge), 1, 1)
     arguments.tile = ctypes.addressof(tile)
     arguments.kept += [*arrays.values(), tile]
     arguments.nbytes = sum(array.nbytes for array in arrays.values())
@@ -115,7 +115,8 @@ def arguments_of(
 ) -> Arguments:
     """Make what all calls for networks of one plan share; callers change copies. `lanes`: of
     a vector."""
-    arguments = _arguments(plan, batches, channels)
+    arguments = _arguments(plan, len(plan.grid), prod(plan.edge_grid), batches, channels)
+    arguments.runs, arguments.num_runs = plan.runs.ctypes.data, len(plan.runs)
     arguments.rows, arguments.threads = rows, threads
     parts = np.array([[0, plan.regions]])
     if rows and threads > batches * channels:

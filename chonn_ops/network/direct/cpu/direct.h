@@ -18,9 +18,17 @@ enum direct_status { DIRECT_DETERMINED = -1, DIRECT_NOT_FINITE = -2 };
 /* Kinds of numbers of a call. */
 enum direct_kind { DIRECT_FLOAT, DIRECT_DOUBLE, DIRECT_COMPLEX_FLOAT, DIRECT_COMPLEX_DOUBLE };
 
-/* binding.py reads this struct. A network is one channel of one batch. Fields are
- * (batches, nodes, channels) without gaps, nodes in row-major order, sources and potentials
- * (batches, sources, nodes, channels); all of the kind of the call, but see `single`.
+/* Edges whose entries follow one another in the conductances of one axis, as do the nodes where they
+ * begin; all end at the node `far` behind. */
+struct direct_run {
+    int64_t axis, entry, node, far, count;
+};
+
+/* binding.py reads this struct. A network is one channel of one batch. Leaks are (batches, nodes,
+ * channels) without gaps, sources and potentials (batches, sources, nodes, channels). Conductances are
+ * one field an axis, (batches, entries, channels): a grid has as many entries as nodes, an edge to the
+ * next node along the axis each, and a graph one axis whose entries are its edges. Drops are alike,
+ * (batches, sources, entries, channels). All are of the kind of the call, but see `single`.
  *
  * An item is what one thread works on: a group of as many networks as a vector has lanes, or with
  * `rows` a single network, whose fronts' rows fill the vectors. Factors are those of item after
@@ -29,10 +37,12 @@ struct direct_args {
     int64_t batches, channels, sources, nodes, regions, largest_front, num_shares, stack;
     int64_t item_shares; /* elements from the shares of one item to those of the next */
     int64_t waiting;     /* most boundary nodes of regions that wait for their turn */
-    int64_t axes, grid[3], closed[3]; /* sizes, and whether an edge joins the last node and the first */
+    int64_t axes, entries;
+    int64_t num_runs; /* all edges, ordered by their lower nodes */
+    const struct direct_run *runs;
     /* The plan, see plan.py. */
     const int64_t *first, *pivots, *width, *boundary_at, *edge_at, *share_at, *kids;
-    const int32_t *node, *boundary, *place, *edge, *row, *column;
+    const int32_t *node, *position, *boundary, *place, *edge, *row, *column;
     /* Subtrees that may be eliminated side by side, each with its stack; none where items are. */
     int64_t parts;
     const int64_t *part_first, *part_last, *part_stack, *part_group;
@@ -60,7 +70,7 @@ struct direct_args {
     int64_t *status; /* (networks,): a node of a part without leak, or enum direct_status */
     const void *source; /* NULL where nothing is solved */
     void *potential;
-    void *drop[3]; /* like `potential`, NULL or for each axis: a node's potential less the next one's */
+    void *drop[3]; /* NULL, or for each axis the drop of the potential along each edge, 0 elsewhere */
     double *residual; /* (batches, sources, channels) or NULL: |s - A v| / |s|, 0 at rounding size */
     /* Of the inverse of real networks: at nodes, and at the two nodes of each edge. */
     void *diagonal, *entry[3];
@@ -69,7 +79,7 @@ struct direct_args {
 
 /* Of an entry of the conductances. */
 static inline int axis_of(const struct direct_args *a, int64_t edge) {
-    return (edge >= a->nodes) + (edge >= 2 * a->nodes);
+    return (edge >= a->entries) + (edge >= 2 * a->entries);
 }
 
 /* Nodes of a tile's rim. */

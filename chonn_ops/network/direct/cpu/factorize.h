@@ -207,7 +207,7 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
     for (int64_t i = 0; i < n; i++) entries[i * stride + f] = leak[i];
     for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
         const int64_t axis = axis_of(a, a->edge[e]);
-        const element *g = (const element *)item->field[1 + axis] - axis * a->nodes;
+        const element *g = (const element *)item->field[1 + axis] - axis * a->entries;
         const int64_t start = a->row[e], end = a->column[e];
         element *to = entries + least(start, end) * stride + (start < end ? end : start);
         *to = plus(*to, scaled(g[a->edge[e]], scale));
@@ -243,26 +243,21 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
     w->top = update;
 }
 
-/* A pivot of zero that an edge led to is the last node of a part without leak: notes one a network.
- * Where no edge leads, the node is not part of the network. */
+/* A pivot of zero that an edge led to is the last node of a part without leak: notes the first of a
+ * network. Where no edge leads, the node is not part of the network. */
 APART void MODE(find_undetermined)(const struct direct_args *a, const struct NAME(item) *item,
                                    const element *inverse, int64_t *status) {
-    for (int64_t p = 0; p < a->nodes; p++)
-        for (int lane = 0; lane < item->width; lane++) {
-            if (status[lane] != DIRECT_DETERMINED || !MODE(lacks)(inverse + p, lane)) continue;
-            const int64_t node = a->node[p];
-            int64_t inner = 1;
-            for (int axis = (int)a->axes - 1; axis >= 0; inner *= a->grid[axis--]) {
-                const REAL *g = a->conductance[axis];
-                const int64_t n = a->grid[axis], i = node / inner % n;
-                const int64_t before = node + (i ? -inner : (n - 1) * inner);
-                const int64_t out = item->at[lane] + node * a->channels,
-                              in = item->at[lane] + before * a->channels;
-                if (((i < n - 1 || a->closed[axis]) && NAME(conducts)(g, out)) ||
-                    ((i || a->closed[axis]) && NAME(conducts)(g, in)))
+    for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++) {
+        const element *g = (const element *)item->field[1 + run->axis] + run->entry;
+        for (int64_t i = 0; i < 2 * run->count; i++) {
+            const int64_t node = run->node + i / 2 + i % 2 * run->far, p = a->position[node];
+            for (int lane = 0; lane < item->width; lane++)
+                if (MODE(lacks)(inverse + p, lane) && !MODE(lacks)(g + i / 2, lane) &&
+                    status[lane] != DIRECT_NOT_FINITE &&
+                    (status[lane] == DIRECT_DETERMINED || p < a->position[status[lane]]))
                     status[lane] = node;
-            }
         }
+    }
 }
 
 /* 1 where any pivot of the item has no inverse. */
@@ -276,23 +271,26 @@ static int MODE(any_without)(const struct direct_args *a, const struct NAME(item
 
 static int64_t MODE(fields_bytes)(const struct direct_args *a) {
     if (ROWS && a->channels == 1) return 0;
-    return (1 + a->axes) * aligned(a->nodes * (int64_t)sizeof(element));
+    return aligned(a->nodes * (int64_t)sizeof(element)) +
+           a->axes * aligned(a->entries * (int64_t)sizeof(element));
 }
 
-/* Leak and conductances, in the order of nodes. */
+/* Leak and conductances, in the order of nodes and of edges. */
 static void MODE(pack_fields)(const struct direct_args *a, struct NAME(item) *item, char *to) {
     for (int64_t i = 0; i <= a->axes; i++) {
         const REAL *from = i ? a->conductance[i - 1] : a->leak;
+        const int64_t count = i ? a->entries : a->nodes;
+        const int64_t *at = i ? item->edges_at : item->at;
         item->field[i] = (const REAL *)to;
 #if ROWS
         if (a->channels == 1)
-            item->field[i] = from + item->at[0];
+            item->field[i] = from + at[0];
         else
-            for (int64_t p = 0; p < a->nodes; p++) ((REAL *)to)[p] = from[item->at[0] + p * a->channels];
+            for (int64_t p = 0; p < count; p++) ((REAL *)to)[p] = from[at[0] + p * a->channels];
 #else
-        NAME(pack)(from, item->at, item->width, a->channels, a->nodes, (vec *)to);
+        NAME(pack)(from, at, item->width, a->channels, count, (vec *)to);
 #endif
-        to += aligned(a->nodes * (int64_t)sizeof(element));
+        to += aligned(count * (int64_t)sizeof(element));
     }
 }
 

@@ -78,8 +78,8 @@ static void MODE(invert_regions)(const struct direct_args *a, const struct NAME(
                         ENTRY(i, i));
         for (int64_t e = a->edge_at[r]; a->entry[0] && e < a->edge_at[r + 1]; e++) {
             const int64_t axis = axis_of(a, a->edge[e]);
-            const int64_t node = a->edge[e] - axis * a->nodes;
-            NAME(store)(item, (REAL *)a->entry[axis], item->at, node * a->channels,
+            const int64_t entry = a->edge[e] - axis * a->entries;
+            NAME(store)(item, (REAL *)a->entry[axis], item->edges_at, entry * a->channels,
                         ENTRY(a->row[e], a->column[e]));
         }
 #undef ENTRY

@@ -16,7 +16,8 @@ struct NAME(item) {
     int width;           /* networks; lanes above hold zeros */
     int64_t at[LANES];   /* where each network's first node is in a field (batches, nodes, channels) */
     int64_t of[LANES];   /* and in one (batches, sources, nodes, channels) */
-    const REAL *field[4]; /* leak and conductances of these networks alone, node by node */
+    int64_t edges_at[LANES], edges_of[LANES]; /* likewise each network's first conductance and drop */
+    const REAL *field[4]; /* leak and conductances of these networks alone */
 };
 
 static struct NAME(item) NAME(item_at)(const struct direct_args *a, int64_t index) {
@@ -29,6 +30,8 @@ static struct NAME(item) NAME(item_at)(const struct direct_args *a, int64_t inde
         const int64_t batch = network / a->channels, channel = network % a->channels;
         item.at[lane] = batch * a->nodes * a->channels + channel;
         item.of[lane] = batch * a->sources * a->nodes * a->channels + channel;
+        item.edges_at[lane] = batch * a->entries * a->channels + channel;
+        item.edges_of[lane] = batch * a->sources * a->entries * a->channels + channel;
     }
     return item;
 }
@@ -74,16 +77,6 @@ INLINE void NAME(look_at)(const REAL *x, int64_t count, vec *largest, vec *wrong
     *largest = most, *wrong = bad;
 }
 
-/* Edges of an axis that follow one another, and how far apart their nodes are. Entries that are no
- * edges lie between. */
-INLINE int64_t NAME(edges_in_line)(const struct direct_args *a, int axis, int64_t *inner,
-                                   int64_t *lines) {
-    *inner = *lines = 1;
-    for (int other = 0; other < a->axes; other++)
-        *(other < axis ? lines : inner) *= other == axis ? 1 : a->grid[other];
-    return (a->grid[axis] - 1) * *inner;
-}
-
 /* Powers of two that bring the largest conductance near 1, so that nothing over- or underflows,
  * and which networks are finite. `wide`: REALs that a node of
  * the item's fields has. */
@@ -91,13 +84,9 @@ APART vec NAME(scales)(const struct direct_args *a, const struct NAME(item) *ite
                        int64_t *status) {
     vec largest = {}, wrong = {};
     NAME(look_at)(item->field[0], a->nodes * wide, &largest, &wrong);
-    for (int axis = 0; axis < a->axes; axis++) {
-        int64_t inner, lines, edges = NAME(edges_in_line)(a, axis, &inner, &lines);
-        if (a->closed[axis]) edges += inner;
-        for (int64_t line = 0; line < lines; line++)
-            NAME(look_at)(item->field[1 + axis] + line * a->grid[axis] * inner * wide, edges * wide,
-                          &largest, &wrong);
-    }
+    for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++)
+        NAME(look_at)(item->field[1 + run->axis] + run->entry * wide, run->count * wide, &largest,
+                      &wrong);
     if (wide == 1)
         for (int lane = 1; lane < LANES; lane++) {
             largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
@@ -113,9 +102,4 @@ APART vec NAME(scales)(const struct direct_args *a, const struct NAME(item) *ite
         status[lane] = wrong[lane] == 0 ? DIRECT_DETERMINED : DIRECT_NOT_FINITE;
     }
     return scale;
-}
-
-/* Whether an edge of a field (batches, nodes, channels) conducts. */
-INLINE int NAME(conducts)(const REAL *g, int64_t at) {
-    return g[at * PARTS] != 0 || (COMPLEX && g[at * PARTS + PARTS - 1] != 0);
 }

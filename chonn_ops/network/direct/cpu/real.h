@@ -103,16 +103,10 @@ APART void NAME(residuals)(const struct direct_args *a, const struct NAME(item) 
     }
     NAME(add_squares)(r, count, norm);
     for (int64_t i = 0; i < count; i++) r[i] -= leak[i] * v[i], z[i] = leak[i] * NAME(size)(v[i]) + LEAST;
-    for (int axis = 0; axis < a->axes; axis++) {
-        int64_t inner, lines;
-        const int64_t edges = NAME(edges_in_line)(a, axis, &inner, &lines);
-        for (int64_t line = 0; line < lines; line++) {
-            const int64_t at = line * a->grid[axis] * inner * wide, last = at + edges * wide;
-            const REAL *g = item->field[1 + axis];
-            NAME(take_currents)(g + at, v + at, edges * wide, inner * wide, r + at, z + at);
-            if (a->closed[axis])
-                NAME(take_currents)(g + last, v + last, inner * wide, at - last, r + last, z + last);
-        }
+    for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++) {
+        const int64_t at = run->node * wide;
+        NAME(take_currents)(item->field[1 + run->axis] + run->entry * wide, v + at, run->count * wide,
+                            run->far * wide, r + at, z + at);
     }
     NAME(add_squares)(r, count, excess);
     NAME(add_squares)(z, count, terms);
@@ -202,28 +196,27 @@ APART void NAME(part_sizes)(const struct direct_args *a, const INTEGER *label, i
  * 0 between two parts, of nodes that are no part of the network, whose potential is 0, and where
  * potentials are small beside the `size` of their part, to whose rounding drops are right; also where
  * both differ by far more than the rounding of potentials, as behind an edge of 1e-19 of the others,
- * where the reference of drops is one of nodes that have nothing to do with these. `at`: of the first
- * node in fields. */
+ * where the reference of drops is one of nodes that have nothing to do with these. `at`, `edges_at`: of
+ * the first potential and the first drop of the source. */
 APART void NAME(plain_drops)(const struct direct_args *a, const INTEGER *label, int64_t step, int64_t at,
-                             const REAL *size, int64_t sizes_apart, REAL factor, double *scratch) {
+                             int64_t edges_at, const REAL *size, int64_t sizes_apart, REAL factor,
+                             double *scratch) {
     const REAL *v = (const REAL *)a->potential + at;
-    int64_t *const part = (int64_t *)scratch, inner = 1; /* by node */
+    int64_t *const part = (int64_t *)scratch; /* by node */
     for (int64_t p = 0; p < a->nodes; p++) part[a->node[p]] = label[p * step];
-    for (int axis = (int)a->axes - 1; axis >= 0; inner *= a->grid[axis--]) {
-        REAL *drop = (REAL *)a->drop[axis] + at;
-        const int64_t n = a->grid[axis];
-        for (int64_t node = 0; node < a->nodes; node++) {
-            const int64_t i = node / inner % n, next = node + (i < n - 1 ? inner : -i * inner);
-            if (i == n - 1 && !a->closed[axis]) continue;
+    for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++) {
+        REAL *drop = (REAL *)a->drop[run->axis] + edges_at + run->entry * a->channels;
+        for (int64_t node = run->node; node < run->node + run->count; node++, drop += a->channels) {
+            const int64_t next = node + run->far;
             const REAL first = v[node * a->channels], second = v[next * a->channels];
             int plain = part[node] != part[next] || part[node] < 0;
             if (!plain) {
                 const REAL both = (first < 0 ? -first : first) + (second < 0 ? -second : second);
                 plain = both < size[part[node] * sizes_apart] * factor / 16;
-                const REAL off = drop[node * a->channels] - (first - second);
+                const REAL off = *drop - (first - second);
                 plain |= (off < 0 ? -off : off) > DIRECT_OFF * EPSILON * both;
             }
-            if (plain) drop[node * a->channels] = first - second;
+            if (plain) *drop = first - second;
         }
     }
 }

@@ -18,7 +18,9 @@ typedef struct {
 #define wide_number NAME(wide_number)
 
 static int64_t MODE(solve_bytes)(const struct direct_args *a) {
-    return 2 * aligned(a->nodes * (int64_t)sizeof(wide_number)) +
+    const int64_t drops = a->drop[0] ? a->entries : 0; /* where the residual was */
+    return aligned(a->nodes * (int64_t)sizeof(wide_number)) +
+           aligned((a->nodes > drops ? a->nodes : drops) * (int64_t)sizeof(wide_number)) +
            2 * aligned(a->nodes * (int64_t)sizeof(element)) +
            aligned((a->largest_front + PAD) * (int64_t)sizeof(element));
 }
@@ -28,13 +30,6 @@ INLINE wide NAME(widen)(const vec *x) {
     UNROLL for (int i = 0; i < HALVES; i++) all.part[i] =
         __builtin_convertvector(((const half *)x)[i], doubles);
     return all;
-}
-
-/* Nodes of an axis are `inner` apart, those of a line together. */
-INLINE int64_t NAME(inner)(const struct direct_args *a, int64_t axis) {
-    int64_t inner = 1;
-    for (int64_t other = axis + 1; other < a->axes; other++) inner *= a->grid[other];
-    return inner;
 }
 
 /* Takes from `left` the currents through edges between nodes `far` apart at the potentials x size. */
@@ -57,19 +52,18 @@ INLINE void NAME(take_currents)(const element *g, const element *x, const wide *
     }
 }
 
-/* v += x size, left -= A (x size); returns each lane's sum of squares of `left`. Plane after plane
- * of the first axis, so that what belongs to a node is in the cache. */
+/* v += x size, left -= A (x size); returns each lane's sum of squares of `left`. A node takes what its
+ * leak takes just before the first edge that reaches as far, and is done before the first edge whose
+ * lower node lies behind it: so what belongs to it is in the cache. */
 APART wide NAME(advance)(const struct direct_args *a, const struct NAME(item) *item, const element *x,
                          const wide *size, wide_number *v, wide_number *left) {
-    const int64_t planes = a->grid[0], plane = NAME(inner)(a, 0);
-    const element *leak = (const element *)item->field[0], *g = (const element *)item->field[1];
+    const element *leak = (const element *)item->field[0];
     wide squares = {};
-    if (a->closed[0]) {
-        const int64_t last = (planes - 1) * plane;
-        NAME(take_currents)(g + last, x + last, size, plane, -last, left + last);
-    }
-    for (int64_t at = 0; at < a->nodes; at += plane) {
-        for (int64_t p = at; p < at + plane; p++) {
+    int64_t p = 0, done = 0;
+    for (const struct direct_run *run = a->runs; run <= a->runs + a->num_runs; run++) {
+        const int is_edge = run < a->runs + a->num_runs;
+        const int64_t reach = is_edge ? run->node + run->count + (run->far > 0 ? run->far : 0) : a->nodes;
+        for (; p < reach; p++) {
             const wide re = NAME(widen)(&x[p].re), im = NAME(widen)(&x[p].im);
             const wide l_re = NAME(widen)(&leak[p].re), l_im = NAME(widen)(&leak[p].im);
             UNROLL for (int k = 0; k < HALVES; k++) {
@@ -81,20 +75,14 @@ APART wide NAME(advance)(const struct direct_args *a, const struct NAME(item) *i
                 left[p].im.part[k] -= l_re.part[k] * more_im + l_im.part[k] * more_re;
             }
         }
-        for (int64_t axis = 1; axis < a->axes; axis++) {
-            const int64_t n = a->grid[axis], inner = NAME(inner)(a, axis), last = (n - 1) * inner;
-            const element *edges = (const element *)item->field[1 + axis];
-            for (int64_t p = at; p < at + plane; p += n * inner) {
-                NAME(take_currents)(edges + p, x + p, size, last, inner, left + p);
-                if (a->closed[axis])
-                    NAME(take_currents)(edges + p + last, x + p + last, size, inner, -last,
-                                        left + p + last);
-            }
-        }
-        if (at + plane < a->nodes) NAME(take_currents)(g + at, x + at, size, plane, plane, left + at);
-        for (int64_t p = at; p < at + plane; p++)
+        const int64_t low = is_edge ? run->node + (run->far < 0 ? run->far : 0) : a->nodes;
+        for (; done < low; done++)
             UNROLL for (int k = 0; k < HALVES; k++) squares.part[k] +=
-                left[p].re.part[k] * left[p].re.part[k] + left[p].im.part[k] * left[p].im.part[k];
+                left[done].re.part[k] * left[done].re.part[k] +
+                left[done].im.part[k] * left[done].im.part[k];
+        if (is_edge)
+            NAME(take_currents)((const element *)item->field[1 + run->axis] + run->entry, x + run->node,
+                                size, run->count, run->far, left + run->node);
     }
     return squares;
 }
@@ -154,13 +142,15 @@ APART void NAME(read_source)(const struct direct_args *a, const struct NAME(item
     }
 }
 
-/* The reverse; `wrong` is added, NaN or 0 of each lane. */
-APART void NAME(write)(const struct direct_args *a, const struct NAME(item) *item, int64_t start,
-                       const wide_number *from, const double *wrong, void *field) {
-    for (int64_t first = 0; first < a->nodes; first += BLOCK) {
-        const int64_t last = least(first + BLOCK, a->nodes);
+/* The reverse, for `count` numbers of each lane, whose first are at `to`; `wrong` is added, NaN or 0 of
+ * each lane. */
+APART void NAME(write)(const struct direct_args *a, const struct NAME(item) *item, const int64_t *to,
+                       int64_t start, int64_t count, const wide_number *from, const double *wrong,
+                       void *field) {
+    for (int64_t first = 0; first < count; first += BLOCK) {
+        const int64_t last = least(first + BLOCK, count);
         for (int lane = 0; lane < item->width; lane++) {
-            const int64_t at = 2 * (item->of[lane] + start);
+            const int64_t at = 2 * (to[lane] + start);
 #define WRITE(type)                                                      \
     for (int64_t p = first; p < last; p++) {                             \
         type *value = (type *)field + at + 2 * p * a->channels;          \
@@ -176,15 +166,15 @@ APART void NAME(write)(const struct direct_args *a, const struct NAME(item) *ite
     }
 }
 
-/* Each node's potential less the next one's along an axis, 0 where no edge is. */
+/* What the potential drops by along each edge of an axis, 0 where none is. */
 APART void NAME(drops)(const struct direct_args *a, int64_t axis, const wide_number *v, wide_number *to) {
-    const int64_t n = a->grid[axis], inner = NAME(inner)(a, axis), last = (n - 1) * inner;
-    for (int64_t line = 0; line < a->nodes; line += n * inner)
-        for (int64_t i = 0; i < n * inner; i++) {
-            const int64_t p = line + i, next = i < last ? p + inner : a->closed[axis] ? p - last : p;
+    memset(to, 0, (size_t)a->entries * sizeof(wide_number));
+    for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++)
+        for (int64_t i = 0; run->axis == axis && i < run->count; i++) {
+            const wide_number *from = v + run->node + i;
             UNROLL for (int k = 0; k < HALVES; k++) {
-                to[p].re.part[k] = v[p].re.part[k] - v[next].re.part[k];
-                to[p].im.part[k] = v[p].im.part[k] - v[next].im.part[k];
+                to[run->entry + i].re.part[k] = from->re.part[k] - from[run->far].re.part[k];
+                to[run->entry + i].im.part[k] = from->im.part[k] - from[run->far].im.part[k];
             }
         }
 }
@@ -197,8 +187,9 @@ static void NAME(solve_source)(const struct direct_args *a, const struct NAME(it
     const int64_t wide_bytes = aligned(a->nodes * (int64_t)sizeof(wide_number));
     const int64_t bytes = aligned(a->nodes * (int64_t)sizeof(element));
     wide_number *v = (wide_number *)workspace, *left = (wide_number *)(workspace + wide_bytes);
-    element *x = (element *)(workspace + 2 * wide_bytes), *more = (element *)((char *)x + bytes);
-    element *t = (element *)((char *)more + bytes);
+    element *t = (element *)(workspace + MODE(solve_bytes)(a) -
+                             aligned((a->largest_front + PAD) * (int64_t)sizeof(element)));
+    element *more = (element *)((char *)t - bytes), *x = (element *)((char *)more - bytes);
     memset(v, 0, (size_t)wide_bytes);
     NAME(read_source)(a, item, start, left);
     wide bad = {}, squares = {};
@@ -260,11 +251,12 @@ static void NAME(solve_source)(const struct direct_args *a, const struct NAME(it
         const int64_t batch = (network + lane) / a->channels, channel = (network + lane) % a->channels;
         a->residual[(batch * a->sources + source) * a->channels + channel] = residual[lane] + wrong[lane];
     }
-    NAME(write)(a, item, start, v, wrong, a->potential);
+    NAME(write)(a, item, item->of, start, a->nodes, v, wrong, a->potential);
     for (int64_t axis = 0; axis < a->axes; axis++)
         if (a->drop[axis]) {
             NAME(drops)(a, axis, v, left);
-            NAME(write)(a, item, start, left, wrong, a->drop[axis]);
+            NAME(write)(a, item, item->edges_of, source * a->entries * a->channels, a->entries, left,
+                        wrong, a->drop[axis]);
         }
 }
 

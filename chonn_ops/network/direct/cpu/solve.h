@@ -15,6 +15,12 @@ static int64_t MODE(values_bytes)(const struct direct_args *a) {
     return aligned(a->nodes * MODE(value_bytes)(a));
 }
 
+/* Of one value an edge, of all axes; before, there is one a node. */
+static int64_t MODE(edges_bytes)(const struct direct_args *a) {
+    const int64_t edges = a->axes * a->entries;
+    return aligned((edges > a->nodes ? edges : a->nodes) * MODE(value_bytes)(a));
+}
+
 static int64_t MODE(front_values_bytes)(const struct direct_args *a) {
     return aligned((a->largest_front + PAD) * MODE(value_bytes)(a));
 }
@@ -37,7 +43,7 @@ static int64_t MODE(tiles_solve_bytes)(const struct direct_args *a) {
 static int64_t MODE(solve_bytes)(const struct direct_args *a) {
     const int64_t together = a->sources > 1 && !a->drop[0] ? MODE(SOURCES) : 1;
     const int64_t swept = a->drop[0] ? 2 : together;
-    const int64_t drops = (a->axes + 2) * MODE(values_bytes)(a) + MODE(sums_bytes)(a) +
+    const int64_t drops = MODE(edges_bytes)(a) + 2 * MODE(values_bytes)(a) + MODE(sums_bytes)(a) +
                           aligned(3 * a->waiting * MODE(value_bytes)(a));
     return (2 * together + swept) * MODE(values_bytes)(a) + swept * MODE(front_values_bytes)(a) +
            (a->drop[0] ? drops : 0) + MODE(tiles_solve_bytes)(a);
@@ -104,7 +110,8 @@ static INTEGER *MODE(parts)(const struct direct_args *a, const struct NAME(item)
     return several ? label : NULL;
 }
 
-/* Leaves for a half its reference and the pairs of v and u on its boundary, u relative to that. */
+/* Leaves for a half its reference and the pairs of v and u on its boundary, u relative to that. A half
+ * without a boundary is a part of its own, which has its own last node. */
 INLINE vec *MODE(push_half)(const struct direct_args *a, int64_t half, vec reference, const vec *t,
                             vec *top) {
     const int32_t *place = a->place + a->boundary_at[half];
@@ -124,11 +131,11 @@ INLINE vec *MODE(push_half)(const struct direct_args *a, int64_t half, vec refer
  * half follow from its parent's. So differences between neighbours are found with errors relative to
  * what potentials differ by around them. The first reference is the last node of the network, which
  * hands all to ground. What is no part of the network is where the reference is, so that it may be
- * one; see `plain_drops`. `drop`: for each axis and node. `tiles`: see `tiles_down_drops`. */
+ * one; see `plain_drops`. `drop`: for each axis and entry. `tiles`: see `tiles_down_drops`. */
 APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *shares,
                                   const element *inverse, const element *grounded, vec *x, vec *t,
                                   vec *top, vec *drop, vec *tiles) {
-    memset(drop, 0, (size_t)(a->axes * a->nodes) * sizeof(vec)); /* for what is no edge */
+    memset(drop, 0, (size_t)(a->axes * a->entries) * sizeof(vec)); /* for what is no edge */
     vec last = {};
     for (int64_t p = 0; p < a->nodes; p++) last = NAME(either)(WIDEN(inverse[p]), x[2 * p + 1], last);
     for (int64_t r = a->regions - 1; r >= 0; r--) {
@@ -156,7 +163,7 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
             drop[a->edge[e]] = t[2 * a->row[e] + 1] - t[2 * a->column[e] + 1];
         for (int side = 0; side < 2; side++) {
             const int64_t half = a->kids[2 * r + side];
-            if (half >= 0) top = MODE(push_half)(a, half, reference, t, top);
+            if (half >= 0 && a->width[half]) top = MODE(push_half)(a, half, reference, t, top);
         }
     }
 }
@@ -387,7 +394,7 @@ static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *
             drop[a->edge[e]] = t[a->row[e]] - t[a->column[e]];
         for (int side = 0; side < 2; side++) {
             const int64_t half = a->kids[2 * r + side];
-            if (half < 0) continue;
+            if (half < 0 || !a->width[half]) continue;
             const int32_t *place = a->place + a->boundary_at[half];
             const REAL change = t[place[0]];
             *top++ = reference + change;
@@ -404,9 +411,11 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     const REAL *leak = (const REAL *)a->own_leak + item->slot * nodes;
     const REAL *grounded = (const REAL *)a->grounded + item->slot * nodes;
     const int64_t offset = item->of[0] + source * nodes * a->channels;
+    const int64_t edges = item->edges_of[0] + source * a->entries * a->channels;
     const REAL *from = (const REAL *)a->source + offset;
     REAL *to = (REAL *)a->potential + offset, *x = (REAL *)workspace;
-    REAL *t = x + 2 * nodes, *drop = t + a->largest_front + PAD, *waiting = drop + a->axes * nodes;
+    REAL *t = x + 2 * nodes, *drop = t + a->largest_front + PAD;
+    REAL *const waiting = (REAL *)((char *)drop + MODE(edges_bytes)(a));
     REAL *const column[2] = {x, x + nodes};
     char *const end = workspace + MODE(solve_bytes)(a);
     char *const tiles = end - NAME(tiles_solve_bytes)(a);
@@ -439,22 +448,23 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
             NAME(part_sizes)(a, label, 1, drop, 1, size, 1);
             for (int64_t p = 0; p < nodes; p++) x[nodes + p] /= size[p];
         }
-        memset(drop, 0, (size_t)(a->axes * nodes) * sizeof(REAL));
+        memset(drop, 0, (size_t)(a->axes * a->entries) * sizeof(REAL));
         NAME(sweep_down_drops_one)(a, shares, inverse, grounded, x + nodes, t, waiting, drop,
                                    left + NAME(tiles_wait)(a));
     }
     NAME(sweep_down_one)(a, shares, x, t);
     if (a->drop[0]) {
         NAME(tiles_down_drops)(a, item, x, x + nodes, left, drop, tiles);
-        for (int axis = 0; axis < a->axes; axis++, drop += nodes) {
-            for (int64_t p = 0; label && p < nodes; p++) drop[a->node[p]] *= size[p];
-            for (int64_t p = 0; p < nodes; p++)
-                ((REAL *)a->drop[axis])[offset + p * a->channels] = drop[p] * factor + wrong;
-        }
+        for (const struct direct_run *run = a->runs; label && run < a->runs + a->num_runs; run++)
+            for (int64_t i = 0; i < run->count; i++)
+                drop[run->axis * a->entries + run->entry + i] *= size[a->position[run->node + i]];
+        for (int axis = 0; axis < a->axes; axis++, drop += a->entries)
+            for (int64_t e = 0; e < a->entries; e++)
+                ((REAL *)a->drop[axis])[edges + e * a->channels] = drop[e] * factor + wrong;
     } else
         NAME(tiles_down)(a, item, x, tiles);
     for (int64_t p = 0; p < nodes; p++) to[a->node[p] * a->channels] = x[p] * factor + wrong;
-    if (label) NAME(plain_drops)(a, label, 1, offset, size, 1, factor, scratch);
+    if (label) NAME(plain_drops)(a, label, 1, offset, edges, size, 1, factor, scratch);
 }
 
 /* Of one source after the other, from what was given and found. */
@@ -487,7 +497,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     /* Sources and potentials in the order of nodes, one vector after the other. */
     char *const s = workspace, *const v = s + m * bytes;
     vec *x = (vec *)(v + m * bytes), *t = (vec *)((char *)x + swept * bytes), bad[2];
-    int64_t at[2][LANES];
+    int64_t at[2][LANES], edges[LANES]; /* of drops, which are those of one vector */
     int width[2];
     for (int j = 0; j < m; j++) {
         const vec *own = (const vec *)(s + j * bytes);
@@ -495,10 +505,16 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
 #if ROWS
         const int64_t first = source + j * LANES;
         width[j] = (int)least(LANES, a->sources > first ? a->sources - first : 0);
-        for (int lane = 0; lane < LANES; lane++) at[j][lane] = item->of[0] + (first + lane) * next;
+        for (int lane = 0; lane < LANES; lane++) {
+            at[j][lane] = item->of[0] + (first + lane) * next;
+            edges[lane] = item->edges_of[0] + (source + lane) * a->entries * a->channels;
+        }
 #else
         width[j] = source + j < a->sources ? item->width : 0;
-        for (int lane = 0; lane < LANES; lane++) at[j][lane] = item->of[lane] + (source + j) * next;
+        for (int lane = 0; lane < LANES; lane++) {
+            at[j][lane] = item->of[lane] + (source + j) * next;
+            edges[lane] = item->edges_of[lane] + source * a->entries * a->channels;
+        }
 #endif
         NAME(pack)(a->source, at[j], width[j], a->channels, nodes, (vec *)own);
         for (int64_t p = 0; p < nodes; p++) {
@@ -525,7 +541,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         vec *drop = (vec *)((char *)t + swept * MODE(front_values_bytes)(a)), *axis = drop;
         const element *leak = (const element *)a->own_leak + item->slot * nodes;
         const element *grounded = (const element *)a->grounded + item->slot * nodes;
-        char *const behind = (char *)drop + a->axes * bytes;
+        char *const behind = (char *)drop + MODE(edges_bytes)(a);
         size = (vec *)(behind + bytes); /* first what `take_levels` finds */
         scratch = (double *)(size + nodes);
         if (front) {
@@ -564,10 +580,12 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
 #if ROWS
         NAME(tiles_down_drops_some)(a, item, x, left - NAME(tiles_wait)(a), t, drop, (vec *)tiles);
 #endif
-        for (int i = 0; i < a->axes; i++, axis += nodes) {
-            for (int64_t p = 0; label && p < nodes; p++) axis[a->node[p]] *= size[p];
-            for (int64_t p = 0; p < nodes; p++) axis[p] = axis[p] * factor + bad[0];
-            NAME(unpack)(axis, at[0], width[0], a->channels, nodes, a->drop[i]);
+        for (const struct direct_run *run = a->runs; label && run < a->runs + a->num_runs; run++)
+            for (int64_t i = 0; i < run->count; i++)
+                drop[run->axis * a->entries + run->entry + i] *= size[a->position[run->node + i]];
+        for (int i = 0; i < a->axes; i++, axis += a->entries) {
+            for (int64_t e = 0; e < a->entries; e++) axis[e] = axis[e] * factor + bad[0];
+            NAME(unpack)(axis, edges, width[0], a->channels, a->entries, a->drop[i]);
         }
     } else {
         if (front)
@@ -589,7 +607,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         NAME(unpack)(own, at[j], width[j], a->channels, nodes, a->potential);
     }
     for (int lane = 0; label && lane < width[0]; lane++)
-        NAME(plain_drops)(a, label + (ROWS ? 0 : lane), ROWS ? 1 : LANES, at[0][lane],
+        NAME(plain_drops)(a, label + (ROWS ? 0 : lane), ROWS ? 1 : LANES, at[0][lane], edges[lane],
                           (const REAL *)size + lane, LANES, factor[lane], scratch);
 #if !ROWS
     for (int j = 0; j < m && a->residual; j++) {

@@ -53,7 +53,8 @@ static int64_t NAME(tiles_bytes)(const struct direct_args *a) {
     const struct direct_args *tile = a->tile;
     if (!tile) return 0;
     return NAME(front_bytes_lanes)(tile) + NAME(waiting_bytes_lanes)(tile) +
-           (1 + tile->axes) * NAME(values_bytes_lanes)(tile) + 2 * LANES * NAME(tile_update)(a);
+           NAME(values_bytes_lanes)(tile) + NAME(edges_bytes_lanes)(tile) +
+           2 * LANES * NAME(tile_update)(a);
 }
 
 /* The update of one lane for the boundary of its region. */
@@ -87,7 +88,8 @@ APART void NAME(eliminate_group)(const struct direct_args *a, const struct NAME(
     w.base = w.top = (vec *)(workspace + aligned(tile->regions * (int64_t)sizeof(void *)));
     vec *const own_leak = (vec *)(workspace + NAME(waiting_bytes_lanes)(tile));
     vec *const field = (vec *)((char *)own_leak + bytes);
-    char *const updates = (char *)field + tile->axes * bytes + index % 2 * LANES * NAME(tile_update)(a);
+    char *const updates =
+        (char *)field + NAME(edges_bytes_lanes)(tile) + index % 2 * LANES * NAME(tile_update)(a);
     for (int64_t p = 0; p < group.inside; p++)
         own_leak[p] = NAME(collect)(leak, group.position + p * LANES);
     for (int64_t e = 0; e < edges; e++) {
@@ -95,11 +97,11 @@ APART void NAME(eliminate_group)(const struct direct_args *a, const struct NAME(
         vec value = {};
         UNROLL for (int lane = 0; lane < LANES; lane++) {
             const int axis = axis_of(a, at[lane]);
-            if (at[lane] >= 0) value[lane] = item->field[1 + axis][at[lane] - axis * a->nodes];
+            if (at[lane] >= 0) value[lane] = item->field[1 + axis][at[lane] - axis * a->entries];
         }
         field[e] = value;
     }
-    for (int64_t i = 0; i < tile->axes; i++) group.item.field[1 + i] = (REAL *)(field + i * tile->nodes);
+    group.item.field[1] = (REAL *)field;
     tile->own_leak = own_leak;
     memset(group.shares + tile->num_shares, 0, PAD * sizeof(vec));
     memset(group.inverse + group.inside, 0, (size_t)(tile->nodes - group.inside) * sizeof(vec));
@@ -127,7 +129,8 @@ INLINE int NAME(sharing)(const struct direct_args *a) {
 /* What solving takes of one group. */
 static int64_t NAME(group_bytes)(const struct direct_args *a) {
     const struct direct_args *tile = a->tile;
-    return (2 + tile->axes) * NAME(values_bytes_lanes)(tile) + 2 * NAME(front_values_bytes_lanes)(tile) +
+    return 2 * NAME(values_bytes_lanes)(tile) + NAME(edges_bytes_lanes)(tile) +
+           2 * NAME(front_values_bytes_lanes)(tile) +
            aligned((3 * tile->waiting + 1 + 2 * rim_of(a)) * (int64_t)sizeof(vec));
 }
 
@@ -187,7 +190,7 @@ static int64_t NAME(tiles_wait)(const struct direct_args *a) {
 }
 
 /* `sweep_down_drops` of the tiles, for one source's v and u. `given`: see above. `drop`: by axis and
- * node. */
+ * entry. */
 static void NAME(tiles_down_drops)(const struct direct_args *a, const struct NAME(item) *item, REAL *v,
                                    const REAL *u, const REAL *given, REAL *drop, char *workspace) {
     const int64_t rim = rim_of(a);
@@ -199,7 +202,7 @@ static void NAME(tiles_down_drops)(const struct direct_args *a, const struct NAM
         const int64_t bytes = NAME(values_bytes_lanes)(tile), edges = tile->edge_at[tile->regions];
         vec *const x = (vec *)(workspace + thread_number() * NAME(group_bytes)(a));
         vec *const found = (vec *)((char *)x + 2 * bytes);
-        vec *const t = (vec *)((char *)found + tile->axes * bytes);
+        vec *const t = (vec *)((char *)found + NAME(edges_bytes_lanes)(tile));
         vec *const top = (vec *)((char *)t + 2 * NAME(front_values_bytes_lanes)(tile));
         for (int64_t p = 0; p < group.inside; p++) {
             x[2 * p] = NAME(collect)(v, group.position + p * LANES);
@@ -255,7 +258,7 @@ static int64_t NAME(tiles_invert_bytes)(const struct direct_args *a) {
     const struct direct_args *tile = a->tile;
     if (!tile) return 0;
     return NAME(front_bytes_lanes)(tile) + NAME(waiting_bytes_lanes)(tile) +
-           (1 + tile->axes) * NAME(values_bytes_lanes)(tile);
+           NAME(values_bytes_lanes)(tile) + NAME(edges_bytes_lanes)(tile);
 }
 
 /* Takes what is given of a tile's boundary; the last of a group to come is the first of it, and then the
@@ -279,10 +282,9 @@ static void NAME(invert_tile)(const struct direct_args *a, const struct NAME(ite
             top[update_row(rim, p) + q - p][lane] = *given++;
         }
     if (lane) return;
-    for (int i = 0; i < LANES; i++) group.item.at[i] = i;
+    for (int i = 0; i < LANES; i++) group.item.at[i] = group.item.edges_at[i] = i;
     tile->channels = LANES, tile->diagonal = diagonal;
-    for (int64_t i = 0; i < tile->axes; i++)
-        tile->entry[i] = a->entry[0] ? entry + i * tile->nodes : NULL;
+    tile->entry[0] = a->entry[0] ? entry : NULL;
     NAME(invert_regions_lanes)(tile, &group.item, group.shares, group.inverse, NAME(splat)(scale[0]),
                                front, top + rim * (rim + 1) / 2, NULL);
     for (int i = 0; i < count; i++) {
@@ -295,7 +297,7 @@ static void NAME(invert_tile)(const struct direct_args *a, const struct NAME(ite
             const int32_t edge = group.edge[e * LANES + i];
             const int axis = axis_of(a, edge);
             if (edge >= 0)
-                ((REAL *)a->entry[axis])[item->at[0] + (edge - axis * a->nodes) * a->channels] =
+                ((REAL *)a->entry[axis])[item->edges_at[0] + (edge - axis * a->entries) * a->channels] =
                     entry[e][i];
         }
     }

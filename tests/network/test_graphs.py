@@ -1,0 +1,430 @@
+"""Circuits on graphs: any edges, on every backend, against SciPy in float64 and against grids."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from network_cases import BACKENDS
+from test_plan import check
+
+from chonn_ops import Circuit, Graph, factorize, kirchhoff_network
+from chonn_ops.network import methods
+from chonn_ops.network.direct import cpu, predicted_bytes
+from chonn_ops.network.direct.plan import grid_edges, make_plan
+
+DIRECT = [name for name in BACKENDS if name != "reference"]
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
+EACH_DTYPE = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+EACH_DIRECT = pytest.mark.parametrize("backend", DIRECT)
+
+
+@pytest.fixture(params=["lanes", "rows"])
+def filling(request, monkeypatch):
+    """What fills the vectors of the compiled kernel: networks, or rows of fronts."""
+    monkeypatch.setattr(cpu, "_worth_lanes", lambda _: 0 if request.param == "lanes" else math.inf)
+    return request.param
+
+
+def delaunay(num_nodes, seed=0):
+    """Edges and positions of a Delaunay graph of random points."""
+    spatial = pytest.importorskip("scipy.spatial")
+    positions = np.random.default_rng(seed).random((num_nodes, 2))
+    triangles = spatial.Delaunay(positions).simplices
+    edges = np.concatenate([triangles[:, [i, j]] for i, j in ((0, 1), (1, 2), (0, 2))])
+    return np.unique(np.sort(edges, axis=1), axis=0), positions
+
+
+def random_tree(num_nodes, rng):
+    return np.array(
+        [(rng.integers(max(node // 2 - 3, 0), node), node) for node in range(1, num_nodes)]
+    )
+
+
+def random_regular(num_nodes, degree, rng):
+    """Unions of random rings."""
+    pairs = set()
+    for _ in range(degree // 2):
+        ring = rng.permutation(num_nodes)
+        pairs |= {(min(p, q), max(p, q)) for p, q in zip(ring, np.roll(ring, 1), strict=True)}
+    return np.array(sorted(pairs))
+
+
+def graphs():
+    """(name, edges, nodes, positions)."""
+    rng = np.random.default_rng(1)
+    triangles = delaunay(300)
+    grid = np.arange(63).reshape(7, 9)
+    square = np.concatenate(
+        [
+            np.stack([grid[:-1], grid[1:]], -1).reshape(-1, 2),
+            np.stack([grid[:, :-1], grid[:, 1:]], -1).reshape(-1, 2),
+        ]
+    )
+    parts = np.concatenate([square, square[:20] + 63])
+    return [
+        ("edge", np.array([(1, 0)]), 2, None),
+        ("star", np.array([(5, q) for q in range(200) if q != 5]), 200, None),
+        ("path", np.stack([np.arange(299), np.arange(1, 300)], 1), 300, None),
+        ("ring", np.stack([np.arange(50), np.roll(np.arange(50), 1)], 1), 50, None),
+        ("tree", random_tree(400, rng), 400, None),
+        ("complete", np.array(list(itertools.combinations(range(60), 2))), 60, None),
+        ("parts", parts, 63 + int(square[:20].max()) + 1, None),
+        ("alone", np.array([(0, 3), (3, 4)]), 30, None),
+        ("regular", random_regular(200, 6, rng), 200, None),
+        ("one place", square, 63, np.zeros((63, 2))),
+        ("Delaunay", triangles[0], 300, triangles[1]),
+    ]
+
+
+CASES = graphs()
+EACH_GRAPH = pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
+
+
+def circuit_on(graph, B=2, C=2, contrast=1e6, dtype=torch.float64, seed=0):
+    """Conductance, leak and source: leaks of many sizes, some of them 0."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def rand(n):
+        return torch.rand(B, n, C, dtype=torch.float64, generator=generator)
+
+    conductance = torch.exp(math.log(contrast) * rand(graph.num_edges))
+    leak = torch.where(rand(graph.num_nodes) < 0.7, 0.01 * rand(graph.num_nodes), 0)
+    leak[:, _first_of_parts(graph)] = 0.01
+    # Sources of both signs whose sum has lost no digits.
+    source = rand(graph.num_nodes) - 0.2
+    return conductance.to(dtype), leak.to(dtype), source.to(dtype)
+
+
+def _first_of_parts(graph):
+    sparse = pytest.importorskip("scipy.sparse")
+    ends = graph.ends.numpy()
+    shape = (graph.num_nodes, graph.num_nodes)
+    matrix = sparse.coo_array((np.ones(ends.shape[1]), ends), shape=shape)
+    part = sparse.csgraph.connected_components(matrix, directed=False)[1]
+    return np.unique(part, return_index=True)[1]
+
+
+def error(found, truth):
+    """The largest over networks of the largest error relative to the largest value."""
+    off = (found.double() - truth.double()).abs().flatten(1, -2).amax(1)
+    return float((off / truth.double().abs().flatten(1, -2).amax(1).clamp_min(1e-300)).max())
+
+
+@EACH_GRAPH
+def test_every_node_and_edge_has_its_place_in_the_plan(case):
+    _, edges, nodes, positions = case
+    graph = Graph(edges, nodes, positions)
+    plan = make_plan((nodes,), (graph,))
+    check(plan, (nodes,), [(e, *ends) for e, ends in enumerate(edges.tolist())])
+
+
+@EACH_DTYPE
+@EACH_DIRECT
+@EACH_GRAPH
+def test_potentials_and_gradients_agree_with_scipy(case, backend, dtype, filling):
+    if backend == "torch" and filling == "rows":
+        pytest.skip("the kernel's")
+    graph = Graph(*case[1:])
+    inputs = circuit_on(graph, dtype=dtype)
+    weights = torch.randn(inputs[2].shape, dtype=torch.float64)
+
+    def results(dtype, backend, tol):
+        g, leak, s = (x.to(dtype).requires_grad_() for x in inputs)
+        v = Circuit(g, leak, graph).solve(s, backend=backend, tol=tol)
+        return v, *torch.autograd.grad((v * weights.to(dtype)).sum(), (g, leak, s))
+
+    # The reference finds gradients of conductances to `tol`.
+    truth = results(torch.float64, "reference", 1e-14)
+    pairs = zip(results(dtype, backend, 1e-5), truth, strict=True)
+    off = [error(found, right) for found, right in pairs]
+    assert max(off) < TOLERANCE[dtype], off
+
+
+@EACH_DTYPE
+@EACH_DIRECT
+@pytest.mark.parametrize("contrast", [1e6, 1e12])
+def test_a_delaunay_graph_of_1000_nodes_agrees_with_scipy(backend, dtype, contrast):
+    edges, positions = delaunay(1000)
+    graph = Graph(edges, 1000, positions)
+    g, leak, s = circuit_on(graph, B=1, C=1, contrast=contrast, dtype=dtype)
+    truth = Circuit(g.double(), leak.double(), graph).solve(s.double(), backend="reference")
+    assert error(Circuit(g, leak, graph).solve(s, backend=backend), truth) < TOLERANCE[dtype]
+
+
+@EACH_DTYPE
+@EACH_DIRECT
+@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("shape", [(17,), (6, 9), (3, 4, 5)])
+def test_a_grid_given_as_a_graph_is_the_grid(shape, periodic, backend, dtype, filling):
+    if backend == "torch" and filling == "rows":
+        pytest.skip("the kernel's")
+    edge, ends = grid_edges(shape, (periodic,) * len(shape))
+    graph = Graph(ends.T, math.prod(shape))
+    generator = torch.Generator().manual_seed(0)
+
+    def rand(*size):
+        return torch.rand(size, dtype=torch.float64, generator=generator).to(dtype).requires_grad_()
+
+    conductance = [rand(2, *shape, 3) for _ in shape]
+    leak, s, weight = (rand(2, *shape, 3) for _ in range(3))
+    v = kirchhoff_network(s, conductance, leak, periodic=periodic, backend=backend, method="direct")
+    inputs = (*conductance, leak, s)
+    grads = torch.autograd.grad((v * weight).sum(), inputs)
+    given = torch.cat([g.flatten(1, -2) for g in conductance], 1)[:, edge]
+    nodes = s.flatten(1, -2), given, leak.flatten(1, -2)
+    u = kirchhoff_network(nodes[0], nodes[1], nodes[2], graph=graph, backend=backend)
+    others = torch.autograd.grad((u.reshape(v.shape) * weight).sum(), inputs)
+    rounding = 30 * torch.finfo(dtype).eps
+    assert error(u.reshape(v.shape), v) < rounding
+    for one, other in zip(grads, others, strict=True):
+        assert error(other, one) < 10 * rounding
+
+
+@EACH_DIRECT
+def test_several_sources_share_one_elimination(backend):
+    graph = Graph(*CASES[-1][1:])
+    g, leak, _ = (x.requires_grad_() for x in circuit_on(graph))
+    s = torch.randn(2, 5, graph.num_nodes, 2, dtype=torch.float64, requires_grad=True)
+    circuit = Circuit(g, leak, graph)
+    v = circuit.solve(s, backend=backend)
+    each = torch.stack([circuit.solve(x, backend=backend) for x in s.unbind(1)], 1)
+    assert error(v.flatten(0, 1), each.flatten(0, 1)) < 1e-12
+    weight = torch.randn_like(v)
+    found, right = (torch.autograd.grad((x * weight).sum(), (g, leak, s)) for x in (v, each))
+    for one, other in zip(found, right, strict=True):
+        assert error(one.flatten(1, -2), other.flatten(1, -2)) < 1e-10
+
+
+@EACH_DIRECT
+@pytest.mark.parametrize("sources", [None, 2])
+def test_second_derivatives(backend, sources):
+    graph = Graph([(0, 1), (1, 2), (2, 0), (2, 3), (4, 5)], 7)
+    g, leak, s = circuit_on(graph, B=2, C=1, contrast=10)
+    leak = leak + 0.1
+    if sources:
+        s = torch.randn(2, sources, 7, 1, dtype=torch.float64)
+
+    def solve(g, leak, s):
+        return kirchhoff_network(s, g, leak, graph=graph, backend=backend)
+
+    inputs = tuple(x.clone().requires_grad_() for x in (g, leak, s))
+    assert torch.autograd.gradcheck(solve, inputs, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(solve, inputs)
+
+
+@EACH_DIRECT
+def test_factors_of_graphs_are_those_of_the_matrix(backend):
+    graph = Graph(*CASES[-1][1:])
+    g, leak, s = (x.requires_grad_() for x in circuit_on(graph, contrast=100))
+    matrix = torch.diag_embed(leak.movedim(-1, 1))
+    p, q = graph.ends
+    value = g.movedim(-1, 1)
+    for i, j, sign in ((p, p, 1), (q, q, 1), (p, q, -1), (q, p, -1)):
+        matrix = _added(matrix, i, j, sign * value)
+    factor = Circuit(g, leak, graph).factorize(backend=backend)
+    inverse = torch.linalg.inv(matrix)
+    assert (
+        error(factor.solve(s), (inverse @ s.movedim(-1, 1)[..., None])[..., 0].movedim(1, -1))
+        < 1e-10
+    )
+    logdet, right = factor.logdet(), torch.logdet(matrix)
+    assert torch.allclose(logdet, right, rtol=1e-12)
+    for one, other in zip(
+        torch.autograd.grad(logdet.sum(), (g, leak)),
+        torch.autograd.grad(right.sum(), (g, leak), retain_graph=True),
+        strict=True,
+    ):
+        assert error(one, other) < 1e-9
+    diagonal = inverse.diagonal(dim1=-2, dim2=-1).movedim(1, -1)
+    with torch.no_grad():
+        assert error(factor.diagonal_of_inverse(), diagonal) < 1e-10
+    weight = torch.randn_like(diagonal)
+    found = torch.autograd.grad((factor.diagonal_of_inverse() * weight).sum(), (g, leak))
+    truth = torch.autograd.grad((diagonal * weight).sum(), (g, leak))
+    for one, other in zip(found, truth, strict=True):
+        assert error(one, other) < 1e-8
+    # W^T W with the samples of unit noise as rows of W^T is the inverse.
+    with torch.no_grad():
+        n = graph.num_nodes
+        unit = torch.eye(n, dtype=torch.float64)[None, :, :, None].expand(2, n, n, 2)
+        root = factor.sample(unit).movedim(-1, 1)
+        assert error((root.mT @ root).flatten(1, 2), inverse.flatten(1, 2)) < 1e-10
+
+
+def _added(matrix, i, j, value):
+    n = matrix.shape[-1]
+    return matrix.flatten(-2).index_add(-1, i * n + j, value).unflatten(-1, (n, n))
+
+
+def test_currents_obey_the_current_law():
+    graph = Graph(*CASES[-1][1:])
+    g, leak, s = circuit_on(graph, contrast=100)
+    circuit = Circuit(g, leak, graph)
+    v = circuit.solve(s)
+    flow, *others = circuit.currents(v).edges
+    assert not others
+    assert flow.shape == g.shape
+    p, q = graph.ends
+    out = torch.zeros_like(v).index_add(1, p, flow).index_add(1, q, -flow)
+    assert error(out + leak * v, s) < 1e-10
+
+
+@EACH_DIRECT
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_circuits(backend, dtype):
+    graph = Graph(*CASES[-1][1:])
+    parts = [circuit_on(graph, contrast=100, seed=seed) for seed in (0, 1)]
+    g, leak, s = (torch.complex(a, b).to(dtype) for a, b in zip(*parts, strict=True))
+    wide = [x.to(torch.complex128).requires_grad_() for x in (g, leak, s)]
+    narrow = [x.clone().requires_grad_() for x in (g, leak, s)]
+    results = []
+    for (g, leak, s), name in ((wide, "reference"), (narrow, backend)):
+        v = Circuit(g, leak, graph).solve(s, backend=name)
+        results.append((v, *torch.autograd.grad(v.abs().square().sum(), (g, leak, s))))
+    scale = 1e-4 if dtype == torch.complex64 else 1e-10
+    for right, found in zip(*results, strict=True):
+        off = (found.to(right.dtype) - right).abs().max()
+        assert off < scale * right.abs().max()
+    factor = Circuit(*narrow[:2], graph).factorize(backend=backend)
+    v = factor.solve(narrow[2])
+    assert (v - results[0][0]).abs().max() < scale * v.abs().max()
+    assert torch.isfinite(torch.view_as_real(factor.diagonal_of_inverse().detach())).all()
+
+
+def test_an_error_names_a_part_without_ground():
+    graph = Graph([(0, 1), (2, 3), (3, 4)], 6)
+    leak = torch.tensor([1.0, 0, 0, 0, 0, 0]).reshape(1, 6, 1)
+    g, s = torch.ones(1, 3, 1), torch.ones(1, 6, 1)
+    for backend in BACKENDS:
+        with pytest.raises(ValueError, match=r"node \([234],\)|network \(0, 0\).*part of 3 nodes"):
+            Circuit(g, leak, graph).solve(s, backend=backend)
+        with pytest.raises(ValueError, match=r"node \([234],\)|network \(0, 0\).*part of 3 nodes"):
+            Circuit(g + 0j, leak, graph).solve(s, backend=backend)
+    for conductance in (g, g + 0j):
+        with pytest.raises(ValueError, match=r"node \([234],\)"):
+            Circuit(conductance, leak, graph).factorize().solve(s)
+    open_edge = torch.tensor([1.0, 0, 0]).reshape(1, 3, 1)
+    v = Circuit(open_edge, leak, graph).solve(
+        s
+    )  # nodes with neither edge nor leak count for nothing
+    assert v.flatten().tolist() == [2, 3, 0, 0, 0, 0]
+    with pytest.raises(ValueError, match="at some node of every network"):
+        Circuit(g, torch.zeros_like(leak), graph).solve(s)
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        ([(0, 1), (1, 7)], r"nodes from 0 to 6, got \(1, 7\) as edge 1"),
+        ([(0, 1), (-1, 2)], r"nodes from 0 to 6, got \(-1, 2\) as edge 1"),
+        ([(0, 1), (3, 3)], r"two different nodes of each edge, got \(3, 3\) as edge 1"),
+        ([(0, 1), (1, 2), (1, 0)], r"one edge between two nodes.*, got \(1, 0\) as edge 2"),
+        ([[0, 1, 2], [1, 2, 3]], r"edges\.T"),
+        ([(0.0, 1.0)], "integers"),
+        (np.zeros((0, 2), int), "at least one edge"),
+    ],
+)
+def test_wrong_edges_are_named(edges, message):
+    with pytest.raises(ValueError, match=message):
+        Graph(edges, 7)
+
+
+def test_wrong_arguments_say_what_was_expected():
+    graph = Graph([(0, 1), (1, 2)], 3)
+    g, leak, s = torch.ones(1, 2, 1), torch.ones(1, 3, 1), torch.ones(1, 3, 1)
+    for positions in (np.zeros((2, 2)), np.zeros(3), np.full((3, 2), np.nan)):
+        with pytest.raises(ValueError, match="positions: expected"):
+            Graph([(0, 1)], 3, positions)
+    with pytest.raises(ValueError, match=r"conductance: expected shape \(B, E, C\) = \(1, 2, 1\)"):
+        Circuit(leak, leak, graph).solve(s)
+    with pytest.raises(ValueError, match="N = 3 nodes"):
+        Circuit(g, g, graph).solve(g)
+    with pytest.raises(ValueError, match="conductance"):
+        Circuit(-g, leak, graph).solve(s)
+    with pytest.raises(TypeError, match="one Tensor"):
+        Circuit((g,), leak, graph)
+    with pytest.raises(TypeError, match="graph: expected a Graph"):
+        Circuit(g, leak, [(0, 1)])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="none beside a graph"):
+        Circuit(g, leak, graph, periodic=True)
+    with pytest.raises(ValueError, match="'auto' or 'direct' for a graph"):
+        Circuit(g, leak, graph).solve(s, method="multigrid")
+
+
+def test_a_graph_that_cannot_be_factored_is_refused_with_its_bytes(monkeypatch):
+    edges = random_regular(300, 6, np.random.default_rng(0))
+    graph = Graph(edges, 300)
+    g, leak = torch.ones(1, len(edges), 1), torch.ones(1, 300, 1)
+    monkeypatch.setattr(methods, "MEMORY", 1000)
+    size = predicted_bytes((300,), (graph,), 1)
+    with pytest.raises(RuntimeError, match=rf"{size} bytes"):
+        Circuit(g, leak, graph).solve(leak)
+    v = Circuit(g, leak, graph).solve(leak, method="direct")
+    assert torch.allclose(v, torch.ones(()))
+
+
+def test_info_and_equal_graphs():
+    graph = Graph([(0, 1), (1, 2)], 3)
+    for other in (
+        Graph([(0, 1), (1, 2)], 3),
+        copy.deepcopy(graph),
+        pickle.loads(pickle.dumps(graph)),
+    ):
+        assert other == graph
+        assert hash(other) == hash(graph)
+        assert make_plan((3,), (other,)) is make_plan((3,), (graph,))
+    assert graph != Graph([(0, 1), (2, 1)], 3)
+    g, leak = torch.ones(1, 2, 1), torch.ones(1, 3, 1)
+    v, info = Circuit(g, leak, graph).solve(leak, info=True)
+    assert info.method == "direct"
+    assert info.reason == "elimination: a graph"
+    assert float(info.backward_error) < 1e-6
+    assert torch.allclose(factorize(g, leak, graph=graph).solve(leak), v)
+
+
+def test_one_long_path():
+    n = 100_000
+    graph = Graph(np.stack([np.arange(n - 1), np.arange(1, n)], 1), n)
+    g, leak, s = torch.ones(1, n - 1, 1), torch.zeros(1, n, 1), torch.zeros(1, n, 1)
+    leak[:, -1], s[:, 0] = 1, 1
+    v = Circuit(g.double(), leak.double(), graph).solve(s.double())
+    assert torch.allclose(v[0, :, 0], torch.arange(n, 0, -1, dtype=torch.float64), rtol=1e-10)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_one_graph_is_shared_by_threads(threads):
+    edges, positions = delaunay(3000)
+    graph = Graph(edges, 3000, positions)
+    g, leak, s = (x.requires_grad_() for x in circuit_on(graph, B=1, C=1))
+    truth = Circuit(g, leak, graph).solve(s, backend="reference")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        v = Circuit(g, leak, graph).solve(s)
+        torch.autograd.grad(v.sum(), (g, leak, s))
+    finally:
+        torch.set_num_threads(before)
+    assert error(v, truth) < 1e-11
+
+
+def test_batches_of_gradients_and_compiled_programs():
+    graph = Graph([(0, 1), (1, 2), (2, 0)], 3)
+    g, leak, s = circuit_on(graph, B=1, C=1, contrast=2)
+    g.requires_grad_()
+    v = Circuit(g, leak, graph).solve(s)
+    rows = torch.eye(3, dtype=torch.float64).reshape(3, 1, 3, 1)
+    (batched,) = torch.autograd.grad(v, g, rows, is_grads_batched=True, retain_graph=True)
+    each = torch.stack([torch.autograd.grad(v, g, row, retain_graph=True)[0] for row in rows])
+    assert torch.allclose(batched, each)
+
+    def loss(g):
+        return kirchhoff_network(s, g, leak, graph=graph)
+
+    jacobian = torch.func.jacrev(loss)(g.detach())
+    assert torch.allclose(jacobian.reshape(each.shape), each)
