@@ -69,7 +69,7 @@ def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
 
 
 def _arguments(plan: Plan, axes: int, entries: int, batches: int, channels: int) -> Arguments:
-    """Collect what the kernel reads of a plan, whose conductances are `axes` fields of `entries`."""
+    """Collect what the kernel reads of a plan with `axes` fields of `entries` conductances."""
     arguments = Arguments(batches, channels, 1, plan.nodes, plan.regions, plan.largest_front)
     arguments.axes, arguments.entries = axes, entries
     arguments.num_shares, arguments.item_shares = plan.num_shares, plan.num_shares + _PAD
