@@ -20,6 +20,7 @@ from __future__ import annotations
 import importlib.util
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -238,7 +239,8 @@ def coordinates_of(ends: Array, num_nodes: int) -> list[Array]:
 
     # Parts are numbered by halves, and so are the halves' parts.
     parts = 1 << max(num_nodes // (16 * LEAF), 1).bit_length()
-    labels = pymetis.part_graph(parts, xadj=at, adjncy=end, recursive=True)[1]
+    neighbours = [graph[1][begin:stop] for begin, stop in pairwise(graph[0])]
+    labels = pymetis.part_graph(parts, neighbours, recursive=True)[1]
     return [np.array(labels), *found]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import itertools
 import math
 import pickle
@@ -386,6 +387,17 @@ def test_info_and_equal_graphs():
     assert info.reason == "elimination: a graph"
     assert float(info.backward_error) < 1e-6
     assert torch.allclose(factorize(g, leak, graph=graph).solve(leak), v)
+
+
+def test_metis_orders_graphs_without_positions(monkeypatch):
+    pytest.importorskip("pymetis")
+    edges, positions = delaunay(4000)
+    placed, metis = (Graph(edges, 4000, x) for x in (positions, None))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    searched = Graph(edges, 4000)
+    work = [make_plan((4000,), (graph,)).total_work for graph in (placed, metis, searched)]
+    assert work[1] < 1.5 * work[0]
+    assert work[2] < 8 * work[0]
 
 
 def test_one_long_path():
