@@ -1,4 +1,4 @@
-# Targets: setup, setup-tools (setup-pyclaw, setup-ngspice, setup-chromium), demo, check, test-quick, test, test-slow, sanitize, docs, bench, lint, tables. `make PYTHON=python3.12 setup` picks an interpreter.
+# Targets: setup, setup-tools (setup-pyclaw, setup-ngspice, setup-chromium), demo, check, test-quick, test, test-slow, sanitize, docs, bench, lint (style), tables. `make PYTHON=python3.12 setup` picks an interpreter.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist lo
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
 INPUTS := pyproject.toml lab/pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(shell find chonn_ops -name '*.[ch]')
 
-.PHONY: setup setup-tools setup-pyclaw setup-ngspice setup-chromium demo check test-quick test test-slow sanitize docs bench lint tables
+.PHONY: setup setup-tools setup-pyclaw setup-ngspice setup-chromium demo check test-quick test test-slow sanitize docs bench lint style tables
 
 setup: $(STAMP)
 
@@ -43,9 +43,10 @@ setup-chromium:
 demo: setup
 	$(BIN)/python examples/pdebench_darcy.py --output runs/demo
 
-# The inner loop, a minute on two cores: lint beside the quick tests. Either fails it, once both are through.
+# The inner loop, a minute on two cores: style beside the quick tests. Either fails it, once both are through.
+# Types take as long as all of that; they are a part of `make lint`.
 check: setup
-	$(MAKE) --no-print-directory --jobs=2 lint test-quick
+	$(MAKE) --no-print-directory --jobs=2 style test-quick
 
 # Every operator, cell, block and model at the settings that tell most; `make test` has the thorough ones, too:
 # every backend at every size, opcheck, what compiles and exports, and the models inside of other packages.
@@ -70,7 +71,7 @@ sanitize: setup
 	cp -r chonn_ops tests plugins conftest.py pyproject.toml hatch_build.py $(SANITIZED)
 	cd $(SANITIZED) && rm -f chonn_ops/_kernel.so && $(abspath $(BIN))/python -c "import hatch_build as build; build.FLAGS += '$(SANITIZER)'.split(); build.ISAS.pop('avx512'); build.compile_kernel()"
 	cd $(SANITIZED) && PYTHONPATH=.:plugins OMP_NUM_THREADS=2 ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-		$(abspath $(BIN))/python -m pytest -q -m "not slow and not thorough" tests/scan/test_scan_cpu.py tests/network/test_network_cpu.py tests/network/test_network_backends.py tests/network/test_network_multigrid.py tests/network/test_direct.py tests/network/test_tiles.py tests/network/test_network_helmholtz.py
+		$(abspath $(BIN))/python -m pytest -q -m "not slow and not thorough" tests/scan/test_scan_cpu.py tests/network/test_network_cpu.py tests/network/test_network_backends.py tests/network/test_network_multigrid.py tests/network/test_direct.py tests/network/test_tiles.py tests/network/test_network_helmholtz.py tests/network/test_network_complex.py tests/network/test_graphs.py
 
 docs: setup
 	$(BIN)/sphinx-build -W --keep-going -b html docs build/docs
@@ -87,12 +88,14 @@ bench: setup
 tables: setup
 	$(BIN)/python -m chonn_lab.pages.tables
 
-lint: setup
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(shell find chonn_ops -name '*.[ch]')
+lint: style
 	$(BIN)/pyright
-	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
 	$(BIN)/zizmor --offline --quiet .github/workflows
+
+style: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(shell find chonn_ops -name '*.[ch]')
+	$(BIN)/lint-imports

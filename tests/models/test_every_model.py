@@ -273,7 +273,7 @@ def one_process(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module:UserWarning")
-@pytest.mark.parametrize("each", ["block", "module"])
+@pytest.mark.parametrize("each", ["block", pytest.param("module", marks=pytest.mark.thorough)])
 def test_sharded_models_compute_the_same(case, each, one_process, request):
     """`fully_shard` gathers a module's parameters when the module is called. neuraloperator's
     `FactorizedTensor` cannot be sharded, so its FNOs are sharded in our modules only."""
