@@ -326,6 +326,24 @@ def test_copies_pickles_and_state_dicts(tmp_path):
     torch.testing.assert_close(other(x), expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("name", ["test_chonn", "test_convnext", "test_resnet"])
+def test_no_classes_and_no_channels_are_what_they_are_for_timm(name):
+    """0 or -1 classes leave features; a model of no channels is made and refuses images."""
+    x = torch.randn(2, 3, 64, 64)
+    for num_classes in (0, -1):
+        model = timm.create_model(name, num_classes=num_classes)
+        other = timm.create_model(name)
+        other.reset_classifier(num_classes)
+        for made in (model, other):
+            assert isinstance(made.get_classifier(), torch.nn.Identity)
+            assert made(x).shape == (2, made.num_features)
+            assert made.num_classes == num_classes
+    with pytest.warns(UserWarning, match="zero-element"):
+        model = timm.create_model(name, in_chans=0)
+    with pytest.raises(RuntimeError):
+        model(x)
+
+
 def test_other_channels_and_classes():
     model = create(in_chans=1, num_classes=0)
     assert model(torch.randn(2, 1, 32, 32)).shape == (2, 64)
