@@ -21,7 +21,7 @@ from chonn_ops.checks import (
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.diffusion import Spacing, spacings
 from chonn_ops.nn import CKBBranch, CKBOptions, Network
-from chonn_ops.nn.geometry import node_positions, spacing_and_nodes
+from chonn_ops.nn.geometry import Nodes, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
 
@@ -225,8 +225,7 @@ class CHONNNetwork(Pretrained):
         spacing, lie = spacing_and_nodes(
             (x.shape[0], *x.shape[2:]), self.lengths, self.nodes, spacing, mask, nodes
         )
-        nodes = str(lie)
-        self._check_nodes(nodes)
+        self._check_nodes(lie)
         if mask is not None and self.patch > 1:
             raise ValueError(f"mask: expected None with patch={self.patch}, as masks need patch=1")
         steps = [self.patch * step for step in spacing]
@@ -236,13 +235,13 @@ class CHONNNetwork(Pretrained):
         h = embedded(self._to_patches(x.movedim(1, -1)))
         if self.coordinates:
             # The coordinates run from -1/2 to 1/2 across the domain.
-            lines = torch.stack([place - 0.5 for place in node_positions(h, nodes)], -1)
+            lines = torch.stack([place - 0.5 for place in node_positions(h, lie)], -1)
             h = torch.cat((h, lines.expand(*h.shape[:-1], -1)), dim=-1)
         h = self.lift(h)
         potentials = []
         for layer, pointwise in enumerate(self.pointwise):
             if len(self.blocks):
-                added, v = self.blocks[layer](h, steps, mask, nodes)
+                added, v = self.blocks[layer](h, steps, mask, lie)
                 potentials.append(v.to(h.dtype))
                 h = h + bounded(added, CIRCUITS_ADD)
             h = h + bounded(pointwise(h), POINTWISE_ADDS)
@@ -259,8 +258,8 @@ class CHONNNetwork(Pretrained):
             y = (weights * torch.cat(potentials, dim=-1).unsqueeze(-2)).sum(-1)
         return READOUT_GAIN * y + self.offset_gain * self.offset
 
-    def _check_nodes(self, nodes: str) -> None:
-        if self.patch > 1 and nodes != "centres":
+    def _check_nodes(self, nodes: Nodes) -> None:
+        if self.patch > 1 and not (isinstance(nodes, str) and nodes == "centres"):
             raise error("nodes", f"'centres' with patch={self.patch}", repr(nodes))
 
     def _to_patches(self, field: Tensor) -> Tensor:
