@@ -195,15 +195,6 @@ def test_exports_for_any_height_and_width(directions):
         torch.testing.assert_close(program.module()(x), model(x))
 
 
-@pytest.mark.thorough
-def test_tiny_exports_for_any_batch():
-    model = create("chonn_tiny").eval()
-    batch = torch.export.Dim("batch", min=1, max=16)
-    program = torch.export.export(model, (images(),), dynamic_shapes=({0: batch},))
-    x = images(batch=3)
-    torch.testing.assert_close(program.module()(x), model(x))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "backend"),
