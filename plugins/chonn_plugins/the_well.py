@@ -1,0 +1,76 @@
+"""The models of chonn-ops as models of The Well's benchmark, for its trainer and its hub folders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from the_well.benchmark.models.common import BaseModel
+from torch import Tensor
+
+from chonn_plugins.fields import build, plain_options
+
+
+class _Model(BaseModel):
+    _name: ClassVar[str]
+
+    def __init__(
+        self,
+        dim_in: int,
+        dim_out: int,
+        n_spatial_dims: int,
+        spatial_resolution: Sequence[int],
+        *,
+        ckb: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(n_spatial_dims, tuple(spatial_resolution))
+        options = plain_options({**options, "ckb": ckb})
+        self._hub_mixin_config.update(options)  # what hub folders store
+        self.model = build(self._name, dim_in, dim_out, n_spatial_dims, options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map fields (B, dim_in, \\*grid) to (B, dim_out, \\*grid)."""
+        return self.model(x)
+
+
+class CHONNNetwork(_Model):
+    """`chonn_ops.CHONNNetwork1d`, `2d` or `3d` for ``model._target_=``.
+
+    Parameters
+    ----------
+    dim_in, dim_out : int
+        Channels of input and output fields.
+    n_spatial_dims : {1, 2, 3}
+    spatial_resolution : sequence of int
+        The training grid. The models are evaluated on any grid.
+    ckb : mapping, optional
+        Options of the blocks, see `chonn_ops.CKBOptions.from_mapping`.
+    **options
+        Other arguments of `chonn_ops.CHONNNetwork2d`.
+
+    Raises
+    ------
+    ValueError
+        For another number of axes, and unfit options.
+    """
+
+    _name = "chonn_network"
+
+
+class CHONNFNO(_Model):
+    """`chonn_ops.CHONNFNO1d`, `2d` or `3d` for ``model._target_=``.
+
+    Parameters as `CHONNNetwork`; `options` are the other arguments of `chonn_ops.CHONNFNO2d`.
+    """
+
+    _name = "chonn_fno"
+
+
+class CHONNUNet(_Model):
+    """`chonn_ops.CHONNUNet1d`, `2d` or `3d` for ``model._target_=``.
+
+    Parameters as `CHONNNetwork`; `options` are the other arguments of `chonn_ops.CHONNUNet2d`.
+    """
+
+    _name = "chonn_unet"
