@@ -1,4 +1,4 @@
-"""The models of chonn-ops as models of The Well's benchmark, for its trainer and its hub folders."""
+"""The models of chonn-ops as The Well's: for the trainer of its benchmark, and its hub folders."""
 
 from __future__ import annotations
 

@@ -1,0 +1,119 @@
+"""The models in PhysicsNeMo: by name, through .mdlus, and trained with the parts of its example
+examples/cfd/darcy_fno."""
+
+import itertools
+
+import pytest
+import torch
+
+pytest.importorskip("physicsnemo.core")
+
+from omegaconf import OmegaConf
+from physicsnemo.core import ModelRegistry, Module
+from physicsnemo.datapipes.benchmarks.darcy import Darcy2D
+from physicsnemo.utils import (
+    StaticCaptureEvaluateNoGrad,
+    StaticCaptureTraining,
+    load_checkpoint,
+    save_checkpoint,
+)
+from physicsnemo.utils.logging import PythonLogger
+
+from chonn_ops import CHONNNetwork2d, CKBOptions, Network
+from chonn_ops.models.hosted import suit_host
+
+SMALL = {
+    "chonn_network": {"width": 6, "depth": 1, "ckb": {"num_networks": 3}},
+    "chonn_fno": {"width": 4, "ckb": {"cell": "scan"}},
+    "chonn_unet": {"init_features": 2, "ckb": {"cell": "scan", "d_state": 1}},
+}
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+@pytest.mark.parametrize("name", SMALL)
+def test_models_by_name_and_from_files(name, dimension, tmp_path):
+    """Also with options of Hydra's types, which JSON does not know."""
+    options = OmegaConf.create(SMALL[name])
+    model = ModelRegistry().factory(name)(3, 2, dimension, **options).eval()
+    x = torch.randn(1, 3, *(32, 32, 16)[:dimension])
+    y = model(x)
+    assert y.shape == (1, 2, *x.shape[2:])
+    model.save(tmp_path / "model.mdlus")
+    loaded = Module.from_checkpoint(tmp_path / "model.mdlus").eval()
+    assert type(loaded) is type(model)
+    torch.testing.assert_close(loaded(x), y, rtol=0, atol=0)
+
+
+def test_it_is_our_model():
+    model = ModelRegistry().factory("chonn_network")(1, 2, **SMALL["chonn_network"])
+    ours = CHONNNetwork2d(1, 2, 6, 1, ckb=CKBOptions(Network(num_networks=3)))
+    suit_host(ours).load_state_dict(model.model.state_dict())
+    x, mask = torch.randn(2, 1, 8, 8), torch.ones(8, 8, dtype=torch.bool)
+    mask[:4, :4] = False
+    torch.testing.assert_close(model(x, mask=mask), ours(x, mask=mask))
+
+
+@pytest.mark.parametrize("nodes", ["centres", "left", "corners"])
+def test_coordinates_of_the_fno_are_those_of_its_nodes(nodes):
+    """Read back by the model: it would take the spacing of other nodes otherwise."""
+    model = ModelRegistry().factory("chonn_fno")(1, 1, ckb={"nodes": nodes})
+    seen = {}
+    model.model.model.ckb.register_forward_pre_hook(
+        lambda _, __, keywords: seen.update(keywords), with_kwargs=True
+    )
+    model(torch.randn(1, 1, 32, 32))
+    assert seen["nodes"] == nodes
+    step = {"centres": 1 / 32, "left": 1 / 32, "corners": 1 / 31}[nodes]
+    assert seen["spacing"] == pytest.approx([step, step])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dimension": 4}, "expected a grid of 1, 2 or 3 axes, got 4"),
+        ({"ckb": {"num_network": 3}}, "num_network: expected options of a block"),
+        ({"ckb": 3}, "ckb: expected a mapping of options or None, got 3"),
+    ],
+)
+def test_unfit_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        ModelRegistry().factory("chonn_network")(1, 1, **options)
+
+
+def test_an_epoch_of_the_darcy_example(tmp_path):
+    """On fields that its datapipe generates here, with its steps, checkpoints and resuming."""
+    torch.manual_seed(0)
+    mean, std = 4.52e-2, 2.79e-2
+    data = Darcy2D(
+        resolution=16,
+        batch_size=8,
+        max_iterations=1000,
+        iterations_per_convergence_check=200,
+        nr_multigrids=1,
+        normaliser={"permeability": (0.0, 1.0), "darcy": (mean, std)},
+        device="cpu",
+    )
+    create = ModelRegistry().factory("chonn_network")
+    model = create(1, 1, ckb={"nodes": "left"}, offset=-mean / std)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    logger = PythonLogger("darcy")
+
+    @StaticCaptureTraining(
+        model=model, optim=optimizer, logger=logger, use_amp=False, use_graphs=False
+    )
+    def train(x, y):
+        return torch.nn.functional.mse_loss(model(x), y)
+
+    @StaticCaptureEvaluateNoGrad(model=model, logger=logger, use_amp=False, use_graphs=False)
+    def predict(x):
+        return model(x)
+
+    batches = itertools.islice(data, 24)
+    losses = [train(batch["permeability"], batch["darcy"]).item() for batch in batches]
+    assert sum(losses[-4:]) < 0.3 * sum(losses[:4]), losses
+
+    save_checkpoint(str(tmp_path), models=model, optimizer=optimizer, epoch=1)
+    again = create(1, 1, ckb={"nodes": "left"})
+    assert load_checkpoint(str(tmp_path), models=again, device="cpu") == 1
+    x = torch.rand(1, 1, 16, 16) + 0.5
+    torch.testing.assert_close(again(x), predict(x), rtol=0, atol=0)
