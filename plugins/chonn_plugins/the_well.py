@@ -24,9 +24,11 @@ class _Model(BaseModel):
         ckb: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(n_spatial_dims, tuple(spatial_resolution))
+        grid = tuple(spatial_resolution)
+        super().__init__(n_spatial_dims, grid)
         options = plain_options({**options, "ckb": ckb})
-        self._hub_mixin_config.update(options)  # what hub folders store
+        # What hub folders store. The mixin leaves out what Hydra's types hold.
+        self._hub_mixin_config.update(options, spatial_resolution=grid)
         self.model = build(self._name, dim_in, dim_out, n_spatial_dims, options)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ def test_an_epoch_of_the_darcy_example(tmp_path):
         max_iterations=1000,
         iterations_per_convergence_check=200,
         nr_multigrids=1,
-        normaliser={"permeability": (0.0, 1.0), "darcy": (mean, std)},
+        normaliser={"permeability": (1.25, 0.75), "darcy": (mean, std)},
         device="cpu",
     )
     create = ModelRegistry().factory("chonn_network")
