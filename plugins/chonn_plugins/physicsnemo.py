@@ -1,4 +1,9 @@
-"""The models of chonn-ops as PhysicsNeMo's: registered by name, saved as and loaded from .mdlus."""
+"""The models of chonn-ops as PhysicsNeMo's: registered by name, saved as and loaded from .mdlus.
+
+>>> model = ModelRegistry().factory("chonn_network")(1, 1, ckb={"num_networks": 8})
+>>> model.save("darcy.mdlus")
+>>> model = Module.from_checkpoint("darcy.mdlus")
+"""
 
 from __future__ import annotations
 
@@ -23,6 +28,23 @@ class _Model(Module):
         ckb: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
+        """Build the model.
+
+        Parameters
+        ----------
+        in_channels, out_channels : int
+        dimension : {1, 2, 3}
+            Axes of the grid.
+        ckb : mapping, optional
+            Options of the blocks, see `chonn_ops.CKBOptions.from_mapping`.
+        **options
+            Other arguments of the class of chonn_ops.
+
+        Raises
+        ------
+        ValueError
+            For another number of axes, and unfit options.
+        """
         super().__init__()
         options = plain_options({**options, "ckb": ckb})
         self._args["__args__"].update(options)  # what .mdlus files store
@@ -34,46 +56,18 @@ class _Model(Module):
 
 
 class CHONNNetwork(_Model):
-    """`chonn_ops.CHONNNetwork1d`, `2d` or `3d`; "chonn_network" in PhysicsNeMo's registry.
-
-    Parameters
-    ----------
-    in_channels, out_channels : int
-    dimension : {1, 2, 3}
-        Axes of the grid.
-    ckb : mapping, optional
-        Options of the blocks, see `chonn_ops.CKBOptions.from_mapping`.
-    **options
-        Other arguments of `chonn_ops.CHONNNetwork2d`. Its call takes `spacing`, `mask` and `nodes`.
-
-    Raises
-    ------
-    ValueError
-        For another number of axes, and unfit options.
-
-    Examples
-    --------
-    >>> model = ModelRegistry().factory("chonn_network")(1, 1, ckb={"num_networks": 8})
-    >>> model.save("darcy.mdlus")
-    >>> model = Module.from_checkpoint("darcy.mdlus")
-    """
+    """`chonn_ops.CHONNNetwork1d`, `2d` or `3d`; its call takes `spacing`, `mask` and `nodes`."""
 
     _name = "chonn_network"
 
 
 class CHONNFNO(_Model):
-    """`chonn_ops.CHONNFNO1d`, `2d` or `3d`; "chonn_fno" in PhysicsNeMo's registry.
-
-    Parameters as `CHONNNetwork`; `options` are the other arguments of `chonn_ops.CHONNFNO2d`.
-    """
+    """`chonn_ops.CHONNFNO1d`, `2d` or `3d`."""
 
     _name = "chonn_fno"
 
 
 class CHONNUNet(_Model):
-    """`chonn_ops.CHONNUNet1d`, `2d` or `3d`; "chonn_unet" in PhysicsNeMo's registry.
-
-    Parameters as `CHONNNetwork`; `options` are the other arguments of `chonn_ops.CHONNUNet2d`.
-    """
+    """`chonn_ops.CHONNUNet1d`, `2d` or `3d`."""
 
     _name = "chonn_unet"

@@ -24,6 +24,25 @@ class _Model(BaseModel):
         ckb: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
+        """Build the model.
+
+        Parameters
+        ----------
+        dim_in, dim_out : int
+            Channels of input and output fields.
+        n_spatial_dims : {1, 2, 3}
+        spatial_resolution : sequence of int
+            The training grid. The models are evaluated on any grid.
+        ckb : mapping, optional
+            Options of the blocks, see `chonn_ops.CKBOptions.from_mapping`.
+        **options
+            Other arguments of the class of chonn_ops.
+
+        Raises
+        ------
+        ValueError
+            For another number of axes, and unfit options.
+        """
         grid = tuple(spatial_resolution)
         super().__init__(n_spatial_dims, grid)
         options = plain_options({**options, "ckb": ckb})
@@ -37,42 +56,18 @@ class _Model(BaseModel):
 
 
 class CHONNNetwork(_Model):
-    """`chonn_ops.CHONNNetwork1d`, `2d` or `3d` for ``model._target_=``.
-
-    Parameters
-    ----------
-    dim_in, dim_out : int
-        Channels of input and output fields.
-    n_spatial_dims : {1, 2, 3}
-    spatial_resolution : sequence of int
-        The training grid. The models are evaluated on any grid.
-    ckb : mapping, optional
-        Options of the blocks, see `chonn_ops.CKBOptions.from_mapping`.
-    **options
-        Other arguments of `chonn_ops.CHONNNetwork2d`.
-
-    Raises
-    ------
-    ValueError
-        For another number of axes, and unfit options.
-    """
+    """`chonn_ops.CHONNNetwork1d`, `2d` or `3d`."""
 
     _name = "chonn_network"
 
 
 class CHONNFNO(_Model):
-    """`chonn_ops.CHONNFNO1d`, `2d` or `3d` for ``model._target_=``.
-
-    Parameters as `CHONNNetwork`; `options` are the other arguments of `chonn_ops.CHONNFNO2d`.
-    """
+    """`chonn_ops.CHONNFNO1d`, `2d` or `3d`."""
 
     _name = "chonn_fno"
 
 
 class CHONNUNet(_Model):
-    """`chonn_ops.CHONNUNet1d`, `2d` or `3d` for ``model._target_=``.
-
-    Parameters as `CHONNNetwork`; `options` are the other arguments of `chonn_ops.CHONNUNet2d`.
-    """
+    """`chonn_ops.CHONNUNet1d`, `2d` or `3d`."""
 
     _name = "chonn_unet"

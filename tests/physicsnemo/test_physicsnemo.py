@@ -19,9 +19,6 @@ from physicsnemo.utils import (
 )
 from physicsnemo.utils.logging import PythonLogger
 
-from chonn_ops import CHONNNetwork2d, CKBOptions, Network
-from chonn_ops.models.hosted import suit_host
-
 SMALL = {
     "chonn_network": {"width": 6, "depth": 1, "ckb": {"num_networks": 3}},
     "chonn_fno": {"width": 4, "ckb": {"cell": "scan"}},
@@ -44,40 +41,13 @@ def test_models_by_name_and_from_files(name, dimension, tmp_path):
     torch.testing.assert_close(loaded(x), y, rtol=0, atol=0)
 
 
-def test_it_is_our_model():
+def test_networks_take_a_mask():
     model = ModelRegistry().factory("chonn_network")(1, 2, **SMALL["chonn_network"])
-    ours = CHONNNetwork2d(1, 2, 6, 1, ckb=CKBOptions(Network(num_networks=3)))
-    suit_host(ours).load_state_dict(model.model.state_dict())
-    x, mask = torch.randn(2, 1, 8, 8), torch.ones(8, 8, dtype=torch.bool)
+    mask = torch.ones(8, 8, dtype=torch.bool)
     mask[:4, :4] = False
-    torch.testing.assert_close(model(x, mask=mask), ours(x, mask=mask))
-
-
-@pytest.mark.parametrize("nodes", ["centres", "left", "corners"])
-def test_coordinates_of_the_fno_are_those_of_its_nodes(nodes):
-    """Read back by the model: it would take the spacing of other nodes otherwise."""
-    model = ModelRegistry().factory("chonn_fno")(1, 1, ckb={"nodes": nodes})
-    seen = {}
-    model.model.model.ckb.register_forward_pre_hook(
-        lambda _, __, keywords: seen.update(keywords), with_kwargs=True
-    )
-    model(torch.randn(1, 1, 32, 32))
-    assert seen["nodes"] == nodes
-    step = {"centres": 1 / 32, "left": 1 / 32, "corners": 1 / 31}[nodes]
-    assert seen["spacing"] == pytest.approx([step, step])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"dimension": 4}, "expected a grid of 1, 2 or 3 axes, got 4"),
-        ({"ckb": {"num_network": 3}}, "num_network: expected options of a block"),
-        ({"ckb": 3}, "ckb: expected a mapping of options or None, got 3"),
-    ],
-)
-def test_unfit_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        ModelRegistry().factory("chonn_network")(1, 1, **options)
+    y = model(torch.randn(2, 1, 8, 8), mask=mask)
+    assert not y[:, :, ~mask].any()
+    assert y[:, :, mask].all()
 
 
 def test_an_epoch_of_the_darcy_example(tmp_path):
