@@ -14,7 +14,7 @@ from torch import Tensor
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.checks import error
 from chonn_ops.network.edges import edges_alone
-from chonn_ops.scan import _differentiable
+from chonn_ops.scan import derivatives
 from chonn_ops.scan.arguments import split
 
 _Inverse = Callable[[Tensor], Tensor]
@@ -67,7 +67,7 @@ def _fixed(grid: Sequence[Any]) -> tuple[int, ...]:
 
 def _scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs, modes = split(arguments)
-    y, state = _differentiable.scan(modes._replace(grid=_fixed(modes.grid)), *inputs)
+    y, state = derivatives.scan(modes._replace(grid=_fixed(modes.grid)), *inputs)
     return y, state, y.new_empty(0)
 
 
