@@ -244,7 +244,7 @@ class FiniteVolumes:
         absorption : Tensor, shape (B, N, C)
             c, per unit volume.
         condition : Condition
-            What holds at all walls. The distance of a wall counts as a thousandth of the volume
+            What holds at all walls. The distance of a wall counts as a millionth of the volume
             over its area at least, because conductances divide by it.
         arithmetic : Tensor, shape (C,)
             Weight of the arithmetic mean of both ends' k in the k of an edge; the rest is their
@@ -264,7 +264,7 @@ class FiniteVolumes:
         node = self.walls.node.to(k.device)
         area = like_k(self.walls.area, d - 1)
         step = volumes[node] / area
-        distance = torch.maximum(like_k(self.walls.distance, 1), 1e-3 * step)
+        distance = torch.maximum(like_k(self.walls.distance, 1), 1e-6 * step)
         face = Face(k[:, node], area, distance, step, leak[:, node])
         wall, current = (
             None if added is None else added.new_zeros(k.shape).index_add(1, node, added)
