@@ -18,8 +18,9 @@ from chonn_ops.network.dissection import Array, begins
 from chonn_ops.network.edges import sum_of_ends
 from chonn_ops.network.graph import Graph, _array
 
-# Edges whose weight is below this part of the largest are none: those opposite right angles.
-_NO_EDGE = 1e-12
+# An edge of less than this part of (volume of the cells beside it) / length^2 is opposite to right
+# angles, to the rounding of coordinates in float32, and is left out.
+_NO_EDGE = 1e-4
 _SIMPLICES = {"tetra": 4, "triangle": 3, "line": 2}
 
 
@@ -176,16 +177,15 @@ class FiniteVolumes:
         slope = np.concatenate([-slope.sum(1, keepdims=True), slope], 1)
         stiffness = -size[:, None, None] * slope @ slope.swapaxes(1, 2)
         pairs = list(combinations(range(d + 1), 2))
-        edges, weights, _ = _summed(
-            np.concatenate([cells[:, pair] for pair in pairs]),
-            np.concatenate([stiffness[:, i, j] for i, j in pairs]),
-        )
-        least = _NO_EDGE * weights.max()
-        if weights.min() < -least:
-            p, q = edges[weights.argmin()]
+        ends = np.concatenate([cells[:, pair] for pair in pairs])
+        edges, weights, _ = _summed(ends, np.concatenate([stiffness[:, i, j] for i, j in pairs]))
+        beside = _summed(ends, np.tile(size, len(pairs)))[1]
+        weight = weights / beside * ((x[edges[:, 0]] - x[edges[:, 1]]) ** 2).sum(1)
+        if weight.min() < -_NO_EDGE:
+            p, q = edges[weight.argmin()]
             expected = "no edge of negative weight (flip edges until the mesh is Delaunay)"
-            raise error("cells", expected, f"{weights.min():.3g} at edge ({p}, {q})")
-        kept = weights > least
+            raise error("cells", expected, f"{weights[weight.argmin()]:.3g} at edge ({p}, {q})")
+        kept = weight > _NO_EDGE
         volumes = np.bincount(cells.ravel(), np.repeat(size / (d + 1), d + 1))
         facets = np.concatenate([np.delete(cells, i, 1) for i in range(d + 1)])
         facets, _, count = _summed(facets, np.zeros(len(facets)))

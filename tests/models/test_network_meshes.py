@@ -142,6 +142,28 @@ def test_outputs_converge_when_the_mesh_is_refined(boundary):
     assert all(b < 0.6 * a for a, b in itertools.pairwise(changes)), changes
 
 
+@pytest.mark.parametrize("boundary", ["robin", "neumann", "dirichlet"])
+def test_weights_of_a_grid_mean_the_same_on_a_mesh(boundary):
+    def inputs(x, y):
+        return torch.stack((1 + torch.sin(3 * x) * y, torch.cos(4 * y)), -1)[None]
+
+    model, off = model_of(boundary=boundary), []
+    for n in (8, 16, 32):
+        side = torch.arange(2 * n + 1).double() / (2 * n)
+        points = torch.cartesian_prod(side, side)
+        node = torch.arange(len(points)).reshape(2 * n + 1, -1)
+        a, b, c, d = node[:-1, :-1], node[1:, :-1], node[:-1, 1:], node[1:, 1:]
+        cells = torch.cat((torch.stack((a, b, c), -1), torch.stack((b, d, c), -1)))
+        volumes = FiniteVolumes.from_cells(points, cells.reshape(-1, 3))
+        centres = node[1::2, 1::2]
+        with torch.no_grad():
+            mesh = model(inputs(*points.T), volumes=volumes)[:, centres]
+            grid = model(inputs(*points[centres].movedim(-1, 0)).movedim(-1, 1)).movedim(1, -1)
+        off.append(((mesh - grid).norm() / grid.norm()).item())
+    assert off[0] < 0.05
+    assert all(b < 0.3 * a for a, b in itertools.pairwise(off)), off
+
+
 def test_numbering_of_nodes_and_direction_of_edges_do_not_matter():
     points, cells = curved(6)
     volumes = FiniteVolumes.from_cells(points, cells)
@@ -186,6 +208,11 @@ def test_volumes_of_lines_triangles_and_tetrahedra():
     assert cube.volumes.sum().item() == pytest.approx(1)
     assert cube.walls.area.sum().item() == pytest.approx(6)
     assert CHONNNetwork3d(1, 1)(torch.randn(2, 8, 1), volumes=cube).shape == (2, 8, 1)
+
+
+def test_right_angles_of_rounded_coordinates_leave_an_edge_out():
+    points = (torch.tensor(SQUARE[0]) + 0.1) / 300  # in float32
+    assert FiniteVolumes.from_cells(points, SQUARE[1]).graph.num_edges == 4
 
 
 def test_a_mesh_of_a_linear_potential_carries_its_flux():
