@@ -21,7 +21,7 @@ from chonn_ops.network.graph import Graph, _array
 # An edge of less than this part of (volume of the cells beside it) / length^2 is opposite to right
 # angles, to the rounding of coordinates in float32, and is left out.
 _NO_EDGE = 1e-4
-_SIMPLICES = {"tetra": 4, "triangle": 3, "line": 2}
+_SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
 
 
 class Walls(NamedTuple):
@@ -63,8 +63,8 @@ class FiniteVolumes:
     Attributes
     ----------
     graph : Graph
-    weights, volumes, positions, walls, part
-        The parameters as tensors in float64; `part` may be None.
+    weights, volumes, positions, walls
+        The parameters, as tensors in float64.
 
     Raises
     ------
@@ -92,12 +92,10 @@ class FiniteVolumes:
         if axes not in (1, 2, 3):
             raise error("positions", "1 to 3 coordinates", axes)
         places = self.positions
-        self.part = None if part is None else torch.as_tensor(part)
-        if self.part is not None:
-            if self.part.shape != (nodes,):
-                raise error("part", f"shape ({nodes},), one an entry of positions", part)
+        if part is not None:
             # Domains are where others are, too. This coordinate separates them.
-            places = torch.cat((places, self.part[:, None].to(places)), 1)
+            part = _numbers("part", part, nodes, least=-math.inf)
+            places = torch.cat((places, part[:, None]), 1)
         self.graph = Graph(edges, nodes, places)
         self.weights = _numbers("weights", weights, self.graph.num_edges)
         self.volumes = _numbers("volumes", volumes, nodes, above=True)
@@ -170,7 +168,7 @@ class FiniteVolumes:
             raise error("cells", f"points 0 to {len(x) - 1}, each in a cell", f"point {wrong[0]}")
         frame = x[cells[:, 1:]] - x[cells[:, :1]]
         size = np.abs(np.linalg.det(frame)) / math.factorial(d)
-        flat = size <= 1e-14 * np.abs(frame).max(initial=0) ** d
+        flat = size <= 1e-12 * np.abs(frame).max((1, 2)) ** d
         if flat.any():
             raise error("cells", "cells of a volume above 0", f"cell {np.flatnonzero(flat)[0]}")
         slope = np.linalg.inv(frame).swapaxes(1, 2)
@@ -219,8 +217,10 @@ class FiniteVolumes:
         if hasattr(mesh, "cells_dict"):
             for name in _SIMPLICES:
                 if name in mesh.cells_dict:
-                    return cls.from_cells(mesh.points, mesh.cells_dict[name])
-            raise error("mesh", f"cells of a kind of {tuple(_SIMPLICES)}", list(mesh.cells_dict))
+                    # In new arrays, because PyTorch reads none of the other byte order (VTK's).
+                    cells = mesh.cells_dict[name].astype(np.int64)
+                    return cls.from_cells(mesh.points.astype(np.float64), cells)
+            raise error("mesh", f"cells of a kind of {_SIMPLICES}", list(mesh.cells_dict))
         pos, face, edges = (getattr(mesh, name, None) for name in ("pos", "face", "edge_index"))
         if pos is None or (face is None and edges is None):
             raise error("mesh", "points and cells_dict, or pos and face or edge_index", repr(mesh))
@@ -305,6 +305,8 @@ def _summed(nodes: Array, values: Array) -> tuple[Array, Array, Array]:
 def _triangles(edge_index: Array, points: Array) -> Array:
     """The triangles (T, 3) of a plane mesh: its cycles of three edges that hold no node inside."""
     n = len(points)
+    if edge_index.shape[:1] != (2,) or not np.isin(edge_index, np.arange(n)).all():
+        raise error("edge_index", f"nodes from 0 to {n - 1}, of shape (2, E)", edge_index.shape)
     p, q = np.unique(np.sort(edge_index, axis=0), axis=1)
     at = np.searchsorted(p, np.arange(n + 1))
     count = np.diff(at)[q]

@@ -16,6 +16,7 @@ from chonn_ops import (
     CHONNNetwork2d,
     CHONNNetwork3d,
     CKBOptions,
+    Dirichlet,
     FiniteVolumes,
     Network,
     NetworkCell,
@@ -164,6 +165,17 @@ def test_weights_of_a_grid_mean_the_same_on_a_mesh(boundary):
     assert all(b < 0.3 * a for a, b in itertools.pairwise(off)), off
 
 
+def test_all_that_comes_in_leaves_through_the_walls():
+    volumes = FiniteVolumes.from_cells(*curved(6))
+    k = rand(2, volumes.num_nodes, 3).exp()
+    circuit = volumes.circuit(k, 0 * k, Dirichlet(0.0, 0.1), torch.rand(3).double())
+    f = rand(2, volumes.num_nodes, 3, seed=2)
+    v = circuit.solve(f)
+    torch.testing.assert_close(circuit.factorize().solve(f), v, rtol=1e-9, atol=1e-12)
+    inflow = (f * volumes.volumes[:, None]).sum(1)
+    torch.testing.assert_close(circuit.currents(v).walls.sum(1), inflow, rtol=1e-9, atol=1e-12)
+
+
 def test_numbering_of_nodes_and_direction_of_edges_do_not_matter():
     points, cells = curved(6)
     volumes = FiniteVolumes.from_cells(points, cells)
@@ -229,7 +241,7 @@ def test_meshes_of_meshio_and_of_pytorch_geometric():
     plain = FiniteVolumes.from_cells(points, cells)
     flat = np.c_[points, np.full(len(points), 2.0)]
     meshio = SimpleNamespace(
-        points=flat, cells_dict={"line": np.array([[0, 1]]), "triangle": cells}
+        points=flat.astype(">f8"), cells_dict={"line": np.array([[0, 1]]), "triangle": cells}
     )
     pos = torch.tensor(points)
     both = torch.cat((plain.graph.ends, plain.graph.ends.flip(0)), 1)
@@ -309,9 +321,13 @@ def test_wrong_numbers_are_refused():
     for mesh in (SimpleNamespace(pos=0), SimpleNamespace(points=0, cells_dict={"quad": 0})):
         with pytest.raises(ValueError, match="mesh: expected"):
             FiniteVolumes.from_mesh(mesh)
-    square = SimpleNamespace(pos=SQUARE[0], edge_index=torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]]))
-    with pytest.raises(ValueError, match=r"edge_index: expected .* edge \(0, 1\)"):
-        FiniteVolumes.from_mesh(square)
+    edges = torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
+    for edge_index, message in (
+        (edges, r"edge \(0, 1\) of none"),
+        (edges + 1, "nodes from 0 to 3"),
+    ):
+        with pytest.raises(ValueError, match=f"edge_index: expected .*{message}"):
+            FiniteVolumes.from_mesh(SimpleNamespace(pos=SQUARE[0], edge_index=edge_index))
 
 
 def test_wrong_calls_are_refused():
