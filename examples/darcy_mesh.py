@@ -87,7 +87,8 @@ def sample(mesh: Mesh, seed: int) -> tuple[Tensor, Tensor]:
     free = np.setdiff1d(np.arange(count), mesh.volumes.walls.node)
     pressure = np.zeros((count, 1))
     load = mesh.volumes.volumes.numpy()
-    pressure[free, 0] = spsolve(stiffness[free][:, free].tocsc(), load[free])
+    matrix = stiffness[free][:, free].tocsc()
+    pressure[free, 0] = np.asarray(spsolve(matrix, load[free]))
     part = np.repeat(area / 3, 3)
     means = [
         np.bincount(mesh.triangles.ravel(), part * np.repeat(value, 3)) / load
