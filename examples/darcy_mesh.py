@@ -86,7 +86,7 @@ def sample(mesh: Mesh, seed: int) -> tuple[Tensor, Tensor]:
     stiffness = sparse.csr_array((local.ravel(), (rows.ravel(), columns.ravel())), (count, count))
     free = np.setdiff1d(np.arange(count), mesh.volumes.walls.node)
     pressure = np.zeros((count, 1))
-    load = mesh.volumes.volumes.numpy()
+    load = mesh.volumes.volume.numpy()
     matrix = stiffness[free][:, free].tocsc()
     pressure[free, 0] = np.asarray(spsolve(matrix, load[free]))
     part = np.repeat(area / 3, 3)

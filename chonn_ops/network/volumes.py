@@ -49,21 +49,21 @@ class FiniteVolumes:
     ----------
     edges : Tensor or array, shape (E, 2)
         The nodes whose volumes touch, as in `Graph`.
-    weights : Tensor or array, shape (E,)
+    weight : Tensor or array, shape (E,)
         Area of the face between both volumes over the distance of both nodes, >= 0.
-    volumes : Tensor or array, shape (N,)
+    volume : Tensor or array, shape (N,)
         > 0.
     positions : Tensor or array, shape (N, d)
         Where the nodes are.
     walls : (node, area, distance), shape (F,) each, optional
         Faces at the boundary, see `Walls`. By default the domain has none.
-    part : Tensor or array of int, shape (N,), optional
+    domain : Tensor or array of int, shape (N,), optional
         Which of several domains each node belongs to; only the order of elimination depends on it.
 
     Attributes
     ----------
     graph : Graph
-    weights, volumes, positions, walls
+    weight, volume, positions, walls
         The parameters, as tensors in float64.
 
     Raises
@@ -74,31 +74,31 @@ class FiniteVolumes:
     Examples
     --------
     >>> square = FiniteVolumes.from_cells([[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]])
-    >>> square.weights.tolist(), square.walls.area.tolist()
+    >>> square.weight.tolist(), square.walls.area.tolist()
     ([0.5, 0.5, 0.5, 0.5], [1.0, 1.0, 1.0, 1.0])
     """
 
     def __init__(
         self,
         edges: Any,
-        weights: Any,
-        volumes: Any,
+        weight: Any,
+        volume: Any,
         positions: Any,
         walls: Sequence[Any] | None = None,
-        part: Any = None,
+        domain: Any = None,
     ) -> None:
         self.positions = _numbers("positions", positions, "N", "d", least=-math.inf)
         nodes, axes = self.positions.shape
         if axes not in (1, 2, 3):
             raise error("positions", "1 to 3 coordinates", axes)
         places = self.positions
-        if part is not None:
+        if domain is not None:
             # Domains are where others are, too. This coordinate separates them.
-            part = _numbers("part", part, nodes, least=-math.inf)
-            places = torch.cat((places, part[:, None]), 1)
+            domain = _numbers("domain", domain, nodes, least=-math.inf)
+            places = torch.cat((places, domain[:, None]), 1)
         self.graph = Graph(edges, nodes, places)
-        self.weights = _numbers("weights", weights, self.graph.num_edges)
-        self.volumes = _numbers("volumes", volumes, nodes, above=True)
+        self.weight = _numbers("weight", weight, self.graph.num_edges)
+        self.volume = _numbers("volume", volume, nodes, above=True)
         node, area, distance = ((), (), ()) if walls is None else walls
         node = torch.as_tensor(node, dtype=torch.int64).cpu()
         if node.dim() != 1 or (node.numel() and not 0 <= node.min() <= node.max() < nodes):
@@ -123,15 +123,15 @@ class FiniteVolumes:
         walls = [(d.walls.node + at, *d.walls[1:]) for d, at in zip(domains, first, strict=False)]
         return cls(
             torch.cat([d.graph.ends.T + at for d, at in zip(domains, first, strict=False)]),
-            torch.cat([d.weights for d in domains]),
-            torch.cat([d.volumes for d in domains]),
+            torch.cat([d.weight for d in domains]),
+            torch.cat([d.volume for d in domains]),
             torch.cat([d.positions for d in domains]),
             [torch.cat(entry) for entry in zip(*walls, strict=True)],
             torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)),
         )
 
     @classmethod
-    def from_cells(cls, points: Any, cells: Any, part: Any = None) -> FiniteVolumes:
+    def from_cells(cls, points: Any, cells: Any, domain: Any = None) -> FiniteVolumes:
         r"""The nodes of a mesh of simplices.
 
         With the hat functions :math:`\phi` of the nodes, edges have the weights
@@ -145,7 +145,7 @@ class FiniteVolumes:
             Further columns may be constant, as the third is in files of plane meshes.
         cells : Tensor or array of int, shape (T, d + 1)
             Corners of lines, triangles or tetrahedra.
-        part : optional
+        domain : optional
             See `FiniteVolumes`.
 
         Raises
@@ -176,15 +176,15 @@ class FiniteVolumes:
         stiffness = -size[:, None, None] * slope @ slope.swapaxes(1, 2)
         pairs = list(combinations(range(d + 1), 2))
         ends = np.concatenate([cells[:, pair] for pair in pairs])
-        edges, weights, _ = _summed(ends, np.concatenate([stiffness[:, i, j] for i, j in pairs]))
+        edges, weight, _ = _summed(ends, np.concatenate([stiffness[:, i, j] for i, j in pairs]))
         beside = _summed(ends, np.tile(size, len(pairs)))[1]
-        weight = weights / beside * ((x[edges[:, 0]] - x[edges[:, 1]]) ** 2).sum(1)
-        if weight.min() < -_NO_EDGE:
-            p, q = edges[weight.argmin()]
+        part = weight / beside * ((x[edges[:, 0]] - x[edges[:, 1]]) ** 2).sum(1)
+        if part.min() < -_NO_EDGE:
+            p, q = edges[part.argmin()]
             expected = "no edge of negative weight (flip edges until the mesh is Delaunay)"
-            raise error("cells", expected, f"{weights[weight.argmin()]:.3g} at edge ({p}, {q})")
-        kept = weight > _NO_EDGE
-        volumes = np.bincount(cells.ravel(), np.repeat(size / (d + 1), d + 1))
+            raise error("cells", expected, f"{weight[part.argmin()]:.3g} at edge ({p}, {q})")
+        kept = part > _NO_EDGE
+        volume = np.bincount(cells.ravel(), np.repeat(size / (d + 1), d + 1))
         facets = np.concatenate([np.delete(cells, i, 1) for i in range(d + 1)])
         facets, _, count = _summed(facets, np.zeros(len(facets)))
         if (count > 2).any():
@@ -195,7 +195,7 @@ class FiniteVolumes:
         area = np.bincount(facets.ravel(), np.repeat(facet / d, d), len(x))
         node = np.flatnonzero(area)
         walls = (node, area[node], np.zeros(len(node)))
-        return cls(edges[kept], weights[kept], volumes, x, walls, part)
+        return cls(edges[kept], weight[kept], volume, x, walls, domain)
 
     @classmethod
     def from_mesh(cls, mesh: Any) -> FiniteVolumes:
@@ -259,11 +259,11 @@ class FiniteVolumes:
 
         in_series = 2 * (1 - arithmetic) / sum_of_ends(k.reciprocal(), 0, self.graph)
         mean = in_series + 0.5 * arithmetic * sum_of_ends(k, 0, self.graph)
-        volumes = like_k(self.volumes, d)
-        leak = absorption * volumes
+        volume = like_k(self.volume, d)
+        leak = absorption * volume
         node = self.walls.node.to(k.device)
         area = like_k(self.walls.area, d - 1)
-        step = volumes[node] / area
+        step = volume[node] / area
         distance = torch.maximum(like_k(self.walls.distance, 1), 1e-6 * step)
         face = Face(k[:, node], area, distance, step, leak[:, node])
         wall, current = (
@@ -271,8 +271,8 @@ class FiniteVolumes:
             for added in condition.wall(face)
         )
         total = leak if wall is None else leak + wall
-        edges = mean * like_k(self.weights, d - 2)
-        return Circuit(edges, total, self.graph, volume=volumes, wall=wall, current=current)
+        edges = mean * like_k(self.weight, d - 2)
+        return Circuit(edges, total, self.graph, volume=volume, wall=wall, current=current)
 
 
 def _numbers(

@@ -109,7 +109,7 @@ def test_circuits_learn_on_a_mesh_with_holes(capsys):
     assert max(errors["circuits"]) < 0.3
     mesh = module.mesh(14)
     holes = sum(math.pi * radius**2 for _, _, radius in module.HOLES)
-    assert 1 - holes < float(mesh.volumes.volumes.sum()) < 1 - 0.95 * holes
+    assert 1 - holes < float(mesh.volumes.volume.sum()) < 1 - 0.95 * holes
     assert (module.sample(mesh, 0)[1][mesh.volumes.walls.node] == 0).all()
 
 

@@ -172,7 +172,7 @@ def test_all_that_comes_in_leaves_through_the_walls():
     f = rand(2, volumes.num_nodes, 3, seed=2)
     v = circuit.solve(f)
     torch.testing.assert_close(circuit.factorize().solve(f), v, rtol=1e-9, atol=1e-12)
-    inflow = (f * volumes.volumes[:, None]).sum(1)
+    inflow = (f * volumes.volume[:, None]).sum(1)
     torch.testing.assert_close(circuit.currents(v).walls.sum(1), inflow, rtol=1e-9, atol=1e-12)
 
 
@@ -184,7 +184,7 @@ def test_numbering_of_nodes_and_direction_of_edges_do_not_matter():
     old = np.argsort(new)
     edges = new[volumes.graph.ends.numpy()].T[::-1, ::-1].copy()
     walls = new[volumes.walls.node], *volumes.walls[1:]
-    arguments = (volumes.weights.flip(0), volumes.volumes[old], points[old], walls)
+    arguments = (volumes.weight.flip(0), volumes.volume[old], points[old], walls)
     turned = FiniteVolumes(edges, *arguments)
     renumbered = FiniteVolumes.from_cells(points[old], new[cells])
     model, x = model_of(), rand(2, n, 2)
@@ -208,8 +208,8 @@ def test_a_union_of_domains_is_each_alone():
 
 def test_volumes_of_lines_triangles_and_tetrahedra():
     line = FiniteVolumes.from_cells([[0.0], [0.25], [1.0]], [[0, 1], [2, 1]])
-    assert line.weights.tolist() == [4.0, 1 / 0.75]
-    assert line.volumes.tolist() == [0.125, 0.5, 0.375]
+    assert line.weight.tolist() == [4.0, 1 / 0.75]
+    assert line.volume.tolist() == [0.125, 0.5, 0.375]
     assert line.walls.node.tolist() == [0, 2]
     assert line.walls.area.tolist() == [1.0, 1.0]
     # The edges of a cube without its diagonals: six tetrahedra around one of them.
@@ -217,7 +217,7 @@ def test_volumes_of_lines_triangles_and_tetrahedra():
     paths = [np.cumsum([0, *steps]) for steps in itertools.permutations((4, 2, 1))]
     cube = FiniteVolumes.from_cells(corners, np.array(paths))
     assert cube.graph.num_edges == 12
-    assert cube.volumes.sum().item() == pytest.approx(1)
+    assert cube.volume.sum().item() == pytest.approx(1)
     assert cube.walls.area.sum().item() == pytest.approx(6)
     assert CHONNNetwork3d(1, 1)(torch.randn(2, 8, 1), volumes=cube).shape == (2, 8, 1)
 
@@ -232,8 +232,8 @@ def test_a_mesh_of_a_linear_potential_carries_its_flux():
     volumes = FiniteVolumes.from_cells(*curved(8))
     p, q = volumes.graph.ends
     x = volumes.positions
-    energy = torch.einsum("e,ei,ej->ij", volumes.weights, x[p] - x[q], x[p] - x[q])
-    torch.testing.assert_close(energy, volumes.volumes.sum() * torch.eye(2).double())
+    energy = torch.einsum("e,ei,ej->ij", volumes.weight, x[p] - x[q], x[p] - x[q])
+    torch.testing.assert_close(energy, volumes.volume.sum() * torch.eye(2).double())
 
 
 def test_meshes_of_meshio_and_of_pytorch_geometric():
@@ -253,7 +253,7 @@ def test_meshes_of_meshio_and_of_pytorch_geometric():
     ):
         found = FiniteVolumes.from_mesh(mesh)
         assert found.graph == plain.graph
-        for name in ("weights", "volumes"):
+        for name in ("weight", "volume"):
             torch.testing.assert_close(getattr(found, name), getattr(plain, name))
         torch.testing.assert_close(found.walls, plain.walls)
     # A node inside of a triangle, which is then no cell, between three others.
@@ -264,7 +264,7 @@ def test_meshes_of_meshio_and_of_pytorch_geometric():
     )
     mesh = SimpleNamespace(pos=torch.cat((rim, torch.zeros(1, 2))), edge_index=edges)
     star = 3 * 0.1 * 0.5 * math.sin(math.pi / 3)
-    assert FiniteVolumes.from_mesh(mesh).volumes.sum().item() == pytest.approx(star)
+    assert FiniteVolumes.from_mesh(mesh).volume.sum().item() == pytest.approx(star)
 
 
 def test_a_batch_of_pytorch_geometric_is_a_union():
@@ -303,9 +303,9 @@ def test_wrong_numbers_are_refused():
     FiniteVolumes(*good)
     for at, wrong, message in (
         (0, [(0, 2)], "edges: expected nodes from 0 to 1"),
-        (1, [-1.0], r"weights: expected finite numbers >= 0, got -1.0 at \(0,\)"),
-        (1, [1.0, 2.0], r"weights: expected shape \(1,\)"),
-        (2, [1.0, 0.0], r"volumes: expected finite numbers > 0, got 0.0 at \(1,\)"),
+        (1, [-1.0], r"weight: expected finite numbers >= 0, got -1.0 at \(0,\)"),
+        (1, [1.0, 2.0], r"weight: expected shape \(1,\)"),
+        (2, [1.0, 0.0], r"volume: expected finite numbers > 0, got 0.0 at \(1,\)"),
         (3, [[0.0] * 4] * 2, "positions: expected 1 to 3 coordinates, got 4"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -314,8 +314,8 @@ def test_wrong_numbers_are_refused():
         FiniteVolumes(*good, walls=([2], [1.0], [0.0]))
     with pytest.raises(ValueError, match=r"walls.area: expected finite numbers > 0"):
         FiniteVolumes(*good, walls=([1], [0.0], [0.0]))
-    with pytest.raises(ValueError, match=r"part: expected shape \(2,\)"):
-        FiniteVolumes(*good, part=[0])
+    with pytest.raises(ValueError, match=r"domain: expected shape \(2,\)"):
+        FiniteVolumes(*good, domain=[0])
     with pytest.raises(ValueError, match="one or more of one dimension"):
         FiniteVolumes.union([FiniteVolumes(*good), FiniteVolumes.from_cells(*SQUARE)])
     for mesh in (SimpleNamespace(pos=0), SimpleNamespace(points=0, cells_dict={"quad": 0})):
