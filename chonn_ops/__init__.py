@@ -28,6 +28,7 @@ from chonn_ops.models import (
 )
 from chonn_ops.network import (
     Circuit,
+    FiniteVolumes,
     Graph,
     LCState,
     absorbing_layer,
@@ -63,6 +64,7 @@ __all__ = [
     "CNOUNet",
     "Circuit",
     "Dirichlet",
+    "FiniteVolumes",
     "Graph",
     "KirchhoffCell",
     "LCState",
