@@ -20,6 +20,7 @@ import torch
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "docs" / "hosts.md", ROOT / "docs" / "many_gpus.md"]
+LINE = re.compile(r"^(?:python|torchrun|pip) .*$", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`((?:python|torchrun|pip) [^`\n]+)`")
 RUNNER = "-m pdebench.models.train_models_forward"
@@ -48,19 +49,20 @@ def blocks(language: str) -> list[str]:
 
 
 def commands() -> list[str]:
-    """All lines of blocks of commands, without scripts, and all inline commands."""
-    lines = [line for b in blocks("") if not b.startswith("#!") for line in b.splitlines()]
+    """All lines of blocks that start a program, without scripts, and all inline commands."""
+    lines = [c for b in blocks("") if not b.startswith("#!") for c in LINE.findall(b)]
     spans = [span for page in PAGES for span in SPAN.findall(page.read_text())]
     return list(dict.fromkeys(lines + spans))
 
 
 RUNS = [c for c in commands() if RUNNER in c and "--nnodes" not in c]
 INSTALLS = [c for c in commands() if c.startswith("pip ")]
+WELL = [c for c in commands() if c.startswith("python the_well/benchmark/train.py ")]
 PARSED = [c for c in commands() if c.startswith("torchrun ") and c not in RUNS]
 
 
 def test_every_command_is_here():
-    assert sorted([*RUNS, *INSTALLS, *PARSED, *ELSEWHERE]) == sorted(commands())
+    assert sorted([*RUNS, *INSTALLS, *WELL, *PARSED, *ELSEWHERE]) == sorted(commands())
     assert len(RUNS) == 5
 
 
@@ -121,6 +123,15 @@ def test_what_needs_more_machines_or_gpus_is_parsed(command):
 
     words = shlex.split(command.removesuffix(" ..."))
     assert parse_args([*words[1:], "train.py"]).nproc_per_node == "4"
+
+
+@pytest.mark.parametrize("command", WELL)
+def test_what_needs_a_clone_of_the_well_is_parsed(command):
+    """By Hydra. tests/the_well trains with The Well's own Trainer."""
+    parser = pytest.importorskip("hydra.core.override_parser.overrides_parser").OverridesParser
+    words = [word for word in shlex.split(command)[2:] if word != "..."]
+    keys = [override.key_or_group for override in parser.create().parse_overrides(words)]
+    assert "model._target_" in keys
 
 
 def test_slurms_script_is_parsed():

@@ -73,7 +73,7 @@ def grid_geometry(grid: Tensor) -> Geometry:
     return {"spacing": numbers[:axes], "nodes": names[0] if names else None}
 
 
-def in_domain_lengths(grid: Tensor, spacing: Spacing) -> Tensor:
+def in_domain_lengths(grid: Tensor, spacing: Any) -> Tensor:
     """Coordinates in units of the domain's longest axis, like the spacing of `grid_geometry`.
 
     A linear layer of coordinates from 0 to 1000 has features of hundreds, whose exponentials are
