@@ -9,6 +9,7 @@ from chonn_ops.network.factorization import Factorization, factorize
 from chonn_ops.network.graph import Graph
 from chonn_ops.network.helmholtz import absorbing_layer, helmholtz
 from chonn_ops.network.lc import LCState, lc_energy, lc_step
+from chonn_ops.network.mesh import Mesh
 from chonn_ops.network.operator import available_backends
 from chonn_ops.network.rc import rc_step
 
@@ -19,6 +20,7 @@ __all__ = [
     "Factorization",
     "Graph",
     "LCState",
+    "Mesh",
     "NetworkInfo",
     "absorbing_layer",
     "available_backends",
