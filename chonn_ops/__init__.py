@@ -37,6 +37,7 @@ from chonn_ops.network import (
     kirchhoff_network,
     lc_energy,
     lc_step,
+    raster,
     rc_step,
 )
 from chonn_ops.nn import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
@@ -85,6 +86,7 @@ __all__ = [
     "lc_energy",
     "lc_step",
     "metrics",
+    "raster",
     "rc_step",
     "read_circuits",
     "scan_field",

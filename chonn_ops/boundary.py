@@ -31,7 +31,7 @@ class Face(NamedTuple):
         Of the face.
     distance : float or Tensor
         From the cell's node to the face, > 0; the float 0 for a node on the face.
-    step : float
+    step : float or Tensor
         Distance of the nodes along the axis.
     leak : Tensor
         Conductance of the cells' nodes to ground without any boundary.
@@ -40,7 +40,7 @@ class Face(NamedTuple):
     conductivity: Tensor
     area: Number
     distance: Number
-    step: float
+    step: Number
     leak: Tensor
 
 

@@ -11,6 +11,7 @@ from chonn_ops.network.helmholtz import absorbing_layer, helmholtz
 from chonn_ops.network.lc import LCState, lc_energy, lc_step
 from chonn_ops.network.mesh import Mesh
 from chonn_ops.network.operator import available_backends
+from chonn_ops.network.raster import raster
 from chonn_ops.network.rc import rc_step
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "kirchhoff_network",
     "lc_energy",
     "lc_step",
+    "raster",
     "rc_step",
 ]

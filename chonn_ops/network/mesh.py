@@ -297,7 +297,8 @@ class Mesh:
                 wall = wall.index_add(1, nodes, added.conductance)
             if added.current is not None:
                 current = current.index_add(1, nodes, added.current.expand(B, len(nodes), C))
-        return self._circuit(g, leak, wall, current, volume, held[:, None], value)
+        circuit = Circuit(g, leak + wall, self.graph, volume=volume, wall=wall, current=current)
+        return circuit.hold(held[:, None], value)
 
     def _conditions(self, boundary: Any) -> dict[str, Condition]:
         each = boundary if isinstance(boundary, Mapping) else {"boundary": boundary}
@@ -312,35 +313,6 @@ class Mesh:
                 raise error(f"boundary[{name!r}]", expected, repr(given))
             found[name] = condition
         return found
-
-    def _circuit(
-        self,
-        g: Tensor,
-        leak: Tensor,
-        wall: Tensor,
-        current: Tensor,
-        volume: Tensor,
-        held: Tensor,
-        value: Tensor,
-    ) -> Circuit:
-        """Nodes that are held have no edges: their potentials are currents into their
-        neighbours."""
-        p, q = self.graph.ends.to(g.device)
-        for start, end in ((p, q), (q, p)):
-            through = torch.where(held[end] & ~held[start], g, 0)
-            wall = wall.index_add(1, start, through)
-            current = current.index_add(1, start, through * value[:, end])
-        g = torch.where(held[p] | held[q], 0, g)
-        wall = torch.where(held, 1, wall)
-        current = torch.where(held, value, current)
-        return Circuit(
-            g,
-            torch.where(held, 1, leak + wall),
-            self.graph,
-            volume=torch.where(held, 0, volume),
-            wall=wall,
-            current=current,
-        )
 
     def __repr__(self) -> str:
         return f"Mesh of {len(self.points)} nodes and {len(self.cells)} cells"
