@@ -35,6 +35,7 @@ Spacing = float | Sequence[float]
 # A vector has the width of each cell along its axis.
 Widths = float | Sequence[float | Tensor | Sequence[float]]
 Steps = Sequence[float | Tensor]  # a vector as a factor of fields
+Conductivity = Tensor | Sequence[Tensor]  # one for all axes or one an axis
 
 
 def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
@@ -127,7 +128,11 @@ def face_area(steps: Steps, axis: int) -> Any:
     return area
 
 
-def edges(k: Tensor, steps: Steps, periodic: list[bool]) -> list[Tensor]:
+def _per_axis(k: Conductivity, axes: int) -> list[Tensor]:
+    return [k] * axes if isinstance(k, Tensor) else list(k)
+
+
+def edges(k: Conductivity, steps: Steps, periodic: list[bool]) -> list[Tensor]:
     r"""Conductances between nodes: half of one cell in series with half of the other.
 
     .. math::
@@ -138,8 +143,9 @@ def edges(k: Tensor, steps: Steps, periodic: list[bool]) -> list[Tensor]:
     where widths vary, with k over the width for k / h.
     """
     found: list[Tensor] = []
-    for axis, step in enumerate(steps):
-        half, step = (k / step, 1.0) if isinstance(step, Tensor) and step.dim() else (k, step)
+    for axis, (half, step) in enumerate(zip(_per_axis(k, len(steps)), steps, strict=True)):
+        if isinstance(step, Tensor) and step.dim():
+            half, step = half / step, 1.0
         g = series(half, half.roll(-1, axis + 1))
         found.append(edges_alone(g, axis, periodic[axis]) * (2 * face_area(steps, axis) / step))
     return found
@@ -200,7 +206,7 @@ def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
 
 
 def walls_of(
-    k: Tensor,
+    k: Conductivity,
     steps: Steps,
     faces: Faces,
     leak: Tensor,
@@ -214,7 +220,7 @@ def walls_of(
     Parameters
     ----------
     k, leak : Tensor, shape (B, \\*grid, C)
-        Conductivity of the cells, 0 where none exists, and leak of their nodes.
+        Conductivity of the cells, or one an axis, 0 where none exists, and leak of their nodes.
     steps : sequence of float or Tensor, one an axis
     faces : pairs of Condition, one an axis
         The faces of the grid.
@@ -228,7 +234,8 @@ def walls_of(
     """
     conductance: Tensor | None = None
     current: Tensor | None = None
-    for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
+    each = zip(_per_axis(k, len(steps)), steps, faces, strict=True)
+    for axis, (k, step, pair) in enumerate(each):
         dim, n, area = axis + 1, k.shape[axis + 1], face_area(steps, axis)
         for condition, node, distance in zip(pair, (0, n - 1), distances, strict=True):
             width = _at(step, node)
@@ -258,7 +265,7 @@ def walls_of(
 
 
 def circuit_of(
-    k: Tensor,
+    k: Conductivity,
     edges: Sequence[Tensor],
     leak: Tensor,
     steps: Steps,
@@ -280,7 +287,7 @@ def circuit_of(
 
 
 def diffusion(
-    conductivity: Tensor,
+    conductivity: Conductivity,
     spacing: Widths = 1.0,
     *,
     boundary: Boundary = "neumann",
@@ -299,7 +306,8 @@ def diffusion(
     Parameters
     ----------
     conductivity : Tensor, shape (B, \*grid, C)
-        k >= 0 of each cell, 1 to 3 grid axes; 0 isolates (its gradients are finite).
+        k >= 0 of each cell, 1 to 3 grid axes; 0 isolates (its gradients are finite). A sequence has
+        one conductivity an axis, as in layered media. `Mesh` takes full tensors.
     spacing : float, or a sequence of one entry an axis
         Distance h of the nodes > 0, in the unit of length. An entry may be a vector (Tensor, array
         or sequence) of the widths of the cells along the axis, whose centres the nodes are.
@@ -353,8 +361,16 @@ def diffusion(
     >>> round(v.max().item(), 3)  # 0.0737 for h -> 0
     0.074
     """
-    k, exists = _existing(conductivity, mask)
-    axes = k.dim() - 2
+    media = [conductivity] if isinstance(conductivity, Tensor) else conductivity
+    if not isinstance(media, (tuple, list)) or not media:
+        kind = type(conductivity).__name__
+        raise TypeError(f"conductivity: expected a torch.Tensor, or one an axis, got {kind}")
+    parts = [_existing(part, mask) for part in media]
+    (k, exists), axes = parts[0], parts[0][0].dim() - 2
+    if len(parts) not in (1, axes):
+        raise error("conductivity", f"a Tensor, or one for each of {axes} axes", len(parts))
+    for i, (other, _) in enumerate(parts):
+        check_like(f"conductivity[{i}]", other, k, "conductivity[0]")
     steps, faces = _widths(spacing, k), conditions(boundary, axes)
     inside = None if exists is None else _inner(inner, faces)
     if exists is None and inner is not None:
@@ -364,28 +380,30 @@ def diffusion(
         check_conditions(inside, k, inner=True)
     if not 0 <= arithmetic <= 1:
         raise error("arithmetic", "a number from 0 to 1", repr(arithmetic))
+    for other, _ in parts:
+        k = k.to(torch.promote_types(k.dtype, other.dtype))
     leak = _density_of("absorption", absorption, k) * math.prod(steps)
     if exists is not None:
         leak = torch.where(exists, leak, 0)
-    k = k.to(leak.dtype)
+    media = [part.to(leak.dtype) for part, _ in parts] * (axes // len(parts))
     closed = [low.periodic for low, _ in faces]
-    found = edges(k, steps, closed)
+    found = edges(media, steps, closed)
     if arithmetic:
         found = [
             torch.lerp(harmonic, mean, float(arithmetic))
-            for harmonic, mean in zip(found, _arithmetic(k, steps, closed), strict=True)
+            for harmonic, mean in zip(found, _arithmetic(media, steps, closed), strict=True)
         ]
-    return circuit_of(k, found, leak, steps, faces, exists=exists, inner=inside)
+    return circuit_of(media, found, leak, steps, faces, exists=exists, inner=inside)
 
 
-def _arithmetic(k: Tensor, steps: Steps, periodic: list[bool]) -> Iterator[Tensor]:
+def _arithmetic(k: list[Tensor], steps: Steps, periodic: list[bool]) -> Iterator[Tensor]:
     """Conductances of faces with the arithmetic mean, interpolated where widths vary; 0 beside a
     cell that conducts nothing."""
-    for axis, step in enumerate(steps):
-        other, far = k.roll(-1, axis + 1), step
+    for axis, (one, step) in enumerate(zip(k, steps, strict=True)):
+        other, far = one.roll(-1, axis + 1), step
         if isinstance(step, Tensor) and step.dim():
             far = step.roll(-1, 0)
-        mean = torch.where((k > 0) & (other > 0), (k * far + other * step) / (step + far), 0)
+        mean = torch.where((one > 0) & (other > 0), (one * far + other * step) / (step + far), 0)
         g = mean * (2 * face_area(steps, axis) / (step + far))
         yield edges_alone(g, axis, periodic[axis])
 

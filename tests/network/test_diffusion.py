@@ -49,6 +49,8 @@ def plain(k, spacing, faces, absorption, f, mask=None, inner=None, arithmetic=0.
     `faces` and `inner` hold ("dirichlet", value, distance), ("neumann", flux), ("robin",
     coefficient, value) or ("periodic",), two an axis.
     """
+    media = k if isinstance(k, list) else [k] * k.ndim
+    k = media[0]
     grid, axes = k.shape, k.ndim
     width = [np.broadcast_to(np.asarray(h, float), n) for h, n in zip(spacing, grid, strict=True)]
     n = k.size
@@ -69,6 +71,7 @@ def plain(k, spacing, faces, absorption, f, mask=None, inner=None, arithmetic=0.
         add(p, p, absorption[at] * volume)
         right[p] += f[at] * volume
         for axis, side in itertools.product(range(axes), (0, 1)):
+            k = media[axis]
             h, area = width[axis][at[axis]], volume / width[axis][at[axis]]
             to = list(at)
             to[axis] += 2 * side - 1
@@ -195,6 +198,30 @@ def test_a_wall_beside_an_insulating_cell_is_its_own_cells(axes, side):
     np.testing.assert_allclose(v.flatten().numpy(), expected, rtol=1e-9)
     # All of the current leaves through half of the first cell.
     assert v.flatten()[-1 if side else 0].item() == pytest.approx(6 / 8 / 16, rel=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_medium_of_one_conductivity_an_axis(masked):
+    grid, spacing = (4, 3, 5), (0.5, [0.2, 0.7, 0.3], 2.0)
+    media = [noise(grid, 1e3, seed=i) * (1 + uniform(1, *grid, 1)) for i in range(3)]
+    f, mask = uniform(1, *grid, 1), (uniform(*grid, seed=5) > 0.2 if masked else None)
+    words = [("held", "film"), ("flux", "held"), ("periodic", "periodic")]
+    expected, right = plain(
+        [k[0, ..., 0].numpy() for k in media], spacing,
+        [[VALUES[word][0] for word in pair] for pair in words],
+        np.zeros(grid), f[0, ..., 0].numpy(),
+        None if mask is None else mask.numpy(), [[VALUES["film"][0]] * 2] * 3, 0.3,
+    )  # fmt: skip
+    boundary = [tuple(VALUES[word][1] for word in pair) for pair in words]
+    inner = VALUES["film"][1] if masked else None
+    circuit = diffusion(media, spacing, boundary=boundary, mask=mask, inner=inner, arithmetic=0.3)
+    source = f if mask is None else f * mask[None, ..., None]
+    inside = np.ones(f.numel(), bool) if mask is None else mask.numpy().flatten()
+    among = expected.toarray() * np.outer(inside, inside)
+    np.testing.assert_allclose(matrix_of(circuit), among, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(circuit.source(source).flatten(), right, rtol=1e-12, atol=1e-12)
+    mixed = diffusion([media[0].float(), *media[1:]], spacing, boundary=boundary)
+    assert mixed.leak.dtype == DOUBLE
 
 
 def test_one_distant_missing_node_changes_no_wall():
@@ -467,6 +494,11 @@ def test_a_bare_circuit_takes_currents():
         ({"absorption": -1.0}, "absorption: expected >= 0"),
         ({"absorption": "x"}, "absorption: expected a number or a Tensor"),
         ({"absorption": torch.ones(3)}, "absorption: expected a number, or a shape"),
+        ({"conductivity": (torch.ones(1, 4, 5, 1),) * 3}, "one for each of 2 axes, got 3"),
+        (
+            {"conductivity": (torch.ones(1, 4, 5, 1), torch.ones(1, 4, 4, 1))},
+            r"conductivity\[1\]: expected shape",
+        ),
         ({"arithmetic": 1.5}, "arithmetic: expected a number from 0 to 1"),
         ({"spacing": 0.0}, "spacing: expected a number > 0"),
         ({"spacing": (torch.ones(5), 1.0)}, r"spacing\[0\]: .* each of 4 cells"),
