@@ -17,16 +17,17 @@ tetrahedra", SIAM J. Sci. Comput. 19 (1998).
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import combinations, permutations
-from math import factorial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from chonn_ops.boundary import CONDITIONS, Condition, Dirichlet, Face
-from chonn_ops.checks import error
+from chonn_ops.checks import answer, check_tensor, error
 from chonn_ops.network.checks import check_field, check_not_negative, check_positive
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.diffusion import _density_of
@@ -222,13 +223,19 @@ class Mesh:
         its edge, weighted by the sizes of their parts of it. Where no cell is obtuse opposite the
         edge, that is the P1 element of k in pieces; else k is blurred over the cells of the edge.
 
+        A tensor k of triangles is always the P1 element, with a third of each triangle's area at
+        its corners. A negative conductance is refused then. On a grid whose cells are cut along the
+        diagonal on which k's off-diagonal entry is positive, there is none where its size is at
+        most that of k_xx h_y / h_x and of k_yy h_x / h_y.
+
         Parameters
         ----------
-        conductivity : Tensor, shape (B, M, C)
-            k >= 0 of each cell.
+        conductivity : Tensor, shape (B, M, C); or (B, M, C, 2, 2), symmetric
+            k of each cell, >= 0 or of any direction.
         boundary : str, Condition, or a mapping from names of sets to them
             What holds at the boundary: one for all of it, or one a set; facets of no set are
-            insulated. As in `diffusion`, but for "periodic" and "matched". Numbers may be tensors
+            insulated. As in `diffusion`, but for "periodic" and "matched", and with a tensor k for
+            a `Dirichlet` at a distance. Numbers may be tensors
             that expand to (B, N, C). A `Dirichlet` without a distance holds the nodes of its set
             themselves, whatever their sources, and goes before other conditions there; of two of
             them the last one holds.
@@ -238,23 +245,28 @@ class Mesh:
         Returns
         -------
         Circuit
-            Of (B, N, C), on `graph`. Its `solve` takes f per unit volume at nodes. Its edges
-            between a node and one that is held are walls, so that `currents` has what flows through
-            a set in the walls of the nodes beside it.
+            Of (B, N, C), on `graph`, with a tensor k on a graph of all sides. Its `solve` takes f per
+            unit volume at nodes. Its edges between a node and one that is held are walls, so that
+            `currents` has what flows through a set in the walls of the nodes beside it.
 
         Raises
         ------
         TypeError, ValueError
-            As `diffusion`; also for the name of no set, and a condition that needs facets for a set
-            without any.
+            As `diffusion`; also for the name of no set, a condition that needs facets for a set
+            without any, and a tensor k that makes a negative conductance, with the number of the
+            cell (checked on the CPU; elsewhere its network is NaN).
         """
-        check_field("conductivity", conductivity)
-        n, B, C = len(self.points), conductivity.shape[0], conductivity.shape[-1]
-        if conductivity.shape != (B, len(self.cells), C):
-            expected = f"shape (B, M, C) with M = {len(self.cells)} cells"
+        n, (M, corners) = len(self.points), self.cells.shape
+        check_tensor("conductivity", conductivity)
+        tensor = conductivity.dim() == 5
+        check_field("conductivity", conductivity[..., 0, 0] if tensor else conductivity)
+        B, C, wanted = conductivity.shape[0], conductivity.shape[2], (2, 2) if tensor else ()
+        if conductivity.shape != (B, M, C, *wanted) or (tensor and corners != 3):
+            expected = f"shape (B, M, C) with M = {M} cells, or of triangles (B, M, C, 2, 2)"
             raise error("conductivity", expected, tuple(conductivity.shape))
-        check_not_negative("conductivity", conductivity)
-        k = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
+        wide = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
+        k = wide.diagonal(dim1=-2, dim2=-1).mean(-1) if tensor else wide
+        check_not_negative("conductivity", k)
         density = _density_of("absorption", absorption, k.new_zeros(1).expand(B, n, C))
         k = k.to(density.dtype)
 
@@ -263,9 +275,12 @@ class Mesh:
             values = values.to(k.device)
             return values.to(k.dtype)[:, None] if values.is_floating_point() else values
 
-        part = k.index_select(1, like(self._cell)) * like(self._share)
-        g = k.new_zeros(B, len(self.weight), C).index_add(1, like(self._edge), part)
-        volume = like(self.volume)
+        if tensor:
+            graph, g, volume = self._of_tensors(wide.to(k.dtype))
+        else:
+            part = k.index_select(1, like(self._cell)) * like(self._share)
+            g = k.new_zeros(B, len(self.weight), C).index_add(1, like(self._edge), part)
+            graph, volume = self.graph, like(self.volume)
         leak, wall, current = density * volume, k.new_zeros(B, n, C), k.new_zeros(B, n, C)
         held, value = torch.zeros(n, dtype=torch.bool, device=k.device), current
         for name, condition in self._conditions(boundary).items():
@@ -276,6 +291,8 @@ class Mesh:
                 given = _expanded(f"{name}: value", condition.value, value)
                 value = value.index_copy(1, nodes, given[:, nodes])
                 continue
+            if tensor and isinstance(condition, Dirichlet):
+                raise error(f"boundary[{name!r}]", "no distance with a tensor k", condition)
             if not len(part.part):
                 raise error(f"boundary[{name!r}]", "Dirichlet for a set without facets", condition)
             area = like(part.area)[nodes]
@@ -297,8 +314,68 @@ class Mesh:
                 wall = wall.index_add(1, nodes, added.conductance)
             if added.current is not None:
                 current = current.index_add(1, nodes, added.current.expand(B, len(nodes), C))
-        circuit = Circuit(g, leak + wall, self.graph, volume=volume, wall=wall, current=current)
+        circuit = Circuit(g, leak + wall, graph, volume=volume, wall=wall, current=current)
         return circuit.hold(held[:, None], value)
+
+    @cached_property
+    def _sides(self) -> tuple[Graph, Tensor]:
+        """The graph of all sides of triangles, and the number of each triangle's."""
+        ends, edge, _ = _distinct(
+            self.cells[:, [(0, 1), (0, 2), (1, 2)]].flatten(0, 1), len(self.points)
+        )
+        return Graph(ends, len(self.points), self.points), edge
+
+    def _of_tensors(self, k: Tensor) -> tuple[Graph, Tensor, Tensor]:
+        """Graph, conductances and volumes of nodes (N, 1) of linear elements."""
+        graph, edge = self._sides
+        corners = self.points[self.cells]
+        # Gradients of the linear functions that are 1 at one corner, times twice the area: the
+        # opposite sides, turned by a right angle.
+        opposite = torch.stack(
+            [corners[:, j] - corners[:, i] for i, j in ((1, 2), (2, 0), (0, 1))], 1
+        )
+        turned = torch.stack([-opposite[..., 1], opposite[..., 0]], -1).to(k)
+        area = (
+            opposite[:, 0, 0] * opposite[:, 1, 1] - opposite[:, 0, 1] * opposite[:, 1, 0]
+        ).abs() / 2
+        parts = (
+            torch.stack(
+                [
+                    -torch.einsum("mx,bmcxy,my->bmc", turned[:, i], k, turned[:, j])
+                    for i, j in ((0, 1), (0, 2), (1, 2))
+                ],
+                2,
+            )
+            / (4 * area.to(k))[:, None, None]
+        )
+        B, C = k.shape[0], k.shape[2]
+        parts, to = parts.flatten(1, 2), edge.to(k.device)
+
+        def total(values: Tensor) -> Tensor:
+            return values.new_zeros(B, graph.num_edges, C).index_add(1, to, values)
+
+        g = total(parts)
+        negative = g < -_NEGATIVE * total(parts.detach().abs())
+
+        if answer(lambda: not torch.allclose(k, k.mT), k):
+            raise error("conductivity", "symmetric tensors", "others")
+        worst = answer(lambda: int((negative[:, to] * parts).argmin()), negative, parts)
+        if worst is not None and bool(negative.any()):
+            at = torch.unravel_index(torch.tensor(worst), parts.shape)
+            batch, cell, channel = int(at[0]), int(at[1]) // 3, int(at[2])
+            raise error(
+                "conductivity",
+                "tensors for which no triangle is obtuse, or its neighbour makes up for it",
+                f"{k[batch, cell, channel].tolist()} in cell {cell}, at one of "
+                f"{int(negative.sum())} edges with a negative conductance: cut cells along the "
+                "direction that conducts best, or make them longer in it",
+            )
+        g = torch.where(negative, math.nan, g.clamp(min=0))
+        third = area.to(k)[:, None].expand(-1, 3).flatten() / 3
+        volume = third.new_zeros(len(self.points)).index_add(
+            0, self.cells.flatten().to(k.device), third
+        )
+        return graph, g, volume[:, None]
 
     def _conditions(self, boundary: Any) -> dict[str, Condition]:
         each = boundary if isinstance(boundary, Mapping) else {"boundary": boundary}
@@ -389,7 +466,7 @@ def _faces(corners: Tensor) -> tuple[Tensor, Tensor]:
                 centre, squared = centre + step * directions[-1], squared + step.square()
                 face = face * step
             total = total + face
-        parts.append(total / (factorial(m - 1) * length))
+        parts.append(total / (math.factorial(m - 1) * length))
     return torch.cat(parts, 1), longest[:, None] ** (m - 1) / lengths
 
 

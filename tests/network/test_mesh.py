@@ -214,6 +214,103 @@ def test_second_order_in_a_medium_that_varies(condition):
     assert math.log2(errors[0] / errors[-1]) / 3 > 1.8, errors
 
 
+def cut_squares(n, rising, m=None):
+    """The unit square as n x m rectangles; `rising` says which are cut along (1, 1)."""
+    m = m or n
+    number = np.arange((n + 1) * (m + 1)).reshape(n + 1, m + 1)
+    points = np.stack(np.unravel_index(number.ravel(), number.shape), 1) / (n, m)
+    a, b, c, d = number[:-1, :-1], number[1:, :-1], number[1:, 1:], number[:-1, 1:]
+    one = np.where(rising[..., None], np.stack([a, b, c], -1), np.stack([a, b, d], -1))
+    other = np.where(rising[..., None], np.stack([a, c, d], -1), np.stack([b, c, d], -1))
+    return points, np.concatenate([one.reshape(-1, 3), other.reshape(-1, 3)])
+
+
+def tensor(xx, yy, xy):
+    return torch.stack([torch.stack([xx, xy], -1), torch.stack([xy, yy], -1)], -2)
+
+
+@pytest.mark.parametrize("condition", ["dirichlet", "neumann", "robin"])
+def test_second_order_with_tensors(condition):
+    """u = exp(x) cos(2 y) in a medium that turns from one diagonal to the other."""
+
+    def medium(x, y):
+        return 2 + x * y, 1.5 + y**2, torch.sin(3 * (x - y))
+
+    def exact(x, y):
+        return torch.exp(x) * torch.cos(2 * y)
+
+    errors = []
+    for n in (8, 16, 32, 64):
+        x, y = (torch.arange(n, dtype=DOUBLE)[:, None] + 0.5) / n, torch.arange(n) / n + 0.5 / n
+        points, cells = cut_squares(n, (medium(x, y)[2] > 0).expand(n, n).numpy())
+        mesh = Mesh(points, cells, sides(points))
+        middle = mesh.points[mesh.cells].mean(1)
+        k = tensor(*medium(*middle.T))[None, :, None]
+        x, y = (z.clone().requires_grad_() for z in mesh.points.T)
+        u = exact(x, y)
+        ux, uy = torch.autograd.grad(u.sum(), (x, y), create_graph=True)
+        xx, yy, xy = medium(x, y)
+        flux = [xx * ux + xy * uy, xy * ux + yy * uy]
+        f = -sum(
+            torch.autograd.grad(part.sum(), at, retain_graph=True)[0]
+            for part, at in zip(flux, (x, y), strict=True)
+        )
+        u, flux = u.detach()[:, None], [part.detach() for part in flux]
+        boundary = {"x0": Dirichlet(u)}
+        for name in ("x1", "y0", "y1"):
+            outward = (flux["xy".index(name[0])] * (2 * int(name[1]) - 1))[:, None]
+            boundary[name] = {
+                "dirichlet": Dirichlet(u),
+                "neumann": Neumann(outward),
+                "robin": Robin(2.5, u + outward / 2.5),
+            }[condition]
+        circuit = mesh.diffusion(k, boundary=boundary)
+        v = circuit.solve(f.detach().reshape(1, -1, 1))
+        errors.append(float((v[0] - u).square().mean().sqrt()))
+    assert min(orders(errors)) > 1.8, errors
+
+
+def test_a_tensor_that_is_none_is_the_number():
+    points, cells = disc(5)
+    mesh = Mesh(points, cells, {"half": points[:, 0] > 0})
+    k, f = uniform(2, len(cells), 3) + 0.1, torch.zeros(2, len(points), 3, dtype=DOUBLE)
+    boundary = {"boundary": Robin(1.0, 2.0), "half": Neumann(1.0)}
+    expected = mesh.diffusion(k, boundary=boundary).solve(f)
+    given = k[..., None, None] * torch.eye(2, dtype=DOUBLE)
+    circuit = mesh.diffusion(given, boundary=boundary)
+    torch.testing.assert_close(circuit.solve(f), expected)
+
+
+def test_tensors_have_circuits_up_to_an_anisotropy():
+    """On oblongs cut along the diagonal that conducts better: |k_xy| <= k_xx / 2 here."""
+    points, cells = cut_squares(4, np.ones((4, 8), bool), 8)
+    mesh = Mesh(points, cells)
+
+    def medium(*numbers):
+        parts = (torch.tensor(x, dtype=DOUBLE) for x in numbers)
+        return tensor(*parts).expand(2, len(cells), 1, 2, 2)
+
+    matrix = matrix_of(mesh.diffusion(medium(2.0, 5.0, 1.0)))
+    inside = 2 * 9 + 4
+    row = {int(q): round(float(matrix[inside, q]), 12) for q in np.flatnonzero(matrix[inside])}
+    # An edge along x has k_xx h_y / h_x - k_xy = 0, one along y k_yy h_x / h_y - k_xy = 9.
+    neighbours = {inside - 1: -9, inside + 1: -9, inside - 10: -1, inside + 10: -1}
+    assert row == {inside: 20, **neighbours}
+    worse = medium(2.0, 5.0, 0.5).clone()
+    worse[1, 7, 0] = medium(2.0, 5.0, 3.0)[0, 0, 0]
+    message = r"\[\[2.0, 3.0\], \[3.0, 5.0\]\] in cell 7, at one of [12] edges"
+    with pytest.raises(ValueError, match=message):
+        mesh.diffusion(worse)
+    with pytest.raises(ValueError, match="negative conductance"):
+        mesh.diffusion(medium(2.0, 5.0, -0.1))
+    with pytest.raises(ValueError, match="symmetric"):
+        mesh.diffusion(medium(2.0, 5.0, 0.5) + torch.tensor([[0.0, 0.1], [0.0, 0.0]]))
+    with pytest.raises(ValueError, match="no distance with a tensor"):
+        mesh.diffusion(medium(2.0, 5.0, 0.5), boundary=Dirichlet(0.0, 1.0))
+    with pytest.raises(ValueError, match="of triangles"):
+        Mesh(*cube(1)).diffusion(torch.ones(1, 6, 1, 3, 3))
+
+
 def test_layers_are_exact_and_electrodes_measure_them():
     """Two layers in series on a mesh that has their interface, and a rod that is held inside."""
     points, cells = square(8, jitter=0)
@@ -272,6 +369,16 @@ def test_gradients_of_everything_a_circuit_is_made_of():
     leaves = [x.requires_grad_() for x in (k, c, f, value, flux, film)]
     assert torch.autograd.gradcheck(solve, leaves, check_forward_ad=True, fast_mode=True)
     assert torch.autograd.gradgradcheck(solve, leaves, fast_mode=True)
+
+    points, cells = cut_squares(3, np.ones((3, 3), bool))
+    turned = Mesh(points, cells, sides(points))
+    xx, xy = (uniform(1, len(cells), 1, seed=i) + 0.2 for i in (1, 2))
+
+    def conduct(xx, xy):
+        k = tensor(xx + xy + 1, 2 * xx + xy, xy)
+        return turned.diffusion(k, boundary={"x0": "dirichlet"}).solve(f[:1, : len(points)])
+
+    assert torch.autograd.gradcheck(conduct, [xx.requires_grad_(), xy.requires_grad_()])
 
 
 def test_heat_on_a_mesh_comes_to_rest_and_many_sources_share_a_factor():
