@@ -245,9 +245,9 @@ class Mesh:
         Returns
         -------
         Circuit
-            Of (B, N, C), on `graph`, with a tensor k on a graph of all sides. Its `solve` takes f per
-            unit volume at nodes. Its edges between a node and one that is held are walls, so that
-            `currents` has what flows through a set in the walls of the nodes beside it.
+            Of (B, N, C), on `graph`; with a tensor k on a graph of all sides. Its `solve` takes f
+            per unit volume at nodes. Its edges between a node and one that is held are walls, so
+            that `currents` has what flows through a set in the walls of the nodes beside it.
 
         Raises
         ------

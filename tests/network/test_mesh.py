@@ -34,12 +34,12 @@ def delaunay(points):
     return cells[size > 1e-6 * np.median(size)]
 
 
-def square(n, seed=0, jitter=0.3):
-    """The unit square, its sides divided evenly, points moved inside."""
-    x, y = np.meshgrid(np.linspace(0, 1, n + 1), np.linspace(0, 1, n + 1), indexing="ij")
-    points = np.stack([x.ravel(), y.ravel()], 1)
+def box(n, d=2, jitter=0.3):
+    """The unit square or cube, its sides divided evenly, points moved inside."""
+    axes = np.meshgrid(*[np.linspace(0, 1, n + 1)] * d, indexing="ij")
+    points = np.stack(axes, -1).reshape(-1, d)
     inside = ((points > 1e-9) & (points < 1 - 1e-9)).all(1)
-    moved = np.random.default_rng(seed).uniform(-jitter, jitter, points.shape) / n
+    moved = np.random.default_rng(0).uniform(-jitter, jitter, points.shape) / n
     points[inside] += moved[inside]
     return points, delaunay(points)
 
@@ -109,7 +109,7 @@ def test_acute_triangles_are_linear_elements_at_any_contrast():
 
 def test_one_conductivity_on_a_delaunay_mesh_is_linear_elements():
     """Also where single triangles are obtuse."""
-    points, cells = square(12)
+    points, cells = box(12)
     circuit = Mesh(points, cells).diffusion(torch.full((1, len(cells), 1), 3.0, dtype=DOUBLE))
     expected, _ = linear_elements(points, cells, np.full(len(cells), 3.0))
     off_diagonal = expected - np.diag(np.diag(expected))
@@ -119,7 +119,7 @@ def test_one_conductivity_on_a_delaunay_mesh_is_linear_elements():
     np.testing.assert_allclose(matrix_of(circuit), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("mesh", [square(10), cube(3)], ids=["triangles", "tetrahedra"])
+@pytest.mark.parametrize("mesh", [box(10), box(4, 3)], ids=["triangles", "tetrahedra"])
 def test_no_conductivity_makes_a_negative_conductance(mesh):
     points, cells = mesh
     k = torch.where(uniform(1, len(cells), 1) < 0.5, 1e-9, 1e9).to(DOUBLE)
@@ -140,7 +140,7 @@ def test_cubes_of_tetrahedra_are_the_grid():
     assert float(mesh.volume.sum()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("mesh", [square(7), cube(3)], ids=["triangles", "tetrahedra"])
+@pytest.mark.parametrize("mesh", [box(7), box(4, 3)], ids=["triangles", "tetrahedra"])
 @pytest.mark.parametrize("condition", ["dirichlet", "neumann", "robin", "distant"])
 def test_linear_potentials_are_exact(mesh, condition):
     points, cells = mesh
@@ -191,7 +191,7 @@ def test_second_order_in_a_medium_that_varies(condition):
     """u = exp(x) cos(2 y) with k = 1 + x / 2 + y^2, on meshes with obtuse triangles."""
     errors = []
     for n in (8, 16, 32, 64):
-        points, cells = square(n)
+        points, cells = box(n)
         mesh = Mesh(points, cells, sides(points))
         x, y = mesh.points.T
         middle = mesh.points[mesh.cells].mean(1)
@@ -210,7 +210,7 @@ def test_second_order_in_a_medium_that_varies(condition):
             }[condition]
         v = mesh.diffusion(field(k), boundary=boundary, absorption=0.5).solve(field(f + 0.5 * u))
         weight = mesh.volume
-        errors.append(float((weight * (v[0, :, 0] - u).square()).sum().sqrt()))
+        errors.append(float((weight * (v[0, :, 0] - u).box()).sum().sqrt()))
     assert math.log2(errors[0] / errors[-1]) / 3 > 1.8, errors
 
 
@@ -266,7 +266,7 @@ def test_second_order_with_tensors(condition):
             }[condition]
         circuit = mesh.diffusion(k, boundary=boundary)
         v = circuit.solve(f.detach().reshape(1, -1, 1))
-        errors.append(float((v[0] - u).square().mean().sqrt()))
+        errors.append(float((v[0] - u).box().mean().sqrt()))
     assert min(orders(errors)) > 1.8, errors
 
 
@@ -313,7 +313,7 @@ def test_tensors_have_circuits_up_to_an_anisotropy():
 
 def test_layers_are_exact_and_electrodes_measure_them():
     """Two layers in series on a mesh that has their interface, and a rod that is held inside."""
-    points, cells = square(8, jitter=0)
+    points, cells = box(8, jitter=0)
     k = torch.where(torch.from_numpy(points[cells].mean(1)[:, 0]) < 0.5, 1.0, 100.0)
     inside = np.flatnonzero((np.abs(points - 0.5) < 1e-9).all(1))
     mesh = Mesh(points, cells, {**sides(points), "rod": inside})
@@ -333,7 +333,7 @@ def test_layers_are_exact_and_electrodes_measure_them():
 
 
 def test_facets_nodes_and_masks_name_the_same_sides():
-    points, cells = square(5)
+    points, cells = box(5)
     masks = sides(points)
     facets = {}
     found = Mesh(points, cells, masks)
@@ -356,7 +356,7 @@ def test_facets_nodes_and_masks_name_the_same_sides():
 
 
 def test_gradients_of_everything_a_circuit_is_made_of():
-    points, cells = square(3)
+    points, cells = box(3)
     mesh = Mesh(points, cells, sides(points))
     k, c, f = (uniform(2, n, 1, seed=n) + 0.2 for n in (len(cells), len(points), len(points)))
     value, flux, film = (uniform(1, seed=i) + 0.2 for i in range(3))
