@@ -324,16 +324,19 @@ class Circuit:
         pairs = pairs.to(self.leak.device).long()
         if len(pairs) and not 0 <= int(pairs.min()) <= int(pairs.max()) < n:
             raise error("pairs", f"nodes from 0 to {n - 1}", [int(pairs.min()), int(pairs.max())])
-        # A part without a leak gets one at any node, through which dipoles send no current.
+        # A part without a leak gets one at any node, through which dipoles send no current. It is
+        # as large as the largest conductance, so that what it adds to all potentials is small.
         part = connected_parts(self.conductance, grid, self.periodic)
         leak = self.leak.double()
         grounded = torch.zeros_like(part).scatter_reduce(
             1, part, (leak.flatten(1, -2) != 0).long(), "amax"
         )
         root = (part == torch.arange(n, device=part.device)[:, None]) & (grounded == 0)
-        factor = Factorization(
-            [g.double() for g in self.conductance], leak + root.reshape(leak.shape), self.periodic
-        )
+        edges = [g.double() for g in self.conductance]
+        most = torch.stack([g.detach().flatten(1, -2).amax(1) for g in edges]).amax(0)
+        most = torch.where(most > 0, most, 1)[:, None]
+        ground = (root * most).reshape(leak.shape)
+        factor = Factorization(edges, leak + ground, self.periodic)
         p, q = pairs.T
         nodes, at = torch.unique(pairs, return_inverse=True)
         by_node = len(nodes) < len(pairs)

@@ -97,6 +97,8 @@ def test_resistances_of_many_pairs(pairs, few, monkeypatch):
     for b, c in np.ndindex(2, 2):
         matrix = plain(r[b, ..., c].numpy(), 8, "resistance", np.ones((6, 6), bool))
         np.testing.assert_allclose(found[b, :, c], resistances(matrix, chosen), rtol=1e-9)
+    scaled = raster(1e-12 * r).resistance(torch.tensor(chosen))
+    torch.testing.assert_close(1e12 * scaled, found, rtol=1e-9, atol=0)
     near = raster(r.float()).resistance(torch.tensor(chosen))
     assert near.dtype == torch.float32
     torch.testing.assert_close(near.double(), found, rtol=1e-5, atol=0)
