@@ -70,8 +70,8 @@ class Mesh:
     ----------
     graph : Graph
     weight : Tensor, shape (E,)
-        Voronoi face over length, |F| / \|e\|, of each edge of the graph. An edge without a face is
-        none.
+        Voronoi face over length of each edge of the graph, in 2-D a number. A side without a face is
+        no edge.
     volume : Tensor, shape (N,)
         Of each node's Voronoi cell. They sum to the volume of the mesh.
     points : Tensor, shape (N, d)
