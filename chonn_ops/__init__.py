@@ -27,6 +27,7 @@ from chonn_ops.models import (
 )
 from chonn_ops.network import (
     Circuit,
+    FiniteVolumes,
     Graph,
     LCState,
     Mesh,
@@ -64,6 +65,7 @@ __all__ = [
     "CNOUNet",
     "Circuit",
     "Dirichlet",
+    "FiniteVolumes",
     "Graph",
     "KirchhoffCell",
     "LCState",

@@ -13,12 +13,14 @@ from chonn_ops.network.mesh import Mesh
 from chonn_ops.network.operator import available_backends
 from chonn_ops.network.raster import raster
 from chonn_ops.network.rc import rc_step
+from chonn_ops.network.volumes import FiniteVolumes
 
 __all__ = [
     "BOUNDARIES",
     "Circuit",
     "Currents",
     "Factorization",
+    "FiniteVolumes",
     "Graph",
     "LCState",
     "Mesh",

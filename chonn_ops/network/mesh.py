@@ -70,7 +70,7 @@ class Mesh:
     ----------
     graph : Graph
     weight : Tensor, shape (E,)
-        Voronoi face over length of each edge of the graph, in 2-D a number. A side without a face is
+        Voronoi face over length, of each edge of the graph. A side of cells without a face is
         no edge.
     volume : Tensor, shape (N,)
         Of each node's Voronoi cell. They sum to the volume of the mesh.
