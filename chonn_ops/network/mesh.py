@@ -33,9 +33,11 @@ from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.diffusion import _density_of
 from chonn_ops.network.graph import Graph
 
-# In parts of what a well-shaped cell contributes to a face: below the first a face is none; below
-# minus the second, which allows for points given in float32, it is negative.
-_NO_FACE, _NEGATIVE = 1e-12, 1e-6
+# In parts of what a well-shaped cell contributes to a face: what is smaller is a right angle to the
+# rounding of the points, and no face; below minus `_NEGATIVE`, which allows for points that were
+# rounded to float32 before, it is negative.
+_NO_FACE = {torch.float64: 1e-12}
+_NEGATIVE = 1e-4
 _FLAT = 1e-12  # heights of cells in parts of their longest edges
 
 
@@ -51,14 +53,14 @@ class _Set(NamedTuple):
 
 
 class Mesh:
-    r"""Triangles or tetrahedra, and the circuits of equations on them.
+    r"""Lines, triangles or tetrahedra, and the circuits of equations on them.
 
     Making it finds faces and orders nodes for elimination, so make it once for all conductivities.
 
     Parameters
     ----------
     points : Tensor or array, shape (N, d)
-        Corners of the cells, d = 2 or 3, in the unit of length.
+        Corners of the cells, d = 1, 2 or 3, in the unit of length.
     cells : Tensor or array of integers, shape (M, d + 1)
         The corners of each cell, in any order.
     sets : mapping from str to Tensor or array, optional
@@ -73,11 +75,16 @@ class Mesh:
         Voronoi face over length, of each edge of the graph. A side of cells without a face is
         no edge.
     volume : Tensor, shape (N,)
-        Of each node's Voronoi cell. They sum to the volume of the mesh.
+        A third of the area of the triangles around each node, or the volume of its Voronoi cell
+        among tetrahedra. They sum to the volume of the mesh.
     points : Tensor, shape (N, d)
+    edges : Tensor, shape (E, 2)
+        Those of the graph.
     cells : Tensor, shape (M, d + 1)
     sets : dict from str to Tensor
         The nodes of each set, and under "boundary" those of all boundary facets.
+    area : dict from str to Tensor, shape (N,)
+        What part of each set's area is each node's.
 
     Raises
     ------
@@ -104,22 +111,28 @@ class Mesh:
     """
 
     def __init__(self, points: Any, cells: Any, sets: Mapping[str, Any] | None = None) -> None:
-        self.points = torch.as_tensor(points).detach().cpu().double()
-        if self.points.dim() != 2 or self.points.shape[1] not in (2, 3):
-            raise error("points", "shape (N, 2) or (N, 3)", tuple(self.points.shape))
+        given = torch.as_tensor(points).detach().cpu()
+        self.points = given.double()
+        if self.points.dim() != 2 or self.points.shape[1] not in (1, 2, 3):
+            raise error("points", "shape (N, d) with d = 1, 2 or 3", tuple(self.points.shape))
         n, d = self.points.shape
         self.cells = _numbers("cells", cells, n)
         if self.cells.dim() != 2 or self.cells.shape[1] != d + 1 or not len(self.cells):
-            kind = "triangles" if d == 2 else "tetrahedra"
+            kind = ("lines", "triangles", "tetrahedra")[d - 1]
             expected = f"shape (M, {d + 1}) of {kind} with points of {d} coordinates"
             raise error("cells", expected, tuple(self.cells.shape))
         corners = self.points[self.cells]
         if not bool(corners.isfinite().all()):
             raise error("points", "finite numbers", "others")
-        self._find_edges(corners)
+        self._find_edges(corners, _NO_FACE.get(given.dtype, _NEGATIVE))
         self._find_boundary(sets or {})
 
-    def _find_edges(self, corners: Tensor) -> None:
+    @cached_property
+    def graph(self) -> Graph:
+        """Nodes, and the edges that have a face."""
+        return Graph(self.edges, len(self.points), self.points)
+
+    def _find_edges(self, corners: Tensor, least: float) -> None:
         n, d = self.points.shape
         pairs = list(combinations(range(d + 1), 2))
         part, scale = _faces(corners)
@@ -129,7 +142,7 @@ class Mesh:
             return values.new_zeros(len(ends)).index_add(0, edge, values)
 
         part, scale = part.flatten(), scale.flatten()
-        part = torch.where(part.abs() > _NO_FACE * scale, part, 0)
+        part = torch.where(part.abs() > least * scale, part, 0)
         weight, scale = total(part), total(scale)
         negative = weight < -_NEGATIVE * scale
         if bool(negative.any()):
@@ -143,7 +156,7 @@ class Mesh:
                 "at its boundary only; split those of the boundary (the foot of the perpendicular "
                 "from the obtuse corner is a good new point)",
             )
-        some = weight > _NO_FACE * scale
+        some = weight > least * scale
         self.weight = weight[some]
         number = torch.where(some, some.cumsum(0) - 1, -1)
         edge, cell = number[edge], torch.arange(len(part)) // len(pairs)
@@ -155,10 +168,16 @@ class Mesh:
         sums = share.new_zeros(len(self.weight)).index_add(0, self._edge, share)
         self._share = share * (self.weight / sums)[self._edge]
         ends = ends[some]
-        self.graph = Graph(ends, n, self.points)
+        self.edges = ends
         length = (self.points[ends[:, 0]] - self.points[ends[:, 1]]).square().sum(1)
         cone = self.weight * length / (2 * d)
-        self.volume = cone.new_zeros(n).index_add(0, ends.flatten(), cone.repeat_interleave(2))
+        volume = cone.new_zeros(n).index_add(0, ends.flatten(), cone.repeat_interleave(2))
+        if d == 2:
+            size = _sizes(corners) / 3
+            volume = torch.zeros_like(volume).index_add(
+                0, self.cells.flatten(), size.repeat_interleave(3)
+            )
+        self.volume = volume
 
     def _find_boundary(self, sets: Mapping[str, Any]) -> None:
         n, d = self.points.shape
@@ -208,6 +227,7 @@ class Mesh:
                 raise error(f"sets[{name!r}]", expected, f"shape {tuple(chosen.shape)}")
             self._sets[name] = set_of(chosen.unique(), of)
         self.sets = {name: found.nodes for name, found in self._sets.items()}
+        self.area = {name: found.area for name, found in self._sets.items()}
 
     def diffusion(
         self,
@@ -223,10 +243,9 @@ class Mesh:
         its edge, weighted by the sizes of their parts of it. Where no cell is obtuse opposite the
         edge, that is the P1 element of k in pieces; else k is blurred over the cells of the edge.
 
-        A tensor k of triangles is always the P1 element, with a third of each triangle's area at
-        its corners. A negative conductance is refused then. On a grid whose cells are cut along the
-        diagonal on which k's off-diagonal entry is positive, there is none where its size is at
-        most that of k_xx h_y / h_x and of k_yy h_x / h_y.
+        A tensor k of triangles is always the P1 element. A negative conductance is refused then. On
+        a grid whose cells are cut along the diagonal on which k's off-diagonal entry is positive,
+        there is none where its size is at most that of k_xx h_y / h_x and of k_yy h_x / h_y.
 
         Parameters
         ----------
@@ -276,11 +295,12 @@ class Mesh:
             return values.to(k.dtype)[:, None] if values.is_floating_point() else values
 
         if tensor:
-            graph, g, volume = self._of_tensors(wide.to(k.dtype))
+            graph, g = self._of_tensors(wide.to(k.dtype))
         else:
             part = k.index_select(1, like(self._cell)) * like(self._share)
             g = k.new_zeros(B, len(self.weight), C).index_add(1, like(self._edge), part)
-            graph, volume = self.graph, like(self.volume)
+            graph = self.graph
+        volume = like(self.volume)
         leak, wall, current = density * volume, k.new_zeros(B, n, C), k.new_zeros(B, n, C)
         held, value = torch.zeros(n, dtype=torch.bool, device=k.device), current
         for name, condition in self._conditions(boundary).items():
@@ -325,8 +345,8 @@ class Mesh:
         )
         return Graph(ends, len(self.points), self.points), edge
 
-    def _of_tensors(self, k: Tensor) -> tuple[Graph, Tensor, Tensor]:
-        """Graph, conductances and volumes of nodes (N, 1) of linear elements."""
+    def _of_tensors(self, k: Tensor) -> tuple[Graph, Tensor]:
+        """Graph and conductances of linear elements."""
         graph, edge = self._sides
         corners = self.points[self.cells]
         # Gradients of the linear functions that are 1 at one corner, times twice the area: the
@@ -335,9 +355,7 @@ class Mesh:
             [corners[:, j] - corners[:, i] for i, j in ((1, 2), (2, 0), (0, 1))], 1
         )
         turned = torch.stack([-opposite[..., 1], opposite[..., 0]], -1).to(k)
-        area = (
-            opposite[:, 0, 0] * opposite[:, 1, 1] - opposite[:, 0, 1] * opposite[:, 1, 0]
-        ).abs() / 2
+        area = _sizes(corners)
         parts = (
             torch.stack(
                 [
@@ -371,11 +389,7 @@ class Mesh:
                 "direction that conducts best, or make them longer in it",
             )
         g = torch.where(negative, math.nan, g.clamp(min=0))
-        third = area.to(k)[:, None].expand(-1, 3).flatten() / 3
-        volume = third.new_zeros(len(self.points)).index_add(
-            0, self.cells.flatten().to(k.device), third
-        )
-        return graph, g, volume[:, None]
+        return graph, g
 
     def _conditions(self, boundary: Any) -> dict[str, Condition]:
         each = boundary if isinstance(boundary, Mapping) else {"boundary": boundary}
@@ -393,6 +407,12 @@ class Mesh:
 
     def __repr__(self) -> str:
         return f"Mesh of {len(self.points)} nodes and {len(self.cells)} cells"
+
+
+def _sizes(corners: Tensor) -> Tensor:
+    """Areas of triangles (M, 3, 2)."""
+    a, b = (corners[:, 1:] - corners[:, :1]).unbind(1)
+    return (a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]).abs() / 2
 
 
 def _numbers(name: str, values: Any, num_nodes: int) -> Tensor:
@@ -474,6 +494,8 @@ def _cones(corners: Tensor) -> Tensor:
     """The part of each simplex's volume that is nearest to each corner, with its sign, (cells,
     m + 1): cones over Voronoi faces, half an edge high."""
     m = corners.shape[1] - 1
+    if not m:
+        return torch.ones_like(corners[..., 0])
     part, _ = _faces(corners)
     found = torch.zeros_like(corners[..., 0])
     for (i, j), weight in zip(combinations(range(m + 1), 2), part.unbind(1), strict=True):
