@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import triton
 from torch import Tensor
 
 from chonn_ops._library import CONSTANTS
@@ -43,6 +44,8 @@ _COLUMNS = 64
 _TILE = 64
 _SWEPT = 1024  # entries of the shares that one program of `down` takes at a time
 _BLOCK = 1024  # nodes or edges of one program where each has work of its own
+# How float64 is multiplied; see the kernels.
+_WIDE = "sums" if triton.__version__.startswith("3.2.") else "ieee"
 _FRONTS = 2**16 - 1  # of one launch: what CUDA takes along the second axis of programs
 
 
@@ -310,8 +313,9 @@ class Factors:
                 work = leak.new_empty(M, p.work)
             fused = p.begin and p.end and p.width <= p.columns
             # The compiler of Triton 3.2 fails on other products of the smallest blocks.
-            plain = leak.dtype == torch.float64 or not p.kids
-            precision = "ieee" if plain else "tf32x3"
+            precision = "tf32x3" if p.kids else "ieee"
+            if leak.dtype == torch.float64:
+                precision = _WIDE
             block = {"KE": p.edges, "KIDS": p.kids, "P": p.pivots, "BEGIN": p.begin, "END": p.end}
             offsets = (p.start, p.k0, nodes, edges, t.num_shares, t.num_updates)
             _launch(

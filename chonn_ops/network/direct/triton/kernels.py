@@ -85,6 +85,21 @@ def _inverse(total):
 
 
 @triton.jit
+def _product(a, b, PRECISION: tl.constexpr):
+    """The product of two blocks; "sums": column by row, for Triton 3.2 has none of float64."""
+    if PRECISION == "sums":
+        k = tl.arange(0, a.shape[1])
+        total = tl.zeros([a.shape[0], b.shape[1]], a.dtype)
+        for q in range(a.shape[1]):
+            column = tl.sum(tl.where(k[None, :] == q, a, 0.0), 1)
+            row = tl.sum(tl.where(k[:, None] == q, b, 0.0), 0)
+            total += column[:, None] * row[None, :]
+    else:
+        total = tl.dot(a, b, input_precision=PRECISION, out_dtype=a.dtype)
+    return total
+
+
+@triton.jit
 def _conductance(g0, g1, g2, m, entry, there, per_axis, channels, AXES: tl.constexpr):
     """Entries axis * per_axis + i of the conductances of a network; 0 where none is `there`."""
     axis = entry // per_axis
@@ -246,7 +261,7 @@ def pivots(
         tl.store(shares + (k0 + i) * f + k0 + j, X, mask=(i < n) & (j < n))
         tl.store(inverse + at, inv, mask=r < n)
         # Just 1 where a pivot without edges hands all to ground, which no other does.
-        below = 1.0 - (2.0**-24 if D.dtype == tl.float32 else 2.0**-53)
+        below = 0.99999994 if D.dtype == tl.float32 else 0.9999999999999999
         part = tl.minimum(handed * inv, below)
         part = tl.where((beyond == 0) & (inv > 0), 1.0, part).to(D.dtype)
         tl.store(grounded + at, part, mask=r < n)
@@ -257,10 +272,10 @@ def pivots(
         for d in range(tl.max(end - before, 0)):
             edge = tl.load(BEFORE + before + d, mask=before + d < end, other=0)
             tied = tied | (tl.load(g + edge, mask=before + d < end, other=0.0) != 0)
-        floats = tl.max((over & tied).to(tl.int32), 0) > 0
-        sound = _finite(bits)
-        judgement = tl.where(sound, float("inf"), float("nan")).to(D.dtype)
-        tl.store(judged + m, judgement, mask=floats | ~sound)
+        floats = tl.max((over & tied).to(tl.int32), 0)
+        if tl.where(_finite(bits), floats, 1) > 0:
+            judgement = tl.where(_finite(bits), float("inf"), float("nan"))
+            tl.store(judged + m, judgement.to(D.dtype))
     if REST:
         column = chunk * C + c
         if not FUSED:
@@ -269,7 +284,7 @@ def pivots(
                 k0 + i, rest + column[None, :], (i < n) & (column[None, :] < width),
                 KE, KIDS, BEGIN,
             )  # fmt: skip
-        E = tl.dot(X, B, input_precision=PRECISION, out_dtype=D.dtype)
+        E = _product(X, B, PRECISION)
         S = E * inv[:, None]
         inside = (i < n) & (column[None, :] < width)
         tl.store(shares + (k0 + i) * f + rest + column[None, :], S, mask=inside)
@@ -290,7 +305,7 @@ def pivots(
         if FUSED:
             row = c[:, None]
             inside = (row < c[None, :]) & (c[None, :] < width)
-            U = tl.dot(tl.trans(S), E, input_precision=PRECISION, out_dtype=D.dtype)
+            U = _product(tl.trans(S), E, PRECISION)
             if KIDS:
                 U += _kids(updates, info, KID, entries, rest + row, rest + c[None, :], inside)
             at = tl.load(info + UPDATE) + row * width + c[None, :]
@@ -313,7 +328,8 @@ def update(
     n = tl.maximum(n, 0)
     width = f - rest
     a, e = tile // tiles * T, tile % tiles * T
-    if (a <= e) & (e < width) & ((n > 0) | END):
+    least = 0 if END else 1  # the last panel hands on what earlier ones left
+    if (a <= e) & (e < width) & (n >= least):
         scale = _scale(tl.load(most + m))
         front = tl.load(info + FRONT)
         W += m * num_work + tl.load(info + WORK)
@@ -329,7 +345,7 @@ def update(
         far = tl.load(at + column[None, :], mask=(i < n) & (column[None, :] < width), other=0.0)
         far *= total[:, None]
         inside = (row[:, None] < column[None, :]) & (column[None, :] < width)
-        U = tl.dot(tl.trans(near), far, input_precision=PRECISION, out_dtype=near.dtype)
+        U = _product(tl.trans(near), far, PRECISION)
         U += _entries(
             g + m * edges, scale, updates, W, info, KID + front, EDGE_AT + first, COLUMN, entries,
             rest + row[:, None], rest + column[None, :], inside, 0 if END else KE, KIDS, BEGIN,
