@@ -352,8 +352,10 @@ def check_factorize():
     every = torch.eye(30, dtype=torch.float64).reshape(1, 30, 6, 5, 1).repeat(2, 1, 1, 1, 2)
     roots = [x.sample(every).movedim(-1, 1).flatten(3) for x in factors]
     _assert_close(roots[0].mT @ roots[0], roots[1].mT @ roots[1], 1e-12)
-    complex_one = [x + 0.1j for x in g]
-    assert factorize(complex_one, leak + 0j, backend="triton")._factor.backend == "torch"
+    complex_one = factorize([x + 0.1j for x in g], torch.zeros_like(leak) + 0j, backend="triton")
+    assert complex_one._factor.backend == "torch"
+    with pytest.raises(ValueError, match=r"node \("):
+        complex_one.solve(source)
 
 
 @needs_triton
@@ -471,10 +473,10 @@ MOST = {
     "update": (200, 16384),
     "levels": (80, 64),
     "up": (240, 1024),
-    "down": (220, 4608),
+    "down": (220, 16384),
     "drops": (96, 4096),
 }
-MOST_SPILLED = {"float32": 16, "float64": 600}  # bytes of a thread
+MOST_SPILLED = {"float32": 16, "float64": 128}  # bytes of a thread
 
 
 def _assert_compile(compile_triton, cases, capability):

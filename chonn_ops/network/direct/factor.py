@@ -111,10 +111,11 @@ def undetermined(
 ) -> list[tuple[int, int]]:
     """`Factor.undetermined` of complex networks. They may cancel, so that a pivot of 0 tells
     nothing; entries that are 0 do."""
+    name = _backend_of(leak, backend, torch.complex64)
     leak, *g = ((x != 0).float() for x in (leak, *conductance))
     if bool(leak.all()):
         return []
-    return solve(torch.zeros_like(leak), g, leak, periodic, backend=backend)[1]
+    return solve(torch.zeros_like(leak), g, leak, periodic, backend=name)[1]
 
 
 class Factor:
