@@ -496,6 +496,7 @@ def _assert_compile(compile_triton, cases, capability):
 def test_kernels_compile(compile_triton, capability):
     """What the interpreter lets pass and the compiler does not; needs no GPU."""
     cases = [((16, 16), (False, False), "float32"), ((40, 40), (True, True), "float32")]
+    cases += [((6, 6), (False, False), "float64")]
     _assert_compile(compile_triton, cases, capability)
 
 

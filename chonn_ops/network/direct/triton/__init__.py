@@ -45,7 +45,7 @@ _TILE = 64
 _SWEPT = 1024  # entries of the shares that one program of `down` takes at a time
 _BLOCK = 1024  # nodes or edges of one program where each has work of its own
 # How float64 is multiplied; see the kernels.
-_WIDE = "sums" if triton.__version__.startswith("3.2.") else "ieee"
+_WIDE = "sums" if triton.__version__.startswith(("3.2.", "3.3.", "3.4.")) else "ieee"
 _FRONTS = 2**16 - 1  # of one launch: what CUDA takes along the second axis of programs
 
 

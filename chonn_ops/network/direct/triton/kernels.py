@@ -86,7 +86,7 @@ def _inverse(total):
 
 @triton.jit
 def _product(a, b, PRECISION: tl.constexpr):
-    """The product of two blocks; "sums": column by row, for Triton 3.2 has none of float64."""
+    """The product of two blocks; "sums": column by row, as Triton has no float64 before 3.5."""
     if PRECISION == "sums":
         k = tl.arange(0, a.shape[1])
         total = tl.zeros([a.shape[0], b.shape[1]], a.dtype)
