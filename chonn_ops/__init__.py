@@ -27,6 +27,7 @@ from chonn_ops.models import (
 )
 from chonn_ops.network import (
     Circuit,
+    FiniteVolumes,
     Graph,
     LCState,
     absorbing_layer,
@@ -62,6 +63,7 @@ __all__ = [
     "CNOUNet",
     "Circuit",
     "Dirichlet",
+    "FiniteVolumes",
     "Graph",
     "KirchhoffCell",
     "LCState",

@@ -1,11 +1,13 @@
-"""Forward mode of `torch.autograd.Function`, nested as `torch.func` nests it."""
+"""Forward mode of `torch.autograd.Function`, nested as `torch.func` nests it, and of operators that
+compiled and exported programs call."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
@@ -27,3 +29,39 @@ def has_tangents(*fields: Tensor | None) -> bool:
     """Whether forward mode differentiates through one of the fields."""
     duals = (forward_ad.unpack_dual(x) for x in fields if x is not None)
     return any(dual.tangent is not None for dual in duals)
+
+
+def differentiate(
+    library: torch.library.Library,
+    operator: Any,
+    apply: Callable[..., Any],
+    transformed: Callable[..., Any],
+) -> None:
+    """Differentiate an operator where a compiled or an exported program calls it.
+
+    This needs private names of PyTorch: its public rule (`torch.library.register_autograd`) drops
+    forward-mode tangents in silence and does not know `torch.func` (seen in PyTorch 2.15).
+
+    Parameters
+    ----------
+    library : torch.library.Library
+        Holds the rule as long as it lives.
+    operator : OpOverload
+    apply : callable
+        A `torch.autograd.Function` with the operator's arguments and outputs.
+    transformed : callable
+        What `torch.func` sees instead, because no Function can be applied where it calls operators.
+    """
+
+    def rule(keyset: Any, *args: Any) -> Any:
+        if torch._C._are_functorch_transforms_active():
+            return transformed(*args)
+        tensors = [x for x in args if isinstance(x, Tensor)]
+        needed = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        if needed or has_tangents(*tensors):
+            return apply(*args)
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator.redispatch(keyset & torch._C._after_autograd_keyset, *args)
+
+    # torch.compile must not trace the rule where a graph break calls the operator.
+    library.impl(operator, torch._disable_dynamo(rule), "Autograd", with_keyset=True)

@@ -27,20 +27,20 @@ class Face(NamedTuple):
     ----------
     conductivity : Tensor
         k of the cells.
-    area : float
+    area : float or Tensor
         Of the face.
     distance : float or Tensor
         From the cell's node to the face, > 0.
-    step : float
+    step : float or Tensor
         Distance of the nodes along the axis.
     leak : Tensor
         Conductance of the cells' nodes to ground without any boundary.
     """
 
     conductivity: Tensor
-    area: float
+    area: Number
     distance: Number
-    step: float
+    step: Number
     leak: Tensor
 
 

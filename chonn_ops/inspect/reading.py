@@ -60,8 +60,11 @@ class SolvedNetworks:
         spacing: Any = None,
         mask: Tensor | None = None,
         nodes: Any = None,
+        volumes: Any = None,
     ) -> SolvedNetworks:
         """The networks that the cell has solved, from its output and its arguments."""
+        if volumes is not None:
+            raise ValueError("volumes: expected None, as circuits are read on grids only")
         circuit, density = cell.assemble(u, spacing, mask, nodes)
         v = torch.complex(*output.chunk(2, -1)) if cell.options.ac else output
         grid = (u.shape[:-1], [1.0] * cell.spatial_dims, cell.options.nodes)

@@ -134,6 +134,7 @@ class Keywords(TypedDict, total=False):
     mode: str | None
     downsample: int
     padding: int | None
+    in_channels: int | None
     device: torch.device | str | None
     dtype: torch.dtype | None
 
@@ -156,6 +157,7 @@ class CHONNFNO(nn.Module):
         mode: str | None = None,
         downsample: int = 1,
         padding: int | None = None,
+        in_channels: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -171,7 +173,8 @@ class CHONNFNO(nn.Module):
         for axis, count in enumerate(modes, 1):
             check_integer(1, **{"modes" if dims == 1 else f"modes{axis}": count})
         self.spatial_dims, self.mode = dims, mode
-        self.in_channels = initial_step * num_channels
+        self.in_channels = initial_step * num_channels if in_channels is None else in_channels
+        check_integer(1, in_channels=self.in_channels)
         padded_axes, points = PADDING[dims]
         points = points if padding is None else padding
         self.pad = [0, points] * padded_axes
@@ -209,7 +212,7 @@ class CHONNFNO(nn.Module):
 
         Parameters
         ----------
-        x : Tensor, shape (B, \\*grid, initial_step * num_channels)
+        x : Tensor, shape (B, \\*grid, in_channels)
             Previous frames, channels last.
         grid : Tensor, shape (B, \\*grid, number of axes)
             Coordinates. Blocks of networks take the spacing from them, and the position of the
@@ -281,6 +284,8 @@ class CHONNFNO2d(CHONNFNO):
     padding : int, optional
         Points of zeros at the end of the padded axes; default PDEBench's. Set 0 for periodic
         fields, which must close where the field does.
+    in_channels : int, optional
+        Channels of the input, where it is not `initial_step` frames alone.
     device, dtype
         As in `torch.nn`.
 

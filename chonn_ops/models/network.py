@@ -1,4 +1,4 @@
-"""Neural operators whose points interact only through resistor networks on the grid."""
+"""Neural operators whose points interact only through resistor networks on a grid or graph."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from chonn_ops.checks import (
 )
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.diffusion import Spacing, spacings
+from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn import CKBBranch, CKBOptions, Network
-from chonn_ops.nn.geometry import node_positions, spacing_and_nodes
+from chonn_ops.nn.geometry import check_volumes, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
 
@@ -195,12 +196,13 @@ class CHONNNetwork(Pretrained):
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: str | None = None,
+        volumes: FiniteVolumes | None = None,
     ) -> Tensor:
         """Map fields to fields.
 
         Parameters
         ----------
-        x : Tensor, shape (B, in_channels, \\*grid)
+        x : Tensor, shape (B, in_channels, \\*grid); with `volumes` (B, N, in_channels)
             The grid a multiple of `patch`.
         spacing : float or sequence of float, one an axis, optional
             Distance of the points, in the unit of `lengths`. Default: the points fill `lengths`.
@@ -209,10 +211,13 @@ class CHONNNetwork(Pretrained):
         nodes : {"centres", "left", "corners"}, optional
             Where the points lie, see `chonn_ops.Network`; patches need "centres". Default: the
             option of the cells.
+        volumes : FiniteVolumes, optional
+            A mesh or another graph instead of a grid, with all nodes in the box from 0 to
+            `lengths`; needs ``patch=1``. A regular grid given so has the outputs of the grid.
 
         Returns
         -------
-        Tensor, shape (B, out_channels, \\*grid)
+        Tensor, shape (B, out_channels, \\*grid); with `volumes` (B, N, out_channels)
 
         Raises
         ------
@@ -220,6 +225,8 @@ class CHONNNetwork(Pretrained):
             For another number of axes or channels, a grid that the patches do not tile, or a
             geometry that does not fit.
         """
+        if volumes is not None:
+            return self._on_graph(x, volumes, spacing, mask, nodes)
         shape = ("B", self.in_channels, *GRID_AXES[: self.axes])
         x = as_field("x", x, self.parameters(), *shape, multiple=self.patch)
         spacing, lie = spacing_and_nodes(
@@ -233,21 +240,37 @@ class CHONNNetwork(Pretrained):
         outside = None if mask is None else ~(mask if mask.dim() > self.axes else mask[None])
         if outside is not None:  # Values outside the domain must not matter, not even NaN.
             x = x.masked_fill(outside[:, None], 0)
-        h = embedded(self._to_patches(x.movedim(1, -1)))
+        field = self._to_patches(x.movedim(1, -1))
+        places = torch.stack(node_positions(field, nodes), -1)
+        y = self._to_points(self._nodes_to_nodes(field, places, steps, mask, nodes)).movedim(-1, 1)
+        return y if outside is None else y.masked_fill(outside[:, None], 0)
+
+    def _on_graph(self, x: Tensor, volumes: FiniteVolumes, *geometry: Any) -> Tensor:
+        count = check_volumes(volumes, self.axes, *geometry)
+        if self.patch > 1:
+            raise ValueError(f"volumes: expected None with patch={self.patch}")
+        x = as_field("x", x, self.parameters(), "B", count, self.in_channels)
+        places = volumes.positions / torch.tensor(self.lengths, dtype=torch.float64)
+        if self.coordinates and not -1e-6 <= places.min() <= places.max() <= 1 + 1e-6:
+            actual = f"{volumes.positions.amin(0).tolist()} to {volumes.positions.amax(0).tolist()}"
+            raise error("volumes", f"positions from 0 to lengths={self.lengths}", actual)
+        return self._nodes_to_nodes(x, places.to(x), *geometry, volumes)
+
+    def _nodes_to_nodes(self, field: Tensor, places: Tensor, *geometry: Any) -> Tensor:
+        """The model on a field of nodes (B, \\*grid, C), which lie at `places`, 0 to 1."""
+        h = embedded(field)
         if self.coordinates:
             # The coordinates run from -1/2 to 1/2 across the domain.
-            lines = torch.stack([place - 0.5 for place in node_positions(h, nodes)], -1)
-            h = torch.cat((h, lines.expand(*h.shape[:-1], -1)), dim=-1)
+            h = torch.cat((h, (places - 0.5).expand(*h.shape[:-1], -1)), dim=-1)
         h = self.lift(h)
         potentials = []
         for layer, pointwise in enumerate(self.pointwise):
             if len(self.blocks):
-                added, v = self.blocks[layer](h, steps, mask, nodes)
+                added, v = self.blocks[layer](h, *geometry)
                 potentials.append(v.to(h.dtype))
                 h = h + bounded(added, CIRCUITS_ADD)
             h = h + bounded(pointwise(h), POINTWISE_ADDS)
-        y = self._to_points(self._read(h, potentials)).movedim(-1, 1)
-        return y if outside is None else y.masked_fill(outside[:, None], 0)
+        return self._read(h, potentials)
 
     def _read(self, h: Tensor, potentials: list[Tensor]) -> Tensor:
         """The output of each node: an offset and the potentials of all layers, weighted by the
@@ -303,8 +326,8 @@ class CHONNNetwork2d(CHONNNetwork):
     The coordinates, -1/2 to 1/2, are additional inputs.
 
     Everything that reaches further than a point is a finite volume scheme in units of the domain,
-    so trained weights can be evaluated on any grid, any shape of cell and, with `mask`, any domain.
-    For that `nodes` has to be that of the data (`chonn_ops.Network`).
+    so trained weights can be evaluated on any grid, any shape of cell, with `mask` any domain, and
+    with `volumes` any mesh. For that `nodes` has to be that of the data (`chonn_ops.Network`).
 
     The model is not in the CHONN paper, whose circuits are lines.
 

@@ -11,12 +11,14 @@ from chonn_ops.network.helmholtz import absorbing_layer, helmholtz
 from chonn_ops.network.lc import LCState, lc_energy, lc_step
 from chonn_ops.network.operator import available_backends
 from chonn_ops.network.rc import rc_step
+from chonn_ops.network.volumes import FiniteVolumes
 
 __all__ = [
     "BOUNDARIES",
     "Circuit",
     "Currents",
     "Factorization",
+    "FiniteVolumes",
     "Graph",
     "LCState",
     "NetworkInfo",

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, without_autocast
-from chonn_ops._forward_mode import at_lower_levels, has_tangents
+from chonn_ops._forward_mode import at_lower_levels, differentiate, has_tangents
 from chonn_ops.network.checks import recording
 from chonn_ops.network.derivatives import adjoint, fold, potentials, tangents
 from chonn_ops.network.direct import factor_of
@@ -202,15 +202,18 @@ def _by_factor(
     return adjoint(w, differences[0], v, differences[1], (source, *network[:4]), needed)
 
 
-def _setup_operator(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    """Save what a `_Network` that keeps nothing saves."""
-    _Network.setup_context(ctx, (*inputs, False, False, None), (*output, 0))
+def _recorded(*args: Any) -> tuple[Tensor, ...]:
+    """Solve as the operator does, for compiled and exported programs, and keep nothing."""
+    left_out = ("auto", None, True)[len(args) - 9 :]  # method, graph, check
+    return apply_network(*args, *left_out, False, False, None)
 
 
-# Reverse mode of the bare operator, for callers such as exported programs.
-torch.library.register_autograd(
-    "chonn_ops::kirchhoff_network", _Network.backward, setup_context=_setup_operator
-)
+def _refused(*_: Any) -> Any:
+    raise NotImplementedError(
+        "torch.func differentiates no networks of exported programs; differentiate these by "
+        "torch.autograd, or the module that was exported by torch.func"
+    )
+
 
 torch.library.define(
     "chonn_ops::network_gradients",
@@ -275,6 +278,7 @@ def _batched_gradients(
 
 
 _LIBRARY = torch.library.Library("chonn_ops", "IMPL")
+differentiate(_LIBRARY, torch.ops.chonn_ops.kirchhoff_network.default, _recorded, _refused)
 _LIBRARY.impl("network_gradients", _batched_gradients, "Batched")
 # `torch.vmap` of the bare operator; the functions above have rules of their own.
 torch.library.register_vmap(

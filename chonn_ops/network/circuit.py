@@ -63,7 +63,7 @@ class Circuit:
         are (B, N, C) then.
     periodic : bool or sequence of bool
         Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
-    volume : float
+    volume : float or Tensor that expands to (\*grid, C)
         V of the cell around each node, which turns a source per unit volume into a current.
     wall : Tensor, shape (B, \*grid, C), optional
         What part of the leak leads through the boundary.
@@ -100,7 +100,7 @@ class Circuit:
         graph: Graph | None = None,
         *,
         periodic: Periodic = False,
-        volume: float = 1.0,
+        volume: float | Tensor = 1.0,
         wall: Tensor | None = None,
         current: Tensor | None = None,
     ) -> None:

@@ -60,7 +60,7 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def currents_of(density: Tensor, volume: float, current: Tensor | None) -> Tensor:
+def currents_of(density: Tensor, volume: float | Tensor, current: Tensor | None) -> Tensor:
     """Currents into nodes for a source per unit volume, and `current` (B, \\*grid, C) from
     elsewhere."""
     if current is None:
@@ -121,7 +121,7 @@ class Factorization:
         leak: Tensor,
         periodic: Periodic | tuple[Joined, ...],
         backend: str | None = None,
-        volume: float = 1.0,
+        volume: float | Tensor = 1.0,
         current: Tensor | None = None,
     ) -> None:
         refuse_trace("factorize")

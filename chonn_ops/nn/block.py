@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from chonn_ops.boundary import CELL_CONDITIONS
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error
 from chonn_ops.network.diffusion import Spacing
+from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import CONV, NORMS, PositionLinear
 from chonn_ops.nn.network_cell import Network
@@ -119,6 +120,7 @@ class CKB(nn.Module):
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: Nodes | None = None,
+        volumes: FiniteVolumes | None = None,
     ) -> Tensor:
         """Apply the block.
 
@@ -127,6 +129,8 @@ class CKB(nn.Module):
         x : Tensor, shape (B, L, dim), or (B, dim, \\*grid) with `spatial_dims`
         spacing, mask, nodes : optional
             The geometry of the grid, for network cells; see `NetworkCell.forward`.
+        volumes : FiniteVolumes, optional
+            That of a graph instead, for network cells: x is (B, N, dim) then.
 
         Returns
         -------
@@ -135,28 +139,25 @@ class CKB(nn.Module):
         Raises
         ------
         ValueError
-            If a shape does not fit, or scan cells get a geometry.
+            If a shape does not fit, scan cells get a geometry, or a graph meets a norm over
+            positions, whose weight depends on the mesh.
         """
-        if self.spatial_dims is None:
+        geometry = (spacing, mask, nodes, volumes)
+        if self.spatial_dims is None or volumes is not None:
             x = as_field("x", x, self.parameters(), "B", "L", self.dim)
-            return x + self._branch(x, spacing, mask, nodes)[0]
+            return x + self._branch(x, *geometry)[0]
         grid = GRID_AXES[: self.spatial_dims]
         x = as_field("x", x, self.parameters(), "B", self.dim, *grid)
-        return x + self._branch(x.movedim(1, -1), spacing, mask, nodes)[0].movedim(-1, 1)
+        return x + self._branch(x.movedim(1, -1), *geometry)[0].movedim(-1, 1)
 
-    def _branch(
-        self,
-        field: Tensor,
-        spacing: Spacing | None,
-        mask: Tensor | None,
-        nodes: Nodes | None,
-    ) -> tuple[Tensor, Tensor]:
+    def _branch(self, field: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
         """What the block adds to a field (B, \\*grid, dim), and the sum of its cells' outputs."""
-        geometry = (spacing, mask, nodes)
         if not self.has_networks:
             if any(argument is not None for argument in geometry):
-                raise ValueError("spacing, mask, nodes: expected None with cell='scan'")
+                raise ValueError("spacing, mask, nodes, volumes: expected None with cell='scan'")
             geometry = ()
+        elif geometry[-1] is not None and self.options.norm == "group":
+            raise error("norm", "'none' or 'layer' on a graph", "'group'")
         u, gate = self.in_proj(self.norm(field)).split(self.split, dim=-1)
         if self.depthwise is not None and self.pointwise is not None:
             u = F.silu(self.pointwise(self.depthwise(u.movedim(-1, 1)).movedim(1, -1)))
@@ -189,6 +190,7 @@ class CKBBranch(CKB):
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: Nodes | None = None,
+        volumes: FiniteVolumes | None = None,
     ) -> Any:
         """Return what the block adds to `x`, and the sum of its cells' outputs."""
-        return self._branch(x, spacing, mask, nodes)
+        return self._branch(x, spacing, mask, nodes, volumes)

@@ -1,4 +1,5 @@
-"""The geometry of a grid: where its nodes lie, how far apart, and which of them exist."""
+"""The geometry of a grid: where its nodes lie, how far apart, and which of them exist. That of a
+graph is `FiniteVolumes`."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from chonn_ops.checks import check_choice, check_tensor, error
 from chonn_ops.network.diffusion import Spacing, spacings
+from chonn_ops.network.volumes import FiniteVolumes
 
 # Steps from the low wall to the first node, and from the last node to the high wall.
 NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}
@@ -87,3 +89,14 @@ def spacing_and_nodes(
     assert isinstance(nodes, str)  # a tensor comes with the spacing of its coordinates
     steps = [size / num_steps(n, nodes) for size, n in zip(lengths, grid, strict=True)]
     return steps, nodes
+
+
+def check_volumes(volumes: FiniteVolumes, axes: int, *geometry: object) -> int:
+    """Check a graph's geometry, which takes the place of a grid's; its number of nodes."""
+    if not isinstance(volumes, FiniteVolumes):
+        raise TypeError(f"volumes: expected FiniteVolumes, got {type(volumes).__name__}")
+    if any(argument is not None for argument in geometry):
+        raise ValueError("spacing, mask, nodes: expected None with volumes")
+    if volumes.positions.shape[1] != axes:
+        raise error("volumes", f"positions of {axes} coordinates", volumes.positions.shape[1])
+    return volumes.num_nodes

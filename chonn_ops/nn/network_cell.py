@@ -1,4 +1,4 @@
-"""The network cell: Kirchhoff's current law at every node of the grid."""
+"""The network cell: Kirchhoff's current law at every node of a grid or graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ from chonn_ops.checks import (
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.diffusion import Spacing, blended_edges, circuit_of
-from chonn_ops.nn.geometry import NODES, Nodes, spacing_and_nodes, wall_distances
+from chonn_ops.network.volumes import FiniteVolumes
+from chonn_ops.nn.geometry import (
+    NODES,
+    Nodes,
+    check_volumes,
+    spacing_and_nodes,
+    wall_distances,
+)
 from chonn_ops.nn.layers import Gained, PositionLinear, recomputed
 
 # The unit of length of the networks is a sixteenth of the domain's: there the initial numbers below
@@ -122,7 +129,7 @@ class Network:
 
 
 class NetworkCell(Gained):
-    r"""Resistor networks on the grid, whose conductances the features set.
+    r"""Resistor networks on a grid or graph, whose conductances the features set.
 
     At every node p with neighbours q::
 
@@ -131,7 +138,8 @@ class NetworkCell(Gained):
 
     where g is a mean of both nodes' conductivities k times face area over distance, V the volume of
     a node's cell and l the leak, one number a network: the finite volumes of
-    :math:`-\nabla\cdot(k\nabla v) + l v = s` (see `chonn_ops.diffusion`). Features set the
+    :math:`-\nabla\cdot(k\nabla v) + l v = s` (see `chonn_ops.diffusion`; on a graph those of
+    `chonn_ops.FiniteVolumes`). Features set the
     logarithm of k, whose contrast is up to 10^7. Each network learns its mean, between the harmonic
     mean (k jumps at the face) and the arithmetic one (the k of many finite-difference codes). So a
     trained cell belongs to a domain and not to a grid: on finer grids its output converges with the
@@ -289,6 +297,7 @@ class NetworkCell(Gained):
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: Nodes | None = None,
+        volumes: FiniteVolumes | None = None,
     ) -> Tensor:
         """Solve the networks of a field.
 
@@ -301,6 +310,9 @@ class NetworkCell(Gained):
             Which nodes exist; the others have potential 0, and nothing flows to them.
         nodes : {"centres", "left", "corners"}, optional
             Where the nodes lie, see `Network`. Default: the option.
+        volumes : FiniteVolumes, optional
+            A graph with the geometry of its nodes, in the unit of the domain, instead of a grid and
+            all of the above; \\*grid is N then. The boundary has to be one word.
 
         Returns
         -------
@@ -310,9 +322,9 @@ class NetworkCell(Gained):
         Raises
         ------
         ValueError
-            If the shape, the spacing, the mask or the nodes do not fit.
+            If the shape or the geometry does not fit.
         """
-        circuit, source = self.assemble(u, spacing, mask, nodes)
+        circuit, source = self.assemble(u, spacing, mask, nodes, volumes)
         v = circuit.solve(source, tol=self.options.tol)
         return torch.cat((v.real, v.imag), -1) if self.options.ac else v
 
@@ -322,27 +334,38 @@ class NetworkCell(Gained):
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
         nodes: Nodes | None = None,
+        volumes: FiniteVolumes | None = None,
     ) -> tuple[Circuit, Tensor]:
         """The circuits that `forward` solves, and their sources (B, \\*grid, m) per unit volume."""
         axes = self.spatial_dims
-        u = as_field("u", u, self.parameters(), "B", *GRID_AXES[:axes], self.dim)
-        spacing, nodes = spacing_and_nodes(
-            u.shape[:-1], [1.0] * axes, self.options.nodes, spacing, mask, nodes
-        )
-        steps = [UNIT * step for step in spacing]
+        grid: Sequence[str | int] = GRID_AXES[:axes]
+        if volumes is not None:
+            grid = [check_volumes(volumes, axes, spacing, mask, nodes)]
+        u = as_field("u", u, self.parameters(), "B", *grid, self.dim)
         conductivity, leak, source = self.coefficients(u)
-        leak, source = leak * math.prod(steps), source * SOURCE_GAIN
+        source = source * SOURCE_GAIN
         arithmetic = conductivity.new_zeros(self.options.num_networks)
         if self.mean_param is not None:
             mean = self.effective("mean_param").to(conductivity.dtype)
             arithmetic = torch.sigmoid(MEAN_GAIN * mean)
-        periodic = [CELL_CONDITIONS[word].periodic for word in self.boundary]
-        edges = recomputed(blended_edges, conductivity, steps, periodic, arithmetic)
         known = dict(CELL_CONDITIONS)
         if self.wall_param is not None:
             wall = self.effective("wall_param").to(conductivity.dtype)
             known["robin"] = Dirichlet(0.0, torch.exp(WALL_GAIN * wall))
         faces = tuple((known[word], known[word]) for word in self.boundary)
+        if volumes is not None:
+            if len(set(self.boundary)) > 1 or (faces[0][0].periodic and len(volumes.walls.node)):
+                expected = "one word on a graph, and not 'periodic' where it has walls"
+                raise error("boundary", expected, self.boundary)
+            circuit = volumes.circuit(conductivity, leak, faces[0][0], arithmetic, UNIT)
+            return circuit, source
+        spacing, nodes = spacing_and_nodes(
+            u.shape[:-1], [1.0] * axes, self.options.nodes, spacing, mask, nodes
+        )
+        steps = [UNIT * step for step in spacing]
+        leak = leak * math.prod(steps)
+        periodic = [condition.periodic for condition, _ in faces]
+        edges = recomputed(blended_edges, conductivity, steps, periodic, arithmetic)
         exists = inner = None
         if mask is not None:
             exists = (mask if mask.dim() > axes else mask[None]).unsqueeze(-1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import chonn_ops.scan.operator  # noqa: F401 - defines the operators
-from chonn_ops._forward_mode import at_lower_levels, has_tangents
+from chonn_ops._forward_mode import at_lower_levels, differentiate
 from chonn_ops.scan import _differentiable
 from chonn_ops.scan._differentiable import pull, push
 from chonn_ops.scan.arguments import Modes, split
@@ -119,27 +119,14 @@ def scan(inputs: Sequence[Tensor | None], modes: Modes) -> tuple[Tensor, Tensor]
     return y, state
 
 
-def _recorded(keyset: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Derivatives of the operator where a compiled or an exported program calls it.
-
-    This needs private names of PyTorch: its public rule (`torch.library.register_autograd`) drops
-    forward-mode tangents in silence and does not know `torch.func` (seen in PyTorch 2.15).
-    """
+def _transformed(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs, modes = split(args)
-    if torch._C._are_functorch_transforms_active():  # in which no Function can be applied here
-        y, state = _differentiable.scan(modes, *inputs)
-        return y, state, y.new_empty(0)
-    needed = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-    if needed or has_tangents(*inputs):
-        outputs: Any = _Scan.apply(*inputs, *modes)
-        return outputs
-    with torch._C._AutoDispatchBelowAutograd():
-        return _OPERATOR.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, *modes)
+    y, state = _differentiable.scan(modes, *inputs)
+    return y, state, y.new_empty(0)
 
 
 _LIBRARY = torch.library.Library("chonn_ops", "FRAGMENT")
-# torch.compile must not trace this function where a graph break calls the operator.
-_LIBRARY.impl(_OPERATOR, torch._disable_dynamo(_recorded), "Autograd", with_keyset=True)
+differentiate(_LIBRARY, _OPERATOR, _Scan.apply, _transformed)
 torch.library.register_autograd(
     _BACKWARD, _ScanBackward.backward, setup_context=_ScanBackward.setup_context
 )

@@ -1,6 +1,7 @@
 """The examples at smoke scale: they run, and what they print is so."""
 
 import importlib.util
+import math
 import re
 import subprocess
 import sys
@@ -24,10 +25,10 @@ def run(name, capsys, *arguments):
     return module, capsys.readouterr().out
 
 
-def test_the_eight_scripts_and_no_more():
+def test_the_nine_scripts_and_no_more():
     scripts = sorted(p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith("_"))
-    expected = ["direct_solve", "neuralop_darcy", "pdebench_darcy", "pretrained", "read_network"]
-    expected += ["tomography", "waves", "wells"]
+    expected = ["darcy_mesh", "direct_solve", "neuralop_darcy", "pdebench_darcy", "pretrained"]
+    expected += ["read_network", "tomography", "waves", "wells"]
     assert scripts == expected
 
 
@@ -96,6 +97,20 @@ def test_permeability_is_recovered_from_wells(capsys, tmp_path):
         assert 75 < float(covered) < 99
     assert printed.count("converged: True") == 2
     assert figure.stat().st_size > 0
+
+
+def test_circuits_learn_on_a_mesh_with_holes(capsys):
+    sizes = ("--resolution", "14", "--samples", "4", "--tests", "2", "--seconds", "2")
+    module, printed = run("darcy_mesh", capsys, *sizes)
+    found = re.findall(r"^(\w+): .*relative L1 ([\d.]+), on the finer mesh ([\d.]+)", printed, re.M)
+    errors = {name: tuple(map(float, values)) for name, *values in found}
+    assert list(errors) == ["equation", "circuits", "messages"]
+    assert errors["equation"][1] < errors["equation"][0] < 0.2
+    assert max(errors["circuits"]) < 0.3
+    mesh = module.mesh(14)
+    holes = sum(math.pi * radius**2 for _, _, radius in module.HOLES)
+    assert 1 - holes < float(mesh.volumes.volume.sum()) < 1 - 0.95 * holes
+    assert (module.sample(mesh, 0)[1][mesh.volumes.walls.node] == 0).all()
 
 
 @pytest.mark.slow

@@ -318,7 +318,7 @@ def test_unfit_calls_are_refused():
         (lambda: cell(u, nodes="middle"), "nodes: expected one of"),
         (
             lambda: CKB(4, 2, cell="scan")(torch.randn(1, 4, 6, 5), spacing=[1.0, 1.0]),
-            "spacing, mask, nodes: expected None with cell='scan'",
+            "spacing, mask, nodes, volumes: expected None with cell='scan'",
         ),
         (lambda: CKB(4, 2, cell="network", boundary=("periodic",)), "boundary: expected one of"),
     ):

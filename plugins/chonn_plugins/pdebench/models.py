@@ -12,15 +12,10 @@ import chonn_ops
 from chonn_ops import CKBOptions, Network, Scan
 from chonn_ops.models.geometry import grid_nodes, grid_spacing
 from chonn_ops.models.hosted import learn_faster, suit_host
+from chonn_plugins.fields import MODELS
 from chonn_plugins.pdebench.contract import HostModel
 
-UNETS = {1: chonn_ops.CHONNUNet1d, 2: chonn_ops.CHONNUNet2d, 3: chonn_ops.CHONNUNet3d}
-FNOS = {1: chonn_ops.CHONNFNO1d, 2: chonn_ops.CHONNFNO2d, 3: chonn_ops.CHONNFNO3d}
-NETWORKS = {
-    1: chonn_ops.CHONNNetwork1d,
-    2: chonn_ops.CHONNNetwork2d,
-    3: chonn_ops.CHONNNetwork3d,
-}
+UNETS, FNOS, NETWORKS = MODELS["chonn_unet"], MODELS["chonn_fno"], MODELS["chonn_network"]
 # `chonn_network` solves networks alone for steady problems. For time series it is a model that
 # carries the last two frames on, as a flow or as waves.
 SERIES = {

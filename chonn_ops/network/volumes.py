@@ -1,0 +1,331 @@
+"""`FiniteVolumes`: a domain cut into one volume around each node of a graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chonn_ops.boundary import Condition, Face
+from chonn_ops.checks import error
+from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.dissection import Array, begins
+from chonn_ops.network.edges import sum_of_ends
+from chonn_ops.network.graph import Graph, _array
+
+# An edge of less than this part of (volume of the cells beside it) / length^2 is opposite to right
+# angles, to the rounding of coordinates in float32, and is left out.
+_NO_EDGE = 1e-4
+_SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
+
+
+class Walls(NamedTuple):
+    """The faces through which nodes touch the boundary of the domain; a node may have several.
+
+    Attributes
+    ----------
+    node : Tensor of int, shape (F,)
+    area, distance : Tensor, shape (F,)
+        Area of the face, and how far its node is from it.
+    """
+
+    node: Tensor
+    area: Tensor
+    distance: Tensor
+
+
+class FiniteVolumes:
+    """A domain cut into volumes, one around each node of a graph: the geometry of network cells.
+
+    Domains are 1 to 3 dimensional. Samples on different domains are one batch as one sample on the
+    `union` of these.
+
+    Parameters
+    ----------
+    edges : Tensor or array, shape (E, 2)
+        The nodes whose volumes touch, as in `Graph`.
+    weight : Tensor or array, shape (E,)
+        Area of the face between both volumes over the distance of both nodes, >= 0.
+    volume : Tensor or array, shape (N,)
+        > 0.
+    positions : Tensor or array, shape (N, d)
+        Where the nodes are.
+    walls : (node, area, distance), shape (F,) each, optional
+        Faces at the boundary, see `Walls`. By default the domain has none.
+    domain : Tensor or array of int, shape (N,), optional
+        Which of several domains each node belongs to; only the order of elimination depends on it.
+
+    Attributes
+    ----------
+    graph : Graph
+    weight, volume, positions, walls
+        The parameters, as tensors in float64.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, a number with the wrong sign, or an edge that `Graph` refuses.
+
+    Examples
+    --------
+    >>> square = FiniteVolumes.from_cells([[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]])
+    >>> square.weight.tolist(), square.walls.area.tolist()
+    ([0.5, 0.5, 0.5, 0.5], [1.0, 1.0, 1.0, 1.0])
+    """
+
+    def __init__(
+        self,
+        edges: Any,
+        weight: Any,
+        volume: Any,
+        positions: Any,
+        walls: Sequence[Any] | None = None,
+        domain: Any = None,
+    ) -> None:
+        self.positions = _numbers("positions", positions, "N", "d", least=-math.inf)
+        nodes, axes = self.positions.shape
+        if axes not in (1, 2, 3):
+            raise error("positions", "1 to 3 coordinates", axes)
+        places = self.positions
+        if domain is not None:
+            # Domains are where others are, too. This coordinate separates them.
+            domain = _numbers("domain", domain, nodes, least=-math.inf)
+            places = torch.cat((places, domain[:, None]), 1)
+        self.graph = Graph(edges, nodes, places)
+        self.weight = _numbers("weight", weight, self.graph.num_edges)
+        self.volume = _numbers("volume", volume, nodes, above=True)
+        node, area, distance = ((), (), ()) if walls is None else walls
+        node = torch.as_tensor(node, dtype=torch.int64).cpu()
+        if node.dim() != 1 or (node.numel() and not 0 <= node.min() <= node.max() < nodes):
+            raise error("walls", f"nodes from 0 to {nodes - 1}, of shape (F,)", node)
+        area = _numbers("walls.area", area, len(node), above=True)
+        self.walls = Walls(node, area, _numbers("walls.distance", distance, len(node)))
+
+    @property
+    def num_nodes(self) -> int:
+        return self.graph.num_nodes
+
+    def __repr__(self) -> str:
+        return f"FiniteVolumes of {self.graph}, {self.positions.shape[1]} dimensions"
+
+    @classmethod
+    def union(cls, domains: Sequence[FiniteVolumes]) -> FiniteVolumes:
+        """The disjoint union of domains: nodes of the first, then those of the second, ..."""
+        if len({domain.positions.shape[1] for domain in domains}) != 1:
+            raise error("domains", "one or more of one dimension", list(domains))
+        counts = [domain.num_nodes for domain in domains]
+        first = begins(np.array(counts)).tolist()
+        walls = [(d.walls.node + at, *d.walls[1:]) for d, at in zip(domains, first, strict=False)]
+        return cls(
+            torch.cat([d.graph.ends.T + at for d, at in zip(domains, first, strict=False)]),
+            torch.cat([d.weight for d in domains]),
+            torch.cat([d.volume for d in domains]),
+            torch.cat([d.positions for d in domains]),
+            [torch.cat(entry) for entry in zip(*walls, strict=True)],
+            torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)),
+        )
+
+    @classmethod
+    def from_cells(cls, points: Any, cells: Any, domain: Any = None) -> FiniteVolumes:
+        r"""The nodes of a mesh of simplices.
+
+        With the hat functions :math:`\phi` of the nodes, edges have the weights
+        :math:`-\int \nabla\phi_p \cdot \nabla\phi_q` and nodes the volumes :math:`\int \phi_p`
+        (linear finite elements with lumped masses). Each node of the boundary is its own wall, with
+        an equal part of the facets beside it.
+
+        Parameters
+        ----------
+        points : Tensor or array, shape (N, d)
+            Further columns may be constant, as the third is in files of plane meshes.
+        cells : Tensor or array of int, shape (T, d + 1)
+            Corners of lines, triangles or tetrahedra.
+        domain : optional
+            See `FiniteVolumes`.
+
+        Raises
+        ------
+        ValueError
+            For a cell without volume, a facet of three cells, a point of no cell, and an edge of
+            negative weight, which is named. Triangles have none if no two angles opposite to an
+            edge sum to more than 180 degrees (as in a Delaunay mesh) and no angle opposite to the
+            boundary is obtuse. Meshes of tetrahedra often have some.
+        """
+        x, cells = _numbers("points", points, "N", "d", least=-math.inf).numpy(), _array(cells)
+        if cells.ndim != 2 or cells.shape[1] not in (2, 3, 4) or cells.dtype.kind not in "iu":
+            raise error("cells", "integers of shape (T, 2), (T, 3) or (T, 4)", cells.shape)
+        d = cells.shape[1] - 1
+        if x.shape[1] < d or np.ptp(x[:, d:], axis=0).any():
+            raise error("points", f"{d} coordinates for cells of {d + 1} corners", x.shape)
+        x, cells = x[:, :d], cells.astype(np.int64)
+        wrong = np.setxor1d(cells, np.arange(len(x)))
+        if len(wrong):
+            raise error("cells", f"points 0 to {len(x) - 1}, each in a cell", f"point {wrong[0]}")
+        frame = x[cells[:, 1:]] - x[cells[:, :1]]
+        size = np.abs(np.linalg.det(frame)) / math.factorial(d)
+        flat = size <= 1e-12 * np.abs(frame).max((1, 2)) ** d
+        if flat.any():
+            raise error("cells", "cells of a volume above 0", f"cell {np.flatnonzero(flat)[0]}")
+        slope = np.linalg.inv(frame).swapaxes(1, 2)
+        slope = np.concatenate([-slope.sum(1, keepdims=True), slope], 1)
+        stiffness = -size[:, None, None] * slope @ slope.swapaxes(1, 2)
+        pairs = list(combinations(range(d + 1), 2))
+        ends = np.concatenate([cells[:, pair] for pair in pairs])
+        edges, weight, _ = _summed(ends, np.concatenate([stiffness[:, i, j] for i, j in pairs]))
+        beside = _summed(ends, np.tile(size, len(pairs)))[1]
+        part = weight / beside * ((x[edges[:, 0]] - x[edges[:, 1]]) ** 2).sum(1)
+        if part.min() < -_NO_EDGE:
+            p, q = edges[part.argmin()]
+            expected = "no edge of negative weight (flip edges until the mesh is Delaunay)"
+            raise error("cells", expected, f"{weight[part.argmin()]:.3g} at edge ({p}, {q})")
+        kept = part > _NO_EDGE
+        volume = np.bincount(cells.ravel(), np.repeat(size / (d + 1), d + 1))
+        facets = np.concatenate([np.delete(cells, i, 1) for i in range(d + 1)])
+        facets, _, count = _summed(facets, np.zeros(len(facets)))
+        if (count > 2).any():
+            raise error("cells", "two cells at most beside a facet", facets[count > 2][0])
+        facets = facets[count == 1]
+        side = x[facets[:, 1:]] - x[facets[:, :1]]
+        facet = np.sqrt(np.linalg.det(side @ side.swapaxes(1, 2))) / math.factorial(d - 1)
+        area = np.bincount(facets.ravel(), np.repeat(facet / d, d), len(x))
+        node = np.flatnonzero(area)
+        walls = (node, area[node], np.zeros(len(node)))
+        return cls(edges[kept], weight[kept], volume, x, walls, domain)
+
+    @classmethod
+    def from_mesh(cls, mesh: Any) -> FiniteVolumes:
+        """The nodes of a mesh of meshio's, or of a `Data` or `Batch` of PyTorch Geometric's.
+
+        Parameters
+        ----------
+        mesh
+            With attributes ``points`` and ``cells_dict``, whose cells of most dimensions are taken;
+            or with ``pos`` and ``face``, (3, T). Without ``face`` the triangles of a plane mesh
+            are read from ``edge_index``, (2, E), with each edge in one or both directions: holes
+            have more than three edges then. ``batch`` tells the domains of a `Batch` apart.
+
+        Raises
+        ------
+        ValueError
+            As `from_cells`, and for missing attributes.
+        """
+        if hasattr(mesh, "cells_dict"):
+            for name in _SIMPLICES:
+                if name in mesh.cells_dict:
+                    # In new arrays, because PyTorch reads none of the other byte order (VTK's).
+                    cells = mesh.cells_dict[name].astype(np.int64)
+                    return cls.from_cells(mesh.points.astype(np.float64), cells)
+            raise error("mesh", f"cells of a kind of {_SIMPLICES}", list(mesh.cells_dict))
+        pos, face, edges = (getattr(mesh, name, None) for name in ("pos", "face", "edge_index"))
+        if pos is None or (face is None and edges is None):
+            raise error("mesh", "points and cells_dict, or pos and face or edge_index", repr(mesh))
+        cells = _triangles(_array(edges), _array(pos)) if face is None else _array(face).T
+        return cls.from_cells(pos, cells, getattr(mesh, "batch", None))
+
+    def circuit(
+        self,
+        conductivity: Tensor,
+        absorption: Tensor,
+        condition: Condition,
+        arithmetic: Tensor,
+        unit: float = 1.0,
+    ) -> Circuit:
+        r"""The circuits of :math:`-\nabla \cdot (k \nabla v) + c \, v = f` with k at the nodes.
+
+        Parameters
+        ----------
+        conductivity : Tensor, shape (B, N, C)
+            k > 0.
+        absorption : Tensor, shape (B, N, C)
+            c, per unit volume.
+        condition : Condition
+            What holds at all walls. The distance of a wall counts as a millionth of the volume
+            over its area at least, because conductances divide by it.
+        arithmetic : Tensor, shape (C,)
+            Weight of the arithmetic mean of both ends' k in the k of an edge; the rest is their
+            harmonic mean.
+        unit : float
+            The domain's unit of length in that of k, c and f.
+        """
+        k, d = conductivity, self.positions.shape[1]
+
+        def like_k(numbers: Tensor, power: int) -> Tensor:
+            return (numbers * unit**power).to(k)[:, None]
+
+        in_series = 2 * (1 - arithmetic) / sum_of_ends(k.reciprocal(), 0, self.graph)
+        mean = in_series + 0.5 * arithmetic * sum_of_ends(k, 0, self.graph)
+        volume = like_k(self.volume, d)
+        leak = absorption * volume
+        node = self.walls.node.to(k.device)
+        area = like_k(self.walls.area, d - 1)
+        step = volume[node] / area
+        distance = torch.maximum(like_k(self.walls.distance, 1), 1e-6 * step)
+        face = Face(k[:, node], area, distance, step, leak[:, node])
+        wall, current = (
+            None if added is None else added.new_zeros(k.shape).index_add(1, node, added)
+            for added in condition.wall(face)
+        )
+        total = leak if wall is None else leak + wall
+        edges = mean * like_k(self.weight, d - 2)
+        return Circuit(edges, total, self.graph, volume=volume, wall=wall, current=current)
+
+
+def _numbers(
+    name: str, values: Any, *shape: int | str, least: float = 0.0, above: bool = False
+) -> Tensor:
+    """Finite numbers of at least, or above, `least` as a tensor of this shape."""
+    numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu").detach()
+    sizes = tuple(numbers.shape)
+    if len(sizes) != len(shape) or any(
+        wanted != size and isinstance(wanted, int)
+        for wanted, size in zip(shape, sizes, strict=True)
+    ):
+        raise error(name, f"shape ({', '.join(map(str, shape))},)", sizes)
+    wrong = ~numbers.isfinite() | (numbers < least) | (above & (numbers == least))
+    if wrong.any():
+        at = tuple(wrong.nonzero()[0].tolist())
+        bound = "" if least == -math.inf else f" {'>' if above else '>='} {least:g}"
+        raise error(name, f"finite numbers{bound}", f"{numbers[at].item()} at {at}")
+    return numbers
+
+
+def _summed(nodes: Array, values: Array) -> tuple[Array, Array, Array]:
+    """Each set of nodes (rows of `nodes`) once, the sum of its values, and how often it came."""
+    nodes, at, count = np.unique(
+        np.sort(nodes, axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    return nodes, np.bincount(at.ravel(), values, len(nodes)), count
+
+
+def _triangles(edge_index: Array, points: Array) -> Array:
+    """The triangles (T, 3) of a plane mesh: its cycles of three edges that hold no node inside."""
+    n = len(points)
+    if edge_index.shape[:1] != (2,) or not np.isin(edge_index, np.arange(n)).all():
+        raise error("edge_index", f"nodes from 0 to {n - 1}, of shape (2, E)", edge_index.shape)
+    p, q = np.unique(np.sort(edge_index, axis=0), axis=1)
+    at = np.searchsorted(p, np.arange(n + 1))
+    count = np.diff(at)[q]
+    edge = np.repeat(np.arange(len(p)), count)
+    last = q[at[q[edge]] + np.arange(len(edge)) - np.repeat(begins(count)[:-1], count)]
+    closed = np.isin(p[edge] * n + last, p * n + q)
+    cells = np.stack([p[edge], q[edge], last], 1)[closed]
+    a, b = (points[cells[:, i]] - points[cells[:, 0]] for i in (1, 2))
+    area = a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]
+    cells[area < 0] = cells[area < 0][:, [0, 2, 1]]
+    # A cycle with nodes inside has a smaller triangle on the same side of some of its edges.
+    cells = cells[np.argsort(np.abs(area), kind="stable")]
+    start, end = cells.ravel(), np.roll(cells, -1, axis=1).ravel()
+    first = np.unique(start * n + end, return_index=True)[1]
+    smallest = np.isin(np.arange(3 * len(cells)), first).reshape(-1, 3).all(1)
+    side = np.repeat(smallest, 3)
+    used = np.minimum(start, end)[side] * n + np.maximum(start, end)[side]
+    missing = np.setdiff1d(p * n + q, used)
+    if len(missing):
+        alone = divmod(int(missing[0]), n)
+        raise error("edge_index", "edges of triangles only, or face", f"edge {alone} of none")
+    return cells[smallest]

@@ -1,0 +1,99 @@
+"""Our models for hosts that call models with fields (B, C, \\*grid) alone and keep the arguments of
+their constructors in files as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import chonn_ops
+from chonn_ops import CKBOptions, Network
+from chonn_ops.models.geometry import NODES
+from chonn_ops.models.hosted import suit_host
+
+# Name -> number of axes -> class.
+MODELS: dict[str, dict[int, type[Any]]] = {
+    "chonn_network": {
+        1: chonn_ops.CHONNNetwork1d,
+        2: chonn_ops.CHONNNetwork2d,
+        3: chonn_ops.CHONNNetwork3d,
+    },
+    "chonn_fno": {1: chonn_ops.CHONNFNO1d, 2: chonn_ops.CHONNFNO2d, 3: chonn_ops.CHONNFNO3d},
+    "chonn_unet": {1: chonn_ops.CHONNUNet1d, 2: chonn_ops.CHONNUNet2d, 3: chonn_ops.CHONNUNet3d},
+}
+
+
+def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a model as a host's file should have them: of types that JSON knows, and ``ckb``
+    with all options of the blocks, so that files survive a change of a default.
+
+    Raises
+    ------
+    ValueError
+        For unknown options of the blocks.
+    """
+    ckb = options.get("ckb") or {}
+    if not isinstance(ckb, Mapping):
+        raise ValueError(f"ckb: expected a mapping of options or None, got {ckb!r}")
+    return _plain({**options, "ckb": CKBOptions.from_mapping(_plain(ckb)).to_mapping()})
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and sequences, such as Hydra's, as dictionaries and lists."""
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def build(
+    name: str, in_channels: int, out_channels: int, axes: int, options: Mapping[str, Any]
+) -> nn.Module:
+    """A model (B, in_channels, \\*grid) -> (B, out_channels, \\*grid) for a host's learning rates.
+
+    Parameters
+    ----------
+    name : {"chonn_network", "chonn_fno", "chonn_unet"}
+    in_channels, out_channels : int
+    axes : {1, 2, 3}
+        Axes of the grid.
+    options : mapping
+        What `plain_options` returns: other keywords of the class, and ``ckb``.
+
+    Raises
+    ------
+    ValueError
+        For another number of axes, and unfit options.
+    """
+    classes = MODELS[name]
+    if axes not in classes:
+        raise ValueError(f"{name}: expected a grid of 1, 2 or 3 axes, got {axes!r}")
+    options = {**options, "ckb": CKBOptions.from_mapping(options["ckb"])}
+    if name == "chonn_fno":
+        fno = classes[axes](out_channels, initial_step=1, in_channels=in_channels, **options)
+        cell = options["ckb"].cell
+        return _OfFields(fno, cell.nodes if isinstance(cell, Network) else "centres")
+    model = classes[axes](in_channels, out_channels, **options)
+    return suit_host(model) if name == "chonn_network" else model
+
+
+class _OfFields(nn.Module):
+    """A `CHONNFNO*` that is called with fields, and makes the coordinates of their nodes."""
+
+    def __init__(self, model: nn.Module, nodes: str) -> None:
+        super().__init__()
+        self.model, self.nodes = model, nodes
+
+    def forward(self, x: Tensor) -> Tensor:
+        low, high = NODES[self.nodes]
+        lines = [
+            (torch.arange(n, device=x.device, dtype=x.dtype) + low) / max(n - 1 + low + high, 1)
+            for n in x.shape[2:]
+        ]
+        grid = torch.stack(torch.meshgrid(*lines, indexing="ij"), -1)
+        y = self.model(x.movedim(1, -1), grid.expand(len(x), *grid.shape))
+        return y.squeeze(-2).movedim(-1, 1)

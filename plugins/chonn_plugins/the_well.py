@@ -1,0 +1,73 @@
+"""The models of chonn-ops as The Well's: for the trainer of its benchmark, and its hub folders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from the_well.benchmark.models.common import BaseModel
+from torch import Tensor
+
+from chonn_plugins.fields import build, plain_options
+
+
+class _Model(BaseModel):
+    _name: ClassVar[str]
+
+    def __init__(
+        self,
+        dim_in: int,
+        dim_out: int,
+        n_spatial_dims: int,
+        spatial_resolution: Sequence[int],
+        *,
+        ckb: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Build the model.
+
+        Parameters
+        ----------
+        dim_in, dim_out : int
+            Channels of input and output fields.
+        n_spatial_dims : {1, 2, 3}
+        spatial_resolution : sequence of int
+            The training grid. The models are evaluated on any grid.
+        ckb : mapping, optional
+            Options of the blocks, see `chonn_ops.CKBOptions.from_mapping`.
+        **options
+            Other arguments of the class of chonn_ops.
+
+        Raises
+        ------
+        ValueError
+            For another number of axes, and unfit options.
+        """
+        grid = tuple(spatial_resolution)
+        super().__init__(n_spatial_dims, grid)
+        options = plain_options({**options, "ckb": ckb})
+        # What hub folders store. The mixin leaves out what Hydra's types hold.
+        self._hub_mixin_config.update(options, spatial_resolution=grid)
+        self.model = build(self._name, dim_in, dim_out, n_spatial_dims, options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map fields (B, dim_in, \\*grid) to (B, dim_out, \\*grid)."""
+        return self.model(x)
+
+
+class CHONNNetwork(_Model):
+    """`chonn_ops.CHONNNetwork1d`, `2d` or `3d`."""
+
+    _name = "chonn_network"
+
+
+class CHONNFNO(_Model):
+    """`chonn_ops.CHONNFNO1d`, `2d` or `3d`."""
+
+    _name = "chonn_fno"
+
+
+class CHONNUNet(_Model):
+    """`chonn_ops.CHONNUNet1d`, `2d` or `3d`."""
+
+    _name = "chonn_unet"

@@ -1,0 +1,365 @@
+"""Network cells, blocks and models on graphs: grids given as graphs, meshes, unions, refusals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from chonn_ops import (
+    CKB,
+    CHONNNetwork1d,
+    CHONNNetwork2d,
+    CHONNNetwork3d,
+    CKBOptions,
+    Dirichlet,
+    FiniteVolumes,
+    Network,
+    NetworkCell,
+    Scan,
+    read_circuits,
+)
+from chonn_ops.network.direct.plan import grid_edges
+from chonn_ops.nn.geometry import NODES, num_steps, wall_distances
+
+MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
+SQUARE = [[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]]
+
+
+def rand(*shape, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def grid_as_graph(grid, lengths, nodes="centres", periodic=False):
+    """The finite volumes that network cells put around the nodes of a grid."""
+    axes = len(grid)
+    steps = [size / num_steps(n, nodes) for size, n in zip(lengths, grid, strict=True)]
+    entries, ends = grid_edges(grid, (periodic,) * axes)
+    index = np.stack(np.unravel_index(np.arange(math.prod(grid)), grid), 1)
+    area = [math.prod(steps) / step for step in steps]
+    weights = np.array([a / step for a, step in zip(area, steps, strict=True)])
+    low, high = wall_distances(nodes)
+    walls = [
+        (node, area[axis], part * steps[axis])
+        for axis, n in enumerate(grid)
+        for at, part in ((0, low), (n - 1, high))
+        for node in np.flatnonzero(index[:, axis] == at)
+        if not periodic
+    ]
+    return FiniteVolumes(
+        ends.T,
+        weights[entries // math.prod(grid)],
+        np.full(math.prod(grid), math.prod(steps)),
+        (index + NODES[nodes][0]) * steps,
+        [*zip(*walls, strict=True)] if walls else None,
+    )
+
+
+def curved(n):
+    """A hexagon of acute triangles with a hexagonal hole, bent by a smooth map into the unit box;
+    the points of n are among those of 2 n."""
+    i, j = (x.ravel() for x in np.mgrid[-n : n + 1, -n : n + 1])
+    size = np.maximum(np.maximum(abs(i), abs(j)), abs(i + j))
+    inside = (size <= n) & (3 * size >= n)
+    number = np.full((2 * n + 2, 2 * n + 2), -1)
+    number[i[inside], j[inside]] = np.arange(inside.sum())
+    steps = np.array([[(0, 0), (1, 0), (0, 1)], [(1, 0), (1, 1), (0, 1)]])
+    corner = np.stack([i, j], 1)[:, None, None] + steps
+    cells = number[corner[..., 0], corner[..., 1]].reshape(-1, 3)
+    u, v = i[inside] / n, j[inside] / n
+    x, y = 0.5 + 0.4 * (u + v / 2), 0.5 + 0.4 * v * math.sqrt(0.75)
+    points = np.stack([x + 0.02 * np.sin(5 * y), y + 0.02 * np.cos(4 * x)], 1)
+    return points, cells[(cells >= 0).all(1)]
+
+
+def model_of(axes=2, **options):
+    torch.manual_seed(0)
+    lengths = options.pop("lengths", 1.0)
+    ckb = CKBOptions(Network(tol=1e-13, nodes=options.pop("nodes", "centres")), **options)
+    return MODELS[axes](2, 3, width=6, lengths=lengths, ckb=ckb).double()
+
+
+@pytest.mark.parametrize("boundary", ["robin", "neumann", "dirichlet", "periodic", "matched"])
+@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("grid", [(11,), (6, 9), (3, 4, 5)])
+def test_a_grid_given_as_a_graph_is_the_grid(grid, nodes, boundary):
+    lengths = (1.0, 1.5, 0.7)[: len(grid)]
+    model = model_of(len(grid), nodes=nodes, boundary=boundary, lengths=lengths)
+    volumes = grid_as_graph(grid, lengths, nodes, boundary == "periodic")
+    x = rand(2, 2, *grid).requires_grad_()
+    other = model_of(len(grid), boundary=boundary, lengths=lengths)
+    other.load_state_dict(model.state_dict(), strict=True)
+    y = model(x)
+    found = other(x.flatten(2).mT, volumes=volumes).mT.reshape(y.shape)
+    torch.testing.assert_close(found, y, rtol=1e-10, atol=1e-10)
+    weight = rand(*y.shape, seed=2)
+    grads = [
+        torch.autograd.grad((out * weight).sum(), (x, *owner.parameters()), allow_unused=True)
+        for out, owner in ((y, model), (found, other))
+    ]
+    for one, two in zip(*grads, strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-8, atol=1e-10 * one.abs().max().item())
+
+
+def test_a_grid_at_a_frequency_given_as_a_graph_is_the_grid():
+    torch.manual_seed(0)
+    cell = NetworkCell(4, 2, Network(3, ac=True), boundary="matched").double()
+    u = rand(2, 5, 7, 4)
+    v = cell(u.flatten(1, 2), volumes=grid_as_graph((5, 7), (1.0, 1.0)))
+    torch.testing.assert_close(v.reshape(2, 5, 7, 6), cell(u), rtol=1e-10, atol=1e-10)
+
+
+def test_gradients_are_those_of_finite_differences():
+    torch.manual_seed(0)
+    cell = NetworkCell(3, 2, Network(2)).double()
+    volumes = FiniteVolumes.from_cells(*curved(3))
+    names = [name for name, _ in cell.named_parameters()]
+
+    def call(u, *values):
+        parameters = dict(zip(names, values, strict=True))
+        return torch.func.functional_call(cell, parameters, (u,), {"volumes": volumes})
+
+    u = rand(1, volumes.num_nodes, 3).requires_grad_()
+    assert torch.autograd.gradcheck(call, (u, *cell.parameters()), fast_mode=True)
+
+
+@pytest.mark.parametrize("boundary", ["robin", "neumann", "dirichlet"])
+def test_outputs_converge_when_the_mesh_is_refined(boundary):
+    model, fields = model_of(boundary=boundary), []
+    for n in (6, 12, 24, 48):
+        points, cells = curved(n)
+        x, y = torch.tensor(points).T
+        inputs = torch.stack((1 + torch.sin(3 * x) * y, torch.cos(4 * y)), -1)[None]
+        at = np.abs(points[:, None] - curved(6)[0]).sum(-1).argmin(0)
+        with torch.no_grad():
+            fields.append(model(inputs, volumes=FiniteVolumes.from_cells(points, cells))[:, at])
+    changes = [((b - a).norm() / b.norm()).item() for a, b in itertools.pairwise(fields)]
+    assert changes[0] < 0.1
+    assert all(b < 0.6 * a for a, b in itertools.pairwise(changes)), changes
+
+
+@pytest.mark.parametrize("boundary", ["robin", "neumann", "dirichlet"])
+def test_weights_of_a_grid_mean_the_same_on_a_mesh(boundary):
+    def inputs(x, y):
+        return torch.stack((1 + torch.sin(3 * x) * y, torch.cos(4 * y)), -1)[None]
+
+    model, off = model_of(boundary=boundary), []
+    for n in (8, 16, 32):
+        side = torch.arange(2 * n + 1).double() / (2 * n)
+        points = torch.cartesian_prod(side, side)
+        node = torch.arange(len(points)).reshape(2 * n + 1, -1)
+        a, b, c, d = node[:-1, :-1], node[1:, :-1], node[:-1, 1:], node[1:, 1:]
+        cells = torch.cat((torch.stack((a, b, c), -1), torch.stack((b, d, c), -1)))
+        volumes = FiniteVolumes.from_cells(points, cells.reshape(-1, 3))
+        centres = node[1::2, 1::2]
+        with torch.no_grad():
+            mesh = model(inputs(*points.T), volumes=volumes)[:, centres]
+            grid = model(inputs(*points[centres].movedim(-1, 0)).movedim(-1, 1)).movedim(1, -1)
+        off.append(((mesh - grid).norm() / grid.norm()).item())
+    assert off[0] < 0.05
+    assert all(b < 0.3 * a for a, b in itertools.pairwise(off)), off
+
+
+def test_all_that_comes_in_leaves_through_the_walls():
+    volumes = FiniteVolumes.from_cells(*curved(6))
+    k = rand(2, volumes.num_nodes, 3).exp()
+    circuit = volumes.circuit(k, 0 * k, Dirichlet(0.0, 0.1), torch.rand(3).double())
+    f = rand(2, volumes.num_nodes, 3, seed=2)
+    v = circuit.solve(f)
+    torch.testing.assert_close(circuit.factorize().solve(f), v, rtol=1e-9, atol=1e-12)
+    inflow = (f * volumes.volume[:, None]).sum(1)
+    torch.testing.assert_close(circuit.currents(v).walls.sum(1), inflow, rtol=1e-9, atol=1e-12)
+
+
+def test_numbering_of_nodes_and_direction_of_edges_do_not_matter():
+    points, cells = curved(6)
+    volumes = FiniteVolumes.from_cells(points, cells)
+    n = volumes.num_nodes
+    new = np.random.default_rng(0).permutation(n)  # of each node
+    old = np.argsort(new)
+    edges = new[volumes.graph.ends.numpy()].T[::-1, ::-1].copy()
+    walls = new[volumes.walls.node], *volumes.walls[1:]
+    arguments = (volumes.weight.flip(0), volumes.volume[old], points[old], walls)
+    turned = FiniteVolumes(edges, *arguments)
+    renumbered = FiniteVolumes.from_cells(points[old], new[cells])
+    model, x = model_of(), rand(2, n, 2)
+    y = model(x, volumes=volumes)[:, old]
+    for other in (turned, renumbered):
+        torch.testing.assert_close(model(x[:, old], volumes=other), y, rtol=1e-9, atol=1e-10)
+
+
+def test_a_union_of_domains_is_each_alone():
+    model = model_of()
+    domains = [
+        FiniteVolumes.from_cells(*curved(6)),
+        FiniteVolumes.from_cells(*SQUARE),
+        grid_as_graph((5, 8), (1.0, 1.0)),
+    ]
+    x = [rand(1, domain.num_nodes, 2, seed=i) for i, domain in enumerate(domains)]
+    y = model(torch.cat(x, 1), volumes=FiniteVolumes.union(domains))
+    alone = [model(x, volumes=domain) for x, domain in zip(x, domains, strict=True)]
+    torch.testing.assert_close(y, torch.cat(alone, 1), rtol=1e-9, atol=1e-10)
+
+
+def test_volumes_of_lines_triangles_and_tetrahedra():
+    line = FiniteVolumes.from_cells([[0.0], [0.25], [1.0]], [[0, 1], [2, 1]])
+    assert line.weight.tolist() == [4.0, 1 / 0.75]
+    assert line.volume.tolist() == [0.125, 0.5, 0.375]
+    assert line.walls.node.tolist() == [0, 2]
+    assert line.walls.area.tolist() == [1.0, 1.0]
+    # The edges of a cube without its diagonals: six tetrahedra around one of them.
+    corners = np.array(list(itertools.product((0, 1), repeat=3)))
+    paths = [np.cumsum([0, *steps]) for steps in itertools.permutations((4, 2, 1))]
+    cube = FiniteVolumes.from_cells(corners, np.array(paths))
+    assert cube.graph.num_edges == 12
+    assert cube.volume.sum().item() == pytest.approx(1)
+    assert cube.walls.area.sum().item() == pytest.approx(6)
+    assert CHONNNetwork3d(1, 1)(torch.randn(2, 8, 1), volumes=cube).shape == (2, 8, 1)
+
+
+def test_right_angles_of_rounded_coordinates_leave_an_edge_out():
+    points = (torch.tensor(SQUARE[0]) + 0.1) / 300  # in float32
+    assert FiniteVolumes.from_cells(points, SQUARE[1]).graph.num_edges == 4
+
+
+def test_a_mesh_of_a_linear_potential_carries_its_flux():
+    """Weights, volumes and walls are those of the Laplacian: sums over edges are integrals."""
+    volumes = FiniteVolumes.from_cells(*curved(8))
+    p, q = volumes.graph.ends
+    x = volumes.positions
+    energy = torch.einsum("e,ei,ej->ij", volumes.weight, x[p] - x[q], x[p] - x[q])
+    torch.testing.assert_close(energy, volumes.volume.sum() * torch.eye(2).double())
+
+
+def test_meshes_of_meshio_and_of_pytorch_geometric():
+    points, cells = curved(6)
+    plain = FiniteVolumes.from_cells(points, cells)
+    flat = np.c_[points, np.full(len(points), 2.0)]
+    meshio = SimpleNamespace(
+        points=flat.astype(">f8"), cells_dict={"line": np.array([[0, 1]]), "triangle": cells}
+    )
+    pos = torch.tensor(points)
+    both = torch.cat((plain.graph.ends, plain.graph.ends.flip(0)), 1)
+    both = both[:, torch.randperm(both.shape[1], generator=torch.Generator().manual_seed(0))]
+    for mesh in (
+        meshio,
+        SimpleNamespace(pos=pos, face=torch.tensor(cells.T), edge_index=None),
+        SimpleNamespace(pos=pos, edge_index=both),
+    ):
+        found = FiniteVolumes.from_mesh(mesh)
+        assert found.graph == plain.graph
+        for name in ("weight", "volume"):
+            torch.testing.assert_close(getattr(found, name), getattr(plain, name))
+        torch.testing.assert_close(found.walls, plain.walls)
+    # A node inside of a triangle, which is then no cell, between three others.
+    turns = torch.arange(6) * math.pi / 3
+    rim = torch.stack((turns.cos(), turns.sin()), 1) * torch.tensor([[0.1], [0.5]]).repeat(3, 1)
+    edges = torch.tensor(
+        [[0, 2, 4, 0, 1, 2, 3, 4, 5, 6, 6, 6], [2, 4, 0, 1, 2, 3, 4, 5, 0, 0, 2, 4]]
+    )
+    mesh = SimpleNamespace(pos=torch.cat((rim, torch.zeros(1, 2))), edge_index=edges)
+    star = 3 * 0.1 * 0.5 * math.sin(math.pi / 3)
+    assert FiniteVolumes.from_mesh(mesh).volume.sum().item() == pytest.approx(star)
+
+
+def test_a_batch_of_pytorch_geometric_is_a_union():
+    points, cells = curved(6)
+    count = len(points)
+    pos = torch.tensor(np.concatenate([points, points]))
+    faces = torch.tensor(np.concatenate([cells, cells + count]).T)
+    parts = torch.arange(2).repeat_interleave(count)
+    batch = FiniteVolumes.from_mesh(SimpleNamespace(pos=pos, face=faces, batch=parts))
+    union = FiniteVolumes.union([FiniteVolumes.from_cells(points, cells)] * 2)
+    model, x = model_of(), rand(1, 2 * count, 2)
+    torch.testing.assert_close(model(x, volumes=batch), model(x, volumes=union))
+
+
+@pytest.mark.parametrize(
+    ("points", "cells", "message"),
+    [
+        (SQUARE[0], [[0, 1, 2]], "points 0 to 3, each in a cell, got point 3"),
+        (SQUARE[0], [[0, 1, 2], [1, 2, 4]], "points 0 to 3, each in a cell, got point 3"),
+        (SQUARE[0], [[0.0, 1.0, 2.0]], "integers"),
+        (SQUARE[0], [[0, 1, 2, 3, 0]], r"\(T, 4\)"),
+        ([[0, 0], [1, 0], [2, 0], [1, 1]], [[0, 1, 2], [0, 1, 3]], "above 0, got cell 0"),
+        ([[0, 0], [1, 0], [0.5, 0.1], [0.5, -0.1]], [[0, 1, 2], [0, 1, 3]], r"edge \(0, 1\)"),
+        ([*SQUARE[0], [2, 2]], [[0, 1, 2], [1, 2, 3], [1, 2, 4]], r"facet, got \[1 2\]"),
+        ([[0, 0, 0], [1, 0, 0], [0, 1, 1]], [[0, 1, 2]], "2 coordinates"),
+        ([[0, 0], [1, 0], [0, math.nan]], [[0, 1, 2]], "finite"),
+    ],
+)
+def test_wrong_meshes_are_refused(points, cells, message):
+    with pytest.raises(ValueError, match=message):
+        FiniteVolumes.from_cells(points, cells)
+
+
+def test_wrong_numbers_are_refused():
+    good = [[(0, 1)], [1.0], [1.0, 2.0], [[0.0], [1.0]]]
+    FiniteVolumes(*good)
+    for at, wrong, message in (
+        (0, [(0, 2)], "edges: expected nodes from 0 to 1"),
+        (1, [-1.0], r"weight: expected finite numbers >= 0, got -1.0 at \(0,\)"),
+        (1, [1.0, 2.0], r"weight: expected shape \(1,\)"),
+        (2, [1.0, 0.0], r"volume: expected finite numbers > 0, got 0.0 at \(1,\)"),
+        (3, [[0.0] * 4] * 2, "positions: expected 1 to 3 coordinates, got 4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FiniteVolumes(*[*good[:at], wrong, *good[at + 1 :]])
+    with pytest.raises(ValueError, match="walls: expected nodes from 0 to 1"):
+        FiniteVolumes(*good, walls=([2], [1.0], [0.0]))
+    with pytest.raises(ValueError, match=r"walls.area: expected finite numbers > 0"):
+        FiniteVolumes(*good, walls=([1], [0.0], [0.0]))
+    with pytest.raises(ValueError, match=r"domain: expected shape \(2,\)"):
+        FiniteVolumes(*good, domain=[0])
+    with pytest.raises(ValueError, match="one or more of one dimension"):
+        FiniteVolumes.union([FiniteVolumes(*good), FiniteVolumes.from_cells(*SQUARE)])
+    for mesh in (SimpleNamespace(pos=0), SimpleNamespace(points=0, cells_dict={"quad": 0})):
+        with pytest.raises(ValueError, match="mesh: expected"):
+            FiniteVolumes.from_mesh(mesh)
+    edges = torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
+    for edge_index, message in (
+        (edges, r"edge \(0, 1\) of none"),
+        (edges + 1, "nodes from 0 to 3"),
+    ):
+        with pytest.raises(ValueError, match=f"edge_index: expected .*{message}"):
+            FiniteVolumes.from_mesh(SimpleNamespace(pos=SQUARE[0], edge_index=edge_index))
+
+
+def test_wrong_calls_are_refused():
+    volumes = FiniteVolumes.from_cells(*SQUARE)
+    x = torch.randn(1, 4, 2)
+    model = CHONNNetwork2d(2, 1)
+    with pytest.raises(TypeError, match="volumes: expected FiniteVolumes, got Graph"):
+        model(x, volumes=volumes.graph)
+    with pytest.raises(ValueError, match=r"shape \(B, 4, 2\), got \(1, 2, 4\)"):
+        model(x.mT, volumes=volumes)
+    with pytest.raises(ValueError, match="expected None with volumes"):
+        model(x, volumes=volumes, mask=torch.ones(4, dtype=torch.bool))
+    with pytest.raises(ValueError, match="None with patch=2"):
+        CHONNNetwork2d(2, 1, patch=2)(x, volumes=volumes)
+    with pytest.raises(ValueError, match=r"from 0 to lengths=\(0.5, 0.5\), got \[0.0"):
+        CHONNNetwork2d(2, 1, lengths=0.5)(x, volumes=volumes)
+    with pytest.raises(ValueError, match="positions of 3 coordinates, got 2"):
+        CHONNNetwork3d(2, 1)(x, volumes=volumes)
+    for boundary in ("periodic", ("robin", "neumann")):
+        with pytest.raises(ValueError, match="boundary: expected one word on a graph"):
+            NetworkCell(2, 2, boundary=boundary)(x, volumes=volumes)
+    with pytest.raises(ValueError, match="norm: expected 'none' or 'layer' on a graph"):
+        CKB(2, 2, norm="group")(x, volumes=volumes)
+    with pytest.raises(ValueError, match="volumes: expected None with cell='scan'"):
+        CKB(2, cell=Scan())(x, volumes=volumes)
+    with pytest.raises(ValueError, match="read on grids only"):
+        read_circuits(model, x, volumes=volumes)
+
+
+def test_a_block_on_a_graph_is_the_block_on_the_grid():
+    torch.manual_seed(0)
+    block = CKB(6, 2, cell=Network(4, tol=1e-13), order=2, norm="layer").double()
+    x = rand(2, 6, 5, 7)
+    y = block(x.flatten(2).mT, volumes=grid_as_graph((5, 7), (1.0, 1.0)))
+    torch.testing.assert_close(y.mT.reshape(x.shape), block(x), rtol=1e-9, atol=1e-9)

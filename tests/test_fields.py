@@ -1,0 +1,68 @@
+"""Models built of plain arguments, for hosts of fields (B, C, *grid)."""
+
+import json
+
+import pytest
+import torch
+
+from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, CKBOptions, Network
+from chonn_ops.models.hosted import suit_host
+from chonn_plugins.fields import build, plain_options
+
+CKB = {"num_networks": 3, "nodes": "left", "boundary": ("periodic", "robin")}
+
+
+def built(name, in_channels, out_channels, axes=2, **options):
+    torch.manual_seed(0)
+    return build(name, in_channels, out_channels, axes, plain_options(options)).eval()
+
+
+def test_they_are_our_models():
+    x = torch.randn(2, 3, 32, 32)
+    ckb = CKBOptions(Network(num_networks=3, nodes="left"), boundary=("periodic", "robin"))
+    torch.manual_seed(0)
+    ours = suit_host(CHONNNetwork2d(3, 2, 6, 1, ckb=ckb))
+    same = {"rtol": 0, "atol": 0}
+    model = built("chonn_network", 3, 2, width=6, depth=1, ckb=CKB)
+    torch.testing.assert_close(model(x), ours(x), **same)
+    torch.manual_seed(0)
+    ours = CHONNUNet2d(3, 2, 2, ckb=ckb).eval()
+    torch.testing.assert_close(built("chonn_unet", 3, 2, init_features=2, ckb=CKB)(x), ours(x))
+    torch.manual_seed(0)
+    ours = CHONNFNO2d(2, 4, 4, 6, 1, in_channels=3, ckb=ckb)
+    line = torch.arange(32) / 32
+    grid = torch.stack(torch.meshgrid(line, line, indexing="ij"), -1).expand(2, 32, 32, 2)
+    expected = ours(x.movedim(1, -1), grid).squeeze(-2).movedim(-1, 1)
+    model = built("chonn_fno", 3, 2, modes1=4, modes2=4, width=6, ckb=CKB)
+    torch.testing.assert_close(model(x), expected, **same)
+
+
+@pytest.mark.parametrize("nodes", ["centres", "left", "corners"])
+def test_coordinates_of_the_fno_are_those_of_its_nodes(nodes):
+    model, seen = built("chonn_fno", 1, 1, ckb={"nodes": nodes}), {}
+    model.model.ckb.register_forward_pre_hook(
+        lambda _, __, keywords: seen.update(keywords), with_kwargs=True
+    )
+    model(torch.randn(1, 1, 32, 32))
+    assert seen["nodes"] == nodes
+    assert seen["spacing"] == pytest.approx([1 / (31 if nodes == "corners" else 32)] * 2)
+
+
+def test_options_are_plain_and_complete():
+    """A file of them rebuilds the model after a change of a default."""
+    omegaconf = pytest.importorskip("omegaconf")
+    given = {"offset": [0.5, 1.0], "width": 6, "ckb": {**CKB, "boundary": ["periodic", "robin"]}}
+    options = plain_options(omegaconf.OmegaConf.create(given))
+    assert json.loads(json.dumps(options)) == options
+    assert CKBOptions().to_mapping().keys() == options["ckb"].keys()
+    assert options["offset"] == [0.5, 1.0]
+    assert built("chonn_network", 1, 2, **options)(torch.randn(1, 1, 8, 8)).shape == (1, 2, 8, 8)
+
+
+def test_unfit_options():
+    with pytest.raises(ValueError, match="expected a grid of 1, 2 or 3 axes, got 4"):
+        built("chonn_unet", 1, 1, 4)
+    with pytest.raises(ValueError, match="num_network: expected options of a block"):
+        built("chonn_network", 1, 1, ckb={"num_network": 3})
+    with pytest.raises(ValueError, match="ckb: expected a mapping of options or None, got 3"):
+        built("chonn_network", 1, 1, ckb=3)
