@@ -30,6 +30,7 @@ from chonn_ops.network import (
     FiniteVolumes,
     Graph,
     LCState,
+    Mesh,
     absorbing_layer,
     diffusion,
     factorize,
@@ -37,6 +38,7 @@ from chonn_ops.network import (
     kirchhoff_network,
     lc_energy,
     lc_step,
+    raster,
     rc_step,
 )
 from chonn_ops.nn import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
@@ -68,6 +70,7 @@ __all__ = [
     "KirchhoffCell",
     "LCState",
     "Matched",
+    "Mesh",
     "Network",
     "NetworkCell",
     "Neumann",
@@ -85,6 +88,7 @@ __all__ = [
     "lc_energy",
     "lc_step",
     "metrics",
+    "raster",
     "rc_step",
     "read_circuits",
     "scan_field",
