@@ -17,9 +17,10 @@ from torch import Tensor
 from chonn_ops._library import warn_of_fallback
 
 _NAMES = ("reference", "torch", "cpu", "triton")
-# All kernels compile for the A100 and the H100 by Triton 3.2 (of PyTorch 2.6) to 3.6 and 3.9, those
-# of scans from 3.3 on: before, kernels pass no tuples to one another. By the oldest of each and by
-# 3.9 they were right in the interpreter, by 3.6 on an H100.
+# For the A100 and the H100 all kernels of networks compile by Triton 3.2 (of PyTorch 2.6) and 3.9,
+# some of them were tried by 3.3 to 3.6; those of scans compile by 3.3, 3.4, 3.6 and 3.9 (before 3.3
+# kernels pass no tuples to one another). By the oldest of each and by 3.9 they were right in the
+# interpreter.
 _TRITON = (3, 2)
 
 _AGREE = 1e-3  # of the largest value: far above rounding, far below what a wrong kernel gives
