@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import re
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -92,6 +95,39 @@ def interpreted():
         with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
             pool.submit(math.sqrt, 1.0).result()  # starts it
         yield lambda check, *args, **options: pool.submit(check, *args, **options).result()
+
+
+@pytest.fixture(scope="session")
+def compile_triton():
+    """Compiles a Triton kernel for a GPU that need not be there: types of arguments by name, those
+    of them that are multiples of 16, constants, warps, and the GPU's capability. Returns registers
+    of a thread, bytes that it spills, and bytes of shared memory of a program."""
+    import triton
+    from triton.backends import compiler
+
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+
+    def compile_kernel(kernel, types, aligned, constants, warps, capability):
+        at = [kernel.arg_names.index(name) for name in aligned]
+        if hasattr(compiler, "AttrsDescriptor"):  # until Triton 3.2
+            properties = {"arg_properties": {"tt.divisibility": at}, "cls": "AttrsDescriptor"}
+            attributes = compiler.AttrsDescriptor.from_dict(properties)
+        else:
+            attributes = {(i,): [["tt.divisibility", 16]] for i in at}
+        signature = {x: types.get(x, "constexpr") for x in kernel.arg_names}
+        source = triton.compiler.ASTSource(kernel, signature, constants, attributes)
+        target = compiler.GPUTarget("cuda", capability, 32)
+        options = {"num_warps": warps, "enable_fp_fusion": True}
+        found = triton.compile(source, target=target, options=options)
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(found.asm["cubin"])
+            file.flush()
+            command = [tool, "-res-usage", file.name]
+            text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", text).groups())
+        return registers, stack, found.metadata.shared
+
+    return compile_kernel
 
 
 @pytest.fixture(scope="session")

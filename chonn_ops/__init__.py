@@ -31,6 +31,7 @@ from chonn_ops.network import (
     FiniteVolumes,
     Graph,
     LCState,
+    Mesh,
     absorbing_layer,
     diffusion,
     factorize,
@@ -38,6 +39,7 @@ from chonn_ops.network import (
     kirchhoff_network,
     lc_energy,
     lc_step,
+    raster,
     rc_step,
 )
 from chonn_ops.nn import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
@@ -69,6 +71,7 @@ __all__ = [
     "KirchhoffCell",
     "LCState",
     "Matched",
+    "Mesh",
     "Network",
     "NetworkCell",
     "Neumann",
@@ -87,6 +90,7 @@ __all__ = [
     "lc_energy",
     "lc_step",
     "metrics",
+    "raster",
     "rc_step",
     "read_circuits",
     "scan_field",

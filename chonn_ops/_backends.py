@@ -17,8 +17,11 @@ from torch import Tensor
 from chonn_ops._library import warn_of_fallback
 
 _NAMES = ("reference", "torch", "cpu", "triton")
-_TRITON = (3, 6)  # 3.6 ran on an H100, 3.9 in the interpreter; older releases were not tried
-_NEEDED = f"Triton {'.'.join(map(str, _TRITON))} or later"
+# For the A100 and the H100 all kernels of networks compile by Triton 3.2 (of PyTorch 2.6) and 3.9,
+# some of them were tried by 3.3 to 3.6; those of scans compile by 3.3, 3.4, 3.6 and 3.9 (before 3.3
+# kernels pass no tuples to one another). By the oldest of each and by 3.9 they were right in the
+# interpreter.
+_TRITON = (3, 2)
 
 _AGREE = 1e-3  # of the largest value: far above rounding, far below what a wrong kernel gives
 
@@ -30,20 +33,20 @@ def _installed(package: str) -> bool:
 
 
 @cache
-def _has_triton() -> bool:
+def _has_triton(oldest: tuple[int, int]) -> bool:
     if not _installed("triton"):
         return False
     version = tuple(int(part) for part in importlib.metadata.version("triton").split(".")[:2])
-    return version >= _TRITON
+    return version >= oldest
 
 
 @cache
-def _warn_without_triton() -> None:
-    """Warn once: without Triton's kernels a GPU is tens of times slower."""
+def _warn_without_triton(package: str, needed: str) -> None:
+    """Warn once an operator: without Triton's kernels a GPU is tens of times slower."""
     found = importlib.metadata.version("triton") if _installed("triton") else "none"
     warnings.warn(
-        f"chonn-ops: expected {_NEEDED}, got {found}: scans and networks on CUDA run on the "
-        "slower PyTorch backend; backend='torch' selects it without a warning",
+        f"{package}: expected {needed}, got {found}: on CUDA it runs on the slower PyTorch "
+        "backend; backend='torch' selects it without a warning",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -78,6 +81,8 @@ class Backends:
     results_on : callable, optional
         Results of a small problem, (backend, device) -> tensors. Before "triton" is selected for a
         device for the first time, its results there are compared with those of "torch".
+    triton : tuple of int
+        The oldest release of Triton that its kernels take.
     """
 
     def __init__(
@@ -88,12 +93,14 @@ class Backends:
         needs: Mapping[str, str] | None = None,
         names: Sequence[str] = _NAMES,
         results_on: Callable[[Any, torch.device], Sequence[Tensor]] | None = None,
+        triton: tuple[int, int] = _TRITON,
     ) -> None:
         self._package, self._variable = package, variable
         self._made_of, self._needs = made_of or {}, needs or {}
         self._loaded: dict[str, Any] = {}
         self._names = tuple(names)
         self._results_on = results_on
+        self._triton = triton
         self._passed: dict[torch.device, bool] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -112,9 +119,12 @@ class Backends:
         if name == "triton":
             if not (torch.cuda.is_available() or _interprets_triton()):
                 return "a CUDA device"
-            return "" if _has_triton() else _NEEDED
+            return "" if _has_triton(self._triton) else self._needed()
         package = self._needs.get(name)
         return "" if package is None or _installed(package) else f"`pip install {package}`"
+
+    def _needed(self) -> str:
+        return f"Triton {'.'.join(map(str, self._triton))} or later"
 
     def available(self) -> tuple[str, ...]:
         """Names of the backends that run on this machine."""
@@ -173,8 +183,8 @@ class Backends:
                 warn_of_fallback()
             if "triton" not in self._names or device.type != "cuda":
                 return "torch"
-            if not _has_triton():
-                _warn_without_triton()
+            if not _has_triton(self._triton):
+                _warn_without_triton(self._package, self._needed())
                 return "torch"
             return "triton" if self.check_triton(device) else "torch"
         known = self.available()

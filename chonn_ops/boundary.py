@@ -30,7 +30,7 @@ class Face(NamedTuple):
     area : float or Tensor
         Of the face.
     distance : float or Tensor
-        From the cell's node to the face, > 0.
+        From the cell's node to the face, > 0; the float 0 for a node on the face.
     step : float or Tensor
         Distance of the nodes along the axis.
     leak : Tensor
@@ -214,9 +214,13 @@ class Robin(Condition):
     value: Number = 0.0
 
     def wall(self, face: Face) -> Wall:
+        k = face.conductivity
+        film = torch.as_tensor(self.coefficient, dtype=k.dtype, device=k.device) * face.area
+        if not isinstance(face.distance, Tensor) and face.distance == 0:
+            g = film.expand(k.shape)
+            return Wall(g, _times(self.value, g))
         cell = Dirichlet().wall(face).conductance
         assert cell is not None
-        film = torch.as_tensor(self.coefficient, dtype=cell.dtype, device=cell.device) * face.area
         closed = torch.isinf(film)
         g = torch.where(closed, cell, series(cell, torch.where(closed, 1, film).expand(cell.shape)))
         return Wall(g, _times(self.value, g))

@@ -131,16 +131,22 @@ def as_field(
 
     Integers and booleans get the dtype of the parameters, because PyTorch rounds a constant that it
     multiplies with an integer. What is no dense tensor is refused here, and so are complex numbers,
-    float64 where the parameters are narrower, and other shapes than the given one (`check_shape`):
-    PyTorch's own messages about them do not name the argument.
+    other floating dtypes than that of the parameters (under autocast, float64 only), and other
+    shapes than the given one (`check_shape`): PyTorch's own messages do not name the argument.
     """
     check_tensor(name, tensor)
     if shape:
         check_shape(name, tensor, *shape, multiple=multiple)
     dtype = next((p.dtype for p in parameters if p.is_floating_point()), tensor.dtype)
-    if tensor.is_complex() or tensor.dtype == torch.float64 != dtype:
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor.to(dtype)
+    if tensor.dtype != dtype and (
+        tensor.is_complex()
+        or tensor.dtype == torch.float64
+        or not torch.is_autocast_enabled(tensor.device.type)
+    ):
         raise error(name, f"dtype {dtype}, as the parameters have", tensor.dtype)
-    return tensor if tensor.is_floating_point() else tensor.to(dtype)
+    return tensor
 
 
 def check_kind(

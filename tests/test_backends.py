@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from chonn_ops._backends import Backends, _has_triton, _warn_without_triton
+from chonn_ops._backends import Backends
 from chonn_ops.scan import operator as scan
 
 CPU = torch.device("cpu")
@@ -78,16 +78,9 @@ def test_a_backend_that_does_not_run_says_what_it_needs(monkeypatch):
 
 def test_a_missing_triton_is_named_once(monkeypatch):
     """Falling back in silence costs a factor of 40 on a GPU."""
-    monkeypatch.setattr("chonn_ops._backends._TRITON", (99, 0))
-    monkeypatch.setattr("chonn_ops._backends._NEEDED", "Triton 99.0 or later")
-    for remembered in (_has_triton, _warn_without_triton):
-        remembered.cache_clear()
-    try:
-        with pytest.warns(RuntimeWarning, match=r"expected Triton 99\.0 or later, got \d"):
-            assert scan.BACKENDS.name_for("", torch.device("cuda")) == "torch"
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert scan.BACKENDS.name_for("", torch.device("cuda")) == "torch"
-    finally:
-        for remembered in (_has_triton, _warn_without_triton):
-            remembered.cache_clear()
+    monkeypatch.setattr(scan.BACKENDS, "_triton", (99, 0))
+    with pytest.warns(RuntimeWarning, match=r"scan: expected Triton 99\.0 or later, got \d"):
+        assert scan.BACKENDS.name_for("", torch.device("cuda")) == "torch"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert scan.BACKENDS.name_for("", torch.device("cuda")) == "torch"

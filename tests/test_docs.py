@@ -18,6 +18,7 @@ FENCE = re.compile(r"^```(python|pycon)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # lab/tests/experiments/test_own_experiment.py runs it.
 ELSEWHERE = {"experiments.md"}
 NEEDED = {
+    "graphs.md": "scipy",
     "inspect.md": "safetensors",
     "hosts.md": "neuralop",
     "start.md": "safetensors",

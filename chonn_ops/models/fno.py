@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer
-from chonn_ops.models.geometry import grid_geometry
+from chonn_ops.models.geometry import grid_geometry, in_domain_lengths
 from chonn_ops.models.hosted import hosted_ckb
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn.geometry import Nodes
@@ -215,8 +215,8 @@ class CHONNFNO(nn.Module):
         x : Tensor, shape (B, \\*grid, in_channels)
             Previous frames, channels last.
         grid : Tensor, shape (B, \\*grid, number of axes)
-            Coordinates. Blocks of networks take the spacing from them, and the position of the
-            nodes where the coordinates show it.
+            Coordinates in any unit. Blocks of networks take the spacing from them, and the position
+            of the nodes where the coordinates show it.
 
         Returns
         -------
@@ -232,6 +232,8 @@ class CHONNFNO(nn.Module):
         x = as_field("x", x, self.parameters(), "B", *axes, self.in_channels)
         grid = as_field("grid", grid, self.parameters(), *x.shape[:-1], self.spatial_dims)
         geometry = grid_geometry(grid) if self.takes_geometry else {}
+        if geometry:
+            grid = in_domain_lengths(grid, geometry["spacing"])
         h = self.fc0(torch.cat((x, grid), dim=-1)).movedim(-1, 1)
         if self.ckb is not None:
             h = self.ckb(h, **geometry)

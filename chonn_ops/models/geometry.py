@@ -75,6 +75,20 @@ def grid_geometry(grid: Tensor) -> Geometry:
     return {"spacing": numbers[:axes], "nodes": names[0] if names else None}
 
 
+def in_domain_lengths(grid: Tensor, spacing: Any) -> Tensor:
+    """Coordinates in units of the domain's longest axis, like the spacing of `grid_geometry`.
+
+    A linear layer of coordinates from 0 to 1000 has features of hundreds, whose exponentials are
+    conductances.
+    """
+    axes = grid.shape[-1]
+    axis = max(range(axes), key=lambda axis: grid.shape[1 + axis])
+    line = grid[(0, *[0] * axis, slice(None), *[0] * (axes - 1 - axis), axis)].detach()
+    step = (line[-1] - line[0]).abs() / max(len(line) - 1, 1)
+    unit = torch.as_tensor(spacing[axis], dtype=step.dtype, device=step.device)
+    return grid * torch.where(step > 0, unit / step, 1.0)
+
+
 def grid_spacing(grid: Tensor) -> Any:
     """The spacing of `grid_geometry`."""
     return grid_geometry(grid)["spacing"]

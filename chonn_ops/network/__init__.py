@@ -9,7 +9,9 @@ from chonn_ops.network.factorization import Factorization, factorize
 from chonn_ops.network.graph import Graph
 from chonn_ops.network.helmholtz import absorbing_layer, helmholtz
 from chonn_ops.network.lc import LCState, lc_energy, lc_step
+from chonn_ops.network.mesh import Mesh
 from chonn_ops.network.operator import available_backends
+from chonn_ops.network.raster import raster
 from chonn_ops.network.rc import rc_step
 from chonn_ops.network.volumes import FiniteVolumes
 
@@ -21,6 +23,7 @@ __all__ = [
     "FiniteVolumes",
     "Graph",
     "LCState",
+    "Mesh",
     "NetworkInfo",
     "absorbing_layer",
     "available_backends",
@@ -30,5 +33,6 @@ __all__ = [
     "kirchhoff_network",
     "lc_energy",
     "lc_step",
+    "raster",
     "rc_step",
 ]

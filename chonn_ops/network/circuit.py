@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, overload
 
@@ -9,18 +10,33 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import potential_dtype
+from chonn_ops.checks import check_tensor, error
 from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
     Periodic,
+    any_complex,
     check_like,
     check_sources,
     on_graph,
     per_axis_periodic,
 )
-from chonn_ops.network.edges import backward_error, drops_along, pad, used_edges
+from chonn_ops.network.direct.plan import edges_of
+from chonn_ops.network.edges import (
+    at_both_ends,
+    backward_error,
+    connected_parts,
+    drops_along,
+    outflow,
+    pad,
+    sum_of_ends,
+    used_edges,
+)
 from chonn_ops.network.factorization import Factorization, currents_of, uncompiled
-from chonn_ops.network.graph import Graph
+from chonn_ops.network.graph import Graph, merged_ends
+
+# Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
+_SOLVED = 2**21
 
 
 class Currents(NamedTuple):
@@ -63,7 +79,7 @@ class Circuit:
         are (B, N, C) then.
     periodic : bool or sequence of bool
         Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
-    volume : float or Tensor that expands to (\*grid, C)
+    volume : float or Tensor that expands to (B, \*grid, C)
         V of the cell around each node, which turns a source per unit volume into a current.
     wall : Tensor, shape (B, \*grid, C), optional
         What part of the leak leads through the boundary.
@@ -107,7 +123,8 @@ class Circuit:
         conductance, periodic = on_graph(conductance, periodic, graph)
         self.conductance, self.leak, self.graph = tuple(conductance), leak, graph
         self.periodic = per_axis_periodic(periodic, len(self.conductance))
-        self.volume, self.wall, self.current = volume, wall, current
+        self.volume = volume.expand(leak.shape) if isinstance(volume, Tensor) else volume
+        self.wall, self.current = wall, current
 
     def source(self, density: Tensor) -> Tensor:
         """Current into each node for a source f per unit volume: V f + i.
@@ -197,13 +214,202 @@ class Circuit:
         network = (self.conductance, self.leak, self.periodic)
         return Factorization(*network, backend, self.volume, self.current)
 
+    def _axes(self) -> list[tuple[int, Tensor, Any]]:
+        """Of each axis its number, its edges and what joins its nodes."""
+        found = []
+        for axis, (g, closed) in enumerate(zip(self.conductance, self.periodic, strict=True)):
+            closed = closed if self.graph else closed and g.shape[axis + 1] > 1
+            found.append((axis, used_edges(g, axis, closed), closed))
+        return found
+
     def currents(self, v: Tensor) -> Currents:
         """Compute where the current flows at the potentials v, (B, \\*grid, C)."""
         check_like("v", v, self.leak, "the circuit", NETWORK_DTYPES)
         flows = []
-        for axis, (g, closed) in enumerate(zip(self.conductance, self.periodic, strict=True)):
-            closed = closed if self.graph else closed and v.shape[axis + 1] > 1
-            flow = used_edges(g, axis, closed) * drops_along(v, axis, closed)
+        for axis, g, closed in self._axes():
+            flow = g * drops_along(v, axis, closed)
             flows.append(flow if closed else pad(flow, axis, 0, 1))
         out = torch.zeros_like(v) if self.wall is None else self.wall * v
         return Currents(tuple(flows), out if self.current is None else out - self.current)
+
+    def node_currents(self, v: Tensor) -> Tensor:
+        """Current through each node at the potentials v, (B, \\*grid, C): the larger one of what
+        comes in and what goes out along edges and to ground, as in Circuitscape's current maps."""
+        check_like("v", v, self.leak, "the circuit")
+        net = self.leak * v if self.current is None else self.leak * v - self.current
+        through = net.abs()
+        for axis, g, closed in self._axes():
+            if closed or v.shape[axis + 1] > 1:
+                flow = g * drops_along(v, axis, closed)
+                net = net + outflow(flow, axis, closed)
+                through = through + at_both_ends(flow.abs(), axis, closed)
+        return (through + net.abs()) / 2
+
+    def hold(self, nodes: Tensor, value: Tensor | float = 0.0) -> Circuit:
+        """The circuit with nodes at given potentials, whatever is fed into them.
+
+        Parameters
+        ----------
+        nodes : Tensor of bool that expands to (B, \\*grid, C)
+        value : float or Tensor that expands to (B, \\*grid, C)
+            Potential of those nodes.
+
+        Returns
+        -------
+        Circuit
+            Nodes that are held have no edges: what flows to them is in the walls of their
+            neighbours.
+        """
+        like, shape = self.leak, self.leak.shape
+        check_tensor("nodes", nodes)
+        if nodes.dtype != torch.bool:
+            raise error("nodes", "dtype torch.bool", nodes.dtype)
+        given = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+        for name, field in (("nodes", nodes), ("value", given)):
+            fits = field.dim() <= len(shape) and all(
+                m in (1, n) for m, n in zip(reversed(field.shape), reversed(shape), strict=False)
+            )
+            if not fits:
+                raise error(name, f"a shape that expands to {tuple(shape)}", tuple(field.shape))
+        nodes, given = nodes.expand(shape), given.expand(shape)
+        held, some = nodes.to(like.dtype), torch.zeros((), dtype=like.dtype, device=like.device)
+        through, carried, kept = torch.zeros_like(like), torch.zeros_like(like), []
+        for axis, g, closed in self._axes():
+            if not closed and shape[axis + 1] == 1:
+                kept.append(self.conductance[axis])
+                continue
+            beside = sum_of_ends(held, axis, closed)
+            potential = sum_of_ends(torch.where(nodes, given, some), axis, closed)
+            through = through + at_both_ends(g * beside, axis, closed)
+            carried = carried + at_both_ends(g * potential, axis, closed)
+            g = torch.where(beside == 0, g, some)
+            kept.append(g if closed else pad(g, axis, 0, 1))
+        wall = through if self.wall is None else self.wall + through
+        current = carried if self.current is None else self.current + carried
+        one = torch.ones_like(some)
+        return Circuit(
+            kept[0] if self.graph else kept,
+            torch.where(nodes, one, self.leak + through),
+            self.graph,
+            periodic=False if self.graph else [bool(closed) for closed in self.periodic],
+            volume=torch.where(nodes, 0 * one, self.volume),
+            wall=torch.where(nodes, one, wall),
+            current=torch.where(nodes, given, current),
+        )
+
+    @uncompiled
+    def resistance(self, pairs: Tensor) -> Tensor:
+        """Effective resistance between pairs of nodes, from one elimination.
+
+        With one right-hand side a pair, or one a node, where all pairs together have fewer nodes.
+        Computed in float64. Differentiable; a gradient keeps all potentials.
+
+        Parameters
+        ----------
+        pairs : Tensor of integers, shape (P, 2)
+            Nodes, in row-major order on grids.
+
+        Returns
+        -------
+        Tensor, shape (B, P, C)
+            In the dtype of the circuit. Infinite between parts that are not joined.
+        """
+        grid, B, C = self.leak.shape[1:-1], self.leak.shape[0], self.leak.shape[-1]
+        n = math.prod(grid)
+        check_tensor("pairs", pairs)
+        if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.dtype.is_floating_point:
+            raise error("pairs", "integers of shape (P, 2)", f"{pairs.dtype}, {tuple(pairs.shape)}")
+        if any_complex(self.leak, *self.conductance):
+            raise error("conductance", "real networks", "complex ones")
+        pairs = pairs.to(self.leak.device).long()
+        if len(pairs) and not 0 <= int(pairs.min()) <= int(pairs.max()) < n:
+            raise error("pairs", f"nodes from 0 to {n - 1}", [int(pairs.min()), int(pairs.max())])
+        # A part without a leak gets one at any node, through which dipoles send no current. It is
+        # as large as the largest conductance, so that what it adds to all potentials is small.
+        part = connected_parts(self.conductance, grid, self.periodic)
+        leak = self.leak.double()
+        grounded = torch.zeros_like(part).scatter_reduce(
+            1, part, (leak.flatten(1, -2) != 0).long(), "amax"
+        )
+        root = (part == torch.arange(n, device=part.device)[:, None]) & (grounded == 0)
+        edges = [g.double() for g in self.conductance]
+        most = torch.stack([g.detach().flatten(1, -2).amax(1) for g in edges]).amax(0)
+        most = torch.where(most > 0, most, 1)[:, None]
+        ground = (root * most).reshape(leak.shape)
+        factor = Factorization(edges, leak + ground, self.periodic)
+        p, q = pairs.T
+        nodes, at = torch.unique(pairs, return_inverse=True)
+        by_node = len(nodes) < len(pairs)
+        count, found = len(nodes) if by_node else len(pairs), []
+        for few in torch.arange(count, device=pairs.device).split(max(1, _SOLVED // (n * B * C))):
+            unit = leak.new_zeros(len(few), n)
+            each = torch.arange(len(few), device=pairs.device)
+            unit[each, nodes[few] if by_node else p[few]] = 1
+            if not by_node:
+                unit[each, q[few]] -= 1
+            source = unit.reshape(1, len(few), *grid, 1).expand(B, -1, *grid, C)
+            v = factor.solve(source).flatten(2, -2)
+            if by_node:
+                found.append(v[:, :, nodes])
+            else:
+                found.append(v[:, each, p[few]] - v[:, each, q[few]])
+        if not found:
+            return self.leak.new_zeros(B, 0, C)
+        r = torch.cat(found, 1)
+        if by_node:
+            i, j = at.T
+            r = r[:, i, i] + r[:, j, j] - r[:, i, j] - r[:, j, i]
+        floats = root.gather(1, part)
+        apart = (part[:, p] != part[:, q]) & (floats[:, p] | floats[:, q])
+        return torch.where(apart, math.inf, r).to(self.leak.dtype)
+
+    def merge(self, labels: Tensor) -> tuple[Circuit, Tensor]:
+        """Join groups of nodes, each to one node: terminals, whose potential is unknown and the
+        same everywhere, and regions that are short circuits.
+
+        Parameters
+        ----------
+        labels : Tensor of integers, shape (\\*grid)
+            Nodes with the same label above 0 become one; those with 0 stay what they are.
+
+        Returns
+        -------
+        circuit : Circuit
+            On a graph; parallel edges add up. Its sources are currents (V = 1). Make it once: this
+            orders its nodes.
+        node : Tensor, shape (\\*grid)
+            Which node of the new circuit each one is: ``v[:, node]`` are the potentials v on the
+            grid or graph.
+        """
+        grid = tuple(self.leak.shape[1:-1])
+        check_tensor("labels", labels)
+        if labels.shape != grid or labels.dtype.is_floating_point or labels.dtype.is_complex:
+            expected = f"integers of shape {grid}"
+            raise error("labels", expected, f"{labels.dtype}, shape {tuple(labels.shape)}")
+        edge, ends = edges_of(grid, self.periodic)
+        number, first, ends, which = merged_ends(ends, labels.flatten().cpu().numpy())
+        if self.graph is None:
+            axes = (torch.arange(n) for n in grid)
+            positions = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2)
+        else:
+            positions = self.graph.positions
+        graph = Graph(ends.T, len(first), None if positions is None else positions[first])
+        B, C, device = self.leak.shape[0], self.leak.shape[-1], self.leak.device
+        node, to = torch.from_numpy(number).to(device), torch.from_numpy(which).to(device)
+
+        def total(values: Tensor, into: Tensor, size: int) -> Tensor:
+            return values.new_zeros(B, size, C).index_add(1, into, values)
+
+        def of_nodes(field: Tensor | None) -> Any:
+            return None if field is None else total(field.flatten(1, -2), node, len(first))
+
+        g = torch.cat([x.flatten(1, -2) for x in self.conductance], 1)
+        g = g[:, torch.from_numpy(edge).to(device)]
+        circuit = Circuit(
+            total(g, to, len(ends.T) + 1)[:, :-1],  # the last one has the edges inside groups
+            of_nodes(self.leak),
+            graph,
+            wall=of_nodes(self.wall),
+            current=of_nodes(self.current),
+        )
+        return circuit, node.reshape(grid)

@@ -21,11 +21,21 @@ from chonn_ops.boundary import (
     series,
 )
 from chonn_ops.checks import check_tensor, error
-from chonn_ops.network.checks import check_field, check_like, check_not_negative, recording
+from chonn_ops.network.checks import (
+    check_field,
+    check_like,
+    check_not_negative,
+    check_positive,
+    recording,
+)
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import edges_alone, indices, pad
 
 Spacing = float | Sequence[float]
+# A vector has the width of each cell along its axis.
+Widths = float | Sequence[float | Tensor | Sequence[float]]
+Steps = Sequence[float | Tensor]  # a vector as a factor of fields
+Conductivity = Tensor | Sequence[Tensor]  # one for all axes or one an axis
 
 
 def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
@@ -54,6 +64,30 @@ def _length(step: Any) -> Any:
         except RuntimeError:
             return step
     return float(step)
+
+
+def _widths(spacing: Any, k: Tensor) -> Steps:
+    """One length an axis, or the widths of its cells in a shape that broadcasts with fields."""
+    grid = k.shape[1:-1]
+    if not isinstance(spacing, (tuple, list)) or len(spacing) != len(grid):
+        return spacings(spacing, len(grid))
+    vectors: dict[int, Tensor] = {}
+    for axis, given in enumerate(spacing):
+        if not isinstance(given, (tuple, list)) and getattr(given, "ndim", 0) == 0:
+            continue
+        width = torch.as_tensor(given, dtype=k.dtype, device=k.device)
+        if width.shape != (grid[axis],):
+            expected = f"a number, or the width of each of {grid[axis]} cells"
+            raise error(f"spacing[{axis}]", expected, f"shape {tuple(width.shape)}")
+        check_positive(f"spacing[{axis}]", width)
+        vectors[axis] = width.reshape([-1] + [1] * (len(grid) - axis))
+    numbers = spacings([1.0 if axis in vectors else x for axis, x in enumerate(spacing)], len(grid))
+    return [vectors.get(axis, number) for axis, number in enumerate(numbers)]
+
+
+def _at(step: float | Tensor, node: int) -> float | Tensor:
+    """The width of a cell."""
+    return step[node].flatten() if isinstance(step, Tensor) and step.dim() else step
 
 
 def _mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:
@@ -86,26 +120,33 @@ def _existing(conductivity: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor
     return k, mask
 
 
-def face_area(steps: list[float], axis: int) -> float:
-    """Area of the face between two cells along an axis."""
-    area = 1.0
+def face_area(steps: Steps, axis: int) -> Any:
+    """Area of the face between two cells along an axis; a Tensor where widths vary across it."""
+    area: Any = 1.0
     for other, step in enumerate(steps):
-        area *= 1.0 if other == axis else step
+        area = area if other == axis else area * step
     return area
 
 
-def edges(k: Tensor, steps: list[float], periodic: list[bool]) -> list[Tensor]:
+def _per_axis(k: Conductivity, axes: int) -> list[Tensor]:
+    return [k] * axes if isinstance(k, Tensor) else list(k)
+
+
+def edges(k: Conductivity, steps: Steps, periodic: list[bool]) -> list[Tensor]:
     r"""Conductances between nodes: half of one cell in series with half of the other.
 
     .. math::
 
         g_{pq} = \frac{2 k_p k_q}{k_p + k_q} \, \frac{|F_{pq}|}{h}
 
-    with the area :math:`|F_{pq}|` of the face between two cells and the distance h of their nodes.
+    with the area :math:`|F_{pq}|` of the face between two cells and the distance h of their nodes;
+    where widths vary, with k over the width for k / h.
     """
     found: list[Tensor] = []
-    for axis, step in enumerate(steps):
-        g = series(k, k.roll(-1, axis + 1))
+    for axis, (half, step) in enumerate(zip(_per_axis(k, len(steps)), steps, strict=True)):
+        if isinstance(step, Tensor) and step.dim():
+            half, step = half / step, 1.0
+        g = series(half, half.roll(-1, axis + 1))
         found.append(edges_alone(g, axis, periodic[axis]) * (2 * face_area(steps, axis) / step))
     return found
 
@@ -165,8 +206,8 @@ def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
 
 
 def walls_of(
-    k: Tensor,
-    steps: Sequence[float],
+    k: Conductivity,
+    steps: Steps,
     faces: Faces,
     leak: Tensor,
     *,
@@ -179,8 +220,8 @@ def walls_of(
     Parameters
     ----------
     k, leak : Tensor, shape (B, \\*grid, C)
-        Conductivity of the cells, 0 where none exists, and leak of their nodes.
-    steps : sequence of float, one an axis
+        Conductivity of the cells, or one an axis, 0 where none exists, and leak of their nodes.
+    steps : sequence of float or Tensor, one an axis
     faces : pairs of Condition, one an axis
         The faces of the grid.
     exists : Tensor of bool, optional
@@ -193,11 +234,13 @@ def walls_of(
     """
     conductance: Tensor | None = None
     current: Tensor | None = None
-    for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
-        dim, n, area = axis + 1, k.shape[axis + 1], face_area(list(steps), axis)
+    each = zip(_per_axis(k, len(steps)), steps, faces, strict=True)
+    for axis, (k, step, pair) in enumerate(each):
+        dim, n, area = axis + 1, k.shape[axis + 1], face_area(steps, axis)
         for condition, node, distance in zip(pair, (0, n - 1), distances, strict=True):
+            width = _at(step, node)
             cells = Face(
-                k.narrow(dim, node, 1), area, distance * step, step, leak.narrow(dim, node, 1)
+                k.narrow(dim, node, 1), area, distance * width, width, leak.narrow(dim, node, 1)
             )
             added = condition.wall(cells)
             if added.conductance is not None:
@@ -222,10 +265,10 @@ def walls_of(
 
 
 def circuit_of(
-    k: Tensor,
+    k: Conductivity,
     edges: Sequence[Tensor],
     leak: Tensor,
-    steps: Sequence[float],
+    steps: Steps,
     faces: Faces,
     **walls: Any,
 ) -> Circuit:
@@ -244,8 +287,8 @@ def circuit_of(
 
 
 def diffusion(
-    conductivity: Tensor,
-    spacing: Spacing = 1.0,
+    conductivity: Conductivity,
+    spacing: Widths = 1.0,
     *,
     boundary: Boundary = "neumann",
     absorption: Tensor | float = 0.0,
@@ -263,9 +306,11 @@ def diffusion(
     Parameters
     ----------
     conductivity : Tensor, shape (B, \*grid, C)
-        k >= 0 of each cell, 1 to 3 grid axes; 0 isolates (its gradients are finite).
-    spacing : float or sequence of float, one an axis
-        Distance h of the nodes > 0, in the unit of length.
+        k >= 0 of each cell, 1 to 3 grid axes; 0 isolates (its gradients are finite). A sequence has
+        one conductivity an axis, as in layered media. `Mesh` takes full tensors.
+    spacing : float, or a sequence of one entry an axis
+        Distance h of the nodes > 0, in the unit of length. An entry may be a vector (Tensor, array
+        or sequence) of the widths of the cells along the axis, whose centres the nodes are.
     boundary : str, Condition, or a sequence
         What holds at the faces of the grid: one for all, or for each axis one or a pair (low face,
         high face). The words "neumann", "dirichlet", "periodic" and "matched" are short for
@@ -316,9 +361,17 @@ def diffusion(
     >>> round(v.max().item(), 3)  # 0.0737 for h -> 0
     0.074
     """
-    k, exists = _existing(conductivity, mask)
-    axes = k.dim() - 2
-    steps, faces = spacings(spacing, axes), conditions(boundary, axes)
+    media = [conductivity] if isinstance(conductivity, Tensor) else conductivity
+    if not isinstance(media, (tuple, list)) or not media:
+        kind = type(conductivity).__name__
+        raise TypeError(f"conductivity: expected a torch.Tensor, or one an axis, got {kind}")
+    parts = [_existing(part, mask) for part in media]
+    (k, exists), axes = parts[0], parts[0][0].dim() - 2
+    if len(parts) not in (1, axes):
+        raise error("conductivity", f"a Tensor, or one for each of {axes} axes", len(parts))
+    for i, (other, _) in enumerate(parts):
+        check_like(f"conductivity[{i}]", other, k, "conductivity[0]")
+    steps, faces = _widths(spacing, k), conditions(boundary, axes)
     inside = None if exists is None else _inner(inner, faces)
     if exists is None and inner is not None:
         raise error("inner", "None without a mask", repr(inner))
@@ -327,26 +380,32 @@ def diffusion(
         check_conditions(inside, k, inner=True)
     if not 0 <= arithmetic <= 1:
         raise error("arithmetic", "a number from 0 to 1", repr(arithmetic))
+    for other, _ in parts:
+        k = k.to(torch.promote_types(k.dtype, other.dtype))
     leak = _density_of("absorption", absorption, k) * math.prod(steps)
     if exists is not None:
         leak = torch.where(exists, leak, 0)
-    k = k.to(leak.dtype)
+    media = [part.to(leak.dtype) for part, _ in parts] * (axes // len(parts))
     closed = [low.periodic for low, _ in faces]
-    found = edges(k, steps, closed)
+    found = edges(media, steps, closed)
     if arithmetic:
         found = [
             torch.lerp(harmonic, mean, float(arithmetic))
-            for harmonic, mean in zip(found, _arithmetic(k, steps, closed), strict=True)
+            for harmonic, mean in zip(found, _arithmetic(media, steps, closed), strict=True)
         ]
-    return circuit_of(k, found, leak, steps, faces, exists=exists, inner=inside)
+    return circuit_of(media, found, leak, steps, faces, exists=exists, inner=inside)
 
 
-def _arithmetic(k: Tensor, steps: list[float], periodic: list[bool]) -> Iterator[Tensor]:
-    """Conductances of faces with the arithmetic mean; 0 beside a cell that conducts nothing."""
-    for axis, step in enumerate(steps):
-        other = k.roll(-1, axis + 1)
-        mean = torch.where((k > 0) & (other > 0), (k + other) / 2, 0)
-        yield edges_alone(mean, axis, periodic[axis]) * (face_area(steps, axis) / step)
+def _arithmetic(k: list[Tensor], steps: Steps, periodic: list[bool]) -> Iterator[Tensor]:
+    """Conductances of faces with the arithmetic mean, interpolated where widths vary; 0 beside a
+    cell that conducts nothing."""
+    for axis, (one, step) in enumerate(zip(k, steps, strict=True)):
+        other, far = one.roll(-1, axis + 1), step
+        if isinstance(step, Tensor) and step.dim():
+            far = step.roll(-1, 0)
+        mean = torch.where((one > 0) & (other > 0), (one * far + other * step) / (step + far), 0)
+        g = mean * (2 * face_area(steps, axis) / (step + far))
+        yield edges_alone(g, axis, periodic[axis])
 
 
 def _density_of(name: str, value: Tensor | float, k: Tensor) -> Tensor:

@@ -63,12 +63,15 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
 def currents_of(density: Tensor, volume: float | Tensor, current: Tensor | None) -> Tensor:
     """Currents into nodes for a source per unit volume, and `current` (B, \\*grid, C) from
     elsewhere."""
+
+    def beside(field: Tensor) -> Tensor:
+        return field[:, None] if density.dim() > field.dim() else field
+
+    volume = beside(volume) if isinstance(volume, Tensor) else volume
     if current is None:
         return density * volume
     wide = torch.promote_types(density.dtype, current.dtype)
-    return density.to(wide) * volume + (
-        current[:, None] if density.dim() > current.dim() else current
-    )
+    return density.to(wide) * volume + beside(current)
 
 
 class _LogDet(torch.autograd.Function):

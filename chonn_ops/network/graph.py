@@ -38,6 +38,7 @@ class Graph:
     num_nodes, num_edges : int
     ends : Tensor, shape (2, E)
         The first and the second node of each edge.
+    positions : array, shape (N, d), or None
 
     Raises
     ------
@@ -62,6 +63,7 @@ class Graph:
         if isinstance(num_nodes, bool) or not isinstance(num_nodes, int) or num_nodes < 1:
             raise error("num_nodes", "a whole number of at least 1", repr(num_nodes))
         ends = _checked(_array(edges), num_nodes)
+        self.positions: Array | None = None
         if positions is None:
             coordinates = coordinates_of(ends, num_nodes)
         else:
@@ -71,7 +73,7 @@ class Graph:
             if not np.isfinite(where).all():
                 node = int(np.flatnonzero(~np.isfinite(where).all(1))[0])
                 raise error("positions", "finite numbers", f"{where[node].tolist()} of node {node}")
-            coordinates = list(where.T)
+            self.positions, coordinates = where, list(where.T)
         dissection = dissect_graph(ends, num_nodes, coordinates)
         sizes = [num_nodes, ends.shape[1], len(dissection.pivots)]
         content = np.concatenate([sizes, *ends, *dissection]).astype(np.int64)
@@ -90,6 +92,7 @@ class Graph:
         """The graph with this attribute `packed`, one tensor of integers that says all of it:
         PyTorch's operators take tensors."""
         self = cls.__new__(cls)
+        self.positions = None
         self._read(packed)
         return self
 
@@ -146,6 +149,25 @@ def _checked(edges: Array, num_nodes: int) -> Array:
     again[first] = False
     refuse(again, "one edge between two nodes at most (add the conductances of parallel ones)")
     return ends
+
+
+def merged_ends(ends: Array, labels: Array) -> tuple[Array, Array, Array, Array]:
+    """Edges with these ends (2, E) between groups of nodes. Nodes of one label above 0 are a group.
+
+    Returns the group of each node; a node of each group, in ascending order; the ends of edges
+    between groups; and which of those each edge is part of, their number for an edge inside a
+    group.
+    """
+    leader = np.arange(len(labels))
+    _, first, of = np.unique(labels, return_index=True, return_inverse=True)
+    leader = np.where(labels > 0, first[of], leader)
+    first, group = np.unique(leader, return_inverse=True)
+    p, q = np.sort(group[ends], 0)
+    between = p != q
+    pair, part = np.unique((p * len(first) + q)[between], return_inverse=True)
+    which = np.full(len(p), len(pair))
+    which[between] = part
+    return group, first, np.stack(np.divmod(pair, len(first))), which
 
 
 # What joins the nodes along an axis of a field of conductances: of a grid, whether an edge joins

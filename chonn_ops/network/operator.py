@@ -434,7 +434,7 @@ def _eliminate(
     grid, periodic, count, dtype = networks.grid, networks.periodic, networks.count, networks.dtype
     channels, at_frequency = networks.leak.shape[-1], dtype.is_complex
     shape = (grid, periodic, count, dtype)
-    read = backend != "triton" or at_frequency or graph_of(periodic) is not None
+    read = backend != "triton" or at_frequency
     most = methods.networks_at_once(*shape)
     keep = keep and (at_frequency or most == count) and methods.keeps(*shape)
     most = count if keep else most or (1 if at_frequency else count)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +16,8 @@ from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
 from chonn_ops.network.edges import sum_of_ends
 from chonn_ops.network.graph import Graph, _array
+from chonn_ops.network.mesh import Mesh
 
-# An edge of less than this part of (volume of the cells beside it) / length^2 is opposite to right
-# angles, to the rounding of coordinates in float32, and is left out.
-_NO_EDGE = 1e-4
 _SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
 
 
@@ -132,12 +129,8 @@ class FiniteVolumes:
 
     @classmethod
     def from_cells(cls, points: Any, cells: Any, domain: Any = None) -> FiniteVolumes:
-        r"""The nodes of a mesh of simplices.
-
-        With the hat functions :math:`\phi` of the nodes, edges have the weights
-        :math:`-\int \nabla\phi_p \cdot \nabla\phi_q` and nodes the volumes :math:`\int \phi_p`
-        (linear finite elements with lumped masses). Each node of the boundary is its own wall, with
-        an equal part of the facets beside it.
+        """The nodes of a mesh of simplices, with the weights and volumes of `Mesh`. Each node of
+        the boundary is its own wall, with its part of the facets beside it.
 
         Parameters
         ----------
@@ -151,51 +144,23 @@ class FiniteVolumes:
         Raises
         ------
         ValueError
-            For a cell without volume, a facet of three cells, a point of no cell, and an edge of
-            negative weight, which is named. Triangles have none if no two angles opposite to an
-            edge sum to more than 180 degrees (as in a Delaunay mesh) and no angle opposite to the
-            boundary is obtuse. Meshes of tetrahedra often have some.
+            As `Mesh`, and for a point of no cell.
         """
-        x, cells = _numbers("points", points, "N", "d", least=-math.inf).numpy(), _array(cells)
+        _numbers("points", points, "N", "d", least=-math.inf)
+        x, cells = _array(points), _array(cells)
         if cells.ndim != 2 or cells.shape[1] not in (2, 3, 4) or cells.dtype.kind not in "iu":
             raise error("cells", "integers of shape (T, 2), (T, 3) or (T, 4)", cells.shape)
         d = cells.shape[1] - 1
         if x.shape[1] < d or np.ptp(x[:, d:], axis=0).any():
             raise error("points", f"{d} coordinates for cells of {d + 1} corners", x.shape)
-        x, cells = x[:, :d], cells.astype(np.int64)
         wrong = np.setxor1d(cells, np.arange(len(x)))
         if len(wrong):
             raise error("cells", f"points 0 to {len(x) - 1}, each in a cell", f"point {wrong[0]}")
-        frame = x[cells[:, 1:]] - x[cells[:, :1]]
-        size = np.abs(np.linalg.det(frame)) / math.factorial(d)
-        flat = size <= 1e-12 * np.abs(frame).max((1, 2)) ** d
-        if flat.any():
-            raise error("cells", "cells of a volume above 0", f"cell {np.flatnonzero(flat)[0]}")
-        slope = np.linalg.inv(frame).swapaxes(1, 2)
-        slope = np.concatenate([-slope.sum(1, keepdims=True), slope], 1)
-        stiffness = -size[:, None, None] * slope @ slope.swapaxes(1, 2)
-        pairs = list(combinations(range(d + 1), 2))
-        ends = np.concatenate([cells[:, pair] for pair in pairs])
-        edges, weight, _ = _summed(ends, np.concatenate([stiffness[:, i, j] for i, j in pairs]))
-        beside = _summed(ends, np.tile(size, len(pairs)))[1]
-        part = weight / beside * ((x[edges[:, 0]] - x[edges[:, 1]]) ** 2).sum(1)
-        if part.min() < -_NO_EDGE:
-            p, q = edges[part.argmin()]
-            expected = "no edge of negative weight (flip edges until the mesh is Delaunay)"
-            raise error("cells", expected, f"{weight[part.argmin()]:.3g} at edge ({p}, {q})")
-        kept = part > _NO_EDGE
-        volume = np.bincount(cells.ravel(), np.repeat(size / (d + 1), d + 1))
-        facets = np.concatenate([np.delete(cells, i, 1) for i in range(d + 1)])
-        facets, _, count = _summed(facets, np.zeros(len(facets)))
-        if (count > 2).any():
-            raise error("cells", "two cells at most beside a facet", facets[count > 2][0])
-        facets = facets[count == 1]
-        side = x[facets[:, 1:]] - x[facets[:, :1]]
-        facet = np.sqrt(np.linalg.det(side @ side.swapaxes(1, 2))) / math.factorial(d - 1)
-        area = np.bincount(facets.ravel(), np.repeat(facet / d, d), len(x))
-        node = np.flatnonzero(area)
-        walls = (node, area[node], np.zeros(len(node)))
-        return cls(edges[kept], weight[kept], volume, x, walls, domain)
+        mesh = Mesh(x[:, :d], cells)
+        area = mesh.area["boundary"]
+        node = (area > 0).nonzero()[:, 0]
+        walls = (node, area[node], torch.zeros(len(node)))
+        return cls(mesh.edges, mesh.weight, mesh.volume, mesh.points, walls, domain)
 
     @classmethod
     def from_mesh(cls, mesh: Any) -> FiniteVolumes:
@@ -292,14 +257,6 @@ def _numbers(
         bound = "" if least == -math.inf else f" {'>' if above else '>='} {least:g}"
         raise error(name, f"finite numbers{bound}", f"{numbers[at].item()} at {at}")
     return numbers
-
-
-def _summed(nodes: Array, values: Array) -> tuple[Array, Array, Array]:
-    """Each set of nodes (rows of `nodes`) once, the sum of its values, and how often it came."""
-    nodes, at, count = np.unique(
-        np.sort(nodes, axis=1), axis=0, return_inverse=True, return_counts=True
-    )
-    return nodes, np.bincount(at.ravel(), values, len(nodes)), count
 
 
 def _triangles(edge_index: Array, points: Array) -> Array:

@@ -58,6 +58,7 @@ BACKENDS = Backends(
     "CHONN_SCAN_BACKEND",
     made_of={"reference": partial(OverLines, truth=True), "torch": OverLines},
     results_on=_small_results,
+    triton=(3, 3),
 )
 
 _INPUTS = (

@@ -369,6 +369,20 @@ def test_integers_are_numbers(case, request, dtype):
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_floats_are_refused_in_our_words(case, request, dtype):
+    """PyTorch's words name an operand of a matrix product. Under autocast, halves are fine."""
+    model, (x, *rest) = case
+    theirs = "neuralop FNO" in request.node.name  # whose own layers see the input first
+    message = f"x: expected dtype torch.float32, as the parameters have, got {dtype}"
+    refused = RuntimeError if theirs else ValueError
+    with pytest.raises(refused, match="type" if theirs else message):
+        model(x.to(dtype), *rest)
+    if dtype == torch.bfloat16:
+        with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+            assert model(x.to(dtype), *rest).isfinite().all()
+
+
 @pytest.mark.parametrize(
     "build",
     [

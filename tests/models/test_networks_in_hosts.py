@@ -124,6 +124,14 @@ def test_fno(mode):
     assert useless == []
 
 
+@pytest.mark.parametrize("unit", [1e-3, 20.0, 1000.0])
+def test_fno_takes_coordinates_in_any_unit(unit):
+    """In millimetres, features were so large that a trained model was off by a factor of 375."""
+    model = CHONNFNO2d(1, 2, 2, 6, 1, ckb=NETWORK)
+    grid, x = coordinates(torch.arange(8) / 8, torch.arange(6) / 8), torch.randn(1, 8, 6, 1)
+    torch.testing.assert_close(model(x, unit * grid), model(x, grid))
+
+
 def test_a_lift_stands_before_the_padding():
     model = CHONNFNO1d(1, 3, 6, 1, ckb=NETWORK, mode="lift", padding=5)
     shapes = []

@@ -49,8 +49,10 @@ def plain(k, spacing, faces, absorption, f, mask=None, inner=None, arithmetic=0.
     `faces` and `inner` hold ("dirichlet", value, distance), ("neumann", flux), ("robin",
     coefficient, value) or ("periodic",), two an axis.
     """
+    media = k if isinstance(k, list) else [k] * k.ndim
+    k = media[0]
     grid, axes = k.shape, k.ndim
-    volume = math.prod(spacing)
+    width = [np.broadcast_to(np.asarray(h, float), n) for h, n in zip(spacing, grid, strict=True)]
     n = k.size
     rows, columns, values, right = [], [], [], np.zeros(n)
     number = np.arange(n).reshape(grid)
@@ -62,14 +64,15 @@ def plain(k, spacing, faces, absorption, f, mask=None, inner=None, arithmetic=0.
         values.append(value)
 
     for at in itertools.product(*map(range, grid)):
-        p = number[at]
+        p, volume = number[at], math.prod(h[i] for h, i in zip(width, at, strict=True))
         if not exists[at]:
             add(p, p, 1.0)
             continue
         add(p, p, absorption[at] * volume)
         right[p] += f[at] * volume
         for axis, side in itertools.product(range(axes), (0, 1)):
-            h, area = spacing[axis], volume / spacing[axis]
+            k = media[axis]
+            h, area = width[axis][at[axis]], volume / width[axis][at[axis]]
             to = list(at)
             to[axis] += 2 * side - 1
             outside = not 0 <= to[axis] < grid[axis]
@@ -82,8 +85,9 @@ def plain(k, spacing, faces, absorption, f, mask=None, inner=None, arithmetic=0.
                 a, b = k[at], k[tuple(to)]
                 if not min(a, b):
                     continue
-                mean = (1 - arithmetic) * 2 * a * b / (a + b) + arithmetic * (a + b) / 2
-                g = mean * area / h
+                far = width[axis][to[axis]]
+                harmonic, mean = 2 / (h / a + far / b), 2 * (a * far + b * h) / (h + far) ** 2
+                g = area * ((1 - arithmetic) * harmonic + arithmetic * mean)
                 add(p, p, g)
                 add(p, q, -g)
                 continue
@@ -127,7 +131,15 @@ PAIRS = [
 @pytest.mark.parametrize("contrast", [0.0, 1e-6, 1e2, 1e6])
 @pytest.mark.parametrize("start", range(len(PAIRS)))
 @pytest.mark.parametrize(
-    ("grid", "spacing"), [((9,), (0.5,)), ((6, 5), (0.2, 1.5)), ((4, 3, 5), (1.0, 0.5, 2.0))]
+    ("grid", "spacing"),
+    [
+        ((9,), (0.5,)),
+        ((6, 5), (0.2, 1.5)),
+        ((6, 5), (0.2, np.array([0.3, 3.0, 0.1, 0.1, 0.7]))),
+        ((4, 3, 5), (1.0, 0.5, 2.0)),
+        ((4, 3, 5), ([1.0, 0.2, 0.5, 3.0], torch.tensor([0.5, 0.1, 0.1]), 2.0)),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("masked", ["", "film", "held", "flux"])
 def test_the_scheme_is_the_plain_one(grid, spacing, start, contrast, masked):
@@ -186,6 +198,30 @@ def test_a_wall_beside_an_insulating_cell_is_its_own_cells(axes, side):
     np.testing.assert_allclose(v.flatten().numpy(), expected, rtol=1e-9)
     # All of the current leaves through half of the first cell.
     assert v.flatten()[-1 if side else 0].item() == pytest.approx(6 / 8 / 16, rel=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_medium_of_one_conductivity_an_axis(masked):
+    grid, spacing = (4, 3, 5), (0.5, [0.2, 0.7, 0.3], 2.0)
+    media = [noise(grid, 1e3, seed=i) * (1 + uniform(1, *grid, 1)) for i in range(3)]
+    f, mask = uniform(1, *grid, 1), (uniform(*grid, seed=5) > 0.2 if masked else None)
+    words = [("held", "film"), ("flux", "held"), ("periodic", "periodic")]
+    expected, right = plain(
+        [k[0, ..., 0].numpy() for k in media], spacing,
+        [[VALUES[word][0] for word in pair] for pair in words],
+        np.zeros(grid), f[0, ..., 0].numpy(),
+        None if mask is None else mask.numpy(), [[VALUES["film"][0]] * 2] * 3, 0.3,
+    )  # fmt: skip
+    boundary = [tuple(VALUES[word][1] for word in pair) for pair in words]
+    inner = VALUES["film"][1] if masked else None
+    circuit = diffusion(media, spacing, boundary=boundary, mask=mask, inner=inner, arithmetic=0.3)
+    source = f if mask is None else f * mask[None, ..., None]
+    inside = np.ones(f.numel(), bool) if mask is None else mask.numpy().flatten()
+    among = expected.toarray() * np.outer(inside, inside)
+    np.testing.assert_allclose(matrix_of(circuit), among, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(circuit.source(source).flatten(), right, rtol=1e-12, atol=1e-12)
+    mixed = diffusion([media[0].float(), *media[1:]], spacing, boundary=boundary)
+    assert mixed.leak.dtype == DOUBLE
 
 
 def test_one_distant_missing_node_changes_no_wall():
@@ -316,6 +352,41 @@ def test_second_order_with_values_that_vary_along_walls(condition, contrast):
     assert min(orders[1:]) > 1.8, (errors, orders)
 
 
+@pytest.mark.parametrize("grading", ["smooth", "alternating"])
+def test_second_order_on_graded_grids(grading):
+    """u = sin(2 x) exp(y) with k = 1 + x y, in a corner whose cells are a fiftieth of the others,
+    and where each cell is three times as wide as the next."""
+    errors = []
+    for n in (16, 32, 64, 128):
+        ends = torch.linspace(0, 1, n + 1, dtype=DOUBLE)
+        if grading == "smooth":
+            ends = (50**ends - 1) / 49
+        else:
+            ends[1::2] += 0.5 / n
+        width, at = ends.diff(), (ends[1:] + ends[:-1]) / 2
+        x, y = torch.meshgrid(at, at, indexing="ij")
+        u, k = torch.sin(2 * x) * torch.exp(y), 1 + x * y
+        f = 3 * k * u - 2 * y * torch.cos(2 * x) * torch.exp(y) - x * u
+
+        def on(x, y, shape):
+            return Dirichlet((torch.sin(2 * x) * torch.exp(y)).reshape(shape))
+
+        zero, one, row = torch.zeros(()), torch.ones(()), (1, 1, n, 1)
+        boundary = (
+            (on(zero, at, row), on(one, at, row)),
+            (on(at, zero, (1, n, 1, 1)), on(at, one, (1, n, 1, 1))),
+        )
+        k, f = (z[None, ..., None] for z in (k, f))
+        circuit = diffusion(k, (width, width.tolist()), boundary=boundary)
+        v = circuit.solve(f, method="direct")[0, ..., 0]
+        weight = width[:, None] * width
+        errors.append(float((weight * (v - u).square()).sum().sqrt()))
+        whole = circuit.source(torch.ones_like(f)) - circuit.source(torch.zeros_like(f))
+        assert float(whole.sum()) == pytest.approx(1)
+    orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
+    assert min(orders) > 1.8, (errors, orders)
+
+
 @pytest.mark.parametrize("holes", [False, True])
 @pytest.mark.parametrize("ring", [False, True])
 def test_what_flows_in_flows_out(holes, ring):
@@ -423,8 +494,16 @@ def test_a_bare_circuit_takes_currents():
         ({"absorption": -1.0}, "absorption: expected >= 0"),
         ({"absorption": "x"}, "absorption: expected a number or a Tensor"),
         ({"absorption": torch.ones(3)}, "absorption: expected a number, or a shape"),
+        ({"conductivity": (torch.ones(1, 4, 5, 1),) * 3}, "one for each of 2 axes, got 3"),
+        (
+            {"conductivity": (torch.ones(1, 4, 5, 1), torch.ones(1, 4, 4, 1))},
+            r"conductivity\[1\]: expected shape",
+        ),
         ({"arithmetic": 1.5}, "arithmetic: expected a number from 0 to 1"),
         ({"spacing": 0.0}, "spacing: expected a number > 0"),
+        ({"spacing": (torch.ones(5), 1.0)}, r"spacing\[0\]: .* each of 4 cells"),
+        ({"spacing": (1.0, [1.0, 1.0, 0.0, 1.0, 1.0])}, r"spacing\[1\]: expected > 0"),
+        ({"spacing": torch.ones(4)}, "spacing: expected a number > 0"),
         ({"mask": torch.ones(4, 4, dtype=torch.bool)}, r"mask: expected shape \(\*grid\)"),
         ({"mask": torch.ones(4, 5)}, "mask: expected dtype torch.bool"),
         (

@@ -72,6 +72,8 @@ def check(plan, grid, edges):
             found.append((plan.edge[e], *plan.node[ends]))
             assert min(plan.row[e], plan.column[e]) < plan.pivots[region]  # at its first end
     assert sorted(found) == sorted(edges)
+    first_ends = plan.position[np.array(found, int).reshape(-1, 3)[:, 1:]].min(1)
+    assert (np.diff(first_ends) >= 0).all()
 
 
 @pytest.mark.parametrize("grid", GRIDS)

@@ -1,18 +1,19 @@
-"""Launches of the Triton elimination, recorded without a GPU, and their kernels compiled."""
+"""Launches of the Triton elimination, recorded without a GPU."""
 
 from __future__ import annotations
 
-import re
-import subprocess
-import tempfile
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
-# Pointers to what is not of the dtype of the networks.
+# Pointers to what is of the dtype of the networks, and to integers.
+REALS = {
+    *("g0", "g1", "g2", "leak", "g", "own", "judged", "shares", "inverse", "grounded", "updates"),
+    *("grounds", "W", "LW", "source", "x", "handed", "V", "potential", "relative", "base"),
+    "drop",
+}
 INTEGERS = {
-    *("INFO", "REGION", "KID", "COLUMN", "EDGE", "NODE", "ENTRY", "BESIDE", "PLACE", "POSITION"),
-    *("EDGE_OF", "NEAR", "FAR"),
+    *("INFO", "REGION", "KID", "COLUMN", "EDGE_AT", "BEFORE_AT", "BEFORE", "NODE", "ENTRY"),
+    *("PLACE", "POSITION", "EDGE_OF", "NEAR", "FAR"),
 }
 
 
@@ -33,52 +34,20 @@ def recorded(grid, periodic, *, networks=1, sources=1, dtype="float32", drops=Tr
 
     kind = getattr(torch, dtype)
     leak = torch.ones(networks, *grid, 1, dtype=kind)
+    plan = backend.plan_of(grid, periodic)
+    conductance = [leak.new_ones(networks, *plan.edge_grid, 1) for _ in periodic]
     with mock.patch.object(backend, "_launch", record):
-        factors = backend.Factors(backend.plan_of(grid, periodic), [leak] * len(grid), leak)
+        factors = backend.Factors(plan, conductance, leak)
         eliminated = len(launches)
         factors.solve(torch.ones(networks, sources, *grid, 1, dtype=kind), drops=drops)
     return launches, eliminated
 
 
-def compiled(kernel, constants, warps, dtype="fp32", capability=90):
-    """A kernel compiled for networks of a dtype and for a GPU of a capability."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    kinds = {"most": "*i32" if dtype == "fp32" else "*i64", "level": "*fp64"}
-    pointers = set(kernel.params[0].name if False else ()) | POINTERS
-    signature = {}
-    for name in kernel.arg_names:
-        if name in constants:
-            signature[name] = "constexpr"
-        elif name in INTEGERS:
-            signature[name] = "*i32"
-        else:
-            signature[name] = kinds.get(name, f"*{dtype}" if name in pointers else "i32")
-    source = ASTSource(kernel, signature, constants)
-    options = {"num_warps": warps}
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-
-
-POINTERS = {
-    *("g0", "g1", "g2", "leak", "g", "own", "judged", "shares", "inverse", "grounded", "updates"),
-    *("grounds", "W", "LW", "source", "x", "handed", "V", "potential", "relative", "base"),
-    "drop",
-}
-
-
-def registers_and_stack(kernel) -> tuple[int, int]:
-    """Registers of a thread, and its bytes of stack: what it spills."""
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(kernel.asm["cubin"])
-        file.flush()
-        text = subprocess.run(
-            [tool, "-res-usage", file.name], capture_output=True, text=True, check=True
-        ).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", text)
-    assert found, text
-    return int(found[1]), int(found[2])
+def arguments_of(launch, dtype):
+    """What `compile_triton` takes for a launch for networks of a dtype, up to the capability."""
+    kernel, constants, warps = launch
+    real, bits = ("fp32", "i32") if dtype == "float32" else ("fp64", "i64")
+    kinds = dict.fromkeys(INTEGERS, "*i32") | dict.fromkeys(REALS, f"*{real}")
+    kinds |= {"most": f"*{bits}", "level": "*fp64"}
+    types = {x: kinds.get(x, "i32") for x in kernel.arg_names if x not in constants}
+    return kernel, types, [x for x in types if x in kinds and x != "judged"], constants, warps

@@ -1,8 +1,11 @@
 """What is refused, and how: ValueError with what was expected and what was found."""
 
+import inspect
+
 import pytest
 import torch
-from neuralop.models import get_model
+from neuralop.layers.fno_block import FNOBlocks
+from neuralop.models import FNO, FNOGNO, get_model
 from torch import nn
 from zencfg.bunch import Bunch
 
@@ -95,6 +98,43 @@ def test_get_model_shows_our_message(register):
         model.update({"spectral_mixer": mixer, "spectral_mixer_kwargs": options})
         with pytest.raises(ValueError, match=message):
             get_model(Bunch({"model": model}))
+
+
+@pytest.mark.parametrize("setting", ["spectral_mixer", "spectral_mixer_kwargs"])
+def test_models_without_the_keywords_name_those_with_them(setting):
+    """As RNO, new after 2.0.0, and LocalNO, which needs torch_harmonics."""
+    with pytest.raises(ValueError, match=rf"{setting}: expected one of FNO.* got FNOGNO"):
+        FNOGNO(**{setting: "ckb"})
+    arch = {"model_arch": "fnogno", "data_channels": 1, "out_channels": 1, setting: "ckb"}
+    with pytest.raises(ValueError, match="got FNOGNO"):
+        get_model(Bunch({"model": Bunch(arch)}))
+
+
+def test_a_convolution_is_not_replaced(fno, monkeypatch):
+    """`conv_bias_kernel` is new after neuraloperator 2.0.0, where a stand-in tells of it."""
+    keywords = {"conv_bias_kernel": 3}
+    if "conv_bias_kernel" not in inspect.signature(FNO).parameters:
+        monkeypatch.setattr(FNOBlocks, "conv_bias_kernel", 3, raising=False)
+        keywords = {}
+    for mode in ({"spectral_mixer_mode": "replace"}, {"spectral_mixer_layers": (1,)}):
+        with pytest.raises(ValueError, match="'alongside' or 'lift' with conv_bias_kernel=3"):
+            fno(**keywords, **mode)
+    for mode in ("alongside", "lift"):
+        fno(**keywords, spectral_mixer_mode=mode)
+
+
+def test_a_torus_has_no_walls(fno):
+    class OTNO(FNO, name="stand-in for that of neuraloperator after 2.0.0"):
+        def __init__(self, n_modes, hidden_channels, **keywords):
+            super().__init__(n_modes, hidden_channels=hidden_channels, **keywords)
+
+    for options in ({}, {"boundary": ("periodic", "robin")}, {"cell": "scan"}):
+        with pytest.raises(ValueError, match=r"boundary='periodic' in OTNO.*torus, got"):
+            fno(model=OTNO, spectral_mixer_kwargs=options)
+    for cell in ("network", "scan"):
+        options = {"boundary": "periodic", "cell": cell}
+        x = torch.randn(1, 2, 8, 8)
+        assert fno(model=OTNO, spectral_mixer_kwargs=options)(x).shape == (1, 1, 8, 8)
 
 
 def test_others_register_functions_and_classes(fno, register):

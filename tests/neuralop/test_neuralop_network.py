@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from neuralop import LpLoss, Trainer
+from neuralop.layers.spectral_convolution import SpectralConv
 from neuralop.models import get_model
 from neuralop.models.base_model import available_models
 from torch.utils.data import DataLoader
@@ -61,29 +62,54 @@ def loader_of(fields):
     return DataLoader([{"x": x, "y": x.cumsum(-1)} for x in fields], batch_size=3)
 
 
-def test_trainer_and_resume(tmp_path):
+def train(model, epochs, loader, test_loaders, **settings):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    return Trainer(model=model, n_epochs=epochs, device="cpu", verbose=False).train(
+        train_loader=loader,
+        test_loaders=test_loaders,
+        optimizer=optimizer,
+        scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5),
+        training_loss=LpLoss(d=2, p=2),
+        eval_losses={"l2": LpLoss(d=2, p=2)},
+        **settings,
+    )
+
+
+def test_trainer(tmp_path):
     fields = torch.randn(6, 1, 8, 8)
     loader = loader_of(fields)
     model = get_model(config(out_channels=1))
     before = {name: value.clone() for name, value in model.named_parameters()}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-    trainer = Trainer(model=model, n_epochs=1, device="cpu", verbose=False)
-    metrics = trainer.train(
-        train_loader=loader,
-        test_loaders={8: loader, 12: loader_of(torch.randn(3, 1, 12, 12))},
-        optimizer=optimizer,
-        scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 10),
-        training_loss=LpLoss(d=2, p=2),
-        eval_losses={"l2": LpLoss(d=2, p=2)},
-        save_every=1,
-        save_dir=tmp_path,
-    )
+    loaders = {8: loader, 12: loader_of(torch.randn(3, 1, 12, 12))}
+    metrics = train(model, 1, loader, loaders, save_every=1, save_dir=tmp_path)
     assert all(0 < float(metrics[f"{n}_l2"]) < 10 for n in (8, 12))
     assert [
         name for name, value in model.named_parameters() if torch.equal(before[name], value)
     ] == []
     again = CHONNNetwork.from_checkpoint(tmp_path, "model")
     torch.testing.assert_close(again(fields), model(fields), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("cell", [None, "network", "scan"])
+def test_a_resumed_training_ends_where_an_uninterrupted_one_does(tmp_path, fno, cell):
+    """Checkpoints of FNO, with and without a mixer, need `safe_globals` from torch 2.6 on."""
+    loader = loader_of(torch.randn(6, 1, 8, 8))
+
+    def build():
+        torch.manual_seed(0)
+        if cell is None:
+            return get_model(config(out_channels=1))
+        return fno(in_channels=1, spectral_mixer_kwargs={"cell": cell})
+
+    whole, resumed = build(), build()
+    train(whole, 3, loader, {})
+    train(build(), 1, loader, {}, save_every=1, save_dir=tmp_path)
+    allowed = [torch.nn.functional.gelu, SpectralConv] if cell else []
+    with torch.serialization.safe_globals(allowed):
+        # neuraloperator counts from the saved epoch: one is done, and two more come.
+        train(resumed, 2, loader, {}, resume_from_dir=tmp_path)
+    for name, value in resumed.named_parameters():
+        torch.testing.assert_close(value, whole.get_parameter(name))
 
 
 @pytest.mark.parametrize(

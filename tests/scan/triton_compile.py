@@ -1,13 +1,10 @@
-"""Compiles the kernels without a GPU, as a bfloat16 scan with N = 16 would."""
+"""The kernels as a bfloat16 scan with N = 16 compiles them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import triton
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from chonn_ops.scan.triton import kernels
 
@@ -16,7 +13,7 @@ FLOATS = (
     *("decay", "d", "carry_in", "start", "prior", "ends", "sums", "checkpoints", "scratch"),
     *("grad_decay", "grad_b", "grad_c", "grad_d", "grad_start", "prior_u", "prior_delta"),
 )
-TILE = {"SHARE": 2, "KIND": (True, False, False), "J": 2, "N": 16, "W": 8}
+TILE = {"SHARE": 2, "KIND": 1, "J": 2, "N": 16, "W": 8}
 CONSTANTS = {**TILE, "GROUP": 4, "PERIODIC": True, "BACKWARD": True, "K": 128, "REAL": tl.float32}
 KERNELS = {
     "walk_forward": (kernels.walk_forward, {"prior": None, "carry_in": None, "sums": None}, 1),
@@ -26,20 +23,12 @@ KERNELS = {
 }
 
 
-def compile_for_hopper(name: str) -> Any:
+def arguments_of(name: str) -> tuple[Any, ...]:
+    """What `compile_triton` takes, up to the capability."""
     kernel, absent, warps = KERNELS[name]
-    signature, constants, aligned = {}, {}, {}
-    for index, argument in enumerate(kernel.arg_names):
-        if argument in absent or argument in CONSTANTS:
-            signature[argument] = "constexpr"
-            constants[(index,)] = CONSTANTS.get(argument)
-        elif argument in STREAMS or argument in FLOATS:
-            signature[argument] = "*bf16" if argument in STREAMS else "*fp32"
-            aligned[(index,)] = [["tt.divisibility", 16]]
-        else:
-            signature[argument] = "i32"
-            if argument in ("D", "n_states") or argument.endswith("_row"):
-                aligned[(index,)] = [["tt.divisibility", 16]]
-    source = ASTSource(kernel, signature, constexprs=constants, attrs=aligned)
-    options = {"num_warps": warps, "enable_fp_fusion": True}
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    constants = {x: CONSTANTS.get(x) for x in kernel.arg_names if x in absent or x in CONSTANTS}
+    kinds = dict.fromkeys(STREAMS, "*bf16") | dict.fromkeys(FLOATS, "*fp32")
+    types = {x: kinds.get(x, "i32") for x in kernel.arg_names if x not in constants}
+    sizes = ("D", "n_states")
+    aligned = [x for x in types if x in kinds or x in sizes or x.endswith("_row")]
+    return kernel, types, aligned, constants, warps

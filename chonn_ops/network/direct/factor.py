@@ -22,7 +22,7 @@ from chonn_ops.network.direct import cpu
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
 from chonn_ops.network.direct.refined import ComplexFactor
-from chonn_ops.network.graph import Joined, graph_of
+from chonn_ops.network.graph import Joined
 
 
 @torch.no_grad()
@@ -61,13 +61,10 @@ def available_backends() -> tuple[str, ...]:
     return BACKENDS.available()
 
 
-def _backend_of(
-    leak: Tensor, periodic: Sequence[Joined], backend: str | None, dtype: torch.dtype
-) -> str:
-    """The backend; by default the fastest for the tensors' device. "triton" takes real networks on
-    grids."""
+def _backend_of(leak: Tensor, backend: str | None, dtype: torch.dtype) -> str:
+    """The backend; by default the fastest for the tensors' device. "triton" takes real networks."""
     name = BACKENDS.name_for(backend or "", leak.device)
-    return "torch" if name == "triton" and (dtype.is_complex or graph_of(periodic)) else name
+    return "torch" if name == "triton" and dtype.is_complex else name
 
 
 def solve(
@@ -100,7 +97,7 @@ def solve(
     """
     dtype = compute_dtype(source, leak, *conductance)
     several = source.dim() == leak.dim() + 1
-    backend = _backend_of(leak, periodic, backend, dtype)
+    backend = _backend_of(leak, backend, dtype)
     plan = _plan_for(leak, periodic, dtype, backend)
     leak, *g = (x.to(dtype) for x in (leak, *conductance))
     s = (source if several else source[:, None]).to(dtype)
@@ -114,10 +111,11 @@ def undetermined(
 ) -> list[tuple[int, int]]:
     """`Factor.undetermined` of complex networks. They may cancel, so that a pivot of 0 tells
     nothing; entries that are 0 do."""
+    name = _backend_of(leak, backend, torch.complex64)
     leak, *g = ((x != 0).float() for x in (leak, *conductance))
     if bool(leak.all()):
         return []
-    return solve(torch.zeros_like(leak), g, leak, periodic, backend=backend)[1]
+    return solve(torch.zeros_like(leak), g, leak, periodic, backend=name)[1]
 
 
 class Factor:
@@ -159,7 +157,7 @@ class Factor:
         self.dtype = dtype or compute_dtype(leak, *conductance)
         self.shape = leak.shape
         self._wide: Factor | None = None
-        self.backend = _backend_of(leak, periodic, backend, self.dtype)
+        self.backend = _backend_of(leak, backend, self.dtype)
         kind, leak = BACKENDS[self.backend].Factors, leak.to(self.dtype)
         if state is not None:
             # The compiled kernel makes its own plan from the state.
@@ -253,7 +251,7 @@ def factor_of(
     if tol is not None:
         options["tol"] = tol
     plan = _plan_of(leak.shape[1:-1], periodic)
-    backend = _backend_of(leak, periodic, backend, dtype)
+    backend = _backend_of(leak, backend, dtype)
     return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, **options)
 
 

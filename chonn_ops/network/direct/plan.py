@@ -68,7 +68,7 @@ class Plan:
     kids : Array, shape (regions, 2)
         -1 where there is none.
     edge, row, column, edge_at : Array
-        Edges by the region that eliminates one of its nodes first: the entry of the conductances
+        Edges, ordered by the node of each that is eliminated first: the entry of the conductances
         (axis * entries of an axis + entry, which is the node on a grid), where in the front the
         edge's first node is and its second; where each region's begin.
     share_at : Array, shape (regions + 1,)

@@ -142,7 +142,7 @@ class _Scan:
     def constants(self, walk: Walk, tile: _Tile) -> dict[str, Any]:
         return {
             "SHARE": self.share,
-            "KIND": (walk.reverse, len(walk.steps) == 2, self.wide),
+            "KIND": walk.reverse + 2 * (len(walk.steps) == 2) + 4 * self.wide,
             "J": tile.per_thread,
             "N": tile.states,
             "W": tile.width,

@@ -9,8 +9,8 @@ few exchanges between threads. Thread w of W has channels ``w * J .. w * J + J -
 A row of a field has all channels of one position. Rows are `row` elements apart. The sizes and
 strides of `walks.Walk` give the position of a step from the line's origin and the step's index.
 Inside a kernel ``path`` is the tuple ``(origin, length, inner, inner_stride, outer_stride)`` of one
-line, and ``KIND`` says whether steps are in reverse, nested in two loops, and wide: at offsets that
-may exceed 2**31.
+line, and the bits of ``KIND`` say whether steps are in reverse (1), nested in two loops (2), and
+wide (4): at offsets that may exceed 2**31.
 
 Where lines and channels are too few to fill the GPU, lines are divided into segments that run in
 parallel. `walk_forward` without `y` computes the state that each segment ends with from rest.
@@ -133,12 +133,12 @@ def line_origin(line, inner, inner_stride, outer_stride):
 @triton.jit
 def position(step, path, KIND: tl.constexpr):
     """Position of a step in scan order; int64 if wide."""
-    index = path[1] - 1 - step if KIND[0] else step
-    if KIND[1]:
+    index = path[1] - 1 - step if KIND & 1 else step
+    if KIND & 2:
         at = path[0] + (index // path[2]) * path[4] + (index % path[2]) * path[3]
     else:
         at = path[0] + index * path[3]
-    return at.to(tl.int64) if KIND[2] else at
+    return at.to(tl.int64) if KIND & 4 else at
 
 
 @triton.jit

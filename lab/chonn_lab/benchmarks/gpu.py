@@ -1,16 +1,17 @@
 """Scan and networks on a CUDA GPU: checked, then timed beside their peers.
 
     chonn-lab bench gpu               needs CUDA; writes lab/results/gpu.json
-    chonn-lab bench gpu --interpret   tiny checks alone, by Triton's interpreter on the CPU
+    chonn-lab bench gpu --interpret   everything at tiny sizes on the CPU, by Triton's interpreter;
+                                      needs another --output
 
 Checks
     Scan: output and every gradient of backend "triton" in float32 and bfloat16 against backend
-    "torch" in float64, by the tolerances of the tests. Networks: potentials and every gradient in
-    float64 against backend "reference", and float32 residuals against the tolerance. Nothing is
-    timed if a check fails.
+    "torch" in float64, by the tolerances of the tests. Networks: potentials and every gradient of
+    backend "triton" in float64 against an elimination by PyTorch on the CPU, and float32 residuals
+    against the tolerance. Nothing is timed if a check fails.
 
 Contenders
-    chonn-ops   scans: backend "triton"; networks: PyTorch, which is what CUDA selects
+    chonn-ops   backend "triton"
     torch       scans: backend "torch"; lines of up to 20,000 steps, which it takes one by one
     mamba-ssm   `selective_scan_fn`, in its own layout (B, D, L)
     mambapy     `pscan` on materialised (B, L, D, N) coefficients
@@ -20,8 +21,10 @@ Columns
     forward, both   _ms: median of CUDA events; without autograd, and with gradients of all inputs
     peak_MiB        on the card during forward and backward, above those before
 
-Training steps of models follow: forward, backward and Adam, on 16 samples of 64 x 64 points. The
-model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench.
+Training steps of models come first: forward, backward and Adam, on 16 samples of 64 x 64 points.
+The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench.
+
+What fails is a row with its error, and does not stop the others.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_lab.benchmarks import network_solvers
+from chonn_lab.benchmarks import harness, network_solvers
 from chonn_lab.benchmarks.harness import environment, show, version, write_result
 from chonn_lab.benchmarks.network_solvers import ROUNDINGS, TOLERANCE, Case
 from chonn_lab.benchmarks.scan import both_call, make_inputs, mambapy_scan
@@ -59,6 +62,7 @@ CASES = (
     Case((32, 32, 32), 32),
     Case((1_000_000,), 4),
 )
+TINY_SHAPES = (((1, 5, 3, 2), torch.float32),)
 SCAN_CHECKS = (((2, 200, 20, 16), ()), ((1, 1000, 16, 16), ()), ((2, 2700, 20, 16), (9, 300)))
 TINY_SCAN_CHECKS = (((1, 5, 3, 2), ()), ((1, 6, 2, 2), (2, 3)))
 FIELDS: tuple[dict[str, str], ...] = (
@@ -77,19 +81,25 @@ TINY_NETWORK_CHECKS = (Case((5, 4), 2), Case((7,), 2))
 # As in tests/scan/scan_cases.py.
 SCAN_TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 6e-3}
 EXACT = 1e-12  # tolerance of the solves in float64
-EQUAL = 1e-8  # to the reference, in float64
+EQUAL = 1e-8  # of eliminations in float64
 LONGEST_FOR_TORCH = 20_000
+PEERS = ("torch", "mamba-ssm", "mambapy", "torch-sla")
 COLUMNS = ("name", "step_ms", "forward_ms", "both_ms", "peak_bytes", "error")
 
 Calls = dict[tuple[str, str], Callable[[], object]]
 
 
-def milliseconds(calls: Mapping[Any, Callable[[], object]], rounds: int) -> dict[Any, list[float]]:
+def milliseconds(
+    calls: Mapping[Any, Callable[[], object]], rounds: int, device: str
+) -> dict[Any, list[float]]:
     """CUDA events around each call: one to warm up and three timed ones a round, in turns."""
     times: dict[Any, list[float]] = {key: [] for key in calls}
     for _ in range(rounds):
         for key, call in calls.items():
             call()
+            if device == "cpu":
+                times[key].append(harness.milliseconds(call))
+                continue
             marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
             marks[0].record()
             for mark in marks[1:]:
@@ -98,6 +108,23 @@ def milliseconds(calls: Mapping[Any, Callable[[], object]], rounds: int) -> dict
             torch.cuda.synchronize()
             times[key] += [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
     return times
+
+
+def peak_of(call: Callable[[], object], device: str) -> int:
+    """Bytes on the card during a second call, above those before."""
+    call()
+    if device == "cpu":
+        return 0
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def failure(error: Exception) -> str:
+    torch.cuda.empty_cache()
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def scan(backend: str, **modes: str) -> Callable[..., Tensor]:
@@ -142,20 +169,21 @@ def check_networks(device: str, tiny: bool) -> Iterator[dict[str, Any]]:
 
     def solve(backend: str, inputs: list[Tensor], tol: float) -> Tensor:
         source, leak, *conductance = inputs
-        return kirchhoff_network(source, tuple(conductance), leak, tol=tol, backend=backend)
+        options: Any = {"tol": tol, "backend": backend, "method": "direct"}
+        return kirchhoff_network(source, tuple(conductance), leak, **options)
 
     for case in TINY_NETWORK_CHECKS if tiny else NETWORK_CHECKS:
         networks = network_solvers.make(case, device)
         single = network_solvers.channels_last(networks)
         double, host = leaves(single, device, torch.float64), leaves(single, "cpu", torch.float64)
-        truth = with_gradients(solve("reference", host, EXACT), host)
+        truth = with_gradients(solve("torch", host, EXACT), host)
         with torch.no_grad():
-            v = network_solvers.networks_first(solve("torch", single, TOLERANCE))
+            v = network_solvers.networks_first(solve("triton", single, TOLERANCE))
         found = network_solvers.quality(networks, v)
-        error = largest_error(with_gradients(solve("torch", double, EXACT), double), truth)
+        error = largest_error(with_gradients(solve("triton", double, EXACT), double), truth)
         within = found["residual"] <= TOLERANCE + ROUNDINGS * found["rounding"]
         passed = within and error <= EQUAL
-        yield {**case.label(), "backend": "torch", **found, "rms_ratio": error, "passed": passed}
+        yield {**case.label(), "backend": "triton", **found, "rms_ratio": error, "passed": passed}
 
 
 def mamba_scan(inputs: list[Tensor]) -> tuple[Callable[..., Tensor], list[Tensor]] | None:
@@ -169,13 +197,15 @@ def mamba_scan(inputs: list[Tensor]) -> tuple[Callable[..., Tensor], list[Tensor
     return selective_scan_fn, leaves([*turned[:2], -decay, *turned[2:], d], "cuda")
 
 
-def scan_calls(shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Callable[[], Any]]:
+def scan_calls(
+    shape: tuple[int, ...], dtype: torch.dtype, device: str
+) -> dict[str, Callable[[], Any]]:
     """For each contender a function that makes its forward and both calls."""
-    inputs = leaves(make_inputs(shape, dtype), "cuda")
+    inputs = leaves(make_inputs(shape, dtype), device)
     found = {"chonn-ops": (scan("triton"), inputs)}
     if shape[1] <= LONGEST_FOR_TORCH:
         found["torch"] = (scan("torch"), inputs)
-    if mamba := mamba_scan(inputs):
+    if device != "cpu" and (mamba := mamba_scan(inputs)):
         found["mamba-ssm"] = mamba
     if version("mambapy"):
         found["mambapy"] = (mambapy_scan, inputs)
@@ -185,10 +215,13 @@ def scan_calls(shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Callable
     }
 
 
-def network_calls(case: Case) -> dict[str, Callable[[], Any]]:
+def network_calls(case: Case, device: str) -> dict[str, Callable[[], Any]]:
     """The same for networks."""
-    networks = network_solvers.make(case, "cuda")
-    builds = {"chonn-ops": network_solvers.ours("torch"), "torch-sla": network_solvers.torch_sla_cg}
+    networks = network_solvers.make(case, device)
+    builds = {
+        "chonn-ops": network_solvers.ours("triton"),
+        "torch-sla": network_solvers.torch_sla_cg,
+    }
 
     def calls(build: network_solvers.Build) -> Any:
         solver = build(networks)
@@ -198,7 +231,7 @@ def network_calls(case: Case) -> dict[str, Callable[[], Any]]:
 
 
 def measure(
-    label: dict[str, Any], makes: Mapping[str, Callable[[], Any]], rounds: int
+    label: dict[str, Any], makes: Mapping[str, Callable[[], Any]], rounds: int, device: str
 ) -> dict[str, Any]:
     """Times and peak memory of each contender; an error for those that cannot take the case."""
     rows: dict[str, dict[str, Any]] = {name: {"name": name} for name in makes}
@@ -206,21 +239,12 @@ def measure(
     for name, make in makes.items():
         try:
             forward, both = make()
-            both()
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            both()
-            rows[name]["peak_bytes"] = torch.cuda.max_memory_allocated() - before
+            rows[name]["peak_bytes"] = peak_of(both, device)
         except Exception as error:
-            if name == "chonn-ops":
-                raise
-            text = str(error).partition("\n")[0]
-            rows[name]["error"] = f"{type(error).__name__}: {text}"
-            torch.cuda.empty_cache()
+            rows[name]["error"] = failure(error)
             continue
         calls |= {(name, "forward"): forward, (name, "both"): both}
-    for (name, column), times in milliseconds(calls, rounds).items():
+    for (name, column), times in milliseconds(calls, rounds, device).items():
         rows[name][f"{column}_ms"] = statistics.median(times)
     return {**label, "rows": list(rows.values())}
 
@@ -238,15 +262,15 @@ def models() -> dict[str, torch.nn.Module]:
     }
 
 
-def step_call(name: str, samples: int = 16, n: int = 64) -> Callable[[], object]:
+def step_call(name: str, device: str, samples: int, n: int) -> Callable[[], object]:
     """A training step on random fields."""
     torch.manual_seed(0)
-    model = models()[name].cuda().train()
+    model = models()[name].to(device).train()
     optimiser = torch.optim.Adam(model.parameters(), 1e-3)
-    x, target = torch.rand(2, samples, 1, n, n, device="cuda").unbind()
+    x, target = torch.rand(2, samples, 1, n, n, device=device).unbind()
     inputs: tuple[Tensor, ...] = (x,)
     if "FNO" in name:  # channels last, with coordinates
-        at = (torch.arange(n, device="cuda") + 0.5) / n
+        at = (torch.arange(n, device=device) + 0.5) / n
         grid = torch.stack(torch.meshgrid(at, at, indexing="ij"), -1)
         inputs = (x.movedim(1, -1), grid.expand(samples, n, n, 2))
         target = target.movedim(1, -1)[..., None, :]
@@ -259,39 +283,44 @@ def step_call(name: str, samples: int = 16, n: int = 64) -> Callable[[], object]
     return step
 
 
-def steps(rounds: int) -> dict[str, Any]:
+def steps(rounds: int, device: str) -> dict[str, Any]:
+    samples, n = (1, 32) if device == "cpu" else (16, 64)
     rows: list[dict[str, Any]] = []
     for name in models():
-        step = step_call(name)
-        step()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        step()
-        peak = torch.cuda.max_memory_allocated() - before
-        times = milliseconds({name: step}, rounds)[name]
-        rows.append({"name": name, "step_ms": statistics.median(times), "peak_bytes": peak})
-    return {"steps": "16 samples of 64 x 64", "rows": rows}
+        row: dict[str, Any] = {"name": name}
+        try:
+            step = step_call(name, device, samples, n)
+            row["peak_bytes"] = peak_of(step, device)
+            times = milliseconds({name: step}, rounds, device)[name]
+            row["step_ms"] = statistics.median(times)
+        except Exception as error:
+            row["error"] = failure(error)
+        rows.append(row)
+    return {"steps": f"{samples} samples of {n} x {n}", "rows": rows}
 
 
-def sections(rounds: int) -> Iterator[dict[str, Any]]:
-    yield steps(rounds)
-    for shape, dtype in SHAPES:
+def sections(rounds: int, device: str) -> Iterator[dict[str, Any]]:
+    tiny = device == "cpu"
+    yield steps(rounds, device)
+    for shape, dtype in TINY_SHAPES if tiny else SHAPES:
         label = {"shape": [*shape], "dtype": str(dtype)[6:]}
-        yield measure(label, scan_calls(shape, dtype), rounds)
-    for case in CASES:
-        yield measure(case.label(), network_calls(case), rounds)
+        yield measure(label, scan_calls(shape, dtype, device), rounds, device)
+    for case in TINY_NETWORK_CHECKS if tiny else CASES:
+        yield measure(case.label(), network_calls(case, device), rounds, device)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="three timed calls each")
-    parser.add_argument("--interpret", action="store_true", help="tiny checks without a GPU")
+    parser.add_argument("--interpret", action="store_true", help="tiny sizes without a GPU")
     parser.add_argument("--output", type=Path, default=RESULTS / "gpu.json")
     options = parser.parse_args()
     if options.interpret:
+        if options.output == parser.get_default("output"):
+            parser.error("expected another --output for a run without a GPU")
         os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported
     elif not torch.cuda.is_available():
-        print("expected a CUDA GPU, found none (--interpret checks without)", file=sys.stderr)
+        print("expected a CUDA GPU, found none (--interpret runs without)", file=sys.stderr)
         return 1
     device = "cpu" if options.interpret else "cuda"
     checks = []
@@ -303,19 +332,19 @@ def main() -> int:
     if not all(row["passed"] for row in checks):
         print("results are outside the tolerance; nothing timed", file=sys.stderr)
         return 1
-    if options.interpret:
-        return 0
     options.visit_ms, options.smoke = None, False
     about = environment(options, ("triton", "mamba-ssm", "mambapy", "torch-sla"))
-    about |= {"gpu": torch.cuda.get_device_name(0), "cuda": torch.version.cuda}
+    name = None if options.interpret else torch.cuda.get_device_name(0)
+    about |= {"gpu": name, "cuda": torch.version.cuda}
     found = []
-    for section in sections(options.rounds):
+    for section in sections(options.rounds, device):
         found.append(section)
         print(" ".join(str(value) for key, value in section.items() if key != "rows"))
         show(section["rows"], *COLUMNS)
         # Whole after every section: a machine with a GPU may be lent for minutes only.
         write_result(options.output, {"environment": about, "checks": checks, "sections": found})
-    return 0
+    ours = [row for section in found for row in section["rows"] if row["name"] not in PEERS]
+    return int(any("error" in row for row in ours))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import torch
 
 import chonn_lab
 import chonn_ops
-from chonn_lab.problems import origin
 
 if TYPE_CHECKING:
     from chonn_lab.experiments.base import Data
@@ -102,6 +101,8 @@ def of(job: Job, data: Data | None = None) -> Provenance:
 
 def files(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
     """Origin of data files, with their SHA-256, by name."""
+    from chonn_lab.problems import origin  # needs h5py, which machines for timing may lack
+
     return {path.name: origin.identify(path).record() for path in paths}
 
 

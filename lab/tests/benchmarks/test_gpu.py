@@ -1,6 +1,7 @@
-"""The GPU benchmark without a GPU: its checks by Triton's interpreter, and what it says."""
+"""The GPU benchmark without a GPU: by Triton's interpreter, and what it says."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 
@@ -15,14 +16,28 @@ def bench(*arguments):
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
-def test_checks_without_a_gpu():
-    done = bench("--interpret")
-    assert done.returncode == 0, done.stderr
+def test_everything_without_a_gpu(tmp_path):
+    """A mistake in the script must not be found on a machine that is lent for minutes."""
+    path = tmp_path / "gpu.json"
+    done = bench("--interpret", "--rounds=1", f"--output={path}")
+    assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("'passed': True") == 6  # four scans, two networks
+    steps, scan, *networks = json.loads(path.read_text())["sections"]
+    assert all(row["step_ms"] > 0 for row in steps["rows"])
+    for section in (scan, *networks):
+        ours = section["rows"][0]
+        assert ours["name"] == "chonn-ops"
+        assert min(ours["forward_ms"], ours["both_ms"]) > 0
+
+
+def test_a_run_without_a_gpu_keeps_its_numbers_apart():
+    done = bench("--interpret")
+    assert done.returncode == 2
+    assert "expected another --output" in done.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")
 def test_it_says_what_it_needs():
     done = bench()
     assert done.returncode == 1
-    assert done.stderr == "expected a CUDA GPU, found none (--interpret checks without)\n"
+    assert done.stderr == "expected a CUDA GPU, found none (--interpret runs without)\n"

@@ -134,8 +134,16 @@ class Placement:
         ------
         ValueError
             For a layer that does not exist, a mixer that does not support the model, or options
-            that the mixer rejects.
+            that the mixer rejects; for "replace" in a layer whose skip is a convolution
+            (``conv_bias_kernel``); for OTNO with another boundary than "periodic".
         """
+        boundary = self.options.get("boundary", "periodic")
+        words = {boundary} if isinstance(boundary, str) else set(boundary)
+        if words != {"periodic"} and any(c.__name__ == "OTNO" for c in type(model).__mro__):
+            raise ValueError(
+                "spectral_mixer_kwargs: expected boundary='periodic' in OTNO, whose latent grid is "
+                f"a torus, got {boundary!r}"
+            )
         if self.layers is None:
             self._check_fit(layers[0])
             mixer = self._branch(layers[0], projected=False)
@@ -143,6 +151,12 @@ class Placement:
             return
         for layer in self._chosen(layers, self.layers):
             blocks, index = layer.blocks, layer.index
+            kernel = getattr(blocks, "conv_bias_kernel", 1)  # new after neuraloperator 2.0.0
+            if self.mode == "replace" and kernel != 1:
+                raise ValueError(
+                    "spectral_mixer_mode: expected 'alongside' or 'lift' with conv_bias_kernel="
+                    f"{kernel}, because 'replace' removes that convolution, got 'replace'"
+                )
             if blocks.fno_skips is None:
                 blocks.fno_skips = nn.ModuleList(
                     NoSkip(blocks.out_channels) for _ in range(blocks.n_layers)

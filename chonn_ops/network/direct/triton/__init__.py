@@ -3,7 +3,7 @@
 `kernels` has the algorithm. This module lays the plan out in tables, chooses the sizes of blocks,
 and launches. No value is read back from the device, so that a solve can be recorded as a CUDA
 graph; what a check would read, parts without ground and inputs that are not finite, marks its
-network's residual. Networks are real.
+network's residual. Networks are real, on grids or graphs.
 
 Under ``TRITON_INTERPRET=1`` the backend also takes CPU tensors; it is slow, and serves the tests.
 
@@ -16,10 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import triton
 from torch import Tensor
 
 from chonn_ops._library import CONSTANTS
@@ -27,6 +29,7 @@ from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Array, Plan, begins, make_plan
 from chonn_ops.network.direct.triton import kernels
+from chonn_ops.network.graph import Joined
 
 # Triton kernels have no Python types.
 _K: Any = kernels
@@ -41,15 +44,18 @@ _COLUMNS = 64
 _TILE = 64
 _SWEPT = 1024  # entries of the shares that one program of `down` takes at a time
 _BLOCK = 1024  # nodes or edges of one program where each has work of its own
+# How float64 is multiplied; see the kernels.
+_WIDE = "sums" if triton.__version__.startswith(("3.2.", "3.3.", "3.4.")) else "ieee"
+_FRONTS = 2**16 - 1  # of one launch: what CUDA takes along the second axis of programs
 
 
-def plan_of(grid: Sequence[int], periodic: Sequence[bool]) -> Plan:
+def plan_of(grid: Sequence[int], periodic: Sequence[Joined]) -> Plan:
     """The plan that suits the kernels."""
-    return make_plan(tuple(grid), tuple(map(bool, periodic)), LEAF)
+    return make_plan(tuple(grid), tuple(periodic), LEAF)
 
 
 class _Panel(NamedTuple):
-    """One panel of the fronts of a level: of `fronts` regions, from `start` on in `regions`."""
+    """One panel of fronts of a level: of `fronts` regions, from `start` on in `regions`."""
 
     start: int
     fronts: int
@@ -61,7 +67,7 @@ class _Panel(NamedTuple):
     edges: int  # of a pivot at most
     pivots: int  # rows of a block
     columns: int
-    size: int  # rows of a workspace for each front
+    work: int  # entries of the workspaces of all fronts together
 
 
 class _Tables(NamedTuple):
@@ -73,9 +79,10 @@ class _Tables(NamedTuple):
     node: Tensor  # by position
     entry: Tensor  # by edge: where it is in the conductances
     edge_of: Tensor  # by entry of the conductances: the edge, or -1
-    beside: Tensor  # (nodes, degree) entries of the edges of each position
-    column: Tensor  # (nodes, degree) of the edges that a pivot has when fronts begin
-    edge: Tensor
+    edge_at: Tensor  # where the edges of each pivot begin
+    column: Tensor  # by edge: in the front of its pivot
+    before_at: Tensor  # where in `before` those of each position begin
+    before: Tensor  # edges by their later ends
     near: Tensor  # by edge: entries of the tables of fronts
     far: Tensor
     position: Tensor  # by entry of the fronts
@@ -91,32 +98,24 @@ def _pad(n: int) -> int:
     return max(16, 1 << max(0, int(n) - 1).bit_length())
 
 
-def _grouped(group: Array, values: Sequence[Array], rows: int) -> tuple[list[Array], Array]:
-    """Tables (rows, most of a group) of values by group, -1 behind them, and numbers of a group."""
-    order = np.argsort(group, kind="stable")
-    group = group[order]
-    count = np.bincount(group, minlength=rows)
-    rank = np.arange(len(group)) - begins(count)[group]
-    tables = []
-    for value in values:
-        table = np.full((rows, max(1, int(count.max(initial=0)))), -1)
-        table[group, rank] = value[order]
-        tables.append(table)
-    return tables, count
-
-
-def _panels_of(plan: Plan, rows: Array, start: int, kids: bool, edges: int) -> Iterator[_Panel]:
-    """The panels of a level, whose regions are `rows`."""
+def _panels_of(plan: Plan, rows: Array, several: bool, **common: Any) -> Iterator[_Panel]:
+    """The panels of fronts, of whose regions each takes `several` or none."""
     pivots, width = plan.pivots[rows], plan.width[rows]
-    most, size = int(pivots.max()), int((pivots + width).max())
-    block = _pad(most) if most <= (_PANEL if width.any() else _ALONE) else _PANEL
+    most, work = int(pivots.max()), int(((pivots + width) ** 2).sum())
+    block = _PANEL if several else _pad(most)
     for k0 in range(0, most, block):
         rest = int((pivots + width - np.minimum(pivots, k0 + block)).max())
-        begin, end = k0 == 0, k0 + block >= most
-        common = {"start": start, "fronts": len(rows), "k0": k0, "begin": begin, "end": end}
-        columns = min(_pad(rest), _COLUMNS)
+        begin, end, columns = k0 == 0, k0 + block >= most, min(_pad(rest), _COLUMNS)
         yield _Panel(
-            width=rest, kids=kids, edges=edges, pivots=block, columns=columns, size=size, **common
+            fronts=len(rows),
+            k0=k0,
+            width=rest,
+            begin=begin,
+            end=end,
+            pivots=block,
+            columns=columns,
+            work=work,
+            **common,
         )
 
 
@@ -151,36 +150,49 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
         info[there, 8 + k], info[there, 10 + k] = update_at[rows], plan.boundary_at[rows]
         info[there, 12 + k] = width[rows]
 
-    row, far = np.minimum(plan.row, plan.column), np.maximum(plan.row, plan.column)
-    every = np.arange(len(plan.edge))
-    pivot = plan.first[of_edge] + row
-    (column, edge), count = _grouped(pivot, (far, every), plan.nodes)
     near, far = front_at[of_edge] + plan.row, front_at[of_edge] + plan.column
-    ends = np.concatenate([position[near], position[far]])
-    (beside,), _ = _grouped(ends, (np.tile(plan.edge, 2),), plan.nodes)
-    edge_of = np.full(len(plan.grid) * plan.nodes, -1)
-    edge_of[plan.edge] = every
+    ends = np.sort(position[np.stack([near, far])], axis=0)
+    counts = np.stack([np.bincount(x, minlength=plan.nodes) for x in ends])
+    edge_at, before_at = map(begins, counts)
+    column = np.maximum(plan.row, plan.column)
+    edge_of = np.full(len(plan.periodic) * math.prod(plan.edge_grid), -1)
+    edge_of[plan.edge] = np.arange(len(plan.edge))
 
     height = np.zeros(regions, np.int64)
     for region, parent in enumerate(plan.parent):  # children come first
         if parent >= 0:
             height[parent] = max(height[parent], height[region] + 1)
-    level_at = begins(np.bincount(height))
-    by_level = np.argsort(height, kind="stable")
+    most = np.zeros(regions, np.int64)  # edges of a pivot
+    np.maximum.at(most, of_pivot, counts[0])
+    # Fronts of one level whose pivots take several panels are launched apart from the others.
+    several = pivots > np.where(width > 0, _PANEL, _ALONE)
+    kind = 2 * height + several
+    order = np.argsort(kind, kind="stable")
     panels: list[_Panel] = []
-    for level, start in enumerate(level_at[:-1]):
-        rows = by_level[start : level_at[level + 1]]
-        most = int(count[height[of_pivot] == level].max(initial=0)) if len(count) else 0
-        edges = 1 << (most - 1).bit_length() if most else 0
-        panels += _panels_of(plan, rows, int(start), level > 0, min(edges, column.shape[1]))
+    for start, stop in pairwise(np.flatnonzero(np.diff(kind[order], prepend=-1, append=-1))):
+        for begin in range(start, stop, _FRONTS):
+            rows = order[begin : min(begin + _FRONTS, stop)]
+            info[rows, 14] = begins(size[rows] ** 2)[:-1]
+            edges = int(most[rows].max())
+            panels += _panels_of(
+                plan,
+                rows,
+                bool(several[rows[0]]),
+                start=int(begin),
+                kids=bool(height[rows[0]]),
+                edges=1 << (edges - 1).bit_length() if edges else 0,
+            )
 
     def tensor(array: Array) -> Tensor:
+        if array.max(initial=0) > np.iinfo(np.int32).max:
+            raise ValueError(f"factors: expected less than 2^31 entries, got {share_at[-1]}")
         return torch.from_numpy(np.ascontiguousarray(array, np.int32)).to(device)
 
-    arrays = (info, by_level, plan.node, plan.edge, edge_of, beside, column, edge, near, far)
+    edges = (plan.edge, edge_of, edge_at, column, before_at, np.argsort(ends[1], kind="stable"))
+    arrays = (info, order, plan.node, *edges, near, far, position, kid, plan.place)
     return _Tables(
         panels,
-        *(tensor(x) for x in (*arrays, position, kid, plan.place)),
+        *map(tensor, arrays),
         num_shares=int(share_at[-1]),
         num_updates=int(update_at[-1]),
         num_grounds=int(plan.boundary_at[-1]),
@@ -203,7 +215,8 @@ class Factors:
     ----------
     plan : Plan
     conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis, all float32 or all float64, on one device like all tensors here.
+        One an axis, all float32 or all float64, on one device like all tensors here; of a graph
+        one, (B, E, C).
     leak : Tensor, shape (B, \\*grid, C)
     source, drops
         As in the compiled `Factors`, `solution` too, but for its residuals: 0, infinite in networks
@@ -283,36 +296,35 @@ class Factors:
 
     def _eliminate(self, fields: Sequence[Tensor], leak: Tensor) -> None:
         t, M, nodes, edges = self._tables, self._networks, self._plan.nodes, self._g.shape[1]
-        most, degree, entries = self._most, t.column.shape[1], len(t.position)
+        most, entries = self._most, len(t.position)
         _launch(
             _K.pack,
             (M, -(-max(nodes, edges) // _BLOCK)),
-            *(*fields, leak, self._g, self._own, most, t.entry, t.beside, t.node),
-            *(nodes, edges, self._shape[-1]),
-            AXES=len(self._plan.grid),
-            DEGREE=t.beside.shape[1],
+            *(*fields, leak, self._g, self._own, most, t.entry, t.node),
+            *(nodes, edges, math.prod(self._plan.edge_grid), self._shape[-1]),
+            AXES=len(self._plan.periodic),
             BLOCK=_BLOCK,
             warps=4,
         )
         updates, grounds = leak.new_empty(M, t.num_updates), leak.new_empty(M, t.num_grounds)
-        work = work_leak = updates
+        work, work_leak = updates, leak.new_empty(M, entries)
         for p in t.panels:
             if p.begin and not p.end:
-                work = leak.new_empty(M, p.fronts, p.size, p.size)
-                work_leak = leak.new_empty(M, p.fronts, p.size)
+                work = leak.new_empty(M, p.work)
             fused = p.begin and p.end and p.width <= p.columns
             # The compiler of Triton 3.2 fails on other products of the smallest blocks.
-            plain = leak.dtype == torch.float64 or not p.kids
-            precision = "ieee" if plain else "tf32x3"
+            precision = "tf32x3" if p.kids else "ieee"
+            if leak.dtype == torch.float64:
+                precision = _WIDE
             block = {"KE": p.edges, "KIDS": p.kids, "P": p.pivots, "BEGIN": p.begin, "END": p.end}
-            offsets = (p.start, p.k0, p.fronts, nodes, edges, t.num_shares, t.num_updates)
+            offsets = (p.start, p.k0, nodes, edges, t.num_shares, t.num_updates)
             _launch(
                 _K.pivots,
                 (M, p.fronts, max(1, -(-p.width // p.columns))),
                 *(self._g, self._own, most, self._numbers[1], self._shares, self._inverse),
                 *(self._grounded, updates, grounds, work, work_leak),
-                *(t.info, t.regions, t.kid, t.column, t.edge),
-                *(*offsets, t.num_grounds, entries, degree, p.size),
+                *(t.info, t.regions, t.kid, t.edge_at, t.column, t.before_at, t.before),
+                *(*offsets, t.num_grounds, p.work, entries),
                 **block,
                 C=p.columns,
                 REST=p.width > 0,
@@ -327,8 +339,8 @@ class Factors:
                     _K.update,
                     (M, p.fronts, tiles**2),
                     *(self._g, most, self._shares, self._inverse, updates, work),
-                    *(t.info, t.regions, t.kid, t.column, t.edge),
-                    *(*offsets, entries, degree, p.size, tiles),
+                    *(t.info, t.regions, t.kid, t.edge_at, t.column),
+                    *(*offsets, p.work, entries, tiles),
                     **block,
                     T=tile,
                     PRECISION=precision,
@@ -339,17 +351,15 @@ class Factors:
         """Currents over totals of pivots into x, (1 + drops, rows, nodes)."""
         t, rows, nodes = self._tables, x.shape[1], x.shape[2]
         handed = x.new_empty(len(x), rows, t.num_grounds)
-        values = x
+        values = x.new_empty(len(x), rows, len(t.position))
         for p in t.panels:
-            if p.begin and not p.end:
-                values = x.new_empty(len(x), rows, p.fronts, p.size)
             _launch(
                 _K.up,
                 (rows, p.fronts, max(1, -(-p.width // p.columns))),
                 *(source, self._own, self._most, level, x, handed, values),
                 *(self._shares, self._inverse, t.info, t.regions, t.kid, t.node),
-                *(p.start, p.k0, p.fronts, nodes, t.num_shares, t.num_grounds, len(t.position)),
-                *(p.size, self._shape[-1], rows // self._networks),
+                *(p.start, p.k0, nodes, t.num_shares, t.num_grounds, len(t.position)),
+                *(self._shape[-1], rows // self._networks),
                 P=p.pivots,
                 C=p.columns,
                 KIDS=p.kids,
@@ -389,9 +399,9 @@ class Factors:
         del network
         t, plan, source = self._tables, self._plan, source.contiguous()
         B, S, C = source.shape[0], source.shape[1], source.shape[-1]
-        rows, axes = B * S * C, len(plan.grid)
+        rows, axes, per_axis = B * S * C, len(plan.periodic), math.prod(plan.edge_grid)
         potential = torch.empty_like(source)
-        drop = source.new_empty(axes if drops else 0, *source.shape)
+        drop = source.new_empty(axes if drops else 0, B, S, *plan.edge_grid, C)
         residual = self._numbers[1].reshape(B, 1, C).expand(B, S, C)
         if rows:
             x = source.new_empty(1 + drops, rows, plan.nodes)
@@ -399,16 +409,16 @@ class Factors:
             sizes = (plan.nodes, C, S)
             with torch.cuda.device_of(source):
                 if drops:
-                    first = (source, self._own, self._most, level, t.node)
+                    first = (source, self._own, self._inverse, self._most, level, t.node)
                     _launch(_K.levels, (rows,), *first, *sizes, BLOCK=_BLOCK, warps=4)
                 self._up(source, level, x, drops=drops)
                 split = self._down(x, potential, drops=drops)
                 if drops:
                     _launch(
                         _K.drops,
-                        (rows, -(-axes * plan.nodes // _BLOCK)),
+                        (rows, -(-axes * per_axis // _BLOCK)),
                         *(x, *split, self._most, drop, t.edge_of, t.near, t.far, t.position),
-                        *(plan.nodes, len(t.position), source.numel(), C, S),
+                        *(plan.nodes, per_axis, len(t.position), rows * per_axis, C, S),
                         OFF=CONSTANTS["DIRECT_OFF"] * torch.finfo(source.dtype).eps,
                         AXES=axes,
                         BLOCK=_BLOCK,
@@ -449,11 +459,12 @@ class Factors:
     def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
         """Entries of the inverse, (B, \\*grid, C), by the backend "torch"."""
         B, *grid, C = self._shape
-        axes, nodes, t = len(grid), self._plan.nodes, self._tables
-        g = self._g.new_zeros(len(self._g), axes * nodes).index_copy(1, t.entry.long(), self._g)
-        leak = torch.empty_like(self._own).index_copy(1, t.node.long(), self._own.clamp_min(0))
-        fields = [x.reshape(B, C, *grid).movedim(1, -1) for x in (leak, *g.split(nodes, 1))]
-        return dense.Factors(self._plan, fields[1:], fields[0]).inverse_entries()
+        t, entries = self._tables, self._plan.edge_grid
+        g = self._g.new_zeros(len(self._g), len(t.edge_of)).index_copy(1, t.entry.long(), self._g)
+        leak = torch.empty_like(self._own).index_copy(1, t.node.long(), self._own)
+        fields = [x.reshape(B, C, *entries) for x in g.split(math.prod(entries), 1)]
+        leak, *g = (x.movedim(1, -1) for x in (leak.reshape(B, C, *grid), *fields))
+        return dense.Factors(self._plan, g, leak).inverse_entries()
 
     @property
     def nbytes(self) -> int:
@@ -463,6 +474,9 @@ class Factors:
     @property
     def undetermined(self) -> list[tuple[int, int]]:
         """Networks with a part without leak, and a node of that part. Reads values."""
-        without = (self._inverse == 0) & (self._own >= 0) & ~self._numbers[1].isnan()[:, None]
+        t, tied = self._tables, (self._own != 0).int()
+        for end in (t.near, t.far):
+            tied.index_add_(1, t.position[end], (self._g != 0).int())
+        without = (self._inverse == 0) & (tied > 0) & ~self._numbers[1].isnan()[:, None]
         networks = without.any(1).nonzero()[:, 0].tolist()
-        return [(m, int(self._tables.node[without[m].nonzero()[0, 0]])) for m in networks]
+        return [(m, int(t.node[without[m].nonzero()[0, 0]])) for m in networks]

@@ -16,9 +16,10 @@ go up as y = X x, rest += S^T y. Potentials come down as v = X^T (y / total + S 
 
 Every kernel takes its program's region from `INFO`, a row of `WORDS` numbers a region, and the
 network, or its pair with a source, from the first axis of the grid. Arrays of nodes are in the
-order of elimination ("positions"); the fields of the caller are (batches, nodes, channels), or with
-sources (batches, sources, nodes, channels). Conductances are scaled by a power of two, `_scale`,
-when they are read.
+order of elimination ("positions"), and edges in the order of their earlier ends. The fields of the
+caller are (batches, nodes, channels), or with sources (batches, sources, nodes, channels), and of
+the conductances of an axis (batches, per_axis, channels). Conductances are scaled by a power of
+two, `_scale`, when they are read.
 """
 
 from __future__ import annotations
@@ -28,18 +29,20 @@ import triton.language as tl
 
 # The columns of INFO: position of the first pivot, numbers of pivots and of nodes of the front, and
 # where begin its shares (rows of the whole front), update (a square) and boundary, and its entries
-# of the tables POSITION, KID and so on. Then where its parent's entries begin, and for both
-# children where their updates and boundaries begin, and how wide these are.
+# of the tables POSITION, KID and so on. Then where its parent's entries begin, for both children
+# where their updates and boundaries begin, and how wide these are, and where it has its workspace.
 WORDS = 16
 FIRST, PIVOTS, SIZE, SHARES, UPDATE, BOUNDARY, FRONT, PARENT_FRONT = map(tl.constexpr, range(8))
-KID_UPDATE, KID_BOUNDARY, KID_WIDTH = map(tl.constexpr, (8, 10, 12))
+KID_UPDATE, KID_BOUNDARY, KID_WIDTH, WORK = map(tl.constexpr, (8, 10, 12, 14))
 _WORDS = tl.constexpr(WORDS)
 
 # Sizes that would be compiled in as multiples of 16 or as 1: a kernel for all grids is enough.
 PLAIN = (
-    *("start", "k0", "count", "nodes", "edges", "channels", "sources", "entries"),
-    *("num_shares", "num_updates", "num_grounds", "degree", "F", "tiles", "per_axis"),
+    *("start", "k0", "nodes", "edges", "per_axis", "channels", "sources", "entries", "tiles"),
+    *("num_shares", "num_updates", "num_grounds", "num_work", "size"),
 )
+# Edges of a pivot that are read side by side.
+_STEP = tl.constexpr(8)
 
 
 @triton.jit
@@ -82,10 +85,25 @@ def _inverse(total):
 
 
 @triton.jit
-def _conductance(g0, g1, g2, at, entry, nodes, channels, AXES: tl.constexpr):
-    """Entries axis * nodes + node of the conductances of a network that begins at `at`; 0 at -1."""
-    axis, to = entry // nodes, at + (entry % nodes) * channels
-    there = entry >= 0
+def _product(a, b, PRECISION: tl.constexpr):
+    """The product of two blocks; "sums": column by row, as Triton has no float64 before 3.5."""
+    if PRECISION == "sums":
+        k = tl.arange(0, a.shape[1])
+        total = tl.zeros([a.shape[0], b.shape[1]], a.dtype)
+        for q in range(a.shape[1]):
+            column = tl.sum(tl.where(k[None, :] == q, a, 0.0), 1)
+            row = tl.sum(tl.where(k[:, None] == q, b, 0.0), 0)
+            total += column[:, None] * row[None, :]
+    else:
+        total = tl.dot(a, b, input_precision=PRECISION, out_dtype=a.dtype)
+    return total
+
+
+@triton.jit
+def _conductance(g0, g1, g2, m, entry, there, per_axis, channels, AXES: tl.constexpr):
+    """Entries axis * per_axis + i of the conductances of a network; 0 where none is `there`."""
+    axis = entry // per_axis
+    to = (m // channels * per_axis + entry % per_axis) * channels + m % channels
     value = tl.load(g0 + to, mask=there & (axis == 0), other=0.0)
     if AXES > 1:
         value += tl.load(g1 + to, mask=there & (axis == 1), other=0.0)
@@ -120,8 +138,8 @@ def _handed(handed, info, KID, entries, r, inside):
 
 @triton.jit
 def _entries(
-    g, scale, updates, W, info, KID, COLUMN, EDGE, entries, degree, F, i, j, inside,
-    KE: tl.constexpr, KIDS: tl.constexpr, BEGIN: tl.constexpr,
+    g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries, i, j, inside, KE: tl.constexpr,
+    KIDS: tl.constexpr, BEGIN: tl.constexpr,
 ):  # fmt: skip
     """Entries (i, j) of a front, i < j: before its first panel edges of the network and what both
     children add, later what the panel before left in the workspace."""
@@ -129,59 +147,58 @@ def _entries(
         total = tl.zeros(inside.shape, g.dtype.element_ty)
         if KIDS:
             total += _kids(updates, info, KID, entries, i, j, inside)
-        pivot = i < tl.load(info + PIVOTS)
-        for e in tl.static_range(KE):
-            column = tl.load(COLUMN + i * degree + e, mask=pivot, other=-1)
-            edge = tl.load(EDGE + i * degree + e, mask=pivot, other=0)
-            value = tl.load(g + edge, mask=column >= 0, other=0.0) * scale
-            total += tl.where((column == j) & inside, value, 0.0)
+        if KE > 0:
+            pivot = i < tl.load(info + PIVOTS)
+            at = tl.load(EDGE_AT + i, mask=pivot, other=0)
+            end = tl.load(EDGE_AT + i + 1, mask=pivot, other=0)
+            for q in range(0, KE, _STEP):
+                for e in tl.static_range(KE if KE < _STEP else _STEP):
+                    edge = at + q + e
+                    column = tl.load(COLUMN + edge, mask=edge < end, other=-1)
+                    value = tl.load(g + edge, mask=edge < end, other=0.0) * scale
+                    total += tl.where((column == j) & inside, value, 0.0)
     else:
-        total = tl.load(W + i * F + j, mask=inside, other=0.0)
+        total = tl.load(W + i * tl.load(info + SIZE) + j, mask=inside, other=0.0)
     return total
 
 
 @triton.jit
 def pack(
-    g0, g1, g2, leak, g, own, most, ENTRY, BESIDE, NODE, nodes, edges, channels,
-    AXES: tl.constexpr, DEGREE: tl.constexpr, BLOCK: tl.constexpr,
+    g0, g1, g2, leak, g, own, most, ENTRY, NODE, nodes, edges, per_axis, channels,
+    AXES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Copy conductances by edge and leaks by position, -1 where a node has neither leak nor edge;
-    `most`: the bits of the largest."""
+    """Copy conductances by edge and leaks by position; `most`: the bits of the largest."""
     m = tl.program_id(0).to(tl.int64)
-    at = m // channels * nodes * channels + m % channels
     e = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    entry = tl.load(ENTRY + e, mask=e < edges, other=-1)
-    value = _conductance(g0, g1, g2, at, entry, nodes, channels, AXES)
+    entry = tl.load(ENTRY + e, mask=e < edges, other=0)
+    value = _conductance(g0, g1, g2, m, entry, e < edges, per_axis, channels, AXES)
     tl.store(g + m * edges + e, value, mask=e < edges)
     node = tl.load(NODE + e, mask=e < nodes, other=0)
-    ground = tl.load(leak + at + node * channels, mask=e < nodes, other=0.0)
-    tied = ground != 0
-    for d in tl.static_range(DEGREE):
-        entry = tl.load(BESIDE + e * DEGREE + d, mask=e < nodes, other=-1)
-        tied = tied | (_conductance(g0, g1, g2, at, entry, nodes, channels, AXES) != 0)
-    tl.store(own + m * nodes + e, tl.where(tied, ground, -1.0), mask=e < nodes)
+    at = (m // channels * nodes + node) * channels + m % channels
+    ground = tl.load(leak + at, mask=e < nodes, other=0.0)
+    tl.store(own + m * nodes + e, ground, mask=e < nodes)
     tl.atomic_max(most + m, tl.max(tl.maximum(_bits(value), _bits(ground)), 0))
 
 
 @triton.jit(do_not_specialize=PLAIN)
 def pivots(
     g, own, most, judged, shares, inverse, grounded, updates, grounds, W, LW, INFO, REGION, KID,
-    COLUMN, EDGE, start, k0, count, nodes, edges, num_shares, num_updates, num_grounds, entries,
-    degree, F, KE: tl.constexpr, KIDS: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
-    REST: tl.constexpr, FUSED: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
-    PRECISION: tl.constexpr,
+    EDGE_AT, COLUMN, BEFORE_AT, BEFORE, start, k0, nodes, edges, num_shares, num_updates,
+    num_grounds, num_work, entries, KE: tl.constexpr, KIDS: tl.constexpr, P: tl.constexpr,
+    C: tl.constexpr, REST: tl.constexpr, FUSED: tl.constexpr, BEGIN: tl.constexpr,
+    END: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Eliminate a panel of each front of a level: pivots k0 ... k0 + P - 1, and its shares of C
     columns of the rest.
 
     Programs of other columns find the same X and totals. BEGIN, END: the front's first panel, its
     last. FUSED: C columns are the whole rest, which is updated, too. KE: edges of a pivot at most.
-    A pivot whose edges all are gone and that has no leak, but is part of the network, is the last
-    of a part without ground: `judged` becomes infinite, or NaN where an input is not finite.
+    W, LW: edges and leaks of fronts between panels. A pivot that has neither edge nor leak left,
+    but had an edge BEFORE, is the last of a part without ground: `judged` becomes infinite, or NaN
+    where an input is not finite.
     """
     m, index, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     info = INFO + tl.load(REGION + start + index) * _WORDS
-    cell = m * count + index
     first, front, boundary = tl.load(info + FIRST), tl.load(info + FRONT), tl.load(info + BOUNDARY)
     f = tl.load(info + SIZE)
     n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
@@ -191,29 +208,29 @@ def pivots(
     bits = tl.load(most + m)
     scale = _scale(bits)
     g, updates, grounds = g + m * edges, updates + m * num_updates, grounds + m * num_grounds
-    W, LW = W + cell * F * F, LW + cell * F
-    KID, COLUMN, EDGE = KID + front, COLUMN + first * degree, EDGE + first * degree
+    W, LW = W + m * num_work + tl.load(info + WORK), LW + m * entries + front
+    KID, EDGE_AT = KID + front, EDGE_AT + first
     shares += m * num_shares + tl.load(info + SHARES)
 
     r = tl.arange(0, P)
     i, j = r[:, None], r[None, :]
     c = tl.arange(0, C)
-    own_leak = tl.load(own + m * nodes + first + k0 + r, mask=r < n, other=-1.0)
+    own_leak = tl.load(own + m * nodes + first + k0 + r, mask=r < n, other=0.0)
     if BEGIN:
-        leak = tl.maximum(own_leak, 0.0) * scale
+        leak = own_leak * scale
         if KIDS:
             leak += _handed(grounds, info, KID, entries, k0 + r, r < n)
     else:
         leak = tl.load(LW + k0 + r, mask=r < n, other=0.0)
     D = _entries(
-        g, scale, updates, W, info, KID, COLUMN, EDGE, entries, degree, F,
+        g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries,
         k0 + i, k0 + j, (i < j) & (j < n), KE, KIDS, BEGIN,
     )  # fmt: skip
     outward = tl.zeros([P], D.dtype)  # of each pivot the edges to the rest
     if REST:
         if FUSED:
             B = _entries(
-                g, scale, updates, W, info, KID, COLUMN, EDGE, entries, degree, F,
+                g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries,
                 k0 + i, rest + c[None, :], (i < n) & (c[None, :] < width), KE, KIDS, BEGIN,
             )  # fmt: skip
             outward += tl.sum(B, 1)
@@ -221,7 +238,7 @@ def pivots(
             for q in range(tl.cdiv(width, C)):
                 column = q * C + c[None, :]
                 B = _entries(
-                    g, scale, updates, W, info, KID, COLUMN, EDGE, entries, degree, F,
+                    g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries,
                     k0 + i, rest + column, (i < n) & (column < width), KE, KIDS, BEGIN,
                 )  # fmt: skip
                 outward += tl.sum(B, 1)
@@ -244,23 +261,30 @@ def pivots(
         tl.store(shares + (k0 + i) * f + k0 + j, X, mask=(i < n) & (j < n))
         tl.store(inverse + at, inv, mask=r < n)
         # Just 1 where a pivot without edges hands all to ground, which no other does.
-        below = 1.0 - (2.0**-24 if D.dtype == tl.float32 else 2.0**-53)
+        below = 0.99999994 if D.dtype == tl.float32 else 0.9999999999999999
         part = tl.minimum(handed * inv, below)
         part = tl.where((beyond == 0) & (inv > 0), 1.0, part).to(D.dtype)
         tl.store(grounded + at, part, mask=r < n)
-        floats = tl.max(((r < n) & (own_leak >= 0) & (inv == 0)).to(tl.int32), 0) > 0
-        sound = _finite(bits)
-        judgement = tl.where(sound, float("inf"), float("nan")).to(D.dtype)
-        tl.store(judged + m, judgement, mask=floats | ~sound)
+        over = (r < n) & (inv == 0)
+        tied = (own_leak != 0) | (total > 0)
+        before = tl.load(BEFORE_AT + first + k0 + r, mask=over, other=0)
+        end = tl.load(BEFORE_AT + first + k0 + r + 1, mask=over, other=0)
+        for d in range(tl.max(end - before, 0)):
+            edge = tl.load(BEFORE + before + d, mask=before + d < end, other=0)
+            tied = tied | (tl.load(g + edge, mask=before + d < end, other=0.0) != 0)
+        floats = tl.max((over & tied).to(tl.int32), 0)
+        if tl.where(_finite(bits), floats, 1) > 0:
+            judgement = tl.where(_finite(bits), float("inf"), float("nan"))
+            tl.store(judged + m, judgement.to(D.dtype))
     if REST:
         column = chunk * C + c
         if not FUSED:
             B = _entries(
-                g, scale, updates, W, info, KID, COLUMN, EDGE, entries, degree, F,
+                g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries,
                 k0 + i, rest + column[None, :], (i < n) & (column[None, :] < width),
                 KE, KIDS, BEGIN,
             )  # fmt: skip
-        E = tl.dot(X, B, input_precision=PRECISION, out_dtype=D.dtype)
+        E = _product(X, B, PRECISION)
         S = E * inv[:, None]
         inside = (i < n) & (column[None, :] < width)
         tl.store(shares + (k0 + i) * f + rest + column[None, :], S, mask=inside)
@@ -271,7 +295,7 @@ def pivots(
             if not END:
                 later = rest + column < tl.load(info + PIVOTS)
                 leaks = tl.load(own + m * nodes + first + rest + column, mask=later, other=0.0)
-                given += tl.maximum(leaks, 0.0) * scale
+                given += leaks * scale
         else:
             given += tl.load(LW + rest + column, mask=column < width, other=0.0)
         if END:
@@ -281,7 +305,7 @@ def pivots(
         if FUSED:
             row = c[:, None]
             inside = (row < c[None, :]) & (c[None, :] < width)
-            U = tl.dot(tl.trans(S), E, input_precision=PRECISION, out_dtype=D.dtype)
+            U = _product(tl.trans(S), E, PRECISION)
             if KIDS:
                 U += _kids(updates, info, KID, entries, rest + row, rest + c[None, :], inside)
             at = tl.load(info + UPDATE) + row * width + c[None, :]
@@ -290,9 +314,9 @@ def pivots(
 
 @triton.jit(do_not_specialize=PLAIN)
 def update(
-    g, most, shares, inverse, updates, W, INFO, REGION, KID, COLUMN, EDGE, start, k0, count, nodes,
-    edges, num_shares, num_updates, entries, degree, F, tiles, KE: tl.constexpr,
-    KIDS: tl.constexpr, P: tl.constexpr, T: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
+    g, most, shares, inverse, updates, W, INFO, REGION, KID, EDGE_AT, COLUMN, start, k0, nodes,
+    edges, num_shares, num_updates, num_work, entries, tiles, KE: tl.constexpr, KIDS: tl.constexpr,
+    P: tl.constexpr, T: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Update a T x T tile, one of tiles x tiles, of the rest of each front: S^T (total S)."""
@@ -304,10 +328,11 @@ def update(
     n = tl.maximum(n, 0)
     width = f - rest
     a, e = tile // tiles * T, tile % tiles * T
-    if (a <= e) & (e < width) & ((n > 0) | END):
+    least = 0 if END else 1  # the last panel hands on what earlier ones left
+    if (a <= e) & (e < width) & (n >= least):
         scale = _scale(tl.load(most + m))
         front = tl.load(info + FRONT)
-        W += (m * count + index) * F * F
+        W += m * num_work + tl.load(info + WORK)
         updates += m * num_updates
         shares += m * num_shares + tl.load(info + SHARES)
         r = tl.arange(0, P)
@@ -320,22 +345,23 @@ def update(
         far = tl.load(at + column[None, :], mask=(i < n) & (column[None, :] < width), other=0.0)
         far *= total[:, None]
         inside = (row[:, None] < column[None, :]) & (column[None, :] < width)
-        U = tl.dot(tl.trans(near), far, input_precision=PRECISION, out_dtype=near.dtype)
+        U = _product(tl.trans(near), far, PRECISION)
         U += _entries(
-            g + m * edges, scale, updates, W, info, KID + front,
-            COLUMN + first * degree, EDGE + first * degree, entries, degree, F,
+            g + m * edges, scale, updates, W, info, KID + front, EDGE_AT + first, COLUMN, entries,
             rest + row[:, None], rest + column[None, :], inside, 0 if END else KE, KIDS, BEGIN,
         )  # fmt: skip
         if END:
             to = tl.load(info + UPDATE) + row[:, None] * width + column[None, :]
             tl.store(updates + to, U, mask=inside)
         else:
-            to = (rest + row[:, None]) * F + rest + column[None, :]
+            to = (rest + row[:, None]) * f + rest + column[None, :]
             tl.store(W + to, U, mask=inside)
 
 
 @triton.jit(do_not_specialize=PLAIN)
-def levels(source, own, most, level, NODE, nodes, channels, sources, BLOCK: tl.constexpr):
+def levels(
+    source, own, inverse, most, level, NODE, nodes, channels, sources, BLOCK: tl.constexpr
+):  # fmt: skip
     """The potential that a network would have, were it one node: the sum of a source over that of
     leaks, in float64."""
     row = tl.program_id(0).to(tl.int64)
@@ -345,11 +371,10 @@ def levels(source, own, most, level, NODE, nodes, channels, sources, BLOCK: tl.c
     ground = tl.zeros([BLOCK], tl.float64)
     for q in range(tl.cdiv(nodes, BLOCK)):
         p = q * BLOCK + tl.arange(0, BLOCK)
-        leak = tl.load(own + m * nodes + p, mask=p < nodes, other=-1.0)
+        some = tl.load(inverse + m * nodes + p, mask=p < nodes, other=0.0) > 0
         node = tl.load(NODE + p, mask=p < nodes, other=0)
-        given = tl.load(source + at + node * channels, mask=leak >= 0, other=0.0)
-        current += given.to(tl.float64)
-        ground += tl.maximum(leak, 0.0).to(tl.float64)
+        current += tl.load(source + at + node * channels, mask=some, other=0.0).to(tl.float64)
+        ground += tl.load(own + m * nodes + p, mask=some, other=0.0).to(tl.float64)
     total = tl.sum(ground, 0) * _scale(tl.load(most + m)).to(tl.float64)
     value = tl.sum(current, 0) / tl.where(total > 0, total, 1.0)
     tl.store(level + row, tl.where(total > 0, value, 0.0))
@@ -361,19 +386,17 @@ def _source(source, own, most, level, NODE, row, m, at, nodes, channels, p, insi
     node = tl.load(NODE + p, mask=inside, other=0)
     given = tl.load(source + at + node * channels, mask=inside, other=0.0)
     if second:
-        leak = tl.load(own + m * nodes + p, mask=inside, other=-1.0)
-        ground = tl.maximum(leak, 0.0).to(tl.float64) * _scale(tl.load(most + m)).to(tl.float64)
-        left = given.to(tl.float64) - ground * tl.load(level + row)
-        given = tl.where(leak >= 0, left, 0.0).to(given.dtype)
+        leak = tl.load(own + m * nodes + p, mask=inside, other=0.0)
+        ground = leak.to(tl.float64) * _scale(tl.load(most + m)).to(tl.float64)
+        given = (given.to(tl.float64) - ground * tl.load(level + row)).to(given.dtype)
     return given
 
 
 @triton.jit(do_not_specialize=PLAIN)
 def up(
     source, own, most, level, x, handed, V, shares, inverse, INFO, REGION, KID, NODE, start, k0,
-    count, nodes, num_shares, num_grounds, entries, F, channels, sources, P: tl.constexpr,
-    C: tl.constexpr, KIDS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
-    DROPS: tl.constexpr,
+    nodes, num_shares, num_grounds, entries, channels, sources, P: tl.constexpr, C: tl.constexpr,
+    KIDS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
     """Currents that a panel receives, y = X x, over its totals, and what it hands to C columns of
     the rest. V: a front's currents between panels. DROPS: for `_source`'s second sources, too."""
@@ -397,7 +420,7 @@ def up(
     for second in tl.static_range(1 + DROPS):
         lane = second * tl.num_programs(0) + row
         mine = handed + lane * num_grounds
-        values = V + (lane * count + index) * F
+        values = V + lane * entries + front
         if BEGIN:
             here = first + k0 + r
             given = _source(
@@ -520,10 +543,11 @@ def down(
 
 @triton.jit(do_not_specialize=PLAIN)
 def drops(
-    x, relative, base, most, drop, EDGE_OF, NEAR, FAR, POSITION, nodes, entries, per_axis, channels,
-    sources, OFF: tl.constexpr, AXES: tl.constexpr, BLOCK: tl.constexpr,
+    x, relative, base, most, drop, EDGE_OF, NEAR, FAR, POSITION, nodes, per_axis, entries, size,
+    channels, sources, OFF: tl.constexpr, AXES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Differences of potentials for each entry of the conductances, 0 where no edge is.
+    """Differences of potentials for each entry of the conductances, in fields of `size` numbers an
+    axis; 0 where no edge is.
 
     NEAR, FAR: where the ends of an edge are in the tables of fronts. Where the difference deviates
     from the plain one by more than `OFF` times its rounding, the plain one is better: between parts
@@ -532,7 +556,7 @@ def drops(
     row = tl.program_id(0).to(tl.int64)
     m = row // sources
     entry = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    edge = tl.load(EDGE_OF + entry, mask=entry < AXES * nodes, other=-1)
+    edge = tl.load(EDGE_OF + entry, mask=entry < AXES * per_axis, other=-1)
     some = edge >= 0
     near = tl.load(NEAR + edge, mask=some, other=0)
     far = tl.load(FAR + edge, mask=some, other=0)
@@ -546,6 +570,6 @@ def drops(
     bits = tl.load(most + m)
     factor = tl.where(_finite(bits), _scale(bits), float("nan"))
     value = tl.where(off, a - b, found) * factor
-    at = (m // channels * sources + row % sources) * nodes * channels + m % channels
-    to = (entry // nodes) * per_axis + at + (entry % nodes) * channels
-    tl.store(drop + to, tl.where(some, value, 0.0), mask=entry < AXES * nodes)
+    at = (m // channels * sources + row % sources) * per_axis + entry % per_axis
+    to = (entry // per_axis).to(tl.int64) * size + at * channels + m % channels
+    tl.store(drop + to, tl.where(some, value, 0.0), mask=entry < AXES * per_axis)

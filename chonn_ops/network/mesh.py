@@ -1,0 +1,505 @@
+r"""`Mesh`: circuits on triangles and tetrahedra, with everything about their boundaries.
+
+Nodes are the corners of the cells. Around each lies its Voronoi cell, whose face towards a
+neighbour j is at a right angle to the edge. A current through it is k |F_ij| / |e_ij| (v_i - v_j).
+On triangles these are the conductances of linear finite elements, -k cot(angle) / 2 off the
+diagonal. On tetrahedra they are not: linear elements have positive off-diagonals there even on
+Delaunay meshes, and Voronoi faces have not.
+
+A cell contributes a negative part of a face where it is obtuse. Only the sum over the cells around
+an edge is an area, and it is never negative on a Delaunay mesh, but for cells at the boundary.
+
+References: R. E. Bank, D. J. Rose, "Some error estimates for the box method", SIAM J. Numer. Anal.
+24 (1987); M. Putti, C. Cordes, "Finite element approximation of the diffusion operator on
+tetrahedra", SIAM J. Sci. Comput. 19 (1998).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import combinations, permutations
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from chonn_ops.boundary import CONDITIONS, Condition, Dirichlet, Face
+from chonn_ops.checks import answer, check_tensor, error
+from chonn_ops.network.checks import check_field, check_not_negative, check_positive
+from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.diffusion import _density_of
+from chonn_ops.network.graph import Graph
+
+# In parts of what a well-shaped cell contributes to a face: what is smaller is a right angle to the
+# rounding of the points, and no face; below minus `_NEGATIVE`, which allows for points that were
+# rounded to float32 before, it is negative.
+_NO_FACE = {torch.float64: 1e-12}
+_NEGATIVE = 1e-4
+_FLAT = 1e-12  # heights of cells in parts of their longest edges
+
+
+class _Set(NamedTuple):
+    """A part of the boundary: its nodes; the area and, of entries (node, cell), the parts of it
+    that are each cell's."""
+
+    nodes: Tensor
+    area: Tensor
+    part: Tensor
+    node: Tensor
+    cell: Tensor
+
+
+class Mesh:
+    r"""Lines, triangles or tetrahedra, and the circuits of equations on them.
+
+    Making it finds faces and orders nodes for elimination, so make it once for all conductivities.
+
+    Parameters
+    ----------
+    points : Tensor or array, shape (N, d)
+        Corners of the cells, d = 1, 2 or 3, in the unit of length.
+    cells : Tensor or array of integers, shape (M, d + 1)
+        The corners of each cell, in any order.
+    sets : mapping from str to Tensor or array, optional
+        Named parts of the boundary: nodes, as a mask (N,) of bool or as numbers (n,), or facets as
+        the nodes of each, (F, d). A set of nodes has the boundary facets all of whose nodes are in
+        it. Nodes may lie inside, to be held at a potential.
+
+    Attributes
+    ----------
+    graph : Graph
+    weight : Tensor, shape (E,)
+        Voronoi face over length, of each edge of the graph. A side of cells without a face is
+        no edge.
+    volume : Tensor, shape (N,)
+        A third of the area of the triangles around each node, or the volume of its Voronoi cell
+        among tetrahedra. They sum to the volume of the mesh.
+    points : Tensor, shape (N, d)
+    edges : Tensor, shape (E, 2)
+        Those of the graph.
+    cells : Tensor, shape (M, d + 1)
+    sets : dict from str to Tensor
+        The nodes of each set, and under "boundary" those of all boundary facets.
+    area : dict from str to Tensor, shape (N,)
+        What part of each set's area is each node's.
+
+    Raises
+    ------
+    ValueError
+        Another shape or dtype; an index out of range; a flat cell; a facet of more than two cells,
+        or one of a set that is not at the boundary; a face that would be negative, which is named
+        with the cell that is obtuse and with what to do.
+
+    Examples
+    --------
+    The unit square, cut along a diagonal; 1 at the left side and 0 at the right:
+
+    >>> import torch
+    >>> from chonn_ops import Dirichlet, Mesh
+    >>> mesh = Mesh(
+    ...     [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.5)],
+    ...     [(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)],
+    ...     sets={"left": [0, 3], "right": [1, 2]},
+    ... )
+    >>> plates = {"left": Dirichlet(1.0), "right": Dirichlet(0.0)}
+    >>> v = mesh.diffusion(torch.ones(1, 4, 1), boundary=plates).solve(torch.zeros(1, 5, 1))
+    >>> v.flatten().tolist()
+    [1.0, 0.0, 0.0, 1.0, 0.5]
+    """
+
+    def __init__(self, points: Any, cells: Any, sets: Mapping[str, Any] | None = None) -> None:
+        given = torch.as_tensor(points).detach().cpu()
+        self.points = given.double()
+        if self.points.dim() != 2 or self.points.shape[1] not in (1, 2, 3):
+            raise error("points", "shape (N, d) with d = 1, 2 or 3", tuple(self.points.shape))
+        n, d = self.points.shape
+        self.cells = _numbers("cells", cells, n)
+        if self.cells.dim() != 2 or self.cells.shape[1] != d + 1 or not len(self.cells):
+            kind = ("lines", "triangles", "tetrahedra")[d - 1]
+            expected = f"shape (M, {d + 1}) of {kind} with points of {d} coordinates"
+            raise error("cells", expected, tuple(self.cells.shape))
+        corners = self.points[self.cells]
+        if not bool(corners.isfinite().all()):
+            raise error("points", "finite numbers", "others")
+        self._find_edges(corners, _NO_FACE.get(given.dtype, _NEGATIVE))
+        self._find_boundary(sets or {})
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Nodes, and the edges that have a face."""
+        return Graph(self.edges, len(self.points), self.points)
+
+    def _find_edges(self, corners: Tensor, least: float) -> None:
+        n, d = self.points.shape
+        pairs = list(combinations(range(d + 1), 2))
+        part, scale = _faces(corners)
+        ends, edge, _ = _distinct(self.cells[:, pairs].flatten(0, 1), n)
+
+        def total(values: Tensor) -> Tensor:
+            return values.new_zeros(len(ends)).index_add(0, edge, values)
+
+        part, scale = part.flatten(), scale.flatten()
+        part = torch.where(part.abs() > least * scale, part, 0)
+        weight, scale = total(part), total(scale)
+        negative = weight < -_NEGATIVE * scale
+        if bool(negative.any()):
+            worst = int(torch.where(negative[edge], part / scale[edge], 1).argmin())
+            raise error(
+                "cells",
+                "no edge with a negative conductance",
+                f"{int(negative.sum())} of {len(ends)} edges: cell {worst // len(pairs)} is obtuse "
+                f"opposite its edge {tuple(ends[edge[worst]].tolist())}, and no cell on the other "
+                "side makes up for it. A Delaunay triangulation of the same points has such edges "
+                "at its boundary only; split those of the boundary (the foot of the perpendicular "
+                "from the obtuse corner is a good new point)",
+            )
+        some = weight > least * scale
+        self.weight = weight[some]
+        number = torch.where(some, some.cumsum(0) - 1, -1)
+        edge, cell = number[edge], torch.arange(len(part)) // len(pairs)
+        # The conductivity of a face is the mean of its cells', weighted by the sizes of their
+        # parts: a sum of parts with signs could be negative where the conductivity jumps.
+        kept = (edge >= 0) & (part != 0)
+        share = part.abs()[kept]
+        self._edge, self._cell = edge[kept], cell[kept]
+        sums = share.new_zeros(len(self.weight)).index_add(0, self._edge, share)
+        self._share = share * (self.weight / sums)[self._edge]
+        ends = ends[some]
+        self.edges = ends
+        length = (self.points[ends[:, 0]] - self.points[ends[:, 1]]).square().sum(1)
+        cone = self.weight * length / (2 * d)
+        volume = cone.new_zeros(n).index_add(0, ends.flatten(), cone.repeat_interleave(2))
+        if d == 2:
+            size = _sizes(corners) / 3
+            volume = torch.zeros_like(volume).index_add(
+                0, self.cells.flatten(), size.repeat_interleave(3)
+            )
+        self.volume = volume
+
+    def _find_boundary(self, sets: Mapping[str, Any]) -> None:
+        n, d = self.points.shape
+        pieces = list(combinations(range(d + 1), d))
+        facets, which, count = _distinct(self.cells[:, pieces].flatten(0, 1), n)
+        if bool((count > 2).any()):
+            wrong = tuple(facets[count > 2][0].tolist())
+            raise error("cells", "facets of at most two cells", f"more for the facet {wrong}")
+        cell = torch.empty(len(facets), dtype=torch.long)
+        cell[which] = torch.arange(len(which)) // len(pieces)
+        facets, cell = facets[count == 1], cell[count == 1]
+        place = {tuple(facet): i for i, facet in enumerate(facets.tolist())}
+        # Entries (facet, node of it): what part of the facet's area is nearest to the node.
+        nearest = _cones(self.points[facets])
+        equal = (nearest.sum(1, keepdim=True) / d).expand_as(nearest)
+
+        def area(part: Tensor, of: Tensor) -> Tensor:
+            return part.new_zeros(n).index_add(0, facets[of].flatten(), part[of].flatten())
+
+        def set_of(nodes: Tensor, of: Tensor) -> _Set:
+            part = nearest if bool((area(nearest, of) >= 0).all()) else equal
+            entries = part[of].flatten(), facets[of].flatten(), cell[of].repeat_interleave(d)
+            return _Set(nodes, area(part, of), *entries)
+
+        self._sets = {"boundary": set_of(facets.unique(), torch.arange(len(facets)))}
+        for name, given in sets.items():
+            if name == "boundary":
+                raise error("sets", "other names than 'boundary', which is all of it", repr(name))
+            mask = torch.as_tensor(given)
+            if mask.dtype == torch.bool:
+                if mask.shape != (n,):
+                    raise error(f"sets[{name!r}]", f"a mask of shape ({n},)", tuple(mask.shape))
+                given = mask.nonzero()[:, 0]
+            chosen = _numbers(f"sets[{name!r}]", given, n)
+            if chosen.dim() == 1 and len(chosen):
+                among = torch.zeros(n, dtype=torch.bool)
+                among[chosen] = True
+                of = among[facets].all(1).nonzero()[:, 0]
+            elif chosen.dim() == 2 and chosen.shape[1] == d and len(chosen):
+                places = [place.get(tuple(sorted(facet))) for facet in chosen.tolist()]
+                if None in places:
+                    wrong = tuple(chosen[places.index(None)].tolist())
+                    raise error(f"sets[{name!r}]", "facets at the boundary", f"the facet {wrong}")
+                of = torch.tensor(places)
+            else:
+                expected = f"a mask ({n},), nodes (n,) or facets (F, {d}), at least one of them"
+                raise error(f"sets[{name!r}]", expected, f"shape {tuple(chosen.shape)}")
+            self._sets[name] = set_of(chosen.unique(), of)
+        self.sets = {name: found.nodes for name, found in self._sets.items()}
+        self.area = {name: found.area for name, found in self._sets.items()}
+
+    def diffusion(
+        self,
+        conductivity: Tensor,
+        *,
+        boundary: str | Condition | Mapping[str, str | Condition] = "neumann",
+        absorption: Tensor | float = 0.0,
+    ) -> Circuit:
+        r"""The circuit of :math:`-\nabla \cdot (k \nabla v) + c \, v = f`.
+
+        It is exact for potentials that are linear in a medium of one k, and of second order on
+        smooth ones. The conductivity of a Voronoi face is the mean of those of the cells around
+        its edge, weighted by the sizes of their parts of it. Where no cell is obtuse opposite the
+        edge, that is the P1 element of k in pieces; else k is blurred over the cells of the edge.
+
+        A tensor k of triangles is always the P1 element. A negative conductance is refused then. On
+        a grid whose cells are cut along the diagonal on which k's off-diagonal entry is positive,
+        there is none where its size is at most that of k_xx h_y / h_x and of k_yy h_x / h_y.
+
+        Parameters
+        ----------
+        conductivity : Tensor, shape (B, M, C); or (B, M, C, 2, 2), symmetric
+            k of each cell, >= 0 or of any direction.
+        boundary : str, Condition, or a mapping from names of sets to them
+            What holds at the boundary: one for all of it, or one a set; facets of no set are
+            insulated. As in `diffusion`, but for "periodic" and "matched", and with a tensor k for
+            a `Dirichlet` at a distance. Numbers may be tensors
+            that expand to (B, N, C). A `Dirichlet` without a distance holds the nodes of its set
+            themselves, whatever their sources, and goes before other conditions there; of two of
+            them the last one holds.
+        absorption : float or Tensor that expands to (B, N, C)
+            c >= 0 at each node, per unit volume.
+
+        Returns
+        -------
+        Circuit
+            Of (B, N, C), on `graph`; with a tensor k on a graph of all sides. Its `solve` takes f
+            per unit volume at nodes. Its edges between a node and one that is held are walls, so
+            that `currents` has what flows through a set in the walls of the nodes beside it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `diffusion`; also for the name of no set, a condition that needs facets for a set
+            without any, and a tensor k that makes a negative conductance, with the number of the
+            cell (checked on the CPU; elsewhere its network is NaN).
+        """
+        n, (M, corners) = len(self.points), self.cells.shape
+        check_tensor("conductivity", conductivity)
+        tensor = conductivity.dim() == 5
+        check_field("conductivity", conductivity[..., 0, 0] if tensor else conductivity)
+        B, C, wanted = conductivity.shape[0], conductivity.shape[2], (2, 2) if tensor else ()
+        if conductivity.shape != (B, M, C, *wanted) or (tensor and corners != 3):
+            expected = f"shape (B, M, C) with M = {M} cells, or of triangles (B, M, C, 2, 2)"
+            raise error("conductivity", expected, tuple(conductivity.shape))
+        wide = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
+        k = wide.diagonal(dim1=-2, dim2=-1).mean(-1) if tensor else wide
+        check_not_negative("conductivity", k)
+        density = _density_of("absorption", absorption, k.new_zeros(1).expand(B, n, C))
+        k = k.to(density.dtype)
+
+        def like(values: Tensor) -> Tensor:
+            """Numbers of entries as a factor of fields, or as indices."""
+            values = values.to(k.device)
+            return values.to(k.dtype)[:, None] if values.is_floating_point() else values
+
+        if tensor:
+            graph, g = self._of_tensors(wide.to(k.dtype))
+        else:
+            part = k.index_select(1, like(self._cell)) * like(self._share)
+            g = k.new_zeros(B, len(self.weight), C).index_add(1, like(self._edge), part)
+            graph = self.graph
+        volume = like(self.volume)
+        leak, wall, current = density * volume, k.new_zeros(B, n, C), k.new_zeros(B, n, C)
+        held, value = torch.zeros(n, dtype=torch.bool, device=k.device), current
+        for name, condition in self._conditions(boundary).items():
+            part = self._sets[name]
+            nodes = like(part.nodes)
+            if isinstance(condition, Dirichlet) and _is_zero(condition.distance):
+                held = held.index_fill(0, nodes, True)
+                given = _expanded(f"{name}: value", condition.value, value)
+                value = value.index_copy(1, nodes, given[:, nodes])
+                continue
+            if tensor and isinstance(condition, Dirichlet):
+                raise error(f"boundary[{name!r}]", "no distance with a tensor k", condition)
+            if not len(part.part):
+                raise error(f"boundary[{name!r}]", "Dirichlet for a set without facets", condition)
+            area = like(part.area)[nodes]
+            entries = k.index_select(1, like(part.cell)) * like(part.part)
+            beside = torch.zeros_like(wall).index_add(1, like(part.node), entries)[:, nodes]
+            beside = torch.where(area > 0, beside / torch.where(area > 0, area, 1), 0)
+            numbers = {}
+            for field, number, least in condition.numbers():
+                if isinstance(number, Tensor):
+                    whole = _expanded(f"{name}: {field}", number, value)
+                    if least == 0:
+                        check_not_negative(f"{name}: {field}", whole)
+                    if field == "distance":
+                        check_positive(f"{name}: {field}", whole)
+                    numbers[field] = whole[:, nodes]
+            face = Face(beside.clamp(min=0), area, 0.0, 0.0, leak[:, nodes])
+            added = dataclasses.replace(condition, **numbers).wall(face)
+            if added.conductance is not None:
+                wall = wall.index_add(1, nodes, added.conductance)
+            if added.current is not None:
+                current = current.index_add(1, nodes, added.current.expand(B, len(nodes), C))
+        circuit = Circuit(g, leak + wall, graph, volume=volume, wall=wall, current=current)
+        return circuit.hold(held[:, None], value)
+
+    @cached_property
+    def _sides(self) -> tuple[Graph, Tensor]:
+        """The graph of all sides of triangles, and the number of each triangle's."""
+        ends, edge, _ = _distinct(
+            self.cells[:, [(0, 1), (0, 2), (1, 2)]].flatten(0, 1), len(self.points)
+        )
+        return Graph(ends, len(self.points), self.points), edge
+
+    def _of_tensors(self, k: Tensor) -> tuple[Graph, Tensor]:
+        """Graph and conductances of linear elements."""
+        graph, edge = self._sides
+        corners = self.points[self.cells]
+        # Gradients of the linear functions that are 1 at one corner, times twice the area: the
+        # opposite sides, turned by a right angle.
+        opposite = torch.stack(
+            [corners[:, j] - corners[:, i] for i, j in ((1, 2), (2, 0), (0, 1))], 1
+        )
+        turned = torch.stack([-opposite[..., 1], opposite[..., 0]], -1).to(k)
+        area = _sizes(corners)
+        parts = (
+            torch.stack(
+                [
+                    -torch.einsum("mx,bmcxy,my->bmc", turned[:, i], k, turned[:, j])
+                    for i, j in ((0, 1), (0, 2), (1, 2))
+                ],
+                2,
+            )
+            / (4 * area.to(k))[:, None, None]
+        )
+        B, C = k.shape[0], k.shape[2]
+        parts, to = parts.flatten(1, 2), edge.to(k.device)
+
+        def total(values: Tensor) -> Tensor:
+            return values.new_zeros(B, graph.num_edges, C).index_add(1, to, values)
+
+        g = total(parts)
+        negative = g < -_NEGATIVE * total(parts.detach().abs())
+
+        if answer(lambda: not torch.allclose(k, k.mT), k):
+            raise error("conductivity", "symmetric tensors", "others")
+        worst = answer(lambda: int((negative[:, to] * parts).argmin()), negative, parts)
+        if worst is not None and bool(negative.any()):
+            at = torch.unravel_index(torch.tensor(worst), parts.shape)
+            batch, cell, channel = int(at[0]), int(at[1]) // 3, int(at[2])
+            raise error(
+                "conductivity",
+                "tensors for which no triangle is obtuse, or its neighbour makes up for it",
+                f"{k[batch, cell, channel].tolist()} in cell {cell}, at one of "
+                f"{int(negative.sum())} edges with a negative conductance: cut cells along the "
+                "direction that conducts best, or make them longer in it",
+            )
+        g = torch.where(negative, math.nan, g.clamp(min=0))
+        return graph, g
+
+    def _conditions(self, boundary: Any) -> dict[str, Condition]:
+        each = boundary if isinstance(boundary, Mapping) else {"boundary": boundary}
+        found = {}
+        for name, given in each.items():
+            if name not in self._sets:
+                raise error("boundary", f"names of {tuple(self._sets)}", repr(name))
+            condition = CONDITIONS.get(given) if isinstance(given, str) else given
+            if not isinstance(condition, Condition) or not condition.inner:
+                words = tuple(word for word, known in CONDITIONS.items() if known.inner)
+                expected = f"one of {words} or a condition like those"
+                raise error(f"boundary[{name!r}]", expected, repr(given))
+            found[name] = condition
+        return found
+
+    def __repr__(self) -> str:
+        return f"Mesh of {len(self.points)} nodes and {len(self.cells)} cells"
+
+
+def _sizes(corners: Tensor) -> Tensor:
+    """Areas of triangles (M, 3, 2)."""
+    a, b = (corners[:, 1:] - corners[:, :1]).unbind(1)
+    return (a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]).abs() / 2
+
+
+def _numbers(name: str, values: Any, num_nodes: int) -> Tensor:
+    """Numbers of nodes."""
+    numbers = torch.as_tensor(values).detach().cpu()
+    if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
+        raise error(name, "integers", numbers.dtype)
+    numbers = numbers.long()
+    if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < num_nodes:
+        wrong = int(numbers[(numbers < 0) | (numbers >= num_nodes)][0])
+        raise error(name, f"nodes from 0 to {num_nodes - 1}", wrong)
+    return numbers
+
+
+def _distinct(rows: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The different sets of nodes among rows, which of them each row is, and how often each is."""
+    powers = num_nodes ** torch.arange(rows.shape[1] - 1, -1, -1)
+    keys = (rows.sort(-1).values * powers).sum(1)
+    key, which, count = torch.unique(keys, return_inverse=True, return_counts=True)
+    return key[:, None] // powers % num_nodes, which, count
+
+
+def _is_zero(distance: Any) -> bool:
+    return not isinstance(distance, Tensor) and distance == 0
+
+
+def _expanded(name: str, value: Any, field: Tensor) -> Tensor:
+    """A number of a condition as a field."""
+    if isinstance(value, Tensor):
+        if value.device != field.device:
+            raise error(name, f"device {field.device}, as the conductivity", value.device)
+    else:
+        value = torch.full((), float(value), dtype=field.dtype, device=field.device)
+    try:
+        return value.to(field.dtype).expand(field.shape)
+    except RuntimeError:
+        expected = f"a number, or a shape that expands to (B, N, C) = {tuple(field.shape)}"
+        raise error(name, expected, tuple(value.shape)) from None
+
+
+def _faces(corners: Tensor) -> tuple[Tensor, Tensor]:
+    """What each simplex contributes to |F| / \\|e\\| of its edges, in the order of `combinations`,
+    and the size of such a part in a well-shaped simplex; (cells, edges) each.
+
+    `corners` is (cells, m + 1, d) with m <= d. The part of a face leads from the middle of its edge
+    to the circumcentre of the simplex, by those of the simplices between them; each step is at a
+    right angle to the others and negative where it leads away from the next corner.
+    """
+    m = corners.shape[1] - 1
+    sides = [corners[:, j] - corners[:, i] for i, j in combinations(range(m + 1), 2)]
+    lengths = torch.stack([side.norm(dim=1) for side in sides], 1)
+    longest = lengths.amax(1)
+    parts = []
+    for (i, j), side in zip(combinations(range(m + 1), 2), sides, strict=True):
+        length = side.norm(dim=1, keepdim=True)
+        total = torch.zeros_like(length)
+        for order in permutations(k for k in range(m + 1) if k not in (i, j)):
+            centre, squared = (corners[:, i] + corners[:, j]) / 2, length.square() / 4
+            directions, face = [side / length], torch.ones_like(length)
+            for corner in order:
+                to = corners[:, corner] - centre
+                normal = to
+                for direction in directions:
+                    normal = normal - (normal * direction).sum(1, keepdim=True) * direction
+                height = normal.norm(dim=1, keepdim=True)
+                flat = ~(height[:, 0] > _FLAT * longest)
+                if bool(flat.any()):
+                    raise error("cells", "no flat cell", f"cell {int(flat.nonzero()[0])}")
+                step = (to.square().sum(1, keepdim=True) - squared) / (2 * height)
+                directions.append(normal / height)
+                centre, squared = centre + step * directions[-1], squared + step.square()
+                face = face * step
+            total = total + face
+        parts.append(total / (math.factorial(m - 1) * length))
+    return torch.cat(parts, 1), longest[:, None] ** (m - 1) / lengths
+
+
+def _cones(corners: Tensor) -> Tensor:
+    """The part of each simplex's volume that is nearest to each corner, with its sign, (cells,
+    m + 1): cones over Voronoi faces, half an edge high."""
+    m = corners.shape[1] - 1
+    if not m:
+        return torch.ones_like(corners[..., 0])
+    part, _ = _faces(corners)
+    found = torch.zeros_like(corners[..., 0])
+    for (i, j), weight in zip(combinations(range(m + 1), 2), part.unbind(1), strict=True):
+        cone = weight * (corners[:, j] - corners[:, i]).square().sum(1) / (2 * m)
+        found[:, i] += cone
+        found[:, j] += cone
+    return found

@@ -1,0 +1,454 @@
+"""`Mesh`: circuits on triangles and tetrahedra, against linear elements and exact solutions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from chonn_ops import Dirichlet, Matched, Mesh, Neumann, Periodic, Robin, rc_step
+
+pytest.importorskip("scipy")
+from scipy.spatial import Delaunay
+
+DOUBLE = torch.float64
+
+
+def disc(rings):
+    """Points on circles, nearly equilateral triangles."""
+    points = [(0.0, 0.0)]
+    for i in range(1, rings + 1):
+        angles = 2 * math.pi * np.arange(6 * i) / (6 * i)
+        points += [(i / rings * math.cos(t), i / rings * math.sin(t)) for t in angles]
+    return np.array(points), delaunay(np.array(points))
+
+
+def delaunay(points):
+    """Cells without the flat ones that qhull leaves at straight boundaries."""
+    cells = Delaunay(points).simplices
+    sides = points[cells[:, 1:]] - points[cells[:, :1]]
+    size = np.abs(np.linalg.det(sides))
+    return cells[size > 1e-6 * np.median(size)]
+
+
+def box(n, d=2, jitter=0.3):
+    """The unit square or cube, its sides divided evenly, points moved inside."""
+    axes = np.meshgrid(*[np.linspace(0, 1, n + 1)] * d, indexing="ij")
+    points = np.stack(axes, -1).reshape(-1, d)
+    inside = ((points > 1e-9) & (points < 1 - 1e-9)).all(1)
+    moved = np.random.default_rng(0).uniform(-jitter, jitter, points.shape) / n
+    points[inside] += moved[inside]
+    return points, delaunay(points)
+
+
+def cube(n):
+    """Six tetrahedra a cube, around its diagonal."""
+    number = np.arange((n + 1) ** 3).reshape(n + 1, n + 1, n + 1)
+    points = np.stack(np.unravel_index(number.ravel(), number.shape), 1) / n
+    cells = []
+    for order in itertools.permutations(range(3)):
+        at, corners = [0, 0, 0], []
+        for axis in (None, *order):
+            if axis is not None:
+                at[axis] = 1
+            window = tuple(slice(a, n + a) for a in at)
+            corners.append(number[window].ravel())
+        cells.append(np.stack(corners, 1))
+    return points, np.concatenate(cells)
+
+
+def sides(points):
+    """Sets of the low and the high side of each axis."""
+    return {
+        f"{'xyz'[axis]}{side}": np.abs(points[:, axis] - side) < 1e-9
+        for axis in range(points.shape[1])
+        for side in (0, 1)
+    }
+
+
+def linear_elements(points, cells, k):
+    """The matrix of linear elements, cell by cell, and lumped volumes."""
+    n, d = points.shape
+    matrix, volume = np.zeros((n, n)), np.zeros(n)
+    for cell, conductivity in zip(cells, k, strict=True):
+        corners = np.hstack([np.ones((d + 1, 1)), points[cell]])
+        gradients = np.linalg.inv(corners)[1:].T
+        size = abs(np.linalg.det(corners)) / math.factorial(d)
+        matrix[np.ix_(cell, cell)] += conductivity * size * gradients @ gradients.T
+        volume[cell] += size / (d + 1)
+    return matrix, volume
+
+
+def matrix_of(circuit):
+    p, q = circuit.graph.ends.numpy()
+    g, leak = circuit.conductance[0][0, :, 0].numpy(), circuit.leak[0, :, 0].numpy()
+    found = np.diag(leak)
+    for i, j, sign in ((p, p, 1), (q, q, 1), (p, q, -1), (q, p, -1)):
+        np.add.at(found, (i, j), sign * g)
+    return found
+
+
+def uniform(*shape, seed=0):
+    return torch.rand(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
+
+
+def field(values):
+    return torch.as_tensor(values, dtype=DOUBLE).reshape(1, -1, 1)
+
+
+def test_acute_triangles_are_linear_elements_at_any_contrast():
+    points, cells = disc(6)
+    k = 10 ** (12 * uniform(len(cells)) - 6)
+    circuit = Mesh(points, cells).diffusion(field(k))
+    expected, _ = linear_elements(points, cells, k.numpy())
+    np.testing.assert_allclose(matrix_of(circuit), expected, rtol=1e-9, atol=1e-9 * k.max().item())
+
+
+def test_one_conductivity_on_a_delaunay_mesh_is_linear_elements():
+    """Also where single triangles are obtuse."""
+    points, cells = box(12)
+    circuit = Mesh(points, cells).diffusion(torch.full((1, len(cells), 1), 3.0, dtype=DOUBLE))
+    expected, _ = linear_elements(points, cells, np.full(len(cells), 3.0))
+    off_diagonal = expected - np.diag(np.diag(expected))
+    assert off_diagonal.max() < 1e-12
+    angles = [linear_elements(points[cell], [[0, 1, 2]], [1.0])[0] for cell in cells]
+    assert max(part[0, 1] for part in angles) > 0.1
+    np.testing.assert_allclose(matrix_of(circuit), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("mesh", [box(10), box(4, 3)], ids=["triangles", "tetrahedra"])
+def test_no_conductivity_makes_a_negative_conductance(mesh):
+    points, cells = mesh
+    k = torch.where(uniform(1, len(cells), 1) < 0.5, 1e-9, 1e9).to(DOUBLE)
+    circuit = Mesh(points, cells, sides(points)).diffusion(k, boundary={"x0": "dirichlet"})
+    assert all(x.min() >= 0 for x in (*circuit.conductance, circuit.leak))
+    v = circuit.solve(torch.ones(1, len(points), 1, dtype=DOUBLE))
+    assert torch.isfinite(v).all()
+
+
+def test_cubes_of_tetrahedra_are_the_grid():
+    points, cells = cube(4)
+    mesh = Mesh(points, cells)
+    assert mesh.graph.num_edges == 3 * 4 * 25
+    length = (points[mesh.graph.ends[0]] - points[mesh.graph.ends[1]]).astype(bool).sum(1)
+    assert (length == 1).all()
+    inside = ((points > 0) & (points < 1)).all(1)
+    np.testing.assert_allclose(mesh.volume.numpy()[inside], 4**-3, rtol=1e-12)
+    assert float(mesh.volume.sum()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("mesh", [box(7), box(4, 3)], ids=["triangles", "tetrahedra"])
+@pytest.mark.parametrize("condition", ["dirichlet", "neumann", "robin", "distant"])
+def test_linear_potentials_are_exact(mesh, condition):
+    points, cells = mesh
+    d = points.shape[1]
+    slope, k = np.array([1.0, -2.0, 0.5])[:d], 1.7
+    u = torch.from_numpy(points @ slope)[:, None]
+    found = Mesh(points, cells, sides(points))
+    boundary = {"x0": Dirichlet(u)}
+    for name in sides(points):
+        outward = k * slope["xyz".index(name[0])] * (2 * int(name[1]) - 1)
+        if name != "x0":
+            boundary[name] = {
+                "dirichlet": Dirichlet(u),
+                "neumann": Neumann(outward),
+                "robin": Robin(2.5, u + outward / 2.5),
+                "distant": Dirichlet(u + 0.3 * outward / k, distance=0.3),
+            }[condition]
+    circuit = found.diffusion(torch.full((1, len(cells), 1), k, dtype=DOUBLE), boundary=boundary)
+    v = circuit.solve(torch.zeros(1, len(points), 1, dtype=DOUBLE))
+    torch.testing.assert_close(v[0], u, rtol=0, atol=1e-12)
+    # What comes in through walls leaves through walls.
+    assert circuit.currents(v).walls.sum().abs() < 1e-12
+
+
+def orders(errors):
+    return [math.log2(a / b) for a, b in itertools.pairwise(errors)]
+
+
+def test_second_order_on_a_disc():
+    """v = 1 - r^4 with k = 1."""
+    errors = []
+    for rings in (4, 8, 16, 32):
+        points, cells = disc(rings)
+        mesh = Mesh(points, cells)
+        squared = (mesh.points**2).sum(1)
+        circuit = mesh.diffusion(
+            torch.ones(1, len(cells), 1, dtype=DOUBLE), boundary=Dirichlet(0.0)
+        )
+        v = circuit.solve(field(16 * squared))
+        errors.append(float((v - field(1 - squared**2)).abs().max()))
+    assert min(orders(errors)) > 1.8, errors
+
+
+@pytest.mark.parametrize("condition", ["dirichlet", "neumann", "robin"])
+def test_second_order_in_a_medium_that_varies(condition):
+    """u = exp(x) cos(2 y) with k = 1 + x / 2 + y^2, on meshes with obtuse triangles."""
+    errors = []
+    for n in (8, 16, 32, 64):
+        points, cells = box(n)
+        mesh = Mesh(points, cells, sides(points))
+        x, y = mesh.points.T
+        middle = mesh.points[mesh.cells].mean(1)
+        k = 1 + middle[:, 0] / 2 + middle[:, 1] ** 2
+        at_nodes = 1 + x / 2 + y**2
+        u = torch.exp(x) * torch.cos(2 * y)
+        gradient = [u, -2 * torch.exp(x) * torch.sin(2 * y)]
+        f = 3 * at_nodes * u - 0.5 * gradient[0] - 2 * y * gradient[1]
+        boundary = {"x0": Dirichlet(u[:, None])}
+        for name in ("x1", "y0", "y1"):
+            outward = (at_nodes * gradient["xy".index(name[0])] * (2 * int(name[1]) - 1))[:, None]
+            boundary[name] = {
+                "dirichlet": Dirichlet(u[:, None]),
+                "neumann": Neumann(outward),
+                "robin": Robin(2.5, u[:, None] + outward / 2.5),
+            }[condition]
+        v = mesh.diffusion(field(k), boundary=boundary, absorption=0.5).solve(field(f + 0.5 * u))
+        weight = mesh.volume
+        errors.append(float((weight * (v[0, :, 0] - u).square()).sum().sqrt()))
+    assert math.log2(errors[0] / errors[-1]) / 3 > 1.8, errors
+
+
+def cut_squares(n, rising, m=None):
+    """The unit square as n x m rectangles; `rising` says which are cut along (1, 1)."""
+    m = m or n
+    number = np.arange((n + 1) * (m + 1)).reshape(n + 1, m + 1)
+    points = np.stack(np.unravel_index(number.ravel(), number.shape), 1) / (n, m)
+    a, b, c, d = number[:-1, :-1], number[1:, :-1], number[1:, 1:], number[:-1, 1:]
+    one = np.where(rising[..., None], np.stack([a, b, c], -1), np.stack([a, b, d], -1))
+    other = np.where(rising[..., None], np.stack([a, c, d], -1), np.stack([b, c, d], -1))
+    return points, np.concatenate([one.reshape(-1, 3), other.reshape(-1, 3)])
+
+
+def tensor(xx, yy, xy):
+    return torch.stack([torch.stack([xx, xy], -1), torch.stack([xy, yy], -1)], -2)
+
+
+@pytest.mark.parametrize("condition", ["dirichlet", "neumann", "robin"])
+def test_second_order_with_tensors(condition):
+    """u = exp(x) cos(2 y) in a medium that turns from one diagonal to the other."""
+
+    def medium(x, y):
+        return 2 + x * y, 1.5 + y**2, torch.sin(3 * (x - y))
+
+    def exact(x, y):
+        return torch.exp(x) * torch.cos(2 * y)
+
+    errors = []
+    for n in (8, 16, 32, 64):
+        x, y = (torch.arange(n, dtype=DOUBLE)[:, None] + 0.5) / n, torch.arange(n) / n + 0.5 / n
+        points, cells = cut_squares(n, (medium(x, y)[2] > 0).expand(n, n).numpy())
+        mesh = Mesh(points, cells, sides(points))
+        middle = mesh.points[mesh.cells].mean(1)
+        k = tensor(*medium(*middle.T))[None, :, None]
+        x, y = (z.clone().requires_grad_() for z in mesh.points.T)
+        u = exact(x, y)
+        ux, uy = torch.autograd.grad(u.sum(), (x, y), create_graph=True)
+        xx, yy, xy = medium(x, y)
+        flux = [xx * ux + xy * uy, xy * ux + yy * uy]
+        f = -sum(
+            torch.autograd.grad(part.sum(), at, retain_graph=True)[0]
+            for part, at in zip(flux, (x, y), strict=True)
+        )
+        u, flux = u.detach()[:, None], [part.detach() for part in flux]
+        boundary = {"x0": Dirichlet(u)}
+        for name in ("x1", "y0", "y1"):
+            outward = (flux["xy".index(name[0])] * (2 * int(name[1]) - 1))[:, None]
+            boundary[name] = {
+                "dirichlet": Dirichlet(u),
+                "neumann": Neumann(outward),
+                "robin": Robin(2.5, u + outward / 2.5),
+            }[condition]
+        circuit = mesh.diffusion(k, boundary=boundary)
+        v = circuit.solve(f.detach().reshape(1, -1, 1))
+        errors.append(float((v[0] - u).square().mean().sqrt()))
+    assert min(orders(errors)) > 1.8, errors
+
+
+def test_a_tensor_that_is_none_is_the_number():
+    points, cells = disc(5)
+    mesh = Mesh(points, cells, {"half": points[:, 0] > 0})
+    k, f = uniform(2, len(cells), 3) + 0.1, torch.zeros(2, len(points), 3, dtype=DOUBLE)
+    boundary = {"boundary": Robin(1.0, 2.0), "half": Neumann(1.0)}
+    expected = mesh.diffusion(k, boundary=boundary).solve(f)
+    given = k[..., None, None] * torch.eye(2, dtype=DOUBLE)
+    circuit = mesh.diffusion(given, boundary=boundary)
+    torch.testing.assert_close(circuit.solve(f), expected)
+
+
+def test_tensors_have_circuits_up_to_an_anisotropy():
+    """On oblongs cut along the diagonal that conducts better: |k_xy| <= k_xx / 2 here."""
+    points, cells = cut_squares(4, np.ones((4, 8), bool), 8)
+    mesh = Mesh(points, cells)
+
+    def medium(*numbers):
+        parts = (torch.tensor(x, dtype=DOUBLE) for x in numbers)
+        return tensor(*parts).expand(2, len(cells), 1, 2, 2)
+
+    matrix = matrix_of(mesh.diffusion(medium(2.0, 5.0, 1.0)))
+    inside = 2 * 9 + 4
+    row = {int(q): round(float(matrix[inside, q]), 12) for q in np.flatnonzero(matrix[inside])}
+    # An edge along x has k_xx h_y / h_x - k_xy = 0, one along y k_yy h_x / h_y - k_xy = 9.
+    neighbours = {inside - 1: -9, inside + 1: -9, inside - 10: -1, inside + 10: -1}
+    assert row == {inside: 20, **neighbours}
+    worse = medium(2.0, 5.0, 0.5).clone()
+    worse[1, 7, 0] = medium(2.0, 5.0, 3.0)[0, 0, 0]
+    message = r"\[\[2.0, 3.0\], \[3.0, 5.0\]\] in cell 7, at one of [12] edges"
+    with pytest.raises(ValueError, match=message):
+        mesh.diffusion(worse)
+    with pytest.raises(ValueError, match="negative conductance"):
+        mesh.diffusion(medium(2.0, 5.0, -0.1))
+    with pytest.raises(ValueError, match="symmetric"):
+        mesh.diffusion(medium(2.0, 5.0, 0.5) + torch.tensor([[0.0, 0.1], [0.0, 0.0]]))
+    with pytest.raises(ValueError, match="no distance with a tensor"):
+        mesh.diffusion(medium(2.0, 5.0, 0.5), boundary=Dirichlet(0.0, 1.0))
+    with pytest.raises(ValueError, match="of triangles"):
+        Mesh(*cube(1)).diffusion(torch.ones(1, 6, 1, 3, 3))
+
+
+def test_layers_are_exact_and_electrodes_measure_them():
+    """Two layers in series on a mesh that has their interface, and a rod that is held inside."""
+    points, cells = box(8, jitter=0)
+    k = torch.where(torch.from_numpy(points[cells].mean(1)[:, 0]) < 0.5, 1.0, 100.0)
+    inside = np.flatnonzero((np.abs(points - 0.5) < 1e-9).all(1))
+    mesh = Mesh(points, cells, {**sides(points), "rod": inside})
+    plates = {"x0": Dirichlet(1.0), "x1": "dirichlet"}
+    circuit = mesh.diffusion(field(k.double()), boundary=plates)
+    v = circuit.solve(torch.zeros(1, len(points), 1, dtype=DOUBLE))
+    x = mesh.points[:, 0]
+    right = torch.where(x < 0.5, 1 - x / 0.505, (1 - x) / 50.5)
+    torch.testing.assert_close(v, field(right), rtol=0, atol=1e-12)
+    out = circuit.currents(v).walls[0, :, 0]
+    assert float(out[x > 0.6].sum()) == pytest.approx(1 / 0.505)
+    assert float(out.sum()) == pytest.approx(0, abs=1e-12)
+    held = mesh.diffusion(field(k.double()), boundary={**plates, "rod": Dirichlet(7.0)})
+    v = held.solve(torch.ones(1, len(points), 1, dtype=DOUBLE))
+    assert v[0, inside[0], 0] == 7
+    assert float(v.max()) == 7
+
+
+def test_facets_nodes_and_masks_name_the_same_sides():
+    points, cells = box(5)
+    masks = sides(points)
+    facets = {}
+    found = Mesh(points, cells, masks)
+    for name, mask in masks.items():
+        on = np.flatnonzero(mask)
+        line = on[np.argsort(points[on, 1 - "xy".index(name[0])])]
+        facets[name] = np.stack([line[1:], line[:-1]], 1)
+    others = [
+        Mesh(points, cells, facets),
+        Mesh(points, cells, {k: np.flatnonzero(m) for k, m in masks.items()}),
+    ]
+    boundary = {"x0": Dirichlet(1.0), "y0": Neumann(0.3), "x1": Robin(2.0, -1.0)}
+    k, f = uniform(1, len(cells), 1) + 0.1, uniform(1, len(points), 1)
+    v = found.diffusion(k, boundary=boundary).solve(f)
+    for other in others:
+        torch.testing.assert_close(other.diffusion(k, boundary=boundary).solve(f), v)
+    assert found.sets["boundary"].tolist() == sorted(
+        set(np.flatnonzero(np.any(list(masks.values()), axis=0)).tolist())
+    )
+
+
+def test_gradients_of_everything_a_circuit_is_made_of():
+    points, cells = box(3)
+    mesh = Mesh(points, cells, sides(points))
+    k, c, f = (uniform(2, n, 1, seed=n) + 0.2 for n in (len(cells), len(points), len(points)))
+    value, flux, film = (uniform(1, seed=i) + 0.2 for i in range(3))
+
+    def solve(k, c, f, value, flux, film):
+        boundary = {"x0": Dirichlet(value), "x1": Neumann(flux), "y0": Robin(film, value)}
+        boundary["y1"] = Dirichlet(value, distance=film)
+        return mesh.diffusion(k, boundary=boundary, absorption=c).solve(f)
+
+    leaves = [x.requires_grad_() for x in (k, c, f, value, flux, film)]
+    assert torch.autograd.gradcheck(solve, leaves, check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(solve, leaves, fast_mode=True)
+
+    points, cells = cut_squares(3, np.ones((3, 3), bool))
+    turned = Mesh(points, cells, sides(points))
+    xx, xy = (uniform(1, len(cells), 1, seed=i) + 0.2 for i in (1, 2))
+
+    def conduct(xx, xy):
+        k = tensor(xx + xy + 1, 2 * xx + xy, xy)
+        return turned.diffusion(k, boundary={"x0": "dirichlet"}).solve(f[:1, : len(points)])
+
+    assert torch.autograd.gradcheck(conduct, [xx.requires_grad_(), xy.requires_grad_()])
+
+
+def test_heat_on_a_mesh_comes_to_rest_and_many_sources_share_a_factor():
+    points, cells = disc(4)
+    mesh = Mesh(points, cells)
+    k = uniform(2, len(cells), 3) + 0.5
+    circuit = mesh.diffusion(k.float(), boundary=Dirichlet(2.0))
+    f = uniform(2, 4, len(points), 3).float()
+    v = circuit.factorize().solve(f)
+    assert v.dtype == torch.float32
+    at_rest, temperature = circuit.solve(f[:, 0]), torch.zeros_like(f[:, 0])
+    torch.testing.assert_close(v[:, 0], at_rest)
+    for _ in range(3):
+        temperature = rc_step(temperature, circuit, 1.0, 1e3, source=f[:, 0], tol=1e-7)
+    torch.testing.assert_close(temperature, at_rest, rtol=1e-4, atol=1e-4)
+
+
+def test_an_obtuse_cell_is_named():
+    """Two flat triangles on the long diagonal of a rhombus are refused, on the short one not."""
+    points = np.array([(0.0, 0.0), (4.0, 0.0), (2.0, 1.0), (2.0, -1.0)])
+    with pytest.raises(ValueError, match=r"1 of 5 edges: cell [01] is obtuse .*\(0, 1\).*Delaunay"):
+        Mesh(points, [(0, 1, 2), (1, 0, 3)])
+    other = Mesh(points, [(0, 2, 3), (1, 3, 2)])
+    assert float(other.volume.sum()) == pytest.approx(4)
+    with pytest.raises(ValueError, match=r"1 of 7 edges: cell 2 is obtuse .*\(1, 2\)"):
+        Mesh(np.append(points, [(3.2, 0.7)], 0), [(0, 2, 3), (1, 3, 2), (1, 2, 4)])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"points": np.zeros((4, 4))}, r"points: expected shape \(N, d\) with d = 1, 2 or 3"),
+        ({"points": np.full((4, 2), np.nan)}, "points: expected finite"),
+        ({"cells": [(0, 1, 2, 3)]}, r"cells: expected shape \(M, 3\) of triangles"),
+        ({"cells": [(0, 1, 4)]}, "cells: expected nodes from 0 to 3, got 4"),
+        ({"cells": [(0.0, 1.0, 2.0)]}, "cells: expected integers"),
+        ({"cells": [(0, 1, 2), (0, 1, 1)]}, "cells: expected no flat cell, got cell 1"),
+        ({"cells": [(0, 1, 2), (0, 1, 3), (2, 1, 0)]}, r"at most two cells, got .*\(0, 1\)"),
+        ({"sets": {"a": [(0, 3), (0, 2)]}}, r"facets at the boundary, got the facet \(0, 2\)"),
+        ({"sets": {"a": [True, False]}}, "a mask of shape"),
+        ({"sets": {"a": []}}, "integers"),
+        ({"sets": {"a": np.zeros((2, 3), int)}}, "a mask"),
+        ({"sets": {"boundary": [0]}}, "other names"),
+    ],
+)
+def test_wrong_meshes_are_named(change, message):
+    given = {
+        "points": [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)],
+        "cells": [(0, 1, 2), (0, 2, 3)],
+        "sets": {},
+    }
+    with pytest.raises(ValueError, match=message):
+        Mesh(**(given | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"conductivity": torch.ones(1, 3, 1)}, r"conductivity: expected .* M = 2 cells"),
+        ({"conductivity": -torch.ones(1, 2, 1)}, "conductivity: expected >= 0"),
+        ({"absorption": torch.ones(3)}, r"absorption: expected .* \(1, 4, 1\)"),
+        ({"boundary": {"left": "dirichlet"}}, r"names of \('boundary', 'low', 'corner'\)"),
+        ({"boundary": {"low": Periodic()}}, "boundary.'low'.: expected one of"),
+        ({"boundary": Matched()}, "boundary.'boundary'.: expected one of"),
+        ({"boundary": {"corner": Neumann(1.0)}}, "Dirichlet for a set without facets"),
+        ({"boundary": {"low": Dirichlet(torch.ones(3))}}, r"low: value: .* \(B, N, C\)"),
+        ({"boundary": {"low": Dirichlet(0.0, torch.zeros(()))}}, "low: distance: expected > 0"),
+        ({"boundary": {"low": Robin(torch.tensor(-1.0))}}, "low: coefficient: expected >= 0"),
+    ],
+)
+def test_wrong_media_are_named(change, message):
+    points = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
+    mesh = Mesh(points, [(0, 1, 2), (0, 2, 3)], {"low": [0, 1], "corner": [2]})
+    with pytest.raises(ValueError, match=message):
+        mesh.diffusion(**({"conductivity": torch.ones(1, 2, 1)} | change))

@@ -1,0 +1,287 @@
+"""`raster`, and what is done with circuits of any kind: resistances of pairs, nodes that are held
+or merged, currents through nodes. The truth is a dense matrix."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from chonn_ops import Circuit, Dirichlet, Graph, diffusion, raster
+from chonn_ops.network import circuit as circuits
+
+DOUBLE = torch.float64
+
+
+def uniform(*shape, seed=0):
+    return torch.rand(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
+
+
+def plain(resistance, neighbours, mean, exists):
+    """The matrix of a raster, cell by cell."""
+    H, W = resistance.shape
+    matrix = np.zeros((H * W, H * W))
+    for (i, j), (di, dj) in itertools.product(
+        np.ndindex(H, W), [(0, 1), (1, 0), (1, 1), (1, -1)][: neighbours // 2]
+    ):
+        a, b = (i, j), (i + di, j + dj)
+        if not (b[0] < H and 0 <= b[1] < W and exists[a] and exists[b]):
+            continue
+        r, s = resistance[a], resistance[b]
+        g = 2 / (r + s) if mean == "resistance" else (1 / r + 1 / s) / 2
+        g /= math.hypot(di, dj)
+        p, q = a[0] * W + a[1], b[0] * W + b[1]
+        matrix[p, p] += g
+        matrix[q, q] += g
+        matrix[p, q] -= g
+        matrix[q, p] -= g
+    return matrix
+
+
+def matrix_of(circuit):
+    """Without leaks."""
+    n, (p, q) = circuit.leak.shape[1], circuit.graph.ends.numpy()
+    g = circuit.conductance[0][0, :, 0].detach().numpy()
+    found = np.zeros((n, n))
+    for i, j, sign in ((p, p, 1), (q, q, 1), (p, q, -1), (q, p, -1)):
+        np.add.at(found, (i, j), sign * g)
+    return found
+
+
+def resistances(matrix, pairs):
+    inverse = np.linalg.pinv(matrix)
+    p, q = np.array(pairs).T
+    return inverse[p, p] + inverse[q, q] - 2 * inverse[p, q]
+
+
+@pytest.mark.parametrize("mean", ["resistance", "conductance"])
+@pytest.mark.parametrize("neighbours", [4, 8])
+def test_a_raster_is_the_plain_one(neighbours, mean):
+    r = 10 ** (4 * uniform(1, 5, 7, 1))
+    r[0, 1, 2:5] = math.nan
+    r[0, 4, 4] = math.inf
+    exists = r[0, ..., 0].isfinite().numpy()
+    circuit = raster(r, neighbours, mean=mean)
+    expected = plain(r[0, ..., 0].numpy(), neighbours, mean, exists)
+    np.testing.assert_allclose(matrix_of(circuit), expected, rtol=1e-12)
+    mask = exists.copy()
+    mask[0, :3] = False
+    masked = raster(r, neighbours, mean=mean, mask=torch.from_numpy(mask))
+    expected = plain(r[0, ..., 0].numpy(), neighbours, mean, mask)
+    np.testing.assert_allclose(matrix_of(masked), expected, rtol=1e-12)
+
+
+def test_a_cell_without_data_among_others_has_half_of_its_neighbours_mean_conductance():
+    r = torch.tensor([[math.inf, 2.0, 4.0]], dtype=DOUBLE)[None, ..., None]
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    g = raster(r, mean="conductance", mask=mask).conductance[0].flatten()
+    assert g.tolist() == [0.25, 0.375]
+
+
+@pytest.mark.parametrize("pairs", ["each node once", "all pairs"])
+@pytest.mark.parametrize("few", [False, True])
+def test_resistances_of_many_pairs(pairs, few, monkeypatch):
+    monkeypatch.setattr(circuits, "_SOLVED", 100 if few else 2**21)
+    r = 10 ** (3 * uniform(2, 6, 6, 2))
+    circuit = raster(r)
+    chosen = (
+        [(0, 7), (3, 35), (20, 21)]
+        if pairs == "each node once"
+        else list(itertools.combinations([0, 5, 6, 20, 21, 35], 2))
+    )
+    found = circuit.resistance(torch.tensor(chosen))
+    assert found.shape == (2, len(chosen), 2)
+    for b, c in np.ndindex(2, 2):
+        matrix = plain(r[b, ..., c].numpy(), 8, "resistance", np.ones((6, 6), bool))
+        np.testing.assert_allclose(found[b, :, c], resistances(matrix, chosen), rtol=1e-9)
+    scaled = raster(1e-12 * r).resistance(torch.tensor(chosen))
+    torch.testing.assert_close(1e12 * scaled, found, rtol=1e-9, atol=0)
+    near = raster(r.float()).resistance(torch.tensor(chosen))
+    assert near.dtype == torch.float32
+    torch.testing.assert_close(near.double(), found, rtol=1e-5, atol=0)
+
+
+def test_resistances_between_parts_are_infinite_unless_ground_joins_them():
+    r = torch.ones(1, 3, 4, 1, dtype=DOUBLE)
+    r[:, :, 2] = math.nan
+    pairs = torch.tensor([(0, 1), (0, 3), (3, 11), (6, 0), (5, 5)])
+    found = raster(r).resistance(pairs)[0, :, 0].tolist()
+    assert found[1] == found[3] == math.inf
+    assert found[2] == pytest.approx(2)
+    assert found[4] == 0
+    leak = torch.zeros_like(r)
+    leak[:, 0] = 1.0
+    joined = raster(r, leak=leak).resistance(pairs)[0, :, 0].tolist()
+    assert joined[1] < 3
+    assert joined[3] == math.inf  # a cell without data
+    assert raster(r).resistance(pairs[:0]).shape == (1, 0, 1)
+
+
+def test_gradients_of_resistances():
+    r = (uniform(1, 3, 3, 1) + 0.5).requires_grad_()
+    pairs = torch.tensor([(0, 8), (2, 3), (4, 5)])
+    assert torch.autograd.gradcheck(lambda r: raster(r).resistance(pairs), r)
+    few = torch.tensor([(0, 8), (0, 3), (8, 3), (3, 4), (4, 0)])
+    assert torch.autograd.gradcheck(lambda r: raster(r).resistance(few), r)
+    hole = r.detach().clone()
+    hole[0, 1, 1] = math.nan
+    hole.requires_grad_()
+    raster(hole).resistance(pairs[:2]).sum().backward()
+    assert hole.grad.isfinite().all()
+
+
+def test_short_circuit_regions_are_one_node():
+    r = uniform(1, 5, 6, 1) + 0.5
+    labels = torch.zeros(5, 6, dtype=torch.long)
+    labels[0, :3], labels[3:, 4] = 7, 2
+    circuit, node = raster(r).merge(labels.flatten())
+    assert circuit.graph.num_nodes == 30 - 2 - 1
+    assert len(node.reshape(5, 6)[0, :3].unique()) == 1
+    # A conductance of 1e9 between the cells of a region is nearly a short circuit.
+    matrix = plain(r[0, ..., 0].numpy(), 8, "resistance", np.ones((5, 6), bool))
+    for cells in ([0, 1, 2], [22, 28]):
+        for p, q in itertools.pairwise(cells):
+            matrix[np.ix_([p, q], [p, q])] += 1e9 * np.array([[1, -1], [-1, 1]])
+    pairs = [(0, 22), (12, 28), (7, 29)]
+    found = circuit.resistance(node[torch.tensor(pairs)])[0, :, 0]
+    np.testing.assert_allclose(found, resistances(matrix, pairs), rtol=1e-6)
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+def test_terminals_of_a_grid(periodic):
+    """A current into an electrode of many cells: its potential is one, and its cells share it."""
+    k, f = uniform(2, 6, 5, 1) + 0.2, torch.zeros(2, 6, 5, 1, dtype=DOUBLE)
+    boundary = ("dirichlet", "periodic" if periodic else "neumann")
+    circuit = diffusion(k, (0.5, 0.25), boundary=boundary)
+    labels = torch.zeros(6, 5, dtype=torch.long)
+    labels[2:4, 1:4] = 1
+    merged, node = circuit.merge(labels)
+    source = torch.zeros(2, merged.graph.num_nodes, 1, dtype=DOUBLE)
+    source[:, node[2, 1]] = 3.0
+    v = merged.solve(source)[:, node.flatten()].reshape(f.shape)
+    # The electrode as a medium that conducts ten million times as well.
+    metal = torch.where(labels[None, ..., None] > 0, 1e7, 1.0)
+    edges = []
+    for axis, g in enumerate(circuit.conductance, 1):
+        inside = (labels[None, ..., None] > 0) & (labels.roll(-1, axis - 1)[None, ..., None] > 0)
+        edges.append(torch.where(inside, metal, g))
+    near = Circuit(edges, circuit.leak, periodic=circuit.periodic)
+    f[:, 2, 1] = 3.0
+    torch.testing.assert_close(v, near.solve(f), rtol=1e-5, atol=1e-6)
+
+
+def test_terminals_keep_what_walls_hold():
+    k = uniform(1, 4, 4, 1) + 0.5
+    circuit = diffusion(k, boundary=(Dirichlet(2.0), (Dirichlet(-1.0), "neumann")))
+    alone, node = circuit.merge(torch.zeros(4, 4, dtype=torch.long))
+    nothing = torch.zeros_like(k)
+    v = alone.solve(nothing.flatten(1, 2))
+    torch.testing.assert_close(v, circuit.solve(nothing).flatten(1, 2))
+    assert node.flatten().tolist() == list(range(16))
+    walls = circuit.currents(circuit.solve(nothing)).walls
+    torch.testing.assert_close(alone.currents(v).walls, walls.flatten(1, 2))
+
+
+def grids_and_graphs():
+    g = uniform(2, 4, 3, 2) + 0.1, uniform(2, 4, 3, 2, seed=1) + 0.1
+    leak = 0.1 * uniform(2, 4, 3, 2)
+    edges = uniform(2, 6, 2) + 0.1
+    graph = Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (3, 4)], 5)
+    line = (uniform(1, 5, 1, 1) + 0.1, uniform(1, 5, 1, 1))
+    return {
+        "grid": Circuit(g, leak),
+        "torus": Circuit(g, leak, periodic=True),
+        "line": Circuit(line, torch.full((1, 5, 1, 1), 0.1, dtype=DOUBLE), periodic=(False, True)),
+        "graph": Circuit(edges, 0.1 * uniform(2, 5, 2), graph),
+    }
+
+
+EACH_KIND = pytest.mark.parametrize("kind", ["grid", "torus", "line", "graph"])
+
+
+@EACH_KIND
+def test_held_nodes_have_their_potentials(kind):
+    circuit = grids_and_graphs()[kind]
+    shape = circuit.leak.shape
+    nodes = uniform(*shape, seed=4) < 0.3
+    value, source = uniform(*shape, seed=5), uniform(2, *shape, seed=6).movedim(0, 1)
+    held = circuit.hold(nodes, value)
+    v = held.solve(source)
+    beside = nodes[:, None].expand(v.shape)
+    assert torch.equal(v[beside], value[:, None].expand(v.shape)[beside])
+    # As by a source of that potential behind a resistor of nearly nothing.
+    strong = 1e12 * nodes
+    near = Circuit(
+        circuit.conductance[0] if circuit.graph else circuit.conductance,
+        circuit.leak + strong,
+        circuit.graph,
+        periodic=False if circuit.graph else circuit.periodic,
+        current=strong * value,
+    )
+    torch.testing.assert_close(v, near.solve(source), rtol=1e-9, atol=1e-9)
+    flow = held.currents(v[:, 0]).walls
+    assert not flow[nodes].any()
+    out = flow + circuit.leak * v[:, 0] * ~nodes
+    total = (source[:, 0] * ~nodes).flatten(1, -2).sum(1)
+    torch.testing.assert_close(out.flatten(1, -2).sum(1), total)
+
+
+@EACH_KIND
+def test_currents_through_nodes(kind):
+    circuit = grids_and_graphs()[kind]
+    shape = circuit.leak.shape
+    source = uniform(*shape, seed=7) * (uniform(*shape, seed=8) < 0.4)
+    v = circuit.solve(source)
+    through = circuit.node_currents(v)
+    # All that is fed goes out along edges or to ground, and nothing else comes in there.
+    incoming = torch.zeros_like(v)
+    for axis, flow in enumerate(circuit.currents(v).edges, 1):
+        if circuit.graph:
+            p, q = circuit.graph.ends
+            incoming.index_add_(1, q, flow.clamp(min=0)).index_add_(1, p, (-flow).clamp(min=0))
+        else:
+            incoming += flow.clamp(min=0).roll(1, axis) + (-flow).clamp(min=0)
+    torch.testing.assert_close(through, incoming + source, rtol=1e-7, atol=1e-9)
+
+
+def test_a_raster_is_joined_once():
+    from chonn_ops.network.raster import _lattice
+
+    r = uniform(1, 9, 11, 1) + 1
+    assert raster(r).graph is raster(2 * r).graph
+    assert _lattice(9, 11, 4)[0] != raster(r).graph
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"resistance": torch.ones(1, 4, 1)}, r"resistance: expected shape \(B, H, W, C\)"),
+        ({"resistance": torch.zeros(1, 4, 4, 1)}, "resistance: expected > 0"),
+        ({"neighbours": 6}, r"neighbours: expected one of \(4, 8\)"),
+        ({"mean": "harmonic"}, "mean: expected one of"),
+        ({"mask": torch.ones(3, 4, dtype=torch.bool)}, "mask: expected shape"),
+        ({"leak": -1.0}, "leak: expected >= 0"),
+    ],
+)
+def test_wrong_rasters_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        raster(**({"resistance": torch.ones(1, 4, 4, 1)} | change))
+
+
+def test_wrong_nodes_are_named():
+    circuit = raster(torch.ones(1, 3, 3, 1))
+    with pytest.raises(ValueError, match="pairs: expected nodes from 0 to 8"):
+        circuit.resistance(torch.tensor([(0, 9)]))
+    with pytest.raises(ValueError, match=r"pairs: expected integers of shape \(P, 2\)"):
+        circuit.resistance(torch.ones(2, 3))
+    with pytest.raises(ValueError, match="labels: expected integers of shape"):
+        circuit.merge(torch.zeros(3, 3, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"nodes: expected dtype torch\.bool"):
+        circuit.hold(torch.ones(9, 1))
+    with pytest.raises(ValueError, match="nodes: expected a shape that expands"):
+        circuit.hold(torch.ones(8, 1, dtype=torch.bool))
+    with pytest.raises(ValueError, match="value: expected a shape that expands"):
+        circuit.hold(torch.ones(9, 1, dtype=torch.bool), torch.ones(2, 9, 1))
