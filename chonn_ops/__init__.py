@@ -7,6 +7,7 @@ residual block, and the CHONN models are made of such blocks.
 """
 
 from chonn_ops import inverse, metrics, uncertainty
+from chonn_ops._decompositions import decompositions
 from chonn_ops.boundary import Dirichlet, Matched, Neumann, Periodic, Robin
 from chonn_ops.inspect import read_circuits, to_netlist
 from chonn_ops.models import (
@@ -79,6 +80,7 @@ __all__ = [
     "Scan",
     "absorbing_layer",
     "available_backends",
+    "decompositions",
     "diffusion",
     "factorize",
     "helmholtz",

@@ -44,8 +44,8 @@ def refuse_trace(name: str) -> None:
     if torch.jit.is_tracing():
         raise RuntimeError(
             f"{name}: expected a call outside torch.jit.trace, which records neither the operator "
-            "nor its options. To save the model as a program: torch.export.export; for ONNX see "
-            "docs/circuits.md"
+            "nor its options. To save the model as a program: torch.export.export; for ONNX: "
+            "chonn_ops.decompositions"
         )
 
 

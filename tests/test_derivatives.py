@@ -9,8 +9,8 @@ from torch.autograd import forward_ad
 
 import chonn_ops.network.cpu as iterating
 import chonn_ops.network.direct.cpu as eliminating
-import chonn_ops.scan._differentiable as in_pytorch
 import chonn_ops.scan.cpu as scanning
+import chonn_ops.scan.derivatives as in_pytorch
 from chonn_ops import kirchhoff_network, kirchhoff_scan
 
 pytestmark = pytest.mark.skipif(not scanning.available_isas(), reason="no compiled kernel")

@@ -26,7 +26,7 @@ from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network.diffusion import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
-from chonn_ops.nn.geometry import NODES, node_positions, spacing_and_nodes
+from chonn_ops.nn.geometry import NODES, Nodes, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear
 
 # Units of length of the networks in the domain's unit, as in `NetworkCell`.
@@ -145,19 +145,18 @@ class Forecast(Gained, Pretrained):
         steps, lie = spacing_and_nodes(
             frames.shape[:-1], self.lengths, self.nodes, spacing, None, nodes
         )
-        nodes = str(lie)
         h = self.features(frames)
         if self.media:
             h = torch.cat((h, media), -1)
         if self.coordinates:
-            h = torch.cat((h, self._coordinates(frames, nodes)), -1)
+            h = torch.cat((h, self._coordinates(frames, lie)), -1)
         h = self.lift(h)
         potentials = h
         for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
-            branch, potentials = layer(h, steps, nodes)
+            branch, potentials = layer(h, steps, lie)
             h = h + bounded(branch, MOST)
             h = h + bounded(pointwise(h), MOST)
-        frame = self.advance(frames, media, self.head(h), potentials, steps, nodes)
+        frame = self.advance(frames, media, self.head(h), potentials, steps, lie)
         return frame.movedim(-1, 1).to(x.dtype)
 
     def features(self, frames: Tensor) -> Tensor:
@@ -171,7 +170,7 @@ class Forecast(Gained, Pretrained):
         readout: Tensor,
         potentials: Tensor,
         steps: list[float],
-        nodes: str,
+        nodes: Nodes,
     ) -> Tensor:
         """The next frame (B, \\*grid, channels).
 
@@ -184,7 +183,7 @@ class Forecast(Gained, Pretrained):
             Potentials of the last layer.
         steps : list of float
             Spacing of the nodes along each axis.
-        nodes : str
+        nodes : str or Tensor
             Where they lie.
         """
         raise NotImplementedError
@@ -196,7 +195,7 @@ class Forecast(Gained, Pretrained):
         places = tuple(range(1, self.axes + 1))
         return increment - increment.mean(places, keepdim=True)
 
-    def _coordinates(self, field: Tensor, nodes: str) -> Tensor:
+    def _coordinates(self, field: Tensor, nodes: Nodes) -> Tensor:
         """Coordinates of the nodes: sine and cosine of the angle along periodic axes, otherwise
         -1/2 to 1/2."""
         lines = []
@@ -259,8 +258,8 @@ class Displacement(nn.Module):
 
 def in_steps(displacement: Tensor, spacing: Sequence[float]) -> Tensor:
     """A displacement (..., axes), given in the unit of the spacing, in steps of the grid."""
-    unit = torch.tensor(spacing, dtype=displacement.dtype, device=displacement.device)
-    return displacement / unit
+    parts = zip(displacement.unbind(-1), spacing, strict=True)  # steps are tensors under exports
+    return torch.stack([part / step for part, step in parts], -1)
 
 
 class CarrierLayer(nn.Module):
@@ -285,7 +284,7 @@ class CarrierLayer(nn.Module):
         self.carrier = Displacement(m, heads, boundary, reach, factory)
         self.out_proj = PositionLinear(m + width, width, **factory)
 
-    def forward(self, h: Tensor, spacing: list[float], nodes: str) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, spacing: list[float], nodes: Nodes) -> tuple[Tensor, Tensor]:
         u, gate, value = self.in_proj(h).split(self.split, dim=-1)
         potentials = self.cell(u, spacing, nodes=nodes).to(h.dtype)
         path = in_steps(self.carrier(potentials, spacing), spacing)

@@ -49,7 +49,9 @@ def grid_geometry(grid: Tensor) -> Geometry:
         for axis in range(axes)
     ]
     first, last = (torch.stack([line[end] for line in lines]).double() for end in (0, -1))
-    gaps = [(line[1] - line[0]).abs() if len(line) > 1 else 0 * line[0] for line in lines]
+    # Not by `len`, which fixes the grid of an exported program.
+    pairs = zip(lines, sizes, strict=True)
+    gaps = [(line[1] - line[0]).abs() if n > 1 else 0 * line[0] for line, n in pairs]
     steps = [
         torch.where(gap > 0, gap, 1 / n)
         for gap, n in zip(torch.stack(gaps).double(), sizes, strict=True)

@@ -22,7 +22,7 @@ from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.diffusion import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn import CKBBranch, CKBOptions, Network
-from chonn_ops.nn.geometry import check_volumes, node_positions, spacing_and_nodes
+from chonn_ops.nn.geometry import Nodes, check_volumes, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
 
@@ -232,8 +232,7 @@ class CHONNNetwork(Pretrained):
         spacing, lie = spacing_and_nodes(
             (x.shape[0], *x.shape[2:]), self.lengths, self.nodes, spacing, mask, nodes
         )
-        nodes = str(lie)
-        self._check_nodes(nodes)
+        self._check_nodes(lie)
         if mask is not None and self.patch > 1:
             raise ValueError(f"mask: expected None with patch={self.patch}, as masks need patch=1")
         steps = [self.patch * step for step in spacing]
@@ -241,8 +240,8 @@ class CHONNNetwork(Pretrained):
         if outside is not None:  # Values outside the domain must not matter, not even NaN.
             x = x.masked_fill(outside[:, None], 0)
         field = self._to_patches(x.movedim(1, -1))
-        places = torch.stack(node_positions(field, nodes), -1)
-        y = self._to_points(self._nodes_to_nodes(field, places, steps, mask, nodes)).movedim(-1, 1)
+        places = torch.stack(node_positions(field, lie), -1)
+        y = self._to_points(self._nodes_to_nodes(field, places, steps, mask, lie)).movedim(-1, 1)
         return y if outside is None else y.masked_fill(outside[:, None], 0)
 
     def _on_graph(self, x: Tensor, volumes: FiniteVolumes, *geometry: Any) -> Tensor:
@@ -282,8 +281,8 @@ class CHONNNetwork(Pretrained):
             y = (weights * torch.cat(potentials, dim=-1).unsqueeze(-2)).sum(-1)
         return READOUT_GAIN * y + self.offset_gain * self.offset
 
-    def _check_nodes(self, nodes: str) -> None:
-        if self.patch > 1 and nodes != "centres":
+    def _check_nodes(self, nodes: Nodes) -> None:
+        if self.patch > 1 and not (isinstance(nodes, str) and nodes == "centres"):
             raise error("nodes", f"'centres' with patch={self.patch}", repr(nodes))
 
     def _to_patches(self, field: Tensor) -> Tensor:

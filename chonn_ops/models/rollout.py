@@ -14,6 +14,7 @@ from chonn_ops.models._forecast import RATE_GAIN, UNIT, Displacement, Forecast, 
 from chonn_ops.models._state_flow import StateFlow
 from chonn_ops.models.transport import transport
 from chonn_ops.network import Circuit, rc_step
+from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import Factory
 
 # Initial diffusivity per step in the networks' unit of length: 5e-4 on the unit box.
@@ -87,7 +88,7 @@ class _CHONNRollout(Forecast):
         readout: Tensor,
         potentials: Tensor,
         steps: list[float],
-        nodes: str,
+        nodes: Nodes,
     ) -> Tensor:
         """Transport the last frame, add the readout, and diffuse the sum."""
         state = frames[..., -self.channels :]

@@ -189,8 +189,10 @@ class Head(nn.Module):
 
 
 def classifier_of(dim: int, num_classes: int, device=None, dtype=None) -> nn.Module:
-    """A linear layer to so many classes; none for 0."""
-    return nn.Linear(dim, num_classes, device=device, dtype=dtype) if num_classes else nn.Identity()
+    """A linear layer to so many classes; none for 0 and for the -1 of timm's configurations."""
+    if num_classes <= 0:
+        return nn.Identity()
+    return nn.Linear(dim, num_classes, device=device, dtype=dtype)
 
 
 def init_weights(module: nn.Module, truncated_normal: Callable[..., Any]) -> None:

@@ -13,6 +13,7 @@ from chonn_ops.checks import check_integer
 from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast
 from chonn_ops.network import diffusion
 from chonn_ops.network.edges import drops_along, outflow, used_edges
+from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import Factory, Gained, PositionLinear
 
 # Distance that a wave travels per step before training, in the unit of the domain.
@@ -97,7 +98,7 @@ class _CHONNWaves(Forecast):
         readout: Tensor,
         potentials: Tensor,  # noqa: ARG002
         steps: list[float],
-        nodes: str,  # noqa: ARG002
+        nodes: Nodes,  # noqa: ARG002
     ) -> Tensor:
         """One frame of the LC network; the readout sets its inductors and its source."""
         wide = torch.promote_types(frames.dtype, torch.float32)

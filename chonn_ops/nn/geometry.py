@@ -4,6 +4,7 @@ graph is `FiniteVolumes`."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,22 +29,24 @@ def wall_distances(nodes: Nodes) -> Sequence[float | Tensor]:
     return [max(distance, 1e-3) for distance in NODES[nodes]]
 
 
-def num_steps(points: int, nodes: str) -> float:
+def num_steps(points: int, nodes: Nodes) -> float | Tensor:
     """Number of steps from wall to wall along an axis of so many nodes.
 
     A single node that lies on both walls counts as one step.
     """
-    low, high = NODES[nodes]
-    return max(points - 1 + low + high, 1.0)
+    if isinstance(nodes, Tensor):
+        return (points - 1 + nodes.sum()).clamp(min=1)
+    return max(points - 1 + sum(NODES[nodes]), 1.0)
 
 
-def node_positions(field: Tensor, nodes: str) -> tuple[Tensor, ...]:
+def node_positions(field: Tensor, nodes: Nodes) -> tuple[Tensor, ...]:
     """Position of the nodes of a field (B, \\*grid, C) along each axis, from 0 at the low wall to 1
     at the high wall; one tensor (\\*grid) an axis."""
     axes = []
+    low = nodes[0] if isinstance(nodes, Tensor) else NODES[nodes][0]
     for n in field.shape[1:-1]:
         index = torch.arange(n, device=field.device, dtype=field.dtype)
-        axes.append((index + NODES[nodes][0]) / num_steps(n, nodes))
+        axes.append((index + low) / num_steps(n, nodes))
     return torch.meshgrid(*axes, indexing="ij")
 
 
@@ -87,7 +90,7 @@ def spacing_and_nodes(
     if spacing is not None:
         return spacings(spacing, len(grid)), nodes
     assert isinstance(nodes, str)  # a tensor comes with the spacing of its coordinates
-    steps = [size / num_steps(n, nodes) for size, n in zip(lengths, grid, strict=True)]
+    steps: Any = [size / num_steps(n, nodes) for size, n in zip(lengths, grid, strict=True)]
     return steps, nodes
 
 

@@ -1,7 +1,7 @@
 """Derivatives of the operator: the first in reverse mode by its backward, all others by PyTorch.
 
 `_Scan` and `_ScanBackward` run the kernels, under transforms of `torch.func`, too. Tangents, and
-gradients of gradients, are those of `chonn_ops.scan._differentiable`.
+gradients of gradients, are those of `chonn_ops.scan.derivatives`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 
 import chonn_ops.scan.operator  # noqa: F401 - defines the operators
 from chonn_ops._forward_mode import at_lower_levels, differentiate
-from chonn_ops.scan import _differentiable
-from chonn_ops.scan._differentiable import pull, push
+from chonn_ops.scan import derivatives
 from chonn_ops.scan.arguments import Modes, split
+from chonn_ops.scan.derivatives import pull, push
 
 _OPERATOR = torch.ops.chonn_ops.kirchhoff_scan.default
 _BACKWARD = torch.ops.chonn_ops.kirchhoff_scan_backward.default
@@ -67,7 +67,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
         with at_lower_levels(*ctx.saved_tensors[:7]) as inputs:
-            return *push(partial(_differentiable.scan, ctx.modes), inputs, tangents[:7]), None
+            return *push(partial(derivatives.scan, ctx.modes), inputs, tangents[:7]), None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -93,14 +93,14 @@ class _ScanBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
-        function = partial(_differentiable.gradients, ctx.modes)
+        function = partial(derivatives.gradients, ctx.modes)
         of_grad_y, of_grad_state, *of_inputs = pull(function, ctx.saved_tensors, cotangents)
         return of_grad_y, of_grad_state, None, *of_inputs, *[None] * 6
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
         with at_lower_levels(*ctx.saved_tensors[:9]) as given:
-            function = partial(_differentiable.gradients, ctx.modes)
+            function = partial(derivatives.gradients, ctx.modes)
             found = push(function, given, (*tangents[:2], *tangents[3:10]))
         return tuple(None if x is None else y for y, x in zip(found, given[2:], strict=True))
 
@@ -121,7 +121,7 @@ def scan(inputs: Sequence[Tensor | None], modes: Modes) -> tuple[Tensor, Tensor]
 
 def _transformed(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs, modes = split(args)
-    y, state = _differentiable.scan(modes, *inputs)
+    y, state = derivatives.scan(modes, *inputs)
     return y, state, y.new_empty(0)
 
 

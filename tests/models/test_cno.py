@@ -211,16 +211,6 @@ def test_evaluated_samples_do_not_see_each_other():
     torch.testing.assert_close(model(x)[:1], model(x[:1]))
 
 
-@pytest.mark.thorough
-def test_compiles_as_one_graph():
-    model = CNOUNet(
-        **{**TINY, "n_layers": 1}, ckb=CKBOptions(Scan(d_state=2)), stages=["lift"]
-    ).eval()
-    x = torch.randn(1, 1, 8, 8)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x), model(x))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -133,17 +133,6 @@ def test_without_cells_points_do_not_see_each_other():
     assert (_model(2)(other) != _model(2)(x)).all()
 
 
-@pytest.mark.thorough
-def test_exported_for_any_batch_and_grid():
-    model = CHONNNetwork2d(1, 1, width=8).eval()
-    size = torch.export.Dim
-    shapes = {"x": {0: size("b", max=64), 2: size("h", min=3, max=99), 3: size("w", min=3, max=99)}}
-    program = torch.export.export(model, (torch.randn(2, 1, 12, 16),), dynamic_shapes=shapes)
-    for shape in ((1, 1, 9, 33), (3, 1, 24, 24)):
-        x = torch.randn(shape)
-        torch.testing.assert_close(program.module()(x), model(x))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_outliers_in_half_precision(dtype):
     model = MODELS[2](1, 1).to(dtype)

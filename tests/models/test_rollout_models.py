@@ -82,22 +82,6 @@ def test_forward_and_second_derivatives(models, options):
     torch.testing.assert_close((second * along).sum(), expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("models", "options"),
-    [(MODELS, {"boundary": "robin"}), (MODELS, SUBSTEPS), (WAVES, {})],
-    ids=["rollout", "substeps", "waves"],
-)
-def test_compiled_and_exported_for_any_batch(models, options):
-    model, x = build(models=models, **options).eval(), frames(n=8)
-    expected = model(x)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), expected, rtol=1e-4, atol=1e-5)
-    batch = torch.export.Dim("batch", max=16)
-    exported = torch.export.export(model, (frames(n=8, batch=3),), dynamic_shapes=({0: batch},))
-    torch.testing.assert_close(exported.module()(x), expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("axes", MODELS)
 def test_rollouts_of_large_weights_stay_finite(axes):
     """A step of an optimiser may double weights; what layers add is bounded."""

@@ -195,15 +195,6 @@ def test_exports_for_any_height_and_width(directions):
         torch.testing.assert_close(program.module()(x), model(x))
 
 
-@pytest.mark.thorough
-def test_tiny_exports_for_any_batch():
-    model = create("chonn_tiny").eval()
-    batch = torch.export.Dim("batch", min=1, max=16)
-    program = torch.export.export(model, (images(),), dynamic_shapes=({0: batch},))
-    x = images(batch=3)
-    torch.testing.assert_close(program.module()(x), model(x))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "backend"),
@@ -324,6 +315,24 @@ def test_copies_pickles_and_state_dicts(tmp_path):
     other = CHONN(depths=(1, 1, 2, 1), dims=(16, 32, 48, 64)).eval()
     other.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
     torch.testing.assert_close(other(x), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["test_chonn", "test_convnext", "test_resnet"])
+def test_no_classes_and_no_channels_are_what_they_are_for_timm(name):
+    """0 or -1 classes leave features; a model of no channels is made and refuses images."""
+    x = torch.randn(2, 3, 64, 64)
+    for num_classes in (0, -1):
+        model = timm.create_model(name, num_classes=num_classes)
+        other = timm.create_model(name)
+        other.reset_classifier(num_classes)
+        for made in (model, other):
+            assert isinstance(made.get_classifier(), torch.nn.Identity)
+            assert made(x).shape == (2, made.num_features)
+            assert made.num_classes == num_classes
+    with pytest.warns(UserWarning, match="zero-element"):
+        model = timm.create_model(name, in_chans=0)
+    with pytest.raises(RuntimeError):
+        model(x)
 
 
 def test_other_channels_and_classes():
