@@ -122,7 +122,8 @@ def _network(
     v = v.movedim((1, 2), (-2, first + 1)).to(dtype)
     v = v.movedim(-1, 1) if several else v[..., 0]
     numbers = (*source.shape[: 1 + several], C)
-    return v, v.new_zeros(numbers, dtype=torch.int32), v.new_zeros(numbers)
+    # The residuals are not known.
+    return v, v.new_zeros(numbers, dtype=torch.int32), v.new_full(numbers, math.nan)
 
 
 def _cyclic_reduction(own: Tensor, after: Tensor, s: Tensor, inverse: _Inverse) -> Tensor:

@@ -82,9 +82,10 @@ def in_domain_lengths(grid: Tensor, spacing: Any) -> Tensor:
     conductances.
     """
     axes = grid.shape[-1]
-    axis = max(range(axes), key=lambda axis: grid.shape[1 + axis])
+    # Any axis tells the unit that has two points; `len` and `max` would fix exported grids.
+    axis = next((axis for axis in range(axes) if grid.shape[1 + axis] > 1), 0)
     line = grid[(0, *[0] * axis, slice(None), *[0] * (axes - 1 - axis), axis)].detach()
-    step = (line[-1] - line[0]).abs() / max(len(line) - 1, 1)
+    step = (line[-1] - line[0]).abs() / (grid.shape[1 + axis] - 1 or 1)
     unit = torch.as_tensor(spacing[axis], dtype=step.dtype, device=step.device)
     return grid * torch.where(step > 0, unit / step, 1.0)
 

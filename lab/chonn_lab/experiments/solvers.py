@@ -318,11 +318,6 @@ class NoCell(nn.Module):
         nn.init.normal_(self.source_proj.weight, std=dim**-0.5)
         nn.init.zeros_(self.source_proj.bias)
 
-    def forward(
-        self,
-        u: Tensor,
-        spacing: list[float] | None = None,  # noqa: ARG002
-        mask: Tensor | None = None,  # noqa: ARG002
-        nodes: str | None = None,  # noqa: ARG002
-    ) -> Tensor:
+    def forward(self, u: Tensor, *geometry: object) -> Tensor:
+        del geometry
         return self.source_proj(nn.functional.silu(u))
