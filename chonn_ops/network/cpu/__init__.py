@@ -39,7 +39,7 @@ def _are_few(networks: int, grid: Sequence[int]) -> bool:
     nodes = math.prod(grid)
     threads = min(torch.get_num_threads(), max(1, nodes // CONSTANTS["NETWORK_PARALLEL"]))
     few = threads * max(1, nodes // _NODES_A_NETWORK)
-    return sum(n > 1 for n in grid) > 1 and networks <= few
+    return networks <= few
 
 
 def _strength(conductance: Tensor) -> float:
@@ -96,7 +96,8 @@ def solve(
     if not potential.numel():
         return potential, iterations.zero_(), deviation.zero_().to(dtype)
     isa = isa_for(network, B * C, math.prod(grid), threads, double)
-    if alone := _are_few(B * C, grid):
+    # Lines always fill the vectors with networks.
+    if alone := sum(n > 1 for n in grid) > 1 and _are_few(B * C, grid):
         isa = network.isa("CHONN_NETWORK_ISA")
         arguments.alone, arguments.threads = 1, torch.get_num_threads()
     size = network.workspace(isa, double, arguments)
