@@ -79,6 +79,14 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.line(f"ERROR: CHONN_ALL_TOOLS is set, but: {reason}", red=True)
 
 
+@pytest.fixture
+def set_threads(monkeypatch):
+    """Sets the number of threads that the compiled kernels take. `torch.set_num_threads` would be
+    heard by MKL, too, whose batched LU of 256 nodes is wrong from then on, in silence (PyTorch 2.15
+    on two cores)."""
+    return lambda threads: monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+
+
 @pytest.fixture(scope="session")
 def quick_compiler(tmp_path_factory):
     """A C compiler that optimises nothing: for what does not depend on the kernel's speed."""

@@ -227,22 +227,18 @@ def test_the_midpoint_rule_reports_the_state_it_returns():
     torch.testing.assert_close(info.backward_error, expected, rtol=0.05, atol=1e-9)
 
 
-def test_memory_is_predicted_for_the_threads_there_are():
+def test_memory_is_predicted_for_the_threads_there_are(set_threads):
     """It was remembered for the number of threads of the first call."""
     if "cpu" not in ITERATED:
         pytest.skip("no compiled kernel")
     case = ((512, 512), (False, False), 1, torch.float32)
-    before = torch.get_num_threads()
     found = []
-    try:
-        for threads in (1, 4):
-            torch.set_num_threads(threads)
-            bound = direct.predicted_bytes(*case)
-            for most, expected in ((bound, 1), (bound - 1, 0)):
-                with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(methods, "MEMORY", most)
-                    assert methods.networks_at_once(*case) == expected
-            found.append(bound)
-    finally:
-        torch.set_num_threads(before)
+    for threads in (1, 4):
+        set_threads(threads)
+        bound = direct.predicted_bytes(*case)
+        for most, expected in ((bound, 1), (bound - 1, 0)):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(methods, "MEMORY", most)
+                assert methods.networks_at_once(*case) == expected
+        found.append(bound)
     assert found[0] < found[1]

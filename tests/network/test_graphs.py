@@ -411,18 +411,14 @@ def test_one_long_path():
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_one_graph_is_shared_by_threads(threads):
+def test_one_graph_is_shared_by_threads(set_threads, threads):
     edges, positions = delaunay(3000)
     graph = Graph(edges, 3000, positions)
     g, leak, s = (x.requires_grad_() for x in circuit_on(graph, B=1, C=1))
     truth = Circuit(g, leak, graph).solve(s, backend="reference")
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        v = Circuit(g, leak, graph).solve(s)
-        torch.autograd.grad(v.sum(), (g, leak, s))
-    finally:
-        torch.set_num_threads(before)
+    set_threads(threads)
+    v = Circuit(g, leak, graph).solve(s)
+    torch.autograd.grad(v.sum(), (g, leak, s))
     assert error(v, truth) < 1e-11
 
 

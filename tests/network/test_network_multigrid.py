@@ -103,16 +103,12 @@ def test_a_network_alone_equals_one_of_many():
 
 
 @pytest.mark.parametrize("grid", [(130, 140), pytest.param((36, 37, 38), marks=THOROUGH)], ids=str)
-def test_the_number_of_threads_changes_no_bit(grid):
+def test_the_number_of_threads_changes_no_bit(set_threads, grid):
     network = make_network(grid, B=1, C=1, dtype=torch.float32)
-    before = torch.get_num_threads()
     found = []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            found.append(_solve(network))
-    finally:
-        torch.set_num_threads(before)
+    for threads in (1, 2, 3):
+        set_threads(threads)
+        found.append(_solve(network))
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
 

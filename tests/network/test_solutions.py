@@ -57,19 +57,16 @@ def test_potentials_do_not_depend_on_whether_a_gradient_is_wanted(
 
 
 @pytest.mark.parametrize("dtype", KINDS, ids=str)
-def test_factors_are_read_as_they_were_written_whatever_the_threads(dtype):
+def test_factors_are_read_as_they_were_written_whatever_the_threads(set_threads, dtype):
     """How a factor fills vectors depends on the threads there are when it is made."""
-    leaves, threads = leaves_of((40, 33), dtype), torch.get_num_threads()
+    leaves = leaves_of((40, 33), dtype)
     expected = torch.autograd.grad(solve(*leaves, method="direct").abs().sum(), leaves)
-    try:
-        for before, after in ((1, 3), (3, 1)):
-            torch.set_num_threads(before)
-            loss = solve(*leaves, method="direct").abs().sum()
-            torch.set_num_threads(after)
-            for found, right in zip(torch.autograd.grad(loss, leaves), expected, strict=True):
-                torch.testing.assert_close(found, right)
-    finally:
-        torch.set_num_threads(threads)
+    for before, after in ((1, 3), (3, 1)):
+        set_threads(before)
+        loss = solve(*leaves, method="direct").abs().sum()
+        set_threads(after)
+        for found, right in zip(torch.autograd.grad(loss, leaves), expected, strict=True):
+            torch.testing.assert_close(found, right)
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "reference"])

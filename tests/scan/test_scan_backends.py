@@ -264,15 +264,11 @@ def test_active_circuits(where, monkeypatch):
 @pytest.mark.thorough
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 @pytest.mark.parametrize("B", [1, 3])
-def test_thread_counts(threads, B):
+def test_thread_counts(set_threads, threads, B):
     """Groups of channels split a batch between threads: same sums, and the same every time."""
     case = make_case(B, 200, 100, 8)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        first, second = run(case), run(case)
-    finally:
-        torch.set_num_threads(before)
+    set_threads(threads)
+    first, second = run(case), run(case)
     assert_close(first, truth(case), TOLERANCE[torch.float32])
     assert all(torch.equal(first[name], second[name]) for name in first)
 

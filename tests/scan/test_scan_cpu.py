@@ -18,11 +18,8 @@ PIECES = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def four_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(4)
-    yield
-    torch.set_num_threads(before)
+def four_threads(set_threads):
+    set_threads(4)
 
 
 @pytest.fixture
@@ -42,12 +39,12 @@ def _slow(case):
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
 @pytest.mark.parametrize("scale", [_slow, lambda case: case], ids=["slow", "fast"])
-def test_a_line_split_over_threads(monkeypatch, isa, reverse, scale, length):
+def test_a_line_split_over_threads(monkeypatch, set_threads, isa, reverse, scale, length):
     """One line of few channels: pieces of it are the only work to share."""
     monkeypatch.setenv("CHONN_SCAN_ISA", isa)
     case = scale(make_case(1, length, 2, 2, torch.float64))
     actual = run(case, backend="cpu", reverse=reverse)
-    torch.set_num_threads(1)
+    set_threads(1)
     whole = run(case, backend="cpu", reverse=reverse)
     assert_close(actual, whole, 1e-11)
     assert_close(whole, run(case, backend="torch", reverse=reverse), 1e-11)
@@ -57,11 +54,11 @@ def test_a_line_split_over_threads(monkeypatch, isa, reverse, scale, length):
 @PIECES
 @pytest.mark.usefixtures("_pieces")
 @pytest.mark.parametrize("scale", [_slow, lambda case: case], ids=["slow", "fast"])
-def test_a_ring_split_over_threads(scale, length):
+def test_a_ring_split_over_threads(set_threads, scale, length):
     case = scale(make_case(1, length, 2, 40, torch.float64))
     del case["initial_state"]
     split = run(case, backend="cpu", boundary="periodic")
-    torch.set_num_threads(1)
+    set_threads(1)
     whole = run(case, backend="cpu", boundary="periodic")
     assert_close(split, whole, 1e-10)
     assert_close(whole, run(case, backend="torch", boundary="periodic"), 1e-10)
