@@ -12,7 +12,16 @@ import torch
 from torch import Tensor
 
 from chonn_ops.network.diffusion import Spacing
-from chonn_ops.nn.geometry import NODES, Nodes
+from chonn_ops.nn.geometry import NODES, Nodes, node_positions
+
+__all__ = [
+    "Geometry",
+    "grid_geometry",
+    "grid_nodes",
+    "grid_spacing",
+    "in_domain_lengths",
+    "node_positions",
+]
 
 
 class Geometry(TypedDict):

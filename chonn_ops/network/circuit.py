@@ -215,7 +215,7 @@ class Circuit:
         return Factorization(*network, backend, self.volume, self.current)
 
     def _axes(self) -> list[tuple[int, Tensor, Any]]:
-        """Of each axis its number, its edges and what joins its nodes."""
+        """Return the number of each axis, its edges and what joins its nodes."""
         found = []
         for axis, (g, closed) in enumerate(zip(self.conductance, self.periodic, strict=True)):
             closed = closed if self.graph else closed and g.shape[axis + 1] > 1

@@ -33,17 +33,17 @@ from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.diffusion import _density_of
 from chonn_ops.network.graph import Graph
 
-# In parts of what a well-shaped cell contributes to a face: what is smaller is a right angle to the
-# rounding of the points, and no face; below minus `_NEGATIVE`, which allows for points that were
-# rounded to float32 before, it is negative.
+# Both limits are relative to what a well-shaped cell contributes to a face. A contribution below
+# `_NO_FACE` comes from a right angle and rounding, and makes no face. A sum below minus `_NEGATIVE`
+# is an error; the limit allows for points that were rounded to float32 before.
 _NO_FACE = {torch.float64: 1e-12}
 _NEGATIVE = 1e-4
 _FLAT = 1e-12  # heights of cells in parts of their longest edges
 
 
 class _Set(NamedTuple):
-    """A part of the boundary: its nodes; the area and, of entries (node, cell), the parts of it
-    that are each cell's."""
+    """A part of the boundary. `nodes` are its nodes, and `area` (N,) is each node's share of its
+    area. Entry i says that `part[i]` of the share of `node[i]` lies beside `cell[i]`."""
 
     nodes: Tensor
     area: Tensor
@@ -79,12 +79,12 @@ class Mesh:
         among tetrahedra. They sum to the volume of the mesh.
     points : Tensor, shape (N, d)
     edges : Tensor, shape (E, 2)
-        Those of the graph.
+        The two nodes of each edge of the graph.
     cells : Tensor, shape (M, d + 1)
     sets : dict from str to Tensor
         The nodes of each set, and under "boundary" those of all boundary facets.
     area : dict from str to Tensor, shape (N,)
-        What part of each set's area is each node's.
+        Each node's share of the area of each set.
 
     Raises
     ------
@@ -169,15 +169,12 @@ class Mesh:
         self._share = share * (self.weight / sums)[self._edge]
         ends = ends[some]
         self.edges = ends
-        length = (self.points[ends[:, 0]] - self.points[ends[:, 1]]).square().sum(1)
-        cone = self.weight * length / (2 * d)
-        volume = cone.new_zeros(n).index_add(0, ends.flatten(), cone.repeat_interleave(2))
         if d == 2:
-            size = _sizes(corners) / 3
-            volume = torch.zeros_like(volume).index_add(
-                0, self.cells.flatten(), size.repeat_interleave(3)
-            )
-        self.volume = volume
+            nodes, part = self.cells.flatten(), (_sizes(corners) / 3).repeat_interleave(3)
+        else:
+            length = (self.points[ends[:, 0]] - self.points[ends[:, 1]]).square().sum(1)
+            nodes, part = ends.flatten(), (self.weight * length / (2 * d)).repeat_interleave(2)
+        self.volume = part.new_zeros(n).index_add(0, nodes, part)
 
     def _find_boundary(self, sets: Mapping[str, Any]) -> None:
         n, d = self.points.shape
@@ -264,9 +261,10 @@ class Mesh:
         Returns
         -------
         Circuit
-            Of (B, N, C), on `graph`; with a tensor k on a graph of all sides. Its `solve` takes f
-            per unit volume at nodes. Its edges between a node and one that is held are walls, so
-            that `currents` has what flows through a set in the walls of the nodes beside it.
+            Its fields are (B, N, C). Its graph is `graph`, or with a tensor k one of all sides. Its
+            `solve` takes f per unit volume at nodes. Its edges between a node and one that is held
+            are walls, so that `currents` has what flows through a set in the walls of the nodes
+            beside it.
 
         Raises
         ------

@@ -34,7 +34,7 @@ def raster(
     Parameters
     ----------
     resistance : Tensor, shape (B, H, W, C)
-        Of each cell, > 0. A cell that is NaN or infinite has no data and no edge.
+        Resistance > 0 of each cell. A cell that is NaN or infinite has no data and no edge.
     neighbours : {8, 4}
     mean : {"resistance", "conductance"}
     mask : Tensor of bool, shape (H, W) or one that broadcasts to the resistance's, optional

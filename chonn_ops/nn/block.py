@@ -130,7 +130,7 @@ class CKB(nn.Module):
         spacing, mask, nodes : optional
             The geometry of the grid, for network cells; see `NetworkCell.forward`.
         volumes : FiniteVolumes, optional
-            That of a graph instead, for network cells: x is (B, N, dim) then.
+            Geometry of a graph instead of a grid, for network cells; x is (B, N, dim) then.
 
         Returns
         -------

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import chonn_ops
 from chonn_ops import CKBOptions, Network
-from chonn_ops.models.geometry import NODES
+from chonn_ops.models.geometry import node_positions
 from chonn_ops.models.hosted import suit_host
 
 # Name -> number of axes -> class.
@@ -89,11 +89,7 @@ class _OfFields(nn.Module):
         self.model, self.nodes = model, nodes
 
     def forward(self, x: Tensor) -> Tensor:
-        low, high = NODES[self.nodes]
-        lines = [
-            (torch.arange(n, device=x.device, dtype=x.dtype) + low) / max(n - 1 + low + high, 1)
-            for n in x.shape[2:]
-        ]
-        grid = torch.stack(torch.meshgrid(*lines, indexing="ij"), -1)
-        y = self.model(x.movedim(1, -1), grid.expand(len(x), *grid.shape))
+        x = x.movedim(1, -1)
+        grid = torch.stack(node_positions(x, self.nodes), -1)
+        y = self.model(x, grid.expand(len(x), *grid.shape))
         return y.squeeze(-2).movedim(-1, 1)

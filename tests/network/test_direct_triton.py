@@ -275,7 +275,7 @@ def test_a_hub(interpreted):
 
 
 def _assert_gradients_agree(g, leak, source, dtype, **options):
-    """Of "triton" in a dtype and "torch" in float64."""
+    """Compare "triton" in a dtype with "torch" in float64."""
     from chonn_ops import kirchhoff_network
 
     found = []

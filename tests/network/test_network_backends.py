@@ -152,7 +152,7 @@ class TestDoors:
 
     @pytest.mark.parametrize("periodic", [False, True])
     def test_holes_and_islands(self, door, grid, periodic):
-        """Of a fifth of the nodes no edge is left; those without a leak have potential 0, whatever
+        """A fifth of the nodes lose all edges; those without a leak have potential 0, whatever
         their source, and edges of conductance 0 have gradients."""
         source, g, leak = make_network(grid)
         exists = uniform(source.shape, 3) > 0.2

@@ -62,15 +62,12 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         ckb: Mapping[str, Any] | None = None,
     ) -> None:
         # Imported here, so that loading neuraloperator alone does not import our models.
-        import chonn_ops
+        from chonn_ops import CKBOptions
         from chonn_ops.models.hosted import suit_host
+        from chonn_plugins.fields import MODELS
 
         super().__init__()
-        models = {
-            1: chonn_ops.CHONNNetwork1d,
-            2: chonn_ops.CHONNNetwork2d,
-            3: chonn_ops.CHONNNetwork3d,
-        }
+        models = MODELS["chonn_network"]
         if n_dim not in models:
             raise ValueError(f"n_dim: expected 1, 2 or 3, got {n_dim!r}")
         if ckb is not None and not isinstance(ckb, Mapping):
@@ -78,7 +75,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         given = {"cell": "network", **(ckb or {})}
         if given["cell"] == "network":
             given = {"nodes": "left" if patch == 1 else "centres", **given}
-        options = chonn_ops.CKBOptions.from_mapping(given)
+        options = CKBOptions.from_mapping(given)
         recorded: Any = self._init_kwargs
         if "ckb" in recorded:  # else a subclass chose them
             # All options, so that checkpoints survive a change of a default.
