@@ -59,9 +59,7 @@ def grid_geometry(grid: Tensor) -> tuple[Geometry, Tensor]:
     # Not by `len`, which fixes the grid of an exported program.
     widths = zip(last - first, sizes, strict=True)
     mean = torch.stack([width / max(n - 1, 1) for width, n in widths])
-    steps = [
-        torch.where(step > 0, step, 1 / n) for step, n in zip(mean.abs(), sizes, strict=True)
-    ]
+    steps = [torch.where(step > 0, step, 1 / n) for step, n in zip(mean.abs(), sizes, strict=True)]
     # The entry of `NODES` that the ends of all axes show; at most one fits.
     table = first.new_tensor(list(NODES.values()))
     low, high = table.T.unsqueeze(-1)
