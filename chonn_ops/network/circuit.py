@@ -318,7 +318,7 @@ class Circuit:
         Tensor, shape (B, P, C)
             In the dtype of the circuit. Infinite between parts that are not joined.
         """
-        grid, B, C = self.leak.shape[1:-1], self.leak.shape[0], self.leak.shape[-1]
+        grid = self.leak.shape[1:-1]
         n = math.prod(grid)
         check_tensor("pairs", pairs)
         if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.dtype.is_floating_point:
