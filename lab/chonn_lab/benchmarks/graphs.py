@@ -63,6 +63,7 @@ ENOUGH = 1e-4  # the error up to which a backend of torch-sla takes part
 ORDERINGS = ("amd", "metis", "nesdis")
 BLOCKS = (1, 4, 16, 64)
 BACKENDS = (("scipy", "lu"), ("scipy", "cg"), ("pytorch", "cg"), ("pyamg", "ruge_stuben"))
+CHECKED = 4  # circuits that peers are timed with, and that are compared
 SECTIONS = ("circuits", "single", "pairs", "large")
 
 Array = np.ndarray[Any, Any]
@@ -154,8 +155,7 @@ def ours(case: Case) -> tuple[Call, Call]:
 def prepared(make: Callable[[int], Any], nodes: int, count: int, dtype: torch.dtype) -> Call:
     """The forward pass, for `fresh_peak`."""
     edges, positions = make(nodes)
-    return ours(case_of(Graph(edges, len(positions) if positions is not None else nodes, positions),
-                        count).to(dtype))[0]  # fmt: skip
+    return ours(case_of(Graph(edges, nodes, positions), count).to(dtype))[0]
 
 
 def prepared_plan(make: Callable[[int], Any], nodes: int) -> Call:
@@ -259,8 +259,11 @@ def torch_sla(case: Case, truth: Tensor, rows: dict[str, Any]) -> dict[tuple[str
             values, row, column, shape, source, method="cg", atol=atol, maxiter=10_000
         )
 
-    solvers = {f"{a}, {b}": lambda a=a, b=b: alone(a, b) for a, b in BACKENDS} | {"batch, cg": batch}
-    tried: dict[str, tuple[float, Call]] = {}
+    solvers: dict[str, Callable[[], Tensor]] = {
+        f"{a}, {b}": lambda a=a, b=b: alone(a, b) for a, b in BACKENDS
+    }
+    solvers["batch, cg"] = batch
+    tried: dict[str, tuple[float, Callable[[], Tensor]]] = {}
     for name, solve in solvers.items():
         with warnings.catch_warnings(), contextlib.suppress(Exception):  # what is not installed
             warnings.simplefilter("ignore")
@@ -278,15 +281,12 @@ def torch_sla(case: Case, truth: Tensor, rows: dict[str, Any]) -> dict[tuple[str
             return solve()
 
     found = forward().numpy()
-    rows["torch-sla"] = {"name": "torch-sla", "circuits": len(few), "setting": setting,
-                         "found": found}  # fmt: skip
+    about = {"circuits": len(few), "setting": setting, "found": found}
+    rows["torch-sla"] = {"name": "torch-sla"} | about
     return {
         ("torch-sla", "forward"): forward,
         ("torch-sla", "both"): lambda: torch.autograd.grad(solve().sum(), [values, source]),
     }
-
-
-CHECKED = 4  # circuits that peers are timed with, and that are compared
 
 
 def difference(v: Any, truth: Tensor) -> float:
@@ -331,7 +331,7 @@ def circuits(turns: Turns, nodes: int, count: int) -> dict[str, Any]:
 
 
 def pairs(turns: Turns, side: int, count: int) -> dict[str, Any]:
-    """Seconds for `count` effective resistances, set-up of the circuit left out."""
+    """Rows of all contenders for `count` effective resistances; the circuit is there beforehand."""
     rng = np.random.default_rng(0)
     r = torch.from_numpy(CONTRAST ** rng.random((1, side, side, 1)))
     chosen = rng.integers(0, side * side, (count, 2))
@@ -369,14 +369,16 @@ def pairs(turns: Turns, side: int, count: int) -> dict[str, Any]:
         calls["solve", "forward"] = lambda: solved(block)
         calls["one", "forward"] = lambda: begin(source[:, 0])
         times = turns.times(calls)
-        factor, solve, one = (times.pop((name, "forward")) for name in ("factor", "solve", "one"))
+        factor, some, one = (
+            statistics.median(times.pop((name, "forward"))) for name in ("factor", "solve", "one")
+        )
         found = {
-            "CHOLMOD, one factor": [x + y * count / few for x, y in zip(factor, solve, strict=False)],
-            "CHOLMOD, pair by pair": [count * (x + y) for x, y in zip(factor, one, strict=False)],
+            "CHOLMOD, one factor": factor + some * count / few,
+            "CHOLMOD, pair by pair": count * (factor + one),
         }
-        for name, values in found.items():
+        for name, value in found.items():
             rows[name] = {"name": name, "setting": setting, "error": wrong, "plan_ms": taken}
-            times[name, "forward"] = values
+            times[name, "forward"] = [value]
         rows["CHOLMOD, one factor"]["setting"] += f", {block} sources at a time"
     fill(rows, times or turns.times(calls))
     add_ratios(rows, "chonn-ops", ("forward",))
@@ -415,8 +417,11 @@ def main(given: list[str] | None = None) -> None:
     options = start(arguments(__doc__, "graphs", SECTIONS), given)
     small = options.smoke
     turns = Turns(1, 0.0, 1) if small else Turns(options.rounds, options.visit_ms, 1)
-    result: dict[str, Any] = {"environment": environment(options, ("scipy", "scikit-sparse", "torch-sla"))}
-    result["environment"]["blas"] = blas()
+    about = environment(options, ("scipy", "scikit-sparse", "torch-sla")) | {"blas": blas()}
+    for name, found in about["versions"].items():
+        if found is None:
+            print(f"{name} is not installed and left out")
+    result: dict[str, Any] = {"environment": about}
     for section in options.only or SECTIONS:
         if section == "circuits":
             result[section] = circuits(turns, *((64, 5) if small else (4096, 400)))
