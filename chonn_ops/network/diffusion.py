@@ -305,9 +305,12 @@ def diffusion(
 
     Parameters
     ----------
-    conductivity : Tensor, shape (B, \*grid, C)
+    conductivity : Tensor, shape (B, \*grid, C); or (B, nx, ny, C, 2, 2), symmetric
         k >= 0 of each cell, 1 to 3 grid axes; 0 isolates (its gradients are finite). A sequence has
-        one conductivity an axis, as in layered media. `Mesh` takes full tensors.
+        one conductivity an axis, as in layered media. Full tensors are for two axes, without a
+        mask, and with `Neumann`, `Dirichlet` at the face and "periodic". They need |k_xy| of at
+        most k_xx h_y / h_x and k_yy h_x / h_y, h the spacing, for conductances >= 0; the k_xy of
+        a rectangle between four nodes is the mean of its corners'.
     spacing : float, or a sequence of one entry an axis
         Distance h of the nodes > 0, in the unit of length. An entry may be a vector (Tensor, array
         or sequence) of the widths of the cells along the axis, whose centres the nodes are.
@@ -334,7 +337,8 @@ def diffusion(
     -------
     Circuit
         Its `solve` takes f per unit volume. In float32, or float64 where conductivity or absorption
-        is float64.
+        is float64. With tensors it is on the graph of all cells in row-major order: its fields are
+        (B, nx ny, C).
 
     Raises
     ------
@@ -343,7 +347,8 @@ def diffusion(
     ValueError
         Wrong shape, dtype or device; a negative k or c at a node that exists (checked on the CPU
         only, because reading values stalls a GPU); spacings not above 0; an unknown boundary; a
-        mask whose faces have no condition.
+        mask whose faces have no condition; a tensor that makes a negative conductance, with the
+        number of the cell (checked on the CPU; elsewhere its network is NaN).
 
     References
     ----------
@@ -361,6 +366,12 @@ def diffusion(
     >>> round(v.max().item(), 3)  # 0.0737 for h -> 0
     0.074
     """
+    if isinstance(conductivity, Tensor) and conductivity.dim() > 5:
+        from chonn_ops.network.tensors import tensor_diffusion  # it needs this module
+
+        if mask is not None or inner is not None or arithmetic:
+            raise error("mask, inner, arithmetic", "none of them with tensors", "some")
+        return tensor_diffusion(conductivity, spacing, boundary, absorption)
     media = [conductivity] if isinstance(conductivity, Tensor) else conductivity
     if not isinstance(media, (tuple, list)) or not media:
         kind = type(conductivity).__name__

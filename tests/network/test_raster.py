@@ -265,11 +265,11 @@ def test_currents_through_nodes(kind):
 
 
 def test_a_raster_is_joined_once():
-    from chonn_ops.network.raster import _lattice
+    from chonn_ops.network.tensors import lattice
 
     r = uniform(1, 9, 11, 1) + 1
     assert raster(r).graph is raster(2 * r).graph
-    assert _lattice(9, 11, 4)[0] != raster(r).graph
+    assert lattice(9, 11, 4)[0] != raster(r).graph
 
 
 @pytest.mark.parametrize(
