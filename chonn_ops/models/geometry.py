@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
-from chonn_ops.network.diffusion import Spacing
+from chonn_ops.network.grids import Spacing
 from chonn_ops.nn.geometry import NODES, Nodes, node_positions
 
 __all__ = [
