@@ -5,7 +5,7 @@ Equation   ``-div(k grad u) = f``; learn ``(k, f, mesh) -> u``, all dimensionles
 Domain     ``holes``: the unit square without two discs, one mesh. ``domains``: a random polygon
            with 5 to 8 corners in the unit square, without 1 to 3 discs; another one for every
            sample. ``part``: a box of 1 x 1 x 2/3 with a step and a square channel, one mesh
-Boundary   ``holes``, ``domains``: u = 0 on all walls. ``part``: -k du/dn = 5 u in the channel,
+Boundary   ``holes``, ``domains``: u = 0 on all walls. ``part``: -k du/dn = 50 u in the channel,
            other walls are insulated
 Input      k is constant in each cell and takes one of two values by the sign of a stationary
            Gaussian field at the cell's centre (squared exponential covariance): 1 and 10, length
@@ -30,7 +30,7 @@ Layout     HDF5, a group a split, in it a group a mesh: ``points`` (N, d), ``cel
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, pairwise, permutations
 from pathlib import Path
 from typing import NamedTuple
@@ -52,7 +52,7 @@ SIZES = {"holes": (256, 32, 64, 32), "domains": (256, 32, 64, 32), "part": (128,
 RESOLUTION = {"holes": 36, "domains": 36, "part": 12}
 HOLES = ((0.3, 0.35, 0.12), (0.68, 0.7, 0.17))  # x, y, radius
 SQUARE = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
-TRANSFER = 5.0  # current through a Robin wall, per area and u
+TRANSFER = 50.0  # current through a Robin wall, per area and u
 TRIES = 1000
 
 
@@ -74,7 +74,7 @@ class Samples(NamedTuple):
 
 
 def generate(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] = "",
     problem: str = "holes",
     seed: int = 0,
     resolution: int = 0,
@@ -86,6 +86,7 @@ def generate(
     Parameters
     ----------
     path : path
+        ``meshes_<problem>.h5`` by default.
     problem : {"holes", "domains", "part"}
     seed : int
     resolution : int
@@ -100,14 +101,17 @@ def generate(
     FileExistsError
         If the file exists and `force` is not set.
     ValueError
-        For an unknown problem, a negative seed, or fewer than 8 edges a side.
+        For an unknown problem, a negative seed, fewer than 8 edges a side, or for ``part``
+        a resolution that 12 does not divide.
     """
     if problem not in SIZES:
         raise ValueError(f"problem: expected one of {', '.join(SIZES)}, got {problem!r}")
     resolution = resolution or RESOLUTION[problem]
     check_least(8, resolution=resolution)
     check_least(0, seed=seed)
-    path = Path(path)
+    if problem == "part" and resolution % 12:
+        raise ValueError(f"resolution: expected a multiple of 12 for part, got {resolution}")
+    path = Path(path or f"meshes_{problem}.h5")
     refuse_existing(path, force)
     with create_hdf5(path, force) as file:
         for split, full in zip(SPLITS, SIZES[problem], strict=True):
@@ -343,31 +347,38 @@ def inside(points: np.ndarray, loop: np.ndarray) -> np.ndarray:
 
 
 def part(resolution: int) -> Shape:
-    """A block with a step and a channel, of lattice boxes with six tetrahedra each."""
+    """The mesh of the problem ``part``: a block with a step and a channel along z."""
+    centre, reach = np.full(2, 5 / 12), 1 / 6  # of the channel
+
+    def solid(place: np.ndarray) -> np.ndarray:
+        channel = (np.abs(place[:, :2] - centre) < reach).all(1)
+        return ~(channel | ((place[:, 0] > 2 / 3) & (place[:, 2] > 1 / 3)))
+
     counts = resolution, resolution, 2 * resolution // 3
-    steps = [np.arange(count + 1) / resolution for count in counts]
-    box = np.stack(np.meshgrid(*(np.arange(c) for c in counts), indexing="ij"), -1).reshape(-1, 3)
-    x, y, z = ((box + 0.5) / resolution).T
-    channel = (np.abs(x - 5 / 12) < 1 / 6) & (np.abs(y - 5 / 12) < 1 / 6)
-    step = (x > 2 / 3) & (z > 1 / 3)
-    box = box[~(channel | step)]
-    number = np.arange(np.prod([c + 1 for c in counts])).reshape([c + 1 for c in counts])
-    tetrahedra = []
-    for order in permutations(range(3)):
-        # Corners along a path from the least to the greatest corner of the box.
-        path = [box]
-        for axis in order:
-            path.append(path[-1] + np.eye(3, dtype=int)[axis])
-        tetrahedra.append(np.stack([number[tuple(corner.T)] for corner in path], 1))
-    cells = np.concatenate(tetrahedra)
-    used, cells = np.unique(cells, return_inverse=True)
+    points, cells, wall = lattice(counts, solid, resolution)
+    middle = points[wall].mean(1)
+    # Walls of the channel are along z, which the faces at its ends are not.
+    along = np.ptp(points[wall][..., 2], axis=1) > 0
+    wall = wall[along & (np.abs(middle[:, :2] - centre) < reach + 1e-9).all(1)]
+    return Shape(points + 0.02 * np.sin(2 * np.pi * points), cells, wall)
+
+
+def lattice(
+    counts: Sequence[int], keep: Callable[[np.ndarray], np.ndarray], resolution: int
+) -> Shape:
+    """Boxes of a lattice whose centres (M, 3) are kept, six tetrahedra each, and all walls.
+
+    All edges are 1 / resolution long along the axes. The corners of a box are on one sphere, so
+    the mesh is Delaunay, and stays so where planes of the lattice are moved.
+    """
+    box = np.stack(np.meshgrid(*map(np.arange, counts), indexing="ij"), -1).reshape(-1, 3)
+    box = box[keep((box + 0.5) / resolution)]
+    shape = [count + 1 for count in counts]
+    # The tetrahedra are the paths along edges from the least to the greatest corner.
+    steps = np.eye(3, dtype=int)[list(permutations(range(3)))].cumsum(1)
+    corner = np.concatenate([np.zeros((6, 1, 3), int), steps], 1) + box[:, None, None]
+    number = np.ravel_multi_index(tuple(corner.reshape(-1, 3).T), shape)
+    used, cells = np.unique(number, return_inverse=True)
+    points = np.stack(np.unravel_index(used, shape), 1) / resolution
     cells = cells.reshape(-1, 4)
-    lattice = np.stack(np.meshgrid(*steps, indexing="ij"), -1).reshape(-1, 3)[used]
-    facets = boundary(cells)
-    centre = lattice[facets].mean(1)
-    wall = facets[(np.abs(centre[:, :2] - 5 / 12) < 1 / 6 + 1e-9).all(1)]
-    # A channel's facets are at right angles to z never.
-    wall = wall[np.ptp(lattice[wall][..., 2], axis=1) > 0]
-    # Distances are graded, which leaves the planes of the walls at multiples of 1/12 planes.
-    points = lattice + 0.02 * np.sin(2 * np.pi * lattice)
-    return Shape(points, cells, wall)
+    return Shape(points, cells, boundary(cells))

@@ -82,7 +82,10 @@ class Domains:
         def mean(k: np.ndarray) -> np.ndarray:
             return np.bincount(nodes, part * np.repeat(k, d + 1)) / total
 
-        fields = [[mean(k), mean(1 / k)] + ([f] if d == 3 else []) for k, f in zip(samples.k, samples.f, strict=True)]
+        fields = [
+            [mean(k), mean(1 / k)] + ([f] if d == 3 else [])
+            for k, f in zip(samples.k, samples.f, strict=True)
+        ]
         x = torch.tensor(np.stack(fields)).float().movedim(1, 2)
         # Area of walls over the volume, times its length, does not depend on the resolution.
         exposed = (area / mesh.volume ** ((d - 1) / d)).float()[:, None]
@@ -106,7 +109,9 @@ class Domains:
     def errors(self, prediction: Tensor, scale: float = 1.0) -> Tensor:
         """Relative L1 errors of all samples, each on its own mesh."""
         size = [b - a for a, b in zip(self.begin[:-1], self.begin[1:], strict=True)]
-        parts = zip((prediction * scale - self.y).split(size, 1), self.y.split(size, 1), strict=True)
+        parts = zip(
+            (prediction * scale - self.y).split(size, 1), self.y.split(size, 1), strict=True
+        )
         return torch.cat([e.abs().sum((1, 2)) / y.abs().sum((1, 2)) for e, y in parts])
 
 
@@ -129,7 +134,10 @@ class MeshGraphNet(nn.Module):
         super().__init__()
         from physicsnemo.models.meshgraphnet import MeshGraphNet as Model
 
-        hidden = {f"hidden_dim_{part}": width for part in ("processor", "node_encoder", "edge_encoder", "node_decoder")}
+        hidden = {
+            f"hidden_dim_{part}": width
+            for part in ("processor", "node_encoder", "edge_encoder", "node_decoder")
+        }
         self.model = Model(2 * inputs + 1 + axes, axes + 1, 1, processor_size=depth, **hidden)
 
     def forward(self, samples: Domains) -> Tensor:
@@ -156,7 +164,9 @@ class Transolver(nn.Module):
         super().__init__()
         from physicsnemo.models.transolver import Transolver as Model
 
-        self.model = Model(2 * inputs + 1, 1, axes, n_layers=depth, n_hidden=width, mlp_ratio=2, use_te=False)
+        self.model = Model(
+            2 * inputs + 1, 1, axes, n_layers=depth, n_hidden=width, mlp_ratio=2, use_te=False
+        )
 
     def forward(self, samples: Domains) -> Tensor:
         x = torch.cat((samples.x, samples.extra), -1)
@@ -213,6 +223,7 @@ MODELS: dict[str, Callable[[int, int, int, int], nn.Module]] = {
     "Transolver": Transolver,
     "GINO": GINO,
 }
+PACKAGES = {"nvidia-physicsnemo": {"MeshGraphNet", "Transolver"}, "neuraloperator": {"GINO"}}
 
 
 def slices(samples: Domains) -> list[slice]:
@@ -221,7 +232,12 @@ def slices(samples: Domains) -> list[slice]:
 
 
 def train(
-    model: nn.Module, batches: Sequence[Domains], size: int, rate: float, scale: float, seconds: float
+    model: nn.Module,
+    batches: Sequence[Domains],
+    size: int,
+    rate: float,
+    scale: float,
+    seconds: float,
 ) -> int:
     """Train on random batches for so much CPU time; the steps done.
 
@@ -265,14 +281,14 @@ class Study:
         self.splits = {split: [Domains.of(s) for s in found] for split, found in samples.items()}
         train = self.splits["train"]
         self.scale = torch.cat([d.y.flatten() for d in train]).std().item()
+        # Several meshes are put together once, not in every step.
+        self.batches = {
+            size: train
+            if len(train) == 1
+            else [Domains.union(train[i : i + size]) for i in range(0, len(train), size)]
+            for size in BATCHES
+        }
         self.axes, self.inputs = train[0].places.shape[1], train[0].x.shape[-1]
-
-    @functools.cache
-    def batches(self, size: int) -> list[Domains]:
-        train = self.splits["train"]
-        if len(train) == 1:
-            return train
-        return [Domains.union(train[i : i + size]) for i in range(0, len(train), size)]
 
     def run(self, record: Record, model: str, kind: str, number: int) -> dict[str, Any]:
         """One trial of the search, or the result of one seed with the best trial's settings."""
@@ -285,14 +301,19 @@ class Study:
         best = min(trials, key=lambda trial: trial["validation"])["settings"]
         made, steps = self.trained(model, best, number, self.seconds)
         errors = {name: test(made, self.splits[name], self.scale) for name in (TRAINED, FINER)}
-        return {"settings": best, "steps": steps, "parameters": count_parameters(made), "errors": errors}
+        return {
+            "settings": best,
+            "steps": steps,
+            "parameters": count_parameters(made),
+            "errors": errors,
+        }
 
     def trained(
         self, model: str, settings: dict[str, Any], seed: int, seconds: float
     ) -> tuple[nn.Module, int]:
         torch.manual_seed(seed)
         made = MODELS[model](self.inputs, self.axes, settings["width"], settings["depth"])
-        batches = self.batches(settings["batch"])
+        batches = self.batches[settings["batch"]]
         return made, train(made, batches, settings["batch"], settings["rate"], self.scale, seconds)
 
     def controls(self) -> dict[str, Any]:
@@ -358,7 +379,8 @@ def main(arguments: list[str] | None = None) -> None:
         meshes.generate(path, args.problem, 0, args.resolution, args.fraction)
     output = args.output or Path(f"runs/meshes_{args.problem}.json")
     config = {name: getattr(args, name) for name in ("problem", "seconds", "trials")}
-    packages = ["chonn-ops", "torch", "optuna", "neuraloperator", "nvidia-physicsnemo"]
+    packages = ["chonn-ops", "torch", "optuna"]
+    packages += [name for name, models in PACKAGES.items() if not models.isdisjoint(args.models)]
     record = read_record(output, "meshes", config, packages, 1, files([path]))
     study = Study(path, args.seconds, args.trials)
     record.setdefault("controls", study.controls())
