@@ -11,7 +11,7 @@ from chonn_ops.boundary import series
 from chonn_ops.checks import check_choice, error
 from chonn_ops.network.checks import check_field, check_positive
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.diffusion import _density_of, _mask_of_fields
+from chonn_ops.network.grids import density_of, mask_of_fields
 from chonn_ops.network.tensors import lattice
 
 
@@ -78,11 +78,11 @@ def raster(
     check_choice("neighbours", neighbours, (4, 8))
     check_choice("mean", mean, ("resistance", "conductance"))
     r = resistance.to(torch.promote_types(resistance.dtype, torch.float32))
-    given = _mask_of_fields(mask, r)
+    given = mask_of_fields(mask, r)
     exists = r.isfinite() if given is None else given.expand(r.shape)
     r = torch.where(exists, r, 1)
     check_positive("resistance", r)
-    ground = _density_of("leak", leak, r)
+    ground = density_of("leak", leak, r)
     c = torch.where(exists, 1 / r.to(ground.dtype), 0).flatten(1, 2)
     graph, edge = lattice(*r.shape[1:3], neighbours)
     p, q = graph.ends.to(c.device)

@@ -24,18 +24,18 @@ from chonn_ops.boundary import Boundary, Dirichlet, Faces, Neumann, conditions
 from chonn_ops.checks import answer, error
 from chonn_ops.network.checks import check_field, check_not_negative
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.diffusion import (
-    Steps,
-    Widths,
-    _at,
-    _density_of,
-    _widths,
-    check_conditions,
-    edges,
-    walls_of,
-)
 from chonn_ops.network.edges import edges_alone, pad
 from chonn_ops.network.graph import Graph
+from chonn_ops.network.grids import (
+    Steps,
+    Widths,
+    check_conditions,
+    density_of,
+    edges,
+    step_at,
+    walls_of,
+    widths,
+)
 
 _NEGATIVE = 1e-4  # of the part of a conductance that k_xx makes: rounding of k
 
@@ -73,7 +73,7 @@ def tensor_diffusion(
         raise error("conductivity", "symmetric tensors", "others")
     check_not_negative("conductivity", k[..., 0, 0])
     check_not_negative("conductivity", k[..., 1, 1])
-    steps, faces = _widths(spacing, k[..., 0, 0]), conditions(boundary, 2)
+    steps, faces = widths(spacing, k[..., 0, 0]), conditions(boundary, 2)
     check_conditions(faces, k[..., 0, 0])
     for condition in (x for pair in faces for x in pair):
         far = isinstance(condition, Dirichlet) and (
@@ -87,7 +87,7 @@ def tensor_diffusion(
     grid = k.shape[1:3]
     if any(joined and n < 3 for joined, n in zip(closed, grid, strict=True)):
         raise error("conductivity", "3 cells or more along a periodic axis with tensors", grid)
-    leak = _density_of("absorption", absorption, k[..., 0, 0]) * math.prod(steps)
+    leak = density_of("absorption", absorption, k[..., 0, 0]) * math.prod(steps)
     k = k.to(leak.dtype)
     cross, straight = k[..., 0, 1], [k[..., 0, 0], k[..., 1, 1]]
     wall = walls_of(straight, steps, faces, leak)
@@ -167,7 +167,7 @@ def _shifted(
             k, across = (x.narrow(dim, node, 1) for x in (cross, straight[axis]))
             given = given * torch.ones_like(k)
             if not held:
-                given = given * _at(steps[axis], node) * k / torch.where(across > 0, across, 1)
+                given = given * step_at(steps[axis], node) * k / torch.where(across > 0, across, 1)
             after, before = given.roll(-1, along), given.roll(1, along)
             if not faces[1 - axis][0].periodic:
                 end = given if held else -given  # no current goes on behind the last node

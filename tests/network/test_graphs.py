@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import math
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -371,13 +372,14 @@ def test_wrong_arguments_say_what_was_expected():
         Circuit(g, leak, graph).solve(s, method="multigrid")
 
 
-def test_a_graph_that_cannot_be_factored_is_refused_with_its_bytes(monkeypatch):
+def test_a_graph_that_cannot_be_factored_is_refused_with_its_bytes_and_work(monkeypatch):
     edges = random_regular(300, 6, np.random.default_rng(0))
     graph = Graph(edges, 300)
     g, leak = torch.ones(1, len(edges), 1), torch.ones(1, 300, 1)
     monkeypatch.setattr(methods, "MEMORY", 1000)
     size = predicted_bytes((300,), (graph,), 1)
-    with pytest.raises(RuntimeError, match=rf"{size} bytes"):
+    operations = 2 * make_plan((300,), (graph,)).total_work
+    with pytest.raises(RuntimeError, match=re.escape(f"{size} bytes) and {operations:.0e} oper")):
         Circuit(g, leak, graph).solve(leak)
     v = Circuit(g, leak, graph).solve(leak, method="direct")
     assert torch.allclose(v, torch.ones(()))

@@ -1,0 +1,384 @@
+r"""Darcy flow and heat on meshes of triangles and tetrahedra: data set card, generators and reader.
+
+========== =====================================================================================
+Equation   ``-div(k grad u) = f``; learn ``(k, f, mesh) -> u``, all dimensionless
+Domain     ``holes``: the unit square without two discs, one mesh. ``domains``: a random polygon
+           with 5 to 8 corners in the unit square, without 1 to 3 discs; another one for every
+           sample. ``part``: a box of 1 x 1 x 2/3 with a step and a square channel, one mesh
+Boundary   ``holes``, ``domains``: u = 0 on all walls. ``part``: -k du/dn = 50 u in the channel,
+           other walls are insulated
+Input      k is constant in each cell and takes one of two values by the sign of a stationary
+           Gaussian field at the cell's centre (squared exponential covariance): 1 and 10, length
+           0.12; ``part``: 1 and 20, length 0.25. f = 1; ``part``: three Gaussian sources of random
+           places, widths 0.08 to 0.2, and strengths 0.5 to 2, above a background of 0.1
+Mesh       triangles: Delaunay, edges of about 1/36, 1,222 nodes (``holes``), 600 on average
+           (``domains``); ``part``: boxes of a lattice with graded distances, six tetrahedra each,
+           1,232 nodes. Edges of ``test_fine`` are half as long
+Splits     256 train, 32 validation, 64 test and, on the finer mesh, 32 of the same test samples;
+           ``part`` 128, 32, 32 and 16
+Generator  linear finite elements, lumped f and Robin walls, SciPy's sparse LU in float64
+Seeds      domain and fields of sample i of a split draw from
+           ``numpy.random.SeedSequence(seed, spawn_key=(split, i))``, and train, validation and test
+           are splits 0, 1 and 2. Fields are functions of the position, the same on every mesh
+Cost       half a minute on one core a file
+Layout     HDF5, a group a split, in it a group a mesh: ``points`` (N, d), ``cells`` (T, d + 1),
+           ``wall`` (F, d), the nodes of boundary facets that are not insulated, ``k`` (S, T),
+           ``f`` and ``u`` (S, N). Attributes of `chonn_lab.problems.origin`
+========== =====================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, pairwise, permutations
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sparse
+from scipy.sparse.linalg import spsolve
+from scipy.spatial import Delaunay
+
+from chonn_lab.problems.hdf5 import create_hdf5, dataset, open_hdf5
+from chonn_lab.problems.origin import stamp
+from chonn_ops import FiniteVolumes
+from chonn_ops.checks import check_least
+from chonn_ops.files import refuse_existing
+
+VERSION = 1
+SPLITS = ("train", "validation", "test", "test_fine")
+SIZES = {"holes": (256, 32, 64, 32), "domains": (256, 32, 64, 32), "part": (128, 32, 32, 16)}
+RESOLUTION = {"holes": 36, "domains": 36, "part": 12}
+HOLES = ((0.3, 0.35, 0.12), (0.68, 0.7, 0.17))  # x, y, radius
+SQUARE = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
+TRANSFER = 50.0  # current through a Robin wall, per area and u
+TRIES = 1000
+
+
+class Shape(NamedTuple):
+    """Cells of a mesh, and the facets of its boundary that are not insulated."""
+
+    points: np.ndarray
+    cells: np.ndarray
+    wall: np.ndarray
+
+
+class Samples(NamedTuple):
+    """S samples on one mesh, float64: k (S, T) of cells, f and u (S, N) of nodes."""
+
+    shape: Shape
+    k: np.ndarray
+    f: np.ndarray
+    u: np.ndarray
+
+
+def generate(
+    path: str | os.PathLike[str] = "",
+    problem: str = "holes",
+    seed: int = 0,
+    resolution: int = 0,
+    fraction: float = 1.0,
+    force: bool = False,
+) -> Path:
+    """Solve all samples of a problem, and write the file whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        ``meshes_<problem>.h5`` by default.
+    problem : {"holes", "domains", "part"}
+    seed : int
+    resolution : int
+        Edges along a side of the unit square; 0 for that of the card.
+    fraction : float
+        Of the card's numbers of samples; at least one each.
+    force : bool
+        Replace an existing file.
+
+    Raises
+    ------
+    FileExistsError
+        If the file exists and `force` is not set.
+    ValueError
+        For an unknown problem, a negative seed, fewer than 8 edges a side, or for ``part``
+        a resolution that 12 does not divide.
+    """
+    if problem not in SIZES:
+        raise ValueError(f"problem: expected one of {', '.join(SIZES)}, got {problem!r}")
+    resolution = resolution or RESOLUTION[problem]
+    check_least(8, resolution=resolution)
+    check_least(0, seed=seed)
+    if problem == "part" and resolution % 12:
+        raise ValueError(f"resolution: expected a multiple of 12 for part, got {resolution}")
+    path = Path(path or f"meshes_{problem}.h5")
+    refuse_existing(path, force)
+    with create_hdf5(path, force) as file:
+        for split, full in zip(SPLITS, SIZES[problem], strict=True):
+            count = max(1, round(full * fraction))
+            for i, samples in enumerate(_solved(problem, seed, resolution, split, count)):
+                group = file.create_group(f"{split}/{i}")
+                for name, array in (
+                    *samples.shape._asdict().items(),
+                    *list(samples._asdict().items())[1:],
+                ):
+                    group.create_dataset(name, data=array)
+        settings = {"problem": problem, "resolution": resolution, "fraction": fraction}
+        stamp(file, "meshes", VERSION, seed, **settings)
+    return path
+
+
+def read(path: str | os.PathLike[str], split: str) -> list[Samples]:
+    """The samples of a split, mesh by mesh.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing, damaged, or has no such split.
+    """
+    with open_hdf5(path) as file:
+        if split not in file:
+            raise ValueError(f"{path}: expected a split {split!r}, got {sorted(file)}")
+        found = []
+        for i in range(len(file[split])):
+
+            def array(name: str, at: str = f"{split}/{i}") -> np.ndarray:
+                return dataset(file, f"{at}/{name}")[...]
+
+            shape = Shape(*(array(name) for name in Shape._fields))
+            found.append(Samples(shape, array("k"), array("f"), array("u")))
+        return found
+
+
+def _solved(problem: str, seed: int, resolution: int, split: str, count: int) -> Iterator[Samples]:
+    fine = split == "test_fine"
+    of = SPLITS.index("test" if fine else split)
+    edges = 2 * resolution if fine else resolution
+    generators = [
+        np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(of, i))) for i in range(count)
+    ]
+    if problem == "domains":
+        for rng in generators:
+            # A test domain has both meshes, or is drawn again.
+            shapes = random_domain(rng, (resolution, 2 * resolution) if of == 2 else (resolution,))
+            yield sample(shapes[-1] if fine else shapes[0], [rng], 0.12, 10.0)
+    elif problem == "holes":
+        yield sample(square_with_holes(edges), generators, 0.12, 10.0)
+    else:
+        yield sample(part(edges), generators, 0.25, 20.0)
+
+
+def sample(
+    shape: Shape, generators: list[np.random.Generator], length: float, contrast: float
+) -> Samples:
+    """Random fields of each generator on a mesh, and their solutions."""
+    solid = shape.points.shape[1] == 3
+    k = np.stack([medium(rng, shape, length, contrast) for rng in generators])
+    f = np.stack(
+        [sources(rng, shape.points) if solid else np.ones(len(shape.points)) for rng in generators]
+    )
+    u = np.stack(
+        [solve(shape, *fields, TRANSFER if solid else None) for fields in zip(k, f, strict=True)]
+    )
+    return Samples(shape, k, f, u)
+
+
+def medium(rng: np.random.Generator, shape: Shape, length: float, contrast: float) -> np.ndarray:
+    """k of each cell, (T,)."""
+    d = shape.points.shape[1]
+    wave, phase = rng.standard_normal((d, 200)) / length, rng.uniform(0, 2 * np.pi, 200)
+    centre = shape.points[shape.cells].mean(1)
+    return np.where(np.cos(centre @ wave + phase).sum(1) > 0, contrast, 1.0)
+
+
+def sources(rng: np.random.Generator, points: np.ndarray) -> np.ndarray:
+    """f at each node, (N,)."""
+    f = np.full(len(points), 0.1)
+    for _ in range(3):
+        place, width, strength = rng.uniform(0, 1, 3), rng.uniform(0.08, 0.2), rng.uniform(0.5, 2)
+        f += strength * np.exp(-(((points - place) / width) ** 2).sum(1) / 2)
+    return f
+
+
+def solve(shape: Shape, k: np.ndarray, f: np.ndarray, transfer: float | None = None) -> np.ndarray:
+    """u at the nodes: 0 on `wall`, or with ``-k du/dn = transfer u`` there."""
+    points, cells, wall = shape
+    n, d = points.shape
+    corner = points[cells]
+    inverse = np.linalg.inv(corner[:, 1:] - corner[:, :1])
+    gradient = np.concatenate([-inverse.sum(2, keepdims=True), inverse], 2)  # (T, d, d + 1)
+    size = sizes(corner)
+    local = (k * size)[:, None, None] * gradient.swapaxes(1, 2) @ gradient
+    rows, columns = np.repeat(cells, d + 1, 1), np.tile(cells, d + 1)
+    matrix = sparse.csr_array((local.ravel(), (rows.ravel(), columns.ravel())), (n, n))
+    load = f * np.bincount(cells.ravel(), np.repeat(size / (d + 1), d + 1), n)
+    free = np.arange(n)
+    if transfer is None:
+        free = np.setdiff1d(free, wall)
+    else:
+        share = np.repeat(transfer * sizes(points[wall]) / d, d)
+        matrix = matrix + sparse.diags_array(np.bincount(wall.ravel(), share, n))
+    u = np.zeros(n)
+    u[free] = spsolve(matrix.tocsr()[free][:, free].tocsc(), load[free])
+    return u
+
+
+def sizes(corners: np.ndarray) -> np.ndarray:
+    """Lengths, areas or volumes of simplices (F, m, d), in any dimension d."""
+    side = corners[:, 1:] - corners[:, :1]
+    m = side.shape[1]
+    gram = np.linalg.det(side @ side.swapaxes(1, 2))
+    return np.sqrt(np.maximum(gram, 0)) / np.prod(np.arange(1, m + 1))
+
+
+def boundary(cells: np.ndarray) -> np.ndarray:
+    """Facets of one cell only, (F, d), each sorted."""
+    d = cells.shape[1] - 1
+    facets = np.sort(np.concatenate([cells[:, c] for c in combinations(range(d + 1), d)]), 1)
+    found, count = np.unique(facets, axis=0, return_counts=True)
+    return found[count == 1]
+
+
+def square_with_holes(resolution: int) -> Shape:
+    """The mesh of the problem ``holes``."""
+    return plane_mesh(SQUARE, HOLES, resolution, np.random.default_rng(0))
+
+
+def random_domain(rng: np.random.Generator, resolutions: tuple[int, ...]) -> list[Shape]:
+    """A random polygon with holes, with a mesh of each resolution that `FiniteVolumes` takes."""
+    for _ in range(TRIES):
+        m = rng.integers(5, 9)
+        angle = 2 * np.pi * (np.arange(m) + rng.uniform(-0.25, 0.25, m)) / m
+        outer = 0.5 + rng.uniform(0.3, 0.5, (m, 1)) * np.c_[np.cos(angle), np.sin(angle)]
+        holes = [
+            (*rng.uniform(0.2, 0.8, 2), rng.uniform(0.05, 0.12)) for _ in range(rng.integers(1, 4))
+        ]
+        if not _apart(outer, holes):
+            continue
+        try:
+            return [plane_mesh(outer, holes, resolution, rng) for resolution in resolutions]
+        except ValueError:
+            continue
+    raise RuntimeError(f"no domain with a good mesh in {TRIES} tries")
+
+
+def _apart(outer: np.ndarray, holes: list[tuple[float, float, float]]) -> bool:
+    """Whether corners are wider than 75 degrees, and walls 0.08 apart."""
+    ahead, behind = np.roll(outer, -1, 0) - outer, np.roll(outer, 1, 0) - outer
+    turn = np.arctan2(
+        *(ahead[:, 0] * behind[:, 1] - ahead[:, 1] * behind[:, 0], (ahead * behind).sum(1))
+    )
+    if (np.abs(turn) < np.radians(75)).any():
+        return False
+    walls = _divided(outer, 0.01)
+    for i, (x, y, radius) in enumerate(holes):
+        centre = np.array([[x, y]])
+        near = np.hypot(*(walls - centre).T).min() - radius
+        others = [np.hypot(x - p, y - q) - radius - r for p, q, r in holes[:i]]
+        if not inside(centre, outer)[0] or min([near, *others]) < 0.08:
+            return False
+    return True
+
+
+def plane_mesh(
+    outer: np.ndarray,
+    holes: Sequence[tuple[float, float, float]],
+    resolution: int,
+    rng: np.random.Generator,
+) -> Shape:
+    """A Delaunay mesh of a polygon (M, 2) in the unit square without discs (x, y, radius).
+
+    Raises
+    ------
+    ValueError
+        If the boundary is no union of edges, or an angle opposite to it is obtuse.
+    """
+    h = 1 / resolution
+    loops = [_divided(outer, h)]
+    for x, y, radius in holes:
+        count = max(8, round(2 * np.pi * radius / h))
+        angle = 2 * np.pi * np.arange(count) / count
+        loops.append(np.c_[x + radius * np.cos(angle), y + radius * np.sin(angle)])
+    side = np.arange(1, resolution) * h
+    lattice = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
+    lattice += rng.uniform(-0.25 * h, 0.25 * h, lattice.shape)
+    # No angle opposite to a wall is obtuse if no point is in the circle over a piece of a wall.
+    middle = np.concatenate([(loop + np.roll(loop, -1, 0)) / 2 for loop in loops])
+    clear = (np.hypot(*(lattice[:, None] - middle).transpose(2, 0, 1)) > 0.6 * h).all(1)
+    points = np.concatenate([*loops, lattice[clear & _within(lattice, loops)]])
+    cells = Delaunay(points).simplices.astype(np.int64)
+    corner = points[cells]
+    cells = cells[_within(corner.mean(1), loops) & (sizes(corner) > 1e-6 * h * h)]
+    wall = boundary(cells)
+    begin = np.cumsum([0, *map(len, loops)])
+    pieces = [
+        np.sort(np.c_[np.arange(a, b), a + (np.arange(b - a) + 1) % (b - a)], 1)
+        for a, b in pairwise(begin)
+    ]
+    if not np.array_equal(wall, np.unique(np.concatenate(pieces), axis=0)):
+        raise ValueError("outer: expected a polygon whose sides are edges of the mesh")
+    FiniteVolumes.from_cells(points, cells)
+    return Shape(points, cells, wall)
+
+
+def _divided(corners: np.ndarray, h: float) -> np.ndarray:
+    """Points along the sides of a polygon, about h apart."""
+    pieces = []
+    for start, end in zip(corners, np.roll(corners, -1, 0), strict=True):
+        count = max(1, round(np.hypot(*(end - start)) / h))
+        pieces.append(start + np.arange(count)[:, None] / count * (end - start))
+    return np.concatenate(pieces)
+
+
+def _within(points: np.ndarray, loops: list[np.ndarray]) -> np.ndarray:
+    found = inside(points, loops[0])
+    for hole in loops[1:]:
+        found &= ~inside(points, hole)
+    return found
+
+
+def inside(points: np.ndarray, loop: np.ndarray) -> np.ndarray:
+    """Whether points (N, 2) lie in a polygon (M, 2), by counting crossings."""
+    a, b = loop, np.roll(loop, -1, 0)
+    x, y = points[:, :1], points[:, 1:]
+    crosses = (a[:, 1] > y) != (b[:, 1] > y)
+    rise = np.where(a[:, 1] == b[:, 1], 1.0, b[:, 1] - a[:, 1])
+    return (crosses & (x < a[:, 0] + (y - a[:, 1]) / rise * (b[:, 0] - a[:, 0]))).sum(1) % 2 == 1
+
+
+def part(resolution: int) -> Shape:
+    """The mesh of the problem ``part``: a block with a step and a channel along z."""
+    centre, reach = np.full(2, 5 / 12), 1 / 6  # of the channel
+
+    def solid(place: np.ndarray) -> np.ndarray:
+        channel = (np.abs(place[:, :2] - centre) < reach).all(1)
+        return ~(channel | ((place[:, 0] > 2 / 3) & (place[:, 2] > 1 / 3)))
+
+    counts = resolution, resolution, 2 * resolution // 3
+    points, cells, wall = lattice(counts, solid, resolution)
+    middle = points[wall].mean(1)
+    # Walls of the channel are along z, which the faces at its ends are not.
+    along = np.ptp(points[wall][..., 2], axis=1) > 0
+    wall = wall[along & (np.abs(middle[:, :2] - centre) < reach + 1e-9).all(1)]
+    return Shape(points + 0.02 * np.sin(2 * np.pi * points), cells, wall)
+
+
+def lattice(
+    counts: Sequence[int], keep: Callable[[np.ndarray], np.ndarray], resolution: int
+) -> Shape:
+    """Boxes of a lattice whose centres (M, 3) are kept, six tetrahedra each, and all walls.
+
+    All edges are 1 / resolution long along the axes. The corners of a box are on one sphere, so
+    the mesh is Delaunay, and stays so where planes of the lattice are moved.
+    """
+    box = np.stack(np.meshgrid(*map(np.arange, counts), indexing="ij"), -1).reshape(-1, 3)
+    box = box[keep((box + 0.5) / resolution)]
+    shape = [count + 1 for count in counts]
+    # The tetrahedra are the paths along edges from the least to the greatest corner.
+    steps = np.eye(3, dtype=int)[list(permutations(range(3)))].cumsum(1)
+    corner = np.concatenate([np.zeros((6, 1, 3), int), steps], 1) + box[:, None, None]
+    number = np.ravel_multi_index(tuple(corner.reshape(-1, 3).T), shape)
+    used, cells = np.unique(number, return_inverse=True)
+    points = np.stack(np.unravel_index(used, shape), 1) / resolution
+    cells = cells.reshape(-1, 4)
+    return Shape(points, cells, boundary(cells))

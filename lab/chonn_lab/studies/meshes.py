@@ -1,0 +1,398 @@
+"""Models on meshes at equal CPU seconds: circuits, MeshGraphNet, Transolver and GINO.
+
+Data are those of `chonn_lab.problems.meshes`. Every model is trained by AdamW with a cosine to zero
+on the relative L1 error, for the same seconds of `time.process_time` on one thread. Before, Optuna
+tries as many settings for each (learning rate, width, depth and batch size) for a third of the
+seconds, with the validation error and seeds that no result has. MeshGraphNet and Transolver are
+PhysicsNeMo's, GINO is neuraloperator's. Nodes have the means of k and of 1 / k over their volumes,
+and f where it varies; all but the circuits, whose meshes have these, get logarithms, coordinates
+and the area of walls beside. Finished runs are kept in the results file, so a stopped study goes
+on where it was.
+
+Two controls are told the equation. "scheme" solves what made the data. "equation" has what the
+models have: the mesh, and one k a node, the mean of both means.
+
+Expected, written before the first run: on ``holes`` circuits are at least 5 times below the best
+of the others, on ``domains`` at least 3 times; on the finer meshes their error is less than twice
+that of the meshes they were trained on.
+
+    python -m chonn_lab.studies.meshes --problem holes --data folder --seconds 60 --seeds 0 1 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import torch
+from torch import Tensor, nn
+
+from chonn_lab.baselines.fields import count_parameters
+from chonn_lab.experiments.provenance import files
+from chonn_lab.problems import meshes
+from chonn_lab.results_file import Record, read_record, run_missing
+from chonn_ops import CHONNNetwork2d, CHONNNetwork3d, Dirichlet, FiniteVolumes, Mesh, Robin
+
+SEARCH_SEED = 1000  # of the first trial
+TRAINED, FINER = "test", "test_fine"
+# Widths and depths to choose from; the first trial has the middle ones.
+SIZES = {
+    "circuits": ((16, 24, 32), (1, 2, 3)),
+    "MeshGraphNet": ((16, 32, 64), (4, 8, 12)),
+    "Transolver": ((32, 64, 128), (2, 4, 6)),
+    "GINO": ((16, 32, 48), (2, 3, 4)),
+}
+RATES, FIRST_RATE = (5e-4, 2e-2), 4e-3
+BATCHES = (2, 4, 8)
+GRID = {2: 24, 3: 12}  # latent points an axis of GINO, which has a third as many modes
+
+
+class Domains:
+    """Samples (S, N, ...) on one mesh, or one sample on the union of several.
+
+    `x` are the inputs of all models, `extra` further ones of the baselines, `y` the outputs, and
+    `begin` is where each of the meshes begins among the nodes.
+    """
+
+    def __init__(
+        self, x: Tensor, extra: Tensor, y: Tensor, volumes: FiniteVolumes, begin: list[int]
+    ) -> None:
+        self.x, self.extra, self.y, self.volumes, self.begin = x, extra, y, volumes, begin
+        self.places = volumes.positions.float()
+        self.kept: dict[str, Any] = {}  # what a baseline makes of the mesh once
+
+    @classmethod
+    def of(cls, samples: meshes.Samples) -> Domains:
+        shape = samples.shape
+        mesh = Mesh(shape.points, shape.cells, sets={"wall": shape.wall})
+        area = mesh.area["wall"]
+        node = area.nonzero()[:, 0]
+        walls = (node, area[node], torch.zeros(len(node)))
+        volumes = FiniteVolumes(mesh.edges, mesh.weight, mesh.volume, mesh.points, walls)
+        d = shape.points.shape[1]
+        part = np.repeat(meshes.sizes(shape.points[shape.cells]) / (d + 1), d + 1)
+        nodes, total = shape.cells.ravel(), np.bincount(shape.cells.ravel(), part)
+
+        def mean(k: np.ndarray) -> np.ndarray:
+            return np.bincount(nodes, part * np.repeat(k, d + 1)) / total
+
+        fields = [
+            [mean(k), mean(1 / k)] + ([f] if d == 3 else [])
+            for k, f in zip(samples.k, samples.f, strict=True)
+        ]
+        x = torch.tensor(np.stack(fields)).float().movedim(1, 2)
+        # Area of walls over the volume, times its length, does not depend on the resolution.
+        exposed = (area / mesh.volume ** ((d - 1) / d)).float()[:, None]
+        extra = torch.cat((x.log(), exposed.expand(len(x), -1, -1)), -1)
+        y = torch.tensor(samples.u).float()[..., None]
+        return cls(x, extra, y, volumes, [0, len(shape.points)])
+
+    @classmethod
+    def union(cls, domains: Sequence[Domains]) -> Domains:
+        x, extra, y = (
+            torch.cat([getattr(d, name) for d in domains], 1) for name in ("x", "extra", "y")
+        )
+        begin = np.cumsum([0] + [d.x.shape[1] for d in domains]).tolist()
+        return cls(x, extra, y, FiniteVolumes.union([d.volumes for d in domains]), begin)
+
+    def subset(self, which: Tensor) -> Domains:
+        found = Domains(self.x[which], self.extra[which], self.y[which], self.volumes, self.begin)
+        found.places, found.kept = self.places, self.kept
+        return found
+
+    def errors(self, prediction: Tensor, scale: float = 1.0) -> Tensor:
+        """Relative L1 errors of all samples, each on its own mesh."""
+        size = [b - a for a, b in zip(self.begin[:-1], self.begin[1:], strict=True)]
+        parts = zip(
+            (prediction * scale - self.y).split(size, 1), self.y.split(size, 1), strict=True
+        )
+        return torch.cat([e.abs().sum((1, 2)) / y.abs().sum((1, 2)) for e, y in parts])
+
+
+class Circuits(nn.Module):
+    """`CHONNNetwork2d` or `CHONNNetwork3d` on the mesh, or on the union of meshes."""
+
+    def __init__(self, inputs: int, axes: int, width: int, depth: int) -> None:
+        super().__init__()
+        kind = CHONNNetwork2d if axes == 2 else CHONNNetwork3d
+        self.model = kind(inputs, 1, width, depth)
+
+    def forward(self, samples: Domains) -> Tensor:
+        return self.model(samples.x, volumes=samples.volumes)
+
+
+class MeshGraphNet(nn.Module):
+    """PhysicsNeMo's, on copies of the mesh."""
+
+    def __init__(self, inputs: int, axes: int, width: int, depth: int) -> None:
+        super().__init__()
+        from physicsnemo.models.meshgraphnet import MeshGraphNet as Model
+
+        hidden = {
+            f"hidden_dim_{part}": width
+            for part in ("processor", "node_encoder", "edge_encoder", "node_decoder")
+        }
+        self.model = Model(2 * inputs + 1 + axes, axes + 1, 1, processor_size=depth, **hidden)
+
+    def forward(self, samples: Domains) -> Tensor:
+        from torch_geometric.data import Data
+
+        B, N, _ = samples.x.shape
+        if B not in samples.kept:
+            ends = samples.volumes.graph.ends
+            ends = torch.cat((ends, ends.flip(0)), 1)
+            step = 36 * (samples.places[ends[0]] - samples.places[ends[1]])
+            step = torch.cat((step, step.norm(dim=1, keepdim=True)), 1).repeat(B, 1)
+            copies = (ends[:, None] + N * torch.arange(B)[:, None]).flatten(1)
+            samples.kept[B] = Data(edge_index=copies, num_nodes=B * N), step
+        graph, step = samples.kept[B]
+        places = samples.places.expand(B, -1, -1)
+        nodes = torch.cat((samples.x, samples.extra, places), -1).flatten(0, 1)
+        return self.model(nodes, step, graph).view(B, N, 1)
+
+
+class Transolver(nn.Module):
+    """PhysicsNeMo's, on one mesh after the other."""
+
+    def __init__(self, inputs: int, axes: int, width: int, depth: int) -> None:
+        super().__init__()
+        from physicsnemo.models.transolver import Transolver as Model
+
+        self.model = Model(
+            2 * inputs + 1, 1, axes, n_layers=depth, n_hidden=width, mlp_ratio=2, use_te=False
+        )
+
+    def forward(self, samples: Domains) -> Tensor:
+        x = torch.cat((samples.x, samples.extra), -1)
+        places = samples.places.expand(len(x), -1, -1)
+        return torch.cat([self.model(x[:, at], places[:, at]) for at in slices(samples)], 1)
+
+
+class GINO(nn.Module):
+    """neuraloperator's, on one mesh after the other, with the distance to the mesh on its grid."""
+
+    def __init__(self, inputs: int, axes: int, width: int, depth: int) -> None:
+        super().__init__()
+        from neuralop.models import GINO as Model
+
+        points = GRID[axes]
+        self.model = Model(
+            2 * inputs + 1,
+            1,
+            latent_feature_channels=1,
+            gno_coord_dim=axes,
+            in_gno_radius=1.5 / points,
+            out_gno_radius=1.5 / points,
+            fno_in_channels=2 * inputs + 1,
+            fno_n_modes=(points // 3,) * axes,
+            fno_hidden_channels=width,
+            fno_n_layers=depth,
+            gno_embed_channels=8,
+            in_gno_transform_type="nonlinear",
+            in_gno_channel_mlp_hidden_layers=[32, 32],
+            out_gno_channel_mlp_hidden_layers=[32, 32],
+            gno_use_open3d=False,
+            gno_use_torch_scatter=False,
+        )
+        side = [torch.linspace(0, 1, points)] * axes
+        self.grid = torch.stack(torch.meshgrid(*side, indexing="ij"), -1)
+
+    def forward(self, samples: Domains) -> Tensor:
+        x = torch.cat((samples.x, samples.extra), -1)
+        out = []
+        for at in slices(samples):
+            places = samples.places[at]
+            if at.start not in samples.kept:
+                distance = torch.cdist(self.grid.flatten(0, -2), places).amin(1)
+                samples.kept[at.start] = distance.view(1, *self.grid.shape[:-1], 1)
+            distance = samples.kept[at.start]
+            grid = self.grid[None]
+            out.append(self.model(places[None], grid, places[None], x[:, at], distance))
+        return torch.cat(out, 1)
+
+
+MODELS: dict[str, Callable[[int, int, int, int], nn.Module]] = {
+    "circuits": Circuits,
+    "MeshGraphNet": MeshGraphNet,
+    "Transolver": Transolver,
+    "GINO": GINO,
+}
+PACKAGES = {"nvidia-physicsnemo": {"MeshGraphNet", "Transolver"}, "neuraloperator": {"GINO"}}
+
+
+def slices(samples: Domains) -> list[slice]:
+    """The nodes of each mesh."""
+    return [slice(a, b) for a, b in zip(samples.begin[:-1], samples.begin[1:], strict=True)]
+
+
+def train(
+    model: nn.Module,
+    batches: Sequence[Domains],
+    size: int,
+    rate: float,
+    scale: float,
+    seconds: float,
+) -> int:
+    """Train on random batches for so much CPU time; the steps done.
+
+    One mesh with all samples gives random `size` of them, several meshes give one of `batches`.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=1e-4)
+    begin, step = time.process_time(), 0
+    while (used := (time.process_time() - begin) / seconds) < 1:
+        for group in optimizer.param_groups:
+            group["lr"] = rate * (1 + np.cos(np.pi * used)) / 2
+        samples = batches[int(torch.randint(len(batches), ()))]
+        if len(samples.x) > size:
+            samples = samples.subset(torch.randperm(len(samples.x))[:size])
+        loss = samples.errors(model(samples), scale).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        step += 1
+    return step
+
+
+@torch.no_grad()
+def test(model: nn.Module, splits: Sequence[Domains], scale: float) -> float:
+    """The mean relative L1 error over all samples."""
+    errors = [
+        samples.subset(which).errors(model(samples.subset(which)), scale)
+        for samples in splits
+        for which in torch.arange(len(samples.x)).split(8)
+    ]
+    return torch.cat(errors).mean().item()
+
+
+class Study:
+    """Data of a problem, and the runs of its models."""
+
+    def __init__(self, path: Path, seconds: float, trials: int) -> None:
+        self.seconds, self.trials = seconds, trials
+        samples = {split: meshes.read(path, split) for split in meshes.SPLITS}
+        self.samples = samples[TRAINED]
+        self.splits = {split: [Domains.of(s) for s in found] for split, found in samples.items()}
+        train = self.splits["train"]
+        self.scale = torch.cat([d.y.flatten() for d in train]).std().item()
+        # Several meshes are put together once, not in every step.
+        self.batches = {
+            size: train
+            if len(train) == 1
+            else [Domains.union(train[i : i + size]) for i in range(0, len(train), size)]
+            for size in BATCHES
+        }
+        self.axes, self.inputs = train[0].places.shape[1], train[0].x.shape[-1]
+
+    def run(self, record: Record, model: str, kind: str, number: int) -> dict[str, Any]:
+        """One trial of the search, or the result of one seed with the best trial's settings."""
+        trials = [r for r in record["results"] if (r["model"], r["kind"]) == (model, "trial")]
+        if kind == "trial":
+            settings = suggest(model, trials, number)
+            made, steps = self.trained(model, settings, SEARCH_SEED + number, self.seconds / 3)
+            error = test(made, self.splits["validation"], self.scale)
+            return {"settings": settings, "steps": steps, "validation": error}
+        best = min(trials, key=lambda trial: trial["validation"])["settings"]
+        made, steps = self.trained(model, best, number, self.seconds)
+        errors = {name: test(made, self.splits[name], self.scale) for name in (TRAINED, FINER)}
+        return {
+            "settings": best,
+            "steps": steps,
+            "parameters": count_parameters(made),
+            "errors": errors,
+        }
+
+    def trained(
+        self, model: str, settings: dict[str, Any], seed: int, seconds: float
+    ) -> tuple[nn.Module, int]:
+        torch.manual_seed(seed)
+        made = MODELS[model](self.inputs, self.axes, settings["width"], settings["depth"])
+        batches = self.batches[settings["batch"]]
+        return made, train(made, batches, settings["batch"], settings["rate"], self.scale, seconds)
+
+    def controls(self) -> dict[str, Any]:
+        """Errors of the equation with the models' inputs, and seconds a sample of the scheme."""
+        errors = {}
+        for name in (TRAINED, FINER):
+            found = []
+            for domains in self.splits[name]:
+                k = (domains.x[..., :1] + 1 / domains.x[..., 1:2]) / 2
+                f = domains.x[..., 2:3] if self.axes == 3 else torch.ones_like(k)
+                walls = Robin(meshes.TRANSFER) if self.axes == 3 else Dirichlet()
+                circuit = domains.volumes.circuit(k, 0 * k, walls, torch.tensor([0.5]))
+                found.append(domains.errors(circuit.solve(f)))
+            errors[name] = torch.cat(found).mean().item()
+        begin, solved = time.process_time(), []
+        for mesh in self.samples:
+            for k, f, u in zip(mesh.k[:8], mesh.f[:8], mesh.u[:8], strict=True):
+                again = meshes.solve(mesh.shape, k, f, meshes.TRANSFER if self.axes == 3 else None)
+                solved.append(np.abs(again - u).sum() / np.abs(u).sum())
+        seconds = (time.process_time() - begin) / len(solved)
+        return {"equation": errors, "scheme": {"error": float(np.mean(solved)), "seconds": seconds}}
+
+
+def suggest(model: str, trials: Sequence[dict[str, Any]], number: int) -> dict[str, Any]:
+    """Settings of the next trial after `trials`; they depend on nothing else."""
+    widths, depths = SIZES[model]
+    space: dict[str, optuna.distributions.BaseDistribution] = {
+        "rate": optuna.distributions.FloatDistribution(*RATES, log=True),
+        "width": optuna.distributions.CategoricalDistribution(widths),
+        "depth": optuna.distributions.CategoricalDistribution(depths),
+        "batch": optuna.distributions.CategoricalDistribution(BATCHES),
+    }
+    if number == 0:
+        return {"rate": FIRST_RATE, "width": widths[1], "depth": depths[1], "batch": BATCHES[1]}
+    # Of six trials, TPE's own default would make all ten random.
+    sampler = optuna.samplers.TPESampler(seed=number, n_startup_trials=3)
+    study = optuna.create_study(sampler=sampler)
+    for trial in trials:
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=trial["settings"], distributions=space, value=trial["validation"]
+            )
+        )
+    return study.ask(space).params
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--problem", choices=tuple(meshes.SIZES), default="holes")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the file")
+    parser.add_argument("--output", type=Path, help="[runs/meshes_PROBLEM.json]")
+    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=list(MODELS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seconds", type=float, default=60.0, help="CPU time of each training")
+    parser.add_argument("--trials", type=int, default=6, help="of each model")
+    parser.add_argument("--resolution", type=int, default=0)
+    parser.add_argument("--fraction", type=float, default=1.0, help="of the samples")
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    path = args.data / f"meshes_{args.problem}.h5"
+    if not path.exists():
+        meshes.generate(path, args.problem, 0, args.resolution, args.fraction)
+    output = args.output or Path(f"runs/meshes_{args.problem}.json")
+    config = {name: getattr(args, name) for name in ("problem", "seconds", "trials")}
+    packages = ["chonn-ops", "torch", "optuna"]
+    packages += [name for name, models in PACKAGES.items() if not models.isdisjoint(args.models)]
+    record = read_record(output, "meshes", config, packages, 1, files([path]))
+    study = Study(path, args.seconds, args.trials)
+    record.setdefault("controls", study.controls())
+    wanted = [
+        (model, kind, number)
+        for model in args.models
+        for kind, numbers in (("trial", range(args.trials)), ("result", args.seeds))
+        for number in numbers
+    ]
+    names = ("model", "kind", "seed")
+    run_missing(output, record, wanted, functools.partial(study.run, record), names)
+
+
+if __name__ == "__main__":
+    main()

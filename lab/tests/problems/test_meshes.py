@@ -1,0 +1,91 @@
+"""Problems on meshes: scheme against exact solutions, files, seeds, meshes that networks take."""
+
+import h5py
+import numpy as np
+import pytest
+from scipy.spatial import cKDTree
+
+from chonn_lab.problems import meshes
+from chonn_ops import FiniteVolumes
+
+
+def test_the_scheme_is_of_second_order_on_triangles():
+    """u = sin(pi x) sin(pi y) on the unit square."""
+    errors = []
+    for resolution in (12, 24, 48):
+        shape = meshes.plane_mesh(meshes.SQUARE, (), resolution, np.random.default_rng(0))
+        exact = np.sin(np.pi * shape.points).prod(1)
+        found = meshes.solve(shape, np.full(len(shape.cells), 3.0), 6 * np.pi**2 * exact)
+        errors.append(np.abs(found - exact).max())
+    assert errors[0] > 3 * errors[1] > 9 * errors[2]
+
+
+def test_heat_leaves_a_slab_of_two_layers_through_its_film():
+    """k = 1 up to x = 1/2 and 4 beyond, f = 0 but at x = 1, a film of 5 at x = 0: exact."""
+    box = meshes.lattice((8, 3, 3), lambda centre: centre[:, 0] > 0, 8)
+    facets, x = box.wall, box.points[:, 0]
+    shape = box._replace(wall=facets[(x[facets] == 0).all(1)])
+    corner = shape.points[shape.cells]
+    k = np.where(corner[..., 0].mean(1) < 0.5, 1.0, 4.0)
+    # A current of 1 per area enters at x = 1.
+    end = facets[(x[facets] == 1).all(1)]
+    share = np.repeat(meshes.sizes(shape.points[end]) / 3, 3)
+    current = np.bincount(end.ravel(), share, len(x))
+    volume = np.bincount(shape.cells.ravel(), np.repeat(meshes.sizes(corner) / 4, 4))
+    found = meshes.solve(shape, k, current / volume, transfer=5.0)
+    exact = 1 / 5 + np.minimum(x, 0.5) + np.maximum(x - 0.5, 0) / 4
+    np.testing.assert_allclose(found, exact, rtol=1e-10)
+
+
+@pytest.mark.parametrize("problem", meshes.SIZES)
+def test_files_are_whole_reproducible_and_of_disjoint_seeds(tmp_path, problem):
+    options = {"resolution": 12, "fraction": 1 / 32}
+    path = meshes.generate(tmp_path / "data.h5", problem, **options)
+    first = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        meshes.generate(path, problem, **options)
+    splits = {split: meshes.read(path, split) for split in meshes.SPLITS}
+    again = meshes.read(meshes.generate(tmp_path / "again.h5", problem, **options), "train")
+    for one, other in zip(splits["train"], again, strict=True):
+        np.testing.assert_array_equal(one.u, other.u)
+    u = [
+        tuple(u.round(12))
+        for split in ("train", "validation", "test")
+        for s in splits[split]
+        for u in s.u
+    ]
+    assert len(set(u)) == len(u)
+    assert path.read_bytes() == first
+    # The same media on the finer mesh of the same domains.
+    for coarse, fine in zip(splits["test"], splits["test_fine"], strict=False):
+        assert len(fine.shape.points) > 3 * len(coarse.shape.points)
+        centres, finer = (s.shape.points[s.shape.cells].mean(1) for s in (coarse, fine))
+        np.testing.assert_allclose(np.ptp(centres, 0), np.ptp(finer, 0), rtol=0.1)
+        nearest = cKDTree(centres).query(finer)[1]
+        assert (coarse.k[0][nearest] == fine.k[0]).mean() > 0.8
+    for samples in splits["train"]:
+        assert (samples.u > -1e-12).all()
+        FiniteVolumes.from_cells(samples.shape.points, samples.shape.cells)
+
+
+def test_an_interrupted_generation_leaves_nothing(tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(meshes, "solve", stop)
+    with pytest.raises(KeyboardInterrupt):
+        meshes.generate(tmp_path / "data.h5", "holes", resolution=12, fraction=0.01)
+    assert not list(tmp_path.iterdir())
+
+
+def test_damaged_files_and_wrong_arguments(tmp_path):
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file.create_group("train/0")
+    with pytest.raises(ValueError, match="no data set train/0/points"):
+        meshes.read(tmp_path / "data.h5", "train")
+    with pytest.raises(ValueError, match="expected a split 'test'"):
+        meshes.read(tmp_path / "data.h5", "test")
+    with pytest.raises(ValueError, match="problem: expected one of holes"):
+        meshes.generate(tmp_path / "other.h5", "sphere")
+    with pytest.raises(ValueError, match="resolution"):
+        meshes.generate(tmp_path / "other.h5", "holes", resolution=3)
