@@ -24,7 +24,7 @@ def stepped(model, optimizer, *scales):
     return [parameter.grad.clone() for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_gradients_are_clipped_to_twice_their_usual_norm(dtype):
     model = nn.Linear(3, 1, dtype=dtype)
     optimizer = clipping(model)
@@ -71,6 +71,28 @@ def test_a_scaler_whose_first_gradients_are_infinite():
     assert not any(x.isfinite().any() for x in found[:2])
     for x, expected in zip(found[2:], (2, 2, 4), strict=True):
         torch.testing.assert_close(x, torch.full_like(x, expected))
+
+
+def test_gradients_that_a_step_computes_or_unscales_itself_are_refused():
+    """Each would be clipped wrongly, or not at all."""
+    model = nn.Linear(3, 1)
+    optimizer = clipping(model)
+    with pytest.raises(ValueError, match="expected gradients before the step, got a closure"):
+        optimizer.step(lambda: model(torch.ones(2, 3)).sum())
+
+    for unscaled in (False, True):
+        optimizer = torch.optim.Adam(model.parameters(), fused=True)
+        clip_gradients(optimizer)
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(model(torch.ones(2, 3)).sum()).backward()
+        if unscaled:
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            assert (model.weight.grad == 2).all()
+        else:
+            with pytest.raises(ValueError, match=r"call the scaler's unscale_\(optimizer\)"):
+                scaler.step(optimizer)
+        model.zero_grad()
 
 
 def test_a_resumed_training_ends_as_an_uninterrupted_one():

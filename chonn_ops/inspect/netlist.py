@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from chonn_ops.checks import check_integer, check_tensor
 from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn import KirchhoffCell, NetworkCell
 from chonn_ops.scan import kirchhoff_scan
 
@@ -29,6 +30,7 @@ def to_netlist(
     reverse: bool = False,
     spacing: Sequence[float] | None = None,
     mask: Tensor | None = None,
+    volumes: FiniteVolumes | None = None,
     omega: float | None = None,
 ) -> str:
     """SPICE text of a cell at an input, where it is a linear circuit.
@@ -54,13 +56,14 @@ def to_netlist(
     ----------
     cell : KirchhoffCell or NetworkCell
     u : Tensor, shape (1, L, D) or (1, \\*grid, D)
-        One line of the field for a scan cell, the field for a network cell.
+        One line of the field for a scan cell, the field for a network cell; \\*grid is N with
+        `volumes`.
     channel : int, optional
         Channel of a scan cell; 0 by default.
     reverse : bool
         Scan cells only: scan from the last position to the first. The output of a cell that scans
         in both directions is the mean of the two, with the second in reverse order.
-    spacing, mask : optional
+    spacing, mask, volumes : optional
         Network cells only, see `NetworkCell`.
     omega : float, optional
         Network cells at a frequency only: angular frequency > 0, by default 1 / s.
@@ -89,11 +92,11 @@ def to_netlist(
             raise ValueError(f"omega: expected None without Network(ac=True), got {omega}")
         if omega is not None and not 0 < omega < np.inf:
             raise ValueError(f"omega: expected a finite number > 0, got {omega}")
-        return _networks(cell, u, spacing, mask, 1.0 if omega is None else omega)
+        return _networks(cell, u, spacing, mask, volumes, 1.0 if omega is None else omega)
     if not isinstance(cell, KirchhoffCell):
         raise TypeError(f"cell: expected a KirchhoffCell or NetworkCell, got {type(cell).__name__}")
-    if spacing is not None or mask is not None or omega is not None:
-        raise ValueError("spacing, mask, omega: expected None for a KirchhoffCell")
+    if any(option is not None for option in (spacing, mask, volumes, omega)):
+        raise ValueError("spacing, mask, volumes, omega: expected None for a KirchhoffCell")
     return _line(cell, u, 0 if channel is None else channel, reverse)
 
 
@@ -102,11 +105,13 @@ def _networks(
     u: Tensor,
     spacing: Sequence[float] | None,
     mask: Tensor | None,
+    volumes: FiniteVolumes | None,
     omega: float,
 ) -> str:
-    _check_one_sample(u, cell.spatial_dims, cell.dim)
+    _check_one_sample(u, cell.spatial_dims if volumes is None else 1, cell.dim)
+    steps = None if spacing is None else list(spacing)
     with torch.no_grad():
-        circuit, density = cell.assemble(u, None if spacing is None else list(spacing), mask)
+        circuit, density = cell.assemble(u, steps, mask, volumes=volumes)
         source = circuit.source(density)
     count, ac = cell.options.num_networks, cell.options.ac
     lines: list[str] = []
@@ -142,17 +147,13 @@ def _elements(circuit: Circuit, current: Tensor, network: int, omega: float | No
     kind, ground = ("R", f"{prefix}ground") if omega is None else ("L", "0")
     lines: list[str] = []
     joined = set()
-    for axis, (g, periodic) in enumerate(zip(conductance, circuit.periodic, strict=True)):
-        for place, name in names.items():
-            other = (*place[:axis], (place[axis] + 1) % shape[axis], *place[axis + 1 :])
-            # The last entry of an axis that is not periodic joins nothing.
-            if g[place] == 0 or other == place or (other[axis] == 0 and not periodic):
-                continue
-            # Two edges of a ring of two nodes join the same nodes under different names.
-            element = f"{kind}{name}_along{axis}"
-            value = _number(1 / complex(g[place]).real)
-            lines.append(f"{element} {name} {names[other]} {value}")
-            joined |= {place, other}
+    for element, place, other, g in _edges(circuit, conductance):
+        if g == 0:
+            continue
+        value = _number(1 / complex(g).real)
+        name = names[place]
+        lines.append(f"{kind}{name}_{element} {name} {names[other]} {value}")
+        joined |= {place, other}
     for place, name in names.items():
         parts = _leak_parts(complex(leak[place]), omega)
         lines += [f"{part}{name} {name} {ground} {_number(value)}" for part, value in parts]
@@ -167,6 +168,24 @@ def _elements(circuit: Circuit, current: Tensor, network: int, omega: float | No
             fed = f"AC {_number(abs(amplitude))} {_number(degrees)}"
         lines.append(f"I{name} 0 {name} {fed}")
     return lines if omega else [*lines, f"V{ground} {ground} 0 0"]
+
+
+def _edges(
+    circuit: Circuit, conductance: Sequence[np.ndarray]
+) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...], Any]]:
+    """Name among those of its first node, both nodes and conductance of each edge."""
+    if circuit.graph is not None:
+        for (p, q), g in zip(circuit.graph.ends.T.tolist(), conductance[0], strict=True):
+            yield f"to_{q}", (p,), (q,), g
+        return
+    for axis, (g, periodic) in enumerate(zip(conductance, circuit.periodic, strict=True)):
+        n = g.shape[axis]
+        for place in np.ndindex(g.shape):
+            other = (*place[:axis], (place[axis] + 1) % n, *place[axis + 1 :])
+            # The last entry of an axis that is not periodic joins nothing.
+            if other != place and (other[axis] != 0 or periodic):
+                # Two edges of a ring of two nodes join the same nodes under different names.
+                yield f"along{axis}", place, other, g[place]
 
 
 def _leak_parts(leak: complex, omega: float | None) -> list[tuple[str, float]]:

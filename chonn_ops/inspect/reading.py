@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.edges import at_start, differences
 from chonn_ops.nn import CKB, KirchhoffCell, NetworkCell
 from chonn_ops.nn.geometry import spacing_and_nodes
 from chonn_ops.nn.network_cell import UNIT
@@ -42,14 +43,14 @@ class SolvedNetworks:
         Currents into the nodes.
     potentials : Tensor, shape (B, \\*grid, m)
         Complex for a cell at a frequency.
-    spacing : sequence of float, one an axis
+    spacing : sequence of float, one an axis; None on a graph
         Distance of the nodes in the unit of the domain.
     """
 
     circuit: Circuit
     source: Tensor
     potentials: Tensor
-    spacing: Sequence[float]
+    spacing: Sequence[float] | None
 
     @classmethod
     def of_call(
@@ -63,10 +64,10 @@ class SolvedNetworks:
         volumes: Any = None,
     ) -> SolvedNetworks:
         """The networks that the cell has solved, from its output and its arguments."""
-        if volumes is not None:
-            raise ValueError("volumes: expected None, as circuits are read on grids only")
-        circuit, density = cell.assemble(u, spacing, mask, nodes)
+        circuit, density = cell.assemble(u, spacing, mask, nodes, volumes)
         v = torch.complex(*output.chunk(2, -1)) if cell.options.ac else output
+        if volumes is not None:
+            return cls(circuit, circuit.source(density), v, None)
         grid = (u.shape[:-1], [1.0] * cell.spatial_dims, cell.options.nodes)
         steps, _ = spacing_and_nodes(*grid, spacing, mask, nodes)
         return cls(circuit, circuit.source(density), v, steps)
@@ -79,7 +80,8 @@ class SolvedNetworks:
         return leak.double() * v.double().square()
 
     def edges(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Conductance, current and dissipated power of the edges along each axis, (B, \\*grid, m).
+        """Conductance, current and dissipated power of the edges along each axis, (B, \\*grid, m),
+        or once of those of a graph, (B, E, m).
 
         Edges of a network at a frequency are coils, which dissipate nothing. The mean power that
         flows through them takes the place of the current: half the real part of conj(v) i g (v - w)
@@ -87,15 +89,16 @@ class SolvedNetworks:
         """
         v = self.potentials.to(torch.promote_types(self.potentials.dtype, torch.float64))
         pairs = zip(self.circuit.conductance, self.circuit.periodic, strict=True)
-        for axis, (g, periodic) in enumerate(pairs, 1):
-            g = g.real.double().expand(v.shape).clone()
-            if not periodic:  # The last entry joins nothing.
-                g.narrow(axis, g.shape[axis] - 1, 1).zero_()
-            after = v.roll(-1, axis)
+        for axis, (g, joined) in enumerate(pairs):
+            g = g.real.double().clone()
+            if not joined:  # The last entry joins nothing.
+                g.narrow(axis + 1, g.shape[axis + 1] - 1, 1).zero_()
+            drop = differences(v, axis - v.dim() + 1, joined)
             if v.is_complex():
-                yield g, 0.5 * g * (v.conj() * after).imag, torch.zeros_like(g)
+                before = at_start(v, axis, joined)
+                yield g, -0.5 * g * (before.conj() * drop).imag, torch.zeros_like(g)
             else:
-                yield g, g * (v - after), g * (v - after).square()
+                yield g, g * drop, g * drop.square()
 
 
 def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -116,14 +119,15 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
         NaN becomes None. ``networks`` and ``scans`` have one dict per call of a cell, in the order
         of the calls, and ``blocks`` one per call of a `CKB`:
 
-        - Network cell: name, grid, boundary; for each of the m networks quantiles (0, 1/4, 1/2,
-          3/4, 1) of the densities ``conductivity``, ``leak`` and ``source``, of ``potential``, and
-          of ``length_scale`` sqrt(k / l) in the unit of the domain; ``dissipated_power``, averaged
-          over the batch, and ``leak_share``, the part of it that flows to ground through leaks and
-          boundary; ``effective_rank`` of the m potential fields, from 1 (all alike) to m. At a
-          frequency (``Network(ac=True)``) ``leak`` is the real part and ``loss`` minus the
-          imaginary part; ``source`` and ``potential`` are moduli; ``length_scale`` is a wavelength
-          over 2 pi where the leak is negative; powers are those at a frequency of 1.
+        - Network cell: name, grid (of a mesh its number of nodes), boundary; for each of the m
+          networks quantiles (0, 1/4, 1/2, 3/4, 1) of the densities ``conductivity``, ``leak`` and
+          ``source``, of ``potential``, and of ``length_scale`` sqrt(k / l) in the unit of the
+          domain; ``dissipated_power``, averaged over the batch, and ``leak_share``, the part of it
+          that flows to ground through leaks and boundary; ``effective_rank`` of the m potential
+          fields, from 1 (all alike) to m. At a frequency (``Network(ac=True)``) ``leak`` is the
+          real part and ``loss`` minus the imaginary part; ``source`` and ``potential`` are moduli;
+          ``length_scale`` is a wavelength over 2 pi where the leak is negative; powers are those
+          at a frequency of 1.
         - Scan cell: name, positions; quantiles over channels, states and 32 positions of
           ``time_constant`` (in positions) and ``pole``, the retention exp(-Delta decay);
           ``effective_order``: quantiles over the channels of the number of states whose Hankel
@@ -370,7 +374,7 @@ def read_fields(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> list[Net
     """Call a model and return the fields of its networks at the first sample of the batch, in the
     order of the calls.
 
-    It takes the arguments of `read_circuits`.
+    It takes the arguments of `read_circuits`, but for meshes, which are a ValueError.
     """
     found: list[NetworkFields] = []
     _watch_cells(
@@ -385,6 +389,8 @@ def read_fields(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> list[Net
 def _network_fields(
     name: str, cell: NetworkCell, u: Tensor, solved: SolvedNetworks
 ) -> NetworkFields:
+    if solved.spacing is None:
+        raise ValueError("volumes: expected None, as fields are drawn on grids only")
     k, leak, source = cell.coefficients(u)
     power, currents = solved.ground_power(), []
     for axis, (g, flow, heat) in enumerate(solved.edges(), 1):

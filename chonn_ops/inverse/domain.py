@@ -13,7 +13,7 @@ from torch import Tensor
 from chonn_ops.boundary import Boundary, Condition, Faces, Neumann, conditions
 from chonn_ops.checks import error
 from chonn_ops.network import Factorization, factorize
-from chonn_ops.network.diffusion import Spacing, check_conditions, spacings, walls_of
+from chonn_ops.network.grids import Spacing, check_conditions, spacings, walls_of
 
 
 class Domain(NamedTuple):

@@ -34,7 +34,7 @@ from chonn_ops.inverse.experiment import (
     weights_of,
 )
 from chonn_ops.inverse.priors import Gaussian, Smoothness, TotalVariation, check_above
-from chonn_ops.network.diffusion import Spacing
+from chonn_ops.network.grids import Spacing
 
 Unknown = Literal["conductivity", "leak", "source"]
 

@@ -24,7 +24,7 @@ from chonn_ops.checks import (
 from chonn_ops.models.network import bounded
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
-from chonn_ops.network.diffusion import Spacing, spacings
+from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
 from chonn_ops.nn.geometry import NODES, Nodes, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear

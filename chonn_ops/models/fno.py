@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer
-from chonn_ops.models.geometry import grid_geometry, in_domain_lengths
+from chonn_ops.models.geometry import grid_geometry
 from chonn_ops.models.hosted import hosted_ckb
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn.geometry import Nodes
@@ -231,9 +231,12 @@ class CHONNFNO(nn.Module):
         axes = GRID_AXES[: self.spatial_dims]
         x = as_field("x", x, self.parameters(), "B", *axes, self.in_channels)
         grid = as_field("grid", grid, self.parameters(), *x.shape[:-1], self.spatial_dims)
-        geometry = grid_geometry(grid) if self.takes_geometry else {}
-        if geometry:
-            grid = in_domain_lengths(grid, geometry["spacing"])
+        geometry = {}
+        if self.takes_geometry:
+            geometry, length = grid_geometry(grid)
+            # A linear layer of coordinates from 0 to 1000 would have features of hundreds, whose
+            # exponentials are conductances.
+            grid = grid / length.to(grid.dtype)
         h = self.fc0(torch.cat((x, grid), dim=-1)).movedim(-1, 1)
         if self.ckb is not None:
             h = self.ckb(h, **geometry)

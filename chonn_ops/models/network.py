@@ -19,7 +19,7 @@ from chonn_ops.checks import (
     error,
 )
 from chonn_ops.models.pretrained import Pretrained
-from chonn_ops.network.diffusion import Spacing, spacings
+from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn import CKBBranch, CKBOptions, Network
 from chonn_ops.nn.geometry import Nodes, check_volumes, node_positions, spacing_and_nodes

@@ -1,289 +1,31 @@
-"""Finite volumes: circuits that discretise a conductivity, with everything about their walls."""
+"""Circuits that discretise -div(k grad v) + c v = f."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from numbers import Real
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import (
-    CONDITIONS,
-    Boundary,
-    Condition,
-    Face,
-    Faces,
-    Wall,
-    conditions,
-    series,
-)
-from chonn_ops.checks import check_tensor, error
-from chonn_ops.network.checks import (
-    check_field,
-    check_like,
-    check_not_negative,
-    check_positive,
-    recording,
-)
+from chonn_ops.boundary import CONDITIONS, Boundary, Condition, Faces, conditions
+from chonn_ops.checks import error
+from chonn_ops.network.checks import check_like
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import edges_alone, indices, pad
-
-Spacing = float | Sequence[float]
-# A vector has the width of each cell along its axis.
-Widths = float | Sequence[float | Tensor | Sequence[float]]
-Steps = Sequence[float | Tensor]  # a vector as a factor of fields
-Conductivity = Tensor | Sequence[Tensor]  # one for all axes or one an axis
-
-
-def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
-    """One length an axis, from one for all axes or one each."""
-    steps: Any = (spacing,) * axes if isinstance(spacing, Real) else spacing
-    try:
-        steps = [_length(step) for step in steps]
-    except (TypeError, ValueError, RuntimeError):  # neither a number nor numbers
-        steps = []
-    known = [step for step in steps if not isinstance(step, Tensor)]
-    if len(steps) != axes or not all(0 < step < math.inf for step in known):
-        raise error(name, f"a number > 0, or {axes} of them", repr(spacing))
-    return steps
-
-
-def _length(step: Any) -> Any:
-    """A float. What cannot be read stays as it is: a symbol of a grid whose size is free, as in
-    `torch.export`, or a tensor under a compiler, a transform or the recording of a CUDA graph."""
-    if isinstance(step, torch.SymFloat):
-        return step
-    if isinstance(step, Tensor) and step.numel() == 1:
-        if torch.compiler.is_compiling() or recording(step):
-            return step
-        try:
-            return float(step.detach())
-        except RuntimeError:
-            return step
-    return float(step)
-
-
-def _widths(spacing: Any, k: Tensor) -> Steps:
-    """One length an axis, or the widths of its cells in a shape that broadcasts with fields."""
-    grid = k.shape[1:-1]
-    if not isinstance(spacing, (tuple, list)) or len(spacing) != len(grid):
-        return spacings(spacing, len(grid))
-    vectors: dict[int, Tensor] = {}
-    for axis, given in enumerate(spacing):
-        if not isinstance(given, (tuple, list)) and getattr(given, "ndim", 0) == 0:
-            continue
-        width = torch.as_tensor(given, dtype=k.dtype, device=k.device)
-        if width.shape != (grid[axis],):
-            expected = f"a number, or the width of each of {grid[axis]} cells"
-            raise error(f"spacing[{axis}]", expected, f"shape {tuple(width.shape)}")
-        check_positive(f"spacing[{axis}]", width)
-        vectors[axis] = width.reshape([-1] + [1] * (len(grid) - axis))
-    numbers = spacings([1.0 if axis in vectors else x for axis, x in enumerate(spacing)], len(grid))
-    return [vectors.get(axis, number) for axis, number in enumerate(numbers)]
-
-
-def _at(step: float | Tensor, node: int) -> float | Tensor:
-    """The width of a cell."""
-    return step[node].flatten() if isinstance(step, Tensor) and step.dim() else step
-
-
-def _mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:
-    """A mask that broadcasts with (B, \\*grid, C)."""
-    if mask is None:
-        return None
-    check_tensor("mask", mask)
-    shape = tuple(conductivity.shape)
-    if mask.dtype != torch.bool:
-        raise error("mask", "dtype torch.bool, True where a node exists", mask.dtype)
-    if mask.device != conductivity.device:
-        raise error("mask", f"device {conductivity.device}, as the conductivity", mask.device)
-    full = mask[None, ..., None] if mask.dim() == len(shape) - 2 else mask
-    if full.dim() != len(shape) or any(
-        m not in (1, n) for m, n in zip(full.shape, shape, strict=True)
-    ):
-        expected = f"shape (*grid) = {shape[1:-1]}, or one that broadcasts to {shape}"
-        raise error("mask", expected, tuple(mask.shape))
-    return full
-
-
-def _existing(conductivity: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The conductivity in float32 or wider, 0 at missing nodes, and the mask."""
-    check_field("conductivity", conductivity)
-    mask = _mask_of_fields(mask, conductivity)
-    wide = torch.promote_types(conductivity.dtype, torch.float32)
-    k = conductivity.to(wide)
-    k = k if mask is None else torch.where(mask, k, 0)
-    check_not_negative("conductivity", k)
-    return k, mask
-
-
-def face_area(steps: Steps, axis: int) -> Any:
-    """Area of the face between two cells along an axis; a Tensor where widths vary across it."""
-    area: Any = 1.0
-    for other, step in enumerate(steps):
-        area = area if other == axis else area * step
-    return area
-
-
-def _per_axis(k: Conductivity, axes: int) -> list[Tensor]:
-    return [k] * axes if isinstance(k, Tensor) else list(k)
-
-
-def edges(k: Conductivity, steps: Steps, periodic: list[bool]) -> list[Tensor]:
-    r"""Conductances between nodes: half of one cell in series with half of the other.
-
-    .. math::
-
-        g_{pq} = \frac{2 k_p k_q}{k_p + k_q} \, \frac{|F_{pq}|}{h}
-
-    with the area :math:`|F_{pq}|` of the face between two cells and the distance h of their nodes;
-    where widths vary, with k over the width for k / h.
-    """
-    found: list[Tensor] = []
-    for axis, (half, step) in enumerate(zip(_per_axis(k, len(steps)), steps, strict=True)):
-        if isinstance(step, Tensor) and step.dim():
-            half, step = half / step, 1.0
-        g = series(half, half.roll(-1, axis + 1))
-        found.append(edges_alone(g, axis, periodic[axis]) * (2 * face_area(steps, axis) / step))
-    return found
-
-
-def blended_edges(
-    k: Tensor, steps: list[float], periodic: list[bool], arithmetic: Tensor
-) -> list[Tensor]:
-    """Conductances of faces that blend the arithmetic and the harmonic mean of k > 0.
-
-    `arithmetic` (C,), between 0 and 1, is the weight of the arithmetic mean.
-    """
-    resistivity = torch.reciprocal(k)
-    found: list[Tensor] = []
-    for axis, step in enumerate(steps):
-        n, scale = k.shape[axis + 1], face_area(steps, axis) / step
-        harmonic, mean = 2 * scale * (1 - arithmetic), 0.5 * scale * arithmetic
-        if not periodic[axis] and n > 1:  # the last entry is not an edge
-            edge = (indices(k, axis) < n - 1).to(k.dtype)
-            harmonic, mean = edge * harmonic, edge * mean
-        parallel = mean * (k + k.roll(-1, axis + 1))
-        in_series = torch.reciprocal(resistivity + resistivity.roll(-1, axis + 1))
-        found.append(torch.addcmul(parallel, harmonic, in_series))
-    return found
-
-
-def _missing_neighbours(exists: Tensor, axis: int, periodic: bool) -> Iterator[Tensor]:
-    """Which nodes that exist have a neighbour on the grid that does not, at their low and at their
-    high face of an axis."""
-    dim, n = axis + 1, exists.shape[axis + 1]
-    at = indices(exists, axis)
-    for shift, last in ((1, 0), (-1, n - 1)):
-        found = exists & ~exists.roll(shift, dim)
-        yield found if periodic else found & (at != last)
-
-
-def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
-    """Check the tensors in conditions at the faces of the grid, or at inner faces of all cells:
-    devices, shapes, and signs where they may be read."""
-    for axis, pair in enumerate(faces):
-        shape = [1 if dim == axis + 1 and not inner else n for dim, n in enumerate(k.shape)]
-        for condition in pair:
-            for field, value, least in condition.numbers():
-                if not isinstance(value, Tensor):
-                    continue
-                name = f"{type(condition).__name__}.{field}"
-                if value.device != k.device:
-                    raise error(name, f"device {k.device}, as the conductivity", value.device)
-                try:
-                    value.expand(shape)
-                except RuntimeError:
-                    expected = f"a number, or a shape that expands to {tuple(shape)}"
-                    raise error(name, expected, tuple(value.shape)) from None
-                if least == 0:
-                    if value.is_complex():
-                        raise error(name, "real numbers", value.dtype)
-                    check_not_negative(name, value)
-
-
-def walls_of(
-    k: Conductivity,
-    steps: Steps,
-    faces: Faces,
-    leak: Tensor,
-    *,
-    exists: Tensor | None = None,
-    inner: Faces | None = None,
-    distances: Sequence[float | Tensor] = (0.5, 0.5),
-) -> Wall:
-    """Conductances and currents that all faces add to the nodes, (B, \\*grid, C) each.
-
-    Parameters
-    ----------
-    k, leak : Tensor, shape (B, \\*grid, C)
-        Conductivity of the cells, or one an axis, 0 where none exists, and leak of their nodes.
-    steps : sequence of float or Tensor, one an axis
-    faces : pairs of Condition, one an axis
-        The faces of the grid.
-    exists : Tensor of bool, optional
-        Which nodes exist, in a shape that broadcasts to that of k.
-    inner : pairs of Condition, one an axis, optional
-        Low and high faces of cells towards cells that do not exist.
-    distances : pair of float or Tensor
-        From the low face of the grid to the first node and from the last node to the high face, in
-        steps, > 0. All other faces are half a step from their node.
-    """
-    conductance: Tensor | None = None
-    current: Tensor | None = None
-    each = zip(_per_axis(k, len(steps)), steps, faces, strict=True)
-    for axis, (k, step, pair) in enumerate(each):
-        dim, n, area = axis + 1, k.shape[axis + 1], face_area(steps, axis)
-        for condition, node, distance in zip(pair, (0, n - 1), distances, strict=True):
-            width = _at(step, node)
-            cells = Face(
-                k.narrow(dim, node, 1), area, distance * width, width, leak.narrow(dim, node, 1)
-            )
-            added = condition.wall(cells)
-            if added.conductance is not None:
-                whole = pad(added.conductance, axis, node, n - 1 - node)
-                conductance = whole if conductance is None else conductance + whole
-            if added.current is not None:
-                slice_of_k = added.current.expand(cells.conductivity.shape)
-                whole = pad(slice_of_k, axis, node, n - 1 - node)
-                current = whole if current is None else current + whole
-        if exists is None or inner is None:
-            continue
-        sides = _missing_neighbours(exists.expand(k.shape), axis, pair[0].periodic)
-        for condition, beside in zip(inner[axis], sides, strict=True):
-            added = condition.wall(Face(k, area, step / 2, step, leak))
-            if added.conductance is not None:
-                whole = torch.where(beside, added.conductance, 0)
-                conductance = whole if conductance is None else conductance + whole
-            if added.current is not None:
-                whole = torch.where(beside, added.current, 0)
-                current = whole if current is None else current + whole
-    return Wall(conductance, current)
-
-
-def circuit_of(
-    k: Conductivity,
-    edges: Sequence[Tensor],
-    leak: Tensor,
-    steps: Steps,
-    faces: Faces,
-    **walls: Any,
-) -> Circuit:
-    """The circuit of checked fields: edges, leak and the walls of `walls_of`."""
-    wall = walls_of(k, steps, faces, leak, **walls)
-    total = leak if wall.conductance is None else leak + wall.conductance
-    periodic = [low.periodic for low, _ in faces]
-    return Circuit(
-        edges,
-        total,
-        periodic=periodic,
-        volume=math.prod(steps),
-        wall=wall.conductance,
-        current=wall.current,
-    )
+from chonn_ops.network.edges import edges_alone
+from chonn_ops.network.grids import (
+    Conductivity,
+    Steps,
+    Widths,
+    check_conditions,
+    circuit_of,
+    density_of,
+    edges,
+    existing,
+    face_area,
+    widths,
+)
+from chonn_ops.network.tensors import tensor_diffusion
 
 
 def diffusion(
@@ -305,9 +47,12 @@ def diffusion(
 
     Parameters
     ----------
-    conductivity : Tensor, shape (B, \*grid, C)
+    conductivity : Tensor, shape (B, \*grid, C); or (B, nx, ny, C, 2, 2), symmetric
         k >= 0 of each cell, 1 to 3 grid axes; 0 isolates (its gradients are finite). A sequence has
-        one conductivity an axis, as in layered media. `Mesh` takes full tensors.
+        one conductivity an axis, as in layered media. Full tensors are for two axes, without a
+        mask, and with `Neumann`, `Dirichlet` at the face and "periodic". They need \|k_xy\| of at
+        most k_xx h_y / h_x and k_yy h_x / h_y, h the spacing, for conductances >= 0; the k_xy of
+        a rectangle between four nodes is the mean of its corners'.
     spacing : float, or a sequence of one entry an axis
         Distance h of the nodes > 0, in the unit of length. An entry may be a vector (Tensor, array
         or sequence) of the widths of the cells along the axis, whose centres the nodes are.
@@ -334,7 +79,8 @@ def diffusion(
     -------
     Circuit
         Its `solve` takes f per unit volume. In float32, or float64 where conductivity or absorption
-        is float64.
+        is float64. With tensors it is on the graph of all cells in row-major order: its fields are
+        (B, nx ny, C).
 
     Raises
     ------
@@ -343,7 +89,8 @@ def diffusion(
     ValueError
         Wrong shape, dtype or device; a negative k or c at a node that exists (checked on the CPU
         only, because reading values stalls a GPU); spacings not above 0; an unknown boundary; a
-        mask whose faces have no condition.
+        mask whose faces have no condition; a tensor that makes a negative conductance, with the
+        number of the cell (checked on the CPU; elsewhere its network is NaN).
 
     References
     ----------
@@ -361,17 +108,21 @@ def diffusion(
     >>> round(v.max().item(), 3)  # 0.0737 for h -> 0
     0.074
     """
+    if isinstance(conductivity, Tensor) and conductivity.dim() > 5:
+        if mask is not None or inner is not None or arithmetic:
+            raise error("mask, inner, arithmetic", "none of them with tensors", "some")
+        return tensor_diffusion(conductivity, spacing, boundary, absorption)
     media = [conductivity] if isinstance(conductivity, Tensor) else conductivity
     if not isinstance(media, (tuple, list)) or not media:
         kind = type(conductivity).__name__
         raise TypeError(f"conductivity: expected a torch.Tensor, or one an axis, got {kind}")
-    parts = [_existing(part, mask) for part in media]
+    parts = [existing(part, mask) for part in media]
     (k, exists), axes = parts[0], parts[0][0].dim() - 2
     if len(parts) not in (1, axes):
         raise error("conductivity", f"a Tensor, or one for each of {axes} axes", len(parts))
     for i, (other, _) in enumerate(parts):
         check_like(f"conductivity[{i}]", other, k, "conductivity[0]")
-    steps, faces = _widths(spacing, k), conditions(boundary, axes)
+    steps, faces = widths(spacing, k), conditions(boundary, axes)
     inside = None if exists is None else _inner(inner, faces)
     if exists is None and inner is not None:
         raise error("inner", "None without a mask", repr(inner))
@@ -382,7 +133,7 @@ def diffusion(
         raise error("arithmetic", "a number from 0 to 1", repr(arithmetic))
     for other, _ in parts:
         k = k.to(torch.promote_types(k.dtype, other.dtype))
-    leak = _density_of("absorption", absorption, k) * math.prod(steps)
+    leak = density_of("absorption", absorption, k) * math.prod(steps)
     if exists is not None:
         leak = torch.where(exists, leak, 0)
     media = [part.to(leak.dtype) for part, _ in parts] * (axes // len(parts))
@@ -406,24 +157,6 @@ def _arithmetic(k: list[Tensor], steps: Steps, periodic: list[bool]) -> Iterator
         mean = torch.where((one > 0) & (other > 0), (one * far + other * step) / (step + far), 0)
         g = mean * (2 * face_area(steps, axis) / (step + far))
         yield edges_alone(g, axis, periodic[axis])
-
-
-def _density_of(name: str, value: Tensor | float, k: Tensor) -> Tensor:
-    """A number or a Tensor as a field of the shape of k, in its precision or wider."""
-    if not isinstance(value, Tensor):
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise error(name, "a number or a Tensor", repr(value))
-        value = torch.full((), float(value), dtype=k.dtype, device=k.device)
-    elif value.device != k.device:
-        raise error(name, f"device {k.device}, as the conductivity", value.device)
-    try:
-        field = value.to(torch.promote_types(value.dtype, k.dtype)).expand(k.shape)
-    except RuntimeError:
-        expected = f"a number, or a shape that expands to {tuple(k.shape)}"
-        raise error(name, expected, tuple(value.shape)) from None
-    check_like(name, field, k, "the conductivity")
-    check_not_negative(name, field)
-    return field
 
 
 def _inner(inner: str | Condition | None, faces: Faces) -> Faces:

@@ -38,6 +38,7 @@ from chonn_ops.network.checks import (
     ungrounded,
 )
 from chonn_ops.network.direct import Factor, factor_of
+from chonn_ops.network.direct.cpu import Factors as CompiledFactors
 from chonn_ops.network.direct.factor import available_backends, undetermined
 from chonn_ops.network.direct.refined import check_inverse
 from chonn_ops.network.edges import edges_alone, rings, sum_of_ends
@@ -227,6 +228,12 @@ class Factorization:
 
     def _wanted(self) -> bool:
         return torch.is_grad_enabled() and any(x.requires_grad for x in self._given)
+
+    def _resistances(self, pairs: Tensor) -> Tensor | None:
+        """Effective resistances between pairs of nodes (P, 2), (B, P, C), by half of a solve each;
+        None where they need a gradient, or no kernel has them."""
+        factors = None if self._wanted() else getattr(self._factor, "factors", None)
+        return factors.resistances(pairs) if isinstance(factors, CompiledFactors) else None
 
     @uncompiled
     def diagonal_of_inverse(self) -> Tensor:

@@ -26,12 +26,12 @@ from chonn_ops.network.checks import (
     check_positive,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.diffusion import (
+from chonn_ops.network.grids import (
     Spacing,
-    _existing,
     check_conditions,
     circuit_of,
     edges,
+    existing,
     spacings,
 )
 
@@ -182,7 +182,7 @@ def helmholtz(
     conductivity = conductivity.to(wide)
     axes = conductivity.dim() - 2
     faces, steps = conditions(boundary, axes), spacings(spacing, axes)
-    k, exists = _existing(conductivity, mask)
+    k, exists = existing(conductivity, mask)
     check_conditions(faces, k)
     volume = math.prod(steps)
     leak = volume * torch.complex(

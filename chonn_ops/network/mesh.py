@@ -30,8 +30,8 @@ from chonn_ops.boundary import CONDITIONS, Condition, Dirichlet, Face
 from chonn_ops.checks import answer, check_tensor, error
 from chonn_ops.network.checks import check_field, check_not_negative, check_positive
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.diffusion import _density_of
 from chonn_ops.network.graph import Graph
+from chonn_ops.network.grids import density_of
 
 # Both limits are relative to what a well-shaped cell contributes to a face. A contribution below
 # `_NO_FACE` comes from a right angle and rounding, and makes no face. A sum below minus `_NEGATIVE`
@@ -284,7 +284,7 @@ class Mesh:
         wide = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
         k = wide.diagonal(dim1=-2, dim2=-1).mean(-1) if tensor else wide
         check_not_negative("conductivity", k)
-        density = _density_of("absorption", absorption, k.new_zeros(1).expand(B, n, C))
+        density = density_of("absorption", absorption, k.new_zeros(1).expand(B, n, C))
         k = k.to(density.dtype)
 
         def like(values: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import error
-from chonn_ops.network.direct import predicted_bytes
+from chonn_ops.network.direct import flops, predicted_bytes
 from chonn_ops.network.edges import used_edges
 from chonn_ops.network.graph import Graph, Joined
 
@@ -115,8 +115,8 @@ def choose(
         raise RuntimeError(
             f"kirchhoff_network: expected a graph whose factors take at most "
             f"{MEMORY / 2**30:g} GiB a circuit, got {periodic[0]!r}, whose separators are so large "
-            f"that they would take {size / 2**30:.1f} GiB ({size} bytes). To eliminate it all the "
-            "same: method='direct'"
+            f"that they would take {size / 2**30:.1f} GiB ({size} bytes) and "
+            f"{flops(grid, periodic):.0e} operations. To eliminate it all the same: method='direct'"
         )
     if method == "multigrid":
         return Choice("multigrid", "multigrid: asked for by method='multigrid'")

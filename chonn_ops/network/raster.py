@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -12,8 +11,8 @@ from chonn_ops.boundary import series
 from chonn_ops.checks import check_choice, error
 from chonn_ops.network.checks import check_field, check_positive
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.diffusion import _density_of, _mask_of_fields
-from chonn_ops.network.graph import Graph
+from chonn_ops.network.grids import density_of, mask_of_fields
+from chonn_ops.network.tensors import lattice
 
 
 def raster(
@@ -79,13 +78,13 @@ def raster(
     check_choice("neighbours", neighbours, (4, 8))
     check_choice("mean", mean, ("resistance", "conductance"))
     r = resistance.to(torch.promote_types(resistance.dtype, torch.float32))
-    given = _mask_of_fields(mask, r)
+    given = mask_of_fields(mask, r)
     exists = r.isfinite() if given is None else given.expand(r.shape)
     r = torch.where(exists, r, 1)
     check_positive("resistance", r)
-    ground = _density_of("leak", leak, r)
+    ground = density_of("leak", leak, r)
     c = torch.where(exists, 1 / r.to(ground.dtype), 0).flatten(1, 2)
-    graph, diagonal = _lattice(*r.shape[1:3], neighbours)
+    graph, edge = lattice(*r.shape[1:3], neighbours)
     p, q = graph.ends.to(c.device)
     first, second = c.index_select(1, p), c.index_select(1, q)
     if mean == "resistance":
@@ -94,19 +93,5 @@ def raster(
         there = exists.flatten(1, 2)
         both = there.index_select(1, p) & there.index_select(1, q)
         g = torch.where(both, (first + second) / 2, 0)
-    distance = (1 + diagonal.to(c)).sqrt()
+    distance = (1 + (edge >= 2 * graph.num_nodes).to(c)).sqrt()
     return Circuit(g / distance[:, None], ground.flatten(1, 2), graph)
-
-
-@lru_cache(maxsize=8)
-def _lattice(rows: int, columns: int, neighbours: int) -> tuple[Graph, Tensor]:
-    """The graph of cells, and which of its edges are diagonal."""
-    cell = torch.arange(rows * columns).reshape(rows, columns)
-    pairs = [(cell[:-1], cell[1:]), (cell[:, :-1], cell[:, 1:])]
-    if neighbours == 8:
-        pairs += [(cell[:-1, :-1], cell[1:, 1:]), (cell[1:, :-1], cell[:-1, 1:])]
-    ends = [torch.stack(pair, -1).reshape(-1, 2) for pair in pairs]
-    straight = len(ends[0]) + len(ends[1])
-    edges = torch.cat(ends)
-    positions = torch.stack([cell.flatten() // columns, cell.flatten() % columns], 1)
-    return Graph(edges, rows * columns, positions), torch.arange(len(edges)) >= straight

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import CELL_CONDITIONS
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error
-from chonn_ops.network.diffusion import Spacing
+from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import CONV, NORMS, PositionLinear

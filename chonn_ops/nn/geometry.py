@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import check_choice, check_tensor, error
-from chonn_ops.network.diffusion import Spacing, spacings
+from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
 
 # Steps from the low wall to the first node, and from the last node to the high wall.

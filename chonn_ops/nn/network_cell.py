@@ -22,7 +22,7 @@ from chonn_ops.checks import (
     error,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.diffusion import Spacing, blended_edges, circuit_of
+from chonn_ops.network.grids import Spacing, blended_edges, circuit_of
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import (
     NODES,

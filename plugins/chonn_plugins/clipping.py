@@ -23,15 +23,21 @@ def clip_gradients(optimizer: Optimizer) -> None:
     the training (adaptive clipping: Seetharaman et al., "AutoClip", MLSP 2020).
 
     The step clips the gradients that it is about to use: those of several processes are averaged by
-    then, those of several backward passes summed, those of a `GradScaler` unscaled. (A fused
-    optimiser unscales inside the step; call the scaler's ``unscale_`` before.) The usual norm is
-    the running mean over the last ten steps or so. It is part of the optimiser's state, so
+    then, those of several backward passes summed, those of a `GradScaler` unscaled. The usual norm
+    is the running mean over the last ten steps or so. It is part of the optimiser's state, so
     a training that loads the optimiser's state dict continues with it.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Each call registers two hooks on it; models are left unchanged.
+        Each call registers two hooks on it; models are left unchanged. PyTorch copies and pickles
+        optimisers without their hooks.
+
+    Raises
+    ------
+    ValueError
+        By a step that has no gradients to clip when it begins: one with a closure, and that of a
+        fused optimiser with a `GradScaler`, unless the scaler's ``unscale_`` was called before.
 
     Examples
     --------
@@ -45,7 +51,15 @@ def clip_gradients(optimizer: Optimizer) -> None:
 
 
 @torch.no_grad()
-def _clip(optimizer: Optimizer, *_: Any) -> None:
+def _clip(optimizer: Optimizer, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    if any(callable(word) for word in (*args[1:], keywords.get("closure"))):
+        raise ValueError("clip_gradients: expected gradients before the step, got a closure")
+    # A `GradScaler` sets this for an optimiser that unscales inside the step.
+    if getattr(optimizer, "grad_scale", None) is not None:
+        raise ValueError(
+            "clip_gradients: expected unscaled gradients; call the scaler's unscale_(optimizer) "
+            "before its step, since this optimizer is fused"
+        )
     for gradient, state in _gradients(optimizer):
         if USUAL not in state:
             continue
@@ -74,6 +88,7 @@ def _gradients(optimizer: Optimizer) -> Iterator[tuple[Tensor, dict[str, Any]]]:
 
 def _norm(gradient: Tensor) -> Tensor:
     size = gradient.abs() if gradient.is_complex() else gradient
-    norm = torch.linalg.vector_norm(size, dtype=torch.float32)
+    precise = torch.promote_types(size.dtype, torch.float32)
+    norm = torch.linalg.vector_norm(size, dtype=precise)
     # FSDP2 leaves each process a shard of the gradient; all of them need the norm of the whole.
     return norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -5,7 +5,15 @@ import pytest
 import torch
 from ngspice import alternating, measured, needs_ngspice, operating_point, run
 
-from chonn_ops import CHONNNetwork2d, KirchhoffCell, Network, NetworkCell, Scan, to_netlist
+from chonn_ops import (
+    CHONNNetwork2d,
+    FiniteVolumes,
+    KirchhoffCell,
+    Network,
+    NetworkCell,
+    Scan,
+    to_netlist,
+)
 
 
 def scan_cell(seed=0, boundary="matched", directions="raster", **options):
@@ -155,6 +163,18 @@ def test_a_layer_on_a_domain_with_a_hole(tmp_path):
 
 
 @needs_ngspice
+def test_a_layer_on_a_mesh(tmp_path):
+    points = torch.tensor([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.5)])
+    cells = [(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)]
+    volumes = FiniteVolumes.from_cells(points, cells)
+    cell, u = network_cell(), features(5)
+    with torch.no_grad():
+        v = cell(u, volumes=volumes)[0].numpy()
+    found = operating_point(run(to_netlist(cell, u, volumes=volumes), tmp_path))
+    assert relative(grid_of(found, 2, 5), v) < 5e-6  # ngspice prints six digits
+
+
+@needs_ngspice
 def test_a_line_and_a_volume(tmp_path):
     for grid in ((7,), (3, 4, 2)):
         cell, u = network_cell(len(grid), num_networks=1), features(*grid)
@@ -199,8 +219,8 @@ LINE, FIELD = torch.zeros(1, 5, 3), torch.zeros(1, 4, 4, 3)
         (scan_cell, FIELD, {}, r"u: expected shape \(1, L, 3\), got"),
         (scan_cell, LINE, {"channel": 3}, "channel: expected 0 to 2, got 3"),
         (scan_cell, LINE, {"reverse": True}, "scans forward only"),
-        (scan_cell, LINE, {"spacing": [1.0]}, "spacing, mask, omega: expected None for a Kirch"),
-        (scan_cell, LINE, {"omega": 1.0}, "spacing, mask, omega: expected None for a Kirch"),
+        (scan_cell, LINE, {"spacing": [1.0]}, "spacing, mask, volumes, omega: expected None"),
+        (scan_cell, LINE, {"omega": 1.0}, "spacing, mask, volumes, omega: expected None"),
         (network_cell, LINE, {}, r"u: expected shape \(1, H, W, 3\), got"),
         (network_cell, FIELD.expand(2, -1, -1, -1), {}, r"\(2, 4, 4, 3\)"),
         (network_cell, FIELD, {"channel": 0}, "channel, reverse: expected None and False"),

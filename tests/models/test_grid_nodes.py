@@ -16,13 +16,17 @@ from chonn_ops import (
     Network,
     NetworkCell,
 )
-from chonn_ops.models.geometry import grid_nodes
+from chonn_ops.models.geometry import grid_geometry
 
 LINES = {
     "centres": lambda n: (torch.arange(n) + 0.5) / n,
     "left": lambda n: torch.arange(n) / n,
     "corners": lambda n: torch.arange(n) / (n - 1),
 }
+
+
+def nodes_of(grid):
+    return grid_geometry(grid)[0]["nodes"]
 
 
 def grid_of(*lines):
@@ -32,14 +36,14 @@ def grid_of(*lines):
 @pytest.mark.parametrize("nodes", LINES)
 @pytest.mark.parametrize("sizes", [(9,), (16, 12), (4, 5, 6)])
 def test_coordinates_tell_the_nodes(nodes, sizes):
-    assert grid_nodes(grid_of(*(LINES[nodes](n) for n in sizes))) == nodes
+    assert nodes_of(grid_of(*(LINES[nodes](n) for n in sizes))) == nodes
 
 
 def test_what_cannot_be_told_is_none():
     line = LINES["left"](8)
-    assert grid_nodes(grid_of(line, LINES["centres"](8))) is None
-    assert grid_nodes(grid_of(2 * line - 1)) is None
-    assert grid_nodes(torch.zeros(1, 8, 8, 2)) is None
+    assert nodes_of(grid_of(line, LINES["centres"](8))) is None
+    assert nodes_of(grid_of(2 * line - 1)) is None
+    assert nodes_of(torch.zeros(1, 8, 8, 2)) is None
 
 
 def test_an_fno_takes_the_nodes_from_its_coordinates():

@@ -23,6 +23,7 @@ from chonn_ops import (
     Scan,
     read_circuits,
 )
+from chonn_ops.inspect.reading import read_fields
 from chonn_ops.network.direct.plan import grid_edges
 from chonn_ops.nn.geometry import NODES, num_steps, wall_distances
 
@@ -353,8 +354,23 @@ def test_wrong_calls_are_refused():
         CKB(2, 2, norm="group")(x, volumes=volumes)
     with pytest.raises(ValueError, match="volumes: expected None with cell='scan'"):
         CKB(2, cell=Scan())(x, volumes=volumes)
-    with pytest.raises(ValueError, match="read on grids only"):
-        read_circuits(model, x, volumes=volumes)
+    with pytest.raises(ValueError, match="drawn on grids only"):
+        read_fields(model, x, volumes=volumes)
+
+
+@pytest.mark.parametrize("ac", [False, True])
+def test_circuits_are_read_on_a_graph_as_on_the_grid(ac):
+    torch.manual_seed(0)
+    cell = NetworkCell(4, 2, Network(3, ac=ac, tol=1e-13)).double()
+    u = rand(2, 5, 7, 4)
+    (grid,) = read_circuits(cell, u)["networks"]
+    volumes = grid_as_graph((5, 7), (1.0, 1.0))
+    (graph,) = read_circuits(cell, u.flatten(1, 2), volumes=volumes)["networks"]
+    assert graph["grid"] == [35]
+    assert graph["effective_rank"] == pytest.approx(grid["effective_rank"])
+    for one, other in zip(graph["networks"], grid["networks"], strict=True):
+        for name in ("potential", "dissipated_power", "leak_share"):
+            assert one[name] == pytest.approx(other[name], rel=1e-8)
 
 
 def test_a_block_on_a_graph_is_the_block_on_the_grid():

@@ -19,7 +19,7 @@ from chonn_ops import (
     CNOUNet,
     Network,
 )
-from chonn_ops.models.geometry import grid_spacing
+from chonn_ops.models.geometry import grid_geometry
 from chonn_ops.models.hosted import learn_faster, suit_host
 
 NETWORK = CKBOptions(Network(num_networks=3))
@@ -40,8 +40,8 @@ def coordinates(*lines):
         ([torch.ones(4), torch.arange(2) / 2], [1 / 4, 1 / 2]),
     ],
 )
-def test_grid_spacing(lines, expected):
-    assert grid_spacing(coordinates(*lines)) == pytest.approx(expected)
+def test_coordinates_tell_the_spacing(lines, expected):
+    assert grid_geometry(coordinates(*lines))[0]["spacing"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -635,3 +635,116 @@ def test_circuits_are_in_float32_at_least(dtype):
     wide = torch.promote_types(dtype, torch.float32)
     assert {g.dtype for g in edge_conductance(k, 0.3)} == {wide}
     assert wall_leak(k, 0.3).dtype == wide
+
+
+def _of(xx, yy, xy):
+    """Tensors (1, nx, ny, 1, 2, 2) on a grid."""
+    rows = torch.stack([xx, xy], -1), torch.stack([xy, yy], -1)
+    return torch.stack(rows, -2)[None, :, :, None]
+
+
+def _faces_and_centres(n, graded):
+    faces = torch.linspace(0, 1, n + 1, dtype=torch.float64)
+    if graded:
+        faces = faces + graded * torch.sin(2 * math.pi * faces)
+    return faces.diff(), (faces[1:] + faces[:-1]) / 2
+
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("walls", ["periodic", "DDDD", "NNNN", "NDDN"])
+def test_second_order_with_full_tensors(walls, graded):
+    """A medium that turns from one diagonal to the other; values and fluxes vary along walls."""
+    turn = 2 * math.pi
+
+    def exact(x, y):
+        if walls == "periodic":
+            return torch.sin(turn * x) * torch.cos(turn * y) + 0.3 * torch.cos(turn * (x + y))
+        return torch.sin(1.3 * x + 0.4) * torch.exp(0.7 * y) + x * y * y
+
+    def medium(x, y):
+        xx = 1 + 0.3 * torch.sin(turn * x) * torch.cos(turn * y)
+        return xx, 1.2 + 0.3 * torch.cos(turn * y), 0.2 * torch.sin(turn * (x + y) + 0.5)
+
+    def flux(x, y):
+        dx, dy = torch.autograd.grad(exact(x, y).sum(), (x, y), create_graph=True)
+        xx, yy, xy = medium(x, y)
+        return xx * dx + xy * dy, xy * dx + yy * dy
+
+    def wall(centres, side):
+        axis, end = divmod(side, 2)
+        at = [torch.full_like(centres, float(end)), centres]
+        x, y = (z.clone().requires_grad_() for z in (at if axis == 0 else at[::-1]))
+        shape = (1, 1, -1, 1) if axis == 0 else (1, -1, 1, 1)
+        if walls[side] == "D":
+            return Dirichlet(exact(x, y).detach().reshape(shape))
+        return Neumann(((2 * end - 1) * flux(x, y)[axis]).detach().reshape(shape))
+
+    errors = []
+    for n in (16, 32, 64):
+        (hx, xc), (hy, yc) = (
+            _faces_and_centres(n, 0.06 * graded),
+            _faces_and_centres(n, -graded / 20),
+        )
+        x, y = (z.clone().requires_grad_() for z in torch.meshgrid(xc, yc, indexing="ij"))
+        along, across = flux(x, y)
+        f = -torch.autograd.grad(along.sum(), x, retain_graph=True)[0]
+        f = f - torch.autograd.grad(across.sum(), y)[0]
+        x, y = x.detach(), y.detach()
+        boundary = "periodic"
+        if walls != "periodic":
+            pairs = [[wall(z, 2 * axis + end) for end in (0, 1)] for axis, z in ((0, yc), (1, xc))]
+            boundary = [tuple(pair) for pair in pairs]
+        spacing = (hx, hy) if graded else 1 / n
+        circuit = diffusion(_of(*medium(x, y)), spacing, boundary=boundary, absorption=1.0)
+        v = circuit.solve((f + exact(x, y)).reshape(1, -1, 1)).reshape(n, n)
+        errors.append(float((v - exact(x, y)).square().mean().sqrt()))
+    assert math.log2(errors[1] / errors[2]) > 1.85, errors
+    assert errors[2] < 2e-3
+
+
+@pytest.mark.parametrize("boundary", ["neumann", "dirichlet", ("periodic", "dirichlet")])
+def test_tensors_that_are_conductivities_of_axes_make_the_same_circuit(boundary):
+    kx, ky = (torch.rand(2, 5, 6, 3, dtype=torch.float64) + 0.1 for _ in range(2))
+    tensors = torch.diag_embed(torch.stack([kx, ky], -1))
+    spacing = (0.5, torch.rand(6) + 0.1)
+    f = torch.randn(2, 5, 6, 3, dtype=torch.float64)
+    one, other = (
+        diffusion(k, spacing, boundary=boundary, absorption=0.1) for k in ((kx, ky), tensors)
+    )
+    v = other.solve(f.flatten(1, 2)).reshape(f.shape)
+    torch.testing.assert_close(v, one.solve(f), rtol=1e-10, atol=1e-12)
+
+
+def test_a_tensor_beyond_the_anisotropy_of_nine_points_is_named():
+    k = _of(*(torch.full((4, 5), x, dtype=torch.float64) for x in (2.0, 5.0, 1.0)))
+    for spacing in (1.0, (2.0, 1.0)):
+        assert (diffusion(k, spacing).conductance[0] >= 0).all()
+    worse = k.clone()
+    worse[0, 2, 3, 0] = torch.tensor([[2.0, 9.0], [9.0, 50.0]])
+    with pytest.raises(ValueError, match=r"\|k_xy\| of at most .*, got .* in cell \(\d, \d\), at"):
+        diffusion(worse)
+    with pytest.raises(ValueError, match="negative conductance"):
+        diffusion(k, (3.0, 1.0))
+    with pytest.raises(ValueError, match="symmetric"):
+        diffusion(k + torch.tensor([[0.0, 0.1], [0.0, 0.0]]))
+    with pytest.raises(ValueError, match=r"of two axes \(B, nx, ny, C, 2, 2\)"):
+        diffusion(torch.ones(1, 3, 3, 3, 1, 3, 3))
+    with pytest.raises(ValueError, match="Neumann, Dirichlet at the face or 'periodic'"):
+        diffusion(k, boundary=Robin(1.0))
+    with pytest.raises(ValueError, match="3 cells or more along a periodic axis"):
+        diffusion(k[:, :2], boundary="periodic")
+    with pytest.raises(ValueError, match="none of them with tensors"):
+        diffusion(k, mask=torch.ones(4, 5, dtype=torch.bool))
+
+
+def test_gradients_of_tensors():
+    generator = torch.Generator().manual_seed(0)
+    parts = torch.rand(3, 3, 4, generator=generator, dtype=torch.float64)
+    cross, q = (parts[2] - 0.5) / 2, torch.rand(1, 1, 4, 1, dtype=torch.float64)
+
+    def solve(xx, yy, xy, q):
+        boundary = ((Neumann(q), Dirichlet(2 * q)), "neumann")
+        return diffusion(_of(xx, yy, xy), boundary=boundary).solve(torch.ones(1, 12, 1).double())
+
+    inputs = [x.requires_grad_() for x in (parts[0] + 1, parts[1] + 1, cross, q)]
+    assert torch.autograd.gradcheck(solve, inputs)

@@ -104,6 +104,23 @@ def test_resistances_of_many_pairs(pairs, few, monkeypatch):
     torch.testing.assert_close(near.double(), found, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("shape", [(1, 24, 24, 1), (5, 8, 8, 4)])
+@pytest.mark.parametrize("count", [1, 37])
+@pytest.mark.parametrize("neighbours", [8, 0])
+def test_resistances_with_and_without_a_gradient_are_equal(shape, count, neighbours):
+    """Of one network and of many, of a graph and of a grid, and more pairs than a vector holds."""
+    r = 10 ** (8 * uniform(*shape))
+    circuit = raster(r) if neighbours else Circuit((1 / r, 2 / r), torch.zeros_like(r))
+    given = [g.requires_grad_() for g in circuit.conductance]
+    pairs = torch.randint(
+        shape[1] * shape[2], (count, 2), generator=torch.Generator().manual_seed(0)
+    )
+    found = circuit.resistance(pairs)
+    assert torch.autograd.grad(found.sum(), given)
+    with torch.no_grad():
+        torch.testing.assert_close(circuit.resistance(pairs), found.detach(), rtol=1e-9, atol=0)
+
+
 def test_resistances_between_parts_are_infinite_unless_ground_joins_them():
     r = torch.ones(1, 3, 4, 1, dtype=DOUBLE)
     r[:, :, 2] = math.nan
@@ -248,11 +265,11 @@ def test_currents_through_nodes(kind):
 
 
 def test_a_raster_is_joined_once():
-    from chonn_ops.network.raster import _lattice
+    from chonn_ops.network.tensors import lattice
 
     r = uniform(1, 9, 11, 1) + 1
     assert raster(r).graph is raster(2 * r).graph
-    assert _lattice(9, 11, 4)[0] != raster(r).graph
+    assert lattice(9, 11, 4)[0] != raster(r).graph
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from chonn_ops import (
 )
 from chonn_ops.boundary import conditions
 from chonn_ops.inspect.reading import SolvedNetworks, read_fields
-from chonn_ops.network.diffusion import blended_edges, walls_of
+from chonn_ops.network.grids import blended_edges, walls_of
 
 UNIT, GAIN = 16.0, 0.1
 

@@ -98,6 +98,7 @@ def test_a_folder_in_the_name(job, data, tmp_path):
         ("darcy", "x-coordinate", np.arange(17) / 16, "expected 16 coordinates, one for each"),
         ("groups", "0000/grid/y", np.arange(12) / 12, "expected 16 coordinates, one for each"),
         ("darcy", "y-coordinate", np.cos(np.arange(16) / 6), "expected equally spaced"),
+        ("darcy", "x-coordinate", np.zeros(16), "expected equally spaced"),
         ("groups", "0007/grid/x", np.arange(16) / 8, "the coordinates of the first group"),
     ],
 )

@@ -50,7 +50,8 @@ def test_the_optimiser_clips_if_the_job_says_so(train, clip):
     optimizer = train.torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
     assert type(optimizer) is torch.optim.Adam
     assert bool(optimizer._optimizer_step_pre_hooks) == clip
-    assert train.torch.optim.lr_scheduler is torch.optim.lr_scheduler
+    schedule = train.torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    assert type(schedule) is torch.optim.lr_scheduler.StepLR
 
 
 def test_reader_gets_only_the_keywords_it_knows(train):

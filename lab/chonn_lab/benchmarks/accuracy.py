@@ -38,7 +38,7 @@ from torch import Tensor
 from chonn_lab.benchmarks.harness import arguments, environment, show, start, write_result
 from chonn_ops import kirchhoff_network
 from chonn_ops.boundary import CONDITIONS, Faces, Robin
-from chonn_ops.network.diffusion import walls_of
+from chonn_ops.network.grids import walls_of
 
 MEDIA = ("smooth", "channels", "stripes", "binary noise", "log-uniform noise")
 CONTRASTS = (1e2, 1e4, 1e8, 1e12)

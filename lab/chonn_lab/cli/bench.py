@@ -10,6 +10,7 @@ PROGRAMS = {
     "network": "kirchhoff_network beside spsolve, pyamg and torch-sla",
     "direct": "the direct method of kirchhoff_network beside multigrid, spsolve and pyamg",
     "direct_complex": "kirchhoff_network with complex numbers beside a loop of spsolve",
+    "graphs": "circuits on graphs beside CHOLMOD, SciPy's sparse LU and torch-sla",
     "accuracy": "errors of kirchhoff_network and spsolve on hard media",
     "inverse": "reconstructions from measured potentials beside pyEIT",
     "volumes": "the tortuosity factor of a volume beside TauFactor",

@@ -25,7 +25,7 @@ from chonn_ops.network import (
     diffusion,
     kirchhoff_network,
 )
-from chonn_ops.network.diffusion import face_area, walls_of
+from chonn_ops.network.grids import face_area, walls_of
 from chonn_ops.nn.geometry import wall_distances
 from chonn_ops.nn.layers import PositionLinear
 

@@ -192,6 +192,57 @@ def many_sources(section: Row) -> str:
     )
 
 
+def _graph_case(section: Row) -> str:
+    if "pairs" in section:
+        return f"{section['pairs']:,} pairs on a raster of {times(section['grid'])}"
+    return f"{section['networks']} of {section['nodes']:,} nodes"
+
+
+def graphs(record: Row) -> str:
+    """A line a case and contender; which contenders are faster than ours."""
+    sections = [record[name] for name in ("circuits", "single", "pairs")]
+    rows = [{**row, "case": _graph_case(x)} for x in sections for row in x["rows"]]
+    table = tabulate(
+        rows,
+        ("circuits", "case"),
+        ("solver", "name"),
+        ("plan, ms", "plan_ms", "{:.0f}"),
+        ("forward, ms", "forward_ms", "{:,.2f}"),
+        ("/ chonn-ops", "forward_ratio", "{:.1f}"),
+        ("both passes, ms", "both_ms", "{:,.2f}"),
+        ("/ chonn-ops", "both_ratio", "{:.1f}"),
+        ("error", "error", "{:.0e}"),
+        ("peak, MiB", "peak_bytes", "{:.0f}", MEBIBYTES),
+        ("its setting", "setting"),
+        texts=(0, 1, 9),
+    )
+    ratios = ("forward_ratio", "both_ratio")
+    faster = [
+        f"{row['name']} on {row['case']}"
+        for row in rows
+        if row["name"] in GRAPH_PEERS and min(row.get(key, 1) for key in ratios) < 1
+    ]
+    return f"{table}\nFaster than chonn-ops: {', '.join(faster) or 'none'}.\n"
+
+
+GRAPH_PEERS = ("CHOLMOD", "CHOLMOD, one factor", "CHOLMOD, pair by pair", "splu", "torch-sla")
+
+
+def large_graphs(rows: list[Row]) -> str:
+    return tabulate(
+        rows,
+        ("graph", "name"),
+        ("nodes", "nodes", "{:,}"),
+        ("edges", "edges", "{:,}"),
+        ("plan, s", "plan_ms", "{:.1f}", 1e-3),
+        ("its peak, MiB", "plan_peak_bytes", "{:.0f}", MEBIBYTES),
+        ("forward, s", "forward_ms", "{:.2f}", 1e-3),
+        ("both passes, s", "both_ms", "{:.2f}", 1e-3),
+        ("peak, MiB", "peak_bytes", "{:.0f}", MEBIBYTES),
+        ("error", "error", "{:.0e}"),
+    )
+
+
 def volumes(rows: list[Row]) -> str:
     return tabulate(
         rows,
@@ -379,6 +430,8 @@ PERFORMANCE: dict[str, Build] = {
     "network contrast": block("network", "contrast", contrast),
     "network growth": block("network", "growth", network_growth),
     "direct": block("direct", "", direct),
+    "graphs": block("graphs", "", graphs),
+    "graphs large": block("graphs", "large", large_graphs),
     "direct sources": block("direct", "sources", many_sources),
     "accuracy": block(
         "accuracy",

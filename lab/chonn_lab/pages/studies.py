@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from chonn_lab.pages.blocks import MISSING, Build, Row, block, by_model, number, pivot, spread
+from chonn_lab.pages.blocks import MISSING, Build, Row, block, by_model, load, number, pivot, spread
 from chonn_lab.paths import DOCS, RUNS
 from chonn_lab.report import style
 from chonn_lab.report.comparison import Statistic
@@ -283,7 +283,48 @@ def shifted(results: Sequence[Row]) -> str:
     return markdown(header, lines, (0, 1))
 
 
+MESHES = {
+    "holes": "Darcy flow, a square with two holes",
+    "domains": "Darcy flow, another polygon each sample",
+    "part": "heat in a part of tetrahedra",
+}
+
+
+def meshes() -> str:
+    """A line a problem and model: relative L1 on meshes of training and finer ones, and how many
+    times that of the circuits; the equation with the models' inputs; the data's own scheme."""
+    lines = []
+    for problem, text in MESHES.items():
+        record = load(f"meshes_{problem}")
+        if not record:
+            return MISSING
+        runs = [row for row in record["results"] if row["kind"] == "result"]
+        ours = 0.0
+        for model, found in by_model(runs).items():
+            errors, finer = ([row["errors"][k] for row in found] for k in ("test", "test_fine"))
+            ours = ours or statistics.fmean(errors)
+            lines.append(
+                [
+                    text,
+                    model,
+                    f"{found[0]['parameters']:,}",
+                    f"{statistics.median(row['steps'] for row in found):,.0f}",
+                    spread(errors, "{:.4f}"),
+                    f"{statistics.fmean(errors) / ours:.1f}",
+                    spread(finer, "{:.4f}"),
+                ]
+            )
+        told, scheme = record["controls"]["equation"], record["controls"]["scheme"]
+        cells = f"{told['test']:.4f}", f"{told['test'] / ours:.1f}", f"{told['test_fine']:.4f}"
+        lines.append([text, "control: the equation, k at nodes", "-", "-", *cells])
+        name = f"control: the data's scheme, {1e3 * scheme['seconds']:.0f} ms a sample"
+        lines.append([text, name, "-", "-", f"{scheme['error']:.2g}", "-", "-"])
+    header = ["problem", "model", "parameters", "steps", "relative L1", "/ ours", "finer mesh"]
+    return markdown(header, lines, (0, 1))
+
+
 STUDIES: dict[str, Build] = {
+    "meshes": meshes,
     "bands": block("bands", "results", bands),
     "gaps": block("gaps", "results", gaps),
     "shifted bands": block("shifted_bands", "results", shifted),

@@ -269,7 +269,8 @@ def _spacing(job: Job, axis: Any, points: int, every: int) -> float:
     # `samples` names coordinates that are not finite.
     if job.family == "fno" and np.isfinite(line).all():
         rounding = 4 * np.finfo(np.float32).eps * np.abs(line).max()
-        if (np.abs(steps - step) > UNEVEN * abs(step) + rounding).any():
+        uneven = (np.abs(steps - step) > UNEVEN * abs(step) + rounding).any()
+        if uneven or (len(steps) and step == 0):
             raise JobError(
                 f"{axis.file.filename}: {axis.name[1:]}: expected equally spaced coordinates, got "
                 f"steps from {steps.min():.4g} to {steps.max():.4g}"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import chonn_ops
 from chonn_ops import CKBOptions, Network, Scan
-from chonn_ops.models.geometry import grid_nodes, grid_spacing
+from chonn_ops.models.geometry import grid_geometry
 from chonn_ops.models.hosted import learn_faster, suit_host
 from chonn_plugins.fields import MODELS
 from chonn_plugins.pdebench.contract import HostModel
@@ -130,8 +130,9 @@ class AsFNO(nn.Module):
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """(B, \\*grid, frames * C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C)."""
         seen = x[..., -self.channels :].movedim(-1, 1)
-        nodes = grid_nodes(grid) if self.has_nodes else None
-        y = self.model(seen, spacing=grid_spacing(grid), nodes=nodes)
+        geometry, _ = grid_geometry(grid)
+        nodes = geometry["nodes"] if self.has_nodes else None
+        y = self.model(seen, spacing=geometry["spacing"], nodes=nodes)
         return y.movedim(1, -1).unsqueeze(-2)
 
 

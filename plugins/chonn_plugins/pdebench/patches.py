@@ -25,6 +25,9 @@ from chonn_plugins.pdebench import processes
 from chonn_plugins.pdebench.job import DataName, Job
 from chonn_plugins.pdebench.training import Watch, WatchedLoader
 
+# The key of the random generator's state in a checkpoint. The order of the samples comes from it.
+RANDOM = "random_state"
+
 
 class Patches:
     """Replaced attributes and their original values."""
@@ -93,10 +96,18 @@ def torch_functions(
         batches = torch.utils.data.DataLoader(*args, **settings)
         return WatchedLoader(batches, train.device, watch, training=training)
 
+    schedules: list[torch.optim.lr_scheduler.StepLR] = []
+
     def load(*args: Any, **kwargs: Any) -> Any:
         checkpoint = torch.load(*args, **kwargs)
+        if RANDOM in checkpoint:
+            checkpoint = after_its_epoch(checkpoint, schedules[-1])
         watch.resumed(checkpoint)
         return checkpoint
+
+    def step_lr(*args: Any, **kwargs: Any) -> torch.optim.lr_scheduler.StepLR:
+        schedules.append(torch.optim.lr_scheduler.StepLR(*args, **kwargs))
+        return schedules[-1]
 
     def adam(*args: Any, **kwargs: Any) -> torch.optim.Adam:
         optimizer = torch.optim.Adam(*args, **kwargs)
@@ -106,8 +117,26 @@ def torch_functions(
         return optimizer
 
     utils = Overlay(torch.utils, data=Overlay(torch.utils.data, DataLoader=loader))
-    optim = Overlay(torch.optim, Adam=adam)
+    schedulers = Overlay(torch.optim.lr_scheduler, StepLR=step_lr)
+    optim = Overlay(torch.optim, Adam=adam, lr_scheduler=schedulers)
     patches.set(train, "torch", Overlay(torch, save=save, load=load, utils=utils, optim=optim))
+
+
+def after_its_epoch(
+    checkpoint: dict[str, Any], schedule: torch.optim.lr_scheduler.StepLR
+) -> dict[str, Any]:
+    """The checkpoint with which a training goes on to the next epoch and ends as an uninterrupted
+    one.
+
+    With its own checkpoint, PDEBench trains the last epoch again, begins the schedule of the
+    learning rate anew and draws another order of the samples.
+    """
+    optimizer, epoch = schedule.optimizer, checkpoint["epoch"]
+    optimizer.load_state_dict(checkpoint["optimizer_state_dict"])
+    schedule.load_state_dict({"last_epoch": epoch, "_step_count": epoch + 1})
+    schedule.step()
+    torch.set_rng_state(checkpoint[RANDOM].cpu())
+    return {**checkpoint, "epoch": epoch + 1, "optimizer_state_dict": optimizer.state_dict()}
 
 
 def loss_function(patches: Patches, train: ModuleType, watch: Watch) -> None:
@@ -204,7 +233,8 @@ class WholeSave:
     ----------
     described : dict, optional
         The arguments of `HostModel.build` and the name of its entry point. The checkpoint stores
-        them as ``model``, which PDEBench does not read.
+        them as ``model`` and the state of torch's random generator as ``random_state``, which
+        PDEBench does not read.
     """
 
     def __init__(self, only: Path | None = None) -> None:
@@ -212,9 +242,10 @@ class WholeSave:
         self.count = 0
         self.described: dict[str, Any] | None = None
 
-    def __call__(self, obj: object, f: Any, **kwargs: Any) -> None:
-        if self.described is not None and isinstance(obj, dict):
-            obj = {**obj, "model": self.described}
+    def __call__(self, obj: dict[str, Any], f: Any, **kwargs: Any) -> None:
+        obj = {**obj, RANDOM: torch.get_rng_state()}
+        if self.described is not None:
+            obj["model"] = self.described
         path = Path(f)
         if self.only is not None and path != self.only:
             raise RuntimeError(

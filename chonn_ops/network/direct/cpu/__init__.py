@@ -26,6 +26,7 @@ from chonn_ops.network.direct.cpu.binding import (
     KIND_OF,
     NOT_FINITE,
     ONCE,
+    PAIRS,
     SAMPLE,
     SOLVE,
     Arguments,
@@ -348,6 +349,19 @@ class Factors:
         solution = self._call(SAMPLE, noise, False)
         assert solution is not None
         return solution.potential
+
+    def resistances(self, pairs: Tensor) -> Tensor:
+        """Effective resistances between pairs of nodes (P, 2): (B, P, C)."""
+        at = torch.from_numpy(self._plan.position)[pairs]
+        # Pairs that go together share what they read of the factors where they are near each other.
+        order = at.amin(1).argsort()
+        at = at[order].contiguous()
+        found = self._factors.new_empty(self._shape[0], len(at), self._shape[-1])
+        arguments = Arguments.from_buffer_copy(self._arguments)
+        arguments.sources = len(at)
+        arguments.source, arguments.potential = at.data_ptr(), found.data_ptr()
+        self._run(arguments, PAIRS)
+        return torch.empty_like(found).index_copy_(1, order, found)
 
     def logdet(self) -> Tensor:
         """(B, C), float64; nodes that are not part of a network left out."""

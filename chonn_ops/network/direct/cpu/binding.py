@@ -18,9 +18,18 @@ _HEADER = "network/direct/cpu/direct.h"
 _CODES = _library.enumerators(_HEADER, "direct_call") | _library.enumerators(
     _HEADER, "direct_status"
 )
-FACTORIZE, SOLVE, SAMPLE, INVERT, ONCE, DETERMINED, NOT_FINITE = (
+FACTORIZE, SOLVE, SAMPLE, INVERT, PAIRS, ONCE, DETERMINED, NOT_FINITE = (
     _CODES[f"DIRECT_{name}"]
-    for name in ("FACTORIZE", "SOLVE", "SAMPLE", "INVERT", "ONCE", "DETERMINED", "NOT_FINITE")
+    for name in (
+        "FACTORIZE",
+        "SOLVE",
+        "SAMPLE",
+        "INVERT",
+        "PAIRS",
+        "ONCE",
+        "DETERMINED",
+        "NOT_FINITE",
+    )
 )
 _PAD = _library.CONSTANTS["DIRECT_PAD"]
 _KINDS = _library.enumerators(_HEADER, "direct_kind")

@@ -9,6 +9,7 @@ enum direct_call {
     DIRECT_SOLVE,
     DIRECT_SAMPLE,
     DIRECT_INVERT,
+    DIRECT_PAIRS, /* effective resistances between pairs of nodes */
     DIRECT_ONCE, /* factorize and solve; factors are those of threads, not of items */
 };
 
@@ -68,8 +69,9 @@ struct direct_args {
     void *own_leak; /* (items, nodes) elements: leaks before the elimination, by position, scaled */
     void *scale; /* (networks,) powers of two that conductances were multiplied by */
     int64_t *status; /* (networks,): a node of a part without leak, or enum direct_status */
-    const void *source; /* NULL where nothing is solved */
-    void *potential;
+    /* NULL where nothing is solved. Of DIRECT_PAIRS int64_t, (sources, 2): the positions of each pair. */
+    const void *source;
+    void *potential; /* of DIRECT_PAIRS the resistances, (batches, sources, channels) */
     void *drop[3]; /* NULL, or for each axis the drop of the potential along each edge, 0 elsewhere */
     double *residual; /* (batches, sources, channels) or NULL: |s - A v| / |s|, 0 at rounding size */
     /* Of the inverse of real networks: at nodes, and at the two nodes of each edge. */

@@ -5,9 +5,9 @@
 
 enum { MODE(SOURCES) = 2 }; /* vectors that go together at most */
 
-/* Of a value: where rows fill the vectors, fewer sources than three go one by one. */
+/* Of a value: where rows fill the vectors, fewer sources than three go one by one; pairs never do. */
 static int64_t MODE(value_bytes)(const struct direct_args *a) {
-    return ROWS && a->sources < 3 ? sizeof(REAL) : sizeof(vec);
+    return ROWS && a->sources < 3 && a->call != DIRECT_PAIRS ? sizeof(REAL) : sizeof(vec);
 }
 
 /* Of one value a node. */
@@ -634,6 +634,51 @@ SOLVE(solve_several, MODE(SOURCES), 0)
 SOLVE(solve_drops, 1, 1)
 #undef SOLVE
 
+/* Effective resistances of m vectors of pairs: what a unit current from one node to the other
+ * dissipates, the sum over all pivots of t^2 / pivot, t being what forward substitution brings to each.
+ * Nothing is subtracted from anything. */
+INLINE void MODE(pairs_some)(const int m, const struct direct_args *a, const struct NAME(item) *item,
+                             int64_t source, vec factor, vec wrong, char *workspace) {
+    const element *shares = (const element *)a->shares + item->slot * a->item_shares;
+    const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
+    const int64_t *pair = (const int64_t *)a->source;
+    vec *x = (vec *)workspace, *t = (vec *)(workspace + m * MODE(values_bytes)(a));
+    memset(x, 0, (size_t)(a->nodes * m) * sizeof(vec));
+    for (int64_t i = 0; i < m * LANES; i++) {
+        const int64_t j = i / LANES, at = source + (ROWS ? i : j);
+        if (at >= a->sources) continue;
+        ((REAL *)(x + pair[2 * at] * m + j))[i % LANES] += 1;
+        ((REAL *)(x + pair[2 * at + 1] * m + j))[i % LANES] -= 1;
+    }
+#if ROWS
+    NAME(tiles_up_some)(m, a, item, x, t);
+#endif
+    MODE(sweep_up)(m, a, shares, inverse, x, t);
+    vec found[MODE(SOURCES)] = {};
+    for (int64_t p = 0; p < a->nodes; p++) {
+        const vec i = WIDEN(inverse[p]);
+        UNROLL for (int j = 0; j < m; j++)
+            found[j] += NAME(either)(i, x[p * m + j] * x[p * m + j] / i, (vec){});
+    }
+    for (int64_t i = 0; i < m * LANES; i++) {
+        const int64_t j = i / LANES, lane = i % LANES, at = source + (ROWS ? i : j);
+        if (at >= a->sources || (!ROWS && lane >= item->width)) continue;
+        const int64_t network = ROWS ? item->index : item->index * LANES + lane;
+        const int64_t batch = network / a->channels, channel = network % a->channels;
+        ((REAL *)a->potential)[(batch * a->sources + at) * a->channels + channel] =
+            found[j][lane] * factor[lane] + wrong[lane];
+    }
+}
+
+#define PAIRS(name, m)                                                                                \
+    APART void MODE(name)(const struct direct_args *a, const struct NAME(item) *item, int64_t source, \
+                          vec factor, vec wrong, char *workspace) {                                   \
+        MODE(pairs_some)(m, a, item, source, factor, wrong, workspace);                               \
+    }
+PAIRS(pairs_single, 1)
+PAIRS(pairs_several, MODE(SOURCES))
+#undef PAIRS
+
 /* Sources that one thread solves for together. */
 static int64_t MODE(chunk)(const struct direct_args *a) {
     const int64_t per = ROWS ? LANES : 1;
@@ -654,6 +699,12 @@ static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item
         wrong[lane] = a->status[network] == DIRECT_NOT_FINITE ? (REAL)NAN : 0;
     }
     const int64_t per = ROWS ? LANES : 1, together = MODE(chunk)(a);
+    for (; a->call == DIRECT_PAIRS && source < last; source += together) {
+        if (together > per)
+            MODE(pairs_several)(a, item, source, factor, wrong, workspace);
+        else
+            MODE(pairs_single)(a, item, source, factor, wrong, workspace);
+    }
 #if ROWS
     const int64_t first = source;
     for (; last - source < 3 && source < last; source++) /* see `value_bytes` */

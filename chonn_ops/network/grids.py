@@ -1,0 +1,300 @@
+"""Finite volumes on grids: spacings, conductances of faces between cells, and walls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops.boundary import (
+    Face,
+    Faces,
+    Wall,
+    series,
+)
+from chonn_ops.checks import check_tensor, error
+from chonn_ops.network.checks import (
+    check_field,
+    check_like,
+    check_not_negative,
+    check_positive,
+    recording,
+)
+from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.edges import edges_alone, indices, pad
+
+Spacing = float | Sequence[float]
+# A vector has the width of each cell along its axis.
+Widths = float | Sequence[float | Tensor | Sequence[float]]
+Steps = Sequence[float | Tensor]  # a vector as a factor of fields
+Conductivity = Tensor | Sequence[Tensor]  # one for all axes or one an axis
+
+
+def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
+    """One length an axis, from one for all axes or one each."""
+    steps: Any = (spacing,) * axes if isinstance(spacing, Real) else spacing
+    try:
+        steps = [_length(step) for step in steps]
+    except (TypeError, ValueError, RuntimeError):  # neither a number nor numbers
+        steps = []
+    known = [step for step in steps if not isinstance(step, Tensor)]
+    if len(steps) != axes or not all(0 < step < math.inf for step in known):
+        raise error(name, f"a number > 0, or {axes} of them", repr(spacing))
+    return steps
+
+
+def _length(step: Any) -> Any:
+    """A float. What cannot be read stays as it is: a symbol of a grid whose size is free, as in
+    `torch.export`, or a tensor under a compiler, a transform or the recording of a CUDA graph."""
+    if isinstance(step, torch.SymFloat):
+        return step
+    if isinstance(step, Tensor) and step.numel() == 1:
+        if torch.compiler.is_compiling() or recording(step):
+            return step
+        try:
+            return float(step.detach())
+        except RuntimeError:
+            return step
+    return float(step)
+
+
+def widths(spacing: Any, k: Tensor) -> Steps:
+    """One length an axis, or the widths of its cells in a shape that broadcasts with fields."""
+    grid = k.shape[1:-1]
+    if not isinstance(spacing, (tuple, list)) or len(spacing) != len(grid):
+        return spacings(spacing, len(grid))
+    vectors: dict[int, Tensor] = {}
+    for axis, given in enumerate(spacing):
+        if not isinstance(given, (tuple, list)) and getattr(given, "ndim", 0) == 0:
+            continue
+        width = torch.as_tensor(given, dtype=k.dtype, device=k.device)
+        if width.shape != (grid[axis],):
+            expected = f"a number, or the width of each of {grid[axis]} cells"
+            raise error(f"spacing[{axis}]", expected, f"shape {tuple(width.shape)}")
+        check_positive(f"spacing[{axis}]", width)
+        vectors[axis] = width.reshape([-1] + [1] * (len(grid) - axis))
+    numbers = spacings([1.0 if axis in vectors else x for axis, x in enumerate(spacing)], len(grid))
+    return [vectors.get(axis, number) for axis, number in enumerate(numbers)]
+
+
+def step_at(step: float | Tensor, node: int) -> float | Tensor:
+    """The width of a cell."""
+    return step[node].flatten() if isinstance(step, Tensor) and step.dim() else step
+
+
+def mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:
+    """A mask that broadcasts with (B, \\*grid, C)."""
+    if mask is None:
+        return None
+    check_tensor("mask", mask)
+    shape = tuple(conductivity.shape)
+    if mask.dtype != torch.bool:
+        raise error("mask", "dtype torch.bool, True where a node exists", mask.dtype)
+    if mask.device != conductivity.device:
+        raise error("mask", f"device {conductivity.device}, as the conductivity", mask.device)
+    full = mask[None, ..., None] if mask.dim() == len(shape) - 2 else mask
+    if full.dim() != len(shape) or any(
+        m not in (1, n) for m, n in zip(full.shape, shape, strict=True)
+    ):
+        expected = f"shape (*grid) = {shape[1:-1]}, or one that broadcasts to {shape}"
+        raise error("mask", expected, tuple(mask.shape))
+    return full
+
+
+def existing(conductivity: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The conductivity in float32 or wider, 0 at missing nodes, and the mask."""
+    check_field("conductivity", conductivity)
+    mask = mask_of_fields(mask, conductivity)
+    wide = torch.promote_types(conductivity.dtype, torch.float32)
+    k = conductivity.to(wide)
+    k = k if mask is None else torch.where(mask, k, 0)
+    check_not_negative("conductivity", k)
+    return k, mask
+
+
+def face_area(steps: Steps, axis: int) -> Any:
+    """Area of the face between two cells along an axis; a Tensor where widths vary across it."""
+    area: Any = 1.0
+    for other, step in enumerate(steps):
+        area = area if other == axis else area * step
+    return area
+
+
+def _per_axis(k: Conductivity, axes: int) -> list[Tensor]:
+    return [k] * axes if isinstance(k, Tensor) else list(k)
+
+
+def edges(k: Conductivity, steps: Steps, periodic: list[bool]) -> list[Tensor]:
+    r"""Conductances between nodes: half of one cell in series with half of the other.
+
+    .. math::
+
+        g_{pq} = \frac{2 k_p k_q}{k_p + k_q} \, \frac{|F_{pq}|}{h}
+
+    with the area :math:`|F_{pq}|` of the face between two cells and the distance h of their nodes;
+    where widths vary, with k over the width for k / h.
+    """
+    found: list[Tensor] = []
+    for axis, (half, step) in enumerate(zip(_per_axis(k, len(steps)), steps, strict=True)):
+        if isinstance(step, Tensor) and step.dim():
+            half, step = half / step, 1.0
+        g = series(half, half.roll(-1, axis + 1))
+        found.append(edges_alone(g, axis, periodic[axis]) * (2 * face_area(steps, axis) / step))
+    return found
+
+
+def blended_edges(
+    k: Tensor, steps: list[float], periodic: list[bool], arithmetic: Tensor
+) -> list[Tensor]:
+    """Conductances of faces that blend the arithmetic and the harmonic mean of k > 0.
+
+    `arithmetic` (C,), between 0 and 1, is the weight of the arithmetic mean.
+    """
+    resistivity = torch.reciprocal(k)
+    found: list[Tensor] = []
+    for axis, step in enumerate(steps):
+        n, scale = k.shape[axis + 1], face_area(steps, axis) / step
+        harmonic, mean = 2 * scale * (1 - arithmetic), 0.5 * scale * arithmetic
+        if not periodic[axis] and n > 1:  # the last entry is not an edge
+            edge = (indices(k, axis) < n - 1).to(k.dtype)
+            harmonic, mean = edge * harmonic, edge * mean
+        parallel = mean * (k + k.roll(-1, axis + 1))
+        in_series = torch.reciprocal(resistivity + resistivity.roll(-1, axis + 1))
+        found.append(torch.addcmul(parallel, harmonic, in_series))
+    return found
+
+
+def _missing_neighbours(exists: Tensor, axis: int, periodic: bool) -> Iterator[Tensor]:
+    """Which nodes that exist have a neighbour on the grid that does not, at their low and at their
+    high face of an axis."""
+    dim, n = axis + 1, exists.shape[axis + 1]
+    at = indices(exists, axis)
+    for shift, last in ((1, 0), (-1, n - 1)):
+        found = exists & ~exists.roll(shift, dim)
+        yield found if periodic else found & (at != last)
+
+
+def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
+    """Check the tensors in conditions at the faces of the grid, or at inner faces of all cells:
+    devices, shapes, and signs where they may be read."""
+    for axis, pair in enumerate(faces):
+        shape = [1 if dim == axis + 1 and not inner else n for dim, n in enumerate(k.shape)]
+        for condition in pair:
+            for field, value, least in condition.numbers():
+                if not isinstance(value, Tensor):
+                    continue
+                name = f"{type(condition).__name__}.{field}"
+                if value.device != k.device:
+                    raise error(name, f"device {k.device}, as the conductivity", value.device)
+                try:
+                    value.expand(shape)
+                except RuntimeError:
+                    expected = f"a number, or a shape that expands to {tuple(shape)}"
+                    raise error(name, expected, tuple(value.shape)) from None
+                if least == 0:
+                    if value.is_complex():
+                        raise error(name, "real numbers", value.dtype)
+                    check_not_negative(name, value)
+
+
+def walls_of(
+    k: Conductivity,
+    steps: Steps,
+    faces: Faces,
+    leak: Tensor,
+    *,
+    exists: Tensor | None = None,
+    inner: Faces | None = None,
+    distances: Sequence[float | Tensor] = (0.5, 0.5),
+) -> Wall:
+    """Conductances and currents that all faces add to the nodes, (B, \\*grid, C) each.
+
+    Parameters
+    ----------
+    k, leak : Tensor, shape (B, \\*grid, C)
+        Conductivity of the cells, or one an axis, 0 where none exists, and leak of their nodes.
+    steps : sequence of float or Tensor, one an axis
+    faces : pairs of Condition, one an axis
+        The faces of the grid.
+    exists : Tensor of bool, optional
+        Which nodes exist, in a shape that broadcasts to that of k.
+    inner : pairs of Condition, one an axis, optional
+        Low and high faces of cells towards cells that do not exist.
+    distances : pair of float or Tensor
+        From the low face of the grid to the first node and from the last node to the high face, in
+        steps, > 0. All other faces are half a step from their node.
+    """
+    conductance: Tensor | None = None
+    current: Tensor | None = None
+    each = zip(_per_axis(k, len(steps)), steps, faces, strict=True)
+    for axis, (k, step, pair) in enumerate(each):
+        dim, n, area = axis + 1, k.shape[axis + 1], face_area(steps, axis)
+        for condition, node, distance in zip(pair, (0, n - 1), distances, strict=True):
+            width = step_at(step, node)
+            cells = Face(
+                k.narrow(dim, node, 1), area, distance * width, width, leak.narrow(dim, node, 1)
+            )
+            added = condition.wall(cells)
+            if added.conductance is not None:
+                whole = pad(added.conductance, axis, node, n - 1 - node)
+                conductance = whole if conductance is None else conductance + whole
+            if added.current is not None:
+                slice_of_k = added.current.expand(cells.conductivity.shape)
+                whole = pad(slice_of_k, axis, node, n - 1 - node)
+                current = whole if current is None else current + whole
+        if exists is None or inner is None:
+            continue
+        sides = _missing_neighbours(exists.expand(k.shape), axis, pair[0].periodic)
+        for condition, beside in zip(inner[axis], sides, strict=True):
+            added = condition.wall(Face(k, area, step / 2, step, leak))
+            if added.conductance is not None:
+                whole = torch.where(beside, added.conductance, 0)
+                conductance = whole if conductance is None else conductance + whole
+            if added.current is not None:
+                whole = torch.where(beside, added.current, 0)
+                current = whole if current is None else current + whole
+    return Wall(conductance, current)
+
+
+def circuit_of(
+    k: Conductivity,
+    edges: Sequence[Tensor],
+    leak: Tensor,
+    steps: Steps,
+    faces: Faces,
+    **walls: Any,
+) -> Circuit:
+    """The circuit of checked fields: edges, leak and the walls of `walls_of`."""
+    wall = walls_of(k, steps, faces, leak, **walls)
+    total = leak if wall.conductance is None else leak + wall.conductance
+    periodic = [low.periodic for low, _ in faces]
+    return Circuit(
+        edges,
+        total,
+        periodic=periodic,
+        volume=math.prod(steps),
+        wall=wall.conductance,
+        current=wall.current,
+    )
+
+
+def density_of(name: str, value: Tensor | float, k: Tensor) -> Tensor:
+    """A number or a Tensor as a field of the shape of k, in its precision or wider."""
+    if not isinstance(value, Tensor):
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise error(name, "a number or a Tensor", repr(value))
+        value = torch.full((), float(value), dtype=k.dtype, device=k.device)
+    elif value.device != k.device:
+        raise error(name, f"device {k.device}, as the conductivity", value.device)
+    try:
+        field = value.to(torch.promote_types(value.dtype, k.dtype)).expand(k.shape)
+    except RuntimeError:
+        expected = f"a number, or a shape that expands to {tuple(k.shape)}"
+        raise error(name, expected, tuple(value.shape)) from None
+    check_like(name, field, k, "the conductivity")
+    check_not_negative(name, field)
+    return field

@@ -1,0 +1,179 @@
+r"""Full tensors of conductivity on grids of two axes: nine-point circuits.
+
+The centres of four cells are the corners of a rectangle. In it the circuit is that of linear finite
+elements on two triangles, cut along the diagonal that conducts better: :math:`|k_{xy}|` along it,
+and half as much less along each side. Between a wall and the nodes beside it lies a strip of half a
+cell. Where the wall is insulated, the gradient across the strip follows from that along it, so that
+the strip conducts :math:`k_{yy} - k_{xy}^2 / k_{xx}`.
+
+Reference: J. Fehrenbach, J.-M. Mirebeau, "Sparse non-negative stencils for anisotropic diffusion",
+J. Math. Imaging Vis. 49 (2014).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops.boundary import Boundary, Dirichlet, Faces, Neumann, conditions
+from chonn_ops.checks import answer, error
+from chonn_ops.network.checks import check_field, check_not_negative
+from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.edges import edges_alone, pad
+from chonn_ops.network.graph import Graph
+from chonn_ops.network.grids import (
+    Steps,
+    Widths,
+    check_conditions,
+    density_of,
+    edges,
+    step_at,
+    walls_of,
+    widths,
+)
+
+_NEGATIVE = 1e-4  # of the part of a conductance that k_xx makes: rounding of k
+
+
+@lru_cache(maxsize=8)
+def lattice(
+    rows: int, columns: int, neighbours: int, periodic: tuple[bool, bool] = (False, False)
+) -> tuple[Graph, Tensor]:
+    """The graph of cells with four or eight neighbours, and which edge each of its edges is: node
+    p of (4, rows, columns), joined along the first axis, the second, both, or from the next one
+    along the first to the next one along the second."""
+    cell = torch.arange(rows * columns).reshape(rows, columns)
+    down, right = cell.roll(-1, 0), cell.roll(-1, 1)
+    pairs = [(cell, down), (cell, right), (cell, down.roll(-1, 1)), (down, right)]
+    pairs = pairs[: neighbours // 2]
+    joins = torch.ones(2, rows, columns, dtype=torch.bool)
+    joins[0, -1], joins[1, :, -1] = periodic
+    kept = torch.stack([joins[0], joins[1], *[joins.all(0)] * 2][: len(pairs)]).flatten()
+    edge = kept.nonzero()[:, 0]
+    ends = torch.stack([torch.stack(pair, -1) for pair in pairs]).reshape(-1, 2)[edge]
+    positions = torch.stack([cell.flatten() // columns, cell.flatten() % columns], 1)
+    return Graph(ends, rows * columns, positions), edge
+
+
+def tensor_diffusion(
+    conductivity: Tensor, spacing: Widths, boundary: Boundary, absorption: Tensor | float
+) -> Circuit:
+    """`diffusion` with k (B, nx, ny, C, 2, 2)."""
+    expected = "(B, *grid, C), or of two axes (B, nx, ny, C, 2, 2)"
+    if conductivity.dim() != 6 or conductivity.shape[-2:] != (2, 2):
+        raise error("conductivity", f"shape {expected}", tuple(conductivity.shape))
+    check_field("conductivity", conductivity[..., 0, 0])
+    k = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
+    if answer(lambda: not torch.allclose(k, k.mT), k):
+        raise error("conductivity", "symmetric tensors", "others")
+    check_not_negative("conductivity", k[..., 0, 0])
+    check_not_negative("conductivity", k[..., 1, 1])
+    steps, faces = widths(spacing, k[..., 0, 0]), conditions(boundary, 2)
+    check_conditions(faces, k[..., 0, 0])
+    for condition in (x for pair in faces for x in pair):
+        far = isinstance(condition, Dirichlet) and (
+            isinstance(condition.distance, Tensor) or condition.distance != 0
+        )
+        if far or not (isinstance(condition, (Dirichlet, Neumann)) or condition.periodic):
+            raise error(
+                "boundary", "Neumann, Dirichlet at the face or 'periodic' with tensors", condition
+            )
+    closed = [low.periodic for low, _ in faces]
+    grid = k.shape[1:3]
+    if any(joined and n < 3 for joined, n in zip(closed, grid, strict=True)):
+        raise error("conductivity", "3 cells or more along a periodic axis with tensors", grid)
+    leak = density_of("absorption", absorption, k[..., 0, 0]) * math.prod(steps)
+    k = k.to(leak.dtype)
+    cross, straight = k[..., 0, 1], [k[..., 0, 0], k[..., 1, 1]]
+    wall = walls_of(straight, steps, faces, leak)
+    current = _shifted(wall.current, straight, cross, steps, faces)
+    sides = edges(_beside_insulated(straight, cross, faces), steps, closed)
+    corner = cross
+    for axis in (0, 1):
+        mean = (corner + corner.roll(-1, axis + 1)) / 2
+        corner = edges_alone(mean, axis, closed[axis]) if grid[axis] > 1 else 0 * mean
+    less = [(corner.abs() + corner.abs().roll(1, dim)) / 2 for dim in (2, 1)]
+    g = torch.stack([*(x - y for x, y in zip(sides, less, strict=True)), corner, -corner], 1)
+    negative = torch.stack(
+        [x < y - _NEGATIVE * x for x, y in zip(sides, less, strict=True)], 1
+    ).flatten(2, 3)
+    _refuse(negative, k, grid)
+    graph, edge = lattice(*grid, 8, tuple(closed))
+    g = g.clamp(min=0).flatten(1, 3)[:, edge.to(g.device)]
+    # Values are not read on a GPU: a network with a negative conductance is NaN there.
+    g = torch.where(negative.flatten(1, 2).any(1, keepdim=True), math.nan, g)
+    total = leak if wall.conductance is None else leak + wall.conductance
+    volume: Any = math.prod(steps)
+    if isinstance(volume, Tensor):
+        volume = volume.expand(1, *grid, 1).flatten(1, 2)
+    return Circuit(
+        g,
+        total.flatten(1, 2),
+        graph,
+        volume=volume,
+        wall=None if wall.conductance is None else wall.conductance.flatten(1, 2),
+        current=None if current is None else current.flatten(1, 2),
+    )
+
+
+def _refuse(negative: Tensor, k: Tensor, grid: Sequence[int]) -> None:
+    """Refuse tensors with a negative conductance (B, 2, cells, C), where values may be read."""
+    if not answer(lambda: bool(negative.any()), negative):
+        return
+    batch, _, cell, channel = negative.nonzero()[0].tolist()
+    at = divmod(cell, grid[1])
+    raise error(
+        "conductivity",
+        "tensors with |k_xy| of at most k_xx h_y / h_x and k_yy h_x / h_y, h the spacing",
+        f"{k[(batch, *at, channel)].tolist()} in cell {at}, at one of {int(negative.sum())} "
+        "edges with a negative conductance: make cells longer in the direction that conducts best",
+    )
+
+
+def _beside_insulated(straight: list[Tensor], cross: Tensor, faces: Faces) -> list[Tensor]:
+    """Conductivities along both axes, with those of strips beside walls of a given flux."""
+    found = []
+    for axis, (along, across) in enumerate(zip(straight, straight[::-1], strict=True)):
+        other = 1 - axis
+        last = along.shape[other + 1] - 1
+        part = cross.square() / torch.where(across > 0, across, 1) / 2
+        place = torch.arange(last + 1, device=along.device).reshape([-1] + [1] * (2 - other))
+        for condition, node in zip(faces[other], (0, last), strict=True):
+            if isinstance(condition, Neumann):
+                along = along - torch.where(place == node, part, 0)
+        found.append(along)
+    return found
+
+
+def _shifted(
+    current: Tensor | None, straight: list[Tensor], cross: Tensor, steps: Steps, faces: Faces
+) -> Tensor | None:
+    """Currents from the walls at the nodes that they reach: beside a wall a tensor carries them
+    along it, so what varies along the wall arrives at other nodes."""
+    for axis, pair in enumerate(faces):
+        dim, along = axis + 1, 2 - axis
+        n, last = cross.shape[dim], cross.shape[along] - 1
+        place = torch.arange(last + 1, device=cross.device).reshape([-1] + [1] * (1 + axis))
+        for condition, node, sign in zip(pair, (0, n - 1), (0.5, -0.5), strict=True):
+            held = isinstance(condition, Dirichlet)
+            given = condition.value if held else getattr(condition, "flux", 0.0)
+            if not isinstance(given, Tensor) and (held or given == 0):
+                continue
+            k, across = (x.narrow(dim, node, 1) for x in (cross, straight[axis]))
+            given = given * torch.ones_like(k)
+            if not held:
+                given = given * step_at(steps[axis], node) * k / torch.where(across > 0, across, 1)
+            after, before = given.roll(-1, along), given.roll(1, along)
+            if not faces[1 - axis][0].periodic:
+                end = given if held else -given  # no current goes on behind the last node
+                after = torch.where(place == last, end, after)
+                before = torch.where(place == 0, end, before)
+            moved = sign * (k if held else 0.5) * (before - after)
+            moved = pad(moved, axis, node, n - 1 - node)
+            current = moved if current is None else current + moved
+    return current
