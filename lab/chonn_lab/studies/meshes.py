@@ -25,6 +25,7 @@ import argparse
 import functools
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,19 @@ class Transolver(nn.Module):
         return torch.cat([self.model(x[:, at], places[:, at]) for at in slices(samples)], 1)
 
 
+class Kept(nn.Module):
+    """A search that is done once for each list `found`."""
+
+    def __init__(self, search: nn.Module) -> None:
+        super().__init__()
+        self.search, self.found = search, []
+
+    def forward(self, **arguments: Any) -> Any:
+        if not self.found:
+            self.found.append(self.search(**arguments))
+        return self.found[0]
+
+
 class GINO(nn.Module):
     """neuraloperator's, on one mesh after the other, with the distance to the mesh on its grid."""
 
@@ -198,8 +212,13 @@ class GINO(nn.Module):
             in_gno_channel_mlp_hidden_layers=[32, 32],
             out_gno_channel_mlp_hidden_layers=[32, 32],
             gno_use_open3d=False,
-            gno_use_torch_scatter=False,
+            gno_use_torch_scatter=find_spec("torch_scatter") is not None,
         )
+        # The original searches the neighbours of all points anew in every step.
+        self.neighbours = [
+            Kept(gno.neighbor_search) for gno in (self.model.gno_in, self.model.gno_out)
+        ]
+        self.model.gno_in.neighbor_search, self.model.gno_out.neighbor_search = self.neighbours
         side = [torch.linspace(0, 1, points)] * axes
         self.grid = torch.stack(torch.meshgrid(*side, indexing="ij"), -1)
 
@@ -212,6 +231,8 @@ class GINO(nn.Module):
                 distance = torch.cdist(self.grid.flatten(0, -2), places).amin(1)
                 samples.kept[at.start] = distance.view(1, *self.grid.shape[:-1], 1)
             distance = samples.kept[at.start]
+            for search in self.neighbours:
+                search.found = samples.kept.setdefault((at.start, search is self.neighbours[0]), [])
             grid = self.grid[None]
             out.append(self.model(places[None], grid, places[None], x[:, at], distance))
         return torch.cat(out, 1)
