@@ -35,6 +35,7 @@ from itertools import combinations, pairwise, permutations
 from pathlib import Path
 from typing import NamedTuple
 
+import h5py
 import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.linalg import spsolve
@@ -137,10 +138,11 @@ def read(path: str | os.PathLike[str], split: str) -> list[Samples]:
         If the file is missing, damaged, or has no such split.
     """
     with open_hdf5(path) as file:
-        if split not in file:
+        group = file.get(split)
+        if not isinstance(group, h5py.Group):
             raise ValueError(f"{path}: expected a split {split!r}, got {sorted(file)}")
         found = []
-        for i in range(len(file[split])):
+        for i in range(len(group)):
 
             def array(name: str, at: str = f"{split}/{i}") -> np.ndarray:
                 return dataset(file, f"{at}/{name}")[...]
@@ -219,7 +221,7 @@ def solve(shape: Shape, k: np.ndarray, f: np.ndarray, transfer: float | None = N
         share = np.repeat(transfer * sizes(points[wall]) / d, d)
         matrix = matrix + sparse.diags_array(np.bincount(wall.ravel(), share, n))
     u = np.zeros(n)
-    u[free] = spsolve(matrix.tocsr()[free][:, free].tocsc(), load[free])
+    u[free] = np.asarray(spsolve(matrix.tocsr()[free][:, free].tocsc(), load[free]))
     return u
 
 

@@ -66,7 +66,7 @@ class Domains:
     ) -> None:
         self.x, self.extra, self.y, self.volumes, self.begin = x, extra, y, volumes, begin
         self.places = volumes.positions.float()
-        self.kept: dict[str, Any] = {}  # what a baseline makes of the mesh once
+        self.kept: dict[Any, Any] = {}  # what a baseline makes of the mesh once
 
     @classmethod
     def of(cls, samples: meshes.Samples) -> Domains:
@@ -215,10 +215,10 @@ class GINO(nn.Module):
             gno_use_torch_scatter=find_spec("torch_scatter") is not None,
         )
         # The original searches the neighbours of all points anew in every step.
-        self.neighbours = [
-            Kept(gno.neighbor_search) for gno in (self.model.gno_in, self.model.gno_out)
-        ]
-        self.model.gno_in.neighbor_search, self.model.gno_out.neighbor_search = self.neighbours
+        self.neighbours = []
+        for gno in (self.model.gno_in, self.model.gno_out):
+            self.neighbours.append(Kept(gno.neighbor_search))
+            setattr(gno, "neighbor_search", self.neighbours[-1])  # noqa: B010 - of another type
         side = [torch.linspace(0, 1, points)] * axes
         self.grid = torch.stack(torch.meshgrid(*side, indexing="ij"), -1)
 
@@ -231,8 +231,8 @@ class GINO(nn.Module):
                 distance = torch.cdist(self.grid.flatten(0, -2), places).amin(1)
                 samples.kept[at.start] = distance.view(1, *self.grid.shape[:-1], 1)
             distance = samples.kept[at.start]
-            for search in self.neighbours:
-                search.found = samples.kept.setdefault((at.start, search is self.neighbours[0]), [])
+            for number, search in enumerate(self.neighbours):
+                search.found = samples.kept.setdefault((at.start, number), [])
             grid = self.grid[None]
             out.append(self.model(places[None], grid, places[None], x[:, at], distance))
         return torch.cat(out, 1)

@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 import pytest
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from chonn_lab.problems import meshes
 from chonn_ops import FiniteVolumes
@@ -61,7 +61,7 @@ def test_files_are_whole_reproducible_and_of_disjoint_seeds(tmp_path, problem):
         assert len(fine.shape.points) > 3 * len(coarse.shape.points)
         centres, finer = (s.shape.points[s.shape.cells].mean(1) for s in (coarse, fine))
         np.testing.assert_allclose(np.ptp(centres, 0), np.ptp(finer, 0), rtol=0.1)
-        nearest = cKDTree(centres).query(finer)[1]
+        nearest = KDTree(centres).query(finer)[1]
         assert (coarse.k[0][nearest] == fine.k[0]).mean() > 0.8
     for samples in splits["train"]:
         assert (samples.u > -1e-12).all()
