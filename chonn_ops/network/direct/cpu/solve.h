@@ -657,8 +657,8 @@ INLINE void MODE(pairs_some)(const int m, const struct direct_args *a, const str
     vec found[MODE(SOURCES)] = {};
     for (int64_t p = 0; p < a->nodes; p++) {
         const vec i = WIDEN(inverse[p]);
-        UNROLL for (int j = 0; j < m; j++)
-            found[j] += NAME(either)(i, x[p * m + j] * x[p * m + j] / i, (vec){});
+        UNROLL for (int j = 0; j < m; j++) found[j] +=
+            NAME(either)(i, x[p * m + j] * x[p * m + j] / i, (vec){});
     }
     for (int64_t i = 0; i < m * LANES; i++) {
         const int64_t j = i / LANES, lane = i % LANES, at = source + (ROWS ? i : j);
