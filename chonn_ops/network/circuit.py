@@ -237,7 +237,8 @@ class Circuit:
 
     def node_currents(self, v: Tensor) -> Tensor:
         """Current through each node at the potentials v, (B, \\*grid, C): the larger one of what
-        comes in and what goes out along edges and to ground, as in Circuitscape's current maps."""
+        comes in and what goes out along edges and to ground, as in Circuitscape's current maps.
+        After `hold` ask the circuit before it, since held nodes have lost their edges."""
         check_like("v", v, self.leak, "the circuit")
         net = self.leak * v if self.current is None else self.leak * v - self.current
         through = net.abs()

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("h5py")
 pytest.importorskip("scipy")
 import torch
+from scipy.spatial import Delaunay
 
 FOLDER = Path(__file__).parents[2] / "examples"
 
@@ -25,10 +26,11 @@ def run(name, capsys, *arguments):
     return module, capsys.readouterr().out
 
 
-def test_the_nine_scripts_and_no_more():
+def test_these_scripts_and_no_more():
     scripts = sorted(p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith("_"))
-    expected = ["darcy_mesh", "direct_solve", "neuralop_darcy", "pdebench_darcy", "pretrained"]
-    expected += ["read_network", "tomography", "waves", "wells"]
+    expected = ["darcy_mesh", "direct_solve", "habitat", "mesh_file", "neuralop_darcy"]
+    expected += ["pdebench_darcy", "pore_network", "pretrained", "read_network", "tomography"]
+    expected += ["waves", "wells"]
     assert scripts == expected
 
 
@@ -111,6 +113,43 @@ def test_circuits_learn_on_a_mesh_with_holes(capsys):
     holes = sum(math.pi * radius**2 for _, _, radius in module.HOLES)
     assert 1 - holes < float(mesh.volumes.volume.sum()) < 1 - 0.95 * holes
     assert (module.sample(mesh, 0)[1][mesh.volumes.walls.node] == 0).all()
+
+
+def test_a_mesh_file_of_an_annulus_has_its_analytic_temperature(tmp_path, capsys):
+    meshio = pytest.importorskip("meshio")
+    turn = 2 * math.pi * (torch.arange(96) + torch.arange(13)[:, None] % 2 / 2).double() / 96
+    r = torch.linspace(0.5, 1, 13).double()[:, None]
+    points = torch.stack([r * turn.cos(), r * turn.sin(), 0 * r * turn], -1).reshape(-1, 3)
+    triangles = Delaunay(points[:, :2]).simplices
+    triangles = triangles[(triangles >= 96).any(1)]  # those inside the inner circle go
+    file, output = tmp_path / "annulus.vtu", tmp_path / "u.vtu"
+    meshio.write_points_cells(file, points.numpy(), [("triangle", triangles)])
+    run("mesh_file", capsys, str(file), "--output", str(output))
+    u = torch.tensor(meshio.read(output).point_data["u"])
+    r = points.norm(dim=1)
+    exact = (1 - r.square()) / 4 - 0.1875 * r.log() / math.log(0.5)
+    torch.testing.assert_close(u, exact, rtol=0, atol=3e-4)
+
+
+def test_a_pore_networks_permeability_is_of_fourth_order_in_the_radii(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "pores.png"
+    _, printed = run("pore_network", capsys, "--pores", "200", "--figure", str(figure))
+    assert "sum to 4.0000" in printed
+    assert figure.stat().st_size > 10_000
+
+
+def test_a_habitat_is_a_metric_of_resistances(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "habitat.png"
+    module, printed = run("habitat", capsys, "--cells", "40", "--figure", str(figure))
+    found = {tuple(pair): float(r) for *pair, r in re.findall(r"(\d) and (\d): .* (\S+)", printed)}
+    assert len(found) == 10
+    assert found["1", "4"] < found["1", "2"] + found["2", "4"]
+    resistance = module.landscape(40, 0)
+    _, _, current = module.connectivity(resistance, torch.tensor([245, 1230]))
+    assert current.flatten()[[245, 1230]].tolist() == pytest.approx([1, 1])  # A, in and out
+    assert (current[resistance.isnan()] == 0).all()
 
 
 @pytest.mark.slow
