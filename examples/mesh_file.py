@@ -25,7 +25,8 @@ def temperature(mesh: meshio.Mesh, name: str | None = None) -> Tensor:
     k = torch.ones(len(cells)).double()
     if name is not None:
         k = torch.tensor(mesh.cell_data_dict[name][kind].astype("float64"))
-    circuit = Mesh(points.astype("float64"), cells).diffusion(k[None, :, None], boundary="dirichlet")
+    domain = Mesh(points.astype("float64"), cells)
+    circuit = domain.diffusion(k[None, :, None], boundary="dirichlet")
     return circuit.solve(torch.ones(1, len(points), 1).double())[0, :, 0]
 
 
