@@ -26,7 +26,7 @@ from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops.scan import cpu
 from chonn_ops.scan._lines import OverLines
 from chonn_ops.scan.arguments import Inputs, Modes, check_decay, check_delta, split, within_range
-from chonn_ops.scan.walks import checkpoint_numel, plan, walks_whole_lines
+from chonn_ops.scan.walks import checkpoint_numel, checkpoint_steps, plan, walks_whole_lines
 
 
 def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -46,7 +46,8 @@ def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
         None,
     )
     walks = plan((H, W), "cross", False)
-    size = checkpoint_numel(B, (H, W), "cross", D, N)
+    every = checkpoint_steps(N, device.type)
+    size = checkpoint_numel(B, (H, W), "cross", D, N, every)
     checkpoints = inputs.u.new_empty(size)
     y, _ = backend.forward(inputs, walks, "matched", checkpoints)
     grads = backend.backward(wave(*y.shape), None, inputs, walks, "matched", checkpoints)
@@ -96,6 +97,11 @@ def _plan(u: Tensor, modes: Modes) -> tuple[Any, ...]:
     return plan(tuple(modes.grid), modes.directions, modes.reverse)
 
 
+def _checkpoint_numel(u: Tensor, decay: Tensor, modes: Modes) -> int:
+    every = checkpoint_steps(decay.shape[1], u.device.type)
+    return checkpoint_numel(u.shape[0], modes.grid, modes.directions, *decay.shape, every)
+
+
 def _kept(u: Tensor, decay: Tensor, modes: Modes) -> int:
     """The number of elements of the checkpoints.
 
@@ -106,7 +112,7 @@ def _kept(u: Tensor, decay: Tensor, modes: Modes) -> int:
     on_cpu = u.device.type == "cpu"
     if not modes.keep or (on_cpu and walks_whole_lines(modes.grid, modes.directions)):
         return 0
-    return checkpoint_numel(u.shape[0], modes.grid, modes.directions, *decay.shape)
+    return _checkpoint_numel(u, decay, modes)
 
 
 def _scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -159,8 +165,7 @@ def _scan_backward(
     needless = implementation is cpu and walks_whole_lines(modes.grid, modes.directions)
     with without_autocast(u):
         if not checkpoints.numel() and not needless:
-            size = checkpoint_numel(u.shape[0], modes.grid, modes.directions, *decay.shape)
-            checkpoints = checkpoints.new_empty(size)
+            checkpoints = checkpoints.new_empty(_checkpoint_numel(u, decay, modes))
             implementation.forward(inputs, walks, modes.boundary, checkpoints)
         grads = implementation.backward(
             grad_y, grad_state, inputs, walks, modes.boundary, checkpoints

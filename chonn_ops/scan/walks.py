@@ -24,6 +24,7 @@ MIRROR = {"neumann": 1, "dirichlet": -1}
 
 CHUNK = CONSTANTS["SCAN_CHUNK"]  # steps that backends handle together
 LINE = CONSTANTS["SCAN_LINE"]  # steps that the compiled kernel walks without checkpoints
+CUDA_CHECKPOINT = 16  # steps between the checkpoints of the CUDA kernels: a tile of their backward
 
 Loops = tuple[tuple[int, int], ...]
 
@@ -151,11 +152,18 @@ def walks_whole_lines(grid: Sequence[int], directions: str) -> bool:
     return directions != "raster" and longest <= LINE
 
 
+def checkpoint_steps(states: int, device: str) -> int:
+    """Steps between two checkpoints on a type of device, at most those of any of its backends."""
+    return CUDA_CHECKPOINT if device == "cuda" else CHUNK * spacing(states)
+
+
 def checkpoint_numel(
-    batch: int, grid: Sequence[int], directions: str, channels: int, states: int
+    batch: int, grid: Sequence[int], directions: str, channels: int, states: int, every: int
 ) -> int:
-    """The total number of elements of the checkpoints; `grid` and `batch` may be symbolic."""
-    every = CHUNK * spacing(states)
+    """The number of elements of checkpoints `every` so many steps.
+
+    `grid` and `batch` may be symbolic.
+    """
     size = math.prod(grid)
     if directions == "axial":
         sweeps = [(math.prod((*grid[:k], *grid[k + 1 :])), n) for k, n in enumerate(grid)]

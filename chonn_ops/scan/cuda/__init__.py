@@ -1,0 +1,373 @@
+"""The scan on CUDA: kernels in CUDA C++, which NVRTC compiles on first use.
+
+`scan.cu` says how they work. A walk is one launch forward and one backward; one more adds up the
+partial sums of all walks' gradients. Sums have a fixed order, so results repeat to the bit. The
+machine code is kept in the user's folder for caches, see `nvrtc.cache_folder`.
+
+Streams of one dtype are read as they are, rows at any distance; others are converted. Lines are
+divided into pieces where lines and channels are too few to fill the GPU.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from struct import Struct
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from chonn_ops._dtypes import CODES, compute_dtype
+from chonn_ops.scan.arguments import Inputs
+from chonn_ops.scan.cuda.driver import Card, Kernels, card
+from chonn_ops.scan.walks import CUDA_CHECKPOINT, MIRROR, Loops, Walk, run_walks
+
+MOST_STATES = 128  # states of a channel that the kernels take
+_SOURCE = Path(__file__).with_name("scan.cu")
+_NAMES = ("scan_forward", "scan_backward", "scan_finish")
+_FORWARD, _BACKWARD, _FINISH = range(3)
+# `Args` in scan.cu: pointers, strides, the share, numbers.
+LAYOUT = Struct("=23Q10qd21i4x")
+_ROWS_ALIGNED, _STATES_ALIGNED, _ADD, _WIDE, _PERIODIC = 1, 2, 4, 8, 16
+
+# Units of work, in warps of a processor. From `_ENOUGH` on, lanes hold several states; below
+# `_FEW`, lines are divided, into pieces until there are `_MANY`. From the probe on an H100.
+_ENOUGH, _FEW, _MANY = 0.9, 4, 7
+_WARPS = 4  # of a block
+_ROUNDS = 8  # the backward runs at most so many rounds of blocks, each with sums of its own
+_PIECE = 64  # fewest steps of a line that is divided, for each piece
+
+
+class _Setting(NamedTuple):
+    """One way to compile and launch: macros, pieces of each walk's lines, and sizes of blocks."""
+
+    macros: tuple[tuple[str, int], ...]
+    channels: int  # of a warp
+    groups: int  # of channels, in a block
+    pieces: tuple[int, ...]  # of the lines of each walk
+    resident: int  # blocks that a processor should hold
+    shared: tuple[int, int]  # bytes that a warp of the forward and of the backward has
+
+
+@lru_cache(maxsize=256)
+def _kernels(macros: tuple[tuple[str, int], ...], on: Card) -> Any:
+    return Kernels(_SOURCE.read_text(encoding="utf-8"), macros, _NAMES, LAYOUT, on)
+
+
+def _setting(
+    lines: tuple[int, ...],
+    lengths: tuple[int, ...],
+    D: int,
+    N: int,
+    code: int,
+    nested: bool,
+    on: Card,
+) -> _Setting:
+    """How to run walks of so many lines, all batch elements counted."""
+    if N > MOST_STATES:
+        raise ValueError(
+            f"decay: expected at most {MOST_STATES} states a channel for backend 'cuda', got {N}; "
+            "backend='torch' takes any number"
+        )
+    NP = 1 << (N - 1).bit_length()
+    S = 1
+    for states in (4, 2):
+        fits = states <= NP and NP <= 32 * states
+        if fits and min(lines) * -(-D * NP // (32 * states)) >= _ENOUGH * on.processors:
+            S = states
+            break
+    while NP > 32 * S:
+        S *= 2
+    channels = 32 * S // NP
+    most, resident = {1: (16, 1), 2: (8, 2)}.get(S, (4, 3))  # warps of a block, blocks
+    most = min(most, 8) if NP == 1 else most
+    double, narrow = code == CODES[torch.float64], code in _NARROW
+    if double or NP >= 64:  # more registers, and more shared memory, a warp
+        resident = 1
+    pieces = []
+    for count, length in zip(lines, lengths, strict=True):
+        units, k = count * -(-D // channels), 1
+        if units < _FEW * on.processors:
+            while k < most and units * k < _MANY * on.processors and length >= k * _PIECE:
+                k *= 2
+        pieces.append(k)
+    groups = max(1, _WARPS // max(pieces))
+    size = 8 if double else 4
+    tile = 32 if narrow and NP < 64 else 16
+
+    def shared() -> tuple[int, int]:
+        """`F_SIZE` and `B_SIZE` of scan.cu, in bytes."""
+        outputs = 1 if groups == max(pieces) == 1 else 2
+        backward = CUDA_CHECKPOINT * (3 * channels + 2 * NP + 32 * S + outputs * 2 * NP)
+        return size * tile * 2 * (channels + NP), size * backward
+
+    while max(shared()) * groups * max(pieces) > on.shared:
+        if groups > 1:
+            groups //= 2
+        elif max(pieces) > 1:
+            pieces = [max(1, k // 2) for k in pieces]
+        else:
+            raise ValueError(
+                f"backend 'cuda': expected {max(shared())} bytes of shared memory for {N} states "
+                f"in this dtype, got {on.shared}; backend='torch' takes any number"
+            )
+    known = max(pieces) == 1
+    macros = {
+        **{"STREAM": code, "NP": NP, "S": S, "NESTED": int(nested), "MAXT": 32 * most},
+        **{
+            "CK": CUDA_CHECKPOINT,
+            "MINB": resident,
+            "KC": int(known),
+            "CGC": groups if known else 0,
+        },
+    }
+    return _Setting(tuple(macros.items()), channels, groups, tuple(pieces), resident, shared())
+
+
+def _nest(loops: Loops) -> tuple[int, int, int]:
+    """Inner size, inner stride and outer stride of at most two loops."""
+    assert len(loops) <= 2, "walks of up to three axes merge into two loops at most"
+    return (*loops[-1], loops[0][1] if len(loops) == 2 else 0)
+
+
+_NARROW = (CODES[torch.bfloat16], CODES[torch.float16])
+_Strides = tuple[tuple[int, ...], ...]
+
+
+class _Plan:
+    """What all calls with the same shapes, strides and walks share.
+
+    `strides` are those of u, delta, b and c, and in a backward that of the gradient of y.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        N: int,
+        dtype: torch.dtype,
+        strides: _Strides,
+        walks: tuple[Walk, ...],
+        boundary: str,
+        on: Card,
+    ) -> None:
+        B, P, D = shape
+        code = CODES[dtype]
+        self.real = torch.float64 if dtype == torch.float64 else torch.float32
+        lines = tuple(B * walk.line_count for walk in walks)
+        chunks = tuple(-(-walk.length // CUDA_CHECKPOINT) for walk in walks)
+        farthest = P * max(D, *(row for _, row, _ in strides))
+        wide = max(farthest, *(count * D * N for count in chunks)) >= 2**31
+        nested = wide or any(len(walk.steps) == 2 for walk in walks)
+        lengths = tuple(walk.length for walk in walks)
+        setting = _setting(lines, lengths, D, N, code, nested, on)
+        macros = dict(setting.macros)
+        NP, groups = macros["NP"], setting.groups
+        self.kernels = _kernels(setting.macros, on)
+        self.blocks = -(-D // (setting.channels * groups))
+        vector = 2 if dtype == torch.float64 else 4
+        across, deep = min(setting.channels, vector), min(NP, vector)
+        rows, states = (strides[0], strides[1], *strides[4:]), strides[2:4]
+        aligned = lambda many, by: all(s % by == 0 for own in many for s in own[:2])  # noqa: E731
+        self.flags = _PERIODIC if boundary == "periodic" else 0
+        self.rows_mask = self.states_mask = -1  # bits that must be unset in addresses
+        if D % across == 0 and aligned(rows, across):
+            self.rows_mask = across * dtype.itemsize - 1
+        if N == NP and aligned(states, deep):
+            self.states_mask = deep * dtype.itemsize - 1
+
+        slots = setting.resident * on.processors * _ROUNDS
+        each = [max(1, count * self.blocks // slots) for count in lines]
+        runs = [-(-count // one) for count, one in zip(lines, each, strict=True)]
+        shares = [run * k for run, k in zip(runs, setting.pieces, strict=True)]
+        batch, row = ([s[i] for s in strides] + [0] * (5 - len(strides)) for i in range(2))
+        self.numbers = []
+        for i, walk in enumerate(walks):
+            k = setting.pieces[i]
+            inner, stride, outer = _nest(walk.lines)
+            self.numbers.append(
+                (
+                    *(*batch, *row, 1.0 / len(walks), inner, stride, outer, walk.line_count),
+                    *(*_nest(walk.steps), walk.length, walk.reverse, B, P, D, N),
+                    *(k, -(-chunks[i] // k) * CUDA_CHECKPOINT, self.blocks, lines[i], each[i]),
+                    *(sum(shares[:i]), sum(shares)),
+                )
+            )
+        self.launches = [
+            (
+                (_FORWARD, count * self.blocks, 32 * k * groups, setting.shared[0] * k * groups),
+                (_BACKWARD, run * self.blocks, 32 * k * groups, setting.shared[1] * k * groups),
+            )
+            for count, run, k in zip(lines, runs, setting.pieces, strict=True)
+        ]
+        sums = -(-2 * B * P * NP // (deep * 256)) + -(-D * NP // 32) + -(-D // 32)
+        self.finish = (_FINISH, sums, 256, 256 * self.real.itemsize)
+        # Elements of part_bc, part_decay and part_d, and of each walk's checkpoints.
+        self.parts = (self.blocks * 2 * B * P * NP, sum(shares) * D * NP, sum(shares) * D)
+        kept = [count * chunk * D * N for count, chunk in zip(lines, chunks, strict=True)]
+        self.kept_at = [self.real.itemsize * sum(kept[:i]) for i in range(len(kept))]
+        self.states = [(count, D, N) for count in lines]
+
+    def flags_of(self, rows: int, states: int) -> int:
+        """Flags for tensors at addresses whose bits are `rows` and `states`."""
+        flags = self.flags
+        if self.rows_mask >= 0 and not rows & self.rows_mask:
+            flags |= _ROWS_ALIGNED
+        if self.states_mask >= 0 and not states & self.states_mask:
+            flags |= _STATES_ALIGNED
+        return flags
+
+
+_plan = lru_cache(maxsize=1024)(_Plan)
+
+
+def _card(device: torch.device) -> Card:
+    return card(torch.cuda.current_device() if device.index is None else device.index)
+
+
+def _stream(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor in a dtype, with its last axis contiguous."""
+    tensor = tensor if tensor.dtype == dtype else tensor.to(dtype)
+    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
+
+
+def _whole(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A contiguous tensor in a dtype."""
+    return None if tensor is None else tensor.to(dtype).contiguous()
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+class _Call(NamedTuple):
+    """The inputs as the kernels take them."""
+
+    dtype: torch.dtype
+    real: torch.dtype
+    streams: tuple[Tensor, Tensor, Tensor, Tensor]  # u, delta, b, c
+    decay: Tensor
+    d: Tensor | None
+
+
+def _prepare(inputs: Inputs) -> _Call:
+    u, delta, decay, b, c, d, _ = inputs
+    real = compute_dtype(*inputs)
+    same = u.dtype == delta.dtype == b.dtype == c.dtype
+    dtype = u.dtype if same and real == torch.float32 else real
+    streams = (_stream(u, dtype), _stream(delta, dtype), _stream(b, dtype), _stream(c, dtype))
+    contiguous = _whole(decay, real)
+    assert contiguous is not None
+    return _Call(dtype, real, streams, contiguous, _whole(d, real))
+
+
+def forward(
+    inputs: Inputs,
+    walks: tuple[Walk, ...],
+    boundary: str,
+    checkpoints: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Output (B, P, D), and for plans with one walk the final states (B, D, N)."""
+    call = _prepare(inputs)
+    u, delta, b, c = call.streams
+    decay, d = call.decay, call.d
+    N, device = decay.shape[1], u.device
+    y = torch.empty(u.shape, dtype=call.dtype, device=device)
+    if y.numel() == 0:
+        return y, decay.new_empty(u.shape[0], *decay.shape)
+    strides = (u.stride(), delta.stride(), b.stride(), c.stride())
+    plan = _plan(tuple(u.shape), N, call.dtype, strides, walks, boundary, _card(device))
+    last = len(walks) - 1
+    total = None
+    if last:
+        total = y if call.dtype == call.real else torch.empty_like(y, dtype=call.real)
+    at = (u.data_ptr(), delta.data_ptr(), b.data_ptr(), c.data_ptr())
+    flags = plan.flags_of(at[0] | at[1], at[2] | at[3])
+    common = (*at, 0, decay.data_ptr(), _address(d))
+    results = (y.data_ptr(), 0, 0, 0, 0, _address(total), 0, 0)
+    kept = _address(checkpoints)
+
+    def run(index: int, walk: Walk, start: Tensor | None) -> Tensor | None:
+        """Add one walk's readout; return its final states where they are needed."""
+        needed = not last or (boundary in MIRROR and not walk.reverse)
+        end = torch.empty(plan.states[index], dtype=call.real, device=device) if needed else None
+        pointers = (
+            *(*common, _address(start), _address(end), *results),
+            *(kept + plan.kept_at[index] if kept else 0, 0, 0, 0, 0, 0),
+        )
+        own = flags | (_ADD if index else 0)
+        if total is not None and (total is y or index < last):
+            own |= _WIDE
+        plan.kernels.launch(*plan.launches[index][0], (*pointers, *plan.numbers[index], own))
+        return end
+
+    with torch.cuda.device_of(y):
+        state = run_walks(walks, boundary, _whole(inputs.initial_state, call.real), run)
+    return y, decay.new_empty(0) if state is None else state
+
+
+def backward(
+    grad_y: Tensor,
+    grad_state: Tensor | None,
+    inputs: Inputs,
+    walks: tuple[Walk, ...],
+    boundary: str,
+    checkpoints: Tensor,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the seven inputs; None for an absent d or initial_state."""
+    call = _prepare(inputs)
+    u, delta, b, c = call.streams
+    decay, d = call.decay, call.d
+    N, device = decay.shape[1], u.device
+    fields = [torch.empty(x.shape, dtype=call.dtype, device=device) for x in call.streams]
+    grad_u, grad_delta, grad_b, grad_c = fields
+    grad_decay = torch.empty_like(decay)
+    grad_d = None if d is None else torch.empty_like(d)
+    if grad_u.numel() == 0:
+        zeros = [None if x is None else x.zero_() for x in (grad_decay, grad_b, grad_c, grad_d)]
+        return (grad_u, grad_delta, *zeros, inputs.initial_state)
+    gy = _stream(grad_y, call.dtype)
+    strides = (u.stride(), delta.stride(), b.stride(), c.stride(), gy.stride())
+    plan = _plan(tuple(u.shape), N, call.dtype, strides, walks, boundary, _card(device))
+    first = len(walks) - 1  # the walk whose adjoint comes first
+    totals: tuple[Tensor | None, Tensor | None] = (None, None)
+    if first:
+        totals = (grad_u, grad_delta)
+        if call.dtype != call.real:
+            totals = (
+                torch.empty_like(grad_u, dtype=call.real),
+                torch.empty_like(grad_u, dtype=call.real),
+            )
+    size = call.real.itemsize
+    parts = torch.empty(sum(plan.parts), dtype=call.real, device=device)
+    part_bc = parts.data_ptr()
+    part_decay = part_bc + size * plan.parts[0]
+    part_d = part_decay + size * plan.parts[1]
+    at = (u.data_ptr(), delta.data_ptr(), b.data_ptr(), c.data_ptr(), gy.data_ptr())
+    flags = plan.flags_of(at[0] | at[1] | at[4], at[2] | at[3])
+    common = (*at, decay.data_ptr(), _address(d))
+    results = (0, *map(_address, fields), 0, *map(_address, totals))
+    sums = (grad_decay.data_ptr(), _address(grad_d), part_bc, part_decay, part_d)
+    kept = checkpoints.data_ptr()
+
+    def run(index: int, walk: Walk, grad_end: Tensor | None) -> Tensor | None:
+        """Add one walk's gradients; return those of its initial states where they are needed."""
+        needed = inputs.initial_state is not None or (boundary in MIRROR and walk.reverse)
+        start = torch.empty(plan.states[index], dtype=call.real, device=device) if needed else None
+        pointers = (*common, _address(grad_end), _address(start), *results)
+        pointers = (*pointers, kept + plan.kept_at[index], *sums)
+        own = flags | (_ADD if index < first else 0)
+        if first and (totals[0] is grad_u or index):
+            own |= _WIDE
+        values = (*pointers, *plan.numbers[index], own)
+        plan.kernels.launch(*plan.launches[index][1], values)
+        if not index:
+            plan.kernels.launch(*plan.finish, values)
+        return start
+
+    with torch.cuda.device_of(gy):
+        grad_start = run_walks(walks, boundary, _whole(grad_state, call.real), run, adjoint=True)
+    return (
+        *(grad_u, grad_delta, grad_decay, grad_b, grad_c, grad_d),
+        None if inputs.initial_state is None else grad_start,
+    )
