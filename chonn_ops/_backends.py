@@ -17,10 +17,9 @@ from torch import Tensor
 from chonn_ops._library import warn_of_fallback
 
 _NAMES = ("reference", "torch", "cpu", "triton")
-# For the A100 and the H100 all kernels of networks compile by Triton 3.2 (of PyTorch 2.6) and 3.9,
-# some of them were tried by 3.3 to 3.6; those of scans compile by 3.3, 3.4, 3.6 and 3.9 (before 3.3
-# kernels pass no tuples to one another). By the oldest of each and by 3.9 they were right in the
-# interpreter.
+_GPU = ("triton", "cuda")  # the backends for CUDA devices, of which an operator has at most one
+# For the A100 and the H100 all kernels compile by Triton 3.2 (of PyTorch 2.6) and 3.9; some were
+# tried by 3.3 to 3.6. By 3.2 and 3.9 they were right in the interpreter.
 _TRITON = (3, 2)
 
 _AGREE = 1e-3  # of the largest value: far above rounding, far below what a wrong kernel gives
@@ -33,20 +32,27 @@ def _installed(package: str) -> bool:
 
 
 @cache
-def _has_triton(oldest: tuple[int, int]) -> bool:
+def _has_triton() -> bool:
     if not _installed("triton"):
         return False
     version = tuple(int(part) for part in importlib.metadata.version("triton").split(".")[:2])
-    return version >= oldest
+    return version >= _TRITON
+
+
+def _lacks_triton() -> str:
+    """Say which release of Triton is needed; empty if it is here."""
+    if _has_triton():
+        return ""
+    found = importlib.metadata.version("triton") if _installed("triton") else "none"
+    return f"Triton {'.'.join(map(str, _TRITON))} or later, got {found}"
 
 
 @cache
-def _warn_without_triton(package: str, needed: str) -> None:
-    """Warn once an operator: without Triton's kernels a GPU is tens of times slower."""
-    found = importlib.metadata.version("triton") if _installed("triton") else "none"
+def _warn_without(package: str, needed: str) -> None:
+    """Warn once an operator: without its kernels a GPU is tens of times slower."""
     warnings.warn(
-        f"{package}: expected {needed}, got {found}: on CUDA it runs on the slower PyTorch "
-        "backend; backend='torch' selects it without a warning",
+        f"{package}: expected {needed}: on CUDA it runs on the slower PyTorch backend; "
+        "backend='torch' selects it without a warning",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -59,12 +65,12 @@ def _interprets_triton() -> bool:
 def requested(backend: str | None) -> str:
     """The argument `backend` as the operators take it: an empty string for None."""
     if backend is not None and not isinstance(backend, str):
-        raise ValueError(f"backend: expected one of {_NAMES} or None, got {backend!r}")
+        raise ValueError(f"backend: expected a name of a backend or None, got {backend!r}")
     return backend or ""
 
 
 class Backends:
-    """The modules `reference`, `torch`, `cpu` and `triton` of an operator, imported on first use.
+    """The modules `reference`, `torch`, `cpu` and so on of an operator, imported on first use.
 
     Parameters
     ----------
@@ -77,12 +83,11 @@ class Backends:
     needs : mapping from name to str, optional
         The optional package that a backend requires.
     names : sequence of str
-        The modules that the operator has.
+        The modules that the operator has. "cuda" says by its function `lacks` what it needs.
     results_on : callable, optional
-        Results of a small problem, (backend, device) -> tensors. Before "triton" is selected for a
-        device for the first time, its results there are compared with those of "torch".
-    triton : tuple of int
-        The oldest release of Triton that its kernels take.
+        Results of a small problem, (backend, device) -> tensors. Before "triton" or "cuda" is
+        selected for a device for the first time, its results there are compared with those of
+        "torch".
     """
 
     def __init__(
@@ -93,14 +98,13 @@ class Backends:
         needs: Mapping[str, str] | None = None,
         names: Sequence[str] = _NAMES,
         results_on: Callable[[Any, torch.device], Sequence[Tensor]] | None = None,
-        triton: tuple[int, int] = _TRITON,
     ) -> None:
         self._package, self._variable = package, variable
         self._made_of, self._needs = made_of or {}, needs or {}
         self._loaded: dict[str, Any] = {}
         self._names = tuple(names)
         self._results_on = results_on
-        self._triton = triton
+        self._gpu = next((name for name in self._names if name in _GPU), "")
         self._passed: dict[torch.device, bool] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -116,22 +120,24 @@ class Backends:
         """Say what a backend lacks on this machine; empty if it runs."""
         if name == "cpu":
             return "" if self._compiled() else "the compiled kernel (see `chonn info`)"
-        if name == "triton":
-            if not (torch.cuda.is_available() or _interprets_triton()):
+        if name in _GPU:
+            interpreted = name == "triton" and _interprets_triton()
+            if not (torch.cuda.is_available() or interpreted):
                 return "a CUDA device"
-            return "" if _has_triton(self._triton) else self._needed()
+            return self._gpu_lacks()
         package = self._needs.get(name)
         return "" if package is None or _installed(package) else f"`pip install {package}`"
 
-    def _needed(self) -> str:
-        return f"Triton {'.'.join(map(str, self._triton))} or later"
+    def _gpu_lacks(self) -> str:
+        """Say what the backend for CUDA devices lacks beside one; empty if it runs."""
+        return _lacks_triton() if self._gpu == "triton" else self[self._gpu].lacks()
 
     def available(self) -> tuple[str, ...]:
         """Names of the backends that run on this machine."""
         return tuple(name for name in self._names if not self._lacks(name))
 
-    def check_triton(self, device: torch.device) -> bool:
-        """Compare, once a device, whether the Triton kernels give what PyTorch gives, with one
+    def check(self, device: torch.device) -> bool:
+        """Compare, once a device, whether the GPU's kernels give what PyTorch gives, with one
         RuntimeWarning where they do not. While a CUDA graph is recorded nothing can be compared,
         and an unchecked device gets PyTorch."""
         if self._results_on is None:
@@ -144,18 +150,18 @@ class Backends:
             if reason:
                 self._passed[device] = False
                 warnings.warn(
-                    f"{self._package}: the Triton kernels fail their check on {device}, the torch "
-                    f"backend runs instead: {reason}",
+                    f"{self._package}: the kernels of backend {self._gpu!r} fail their check on "
+                    f"{device}, the torch backend runs instead: {reason}",
                     RuntimeWarning,
                     stacklevel=2,
                 )
         return self._passed[device]
 
     def _difference(self, device: torch.device) -> str:
-        """Why the results of Triton are not those of PyTorch, or an empty string."""
+        """Why the GPU's results are not those of PyTorch, or an empty string."""
         assert self._results_on is not None
         try:
-            found = self._results_on(self["triton"], device)
+            found = self._results_on(self[self._gpu], device)
         except Exception as failure:  # a compiler or a driver may raise anything
             return f"{type(failure).__name__}: {failure}"
         expected = self._results_on(self["torch"], device)
@@ -181,18 +187,19 @@ class Backends:
                 if self._compiled():
                     return "cpu"
                 warn_of_fallback()
-            if "triton" not in self._names or device.type != "cuda":
+            if not self._gpu or device.type != "cuda":
                 return "torch"
-            if not _has_triton(self._triton):
-                _warn_without_triton(self._package, self._needed())
+            if needed := self._gpu_lacks():
+                _warn_without(self._package, needed)
                 return "torch"
-            return "triton" if self.check_triton(device) else "torch"
+            return self._gpu if self.check(device) else "torch"
         known = self.available()
         if forced not in known:
             why = f", which needs {self._lacks(forced)}" if forced in self._names else ""
             raise ValueError(f"backend: expected one of {known}, got {forced!r}{why}")
         if forced == "cpu" and device.type != "cpu":
             raise ValueError(f"backend 'cpu': expected tensors on the CPU, got {device}")
-        if forced == "triton" and device.type != "cuda" and not _interprets_triton():
-            raise ValueError(f"backend 'triton': expected tensors on a CUDA device, got {device}")
+        interpreted = forced == "triton" and _interprets_triton()
+        if forced in _GPU and device.type != "cuda" and not interpreted:
+            raise ValueError(f"backend {forced!r}: expected tensors on a CUDA device, got {device}")
         return forced

@@ -1,4 +1,4 @@
-"""Selection of backends: a Triton kernel that fails on a device is not selected."""
+"""Selection of backends: a GPU's kernel that fails on a device is not selected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from chonn_ops._backends import Backends
+from chonn_ops._backends import Backends, _warn_without
+from chonn_ops.network import operator as network
 from chonn_ops.scan import operator as scan
 
 CPU = torch.device("cpu")
@@ -37,11 +38,13 @@ def _fails():
 )
 def test_a_failing_kernel_is_replaced_with_one_warning(triton, reason):
     backends = _backends(triton)
-    with pytest.warns(RuntimeWarning, match=f"check on cpu.*torch backend.*{reason}"):
-        assert not backends.check_triton(CPU)
+    with pytest.warns(
+        RuntimeWarning, match=f"'triton' fail their check on cpu.*torch backend.*{reason}"
+    ):
+        assert not backends.check(CPU)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not backends.check_triton(CPU)
+        assert not backends.check(CPU)
 
 
 def test_a_good_kernel_is_checked_once():
@@ -50,8 +53,8 @@ def test_a_good_kernel_is_checked_once():
     backends = _backends(good)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert backends.check_triton(CPU)
-        assert backends.check_triton(CPU)
+        assert backends.check(CPU)
+        assert backends.check(CPU)
     assert len(calls) == 1
 
 
@@ -76,11 +79,21 @@ def test_a_backend_that_does_not_run_says_what_it_needs(monkeypatch):
         backends.choose("gpu", CPU)
 
 
-def test_a_missing_triton_is_named_once(monkeypatch):
+@pytest.mark.parametrize("name", ["Triton", "NVRTC"])
+def test_a_missing_compiler_is_named_once(name, monkeypatch):
     """Falling back in silence costs a factor of 40 on a GPU."""
-    monkeypatch.setattr(scan.BACKENDS, "_triton", (99, 0))
-    with pytest.warns(RuntimeWarning, match=r"scan: expected Triton 99\.0 or later, got \d"):
-        assert scan.BACKENDS.name_for("", torch.device("cuda")) == "torch"
+    if name == "Triton":
+        monkeypatch.setattr(
+            "chonn_ops._backends._lacks_triton", lambda: "Triton 99.0 or later, got 3.9"
+        )
+        backends, message = network.BACKENDS, r"network: expected Triton 99\.0 or later, got 3\.9"
+    else:
+        monkeypatch.setattr("chonn_ops.scan.cuda.nvrtc._library", lambda: None)
+        monkeypatch.setattr(torch.version, "cuda", "13.0")
+        backends, message = scan.BACKENDS, "scan: expected NVRTC .*, got none: on CUDA"
+    _warn_without.cache_clear()
+    with pytest.warns(RuntimeWarning, match=message):
+        assert backends.name_for("", torch.device("cuda")) == "torch"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert scan.BACKENDS.name_for("", torch.device("cuda")) == "torch"
+        assert backends.name_for("", torch.device("cuda")) == "torch"

@@ -144,7 +144,7 @@ def kirchhoff_scan(
         start: the scan starts from the state that one period reproduces, so the final state equals
         the initial one. "neumann" and "dirichlet" need both directions of a line, and so
         `chonn_ops.scan_field`.
-    backend : {"reference", "torch", "cpu", "triton"}, optional
+    backend : {"reference", "torch", "cpu", "cuda"}, optional
         Default: the environment variable ``CHONN_SCAN_BACKEND``, else by device.
     passive : bool
         Require decay > 0. With False, for ablations, decay may have either sign, but not be 0.
@@ -209,7 +209,7 @@ def scan_field(
 
     The result is the mean over the scans plus the skip, so its scale does not depend on the mode.
     All scans share one set of coefficients: an isotropic prior, with 2 n times fewer projections.
-    The compiled backends ("cpu", "triton") walk strides; they transpose and flip no tensor.
+    The compiled backends ("cpu", "cuda") walk strides; they transpose and flip no tensor.
 
     ===========  ===============================================================
     boundary     states that the scans of a line start from
@@ -244,7 +244,7 @@ def scan_field(
         Boundary condition at the ends of every line, as above.
     passive : bool
         Whether `decay` must be positive, see `chonn_ops.kirchhoff_scan`.
-    backend : {"reference", "torch", "cpu", "triton"}, optional
+    backend : {"reference", "torch", "cpu", "cuda"}, optional
         Default: the environment variable ``CHONN_SCAN_BACKEND``, else by device.
 
     Returns

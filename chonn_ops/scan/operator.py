@@ -58,8 +58,8 @@ BACKENDS = Backends(
     "chonn_ops.scan",
     "CHONN_SCAN_BACKEND",
     made_of={"reference": partial(OverLines, truth=True), "torch": OverLines},
+    names=("reference", "torch", "cpu", "cuda"),
     results_on=_small_results,
-    triton=(3, 3),
 )
 
 _INPUTS = (
@@ -84,8 +84,7 @@ torch.library.define(
 def available_backends() -> tuple[str, ...]:
     """The names that `backend` accepts on this machine.
 
-    "cpu" needs the compiled kernel. "triton" needs Triton and CUDA, or Triton's interpreter
-    (``TRITON_INTERPRET=1``), which also takes tensors on the CPU.
+    "cpu" needs the compiled kernel. "cuda" needs a CUDA device and NVRTC, which comes with PyTorch.
     """
     return BACKENDS.available()
 
@@ -99,7 +98,8 @@ def _plan(u: Tensor, modes: Modes) -> tuple[Any, ...]:
 
 def _checkpoint_numel(u: Tensor, decay: Tensor, modes: Modes) -> int:
     every = checkpoint_steps(decay.shape[1], u.device.type)
-    return checkpoint_numel(u.shape[0], modes.grid, modes.directions, *decay.shape, every)
+    D, N = decay.shape
+    return checkpoint_numel(u.shape[0], modes.grid, modes.directions, D, N, every)
 
 
 def _kept(u: Tensor, decay: Tensor, modes: Modes) -> int:
@@ -113,6 +113,14 @@ def _kept(u: Tensor, decay: Tensor, modes: Modes) -> int:
     if not modes.keep or (on_cpu and walks_whole_lines(modes.grid, modes.directions)):
         return 0
     return _checkpoint_numel(u, decay, modes)
+
+
+def _implementation(u: Tensor, decay: Tensor, modes: Modes) -> Any:
+    """The backend: the requested one, else the device's, or PyTorch if that takes fewer states."""
+    found = BACKENDS.choose(modes.backend, u.device)
+    if not modes.backend and decay.shape[1] > getattr(found, "MOST_STATES", decay.shape[1]):
+        return BACKENDS["torch"]
+    return found
 
 
 def _scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -130,7 +138,7 @@ def _scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs = inputs._replace(decay=within_range(decay, dtype))
     checkpoints = u.new_empty(_kept(u, decay, modes), dtype=dtype)
     with without_autocast(u):
-        y, state = BACKENDS.choose(modes.backend, u.device).forward(
+        y, state = _implementation(u, decay, modes).forward(
             inputs, walks, modes.boundary, checkpoints if checkpoints.numel() else None
         )
     if modes.directions != "raster":
@@ -161,7 +169,7 @@ def _scan_backward(
     u, decay = given.u, given.decay
     walks = _plan(u, modes)
     inputs = given._replace(decay=within_range(decay, checkpoints.dtype))
-    implementation = BACKENDS.choose(modes.backend, u.device)
+    implementation = _implementation(u, decay, modes)
     needless = implementation is cpu and walks_whole_lines(modes.grid, modes.directions)
     with without_autocast(u):
         if not checkpoints.numel() and not needless:

@@ -60,7 +60,6 @@ def install(monkeypatch, on: Card) -> list[str]:
 
     Kernels.launched = []
     cuda._plan.cache_clear()
-    cuda._kernels.cache_clear()
     monkeypatch.setattr(cuda, "_kernels", Kernels)
     monkeypatch.setattr(cuda, "_card", lambda _: on)
     name_for = operator.BACKENDS.name_for
@@ -69,5 +68,7 @@ def install(monkeypatch, on: Card) -> list[str]:
         "name_for",
         lambda name, device: name if name == "cuda" else name_for(name, device),
     )
+    # Checkpoints as on a GPU.
     monkeypatch.setattr(operator, "checkpoint_steps", lambda *_: cuda.CUDA_CHECKPOINT)
+    monkeypatch.setattr(operator, "walks_whole_lines", lambda *_: False)
     return Kernels.launched

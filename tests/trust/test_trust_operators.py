@@ -17,8 +17,8 @@ from chonn_ops.network import available_backends as network_backends
 from chonn_ops.scan import available_backends as scan_backends
 from chonn_ops.scan import scan_field
 
-# Triton is held to the same truth by tests of its own.
-SCANS = tuple(name for name in scan_backends() if name not in ("triton", "reference"))
+# "cuda" is held to the same truth by tests of its own.
+SCANS = tuple(name for name in scan_backends() if name not in ("cuda", "reference"))
 NETWORKS = tuple(name for name in network_backends() if name != "reference")
 draws = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 sizes = st.integers(1, 40)

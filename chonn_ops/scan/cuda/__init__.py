@@ -20,6 +20,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import CODES, compute_dtype
 from chonn_ops.scan.arguments import Inputs
+from chonn_ops.scan.cuda import nvrtc
 from chonn_ops.scan.cuda.driver import Card, Kernels, card
 from chonn_ops.scan.walks import CUDA_CHECKPOINT, MIRROR, Loops, Walk, run_walks
 
@@ -73,7 +74,7 @@ def _setting(
     NP = 1 << (N - 1).bit_length()
     S = 1
     for states in (4, 2):
-        fits = states <= NP and NP <= 32 * states
+        fits = states <= NP and 32 * states >= NP
         if fits and min(lines) * -(-D * NP // (32 * states)) >= _ENOUGH * on.processors:
             S = states
             break
@@ -114,25 +115,40 @@ def _setting(
             )
     known = max(pieces) == 1
     macros = {
-        **{"STREAM": code, "NP": NP, "S": S, "NESTED": int(nested), "MAXT": 32 * most},
-        **{
-            "CK": CUDA_CHECKPOINT,
-            "MINB": resident,
-            "KC": int(known),
-            "CGC": groups if known else 0,
-        },
+        "STREAM": code,
+        "NP": NP,
+        "S": S,
+        "NESTED": int(nested),
+        "CK": CUDA_CHECKPOINT,
+        "MAXT": 32 * most,
+        "MINB": resident,
+        "KC": int(known),
+        "CGC": groups if known else 0,
     }
     return _Setting(tuple(macros.items()), channels, groups, tuple(pieces), resident, shared())
+
+
+def lacks() -> str:
+    """Say what the kernels lack beside a GPU; empty if they can be compiled."""
+    if torch.version.cuda is None:
+        return "a PyTorch for CUDA, got one without"
+    return "" if nvrtc.is_installed() else "NVRTC (`pip install nvidia-cuda-nvrtc`), got none"
 
 
 def _nest(loops: Loops) -> tuple[int, int, int]:
     """Inner size, inner stride and outer stride of at most two loops."""
     assert len(loops) <= 2, "walks of up to three axes merge into two loops at most"
-    return (*loops[-1], loops[0][1] if len(loops) == 2 else 0)
+    (_, outer_stride), (inner, inner_stride) = ((1, 0), *loops)[-2:]
+    return inner, inner_stride, outer_stride
 
 
 _NARROW = (CODES[torch.bfloat16], CODES[torch.float16])
 _Strides = tuple[tuple[int, ...], ...]
+
+
+def _are_multiples(strides: _Strides, number: int) -> bool:
+    """Whether the strides of batch and rows are."""
+    return all(stride % number == 0 for own in strides for stride in own[:2])
 
 
 class _Plan:
@@ -168,12 +184,11 @@ class _Plan:
         vector = 2 if dtype == torch.float64 else 4
         across, deep = min(setting.channels, vector), min(NP, vector)
         rows, states = (strides[0], strides[1], *strides[4:]), strides[2:4]
-        aligned = lambda many, by: all(s % by == 0 for own in many for s in own[:2])  # noqa: E731
         self.flags = _PERIODIC if boundary == "periodic" else 0
         self.rows_mask = self.states_mask = -1  # bits that must be unset in addresses
-        if D % across == 0 and aligned(rows, across):
+        if D % across == 0 and _are_multiples(rows, across):
             self.rows_mask = across * dtype.itemsize - 1
-        if N == NP and aligned(states, deep):
+        if N == NP and _are_multiples(states, deep):
             self.states_mask = deep * dtype.itemsize - 1
 
         slots = setting.resident * on.processors * _ROUNDS

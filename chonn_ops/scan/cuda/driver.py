@@ -26,7 +26,7 @@ _thread = threading.local()
 class Card(NamedTuple):
     """What the plan of a launch depends on."""
 
-    index: int
+    device: int
     processors: int
     shared: int  # bytes of shared memory of a block
     capability: tuple[int, int]
@@ -92,8 +92,8 @@ class Kernels:
         card: Card,
     ) -> None:
         code = nvrtc.machine_code(source, macros, card.capability)
-        self._layout, self._index, self._allowed = layout, card.index, {}
-        _enter_context(card.index)
+        self._layout, self._index, self._allowed = layout, card.device, {}
+        _enter_context(card.device)
         module, kernel = c_void_p(), c_void_p()
         _require(_cuda().cuModuleLoadData(byref(module), code), "cuModuleLoadData")
         self._kernels: list[int] = []

@@ -672,27 +672,28 @@ DEV void backward_step(const Lane& l, R delta, R u, R gy, const R* bb, const R* 
 #pragma unroll
   for (int s = 0; s < S; ++s) {
     const R z = delta * l.rate[s], g = fma(cc[s], gy, carried[s]);
-    R psi, phi, weighed;
+    R phi, fall, weighed;  // fall = phi - psi = (phi - exp(-z)) / z
     if (SMALL) {
-      psi = psi_small(z);
+      const R psi = psi_small(z);
       phi = fma(-z, psi, (R)1);
+      fall = phi - psi;
       weighed = g * phi;
       carried[s] = fma(-z, weighed, g);
     } else {
-      // phi(-a) = exp(a) phi(a), psi(-a) = exp(a) (phi(a) - psi(a))
+      // phi(-a) = exp(a) phi(a) and fall(-a) = exp(a) psi(a).
       const R a = size_of(z), keep = kept_part(z), inverse_z = per_delta * l.per[s];
       const R psi_a = psi_small(a), phi_a = fma(-a, psi_a, (R)1);
       const R large = ((R)1 - keep) * inverse_z;
       const bool few = a < PSI_LIMIT;
       phi = !few ? large : z < 0 ? keep * phi_a : phi_a;
-      psi = !few ? ((R)1 - large) * inverse_z : z < 0 ? keep * (phi_a - psi_a) : psi_a;
+      fall = !few ? (large - keep) * inverse_z : z < 0 ? keep * psi_a : phi_a - psi_a;
       weighed = g * phi;
       carried[s] = few ? fma(-z, weighed, g) : keep * g;
     }
     gc[s] = gy * v[s];
     gb[s] = weighed * du;
     su = s == 0 ? weighed * bb[s] : fma(weighed, bb[s], su);
-    const R cb = carried[s] * before[s], slope = (g * bb[s]) * (phi - psi);
+    const R cb = carried[s] * before[s], slope = (g * bb[s]) * fall;
     sb = s == 0 ? carried[s] * bb[s] : fma(carried[s], bb[s], sb);
     sr = s == 0 ? l.rate[s] * cb : fma(l.rate[s], cb, sr);
     slow[s] = fma(delta, fma(du, slope, cb), slow[s]);

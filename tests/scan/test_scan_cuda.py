@@ -1,0 +1,443 @@
+"""The CUDA kernels: emulated on the CPU against the float64 loop, and compiled by NVRTC.
+
+`test_on_cuda` runs them where a GPU is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import emulated
+import pytest
+import torch
+from scan_cases import (
+    MODES,
+    QUICK_MODES,
+    TOLERANCE,
+    assert_close,
+    field_truth,
+    make_case,
+    make_field,
+    run,
+    run_field,
+    truth,
+)
+
+from chonn_ops import kirchhoff_scan
+from chonn_ops.scan import cuda, operator
+from chonn_ops.scan.cuda import nvrtc
+
+needs_compiler = pytest.mark.skipif(emulated.COMPILER is None, reason="needs g++")
+needs_nvrtc = pytest.mark.skipif(
+    not nvrtc.is_installed(), reason="needs NVRTC: pip install nvidia-cuda-nvrtc"
+)
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
+thorough = pytest.mark.thorough
+
+
+@pytest.fixture
+def emulate(monkeypatch):
+    """Runs "cuda" on CPU tensors, as on a GPU of so many processors; the launches so far."""
+    yield lambda processors=1: emulated.install(monkeypatch, emulated.card(processors))
+    cuda._plan.cache_clear()
+
+
+def check_line(sizes, dtype=torch.float32, scale=1.0, spread=0.0, **options):
+    """One line with initial and final state, and all gradients."""
+    case = make_case(*sizes, dtype)
+    case["delta"] = case["delta"] * scale
+    if spread:
+        low_to_high = torch.linspace(-spread, spread, sizes[1], dtype=torch.float64)
+        case["delta"] = (case["delta"] * 10 ** low_to_high[:, None]).to(dtype)
+    actual = run(case, backend="cuda", **options)
+    assert_close(actual, truth(case, **options), TOLERANCE[dtype])
+
+
+def check_field(sizes, directions, boundary, dtype=torch.float32):
+    case = make_field(*sizes, dtype)
+    modes = {"directions": directions, "boundary": boundary}
+    actual = run_field(case, backend="cuda", **modes)
+    assert_close(actual, field_truth(case, **modes), TOLERANCE[dtype])
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (2, 70, 40, 16),
+        (1, 37, 9, 16),
+        *(
+            pytest.param(sizes, marks=thorough)
+            for sizes in [
+                *((2, 1, 5, 3), (1, 2, 20, 16), (1, 63, 1, 1), (2, 5, 40, 1), (1, 35, 40, 2)),
+                *((1, 35, 7, 8), (1, 35, 7, 20), (1, 17, 7, 40), (1, 35, 5, 64), (1, 20, 2, 128)),
+            ]
+        ),
+    ],
+)
+def test_lines(emulate, sizes):
+    emulate()
+    check_line(sizes)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("dtype", "N"),
+    [
+        (torch.bfloat16, 16),
+        (torch.float64, 3),
+        *(
+            pytest.param(dtype, N, marks=thorough)
+            for dtype, N in [
+                *((torch.float16, 16), (torch.float64, 16), (torch.bfloat16, 1)),
+                *((torch.bfloat16, 5), (torch.bfloat16, 64), (torch.float64, 64)),
+            ]
+        ),
+    ],
+)
+def test_dtypes(emulate, dtype, N):
+    emulate()
+    check_line((2, 39, 9, N), dtype, reverse=True)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("sizes", "dtype"),
+    [
+        ((1, 270, 9, 16), torch.float32),
+        pytest.param((1, 170, 40, 2), torch.bfloat16, marks=thorough),
+        pytest.param((1, 140, 3, 3), torch.float64, marks=thorough),
+        pytest.param((1, 140, 3, 64), torch.float32, marks=thorough),
+    ],
+)
+@pytest.mark.parametrize("boundary", ["matched", "periodic"])
+def test_lines_in_pieces(emulate, sizes, dtype, boundary):
+    """Few lines and channels for a GPU of many processors: a block shares each line out."""
+    emulate(processors=100)
+    if boundary == "matched":
+        check_line(sizes, dtype, reverse=True)
+    else:
+        B, L, D, N = sizes
+        check_field((B, (L,), D, N), "raster", boundary, dtype)
+
+
+@needs_compiler
+def test_mixed_dtypes_are_computed_in_the_widest(emulate):
+    emulate()
+    case = make_case(1, 20, 5, 3)
+    case |= {"u": case["u"].bfloat16(), "b": case["b"].half()}
+    assert_close(
+        {k: v.float() for k, v in run(case, backend="cuda").items()},
+        {k: v.to(case.get(k[5:], v).dtype) for k, v in truth(case).items()},
+        6e-3,
+    )
+
+
+@needs_compiler
+@pytest.mark.parametrize("scale", [1e-12, 1e-8, 1e-4, 12.0, 1e4])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=thorough)])
+def test_extreme_steps(emulate, scale, dtype):
+    emulate()
+    check_line((1, 9, 9, 16 if dtype == torch.float32 else 3), dtype, scale=scale)
+
+
+@needs_compiler
+def test_steps_of_all_sizes(emulate):
+    emulate()
+    check_line((1, 33, 9, 16), spread=6.0)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("dtype", "processors"),
+    [
+        (torch.float32, 1),
+        pytest.param(torch.float32, 100, marks=thorough),
+        pytest.param(torch.float64, 1, marks=thorough),
+    ],
+)
+def test_decay_of_both_signs(emulate, dtype, processors):
+    emulate(processors)
+    case = make_case(1, 140, 9, 16, dtype)
+    signs = 1 - 2 * (torch.arange(9 * 16).reshape(9, 16) % 2)
+    case |= {"decay": case["decay"] * signs, "delta": case["delta"] * 0.01}
+    case["delta"][:, 3] *= 20  # amplifies by up to e^6 in one step
+    actual = run(case, backend="cuda", passive=False)
+    assert_close(actual, truth(case), TOLERANCE[dtype])
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("directions", "boundary"),
+    [pytest.param(*mode, marks=() if mode in QUICK_MODES else thorough) for mode in MODES],
+)
+def test_fields(emulate, directions, boundary):
+    emulate()
+    check_field((1, (5, 18), 9, 16), directions, boundary)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("directions", "boundary", "dtype"),
+    [
+        ("axial", "neumann", torch.float32),
+        pytest.param("cross", "dirichlet", torch.float64, marks=thorough),
+        pytest.param("cross", "periodic", torch.bfloat16, marks=thorough),
+    ],
+)
+def test_volumes(emulate, directions, boundary, dtype):
+    emulate()
+    check_field((2, (2, 3, 4), 5, 3), directions, boundary, dtype)
+
+
+@needs_compiler
+@pytest.mark.parametrize("directions", ["axial", pytest.param("cross", marks=thorough)])
+def test_narrow_fields_add_walks_up_in_float32(emulate, directions):
+    emulate()
+    check_field((2, (4, 18), 9, 16), directions, "neumann", torch.bfloat16)
+
+
+@needs_compiler
+def test_a_block_of_the_backward_walks_several_lines(emulate):
+    emulate()
+    check_field((2, (30, 20), 3, 2), "axial", "matched")
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=thorough)])
+def test_strides(emulate, dtype):
+    """Rows far apart (parts of one projection) at any address, channels far apart, a gradient of
+    stride 0."""
+    emulate()
+    case = make_case(2, 37, 12, 16, dtype)
+    wide = torch.cat([case["u"][..., :1], case["b"], case["c"], case["u"]], dim=2)
+    b, c, u = wide[..., 1:17], wide[..., 17:33], wide[..., 33:]
+    delta = case["delta"].transpose(1, 2).contiguous().transpose(1, 2)
+
+    def gradients(backend, *inputs):
+        leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+        y = kirchhoff_scan(*leaves, case["d"], backend=backend)
+        grads = torch.autograd.grad(y.sum(), leaves)
+        return {str(i): tensor.double() for i, tensor in enumerate((y, *grads))}
+
+    actual = gradients("cuda", u, delta, case["decay"], b, c)
+    expected = gradients("reference", u, delta, case["decay"], b, c)
+    assert_close(actual, expected, TOLERANCE[dtype])
+    again = gradients("cuda", *(x.clone() for x in (u, delta, case["decay"], b, c)))
+    assert all(torch.equal(actual[name], again[name]) for name in actual)
+
+
+@needs_compiler
+def test_without_skip_and_states(emulate):
+    emulate()
+    case = make_case(1, 37, 9, 16)
+    del case["d"], case["initial_state"]
+    assert_close(run(case, backend="cuda"), truth(case), TOLERANCE[torch.float32])
+
+
+@needs_compiler
+def test_results_repeat_to_the_bit_and_pieces_change_rounding_only(emulate):
+    case = make_case(1, 140, 9, 16)
+    results = []
+    for processors in (1, 100, 100):
+        emulate(processors)
+        results.append(run(case, backend="cuda"))
+    assert_close(results[1], results[0], 2e-6)
+    assert all(torch.equal(results[1][name], results[2][name]) for name in case if name in results)
+    assert not torch.equal(results[0]["grad_decay"], results[1]["grad_decay"])
+
+
+@needs_compiler
+def test_one_launch_forward_and_two_backward(emulate):
+    launched = emulate()
+    run(make_case(2, 37, 9, 16), backend="cuda")
+    assert launched == ["scan_forward", "scan_backward", "scan_finish"]
+    launched.clear()
+    run_field(make_field(2, (5, 18), 9, 16), directions="axial", backend="cuda")
+    assert launched == ["scan_forward"] * 4 + ["scan_backward"] * 4 + ["scan_finish"]
+
+
+@needs_compiler
+def test_more_states_than_the_kernels_take(emulate, monkeypatch):
+    launched = emulate()
+    case = make_case(1, 5, 2, 129)
+    message = r"decay: expected at most 128 states a channel for backend 'cuda', got 129.*'torch'"
+    with pytest.raises(ValueError, match=message):
+        run(case, backend="cuda")
+    monkeypatch.setattr(operator.BACKENDS, "name_for", lambda name, _: name or "cuda")
+    assert_close(run(case), truth(case), TOLERANCE[torch.float32])
+    assert not launched
+
+
+@needs_compiler
+def test_empty_batches(emulate):
+    launched = emulate()
+    found = run(make_case(0, 5, 3, 2), backend="cuda")
+    assert found["y"].shape == (0, 5, 3)
+    assert not found["grad_decay"].any()
+    assert not launched
+
+
+@pytest.mark.parametrize("shared", [65536, 101376, 166912, 232448])
+@pytest.mark.parametrize("processors", [20, 132])
+def test_every_setting_fits_the_gpu(shared, processors):
+    """Threads and shared memory of a block, from the smallest to the largest of GPUs."""
+    on = emulated.card(processors, shared)
+    for code, N, D in itertools.product(range(4), (1, 2, 3, 8, 16, 33, 64), (1, 7, 64, 1536)):
+        for lines, length in ((1, 3), (1, 100_000), (64, 64), (4096, 512)):
+            lengths = (length, 2 * length)
+            found = cuda._setting((lines, lines), lengths, D, N, code, False, on)
+            macros = dict(found.macros)
+            assert N <= macros["NP"] <= 32 * macros["S"]
+            assert macros["NP"] % macros["S"] == 0
+            warps = found.groups * max(found.pieces)
+            assert 1 <= 32 * warps <= macros["MAXT"]
+            assert max(found.shared) * warps <= shared
+
+
+def test_a_gpu_with_too_little_shared_memory_is_named():
+    with pytest.raises(ValueError, match=r"shared memory for 128 states.*got 65536.*'torch'"):
+        cuda._setting((8,), (64,), 64, 128, 1, False, emulated.card(20, 65536))
+
+
+# Registers of a thread at most, and bytes that it spills, by what fills a GPU of 132 processors.
+SETTINGS = {
+    "float32": ((8,), 1536, 16, 0, False, 168, 16),
+    "bfloat16": ((8,), 1536, 16, 2, False, 168, 128),
+    "float16 nested": ((8,), 1536, 16, 3, True, 168, 128),
+    "float64": ((8,), 1536, 16, 1, False, 255, 128),
+    "few channels": ((8,), 64, 16, 0, False, 128, 0),
+    "one state": ((8,), 1536, 1, 2, False, 255, 0),
+    "64 states": ((8,), 1536, 64, 0, False, 255, 512),
+}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "bfloat16" else pytest.param(name, marks=thorough) for name in SETTINGS],
+)
+def test_kernels_compile(name, capability, monkeypatch, tmp_path):
+    """What g++ lets pass and NVRTC does not; needs no GPU."""
+    monkeypatch.setenv("CHONN_CACHE", str(tmp_path))
+    lines, D, N, code, nested, most_registers, most_spilled = SETTINGS[name]
+    setting = cuda._setting(lines, (4096,), D, N, code, nested, emulated.card(132))
+    found = nvrtc.machine_code(cuda._SOURCE.read_text(), setting.macros, capability)
+    (kept,) = tmp_path.iterdir()
+    used = resources(found, tmp_path / "kernels.cubin")
+    assert len(found) + 32 == kept.stat().st_size
+    for kernel, (registers, spilled) in used.items():
+        assert registers <= most_registers, kernel
+        assert spilled <= most_spilled, kernel
+
+
+def resources(code, path):
+    """Registers of a thread of each kernel and bytes that it spills, where Triton brings the tool
+    that tells."""
+    triton = pytest.importorskip("triton", reason="needs Triton's cuobjdump")
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    path.write_bytes(code)
+    command = [tool, "-res-usage", path]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    pattern = r"Function (\w+):\s*REG:(\d+) STACK:(\d+)"
+    found = {name: (int(a), int(b)) for name, a, b in re.findall(pattern, text)}
+    assert sorted(found) == sorted(cuda._NAMES)
+    return found
+
+
+@needs_nvrtc
+def test_an_error_of_the_compiler_is_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("CHONN_CACHE", str(tmp_path))
+    with pytest.raises(nvrtc.CompilerError, match=r"NVRTC, error 6: scan\.cu\(1\): error: .*wrong"):
+        nvrtc.machine_code("__device__ int f() { return wrong; }", (), (9, 0))
+    assert not list(tmp_path.iterdir())
+
+
+@needs_nvrtc
+def test_a_gpu_that_nvrtc_does_not_know():
+    with pytest.raises(nvrtc.CompilerError, match=r"expected a GPU of .*9\.0.*got 3\.5"):
+        nvrtc.architecture((3, 5))
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """The cache in an empty folder, and a stand-in for the compiler that notes its calls."""
+    calls = []
+    monkeypatch.setenv("CHONN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
+    monkeypatch.setattr(nvrtc, "architecture", lambda _: "sm_90")
+    monkeypatch.setattr(nvrtc, "_compile", lambda *x: calls.append(x) or b"code %d" % len(calls))
+    return calls
+
+
+def test_machine_code_is_kept(compiled, tmp_path, monkeypatch):
+    macros = (("NP", 16),)
+    assert nvrtc.machine_code("x", macros, (9, 0)) == b"code 1"
+    assert nvrtc.machine_code("x", macros, (9, 0)) == b"code 1"
+    assert nvrtc.machine_code("y", macros, (9, 0)) == b"code 2"
+    assert nvrtc.machine_code("x", (("NP", 8),), (9, 0)) == b"code 3"
+    monkeypatch.setattr(nvrtc, "version", lambda: (13, 1))
+    assert nvrtc.machine_code("x", macros, (9, 0)) == b"code 4"
+    monkeypatch.setattr(nvrtc, "architecture", lambda _: "sm_80")
+    assert nvrtc.machine_code("x", macros, (8, 0)) == b"code 5"
+    assert len(list((tmp_path / "cache").iterdir())) == len(compiled) == 5
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", b"x" * 100])
+def test_a_damaged_file_is_compiled_again(damage, compiled, tmp_path):
+    nvrtc.machine_code("x", (), (9, 0))
+    (path,) = (tmp_path / "cache").iterdir()
+    path.write_bytes(damage)
+    assert nvrtc.machine_code("x", (), (9, 0)) == b"code 2"
+    assert nvrtc.machine_code("x", (), (9, 0)) == b"code 2"
+    assert len(compiled) == 2
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(compiled, tmp_path):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    assert nvrtc.machine_code("x", (), (9, 0)) == b"code 1"
+    assert nvrtc.machine_code("x", (), (9, 0)) == b"code 2"
+    assert len(compiled) == 2
+
+
+def test_the_cache_is_in_the_users_folder(monkeypatch):
+    monkeypatch.delenv("CHONN_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert nvrtc.cache_folder() == Path("/somewhere/chonn-ops")
+
+
+def test_a_scan_on_the_cpu_loads_nothing_of_this():
+    command = (
+        "import sys, torch, chonn_ops; x = torch.ones(1, 2, 3); "
+        "chonn_ops.kirchhoff_scan(x, x, torch.ones(3, 3), x, x); "
+        "assert 'chonn_ops.scan.cuda' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", command], check=True)
+
+
+@needs_cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize(("directions", "boundary"), MODES)
+def test_on_cuda(directions, boundary, dtype):
+    case = make_field(2, (9, 300), 20, 16, dtype)
+    modes = {"directions": directions, "boundary": boundary}
+    expected = field_truth(case, **modes)
+    actual = run_field({k: v.cuda() for k, v in case.items()}, backend="cuda", **modes)
+    assert_close({k: v.cpu() for k, v in actual.items()}, expected, TOLERANCE[dtype])
+
+
+@needs_cuda
+@pytest.mark.parametrize("N", [1, 3, 16, 64, 128])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_lines_on_cuda(N, dtype):
+    """With initial and final state; enough channels for several states a lane."""
+    case = make_case(2, 300, 700, N, dtype)
+    actual = run({k: v.cuda() for k, v in case.items()}, backend="cuda", reverse=True)
+    expected = truth(case, reverse=True)
+    assert_close({k: v.cpu() for k, v in actual.items()}, expected, TOLERANCE[dtype])
