@@ -97,5 +97,5 @@ lint: style
 style: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(shell find chonn_ops -name '*.[ch]')
+	$(BIN)/clang-format --dry-run --Werror $(shell find chonn_ops -name '*.[ch]' -o -name '*.cu')
 	$(BIN)/lint-imports

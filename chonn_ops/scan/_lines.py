@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.scan.arguments import Inputs
+from chonn_ops.scan.arguments import Inputs, within_range
 from chonn_ops.scan.walks import MIRROR, Walk, run_walks, split_checkpoints
 
 _Coefficients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # u, delta, decay, b, c
@@ -78,7 +78,7 @@ class OverLines:
         checkpoints: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Output (B, P, D) and the last walk's final state."""
-        inputs = inputs.to(self._dtype(*inputs))
+        inputs = self._widened(inputs)
         kept = self._kept(checkpoints, inputs, walks)
         if self.truth and checkpoints is not None:
             checkpoints.zero_()
@@ -94,8 +94,8 @@ class OverLines:
         checkpoints: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
         """Gradients of the inputs (None where the input is)."""
-        dtype = self._dtype(*inputs)
-        inputs = inputs.to(dtype)
+        inputs = self._widened(inputs)
+        dtype = inputs.u.dtype
         kept = self._kept(checkpoints, inputs, walks)
         u, delta, decay, b, c, d, initial_state = inputs
         grad_y = grad_y.to(dtype)
@@ -132,8 +132,11 @@ class OverLines:
             None if initial_state is None else grad_start,
         )
 
-    def _dtype(self, *tensors: Tensor | None) -> torch.dtype:
-        return torch.float64 if self.truth else compute_dtype(*tensors)
+    def _widened(self, inputs: Inputs) -> Inputs:
+        """The inputs in the dtype of the computation."""
+        dtype = compute_dtype(*inputs)
+        inputs = inputs._replace(decay=within_range(inputs.decay, dtype))
+        return inputs.to(torch.float64 if self.truth else dtype)
 
     def _kept(
         self, checkpoints: Tensor | None, inputs: Inputs, walks: tuple[Walk, ...]

@@ -6,6 +6,7 @@ gradients of gradients, are those of `chonn_ops.scan.derivatives`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 import chonn_ops.scan.operator  # noqa: F401 - defines the operators
-from chonn_ops._forward_mode import at_lower_levels, differentiate
+from chonn_ops._forward_mode import at_lower_levels, differentiate, has_tangents
 from chonn_ops.scan import derivatives
 from chonn_ops.scan.arguments import Modes, split
 from chonn_ops.scan.derivatives import pull, push
@@ -60,7 +61,13 @@ class _Scan(torch.autograd.Function):
             grad_state = None
         if grad_y is None:
             grad_y = torch.zeros_like(inputs[0])
-        found: Any = _ScanBackward.apply(grad_y, grad_state, checkpoints, *inputs, *modes[:6])
+        differentiable = (
+            torch.is_grad_enabled()
+            or torch._C._are_functorch_transforms_active()
+            or has_tangents(grad_y, grad_state, *inputs)
+        )
+        gradients: Any = _ScanBackward.apply if differentiable else _BACKWARD
+        found = gradients(grad_y, grad_state, checkpoints, *inputs, *modes[:6])
         present = (None if x is None else grad for grad, x in zip(found, inputs, strict=True))
         return *present, *[None] * len(modes)
 
@@ -114,7 +121,11 @@ def scan(inputs: Sequence[Tensor | None], modes: Modes) -> tuple[Tensor, Tensor]
 
     Compilers and exporters record the operator, which differentiates itself as below.
     """
-    apply: Any = _OPERATOR if torch.compiler.is_compiling() else _Scan.apply
+    # Without gradients the operator, which looks for tangents itself, takes half the time.
+    plain = torch.compiler.is_compiling() or not (
+        modes.keep or torch._C._are_functorch_transforms_active()
+    )
+    apply: Any = _OPERATOR if plain else _Scan.apply
     y, state, _ = apply(*inputs, *modes)
     return y, state
 
@@ -124,6 +135,11 @@ def _transformed(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     y, state = derivatives.scan(modes, *inputs)
     return y, state, y.new_empty(0)
 
+
+# PyTorch binds the arguments of each call; without this it parses the signature each time.
+for _function in (_Scan, _ScanBackward):
+    _forward: Any = _function.forward
+    _forward.__signature__ = inspect.signature(_forward)
 
 _LIBRARY = torch.library.Library("chonn_ops", "FRAGMENT")
 differentiate(_LIBRARY, _OPERATOR, _Scan.apply, _transformed)

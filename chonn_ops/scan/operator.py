@@ -25,7 +25,7 @@ from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops.scan import cpu
 from chonn_ops.scan._lines import OverLines
-from chonn_ops.scan.arguments import Inputs, Modes, check_decay, check_delta, split, within_range
+from chonn_ops.scan.arguments import Inputs, Modes, check_decay, check_delta, split
 from chonn_ops.scan.walks import checkpoint_numel, checkpoint_steps, plan, walks_whole_lines
 
 
@@ -135,7 +135,6 @@ def _scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         check_decay(decay)
     walks = _plan(u, modes)
     dtype = compute_dtype(*inputs)
-    inputs = inputs._replace(decay=within_range(decay, dtype))
     checkpoints = u.new_empty(_kept(u, decay, modes), dtype=dtype)
     with without_autocast(u):
         y, state = _implementation(u, decay, modes).forward(
@@ -165,10 +164,9 @@ def _scan_backward(
     grad_y: Tensor, grad_state: Tensor | None, checkpoints: Tensor, *arguments: Any
 ) -> tuple[Tensor, ...]:
     """Gradients of the seven inputs; empty for an absent d or initial_state."""
-    given, modes = split(arguments)
-    u, decay = given.u, given.decay
+    inputs, modes = split(arguments)
+    u, decay = inputs.u, inputs.decay
     walks = _plan(u, modes)
-    inputs = given._replace(decay=within_range(decay, checkpoints.dtype))
     implementation = _implementation(u, decay, modes)
     needless = implementation is cpu and walks_whole_lines(modes.grid, modes.directions)
     with without_autocast(u):
@@ -180,7 +178,7 @@ def _scan_backward(
         )
     return tuple(
         u.new_empty(0) if x is None else grad.to(x.dtype)
-        for grad, x in zip(grads, given, strict=True)
+        for grad, x in zip(grads, inputs, strict=True)
     )
 
 

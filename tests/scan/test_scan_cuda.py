@@ -241,13 +241,13 @@ def test_without_skip_and_states(emulate):
 
 @needs_compiler
 def test_results_repeat_to_the_bit_and_pieces_change_rounding_only(emulate):
-    case = make_case(1, 140, 9, 16)
+    case = make_case(1, 140, 40, 16)
     results = []
     for processors in (1, 100, 100):
         emulate(processors)
         results.append(run(case, backend="cuda"))
     assert_close(results[1], results[0], 2e-6)
-    assert all(torch.equal(results[1][name], results[2][name]) for name in case if name in results)
+    assert all(torch.equal(results[1][name], results[2][name]) for name in results[1])
     assert not torch.equal(results[0]["grad_decay"], results[1]["grad_decay"])
 
 
@@ -310,7 +310,7 @@ SETTINGS = {
     "bfloat16": ((8,), 1536, 16, 2, False, 168, 128),
     "float16 nested": ((8,), 1536, 16, 3, True, 168, 128),
     "float64": ((8,), 1536, 16, 1, False, 255, 128),
-    "few channels": ((8,), 64, 16, 0, False, 128, 0),
+    "few channels": ((8,), 64, 16, 0, False, 128, 96),
     "one state": ((8,), 1536, 1, 2, False, 255, 0),
     "64 states": ((8,), 1536, 64, 0, False, 255, 512),
 }

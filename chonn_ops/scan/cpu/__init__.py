@@ -13,7 +13,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import CODES, compute_dtype
 from chonn_ops._library import Operator, operator, structure
-from chonn_ops.scan.arguments import Inputs
+from chonn_ops.scan.arguments import Inputs, within_range
 from chonn_ops.scan.walks import LINE, MIRROR, Loops, Walk, run_walks, spacing, split_checkpoints
 
 _NARROW = (torch.bfloat16, torch.float16)  # the dtypes that the kernel widens
@@ -66,6 +66,7 @@ class Call:
         self.arguments = _Arguments(B, D, N, groups=self.groups, spacing=spacing(N))
         self.arguments.threads = self.threads
         self.kept: dict[str, Tensor] = {}
+        decay = within_range(decay, dtype)
         self.set(decay=decay.t(), table=self.empty(self.blocks, N, 3, lanes))
         # The sum of the walks' readouts is their mean.
         c = c if len(walks) == 1 else c.to(dtype) / len(walks)

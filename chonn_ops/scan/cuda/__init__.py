@@ -30,7 +30,7 @@ _NAMES = ("scan_forward", "scan_backward", "scan_finish")
 _FORWARD, _BACKWARD, _FINISH = range(3)
 # `Args` in scan.cu: pointers, strides, the share, numbers.
 LAYOUT = Struct("=23Q10qd21i4x")
-_ROWS_ALIGNED, _STATES_ALIGNED, _ADD, _WIDE, _PERIODIC = 1, 2, 4, 8, 16
+_ROWS_ALIGNED, _STATES_ALIGNED, _ADD, _UNFINISHED, _PERIODIC = 1, 2, 4, 8, 16
 
 # Units of work, in warps of a processor. From `_ENOUGH` on, lanes hold several states; below
 # `_FEW`, lines are divided, into pieces until there are `_MANY`. From the probe on an H100.
@@ -312,7 +312,7 @@ def forward(
         )
         own = flags | (_ADD if index else 0)
         if total is not None and (total is y or index < last):
-            own |= _WIDE
+            own |= _UNFINISHED
         plan.kernels.launch(*plan.launches[index][0], (*pointers, *plan.numbers[index], own))
         return end
 
@@ -373,7 +373,7 @@ def backward(
         pointers = (*pointers, kept + plan.kept_at[index], *sums)
         own = flags | (_ADD if index < first else 0)
         if first and (totals[0] is grad_u or index):
-            own |= _WIDE
+            own |= _UNFINISHED
         values = (*pointers, *plan.numbers[index], own)
         plan.kernels.launch(*plan.launches[index][1], values)
         if not index:

@@ -67,60 +67,63 @@ DEV bool every(bool p) { return __all_sync(EVERY_LANE, p); }
 DEV void sync_warp() { __syncwarp(); }
 DEV void sync_block() { __syncthreads(); }
 DEV float exp2_of(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 DEV double exp2_of(double x) { return exp2(x); }
 DEV float inverse(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 DEV double inverse(double x) { return 1.0 / x; }
 DEV float as_float(unsigned x) { return __uint_as_float(x); }
 DEV unsigned as_word(float x) { return __float_as_uint(x); }
 DEV unsigned short to_float16(float x) {
-  unsigned short y;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
-  return y;
+    unsigned short y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
 }
 DEV float from_float16(unsigned short x) {
-  float y;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
-  return y;
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+    return y;
 }
 #if ARCHITECTURE >= 800
 DEV unsigned short to_bfloat16(float x) {
-  unsigned short y;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
-  return y;
+    unsigned short y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
 }
 // The sum starts from zero with `first`.
-DEV void mma(float* c, const float* a, float b0, float b1, bool first) {
-  if (first) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
-        : "r"(as_word(a[0])), "r"(as_word(a[1])), "r"(as_word(a[2])), "r"(as_word(a[3])),
-          "r"(as_word(b0)), "r"(as_word(b1)), "f"(0.0f));
-  } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(as_word(a[0])), "r"(as_word(a[1])), "r"(as_word(a[2])), "r"(as_word(a[3])),
-          "r"(as_word(b0)), "r"(as_word(b1)));
-  }
+DEV void mma(float *c, const float *a, float b0, float b1, bool first) {
+    if (first) {
+        asm volatile(
+            "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+            "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+            : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+            : "r"(as_word(a[0])), "r"(as_word(a[1])), "r"(as_word(a[2])), "r"(as_word(a[3])),
+              "r"(as_word(b0)), "r"(as_word(b1)), "f"(0.0f));
+    } else {
+        asm volatile(
+            "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+            "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(as_word(a[0])), "r"(as_word(a[1])), "r"(as_word(a[2])), "r"(as_word(a[3])),
+              "r"(as_word(b0)), "r"(as_word(b1)));
+    }
 }
 #else
 DEV unsigned short to_bfloat16(float x) {
-  const unsigned w = as_word(x);
-  return x != x ? 0x7fff : (w + 0x7fff + ((w >> 16) & 1)) >> 16;
+    const unsigned w = as_word(x);
+    return x != x ? 0x7fff : (w + 0x7fff + ((w >> 16) & 1)) >> 16;
 }
 #endif
-template <class V> DEV V fetch(const V* p) { return __ldg(p); }
+template <class V>
+DEV V fetch(const V *p) {
+    return __ldg(p);
+}
 #endif
 
 #if BFLOAT16
@@ -138,33 +141,33 @@ DEV T narrow(R x) { return x; }
 #define ROWS_ALIGNED 1    // rows of channels can be loaded in vectors of VX
 #define STATES_ALIGNED 2  // rows of states can be loaded in vectors of VN, and N is NP
 #define ADD 4             // add to the results of earlier walks
-#define WIDE 8            // the results go to sum_y, or sum_u and sum_delta: a later walk adds to them
+#define UNFINISHED 8  // the results go to sum_y, or sum_u and sum_delta: a later walk adds to them
 #define PERIODIC 16
 
 // The arguments of all kernels; chonn_ops/scan/cuda/__init__.py packs them in this order. B batch
 // elements, P positions, D channels, N states; the batch elements' `lines` lines of `length` steps.
 struct Args {
-  const T *u, *delta, *b, *c, *gy;  // (B, P, D or N), with the strides below
-  const R *decay, *d;               // (D, N), (D,) or null
-  const R* start;  // (B lines, D, N) or null: states before the first step; backward: gradients of
-                   // those after the last step
-  R* end;          // the other end's, or null
-  T *y, *gu, *gdelta, *gb, *gc;     // (B, P, D or N), contiguous
-  R *sum_y, *sum_u, *sum_delta;     // (B, P, D): what walks add up
-  R* kept;                          // (B lines, ceil(length / CK), D, N) checkpoints, or null
-  R *gdecay, *gd;                   // (D, N), (D,) or null
-  R *part_bc, *part_decay, *part_d; // (blocks, 2, B P, NP), (runs, D, NP), (runs, D)
-  long long u_batch, delta_batch, b_batch, c_batch, gy_batch;
-  long long u_row, delta_row, b_row, c_row, gy_row;
-  double share;  // one over the number of walks
-  int line_inner, line_inner_stride, line_outer_stride, lines;
-  int step_inner, step_inner_stride, step_outer_stride, length, reverse;
-  int B, P, D, N;
-  int K, piece;              // pieces of a line, and the steps of one
-  int blocks;                // blocks that share a line's channels
-  int all_lines, lines_each; // B lines; lines that a block of the backward walks
-  int first_run, runs;       // rows of part_decay: the walk's first, and all
-  int flags;
+    const T *u, *delta, *b, *c, *gy;  // (B, P, D or N), with the strides below
+    const R *decay, *d;  // (D, N), (D,) or null
+    const R *start;  // (B lines, D, N) or null: states before the first step; backward: gradients of
+    // those after the last step
+    R *end;  // the other end's, or null
+    T *y, *gu, *gdelta, *gb, *gc;  // (B, P, D or N), contiguous
+    R *sum_y, *sum_u, *sum_delta;  // (B, P, D): what walks add up
+    R *kept;  // (B lines, ceil(length / CK), D, N) checkpoints, or null
+    R *gdecay, *gd;  // (D, N), (D,) or null
+    R *part_bc, *part_decay, *part_d;  // (blocks, 2, B P, NP), (runs, D, NP), (runs, D)
+    long long u_batch, delta_batch, b_batch, c_batch, gy_batch;
+    long long u_row, delta_row, b_row, c_row, gy_row;
+    double share;  // one over the number of walks
+    int line_inner, line_inner_stride, line_outer_stride, lines;
+    int step_inner, step_inner_stride, step_outer_stride, length, reverse;
+    int B, P, D, N;
+    int K, piece;  // pieces of a line, and the steps of one
+    int blocks;  // blocks that share a line's channels
+    int all_lines, lines_each;  // B lines; lines that a block of the backward walks
+    int first_run, runs;  // rows of part_decay: the walk's first, and all
+    int flags;
 };
 
 // ---- phi(z) = (1 - exp(-z)) / z and psi(z) = (z - 1 + exp(-z)) / z^2
@@ -175,478 +178,530 @@ struct Args {
 #define PHI_LIMIT 0.5
 #define PSI_LIMIT 0.5
 DEV R phi_small(R z) {
-  R sum = 1;
+    R sum = 1;
 #pragma unroll
-  for (int k = 17; k > 1; --k) sum = fma(sum * z, -1.0 / k, 1.0);
-  return sum;
+    for (int k = 17; k > 1; --k) sum = fma(sum * z, -1.0 / k, 1.0);
+    return sum;
 }
 DEV R psi_small(R z) {
-  R sum = 1;
+    R sum = 1;
 #pragma unroll
-  for (int k = 18; k > 2; --k) sum = fma(sum * z, -1.0 / k, 1.0);
-  return sum / 2;
+    for (int k = 18; k > 2; --k) sum = fma(sum * z, -1.0 / k, 1.0);
+    return sum / 2;
 }
 #elif NARROW
 #define PHI_LIMIT 1.0f
 #define PSI_LIMIT 1.0f
 DEV R phi_small(R z) {  // relative error 5.5e-5
-  R p = fmaf(z, -2.804992794e-02f, 1.585530940e-01f);
-  p = fmaf(p, z, -4.983625733e-01f);
-  return fmaf(p, z, 9.999455464e-01f);
+    R p = fmaf(z, -2.804992794e-02f, 1.585530940e-01f);
+    p = fmaf(p, z, -4.983625733e-01f);
+    return fmaf(p, z, 9.999455464e-01f);
 }
 DEV R psi_small(R z) {  // 1.8e-5
-  R p = fmaf(z, -6.009045023e-03f, 4.028123057e-02f);
-  p = fmaf(p, z, -1.663903847e-01f);
-  return fmaf(p, z, 4.999910708e-01f);
+    R p = fmaf(z, -6.009045023e-03f, 4.028123057e-02f);
+    p = fmaf(p, z, -1.663903847e-01f);
+    return fmaf(p, z, 4.999910708e-01f);
 }
 #else
 #define PHI_LIMIT 0.5f
 #define PSI_LIMIT 0.75f
 DEV R phi_small(R z) {  // 7.7e-8
-  R p = fmaf(z, 6.771036690e-03f, -4.100127750e-02f);
-  p = fmaf(p, z, 1.665481511e-01f);
-  p = fmaf(p, z, -4.999924984e-01f);
-  return fmaf(p, z, 9.999999227e-01f);
+    R p = fmaf(z, 6.771036690e-03f, -4.100127750e-02f);
+    p = fmaf(p, z, 1.665481511e-01f);
+    p = fmaf(p, z, -4.999924984e-01f);
+    return fmaf(p, z, 9.999999227e-01f);
 }
 DEV R psi_small(R z) {  // 1.6e-7
-  R p = fmaf(z, 1.065715669e-03f, -8.129618690e-03f);
-  p = fmaf(p, z, 4.161264837e-02f);
-  p = fmaf(p, z, -1.666615660e-01f);
-  return fmaf(p, z, 4.999999216e-01f);
+    R p = fmaf(z, 1.065715669e-03f, -8.129618690e-03f);
+    p = fmaf(p, z, 4.161264837e-02f);
+    p = fmaf(p, z, -1.666615660e-01f);
+    return fmaf(p, z, 4.999999216e-01f);
 }
 #endif
+// Decay rates below this are raised to it, as in chonn_ops/scan/arguments.py.
+#define SLOWEST ((R)(FLOAT64 ? 1e-290 : 1e-30))
 DEV R kept_part(R z) { return exp2_of(z * -LOG2_E); }  // exp(-z)
 DEV R size_of(R z) { return z < 0 ? -z : z; }
 
-// phi, with `inverse_z` = 1 / z where z is not small. The decay, and so z, may be negative:
-// phi(-a) = exp(a) phi(a).
-template <bool SMALL> DEV R phi_of(R z, R inverse_z) {
-  if (SMALL) return phi_small(z);
-  const R a = size_of(z), keep = kept_part(z);
-  return a < PHI_LIMIT ? phi_small(a) * (z < 0 ? keep : (R)1) : ((R)1 - keep) * inverse_z;
+// How a warp computes 8 steps: all its z are small; z >= 0; or the decay has either sign.
+enum Mode { SMALL, POSITIVE, SIGNED };
+
+// phi, with `inverse_z` = 1 / z where z is not small; phi(-a) = exp(a) phi(a).
+template <Mode MODE>
+DEV R phi_of(R z, R inverse_z) {
+    if (MODE == SMALL) return phi_small(z);
+    const R keep = kept_part(z), large = ((R)1 - keep) * inverse_z;
+    if (MODE == POSITIVE) return z < PHI_LIMIT ? phi_small(z) : large;
+    const R a = size_of(z);
+    return a < PHI_LIMIT ? phi_small(a) * (z < 0 ? keep : (R)1) : large;
 }
 
 // ---- where a line's steps are
 struct Path {
-  int batch, length;
-  Offset origin, step;
+    int batch, length;
+    Offset origin, step;
 #if NESTED
-  int inner, reverse;
-  Offset outer_stride;
+    int inner, reverse;
+    Offset outer_stride;
 #endif
-  // Position of a step in scan order.
-  DEV Offset at(int t) const {
+    // Position of a step in scan order.
+    DEV Offset at(int t) const {
 #if NESTED
-    const int i = reverse ? length - 1 - t : t;
-    return origin + i / inner * outer_stride + i % inner * step;
+        const int i = reverse ? length - 1 - t : t;
+        return origin + i / inner * outer_stride + i % inner * step;
 #else
-    return origin + t * step;
+        return origin + t * step;
 #endif
-  }
+    }
 };
-DEV Path path_of(const Args& p, int line) {
-  Path q;
-  q.batch = line / p.lines;
-  const int within = line % p.lines;
-  q.length = p.length;
-  q.origin = (Offset)(within / p.line_inner) * p.line_outer_stride +
-             (Offset)(within % p.line_inner) * p.line_inner_stride;
-  q.step = p.step_inner_stride;
+DEV Path path_of(const Args &p, int line) {
+    Path q;
+    q.batch = line / p.lines;
+    const int within = line % p.lines;
+    q.length = p.length;
+    q.origin = (Offset)(within / p.line_inner) * p.line_outer_stride +
+               (Offset)(within % p.line_inner) * p.line_inner_stride;
+    q.step = p.step_inner_stride;
 #if NESTED
-  q.inner = p.step_inner;
-  q.reverse = p.reverse;
-  q.outer_stride = p.step_outer_stride;
+    q.inner = p.step_inner;
+    q.reverse = p.reverse;
+    q.outer_stride = p.step_outer_stride;
 #else
-  if (p.reverse) {
-    q.origin += (p.length - 1) * q.step;
-    q.step = -q.step;
-  }
+    if (p.reverse) {
+        q.origin += (p.length - 1) * q.step;
+        q.step = -q.step;
+    }
 #endif
-  return q;
+    return q;
 }
 // A batch element's rows, from a column on.
 struct Source {
-  const T* at;
-  Offset row;
+    const T *at;
+    Offset row;
 };
-DEV Source source_of(const T* base, long long batch_stride, long long row, int batch, int column) {
-  Source s;
-  s.at = base + batch * batch_stride + column;
-  s.row = (Offset)row;
-  return s;
+DEV Source source_of(const T *base, long long batch_stride, long long row, int batch, int column) {
+    Source s;
+    s.at = base + batch * batch_stride + column;
+    s.row = (Offset)row;
+    return s;
 }
 
 // ---- vectors
-template <int BYTES> struct Word;
-template <> struct Word<2> { typedef unsigned short type; };
-template <> struct Word<4> { typedef unsigned type; };
-template <> struct Word<8> { typedef uint2 type; };
-template <> struct Word<16> { typedef uint4 type; };
-template <int V> union Raw {
-  typename Word<V * sizeof(T)>::type word;
-  T x[V];
+template <int BYTES>
+struct Word;
+template <>
+struct Word<2> {
+    typedef unsigned short type;
 };
-template <int M> DEV void read_vector(R* f, const R* s) {
+template <>
+struct Word<4> {
+    typedef unsigned type;
+};
+template <>
+struct Word<8> {
+    typedef uint2 type;
+};
+template <>
+struct Word<16> {
+    typedef uint4 type;
+};
+template <int V>
+union Raw {
+    typename Word<V * sizeof(T)>::type word;
+    T x[V];
+};
+template <int M>
+DEV void read_vector(R *f, const R *s) {
 #if FLOAT64
-  if (M % 2 == 0) {
+    if (M % 2 == 0) {
 #pragma unroll
-    for (int i = 0; i < M; i += 2) {
-      const double2 q = *(const double2*)(s + i);
-      f[i] = q.x, f[i + 1] = q.y;
+        for (int i = 0; i < M; i += 2) {
+            const double2 q = *(const double2 *)(s + i);
+            f[i] = q.x, f[i + 1] = q.y;
+        }
     }
-  }
 #else
-  if (M % 4 == 0) {
+    if (M % 4 == 0) {
 #pragma unroll
-    for (int i = 0; i < M; i += 4) {
-      const float4 q = *(const float4*)(s + i);
-      f[i] = q.x, f[i + 1] = q.y, f[i + 2] = q.z, f[i + 3] = q.w;
+        for (int i = 0; i < M; i += 4) {
+            const float4 q = *(const float4 *)(s + i);
+            f[i] = q.x, f[i + 1] = q.y, f[i + 2] = q.z, f[i + 3] = q.w;
+        }
+    } else if (M == 2) {
+        const float2 q = *(const float2 *)s;
+        f[0] = q.x, f[1] = q.y;
     }
-  } else if (M == 2) {
-    const float2 q = *(const float2*)s;
-    f[0] = q.x, f[1] = q.y;
-  }
 #endif
-  else f[0] = *s;
+    else
+        f[0] = *s;
 }
-template <int M> DEV void write_vector(R* s, const R* f) {
+template <int M>
+DEV void write_vector(R *s, const R *f) {
 #if FLOAT64
-  if (M % 2 == 0) {
+    if (M % 2 == 0) {
 #pragma unroll
-    for (int i = 0; i < M; i += 2) *(double2*)(s + i) = make_double2(f[i], f[i + 1]);
-  }
+        for (int i = 0; i < M; i += 2) *(double2 *)(s + i) = make_double2(f[i], f[i + 1]);
+    }
 #else
-  if (M % 4 == 0) {
+    if (M % 4 == 0) {
 #pragma unroll
-    for (int i = 0; i < M; i += 4)
-      *(float4*)(s + i) = make_float4(f[i], f[i + 1], f[i + 2], f[i + 3]);
-  } else if (M == 2) {
-    *(float2*)s = make_float2(f[0], f[1]);
-  }
+        for (int i = 0; i < M; i += 4)
+            *(float4 *)(s + i) = make_float4(f[i], f[i + 1], f[i + 2], f[i + 3]);
+    } else if (M == 2) {
+        *(float2 *)s = make_float2(f[0], f[1]);
+    }
 #endif
-  else *s = f[0];
+    else
+        *s = f[0];
 }
 
 // The rows of STEPS steps, W columns wide, spread over the warp in vectors of V. Rows beyond
 // `rows` and columns beyond `width` are zero: a step of zeros changes nothing.
-template <int STEPS, int W, int V> struct Tile {
-  enum { COUNT = STEPS * W / V, EACH = (COUNT + 31) / 32, ACROSS = W / V };
-  Raw<V> r[EACH];
-  DEV void load(const Source& s, const Path& q, int t, int rows, int width, bool aligned, int lane) {
+template <int STEPS, int W, int V>
+struct Tile {
+    enum { COUNT = STEPS * W / V, EACH = (COUNT + 31) / 32, ACROSS = W / V };
+    Raw<V> r[EACH];
+    DEV void load(const Source &s, const Path &q, int t, int rows, int width, bool aligned, int lane) {
 #if !NESTED
-    if (ACROSS <= 32 && aligned && rows >= STEPS && width >= W) {
-      const Offset hop = q.step * s.row;
-      const T* first = s.at + (q.at(t) * s.row + lane / ACROSS * hop + lane % ACROSS * V);
+        if (ACROSS <= 32 && aligned && rows >= STEPS && width >= W) {
+            const Offset hop = q.step * s.row;
+            const T *first = s.at + (q.at(t) * s.row + lane / ACROSS * hop + lane % ACROSS * V);
 #pragma unroll
-      for (int i = 0; i < EACH; ++i)
-        if (COUNT % 32 == 0 || i * 32 + lane < COUNT)
-          r[i].word = fetch((const typename Word<V * sizeof(T)>::type*)(first + i * (32 / ACROSS) * hop));
-      return;
-    }
+            for (int i = 0; i < EACH; ++i)
+                if (COUNT % 32 == 0 || i * 32 + lane < COUNT)
+                    r[i].word = fetch(
+                        (const typename Word<V * sizeof(T)>::type *)(first + i * (32 / ACROSS) * hop));
+            return;
+        }
 #endif
 #pragma unroll
-    for (int i = 0; i < EACH; ++i) {
-      const int at = i * 32 + lane, row = at / ACROSS, column = at % ACROSS * V;
-      const bool inside = at < COUNT && row < rows;
+        for (int i = 0; i < EACH; ++i) {
+            const int at = i * 32 + lane, row = at / ACROSS, column = at % ACROSS * V;
+            const bool inside = at < COUNT && row < rows;
 #pragma unroll
-      for (int j = 0; j < V; ++j) r[i].x[j] = 0;
-      if (!inside) continue;
-      const T* from = s.at + (q.at(t + row) * s.row + column);
-      if (aligned) {
-        if (column < width) r[i].word = fetch((const typename Word<V * sizeof(T)>::type*)from);
-      } else {
+            for (int j = 0; j < V; ++j) r[i].x[j] = 0;
+            if (!inside) continue;
+            const T *from = s.at + (q.at(t + row) * s.row + column);
+            if (aligned) {
+                if (column < width) r[i].word = fetch((const typename Word<V * sizeof(T)>::type *)from);
+            } else {
 #pragma unroll
-        for (int j = 0; j < V; ++j)
-          if (column + j < width) r[i].x[j] = fetch(from + j);
-      }
+                for (int j = 0; j < V; ++j)
+                    if (column + j < width) r[i].x[j] = fetch(from + j);
+            }
+        }
     }
-  }
-  DEV void store(R* s, int lane, R factor) const {  // s[STEPS][W]
+    DEV void store(R *s, int lane, R factor) const {  // s[STEPS][W]
 #pragma unroll
-    for (int i = 0; i < EACH; ++i) {
-      R f[V];
+        for (int i = 0; i < EACH; ++i) {
+            R f[V];
 #pragma unroll
-      for (int j = 0; j < V; ++j) f[j] = widen(r[i].x[j]) * factor;
-      if (COUNT % 32 == 0 || i * 32 + lane < COUNT) write_vector<V>(s + (i * 32 + lane) * V, f);
+            for (int j = 0; j < V; ++j) f[j] = widen(r[i].x[j]) * factor;
+            if (COUNT % 32 == 0 || i * 32 + lane < COUNT) write_vector<V>(s + (i * 32 + lane) * V, f);
+        }
     }
-  }
 };
 template <int STEPS, int W, int V>
-DEV void store_pairs(const Tile<STEPS, W, V>& a, const Tile<STEPS, W, V>& b, R* s, int lane,
-                     R factor_b) {
+DEV void store_pairs(const Tile<STEPS, W, V> &a, const Tile<STEPS, W, V> &b, R *s, int lane, R factor_b) {
 #pragma unroll
-  for (int i = 0; i < Tile<STEPS, W, V>::EACH; ++i) {  // s[STEPS][W][2]
-    R f[2 * V];
+    for (int i = 0; i < Tile<STEPS, W, V>::EACH; ++i) {  // s[STEPS][W][2]
+        R f[2 * V];
 #pragma unroll
-    for (int j = 0; j < V; ++j) {
-      f[2 * j] = widen(a.r[i].x[j]);
-      f[2 * j + 1] = widen(b.r[i].x[j]) * factor_b;
+        for (int j = 0; j < V; ++j) {
+            f[2 * j] = widen(a.r[i].x[j]);
+            f[2 * j + 1] = widen(b.r[i].x[j]) * factor_b;
+        }
+        if (Tile<STEPS, W, V>::COUNT % 32 == 0 || i * 32 + lane < Tile<STEPS, W, V>::COUNT)
+            write_vector<2 * V>(s + (i * 32 + lane) * 2 * V, f);
     }
-    if (Tile<STEPS, W, V>::COUNT % 32 == 0 || i * 32 + lane < Tile<STEPS, W, V>::COUNT)
-      write_vector<2 * V>(s + (i * 32 + lane) * 2 * V, f);
-  }
 }
 
 // Sums V values over the lanes that differ in BITS bits from the bit LOW up. While V > 1 each bit
 // halves the values: the lane keeps those whose number has the bit's place set as in the lane.
 // Returns the first number that the lane holds.
-template <int V, int LOW, int BITS> struct Sum {
-  static DEV int run(R* x, int lane) {
-    const bool high = lane & LOW;
+template <int V, int LOW, int BITS>
+struct Sum {
+    static DEV int run(R *x, int lane) {
+        const bool high = lane & LOW;
 #pragma unroll
-    for (int i = 0; i < V / 2; ++i) {
-      const R keep = high ? x[i + V / 2] : x[i], send = high ? x[i] : x[i + V / 2];
-      x[i] = keep + exchange(send, LOW);
+        for (int i = 0; i < V / 2; ++i) {
+            const R keep = high ? x[i + V / 2] : x[i], send = high ? x[i] : x[i + V / 2];
+            x[i] = keep + exchange(send, LOW);
+        }
+        return (high ? V / 2 : 0) + Sum<V / 2, LOW * 2, BITS - 1>::run(x, lane);
     }
-    return (high ? V / 2 : 0) + Sum<V / 2, LOW * 2, BITS - 1>::run(x, lane);
-  }
-  static DEV int first(int lane) {
-    return (lane & LOW ? V / 2 : 0) + Sum<V / 2, LOW * 2, BITS - 1>::first(lane);
-  }
+    static DEV int first(int lane) {
+        return (lane & LOW ? V / 2 : 0) + Sum<V / 2, LOW * 2, BITS - 1>::first(lane);
+    }
 };
-template <int V, int LOW> struct Sum<V, LOW, 0> {
-  static DEV int run(R*, int) { return 0; }
-  static DEV int first(int) { return 0; }
+template <int V, int LOW>
+struct Sum<V, LOW, 0> {
+    static DEV int run(R *, int) { return 0; }
+    static DEV int first(int) { return 0; }
 };
-template <int LOW> struct Sum<1, LOW, 0> {
-  static DEV int run(R*, int) { return 0; }
-  static DEV int first(int) { return 0; }
+template <int LOW>
+struct Sum<1, LOW, 0> {
+    static DEV int run(R *, int) { return 0; }
+    static DEV int first(int) { return 0; }
 };
-template <int LOW, int BITS> struct Sum<1, LOW, BITS> {
-  static DEV int run(R* x, int lane) {
-    x[0] += exchange(x[0], LOW);
-    return Sum<1, LOW * 2, BITS - 1>::run(x, lane);
-  }
-  static DEV int first(int) { return 0; }
+template <int LOW, int BITS>
+struct Sum<1, LOW, BITS> {
+    static DEV int run(R *x, int lane) {
+        x[0] += exchange(x[0], LOW);
+        return Sum<1, LOW * 2, BITS - 1>::run(x, lane);
+    }
+    static DEV int first(int) { return 0; }
 };
-template <int X> struct Log {
-  enum { value = 1 + Log<X / 2>::value };
+template <int X>
+struct Log {
+    enum { value = 1 + Log<X / 2>::value };
 };
-template <> struct Log<1> {
-  enum { value = 0 };
+template <>
+struct Log<1> {
+    enum { value = 0 };
 };
 #define LANE_BITS (Log<LPC>::value)
 #define CHANNEL_BITS (Log<CPW>::value)
 
 // ---- the lane's place, and its channel's decay
 struct Lane {
-  int lane, channel, group, c0;  // group of states; first channel of the warp
-  bool live;                     // whether its channel exists
-  R rate[S], per[S], fastest;    // decay, 1 / decay
+    int lane, channel, group, c0;  // group of states; first channel of the warp
+    bool live;  // whether its channel exists
+    bool negative;  // whether a decay of the warp is negative
+    R rate[S], per[S], fastest;  // decay, 1 / decay
 };
-DEV Lane lane_of(const Args& p, int c0) {
-  Lane l;
-  l.lane = threadIdx.x & 31;
-  l.channel = l.lane % CPW;
-  l.group = l.lane / CPW;
-  l.c0 = c0;
-  l.live = c0 + l.channel < p.D;
-  l.fastest = 0;
+DEV Lane lane_of(const Args &p, int c0) {
+    Lane l;
+    l.lane = threadIdx.x & 31;
+    l.channel = l.lane % CPW;
+    l.group = l.lane / CPW;
+    l.c0 = c0;
+    l.live = c0 + l.channel < p.D;
+    l.fastest = 0;
+    bool negative = false;
 #pragma unroll
-  for (int s = 0; s < S; ++s) {
-    const int n = l.group * S + s;
-    l.rate[s] = l.live && n < p.N ? p.decay[(long long)(c0 + l.channel) * p.N + n] : (R)0;
-    l.per[s] = l.rate[s] != 0 ? (R)1 / l.rate[s] : (R)0;
-    // The polynomials are for z >= 0.
-    l.fastest = fmax(l.fastest, l.rate[s] < 0 ? (R)1e30 : l.rate[s]);
-  }
-  return l;
+    for (int s = 0; s < S; ++s) {
+        const int n = l.group * S + s;
+        const bool there = l.live && n < p.N;
+        const R decay = there ? p.decay[(long long)(c0 + l.channel) * p.N + n] : (R)0;
+        const R slow = decay < 0 ? -SLOWEST : SLOWEST;
+        l.rate[s] = there && size_of(decay) < SLOWEST ? slow : decay;
+        l.per[s] = l.rate[s] != 0 ? (R)1 / l.rate[s] : (R)0;
+        // The polynomials are for z >= 0.
+        l.fastest = fmax(l.fastest, l.rate[s] < 0 ? (R)1e30 : l.rate[s]);
+        negative = negative || l.rate[s] < 0;
+    }
+    l.negative = !every(!negative);
+    return l;
 }
 // States of the lane in a contiguous (.., D, N) tensor.
-DEV void load_states(const Args& p, const Lane& l, const R* from, R* v) {
+DEV void load_states(const Args &p, const Lane &l, const R *from, R *v) {
 #pragma unroll
-  for (int s = 0; s < S; ++s) {
-    const int n = l.group * S + s;
-    v[s] = from && l.live && n < p.N ? from[n] : (R)0;
-  }
+    for (int s = 0; s < S; ++s) {
+        const int n = l.group * S + s;
+        v[s] = from && l.live && n < p.N ? from[n] : (R)0;
+    }
 }
-DEV void store_states(const Args& p, const Lane& l, R* to, const R* v) {
-  if (!l.live) return;
-  if (p.N == NP) {
-    write_vector<S>(to + l.group * S, v);
-    return;
-  }
+DEV void store_states(const Args &p, const Lane &l, R *to, const R *v) {
+    if (!l.live) return;
+    if (p.N == NP) {
+        write_vector<S>(to + l.group * S, v);
+        return;
+    }
 #pragma unroll
-  for (int s = 0; s < S; ++s)
-    if (l.group * S + s < p.N) to[l.group * S + s] = v[s];
+    for (int s = 0; s < S; ++s)
+        if (l.group * S + s < p.N) to[l.group * S + s] = v[s];
 }
 
 // The state that piece `k` of K starts with, from what each piece ends with from rest and the sum
 // of its deltas: `ends` of the block's first piece, [S][32] and [32], `apart` elements from one
 // piece to the next. BACK: adjoints, which start from the last piece.
 template <bool BACK>
-DEV void join_pieces(const Args& p, const Lane& l, const R* ends, int apart, int K, int k, R* v) {
-  if (p.flags & PERIODIC) {  // the state that one period reproduces: v = (v + around) / (1 - keep)
-    R around[S], sum = 0;
+DEV void join_pieces(const Args &p, const Lane &l, const R *ends, int apart, int K, int k, R *v) {
+    if (p.flags & PERIODIC) {  // the state that one period reproduces: v = (v + around) / (1 - keep)
+        R around[S], sum = 0;
 #pragma unroll
-    for (int s = 0; s < S; ++s) around[s] = 0;
-    for (int i = 0; i < K; ++i) {
-      const R* piece = ends + (BACK ? K - 1 - i : i) * apart;
-      const R time = piece[S * 32 + l.lane];
-      sum += time;
+        for (int s = 0; s < S; ++s) around[s] = 0;
+        for (int i = 0; i < K; ++i) {
+            const R *piece = ends + (BACK ? K - 1 - i : i) * apart;
+            const R time = piece[S * 32 + l.lane];
+            sum += time;
 #pragma unroll
-      for (int s = 0; s < S; ++s) {
-        const R end = piece[s * 32 + l.lane];
-        around[s] = i == 0 ? end : fma(kept_part(time * l.rate[s]), around[s], end);
-      }
+            for (int s = 0; s < S; ++s) {
+                const R end = piece[s * 32 + l.lane];
+                around[s] = i == 0 ? end : fma(kept_part(time * l.rate[s]), around[s], end);
+            }
+        }
+#pragma unroll
+        for (int s = 0; s < S; ++s) {
+            const R z = sum * l.rate[s];
+            v[s] = z != 0 ? (v[s] + around[s]) / (z * phi_of<SIGNED>(z, (R)1 / z)) : (R)0;
+        }
     }
+    for (int i = 0; i < (BACK ? K - 1 - k : k); ++i) {
+        const R *piece = ends + (BACK ? K - 1 - i : i) * apart;
+        const R time = piece[S * 32 + l.lane];
 #pragma unroll
-    for (int s = 0; s < S; ++s) {
-      const R z = sum * l.rate[s];
-      v[s] = z != 0 ? (v[s] + around[s]) / (z * phi_of<false>(z, (R)1 / z)) : (R)0;
+        for (int s = 0; s < S; ++s) {  // 0 times an infinite growth is 0
+            const R keep = kept_part(time * l.rate[s]), end = piece[s * 32 + l.lane];
+            v[s] = v[s] == 0 ? end : fma(keep, v[s], end);
+        }
     }
-  }
-  for (int i = 0; i < (BACK ? K - 1 - k : k); ++i) {
-    const R* piece = ends + (BACK ? K - 1 - i : i) * apart;
-    const R time = piece[S * 32 + l.lane];
-#pragma unroll
-    for (int s = 0; s < S; ++s) {  // 0 times an infinite growth is 0
-      const R keep = kept_part(time * l.rate[s]), end = piece[s * 32 + l.lane];
-      v[s] = v[s] == 0 ? end : fma(keep, v[s], end);
-    }
-  }
 }
-DEV void leave_end(const Lane& l, R* ends, const R* v, R time) {
+DEV void leave_end(const Lane &l, R *ends, const R *v, R time) {
 #pragma unroll
-  for (int s = 0; s < S; ++s) ends[s * 32 + l.lane] = v[s];
-  ends[S * 32 + l.lane] = time;
+    for (int s = 0; s < S; ++s) ends[s * 32 + l.lane] = v[s];
+    ends[S * 32 + l.lane] = time;
+}
+
+// A result of one of several walks.
+DEV void leave_sum(const Args &p, T *result, R *sum, long long to, R value) {
+    if (p.flags & ADD) value += sum[to];
+    if (p.flags & UNFINISHED)
+        sum[to] = value;
+    else
+        result[to] = narrow(value);
 }
 
 // ================================================================ forward
 #define F_SIZE (TF * CPW * 2 + TF * NP * 2)  // elements of shared memory of a warp
 
-template <bool SMALL, bool OUT>
-DEV void forward_steps(R* v, const Lane& l, const R* dl, const R* uu, const R* bs, const R* cs,
-                       R* acc) {
+template <Mode MODE, bool OUT>
+DEV void forward_steps(R *v, const Lane &l, const R *dl, const R *uu, const R *bs, const R *cs, R *acc) {
 #pragma unroll
-  for (int j = 0; j < GF; ++j) {
-    R bb[S], cc[S], out = 0;
-    const R du = dl[j] * uu[j], per_delta = SMALL ? (R)0 : inverse(dl[j]);
-    read_vector<S>(bb, bs + j * NP);
-    if (OUT) read_vector<S>(cc, cs + j * NP);
+    for (int j = 0; j < GF; ++j) {
+        R bb[S], cc[S], out = 0;
+        const R du = dl[j] * uu[j], per_delta = MODE == SMALL ? (R)0 : inverse(dl[j]);
+        read_vector<S>(bb, bs + j * NP);
+        if (OUT) read_vector<S>(cc, cs + j * NP);
 #pragma unroll
-    for (int s = 0; s < S; ++s) {
-      const R z = dl[j] * l.rate[s], phi = phi_of<SMALL>(z, SMALL ? (R)0 : per_delta * l.per[s]);
-      v[s] = fma(phi, fma(-z, v[s], du * bb[s]), v[s]);
-      if (OUT) out = s == 0 ? cc[s] * v[s] : fma(cc[s], v[s], out);
+        for (int s = 0; s < S; ++s) {
+            const R z = dl[j] * l.rate[s],
+                    phi = phi_of<MODE>(z, MODE == SMALL ? (R)0 : per_delta * l.per[s]);
+            v[s] = fma(phi, fma(-z, v[s], du * bb[s]), v[s]);
+            if (OUT) out = s == 0 ? cc[s] * v[s] : fma(cc[s], v[s], out);
+        }
+        acc[j] = out;
     }
-    acc[j] = out;
-  }
 }
 
-// Walk through steps first .. end - 1. OUT: write the outputs; otherwise add up the deltas in
-// `time`. KEEP: write checkpoints.
-template <bool OUT, bool KEEP>
-DEV void forward_walk(const Args& p, const Lane& l, const Path& q, int line, R* mine, R* v, R& time,
+// Walk through steps first .. end - 1. OUT: write the outputs and, if wanted, checkpoints;
+// otherwise add up the deltas in `time`.
+template <bool OUT>
+DEV void forward_walk(const Args &p, const Lane &l, const Path &q, int line, R *mine, R *v, R &time,
                       int first, int end) {
-  typedef Tile<TF, CPW, VX> Rows;
-  typedef Tile<TF, NP, VN> States;
-  const int lane = l.lane, width = p.D - l.c0;
-  const bool rows_aligned = p.flags & ROWS_ALIGNED, states_aligned = p.flags & STATES_ALIGNED;
-  const R share = (R)p.share, skip = l.live && p.d ? share * p.d[l.c0 + l.channel] : (R)0;
-  R *xs = mine, *bs = xs + TF * CPW * 2, *cs = bs + TF * NP;
-  enum { LEFT = LPC >= GF ? 1 : GF / LPC };  // outputs of GF steps that a lane writes
-  const int at = Sum<GF, CPW, LANE_BITS>::first(lane);
-  const bool writes = l.live && (LPC <= GF || l.group < GF);
-  const long long column = (long long)q.batch * p.P * p.D + l.c0 + l.channel;
-  const Source u = source_of(p.u, p.u_batch, p.u_row, q.batch, l.c0);
-  const Source delta = source_of(p.delta, p.delta_batch, p.delta_row, q.batch, l.c0);
-  const Source b = source_of(p.b, p.b_batch, p.b_row, q.batch, 0);
-  const Source c = source_of(p.c, p.c_batch, p.c_row, q.batch, 0);
-  R* kept = 0;
-  if (KEEP)
-    kept = p.kept + (((long long)line * ((p.length + CK - 1) / CK) + first / CK) * p.D + l.c0 +
-                     l.channel) * p.N;
-  Rows tu, td;
-  States tb, tc;
-#define LOAD(t)                                                         \
-  {                                                                     \
-    const int rows = end - (t);                                         \
-    td.load(delta, q, t, rows, width, rows_aligned, lane);              \
-    tu.load(u, q, t, rows, width, rows_aligned, lane);                  \
-    tb.load(b, q, t, rows, p.N, states_aligned, lane);                  \
-    if (OUT) tc.load(c, q, t, rows, p.N, states_aligned, lane);         \
-  }
-  if (first < end) LOAD(first)
-  for (int t0 = first; t0 < end; t0 += TF) {
-    sync_warp();
-    store_pairs(td, tu, xs, lane, (R)1);
-    tb.store(bs, lane, (R)1);
-    if (OUT) tc.store(cs, lane, (R)1);
-    sync_warp();
-    if (t0 + TF < end) LOAD(t0 + TF)
-    const int rows = end - t0;
-    const R *xg = xs + l.channel * 2, *bg = bs + l.group * S;
-#pragma unroll 1
-    for (int g = 0; g < TF && g < rows; g += GF, xg += GF * CPW * 2, bg += GF * NP) {
-      if (KEEP && g % CK == 0) {
-        store_states(p, l, kept, v);
-        kept += (Offset)p.D * p.N;
-      }
-      R dl[GF], uu[GF], acc[GF], most = 0;
-#pragma unroll
-      for (int j = 0; j < GF; ++j) {
-        R pair[2];
-        read_vector<2>(pair, xg + j * CPW * 2);
-        dl[j] = pair[0];
-        uu[j] = pair[1];
-        most = fmax(most, dl[j]);
-      }
-      if (every(most * l.fastest <= PHI_LIMIT))
-        forward_steps<true, OUT>(v, l, dl, uu, bg, bg + TF * NP, acc);
-      else
-        forward_steps<false, OUT>(v, l, dl, uu, bg, bg + TF * NP, acc);
-      if (!OUT) {
-#pragma unroll
-        for (int j = 0; j < GF; ++j) time += dl[j];
-        continue;
-      }
-      Sum<GF, CPW, LANE_BITS>::run(acc, lane);
-      if (!writes) continue;
-#pragma unroll
-      for (int i = 0; i < LEFT; ++i) {
-        if (g + at + i >= rows) continue;
-        const R own_u = LPC == 1 ? uu[i] : xg[(at + i) * CPW * 2 + 1];
-        const Offset to = q.at(t0 + g + at + i) * p.D;
-        R out = fma(skip, own_u, acc[i] * share);
-        if (p.flags & ADD) out += p.sum_y[column + to];
-        if (p.flags & WIDE) p.sum_y[column + to] = out;
-        else p.y[column + to] = narrow(out);
-      }
+    typedef Tile<TF, CPW, VX> Rows;
+    typedef Tile<TF, NP, VN> States;
+    const int lane = l.lane, width = p.D - l.c0;
+    const bool rows_aligned = p.flags & ROWS_ALIGNED, states_aligned = p.flags & STATES_ALIGNED;
+    const R share = (R)p.share, skip = l.live && p.d ? share * p.d[l.c0 + l.channel] : (R)0;
+    R *xs = mine, *bs = xs + TF * CPW * 2, *cs = bs + TF * NP;
+    enum { LEFT = LPC >= GF ? 1 : GF / LPC };  // outputs of GF steps that a lane writes
+    const int at = Sum<GF, CPW, LANE_BITS>::first(lane);
+    const bool writes = l.live && (LPC <= GF || l.group < GF);
+    const long long column = (long long)q.batch * p.P * p.D + l.c0 + l.channel;
+    T *y = p.y + column;
+    const bool adds = p.flags & (ADD | UNFINISHED);
+    const Source u = source_of(p.u, p.u_batch, p.u_row, q.batch, l.c0);
+    const Source delta = source_of(p.delta, p.delta_batch, p.delta_row, q.batch, l.c0);
+    const Source b = source_of(p.b, p.b_batch, p.b_row, q.batch, 0);
+    const Source c = source_of(p.c, p.c_batch, p.c_row, q.batch, 0);
+    R *kept = 0;
+    if (OUT && p.kept)
+        kept =
+            p.kept +
+            (((long long)line * ((p.length + CK - 1) / CK) + first / CK) * p.D + l.c0 + l.channel) * p.N;
+    Rows tu, td;
+    States tb, tc;
+#define LOAD(t)                                                     \
+    {                                                               \
+        const int rows = end - (t);                                 \
+        td.load(delta, q, t, rows, width, rows_aligned, lane);      \
+        tu.load(u, q, t, rows, width, rows_aligned, lane);          \
+        tb.load(b, q, t, rows, p.N, states_aligned, lane);          \
+        if (OUT) tc.load(c, q, t, rows, p.N, states_aligned, lane); \
     }
-  }
+    if (first < end) LOAD(first)
+    for (int t0 = first; t0 < end; t0 += TF) {
+        sync_warp();
+        store_pairs(td, tu, xs, lane, (R)1);
+        tb.store(bs, lane, (R)1);
+        if (OUT) tc.store(cs, lane, (R)1);
+        sync_warp();
+        if (t0 + TF < end) LOAD(t0 + TF)
+        const int rows = end - t0;
+        const R *xg = xs + l.channel * 2, *bg = bs + l.group * S;
+#pragma unroll 1
+        for (int g = 0; g < TF && g < rows; g += GF, xg += GF * CPW * 2, bg += GF * NP) {
+            if (OUT && kept && g % CK == 0) {
+                store_states(p, l, kept, v);
+                kept += (Offset)p.D * p.N;
+            }
+            R dl[GF], uu[GF], acc[GF], most = 0;
+#pragma unroll
+            for (int j = 0; j < GF; ++j) {
+                R pair[2];
+                read_vector<2>(pair, xg + j * CPW * 2);
+                dl[j] = pair[0];
+                uu[j] = pair[1];
+                most = fmax(most, dl[j]);
+            }
+            if (every(most * l.fastest <= PHI_LIMIT))
+                forward_steps<SMALL, OUT>(v, l, dl, uu, bg, bg + TF * NP, acc);
+            else if (!l.negative)
+                forward_steps<POSITIVE, OUT>(v, l, dl, uu, bg, bg + TF * NP, acc);
+            else
+                forward_steps<SIGNED, OUT>(v, l, dl, uu, bg, bg + TF * NP, acc);
+            if (!OUT) {
+#pragma unroll
+                for (int j = 0; j < GF; ++j) time += dl[j];
+                continue;
+            }
+            Sum<GF, CPW, LANE_BITS>::run(acc, lane);
+            if (!writes) continue;
+#pragma unroll
+            for (int i = 0; i < LEFT; ++i) {
+                const R own_u = LPC == 1 ? uu[i] : xg[(at + i) * CPW * 2 + 1];
+                const R out = fma(skip, own_u, acc[i] * share);
+                if (g + at + i >= rows) continue;
+                const Offset to = q.at(t0 + g + at + i) * p.D;
+                if (!adds)
+                    y[to] = narrow(out);
+                else
+                    leave_sum(p, p.y, p.sum_y, column + to, out);
+            }
+        }
+    }
 #undef LOAD
 }
 
 // One block: one line, the channels of some warps, K pieces of the line.
-extern "C" __global__ void __launch_bounds__(MAXT, MINB)
-    scan_forward(const __grid_constant__ Args p) {
-  SHARED
-  const int warp = threadIdx.x >> 5, K = KC ? KC : p.K, k = KC == 1 ? 0 : warp % K;
-  const int line = blockIdx.x / p.blocks, block = blockIdx.x % p.blocks;
-  const int groups = (blockDim.x >> 5) / K;
-  const Lane l = lane_of(p, (block * groups + warp / K) * CPW);
-  const Path q = path_of(p, line);
-  R* mine = shared + warp * F_SIZE;
-  R v[S], time = 0;
-  const int first = k * p.piece, end = min(first + p.piece, p.length);
-  const long long channel_at = ((long long)line * p.D + l.c0 + l.channel) * p.N;
-  const bool periodic = p.flags & PERIODIC;
-  if (K > 1 || periodic) {
-    for (int s = 0; s < S; ++s) v[s] = 0;
-    if (k < K - 1 || periodic) forward_walk<false, false>(p, l, q, line, mine, v, time, first, end);
-    sync_warp();
-    leave_end(l, mine, v, time);
-    sync_block();
-  }
-  load_states(p, l, p.start ? p.start + channel_at : 0, v);
-  if (K > 1 || periodic) {
-    join_pieces<false>(p, l, mine - k * F_SIZE, F_SIZE, K, k, v);
-    sync_block();
-  }
-  if (p.kept) forward_walk<true, true>(p, l, q, line, mine, v, time, first, end);
-  else forward_walk<true, false>(p, l, q, line, mine, v, time, first, end);
-  if (p.end && k == K - 1) store_states(p, l, p.end + channel_at, v);
+extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_forward(const __grid_constant__ Args p) {
+    SHARED
+    const int warp = threadIdx.x >> 5, K = KC ? KC : p.K, k = KC == 1 ? 0 : warp % K;
+    const int line = blockIdx.x / p.blocks, block = blockIdx.x % p.blocks;
+    const int groups = (blockDim.x >> 5) / K;
+    const Lane l = lane_of(p, (block * groups + warp / K) * CPW);
+    const Path q = path_of(p, line);
+    R *mine = shared + warp * F_SIZE;
+    R v[S], time = 0;
+    const int first = k * p.piece, end = min(first + p.piece, p.length);
+    const long long channel_at = ((long long)line * p.D + l.c0 + l.channel) * p.N;
+    const bool periodic = p.flags & PERIODIC;
+    if (K > 1 || periodic) {
+        for (int s = 0; s < S; ++s) v[s] = 0;
+        if (k < K - 1 || periodic) forward_walk<false>(p, l, q, line, mine, v, time, first, end);
+        sync_warp();
+        leave_end(l, mine, v, time);
+        sync_block();
+    }
+    load_states(p, l, p.start ? p.start + channel_at : 0, v);
+    if (K > 1 || periodic) {
+        join_pieces<false>(p, l, mine - k * F_SIZE, F_SIZE, K, k, v);
+        sync_block();
+    }
+    forward_walk<true>(p, l, q, line, mine, v, time, first, end);
+    if (p.end && k == K - 1) store_states(p, l, p.end + channel_at, v);
 }
 
 // ================================================================ backward
@@ -663,408 +718,432 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB)
 
 // One step of the adjoint: gradients of b and c, and the lane's parts of those of u (su) and delta
 // (sd). `slow` adds up minus the gradient of the decay.
-template <bool SMALL>
-DEV void backward_step(const Lane& l, R delta, R u, R gy, const R* bb, const R* cc, const R* before,
-                       R* v, R* carried, R* slow, R* gb, R* gc, R& su, R& sd) {
-  const R du = delta * u, per_delta = SMALL ? (R)0 : inverse(delta);
-  R sb = 0, sr = 0;
-  su = 0;
+template <Mode MODE>
+DEV void backward_step(const Lane &l, R delta, R u, R gy, const R *bb, const R *cc, const R *before, R *v,
+                       R *carried, R *slow, R *gb, R *gc, R &su, R &sd) {
+    const R du = delta * u, per_delta = MODE == SMALL ? (R)0 : inverse(delta);
+    R sb = 0, sr = 0;
+    su = 0;
 #pragma unroll
-  for (int s = 0; s < S; ++s) {
-    const R z = delta * l.rate[s], g = fma(cc[s], gy, carried[s]);
-    R phi, fall, weighed;  // fall = phi - psi = (phi - exp(-z)) / z
-    if (SMALL) {
-      const R psi = psi_small(z);
-      phi = fma(-z, psi, (R)1);
-      fall = phi - psi;
-      weighed = g * phi;
-      carried[s] = fma(-z, weighed, g);
-    } else {
-      // phi(-a) = exp(a) phi(a) and fall(-a) = exp(a) psi(a).
-      const R a = size_of(z), keep = kept_part(z), inverse_z = per_delta * l.per[s];
-      const R psi_a = psi_small(a), phi_a = fma(-a, psi_a, (R)1);
-      const R large = ((R)1 - keep) * inverse_z;
-      const bool few = a < PSI_LIMIT;
-      phi = !few ? large : z < 0 ? keep * phi_a : phi_a;
-      fall = !few ? (large - keep) * inverse_z : z < 0 ? keep * psi_a : phi_a - psi_a;
-      weighed = g * phi;
-      carried[s] = few ? fma(-z, weighed, g) : keep * g;
+    for (int s = 0; s < S; ++s) {
+        const R z = delta * l.rate[s], g = fma(cc[s], gy, carried[s]);
+        R phi, fall, weighed;  // fall = phi - psi = (phi - exp(-z)) / z
+        if (MODE == SMALL) {
+            const R psi = psi_small(z);
+            phi = fma(-z, psi, (R)1);
+            fall = phi - psi;
+            weighed = g * phi;
+            carried[s] = fma(-z, weighed, g);
+        } else {
+            const R a = MODE == SIGNED ? size_of(z) : z, keep = kept_part(z);
+            const R inverse_z = per_delta * l.per[s], large = ((R)1 - keep) * inverse_z;
+            const R psi = psi_small(a);
+            const bool few = a < PSI_LIMIT;
+            phi = fma(-a, psi, (R)1);
+            fall = phi - psi;
+            if (MODE == SIGNED && z < 0) phi *= keep, fall = keep * psi;  // fall(-a) = exp(a) psi(a)
+            phi = few ? phi : large;
+            fall = few ? fall : (large - keep) * inverse_z;
+            weighed = g * phi;
+            carried[s] = few ? fma(-z, weighed, g) : keep * g;
+        }
+        gc[s] = gy * v[s];
+        gb[s] = weighed * du;
+        su = s == 0 ? weighed * bb[s] : fma(weighed, bb[s], su);
+        const R cb = carried[s] * before[s], slope = (g * bb[s]) * fall;
+        sb = s == 0 ? carried[s] * bb[s] : fma(carried[s], bb[s], sb);
+        sr = s == 0 ? l.rate[s] * cb : fma(l.rate[s], cb, sr);
+        slow[s] = fma(delta, fma(du, slope, cb), slow[s]);
+        v[s] = before[s];
     }
-    gc[s] = gy * v[s];
-    gb[s] = weighed * du;
-    su = s == 0 ? weighed * bb[s] : fma(weighed, bb[s], su);
-    const R cb = carried[s] * before[s], slope = (g * bb[s]) * fall;
-    sb = s == 0 ? carried[s] * bb[s] : fma(carried[s], bb[s], sb);
-    sr = s == 0 ? l.rate[s] * cb : fma(l.rate[s], cb, sr);
-    slow[s] = fma(delta, fma(du, slope, cb), slow[s]);
-    v[s] = before[s];
-  }
-  sd = fma(u, sb, -sr);
+    sd = fma(u, sb, -sr);
 }
 
 // Walk through 8 steps and store the state before each.
-template <bool SMALL>
-DEV void recompute(R* v, const Lane& l, const R* dl, const R* xs, const R* bs, R* vs) {
+template <Mode MODE>
+DEV void recompute(R *v, const Lane &l, const R *dl, const R *xs, const R *bs, R *vs) {
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    R bb[S];
-    const R du = dl[j] * xs[j * CPW * 2 + 1], per_delta = SMALL ? (R)0 : inverse(dl[j]);
-    read_vector<S>(bb, bs + j * NP);
-    write_vector<S>(vs + j * 32 * S, v);
+    for (int j = 0; j < 8; ++j) {
+        R bb[S];
+        const R du = dl[j] * xs[j * CPW * 2 + 1];
+        const R per_delta = MODE == SMALL ? (R)0 : inverse(dl[j]);
+        read_vector<S>(bb, bs + j * NP);
+        write_vector<S>(vs + j * 32 * S, v);
 #pragma unroll
-    for (int s = 0; s < S; ++s) {
-      const R z = dl[j] * l.rate[s], phi = phi_of<SMALL>(z, SMALL ? (R)0 : per_delta * l.per[s]);
-      v[s] = fma(phi, fma(-z, v[s], du * bb[s]), v[s]);
+        for (int s = 0; s < S; ++s) {
+            const R z = dl[j] * l.rate[s],
+                    phi = phi_of<MODE>(z, MODE == SMALL ? (R)0 : per_delta * l.per[s]);
+            v[s] = fma(phi, fma(-z, v[s], du * bb[s]), v[s]);
+        }
     }
-  }
 }
 
 // 1 or 0 by the row of the lane: which of 16 values an A fragment adds to which row of the sums.
 struct Pick {
 #if USE_MMA
-  R x[16];
+    R x[16];
 #endif
 };
-DEV Pick pick_of(const Args& p, int lane) {
-  Pick pick;
+DEV Pick pick_of(const Args &p, int lane) {
+    Pick pick;
 #if USE_MMA
-  // Zeros from `flags`, and a shuffle: the compiler then keeps each fragment in registers of its
-  // own, as the instruction wants them.
+    // Zeros from `flags`, and a shuffle: the compiler then keeps each fragment in registers of its
+    // own, as the instruction wants them.
 #pragma unroll
-  for (int j = 0; j < 16; ++j) {
-    const R one = (lane >> 2) == j / 2 ? 1.0f : 0.0f;
-    pick.x[j] = exchange(j % 2 == 0 ? one : as_float((unsigned)p.flags & (0x100u << j / 2)), 1);
-  }
+    for (int j = 0; j < 16; ++j) {
+        const R one = (lane >> 2) == j / 2 ? 1.0f : 0.0f;
+        pick.x[j] = exchange(j % 2 == 0 ? one : as_float((unsigned)p.flags & (0x100u << j / 2)), 1);
+    }
 #endif
-  return pick;
+    return pick;
 }
 #if USE_MMA
 // Rows of `sum`: 4 states of the gradient of b, then of c; columns: pairs of half the channels.
-DEV void add_rows(R* sum, const Pick& pick, const R* gb, const R* gc) {
+DEV void add_rows(R *sum, const Pick &pick, const R *gb, const R *gc) {
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const R b0 = j < 2 ? gb[2 * j] : gc[2 * j - 4], b1 = j < 2 ? gb[2 * j + 1] : gc[2 * j - 3];
-    const R* a = pick.x + 4 * j;
+    for (int j = 0; j < 4; ++j) {
+        const R b0 = j < 2 ? gb[2 * j] : gc[2 * j - 4], b1 = j < 2 ? gb[2 * j + 1] : gc[2 * j - 3];
+        const R *a = pick.x + 4 * j;
 #if NARROW
-    mma(sum, a, b0, b1, j == 0);
+        mma(sum, a, b0, b1, j == 0);
 #else  // TF32 has 11 bits of digits: the upper and the lower half of each number
-    const R h0 = as_float(as_word(b0) & 0xffffe000u), h1 = as_float(as_word(b1) & 0xffffe000u);
-    mma(sum, a, h0, h1, j == 0);
-    mma(sum, a, b0 - h0, b1 - h1, false);
+        const R h0 = as_float(as_word(b0) & 0xffffe000u), h1 = as_float(as_word(b1) & 0xffffe000u);
+        mma(sum, a, h0, h1, j == 0);
+        mma(sum, a, b0 - h0, b1 - h1, false);
 #endif
-  }
+    }
 }
 #endif
 
-// The rows of the tile that one step of the backward reads.
+// The rows of the tile that one step of the backward reads, and where a lane leaves gradients:
+// of u or of delta if the channel has several lanes, of steps from `own` on.
 struct Rows {
-  const R *x, *g, *b, *v;
-  R* out;
+    const R *x, *g, *b, *v;
+    R *out;
+    T *gu, *gdelta;
+    long long column;
+    int own;
 };
 
 // G steps of the adjoint, the last first: steps t .. t + G - 1 of the line, of which those before
 // `end` exist.
-template <bool SMALL>
-DEV void backward_group(const Args& p, const Lane& l, const Path& q, const Rows& r, int t, int end,
-                        long long column, R skip, const Pick& pick, R* v, R* carried, R* slow,
-                        R& gd) {
-  R sums[2 * G];
+template <Mode MODE>
+DEV void backward_group(const Args &p, const Lane &l, const Path &q, const Rows &r, int t, int end,
+                        R skip, const Pick &pick, R *v, R *carried, R *slow, R &gd) {
+    R sums[2 * G];
 #if USE_MMA
-  R sum[G][4];
+    R sum[G][4];
 #else
-  R all[2 * G * S];
+    R all[2 * G * S];
 #endif
 #pragma unroll
-  for (int j = G - 1; j >= 0; --j) {
-    R bb[S], cc[S], before[S], gb[S], gc[S], x[2], su, sd;
-    const R gy = r.g[j * CPW];
-    read_vector<2>(x, r.x + j * CPW * 2);
-    read_vector<S>(bb, r.b + j * NP);
-    read_vector<S>(cc, r.b + j * NP + (B_C - B_B));
-    read_vector<S>(before, r.v + j * 32 * S);
-    backward_step<SMALL>(l, x[0], x[1], gy, bb, cc, before, v, carried, slow, gb, gc, su, sd);
-    gd = fma(gy, x[1], gd);
-    sums[j] = fma(su, x[0], skip * gy);
-    sums[G + j] = sd;
+    for (int j = G - 1; j >= 0; --j) {
+        R bb[S], cc[S], before[S], gb[S], gc[S], x[2], su, sd;
+        const R gy = r.g[j * CPW];
+        read_vector<2>(x, r.x + j * CPW * 2);
+        read_vector<S>(bb, r.b + j * NP);
+        read_vector<S>(cc, r.b + j * NP + (B_C - B_B));
+        read_vector<S>(before, r.v + j * 32 * S);
+        backward_step<MODE>(l, x[0], x[1], gy, bb, cc, before, v, carried, slow, gb, gc, su, sd);
+        gd = fma(gy, x[1], gd);
+        sums[j] = fma(su, x[0], skip * gy);
+        sums[G + j] = sd;
 #if USE_MMA
-    add_rows(sum[j], pick, gb, gc);
+        add_rows(sum[j], pick, gb, gc);
 #else
 #pragma unroll
-    for (int s = 0; s < S; ++s) all[j * S + s] = gb[s], all[(G + j) * S + s] = gc[s];
+        for (int s = 0; s < S; ++s) all[j * S + s] = gb[s], all[(G + j) * S + s] = gc[s];
 #endif
-  }
-#if USE_MMA
-  {
-    const int row = l.lane >> 2;  // of `sum`; the lane's columns belong to one group of states
-    R* o = r.out + (row >> 2) * CK * NP + (l.lane & 3) * 4 + (row & 3);
-#pragma unroll
-    for (int j = 0; j < G; ++j) o[j * NP] = sum[j][0] + sum[j][1];
-  }
-#else
-  {
-    const int at = Sum<2 * G * S, 1, CHANNEL_BITS>::run(all, l.lane);
-    enum { VALUES = 2 * G * S, LEFT = CPW >= VALUES ? 1 : VALUES / CPW };
-    if (CPW <= VALUES || l.channel < VALUES) {
-#pragma unroll
-      for (int i = 0; i < LEFT; ++i) {
-        const int w = at + i, kind = w / (G * S), j = w / S % G, s = w % S;
-        r.out[kind * CK * NP + j * NP + l.group * S + s] = all[i];
-      }
     }
-  }
-#endif
-  const int at = Sum<2 * G, CPW, LANE_BITS>::run(sums, l.lane);
-  enum { LEFT = LPC >= 2 * G ? 1 : 2 * G / LPC };
-  if (!l.live || (LPC > 2 * G && l.group >= 2 * G)) return;
+#if USE_MMA
+    {
+        const int row = l.lane >> 2;  // of `sum`; the lane's columns belong to one group of states
+        R *o = r.out + (row >> 2) * CK * NP + (l.lane & 3) * 4 + (row & 3);
 #pragma unroll
-  for (int i = 0; i < LEFT; ++i) {
-    const bool of_u = at + i < G;
-    const int step = t + (at + i) % G;
-    if (step >= end) continue;
-    const long long to = column + q.at(step) * p.D;
-    R* sum = of_u ? p.sum_u : p.sum_delta;
-    R found = sums[i];
-    if (p.flags & ADD) found += sum[to];
-    if (p.flags & WIDE) sum[to] = found;
-    else (of_u ? p.gu : p.gdelta)[to] = narrow(found);
-  }
+        for (int j = 0; j < G; ++j) o[j * NP] = sum[j][0] + sum[j][1];
+    }
+#else
+    {
+        const int at = Sum<2 * G * S, 1, CHANNEL_BITS>::run(all, l.lane);
+        enum { VALUES = 2 * G * S, LEFT = CPW >= VALUES ? 1 : VALUES / CPW };
+        if (CPW <= VALUES || l.channel < VALUES) {
+#pragma unroll
+            for (int i = 0; i < LEFT; ++i) {
+                const int w = at + i, kind = w / (G * S), j = w / S % G, s = w % S;
+                r.out[kind * CK * NP + j * NP + l.group * S + s] = all[i];
+            }
+        }
+    }
+#endif
+    Sum<2 * G, CPW, LANE_BITS>::run(sums, l.lane);
+    enum { LEFT = LPC >= 2 * G ? 1 : 2 * G / LPC };
+    if (!l.live || (LPC > 2 * G && l.group >= 2 * G)) return;
+#pragma unroll
+    for (int i = 0; i < LEFT; ++i) {
+        const int step = t + (LPC > 1 ? r.own + i : i % G);
+        if (step >= end) continue;
+        const Offset to = q.at(step) * p.D;
+        if (!(p.flags & (ADD | UNFINISHED))) {
+            (LPC > 1 || i < G ? r.gu : r.gdelta)[to] = narrow(sums[i]);
+        } else {
+            const bool of_u = LPC > 1 ? r.gu == p.gu + r.column : i < G;
+            leave_sum(p, of_u ? p.gu : p.gdelta, of_u ? p.sum_u : p.sum_delta, r.column + to, sums[i]);
+        }
+    }
 }
 
 // Add V elements of a block's sums over channels to the gradients of b and c at a step.
-template <int V> DEV void leave_part(const Args& p, const Path& q, int block, int kind, int t, int n, R* sum) {
-  const long long rows = (long long)p.B * p.P, row = (long long)q.batch * p.P + q.at(t);
-  R* to = p.part_bc + ((block * 2 + kind) * rows + row) * NP + n;
-  if (p.flags & ADD) {
-    R earlier[V];
-    read_vector<V>(earlier, to);
+template <int V>
+DEV void leave_part(const Args &p, const Path &q, int block, int kind, int t, int n, R *sum) {
+    const long long rows = (long long)p.B * p.P, row = (long long)q.batch * p.P + q.at(t);
+    R *to = p.part_bc + ((block * 2 + kind) * rows + row) * NP + n;
+    if (p.flags & ADD) {
+        R earlier[V];
+        read_vector<V>(earlier, to);
 #pragma unroll
-    for (int i = 0; i < V; ++i) sum[i] += earlier[i];
-  }
-  write_vector<V>(to, sum);
+        for (int i = 0; i < V; ++i) sum[i] += earlier[i];
+    }
+    write_vector<V>(to, sum);
 }
 
 // One block: the channels of some warps, K pieces of each of lines_each lines.
-extern "C" __global__ void __launch_bounds__(MAXT, MINB)
-    scan_backward(const __grid_constant__ Args p) {
-  SHARED
-  typedef Tile<CK, CPW, VX> RowTile;
-  typedef Tile<CK, NP, VN> StateTile;
-  const int warp = threadIdx.x >> 5, K = KC ? KC : p.K, k = KC == 1 ? 0 : warp % K;
-  const int groups = CGC ? CGC : (blockDim.x >> 5) / K;
-  const int run = blockIdx.x / p.blocks, block = blockIdx.x % p.blocks;
-  const Lane l = lane_of(p, (block * groups + warp / K) * CPW);
-  const int lane = l.lane, width = p.D - l.c0;
-  const bool rows_aligned = p.flags & ROWS_ALIGNED, states_aligned = p.flags & STATES_ALIGNED;
-  const R share = (R)p.share;
-  const R skip = l.group == 0 && l.live && p.d ? p.d[l.c0 + l.channel] : (R)0;
-  const int first = k * p.piece, end = min(first + p.piece, p.length);
-  const int chunks = (p.length + CK - 1) / CK;
-  const int last = p.piece / CK - 1;  // the same in all warps, because they wait for one another
-  const Pick pick = pick_of(p, lane);
-  R* mine = shared + warp * B_SIZE;
-  R v[S], carried[S], slow[S], gd = 0;
+extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __grid_constant__ Args p) {
+    SHARED
+    typedef Tile<CK, CPW, VX> RowTile;
+    typedef Tile<CK, NP, VN> StateTile;
+    const int warp = threadIdx.x >> 5, K = KC ? KC : p.K, k = KC == 1 ? 0 : warp % K;
+    const int groups = CGC ? CGC : (blockDim.x >> 5) / K;
+    const int run = blockIdx.x / p.blocks, block = blockIdx.x % p.blocks;
+    const Lane l = lane_of(p, (block * groups + warp / K) * CPW);
+    const int lane = l.lane, width = p.D - l.c0;
+    const bool rows_aligned = p.flags & ROWS_ALIGNED, states_aligned = p.flags & STATES_ALIGNED;
+    const R share = (R)p.share;
+    const R skip = l.group == 0 && l.live && p.d ? p.d[l.c0 + l.channel] : (R)0;
+    const int first = k * p.piece, end = min(first + p.piece, p.length);
+    const int chunks = (p.length + CK - 1) / CK;
+    const int last = p.piece / CK - 1;  // the same in all warps, because they wait for one another
+    const Pick pick = pick_of(p, lane);
+    R *mine = shared + warp * B_SIZE;
+    R v[S], carried[S], slow[S], gd = 0;
 #pragma unroll
-  for (int s = 0; s < S; ++s) slow[s] = 0;
-  int turn = 0;
-  RowTile tu, td, tg;
-  StateTile tb, tc;
+    for (int s = 0; s < S; ++s) slow[s] = 0;
+    int turn = 0;
+    RowTile tu, td, tg;
+    StateTile tb, tc;
 
-  const int line_end = min((run + 1) * p.lines_each, p.all_lines);
+    const int line_end = min((run + 1) * p.lines_each, p.all_lines);
 #pragma unroll 1
-  for (int line = run * p.lines_each; line < line_end; ++line) {
-    const Path q = path_of(p, line);
-    const Source u = source_of(p.u, p.u_batch, p.u_row, q.batch, l.c0);
-    const Source delta = source_of(p.delta, p.delta_batch, p.delta_row, q.batch, l.c0);
-    const Source gy = source_of(p.gy, p.gy_batch, p.gy_row, q.batch, l.c0);
-    const Source b = source_of(p.b, p.b_batch, p.b_row, q.batch, 0);
-    const Source c = source_of(p.c, p.c_batch, p.c_row, q.batch, 0);
-    const long long channel_at = ((long long)line * p.D + l.c0 + l.channel) * p.N;
-    const long long column = (long long)q.batch * p.P * p.D + l.c0 + l.channel;
-    const bool periodic = p.flags & PERIODIC;
+    for (int line = run * p.lines_each; line < line_end; ++line) {
+        const Path q = path_of(p, line);
+        const Source u = source_of(p.u, p.u_batch, p.u_row, q.batch, l.c0);
+        const Source delta = source_of(p.delta, p.delta_batch, p.delta_row, q.batch, l.c0);
+        const Source gy = source_of(p.gy, p.gy_batch, p.gy_row, q.batch, l.c0);
+        const Source b = source_of(p.b, p.b_batch, p.b_row, q.batch, 0);
+        const Source c = source_of(p.c, p.c_batch, p.c_row, q.batch, 0);
+        const long long channel_at = ((long long)line * p.D + l.c0 + l.channel) * p.N;
+        const bool periodic = p.flags & PERIODIC;
 
-    if (K > 1 || periodic) {  // the adjoint that each piece ends with from rest
-      R time = 0;
+        if (K > 1 || periodic) {  // the adjoint that each piece ends with from rest
+            R time = 0;
 #pragma unroll
-      for (int s = 0; s < S; ++s) carried[s] = 0;
-      if (k > 0 || periodic)
-        for (int i = last; i >= 0; --i) {
-          const int t0 = first + i * CK, rows = end - t0;
-          if (rows <= 0) continue;
-          td.load(delta, q, t0, rows, width, rows_aligned, lane);
-          tg.load(gy, q, t0, rows, width, rows_aligned, lane);
-          tc.load(c, q, t0, rows, p.N, states_aligned, lane);
-          sync_warp();
-          store_pairs(td, tg, mine + B_X, lane, share);
-          tc.store(mine + B_C, lane, (R)1);
-          sync_warp();
+            for (int s = 0; s < S; ++s) carried[s] = 0;
+            if (k > 0 || periodic)
+                for (int i = last; i >= 0; --i) {
+                    const int t0 = first + i * CK, rows = end - t0;
+                    if (rows <= 0) continue;
+                    td.load(delta, q, t0, rows, width, rows_aligned, lane);
+                    tg.load(gy, q, t0, rows, width, rows_aligned, lane);
+                    tc.load(c, q, t0, rows, p.N, states_aligned, lane);
+                    sync_warp();
+                    store_pairs(td, tg, mine + B_X, lane, share);
+                    tc.store(mine + B_C, lane, (R)1);
+                    sync_warp();
 #pragma unroll 4
-          for (int t = CK - 1; t >= 0; --t) {
-            R x[2], cc[S];
-            read_vector<2>(x, mine + B_X + (t * CPW + l.channel) * 2);
-            read_vector<S>(cc, mine + B_C + t * NP + l.group * S);
-            time += x[0];
+                    for (int t = CK - 1; t >= 0; --t) {
+                        R x[2], cc[S];
+                        read_vector<2>(x, mine + B_X + (t * CPW + l.channel) * 2);
+                        read_vector<S>(cc, mine + B_C + t * NP + l.group * S);
+                        time += x[0];
 #pragma unroll
-            for (int s = 0; s < S; ++s)
-              carried[s] = kept_part(x[0] * l.rate[s]) * fma(cc[s], x[1], carried[s]);
-          }
+                        for (int s = 0; s < S; ++s)
+                            carried[s] = kept_part(x[0] * l.rate[s]) * fma(cc[s], x[1], carried[s]);
+                    }
+                }
+            leave_end(l, mine + B_V, carried, time);
+            sync_block();
         }
-      leave_end(l, mine + B_V, carried, time);
-      sync_block();
-    }
-    load_states(p, l, p.start ? p.start + channel_at : 0, carried);
-    if (K > 1 || periodic) {
-      join_pieces<true>(p, l, mine - k * B_SIZE + B_V, B_SIZE, K, k, carried);
-      sync_block();
-    }
+        load_states(p, l, p.start ? p.start + channel_at : 0, carried);
+        if (K > 1 || periodic) {
+            join_pieces<true>(p, l, mine - k * B_SIZE + B_V, B_SIZE, K, k, carried);
+            sync_block();
+        }
 
-    R start[S];
-    const R* kept = p.kept + ((long long)line * chunks * p.D + l.c0 + l.channel) * p.N;
-#define LOAD(t)                                                                \
-  {                                                                            \
-    const int rows = end - (t);                                                \
-    td.load(delta, q, t, rows, width, rows_aligned, lane);                     \
-    tu.load(u, q, t, rows, width, rows_aligned, lane);                         \
-    tg.load(gy, q, t, rows, width, rows_aligned, lane);                        \
-    tb.load(b, q, t, rows, p.N, states_aligned, lane);                         \
-    tc.load(c, q, t, rows, p.N, states_aligned, lane);                         \
-    const R* from = kept + (Offset)((t) / CK) * p.D * p.N;                     \
-    if (p.N == NP) {                                                           \
-      if (l.live) read_vector<S>(start, from + l.group * S);                   \
-    } else load_states(p, l, from, start);                                     \
-  }
-#pragma unroll
-    for (int s = 0; s < S; ++s) start[s] = 0;
-    int i = last;
-    if (groups == 1)
-      while (i >= 0 && first + i * CK >= end) --i;
-    if (i >= 0 && first + i * CK < end) LOAD(first + i * CK)
-#pragma unroll 1
-    for (; i >= 0; --i, turn ^= 1) {
-      const int t0 = first + i * CK, rows = end - t0;
-      R* out = mine + B_O + (CGC == 1 ? 0 : turn * 2 * CK * NP);
-      if (rows > 0) {
-        sync_warp();
-        store_pairs(td, tu, mine + B_X, lane, (R)1);
-        tg.store(mine + B_G, lane, share);
-        tb.store(mine + B_B, lane, (R)1);
-        tc.store(mine + B_C, lane, (R)1);
-#pragma unroll
-        for (int s = 0; s < S; ++s) v[s] = start[s];
-        sync_warp();
-      }
-      if (i > 0 && t0 - CK < end) LOAD(t0 - CK)
-      if (rows > 0) {
-        unsigned small = 0;  // a bit for each 8 steps
-        const R *xs = mine + B_X + l.channel * 2, *bs = mine + B_B + l.group * S;
-        R* vs = mine + B_V + lane * S;
-#pragma unroll 1
-        for (int g = 0; g < CK; g += 8, xs += 8 * CPW * 2, bs += 8 * NP, vs += 8 * 32 * S) {
-          R dl[8], most = 0;
-#pragma unroll
-          for (int j = 0; j < 8; ++j) dl[j] = xs[j * CPW * 2], most = fmax(most, dl[j]);
-          const bool all = every(most * l.fastest <= (PHI_LIMIT < PSI_LIMIT ? PHI_LIMIT : PSI_LIMIT));
-          small |= (unsigned)all << g;
-          if (all) recompute<true>(v, l, dl, xs, bs, vs);
-          else recompute<false>(v, l, dl, xs, bs, vs);
-        }
         Rows r;
-        r.x = mine + B_X + ((CK - G) * CPW + l.channel) * 2;
-        r.g = mine + B_G + (CK - G) * CPW + l.channel;
-        r.b = mine + B_B + (CK - G) * NP + l.group * S;
-        r.v = mine + B_V + ((CK - G) * 32 + lane) * S;
-        r.out = out + (CK - G) * NP;
-#pragma unroll 1
-        for (int g = CK - G; g >= 0; g -= G) {
-          if (small >> (g & ~7) & 1)
-            backward_group<true>(p, l, q, r, t0 + g, end, column, skip, pick, v, carried, slow, gd);
-          else
-            backward_group<false>(p, l, q, r, t0 + g, end, column, skip, pick, v, carried, slow, gd);
-          r.x -= G * CPW * 2, r.g -= G * CPW, r.b -= G * NP, r.v -= G * 32 * S, r.out -= G * NP;
+        r.column = (long long)q.batch * p.P * p.D + l.c0 + l.channel;
+        r.gu = p.gu + r.column;
+        r.gdelta = p.gdelta + r.column;
+        r.own = 0;
+        if (LPC > 1) {
+            const int at = Sum<2 * G, CPW, LANE_BITS>::first(lane);
+            r.own = at % G;
+            r.gu = at < G ? r.gu : r.gdelta;
         }
-      }
-      enum { PART = 2 * CK * NP / VN };
-      if (groups > 1) {  // sum over the block's groups of channels
-        sync_block();
-        for (int e = threadIdx.x; e < K * PART; e += blockDim.x) {
-          const int piece = e / PART, at = e % PART * VN, kind = at / (CK * NP);
-          const int within = i * CK + at / NP % CK, t = piece * p.piece + within;
-          if (t >= p.length) continue;
-          R sum[VN], other[VN];
-          const R* from = shared + piece * B_SIZE + B_O + turn * 2 * CK * NP + at;
-          read_vector<VN>(sum, from);
-#pragma unroll
-          for (int w = 1; w < groups; ++w) {
-            read_vector<VN>(other, from + w * K * B_SIZE);
-#pragma unroll
-            for (int x = 0; x < VN; ++x) sum[x] += other[x];
-          }
-          leave_part<VN>(p, q, block, kind, t, at % NP, sum);
-        }
-      } else if (rows > 0) {
-        sync_warp();
-        for (int e = lane; e < PART; e += 32) {
-          const int at = e * VN, kind = at / (CK * NP), t = t0 + at / NP % CK;
-          if (t >= end) continue;
-          R sum[VN];
-          read_vector<VN>(sum, out + at);
-          leave_part<VN>(p, q, block, kind, t, at % NP, sum);
-        }
-      }
+        R start[S];
+        const R *kept = p.kept + ((long long)line * chunks * p.D + l.c0 + l.channel) * p.N;
+#define LOAD(t)                                                    \
+    {                                                              \
+        const int rows = end - (t);                                \
+        td.load(delta, q, t, rows, width, rows_aligned, lane);     \
+        tu.load(u, q, t, rows, width, rows_aligned, lane);         \
+        tg.load(gy, q, t, rows, width, rows_aligned, lane);        \
+        tb.load(b, q, t, rows, p.N, states_aligned, lane);         \
+        tc.load(c, q, t, rows, p.N, states_aligned, lane);         \
+        const R *from = kept + (Offset)((t) / CK) * p.D * p.N;     \
+        if (p.N == NP) {                                           \
+            if (l.live) read_vector<S>(start, from + l.group * S); \
+        } else                                                     \
+            load_states(p, l, from, start);                        \
     }
+#pragma unroll
+        for (int s = 0; s < S; ++s) start[s] = 0;
+        int i = last;
+        if (groups == 1)
+            while (i >= 0 && first + i * CK >= end) --i;
+        if (i >= 0 && first + i * CK < end) LOAD(first + i * CK)
+#pragma unroll 1
+        for (; i >= 0; --i, turn ^= 1) {
+            const int t0 = first + i * CK, rows = end - t0;
+            R *out = mine + B_O + (CGC == 1 ? 0 : turn * 2 * CK * NP);
+            if (rows > 0) {
+                sync_warp();
+                store_pairs(td, tu, mine + B_X, lane, (R)1);
+                tg.store(mine + B_G, lane, share);
+                tb.store(mine + B_B, lane, (R)1);
+                tc.store(mine + B_C, lane, (R)1);
+#pragma unroll
+                for (int s = 0; s < S; ++s) v[s] = start[s];
+                sync_warp();
+            }
+            if (i > 0 && t0 - CK < end) LOAD(t0 - CK)
+            if (rows > 0) {
+                unsigned small = 0;  // a bit for each 8 steps
+                const R *xs = mine + B_X + l.channel * 2, *bs = mine + B_B + l.group * S;
+                R *vs = mine + B_V + lane * S;
+#pragma unroll 1
+                for (int g = 0; g < CK; g += 8, xs += 8 * CPW * 2, bs += 8 * NP, vs += 8 * 32 * S) {
+                    R dl[8], most = 0;
+#pragma unroll
+                    for (int j = 0; j < 8; ++j) dl[j] = xs[j * CPW * 2], most = fmax(most, dl[j]);
+                    const bool all =
+                        every(most * l.fastest <= (PHI_LIMIT < PSI_LIMIT ? PHI_LIMIT : PSI_LIMIT));
+                    small |= (unsigned)all << g;
+                    if (all)
+                        recompute<SMALL>(v, l, dl, xs, bs, vs);
+                    else if (!l.negative)
+                        recompute<POSITIVE>(v, l, dl, xs, bs, vs);
+                    else
+                        recompute<SIGNED>(v, l, dl, xs, bs, vs);
+                }
+                r.x = mine + B_X + ((CK - G) * CPW + l.channel) * 2;
+                r.g = mine + B_G + (CK - G) * CPW + l.channel;
+                r.b = mine + B_B + (CK - G) * NP + l.group * S;
+                r.v = mine + B_V + ((CK - G) * 32 + lane) * S;
+                r.out = out + (CK - G) * NP;
+#pragma unroll 1
+                for (int g = CK - G; g >= 0; g -= G) {
+                    if (small >> (g & ~7) & 1)
+                        backward_group<SMALL>(p, l, q, r, t0 + g, end, skip, pick, v, carried, slow, gd);
+                    else if (!l.negative)
+                        backward_group<POSITIVE>(p, l, q, r, t0 + g, end, skip, pick, v, carried, slow,
+                                                 gd);
+                    else
+                        backward_group<SIGNED>(p, l, q, r, t0 + g, end, skip, pick, v, carried, slow, gd);
+                    r.x -= G * CPW * 2, r.g -= G * CPW, r.b -= G * NP, r.v -= G * 32 * S, r.out -= G * NP;
+                }
+            }
+            enum { PART = 2 * CK * NP / VN };
+            if (groups > 1) {  // sum over the block's groups of channels
+                sync_block();
+                for (int e = threadIdx.x; e < K * PART; e += blockDim.x) {
+                    const int piece = e / PART, at = e % PART * VN, kind = at / (CK * NP);
+                    const int within = i * CK + at / NP % CK, t = piece * p.piece + within;
+                    if (t >= p.length) continue;
+                    R sum[VN], other[VN];
+                    const R *from = shared + piece * B_SIZE + B_O + turn * 2 * CK * NP + at;
+                    read_vector<VN>(sum, from);
+#pragma unroll
+                    for (int w = 1; w < groups; ++w) {
+                        read_vector<VN>(other, from + w * K * B_SIZE);
+#pragma unroll
+                        for (int x = 0; x < VN; ++x) sum[x] += other[x];
+                    }
+                    leave_part<VN>(p, q, block, kind, t, at % NP, sum);
+                }
+            } else if (rows > 0) {
+                sync_warp();
+                for (int e = lane; e < PART; e += 32) {
+                    const int at = e * VN, kind = at / (CK * NP), t = t0 + at / NP % CK;
+                    if (t >= end) continue;
+                    R sum[VN];
+                    read_vector<VN>(sum, out + at);
+                    leave_part<VN>(p, q, block, kind, t, at % NP, sum);
+                }
+            }
+        }
 #undef LOAD
-    if (p.end && k == 0) store_states(p, l, p.end + channel_at, carried);
-  }
-  if (l.live) {
-    const long long row = ((long long)(p.first_run + run * K + k) * p.D + l.c0 + l.channel);
-    write_vector<S>(p.part_decay + row * NP + l.group * S, slow);
-    if (l.group == 0) p.part_d[row] = gd;
-  }
+        if (p.end && k == 0) store_states(p, l, p.end + channel_at, carried);
+    }
+    if (l.live) {
+        const long long row = ((long long)(p.first_run + run * K + k) * p.D + l.c0 + l.channel);
+        write_vector<S>(p.part_decay + row * NP + l.group * S, slow);
+        if (l.group == 0) p.part_d[row] = gd;
+    }
 }
 
 // Add up the partial sums: the gradients of b, c, decay and d. Blocks of 256 threads; a sum over
 // runs takes 8 threads, which add up every eighth run each.
 extern "C" __global__ void __launch_bounds__(256) scan_finish(const __grid_constant__ Args p) {
-  SHARED
-  const long long rows = (long long)p.B * p.P, each = rows * NP / VN;
-  const long long row_blocks = (2 * each + 255) / 256;
-  if (blockIdx.x < row_blocks) {
-    const long long e = (long long)blockIdx.x * 256 + threadIdx.x;
-    if (e >= 2 * each) return;
-    const int kind = e >= each;
-    const long long at = (e - (kind ? each : 0)) * VN, row = at / NP, n = at % NP;
-    const R* from = p.part_bc + kind * rows * NP + at;
-    R sum[VN], part[VN];
+    SHARED
+    const long long rows = (long long)p.B * p.P, each = rows * NP / VN;
+    const long long row_blocks = (2 * each + 255) / 256;
+    if (blockIdx.x < row_blocks) {
+        const long long e = (long long)blockIdx.x * 256 + threadIdx.x;
+        if (e >= 2 * each) return;
+        const int kind = e >= each;
+        const long long at = (e - (kind ? each : 0)) * VN, row = at / NP, n = at % NP;
+        const R *from = p.part_bc + kind * rows * NP + at;
+        R sum[VN], part[VN];
 #pragma unroll
-    for (int x = 0; x < VN; ++x) sum[x] = 0;
+        for (int x = 0; x < VN; ++x) sum[x] = 0;
 #pragma unroll 8
-    for (int w = 0; w < p.blocks; ++w) {
-      read_vector<VN>(part, from + w * 2 * rows * NP);
+        for (int w = 0; w < p.blocks; ++w) {
+            read_vector<VN>(part, from + w * 2 * rows * NP);
 #pragma unroll
-      for (int x = 0; x < VN; ++x) sum[x] += part[x];
+            for (int x = 0; x < VN; ++x) sum[x] += part[x];
+        }
+        T *to = (kind ? p.gc : p.gb) + row * p.N;
+#pragma unroll
+        for (int x = 0; x < VN; ++x)
+            if (n + x < p.N) to[n + x] = narrow(sum[x]);
+        return;
     }
-    T* to = (kind ? p.gc : p.gb) + row * p.N;
-#pragma unroll
-    for (int x = 0; x < VN; ++x)
-      if (n + x < p.N) to[n + x] = narrow(sum[x]);
-    return;
-  }
-  const long long count = (long long)p.D * NP, decay_blocks = (count + 31) / 32;
-  const long long which = blockIdx.x - row_blocks;
-  const bool of_decay = which < decay_blocks;
-  const long long size = of_decay ? count : p.D;
-  const long long e = (of_decay ? which : which - decay_blocks) * 32 + threadIdx.x % 32;
-  const R* from = of_decay ? p.part_decay : p.part_d;
-  R sum = 0;
-  if (e < size)
+    const long long count = (long long)p.D * NP, decay_blocks = (count + 31) / 32;
+    const long long which = blockIdx.x - row_blocks;
+    const bool of_decay = which < decay_blocks;
+    const long long size = of_decay ? count : p.D;
+    const long long e = (of_decay ? which : which - decay_blocks) * 32 + threadIdx.x % 32;
+    const R *from = of_decay ? p.part_decay : p.part_d;
+    R sum = 0;
+    if (e < size)
 #pragma unroll 4
-    for (int w = threadIdx.x / 32; w < p.runs; w += 8) sum += from[w * size + e];
-  shared[threadIdx.x] = sum;
-  sync_block();
-  if (threadIdx.x >= 32 || e >= size) return;
-  for (int w = 1; w < 8; ++w) sum += shared[w * 32 + threadIdx.x];
-  if (!of_decay) {
-    if (p.gd) p.gd[e] = sum;
-  } else if (e % NP < p.N) {
-    p.gdecay[e / NP * p.N + e % NP] = -sum;
-  }
+        for (int w = threadIdx.x / 32; w < p.runs; w += 8) sum += from[w * size + e];
+    shared[threadIdx.x] = sum;
+    sync_block();
+    if (threadIdx.x >= 32 || e >= size) return;
+    for (int w = 1; w < 8; ++w) sum += shared[w * 32 + threadIdx.x];
+    if (!of_decay) {
+        if (p.gd) p.gd[e] = sum;
+    } else if (e % NP < p.N) {
+        p.gdecay[e / NP * p.N + e % NP] = -sum;
+    }
 }

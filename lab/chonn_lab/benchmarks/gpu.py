@@ -1,17 +1,17 @@
 """Scan and networks on a CUDA GPU: checked, then timed beside their peers.
 
     chonn-lab bench gpu               needs CUDA; writes lab/results/gpu.json
-    chonn-lab bench gpu --interpret   everything at tiny sizes on the CPU, by Triton's interpreter;
-                                      needs another --output
+    chonn-lab bench gpu --interpret   everything at tiny sizes on the CPU: networks by Triton's
+                                      interpreter, scans by PyTorch; needs another --output
 
 Checks
-    Scan: output and every gradient of backend "triton" in float32 and bfloat16 against backend
-    "torch" in float64, by the tolerances of the tests. Networks: potentials and every gradient of
-    backend "triton" in float64 against an elimination by PyTorch on the CPU, and float32 residuals
-    against the tolerance. Nothing is timed if a check fails.
+    Scan: output and every gradient of backend "cuda" in float32 and bfloat16 against backend
+    "torch" in float64, by the tolerances of the tests; `errors` names each. Networks: potentials
+    and every gradient of backend "triton" in float64 against an elimination by PyTorch on the CPU,
+    and float32 residuals against the tolerance. Nothing is timed if a check fails.
 
 Contenders
-    chonn-ops   backend "triton"
+    chonn-ops   backend "cuda" for scans, "triton" for networks
     torch       scans: backend "torch"; lines of up to 20,000 steps, which it takes one by one
     mamba-ssm   `selective_scan_fn`, in its own layout (B, D, L)
     mambapy     `pscan` on materialised (B, L, D, N) coefficients
@@ -63,7 +63,16 @@ CASES = (
     Case((1_000_000,), 4),
 )
 TINY_SHAPES = (((1, 5, 3, 2), torch.float32),)
-SCAN_CHECKS = (((2, 200, 20, 16), ()), ((1, 1000, 16, 16), ()), ((2, 2700, 20, 16), (9, 300)))
+# Lanes with four states and with one, sums by tensor cores (N = 16) and without, lines in pieces.
+SCAN_CHECKS = (
+    ((8, 300, 1536, 16), ()),
+    ((2, 200, 20, 16), ()),
+    ((1, 1000, 16, 16), ()),
+    ((2, 200, 700, 64), ()),
+    ((2, 200, 700, 1), ()),
+    ((2, 2700, 20, 16), (9, 300)),
+    ((2, 2700, 700, 16), (9, 300)),
+)
 TINY_SCAN_CHECKS = (((1, 5, 3, 2), ()), ((1, 6, 2, 2), (2, 3)))
 FIELDS: tuple[dict[str, str], ...] = (
     {"directions": "cross", "boundary": "matched"},
@@ -127,6 +136,11 @@ def failure(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
+def scan_backend(device: str) -> str:
+    """The kernels of scans; on the CPU, where they do not run, PyTorch stands in for them."""
+    return "torch" if device == "cpu" else "cuda"
+
+
 def scan(backend: str, **modes: str) -> Callable[..., Tensor]:
     from chonn_ops import kirchhoff_scan, scan_field
 
@@ -145,10 +159,10 @@ def with_gradients(y: Tensor, inputs: list[Tensor]) -> list[Tensor]:
     return [y, *torch.autograd.grad(y, inputs, signs.to(y))]
 
 
-def largest_error(found: list[Tensor], truth: list[Tensor]) -> float:
-    """RMS of the error over RMS of the truth, of the worst tensor."""
+def errors(found: list[Tensor], truth: list[Tensor]) -> list[float]:
+    """RMS of the error over RMS of the truth, of each tensor."""
     pairs = zip(found, truth, strict=True)
-    return max(((a.double().to(t) - t).norm() / t.norm()).item() for a, t in pairs)
+    return [((a.double().to(t) - t).norm() / t.norm()).item() for a, t in pairs]
 
 
 def check_scans(device: str, tiny: bool) -> Iterator[dict[str, Any]]:
@@ -156,12 +170,15 @@ def check_scans(device: str, tiny: bool) -> Iterator[dict[str, Any]]:
         for modes in FIELDS[: 1 if tiny else None] if grid else ({},):
             for dtype, tolerance in SCAN_TOLERANCE.items():
                 inputs = leaves(make_inputs(shape, dtype, grid), device)
-                found = with_gradients(scan("triton", **modes)(*inputs), inputs)
+                y = scan(scan_backend(device), **modes)(*inputs)
+                found = with_gradients(y, inputs)
                 exact = leaves(inputs, device, torch.float64)
                 truth = with_gradients(scan("torch", **modes)(*exact), exact)
-                error = largest_error(found, truth)
+                names = ("y", "u", "delta", "decay", "b", "c", "d")
+                each = dict(zip(names, errors(found, truth), strict=True))
                 row = {"shape": [*shape], "grid": [*grid], **modes, "dtype": str(dtype)[6:]}
-                yield row | {"rms_ratio": error, "passed": error <= tolerance}
+                passed = all(error <= tolerance for error in each.values())
+                yield row | {"rms_ratio": max(each.values()), "errors": each, "passed": passed}
 
 
 def check_networks(device: str, tiny: bool) -> Iterator[dict[str, Any]]:
@@ -180,7 +197,7 @@ def check_networks(device: str, tiny: bool) -> Iterator[dict[str, Any]]:
         with torch.no_grad():
             v = network_solvers.networks_first(solve("triton", single, TOLERANCE))
         found = network_solvers.quality(networks, v)
-        error = largest_error(with_gradients(solve("triton", double, EXACT), double), truth)
+        error = max(errors(with_gradients(solve("triton", double, EXACT), double), truth))
         within = found["residual"] <= TOLERANCE + ROUNDINGS * found["rounding"]
         passed = within and error <= EQUAL
         yield {**case.label(), "backend": "triton", **found, "rms_ratio": error, "passed": passed}
@@ -202,7 +219,7 @@ def scan_calls(
 ) -> dict[str, Callable[[], Any]]:
     """For each contender a function that makes its forward and both calls."""
     inputs = leaves(make_inputs(shape, dtype), device)
-    found = {"chonn-ops": (scan("triton"), inputs)}
+    found = {"chonn-ops": (scan(scan_backend(device)), inputs)}
     if shape[1] <= LONGEST_FOR_TORCH:
         found["torch"] = (scan("torch"), inputs)
     if device != "cpu" and (mamba := mamba_scan(inputs)):

@@ -19,7 +19,7 @@ PROGRAMS = {
     "rollouts": "rollout steps of the models in time",
     "vision": "inference and training steps of the timm models",
     "vision_size": "parameters and multiply-adds of the timm models",
-    "gpu": "the Triton kernels; needs CUDA",
+    "gpu": "the kernels for GPUs; needs CUDA",
 }
 
 

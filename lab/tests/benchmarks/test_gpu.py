@@ -1,4 +1,4 @@
-"""The GPU benchmark without a GPU: by Triton's interpreter, and what it says."""
+"""The GPU benchmark without a GPU: by stand-ins on the CPU, and what it says."""
 
 import importlib.util
 import json
