@@ -69,6 +69,10 @@ def requested(backend: str | None) -> str:
     return backend or ""
 
 
+class KernelError(RuntimeError):
+    """A kernel could not be compiled or launched."""
+
+
 class Backends:
     """The modules `reference`, `torch`, `cpu` and so on of an operator, imported on first use.
 
@@ -170,6 +174,24 @@ class Backends:
             if not error <= _AGREE:
                 return f"results differ by {error:.1e} of the largest"
         return ""
+
+    def give_up(self, name: str, device: torch.device, failure: KernelError) -> None:
+        """Select PyTorch on a device from now on, with a RuntimeWarning.
+
+        Raises
+        ------
+        KernelError
+            The failure, if the caller asked for the backend that failed.
+        """
+        if name or os.environ.get(self._variable):
+            raise failure
+        self._passed[device] = False
+        warnings.warn(
+            f"{self._package}: backend {self._gpu!r} fails on {device}, the torch backend runs "
+            f"instead: {failure}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def choose(self, name: str, device: torch.device) -> Any:
         """The backend that `name_for` names."""

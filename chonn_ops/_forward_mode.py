@@ -27,6 +27,9 @@ def at_lower_levels(*fields: Tensor | None) -> Iterator[list[Any]]:
 
 def has_tangents(*fields: Tensor | None) -> bool:
     """Whether forward mode differentiates through one of the fields."""
+    # Outside of `dual_level` there is none, unless a compiler entered a level of its own.
+    if forward_ad._current_level < 0 and not torch.compiler.is_compiling():
+        return False
     duals = (forward_ad.unpack_dual(x) for x in fields if x is not None)
     return any(dual.tangent is not None for dual in duals)
 

@@ -15,11 +15,14 @@ from chonn_ops.scan import operator as scan
 CPU = torch.device("cpu")
 
 
-def _backends(triton):
-    backends = Backends("chonn_ops.network", "UNUSED", results_on=lambda x, _: x.results())
+def _backends(results, name="triton"):
+    names = ("torch", name)
+    backends = Backends(
+        "chonn_ops.network", "UNUSED", names=names, results_on=lambda x, _: x.results()
+    )
     backends._loaded = {
         "torch": SimpleNamespace(results=lambda: (torch.ones(3), torch.arange(4.0))),
-        "triton": SimpleNamespace(results=triton),
+        name: SimpleNamespace(results=results),
     }
     return backends
 
@@ -28,18 +31,19 @@ def _fails():
     raise OSError("no compiler")
 
 
+@pytest.mark.parametrize("name", ["triton", "cuda"])
 @pytest.mark.parametrize(
-    ("triton", "reason"),
+    ("results", "reason"),
     [
         (_fails, "OSError: no compiler"),
         (lambda: (torch.ones(3), torch.arange(4.0) + 1), r"differ by 3\.3e-01"),
         (lambda: (torch.ones(3), torch.full((4,), torch.nan)), "differ by nan"),
     ],
 )
-def test_a_failing_kernel_is_replaced_with_one_warning(triton, reason):
-    backends = _backends(triton)
+def test_a_failing_kernel_is_replaced_with_one_warning(results, reason, name):
+    backends = _backends(results, name)
     with pytest.warns(
-        RuntimeWarning, match=f"'triton' fail their check on cpu.*torch backend.*{reason}"
+        RuntimeWarning, match=f"'{name}' fail their check on cpu.*torch backend.*{reason}"
     ):
         assert not backends.check(CPU)
     with warnings.catch_warnings():

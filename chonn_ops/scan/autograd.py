@@ -37,12 +37,18 @@ def _one_by_one(function: Callable[..., Any], info: Any, in_dims: Any, *args: An
     return stacked, (0,) * len(stacked)
 
 
+def _run(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The operator without its rule of differentiation, which takes as long as a small scan."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return _OPERATOR(*args)
+
+
 class _Scan(torch.autograd.Function):
     """Arguments and outputs are those of the operator."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return _OPERATOR(*args)
+        return _run(*args)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -121,11 +127,11 @@ def scan(inputs: Sequence[Tensor | None], modes: Modes) -> tuple[Tensor, Tensor]
 
     Compilers and exporters record the operator, which differentiates itself as below.
     """
-    # Without gradients the operator, which looks for tangents itself, takes half the time.
-    plain = torch.compiler.is_compiling() or not (
-        modes.keep or torch._C._are_functorch_transforms_active()
-    )
-    apply: Any = _OPERATOR if plain else _Scan.apply
+    apply: Any = _Scan.apply
+    if torch.compiler.is_compiling():
+        apply = _OPERATOR
+    elif not modes.keep and not torch._C._are_functorch_transforms_active():
+        apply = _OPERATOR if has_tangents(*inputs) else _run
     y, state, _ = apply(*inputs, *modes)
     return y, state
 

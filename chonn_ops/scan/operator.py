@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops._backends import Backends
+from chonn_ops._backends import Backends, KernelError
 from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops.scan import cpu
 from chonn_ops.scan._lines import OverLines
@@ -136,10 +136,13 @@ def _scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     walks = _plan(u, modes)
     dtype = compute_dtype(*inputs)
     checkpoints = u.new_empty(_kept(u, decay, modes), dtype=dtype)
+    kept = checkpoints if checkpoints.numel() else None
     with without_autocast(u):
-        y, state = _implementation(u, decay, modes).forward(
-            inputs, walks, modes.boundary, checkpoints if checkpoints.numel() else None
-        )
+        try:
+            y, state = _implementation(u, decay, modes).forward(inputs, walks, modes.boundary, kept)
+        except KernelError as failure:
+            BACKENDS.give_up(modes.backend, u.device, failure)
+            y, state = BACKENDS["torch"].forward(inputs, walks, modes.boundary, kept)
     if modes.directions != "raster":
         state = u.new_empty(0)
     return y.to(u.dtype), state.to(dtype), checkpoints

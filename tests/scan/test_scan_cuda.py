@@ -274,6 +274,29 @@ def test_more_states_than_the_kernels_take(emulate, monkeypatch):
 
 
 @needs_compiler
+def test_a_kernel_that_cannot_be_launched_is_replaced(emulate, monkeypatch):
+    """Compilers and drivers may fail for one kind of scan after the first has passed its check."""
+    emulate()
+    case = make_case(1, 37, 9, 16)
+
+    def fail(*_):
+        raise nvrtc.CompilerError("no space")
+
+    monkeypatch.setattr(cuda, "_kernels", fail)
+    with pytest.raises(nvrtc.CompilerError, match="no space"):
+        run(case, backend="cuda")
+    monkeypatch.setattr(operator.BACKENDS, "_passed", {torch.device("cpu"): True})
+    monkeypatch.setattr(
+        operator.BACKENDS,
+        "name_for",
+        lambda _, device: "cuda" if operator.BACKENDS._passed[device] else "torch",
+    )
+    with pytest.warns(RuntimeWarning, match="backend 'cuda' fails on cpu, the torch .*: no space"):
+        found = run(case)
+    assert_close(found, truth(case), TOLERANCE[torch.float32])
+
+
+@needs_compiler
 def test_empty_batches(emulate):
     launched = emulate()
     found = run(make_case(0, 5, 3, 2), backend="cuda")

@@ -248,7 +248,9 @@ def _stream(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _whole(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """A contiguous tensor in a dtype."""
-    return None if tensor is None else tensor.to(dtype).contiguous()
+    if tensor is None or (tensor.dtype == dtype and tensor.is_contiguous()):
+        return tensor
+    return tensor.to(dtype).contiguous()
 
 
 def _address(tensor: Tensor | None) -> int:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from chonn_ops._backends import KernelError
 from chonn_ops.scan.cuda import nvrtc
 
 # CUdevice_attribute and CUfunction_attribute of cuda.h.
@@ -44,7 +45,7 @@ def _require(code: int, call: str) -> None:
         text = c_char_p()
         _cuda().cuGetErrorString(code, byref(text))
         reason = text.value.decode() if text.value else "unknown error"
-        raise RuntimeError(f"{call}: error {code}, {reason}")
+        raise KernelError(f"{call}: error {code}, {reason}")
 
 
 @cache

@@ -18,12 +18,13 @@ from typing import Any
 
 import torch
 
+from chonn_ops._backends import KernelError
 from chonn_ops.files import whole_file
 
 _DIGEST = hashlib.sha256().digest_size
 
 
-class CompilerError(RuntimeError):
+class CompilerError(KernelError):
     """NVRTC is absent, or it failed."""
 
 
