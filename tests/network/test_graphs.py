@@ -18,6 +18,7 @@ from test_plan import check
 from chonn_ops import Circuit, Graph, factorize, kirchhoff_network
 from chonn_ops.network import methods
 from chonn_ops.network.direct import cpu, predicted_bytes
+from chonn_ops.network.direct import factor as direct_factor
 from chonn_ops.network.direct.plan import grid_edges, make_plan
 
 DIRECT = [name for name in BACKENDS if name != "reference"]
@@ -372,17 +373,55 @@ def test_wrong_arguments_say_what_was_expected():
         Circuit(g, leak, graph).solve(s, method="multigrid")
 
 
-def test_a_graph_that_cannot_be_factored_is_refused_with_its_bytes_and_work(monkeypatch):
+@pytest.fixture
+def expander():
+    """A circuit whose graph has no small separators, and what its factors take."""
     edges = random_regular(300, 6, np.random.default_rng(0))
     graph = Graph(edges, 300)
-    g, leak = torch.ones(1, len(edges), 1), torch.ones(1, 300, 1)
-    monkeypatch.setattr(methods, "MEMORY", 1000)
-    size = predicted_bytes((300,), (graph,), 1)
     operations = 2 * make_plan((300,), (graph,)).total_work
-    with pytest.raises(RuntimeError, match=re.escape(f"{size} bytes) and {operations:.0e} oper")):
-        Circuit(g, leak, graph).solve(leak)
-    v = Circuit(g, leak, graph).solve(leak, method="direct")
-    assert torch.allclose(v, torch.ones(()))
+    leak = torch.ones(1, 300, 1)
+    return Circuit(torch.ones(1, len(edges), 1), leak, graph), leak, operations
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_a_graph_that_cannot_be_factored_is_refused_with_its_bytes_and_work(
+    monkeypatch, expander, dtype
+):
+    circuit, leak, operations = expander
+    circuit.leak = leak = leak.to(dtype)
+    monkeypatch.setattr(methods, "MEMORY", 1000)
+    size = predicted_bytes((300,), (circuit.graph,), 1, dtype)
+    for source in (leak, leak[:, None]):  # one source, and several
+        with pytest.raises(
+            RuntimeError, match=re.escape(f"{size} bytes) and {operations:.0e} oper")
+        ):
+            circuit.solve(source)
+        assert torch.allclose(circuit.solve(source, method="direct"), torch.ones((), dtype=dtype))
+
+
+ENTRIES = {
+    "direct": lambda circuit, leak: circuit.solve(leak, method="direct"),
+    "several": lambda circuit, leak: circuit.solve(leak[:, None], method="direct"),
+    "complex": lambda circuit, leak: circuit.solve(leak + 0j, method="direct"),
+    "factorize": lambda circuit, _: circuit.factorize(),
+    "resistance": lambda circuit, _: circuit.resistance(torch.tensor([[0, 1]])),
+    "function": lambda circuit, leak: factorize(circuit.conductance[0], leak, graph=circuit.graph),
+    "complex factor": lambda circuit, leak: factorize(
+        circuit.conductance[0] + 0j, leak, graph=circuit.graph
+    ),
+    "grid": lambda _, leak: Circuit((leak[:, :, None],) * 2, leak[:, :, None]).factorize(),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_factors_beyond_all_memory_are_refused_before_they_are_made(monkeypatch, expander, entry):
+    circuit, leak, operations = expander
+    monkeypatch.setattr(direct_factor, "memory_of", lambda _: 1000)
+    work = "" if entry == "grid" else f"{operations:.0e} operations"
+    with pytest.raises(
+        RuntimeError, match=rf"the memory that there is.*\d+ bytes.*{re.escape(work)}"
+    ):
+        ENTRIES[entry](circuit, leak)
 
 
 def test_info_and_equal_graphs():
