@@ -347,9 +347,17 @@ def test_wrong_calls_are_refused():
         CHONNNetwork2d(2, 1, lengths=0.5)(x, volumes=volumes)
     with pytest.raises(ValueError, match="positions of 3 coordinates, got 2"):
         CHONNNetwork3d(2, 1)(x, volumes=volumes)
-    for boundary in ("periodic", ("robin", "neumann")):
-        with pytest.raises(ValueError, match="boundary: expected one word on a graph"):
+    for boundary, expected in (
+        ("periodic", "no 'periodic' where there are walls"),
+        (("robin", "neumann"), "one word on a graph"),
+        ({"left": "robin"}, r"names of \('boundary',\), got 'left'"),
+    ):
+        with pytest.raises(ValueError, match=f"boundary: expected {expected}"):
             NetworkCell(2, 2, boundary=boundary)(x, volumes=volumes)
+    with pytest.raises(ValueError, match="boundary: expected words for the axes of a grid"):
+        NetworkCell(2, 2, boundary={"boundary": "robin"})(torch.randn(1, 4, 4, 2))
+    with pytest.raises(ValueError, match=r"boundary: expected words of .*, got \{'left': 'open'\}"):
+        NetworkCell(2, 2, boundary={"left": "open"})
     with pytest.raises(ValueError, match="norm: expected 'none' or 'layer' on a graph"):
         CKB(2, 2, norm="group")(x, volumes=volumes)
     with pytest.raises(ValueError, match="volumes: expected None with cell='scan'"):
