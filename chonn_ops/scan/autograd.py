@@ -37,10 +37,10 @@ def _one_by_one(function: Callable[..., Any], info: Any, in_dims: Any, *args: An
     return stacked, (0,) * len(stacked)
 
 
-def _run(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The operator without its rule of differentiation, which takes as long as a small scan."""
+def _run(operator: Any, *args: Any) -> Any:
+    """An operator without its rule of differentiation, which takes as long as a small scan."""
     with torch._C._AutoDispatchBelowAutograd():
-        return _OPERATOR(*args)
+        return operator(*args)
 
 
 class _Scan(torch.autograd.Function):
@@ -48,7 +48,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return _run(*args)
+        return _run(_OPERATOR, *args)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -72,8 +72,8 @@ class _Scan(torch.autograd.Function):
             or torch._C._are_functorch_transforms_active()
             or has_tangents(grad_y, grad_state, *inputs)
         )
-        gradients: Any = _ScanBackward.apply if differentiable else _BACKWARD
-        found = gradients(grad_y, grad_state, checkpoints, *inputs, *modes[:6])
+        gradients = _ScanBackward.apply if differentiable else partial(_run, _BACKWARD)
+        found: Any = gradients(grad_y, grad_state, checkpoints, *inputs, *modes[:6])
         present = (None if x is None else grad for grad, x in zip(found, inputs, strict=True))
         return *present, *[None] * len(modes)
 
@@ -92,7 +92,7 @@ class _ScanBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
-        return _BACKWARD(*args)
+        return _run(_BACKWARD, *args)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -131,7 +131,7 @@ def scan(inputs: Sequence[Tensor | None], modes: Modes) -> tuple[Tensor, Tensor]
     if torch.compiler.is_compiling():
         apply = _OPERATOR
     elif not modes.keep and not torch._C._are_functorch_transforms_active():
-        apply = _OPERATOR if has_tangents(*inputs) else _run
+        apply = _OPERATOR if has_tangents(*inputs) else partial(_run, _OPERATOR)
     y, state, _ = apply(*inputs, *modes)
     return y, state
 

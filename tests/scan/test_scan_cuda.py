@@ -359,13 +359,58 @@ def test_kernels_compile(name, capability, monkeypatch, tmp_path):
         assert spilled <= most_spilled, kernel
 
 
+@needs_nvrtc
+@pytest.mark.parametrize(
+    "name", [pytest.param("float32", marks=thorough), pytest.param("bfloat16", marks=thorough)]
+)
+def test_instructions_of_a_state_step(name, monkeypatch, tmp_path):
+    """The inner loops where all z are small, as long as those of the probe that an H100 timed: 8
+    steps of 4 states forward, 4 steps of 4 states of the adjoint."""
+    monkeypatch.setenv("CHONN_CACHE", str(tmp_path))
+    lines, D, N, code, nested, *_ = SETTINGS[name]
+    setting = cuda._setting(lines, (4096,), D, N, code, nested, emulated.card(132))
+    path = tmp_path / "kernels.cubin"
+    path.write_bytes(nvrtc.machine_code(cuda._SOURCE.read_text(), setting.macros, (9, 0)))
+    most = {"float32": (320, 530), "bfloat16": (290, 420)}[name]
+    without = [x for x in blocks(path, "scan_forward") if not count(x, "MUFU")]
+    forward = [len(x) for x in without if count(x, "FFMA") >= 160]
+    assert len(forward) == 2  # with outputs and without
+    assert max(forward) <= most[0]
+    without = [x for x in blocks(path, "scan_backward") if not count(x, "MUFU")]
+    (adjoint,) = [len(x) for x in without if count(x, "HMMA")]
+    assert adjoint <= most[1]
+
+
+def blocks(path, kernel):
+    """The instructions of a kernel between branches and their targets."""
+    command = [disassembler(), "-sass", "-fun", kernel, path]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"/\*([0-9a-f]{4,5})\*/\s+(.*?);", text)
+    targets = {int(x, 16) for _, line in found for x in re.findall(r"BRA.*?(0x[0-9a-f]+)", line)}
+    parts = [[]]
+    for address, line in found:
+        if int(address, 16) in targets:
+            parts.append([])
+        parts[-1].append(line)
+        if "BRA" in line:
+            parts.append([])
+    return parts
+
+
+def count(block, name):
+    return sum(name in line for line in block)
+
+
+def disassembler():
+    triton = pytest.importorskip("triton", reason="needs Triton's cuobjdump")
+    return Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+
+
 def resources(code, path):
     """Registers of a thread of each kernel and bytes that it spills, where Triton brings the tool
     that tells."""
-    triton = pytest.importorskip("triton", reason="needs Triton's cuobjdump")
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     path.write_bytes(code)
-    command = [tool, "-res-usage", path]
+    command = [disassembler(), "-res-usage", path]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     pattern = r"Function (\w+):\s*REG:(\d+) STACK:(\d+)"
     found = {name: (int(a), int(b)) for name, a, b in re.findall(pattern, text)}
