@@ -30,8 +30,11 @@ from chonn_ops.scan.walks import checkpoint_numel, checkpoint_steps, plan, walks
 
 
 def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
-    """Outputs, final state and gradients of a small scan in both directions of a plane."""
-    B, H, W, D, N = 2, 9, 40, 3, 4
+    """Outputs and gradients of a small scan along both axes of a plane.
+
+    It has enough lines and channels for the CUDA kernels to run as they do for large scans.
+    """
+    B, H, W, D, N = 2, 9, 40, 56, 16
 
     def wave(*shape: int) -> Tensor:
         return torch.linspace(1, 7, math.prod(shape), device=device).reshape(shape).sin()
@@ -45,9 +48,9 @@ def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
         wave(D),
         None,
     )
-    walks = plan((H, W), "cross", False)
+    walks = plan((H, W), "axial", False)
     every = checkpoint_steps(N, device.type)
-    size = checkpoint_numel(B, (H, W), "cross", D, N, every)
+    size = checkpoint_numel(B, (H, W), "axial", D, N, every)
     checkpoints = inputs.u.new_empty(size)
     y, _ = backend.forward(inputs, walks, "matched", checkpoints)
     grads = backend.backward(wave(*y.shape), None, inputs, walks, "matched", checkpoints)

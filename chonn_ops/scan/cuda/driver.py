@@ -93,19 +93,19 @@ class Kernels:
         card: Card,
     ) -> None:
         code = nvrtc.machine_code(source, macros, card.capability)
-        self._layout, self._index, self._allowed = layout, card.device, {}
-        _enter_context(card.device)
+        self._layout, self._index = layout, card.device
+        self._allowed: dict[int, int] = {}  # bytes of shared memory that kernels may ask for
         module, kernel = c_void_p(), c_void_p()
-        _require(_cuda().cuModuleLoadData(byref(module), code), "cuModuleLoadData")
         self._kernels: list[int] = []
-        for name in names:
-            _require(
-                _cuda().cuModuleGetFunction(byref(kernel), module, name.encode()),
-                "cuModuleGetFunction",
-            )
-            assert kernel.value is not None
-            self._kernels.append(kernel.value)
-            self._set(kernel.value, _CARVEOUT, 100)
+        with torch.cuda.device(card.device):
+            _enter_context(card.device)
+            _require(_cuda().cuModuleLoadData(byref(module), code), "cuModuleLoadData")
+            for name in names:
+                found = _cuda().cuModuleGetFunction(byref(kernel), module, name.encode())
+                _require(found, "cuModuleGetFunction")
+                assert kernel.value is not None
+                self._kernels.append(kernel.value)
+                self._set(kernel.value, _CARVEOUT, 100)
 
     def _set(self, kernel: int, attribute: int, value: int) -> None:
         code = _cuda().cuFuncSetAttribute(c_void_p(kernel), attribute, value)
