@@ -341,6 +341,37 @@ def test_a_batch_of_pytorch_geometric_is_a_union():
     torch.testing.assert_close(model(x, volumes=batch), model(x, volumes=union))
 
 
+def test_a_file_of_meshio(tmp_path):
+    meshio = pytest.importorskip("meshio")
+    points, cells = curved(6)
+    flat = np.c_[points, np.zeros(len(points))]
+    sides = {"low": np.flatnonzero(points[:, 1] < 0.3)}
+    mesh = meshio.Mesh(flat, [("line", cells[:2, :2]), ("triangle", cells)], point_sets=sides)
+    mesh.write(tmp_path / "mesh.xdmf")
+    mesh.write(tmp_path / "mesh.vtk")
+    plain = FiniteVolumes.from_cells(points, cells, sets=sides)
+    for name in ("mesh.xdmf", "mesh.vtk"):
+        found = FiniteVolumes.from_mesh(meshio.read(tmp_path / name), sets=sides)
+        assert found.graph == plain.graph
+        torch.testing.assert_close(found.weight, plain.weight)
+        torch.testing.assert_close(found.walls, plain.walls)
+        assert torch.equal(found.sets["low"], plain.sets["low"])
+
+
+def test_data_and_batch_of_pytorch_geometric():
+    data = pytest.importorskip("torch_geometric.data")
+    points, cells = curved(6)
+    plain = FiniteVolumes.from_cells(points, cells)
+    pos, face = torch.tensor(points), torch.tensor(cells.T)
+    both = torch.cat((plain.graph.ends, plain.graph.ends.flip(0)), 1)
+    for sample in (data.Data(pos=pos, face=face), data.Data(pos=pos, edge_index=both)):
+        found = FiniteVolumes.from_mesh(sample)
+        assert found.graph == plain.graph
+        batch = FiniteVolumes.from_mesh(data.Batch.from_data_list([sample] * 2))
+        assert batch.graph == FiniteVolumes.union([plain, plain]).graph
+        torch.testing.assert_close(batch.volume, torch.cat([plain.volume] * 2))
+
+
 @pytest.mark.parametrize(
     ("points", "cells", "message"),
     [
