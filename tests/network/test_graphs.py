@@ -560,6 +560,21 @@ def test_factors_beyond_all_memory_are_refused_before_they_are_made(monkeypatch,
         ENTRIES[entry](circuit, leak)
 
 
+def test_a_batch_of_large_circuits_is_eliminated_one_after_the_other(monkeypatch, expander):
+    """Factors of all would not fit; `factorize` would hold them."""
+    circuit, leak, _ = expander
+    count = 8 * torch.get_num_threads()
+    scale = torch.arange(1.0, count + 1).reshape(count, 1, 1)
+    batch = Circuit(circuit.conductance[0] * scale, leak * scale, circuit.graph)
+    monkeypatch.setattr(methods, "MEMORY", 1000)
+    most = predicted_bytes((300,), (circuit.graph,), torch.get_num_threads())
+    monkeypatch.setattr(direct_factor, "memory_of", lambda _: most)
+    v = batch.solve(leak * scale, method="direct")
+    assert torch.allclose(v, torch.ones(()))
+    with pytest.raises(RuntimeError, match=f"got {count} on Graph of 300 nodes"):
+        batch.factorize()
+
+
 def test_info_and_equal_graphs():
     graph = Graph([(0, 1), (1, 2)], 3)
     for other in (
