@@ -30,6 +30,7 @@ from chonn_ops import (
 from chonn_ops.inspect.reading import read_fields
 from chonn_ops.network.direct.plan import grid_edges
 from chonn_ops.nn.geometry import NODES, num_steps, wall_distances
+from chonn_ops.uncertainty import conformal, fit_spread
 
 MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 SQUARE = [[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]]
@@ -370,6 +371,24 @@ def test_data_and_batch_of_pytorch_geometric():
         batch = FiniteVolumes.from_mesh(data.Batch.from_data_list([sample] * 2))
         assert batch.graph == FiniteVolumes.union([plain, plain]).graph
         torch.testing.assert_close(batch.volume, torch.cat([plain.volume] * 2))
+
+
+def test_bands_on_meshes_hold_as_many_points_as_they_say():
+    """Of a model on another mesh in each batch, with a spread that is trained."""
+    model = CHONNNetwork2d(1, 1, width=4, depth=1)
+    batches = []
+    for seed, size in enumerate((6, 9, 12, 6, 9, 12)):
+        volumes = FiniteVolumes.from_cells(*curved(size))
+        x = rand(20, volumes.num_nodes, 1, seed=seed).float()
+        with torch.no_grad():
+            y = model(x, volumes=volumes)
+        y = y + 0.1 * x.abs() * rand(*y.shape, seed=seed + 10).float()
+        batches.append({"x": x, "volumes": volumes, "y": y})
+    spread = fit_spread(model, batches[:2], epochs=1)
+    for given in (None, spread):
+        bands = conformal(model, batches[2:4], level=0.8, spread=given)
+        shares = bands.evaluate(batches[4:]).shares
+        assert 0.75 < shares.mean() < 0.85
 
 
 @pytest.mark.parametrize(
