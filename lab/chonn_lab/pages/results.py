@@ -405,17 +405,9 @@ def draw(studies: Sequence[Study]) -> None:
             figure, axes = style.grid(1, 1, 3.2)
             axis = axes[0, 0]
             for at, group in enumerate(rows(study)):
-                epochs = next((run.curve["epoch"] for run in group.runs if run.curve), [])
-                if not epochs:
-                    continue
-                each = group.seconds.mean / max(filter(None, epochs))
-                style.band(
-                    axis,
-                    [each * epoch for epoch in epochs if epoch],
-                    group.curve("validation_error"),
-                    style.look(group)._replace(colour=style.CYCLE[at % len(style.CYCLE)]),
-                    full_label(group),
-                )
+                look = style.look(group)._replace(colour=style.CYCLE[at % len(style.CYCLE)])
+                error_ = group.curve("validation_error")
+                style.band(axis, group.times, error_, look, full_label(group))
             style.logarithmic(axis.xaxis)
             style.logarithmic(axis.yaxis)
             style.finish(figure, axes, x="seconds of training", y=["validation error"])

@@ -11,12 +11,14 @@ from chonn_lab.report import figures
 from chonn_lab.report.results import read_study
 from chonn_lab.studies.keep_results import collect
 
+STEADY = ["metrics.svg", "fields.png", "learning.svg"]
+IN_TIME = ["metrics.svg", "steps.svg", "fields.png", "learning.svg"]
 EXPECTED = {
-    "order1d": ["fields.svg"],
-    "darcy": ["metrics.svg", "fields.png", "learning.svg"],
-    "poisson": ["metrics.svg", "fields.png", "learning.svg"],
-    "shallow_water": ["metrics.svg", "steps.svg", "fields.png", "learning.svg"],
-    "navier_stokes": ["steps.svg", "fields.png"],
+    "order1d": STEADY,
+    "darcy": STEADY,
+    "poisson": STEADY,
+    "shallow_water": IN_TIME,
+    "navier_stokes": IN_TIME,
 }
 
 
@@ -86,7 +88,8 @@ def test_every_model_is_in_the_figure_of_every_model(runs, experiment):
     for axis, name in zip(panels, study.metrics(), strict=True):
         drawn = [container.lines[0].get_xdata()[0] for container in axis.containers]
         assert drawn == [group.metric(name).mean for group in study.groups]
-        assert 1 <= len(axis.get_xticks()) <= 3
+        low, high = axis.get_xlim()
+        assert any(low <= tick <= high for tick in axis.get_xticks())
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3, 5, 1000])

@@ -21,7 +21,7 @@ def test_page_shows_every_figure_and_study(path):
     drawn = set((path.parent / "figures").glob("*/*/*"))
     shown = re.findall(r"^!\[.+\]\((\S+)\)$", text, flags=re.M)
     assert {path.parent / name for name in shown} == drawn
-    assert len(shown) == 13
+    assert len(shown) == 17
     assert re.findall(r"^## (.*), small$", text, flags=re.M) == [
         "Order-defined benchmark",
         "Darcy flow",
