@@ -147,7 +147,7 @@ def logarithmic(axis: Axis) -> None:
     axis.axes.set(**{"xscale" if is_x else "yscale": "log"})
     low, high = axis.get_view_interval()
     steps = (1.0, 2.0, 5.0) if high < 300 * low else (1.0,)
-    axis.set_major_locator(MaxNLocator(3) if high < 2.5 * low else LogLocator(subs=steps))
+    axis.set_major_locator(LogLocator(subs=steps))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
