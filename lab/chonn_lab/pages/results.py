@@ -42,6 +42,7 @@ ASIDE = ("control", "probe", "ablation")
 EQUAL = 1.1
 # Fewest seeds of both models in a row of the README.
 SEEDS = 3
+CONTROLS = [WORDS["own_scheme"], *WORDS["controls"]]
 HEADER = (
     *("problem", "data", "model", "parameters", "s", "error", "best other model"),
     *("parameters", "s", "error", "/ ours", "given the equation"),
@@ -207,23 +208,26 @@ def summary(studies: Sequence[Study]) -> str:
     return markdown([*head, "given the equation"], [entry.short() for entry in found], (0, 3))
 
 
-def searches() -> str:
-    """What search chose the settings of the README's models, as ``searches.json`` records it."""
-    texts = []
-    for name, found in load("searches")["values"].items():
-        budgets = {(b["trials"], b["seconds"]) for m, b in found["budgets"].items() if _tuned(m)}
-        ((trials, seconds),) = budgets
-        texts.append(f"{trials} trials of {seconds:g} s for each model on {title(name)}")
+def caption() -> str:
+    """The caption of the README's table: what search chose its settings, by ``searches.json``."""
+    texts = [f"{trials(name)} on {title(name)}" for name in load("searches")["values"]]
     return (
-        "A search chose size, learning rate, batch size and epochs of every model: "
+        "*Errors on test data, means ± standard deviations over at least "
+        f"{SEEDS} seeds; s are the seconds of training on one thread of a machine that also did "
+        "other work, in brackets those of the other model over ours. A search on validation data "
+        "chose size, learning rate, batch size and epochs of every model, ours too: "
         f"{', '.join(texts)}. The other problems were not searched and use the settings of Darcy "
-        "flow.\n"
+        "flow.*\n"
     )
 
 
-def _tuned(model: str) -> bool:
-    """Whether a model of the search is in the README's table: ours or a baseline."""
-    return model not in WORDS["controls"]
+def trials(problem: str) -> str:
+    """Trials and seconds that the search of a problem gave each model but those without a part."""
+    budgets = load("searches")["values"][problem]["budgets"].items()
+    ((count, seconds),) = {
+        (given["trials"], given["seconds"]) for name, given in budgets if name not in CONTROLS
+    }
+    return f"{count} trials of {seconds:g} s for each model"
 
 
 # A problem ----------------------------------------------------------------------------------------
@@ -306,11 +310,10 @@ def _given(value: Any) -> str:
 def budget(study: Study, found: Sequence[Group]) -> str:
     """Settings and training times of the models of a table."""
     if SEARCHED in study.scale:
-        how = (
-            "Searched"
-            if study.experiment in load("searches")["values"]
-            else "Searched on Darcy flow"
-        )
+        own = study.experiment in load("searches")["values"]
+        how = f"Searched: {trials(study.experiment)}" if own else "With Darcy flow's settings"
+        words = WORDS["by_hand"].get(study.experiment)
+        how += f"; {words}" if words else ""
     elif HOURS in study.scale:
         how = (
             f"Each model trains for the epochs that fit {study.runs[0].config['hours']:g} hours of "

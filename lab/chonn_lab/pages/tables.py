@@ -10,7 +10,7 @@ import functools
 import re
 import sys
 
-from chonn_lab.pages import blocks, results, rollouts
+from chonn_lab.pages import blocks, results, rollouts, rows
 from chonn_lab.pages.files import Build, rewritten
 from chonn_lab.pages.walks import WALKS
 from chonn_lab.paths import DOCS, ROOT
@@ -19,7 +19,8 @@ from chonn_ops.files import write_whole
 CHECK = "--check"
 BLOCKS: dict[str, Build] = {
     "equal wall-clock": lambda: results.summary(results.kept()),
-    "search": results.searches,
+    "search": results.caption,
+    "kernel speed": rows.kernel_speed,
     "verdicts": lambda: results.claims_sentence(results.kept()),
     **{name: functools.partial(blocks.build, name) for name in blocks.TABLES},
     **rollouts.BLOCKS,

@@ -47,7 +47,7 @@ def test_every_model_has_a_row_and_controls_follow():
     assert "own-scheme is given the equation: " in shown
     assert "with nothing trained; 2.5 ms of processor time a sample." in shown
     assert re.search(r"^\| own-scheme \| 100,000 \| - \|", shown, flags=re.M)
-    assert "Searched. Training took" in shown
+    assert "Searched: 4 trials of 60 s for each model; " in shown
     assert "](../figures/results-darcy.svg)" in shown
 
 
@@ -295,4 +295,4 @@ def test_studies_of_a_search_are_kept_and_come_first(tmp_path, monkeypatch):
     assert results_page.chosen(studies)[0].scale == "small+sizes=seconds"
     # Claims are judged on the models that they are about.
     assert results_page.claims_page(studies).count("## Darcy flow") == 1
-    assert "Searched. Training took" in results_page.results_page(studies)
+    assert "Searched: 4 trials of 60 s for each model; " in results_page.results_page(studies)
