@@ -136,7 +136,7 @@ class MonotoneLaw(nn.Module):
     def __init__(self, knots: int = 16) -> None:
         super().__init__()
         check_least(2, knots=knots)
-        self.start = nn.Parameter(torch.tensor(0.0))
+        self.level = nn.Parameter(torch.tensor(0.0))
         self.rises = nn.Parameter(torch.full((knots - 1,), -1.0))
 
     def conductivity(self, p: Tensor) -> Tensor:
@@ -144,8 +144,9 @@ class MonotoneLaw(nn.Module):
         rises = nn.functional.softplus(self.rises)
         at = (p - LEAST) / (MOST - LEAST) * len(rises)
         cell = at.detach().floor().clamp(0, len(rises) - 1).long()
-        below = torch.cat((rises.new_zeros(1), rises.cumsum(0)))
-        return (self.start + below[cell] + rises[cell] * (at - cell)).exp()
+        # About the level in the middle, which makes the parameters of a fit independent.
+        below = torch.cat((rises.new_zeros(1), rises.cumsum(0))) - rises.sum() / 2
+        return (self.level + below[cell] + rises[cell] * (at - cell)).exp()
 
     def forward(self, p: Tensor) -> Tensor:
         """u (S, R, R) of a porosity (S, R, R)."""

@@ -273,7 +273,7 @@ class Study:
             return rows
         law = unknown_law.MonotoneLaw()
         begin = time.process_time()
-        train(Law(law), self.train, 4, 3e-2, 1.0, self.seconds)
+        train(Law(law), self.train, 4, 0.1, 1.0, self.seconds)
         fitted = time.process_time() - begin
         p = samples.porosity
 
