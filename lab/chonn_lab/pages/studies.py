@@ -323,7 +323,36 @@ def meshes() -> str:
     return markdown(header, lines, (0, 1))
 
 
+def beyond_solvers(problem: str) -> str:
+    """A line a model and control: errors on test data, of each kind too, and milliseconds."""
+    record = load(problem)
+    if not record:
+        return MISSING
+    kinds = list(record["controls"][0]["kinds"])
+    lines = []
+    for model, runs in by_model(
+        [row for row in record["results"] if row["kind"] == "result"]
+    ).items():
+        name = "control: learned coefficients, the equation" if model == "equation" else model
+        cells = [f"{runs[0]['parameters']:,}", f"{statistics.median(r['steps'] for r in runs):,.0f}"]
+        for found in (
+            [run["relative_l1"] for run in runs],
+            [run["nrmse"] for run in runs],
+            *([run["kinds"][kind] for run in runs] for kind in kinds),
+        ):
+            cells.append(spread(found, "{:.4f}"))
+        lines.append([name, *cells, f"{statistics.median(r['milliseconds'] for r in runs):.1f}"])
+    for row in record["controls"]:
+        errors = [row["relative_l1"], row["nrmse"], *row["kinds"].values()]
+        cells = [f"{error:.4f}" if error > 5e-5 else f"{error:.0e}" for error in errors]
+        lines.append([f"control: {row['control']}", "-", "-", *cells, f"{row['milliseconds']:.1f}"])
+    header = ["model", "parameters", "steps", "relative L1", "nRMSE", *kinds, "ms a sample"]
+    return markdown(header, lines)
+
+
 STUDIES: dict[str, Build] = {
+    "upscaling": lambda: beyond_solvers("upscaling"),
+    "unknown law": lambda: beyond_solvers("unknown_law"),
     "meshes": meshes,
     "bands": block("bands", "results", bands),
     "gaps": block("gaps", "results", gaps),
