@@ -334,7 +334,10 @@ def beyond_solvers(problem: str) -> str:
         [row for row in record["results"] if row["kind"] == "result"]
     ).items():
         name = "control: learned coefficients, the equation" if model == "equation" else model
-        cells = [f"{runs[0]['parameters']:,}", f"{statistics.median(r['steps'] for r in runs):,.0f}"]
+        cells = [
+            f"{runs[0]['parameters']:,}",
+            f"{statistics.median(r['steps'] for r in runs):,.0f}",
+        ]
         for found in (
             [run["relative_l1"] for run in runs],
             [run["nrmse"] for run in runs],
