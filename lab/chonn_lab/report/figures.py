@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from chonn_lab import marks
 from chonn_lab.report import style
-from chonn_lab.report.claims import papers
 from chonn_lab.report.results import Group, Study, read_study
 from chonn_lab.report.tables import full_label, metric_label
 
@@ -39,7 +38,7 @@ def representatives(study: Study) -> tuple[Group, ...]:
     chosen = [
         *study.find(role="baseline"),
         *study.find(family="chonn", role="ablation", order=0),
-        papers(study),
+        study.papers(),
         *study.find(role="network"),
     ]
     kept = {group.variant: group for group in chosen if group}

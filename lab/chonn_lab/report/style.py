@@ -77,14 +77,14 @@ def look(group: Group) -> Look:
         return Look(ORDERS[tags.order], MARKERS["chonn"], "-")
     if tags.recipe not in ("", "paper"):
         return Look(PALE, "v", "--")
-    return Look(COLOURS.get(group.family, GREY), MARKERS.get(group.family, "v"), "-")
+    return Look(COLOURS.get(group.tags.family, GREY), MARKERS.get(group.tags.family, "v"), "-")
 
 
 def looks(groups: Sequence[Group]) -> list[Look]:
     """`look` of each, with colours in turn for models of families unknown here."""
     return [
         look(group)
-        if group.family in COLOURS
+        if group.tags.family in COLOURS
         else look(group)._replace(colour=CYCLE[place % len(CYCLE)])
         for place, group in enumerate(groups)
     ]

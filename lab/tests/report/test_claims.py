@@ -8,7 +8,7 @@ import pytest
 import result_files
 from result_files import study
 
-from chonn_lab.pages.claims import page as page_of
+from chonn_lab.pages.results import claims_page as page_of
 from chonn_lab.report import claims
 from chonn_lab.report.claims import (
     CLAIMS,
@@ -39,7 +39,7 @@ LOW, HIGH = Statistic((1.0, 1.1, 0.9)), Statistic((2.0, 2.1, 1.9))
 def verdicts(studied):
     """By the beginning of the quote and the place."""
     return {
-        (claim.quote[:24], claim.place): claim.judge(studied).verdict
+        (claim.sentence[:24], claim.place): claim.judge(studied).verdict
         for claim in CLAIMS
         if claim.problem == studied.experiment
     }
@@ -293,7 +293,7 @@ def test_every_claim_is_on_the_page_with_its_verdict_and_evidence():
     page, report = page_of(studies), content(studies)
     for claim, studied, judgement in found:
         assert judgement.verdict in VERDICTS
-        assert claim.quote in page
+        assert claim.sentence in page
         assert f"| {judgement} | {judgement.number} |" in page
         if studied is not None:
             assert judgement.evidence in report

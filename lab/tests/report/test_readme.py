@@ -7,10 +7,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from chonn_lab.experiments.steady_models import CHOSEN
-from chonn_lab.pages.kept import kept
-from chonn_lab.pages.results import chosen, headline, study_title
-from chonn_lab.paths import ROOT
+from chonn_lab.pages.results import chosen, headline, kept, study_title
+from chonn_lab.paths import RESULTS, ROOT
 from chonn_lab.report.comparison import number
 from chonn_lab.report.tables import metric_label
 
@@ -49,9 +47,9 @@ def test_every_problem_with_the_settings_of_the_search_has_a_row():
 
 def test_the_readme_says_what_the_search_was():
     search = README.partition("<!-- search -->")[2].partition("<!-- /search -->")[0]
-    found = json.loads(CHOSEN.read_text())
-    (darcy,), (poisson,) = found["darcy"]["seconds"], found["poisson"]["seconds"]
-    for entry, text in ((darcy, "4 trials of 60 s"), (poisson, "3 trials of 60 s")):
+    found = json.loads((RESULTS / "searches.json").read_text())["values"]
+    for name, text in (("darcy", "4 trials of 60 s"), ("poisson", "3 trials of 60 s")):
+        entry = found[name]
         assert entry["budgets"].keys() == entry["models"].keys()
         trials, seconds = re.findall(r"\d+", text)
         assert entry["budgets"]["network"] == {"trials": int(trials), "seconds": float(seconds)}

@@ -8,7 +8,7 @@ import result_files
 
 from chonn_lab.experiments import EXPERIMENTS, get
 from chonn_lab.report.comparison import Statistic, number
-from chonn_lab.report.results import ROLES, Tags, read_studies, read_study
+from chonn_lab.report.results import ROLES, read_studies, read_study
 from chonn_lab.studies.keep_results import collect
 
 
@@ -172,14 +172,18 @@ def test_tags_of_all_models_are_known(name):
     experiment = get(name)
     for config in experiment.scales.values():
         for variant in experiment.variants(config):
-            tags = Tags.parse(variant.tags)
-            assert tags.family, variant.name
-            assert tags.target or tags.role in ROLES, variant.name
+            assert variant.tags.get("family"), variant.name
+            assert variant.tags.get("target") or variant.tags["role"] in ROLES, variant.name
 
 
-def test_tags_are_asked_by_name():
-    tags = Tags.parse({"family": "depth", "order": 0, "mine": "x"})
-    assert (tags.family, tags.order, tags.target, tags.role) == ("depth", 0, 0, "")
-    assert tags.has(order=0, mine="x", recipe=None, theirs=None)
-    assert not tags.has(order=0, family="chonn")
-    assert not tags.has(mine=None)
+def test_tags_are_asked_by_name(tmp_path):
+    tags = {"family": "depth", "order": 0, "mine": "x"}
+    result_files.write(tmp_path, [result_files.record("mine", "a", tags, 1.0)])
+    (group,) = read_study(tmp_path / "mine" / "small").groups
+    assert (group.tags.family, group.tags.order, group.tags.target, group.tags.role) == (
+        *("depth", 0, 0, ""),
+    )
+    assert group.has(order=0, mine="x", recipe="", theirs=None)
+    assert group.has(order=[0, 1])
+    assert not group.has(order=0, family="chonn")
+    assert not group.has(mine=None)

@@ -9,8 +9,8 @@ import result_files
 from result_files import study
 
 from chonn_lab.pages import results as results_page
-from chonn_lab.pages.blocks import rewritten, without_origin
-from chonn_lab.pages.results import PROOFS
+from chonn_lab.pages.files import rewritten, without_origin
+from chonn_lab.pages.results import WORDS
 from chonn_lab.results_file import has_origin, read_record
 
 OWN = "own-scheme"
@@ -130,16 +130,16 @@ def test_another_contrast_is_another_problem():
 
 @pytest.mark.parametrize(
     ("ratio", "follows"),
-    [(2.0, 1), (0.5, 2), (1.0, 3)],
+    [(2.0, "above"), (0.5, "below"), (1.0, "alike")],
 )
 def test_each_control_has_a_row_and_what_it_proves(ratio, follows):
     page = results_page.results_page([study(equal_time(controls=ratio))])
     shown = section(page, "Darcy flow")
     assert all(f"\n| {name} |" in shown for name in CONTROLS)
     for name in CONTROLS:
-        texts = PROOFS[name]
-        assert texts[0] in shown
-        found = [at for at in (1, 2, 3) if texts[at][:-1] in shown]
+        words = WORDS["controls"][name]
+        assert words["what"] in shown
+        found = [how for how in ("above", "below", "alike") if words[how] in shown]
         assert found == [follows], name
 
 
@@ -221,12 +221,12 @@ ORIGIN = {"data": {"a.hdf5": {"sha256": "0"}}}
 )
 def test_what_has_an_origin(record, expected, monkeypatch):
     assert has_origin(record) == expected
-    monkeypatch.setattr("chonn_lab.pages.blocks.LOADED", {"a": record})
+    monkeypatch.setattr("chonn_lab.pages.files.LOADED", {"a": record})
     assert ("`a.json`" in without_origin()) != expected
 
 
 def test_a_page_names_the_files_without_an_origin():
-    from chonn_lab.pages.blocks import load
+    from chonn_lab.pages.files import load
 
     text = "<!-- t -->\n<!-- /t -->\n<!-- origin -->\n<!-- /origin -->\n"
     page, names = rewritten("p", text, {"t": lambda: f"{len(load('scan'))}\n"})
@@ -279,8 +279,6 @@ def test_rows_of_models_that_were_not_run_again_stay(tmp_path, monkeypatch):
 
 
 def test_studies_of_a_search_are_kept_and_come_first(tmp_path, monkeypatch):
-    from chonn_lab.pages import claims
-    from chonn_lab.pages import kept as kept_studies
     from chonn_lab.studies import keep_results
 
     kept = tmp_path / "kept"
@@ -289,12 +287,12 @@ def test_studies_of_a_search_are_kept_and_come_first(tmp_path, monkeypatch):
         runs = [{**run, "scale": scale} for run in equal_time()]
         result_files.write(tmp_path / "runs", runs, resolution=8)
     monkeypatch.setattr(keep_results, "RUNS", kept)
-    monkeypatch.setattr(kept_studies, "RUNS", kept)
+    monkeypatch.setattr(results_page, "RUNS", kept)
     keep_results.keep(tmp_path / "runs", ["paper+epochs=9"])
     names = {f"darcy-{scale}.json" for scale in (*scales[:2], scales[4])}
     assert {path.name for path in kept.iterdir()} == names
-    studies = kept_studies.studies()
+    studies = results_page.kept()
     assert results_page.chosen(studies)[0].scale == "small+sizes=seconds"
     # Claims are judged on the models that they are about.
-    assert claims.page(studies).count("## Darcy flow") == 1
+    assert results_page.claims_page(studies).count("## Darcy flow") == 1
     assert "Searched. Training took" in results_page.results_page(studies)

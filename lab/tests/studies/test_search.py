@@ -14,7 +14,7 @@ pytest.importorskip("h5py")
 pytest.importorskip("scipy")
 
 from chonn_lab.experiments import schedule, steady_models
-from chonn_lab.pages.kept import kept
+from chonn_lab.pages.results import kept
 from chonn_lab.studies import search
 from chonn_lab.studies.search import RATES, SPACE, Search, choose
 
