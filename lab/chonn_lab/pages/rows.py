@@ -117,6 +117,29 @@ def domains(record: Record) -> Iterator[Record]:
             yield row
 
 
+def beyond_solvers(record: Record) -> Iterator[Record]:
+    """A row a model and control: errors on test data, of each kind of media too, milliseconds."""
+    models: dict[str, list[Record]] = {}
+    for run in record["results"]:
+        if run["kind"] == "result":
+            models.setdefault(run["model"], []).append(run)
+    for model, runs in models.items():
+        learned = "control: learned coefficients, the equation"
+        row = {"model": learned if model == "equation" else model}
+        row["parameters"] = f"{runs[0]['parameters']:,}"
+        row["steps"] = f"{statistics.median(run['steps'] for run in runs):,.0f}"
+        row["ms"] = f"{statistics.median(run['milliseconds'] for run in runs):.1f}"
+        row |= {key: spread([run[key] for run in runs]) for key in ("relative_l1", "nrmse")}
+        yield row | {kind: spread([r["kinds"][kind] for r in runs]) for kind in runs[0]["kinds"]}
+    for control in record["controls"]:
+        row = {"model": f"control: {control['control']}", "ms": f"{control['milliseconds']:.1f}"}
+        errors = {key: control[key] for key in ("relative_l1", "nrmse")} | control["kinds"]
+        yield row | {
+            key: f"{error:.4f}" if error > 5e-5 else f"{error:.0e}" if error else "0"
+            for key, error in errors.items()
+        }
+
+
 def meshes(*records: Record) -> Iterator[Record]:
     """A row a problem and model: relative L1 on meshes of training and finer ones, and how many
     times that of the circuits; the equation with the models' inputs; the data's own scheme."""
