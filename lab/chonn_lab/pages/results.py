@@ -121,13 +121,12 @@ def leader(found: Sequence[Group]) -> Group | None:
 class Entry:
     """Ours, the best other model and controls on a problem.
 
-    `given` is given the equation and its scheme, `knows` is the best that knows the equation alone.
+    `knows` is the best that knows the equation, not the scheme.
     """
 
     study: Study
     ours: Group
     other: Group
-    given: Statistic | None
     knows: Statistic | None
 
     @classmethod
@@ -140,7 +139,7 @@ class Entry:
         controls = {group.variant: error(group, study) for group in study.find(role="control")}
         known = [controls[name] for name in WORDS["other_scheme"] if name in controls]
         best = min((s for s in known if s.values), key=lambda s: s.mean, default=None)
-        return cls(study, ours, others[0], controls.get(WORDS["own_scheme"]), best)
+        return cls(study, ours, others[0], best)
 
     @property
     def ratio(self) -> str:
@@ -157,7 +156,7 @@ class Entry:
             *(self.name, f"{error(self.ours, self.study)}", number(seconds[0])),
             *(full_label(self.other), f"{error(self.other, self.study)}"),
             f"{number(seconds[1])} ({seconds[1] / seconds[0]:.2f}x)",
-            *(self.ratio, str(self.given or "-")),
+            *(self.ratio, given(self.study)),
         ]
 
     def row(self) -> list[str]:
@@ -177,10 +176,19 @@ class Entry:
             *(self.name, origin(study, [*self.ours.runs, *self.other.runs]), *models[0]),
             *models[1],
             f"{self.ratio}, {tested[sign(error(self.ours, study), error(self.other, study))]}",
-            str(self.given or "-"),
+            given(study),
             f"{self.knows} ({self.knows.count})" if self.knows else "-",
             f"{best} {values[best]:.4f}" if study.experiment == "fno_darcy" else "-",
         ]
+
+
+def given(study: Study) -> str:
+    """Error and milliseconds of the data's own scheme, by ``chonn-lab bench controls``."""
+    name = study.experiment + study_title(study).partition(", contrast")[2]
+    for row in load("controls")["rows"]:
+        if (row["problem"], row["name"], row["metric"]) == (name, "own scheme", headline(study)):
+            return f"{row['error']:.0e} in {number(row['ms'], 2)} ms"
+    return "-"
 
 
 def origin(study: Study, runs: Sequence[Run]) -> str:
