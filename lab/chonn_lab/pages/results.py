@@ -18,12 +18,13 @@ from typing import Any
 import yaml
 
 from chonn_lab.experiments import EXPERIMENTS
+from chonn_lab.pages import blocks
 from chonn_lab.pages.files import load
 from chonn_lab.paths import DOCS, RUNS
 from chonn_lab.report import claims, style
 from chonn_lab.report.comparison import LEVEL, Statistic, gap, number, sign
 from chonn_lab.report.document import markdown, render
-from chonn_lab.report.results import Group, Run, Study, read_studies
+from chonn_lab.report.results import Group, Run, Study, read_studies, read_study
 from chonn_lab.report.tables import (
     full_label,
     metric_label,
@@ -410,19 +411,34 @@ def _longer(study: Study, studies: Sequence[Study]) -> str:
 
 
 def draw(studies: Sequence[Study]) -> None:
-    """Draw a figure for each problem: validation error over seconds of training, a line a row."""
-    for study in chosen(studies):
+    """Draw a figure for each problem: validation error over seconds of training, a line a row.
+
+    Then one of the rollouts of `rollouts`: relative error over the predicted frames.
+    """
+    shown = blocks.TABLES["rollouts"]["where"]
+    flow = read_study(RUNS / "rollouts" / "navier_stokes_rollouts-small.json", mixed=True)
+    groups = [group for group in flow.groups if blocks.evaluate(shown, vars(group.runs[0]))]
+    figures: dict[str, list[tuple[Group, Sequence[float], list[Statistic]]]] = {
+        figure_of(study): [(g, g.times, g.curve("validation_error")) for g in rows(study)]
+        for study in chosen(studies)
+    }
+    curves = [(group, group.curve("rollout_relative_l2")) for group in groups]
+    figures["rollouts.svg"] = [(group, range(1, len(c) + 1), c) for group, c in curves]
+    for name, lines in figures.items():
+        seconds = name != "rollouts.svg"
         with style.styled():
-            figure, axes = style.grid(1, 1, 3.2)
-            axis = axes[0, 0]
-            for at, group in enumerate(rows(study)):
+            figure, axes = style.grid(1, 1, 3.2 if seconds else 3.6)
+            for at, (group, x, curve) in enumerate(lines):
                 look = style.look(group)._replace(colour=style.CYCLE[at % len(style.CYCLE)])
-                error_ = group.curve("validation_error")
-                style.band(axis, group.times, error_, look, full_label(group))
-            style.logarithmic(axis.xaxis)
-            style.logarithmic(axis.yaxis)
-            style.finish(figure, axes, x="seconds of training", y=["validation error"])
-            style.save(figure, DOCS / "figures" / figure_of(study))
+                look = look if seconds else look._replace(line="-")
+                style.band(axes[0, 0], x, curve, look, full_label(group))
+            if seconds:
+                style.logarithmic(axes[0, 0].xaxis)
+            style.logarithmic(axes[0, 0].yaxis)
+            along = "seconds of training" if seconds else "frames after the given ones"
+            across = "validation error" if seconds else "relative L2"
+            style.finish(figure, axes, x=along, y=[across])
+            style.save(figure, DOCS / "figures" / name)
 
 
 # Claims -------------------------------------------------------------------------------------------
