@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +252,11 @@ def results_page(studies: Sequence[Study]) -> str:
         header=HEADER,
         entries=[entry.row() for entry in map(Entry.of, shown) if entry],
         problems=[problem(study, studies) for study in shown],
+        words=WORDS,
+        equal=EQUAL,
+        number=number,
+        mean=mean,
+        full_label=full_label,
         missing=", ".join(f"`{name}`" for name in EXPERIMENTS if name not in there),
     )
 
@@ -262,20 +266,58 @@ def problem(study: Study, studies: Sequence[Study]) -> dict[str, Any]:
     found = rows(study)
     ours = leader(found)
     controls = [group for group in study.find(role="control") if error(group, study).values]
-    proofs = []
-    if ours and ours.tags.role == "network":
-        proofs = list(_proofs(study, ours, {group.variant: group for group in controls}))
+    controls.sort(key=lambda group: mean(group, study))
+    network = ours if ours and ours.tags.role == "network" else None
+    told = {group.variant: group for group in controls} if network else {}
+    own = told.get(WORDS["own_scheme"])
+    seconds = [group.seconds.mean for group in found]
+    searched = study.experiment in load("searches")["values"]
     return {
+        "study": study,
         "title": study_title(study),
-        "budget": budget(study, found),
+        "epochs": {run.config.get("epochs") for group in found for run in group.runs},
+        "trials": trials(study.experiment) if searched else "",
+        "seconds": (min(seconds), max(seconds)),
         "file": file_of(study),
         "command": command(study),
         "mixture": mixture(study),
-        "table": _models(study, [*found, *sorted(controls, key=lambda g: mean(g, study))], ours),
-        "proofs": proofs,
-        "published": published(study, studies) if study.experiment == "fno_darcy" else "",
+        "table": _models(study, [*found, *controls], ours),
+        "own": own,
+        "own_ms": Statistic.of(run.milliseconds for run in own.runs).mean if own else 0,
+        "proofs": [
+            (full_label(told[name]), words, *_compared(study, network, told[name]))
+            for name, words in WORDS["controls"].items()
+            if network and name in told
+        ],
+        "published": published(study, studies) if study.experiment == "fno_darcy" else None,
         "figure": figure_of(study),
     }
+
+
+def _compared(study: Study, network: Group, control: Group) -> tuple[str, float]:
+    """The sign between both errors, and the smallest difference that the seeds would have shown."""
+    ours, other = error(network, study), error(control, study)
+    return sign(ours, other), gap(ours, other).detectable
+
+
+def published(study: Study, studies: Sequence[Study]) -> dict[str, Any]:
+    """Numbers of other people's papers on FNO's Darcy flow, and the order of the models there."""
+    found = load("published_fno_darcy")
+    errors = dict(sorted(found["values"].items(), key=lambda item: item[1]))
+    names = WORDS["published"]
+    ours = {names[group.variant]: group for group in study.groups if group.variant in names}
+    there = [name for name in errors if name in ours]
+    hours = study.runs[0].config.get("hours", math.inf)
+    longer = [
+        (group, mean(group, other))
+        for other in studies
+        if other.experiment == study.experiment and HOURS in other.scale
+        if other.runs[0].config["hours"] > hours
+        for group in other.groups
+    ]
+    here = sorted(there, key=lambda name: mean(ours[name], study))
+    parts = {"errors": errors, "ours": ours, "there": there, "here": here, "longer": longer}
+    return {**found, **parts}
 
 
 def _models(study: Study, groups: Sequence[Group], ours: Group | None) -> str:
@@ -314,100 +356,6 @@ def command(study: Study) -> str:
 def _given(value: Any) -> str:
     """A setting as the command line takes it."""
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def budget(study: Study, found: Sequence[Group]) -> str:
-    """Settings and training times of the models of a table."""
-    if SEARCHED in study.scale:
-        own = study.experiment in load("searches")["values"]
-        how = f"Searched: {trials(study.experiment)}" if own else "With Darcy flow's settings"
-        words = WORDS["by_hand"].get(study.experiment)
-        how += f"; {words}" if words else ""
-    elif HOURS in study.scale:
-        how = (
-            f"Each model trains for the epochs that fit {study.runs[0].config['hours']:g} hours of "
-            "an idle core by its measured step; sizes are set by hand"
-        )
-    else:
-        epochs = {str(run.config.get("epochs")) for group in found for run in group.runs}
-        how = f"{epochs.pop()} epochs" if len(epochs) == 1 else "Each model has its own epochs"
-    seconds = [group.seconds.mean for group in found]
-    low, high = min(seconds), max(seconds)
-    times = f"Training took {number(low)} to {number(high)} s"
-    if high <= EQUAL * low:
-        return f"{how}. {times}: equal to {EQUAL - 1:.0%}."
-    return f"{how}. {times}, a ratio of {high / low:.1f}."
-
-
-def _proofs(study: Study, network: Group, controls: dict[str, Group]) -> Iterator[str]:
-    """What each control is, and what follows from its error."""
-    if own := controls.get(WORDS["own_scheme"]):
-        times = [run.milliseconds for run in own.runs if run.milliseconds is not None]
-        cost = f"; {number(statistics.fmean(times), 2)} ms of processor time a sample"
-        yield (
-            f"{full_label(own)} is given the equation: a solve on the data's grid from what the "
-            f"models see, with nothing trained{cost if times else ''}."
-        )
-    ours = error(network, study)
-    for name, words in WORDS["controls"].items():
-        if name in controls:
-            other = error(controls[name], study)
-            detectable = gap(ours, other).detectable
-            shown = f"; smallest detectable difference {number(detectable)}"
-            open_ = f"not significant{shown if math.isfinite(detectable) else ''}"
-            follows = {
-                "<": words["above"],
-                ">": words["below"],
-                "≈": f"{words['alike']} ({open_})",
-                "?": "One seed, no test",
-            }[sign(ours, other)]
-            yield f"{full_label(controls[name])}, {words['what']}: {follows}."
-
-
-def published(study: Study, studies: Sequence[Study]) -> str:
-    """Numbers of other people's papers on FNO's Darcy flow, and the order of the models there."""
-    found = load("published_fno_darcy")
-    values = sorted(found["values"].items(), key=lambda item: item[1])
-    texts = ", ".join(f"{name} {value:.4f}" for name, value in values)
-    return (
-        f"Published {found['metric']} at {found['resolution']} points, {found['note']}: {texts}. "
-        "The data above follow the paper's recipe, which differs in details from the script behind "
-        "the published files (see the card in `chonn_lab.problems.fno_darcy`)."
-        f"{_ranking(study, [name for name, _ in values])}{_longer(study, studies)}"
-    )
-
-
-def _ranking(study: Study, published: Sequence[str]) -> str:
-    """The published order of the baselines that are in both lists, and the order here."""
-    names = WORDS["published"]
-    ours = {names[g.variant]: g for g in study.groups if g.variant in names}
-    there = [name for name in published if name in ours]
-    if len(there) < 2:
-        return ""
-    here = sorted(there, key=lambda name: mean(ours[name], study))
-    texts = [
-        f"{name} ({number(mean(ours[name], study))} after "
-        f"{ours[name].runs[0].config['epochs']} epochs)"
-        for name in here
-    ]
-    return (
-        f" Published order, lowest error first: {', '.join(there)}. Order here: "
-        f"{', '.join(texts)}: {'' if here == there else '**not** '}the published order."
-    )
-
-
-def _longer(study: Study, studies: Sequence[Study]) -> str:
-    """Baselines that were trained for more hours than those of the table."""
-    hours = study.runs[0].config.get("hours", math.inf)
-    texts = [
-        f"{full_label(group)} {number(mean(group, other))} after "
-        f"{group.runs[0].config['epochs']} epochs and {number(group.seconds.mean)} s"
-        for other in studies
-        if other.experiment == study.experiment and HOURS in other.scale
-        if other.runs[0].config["hours"] > hours
-        for group in other.groups
-    ]
-    return f" Trained for longer: {', '.join(texts)}." if texts else ""
 
 
 def draw(studies: Sequence[Study]) -> None:
