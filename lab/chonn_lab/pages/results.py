@@ -12,14 +12,13 @@ import math
 import re
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
 
-from chonn_lab.experiments import EXPERIMENTS, get
-from chonn_lab.experiments.steady_models import BASELINES, CHOSEN, OWN_SCHEME
-from chonn_lab.experiments.steady_models import SEARCHED as STEADY_SEARCH
+import chonn_lab
+from chonn_lab.experiments import EXPERIMENTS, title
 from chonn_lab.pages.blocks import load
 from chonn_lab.pages.kept import file_of, kept
-from chonn_lab.paths import DOCS
+from chonn_lab.paths import DOCS, RESULTS
 from chonn_lab.report import style
 from chonn_lab.report.claims import papers, scaled_down
 from chonn_lab.report.comparison import LEVEL, Statistic, gap, number, sign
@@ -27,6 +26,16 @@ from chonn_lab.report.document import markdown
 from chonn_lab.report.results import Group, Run, Study
 from chonn_lab.report.tables import full_label, metric_label, mixture, study_title
 
+OWN_SCHEME = "own-scheme"
+# Settings and trials of the searches behind the studies "sizes=seconds".
+CHOSEN, STEADY_SEARCH = RESULTS / "searches.json", "seconds"
+SEARCHED_MODELS = ("network", "unet", "fno", "cno", "fno-neuralop", "uno", "ffno")
+# Names in conf/model that are not those of the results.
+MODELS = {"network": "chonn_network", "network-ac": "chonn_network_ac", "chonn": "chonn_fno"}
+MODELS |= {"waves": "chonn_waves"}
+# Models whose settings are swept, too.
+SWEPT = {"order1d": ("ckb_order",), "navier_stokes": ("fno", "chonn")}
+CONF = Path(chonn_lab.__file__).parent / "conf"
 # In the name of a study: its models have the settings that won a search, or train for so long.
 SEARCHED, HOURS = "sizes=seconds", "hours="
 # The score that is quoted for a problem; else the first one of the study.
@@ -53,7 +62,7 @@ The table has a row for each problem: our network, the other model with the lowe
 
 All data but those marked "published" are generated here, with the generators of [problems](problems.md), in the layout of the published files where there are some. They differ from these files. PDEBench stores Darcy flow at t = 1.75, when a transient is left; on the same media its frame and our steady state differ by 3e-4 to 1.1e-2 (relative L2). The card of each problem says what else differs.
 
-Errors are means ± standard deviations over (n) seeds. "s" are the mean seconds of training, on one thread of a machine that also did other work. "Searched": every family of models got the same budget to find its size, learning rate, batch size and epochs, and the lowest validation error won; see [budgets](experiments.md#budgets). "Significant": the difference passes Welch's one-sided t-test at {LEVEL:.0%}; testing both directions makes it two-sided at {2 * LEVEL:.0%}. Published numbers come from other data and budgets and are not ranked.
+Errors are means ± standard deviations over (n) seeds. "s" are the mean seconds of training, on one thread of a machine that also did other work. "Searched": every family of models got the same budget to find its size, learning rate, batch size and epochs, and the lowest validation error won; see [budgets](experiments.md#searches). "Significant": the difference passes Welch's one-sided t-test at {LEVEL:.0%}; testing both directions makes it two-sided at {2 * LEVEL:.0%}. Published numbers come from other data and budgets and are not ranked.
 """  # noqa: E501
 LIMITS = """## Limits
 
@@ -163,9 +172,9 @@ def searches() -> str:
         ((trials, seconds),) = {
             (budgets[family]["trials"], budgets[family]["seconds"])
             for budgets in families
-            for family in ("network", *BASELINES)
+            for family in SEARCHED_MODELS
         }
-        texts.append(f"{trials} trials of {seconds:g} s for each model on {get(name).title}")
+        texts.append(f"{trials} trials of {seconds:g} s for each model on {title(name)}")
     return (
         "A search chose size, learning rate, batch size and epochs of every model: "
         f"{', '.join(texts)}. The other problems were not searched and use the settings of Darcy "
@@ -289,21 +298,27 @@ def problem(study: Study) -> Iterator[str]:
 
 
 def command(study: Study) -> str:
-    """The command that runs all models of a table, or those of them that you leave in it."""
+    """The command that runs those models of a table that conf/model has."""
     scale, _, settings = study.scale.partition("+")
-    named = dict(text.split("=", 1) for text in settings.split(",") if text)
     # The name of a study joins the numbers of a tuple by "-"; the runs tell them from a number.
-    values = {name: study.runs[0].config.get(name, text) for name, text in named.items()}
-    changes = [f"--set {name}={_given(value)}" for name, value in values.items()]
+    config, values = study.runs[0].config, {}
+    for name in (text.partition("=")[0] for text in settings.split(",") if text):
+        value = config.get(name)
+        values[f"problem.{name}"] = (
+            value if isinstance(value, float) else str(value).replace(" ", "")
+        )
+    for name in ("problem.sizes", "problem.hours"):
+        scale = "night" if values.pop(name, None) and scale == "paper" else scale
+    families = SWEPT.get(study.experiment) or (group.variant for group in study.groups)
+    models = [MODELS.get(name, name.replace("-", "_")) for name in dict.fromkeys(families)]
+    there = [name for name in models if (CONF / "model" / f"{name}.yaml").exists()]
+    parts = [f"problem={study.experiment}", f"model={','.join(there)}"]
+    parts += ["problem.target=1,2,3,4", "model.order=1,2,3,4"] * (study.experiment == "order1d")
+    parts += ["problem.history=10,5,3"] * (study.experiment == "navier_stokes")
+    parts += [f"{name}={value}" for name, value in values.items()]
+    parts += [f"scale={scale}"] * (scale != "small")
     seeds = max(len(group.runs) for group in study.groups)
-    variants = ",".join(dict.fromkeys(group.variant for group in study.groups))
-    parts = [study.experiment, f"--scale {scale}", *changes, f"--seeds {seeds}"]
-    return f"chonn-lab run {' '.join(parts)} --variants {variants}"
-
-
-def _given(value: Any) -> str:
-    """A setting as the command line takes it."""
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return f"chonn-lab run {' '.join(parts)} seed={','.join(map(str, range(seeds)))} -m"
 
 
 def budget(study: Study, found: Sequence[Group]) -> str:
@@ -329,8 +344,8 @@ def budget(study: Study, found: Sequence[Group]) -> str:
 
 def elsewhere(study: Study) -> str:
     """The problem that was searched, if not this one."""
-    chosen_for = getattr(get(study.experiment), "searched", ())
-    return " on " + ", ".join(get(name).title for name in chosen_for) if chosen_for else ""
+    own = study.experiment in json.loads(CHOSEN.read_text(encoding="utf-8"))
+    return "" if own else " on Darcy flow"
 
 
 def lowest_published() -> str:

@@ -7,9 +7,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from chonn_lab.experiments.steady_models import CHOSEN
 from chonn_lab.pages.kept import kept
-from chonn_lab.pages.results import chosen, headline, study_title
+from chonn_lab.pages.results import CHOSEN, chosen, headline, study_title
 from chonn_lab.paths import ROOT
 from chonn_lab.report.comparison import number
 from chonn_lab.report.tables import metric_label
