@@ -34,7 +34,6 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -53,19 +52,6 @@ RARE = 0.1
 EDGE = 0.01
 # Of PDEBench's config_Adv.yaml.
 BETA = 4.0
-# MD5 of the published files.
-OFFICIAL_HASHES = MappingProxyType(
-    {
-        0.1: "b4be2fc3383f737c76033073e6d2ccfb",
-        0.2: "d47b52c1be4b6bcaa8748a8df2f5fbb8",
-        0.4: "d595bbfd2c659df995a93cd40d6ea568",
-        0.7: "f89030c240a1e90b55649776854a84c2",
-        1.0: "1fe41923a4123db55bf4e89bea32e142",
-        2.0: "0e9beff98693089c38e213a1f2b9ac43",
-        4.0: "a87b03ff425496360e2732921805f47d",
-        7.0: "72a286ad2fcba574bd20bc045ba82d58",
-    }
-)
 # Increased when the same settings give other data, see `chonn_lab.problems.origin`.
 GENERATOR_VERSION = 1
 

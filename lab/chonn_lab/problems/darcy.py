@@ -64,12 +64,13 @@ from chonn_lab.problems.hdf5 import (
     dataset,
     open_hdf5,
 )
+from chonn_lab.problems.published import CHECKSUMS
 from chonn_lab.problems.random_fields import BATCH, TWO_PHASE, check_medium, draw_batch, medium
 from chonn_ops.checks import check_least
 
 OFFICIAL_NAME = "2D_DarcyFlow_beta1.0_Train.hdf5"
 OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133219"
-OFFICIAL_HASH = "md5:81694ed31306ff2e5f6b76349b0b4389"
+OFFICIAL_HASH = f"md5:{CHECKSUMS[OFFICIAL_NAME]}"
 # Increased when the same settings give other data, see `chonn_lab.problems.origin`.
 GENERATOR_VERSION = 1
 

@@ -45,11 +45,12 @@ import numpy as np
 from chonn_lab.problems.download import download
 from chonn_lab.problems.generation import Arrays, Recipe, check_sizes
 from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
+from chonn_lab.problems.published import CHECKSUMS
 from chonn_lab.problems.pyclaw import clawpack_version, load_pyclaw
 
 OFFICIAL_NAME = "2D_rdb_NA_NA.h5"
 OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133021"
-OFFICIAL_HASH = "md5:75d838c47aa410694bdc912ea7f22282"
+OFFICIAL_HASH = f"md5:{CHECKSUMS[OFFICIAL_NAME]}"
 # Increased when the same settings give other data, see `chonn_lab.problems.origin`.
 GENERATOR_VERSION = 1
 

@@ -270,7 +270,7 @@ def test_names_and_checksums_of_the_published_files(tmp_path, monkeypatch):
         file["tensor"] = np.zeros((1, 2, 3))
     assert origin.identify(path).official is False
     checksum = hashlib.md5(path.read_bytes()).hexdigest()
-    monkeypatch.setattr(advection, "OFFICIAL_HASHES", {2.0: checksum})
+    monkeypatch.setattr(origin, "CHECKSUMS", {advection.file_name(2.0): checksum})
     assert origin.identify(path).official is True
     assert json.dumps(origin.identify(path).record())
 
