@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from chonn_lab.pages.files import load
+
 Record = Mapping[str, Any]
 NAMES = {"darcy": "Darcy flow", "poisson": "Poisson"}
 KINDS = {"network": "CHONN network", "fno": "FNO", "unet": "U-Net"}
@@ -160,3 +162,23 @@ def meshes(*records: Record) -> Iterator[Record]:
         yield {**row, "finer": f"{told['test_fine']:.4f}"}
         name = f"control: the data's scheme, {1e3 * scheme['seconds']:.0f} ms a sample"
         yield {"problem": problem, "model": name, "error": f"{scheme['error']:.2g}"}
+
+
+def kernel_speed() -> str:
+    """Least and largest ratio of the times of PyTorch and of our kernels, over all operators."""
+    scan, network, block = (load(name) for name in ("scan", "network", "block"))
+    cases: dict[Any, dict[str, Record]] = {}
+    for at, peers in enumerate(network["peers"]):
+        cases[at] = {row["name"]: row for row in peers["rows"]}
+    for row in scan["rows"]:
+        cases.setdefault(tuple(row["shape"]), {})[row["name"]] = row
+    layer = {row["name"]: row for row in block["rows"]}
+    ours, other = "order 1 axial", "order 1 axial, torch"
+    cases["block"] = {"chonn-ops": layer[ours], "torch": layer[other]}
+    ratios = [
+        case["torch"][time] / case["chonn-ops"][time]
+        for case in cases.values()
+        for time in ("forward_ms", "both_ms", "step_ms")
+        if time in case["torch"]
+    ]
+    return f"{min(ratios):.1f} to {max(ratios):.0f}"

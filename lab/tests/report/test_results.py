@@ -43,13 +43,6 @@ def test_diverged_run_is_counted_and_said(tmp_path, gone):
     assert str(value) == "0.50 ± 0.35 (1 of 3 diverged)"
 
 
-def test_metric_that_no_run_has_is_left_out(tmp_path):
-    runs = list(one_variant([1.0, 2.0]))
-    for run in runs:
-        run["metrics"]["test"]["fourier_rmse_high"] = None
-    assert study_of(tmp_path, runs).metrics() == ["rmse"]
-
-
 def test_curves_have_statistics_at_every_point(tmp_path):
     runs = list(one_variant([1.0, 1.0]))
     for run, values in zip(runs, ([1.0, 2.0, 3.0], [3.0, None]), strict=True):
@@ -103,13 +96,6 @@ def test_damaged_file_gives_one_clear_error(tmp_path, spoil, reason):
     assert str(path) in str(caught.value)
 
 
-def test_folders_without_results_are_said(tmp_path):
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        read_studies(tmp_path / "none")
-    with pytest.raises(FileNotFoundError, match="no result files"):
-        read_studies(tmp_path)
-
-
 def test_one_folder_holds_one_experiment(tmp_path):
     result_files.write(tmp_path, one_variant([1.0]))
     folder = tmp_path / "darcy" / "small"
@@ -155,14 +141,6 @@ def test_compact_file_says_the_same(tmp_path, experiment):
         assert (epochs[0], epochs[-1], len(epochs)) == (1, 40, 30)
         final = before.final("validation_error").mean
         assert after.final("validation_error").mean == pytest.approx(final, rel=1e-5)
-
-
-def test_compact_file_is_named_after_the_folder(tmp_path):
-    result_files.write(tmp_path, one_variant([1.0]))
-    folder = (tmp_path / "darcy" / "small").rename(tmp_path / "darcy" / "small+epochs=1")
-    path = collect(read_study(folder), tmp_path)
-    assert path.name == "darcy-small+epochs=1.json"
-    assert read_study(path).scale == "small+epochs=1"
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
