@@ -44,17 +44,20 @@ def build(name: str, *records: Row) -> str:
     return tabulate(table, found) if found else MISSING
 
 
-def descend(record: Row, path: str) -> Iterator[dict[str, Any]]:
+def descend(record: Row, path: str) -> list[dict[str, Any]]:
     """The rows at a path of keys; a row has the entries of what holds it, and that as `section`."""
-    outer: list[dict[str, Any]] = [dict(record)]
+    found = [dict(record)]
     for key in path.split("."):
-        outer = [
-            {**section, **row, "section": section}
-            for section in outer
-            for row in (section[key] if isinstance(section.get(key), list) else [section.get(key)])
-            if row is not None
+        found = [
+            {**(section if "section" in section else {}), **row, "section": section}
+            for section in found
+            for row in _listed(section.get(key))
         ]
-    yield from outer
+    return found
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def tabulate(table: Row, found: Sequence[Row]) -> str:

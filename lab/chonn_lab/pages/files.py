@@ -25,7 +25,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def rewritten(page: str, text: str, blocks: Mapping[str, Build]) -> tuple[str, set[str]]:
-    """Make everything between ``<!-- name -->`` and ``<!-- /name -->`` anew.
+    """Make everything between ``<!-- name -->`` and ``<!-- /name -->`` anew, lines or words.
 
     The block "origin" names the result files of the page that lack a record of data and code.
 
@@ -42,14 +42,14 @@ def rewritten(page: str, text: str, blocks: Mapping[str, Build]) -> tuple[str, s
         For a block that nothing makes.
     """
     LOADED.clear()
-    names = re.findall(r"<!-- /(.+?) -->", text)
+    names = dict.fromkeys(re.findall(r"<!-- /(.+?) -->", text))
     for name in sorted(names, key=lambda name: name == "origin"):
         build = without_origin if name == "origin" else blocks.get(name)
         if build is None:
             raise SystemExit(f"{page}: expected a block out of {sorted(blocks)}, got {name!r}")
         made = build()
         text = re.sub(
-            rf"(<!-- {re.escape(name)} -->\n).*?(<!-- /{re.escape(name)} -->)",
+            rf"(<!-- {re.escape(name)} -->\n?).*?(<!-- /{re.escape(name)} -->)",
             lambda found, made=made: found[1] + made + found[2],
             text,
             flags=re.S,

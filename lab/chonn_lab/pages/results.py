@@ -9,21 +9,22 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+import chonn_lab
 from chonn_lab.experiments import EXPERIMENTS
+from chonn_lab.pages import blocks
 from chonn_lab.pages.files import load
 from chonn_lab.paths import DOCS, RUNS
 from chonn_lab.report import claims, style
 from chonn_lab.report.comparison import LEVEL, Statistic, gap, number, sign
 from chonn_lab.report.document import markdown, render
-from chonn_lab.report.results import Group, Run, Study, read_studies
+from chonn_lab.report.results import Group, Run, Study, read_studies, read_study
 from chonn_lab.report.tables import (
     full_label,
     metric_label,
@@ -34,6 +35,7 @@ from chonn_lab.report.tables import (
 )
 
 WORDS = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text("utf-8"))
+CONF = Path(chonn_lab.__file__).parent / "conf"
 # In the name of a study: its models have the settings that won a search, or train for so long.
 SEARCHED, HOURS = "sizes=seconds", "hours="
 OURS = ("chonn", "stack")
@@ -42,6 +44,7 @@ ASIDE = ("control", "probe", "ablation")
 EQUAL = 1.1
 # Fewest seeds of both models in a row of the README.
 SEEDS = 3
+CONTROLS = [WORDS["own_scheme"], *WORDS["controls"]]
 HEADER = (
     *("problem", "data", "model", "parameters", "s", "error", "best other model"),
     *("parameters", "s", "error", "/ ours", "given the equation"),
@@ -120,13 +123,12 @@ def leader(found: Sequence[Group]) -> Group | None:
 class Entry:
     """Ours, the best other model and controls on a problem.
 
-    `given` is given the equation and its scheme, `knows` is the best that knows the equation alone.
+    `knows` is the best that knows the equation, not the scheme.
     """
 
     study: Study
     ours: Group
     other: Group
-    given: Statistic | None
     knows: Statistic | None
 
     @classmethod
@@ -139,7 +141,7 @@ class Entry:
         controls = {group.variant: error(group, study) for group in study.find(role="control")}
         known = [controls[name] for name in WORDS["other_scheme"] if name in controls]
         best = min((s for s in known if s.values), key=lambda s: s.mean, default=None)
-        return cls(study, ours, others[0], controls.get(WORDS["own_scheme"]), best)
+        return cls(study, ours, others[0], best)
 
     @property
     def ratio(self) -> str:
@@ -156,7 +158,7 @@ class Entry:
             *(self.name, f"{error(self.ours, self.study)}", number(seconds[0])),
             *(full_label(self.other), f"{error(self.other, self.study)}"),
             f"{number(seconds[1])} ({seconds[1] / seconds[0]:.2f}x)",
-            *(self.ratio, str(self.given or "-")),
+            *(self.ratio, given(self.study)),
         ]
 
     def row(self) -> list[str]:
@@ -176,10 +178,19 @@ class Entry:
             *(self.name, origin(study, [*self.ours.runs, *self.other.runs]), *models[0]),
             *models[1],
             f"{self.ratio}, {tested[sign(error(self.ours, study), error(self.other, study))]}",
-            str(self.given or "-"),
+            given(study),
             f"{self.knows} ({self.knows.count})" if self.knows else "-",
             f"{best} {values[best]:.4f}" if study.experiment == "fno_darcy" else "-",
         ]
+
+
+def given(study: Study) -> str:
+    """Error and milliseconds of the data's own scheme, by ``chonn-lab bench controls``."""
+    name = study.experiment + study_title(study).partition(", contrast")[2]
+    for row in load("controls")["rows"]:
+        if (row["problem"], row["name"], row["metric"]) == (name, "own scheme", headline(study)):
+            return f"{row['error']:.0e} in {number(row['ms'], 2)} ms"
+    return "-"
 
 
 def origin(study: Study, runs: Sequence[Run]) -> str:
@@ -207,23 +218,26 @@ def summary(studies: Sequence[Study]) -> str:
     return markdown([*head, "given the equation"], [entry.short() for entry in found], (0, 3))
 
 
-def searches() -> str:
-    """What search chose the settings of the README's models, as ``searches.json`` records it."""
-    texts = []
-    for name, found in load("searches")["values"].items():
-        budgets = {(b["trials"], b["seconds"]) for m, b in found["budgets"].items() if _tuned(m)}
-        ((trials, seconds),) = budgets
-        texts.append(f"{trials} trials of {seconds:g} s for each model on {title(name)}")
+def caption() -> str:
+    """The caption of the README's table: what search chose its settings, by ``searches.json``."""
+    texts = [f"{trials(name)} on {title(name)}" for name in load("searches")["values"]]
     return (
-        "A search chose size, learning rate, batch size and epochs of every model: "
+        "*Errors on test data, means ± standard deviations over at least "
+        f"{SEEDS} seeds; s are the seconds of training on one thread of a machine that also did "
+        "other work, in brackets those of the other model over ours. A search on validation data "
+        "chose size, learning rate, batch size and epochs of every model, ours too: "
         f"{', '.join(texts)}. The other problems were not searched and use the settings of Darcy "
-        "flow.\n"
+        "flow.*\n"
     )
 
 
-def _tuned(model: str) -> bool:
-    """Whether a model of the search is in the README's table: ours or a baseline."""
-    return model not in WORDS["controls"]
+def trials(problem: str) -> str:
+    """Trials and seconds that the search of a problem gave each model but those without a part."""
+    budgets = load("searches")["values"][problem]["budgets"].items()
+    ((count, seconds),) = {
+        (given["trials"], given["seconds"]) for name, given in budgets if name not in CONTROLS
+    }
+    return f"{count} trials of {seconds:g} s for each model"
 
 
 # A problem ----------------------------------------------------------------------------------------
@@ -240,6 +254,11 @@ def results_page(studies: Sequence[Study]) -> str:
         header=HEADER,
         entries=[entry.row() for entry in map(Entry.of, shown) if entry],
         problems=[problem(study, studies) for study in shown],
+        words=WORDS,
+        equal=EQUAL,
+        number=number,
+        mean=mean,
+        full_label=full_label,
         missing=", ".join(f"`{name}`" for name in EXPERIMENTS if name not in there),
     )
 
@@ -249,20 +268,58 @@ def problem(study: Study, studies: Sequence[Study]) -> dict[str, Any]:
     found = rows(study)
     ours = leader(found)
     controls = [group for group in study.find(role="control") if error(group, study).values]
-    proofs = []
-    if ours and ours.tags.role == "network":
-        proofs = list(_proofs(study, ours, {group.variant: group for group in controls}))
+    controls.sort(key=lambda group: mean(group, study))
+    network = ours if ours and ours.tags.role == "network" else None
+    told = {group.variant: group for group in controls} if network else {}
+    own = told.get(WORDS["own_scheme"])
+    seconds = [group.seconds.mean for group in found]
+    searched = study.experiment in load("searches")["values"]
     return {
+        "study": study,
         "title": study_title(study),
-        "budget": budget(study, found),
+        "epochs": {run.config.get("epochs") for group in found for run in group.runs},
+        "trials": trials(study.experiment) if searched else "",
+        "seconds": (min(seconds), max(seconds)),
         "file": file_of(study),
         "command": command(study),
         "mixture": mixture(study),
-        "table": _models(study, [*found, *sorted(controls, key=lambda g: mean(g, study))], ours),
-        "proofs": proofs,
-        "published": published(study, studies) if study.experiment == "fno_darcy" else "",
+        "table": _models(study, [*found, *controls], ours),
+        "own": own,
+        "own_ms": Statistic.of(run.milliseconds for run in own.runs).mean if own else 0,
+        "proofs": [
+            (full_label(told[name]), words, *_compared(study, network, told[name]))
+            for name, words in WORDS["controls"].items()
+            if network and name in told
+        ],
+        "published": published(study, studies) if study.experiment == "fno_darcy" else None,
         "figure": figure_of(study),
     }
+
+
+def _compared(study: Study, network: Group, control: Group) -> tuple[str, float]:
+    """The sign between both errors, and the smallest difference that the seeds would have shown."""
+    ours, other = error(network, study), error(control, study)
+    return sign(ours, other), gap(ours, other).detectable
+
+
+def published(study: Study, studies: Sequence[Study]) -> dict[str, Any]:
+    """Numbers of other people's papers on FNO's Darcy flow, and the order of the models there."""
+    found = load("published_fno_darcy")
+    errors = dict(sorted(found["values"].items(), key=lambda item: item[1]))
+    names = WORDS["published"]
+    ours = {names[group.variant]: group for group in study.groups if group.variant in names}
+    there = [name for name in errors if name in ours]
+    hours = study.runs[0].config.get("hours", math.inf)
+    longer = [
+        (group, mean(group, other))
+        for other in studies
+        if other.experiment == study.experiment and HOURS in other.scale
+        if other.runs[0].config["hours"] > hours
+        for group in other.groups
+    ]
+    here = sorted(there, key=lambda name: mean(ours[name], study))
+    parts = {"errors": errors, "ours": ours, "there": there, "here": here, "longer": longer}
+    return {**found, **parts}
 
 
 def _models(study: Study, groups: Sequence[Group], ours: Group | None) -> str:
@@ -286,140 +343,58 @@ def _models(study: Study, groups: Sequence[Group], ours: Group | None) -> str:
 
 
 def command(study: Study) -> str:
-    """The command that runs all models of a table, or those of them that you leave in it."""
+    """The command that runs those models of a table that conf/model has."""
     scale, _, settings = study.scale.partition("+")
-    named = dict(text.split("=", 1) for text in settings.split(",") if text)
     # The name of a study joins the numbers of a tuple by "-"; the runs tell them from a number.
-    values = {name: study.runs[0].config.get(name, text) for name, text in named.items()}
-    changes = [f"--set {name}={_given(value)}" for name, value in values.items()]
+    config, values = study.runs[0].config, {}
+    for name, _, given_ in (text.partition("=") for text in settings.split(",") if text):
+        if name in ("sizes", "hours"):
+            scale = "night" if scale == "paper" else scale
+        else:
+            value = config.get(name, given_)
+            text = value if isinstance(value, float) else str(value).replace(" ", "")
+            values[f"problem.{name}"] = text
+    words = WORDS["command"]
+    variants = words["models"].get(study.experiment) or (g.variant for g in study.groups)
+    models = [words["names"].get(v, v.replace("-", "_")) for v in dict.fromkeys(variants)]
+    there = [name for name in models if (CONF / "model" / f"{name}.yaml").exists()]
+    parts = [f"problem={study.experiment}", f"model={','.join(there)}"]
+    parts += words["sweeps"].get(study.experiment, [])
+    parts += [f"{name}={value}" for name, value in values.items()]
+    parts += [f"scale={scale}"] * (scale != "small")
     seeds = max(len(group.runs) for group in study.groups)
-    variants = ",".join(dict.fromkeys(group.variant for group in study.groups))
-    parts = [study.experiment, f"--scale {scale}", *changes, f"--seeds {seeds}"]
-    return f"chonn-lab run {' '.join(parts)} --variants {variants}"
-
-
-def _given(value: Any) -> str:
-    """A setting as the command line takes it."""
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def budget(study: Study, found: Sequence[Group]) -> str:
-    """Settings and training times of the models of a table."""
-    if SEARCHED in study.scale:
-        how = (
-            "Searched"
-            if study.experiment in load("searches")["values"]
-            else "Searched on Darcy flow"
-        )
-    elif HOURS in study.scale:
-        how = (
-            f"Each model trains for the epochs that fit {study.runs[0].config['hours']:g} hours of "
-            "an idle core by its measured step; sizes are set by hand"
-        )
-    else:
-        epochs = {str(run.config.get("epochs")) for group in found for run in group.runs}
-        how = f"{epochs.pop()} epochs" if len(epochs) == 1 else "Each model has its own epochs"
-    seconds = [group.seconds.mean for group in found]
-    low, high = min(seconds), max(seconds)
-    times = f"Training took {number(low)} to {number(high)} s"
-    if high <= EQUAL * low:
-        return f"{how}. {times}: equal to {EQUAL - 1:.0%}."
-    return f"{how}. {times}, a ratio of {high / low:.1f}."
-
-
-def _proofs(study: Study, network: Group, controls: dict[str, Group]) -> Iterator[str]:
-    """What each control is, and what follows from its error."""
-    if own := controls.get(WORDS["own_scheme"]):
-        times = [run.milliseconds for run in own.runs if run.milliseconds is not None]
-        cost = f"; {number(statistics.fmean(times), 2)} ms of processor time a sample"
-        yield (
-            f"{full_label(own)} is given the equation: a solve on the data's grid from what the "
-            f"models see, with nothing trained{cost if times else ''}."
-        )
-    ours = error(network, study)
-    for name, words in WORDS["controls"].items():
-        if name in controls:
-            other = error(controls[name], study)
-            detectable = gap(ours, other).detectable
-            shown = f"; smallest detectable difference {number(detectable)}"
-            open_ = f"not significant{shown if math.isfinite(detectable) else ''}"
-            follows = {
-                "<": words["above"],
-                ">": words["below"],
-                "≈": f"{words['alike']} ({open_})",
-                "?": "One seed, no test",
-            }[sign(ours, other)]
-            yield f"{full_label(controls[name])}, {words['what']}: {follows}."
-
-
-def published(study: Study, studies: Sequence[Study]) -> str:
-    """Numbers of other people's papers on FNO's Darcy flow, and the order of the models there."""
-    found = load("published_fno_darcy")
-    values = sorted(found["values"].items(), key=lambda item: item[1])
-    texts = ", ".join(f"{name} {value:.4f}" for name, value in values)
-    return (
-        f"Published {found['metric']} at {found['resolution']} points, {found['note']}: {texts}. "
-        "The data above follow the paper's recipe, which differs in details from the script behind "
-        "the published files (see the card in `chonn_lab.problems.fno_darcy`)."
-        f"{_ranking(study, [name for name, _ in values])}{_longer(study, studies)}"
-    )
-
-
-def _ranking(study: Study, published: Sequence[str]) -> str:
-    """The published order of the baselines that are in both lists, and the order here."""
-    names = WORDS["published"]
-    ours = {names[g.variant]: g for g in study.groups if g.variant in names}
-    there = [name for name in published if name in ours]
-    if len(there) < 2:
-        return ""
-    here = sorted(there, key=lambda name: mean(ours[name], study))
-    texts = [
-        f"{name} ({number(mean(ours[name], study))} after "
-        f"{ours[name].runs[0].config['epochs']} epochs)"
-        for name in here
-    ]
-    return (
-        f" Published order, lowest error first: {', '.join(there)}. Order here: "
-        f"{', '.join(texts)}: {'' if here == there else '**not** '}the published order."
-    )
-
-
-def _longer(study: Study, studies: Sequence[Study]) -> str:
-    """Baselines that were trained for more hours than those of the table."""
-    hours = study.runs[0].config.get("hours", math.inf)
-    texts = [
-        f"{full_label(group)} {number(mean(group, other))} after "
-        f"{group.runs[0].config['epochs']} epochs and {number(group.seconds.mean)} s"
-        for other in studies
-        if other.experiment == study.experiment and HOURS in other.scale
-        if other.runs[0].config["hours"] > hours
-        for group in other.groups
-    ]
-    return f" Trained for longer: {', '.join(texts)}." if texts else ""
+    return f"chonn-lab run {' '.join(parts)} seed={','.join(map(str, range(seeds)))} -m"
 
 
 def draw(studies: Sequence[Study]) -> None:
-    """Draw a figure for each problem: validation error over seconds of training, a line a row."""
-    for study in chosen(studies):
+    """Draw a figure for each problem: validation error over seconds of training, a line a row.
+
+    Then one of the rollouts of `rollouts`: relative error over the predicted frames.
+    """
+    shown = blocks.TABLES["rollouts"]["where"]
+    flow = read_study(RUNS / "rollouts" / "navier_stokes_rollouts-small.json", mixed=True)
+    groups = [group for group in flow.groups if blocks.evaluate(shown, vars(group.runs[0]))]
+    figures: dict[str, list[tuple[Group, Sequence[float], list[Statistic]]]] = {
+        figure_of(study): [(g, g.times, g.curve("validation_error")) for g in rows(study)]
+        for study in chosen(studies)
+    }
+    curves = [(group, group.curve("rollout_relative_l2")) for group in groups]
+    figures["rollouts.svg"] = [(group, range(1, len(c) + 1), c) for group, c in curves]
+    for name, lines in figures.items():
+        seconds = name != "rollouts.svg"
         with style.styled():
-            figure, axes = style.grid(1, 1, 3.2)
-            axis = axes[0, 0]
-            for at, group in enumerate(rows(study)):
-                epochs = next((run.curve["epoch"] for run in group.runs if run.curve), [])
-                if not epochs:
-                    continue
-                each = group.seconds.mean / max(filter(None, epochs))
-                style.band(
-                    axis,
-                    [each * epoch for epoch in epochs if epoch],
-                    group.curve("validation_error"),
-                    style.look(group)._replace(colour=style.CYCLE[at % len(style.CYCLE)]),
-                    full_label(group),
-                )
-            style.logarithmic(axis.xaxis)
-            style.logarithmic(axis.yaxis)
-            style.finish(figure, axes, x="seconds of training", y=["validation error"])
-            style.save(figure, DOCS / "figures" / figure_of(study))
+            figure, axes = style.grid(1, 1, 3.2 if seconds else 3.6)
+            for at, (group, x, curve) in enumerate(lines):
+                look = style.look(group)._replace(colour=style.CYCLE[at % len(style.CYCLE)])
+                look = look if seconds else look._replace(line="-")
+                style.band(axes[0, 0], x, curve, look, full_label(group))
+            if seconds:
+                style.logarithmic(axes[0, 0].xaxis)
+            style.logarithmic(axes[0, 0].yaxis)
+            along = "seconds of training" if seconds else "frames after the given ones"
+            across = "validation error" if seconds else "relative L2"
+            style.finish(figure, axes, x=along, y=[across])
+            style.save(figure, DOCS / "figures" / name)
 
 
 # Claims -------------------------------------------------------------------------------------------

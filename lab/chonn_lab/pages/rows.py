@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from chonn_lab.pages.files import load
+
 Record = Mapping[str, Any]
 NAMES = {"darcy": "Darcy flow", "poisson": "Poisson"}
 KINDS = {"network": "CHONN network", "fno": "FNO", "unet": "U-Net"}
@@ -115,6 +117,29 @@ def domains(record: Record) -> Iterator[Record]:
             yield row
 
 
+def beyond_solvers(record: Record) -> Iterator[Record]:
+    """A row a model and control: errors on test data, of each kind of media too, milliseconds."""
+    models: dict[str, list[Record]] = {}
+    for run in record["results"]:
+        if run["kind"] == "result":
+            models.setdefault(run["model"], []).append(run)
+    for model, runs in models.items():
+        learned = "control: learned coefficients, the equation"
+        row = {"model": learned if model == "equation" else model}
+        row["parameters"] = f"{runs[0]['parameters']:,}"
+        row["steps"] = f"{statistics.median(run['steps'] for run in runs):,.0f}"
+        row["ms"] = f"{statistics.median(run['milliseconds'] for run in runs):.1f}"
+        row |= {key: spread([run[key] for run in runs]) for key in ("relative_l1", "nrmse")}
+        yield row | {kind: spread([r["kinds"][kind] for r in runs]) for kind in runs[0]["kinds"]}
+    for control in record["controls"]:
+        row = {"model": f"control: {control['control']}", "ms": f"{control['milliseconds']:.1f}"}
+        errors = {key: control[key] for key in ("relative_l1", "nrmse")} | control["kinds"]
+        yield row | {
+            key: f"{error:.4f}" if error > 5e-5 else f"{error:.0e}" if error else "0"
+            for key, error in errors.items()
+        }
+
+
 def meshes(*records: Record) -> Iterator[Record]:
     """A row a problem and model: relative L1 on meshes of training and finer ones, and how many
     times that of the circuits; the equation with the models' inputs; the data's own scheme."""
@@ -137,3 +162,23 @@ def meshes(*records: Record) -> Iterator[Record]:
         yield {**row, "finer": f"{told['test_fine']:.4f}"}
         name = f"control: the data's scheme, {1e3 * scheme['seconds']:.0f} ms a sample"
         yield {"problem": problem, "model": name, "error": f"{scheme['error']:.2g}"}
+
+
+def kernel_speed() -> str:
+    """Least and largest ratio of the times of PyTorch and of our kernels, over all operators."""
+    scan, network, block = (load(name) for name in ("scan", "network", "block"))
+    cases: dict[Any, dict[str, Record]] = {}
+    for at, peers in enumerate(network["peers"]):
+        cases[at] = {row["name"]: row for row in peers["rows"]}
+    for row in scan["rows"]:
+        cases.setdefault(tuple(row["shape"]), {})[row["name"]] = row
+    layer = {row["name"]: row for row in block["rows"]}
+    ours, other = "order 1 axial", "order 1 axial, torch"
+    cases["block"] = {"chonn-ops": layer[ours], "torch": layer[other]}
+    ratios = [
+        case["torch"][time] / case["chonn-ops"][time]
+        for case in cases.values()
+        for time in ("forward_ms", "both_ms", "step_ms")
+        if time in case["torch"]
+    ]
+    return f"{min(ratios):.1f} to {max(ratios):.0f}"

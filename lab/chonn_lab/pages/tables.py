@@ -10,7 +10,7 @@ import functools
 import re
 import sys
 
-from chonn_lab.pages import blocks, results, rollouts
+from chonn_lab.pages import blocks, results, rows
 from chonn_lab.pages.files import Build, rewritten
 from chonn_lab.pages.walks import WALKS
 from chonn_lab.paths import DOCS, ROOT
@@ -19,10 +19,10 @@ from chonn_ops.files import write_whole
 CHECK = "--check"
 BLOCKS: dict[str, Build] = {
     "equal wall-clock": lambda: results.summary(results.kept()),
-    "search": results.searches,
+    "search": results.caption,
+    "kernel speed": rows.kernel_speed,
     "verdicts": lambda: results.claims_sentence(results.kept()),
     **{name: functools.partial(blocks.build, name) for name in blocks.TABLES},
-    **rollouts.BLOCKS,
     **WALKS,
 }
 
@@ -48,7 +48,6 @@ def main() -> None:
             raise SystemExit(f"{path.relative_to(ROOT)} is out of date: run `make tables`")
     if not check:
         results.draw(results.kept())
-        rollouts.draw()
     for path, text in made.items():
         for picture in re.findall(r"!\[[^]]*\]\((?!https?:)([^)]+)\)", text):
             if not (path.parent / picture).is_file():

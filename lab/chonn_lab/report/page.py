@@ -9,7 +9,7 @@ from pathlib import Path
 from chonn_lab.marks import MARKS, own_file, refuse_foreign
 from chonn_lab.report import claims, tables
 from chonn_lab.report.document import render
-from chonn_lab.report.figures import draw_study, panels
+from chonn_lab.report.figures import PANELS, draw_study
 from chonn_lab.report.results import Study, read_studies
 
 
@@ -43,7 +43,7 @@ def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
     def figures(study: Study) -> Path:
         return output / "figures" / study.experiment / study.scale
 
-    drawn = [figures(study) / panel.name for study in studies for panel in panels(study.experiment)]
+    drawn = [figures(study) / panel.name for study in studies for panel in PANELS]
     refuse_foreign([page, *drawn])
     text = content(
         studies,

@@ -69,6 +69,18 @@ class Group:
     def seconds(self) -> Statistic:
         return Statistic.of(run.seconds for run in self.runs)
 
+    @property
+    def epochs(self) -> list[int]:
+        """Those of the points of its curves of training."""
+        found = next((run.curve["epoch"] for run in self.runs if run.curve.get("epoch")), [])
+        return [int(epoch) for epoch in found if epoch is not None]
+
+    @property
+    def times(self) -> list[float]:
+        """Seconds of training at these epochs, which take equally long in a run."""
+        each = self.seconds.mean / max(self.epochs, default=1)
+        return [each * epoch for epoch in self.epochs]
+
     def has(self, **wanted: Any) -> bool:
         """Whether all tags have these values, or one of these in a list."""
         return all(

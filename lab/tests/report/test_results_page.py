@@ -47,7 +47,7 @@ def test_every_model_has_a_row_and_controls_follow():
     assert "own-scheme is given the equation: " in shown
     assert "with nothing trained; 2.5 ms of processor time a sample." in shown
     assert re.search(r"^\| own-scheme \| 100,000 \| - \|", shown, flags=re.M)
-    assert "Searched. Training took" in shown
+    assert "Searched: 4 trials of 60 s for each model; " in shown
     assert "](../figures/results-darcy.svg)" in shown
 
 
@@ -56,7 +56,7 @@ def test_the_first_table_has_a_row_for_each_problem_of_which_the_readme_shows_a_
     page = results_page.results_page([found])
     (row,) = re.findall(r"^\| Darcy flow, .*$", page.partition("\n## ")[0], flags=re.M)
     metric = {group.variant: group.metric("relative_l1") for group in found.groups}
-    ours, best, told = metric["network"], metric["base0"], metric[OWN]
+    ours, best, told = metric["network"], metric["base0"], results_page.given(found)
     knows = min((metric[name] for name in CONTROLS[:3]), key=lambda value: value.mean)
     cells = row.strip("| ").split(" | ")
     assert len(cells) == len(results_page.HEADER)
@@ -65,14 +65,11 @@ def test_the_first_table_has_a_row_for_each_problem_of_which_the_readme_shows_a_
     assert (cells[5], cells[9]) == (f"{ours} (3)", f"{best} (3)")
     assert cells[6] == "base0"
     assert cells[10] == f"{best.mean / ours.mean:.1f}x, significant"
-    assert cells[11:] == [str(told), f"{knows} (3)", "-"]
+    assert cells[11:] == [told, f"{knows} (3)", "-"]
     (short,) = results_page.summary([found]).splitlines()[2:]
     assert [cell for cell in short.strip("| ").split(" | ") if not cell.endswith("x")] == [
-        *(cells[0], str(ours), cells[4], cells[6], str(best), f"{cells[8]} (1.00x)", str(told)),
+        *(cells[0], str(ours), cells[4], cells[6], str(best), f"{cells[8]} (1.00x)", told),
     ]
-    # Who knows the equation alone is not given it.
-    others = study([run for run in equal_time() if run["variant"] != OWN], "small+sizes=seconds")
-    assert results_page.summary([others]).endswith("| - |\n")
     two_seeds = study([run for run in equal_time() if run["seed"] < 2], "small+sizes=seconds")
     assert len(results_page.summary([two_seeds]).splitlines()) == 2
     assert len(results_page.summary([study(equal_time())]).splitlines()) == 2
@@ -143,34 +140,6 @@ def test_each_control_has_a_row_and_what_it_proves(ratio, follows):
         assert found == [follows], name
 
 
-def test_a_single_seed_proves_nothing():
-    runs = [run for run in equal_time() if run["seed"] == 0]
-    page = results_page.results_page([study(runs)])
-    assert page.count("One seed, no test.") == len(CONTROLS)
-    assert "x, no test |" in page
-
-
-def test_no_study_at_all():
-    page = results_page.results_page([])
-    assert "No runs with a record of data and code: `order1d`, `darcy`" in page
-    assert "## Limits" in page
-
-
-def test_all_kinds_of_problems():
-    makers = {
-        "order1d": result_files.order1d,
-        "poisson": lambda: result_files.steady("poisson"),
-        "shallow_water": result_files.shallow_water,
-        "navier_stokes": result_files.navier_stokes,
-    }
-    page = results_page.results_page([study(make()) for make in makers.values()])
-    for block in re.findall(r"(?:^\|.*\n)+", page, flags=re.M):
-        lines = block.splitlines()
-        assert len(lines) > 2
-        assert len({line.count(" | ") for line in lines}) == 1
-    assert page.count("](../figures/results-") == len(makers)
-
-
 def test_published_numbers_stand_beside_ours():
     runs = [{**run, "experiment": "fno_darcy", "title": "FNO's"} for run in equal_time()]
     page = results_page.results_page([study(runs, "paper+sizes=small")])
@@ -192,15 +161,6 @@ def test_order_of_the_baselines_beside_the_published_one(errors, verdict):
     shown = page.partition("Published order, lowest error first: Transolver, FNO. Order here: ")[2]
     assert shown.partition("\n")[0].endswith(f": {verdict}.")
     assert shown.startswith("Transolver (0.0" if errors[0] < errors[1] else "FNO (0.0")
-
-
-def test_figures_are_drawn(tmp_path, monkeypatch):
-    (tmp_path / "figures").mkdir()
-    monkeypatch.setattr(results_page, "DOCS", tmp_path)
-    results_page.draw([study(equal_time())])
-    text = (tmp_path / "figures" / "results-darcy.svg").read_text()
-    assert text.count("base") == 10
-    assert "network" in text
 
 
 ORIGIN = {"data": {"a.hdf5": {"sha256": "0"}}}
@@ -295,4 +255,4 @@ def test_studies_of_a_search_are_kept_and_come_first(tmp_path, monkeypatch):
     assert results_page.chosen(studies)[0].scale == "small+sizes=seconds"
     # Claims are judged on the models that they are about.
     assert results_page.claims_page(studies).count("## Darcy flow") == 1
-    assert "Searched. Training took" in results_page.results_page(studies)
+    assert "Searched: 4 trials of 60 s for each model; " in results_page.results_page(studies)
