@@ -1,8 +1,9 @@
 """The scan on CUDA: kernels in CUDA C++, which NVRTC compiles on first use.
 
 `scan.cu` says how they work. A walk is one launch forward and one backward; one more adds up the
-partial sums of all walks' gradients. Sums have a fixed order, so results repeat to the bit. The
-machine code is kept in the user's folder for caches, see `nvrtc.cache_folder`.
+partial sums of all walks' gradients. Sums have a fixed order, so results repeat to the bit. A
+walk's checkpoints, every 16 steps, take N / 16 times the memory of a (B, L, D) tensor of states.
+The machine code is kept in the user's folder for caches, see `nvrtc.cache_folder`.
 
 Streams of one dtype are read as they are, rows at any distance; others are converted. Lines are
 divided into pieces where lines and channels are too few to fill the GPU.
