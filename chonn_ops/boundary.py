@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -292,6 +292,55 @@ def conditions(boundary: Boundary, axes: int) -> Faces:
     if any(low.periodic != high.periodic for low, high in faces):
         raise error("boundary", "'periodic' at both faces of an axis", repr(boundary))
     return faces
+
+
+def named_conditions(
+    boundary: str | Condition | Mapping[str, str | Condition],
+    names: Collection[str],
+    *,
+    inner: bool = False,
+) -> dict[str, Condition]:
+    """One condition a named part of the boundary of a mesh.
+
+    Parameters
+    ----------
+    boundary : str, Condition, or a mapping from names to them
+        One alone is for the part "boundary", which is all of it.
+    names : collection of str
+        The parts.
+    inner : bool
+        Whether conditions have to be `Condition.inner`.
+
+    Raises
+    ------
+    ValueError
+        For another word, and for the name of no part.
+    """
+    each = boundary if isinstance(boundary, Mapping) else {"boundary": boundary}
+    found: dict[str, Condition] = {}
+    for name, given in each.items():
+        if name not in names:
+            raise error("boundary", f"names of {tuple(names)}", repr(name))
+        condition = CONDITIONS.get(given) if isinstance(given, str) else given
+        if not isinstance(condition, Condition) or (inner and not condition.inner):
+            words = tuple(word for word, known in CONDITIONS.items() if known.inner or not inner)
+            expected = f"one of {words} or a condition like those"
+            raise error(f"boundary[{name!r}]", expected, repr(given))
+        found[name] = condition
+    return found
+
+
+def named_words(boundary: Any) -> dict[str, str] | None:
+    """The words for named walls, from a mapping or its items; None for words of axes."""
+    pairs = list(boundary.items()) if isinstance(boundary, Mapping) else boundary
+    if isinstance(pairs, str) or not isinstance(pairs, Sequence) or not len(pairs):
+        return None
+    if any(isinstance(pair, str) or len(pair) != 2 for pair in pairs):
+        return None
+    found = {str(name): word for name, word in pairs}
+    if not all(word in BOUNDARIES for word in found.values()):
+        raise error("boundary", f"words of {BOUNDARIES}", repr(boundary))
+    return found
 
 
 def per_axis(

@@ -1,38 +1,120 @@
-"""The grid that an unknown field lives on."""
+"""What an unknown field lives on: the cells of a grid, or the volumes of a mesh."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import Boundary, Condition, Faces, Neumann, conditions
+from chonn_ops.boundary import (
+    Boundary,
+    Condition,
+    Faces,
+    Neumann,
+    conditions,
+    named_conditions,
+)
 from chonn_ops.checks import error
-from chonn_ops.network import Factorization, factorize
+from chonn_ops.network import Circuit, Factorization, diffusion
+from chonn_ops.network.edges import at_both_ends, sum_of_ends
+from chonn_ops.network.graph import Joined
 from chonn_ops.network.grids import Spacing, check_conditions, spacings, walls_of
+from chonn_ops.network.volumes import FiniteVolumes
+
+_WITHOUT_VALUES = "conditions other than 'matched', without a value or flux other than 0"
 
 
-class Domain(NamedTuple):
-    """Grid, spacing of each axis, existing nodes, and the condition at each face."""
+@dataclass(frozen=True, eq=False)
+class Domain(ABC):
+    """Nodes, which of them exist, and the circuit of a medium around them.
 
-    grid: tuple[int, ...]
-    steps: list[float]
+    Attributes
+    ----------
+    mask : Tensor of bool, shape (\\*grid); (N,) on a mesh
+    """
+
     mask: Tensor
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The shape of a field."""
+        return tuple(self.mask.shape)
+
+    @property
+    @abstractmethod
+    def periodic(self) -> tuple[Joined, ...]:
+        """What joins the nodes, as circuits have it."""
+
+    @property
+    @abstractmethod
+    def dimensions(self) -> int:
+        """Of space."""
+
+    @property
+    @abstractmethod
+    def step(self) -> float:
+        """How far neighbours are from each other."""
+
+    @property
+    @abstractmethod
+    def volume(self) -> Tensor:
+        """Volumes of the nodes' cells, (\\*grid)."""
+
+    @abstractmethod
+    def circuit(self, k: Tensor) -> Circuit:
+        """The circuit of a medium (1, \\*grid, 1), with walls and without absorption."""
+
+    @abstractmethod
+    def insulated(self) -> tuple[Tensor, ...]:
+        """Conductances between existing nodes of a medium of conductivity 1."""
+
+    @abstractmethod
+    def at_nodes(self, edges: Sequence[Tensor]) -> Tensor:
+        """Sums (\\*grid) of the nodes' shares in numbers of edges."""
+
+    @abstractmethod
+    def at_edges(self, nodes: Tensor) -> list[Tensor]:
+        """The transpose of `at_nodes`."""
+
+    def field(self, values: Tensor) -> Tensor:
+        """(K, n) or (\\*grid) as (1, K, \\*grid, 1), 0 at missing nodes."""
+        inside = values.reshape(-1, *self.grid)
+        return torch.where(self.mask, inside, 0)[None, ..., None]
+
+    def eliminate(self, edges: Sequence[Tensor], leak: Tensor) -> Factorization:
+        """Networks whose leaks hold all conductances to ground."""
+        return Factorization(tuple(edges), leak, self.periodic)
+
+
+@dataclass(frozen=True, eq=False)
+class GridDomain(Domain):
+    """Cells of a grid: the spacing of each axis, and the condition at each face. An edge belongs to
+    its first node."""
+
+    steps: list[float]
     faces: Faces
 
     @property
-    def volume(self) -> float:
-        """The volume of a cell."""
-        return math.prod(self.steps)
+    def periodic(self) -> tuple[bool, ...]:
+        return tuple(low.periodic for low, _ in self.faces)
 
     @property
-    def periodic(self) -> list[bool]:
-        """One an axis."""
-        return [low.periodic for low, _ in self.faces]
+    def dimensions(self) -> int:
+        return len(self.grid)
+
+    @property
+    def step(self) -> float:
+        return min(self.steps)
+
+    @property
+    def volume(self) -> Tensor:
+        return torch.full(self.grid, math.prod(self.steps)).to(self.mask.device, torch.float64)
 
     @property
     def inner(self) -> Condition | None:
@@ -43,14 +125,57 @@ class Domain(NamedTuple):
         walls = {x for pair in self.faces for x in pair if not x.periodic}
         return walls.pop() if len(walls) == 1 else Neumann()
 
-    def field(self, values: Tensor) -> Tensor:
-        """(K, n) or (\\*grid) as (1, K, \\*grid, 1), 0 at missing nodes."""
-        inside = values.reshape(-1, *self.grid)
-        return torch.where(self.mask, inside, 0)[None, ..., None]
+    def circuit(self, k: Tensor) -> Circuit:
+        mask = None if self.inner is None else self.mask
+        return diffusion(k, self.steps, boundary=self.faces, mask=mask, inner=self.inner)
 
-    def eliminate(self, edges: Sequence[Tensor], leak: Tensor) -> Factorization:
-        """Networks whose leaks hold all conductances to ground."""
-        return factorize(tuple(edges), leak, periodic=self.periodic)
+    def insulated(self) -> tuple[Tensor, ...]:
+        exists = self.mask[None, ..., None].double()
+        options: Any = {"mask": self.mask, "boundary": self.faces, "inner": "neumann"}
+        return diffusion(exists, self.steps, **options).conductance
+
+    def at_nodes(self, edges: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(edges)).sum(0)
+
+    def at_edges(self, nodes: Tensor) -> list[Tensor]:
+        return [nodes] * len(self.grid)
+
+
+@dataclass(frozen=True, eq=False)
+class MeshDomain(Domain):
+    """Volumes of a mesh, and the condition at each set of walls. Both nodes of an edge share it."""
+
+    volumes: FiniteVolumes
+    walls: dict[str, Condition]
+
+    @property
+    def periodic(self) -> tuple[Joined, ...]:
+        return (self.volumes.graph,)
+
+    @property
+    def dimensions(self) -> int:
+        return self.volumes.positions.shape[1]
+
+    @property
+    def step(self) -> float:
+        start, end = self.volumes.positions[self.volumes.graph.ends]
+        return float((start - end).norm(dim=1).median())
+
+    @property
+    def volume(self) -> Tensor:
+        return self.volumes.volume.to(self.mask.device)
+
+    def circuit(self, k: Tensor) -> Circuit:
+        return self.volumes.circuit(k, boundary=self.walls)
+
+    def insulated(self) -> tuple[Tensor, ...]:
+        return (self.volumes.weight.to(self.mask.device)[None, :, None],)
+
+    def at_nodes(self, edges: Sequence[Tensor]) -> Tensor:
+        return at_both_ends(edges[0][None] / 2, 0, self.volumes.graph)[0]
+
+    def at_edges(self, nodes: Tensor) -> list[Tensor]:
+        return [sum_of_ends(nodes[None] / 2, 0, self.volumes.graph)[0]]
 
 
 def as_tensor(name: str, values: Any, device: torch.device | None = None) -> Tensor:
@@ -69,7 +194,7 @@ def domain_of(
     mask: Any,
     boundary: Boundary,
     device: torch.device,
-) -> Domain:
+) -> GridDomain:
     """Check the arguments and make a domain of them."""
     sizes = tuple(grid) if isinstance(grid, Sequence) else ()
     if not 1 <= len(sizes) <= 3 or not all(isinstance(n, Integral) and n > 0 for n in sizes):
@@ -91,6 +216,17 @@ def domain_of(
     # All currents are in the source, and the leak is unknown where "matched" needs it.
     known = all(x.inner or x.periodic for pair in faces for x in pair)
     if not known or walls_of(k, steps, faces, k).current is not None:
-        expected = "conditions other than 'matched', without a value or flux other than 0"
-        raise error("boundary", expected, repr(boundary))
-    return Domain(grid, steps, exists, faces)
+        raise error("boundary", _WITHOUT_VALUES, repr(boundary))
+    return GridDomain(exists, steps, faces)
+
+
+def domain_on(volumes: FiniteVolumes, boundary: Any, device: torch.device) -> MeshDomain:
+    """Check the arguments and make a domain of them."""
+    if not isinstance(volumes, FiniteVolumes):
+        raise TypeError(f"volumes: expected FiniteVolumes, got {type(volumes).__name__}")
+    exists = torch.ones(volumes.num_nodes, dtype=torch.bool, device=device)
+    walls = named_conditions(boundary, volumes.sets, inner=True)
+    domain = MeshDomain(exists, volumes, walls)
+    if domain.circuit(exists[None, :, None].double()).current is not None:
+        raise error("boundary", _WITHOUT_VALUES, repr(boundary))
+    return domain

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from chonn_ops.checks import error
 from chonn_ops.inverse.domain import Domain, as_tensor
-from chonn_ops.network import Factorization, diffusion
-from chonn_ops.network.edges import differences
+from chonn_ops.network import Factorization
+from chonn_ops.network.edges import at_both_ends, differences, rings
 
 UNKNOWNS = ("conductivity", "leak", "source")
 # Rows of the Jacobian that are pulled back at once.
@@ -56,6 +56,7 @@ def weights_of(nodes: Any, domain: Domain) -> Tensor:
             raise error("nodes", "weights of 0 at missing nodes", "others")
         return weights
     else:
+        given = given[:, None] if given.dim() == 1 == axes else given
         if given.dim() != 2 or given.shape[1] != axes:
             expected = (
                 f"indices of shape (M, {axes}) for the grid {grid}, which is that of source, "
@@ -112,7 +113,7 @@ class Experiment:
         return self.unknown != "source"
 
     def circuit(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Leak with all conductances to ground, then the conductances, (1, \\*grid, 1) each."""
+        """Leak (1, \\*grid, 1) with all conductances to ground, then the conductances."""
         domain = self.domain
         field = torch.where(domain.mask, x.exp() if self.logarithmic else x, 0)
         k = field if self.unknown == "conductivity" else self.conductivity
@@ -120,8 +121,7 @@ class Experiment:
         assert k is not None
         assert leak is not None
         k, leak = (y[None, ..., None] for y in (k, leak))
-        mask = None if domain.inner is None else domain.mask
-        made = diffusion(k, domain.steps, boundary=domain.faces, mask=mask, inner=domain.inner)
+        made = domain.circuit(k)
         leak = torch.where(domain.mask[..., None], leak, 0) + self.ground[None, ..., None]
         return made.leak + leak, *made.conductance
 
@@ -176,10 +176,11 @@ class Experiment:
         sources sum to zero in each part, and shifts no difference of potentials."""
         x = torch.zeros_like(self.ground)
         ground = self.ground.view(-1)
-        tied, *g = (y[0, ..., 0] != 0 for y in self.circuit(x))
-        for axis, edge in enumerate(g):
-            if edge.shape[axis] > 1:
-                tied = tied | edge | edge.roll(1, axis)
+        leak, *g = self.circuit(x)
+        tied = (leak != 0)[0, ..., 0]
+        for axis, (edge, joined) in enumerate(zip(g, rings(self.domain.periodic), strict=True)):
+            if x.shape[axis] > 1:
+                tied = tied | (at_both_ends((edge != 0).double(), axis, joined) != 0)[0, ..., 0]
         # Elimination takes the potential of a node without edges and leak for 0.
         self.ground[self.domain.mask & ~tied] = 1
         leak, *g = self.circuit(x)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from chonn_ops.boundary import Boundary
 from chonn_ops.checks import check_bool, check_choice, check_integer, check_number, error
-from chonn_ops.inverse.domain import as_tensor, domain_of
+from chonn_ops.inverse.domain import as_tensor, domain_of, domain_on
 from chonn_ops.inverse.experiment import (
     DECADES,
     UNKNOWNS,
@@ -35,6 +35,7 @@ from chonn_ops.inverse.experiment import (
 )
 from chonn_ops.inverse.priors import Gaussian, Smoothness, TotalVariation, check_above
 from chonn_ops.network.grids import Spacing
+from chonn_ops.network.volumes import FiniteVolumes
 
 Unknown = Literal["conductivity", "leak", "source"]
 
@@ -172,11 +173,12 @@ def reconstruct(
     spacing: Spacing = 1.0,
     mask: Any = None,
     boundary: Boundary = "neumann",
+    volumes: FiniteVolumes | None = None,
     tol: float = 0.05,
     max_iterations: int = 50,
     progress: bool = False,
 ) -> Reconstruction:
-    r"""Recover a field of a network from potentials measured at some nodes.
+    r"""Recover a field of a network from potentials measured at some nodes of a grid or mesh.
 
     .. math::
 
@@ -194,10 +196,10 @@ def reconstruct(
     measured : array_like, shape (S, M), or (M,) for one source
         Potentials under each source, in any unit; NaN where nothing was measured.
     nodes : array_like
-        Where: indices (M, axes) of integers; or a bool mask (\*grid) of the measured nodes, in
-        row-major order; or weights (M, \*grid) of floats, where the i-th measured value is the
-        sum of weights[i] times the potentials: the average over an electrode, a point between
-        nodes, a difference of two electrodes.
+        Where: indices (M, axes) of integers, on one axis or a mesh (M,), too; or a bool mask
+        (\*grid) of the measured nodes, in row-major order; or weights (M, \*grid) of floats, where
+        the i-th measured value is the sum of weights[i] times the potentials: the average over an
+        electrode, a point between nodes, a difference of two electrodes.
     source : array_like, shape (S, \*grid) or (\*grid)
         Current into each node, the unit of conductance times potential: a rate of a well, a
         current of an electrode; a density f times the cell's volume. None where it is unknown.
@@ -223,6 +225,9 @@ def reconstruct(
         As in `diffusion`, but not "matched", and without values and fluxes. A connected part
         without any path to ground takes sources that sum to zero in it and measured differences:
         weights that sum to zero in it.
+    volumes : FiniteVolumes, optional
+        A mesh instead of a grid, spacing and mask: \*grid is (N,) then, its nodes, and the boundary
+        one word or condition, or one for each set of its walls.
     tol : float
         Largest last step, in posterior standard deviations.
     max_iterations : int
@@ -303,8 +308,13 @@ def reconstruct(
     if given.dim() not in (1, 2) or not given.numel():
         raise error("measured", "shape (S, M) or (M,), at least one value", tuple(given.shape))
     values = _real("measured", given, device).reshape(-1, given.shape[-1])
-    grid = _grid(known, unknown, len(values))
-    domain = domain_of(grid, spacing, mask, boundary, device)
+    grid = _grid(known, unknown, len(values), None if volumes is None else 1)
+    if volumes is None:
+        domain = domain_of(grid, spacing, mask, boundary, device)
+    else:
+        if mask is not None or spacing != 1:
+            raise error("mask, spacing", "none of them with volumes", "some")
+        domain = domain_on(volumes, boundary, device)
     for name, x in known.items():
         if x is not None:
             _check_known(name, x, domain.mask)
@@ -352,8 +362,11 @@ def _most_rows(n: int) -> int:
     return int((math.sqrt(n**2 + 3 * MOST_BYTES / 8) - n) / 3)
 
 
-def _grid(known: dict[str, Tensor | None], unknown: str, sources: int) -> tuple[int, ...]:
-    """The grid, from the source, or from the conductivity where the source is unknown."""
+def _grid(
+    known: dict[str, Tensor | None], unknown: str, sources: int, axes: int | None
+) -> tuple[int, ...]:
+    """The grid, from the source, or from the conductivity where the source is unknown. `axes`:
+    where they are known."""
     if unknown == "source":
         k = known["conductivity"]
         assert k is not None
@@ -364,8 +377,9 @@ def _grid(known: dict[str, Tensor | None], unknown: str, sources: int) -> tuple[
     assert source is not None
     k = known["conductivity"] if known["conductivity"] is not None else known["leak"]
     several = sources > 1 or (source.dim() > 1 and source.shape[0] == 1)
-    if k is not None:
-        several = source.dim() == k.dim() + 1
+    axes = k.dim() if axes is None and k is not None else axes
+    if axes is not None:
+        several = source.dim() == axes + 1
     if several and source.shape[0] != sources:
         raise error("source", f"shape (S, *grid) with S = {sources}", tuple(source.shape))
     if not several and sources != 1:

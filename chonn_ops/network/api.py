@@ -196,7 +196,7 @@ def kirchhoff_network(
         those that stay above `tol`, up to 512 x 512 or 32 x 32 x 32 nodes and 2 GiB a network. It
         eliminates networks of these sizes at once if the leaks of one, all or those of a part, are
         below the rounding of its largest conductance.
-        "direct" eliminates without a bound. "multigrid" only iterates.
+        "direct" eliminates all that memory holds. "multigrid" only iterates.
         The backend "reference" is direct in any case.
     return_info : bool
         Also return iterations and backward error of each network.
@@ -223,8 +223,8 @@ def kirchhoff_network(
         `max_iterations` below 1; an unknown or unavailable backend.
     RuntimeError
         A network is above `tol` after `max_iterations` and too large to be eliminated, or `method`
-        is "multigrid", or a complex network is at a resonance, or the factors of one circuit on a
-        graph would take more than 2 GiB. The message says what to change.
+        is "multigrid", or a complex network is at a resonance, or factors would take more than all
+        memory, or more than 2 GiB for one circuit on a graph. The message says what to change.
 
     Notes
     -----
@@ -264,7 +264,7 @@ def kirchhoff_network(
     fit = both and isinstance(fields, (tuple, list)) and source.dim() == len(fields) + 2
     if both and not fit and source.dim() == leak.dim() + 1:
         closed = _check_many(source, fields, leak, joined, tol, max_iterations, method)
-        method = "direct"
+        method = "direct" if graph is None else method
     else:
         closed = check_arguments(
             source, fields, leak, joined, tol, max_iterations, method, NETWORK_DTYPES

@@ -326,6 +326,8 @@ def factorize(
         Something else than a Tensor.
     ValueError
         Wrong shape, dtype or device; a negative conductance or leak (checked on the CPU).
+    RuntimeError
+        Factors that would take more than all memory, with their bytes.
 
     References
     ----------

@@ -23,9 +23,11 @@ from chonn_ops.network.edges import (
     at_both_ends,
     differences_by_axis,
     edges_alone,
-    used_edges,
+    outflow,
+    rings,
     widened,
 )
+from chonn_ops.network.graph import Graph
 from chonn_ops.network.rc import check_step, like
 
 # Longest step in units of 1 / (omega eps), omega the highest frequency: the rounding of potentials
@@ -43,7 +45,8 @@ class LCState(NamedTuple):
         Potential of each node.
     current : tuple of Tensor, shape (B, \\*grid, C), one an axis
         Entry p is the current from node p to the next one along that axis. The last entry along an
-        axis counts where it is periodic only.
+        axis counts where it is periodic only. On a graph one, (B, E, C): the current from each
+        edge's first node to its second.
     ground : Tensor, shape (B, \\*grid, C)
         Current from each node to ground, through walls and absorption.
     """
@@ -53,11 +56,15 @@ class LCState(NamedTuple):
     ground: Tensor
 
     @classmethod
-    def at_rest(cls, voltage: Tensor) -> LCState:
-        """The state with this voltage (B, \\*grid, C) and without currents."""
+    def at_rest(cls, voltage: Tensor, graph: Graph | None = None) -> LCState:
+        """The state with this voltage (B, \\*grid, C) and without currents, of a circuit on a grid
+        or on `graph`."""
         check_field("voltage", voltage)
         nothing = torch.zeros_like(voltage)
-        return cls(voltage, (nothing,) * (voltage.dim() - 2), nothing)
+        if graph is None:
+            return cls(voltage, (nothing,) * (voltage.dim() - 2), nothing)
+        edges = voltage.new_zeros(voltage.shape[0], graph.num_edges, voltage.shape[-1])
+        return cls(voltage, (edges,), nothing)
 
 
 def _check_state(state: Any, circuit: Any) -> LCState:
@@ -67,12 +74,13 @@ def _check_state(state: Any, circuit: Any) -> LCState:
         raise TypeError(f"circuit: expected a Circuit, got {type(circuit).__name__}")
     voltage, current, ground = state
     check_field("voltage", voltage)
-    axes = voltage.dim() - 2
+    axes = len(circuit.conductance)
     if not isinstance(current, (tuple, list)) or len(current) != axes:
         count = len(current) if isinstance(current, (tuple, list)) else type(current).__name__
         raise error("state", f"currents of {axes} axes", count)
     for axis, i in enumerate(current):
-        check_like(f"current[{axis}]", i, voltage, "the voltage")
+        like_edges = voltage if circuit.graph is None else circuit.conductance[0]
+        check_like(f"current[{axis}]", i, like_edges, "the voltage")
     check_like("ground", ground, voltage, "the voltage")
     return LCState(voltage, tuple(current), ground)
 
@@ -82,9 +90,9 @@ def _check_length(dt: float, storage: Tensor, circuit: Circuit, dtype: torch.dty
 
     def largest() -> float:
         coils = circuit.leak.detach()
-        for axis, (g, closed) in enumerate(zip(circuit.conductance, circuit.periodic, strict=True)):
-            closed = closed and g.shape[axis + 1] > 1
-            coils = coils + at_both_ends(used_edges(g, axis, closed), axis, closed)
+        for axis, g, closed in circuit._axes():
+            if closed or coils.shape[axis + 1] > 1:
+                coils = coils + at_both_ends(g.detach(), axis, closed)
         # Gershgorin: (omega dt)^2 <= 2 dt^2 sum(1 / L) / C.
         return float((8 * (dt / 2) * coils / storage).amax().sqrt())
 
@@ -254,8 +262,7 @@ def lc_step(
     if circuit.current is not None:
         fed = fed + (dt / 2) * circuit.current
     for axis, i in enumerate(current):
-        i = edges_alone(i, axis, closed[axis])
-        fed = fed - (i - i.roll(1, axis + 1))
+        fed = fed - outflow(edges_alone(i, axis, closed[axis]), axis, rings(closed)[axis])
     edges = [(dt / 2) * g for g in circuit.conductance]
     solved = (fed, edges, total, closed)
     m, iterations, _ = solve_checked(*solved, tol, max_iterations, backend)
@@ -291,10 +298,13 @@ def lc_energy(state: LCState, circuit: Circuit, capacitance: Tensor | float) -> 
         In the unit of capacitance times voltage squared, in float32 at least.
     """
     v, current, ground = _check_state(state, circuit)
-    energy = like("capacitance", capacitance, v) * circuit.volume * v.square()
+    energy = (
+        (like("capacitance", capacitance, v) * circuit.volume * v.square()).flatten(1, -2).sum(1)
+    )
     edges = (
         edges_alone(g, axis, circuit.periodic[axis]) for axis, g in enumerate(circuit.conductance)
     )
     for g, i in ((circuit.leak, ground), *zip(edges, current, strict=True)):
-        energy = energy + torch.where(g > 0, i.square() / torch.where(g > 0, g, 1), 0)
-    return energy.flatten(1, -2).sum(1) / 2
+        stored = torch.where(g > 0, i.square() / torch.where(g > 0, g, 1), 0)
+        energy = energy + stored.flatten(1, -2).sum(1)
+    return energy / 2

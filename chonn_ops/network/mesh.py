@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import CONDITIONS, Condition, Dirichlet, Face
+from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
 from chonn_ops.checks import answer, check_tensor, error
 from chonn_ops.network.checks import check_field, check_not_negative, check_positive
 from chonn_ops.network.circuit import Circuit
@@ -301,7 +301,7 @@ class Mesh:
         volume = like(self.volume)
         leak, wall, current = density * volume, k.new_zeros(B, n, C), k.new_zeros(B, n, C)
         held, value = torch.zeros(n, dtype=torch.bool, device=k.device), current
-        for name, condition in self._conditions(boundary).items():
+        for name, condition in named_conditions(boundary, self._sets, inner=True).items():
             part = self._sets[name]
             nodes = like(part.nodes)
             if isinstance(condition, Dirichlet) and _is_zero(condition.distance):
@@ -388,20 +388,6 @@ class Mesh:
             )
         g = torch.where(negative, math.nan, g.clamp(min=0))
         return graph, g
-
-    def _conditions(self, boundary: Any) -> dict[str, Condition]:
-        each = boundary if isinstance(boundary, Mapping) else {"boundary": boundary}
-        found = {}
-        for name, given in each.items():
-            if name not in self._sets:
-                raise error("boundary", f"names of {tuple(self._sets)}", repr(name))
-            condition = CONDITIONS.get(given) if isinstance(given, str) else given
-            if not isinstance(condition, Condition) or not condition.inner:
-                words = tuple(word for word, known in CONDITIONS.items() if known.inner)
-                expected = f"one of {words} or a condition like those"
-                raise error(f"boundary[{name!r}]", expected, repr(given))
-            found[name] = condition
-        return found
 
     def __repr__(self) -> str:
         return f"Mesh of {len(self.points)} nodes and {len(self.cells)} cells"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import error
-from chonn_ops.network.direct import flops, predicted_bytes
+from chonn_ops.network.direct import predicted_bytes, too_large
 from chonn_ops.network.edges import used_edges
 from chonn_ops.network.graph import Graph, Joined
 
@@ -100,9 +100,9 @@ def choose(
     factors of one network take at most 2 GiB. With such a grid all networks of a call are
     eliminated at once where values show that iterations cannot judge themselves (`exceed_digits`).
     A `tol` below 1e-4 is iterated to a quarter of it.
+
+    Factors that would take more than all memory are refused where they are made, whoever asks.
     """
-    if dtype.is_complex:
-        return Choice("direct", "elimination: complex numbers have no other method")
     if backend == "reference" or method == "direct":
         asked = "method='direct'" if method == "direct" else "backend='reference'"
         return Choice("direct", f"elimination: asked for by {asked}")
@@ -111,13 +111,10 @@ def choose(
             raise error("method", "'auto' or 'direct' for a graph", repr(method))
         if networks_at_once(grid, periodic, num_networks, dtype):
             return Choice("direct", "elimination: a graph")
-        size = predicted_bytes(grid, periodic, 1, dtype)
-        raise RuntimeError(
-            f"kirchhoff_network: expected a graph whose factors take at most "
-            f"{MEMORY / 2**30:g} GiB a circuit, got {periodic[0]!r}, whose separators are so large "
-            f"that they would take {size / 2**30:.1f} GiB ({size} bytes) and "
-            f"{flops(grid, periodic):.0e} operations. To eliminate it all the same: method='direct'"
-        )
+        bound = "or with method='direct' all the memory that there is"
+        raise too_large(grid, periodic, 1, dtype, MEMORY, bound)
+    if dtype.is_complex:
+        return Choice("direct", "elimination: complex numbers have no other method")
     if method == "multigrid":
         return Choice("multigrid", "multigrid: asked for by method='multigrid'")
     axes, nodes = sum(n > 1 for n in grid), math.prod(grid)

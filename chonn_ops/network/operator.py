@@ -258,7 +258,7 @@ def _solve(
         return _by_reference(networks, tol, max_iterations, drops=drops)
     several = networks.source.dim() > networks.leak.dim()
     shape, dtype = (networks.grid, networks.periodic), networks.dtype
-    asked = "direct" if several else method
+    asked = "direct" if several and graph_of(networks.periodic) is None else method
     choice = methods.choose(*shape, networks.count, dtype, backend, asked)
     if choice.method == "multigrid" and recording(networks.leak):  # nothing may be read
         v, iterations, residual = networks.solve_by(BACKENDS[backend], tol, max_iterations)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import Condition, Face
+from chonn_ops.boundary import Condition, Face, named_conditions
 from chonn_ops.checks import error
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
@@ -56,12 +56,16 @@ class FiniteVolumes:
         Faces at the boundary, see `Walls`. By default the domain has none.
     domain : Tensor or array of int, shape (N,), optional
         Which of several domains each node belongs to; only the order of elimination depends on it.
+    sets : mapping of str to Tensor or array, optional
+        Walls by name: their indices, or a mask (F,).
 
     Attributes
     ----------
     graph : Graph
     weight, volume, positions, walls
         The parameters, as tensors in float64.
+    sets : dict from str to Tensor
+        The indices of the walls of each set, and under "boundary" those of all.
 
     Raises
     ------
@@ -83,6 +87,7 @@ class FiniteVolumes:
         positions: Any,
         walls: Sequence[Any] | None = None,
         domain: Any = None,
+        sets: Mapping[str, Any] | None = None,
     ) -> None:
         self.positions = _numbers("positions", positions, "N", "d", least=-math.inf)
         nodes, axes = self.positions.shape
@@ -102,6 +107,17 @@ class FiniteVolumes:
             raise error("walls", f"nodes from 0 to {nodes - 1}, of shape (F,)", node)
         area = _numbers("walls.area", area, len(node), above=True)
         self.walls = Walls(node, area, _numbers("walls.distance", distance, len(node)))
+        every = torch.arange(len(node))
+        self.sets = {"boundary": every}
+        for name, given in (sets or {}).items():
+            try:
+                chosen = every[torch.as_tensor(given).cpu()]
+            except IndexError:
+                chosen = every[:0]
+            if name == "boundary" or chosen.dim() != 1 or not len(chosen):
+                expected = f"indices of {len(node)} walls, or a mask of them; not 'boundary'"
+                raise error(f"sets[{name!r}]", expected, given)
+            self.sets[name] = chosen
 
     @property
     def num_nodes(self) -> int:
@@ -118,6 +134,12 @@ class FiniteVolumes:
         counts = [domain.num_nodes for domain in domains]
         first = begins(np.array(counts)).tolist()
         walls = [(d.walls.node + at, *d.walls[1:]) for d, at in zip(domains, first, strict=False)]
+        sets: dict[str, Any] = {}
+        before = 0
+        for d in domains:
+            for name in d.sets.keys() - {"boundary"}:
+                sets[name] = torch.cat([sets.get(name, d.sets[name][:0]), d.sets[name] + before])
+            before += len(d.walls.node)
         return cls(
             torch.cat([d.graph.ends.T + at for d, at in zip(domains, first, strict=False)]),
             torch.cat([d.weight for d in domains]),
@@ -125,12 +147,16 @@ class FiniteVolumes:
             torch.cat([d.positions for d in domains]),
             [torch.cat(entry) for entry in zip(*walls, strict=True)],
             torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)),
+            sets,
         )
 
     @classmethod
-    def from_cells(cls, points: Any, cells: Any, domain: Any = None) -> FiniteVolumes:
+    def from_cells(
+        cls, points: Any, cells: Any, domain: Any = None, sets: Mapping[str, Any] | None = None
+    ) -> FiniteVolumes:
         """The nodes of a mesh of simplices, with the weights and volumes of `Mesh`. Each node of
-        the boundary is its own wall, with its part of the facets beside it.
+        the boundary is a wall, with its part of the facets beside it: one for the facets of each
+        set, and one for those of none.
 
         Parameters
         ----------
@@ -140,6 +166,8 @@ class FiniteVolumes:
             Corners of lines, triangles or tetrahedra.
         domain : optional
             See `FiniteVolumes`.
+        sets : mapping, optional
+            Facets of the boundary by name, as `Mesh` takes them. None may be in two sets.
 
         Raises
         ------
@@ -156,14 +184,23 @@ class FiniteVolumes:
         wrong = np.setxor1d(cells, np.arange(len(x)))
         if len(wrong):
             raise error("cells", f"points 0 to {len(x) - 1}, each in a cell", f"point {wrong[0]}")
-        mesh = Mesh(x[:, :d], cells)
-        area = mesh.area["boundary"]
-        node = (area > 0).nonzero()[:, 0]
-        walls = (node, area[node], torch.zeros(len(node)))
-        return cls(mesh.edges, mesh.weight, mesh.volume, mesh.points, walls, domain)
+        mesh = Mesh(x[:, :d], cells, sets)
+        areas, whole = dict(mesh.area), mesh.area["boundary"]
+        areas["boundary"] = rest = whole - sum(
+            areas[name] for name in mesh.sets.keys() - {"boundary"}
+        )
+        if bool((rest < -1e-6 * whole).any()):
+            node = int((rest + 1e-6 * whole).argmin())
+            raise error("sets", "each facet in one set at most", f"others at node {node}")
+        nodes = {name: (area > 1e-6 * whole).nonzero()[:, 0] for name, area in areas.items()}
+        area = torch.cat([areas[name][node] for name, node in nodes.items()])
+        walls = (torch.cat([*nodes.values()]), area, torch.zeros(len(area)))
+        ranges = zip(nodes, torch.arange(len(area)).split([*map(len, nodes.values())]), strict=True)
+        named = {name: walls for name, walls in ranges if name != "boundary"}
+        return cls(mesh.edges, mesh.weight, mesh.volume, mesh.points, walls, domain, named)
 
     @classmethod
-    def from_mesh(cls, mesh: Any) -> FiniteVolumes:
+    def from_mesh(cls, mesh: Any, sets: Mapping[str, Any] | None = None) -> FiniteVolumes:
         """The nodes of a mesh of meshio's, or of a `Data` or `Batch` of PyTorch Geometric's.
 
         Parameters
@@ -173,6 +210,8 @@ class FiniteVolumes:
             or with ``pos`` and ``face``, (3, T). Without ``face`` the triangles of a plane mesh
             are read from ``edge_index``, (2, E), with each edge in one or both directions: holes
             have more than three edges then. ``batch`` tells the domains of a `Batch` apart.
+        sets : mapping, optional
+            As in `from_cells`.
 
         Raises
         ------
@@ -184,20 +223,20 @@ class FiniteVolumes:
                 if name in mesh.cells_dict:
                     # In new arrays, because PyTorch reads none of the other byte order (VTK's).
                     cells = mesh.cells_dict[name].astype(np.int64)
-                    return cls.from_cells(mesh.points.astype(np.float64), cells)
+                    return cls.from_cells(mesh.points.astype(np.float64), cells, None, sets)
             raise error("mesh", f"cells of a kind of {_SIMPLICES}", list(mesh.cells_dict))
         pos, face, edges = (getattr(mesh, name, None) for name in ("pos", "face", "edge_index"))
         if pos is None or (face is None and edges is None):
             raise error("mesh", "points and cells_dict, or pos and face or edge_index", repr(mesh))
         cells = _triangles(_array(edges), _array(pos)) if face is None else _array(face).T
-        return cls.from_cells(pos, cells, getattr(mesh, "batch", None))
+        return cls.from_cells(pos, cells, getattr(mesh, "batch", None), sets)
 
     def circuit(
         self,
         conductivity: Tensor,
-        absorption: Tensor,
-        condition: Condition,
-        arithmetic: Tensor,
+        absorption: Tensor | float = 0.0,
+        boundary: str | Condition | Mapping[str, str | Condition] = "neumann",
+        arithmetic: Tensor | float = 0.0,
         unit: float = 1.0,
     ) -> Circuit:
         r"""The circuits of :math:`-\nabla \cdot (k \nabla v) + c \, v = f` with k at the nodes.
@@ -206,12 +245,14 @@ class FiniteVolumes:
         ----------
         conductivity : Tensor, shape (B, N, C)
             k > 0.
-        absorption : Tensor, shape (B, N, C)
+        absorption : float or Tensor, shape (B, N, C)
             c, per unit volume.
-        condition : Condition
-            What holds at all walls. The distance of a wall counts as a millionth of the volume
-            over its area at least, because conductances divide by it.
-        arithmetic : Tensor, shape (C,)
+        boundary : str, Condition, or a mapping from names of `sets` to them
+            What holds at the walls: one for all, or one a set; walls of no set are insulated then.
+            As in `diffusion`, but "periodic" for domains without walls only. The distance of a
+            wall counts as a millionth of the volume over its area at least, because conductances
+            divide by it.
+        arithmetic : float or Tensor, shape (C,)
             Weight of the arithmetic mean of both ends' k in the k of an edge; the rest is their
             harmonic mean.
         unit : float
@@ -225,19 +266,32 @@ class FiniteVolumes:
         in_series = 2 * (1 - arithmetic) / sum_of_ends(k.reciprocal(), 0, self.graph)
         mean = in_series + 0.5 * arithmetic * sum_of_ends(k, 0, self.graph)
         volume = like_k(self.volume, d)
-        leak = absorption * volume
-        node = self.walls.node.to(k.device)
-        area = like_k(self.walls.area, d - 1)
-        step = volume[node] / area
-        distance = torch.maximum(like_k(self.walls.distance, 1), 1e-6 * step)
-        face = Face(k[:, node], area, distance, step, leak[:, node])
-        wall, current = (
-            None if added is None else added.new_zeros(k.shape).index_add(1, node, added)
-            for added in condition.wall(face)
-        )
+        leak = (absorption * volume).expand(k.shape)
+        wall: Tensor | None = None
+        current: Tensor | None = None
+        for name, condition in named_conditions(boundary, self.sets).items():
+            some = self.sets[name]
+            if condition.periodic and len(some):
+                raise error("boundary", "no 'periodic' where there are walls", repr(boundary))
+            node = self.walls.node[some].to(k.device)
+            area = like_k(self.walls.area[some], d - 1)
+            step = volume[node] / area
+            distance = torch.maximum(like_k(self.walls.distance[some], 1), 1e-6 * step)
+            face = Face(k[:, node], area, distance, step, leak[:, node])
+            added = condition.wall(face)
+            wall = _with(wall, added.conductance, node, k)
+            current = _with(current, added.current, node, k)
         total = leak if wall is None else leak + wall
         edges = mean * like_k(self.weight, d - 2)
         return Circuit(edges, total, self.graph, volume=volume, wall=wall, current=current)
+
+
+def _with(field: Tensor | None, values: Tensor | None, node: Tensor, k: Tensor) -> Tensor | None:
+    """A field of the shape of k with values added at nodes; None stands for zeros."""
+    if values is None:
+        return field
+    field = values.new_zeros(k.shape) if field is None else field
+    return field.index_add(1, node, values)
 
 
 def _numbers(

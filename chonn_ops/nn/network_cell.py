@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.boundary import CELL_CONDITIONS, Dirichlet, Neumann, per_axis
+from chonn_ops.boundary import CELL_CONDITIONS, Dirichlet, Neumann, named_words, per_axis
 from chonn_ops.checks import (
     GRID_AXES,
     as_field,
@@ -111,8 +111,10 @@ class Network:
         if not 0 < self.tol < 1:
             raise error("tol", "above 0 and below 1", self.tol)
 
-    def check_boundary(self, boundary: str | Sequence[str]) -> str | tuple[str, ...]:
+    def check_boundary(self, boundary: Any) -> str | tuple[Any, ...]:
         """The boundary as a value that can be hashed; ValueError for an unknown one."""
+        if named := named_words(boundary):
+            return tuple(named.items())
         words = per_axis(boundary, None)
         return words[0] if isinstance(boundary, str) else words
 
@@ -121,7 +123,7 @@ class Network:
         return self.num_networks * (2 if self.ac else 1)
 
     def build(
-        self, dim: int, axes: int, boundary: str | tuple[str, ...], order: int, factory: dict
+        self, dim: int, axes: int, boundary: str | tuple[Any, ...], order: int, factory: dict
     ) -> NetworkCell:
         """A cell of a block of this order."""
         del order
@@ -164,9 +166,11 @@ class NetworkCell(Gained):
     spatial_dims : {1, 2, 3}
         Axes of the grid.
     options : Network
-    boundary : {"robin", "neumann", "dirichlet", "periodic", "matched"} or a sequence
-        One word, or one an axis. "robin" is a wall at potential 0 at a learned distance behind the
-        face (near: Dirichlet, far: Neumann); the others are those of `chonn_ops.diffusion`.
+    boundary : {"robin", "neumann", "dirichlet", "periodic", "matched"}, a sequence or a mapping
+        One word, or one an axis; on a graph one word, or one for each name of
+        `FiniteVolumes.sets`: walls of no set are insulated. "robin" is a wall at potential 0 at a
+        learned distance behind the face (near: Dirichlet, far: Neumann); the others are those of
+        `chonn_ops.diffusion`.
         With a mask, faces towards missing nodes get the boundary of their axis, but "neumann" where
         that is "periodic" or "matched".
 
@@ -194,7 +198,7 @@ class NetworkCell(Gained):
         spatial_dims: int = 2,
         options: Network = Network(),
         *,
-        boundary: str | Sequence[str] = Network.block_defaults["boundary"],
+        boundary: Any = Network.block_defaults["boundary"],
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -204,7 +208,9 @@ class NetworkCell(Gained):
         if not isinstance(options, Network):
             raise error("options", "Network(...)", repr(options))
         self.dim, self.spatial_dims, self.options = dim, spatial_dims, options
-        self.boundary = per_axis(boundary, spatial_dims)
+        self._named = named_words(boundary)
+        words = per_axis(boundary, spatial_dims) if self._named is None else self._named.values()
+        self.boundary: tuple[Any, ...] = tuple(self._named.items() if self._named else words)
         factory = {"device": device, "dtype": dtype}
         m = options.num_networks
         # Real parts, then imaginary parts with alternating current.
@@ -226,9 +232,8 @@ class NetworkCell(Gained):
         # conductivity are the same.
         self.mean_param = nn.Parameter(torch.empty(m, **factory)) if options.selective else None
         # Logarithm of the distance of the walls over its gain, the same for all faces.
-        self.wall_param = (
-            nn.Parameter(torch.empty(m, **factory)) if "robin" in self.boundary else None
-        )
+        self.wall_param = nn.Parameter(torch.empty(m, **factory)) if "robin" in words else None
+        self._walled = any(CELL_CONDITIONS[word].grounded for word in words)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -252,8 +257,8 @@ class NetworkCell(Gained):
             self.leak_param[:m] = torch.linspace(0, REACTANCE, m)
             nn.init.constant_(self.leak_param[m:], LOSS / LOSS_GAIN)
         else:
-            walled = any(CELL_CONDITIONS[word].grounded for word in self.boundary)
-            nn.init.constant_(self.leak_param, math.log(LEAK if walled else LEAK_WITHOUT_WALLS))
+            leak = LEAK if self._walled else LEAK_WITHOUT_WALLS
+            nn.init.constant_(self.leak_param, math.log(leak))
         if self.mean_param is not None:
             nn.init.zeros_(self.mean_param)
         if self.wall_param is not None:
@@ -312,7 +317,7 @@ class NetworkCell(Gained):
             Where the nodes lie, see `Network`. Default: the option.
         volumes : FiniteVolumes, optional
             A graph with the geometry of its nodes, in the unit of the domain, instead of a grid and
-            all of the above; \\*grid is N then. The boundary has to be one word.
+            all of the above; \\*grid is N then. The boundary has to be one word or a mapping.
 
         Returns
         -------
@@ -352,13 +357,15 @@ class NetworkCell(Gained):
         if self.wall_param is not None:
             wall = self.effective("wall_param").to(conductivity.dtype)
             known["robin"] = Dirichlet(0.0, torch.exp(WALL_GAIN * wall))
-        faces = tuple((known[word], known[word]) for word in self.boundary)
         if volumes is not None:
-            if len(set(self.boundary)) > 1 or (faces[0][0].periodic and len(volumes.walls.node)):
-                expected = "one word on a graph, and not 'periodic' where it has walls"
-                raise error("boundary", expected, self.boundary)
-            circuit = volumes.circuit(conductivity, leak, faces[0][0], arithmetic, UNIT)
-            return circuit, source
+            named = self._named or {"boundary": self.boundary[0]}
+            if self._named is None and len(set(self.boundary)) > 1:
+                raise error("boundary", "one word on a graph, or one a set of walls", self.boundary)
+            walls = {name: known[word] for name, word in named.items()}
+            return volumes.circuit(conductivity, leak, walls, arithmetic, UNIT), source
+        if self._named is not None:
+            raise error("boundary", "words for the axes of a grid", self.boundary)
+        faces = tuple((known[word], known[word]) for word in self.boundary)
         spacing, nodes = spacing_and_nodes(
             u.shape[:-1], [1.0] * axes, self.options.nodes, spacing, mask, nodes
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from chonn_ops.checks import check_choice, check_integer, error
@@ -35,11 +35,11 @@ class CKBOptions:
         Norm in front of the block: over channels and positions ("group", which keeps the relative
         amplitudes of a field), over channels alone ("layer") or none. Default: "none" for
         networks, "group" for scans.
-    boundary : str or sequence of str, optional
-        The boundary of the domain, one word or, for networks, one an axis; see `NetworkCell` and
-        `KirchhoffCell`. The convolution in front of scans pads accordingly: periodically, with the
-        edge value ("neumann"), otherwise with zeros. Default: "robin" for networks, "matched" for
-        scans.
+    boundary : str, sequence of str or mapping, optional
+        The boundary of the domain, one word or, for networks, one an axis or a named wall; see
+        `NetworkCell` and `KirchhoffCell`. The convolution in front of scans pads accordingly:
+        periodically, with the edge value ("neumann"), otherwise with zeros. Default: "robin" for
+        networks, "matched" for scans.
     topology : {"series", "parallel"}
         Cells one after the other, or side by side on the same input (ablation).
     stage_input : {"chain", "inject"}
@@ -61,7 +61,7 @@ class CKBOptions:
     order: int
     expand: int
     norm: str
-    boundary: str | tuple[str, ...]
+    boundary: Any
     topology: str
     stage_input: str
 
@@ -71,7 +71,7 @@ class CKBOptions:
         order: int | None = None,
         expand: int = 1,
         norm: str | None = None,
-        boundary: str | Sequence[str] | None = None,
+        boundary: Any = None,
         topology: str = "series",
         stage_input: str = "chain",
     ) -> None:

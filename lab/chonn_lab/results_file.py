@@ -36,6 +36,9 @@ def has_origin(record: Mapping[str, Any]) -> bool:
     """
     if "values" in record:
         return True
+    if "runs" in record:  # of `chonn-lab run`, kept
+        runs = [{**record["shared"], **run} for run in record["runs"]]
+        return all(run.get("code") or run.get("commit") for run in runs)
     if "results" not in record:
         return "code" in record.get("environment", {})
     return all(

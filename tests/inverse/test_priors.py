@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from chonn_ops import FiniteVolumes
 from chonn_ops.inverse import Smoothness, TotalVariation
-from chonn_ops.inverse.domain import domain_of
+from chonn_ops.inverse.domain import domain_of, domain_on
 
 CPU = torch.device("cpu")
 
@@ -57,13 +58,39 @@ def test_samples_have_the_covariance_of_the_prior():
     torch.testing.assert_close(found, covariance(prior, domain), rtol=0, atol=0.03)
 
 
+def triangles(num_nodes=30):
+    """A mesh of the unit square."""
+    spatial = pytest.importorskip("scipy.spatial")
+    side = round(math.sqrt(num_nodes)) - 1
+    inner = np.random.default_rng(0).random((num_nodes, 2)) * 0.8 + 0.1
+    edge = np.linspace(0, 1, 4 * side + 1)[:-1]
+    rim = [(s, 0) for s in edge] + [(1, s) for s in edge] + [(1 - s, 1) for s in edge]
+    points = np.concatenate([inner, rim, [(0, 1 - s) for s in edge]])
+    return FiniteVolumes.from_cells(points, spatial.Delaunay(points).simplices)
+
+
+def test_a_mesh_has_the_same_deviation_at_every_node():
+    domain = domain_on(triangles(), "neumann", CPU)
+    C = covariance(Smoothness(length=0.5, deviation=2.0), domain)
+    torch.testing.assert_close(C.diagonal(), torch.full_like(C[0], 4.0), rtol=1e-5, atol=0)
+    torch.testing.assert_close(C, C.T)
+
+
 @pytest.mark.parametrize("area", [0.0, 3.0])
-@pytest.mark.parametrize("boundary", ["neumann", ("periodic", "neumann")])
+@pytest.mark.parametrize("boundary", ["neumann", ("periodic", "neumann"), "mesh"])
 def test_total_variation_its_slope_and_its_network_agree(boundary, area):
     torch.manual_seed(0)
     mask = torch.ones(5, 6, dtype=torch.bool)
     mask[0, :2] = False
-    domain = domain_of((5, 6), (0.5, 0.7), mask, boundary, CPU)
+    if boundary == "mesh":
+        points = np.stack(np.divmod(np.arange(30), 6), 1) + 0.0
+        inside = (points > 0).all(1) & (points < [4, 5]).all(1)
+        points[inside] += 0.2 * np.random.default_rng(0).random((inside.sum(), 2)) - 0.1
+        spatial = pytest.importorskip("scipy.spatial")
+        volumes = FiniteVolumes.from_cells(points, spatial.Delaunay(points).simplices)
+        domain, mask = domain_on(volumes, "neumann", CPU), torch.ones(30, dtype=torch.bool)
+    else:
+        domain = domain_of((5, 6), (0.5, 0.7), mask, boundary, CPU)
     prior = TotalVariation(weight=2.0, area=area).on(domain)
     x = (torch.randn(30, dtype=torch.float64) * mask.flatten()).requires_grad_()
     _, slope = prior.energy(x.detach(), x)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from chonn_ops import Circuit, Dirichlet, Neumann, Robin, diffusion
+from chonn_ops import Circuit, Dirichlet, FiniteVolumes, Neumann, Robin, diffusion
 from chonn_ops.boundary import Condition, Wall
 from chonn_ops.inverse import Smoothness, TotalVariation, reconstruct
-from chonn_ops.inverse.domain import domain_of
+from chonn_ops.inverse.domain import domain_of, domain_on
 from chonn_ops.inverse.experiment import Experiment, weights_of
+from chonn_ops.network.direct.plan import grid_edges
 
 CPU = torch.device("cpu")
 NODES = torch.tensor([[1, 1], [1, 5], [4, 2], [6, 3], [6, 6], [3, 4]])
@@ -53,10 +54,45 @@ def potentials(k, source, leak=None, *, spacing=1.0, mask=None, boundary="neuman
     return circuit.solve(source[None, ..., None], method="direct")[0, ..., 0]
 
 
+def disc(rings):
+    """Finite volumes of a disc of radius 1 of Delaunay triangles, its right half by name."""
+    spatial = pytest.importorskip("scipy.spatial")
+    places = [(r, 2 * np.pi * i / (6 * r)) for r in range(1, rings + 1) for i in range(6 * r)]
+    points = [(0.0, 0.0), *((r / rings * np.cos(t), r / rings * np.sin(t)) for r, t in places)]
+    points = np.array(points)
+    sets = {"right": points[:, 0] > 0}
+    return FiniteVolumes.from_cells(points, spatial.Delaunay(points).simplices, sets=sets)
+
+
+def grid_as_mesh(grid, h):
+    """The finite volumes of cells of a grid, with a wall a face, by the names of sides."""
+    axes = len(grid)
+    _, ends = grid_edges(grid, (False,) * axes)
+    index = np.stack(np.unravel_index(np.arange(math.prod(grid)), grid), 1)
+    sides = {
+        f"{side}{axis}": np.flatnonzero(index[:, axis] == at)
+        for axis, n in enumerate(grid)
+        for side, at in (("low", 0), ("high", n - 1))
+    }
+    node = np.concatenate([*sides.values()])
+    ranges = np.split(np.arange(len(node)), np.cumsum([len(x) for x in sides.values()])[:-1])
+    return FiniteVolumes(
+        ends.T,
+        np.full(ends.shape[1], h ** (axes - 2)),
+        np.full(math.prod(grid), h**axes),
+        index * h,
+        (node, np.full(len(node), h ** (axes - 1)), np.full(len(node), h / 2)),
+        sets=dict(zip(sides, ranges, strict=True)),
+    )
+
+
 @pytest.mark.parametrize("unknown", ["conductivity", "leak", "source"])
 @pytest.mark.parametrize(
     ("grid", "boundary", "masked"),
     [
+        ("disc", "dirichlet", False),
+        ("disc", {"right": Robin(0.7)}, False),
+        ("disc", "neumann", False),
         ((9,), "dirichlet", False),
         ((5, 6), "neumann", False),
         ((5, 6), ("periodic", ("dirichlet", "neumann")), False),
@@ -69,10 +105,14 @@ def potentials(k, source, leak=None, *, spacing=1.0, mask=None, boundary="neuman
 )
 def test_the_jacobian_is_that_of_finite_differences(unknown, grid, boundary, masked):
     torch.manual_seed(0)
-    mask = torch.ones(grid, dtype=torch.bool)
-    if masked:
-        mask[:2, :3] = False
-    domain = domain_of(grid, [0.5 + 0.1 * a for a in range(len(grid))], mask, boundary, CPU)
+    if grid == "disc":
+        domain = domain_on(disc(3), boundary, CPU)
+        mask, grid = domain.mask, domain.grid
+    else:
+        mask = torch.ones(grid, dtype=torch.bool)
+        if masked:
+            mask[:2, :3] = False
+        domain = domain_of(grid, [0.5 + 0.1 * a for a in range(len(grid))], mask, boundary, CPU)
     nodes = mask.nonzero()[::4]
     known = {
         "conductivity": torch.rand(grid, dtype=torch.float64) + 0.5,
@@ -194,6 +234,84 @@ def test_other_forms_of_the_arguments_say_the_same(form):
             prior = Smoothness(length=np.float32(4), mean=MEANS[form])
             found = solved(measured, source, prior=prior).field
             torch.testing.assert_close(found, solved(measured, source).field)
+
+
+@pytest.mark.parametrize("boundary", ["dirichlet", (("dirichlet", "neumann"), Robin(0.3))])
+def test_a_grid_given_as_a_mesh_is_the_grid(boundary):
+    k, source, _ = wells()
+    h = 0.5
+    v = potentials(k, source, spacing=h, boundary=boundary)
+    measured = v[:, NODES[:, 0], NODES[:, 1]]
+    found = solved(measured, source, spacing=h, boundary=boundary, tol=1e-6)
+    walls = boundary
+    if not isinstance(boundary, str):
+        walls = {"low0": "dirichlet", "low1": Robin(0.3), "high1": Robin(0.3)}
+    other = solved(
+        measured,
+        source.flatten(1),
+        8 * NODES[:, 0] + NODES[:, 1],
+        volumes=grid_as_mesh((8, 8), h),
+        boundary=walls,
+        tol=1e-6,
+    )
+    torch.testing.assert_close(other.field, found.field.flatten(), rtol=1e-7, atol=0)
+    torch.testing.assert_close(other.deviation(), found.deviation().flatten(), rtol=1e-6, atol=0)
+
+
+def test_a_medium_on_a_mesh_is_recovered_and_its_intervals_hold():
+    """Wells in a disc whose rim is at 0 on the right and insulated on the left."""
+    volumes, prior = disc(10), Smoothness(length=1.0, mean=2.0)
+    generator = torch.Generator().manual_seed(0)
+    truth = 2.0 * prior.sample(volumes, generator=generator)[0].exp()
+    nodes = torch.arange(3, volumes.num_nodes, 8)
+    source = torch.zeros(4, volumes.num_nodes, dtype=torch.float64)
+    source[range(4), nodes[::11][:4]] = 1.0
+    circuit = volumes.circuit(truth[None, :, None], boundary={"right": "dirichlet"})
+    # Of currents, not of a source per unit volume.
+    v = Circuit(circuit.conductance[0], circuit.leak, volumes.graph).solve(source[None, ..., None])
+    measured = v[0, :, nodes, 0]
+    noise = 0.01 * measured.abs()
+    measured = measured + noise * torch.randn(measured.shape, generator=generator).double()
+    found = reconstruct(
+        measured,
+        nodes,
+        source,
+        prior=prior,
+        noise=noise,
+        volumes=volumes,
+        boundary={"right": "dirichlet"},
+    )
+    assert found.converged
+    assert found.explained
+    off = (found.field / truth).log()
+    assert off.square().mean() < 0.2 * (truth / 2).log().square().mean()
+    low, high = found.interval(0.9)
+    assert 0.75 < ((low < truth) & (truth < high)).double().mean() <= 1
+    assert found.sample(3).shape == (3, volumes.num_nodes)
+
+
+def test_an_inclusion_on_a_mesh_is_found_by_total_variation():
+    volumes = disc(8)
+    x, y = volumes.positions.T
+    inside = (x - 0.3) ** 2 + y**2 < 0.1
+    truth = torch.where(inside, 5.0, 1.0).double()
+    n = volumes.num_nodes
+    source = torch.zeros(6, n, dtype=torch.float64)
+    rim = torch.arange(n - 48, n, 4)
+    source[range(6), rim[::2]] = 1.0
+    circuit = volumes.circuit(truth[None, :, None], boundary=Robin(1.0))
+    v = Circuit(circuit.conductance[0], circuit.leak, volumes.graph).solve(source[None, ..., None])
+    found = reconstruct(
+        v[0, :, rim, 0],
+        rim,
+        source,
+        prior=TotalVariation(weight=2.0, mean=1.0, area=10.0),
+        noise=1e-3,
+        volumes=volumes,
+        boundary=Robin(1.0),
+    )
+    assert found.field[inside].log().mean() > 0.7 * math.log(5)
+    assert found.field[(x - 0.3) ** 2 + y**2 > 0.25].log().abs().max() < 0.3
 
 
 def test_missing_values_do_not_count_and_one_source_needs_no_axis():
@@ -492,6 +610,28 @@ def test_bad_input_is_refused_with_what_was_expected(changes, message):
     _, source, measured = wells()
     with pytest.raises(ValueError, match=message):
         solved(**{"measured": measured, "source": source, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mask": torch.ones(37, dtype=torch.bool)}, "mask, spacing: expected none of them"),
+        ({"spacing": 0.5}, "mask, spacing: expected none of them with volumes"),
+        ({"boundary": "matched"}, "expected one of .*'neumann', 'dirichlet'"),
+        ({"boundary": {"left": "dirichlet"}}, r"names of \('boundary', 'right'\), got 'left'"),
+        ({"boundary": {"right": Dirichlet(1.0)}}, "without a value or flux other than 0"),
+        ({"source": torch.ones(3, 36)}, r"source: expected shape \(\*grid\) = \(37,\)"),
+        ({"source": torch.ones(37)}, "measured: expected one source's values, got 3"),
+        ({"nodes": torch.tensor([1, 40])}, r"indices of the grid \(37,\), from 0"),
+    ],
+)
+def test_bad_input_on_a_mesh_is_refused(changes, message):
+    given = {"measured": torch.ones(3, 2), "nodes": torch.tensor([1, 2]), "volumes": disc(3)}
+    given |= {"source": torch.ones(3, 37), "boundary": "dirichlet"}
+    with pytest.raises(ValueError, match=message):
+        reconstruct(**{**given, **changes}, prior=PRIOR)
+    with pytest.raises(TypeError, match="volumes: expected FiniteVolumes, got str"):
+        reconstruct(**{**given, "volumes": "mesh"}, prior=PRIOR)
 
 
 def test_a_reconstruction_is_copied_and_saved(tmp_path):

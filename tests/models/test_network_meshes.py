@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import json
 import math
 from types import SimpleNamespace
 
@@ -20,7 +22,9 @@ from chonn_ops import (
     FiniteVolumes,
     Network,
     NetworkCell,
+    Robin,
     Scan,
+    diffusion,
     read_circuits,
 )
 from chonn_ops.inspect.reading import read_fields
@@ -46,18 +50,20 @@ def grid_as_graph(grid, lengths, nodes="centres", periodic=False):
     weights = np.array([a / step for a, step in zip(area, steps, strict=True)])
     low, high = wall_distances(nodes)
     walls = [
-        (node, area[axis], part * steps[axis])
+        (node, area[axis], part * steps[axis], f"{side}{axis}")
         for axis, n in enumerate(grid)
-        for at, part in ((0, low), (n - 1, high))
+        for side, at, part in (("low", 0, low), ("high", n - 1, high))
         for node in np.flatnonzero(index[:, axis] == at)
         if not periodic
     ]
+    *walls, names = zip(*walls, strict=True) if walls else [(), (), (), ()]
     return FiniteVolumes(
         ends.T,
         weights[entries // math.prod(grid)],
         np.full(math.prod(grid), math.prod(steps)),
         (index + NODES[nodes][0]) * steps,
-        [*zip(*walls, strict=True)] if walls else None,
+        walls,
+        sets={name: np.array(names) == name for name in set(names)},
     )
 
 
@@ -105,6 +111,61 @@ def test_a_grid_given_as_a_graph_is_the_grid(grid, nodes, boundary):
     ]
     for one, two in zip(*grads, strict=True):
         torch.testing.assert_close(two, one, rtol=1e-8, atol=1e-10 * one.abs().max().item())
+
+
+def test_walls_by_name_are_the_sides_of_a_grid():
+    grid, steps = (5, 7), (0.5, 0.25)
+    volumes = grid_as_graph(grid, (2.5, 1.75))
+    k, f = rand(2, *grid, 3).exp(), rand(2, *grid, 3, seed=2)
+    robin = Robin(0.3, 1.0)
+    sides = ((Dirichlet(2.0), "neumann"), (robin, "matched"))
+    plain = diffusion(k, steps, boundary=sides, absorption=0.2)
+    words = {"low0": Dirichlet(2.0), "low1": robin, "high1": "matched"}  # "high0" is insulated
+    named = volumes.circuit(k.flatten(1, 2), 0.2, words)
+    torch.testing.assert_close(named.leak.reshape(k.shape), plain.leak, rtol=1e-13, atol=0)
+    v = plain.solve(f)
+    torch.testing.assert_close(named.solve(f.flatten(1, 2)).reshape(f.shape), v)
+    through = named.currents(v.flatten(1, 2)).walls.reshape(f.shape)
+    torch.testing.assert_close(through, plain.currents(v).walls)
+    both = FiniteVolumes.union([volumes, volumes])
+    twice = both.circuit(torch.cat([k.flatten(1, 2)] * 2, 1), 0.2, words)
+    assert torch.equal(twice.leak, torch.cat([named.leak] * 2, 1))
+
+
+def test_a_cell_with_words_by_name_is_that_with_words_by_axis():
+    grid = (5, 7)
+    volumes = grid_as_graph(grid, (1.0, 1.0))
+    x = rand(1, 2, *grid)
+    model = model_of(2, boundary=("robin", "neumann"), lengths=(1.0, 1.0))
+    named = model_of(2, boundary={"low0": "robin", "high0": "robin"}, lengths=(1.0, 1.0))
+    named.load_state_dict(model.state_dict(), strict=True)
+    found = named(x.flatten(2).mT, volumes=volumes).mT.reshape(1, 3, *grid)
+    torch.testing.assert_close(found, model(x), rtol=1e-10, atol=1e-10)
+    # Options survive a file of JSON.
+    options = CKBOptions(boundary={"low0": "robin", "high0": "neumann"})
+    assert CKBOptions.from_mapping(json.loads(json.dumps(options.to_mapping()))) == options
+    assert hash(options) == hash(copy.deepcopy(options))
+
+
+def test_facets_of_sets_are_walls_by_name():
+    """The square's left side; a corner has a wall in the set and one in none."""
+    volumes = FiniteVolumes.from_cells(*SQUARE, sets={"left": [0, 2]})
+    walls = volumes.walls
+    left = volumes.sets["left"]
+    assert sorted(walls.node[left].tolist()) == [0, 2]
+    assert walls.area[left].tolist() == [0.5, 0.5]
+    assert walls.area.sum() == 4
+    with pytest.raises(ValueError, match="sets: expected each facet in one set"):
+        FiniteVolumes.from_cells(*SQUARE, sets={"left": [0, 2], "all": [0, 1, 2, 3]})
+    with pytest.raises(ValueError, match=r"sets\['left'\]: expected indices of 6 walls"):
+        FiniteVolumes(
+            volumes.graph.ends.T,
+            volumes.weight,
+            volumes.volume,
+            volumes.positions,
+            walls,
+            sets={"left": [7]},
+        )
 
 
 def test_a_grid_at_a_frequency_given_as_a_graph_is_the_grid():
@@ -347,9 +408,17 @@ def test_wrong_calls_are_refused():
         CHONNNetwork2d(2, 1, lengths=0.5)(x, volumes=volumes)
     with pytest.raises(ValueError, match="positions of 3 coordinates, got 2"):
         CHONNNetwork3d(2, 1)(x, volumes=volumes)
-    for boundary in ("periodic", ("robin", "neumann")):
-        with pytest.raises(ValueError, match="boundary: expected one word on a graph"):
+    for boundary, expected in (
+        ("periodic", "no 'periodic' where there are walls"),
+        (("robin", "neumann"), "one word on a graph"),
+        ({"left": "robin"}, r"names of \('boundary',\), got 'left'"),
+    ):
+        with pytest.raises(ValueError, match=f"boundary: expected {expected}"):
             NetworkCell(2, 2, boundary=boundary)(x, volumes=volumes)
+    with pytest.raises(ValueError, match="boundary: expected words for the axes of a grid"):
+        NetworkCell(2, 2, boundary={"boundary": "robin"})(torch.randn(1, 4, 4, 2))
+    with pytest.raises(ValueError, match=r"boundary: expected words of .*, got \{'left': 'open'\}"):
+        NetworkCell(2, 2, boundary={"left": "open"})
     with pytest.raises(ValueError, match="norm: expected 'none' or 'layer' on a graph"):
         CKB(2, 2, norm="group")(x, volumes=volumes)
     with pytest.raises(ValueError, match="volumes: expected None with cell='scan'"):

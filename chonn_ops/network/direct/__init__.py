@@ -9,6 +9,7 @@ from chonn_ops.network.direct.factor import (
     predicted_bytes,
     small_results,
     solve,
+    too_large,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "predicted_bytes",
     "small_results",
     "solve",
+    "too_large",
 ]

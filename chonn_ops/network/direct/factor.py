@@ -9,6 +9,7 @@ log-determinant the sum of the pivots' logarithms, and U^-1 D^(-1/2) noise has t
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -22,7 +23,7 @@ from chonn_ops.network.direct import cpu
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
 from chonn_ops.network.direct.refined import ComplexFactor
-from chonn_ops.network.graph import Joined
+from chonn_ops.network.graph import Graph, Joined
 
 
 @torch.no_grad()
@@ -46,8 +47,12 @@ def _plan_of(grid: Sequence[int], periodic: Sequence[Joined]) -> Plan:
 
 
 def _plan_for(leak: Tensor, periodic: Sequence[Joined], dtype: torch.dtype, backend: str) -> Plan:
-    """The plan that suits these networks and the backend."""
+    """The plan that suits these networks and the backend; a RuntimeError where their factors would
+    take more than all memory."""
     B, *grid, C = leak.shape
+    most = memory_of(leak.device)
+    if predicted_bytes(grid, periodic, B * C, dtype) > most:
+        raise too_large(grid, periodic, B * C, dtype, most, "the memory that there is")
     if backend == "cpu":
         return cpu.plan_of(grid, periodic, B * C, dtype)
     if backend == "triton":
@@ -250,8 +255,8 @@ def factor_of(
         return Factor(conductance, leak, periodic, dtype=dtype, backend=backend, **options)
     if tol is not None:
         options["tol"] = tol
-    plan = _plan_of(leak.shape[1:-1], periodic)
     backend = _backend_of(leak, backend, dtype)
+    plan = _plan_for(leak, periodic, dtype, "torch")
     return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, **options)
 
 
@@ -286,3 +291,33 @@ def _predicted_bytes(
 def flops(grid: Sequence[int], periodic: Sequence[Joined]) -> float:
     """Multiply-adds, counted as two, of one network's elimination."""
     return 2 * _plan_of(grid, periodic).total_work
+
+
+def memory_of(device: torch.device) -> int:
+    """Bytes of the memory of a device; what is not known is without bound."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        return sys.maxsize
+
+
+def too_large(
+    grid: Sequence[int],
+    periodic: Sequence[Joined],
+    count: int,
+    dtype: torch.dtype,
+    most: int,
+    bound: str,
+) -> RuntimeError:
+    """The error for networks whose factors would take more than `most` bytes; `bound` says what
+    these are, and what to do."""
+    size, where = predicted_bytes(grid, periodic, count, dtype), periodic[0]
+    if not isinstance(where, Graph):
+        where = f"a grid of {' x '.join(map(str, grid))}"
+    return RuntimeError(
+        f"kirchhoff_network: expected circuits whose factors take at most {most / 2**30:.3g} GiB, "
+        f"{bound}, got {count} on {where}, whose separators are so large that they would take "
+        f"{size / 2**30:.1f} GiB ({size} bytes) and {count * flops(grid, periodic):.0e} operations"
+    )

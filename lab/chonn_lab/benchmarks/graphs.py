@@ -15,7 +15,8 @@ Contenders
                         Of three orderings, simplicial and supernodal, and for pairs of blocks of 1
                         to 64 sources, the fastest one: `setting`. Its BLAS is OpenBLAS where the
                         loader finds that, else PyTorch's; `environment` says which
-    splu                SciPy's sparse LU, which `spsolve` calls, at its best for symmetric matrices
+    spsolve             SciPy's, as it is called without options
+    splu                the sparse LU that `spsolve` calls, at its best for symmetric matrices
     torch-sla           the fastest of its backends that solves to 1e-4: `setting`
 
 Columns
@@ -229,8 +230,9 @@ def direct_peers(case: Case, rows: dict[str, dict[str, Any]]) -> dict[tuple[str,
             return begin
 
         add("CHOLMOD", refactor, setting=setting, plan_ms=taken)
-    from scipy.sparse.linalg import splu
+    from scipy.sparse.linalg import splu, spsolve
 
+    add("spsolve", lambda system: lambda s: np.asarray(spsolve(system, s)))
     add("splu", lambda system: splu(system, "MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve)
     return calls
 

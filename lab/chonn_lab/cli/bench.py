@@ -13,6 +13,7 @@ PROGRAMS = {
     "graphs": "circuits on graphs beside CHOLMOD, SciPy's sparse LU and torch-sla",
     "accuracy": "errors of kirchhoff_network and spsolve on hard media",
     "inverse": "reconstructions from measured potentials beside pyEIT",
+    "controls": "solvers on the problems of README's table",
     "volumes": "the tortuosity factor of a volume beside TauFactor",
     "block": "training steps of a CKB beside convolutions, a Fourier layer and attention",
     "models": "training steps of the models beside PDEBench's",

@@ -178,15 +178,17 @@ class CornerScheme(OwnScheme):
     """ConDiff's scheme: finite volumes around the corners between cells.
 
     The equation is ``-div(k grad u) = f`` with k constant in each of (R + 1) x (R + 1) cells, and f
-    and u at the corners between them. The first field of the input (B, C, R, R) has all cells but
-    those of the last row and column, which are taken for those beside them, the last field is f.
+    and u at the corners between them. The input (B, 5, R, R) has the cells around each corner, the
+    second of which lies further along the first axis and the third along the second, and then f.
     """
 
     def solve(self, x: Tensor) -> Tensor:
-        k, f = nn.functional.pad(x[:, :1], [0, 1, 0, 1], mode="replicate"), x[:, -1:]
+        first, below, right, last = x[:, :4].split(1, 1)
+        k = torch.cat((torch.cat((first[..., :1, :], below), -2),
+                       torch.cat((right[..., :1, -1:], last[..., -1:]), -2)), -1)  # fmt: skip
         # Half of the face between two corners lies in each of two cells.
         faces = (k[..., 1:] + k[..., :-1]) / 2, (k[..., 1:, :] + k[..., :-1, :]) / 2
-        return _solve_faces(faces, f / k.shape[-1] ** 2)
+        return _solve_faces(faces, x[:, -1:] / k.shape[-1] ** 2)
 
 
 class WaveScheme(OwnScheme):

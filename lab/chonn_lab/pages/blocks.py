@@ -1,140 +1,144 @@
-"""Blocks of the docs: text made of result files, written between markers of the pages."""
+"""Tables of the docs: `build` makes one from result files, as ``tables.yaml`` describes it."""
 
 from __future__ import annotations
 
-import json
-import re
+import functools
+import itertools
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from chonn_lab.paths import RESULTS
+import jinja2
+import pandas as pd
+import yaml
+
+from chonn_lab.pages import rows
+from chonn_lab.pages.files import load
+from chonn_lab.report.comparison import Statistic
 from chonn_lab.report.document import markdown
-from chonn_lab.results_file import has_origin
 
 MISSING = "Not measured yet.\n"
-MEBIBYTES = 2**-20
-
 Row = Mapping[str, Any]
-Build = Callable[[], str]
-# Header; name of the value, or what finds it in a row; format; factor.
-Column = tuple[Any, ...]
-
-# The files that the current page has read.
-LOADED: dict[str, dict[str, Any]] = {}
+TABLES: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("tables.yaml").read_text("utf-8")
+)
 
 
-def load(name: str) -> dict[str, Any]:
-    """A file of `RESULTS`; empty if there is none."""
-    path = RESULTS / f"{name}.json"
-    if not path.exists():
-        return {}
-    LOADED[name] = json.loads(path.read_text())
-    return LOADED[name]
+def build(name: str, *records: Row) -> str:
+    """The table of this name in Markdown, of its files or of the `records` of a run.
+
+    It says so where nothing is measured.
+    """
+    table = TABLES[name]
+    names = table["file"] if isinstance(table["file"], list) else [table["file"]]
+    records = records or tuple(map(load, names))
+    if not all(records):
+        return MISSING
+    if "prepare" in table:
+        found = list(getattr(rows, table["prepare"])(*records))
+    else:
+        paths = table.get("rows", "results")
+        paths = [paths] if isinstance(paths, str) else paths
+        found = [row for record in records for path in paths for row in descend(record, path)]
+    return tabulate(table, found) if found else MISSING
 
 
-def block(name: str, key: str, build: Callable[[Any], str]) -> Build:
-    """Builds the table of one entry of a result file, or of all of it; or says it is missing."""
+def descend(record: Row, path: str) -> list[dict[str, Any]]:
+    """The rows at a path of keys; a row has the entries of what holds it, and that as `section`."""
+    found = [dict(record)]
+    for key in path.split("."):
+        found = [
+            {**(section if "section" in section else {}), **row, "section": section}
+            for section in found
+            for row in _listed(section.get(key))
+        ]
+    return found
 
-    def text() -> str:
-        found = load(name).get(key) if key else load(name)
-        return build(found) if found else MISSING
 
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def tabulate(table: Row, found: Sequence[Row]) -> str:
+    """A line a row, or a group of rows, a column an expression; or one each value of `across`."""
+    every = table.get("each", {})
+    found = [
+        {**row, **dict(zip(every, values, strict=True))}
+        for row in found
+        for values in itertools.product(*every.values())
+    ]
+    found = [row for row in found if evaluate(table.get("where", "true"), row)]
+    if "sort" in table:
+        found.sort(key=lambda row: evaluate(table["sort"], row))
+    if "by" in table:
+        found = list(grouped(found, table["by"]))
+    found = [{**row, "table": found} for row in found]
+    columns = table["columns"]
+    frame = pd.DataFrame([[evaluate(cell, row) for cell in columns.values()] for row in found])
+    if "across" not in table:
+        text = markdown([*columns], frame.to_numpy().tolist(), table.get("texts", [0]))
+    else:
+        keys = [*frame]
+        frame["across"] = [evaluate(table["across"], row) for row in found]
+        frame["cell"] = [evaluate(table["cell"], row) for row in found]
+        wide = frame.set_index([*keys, "across"])["cell"].unstack(sort=False, fill_value="-")
+        wide = wide[list(dict.fromkeys(frame["across"]))]
+        last = table.get("last", {})
+        for header, cell in last.items():
+            firsts = frame.drop_duplicates(keys).index
+            wide[header] = [evaluate(cell, found[at]) for at in firsts]
+        body = wide.reset_index().to_numpy().tolist()
+        text = markdown([*columns, *wide], body, table.get("texts", range(len(keys))))
+    if table.get("below"):
+        text += "\n" + ENVIRONMENT.from_string(table["below"]).render(found[0]) + "\n"
     return text
 
 
-def tabulate(rows: Iterable[Row], *columns: Column, texts: Sequence[int] = (0,)) -> str:
-    """A Markdown table: a line a row, a cell a `Column`, "-" where a row has no such value."""
-    lines = [[number(row, *column[1:]) for column in columns] for row in rows]
-    return markdown([column[0] for column in columns], lines, texts)
+def grouped(found: Iterable[Row], keys: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The first row of each group, with the group as a table `runs` of flat columns."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in found:
+        groups.setdefault(tuple(evaluate(key, row) for key in keys), []).append(row)
+    for group in groups.values():
+        own = [{name: value for name, value in row.items() if name != "section"} for row in group]
+        yield {**group[0], "runs": pd.json_normalize(own)}
 
 
-def pivot(
-    rows: Iterable[Row],
-    header: Sequence[str],
-    line: Callable[[Row], Sequence[str]],
-    column: Callable[[Row], str],
-    cell: Callable[[Row], str],
-) -> str:
-    """A Markdown table: a line each value of `line`, under `header`, a column each of `column`."""
-    found: dict[tuple[str, ...], dict[str, str]] = {}
-    for row in rows:
-        found.setdefault(tuple(line(row)), {})[column(row)] = cell(row)
-    names = list(dict.fromkeys(name for cells in found.values() for name in cells))
-    lines = ([*key, *(cells.get(name, "-") for name in names)] for key, cells in found.items())
-    return markdown([*header, *names], lines, range(len(header)))
-
-
-def number(
-    row: Row, key: str | Callable[[Row], Any], form: str = "{}", scale: float | None = None
-) -> str:
-    value = key(row) if callable(key) else row.get(key)
-    if value is None:
+def evaluate(text: str, row: Row) -> Any:
+    """The value of an expression of jinja2 for a row; "-" where the row lacks what it names."""
+    try:
+        found = _compiled(str(text))(row=row, **row)
+    except jinja2.UndefinedError:
         return "-"
-    return form.format(value if scale is None else value * scale)
+    return "-" if found is None else found
 
 
-def times(sizes: Iterable[int]) -> str:
-    return "x".join(map(str, sizes))
+@functools.cache
+def _compiled(text: str) -> Any:
+    return ENVIRONMENT.compile_expression(text)
 
 
-def shape(row: Row) -> str:
-    return times(row["shape"])
+def _form(value: Any, form: str, scale: float = 1) -> str:
+    if value is None or isinstance(value, jinja2.Undefined) or value == "-":
+        return "-"
+    return format(value / scale if scale != 1 else value, form)
 
 
-def spread(values: Iterable[float], form: str = "{:.4f}") -> str:
+def _spread(values: Iterable[float], form: str = ".4f") -> str:
     """Mean and standard deviation."""
     found = list(values)
-    text = form.format(statistics.fmean(found))
-    return f"{text} ± {form.format(statistics.stdev(found))}" if len(found) > 1 else text
+    text = format(statistics.fmean(found), form)
+    return f"{text} ± {format(statistics.stdev(found), form)}" if len(found) > 1 else text
 
 
-def by_model(results: Iterable[Row]) -> dict[str, list[Any]]:
-    runs: dict[str, list[Any]] = {}
-    for run in results:
-        runs.setdefault(run["model"], []).append(run)
-    return runs
-
-
-def rewritten(page: str, text: str, blocks: Mapping[str, Build]) -> tuple[str, set[str]]:
-    """Make everything between ``<!-- name -->`` and ``<!-- /name -->`` anew.
-
-    The block "origin" names the result files of the page that lack a record of data and code.
-
-    Returns
-    -------
-    str
-        The page.
-    set of str
-        The names of its blocks.
-
-    Raises
-    ------
-    SystemExit
-        For a block that nothing makes.
-    """
-    LOADED.clear()
-    names = re.findall(r"<!-- /(.+?) -->", text)
-    for name in sorted(names, key=lambda name: name == "origin"):
-        build = without_origin if name == "origin" else blocks.get(name)
-        if build is None:
-            raise SystemExit(f"{page}: expected a block out of {sorted(blocks)}, got {name!r}")
-        made = build()
-        text = re.sub(
-            rf"(<!-- {re.escape(name)} -->\n).*?(<!-- /{re.escape(name)} -->)",
-            lambda found, made=made: found[1] + made + found[2],
-            text,
-            flags=re.S,
-        )
-    return text, set(names) - {"origin"}
-
-
-def without_origin() -> str:
-    """The results files of a page that lack a record of data and code."""
-    names = [f"`{name}.json`" for name, record in LOADED.items() if not has_origin(record)]
-    if not names:
-        return "Every number on this page has a record of its data and code in `lab/results`.\n"
-    return (
-        "† These files record at most a commit, but neither data nor code: "
-        f"{', '.join(sorted(names))}.\n"
-    )
+ENVIRONMENT = jinja2.Environment(trim_blocks=True, undefined=jinja2.Undefined)
+ENVIRONMENT.filters |= {
+    "f": _form,
+    "x": lambda sizes: "x".join(map(str, sizes)),
+    "spread": _spread,
+    "median": statistics.median,
+    "mean": statistics.fmean,
+    "statistic": lambda values: str(Statistic.of(values)),
+}
+ENVIRONMENT.globals["MiB"] = 2**20

@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 
 import chonn_ops
-from chonn_lab.pages.blocks import Build
+from chonn_lab.pages.files import Build
 from chonn_lab.report.document import markdown
 from chonn_ops.network.direct.cpu.binding import kernel
 

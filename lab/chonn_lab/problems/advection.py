@@ -32,8 +32,7 @@ References
 import dataclasses
 import math
 import os
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import MappingProxyType
 
@@ -176,13 +175,14 @@ def generate(
     check_parameter("beta", beta)
     settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}
     recipe = Recipe("advection", GENERATOR_VERSION, seed, {**settings, "beta": float(beta)})
-    return write_lines(Path(output or file_name(beta)), recipe, solve, workers, force, progress)
+    path = Path(output or file_name(beta))
+    return write_lines(path, recipe, _solve_part, workers, force, progress)
 
 
 def write_lines(
     path: Path,
     recipe: Recipe,
-    solve: Callable[[Wave, float, int, int], np.ndarray],
+    solve_part: Callable[..., Arrays],
     workers: int,
     force: bool,
     progress: bool,
@@ -195,8 +195,8 @@ def write_lines(
         HDF5 file.
     recipe : Recipe
         With the settings N, R, T and, named as PDEBench's attribute, the equation's parameter.
-    solve : callable
-        Values (T, R) of a wave with the parameter, R and T; importable by name.
+    solve_part : callable
+        As `Recipe.write` takes it.
     workers, force, progress
         As for `generate`.
     """
@@ -212,21 +212,16 @@ def write_lines(
         # One more than there are frames, as in PDEBench's files.
         file["t-coordinate"] = np.append(times, 2 * times[-1] - times[-2]).astype("f4")
 
-    work = partial(_solve_part, solve)
-    return recipe.write(path, work, create, SAMPLES_PER_PART, workers, force, progress)
+    return recipe.write(path, solve_part, create, SAMPLES_PER_PART, workers, force, progress)
 
 
-def _solve_part(
-    solve: Callable[[Wave, float, int, int], np.ndarray],
-    samples: range,
-    seed: int,
-    resolution: int,
-    n_frames: int,
-    **parameter: float,
-) -> Arrays:
-    (value,) = parameter.values()
-    fields = [solve(draw_wave(seed, i), value, resolution, n_frames) for i in samples]
-    return {"tensor": np.stack(fields).astype(np.float32)}
+def _solve_part(samples: range, seed: int, resolution: int, n_frames: int, beta: float) -> Arrays:
+    return stacked(solve(draw_wave(seed, i), beta, resolution, n_frames) for i in samples)
+
+
+def stacked(fields: Iterable[np.ndarray]) -> Arrays:
+    """What a part of such a file holds."""
+    return {"tensor": np.stack(list(fields)).astype(np.float32)}
 
 
 def check_parameter(name: str, value: float, least: float = 0.0) -> None:

@@ -51,10 +51,12 @@ from chonn_lab.problems.advection import (
     RESOLUTION,
     Wave,
     check_parameter,
+    draw_wave,
     read,
+    stacked,
     write_lines,
 )
-from chonn_lab.problems.generation import Recipe
+from chonn_lab.problems.generation import Arrays, Recipe
 
 __all__ = ["NU", "OFFICIAL_HASHES", "cole_hopf", "file_name", "generate", "read", "solve"]
 
@@ -129,7 +131,12 @@ def generate(
     check_parameter("nu", nu, LEAST_NU)
     settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}
     recipe = Recipe("burgers", GENERATOR_VERSION, seed, {**settings, "Nu": float(nu)})
-    return write_lines(Path(output or file_name(nu)), recipe, solve, workers, force, progress)
+    path = Path(output or file_name(nu))
+    return write_lines(path, recipe, _solve_part, workers, force, progress)
+
+
+def _solve_part(samples: range, seed: int, resolution: int, n_frames: int, Nu: float) -> Arrays:
+    return stacked(solve(draw_wave(seed, i), Nu, resolution, n_frames) for i in samples)
 
 
 def cole_hopf(

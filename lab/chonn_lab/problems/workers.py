@@ -1,66 +1,17 @@
-"""Worker processes: a function over many tasks, one thread each, ended with their parent."""
+"""Processes that run experiments: one thread each, ended with their parent."""
 
 import contextlib
-import itertools
 import multiprocessing
 import os
 import signal
 import threading
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Iterator
 from multiprocessing import resource_tracker
-from typing import Any, TypeVar
+from typing import Any
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
+from joblib import cpu_count as usable_cores
 
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def ordered_map(
-    function: Callable[[Task], Result], tasks: Iterator[Task], workers: int
-) -> Generator[Result]:
-    """Results of ``function`` over ``tasks``, in their order.
-
-    Parameters
-    ----------
-    function : callable
-        With more than one worker it must be importable by name, or a partial of such a function.
-    tasks : iterator
-        Taken only a few ahead of the results.
-    workers : int
-        Processes; 1 runs everything in this one.
-
-    Yields
-    ------
-    Result
-        Whatever `function` returns. Its exceptions are raised here, and no process outlives the
-        generator, nor this process if that is killed.
-    """
-    if workers == 1:
-        yield from map(function, tasks)
-        return
-    # Spawned, not forked: torch's threads are running in the parent.
-    pool = ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=end_with_parent
-    )
-    try:
-        # Enough to keep every worker busy, few enough to hold in memory.
-        first = list(itertools.islice(tasks, 4 * workers))
-        with worker_environment():
-            pending: deque[Future[Result]] = deque(pool.submit(function, task) for task in first)
-        while pending:
-            result = pending.popleft().result()
-            pending.extend(pool.submit(function, task) for task in itertools.islice(tasks, 1))
-            yield result
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+__all__ = ["end_with_parent", "usable_cores", "worker_environment"]
 
 
 @contextlib.contextmanager

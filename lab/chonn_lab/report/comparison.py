@@ -1,9 +1,9 @@
 """Numbers over seeds: mean and deviation, when one is lower than another, what seeds can show.
 
-Welch's t-test on the means over the seeds, one-sided: whether a difference is above zero. Its error
-is sqrt(s1^2 / n1 + s2^2 / n2) with the standard deviations s over n seeds, its degrees of freedom
-are Satterthwaite's. A single seed has no spread and decides nothing. A diverged run counts as an
-infinite error.
+Welch's t-test [1]_ on the means over the seeds, one-sided: whether a difference is above zero. Its
+error is sqrt(s1^2 / n1 + s2^2 / n2) with the standard deviations s over n seeds, its degrees of
+freedom are Satterthwaite's. A single seed has no spread and decides nothing. A diverged run counts
+as an infinite error.
 
 References
 ----------
@@ -26,18 +26,10 @@ POWER = 0.8
 
 @dataclasses.dataclass(frozen=True)
 class Statistic:
-    """One number over the seeds of a variant.
-
-    Parameters
-    ----------
-    values : tuple of float
-        Those of the runs that have a finite one.
-    diverged : int
-        Runs that have none.
-    """
+    """One number over the seeds of a variant: `values` of the runs that have a finite one."""
 
     values: tuple[float, ...]
-    diverged: int = 0
+    diverged: int = 0  # runs that have none
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Statistic:
@@ -80,8 +72,7 @@ def _with_spread(mean: float, deviation: float) -> str:
     if not deviation:
         return f"{number(mean)} ± 0"
     power = math.floor(math.log10(max(abs(mean), deviation)))
-    if -4 <= power < 6:
-        power = 0
+    power = 0 if -4 <= power < 6 else power
     mean, deviation = mean / 10**power, deviation / 10**power
     decimals = min(max(0, 1 - math.floor(math.log10(deviation))), 6)
     text = f"{mean:,.{decimals}f} ± {deviation:,.{decimals}f}"
@@ -89,16 +80,8 @@ def _with_spread(mean: float, deviation: float) -> str:
 
 
 class Estimate(NamedTuple):
-    """A number derived from means.
-
-    Parameters
-    ----------
-    mean : float
-    error : float
-        Its standard error; NaN where a side has one seed.
-    freedom : float
-        Degrees of freedom of the error.
-    """
+    """A number derived from means: its standard error, NaN where a side has one seed, and the
+    degrees of freedom of the error."""
 
     mean: float
     error: float
@@ -112,7 +95,7 @@ class Estimate(NamedTuple):
 
     def below(self, tests: int = 1) -> bool | None:
         """The same below zero."""
-        return Estimate(-self.mean, self.error, self.freedom).above(tests)
+        return self._replace(mean=-self.mean).above(tests)
 
     @property
     def distance(self) -> float:
@@ -164,14 +147,9 @@ def gap(ours: Statistic, other: Statistic) -> Estimate:
     return Estimate(0.0, math.inf) if ours.diverged and found.mean > 0 else found
 
 
-def lower(ours: Statistic, other: Statistic) -> bool | None:
-    """Whether `ours` is lower, by the one-sided test; None if that cannot be told."""
-    return gap(ours, other).above()
-
-
 def sign(ours: Statistic, other: Statistic) -> str:
     """``<`` or ``>`` by the one-sided test each, ``≈`` if neither; ``?`` without a spread."""
-    below, above = lower(ours, other), lower(other, ours)
+    below, above = gap(ours, other).above(), gap(other, ours).above()
     if below is None or above is None:
         return "?"
     return "<" if below else ">" if above else "≈"
@@ -179,12 +157,9 @@ def sign(ours: Statistic, other: Statistic) -> str:
 
 def against(ours: Statistic, other: Statistic) -> str:
     """Both numbers with the sign between them, and what could have been shown if that is ``≈``."""
-    found = sign(ours, other)
-    text = f"{ours} {found} {other}"
-    detectable = gap(ours, other).detectable
-    if found == "≈" and math.isfinite(detectable):
-        text += f" (detectable {number(detectable)})"
-    return text
+    found, detectable = sign(ours, other), gap(ours, other).detectable
+    shown = found == "≈" and math.isfinite(detectable)
+    return f"{ours} {found} {other}" + (f" (detectable {number(detectable)})" if shown else "")
 
 
 def reduction(ours: Statistic, other: Statistic) -> Estimate | None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from chonn_lab import marks
 from chonn_lab.report import style
-from chonn_lab.report.claims import papers
 from chonn_lab.report.results import Group, Study, read_study
 from chonn_lab.report.tables import full_label, metric_label
 
@@ -31,48 +29,24 @@ CURVES = {
 }
 
 
-def representatives(study: Study) -> tuple[Group, ...]:
-    """Baselines, the backbone without blocks, the paper's CHONN and networks, those that there are.
-
-    All models where the study has no baselines.
-    """
-    chosen = [
-        *study.find(role="baseline"),
-        *study.find(family="chonn", role="ablation", order=0),
-        papers(study),
-        *study.find(role="network"),
-    ]
-    kept = {group.variant: group for group in chosen if group}
-    return tuple(kept.values()) if study.find(role="baseline") else study.groups
-
-
 def metrics(study: Study) -> Figure | None:
     """A panel a metric, a row a model, on logarithmic axes."""
-    names = study.metrics()
-    groups = study.groups
+    names, groups = study.metrics(), study.groups
     if not names or len(groups) < 2:
         return None
-    columns = min(COLUMNS, len(names))
-    rows = -(-len(names) // columns)
+    rows = -(-len(names) // COLUMNS)
     height = rows * (HEIGHT * len(groups) + AROUND) + 0.2
-    figure, axes = style.grid(rows, columns, height, sharey=True)
+    figure, axes = style.grid(rows, min(COLUMNS, len(names)), height, sharey=True)
     for axis, name in zip(axes.flat, names, strict=False):
-        for row, (group, drawn) in enumerate(zip(groups, style.looks(groups), strict=True)):
-            value = group.metric(name)
-            if value.count:
-                axis.errorbar(
-                    [value.mean],
-                    [row],
-                    xerr=style.errors([value]),
-                    fmt=drawn.marker,
-                    color=drawn.colour,
-                    elinewidth=1,
-                )
+        for row, group in enumerate(groups):
+            drawn = style.look(group, row)
+            if (value := group.metric(name)).count:
+                bars = {"xerr": style.errors([value]), "elinewidth": 1}
+                axis.errorbar([value.mean], [row], fmt=drawn.marker, color=drawn.colour, **bars)
         style.logarithmic(axis.xaxis)
-        style.sparse(axis.xaxis)
         axis.set_title(metric_label(name))
         axis.tick_params("y", length=0, labelsize=7)
-        axis.tick_params("x", labelsize=6.5)
+        axis.tick_params("x", labelsize=6.5, rotation=45)
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
     axes[0, 0].set_ylim(len(groups) - 0.4, -0.6)
@@ -82,15 +56,14 @@ def metrics(study: Study) -> Figure | None:
 
 def steps(study: Study) -> Figure | None:
     """Error of every predicted frame, a band of one standard deviation over the seeds."""
-    lengths = sorted({g.tags.history for g in study.groups if g.tags.history}, reverse=True)
-    columns = {
-        f"{history} frames to 1": [g for g in study.find(history=history) if g.tags.role != "probe"]
-        for history in lengths
-    }
-    columns = columns or {"": list(study.groups)}
     curves = [name for name in CURVES if any(group.curve(name) for group in study.groups)]
     if not curves:
         return None
+    columns: dict[str, list[Group]] = {}
+    for group in study.groups:
+        if group.tags.role != "probe":
+            history = f"{group.tags.history} frames to 1" if group.tags.history else ""
+            columns.setdefault(history, []).append(group)
     figure, axes = style.grid(len(curves), len(columns), 2.0 * len(curves) + 0.7, sharey="row")
     for row, name in zip(axes, curves, strict=True):
         for axis, groups in zip(row, columns.values(), strict=True):
@@ -98,93 +71,96 @@ def steps(study: Study) -> Figure | None:
                 curve = group.curve(name)
                 style.band(axis, range(1, len(curve) + 1), curve, style.look(group), group.label)
             style.logarithmic(axis.yaxis)
-    for axis in axes[-1]:
-        style.whole_numbers(axis.xaxis)
+            style.whole_numbers(axis.xaxis)
     return style.finish(figure, axes, columns, "predicted step", [CURVES[name] for name in curves])
 
 
 def learning(study: Study) -> Figure | None:
-    """Loss and validation error of `representatives`, by epoch and by seconds."""
+    """Training loss and validation error by epoch, and validation error by seconds."""
     if not any(run.curve.get("epoch") for run in study.runs):
         return None
     figure, axes = style.grid(1, 3, 2.9)
     loss, by_epoch, by_seconds = axes[0]
-    groups = representatives(study)
-    for group, look in zip(groups, style.looks(groups), strict=True):
-        style.band(loss, _epochs(group), group.curve("train_loss"), look, group.label)
-        _validation(group, look, group.label, by_epoch, by_seconds)
-    for axis, title, label in (
-        (loss, "training loss", "epoch"),
-        (by_epoch, "validation error", "epoch"),
-        (by_seconds, "validation error", "training time (s)"),
-    ):
+    for place, group in enumerate(representatives(study)):
+        look = style.look(group, place)
+        if epochs := group.epochs:
+            style.band(loss, epochs, group.curve("train_loss"), look, group.label)
+            error = group.curve("validation_error")
+            style.band(by_epoch, epochs, error, look, group.label)
+            style.band(by_seconds, group.times, error, look, group.label)
+    for axis, label in ((loss, "epoch"), (by_epoch, "epoch"), (by_seconds, "training time (s)")):
         style.logarithmic(axis.yaxis)
-        axis.set_title(title)
         axis.set_xlabel(label)
         if label == "epoch":
             style.whole_numbers(axis.xaxis)
-    style.legend(figure, axes)
-    return figure
+    return style.finish(figure, axes, ["training loss", "validation error", "validation error"])
 
 
-def _epochs(group: Group) -> list[int]:
-    found = next((run.curve["epoch"] for run in group.runs if run.curve.get("epoch")), [])
-    return [int(epoch) for epoch in found if epoch is not None]
+def representatives(study: Study) -> tuple[Group, ...]:
+    """Baselines, the backbone without blocks, the paper's CHONN and networks, those that there are.
 
-
-def _validation(
-    group: Group, look: style.Look, label: str, by_epoch: Axes, by_seconds: Axes
-) -> None:
-    epochs = _epochs(group)
-    if not epochs:
-        return
-    error = group.curve("validation_error")
-    style.band(by_epoch, epochs, error, look, label)
-    # The epochs of a run take equally long.
-    each = group.seconds.mean / epochs[-1]
-    style.band(by_seconds, [each * epoch for epoch in epochs], error, look, label)
+    All models where the study has no baselines.
+    """
+    if not study.find(role="baseline"):
+        return study.groups
+    plain = study.find(family="chonn", role="ablation", order=0)
+    ours = study.papers(), *study.find(role="network")
+    chosen = [*study.find(role="baseline"), *plain, *ours]
+    return tuple({group.variant: group for group in chosen if group}.values())
 
 
 def fields(study: Study) -> Figure | None:
     """Predictions for the first sample of the first seed; the last frame of a sequence."""
-    found = list(_samples(study).items())[:SHOWN]
-    if not found:
+    samples = [(group.label, found) for group in _chosen(study) if (found := _sample(study, group))]
+    if not samples or picture(samples[0][1]["target"]).ndim == 0:
         return None
-    labels = [group.label for group in _chosen(study) if group.variant in dict(found)]
-    first = found[0][1]
-    pictures = {name: picture(array) for name, array in first.items()}
-    if pictures["target"].ndim == 0:
-        return None
-    if pictures["target"].ndim == 1:
-        return _lines(found, labels)
-    columns = len(found) + 1
-    figure = Figure(figsize=(style.WIDTH, 2 * style.WIDTH / columns + 0.9), layout="constrained")
-    axes = figure.subplots(2, columns, squeeze=False)
-    target = pictures["target"]
-    scale = {"vmin": float(target.min()), "vmax": float(target.max()), "cmap": "viridis"}
-    predictions = [picture(fields["prediction"]) for _, fields in found]
+    labels = [label for label, _ in samples[:SHOWN]]
+    target = picture(samples[0][1]["target"])
+    predictions = [picture(sample["prediction"]) for _, sample in samples[:SHOWN]]
     errors = [np.abs(prediction - target) for prediction in predictions]
+    if target.ndim == 1:
+        return _lines(target, predictions, errors, labels)
+    columns = len(predictions) + 1
+    figure, axes = style.grid(2, columns, 2 * style.WIDTH / columns + 0.9)
+    scale = {"vmin": float(target.min()), "vmax": float(target.max()), "cmap": "viridis"}
     # One model that is far off must not hide the structure of the others' errors.
     top = float(np.median([error.max() for error in errors]))
-    if "input" in pictures:
-        axes[0, 0].imshow(pictures["input"].T, origin="lower", cmap="cividis")
+    if "input" in samples[0][1]:
+        axes[0, 0].imshow(picture(samples[0][1]["input"]).T, origin="lower", cmap="cividis")
         axes[0, 0].set_title("input")
     shown = axes[1, 0].imshow(target.T, origin="lower", **scale)
     axes[1, 0].set_title("target")
-    for column, (prediction, error) in enumerate(zip(predictions, errors, strict=True), start=1):
-        axes[0, column].imshow(prediction.T, origin="lower", **scale)
-        axes[0, column].set_title(fill(labels[column - 1], 13))
-        axes[1, column].imshow(error.T, origin="lower", vmin=0, vmax=top, cmap="magma")
-        axes[1, column].set_title(f"mean {error.mean():.2g}")
+    for column, label in enumerate(labels):
+        above, below = axes[:, column + 1]
+        above.imshow(predictions[column].T, origin="lower", **scale)
+        above.set_title(fill(label, 13))
+        below.imshow(errors[column].T, origin="lower", vmin=0, vmax=top, cmap="magma")
+        below.set_title(f"mean {errors[column].mean():.2g}")
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
         axis.grid(visible=False)
         axis.spines[:].set_visible(False)
     figure.colorbar(shown, ax=axes[0, :], label="field", shrink=0.9)
-    figure.colorbar(
-        axes[1, 1].images[0], ax=axes[1, :], label="absolute error", shrink=0.9, extend="max"
-    )
+    bar = {"label": "absolute error", "shrink": 0.9, "extend": "max"}
+    figure.colorbar(axes[1, 1].images[0], ax=axes[1, :], **bar)
     return figure
+
+
+def _lines(
+    target: np.ndarray, predictions: list[np.ndarray], errors: list[np.ndarray], labels: list[str]
+) -> Figure:
+    figure, axes = style.grid(1, 2, 2.4)
+    left, right = axes[0]
+    s = np.arange(len(target)) / len(target)
+    left.plot(s, target, color="#333333", linewidth=2.2, alpha=0.4, label="target")
+    for colour, label, prediction, error in zip(
+        style.CYCLE, labels, predictions, errors, strict=False
+    ):
+        left.plot(s, prediction, color=colour, linewidth=1, label=label)
+        right.plot(s, error, color=colour, linewidth=1, label=label)
+    right.set_ylabel("absolute error")
+    style.logarithmic(right.yaxis)
+    return style.finish(figure, axes, x="s", y=["y"])
 
 
 def picture(array: np.ndarray) -> np.ndarray:
@@ -195,55 +171,27 @@ def picture(array: np.ndarray) -> np.ndarray:
     return np.squeeze(sample)
 
 
-def _lines(found: list[tuple[str, Mapping[str, Any]]], labels: list[str]) -> Figure:
-    figure, axes = style.grid(1, 2, 2.4)
-    left, right = axes[0]
-    target = picture(found[0][1]["target"])
-    s = np.arange(len(target)) / len(target)
-    left.plot(s, target, color="#333333", linewidth=2.2, alpha=0.4, label="target")
-    for index, ((_, fields), label) in enumerate(zip(found, labels, strict=True)):
-        colour = style.CYCLE[index % len(style.CYCLE)]
-        prediction = picture(fields["prediction"])
-        left.plot(s, prediction, color=colour, linewidth=1, label=label)
-        right.plot(s, np.abs(prediction - target), color=colour, linewidth=1, label=label)
-    right.set_ylabel("absolute error")
-    style.logarithmic(right.yaxis)
-    return style.finish(figure, axes, x="s", y=["y"])
-
-
 def _chosen(study: Study) -> tuple[Group, ...]:
     """The hardest target's models of its order; the longest history; else `representatives`."""
-    targets = [group.tags.target for group in study.groups if group.tags.target]
-    if targets:
-        top = max(targets)
-        return tuple(
-            group
-            for family, size in (("chonn", "order"), ("depth", "depth"))
-            for group in study.find(target=top, family=family, **{size: top})
-        )
-    histories = [group.tags.history for group in study.groups if group.tags.history]
-    return study.find(history=max(histories)) if histories else representatives(study)
+    if top := max(group.tags.target for group in study.groups):
+        blocks = study.find(target=top, family="chonn", order=top)
+        return blocks + study.find(target=top, family="depth", depth=top)
+    longest = max(group.tags.history for group in study.groups)
+    return study.find(history=longest) if longest else representatives(study)
 
 
-def _samples(study: Study) -> dict[str, Mapping[str, np.ndarray]]:
-    samples: dict[str, Mapping[str, np.ndarray]] = {}
-    for group in _chosen(study):
-        run = group.runs[0]
-        path = (study.folder or Path()) / f"{run.variant}-seed{run.seed}.npz"
-        if study.folder is not None and path.exists():
-            fields = _read(path)
-            if all(name in fields for name in NEEDED):
-                samples[group.variant] = fields
-    return samples
-
-
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _sample(study: Study, group: Group) -> Mapping[str, np.ndarray] | None:
+    """The fields of the first seed; None where they are not kept."""
+    path = (study.folder or Path()) / f"{group.variant}-seed{group.runs[0].seed}.npz"
+    if study.folder is None or not path.exists():
+        return None
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            found = {name: file[name] for name in file.files}
     # NumPy's message advises to load pickled files, which is unsafe.
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise ValueError(f"{path}: not a file of fields, or damaged") from error
+    return found if all(name in found for name in NEEDED) else None
 
 
 class Panel(NamedTuple):
@@ -254,44 +202,36 @@ class Panel(NamedTuple):
     build: Callable[[Study], Figure | None]
 
 
-_METRICS = Panel(
-    "metrics.svg",
-    "Error of every model in every metric on the test split, mean and standard deviation over the "
-    "seeds. Lower is better.",
-    metrics,
+PANELS = (
+    Panel(
+        "metrics.svg",
+        "Error of every model in every metric on the test split, mean and standard deviation over "
+        "the seeds. Lower is better.",
+        metrics,
+    ),
+    Panel(
+        "steps.svg",
+        "Relative L2 error of every predicted frame, of recursive predictions (the paper's Fig. 5f "
+        "for Navier-Stokes) and, where there, of single ones. Bands: standard deviation over the "
+        "seeds.",
+        steps,
+    ),
+    Panel(
+        "fields.png",
+        "First test sample, first seed, of at most six models: predictions and absolute errors, on "
+        "one scale each.",
+        fields,
+    ),
+    Panel(
+        "learning.svg",
+        "Training loss and validation error by epoch, and validation error by training time. "
+        "Bands: standard deviation over the seeds.",
+        learning,
+    ),
 )
-_FIELDS = Panel(
-    "fields.png",
-    "First test sample, first seed, of at most six models: predictions above, absolute errors "
-    "below, on one scale each.",
-    fields,
-)
-_LEARNING = Panel(
-    "learning.svg",
-    "Training loss and validation error by epoch, and validation error by training time. Bands: "
-    "standard deviation over the seeds.",
-    learning,
-)
-_STEPS = Panel(
-    "steps.svg",
-    "Relative L2 error of every predicted frame, of recursive predictions (the paper's Fig. 5f for "
-    "Navier-Stokes) and, where there, of single ones. Bands: standard deviation over the seeds.",
-    steps,
-)
-PANELS: dict[str, tuple[Panel, ...]] = {
-    "order1d": (_FIELDS._replace(name="fields.svg"),),
-    "shallow_water": (_METRICS, _STEPS, _FIELDS, _LEARNING),
-    "navier_stokes": (_STEPS, _FIELDS),
-}
-DEFAULT = (_METRICS, _FIELDS, _LEARNING)
 
 
-def panels(experiment: str) -> tuple[Panel, ...]:
-    """The panels of an experiment."""
-    return PANELS.get(experiment, DEFAULT)
-
-
-def refuse_foreign(experiment: str, output: Path) -> None:
+def refuse_foreign(experiment: str, output: Path) -> None:  # noqa: ARG001
     """Fail before any work if other programs' files are where the panels would be written.
 
     Raises
@@ -299,30 +239,21 @@ def refuse_foreign(experiment: str, output: Path) -> None:
     FileExistsError
         Names the first of them.
     """
-    marks.refuse_foreign(output / panel.name for panel in panels(experiment))
+    marks.refuse_foreign(output / panel.name for panel in PANELS)
 
 
 def draw(results: Path, output: Path, mixed: bool = False) -> list[Path]:
-    """Draw the panels of an experiment's results.
-
-    Parameters
-    ----------
-    results : Path
-        A scale's folder with result files, or a file of several.
-    output : Path
-        Folder of the pictures, made if needed.
-    mixed : bool
-        As for `read_study`.
+    """Draw the panels of ``<results>/<experiment>/<scale>`` or of a file of several runs.
 
     Returns
     -------
     list of Path
-        The files, in the order of the paper; panels without data are left out.
+        The files; panels without data are left out.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        If there are no results, they are damaged or mixed.
+        If there are no results, they are damaged or, unless `mixed`, of different data or settings.
     FileExistsError
         If a picture would replace another program's file.
     """
@@ -332,10 +263,6 @@ def draw(results: Path, output: Path, mixed: bool = False) -> list[Path]:
 def draw_study(study: Study, output: Path) -> list[tuple[Panel, Path]]:
     """Draw the panels of a study and say which file is which."""
     output.mkdir(parents=True, exist_ok=True)
-    drawn = []
     with style.styled():
-        for panel in panels(study.experiment):
-            figure = panel.build(study)
-            if figure is not None:
-                drawn.append((panel, style.save(figure, output / panel.name)))
-    return drawn
+        drawn = [(panel, panel.build(study)) for panel in PANELS]
+        return [(p, style.save(figure, output / p.name)) for p, figure in drawn if figure]

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from chonn_lab.experiments import EXPERIMENTS, provenance
@@ -17,8 +18,17 @@ from chonn_lab.marks import is_ours
 from chonn_lab.report.comparison import Statistic
 
 FAMILIES = ("unet", "fno", "cno", "depth", "stack", "chonn")
-# In tables, models of one rank are sorted by order.
+# What a model stands for: "paper" as the paper describes it, "ablation" the paper's backbone with
+# blocks of another order, "network" ours, "control" a solver or a network without a part, "probe"
+# one changed setting. In tables, models of one rank are sorted by order.
+ROLES = ("baseline", "paper", "ablation", "network", "control", "probe")
 RANKS: Mapping[str, int] = {"baseline": 0, "paper": 1, "ablation": 1, "network": 2, "probe": 4}
+# What a model is; tables, figures and claims group, sort and compare by these tags. "order" is that
+# of the blocks, "depth" how many are in series, "target" the order of the system that it learns,
+# "history" the number of frames that it is given, "recipe" how it is trained.
+TAGS: Mapping[str, Any] = {
+    "family": "", "role": "", "order": -1, "depth": 0, "target": 0, "history": 0, "recipe": ""
+}  # fmt: skip
 NESTED = ("config", "versions", "hardware", "data")
 # Names of result files and of those of `chonn_lab.studies.keep_results`.
 _NAME = re.compile(r".+-(seed\d+|(smoke|small|paper)(\+.*)?)\.json")
@@ -28,67 +38,16 @@ class ForeignFile(UserWarning):
     """A file among the results that is none of them."""
 
 
-# What a model stands for: "paper" as the paper describes it, "ablation" the paper's backbone with
-# blocks of another order, "network" ours, "control" a solver or a network without a part, "probe"
-# one changed setting.
-ROLES = ("baseline", "paper", "ablation", "network", "control", "probe")
-
-
-@dataclasses.dataclass(frozen=True)
-class Tags:
-    """What a model is; tables, figures and claims group, sort and compare by these.
-
-    A field is empty, 0 or, for `order`, -1 where a model has none.
-
-    Parameters
-    ----------
-    family : str
-        "unet", "fno", "chonn" and the like.
-    role : str
-        One of `ROLES`; experiments of a user may have others.
-    order, depth : int
-        Order of the blocks, and how many there are in series.
-    target : int
-        Order of the system that the model learns.
-    history : int
-        Number of frames that the model is given.
-    recipe : str
-        How it is trained.
-    others : mapping
-        All other tags of the file.
-    """
-
-    family: str = ""
-    role: str = ""
-    order: int = -1
-    depth: int = 0
-    target: int = 0
-    history: int = 0
-    recipe: str = ""
-    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, tags: Mapping[str, Any]) -> Tags:
-        """Read the tags of a variant or of a result file."""
-        others = dict(tags)
-        names = {field.name for field in dataclasses.fields(cls)} & others.keys()
-        known = {name: others.pop(name) for name in names - {"others"}}
-        return cls(**known, others=others)
-
-    def has(self, **wanted: Any) -> bool:
-        """Whether all of these tags have these values; None stands for an absent tag."""
-        own = {**self.others, **vars(self)}
-        return all(
-            not own.get(name) if value is None else own.get(name) == value
-            for name, value in wanted.items()
-        )
-
-
 @dataclasses.dataclass(frozen=True)
 class Group:
     """The runs of one variant, a seed each."""
 
     runs: tuple[Run, ...]
+
+    @functools.cached_property
+    def tags(self) -> SimpleNamespace:
+        """Those of the file, and `TAGS` for those that it lacks."""
+        return SimpleNamespace(**{**TAGS, **self.runs[0].tags})
 
     @property
     def variant(self) -> str:
@@ -97,14 +56,6 @@ class Group:
     @property
     def label(self) -> str:
         return self.runs[0].label
-
-    @functools.cached_property
-    def tags(self) -> Tags:
-        return Tags.parse(self.runs[0].tags)
-
-    @property
-    def family(self) -> str:
-        return self.tags.family
 
     @property
     def parameters(self) -> int:
@@ -117,6 +68,25 @@ class Group:
     @property
     def seconds(self) -> Statistic:
         return Statistic.of(run.seconds for run in self.runs)
+
+    @property
+    def epochs(self) -> list[int]:
+        """Those of the points of its curves of training."""
+        found = next((run.curve["epoch"] for run in self.runs if run.curve.get("epoch")), [])
+        return [int(epoch) for epoch in found if epoch is not None]
+
+    @property
+    def times(self) -> list[float]:
+        """Seconds of training at these epochs, which take equally long in a run."""
+        each = self.seconds.mean / max(self.epochs, default=1)
+        return [each * epoch for epoch in self.epochs]
+
+    def has(self, **wanted: Any) -> bool:
+        """Whether all tags have these values, or one of these in a list."""
+        return all(
+            getattr(self.tags, name, None) in (value if isinstance(value, list) else [value])
+            for name, value in wanted.items()
+        )
 
     def metric(self, name: str, split: str = "test") -> Statistic:
         return Statistic.of(run.metrics.get(split, {}).get(name) for run in self.runs)
@@ -168,32 +138,28 @@ class Study:
 
     def find(self, **tags: Any) -> tuple[Group, ...]:
         """The variants with these tags."""
-        return tuple(group for group in self.groups if group.tags.has(**tags))
+        return tuple(group for group in self.groups if group.has(**tags))
 
     def splits(self) -> list[str]:
         return list(dict.fromkeys(split for run in self.runs for split in run.metrics))
 
     def metrics(self, split: str = "test") -> list[str]:
         """Names of the metrics of a split that any run has a number for."""
-        names = dict.fromkeys(name for run in self.runs for name in run.metrics.get(split, {}))
-        return [
-            name
-            for name in names
-            if any(run.metrics.get(split, {}).get(name) is not None for run in self.runs)
-        ]
+        found = (item for run in self.runs for item in run.metrics.get(split, {}).items())
+        values: dict[str, list[Any]] = {}
+        for name, value in found:
+            values.setdefault(name, []).append(value)
+        return [name for name, given in values.items() if any(v is not None for v in given)]
+
+    def papers(self) -> Group | None:
+        """CHONN as the paper describes it for the problem: blocks of order 2 in its backbone."""
+        return next(iter(self.find(family="chonn", order=2, role=["paper", "ablation"])), None)
 
 
 def _place(group: Group) -> tuple[Any, ...]:
     tags = group.tags
-    return (
-        tags.target,
-        -tags.history,
-        RANKS.get(tags.role, len(RANKS)),
-        _rank(FAMILIES, tags.family),
-        max(tags.order, 0),
-        tags.depth,
-        group.label,
-    )
+    rank = RANKS.get(tags.role, len(RANKS)), _rank(FAMILIES, tags.family)
+    return tags.target, -tags.history, *rank, max(tags.order, 0), tags.depth, group.label
 
 
 def _rank(names: Sequence[str], name: str) -> int:
@@ -223,13 +189,11 @@ def read_study(source: Path, mixed: bool = False) -> Study:
     ForeignFile
         For a JSON file of another name and content, which is left out.
     """
-    if not source.is_dir():
-        runs = _read(source)
-        return _study(source, runs, runs[0].scale, None, mixed)
-    runs = _runs_in(source)
+    folder = source if source.is_dir() else None
+    runs = _runs_in(source) if folder else _read(source)
     if not runs:
         raise FileNotFoundError(f"no result files in {source}")
-    return _study(source, runs, source.name, source, mixed)
+    return _study(source, runs, mixed)
 
 
 def read_studies(results: Path, mixed: bool = False) -> list[Study]:
@@ -245,24 +209,20 @@ def read_studies(results: Path, mixed: bool = False) -> list[Study]:
     """
     if not results.is_dir():
         raise FileNotFoundError(f"folder of results does not exist: {results}")
-    found: list[Study] = []
-    for folder in sorted({path.parent for path in results.glob("*/*/*.json")}):
-        if runs := _runs_in(folder):
-            found.append(_study(folder, runs, folder.name, folder, mixed))
-    for path in sorted(results.glob("*.json")):
-        if runs := _found(path):
-            found.append(_study(path, runs, runs[0].scale, None, mixed))
+    read = {folder: _runs_in(folder) for folder in {p.parent for p in results.glob("*/*/*.json")}}
+    read |= {path: _found(path) for path in sorted(results.glob("*.json"))}
+    found = [_study(source, runs, mixed) for source, runs in read.items() if runs]
     if not found:
         raise FileNotFoundError(f"no result files in {results}")
     return sorted(found, key=lambda study: (_rank(EXPERIMENTS, study.experiment), study.scale))
 
 
-def _study(
-    source: Path, runs: tuple[Run, ...], scale: str, folder: Path | None, mixed: bool
-) -> Study:
+def _study(source: Path, runs: tuple[Run, ...], mixed: bool) -> Study:
     names = sorted({run.experiment for run in runs})
     if len(names) > 1:
         raise ValueError(f"{source}: expected runs of one experiment, got {names}")
+    folder = source if source.is_dir() else None
+    scale = source.name if folder else runs[0].scale
     return Study(names[0], scale, runs, folder, provenance.mixture(source, runs, mixed))
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from chonn_lab.marks import MARK, own_file
 from chonn_lab.report.comparison import Statistic
@@ -68,8 +67,8 @@ class Look(NamedTuple):
     line: str
 
 
-def look(group: Group) -> Look:
-    """How a variant is drawn in every figure of its experiment."""
+def look(group: Group, place: int = -1) -> Look:
+    """How a variant is drawn in every figure; of a family unknown here in a colour by its place."""
     tags = group.tags
     if tags.role == "network":
         return Look(NETWORK, "*", "-")
@@ -77,17 +76,8 @@ def look(group: Group) -> Look:
         return Look(ORDERS[tags.order], MARKERS["chonn"], "-")
     if tags.recipe not in ("", "paper"):
         return Look(PALE, "v", "--")
-    return Look(COLOURS.get(group.family, GREY), MARKERS.get(group.family, "v"), "-")
-
-
-def looks(groups: Sequence[Group]) -> list[Look]:
-    """`look` of each, with colours in turn for models of families unknown here."""
-    return [
-        look(group)
-        if group.family in COLOURS
-        else look(group)._replace(colour=CYCLE[place % len(CYCLE)])
-        for place, group in enumerate(groups)
-    ]
+    other = GREY if place < 0 else CYCLE[place % len(CYCLE)]
+    return Look(COLOURS.get(tags.family, other), MARKERS.get(tags.family, "v"), "-")
 
 
 def grid(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
@@ -102,60 +92,44 @@ def errors(statistics: Sequence[Statistic]) -> list[list[float]]:
     Down at most nine tenths of the mean, which a logarithmic axis can show.
     """
     deviations = [s.deviation if s.count > 1 else 0.0 for s in statistics]
-    down = [min(d, 0.9 * s.mean) for d, s in zip(deviations, statistics, strict=True)]
-    return [down, deviations]
+    return [[min(d, 0.9 * s.mean) for d, s in zip(deviations, statistics, strict=True)], deviations]
 
 
 def line(
     axis: Axes, x: Sequence[float], y: Sequence[Statistic], drawn: Look, label: str, **options: Any
 ) -> None:
     """Means joined by a line, standard deviations as bars; points without a number left out."""
-    kept = [(a, s) for a, s in zip(x, y, strict=True) if s.count]
-    if kept:
+    if kept := [(a, s) for a, s in zip(x, y, strict=True) if s.count]:
         places, points = zip(*kept, strict=True)
-        axis.errorbar(
-            places,
-            [s.mean for s in points],
-            errors(points),
-            color=drawn.colour,
-            marker=drawn.marker,
-            linestyle=drawn.line,
-            label=label,
-            **{"elinewidth": 1.0, **options},
-        )
+        look = {"color": drawn.colour, "marker": drawn.marker, "linestyle": drawn.line}
+        means = [s.mean for s in points]
+        options = {**look, "elinewidth": 1.0, **options}
+        axis.errorbar(places, means, errors(points), label=label, **options)
 
 
 def band(axis: Axes, x: Sequence[float], y: Sequence[Statistic], drawn: Look, label: str) -> None:
     """Means as a line, one standard deviation around them as a band."""
-    kept = [(a, s) for a, s in zip(x, y, strict=False) if s.count]
-    if kept:
+    if kept := [(a, s) for a, s in zip(x, y, strict=False) if s.count]:
         places, points = zip(*kept, strict=True)
-        means = [s.mean for s in points]
         down, up = errors(points)
-        low = [m - d for m, d in zip(means, down, strict=True)]
-        high = [m + u for m, u in zip(means, up, strict=True)]
         # One point makes no line.
         shape = {"marker": drawn.marker if len(kept) == 1 else None, "linestyle": drawn.line}
-        axis.plot(places, means, color=drawn.colour, label=label, **shape)
+        axis.plot(places, [s.mean for s in points], color=drawn.colour, label=label, **shape)
+        low = [s.mean - d for s, d in zip(points, down, strict=True)]
+        high = [s.mean + d for s, d in zip(points, up, strict=True)]
         axis.fill_between(places, low, high, color=drawn.colour, alpha=0.18, linewidth=0)
 
 
 def finish(
     figure: Figure, axes: Any, titles: Iterable[str] = (), x: str = "", y: Iterable[str] = ()
 ) -> Figure:
-    """Titles of the columns, what is along the lowest and the first axes, and the legend."""
+    """Titles of the columns, what is along the lowest and the first axes, and one legend above."""
     for axis, title in zip(axes[0], titles, strict=False):
         axis.set_title(title)
     for axis in axes[-1]:
-        axis.set_xlabel(x)
+        axis.set_xlabel(x or axis.get_xlabel())
     for axis, label in zip(axes[:, 0], y, strict=False):
         axis.set_ylabel(label)
-    legend(figure, axes)
-    return figure
-
-
-def legend(figure: Figure, axes: Any) -> None:
-    """One legend above all panels, without repetitions."""
     found: dict[str, Any] = {}
     for axis in axes.flat:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
@@ -164,6 +138,7 @@ def legend(figure: Figure, axes: Any) -> None:
     if found:
         count = max(1, min(len(found), LINE // (max(map(len, found)) + 7)))
         figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=count)
+    return figure
 
 
 def logarithmic(axis: Axis) -> None:
@@ -177,29 +152,14 @@ def logarithmic(axis: Axis) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def sparse(axis: Axis) -> None:
-    """Two or three ticks on a logarithmic axis, for panels that are too narrow for more."""
-    low, high = sorted(axis.get_view_interval())
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    rows = [[10.0**e for e in exponents if e % every == 0] for every in range(5, 0, -1)]
-    rows += [[sub * 10.0**e for e in exponents for sub in subs] for subs in ((1, 3), (1, 2, 5))]
-    rows += [list(MaxNLocator(count).tick_values(low, high)) for count in (2, 3, 4)]
-    inside = ([tick for tick in row if low <= tick <= high] for row in rows)
-    ticks = next((row for row in inside if 2 <= len(row) <= 3), [])
-    axis.set_major_locator(FixedLocator(ticks or [math.sqrt(low * high)]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
-
-
 def whole_numbers(axis: Axis) -> None:
     """Ticks at integers only, of epochs and the like."""
     axis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
 
 
-@contextlib.contextmanager
-def styled() -> Iterator[None]:
+def styled() -> AbstractContextManager[None]:
     """Draw in this style inside the context."""
-    with matplotlib.rc_context(STYLE):
-        yield
+    return matplotlib.rc_context(STYLE)
 
 
 def save(figure: Figure, path: Path) -> Path:

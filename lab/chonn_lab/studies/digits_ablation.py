@@ -29,7 +29,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
 from chonn_lab.baselines.fields import count_parameters
-from chonn_lab.pages.hosts import digits as digits_table
+from chonn_lab.pages import blocks
 from chonn_lab.results_file import drawn_data, read_record, run_missing
 from chonn_ops.models.chonn import ROUTINGS
 
@@ -52,7 +52,7 @@ def main() -> None:
         images = {split: (x[:60], y[:60]) for split, (x, y) in images.items()}
     wanted = [(name, seed) for seed in args.seeds for name in args.models]
     run_missing(args.output, record, wanted, functools.partial(train, args, images))
-    print(digits_table(record["results"]))
+    print(blocks.build("digits", record))
 
 
 def parse_arguments() -> argparse.Namespace:

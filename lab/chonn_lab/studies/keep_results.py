@@ -23,7 +23,6 @@ from typing import Any
 
 from chonn_lab.experiments import EXPERIMENTS
 from chonn_lab.marks import MARK, own_file
-from chonn_lab.pages import studies
 from chonn_lab.paths import RUNS
 from chonn_lab.report.results import NESTED, Study, read_studies, read_study
 
@@ -42,10 +41,10 @@ def main() -> None:
     args = parser.parse_args()
     if args.rollouts:
         study = read_study(args.runs, mixed=True)
-        written = studies.RESULTS / f"{study.experiment}-{study.scale}.json"
+        written = RUNS / "rollouts" / f"{study.experiment}-{study.scale}.json"
         if args.beside and written.exists():
             study = with_earlier(study, written)
-        print(f"wrote {collect(study, studies.RESULTS)}")
+        print(f"wrote {collect(study, RUNS / 'rollouts')}")
     else:
         keep(args.runs, args.scales, args.beside)
 

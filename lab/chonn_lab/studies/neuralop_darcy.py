@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader
 
 from chonn_lab.experiments.base import relative_l2
 from chonn_lab.experiments.provenance import files
-from chonn_lab.pages.hosts import neuraloperator
+from chonn_lab.pages import blocks
 from chonn_lab.results_file import read_record, run_missing
 from chonn_plugins.clipping import clip_gradients
 from chonn_plugins.neuralop import CHONNNetwork
@@ -51,7 +51,7 @@ def main() -> None:
     record = read_record(args.output, "neuralop_darcy", config, packages, args.threads, data)
     wanted = [(model, seed) for seed in args.seeds for model in args.models]
     run_missing(args.output, record, wanted, functools.partial(train, args))
-    print(neuraloperator(record["results"]))
+    print(blocks.build("neuraloperator darcy", record))
 
 
 def parse_arguments() -> argparse.Namespace:

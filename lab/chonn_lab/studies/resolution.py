@@ -25,7 +25,8 @@ from chonn_lab.experiments import runner
 from chonn_lab.experiments.base import relative_l1
 from chonn_lab.experiments.configuration import build_problem, compose, resolved
 from chonn_lab.experiments.records import Run
-from chonn_lab.pages.studies import NAMES, domains, grids, groups
+from chonn_lab.pages import blocks
+from chonn_lab.pages.rows import NAMES, groups
 from chonn_lab.problems.domains import cell_centres, domain_mask, nodes
 from chonn_lab.report import style
 from chonn_lab.report.comparison import Statistic
@@ -51,7 +52,7 @@ def main() -> None:
         write_json(args.results, record)
     record["interpolated"] = list(interpolated(args))
     write_json(args.results, record)
-    print(grids(record), domains(record), sep="\n")
+    print(blocks.build("grids", record), blocks.build("domains", record), sep="\n")
     draw_curves(record, args.figures / "resolution.png")
     draw_domains(record, args.output, args.figures / "domains.png")
 

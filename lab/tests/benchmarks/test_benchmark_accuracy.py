@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from chonn_lab.benchmarks import accuracy
-from chonn_lab.pages import blocks, performance
+from chonn_lab.pages import blocks, files
 from chonn_ops.network import available_backends
 
 pytestmark = [
@@ -32,8 +32,8 @@ def test_errors_are_within_their_bounds(tmp_path, monkeypatch):
                 assert rows[name]["gradient"] <= accuracy.BOUNDS[name]
             assert rows["spsolve"]["calls"] > 0
     assert any(row["potential"] > 1e-3 for case in found["media"] for row in case["rows"][2:3])
-    monkeypatch.setattr(blocks, "RESULTS", tmp_path)
-    assert "!" in performance.PERFORMANCE["accuracy"]()
+    monkeypatch.setattr(files, "RESULTS", tmp_path)
+    assert "!" in blocks.build("accuracy")
 
 
 @pytest.mark.parametrize("boundary", ["periodic", "robin"])

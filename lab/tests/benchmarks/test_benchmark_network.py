@@ -12,7 +12,7 @@ import torch
 from chonn_lab.benchmarks import network, network_solvers
 from chonn_lab.benchmarks.harness import Turns
 from chonn_lab.benchmarks.network_solvers import Case
-from chonn_lab.pages import blocks, performance
+from chonn_lab.pages import blocks, files
 
 CASES = (
     Case((9, 7), 3, 100.0, "field"),
@@ -75,9 +75,9 @@ def test_growth_and_contrast_are_measured(run):
 
 
 def test_tables_come_from_the_results(run, monkeypatch):
-    monkeypatch.setattr(blocks, "RESULTS", run[0])
+    monkeypatch.setattr(files, "RESULTS", run[0])
     for name in ("network peers", "network contrast", "network growth"):
-        header, *rows = performance.PERFORMANCE[name]().splitlines()
+        header, *rows = blocks.build(name).splitlines()
         assert len(rows) > 1, name
         assert all(row.count("|") == header.count("|") for row in rows), name
 

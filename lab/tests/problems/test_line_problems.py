@@ -218,7 +218,7 @@ def test_goes_on_after_an_interruption(tmp_path, monkeypatch, name):
             raise KeyboardInterrupt
         return solve(seed, sample)
 
-    monkeypatch.setattr(advection, "draw_wave", interrupted)
+    monkeypatch.setattr(problem, "draw_wave", interrupted)
     path = tmp_path / "out.hdf5"
     with pytest.raises(KeyboardInterrupt):
         problem.generate(path, 6, 16, value, 3, progress=False)

@@ -9,14 +9,15 @@ import result_files
 
 from chonn_lab.report import figures
 from chonn_lab.report.results import read_study
-from chonn_lab.studies.keep_results import collect
 
+STEADY = ["metrics.svg", "fields.png", "learning.svg"]
+IN_TIME = ["metrics.svg", "steps.svg", "fields.png", "learning.svg"]
 EXPECTED = {
-    "order1d": ["fields.svg"],
-    "darcy": ["metrics.svg", "fields.png", "learning.svg"],
-    "poisson": ["metrics.svg", "fields.png", "learning.svg"],
-    "shallow_water": ["metrics.svg", "steps.svg", "fields.png", "learning.svg"],
-    "navier_stokes": ["steps.svg", "fields.png"],
+    "order1d": STEADY,
+    "darcy": STEADY,
+    "poisson": STEADY,
+    "shallow_water": IN_TIME,
+    "navier_stokes": IN_TIME,
 }
 
 
@@ -46,34 +47,6 @@ def test_the_same_numbers_give_the_same_files(runs, tmp_path):
         assert one.read_bytes() == other.read_bytes()
 
 
-@pytest.mark.parametrize("experiment", ["order1d", "darcy", "navier_stokes"])
-def test_one_seed_with_failures_is_drawn(tmp_path, experiment):
-    result_files.everything(tmp_path, seeds=1)
-    folder = tmp_path / experiment / "small"
-    for path in sorted(folder.glob("*.json"))[::3]:
-        record = json.loads(path.read_text())
-        record["metrics"] = {"test": {}}
-        record["curve"]["validation_error"][-1] = None
-        path.write_text(json.dumps(record))
-        path.with_suffix(".npz").unlink()
-    assert figures.draw(folder, tmp_path / "figures")
-
-
-def test_compact_files_are_drawn_but_for_the_fields(runs, tmp_path):
-    path = collect(read_study(runs / "darcy" / "small"), tmp_path)
-    drawn = [picture.name for picture in figures.draw(path, tmp_path / "figures")]
-    assert drawn == [name for name in EXPECTED["darcy"] if not name.startswith("fields")]
-
-
-def test_own_experiments_get_the_general_panels(tmp_path):
-    tags = {"family": "mine"}
-    result_files.write(
-        tmp_path, [result_files.record("mine", name, tags, 0.1) for name in ("one", "two")]
-    )
-    drawn = figures.draw(tmp_path / "mine" / "small", tmp_path / "figures")
-    assert [path.name for path in drawn] == ["metrics.svg", "fields.png", "learning.svg"]
-
-
 @pytest.mark.parametrize("experiment", ["darcy", "shallow_water"])
 def test_every_model_is_in_the_figure_of_every_model(runs, experiment):
     study = read_study(runs / experiment / "small")
@@ -86,7 +59,8 @@ def test_every_model_is_in_the_figure_of_every_model(runs, experiment):
     for axis, name in zip(panels, study.metrics(), strict=True):
         drawn = [container.lines[0].get_xdata()[0] for container in axis.containers]
         assert drawn == [group.metric(name).mean for group in study.groups]
-        assert 1 <= len(axis.get_xticks()) <= 3
+        low, high = axis.get_xlim()
+        assert any(low <= tick <= high for tick in axis.get_xticks())
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3, 5, 1000])
@@ -109,14 +83,6 @@ def test_epochs_have_whole_ticks(tmp_path, epochs):
         assert {line.get_marker() != "None" for line in axis.lines} == {epochs == 1}
 
 
-def test_own_models_have_colours_of_their_own(tmp_path):
-    models = [result_files.record("mine", name, {"family": "mine"}, 0.1) for name in ("one", "two")]
-    study = read_study(result_files.write(tmp_path, models) / "mine" / "small")
-    figure = figures.learning(study)
-    assert figure is not None
-    assert len({line.get_color() for line in figure.axes[0].lines}) == 2
-
-
 def test_damaged_fields_give_one_clear_error(tmp_path):
     result_files.write(tmp_path, result_files.shallow_water(seeds=1))
     folder = tmp_path / "shallow_water" / "small"
@@ -130,3 +96,16 @@ def test_picture_of_a_sequence_is_its_last_frame():
     np.testing.assert_array_equal(figures.picture(frames), frames[0, -1])
     np.testing.assert_array_equal(figures.picture(frames[:, 0]), frames[0, 0])
     np.testing.assert_array_equal(figures.picture(frames[:, 0, 0]), frames[0, 0, 0])
+
+
+@pytest.mark.parametrize("experiment", ["darcy", "navier_stokes"])
+def test_one_seed_with_failures_is_drawn(tmp_path, experiment):
+    result_files.everything(tmp_path, seeds=1)
+    folder = tmp_path / experiment / "small"
+    for path in sorted(folder.glob("*.json"))[::3]:
+        record = json.loads(path.read_text())
+        record["metrics"] = {"test": {}}
+        record["curve"]["validation_error"][-1] = None
+        path.write_text(json.dumps(record))
+        path.with_suffix(".npz").unlink()
+    assert figures.draw(folder, tmp_path / "figures")

@@ -21,7 +21,7 @@ def test_page_shows_every_figure_and_study(path):
     drawn = set((path.parent / "figures").glob("*/*/*"))
     shown = re.findall(r"^!\[.+\]\((\S+)\)$", text, flags=re.M)
     assert {path.parent / name for name in shown} == drawn
-    assert len(shown) == 13
+    assert len(shown) == 17
     assert re.findall(r"^## (.*), small$", text, flags=re.M) == [
         "Order-defined benchmark",
         "Darcy flow",
@@ -66,17 +66,6 @@ def test_rows_of_a_table_have_as_many_cells(path):
     assert text.startswith("# Results")
     for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
         assert len({line.count(" | ") for line in block.splitlines()}) == 1, block
-
-
-def test_page_starts_with_what_was_run(tmp_path):
-    result_files.write(tmp_path / "runs", result_files.shallow_water(seeds=2))
-    text = write_report(tmp_path / "runs", tmp_path / "report").read_text()
-    verdict = text.index("supported")
-    assert text.index("Shallow water") < text.index("| unet |") < verdict
-    # The others are named once, after everything else.
-    assert text.count("Poisson equation") == text.count("Darcy flow") == 1
-    assert text.index("Scoreboard") < text.index("Not run, with the number of claims")
-    assert "not tested" not in text[:verdict]
 
 
 def test_own_experiment_has_its_title_and_no_claims(tmp_path):

@@ -1,39 +1,53 @@
-"""The tables of README.md and docs/ are those of the result files, and so is what they sum up."""
+"""The tables of README.md and docs/ are those of the result files, and nobody types a number."""
 
-import json
 import re
 import subprocess
 import sys
 
-from chonn_lab.paths import DOCS, ROOT
+from chonn_lab.pages import blocks, files
+from chonn_lab.paths import ROOT
 
 
 def test_tables_of_the_pages_come_from_the_result_files():
     subprocess.run([sys.executable, "-m", "chonn_lab.pages.tables", "--check"], check=True)
 
 
-def test_the_kernels_are_as_much_faster_than_pytorch_as_the_pages_say():
-    """From the least to the largest ratio of all operators and of the block."""
-    scan, network, block = (
-        json.loads((ROOT / "lab" / "results" / f"{name}.json").read_text())
-        for name in ("scan", "network", "block")
-    )
-    groups = [peers["rows"] for peers in network["peers"]]
-    shapes = {tuple(row["shape"]) for row in scan["rows"]}
-    groups += [[row for row in scan["rows"] if tuple(row["shape"]) == one] for one in shapes]
-    pairs = [[next(r for r in g if r["name"] == n) for n in ("chonn-ops", "torch")] for g in groups]
-    layer = "order 1 axial"
-    names = {row["name"]: row for row in block["rows"]}
-    pairs.append([names[layer], names[f"{layer}, torch"]])
-    ratios = [
-        torch[time] / ours[time]
-        for ours, torch in pairs
-        for time in ("forward_ms", "both_ms", "step_ms")
-        if time in ours and time in torch
+def test_the_readme_has_no_typed_measurement():
+    """Outside of code and blocks it has no decimals, exponents, percentages or factors."""
+    text = (ROOT / "README.md").read_text()
+    for part in (r"```.*?```", r"<!-- ([^/].*?) -->.*?<!-- /\1 -->", r"`[^`\n]*`", r"\]\([^)]*\)"):
+        text = re.sub(part, "", text, flags=re.S)
+    assert re.findall(r"\d+\.\d+|\de-?\d|\d ?%|\d times", text) == []
+
+
+def test_a_table_is_made_as_it_is_described():
+    rows = [{"size": 2, "name": n, "ms": ms} for n, ms in (("b", 1.5), ("a", 2.5), ("a", 3.5))]
+    rows[0]["seconds"] = 1000
+    wide = {"columns": {"n": "size|f('d')"}, "across": "name", "cell": "ms|f('.1f')"}
+    wide["last"] = {"s": "seconds|f(',')"}
+    assert blocks.tabulate(
+        wide, rows[:2]
+    ) == "| n | b | a | s |\n| --- | ---: | ---: | ---: |\n" + ("| 2 | 1.5 | 2.5 | 1,000 |\n")
+    tall = {"by": ["name"], "where": "ms > 1", "sort": "name"}
+    tall["columns"] = {
+        "name": "name",
+        "ms": "runs.ms|spread('.1f')",
+        "s": "seconds",
+        "n": "table|length",
+    }
+    assert blocks.tabulate(tall, rows).splitlines()[2:] == [
+        "| a | 3.0 ± 0.7 | - | 2 |",
+        "| b | 1.5 | 1000 | 2 |",
     ]
-    assert len(ratios) == 2 * len(pairs) > 20
-    said = f"{min(ratios):.1f} to {max(ratios):.0f} times"
-    for page in (ROOT / "README.md", DOCS / "start.md"):
-        assert re.findall(r"[\d.]+ to [\d.]+ times (?=as fast|slower)", page.read_text()) == [
-            f"{said} "
-        ], page
+
+
+def test_rows_are_found_below_what_holds_them():
+    record = {"size": 9, "parts": [{"size": 1, "rows": [{"ms": 2}]}, {"size": 3, "rows": []}]}
+    ((row,),) = (blocks.descend(record, "parts.rows"),)
+    assert (row["size"], row["ms"], row["section"]["size"]) == (1, 2, 1)
+    assert blocks.descend(record, "absent") == []
+
+
+def test_words_of_a_line_are_a_block_too():
+    page, names = files.rewritten("p", "a <!-- n -->1<!-- /n --> b", {"n": lambda: "2"})
+    assert (page, names) == ("a <!-- n -->2<!-- /n --> b", {"n"})

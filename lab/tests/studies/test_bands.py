@@ -12,7 +12,7 @@ from torch import nn
 
 pytest.importorskip("neuralop")
 
-from chonn_lab.pages import studies as pages
+from chonn_lab.pages import blocks
 from chonn_lab.studies import bands, gaps
 
 
@@ -66,9 +66,9 @@ def test_small_runs(tmp_path):
     for name, samples in (("train", 1000), ("test", 50)):
         x = torch.rand(samples, 16, 16, generator=generator)
         torch.save({"x": x > 0.5, "y": x}, tmp_path / f"darcy_{name}_16.pt")
-    for study, builder, options in (
-        ("bands", pages.bands, ["--problems", "neuralop", "--models", "fno"]),
-        ("gaps", pages.gaps, ["--problems", "poisson", "--models", "unet"]),
+    for study, options in (
+        ("bands", ["--problems", "neuralop", "--models", "fno"]),
+        ("gaps", ["--problems", "poisson", "--models", "unet"]),
     ):
         output = tmp_path / f"{study}.json"
         command = [sys.executable, "-m", f"chonn_lab.studies.{study}", "--seeds", "0"]
@@ -76,5 +76,5 @@ def test_small_runs(tmp_path):
         for _ in range(2):  # the second continues the first one's file, which has all runs
             done = subprocess.run(command, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
-        results = json.loads(output.read_text())["results"]
-        assert builder(results).count("\n") == 2 + (7 if study == "bands" else 1)
+        record = json.loads(output.read_text())
+        assert blocks.build(study, record).count("\n") == 2 + (7 if study == "bands" else 1)

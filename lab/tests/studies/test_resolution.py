@@ -55,7 +55,7 @@ def test_study_evaluates_finer_grids_and_domains_and_continues(tmp_path):
 
 
 def test_tables():
-    from chonn_lab.pages import studies as tables
+    from chonn_lab.pages import blocks
 
     def run(model, trained, domain, seed, **errors):
         return {
@@ -82,12 +82,12 @@ def test_tables():
         "results": results,
         "interpolated": [{"problem": "darcy", "trained": 64, "errors": {"128": 0.0125}}],
     }
-    assert tables.grids(record).splitlines()[2:] == [
+    assert blocks.build("grids", record).splitlines()[2:] == [
         "| Darcy flow | CHONN network | 64 | 1,234 | 0.0100 ± 0.0000 | 0.0090 ± 0.0014 | 2 |",
         "| Darcy flow | FNO | 64 | 1,234 | 0.0500 | 0.1000 | 1 |",
         "| Darcy flow | the true solution, interpolated | 64 | - | - | 0.0125 | - |",
     ]
-    assert tables.domains(record).splitlines()[2:] == [
-        "| Darcy flow | CHONN network | 64 | 0.0100 ± 0.0000 | 0.0160 | 1.60 |",
-        "| Darcy flow | FNO | 64 | 0.0500 | 0.0600 | 1.20 |",
+    assert blocks.build("domains", record).splitlines()[2:] == [
+        "| Darcy flow | CHONN network | 64 | 0.0100 ± 0.0000 | 0.0160 | 1.60 | - | - |",
+        "| Darcy flow | FNO | 64 | 0.0500 | 0.0600 | 1.20 | - | - |",
     ]

@@ -1,0 +1,184 @@
+"""Rows of tables that are not rows of a result file."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from chonn_lab.pages.files import load
+
+Record = Mapping[str, Any]
+NAMES = {"darcy": "Darcy flow", "poisson": "Poisson"}
+KINDS = {"network": "CHONN network", "fno": "FNO", "unet": "U-Net"}
+METHODS = {
+    "uqno": "UQNO",
+    "uqno, own rule": "UQNO, its own rule",
+    "learned": "`fit_spread`, samples of its own",
+    "learned, all samples": "`fit_spread`, training samples",
+    "ensemble": "`Ensemble` of two",
+    "base, constant": "constant, samples of UQNO's base",
+    "member, constant": "constant, all samples",
+}
+SOURCES = {"neuralop": "neuraloperator's Darcy files", "darcy": "Darcy flow, 16 x 16"}
+INPUTS = {
+    ("clean", "clean"): "clean",
+    ("noise", "noise"): "noisy",
+    ("gaps", "gaps"): "half missing",
+    ("clean", "noise"): "trained and calibrated clean, tested noisy",
+}
+MESHES = (
+    "Darcy flow, a square with two holes",
+    "Darcy flow, another polygon each sample",
+    "heat in a part of tetrahedra",
+)
+INTERPOLATED = "the true solution, interpolated"
+
+
+def spread(values: list[float]) -> str:
+    """Mean and standard deviation."""
+    text = f"{statistics.fmean(values):.4f}"
+    return f"{text} ± {statistics.stdev(values):.4f}" if len(values) > 1 else text
+
+
+def bands(record: Record) -> Iterator[Record]:
+    """A row a problem, model, method and seed."""
+    for run in record["results"]:
+        for method, label in METHODS.items():
+            names = {"problem": SOURCES[run["problem"]], "model": KINDS[run["model"]]}
+            yield {**names, "method": label, **run["bands"][method]["test"]}
+
+
+def gaps(record: Record) -> Iterator[Record]:
+    """A row a problem, model, pair of inputs and seed."""
+    for (trained, tested), shown in INPUTS.items():
+        for run in record["results"]:
+            if run["input"] == trained:
+                names = {"problem": NAMES[run["problem"]], "model": KINDS[run["model"]]}
+                yield {**names, "shown": shown, **run["tests"][tested]}
+
+
+def shifted(record: Record) -> Iterator[Record]:
+    """A row a spread, test and level of the bands."""
+    for run in record["results"]:
+        for test, found in run.items():
+            if isinstance(found, dict) and "coverage" in found:
+                for level, covered in found["coverage"].items():
+                    at = {"level": f"{float(level):.0%}", "covered": covered}
+                    yield {"spread": run["spread"], "test": test, **found, **at}
+
+
+def groups(record: Record, domain: str) -> dict[tuple[str, int, str], list[Record]]:
+    """Runs of the study of grids by problem, grid of the training and label of the model."""
+    found: dict[tuple[str, int, str], list[Record]] = {}
+    runs = sorted(record.get("results", []), key=lambda run: (run["problem"], run["trained"]))
+    for run in runs:
+        if run["domain"] == domain and not run["diverged"]:
+            key = run["problem"], run["trained"], run["label"]
+            found.setdefault(key, []).append(run)
+    return found
+
+
+def grids(record: Record) -> Iterator[Record]:
+    """A row a problem, model and grid of the training: errors on that grid and on the finest."""
+    finest = max((n for run in record["results"] for n in run["errors"]["test"]), key=int)
+    found = []
+    for (problem, trained, label), runs in groups(record, "square").items():
+        for split in runs[0]["errors"]:
+            name = f"{NAMES[problem]}{', out of distribution' if split != 'test' else ''}"
+            errors = [run["errors"][split] for run in runs]
+            cells = (
+                spread([error[n] for error in errors]) if n in errors[0] else "-"
+                for n in (str(trained), finest)
+            )
+            row = dict(zip(("there", "finest"), cells, strict=True))
+            row |= {"problem": name, "label": label, "trained": trained, "seeds": len(runs)}
+            found.append({**row, "parameters": f"{runs[0]['parameters']:,}"})
+    for row in record.get("interpolated", []):
+        error = f"{row['errors'][finest]:.4f}" if finest in row["errors"] else "-"
+        row = {"problem": NAMES[row["problem"]], "trained": row["trained"], "finest": error}
+        found.append({**row, "label": INTERPOLATED})
+    yield from sorted(found, key=lambda row: (row["problem"], row["trained"]))
+
+
+def domains(record: Record) -> Iterator[Record]:
+    """A row a problem and model: errors on the domains, and over that on the square."""
+    parts = {"l-shape": "l_shape", "holes": "holes"}
+    for key, runs in groups(record, "square").items():
+        problem, trained, label = key
+        own = [run["errors"]["test"][str(trained)] for run in runs]
+        row = {"problem": NAMES[problem], "label": label, "trained": trained, "square": spread(own)}
+        for domain, name in parts.items():
+            if other := groups(record, domain).get(key):
+                errors = [run["errors"]["test"][str(trained)] for run in other]
+                ratio = statistics.fmean(errors) / statistics.fmean(own)
+                row |= {name: spread(errors), f"{name}_ratio": f"{ratio:.2f}"}
+        if len(row) > 4:
+            yield row
+
+
+def beyond_solvers(record: Record) -> Iterator[Record]:
+    """A row a model and control: errors on test data, of each kind of media too, milliseconds."""
+    models: dict[str, list[Record]] = {}
+    for run in record["results"]:
+        if run["kind"] == "result":
+            models.setdefault(run["model"], []).append(run)
+    for model, runs in models.items():
+        learned = "control: learned coefficients, the equation"
+        row = {"model": learned if model == "equation" else model}
+        row["parameters"] = f"{runs[0]['parameters']:,}"
+        row["steps"] = f"{statistics.median(run['steps'] for run in runs):,.0f}"
+        row["ms"] = f"{statistics.median(run['milliseconds'] for run in runs):.1f}"
+        row |= {key: spread([run[key] for run in runs]) for key in ("relative_l1", "nrmse")}
+        yield row | {kind: spread([r["kinds"][kind] for r in runs]) for kind in runs[0]["kinds"]}
+    for control in record["controls"]:
+        row = {"model": f"control: {control['control']}", "ms": f"{control['milliseconds']:.1f}"}
+        errors = {key: control[key] for key in ("relative_l1", "nrmse")} | control["kinds"]
+        yield row | {
+            key: f"{error:.4f}" if error > 5e-5 else f"{error:.0e}" if error else "0"
+            for key, error in errors.items()
+        }
+
+
+def meshes(*records: Record) -> Iterator[Record]:
+    """A row a problem and model: relative L1 on meshes of training and finer ones, and how many
+    times that of the circuits; the equation with the models' inputs; the data's own scheme."""
+    for problem, record in zip(MESHES, records, strict=True):
+        models: dict[str, list[Record]] = {}
+        for run in record["results"]:
+            if run["kind"] == "result":
+                models.setdefault(run["model"], []).append(run)
+        ours = 0.0
+        for model, runs in models.items():
+            errors, finer = ([run["errors"][k] for run in runs] for k in ("test", "test_fine"))
+            ours = ours or statistics.fmean(errors)
+            row = {"problem": problem, "model": model, "parameters": f"{runs[0]['parameters']:,}"}
+            row |= {"steps": f"{statistics.median(run['steps'] for run in runs):,.0f}"}
+            row |= {"error": spread(errors), "ratio": f"{statistics.fmean(errors) / ours:.1f}"}
+            yield {**row, "finer": spread(finer)}
+        told, scheme = record["controls"]["equation"], record["controls"]["scheme"]
+        error = {"error": f"{told['test']:.4f}", "ratio": f"{told['test'] / ours:.1f}"}
+        row = {"problem": problem, "model": "control: the equation, k at nodes", **error}
+        yield {**row, "finer": f"{told['test_fine']:.4f}"}
+        name = f"control: the data's scheme, {1e3 * scheme['seconds']:.0f} ms a sample"
+        yield {"problem": problem, "model": name, "error": f"{scheme['error']:.2g}"}
+
+
+def kernel_speed() -> str:
+    """Least and largest ratio of the times of PyTorch and of our kernels, over all operators."""
+    scan, network, block = (load(name) for name in ("scan", "network", "block"))
+    cases: dict[Any, dict[str, Record]] = {}
+    for at, peers in enumerate(network["peers"]):
+        cases[at] = {row["name"]: row for row in peers["rows"]}
+    for row in scan["rows"]:
+        cases.setdefault(tuple(row["shape"]), {})[row["name"]] = row
+    layer = {row["name"]: row for row in block["rows"]}
+    ours, other = "order 1 axial", "order 1 axial, torch"
+    cases["block"] = {"chonn-ops": layer[ours], "torch": layer[other]}
+    ratios = [
+        case["torch"][time] / case["chonn-ops"][time]
+        for case in cases.values()
+        for time in ("forward_ms", "both_ms", "step_ms")
+        if time in case["torch"]
+    ]
+    return f"{min(ratios):.1f} to {max(ratios):.0f}"

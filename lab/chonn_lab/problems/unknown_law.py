@@ -1,0 +1,153 @@
+r"""Pressure from porosity, by an unknown law: data set card, generator, reader and controls.
+
+========== =====================================================================================
+Equation   ``-div(k grad u) = 1``, dimensionless; learn the porosity ``p -> u``. k is not given
+Domain     unit square, R x R cells, u = 0 at its walls
+Input      ``p = 0.05 + 0.35 F((g + h) / sqrt(2))`` at the centres of cells, F the normal
+           distribution function, g and h Gaussian fields with squared exponential covariance of
+           lengths 0.15 and 1/64
+Law        ``k = t^3 / (1 - t)^2 / 0.0125 exp(0.2 z)``: Kozeny and Carman's law of the porosity
+           ``t = (p + q) / 2`` of throats, q the least p of a cell and its four neighbours; z is
+           standard normal in each cell, and nobody's input
+Parameters R = 64
+Splits     256 train, 32 validation, 64 test
+Generator  finite volumes with harmonic means at the faces, `chonn_ops.diffusion` in float64,
+           eliminated
+Seeds      sample i of a split draws from ``numpy.random.SeedSequence(seed, spawn_key=(split, i))``
+Cost       ten seconds on one core a file
+Layout     HDF5, a group a split: ``porosity``, ``k`` and ``u`` (S, R, R), float64. Attributes of
+           `chonn_lab.problems.origin`
+========== =====================================================================================
+
+Nothing that sees p alone reaches an error of 0: `law` without z has the least that one can hope
+for. Whoever knows the equation may fit a law: `MonotoneLaw`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.ndimage import minimum_filter
+from scipy.special import ndtr
+from torch import Tensor, nn
+
+from chonn_lab.problems.hdf5 import create_hdf5, dataset, open_hdf5
+from chonn_lab.problems.origin import stamp
+from chonn_lab.problems.upscaling import SPLITS, gaussian_field, solve, solved
+from chonn_ops.checks import check_least
+from chonn_ops.files import refuse_existing
+
+VERSION = 1
+SIZES = (256, 32, 64)
+RESOLUTION = 64
+LEAST, MOST = 0.05, 0.4  # porosity
+NOISE = 0.2
+_CROSS = np.array([[0, 1, 0], [1, 1, 1], [0, 1, 0]], bool)
+
+
+class Samples(NamedTuple):
+    """Porosity, conductivity and pressure, (S, R, R) each."""
+
+    porosity: np.ndarray
+    k: np.ndarray
+    u: np.ndarray
+
+
+def generate(
+    path: str | os.PathLike[str] = "unknown_law.h5",
+    seed: int = 0,
+    resolution: int = RESOLUTION,
+    fraction: float = 1.0,
+    force: bool = False,
+) -> Path:
+    """Solve all samples, and write the file whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+    seed : int
+    resolution : int
+        R, at least 8.
+    fraction : float
+        Of the card's numbers of samples; at least one each.
+    force : bool
+        Replace an existing file.
+
+    Raises
+    ------
+    FileExistsError
+        If the file exists and `force` is not set.
+    ValueError
+        For a negative seed, or a resolution below 8.
+    """
+    check_least(8, resolution=resolution)
+    check_least(0, seed=seed)
+    path = Path(path)
+    refuse_existing(path, force)
+    place = (np.arange(resolution) + 0.5) / resolution
+    with create_hdf5(path, force) as file:
+        for split, full in enumerate(SIZES):
+            found = []
+            for i in range(max(1, round(full * fraction))):
+                rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(split, i)))
+                p = porosity(rng, place)
+                found.append((p, law(p) * np.exp(NOISE * rng.standard_normal(p.shape))))
+            p, k = map(np.stack, zip(*found, strict=True))
+            for name, values in Samples(p, k, solve(k))._asdict().items():
+                file.create_dataset(f"{SPLITS[split]}/{name}", data=values)
+        stamp(file, "unknown_law", VERSION, seed, resolution=resolution, fraction=fraction)
+    return path
+
+
+def read(path: str | os.PathLike[str], split: str) -> Samples:
+    """The samples of a split.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing, damaged, or has no such split.
+    """
+    with open_hdf5(path) as file:
+        return Samples(*(dataset(file, f"{split}/{name}")[...] for name in Samples._fields))
+
+
+def porosity(rng: np.random.Generator, place: np.ndarray) -> np.ndarray:
+    """p of each cell (R, R), see the card."""
+    field = gaussian_field(rng, place, 0.15) + gaussian_field(rng, place, 1 / 64)
+    return LEAST + (MOST - LEAST) * ndtr(field / np.sqrt(2))
+
+
+def law(p: np.ndarray) -> np.ndarray:
+    """k (R, R) of a porosity (R, R), without noise."""
+    throat = (p + minimum_filter(p, footprint=_CROSS, mode="nearest")) / 2
+    return throat**3 / (1 - throat) ** 2 / 0.0125
+
+
+class MonotoneLaw(nn.Module):
+    """Pressure by the data's scheme, with a monotone law of the porosity, which is trained.
+
+    log k is linear between `knots` porosities from `LEAST` to `MOST`, and increases.
+    """
+
+    def __init__(self, knots: int = 16) -> None:
+        super().__init__()
+        check_least(2, knots=knots)
+        self.level = nn.Parameter(torch.tensor(0.0))
+        self.rises = nn.Parameter(torch.full((knots - 1,), -1.0))
+
+    def conductivity(self, p: Tensor) -> Tensor:
+        """k of a porosity of any shape."""
+        rises = nn.functional.softplus(self.rises)
+        at = (p - LEAST) / (MOST - LEAST) * len(rises)
+        cell = at.detach().floor().clamp(0, len(rises) - 1).long()
+        # About the level in the middle, which makes the parameters of a fit independent.
+        below = torch.cat((rises.new_zeros(1), rises.cumsum(0))) - rises.sum() / 2
+        return (self.level + below[cell] + rises[cell] * (at - cell)).exp()
+
+    def forward(self, p: Tensor) -> Tensor:
+        """u (S, R, R) of a porosity (S, R, R)."""
+        return solved(self.conductivity(p))

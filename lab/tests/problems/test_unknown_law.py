@@ -1,0 +1,98 @@
+"""The unknown law: files, seeds, the law itself, and the law that is fitted instead of it."""
+
+import numpy as np
+import pytest
+import torch
+
+from chonn_lab.problems import unknown_law, upscaling
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "unknown_law.h5"
+    return unknown_law.generate(path, resolution=24, fraction=1 / 16)
+
+
+def test_files_are_reproducible_and_of_disjoint_seeds(path, tmp_path):
+    with pytest.raises(FileExistsError):
+        unknown_law.generate(path)
+    splits = [unknown_law.read(path, split) for split in upscaling.SPLITS]
+    assert [len(samples.u) for samples in splits] == [16, 2, 4]
+    again = unknown_law.generate(tmp_path / "again.h5", resolution=24, fraction=1 / 16)
+    for one, other in zip(splits[0], unknown_law.read(again, "train"), strict=True):
+        np.testing.assert_array_equal(one, other)
+    other = unknown_law.generate(tmp_path / "other.h5", seed=1, resolution=24, fraction=1 / 16)
+    samples = [*splits, unknown_law.read(other, "train")]
+    means = [p.mean() for found in samples for p in found.porosity]
+    assert len(set(means)) == len(means)
+
+
+def test_fields_are_those_of_the_card(path):
+    samples = unknown_law.read(path, "train")
+    assert 0.05 <= samples.porosity.min() < 0.1 < 0.35 < samples.porosity.max() <= 0.4
+    noise = np.log(samples.k / np.stack([*map(unknown_law.law, samples.porosity)]))
+    assert noise.std() == pytest.approx(0.2, rel=0.05)
+    assert noise.mean() == pytest.approx(0, abs=0.01)
+    # Neighbours' noise is independent.
+    assert abs(np.corrcoef(noise[:, 1:].ravel(), noise[:, :-1].ravel())[0, 1]) < 0.05
+    np.testing.assert_allclose(samples.u, upscaling.solve(samples.k), rtol=1e-12)
+
+
+def test_the_law_is_kozenys_of_throats():
+    p = np.full((4, 4), 0.3)
+    np.testing.assert_allclose(unknown_law.law(p), 0.3**3 / 0.7**2 / 0.0125)
+    p[1, 2] = 0.1
+    found = unknown_law.law(p) < unknown_law.law(np.full((4, 4), 0.3)) * (1 - 1e-9)
+    expected = [[0, 0, 1, 0], [0, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_monotone_law_is_monotone_and_can_be_any():
+    law = unknown_law.MonotoneLaw(8)
+    with torch.no_grad():
+        law.rises.copy_(torch.linspace(-4, 3, 7))
+    p = torch.linspace(unknown_law.LEAST, unknown_law.MOST, 101)
+    assert (law.conductivity(p).diff() > 0).all()
+    assert torch.isfinite(law.conductivity(p)).all()
+    # Any increasing values at the knots, and straight lines between their logarithms.
+    knots = torch.linspace(unknown_law.LEAST, unknown_law.MOST, 8, dtype=torch.float64)
+    values = 0.3 * (knots - 0.03) ** 2
+    law.double()
+    with torch.no_grad():
+        law.rises.copy_(values.log().diff().expm1().log())
+        law.level.copy_((values[0] * values[-1]).log() / 2)
+    torch.testing.assert_close(law.conductivity(knots), values)
+    between = law.conductivity((knots[1:] + knots[:-1]) / 2)
+    torch.testing.assert_close(between, (values[1:] * values[:-1]).sqrt())
+    with pytest.raises(ValueError, match="knots"):
+        unknown_law.MonotoneLaw(1)
+
+
+def test_a_fitted_law_is_between_a_constant_and_the_law_itself(path):
+    """Nothing that sees the porosity alone is below the noise; the neighbourhood is worth some."""
+    samples = unknown_law.read(path, "train")
+    p, u = torch.tensor(samples.porosity), torch.tensor(samples.u)
+
+    def error(found):
+        return ((found - u).abs().sum((1, 2)) / u.sum((1, 2))).mean()
+
+    law = unknown_law.MonotoneLaw()
+    before = error(law(p)).item()
+    optimizer = torch.optim.Adam(law.parameters(), lr=0.05)
+    for _ in range(100):
+        loss = error(law(p))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    floor = error(torch.tensor(upscaling.solve(np.stack([*map(unknown_law.law, p.numpy())]))))
+    assert floor > 1e-3
+    assert floor < loss.item() < 0.5 * before
+
+
+def test_wrong_arguments(tmp_path):
+    with pytest.raises(ValueError, match="resolution"):
+        unknown_law.generate(tmp_path / "data.h5", resolution=4)
+    with pytest.raises(ValueError, match="seed"):
+        unknown_law.generate(tmp_path / "data.h5", seed=-1)
+    with pytest.raises(FileNotFoundError):
+        unknown_law.read(tmp_path / "data.h5", "train")

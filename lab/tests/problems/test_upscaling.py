@@ -1,0 +1,116 @@
+"""Upscaling: scheme against SciPy, files, seeds, and the order of the coarse conductivities."""
+
+import itertools
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+from scipy.sparse.linalg import spsolve
+
+from chonn_lab.problems import upscaling
+
+
+def solved_by_scipy(k):
+    """-div(k grad u) = 1 with harmonic means at the faces, u = 0 half a cell beyond the ends."""
+    n = len(k)
+    number = np.arange(n * n).reshape(n, n)
+    matrix = sparse.lil_array((n * n, n * n))
+    for axis in (0, 1):
+        cells, own = np.moveaxis(k, axis, 0), np.moveaxis(number, axis, 0)
+        face = 2 / (1 / cells[1:] + 1 / cells[:-1])
+        for p, q, g in zip(own[1:].ravel(), own[:-1].ravel(), face.ravel(), strict=True):
+            matrix[p, p] += g
+            matrix[q, q] += g
+            matrix[p, q] -= g
+            matrix[q, p] -= g
+        for end in (0, -1):
+            matrix[own[end], own[end]] += 2 * cells[end]
+    return spsolve(matrix.tocsc(), np.full(n * n, n**-2.0)).reshape(n, n)
+
+
+@pytest.mark.parametrize("kind", upscaling.KINDS)
+def test_the_scheme_is_scipys(kind):
+    k = upscaling.medium(np.random.default_rng(3), kind, 24)
+    found = upscaling.solve(k[None])[0]
+    np.testing.assert_allclose(found, solved_by_scipy(k.astype(float)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", upscaling.KINDS)
+def test_media_are_those_of_the_card(kind):
+    k = upscaling.medium(np.random.default_rng(0), kind, 256).astype(float)
+    assert np.log(k).mean() == pytest.approx(0, abs=1e-6)
+    if kind == "log-normal":
+        assert np.log(k).std() == pytest.approx(2, rel=0.2)
+    else:
+        assert len(np.unique(k)) == 2
+        assert k.max() / k.min() == pytest.approx(1000, rel=1e-5)
+        assert {"two-phase": 0.4, "channels": 0.05}[kind] < (k > 1).mean() < 0.6
+    # The same field on a coarser grid, but for the cells that it cuts.
+    coarse = upscaling.medium(np.random.default_rng(0), kind, 128).astype(float)
+    near = np.log(k.reshape(128, 2, 128, 2)).mean((1, 3))
+    assert np.corrcoef(near.ravel(), np.log(coarse).ravel())[0, 1] > 0.8
+
+
+def test_files_are_whole_reproducible_and_of_disjoint_seeds(tmp_path):
+    options = {"resolution": 32, "fraction": 1 / 96}
+    path = upscaling.generate(tmp_path / "data.h5", **options)
+    with pytest.raises(FileExistsError):
+        upscaling.generate(path, **options)
+    splits = [upscaling.read(path, split) for split in upscaling.SPLITS]
+    again = upscaling.read(upscaling.generate(tmp_path / "again.h5", **options), "train")
+    for one, other in zip(splits[0], again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    means = [u.mean() for samples in splits for u in samples.u]
+    assert len(set(means)) == len(means) == 9
+    other = upscaling.read(upscaling.generate(tmp_path / "b.h5", seed=1, **options), "train")
+    assert not np.isin(other.k, splits[0].k).all()
+    for samples in splits:
+        assert samples.k.shape == (3, 32, 32)
+        np.testing.assert_array_equal(samples.kind, [0, 1, 2])
+        fine = upscaling.solve(samples.k).reshape(3, 8, 4, 8, 4).mean((2, 4))
+        np.testing.assert_allclose(samples.u, fine, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", upscaling.KINDS)
+def test_coarse_conductivities_are_ordered_as_power_is(kind):
+    """Joining cells raises conductivities, insulating lowers them; pressures go the other way."""
+    k = upscaling.medium(np.random.default_rng(1), kind, 64)[None]
+    found = {mean: upscaling.coarse_conductivities(k, mean) for mean in upscaling.MEANS}
+    rising = (
+        "harmonic",
+        "harmonic, then arithmetic",
+        "flow",
+        "arithmetic, then harmonic",
+        "arithmetic",
+    )
+    for axis in (0, 1):
+        for low, high in itertools.pairwise(rising):
+            assert (found[low][axis] <= found[high][axis] * (1 + 1e-9)).all(), (low, high)
+        geometric = found["geometric"][axis]
+        assert (found["harmonic"][axis] <= geometric * (1 + 1e-9)).all()
+        assert (geometric <= found["arithmetic"][axis] * (1 + 1e-9)).all()
+    total = [upscaling.coarse_solve(found[mean]).sum() for mean in rising]
+    assert total == sorted(total, reverse=True)
+    assert total[0] > total[-1]
+
+
+def test_coarse_conductivities_are_exact_for_layers():
+    k = np.broadcast_to(np.where(np.arange(32) % 4 < 2, 1.0, 9.0)[:, None], (1, 32, 32))
+    for mean in ("harmonic, then arithmetic", "arithmetic, then harmonic", "flow"):
+        across, along = upscaling.coarse_conductivities(k, mean)
+        np.testing.assert_allclose(across, 1.8)
+        np.testing.assert_allclose(along, 5.0)
+
+
+def test_wrong_arguments_and_damaged_files(tmp_path):
+    with pytest.raises(ValueError, match="expected a multiple of 4, got 30"):
+        upscaling.generate(tmp_path / "data.h5", resolution=30)
+    with pytest.raises(ValueError, match="resolution"):
+        upscaling.generate(tmp_path / "data.h5", resolution=8)
+    with pytest.raises(ValueError, match="kind: expected one of log-normal"):
+        upscaling.medium(np.random.default_rng(0), "foam", 16)
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file.create_group("train")
+    with pytest.raises(ValueError, match="no data set train/k"):
+        upscaling.read(tmp_path / "data.h5", "train")
