@@ -1,30 +1,18 @@
-"""What an experiment is: settings, models to compare, data, losses, scores."""
+"""What a problem is: settings, data, losses, scores. Values of the settings are in conf/problem."""
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.checks import check_choice, check_least
-
-OPTIMIZERS = ("adam", "adamw")
-SCHEDULES = ("step", "cosine")
-OPTIMIZER_FIELDS = (
-    "optimizer",
-    "learning_rate",
-    "weight_decay",
-    "schedule",
-    "step_size",
-    "gamma",
-    "gradient_clip",
-)
+from chonn_ops.checks import check_least
 
 # PDEBench's metrics that the paper shows for Darcy flow and for shallow water.
 PDEBENCH_METRICS = (
@@ -32,105 +20,12 @@ PDEBENCH_METRICS = (
     *("fourier_rmse_low", "fourier_rmse_mid", "fourier_rmse_high"),
 )
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-    """Settings that every experiment has; subclasses add their own fields.
-
-    Parameters
-    ----------
-    n_train, n_validation, n_test : int
-        Samples of each split.
-    batch_size : int
-        Samples of one optimiser step.
-    epochs : int
-        Passes over the training split; a last incomplete batch is left out.
-    optimizer : {"adam", "adamw"}
-    learning_rate, weight_decay : float
-    schedule : {"step", "cosine"}
-        Schedule of the learning rate: times `gamma` every `step_size` epochs, or a cosine to 0.
-    step_size : int
-    gamma : float
-    gradient_clip : float
-        Largest norm of the gradient of all parameters; 0 for no limit.
-    seed : int
-        Seed of the first run; further runs take the next ones.
-
-    Raises
-    ------
-    ValueError
-        For values out of range; states expected and actual.
-    """
-
-    n_train: int
-    n_validation: int
-    n_test: int
-    batch_size: int
-    epochs: int
-    optimizer: str = "adamw"
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    schedule: str = "step"
-    step_size: int = 100
-    gamma: float = 0.5
-    gradient_clip: float = 0.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        self._check_least(
-            1, "n_train", "n_validation", "n_test", "batch_size", "epochs", "step_size"
-        )
-        self._check_least(0, "learning_rate", "weight_decay", "gamma", "gradient_clip", "seed")
-        check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        check_choice("schedule", self.schedule, SCHEDULES)
-
-    def _check_least(self, least: int, *names: str) -> None:
-        check_least(least, **{name: getattr(self, name) for name in names})
-
-    @property
-    def n_samples(self) -> int:
-        """Number of samples of the three splits together."""
-        return self.n_train + self.n_validation + self.n_test
-
-
-ConfigT = TypeVar("ConfigT", bound=Config)
 Makers = Mapping[Path, Callable[[Path], object]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Variant(Generic[ConfigT]):
-    """One model of a comparison.
-
-    Parameters
-    ----------
-    name : str
-        Unique in the experiment; a file name: letters, digits, "-", "_" and ".".
-    label : str
-        For figures and tables.
-    build : callable
-        Builds the model for a config, with the random state as the run left it.
-    tags : mapping
-        Properties that figures group by, such as ``{"family": "chonn", "order": 2}``; JSON values,
-        those of
-        `chonn_lab.report.roles.Tags` and any others.
-    changes : mapping
-        Fields of the config that differ for this model (the paper trains baselines with other
-        batch sizes).
-    cost : float
-        Seconds of a run relative to the other variants', for the estimate of the time left.
-    """
-
-    name: str
-    label: str
-    build: Callable[[ConfigT], nn.Module]
-    tags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    cost: float = 1.0
-
-
-@dataclasses.dataclass(frozen=True)
 class Data:
-    """Splits of an experiment, ready for the model.
+    """Splits of a problem, ready for the model.
 
     Parameters
     ----------
@@ -174,76 +69,96 @@ class Untrained(nn.Module):
         """Take these numbers: by default none."""
 
 
-class Experiment(ABC, Generic[ConfigT]):
-    """One benchmark of the paper.
+@dataclasses.dataclass(kw_only=True)
+class Problem(ABC):
+    """A problem and its settings; subclasses add fields of their own.
 
-    Methods must not keep state: several runs share an experiment. `loss` may draw random numbers
-    from torch's global generator, which is seeded at the start of every epoch.
+    `loss` may draw random numbers from torch's global generator, which is seeded at the start of
+    every epoch.
 
-    Attributes
+    Parameters
     ----------
     name, title : str
-        For the command line and for people.
-    scales : mapping
-        Config for "smoke", "small" and "paper", which has the Methods section's settings.
-    sources : mapping
-        For every field of the config, the paper's sentence behind the "paper" value, or why it is
-        ours.
+        For files and for people.
+    n_train, n_validation, n_test : int
+        Samples of each split.
+
+    Raises
+    ------
+    ValueError
+        For values out of range; states expected and actual.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    scales: Mapping[str, ConfigT]
-    sources: ClassVar[Mapping[str, str]]
+    name: str
+    title: str
+    n_train: int
+    n_validation: int
+    n_test: int
 
-    def title_of(self, config: ConfigT) -> str:  # noqa: ARG002
-        """What result files and pages call the problem: `title`, or what a setting makes of it."""
-        return self.title
+    def __post_init__(self) -> None:
+        # YAML has lists.
+        for field in dataclasses.fields(self):
+            if isinstance(value := getattr(self, field.name), list):
+                setattr(self, field.name, tuple(value))
+        self._check_least(1, "n_train", "n_validation", "n_test")
 
-    @abstractmethod
-    def variants(self, config: ConfigT) -> tuple[Variant[ConfigT], ...]:
-        """Models to compare, in the order of the tables."""
+    def _check_least(self, least: int, *names: str) -> None:
+        check_least(least, **{name: getattr(self, name) for name in names})
 
-    def makers(self, config: ConfigT, folder: Path, progress: bool = True) -> Makers:  # noqa: ARG002
+    @property
+    def n_samples(self) -> int:
+        """Number of samples of the three splits together."""
+        return self.n_train + self.n_validation + self.n_test
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """A model of `chonn_lab.experiments.models` with the interface of this problem."""
+        return model
+
+    def makers(self, folder: Path) -> Makers:  # noqa: ARG002
         """Data files that `load` reads, each with a function that makes it."""
         return {}
 
-    def files(self, config: ConfigT, folder: Path) -> Sequence[Path]:
-        """Data files that `load` reads, by default those of `makers`.
+    def prepare(self, folder: Path) -> None:
+        """Make the data files that `load` reads and that are missing, one process at a time.
 
-        If all of them exist, `prepare` is not called and nothing is written to the folder. If the
-        list is empty, `prepare` is called before every study.
+        Nothing is written to the folder if all are there.
         """
-        return tuple(self.makers(config, folder))
-
-    def prepare(self, config: ConfigT, folder: Path, progress: bool = True) -> None:
-        """Make the data files that `load` reads and that are missing in the folder."""
-        makers = self.makers(config, folder, progress)
-        # A function that makes several files is called once.
-        missing = {make: path for path, make in makers.items() if not path.exists()}
-        for make, path in missing.items():
-            folder.mkdir(parents=True, exist_ok=True)
-            make(path)
+        if all(path.exists() for path in self.makers(folder)):
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock"):
+            # A function that makes several files is called once.
+            missing = {
+                make: path for path, make in self.makers(folder).items() if not path.exists()
+            }
+            for make, path in missing.items():
+                make(path)
 
     @abstractmethod
-    def load(self, config: ConfigT, folder: Path) -> Data:
+    def load(self, folder: Path) -> Data:
         """Read the splits; FileNotFoundError or ValueError for missing or damaged files."""
 
-    def loss(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """Training loss of a batch, a mean over its samples; by default that of `errors`."""
-        return self.errors(config, model, batch).mean()
+        return self.errors(model, batch).mean()
 
     @abstractmethod
-    def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+    def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """Validation error of every sample of a batch, shape (B,)."""
 
     @abstractmethod
-    def evaluate(self, config: ConfigT, model: nn.Module, data: Data) -> Evaluation:
+    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
         """Final scores, without gradients; the model is in evaluation mode on some device."""
 
     @abstractmethod
-    def example(self, config: ConfigT) -> tuple[Tensor, ...]:
+    def example(self) -> tuple[Tensor, ...]:
         """Arguments of the model for one sample, to count its operations and test that it runs."""
+
+
+def relative_l1(prediction: Tensor, target: Tensor) -> Tensor:
+    """Relative L1 error of every sample, shape (B,)."""
+    error = (prediction - target).abs().flatten(1).sum(dim=1)
+    return error / target.abs().flatten(1).sum(dim=1)
 
 
 def relative_l2(prediction: Tensor, target: Tensor, first: int = 1) -> Tensor:
@@ -255,9 +170,9 @@ def relative_l2(prediction: Tensor, target: Tensor, first: int = 1) -> Tensor:
     return error / target.flatten(first).norm(dim=first)
 
 
-def consecutive(config: Config, *fields: Tensor) -> Data:
+def consecutive(problem: Problem, *fields: Tensor) -> Data:
     """Training, validation and test samples, which follow each other in all fields, (N, ...)."""
-    sizes = [config.n_train, config.n_validation, config.n_test]
+    sizes = [problem.n_train, problem.n_validation, problem.n_test]
     parts = zip(*(field.split(sizes) for field in fields), strict=True)
     train, validation, test = (TensorDataset(*part) for part in parts)
     return Data(train, validation, {"test": test})

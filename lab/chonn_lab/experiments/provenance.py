@@ -13,23 +13,19 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 import chonn_lab
 import chonn_ops
+from chonn_lab.problems import origin
 
-if TYPE_CHECKING:
-    from chonn_lab.experiments.base import Data
-    from chonn_lab.experiments.jobs import Job
-    from chonn_lab.experiments.records import Run
-
-ANYWAY = "--mixed"
+ANYWAY = "mixed=true"
 SHOWN = 12
 NAMED = 3
 # The parts of the laboratory that numbers depend on; reports and studies do not count.
-LAB_FOLDERS = ("baselines", "experiments", "problems")
+LAB_FOLDERS = ("baselines", "conf", "experiments", "problems")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,41 +84,33 @@ class Provenance:
         return ", ".join(filter(None, found))
 
 
-def of(job: Job, data: Data | None = None) -> Provenance:
-    """Provenance of a job that runs now.
+def of(paths: Iterable[Path], tensors: Mapping[str, Sequence[torch.Tensor]]) -> Provenance:
+    """Provenance of a run that starts now.
 
-    Its data are identified by their files, or by the tensors of `data` where there are no files.
+    Its data are identified by their files, or by the tensors of their splits where there are none.
     """
-    found = files(filter(Path.is_file, job.data_files))
-    if not found and data is not None:
-        found = _loaded(job, data)
+    found = files(filter(Path.is_file, paths))
+    if not found:
+        digest = hashlib.sha256()
+        for name, split in tensors.items():
+            for tensor in split:
+                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                values = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+                digest.update(values.numpy().tobytes())
+        found = {"as loaded": {"sha256": digest.hexdigest()}}
     return Provenance(found, **code())
 
 
 def files(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
     """Origin of data files, with their SHA-256, by name."""
-    from chonn_lab.problems import origin  # needs h5py, which machines for timing may lack
-
     return {path.name: origin.identify(path).record() for path in paths}
-
-
-def _loaded(job: Job, data: Data) -> dict[str, dict[str, Any]]:
-    # A variant that changes settings may load other data.
-    changes = [f", {name}={value}" for name, value in sorted(job.variant.changes.items())]
-    found = hashlib.sha256()
-    for name, split in {"train": data.train, "validation": data.validation, **data.tests}.items():
-        for tensor in split.tensors:
-            found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            values = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
-            found.update(memoryview(values.numpy()))  # pyright: ignore[reportArgumentType]
-    return {"".join(["as loaded", *changes]): {"sha256": found.hexdigest()}}
 
 
 def _sha256(file: Mapping[str, Any]) -> str:
     return str(file.get("sha256"))[:SHOWN]
 
 
-def conflicts(runs: Iterable[Run]) -> list[str]:
+def conflicts(runs: Iterable[Any]) -> list[str]:
     """Data and settings in which the results of one table differ, and which results these are.
 
     Settings that a model changes by design may differ between models.
@@ -145,18 +133,18 @@ def conflicts(runs: Iterable[Run]) -> list[str]:
     ]
 
 
-def mixture(source: object, runs: Sequence[Run], allowed: bool) -> tuple[str, ...]:
+def mixture(source: object, runs: Sequence[Any], allowed: bool) -> tuple[str, ...]:
     """`conflicts`; a ValueError that names them unless `allowed`."""
     found = tuple(conflicts(runs))
     if found and not allowed:
         raise ValueError(
             f"{source}: expected results of the same data and settings, got {'; '.join(found)} "
-            f"(run them again, move some away, or mix them with {ANYWAY} / mixed=True)"
+            f"(run them again, move some away, or mix them with --mixed / mixed=True)"
         )
     return found
 
 
-def _facts(run: Run) -> Iterator[tuple[str, str]]:
+def _facts(run: Any) -> Iterator[tuple[str, str]]:
     for name, value in run.config.items():
         if name != "seed":
             own = run.changes is None or name in run.changes
@@ -170,7 +158,7 @@ def _titles(names: tuple[str, ...]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def flags(runs: Sequence[Run]) -> dict[str, list[str]]:
+def flags(runs: Sequence[Any]) -> dict[str, list[str]]:
     """Remarks on results in one table, each with the variants that it concerns."""
     found: dict[str, dict[str, None]] = {}
     for run in runs:
@@ -188,7 +176,12 @@ def digest() -> str:
     """
     product, lab = (Path(str(package.__file__)).parent for package in (chonn_ops, chonn_lab))
     paths = [path for kind in ("*.py", "*.c", "*.h") for path in product.rglob(kind)]
-    paths += [path for folder in LAB_FOLDERS for path in (lab / folder).rglob("*.py")]
+    paths += [
+        path
+        for folder in LAB_FOLDERS
+        for kind in ("*.py", "*.yaml")
+        for path in (lab / folder).rglob(kind)
+    ]
     found = hashlib.sha256()
     for path in sorted(paths):
         found.update(path.read_bytes())

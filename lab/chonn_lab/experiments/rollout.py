@@ -5,30 +5,28 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import Config, Data, Experiment, batches, relative_l2
-from chonn_lab.experiments.modules import Forecaster, GridFNO
-from chonn_ops.models import CHONNFNO2d
-from chonn_ops.nn import CKBOptions, Scan
+from chonn_lab.experiments.base import Data, Problem, batches, device_of, relative_l2
+from chonn_lab.experiments.modules import Forecaster
+from chonn_ops.models import CHONNRollout2d, CHONNWaves2d
 
 SCORED_AT_ONCE = 20
 PICTURES = 2
-SIZES = {
-    **dict.fromkeys(("modes", "width"), '"The FNO baseline uses 12 Fourier modes and width 20."'),
-    "pushforward": "Ours; the paper mentions none.",
-    "increment": "Ours; the paper's models predict the frame.",
-}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RolloutConfig(Config):
-    """Settings of a forecasting problem and of the models that learn it.
+# Earlier frames to the next one.
+Predictor = Callable[[Tensor], Tensor]
+
+
+@dataclasses.dataclass(kw_only=True)
+class Rollout(Problem):
+    """A forecasting problem; the problem itself is the subclass's.
 
     Parameters
     ----------
@@ -43,75 +41,100 @@ class RolloutConfig(Config):
         a model's own errors as noise (Brandstetter et al. 2022, arXiv 2202.03376).
     increment : bool
         Let the models predict the change from the last frame.
-    modes, width : int
-        Sizes of the FNO, plain and with a block.
-    d_state : int
-        States of a Kirchhoff cell.
+
+    Attributes
+    ----------
+    given : int
+        Frames that are known before a rollout, of which models see the last `history`.
+    boundary : str
+        Walls of networks in a model.
     """
 
     resolution: int
-    history: int = 10
-    unroll: int = 1
-    pushforward: bool = False
-    increment: bool = False
-    modes: int = 12
-    width: int = 20
-    d_state: int = 16
+    history: int
+    unroll: int
+    pushforward: bool
+    increment: bool
+
+    given: ClassVar[int]
+    out_channels: ClassVar[int] = 1
+    boundary: ClassVar[str] = "periodic"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # The models check their own sizes; these are no model's.
         self._check_least(1, "resolution", "history", "unroll")
 
+    @property
+    def in_channels(self) -> int:
+        return self.history
 
-# Earlier frames to the next one.
-Predictor = Callable[[Tensor], Tensor]
-ConfigT = TypeVar("ConfigT", bound=RolloutConfig)
+    def wrap(self, model: nn.Module) -> nn.Module:
+        # The models in time predict frames.
+        increment = self.increment and not isinstance(model, (CHONNRollout2d, CHONNWaves2d))
+        return Forecaster(model, increment)
 
-
-class RolloutExperiment(Experiment[ConfigT]):
-    """A forecasting problem; the problem itself is the subclass's."""
-
-    def given(self, config: ConfigT) -> int:
-        """Frames that are known before a rollout, of which models see the last `history`."""
-        return config.history
-
-    def predicted(self, config: ConfigT, model: Predictor, frames: Tensor) -> tuple[Tensor, Tensor]:
+    def predicted(self, model: Predictor, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Prediction of all frames after the given ones, and the truth."""
-        known, target = frames.tensor_split((self.given(config),), dim=1)
-        return rollout(model, known[:, -config.history :], target.shape[1]), target
+        known, target = frames.tensor_split((self.given,), dim=1)
+        return rollout(model, known[:, -self.history :], target.shape[1]), target
 
     def told(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Predictor:  # noqa: ARG002
         """The model as a function of the frames of a batch alone."""
         return model
 
-    def loss(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+    def forecast(self, model: Predictor, history: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Prediction in training and its target, frames (B, T, R, R)."""
+        if not self.pushforward:
+            return rollout(model, history, self.unroll), target
+        if self.unroll > 1:
+            with torch.no_grad():
+                own = rollout(model, history, self.unroll - 1)
+            history = torch.cat((history, own), dim=1)[:, -self.history :]
+        return rollout(model, history, 1), target[:, -1:]
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """Mean squared error of the frames after a random place of each trajectory."""
-        stretch = stretches(batch[0], config.history + config.unroll)
-        history, target = stretch.split((config.history, config.unroll), dim=1)
-        prediction, target = forecast(config, self.told(model, batch), history, target)
+        stretch = stretches(batch[0], self.history + self.unroll)
+        history, target = stretch.split((self.history, self.unroll), dim=1)
+        prediction, target = self.forecast(self.told(model, batch), history, target)
         return (prediction - target).square().mean()
 
-    def errors(self, config: ConfigT, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        return frame_errors(*self.predicted(config, model, batch[0])).mean(dim=1)
+    def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        return frame_errors(*self.predicted(model, batch[0])).mean(dim=1)
 
     def by_frame(
-        self, config: ConfigT, model: nn.Module, data: Data, error: Callable[..., Tensor]
+        self, model: nn.Module, data: Data, error: Callable[..., Tensor]
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Mean `error` of every frame, of rollouts and of single steps from the true frames, on the
         test samples; and pictures."""
         rolled, single, fields = [], [], {}
-        first, device = self.given(config), next(model.parameters()).device
-        for batch in batches(data.tests["test"], SCORED_AT_ONCE, device):
+        for batch in batches(data.tests["test"], SCORED_AT_ONCE, device_of(model)):
             frames, told = batch[0], self.told(model, batch)
-            prediction, target = self.predicted(config, told, frames)
+            prediction, target = self.predicted(told, frames)
             rolled.append(error(prediction, target).double())
-            single.append(error(*single_steps(told, frames, config.history, first)).double())
-            fields = fields or pictures(frames[:, first - 1], target, prediction)
+            steps = single_steps(told, frames, self.history, self.given)
+            single.append(error(*steps).double())
+            fields = fields or pictures(frames[:, self.given - 1], target, prediction)
         return torch.cat(rolled).mean(dim=0), torch.cat(single).mean(dim=0), fields
 
-    def example(self, config: ConfigT) -> tuple[Tensor, ...]:
-        return (torch.zeros(1, config.history, config.resolution, config.resolution),)
+    def checked(
+        self, path: Path, trajectories: np.ndarray, n_frames: int, stride: int = 1
+    ) -> Tensor:
+        """The trajectories of a file, every so many frames of them.
+
+        Raises
+        ------
+        ValueError
+            If they have another shape than (N, T, R, R) with `n_frames` frames.
+        """
+        frames = torch.from_numpy(trajectories)
+        expected = (self.n_samples, n_frames, self.resolution, self.resolution)
+        if frames.shape != expected:
+            raise ValueError(f"{path}: expected samples {expected}, got {tuple(frames.shape)}")
+        return frames[:, ::stride].contiguous()
+
+    def example(self) -> tuple[Tensor, ...]:
+        return (torch.zeros(1, self.history, self.resolution, self.resolution),)
 
 
 class Windows(TensorDataset):
@@ -145,37 +168,6 @@ class Windows(TensorDataset):
         starts = self.first + which % self.starts
         frames = starts[..., None] + torch.arange(self.length)
         return (self.tensors[0][rows[..., None], frames],)
-
-
-def fno(
-    config: RolloutConfig, ckb: CKBOptions, *, padding: int = 0, downsample: int = 1
-) -> nn.Module:
-    """PDEBench's FNO, plain or with a block; one of scans has the config's states."""
-    if isinstance(ckb.cell, Scan):
-        cell = dataclasses.replace(ckb.cell, d_state=config.d_state)
-        ckb = CKBOptions(**{**vars(ckb), "cell": cell})
-    model = CHONNFNO2d(
-        1,
-        config.modes,
-        config.modes,
-        config.width,
-        config.history,
-        ckb=ckb,
-        downsample=downsample,
-        padding=padding,
-    )
-    return Forecaster(GridFNO(model), config.increment)
-
-
-class Latest(nn.Module):
-    """A model that sees only the last few frames: (B, history, R, R) to (B, R, R)."""
-
-    def __init__(self, model: nn.Module, frames: int) -> None:
-        super().__init__()
-        self.model, self.frames = model, frames
-
-    def forward(self, frames: Tensor) -> Tensor:
-        return self.model(frames[:, -self.frames :])
 
 
 def rollout(model: Predictor, frames: Tensor, steps: int) -> Tensor:
@@ -216,39 +208,9 @@ def single_steps(
     return torch.stack(found, dim=1), frames[:, first::every]
 
 
-def forecast(
-    config: RolloutConfig, model: Predictor, history: Tensor, target: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Prediction in training and its target, frames (B, T, R, R)."""
-    if not config.pushforward:
-        return rollout(model, history, config.unroll), target
-    if config.unroll > 1:
-        with torch.no_grad():
-            own = rollout(model, history, config.unroll - 1)
-        history = torch.cat((history, own), dim=1)[:, -config.history :]
-    return rollout(model, history, 1), target[:, -1:]
-
-
 def frame_errors(prediction: Tensor, target: Tensor) -> Tensor:
     """Relative L2 error of every frame: (B, T) for fields (B, T, R, R)."""
     return relative_l2(prediction, target, 2)
-
-
-def checked(
-    config: RolloutConfig, path: Path, trajectories: np.ndarray, n_frames: int, stride: int = 1
-) -> Tensor:
-    """The trajectories of a file, every so many frames of them.
-
-    Raises
-    ------
-    ValueError
-        If they have another shape than (N, T, R, R) with `n_frames` frames.
-    """
-    frames = torch.from_numpy(trajectories)
-    expected = (config.n_samples, n_frames, config.resolution, config.resolution)
-    if frames.shape != expected:
-        raise ValueError(f"{path}: expected samples {expected}, got {tuple(frames.shape)}")
-    return frames[:, ::stride].contiguous()
 
 
 def pictures(last: Tensor, target: Tensor, prediction: Tensor) -> dict[str, Tensor]:

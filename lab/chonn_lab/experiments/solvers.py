@@ -75,6 +75,8 @@ class DirectSolve(nn.Module):
         for a coefficient, its mean at a face, from harmonic (0, as in textbooks) to arithmetic (1).
     """
 
+    in_data_units = True
+
     def __init__(self, physics: Physics, units: Units, fitted: bool = False) -> None:
         super().__init__()
         if physics.input not in ("coefficient", "source"):
@@ -134,6 +136,8 @@ class OwnScheme(Untrained):
     Nothing is trained, so what is left of the error is the rounding of the stored fields, or what
     models do not see of the data. Subclasses solve.
     """
+
+    in_data_units = True
 
     def forward(self, x: Tensor) -> Tensor:
         return self.solve(x.double()).to(x.dtype)
@@ -286,6 +290,8 @@ class SolveThenConvolve(nn.Module):
     width, depth : int
         Channels and layers of 3 x 3 convolutions; at least two layers.
     """
+
+    in_data_units = True
 
     def __init__(self, solve: DirectSolve, units: Units, width: int = 20, depth: int = 4) -> None:
         super().__init__()

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+import chonn_lab
 from chonn_lab.experiments import EXPERIMENTS
 from chonn_lab.pages import blocks
 from chonn_lab.pages.files import load
@@ -34,6 +35,7 @@ from chonn_lab.report.tables import (
 )
 
 WORDS = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text("utf-8"))
+CONF = Path(chonn_lab.__file__).parent / "conf"
 # In the name of a study: its models have the settings that won a search, or train for so long.
 SEARCHED, HOURS = "sizes=seconds", "hours="
 OURS = ("chonn", "stack")
@@ -341,21 +343,27 @@ def _models(study: Study, groups: Sequence[Group], ours: Group | None) -> str:
 
 
 def command(study: Study) -> str:
-    """The command that runs all models of a table, or those of them that you leave in it."""
+    """The command that runs those models of a table that conf/model has."""
     scale, _, settings = study.scale.partition("+")
-    named = dict(text.split("=", 1) for text in settings.split(",") if text)
     # The name of a study joins the numbers of a tuple by "-"; the runs tell them from a number.
-    values = {name: study.runs[0].config.get(name, text) for name, text in named.items()}
-    changes = [f"--set {name}={_given(value)}" for name, value in values.items()]
+    config, values = study.runs[0].config, {}
+    for name, _, given_ in (text.partition("=") for text in settings.split(",") if text):
+        if name in ("sizes", "hours"):
+            scale = "night" if scale == "paper" else scale
+        else:
+            value = config.get(name, given_)
+            text = value if isinstance(value, float) else str(value).replace(" ", "")
+            values[f"problem.{name}"] = text
+    words = WORDS["command"]
+    variants = words["models"].get(study.experiment) or (g.variant for g in study.groups)
+    models = [words["names"].get(v, v.replace("-", "_")) for v in dict.fromkeys(variants)]
+    there = [name for name in models if (CONF / "model" / f"{name}.yaml").exists()]
+    parts = [f"problem={study.experiment}", f"model={','.join(there)}"]
+    parts += words["sweeps"].get(study.experiment, [])
+    parts += [f"{name}={value}" for name, value in values.items()]
+    parts += [f"scale={scale}"] * (scale != "small")
     seeds = max(len(group.runs) for group in study.groups)
-    variants = ",".join(dict.fromkeys(group.variant for group in study.groups))
-    parts = [study.experiment, f"--scale {scale}", *changes, f"--seeds {seeds}"]
-    return f"chonn-lab run {' '.join(parts)} --variants {variants}"
-
-
-def _given(value: Any) -> str:
-    """A setting as the command line takes it."""
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return f"chonn-lab run {' '.join(parts)} seed={','.join(map(str, range(seeds)))} -m"
 
 
 def draw(studies: Sequence[Study]) -> None:

@@ -35,10 +35,21 @@ PROBLEMS: dict[str, tuple[Any, float]] = {
 }
 
 
+class Latest(nn.Module):
+    """A model that sees only the last few frames: (B, history, *grid) to (B, *grid)."""
+
+    def __init__(self, model: nn.Module, frames: int) -> None:
+        super().__init__()
+        self.model, self.frames = model, frames
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return self.model(frames[:, -self.frames :])
+
+
 def fno(history: int = HISTORY) -> nn.Module:
     """PDEBench's, without padding, of increments, given the last frames."""
     model = CHONNFNO1d(1, 12, 20, history, ckb=PLAIN, padding=0)
-    return rollout.Latest(Forecaster(GridFNO(model), increment=True), history)
+    return Latest(Forecaster(GridFNO(model), increment=True), history)
 
 
 OURS: dict[str, Any] = {"num_networks": 8, "heads": 4, "nodes": "left", "conservative": True}
@@ -47,7 +58,7 @@ OURS: dict[str, Any] = {"num_networks": 8, "heads": 4, "nodes": "left", "conserv
 def ours(frames: int, **options: Any) -> nn.Module:
     """It predicts frames, from the last few."""
     model = CHONNRollout1d(1, frames, **OURS, **options)
-    return rollout.Latest(Forecaster(model, increment=False), frames)
+    return Latest(Forecaster(model, increment=False), frames)
 
 
 # Name: model, learning rate. Those of one and two frames were chosen on 64 of the samples to train,

@@ -1,9 +1,9 @@
-"""Weights and card of a trained network, from a finished study, into the package.
+"""Weights and card of a trained network, from the folder of its runs, into the package.
 
-    chonn-lab run darcy --scale small --variants network --seeds 3
+    chonn-lab run problem=darcy model=chonn_network seed=0,1,2 -m
     python -m chonn_lab.studies.pretrained runs/darcy/small darcy-small --finer 128
-    python -m chonn_lab.studies.pretrained runs/helmholtz/small helmholtz-small --variant network-ac
-    python -m chonn_lab.studies.pretrained runs/FOLDER vorticity-small --variant substeps
+    python -m chonn_lab.studies.pretrained runs/helmholtz/small helmholtz-small --model network-ac
+    python -m chonn_lab.studies.pretrained runs/FOLDER vorticity-small --model substeps
 
 The seed with the lowest validation error is taken. The unit of a steady problem's outputs in
 training goes into the readout, so that the model gives fields in the data's own units, and takes
@@ -16,16 +16,15 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from chonn_lab.experiments import get
+from chonn_lab.experiments.configuration import TEXTS, build_problem
 from chonn_lab.experiments.modules import Standardized, Units
-from chonn_lab.experiments.steady import SteadyExperiment
-from chonn_lab.studies.rollout_ablations import SHALLOW, VORTICITY
+from chonn_lab.experiments.runner import STATE, load_checkpoint
 from chonn_ops import CHONNNetwork2d, CHONNRollout2d, CHONNWaves2d, CKBOptions
 from chonn_ops.files import write_whole
 from chonn_ops.models import pretrained
@@ -61,53 +60,55 @@ FIELDS = {
         "u, (B, 1, H, W), 0 on the walls of the square",
     ),
 }
-# Models in time by experiment: their class and options, what they take and give.
+# Models in time: their class, what they take and give.
 FORECASTS = {
-    "navier_stokes_rollouts": (
+    "navier_stokes": (
         CHONNRollout2d,
-        VORTICITY,
         "two frames of the vorticity w of w_t + u . grad w = 1e-3 laplace w + "
         "0.1 (sin(2 pi (x + y)) + cos(2 pi (x + y))), (B, 2, H, W), the older one first, 1 apart "
         "in time, at the nodes (i / H, j / W) of the periodic unit square",
     ),
-    "shallow_water_rollouts": (
+    "shallow_water": (
         CHONNWaves2d,
-        SHALLOW,
         "two frames of the depth h of shallow water, (B, 2, H, W), the older one first, 0.01 apart "
         "in time, at the centres of the cells of [-2.5, 2.5]^2 with g = 1; the waves must not have "
         "reached the walls",
     ),
 }
 KEPT = ("experiment", "scale", "seed", "seconds", "commit", "versions", "hardware")
+RECIPE = ("epochs", "batch_size", "learning_rate", "schedule")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("study", type=Path, help="folder of the runs")
     parser.add_argument("name", help="under which `from_pretrained` finds them")
-    parser.add_argument(
-        "--variant",
-        default="network",
-        choices=("network", "network-ac", "substeps", "waves"),
-        help="of the runs",
-    )
+    parser.add_argument("--model", default="network", help="name of the runs")
     parser.add_argument("--data", type=Path, default=Path("data"), help="data files")
     parser.add_argument("--finer", type=int, nargs="*", default=[], help="further grids to score")
     args = parser.parse_args()
-    files = f"{args.variant}-seed*.json"
+    files = f"{args.model}*-seed*.json"
     runs = [json.loads(path.read_text()) for path in args.study.glob(files)]
     if not runs:
         raise SystemExit(f"{args.study}: expected {files}, found none")
     best = min(runs, key=lambda run: run["curve"]["validation_error"][-1])
-    weights = weights_of(args.study, best)
+    if best["experiment"] not in (known := (*FIELDS, *FORECASTS)):
+        raise SystemExit(f"{args.study}: expected runs of one of {known}, got {best['experiment']}")
+    content = load_checkpoint(args.study / f"{best['variant']}-seed{best['seed']}" / "last.ckpt")
+    found, state = content[STATE]["settings"], content["state_dict"]
+    (prefix,) = [key.removesuffix(TRAINED) for key in state if key.endswith(TRAINED)]
+    weights = {key.removeprefix(prefix): value.contiguous() for key, value in state.items()}
+    sizes = {k: v for k, v in found["model"].items() if k not in (*TEXTS, "_target_")}
     if best["experiment"] in FORECASTS:
-        model, options, given = FORECASTS[best["experiment"]]
-        model(**options).load_state_dict(weights)  # refuses what does not fit
-        fields = {"model": model.__name__, "options": options, "input": given}
+        kind, given = FORECASTS[best["experiment"]]
+        options = {"history": found["problem"]["history"], **sizes}
+        options.setdefault("nodes", "centres")
+        kind(**options).load_state_dict(weights)  # refuses what does not fit
+        fields = {"model": kind.__name__, "options": options, "input": given}
         fields["output"] = "the next frame, (B, 1, H, W)"
     else:
-        options = fold(weights, best)
-        best["metrics"] = scores(best, weights, options, args.finer, args.data)
+        options = fold(weights, found, sizes)
+        best["metrics"] = scores(found, weights, options, args.finer, args.data)
         fields = {"model": CHONNNetwork2d.__name__, "options": options}
         fields["input"], fields["output"] = FIELDS[best["experiment"]]
     target = pretrained.FOLDER / f"{args.name}.safetensors"
@@ -118,53 +119,29 @@ def main() -> None:
     print(f"wrote {target}, {target.stat().st_size} bytes, seed {best['seed']}")
 
 
-def weights_of(study: Path, run: dict[str, Any]) -> dict[str, Tensor]:
-    """The weights that a run ended with, by their names in the model."""
-    if run["experiment"] not in (known := (*FIELDS, *FORECASTS)):
-        raise SystemExit(f"{study}: expected runs of one of {known}, got {run['experiment']}")
-    folder = study / f"{run['variant']}-seed{run['seed']}"
-    state = torch.load(folder / "last.ckpt", map_location="cpu", weights_only=True)["state_dict"]
-    (prefix,) = [key.removesuffix(TRAINED) for key in state if key.endswith(TRAINED)]
-    return {key.removeprefix(prefix): value.contiguous() for key, value in state.items()}
-
-
-def fold(weights: dict[str, Tensor], run: dict[str, Any]) -> dict[str, Any]:
+def fold(
+    weights: dict[str, Tensor], found: dict[str, Any], sizes: dict[str, Any]
+) -> dict[str, Any]:
     """Changes a network's weights to those for fields in the data's own units; its options."""
-    experiment, config = settings(run)
-    if config.standardize:
-        units = units_of(experiment, config)
+    problem: Any = build_problem(found)
+    if problem.standardize:
+        units = units_of(problem)
         for name in ("head.weight", "head.bias", "offset"):
             weights[name] *= units.output_spread
         weights["offset"] += units.output_centre / OFFSET_GAIN
-    options = {
-        "width": config.network_width,
-        "depth": config.network_depth,
-        "ckb": {
-            "cell": "network",
-            "num_networks": config.num_networks,
-            "nodes": experiment.physics.nodes,
-        },
-    }
-    if run["variant"] == "network-ac":
-        options["ckb"]["ac"] = True
-    return options
+    cell = {k: v for k, v in sizes.items() if k not in ("width", "depth")}
+    ckb = {"cell": "network", "nodes": problem.physics.nodes, **cell}
+    return {"width": sizes["width"], "depth": sizes["depth"], "ckb": ckb}
 
 
-def settings(run: dict[str, Any], **changes: Any) -> tuple[SteadyExperiment[Any], Any]:
-    """The experiment of a run, and its settings with changes."""
-    experiment = cast("SteadyExperiment[Any]", get(run["experiment"]))
-    kind = type(experiment.scales["small"])
-    return experiment, kind(**{**run["config"], "test_resolutions": (), **changes})
-
-
-def units_of(experiment: SteadyExperiment[Any], config: Any) -> Units:
+def units_of(problem: Any) -> Units:
     """The units that the network had in training."""
-    units = experiment.units_of(config)
-    return units.unshifted() if experiment.physics.input == "coefficient" else units
+    units = problem.about_unit_size
+    return units.unshifted() if problem.physics.input == "coefficient" else units
 
 
 def scores(
-    run: dict[str, Any],
+    found: dict[str, Any],
     weights: dict[str, Tensor],
     options: dict[str, Any],
     finer: list[int],
@@ -173,32 +150,29 @@ def scores(
     """Scores of the weights on the test samples, on the grid of training and on finer ones."""
     model = CHONNNetwork2d(**{**options, "ckb": CKBOptions.from_mapping(options["ckb"])})
     model.load_state_dict(weights)  # refuses what does not fit
-    experiment, chosen = settings(run, test_resolutions=tuple(finer))
-    experiment.prepare(chosen, folder)
-    trained = units_of(experiment, chosen)
+    problem = build_problem({**found, "problem": {**found["problem"], "test_resolutions": finer}})
+    problem.prepare(folder / problem.name)
+    trained = units_of(problem)
     given = Standardized(model.eval(), trained._replace(output_centre=0.0, output_spread=1.0))
-    found = experiment.evaluate(chosen, given, experiment.load(chosen, folder))
-    return {split: dict(metrics) for split, metrics in found.metrics.items()}
+    with torch.no_grad():
+        scored = problem.evaluate(given, problem.load(folder / problem.name))
+    return {split: dict(metrics) for split, metrics in scored.metrics.items()}
 
 
 def card(runs: list[dict[str, Any]], best: dict[str, Any], fields: dict[str, Any]) -> dict:
     """What `fields` say of the model, with its data, training and scores."""
     config = best["config"]
-    problem = best["experiment"].removesuffix("_rollouts")
-    error = "relative_l1" if problem == best["experiment"] else next(iter(best["metrics"]["test"]))
+    error = config.get("error") or next(iter(best["metrics"]["test"]))
     return {
         **fields,
         "parameters": best["parameters"],
         "data": {
-            "generator": f"chonn-lab data generate {problem}",
+            "generator": f"chonn-lab data generate {best['experiment']}",
             "samples": config["n_train"],
             "resolution": config["resolution"],
             "official": False,
         },
-        "training": {
-            **{key: best[key] for key in KEPT},
-            **{key: config[key] for key in ("epochs", "batch_size", "learning_rate", "schedule")},
-        },
+        "training": {key: best[key] for key in KEPT} | {key: config[key] for key in RECIPE},
         "scores": best["metrics"],
         f"{error}_of_seeds": {
             str(run["seed"]): run["metrics"]["test"][error]

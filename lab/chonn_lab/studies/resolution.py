@@ -7,13 +7,12 @@ holes, at 64 points. Each training is a run of `chonn-lab run` in a folder named
 so the same command continues a stopped study. All runs of the first seed come first.
 
     python -m chonn_lab.studies.resolution    # all of it in runs/resolution
-    python -m chonn_lab.studies.resolution --models network --trained 64 --domains --set epochs=10
+    python -m chonn_lab.studies.resolution --models network --trained 64 --set train.epochs=10
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from chonn_lab.experiments import get, schedule
-from chonn_lab.experiments.jobs import Job
+from chonn_lab.experiments import runner
+from chonn_lab.experiments.base import relative_l1
+from chonn_lab.experiments.configuration import build_problem, compose, resolved
 from chonn_lab.experiments.records import Run
-from chonn_lab.experiments.steady import relative_l1
 from chonn_lab.pages import blocks
 from chonn_lab.pages.rows import NAMES, groups
 from chonn_lab.problems.domains import cell_centres, domain_mask, nodes
@@ -34,7 +33,7 @@ from chonn_lab.report.comparison import Statistic
 from chonn_ops.files import write_json
 
 PROBLEMS = ("darcy", "poisson")
-MODELS = ("network", "fno", "unet")
+MODELS = {"network": "chonn_network", "fno": "fno", "unet": "unet"}
 SHARED = ("versions", "hardware", "commit")
 MARKS = {"network": "o", "fno": "^", "unet": "s"}
 COLOURS = {"network": style.NETWORK, "fno": style.COLOURS["fno"], "unet": style.COLOURS["unet"]}
@@ -46,23 +45,16 @@ def main() -> None:
     args = parse_arguments()
     torch.set_num_threads(args.threads)
     record: dict[str, Any] = {"experiment": "resolution", "scale": args.scale, "results": []}
-    failures: dict[Job, str] = {}
-    for job in (job for seed in args.seeds for job in jobs(args, seed)):
-        finished = schedule.run_all([job], workers=1)
-        failures |= finished.failures
-        for found in finished.runs:
-            record |= {name: getattr(found, name) for name in SHARED}
-            record["results"].append(entry(found))
-            write_json(args.results, record)
+    for overrides in (overrides for seed in args.seeds for overrides in runs(args, seed)):
+        found = runner.run(*configured(args, overrides))
+        record |= {name: getattr(found, name) for name in SHARED}
+        record["results"].append(entry(found))
+        write_json(args.results, record)
     record["interpolated"] = list(interpolated(args))
     write_json(args.results, record)
     print(blocks.build("grids", record), blocks.build("domains", record), sep="\n")
     draw_curves(record, args.figures / "resolution.png")
     draw_domains(record, args.output, args.figures / "domains.png")
-    for job, reason in failures.items():
-        print(f"{job.experiment_name}, {job.scale}, {job.title}: {reason}")
-    if failures:
-        raise SystemExit(1)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -73,8 +65,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=folder / "resolution.json")
     parser.add_argument("--figures", type=Path, default=folder, help="folder of the figures")
     parser.add_argument("--scale", choices=("smoke", "small", "paper"), default="small")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=["unet", "fno", "network"])
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE", help="as for chonn-lab run"
+    )
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--trained", type=int, nargs="*", default=[64, 32, 16])
     parser.add_argument("--evaluated", type=int, nargs="*", default=[32, 64, 128, 256])
@@ -85,34 +79,34 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def jobs(args: argparse.Namespace, seed: int) -> Iterator[Job]:
-    """All trainings from one seed."""
-    for resolution in args.trained:
-        yield from settings(args, seed, resolution)
-    for domain in args.domains:
-        yield from settings(args, seed, args.domain_resolution, domain)
+def runs(args: argparse.Namespace, seed: int) -> Iterator[dict[str, Any]]:
+    """Overrides of all trainings from one seed."""
+    places = [(n, "square") for n in args.trained]
+    places += [(args.domain_resolution, domain) for domain in args.domains]
+    for resolution, domain in places:
+        finer = [n for n in args.evaluated if n > resolution] if domain == "square" else []
+        for problem in args.problems:
+            for model in args.models:
+                chosen = {"problem": problem, "model": MODELS[model], "seed": seed}
+                chosen |= {"problem.resolution": resolution, "problem.domain": domain}
+                chosen["problem.test_resolutions"] = finer
+                if model == "fno":
+                    # A grid has half as many modes as points; the FNO's own padding adds one.
+                    chosen["model.modes"] = min(12, resolution // 2)
+                yield chosen
 
 
-def settings(
-    args: argparse.Namespace, seed: int, resolution: int, domain: str = "square"
-) -> Iterator[Job]:
-    """Every model of both problems on one grid and domain."""
-    chosen = [f"seed={seed}", f"resolution={resolution}", f"domain={domain}"]
-    finer = [n for n in args.evaluated if n > resolution] if domain == "square" else []
-    if finer:
-        chosen.append(f"test_resolutions={','.join(map(str, finer))}")
-    for problem in args.problems:
-        # A grid has half as many modes as points; the FNO's own padding adds one.
-        modes = min(get(problem).scales[args.scale].fno_modes, resolution // 2)
-        yield from schedule.plan(
-            problem,
-            args.scale,
-            output=args.output,
-            data=args.data,
-            variants=args.models,
-            assignments=[*chosen, f"fno_modes={modes}", *args.set],
-            accelerator="cpu",
-        )
+def configured(args: argparse.Namespace, overrides: dict[str, Any]) -> tuple[Any, Path]:
+    """Configuration and folder of a training, as `chonn-lab run` has them."""
+    texts = [f"{name}={value}" for name, value in overrides.items()]
+    places = [f"scale={args.scale}", f"output={args.output}", f"data={args.data}", "device=cpu"]
+    config = compose([*texts, *places, *args.set])
+    domain, n = overrides["problem.domain"], overrides["problem.resolution"]
+    name = f"{args.scale}+problem.domain={domain},problem.resolution={n}"
+    return (
+        config,
+        args.output / config.problem.name / name / f"{config.model.name}-seed{config.seed}",
+    )
 
 
 def entry(found: Run) -> dict[str, Any]:
@@ -146,13 +140,12 @@ def entry(found: Run) -> dict[str, Any]:
 def interpolated(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Errors of the true solutions on the grid of a training, interpolated to finer ones."""
     for problem in args.problems:
-        experiment = get(problem)
         for resolution in args.trained:
-            finer = tuple(n for n in args.evaluated if n > resolution)
-            config = dataclasses.replace(
-                experiment.scales[args.scale], resolution=resolution, test_resolutions=finer
-            )
-            tests = experiment.load(config, args.data / problem).tests
+            finer = [n for n in args.evaluated if n > resolution]
+            settings = [f"problem={problem}", f"scale={args.scale}"]
+            settings += [f"problem.resolution={resolution}", f"problem.test_resolutions={finer}"]
+            made = build_problem(resolved(compose(settings)))
+            tests = made.load(args.data / problem).tests
             coarse = tests["test"].tensors[1]
             errors = {}
             for n in finer:

@@ -1,57 +1,93 @@
-"""Jobs of the tiny experiment, and the command in a process of its own."""
+"""Configurations and runs, in this process and by the command."""
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from tiny import EXPERIMENT
+import torch
+from torch import nn
 
-from chonn_lab.experiments import schedule
+from chonn_lab.experiments.configuration import build_model, build_problem, compose, resolved
+from chonn_lab.experiments.runner import run
 
-NAME = "tiny:EXPERIMENT"
-
-
-def prepared(data):
-    """The folder, with the data of all scales but the largest."""
-    folder = Path(data) / EXPERIMENT.name
-    folder.mkdir(parents=True, exist_ok=True)
-    for scale in ("smoke", "small"):
-        EXPERIMENT.prepare(EXPERIMENT.scales[scale], folder)
-    return data
+HERE = Path(__file__).parent
+TINY = ("problem=tiny", "model=tiny", "scale=smoke", f"hydra.searchpath=[file://{HERE / 'conf'}]")
 
 
-def job(folder, *assignments, variant="order2", scale="smoke", **options):
-    """One job whose data are there."""
-    options = {"output": folder / "runs", "data": prepared(folder / "data"), **options}
-    (found,) = schedule.plan(NAME, scale, variants=[variant], assignments=assignments, **options)
-    return found
+class Work:
+    """A run of the tiny problem in a folder; `overrides` are the command's."""
+
+    def __init__(self, folder, *overrides):
+        places = (f"output={folder / 'runs'}", f"data={folder / 'data'}", "device=cpu")
+        self.config = compose([*TINY, *places, *overrides])
+        self.found = resolved(self.config)
+        name = f"{self.config.model.name}-seed{self.config.seed}"
+        self.folder = folder / "runs" / "tiny" / "smoke" / name
+        self.result = self.folder.with_name(f"{name}.json")
+        self.checkpoint = self.folder / "last.ckpt"
+        self.data = folder / "data" / "tiny" / "tiny32.hdf5"
+
+    def run(self):
+        return run(self.config, self.folder)
 
 
-def start(folder, *arguments, name=NAME, **environment):
-    """``chonn-lab run`` that Ctrl-C reaches, even if whoever started the tests ignores it."""
-    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-m", "chonn_lab.cli", "run", name, *map(str, arguments)],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-    finally:
-        signal.signal(signal.SIGINT, before)
+def problem(*overrides):
+    """A problem at scale smoke; later overrides win."""
+    return build_problem(resolved(compose(["scale=smoke", *overrides])))
 
 
-def numbers(run):
+def model(found, name, *overrides):
+    """A model of a problem that `problem` made, at scale smoke."""
+    torch.manual_seed(0)
+    config = compose(["scale=smoke", f"problem={found.name}", f"model={name}", *overrides])
+    return build_model(resolved(config), found)
+
+
+def command(folder, *arguments, name="run", **environment):
+    """``chonn-lab run`` of the tiny problem in a process of its own."""
+    path = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    arguments = [f"--config-dir={HERE / 'conf'}", *TINY[:3], "device=cpu", *arguments]
+    return subprocess.run(
+        [sys.executable, "-m", "chonn_lab.cli", name, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def numbers(found):
     """Numbers that must not depend on interruptions or on the number of workers."""
-    return {name: getattr(run, name) for name in ("curve", "metrics", "curves", "parameters")}
+    record = found if isinstance(found, dict) else vars(found)
+    return {name: record[name] for name in ("curve", "metrics", "curves", "parameters")}
 
 
 def read(path):
     return json.loads(Path(path).read_text())
+
+
+class One(nn.Module):
+    """A function as a model."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.function = function
+
+    def forward(self, x):
+        return self.weight * self.function(x)
+
+
+class Persistence(nn.Module):
+    """The next frame is the last one."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, frames):
+        return self.weight * frames[:, -1]

@@ -1,7 +1,5 @@
 """Controls of the steady problems: what a direct solve gives, what a network without cells sees."""
 
-import dataclasses
-import json
 import math
 
 import numpy as np
@@ -12,16 +10,15 @@ pytest.importorskip("h5py")
 pytest.importorskip("scipy")
 pytest.importorskip("tqdm")
 
-from steady import check_smoke
+from running import model, problem
 
-from chonn_lab.experiments import darcy, get
 from chonn_lab.experiments import solvers as controls
-from chonn_lab.experiments.records import Run
+from chonn_lab.experiments.modules import Units
 from chonn_lab.problems.darcy_solver import solve_steady
 from chonn_ops import NetworkCell
 
-CONTROLS = ("network-no-cell", "network-constant", "direct", "direct-fitted", "solve-cnn")
-UNITS = darcy.EXPERIMENT.units
+CONTROLS = ("network_no_cell", "network_constant", "direct", "direct_fitted", "solve_cnn")
+UNITS = Units(0.5, 0.45, 0.15, 0.12)
 MEDIUM = controls.Physics("coefficient", "centres")
 SOURCE = controls.Physics("source", "corners", strength=2 * math.pi**2)
 
@@ -52,26 +49,16 @@ def test_darcys_own_scheme_is_the_generators_on_finer_grids_too(resolution):
 
 
 def test_poissons_own_scheme_finds_the_ranges_of_the_normalised_fields(tmp_path):
-    experiment = get("poisson")
-    config = dataclasses.replace(experiment.scales["smoke"], test_resolutions=(96,))
-    experiment.prepare(config, tmp_path, progress=False)
-    data = experiment.load(config, tmp_path)
-    scheme = experiment.own_scheme(config)
+    found = problem("problem=poisson", "problem.test_resolutions=[96]")
+    found.prepare(tmp_path)
+    data = found.load(tmp_path)
+    scheme = found.own_scheme()
     for test in data.tests.values():
-        assert experiment.errors(config, scheme, test.tensors).min() > 0.1
+        assert found.errors(scheme, test.tensors).min() > 0.1
     scheme.fit(data.train)
     assert set(data.tests) >= {"test", "out_of_distribution", "at_96"}
     for name, test in data.tests.items():
-        assert experiment.errors(config, scheme, test.tensors).max() < 3e-6, name
-
-
-def test_a_run_of_the_own_scheme_trains_nothing_and_says_what_a_sample_takes(tmp_path):
-    experiment = get("darcy")
-    run = check_smoke(experiment, tmp_path, ("own-scheme",))
-    assert run.metrics["test"]["relative_l1"] < 3e-7
-    assert (run.parameters, run.seconds, list(run.curve["epoch"])) == (0, 0.0, [])
-    assert run.milliseconds > 0
-    assert Run.parse(json.loads(next(tmp_path.rglob("own-scheme-seed0.json")).read_text())) == run
+        assert found.errors(scheme, test.tensors).max() < 3e-6, name
 
 
 def test_the_fitted_solve_can_be_the_datas_own():
@@ -117,7 +104,7 @@ def test_both_affine_functions_of_a_source_are_learned():
     x = torch.linspace(0, 1, 17)
     modes = torch.stack([torch.sin(math.pi * k * x) for k in (1, 2, 3)])
     f = torch.einsum("nij,ix,jy->nxy", torch.randn(8, 3, 3), modes, modes)[:, None]
-    solve = controls.DirectSolve(SOURCE, get("poisson").units)
+    solve = controls.DirectSolve(SOURCE, problem("problem=poisson").about_unit_size)
     u = solve.solve(torch.ones_like(f), f).detach()
     source, target = 0.45 + 0.1 * f, 0.6 + 2 * u
     optimizer = torch.optim.Adam(solve.parameters(), 2e-2)
@@ -174,28 +161,21 @@ def test_unknown_inputs():
         controls.DirectSolve(controls.Physics("k", "centres"), UNITS)
 
 
-def built(experiment, name, scale="small"):
-    config = experiment.scales[scale]
-    variant = next(v for v in experiment.variants(config) if v.name == name)
-    torch.manual_seed(0)
-    return variant.build(dataclasses.replace(config, **variant.changes))
-
-
-@pytest.mark.parametrize("problem", ["darcy", "poisson"])
-def test_a_network_without_cells_sees_nothing_far_away(problem):
-    experiment = get(problem)
+@pytest.mark.parametrize("name", ["darcy", "poisson"])
+def test_a_network_without_cells_sees_nothing_far_away(name):
+    found = problem(f"problem={name}")
     reaches = []
-    for name in ("network-no-cell", "network"):
+    for kind in ("network_no_cell", "chonn_network"):
         x = torch.rand(1, 1, 24, 24).requires_grad_()
-        built(experiment, name)(x)[0, 0, 12, 12].backward()
+        model(found, kind, "scale=small")(x)[0, 0, 12, 12].backward()
         reaches.append(int((x.grad != 0).sum()))
     assert reaches[0] <= 25  # a convolution of three points in each of two layers
     assert reaches[1] == 24 * 24
 
 
 def test_constant_conductances_do_not_depend_on_the_input():
-    model = built(darcy.EXPERIMENT, "network-constant")
-    cells = [module for module in model.modules() if isinstance(module, NetworkCell)]
+    built = model(problem("problem=darcy"), "network_constant", "scale=small")
+    cells = [module for module in built.modules() if isinstance(module, NetworkCell)]
     assert len(cells) == 2
     for cell in cells:
         (k, leak, _), (k2, leak2, _) = (
@@ -206,18 +186,25 @@ def test_constant_conductances_do_not_depend_on_the_input():
         assert float(k.std(dim=(0, 1, 2)).max()) < 1e-6
 
 
-@pytest.mark.parametrize("name", CONTROLS)
-@pytest.mark.parametrize("problem", ["darcy", "poisson"])
-def test_gradients_reach_every_parameter(problem, name, assert_learns):
-    model = built(get(problem), name, "smoke")
+@pytest.mark.parametrize("kind", CONTROLS)
+@pytest.mark.parametrize("name", ["darcy", "poisson"])
+def test_gradients_reach_every_parameter(name, kind, assert_learns):
+    built = model(problem(f"problem={name}"), kind)
     x = torch.rand(2, 1, 17, 12)
-    (model(x) - torch.rand(2, 1, 17, 12)).abs().mean().backward()
-    assert_learns(model)
+    (built(x) - torch.rand(2, 1, 17, 12)).abs().mean().backward()
+    assert_learns(built)
 
 
-def test_no_solver_where_the_domain_is_not_the_square():
-    for experiment in (get("darcy"), get("poisson")):
-        config = dataclasses.replace(experiment.scales["small"], domain="l-shape")
-        names = {variant.name for variant in experiment.variants(config)}
-        assert {"network-no-cell", "network-constant", "transolver"} <= names
-        assert not {"direct", "direct-fitted", "solve-cnn", "own-scheme"} & names
+def test_controls_are_about_as_large_as_the_network():
+    found = problem("problem=darcy")
+    sizes = [
+        sum(p.numel() for p in model(found, kind, "scale=small").parameters())
+        for kind in ("chonn_network", "network_no_cell", "network_constant")
+    ]
+    assert max(sizes) < 1.05 * min(sizes)
+
+
+@pytest.mark.parametrize("kind", ["direct", "solve_cnn", "own_scheme"])
+def test_no_solver_where_the_domain_is_not_the_square(kind):
+    with pytest.raises(ValueError, match=r"expected a problem on the square .*'l-shape'"):
+        model(problem("problem=darcy", "problem.domain=l-shape"), kind)

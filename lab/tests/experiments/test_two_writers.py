@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 ENVIRONMENT = os.environ | {
     "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
 }
 
 
@@ -25,25 +22,6 @@ def start(folder, *arguments):
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-RUN = ("run", "tiny:EXPERIMENT", "--scale", "smoke", "--jobs", "1", "--variants", "order2")
-
-
-def test_two_runs_in_one_folder(tmp_path):
-    """One trains, or both in turn; none spoils what the other writes."""
-    both = [start(tmp_path, *RUN) for _ in range(2)]
-    answers = [process.communicate(timeout=180)[1] for process in both]
-    codes = sorted(process.returncode for process in both)
-    assert codes in ([0, 0], [0, 1]), answers
-    for process, errors in zip(both, answers, strict=True):
-        assert "Traceback" not in errors
-        if process.returncode:
-            assert "another process trains this run" in errors
-    (result,) = (tmp_path / "runs").rglob("order2-seed0.json")
-    assert json.loads(result.read_text())["metrics"]["test"]["relative_l2"] > 0
-    assert not list(tmp_path.rglob("*.tmp"))
-    assert len(list((tmp_path / "data").rglob("*.hdf5"))) == 1
 
 
 @pytest.mark.parametrize("problem", ["darcy", "order1d"])

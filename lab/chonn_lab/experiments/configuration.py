@@ -1,0 +1,91 @@
+"""Settings by name: what Hydra composes from conf/, and the objects that they describe.
+
+A model's and a problem's YAML state values for several sizes side by side: ``${scale:a,b,c}`` is
+a, b or c for smoke, small and paper data, ``${size:a,b,c}`` the same for the sizes of models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from chonn_lab.experiments.base import Problem
+
+CONF = "chonn_lab.conf"
+SIZES = ("smoke", "small", "paper")
+# Entries of a model's YAML that its function does not take.
+TEXTS = ("name", "label", "tags")
+
+
+def _of_scale(which: str) -> Any:
+    def choose(*values: Any, _root_: DictConfig) -> Any:
+        if len(values) != len(SIZES):
+            raise ValueError(f"expected a value each for {', '.join(SIZES)}, got {values}")
+        return values[SIZES.index(_root_.scale[which])]
+
+    return choose
+
+
+def _of_role(baseline: Any, other: Any, *, _root_: DictConfig) -> Any:
+    return baseline if _root_.model.tags.get("role") == "baseline" else other
+
+
+def _folder(scale: str, overrides: str) -> str:
+    """Name such as ``small+train.epochs=1``: results of different settings stay apart."""
+    marks = re.sub(r"[^\w.+=,-]", "_", overrides)
+    return f"{scale}+{marks}" if marks else scale
+
+
+for _name, _resolver in {
+    "scale": _of_scale("data"),
+    "size": _of_scale("models"),
+    "baseline": _of_role,
+    "times": lambda *factors: factors[0] * factors[1],
+    "folder": _folder,
+}.items():
+    OmegaConf.register_new_resolver(_name, _resolver, replace=True)
+
+
+def compose(overrides: Sequence[str] = (), name: str = "run") -> DictConfig:
+    """The configuration that ``chonn-lab run`` has for these overrides."""
+    with hydra.initialize_config_module(CONF, version_base="1.3"):
+        return hydra.compose(name, overrides=list(overrides))
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """Everything that describes a run, as plain values."""
+    names = ("scale", "problem", "model", "train", "seed")
+    return {name: OmegaConf.to_container(config, resolve=True)[name] for name in names}  # type: ignore
+
+
+def flat(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of problem, training and model under one name each, as a result file has them."""
+    left_out = ("_target_", "units", *TEXTS, "title")
+    parts = [found[name] for name in ("problem", "train", "model")]
+    return {name: value for part in parts for name, value in part.items() if name not in left_out}
+
+
+def build_problem(found: Mapping[str, Any]) -> Problem:
+    """The problem of a resolved configuration; ValueError for settings that it refuses."""
+    return _made(found["problem"])
+
+
+def build_model(found: Mapping[str, Any], problem: Problem) -> nn.Module:
+    """The model of a resolved configuration, with the interface of the problem."""
+    sizes = {name: value for name, value in found["model"].items() if name not in TEXTS}
+    return problem.wrap(_made(sizes, problem))
+
+
+def _made(found: Mapping[str, Any], *arguments: object) -> Any:
+    options = dict(found)
+    make = hydra.utils.get_object(options.pop("_target_"))
+    try:
+        return make(*arguments, **options)
+    except TypeError as error:
+        # A setting that the problem or model does not have, or that it lacks.
+        raise ValueError(f"{getattr(make, '__name__', make)}: {error}") from error

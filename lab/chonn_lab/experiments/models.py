@@ -1,0 +1,271 @@
+"""Models by name: conf/model/*.yaml gives these functions their sizes.
+
+The first argument is the problem, which knows the numbers of channels and wraps the result. A model
+with ``in_data_units`` takes fields as the data have them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from chonn_lab.baselines.ffno import FFNO
+from chonn_lab.baselines.fields import count_parameters
+from chonn_lab.baselines.stack import CKBStack1d
+from chonn_lab.experiments.modules import PLAIN, Extended, GridFNO, Neuralop, Padded
+from chonn_lab.experiments.solvers import DirectSolve, NoCell, SolveThenConvolve
+from chonn_lab.experiments.steady import MULTIPLE
+from chonn_lab.problems.domains import SQUARE
+from chonn_ops.models import CHONNFNO2d, CHONNNetwork2d, CHONNRollout2d, CHONNUNet2d, CHONNWaves2d
+from chonn_ops.models.cno import CNOUNet
+from chonn_ops.nn import CKB, CKBOptions, Network, NetworkCell, Scan
+
+SOLVED = ("coefficient", "source")
+
+
+def unet(problem: Any, features: int) -> nn.Module:
+    """PDEBench's U-Net."""
+    sizes = (problem.in_channels, problem.out_channels, features)
+    return _padded(problem, CHONNUNet2d(*sizes, ckb=PLAIN))
+
+
+def fno(
+    problem: Any,
+    width: int,
+    modes: int,
+    padding: int = 0,
+    downsample: int = 1,
+    ckb: CKBOptions = PLAIN,
+) -> nn.Module:
+    """PDEBench's FNO.
+
+    `padding` is the number of points of zeros at the end of each axis.
+    """
+    # Input channels are passed as frames, since PDEBench's FNO returns as many channels as it gets.
+    fields = problem.out_channels
+    frames = problem.in_channels // fields
+    options = {"ckb": ckb, "padding": padding, "downsample": downsample}
+    return GridFNO(CHONNFNO2d(fields, modes, modes, width, initial_step=frames, **options))
+
+
+def chonn_fno(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
+    """The paper's FNO with a block of the flattened field, scanned in one direction."""
+    block = CKBOptions(Scan(directions="raster", d_state=d_state), order=order)
+    return fno(problem, ckb=block, **sizes)
+
+
+def networks_fno(problem: Any, num_networks: int, **sizes: Any) -> nn.Module:
+    """FNO whose first pointwise branch is a block of networks."""
+    block = CKBOptions(Network(num_networks=num_networks), boundary=problem.boundary)
+    return fno(problem, ckb=block, **sizes)
+
+
+def fno_neuralop(
+    problem: Any, width: int, depth: int, modes: int, padding: float, rank: float | None = None
+) -> nn.Module:
+    """neuraloperator's FNO, which adds the coordinates; with a `rank`, its TFNO."""
+    from neuralop.models import FNO, TFNO
+
+    sizes = ((modes, modes), problem.in_channels, problem.out_channels, width)
+    options: dict[str, Any] = {"n_layers": depth, "domain_padding": padding}
+    return Neuralop(FNO(*sizes, **options) if rank is None else TFNO(*sizes, rank=rank, **options))
+
+
+def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module:
+    """neuraloperator's UNO with the shape of its Darcy example: the three middle layers have half
+    the grid and twice the channels."""
+    from neuralop.models import UNO
+
+    wide = 2 * width
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints what skips it has
+        model = UNO(
+            problem.in_channels,
+            problem.out_channels,
+            width,
+            lifting_channels=2 * wide,
+            projection_channels=2 * wide,
+            n_layers=5,
+            uno_out_channels=[width, wide, wide, wide, width],
+            uno_n_modes=[[modes] * 2] * 5,
+            uno_scalings=[[scale, scale] for scale in (1, 0.5, 1, 2, 1)],
+            channel_mlp_skip="linear",
+            domain_padding=padding,
+        )
+    return Neuralop(model)
+
+
+def ffno(problem: Any, **sizes: Any) -> nn.Module:
+    """F-FNO, which no package has."""
+    return FFNO(problem.in_channels, problem.out_channels, **sizes)
+
+
+def transolver(problem: Any, width: int, depth: int, heads: int, slices: int) -> nn.Module:
+    """PhysicsNeMo's Transolver, on the grid as it is; needs nvidia-physicsnemo."""
+    from physicsnemo.models.transolver import Transolver
+
+    model = Transolver(
+        functional_dim=problem.in_channels,
+        out_dim=problem.out_channels,
+        n_layers=depth,
+        n_hidden=width,
+        n_head=heads,
+        slice_num=slices,
+        structured_shape=(problem.resolution, problem.resolution),
+        unified_pos=True,
+        use_te=False,
+    )
+    return ChannelsLast(model)
+
+
+def cnext_unet(problem: Any, width: int, levels: int) -> nn.Module:
+    """The Well's ConvNeXt U-Net; needs the_well."""
+    from the_well.benchmark.models import UNetConvNext
+
+    grid = (problem.resolution, problem.resolution)
+    return UNetConvNext(
+        problem.in_channels, problem.out_channels, 2, grid, stages=levels, init_features=width
+    )
+
+
+def cno(problem: Any, order: int, **sizes: Any) -> nn.Module:
+    """A CNO; of an order above 0 the paper's CHONN, with blocks in its deepest stages."""
+    if problem.out_channels != 1:
+        raise ValueError(
+            f"cno: expected a problem of one output channel, got {problem.out_channels}"
+        )
+    d_state = sizes.pop("d_state", 1)
+    # Without a norm the initial outputs of orders above 2 overflow.
+    ckb = CKBOptions(Scan(d_state=d_state, selective_norm=True), order=order)
+    return _padded(problem, CNOUNet(problem.in_channels, ckb=ckb, **sizes))
+
+
+def network(problem: Any, width: int, depth: int, num_networks: int, **options: Any) -> nn.Module:
+    """The network model: networks on every point are the only coupling between points.
+
+    `options` are those of `chonn_ops.Network`; with ``ac`` the networks have the problem's walls.
+    """
+    ac = options.get("ac", False)
+    margin = problem.margin if ac else 0.0
+    cell = Network(num_networks=num_networks, nodes=problem.physics.nodes, **options)
+    model = CHONNNetwork2d(
+        problem.fields_in,
+        problem.out_channels,
+        width=width,
+        depth=depth,
+        lengths=1 + 2 * margin,
+        ckb=CKBOptions(cell, boundary=problem.boundary if ac else None),
+    )
+    return Extended(model, margin) if margin else model
+
+
+def network_no_cell(problem: Any, **sizes: int) -> nn.Module:
+    """The network model without its solves, widened until it has as many parameters."""
+
+    def build(width: int) -> nn.Module:
+        model = network(problem, **{**sizes, "width": width})
+        for block in model.modules():
+            if isinstance(block, CKB):
+                for place, cell in enumerate(block.cells):
+                    cell = cast("NetworkCell", cell)
+                    block.cells[place] = NoCell(cell.dim, cell.options.num_networks)
+        return model
+
+    return _of_equal_size(build, problem, **sizes)
+
+
+def network_constant(problem: Any, **sizes: int) -> nn.Module:
+    """The network model with conductances and leaks that do not depend on the input, widened until
+    it has as many parameters."""
+    return _of_equal_size(
+        lambda width: network(problem, **{**sizes, "width": width}, selective=False),
+        problem,
+        **sizes,
+    )
+
+
+def _of_equal_size(build: Callable[[int], nn.Module], problem: Any, **sizes: int) -> nn.Module:
+    """The model whose number of parameters is nearest to the network's, by its width."""
+    first = sizes["width"]
+    with torch.device("meta"):
+        wanted = count_parameters(network(problem, **sizes))
+        differences = {
+            width: abs(count_parameters(build(width)) - wanted)
+            for width in range(first, first + 2 + first // 4)
+        }
+    return build(min(differences, key=lambda width: differences[width]))
+
+
+def own_scheme(problem: Any) -> nn.Module:
+    """The control that is given the equation and the scheme that made the data."""
+    scheme = problem.own_scheme() if problem.domain == SQUARE else None
+    if scheme is None:
+        raise ValueError(
+            "own_scheme: expected a problem on the square whose inputs suffice for the data's "
+            f"scheme, got {problem.name} on the domain {problem.domain!r}"
+        )
+    return scheme
+
+
+def direct(problem: Any, fitted: bool = False) -> nn.Module:
+    """The control that knows the equation, not the scheme."""
+    # On other domains a solver needs the walls; other equations are not solved by networks.
+    if problem.domain != SQUARE or problem.physics.input not in SOLVED:
+        raise ValueError(
+            f"direct: expected a problem on the square whose input is a {' or a '.join(SOLVED)}, "
+            f"got {problem.name}: {problem.physics.input} on the domain {problem.domain!r}"
+        )
+    return DirectSolve(problem.physics, problem.about_unit_size, fitted)
+
+
+def solve_cnn(problem: Any, width: int, depth: int) -> nn.Module:
+    """A direct solve that convolutions correct."""
+    return SolveThenConvolve(
+        cast("DirectSolve", direct(problem)), problem.about_unit_size, width, depth
+    )
+
+
+def waves(problem: Any, **options: Any) -> nn.Module:
+    """The model of waves; in a medium, coils depend on it."""
+    return CHONNWaves2d(1, problem.history, nodes="centres", **options)
+
+
+def rollout(problem: Any, **options: Any) -> nn.Module:
+    """The model with substeps in the flow of the state."""
+    return CHONNRollout2d(1, problem.history, **options)
+
+
+def ckb_stack(
+    problem: Any,  # noqa: ARG001
+    order: int,
+    depth: int,
+    width: int,
+    expand: int,
+    d_state: int,
+    norm: str,
+    directions: str,
+) -> nn.Module:
+    """Blocks of an order, one behind the other, for signals."""
+    # Without the norm of the selection orders 3 and 4 and the deepest stack diverge at the small
+    # scale's learning rate.
+    cell = Scan(d_state, directions, selective_norm=True)
+    return CKBStack1d(width, depth, ckb=CKBOptions(cell, order=order, expand=expand, norm=norm))
+
+
+class ChannelsLast(nn.Module):
+    """A model of fields (B, \\*grid, C), for fields (B, C, \\*grid)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x.movedim(1, -1)).movedim(-1, 1)
+
+
+def _padded(problem: Any, model: nn.Module) -> nn.Module:
+    return Padded(model, MULTIPLE) if problem.resolution % MULTIPLE else model

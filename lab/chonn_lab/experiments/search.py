@@ -1,0 +1,184 @@
+"""Choose the settings of a model on a problem, by Optuna on validation data."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import optuna
+from omegaconf import DictConfig, OmegaConf, open_dict
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.study import MaxTrialsCallback
+from optuna.trial import TrialState
+
+from chonn_lab.experiments.base import Data, Problem
+from chonn_lab.experiments.configuration import build_model, build_problem, resolved
+from chonn_lab.experiments.provenance import Provenance, code
+from chonn_lab.experiments.runner import (
+    Diverged,
+    Training,
+    origin_of,
+    seed_everything,
+    select_device,
+)
+from chonn_ops.checks import check_least
+from chonn_ops.files import whole_file
+
+log = logging.getLogger(__name__)
+
+
+def search(config: DictConfig) -> Path:
+    """Try settings until there are `config.trials`, and write the best ones.
+
+    Trials are kept in ``<output>/search/<problem>_<model>_<scale>.log``, an Optuna journal: the
+    same call goes on where a killed one has stopped, and processes that call it at the same time
+    share the trials.
+
+    Parameters
+    ----------
+    config : DictConfig
+        As conf/search.yaml composes it.
+
+    Returns
+    -------
+    Path
+        ``<output>/search/tuned/<problem>_<model>_<scale>.yaml``. With
+        ``--config-dir <output>/search``, ``chonn-lab run`` takes the settings from it.
+
+    Raises
+    ------
+    ValueError
+        For settings out of range, a model without a space to search, or trials of other settings
+        or data.
+    """
+    check_least(1, trials=config.trials)
+    if not 0 < config.seconds < math.inf:
+        raise ValueError(f"seconds: expected a finite number above 0, got {config.seconds}")
+    if not config.get("search"):
+        raise ValueError(
+            f"model: expected one with a `search:` in its YAML, got {config.model.name}"
+        )
+    space = OmegaConf.to_container(config.search)
+    assert isinstance(space, dict)
+    found = resolved(config)
+    problem = build_problem(found)
+    folder = Path(config.data) / problem.name
+    problem.prepare(folder)
+    data = problem.load(folder)
+    made = origin_of(problem, folder, data)
+    output = Path(config.output) / "search"
+    (output / "tuned").mkdir(parents=True, exist_ok=True)
+    name = f"{problem.name}_{_choice('model', config)}_{config.scale.name}"
+    study = optuna.create_study(
+        study_name=name,
+        storage=JournalStorage(JournalFileBackend(str(output / f"{name}.log"))),
+        load_if_exists=True,
+    )
+    _claim(study, found, config, made)
+    study.optimize(
+        lambda trial: _error(trial, config, space, problem, data, made),
+        callbacks=[MaxTrialsCallback(config.trials, states=(TrialState.COMPLETE,))],
+        n_trials=_missing(study, config.trials),
+    )
+    return _write(study, output / "tuned" / f"{name}.yaml", config)
+
+
+def _missing(study: optuna.Study, trials: int) -> int:
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return max(0, trials - len(done))
+
+
+def _choice(group: str, config: DictConfig) -> str:
+    """The option of a group of conf/ that was chosen; in a test without Hydra, the name."""
+    from hydra.core.hydra_config import HydraConfig
+
+    if HydraConfig.initialized():
+        return HydraConfig.get().runtime.choices[group]
+    return config[group].name
+
+
+def _claim(
+    study: optuna.Study, found: Mapping[str, Any], config: DictConfig, made: Provenance
+) -> None:
+    """Write what all trials have in common into the study; a ValueError if it has other."""
+    common = {
+        "problem": found["problem"],
+        "seed": found["seed"],
+        "seconds": config.seconds,
+        "data": {name: file.get("sha256") for name, file in made.data.items()},
+    }
+    for name, value in common.items():
+        there = study.user_attrs.get(name, value)
+        if there != value:
+            raise ValueError(
+                f"{study.study_name}: expected trials of {name} {value}, got {there}; move the "
+                "journal away to search afresh, or choose another output folder"
+            )
+        study.set_user_attr(name, value)
+
+
+def _error(
+    trial: optuna.Trial,
+    config: DictConfig,
+    space: Mapping[Any, Any],
+    problem: Problem,
+    data: Data,
+    made: Provenance,
+) -> float:
+    """Validation error after the seconds of training; infinite if it diverges."""
+    changed = config.copy()
+    with open_dict(changed):
+        for name, values in space.items():
+            OmegaConf.update(changed, name, _suggest(trial, name, values))
+    found = resolved(changed)
+    device = select_device(config.device)
+    try:
+        # The second epoch tells what one takes; the first one warms up.
+        trial.set_user_attr("epochs", 0)
+        found["train"]["epochs"] = 2
+        seed_everything(found["seed"])
+        timed = Training(found, problem, build_model(found, problem).to(device), made)
+        timed.epoch(data.train, data.validation)
+        started = time.perf_counter()
+        timed.epoch(data.train, data.validation)
+        took = time.perf_counter() - started
+        found["train"]["epochs"] = max(1, round(config.seconds / took))
+        seed_everything(found["seed"])
+        training = Training(found, problem, build_model(found, problem).to(device), made)
+        training.fit(data)
+    except Diverged as error:
+        log.info("trial %d: %s", trial.number, error)
+        return math.inf
+    for name, value in {"epochs": training.epochs, "seconds": training.seconds, **code()}.items():
+        trial.set_user_attr(name, value)
+    return training.history["validation_error"][-1]
+
+
+def _suggest(trial: optuna.Trial, name: str, values: list[Any]) -> Any:
+    """One of the values; a rate is any between two."""
+    if name == "train.learning_rate":
+        low, high = values
+        return trial.suggest_float(name, low, high, log=True)
+    return trial.suggest_categorical(name, values)
+
+
+def _write(study: optuna.Study, path: Path, config: DictConfig) -> Path:
+    """The settings of the best trial as YAML for the group ``tuned``."""
+    best = study.best_trial
+    done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    content = OmegaConf.create({"train": {"epochs": best.user_attrs["epochs"]}})
+    for name, value in best.params.items():
+        OmegaConf.update(content, name, value)
+    text = (
+        "# @package _global_\n"
+        f"# The best of {done} trials of {config.seconds:g} s, seed {config.seed}, commit "
+        f"{best.user_attrs.get('commit')}: validation error {best.value:.4g}.\n"
+    )
+    with whole_file(path, force=True) as staged:
+        staged.write_text(text + OmegaConf.to_yaml(content), encoding="utf-8")
+    return path

@@ -1,0 +1,190 @@
+"""What Hydra composes: every problem at every scale, the paper's settings, names of folders."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from chonn_lab.conf import __file__ as conf
+from chonn_lab.experiments import EXPERIMENTS
+from chonn_lab.experiments.configuration import build_problem, compose, flat, resolved
+
+CONF = os.path.dirname(conf)
+SCALES = ("smoke", "small", "paper", "night")
+MODELS = sorted(
+    name.removesuffix(".yaml") for name in os.listdir(f"{CONF}/model") if name.endswith(".yaml")
+)
+
+
+def settings(*overrides):
+    return flat(resolved(compose(overrides)))
+
+
+def test_every_problem_is_listed():
+    found = {name.removesuffix(".yaml") for name in os.listdir(f"{CONF}/problem")} - {"base"}
+    assert found == set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("problem", EXPERIMENTS)
+def test_every_problem_at_every_scale(problem):
+    sizes = []
+    for scale in SCALES:
+        found = resolved(compose([f"problem={problem}", f"scale={scale}"]))
+        built = build_problem(found)
+        assert built.name == problem
+        assert found["train"]["batch_size"] <= built.n_train
+        sizes.append(built.n_samples)
+    assert sizes[0] < sizes[1] < sizes[2] == sizes[3]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_says_what_it_is(model):
+    problem = "order1d" if model.startswith("ckb") else "darcy"
+    for scale in SCALES:
+        found = resolved(compose([f"model={model}", f"scale={scale}", f"problem={problem}"]))
+        found = found["model"]
+        assert found["_target_"].startswith("chonn_lab.experiments.models.")
+        assert found["name"]
+        assert found["label"]
+        assert found["tags"]["family"]
+
+
+def test_tuned_settings_are_of_a_problem_a_model_and_a_scale():
+    names = sorted(os.listdir(f"{CONF}/tuned"))
+    known = {f"{p}_{m}_{s}.yaml" for p in EXPERIMENTS for m in MODELS for s in SCALES}
+    assert set(names) <= known
+    assert settings("problem=poisson", "model=unet")["epochs"] == 45
+    assert settings("problem=darcy", "model=unet")["epochs"] == 76
+    assert settings("problem=poisson", "model=unet", "scale=paper")["epochs"] == 1000
+    assert settings("problem=poisson", "model=unet", "train.epochs=3")["epochs"] == 3
+    night = settings("problem=fno_darcy", "model=unet", "scale=night")
+    assert (night["epochs"], night["features"], night["learning_rate"]) == (1170, 3, 5e-2)
+    assert (night["n_train"], night["resolution"]) == (1000, 85)
+    for name in names:
+        with open(f"{CONF}/tuned/{name}") as file:
+            assert set(yaml.safe_load(file)) <= {"model", "train", "problem"}
+
+
+PAPER = {
+    "darcy model=chonn_unet": {
+        "n_train": 800,
+        "n_validation": 100,
+        "n_test": 100,
+        "resolution": 128,
+        "epochs": 1000,
+        "batch_size": 4,
+        "optimizer": "adamw",
+        "learning_rate": 1e-3,
+        "weight_decay": 1e-3,
+        "schedule": "step",
+        "step_size": 10,
+        "gamma": 0.98,
+        "n_layers": 3,
+        "n_res": 4,
+        "n_res_neck": 4,
+        "channel_multiplier": 32,
+        "standardize": False,
+    },
+    "darcy model=fno": {"batch_size": 50, "modes": 12, "width": 20, "learning_rate": 1e-3},
+    "poisson model=chonn_unet": {
+        "n_train": 1024,
+        "n_validation": 128,
+        "n_test": 256,
+        "n_out_of_distribution": 256,
+        "optimizer": "adam",
+        "weight_decay": 1e-6,
+        "epochs": 1000,
+        "batch_size": 16,
+    },
+    "poisson model=unet": {"batch_size": 32, "features": 32},
+    "order1d model=ckb_order": {
+        "n_train": 12_000,
+        "n_validation": 2_000,
+        "n_test": 2_000,
+        "epochs": 80,
+        "optimizer": "adamw",
+        "learning_rate": 1e-4,
+        "schedule": "cosine",
+        "batch_size": 32,
+        "expand": 16,
+        "d_state": 8,
+    },
+    "navier_stokes model=chonn_fno": {
+        "n_train": 1000,
+        "epochs": 500,
+        "batch_size": 20,
+        "optimizer": "adam",
+        "learning_rate": 1e-3,
+        "weight_decay": 1e-4,
+        "step_size": 100,
+        "gamma": 0.5,
+        "modes": 12,
+        "width": 20,
+        "d_state": 16,
+        "history": 10,
+        "horizon": 40,
+    },
+    "shallow_water model=chonn_fno": {
+        "n_train": 800,
+        "epochs": 500,
+        "batch_size": 5,
+        "unroll": 20,
+        "history": 10,
+        "learning_rate": 1e-3,
+        "step_size": 100,
+        "gamma": 0.5,
+        "downsample": 2,
+        "padding": 2,
+    },
+    "fno_darcy model=ffno": {
+        "n_train": 1000,
+        "n_test": 200,
+        "resolution": 85,
+        "solver_resolution": 421,
+        "epochs": 500,
+        "batch_size": 4,
+        "depth": 24,
+    },
+    "condiff model=fno": {"n_train": 1000, "n_test": 200, "epochs": 400, "batch_size": 8},
+    "maze model=fno": {"n_train": 1600, "resolution": 256, "modes": 16, "width": 42},
+}
+
+
+@pytest.mark.parametrize("which", PAPER)
+def test_the_papers_settings(which):
+    problem, model = which.split()
+    found = settings(f"problem={problem}", model, "scale=paper")
+    assert {name: found[name] for name in PAPER[which]} == PAPER[which]
+
+
+def test_a_paper_scale_configuration_is_printed_and_nothing_written(tmp_path):
+    command = [sys.executable, "-m", "chonn_lab.cli", "run", "problem=darcy", "model=chonn_unet"]
+    done = subprocess.run(
+        [*command, "scale=paper", "model.order=3", "--cfg", "job"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = yaml.safe_load(done.stdout)
+    assert found["train"]["epochs"] == 1000
+    assert found["model"]["label"] == "CHONN, order 3"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_configurations_for_clusters(tmp_path):
+    for launcher in ("submitit_slurm", "joblib", "ray"):
+        pytest.importorskip(
+            "hydra_plugins.hydra_submitit_launcher" if "submitit" in launcher else "hydra"
+        )
+        command = [sys.executable, "-m", "chonn_lab.cli", "run", f"hydra/launcher={launcher}"]
+        done = subprocess.run(
+            [*command, "--cfg", "hydra", "-p", "hydra.launcher._target_"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "Launcher" in done.stdout

@@ -1,0 +1,114 @@
+"""The order benchmark: data, the paper's three errors, models, errors."""
+
+import numpy as np
+import pytest
+import torch
+from running import model, problem
+
+from chonn_lab.experiments.order1d import scores
+from chonn_lab.problems import order1d
+
+
+def smoke(*overrides):
+    return problem("problem=order1d", *(f"problem.{override}" for override in overrides))
+
+
+def test_each_target_reads_its_own_signals(tmp_path):
+    order1d.generate(tmp_path / order1d.DEFAULT_NAME, 40, 4, 4, progress=False)
+    for target in (1, 4):
+        splits = smoke(f"target={target}").load(tmp_path)
+        assert [len(s) for s in (splits.train, splits.validation, splits.tests["test"])] == [
+            16,
+            4,
+            4,
+        ]
+        x, y = splits.tests["test"].tensors
+        signals = order1d.draw_signals(4, seed=44)
+        np.testing.assert_allclose(x[:, 0], signals, atol=1e-5)
+        np.testing.assert_allclose(y[:, 0], order1d.targets(signals)[:, target - 1], atol=1e-6)
+
+
+def test_scores_of_a_single_wave():
+    """One mode against another: errors of known size, the derivative's by its wavenumber."""
+    s = 2 * torch.pi * torch.arange(256, dtype=torch.float64) / 256
+    target = torch.cos(3 * s).expand(2, 1, 256)
+    prediction = target + torch.stack([0.1 * torch.sin(3 * s), 0.1 * torch.sin(6 * s)])[:, None]
+    found = scores(prediction, target)
+    steps = 2 * torch.sin(torch.pi * torch.tensor([3.0, 6.0], dtype=torch.float64) / 256)
+    expected = torch.full((2,), 0.1, dtype=torch.float64)
+    torch.testing.assert_close(found["point"], expected)
+    torch.testing.assert_close(found["spectral"], expected)
+    torch.testing.assert_close(found["derivative"], 0.1 * steps / steps[0])
+
+
+def test_spectral_error_is_the_pointwise_one_but_for_the_mean_and_the_highest_mode():
+    target, error = torch.randn(2, 8, 1, 256, dtype=torch.float64)
+    found = scores(target + error, target)
+    whole = torch.fft.fft(error).norm(dim=-1) / torch.fft.fft(target).norm(dim=-1)
+    torch.testing.assert_close(found["point"], whole[:, 0])  # Parseval
+    assert not torch.allclose(found["spectral"], found["point"], rtol=1e-6)
+
+    def without_ends(y):
+        spectrum = torch.fft.rfft(y)
+        spectrum[..., 0] = spectrum[..., -1] = 0
+        return torch.fft.irfft(spectrum)
+
+    found = scores(without_ends(target + error), without_ends(target))
+    torch.testing.assert_close(found["spectral"], found["point"])
+
+
+def test_derivative_error_ignores_a_constant_and_the_place_of_the_ends():
+    target, error = torch.randn(2, 4, 1, 256, dtype=torch.float64)
+    found = scores(target + error, target)["derivative"]
+    torch.testing.assert_close(scores(target + error + 3, target)["derivative"], found)
+    rolled = scores((target + error).roll(17, -1), target.roll(17, -1))["derivative"]
+    torch.testing.assert_close(rolled, found)
+
+
+def test_loss_is_the_mean_of_the_samples_errors():
+    x, y = torch.randn(2, 3, 1, 256)
+    expected = [float((a - b).norm() / b.norm()) for a, b in zip(x, y, strict=True)]
+    np.testing.assert_allclose(smoke().errors(torch.nn.Identity(), (x, y)), expected, rtol=1e-5)
+    loss = smoke().loss(torch.nn.Identity(), (x, y))
+    assert float(loss) == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "overrides"),
+    [
+        ("ckb_order", ["model.order=4"]),
+        ("ckb_depth", ["model.depth=4"]),
+        ("ckb_stack", ["model.order=2", "model.depth=3"]),
+    ],
+)
+def test_a_training_step_at_paper_scale(kind, overrides):
+    found = smoke()
+    learner = model(found, kind, "scale=paper", *overrides)
+    batch = tuple(torch.randn(2, 32, 1, 256))
+    optimizer = torch.optim.AdamW(learner.parameters(), 1e-4)
+    loss = found.loss(learner, batch)
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in learner.parameters())
+    optimizer.step()
+    with torch.no_grad():
+        assert found.loss(learner, batch) < loss
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("n_train=12001", "n_train: expected at most 12000, got 12001"),
+        ("target=5", r"target: expected one of \(1, 2, 3, 4\), got 5"),
+    ],
+)
+def test_bad_settings(override, message):
+    with pytest.raises(ValueError, match=message):
+        smoke(override)
+
+
+def test_missing_and_damaged_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        smoke().load(tmp_path)
+    (tmp_path / order1d.DEFAULT_NAME).write_bytes(b"half of it")
+    with pytest.raises(ValueError, match="damaged"):
+        smoke().load(tmp_path)

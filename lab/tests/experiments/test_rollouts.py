@@ -1,0 +1,334 @@
+"""Problems in time: windows, recursive prediction, data, losses, scores, models, errors."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from running import Persistence, model, problem
+from torch import nn
+
+from chonn_lab.experiments.base import PDEBENCH_METRICS, consecutive
+from chonn_lab.experiments.maze import PRESSURE, vrmse
+from chonn_lab.experiments.navier_stokes import GIVEN
+from chonn_lab.experiments.rollout import Windows, frame_errors, pictures, rollout
+from chonn_lab.problems import maze, navier_stokes
+from chonn_ops import metrics
+
+needs_pyclaw = pytest.mark.skipif(
+    importlib.util.find_spec("clawpack") is None, reason="PyClaw missing: make setup-pyclaw"
+)
+
+
+def smoke(name, *overrides):
+    return problem(f"problem={name}", *(f"problem.{override}" for override in overrides))
+
+
+def counted(n=3, frames=7, resolution=2):
+    """Frame t of trajectory i is 10 i + t everywhere."""
+    numbers = 10 * torch.arange(n)[:, None] + torch.arange(frames)
+    return numbers[..., None, None].expand(-1, -1, resolution, resolution).float()
+
+
+class Recurrence(nn.Module):
+    """x_t = x_{t-1} + 2 x_{t-3}."""
+
+    def forward(self, frames):
+        return frames[:, -1] + 2 * frames[:, 0]
+
+
+class InMedium(Persistence):
+    def forward(self, frames, medium):
+        assert medium.shape[:2] == (len(frames), 1)
+        return super().forward(frames)
+
+
+def rings(n=8, resolution=16):
+    """Rings that widen at unit speed, (n, 101, R, R)."""
+    x = (np.arange(resolution) + 0.5) * 5 / resolution - 2.5
+    r = np.hypot(x[:, None], x)
+    t = np.linspace(0, 1, 101)[:, None, None]
+    starts = np.linspace(0.3, 0.7, n)[:, None, None, None]
+    return (1 + np.exp(-(((r - starts - t) / 0.4) ** 2))).astype("f4")
+
+
+def waves(n=8, resolution=16):
+    """Standing waves between walls, and the medium's density."""
+    x = np.pi * (np.arange(resolution) + 0.5) / resolution
+    modes = np.arange(1, n + 1)[:, None, None]
+    field = np.cos((modes % 3) * x[:, None]) * np.cos((1 + modes // 3) * x)
+    t = np.cos(0.3 * np.arange(maze.N_STEPS + 1))
+    density = np.full((n, resolution, resolution), maze.PATH_DENSITY)
+    density[:, 4:6] = maze.WALL_DENSITY
+    return density.astype("f4"), (t[:, None, None] * field[:, None]).astype("f4")
+
+
+def write_rings(path, fields):
+    with h5py.File(path, "w") as file:
+        for i, field in enumerate(fields):
+            file[f"{i:04d}/data"] = field[..., None]
+
+
+def write_waves(path, density, pressure):
+    with h5py.File(path, "w") as file:
+        file["density"], file["pressure"] = density, pressure
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    found = {name: tmp_path_factory.mktemp(name) for name in ("shallow_water", "maze", "ns")}
+    write_rings(found["shallow_water"] / "2D_rdb_NA_NA_16x16_8.h5", rings())
+    write_waves(found["maze"] / "maze_grid16_8.hdf5", *waves())
+    found["navier_stokes"] = found.pop("ns")
+    smoke("navier_stokes").prepare(found["navier_stokes"])
+    return found
+
+
+def test_windows_are_all_stretches_inside_trajectories():
+    windows = Windows(counted(), 4, first=1)
+    (frames,) = windows[list(range(9))]
+    assert frames.shape == (len(windows), 4, 2, 2) == (9, 4, 2, 2)
+    firsts = [1, 2, 3, 11, 12, 13, 21, 22, 23]
+    expected = torch.tensor(firsts)[:, None] + torch.arange(4)
+    torch.testing.assert_close(frames[:, :, 0, 1], expected.float())
+    torch.testing.assert_close(windows[4][0], frames[4])
+    with pytest.raises(ValueError, match="expected at least 8 frames, got 7"):
+        Windows(counted(), 6, first=2)
+
+
+def test_rollout_feeds_predictions_back_with_gradients_through_all_steps():
+    frames = torch.tensor([1.0, 2.0, 3.0])[None, :, None, None].expand(2, 3, 4, 4)
+    assert rollout(Recurrence(), frames, 5)[1, :, 2, 3].tolist() == [5, 9, 15, 25, 43]
+    start = torch.ones(1, 3, 2, 2, requires_grad=True)
+    rollout(Recurrence(), start, 4)[:, -1].sum().backward()
+    # x_7 = 6 x_1 + 2 x_2 + 5 x_3.
+    assert start.grad is not None
+    assert start.grad[0, :, 0, 0].tolist() == [6, 2, 5]
+
+
+def test_pushforward_learns_the_last_frame_from_predictions_without_gradients():
+    found = smoke("navier_stokes", "history=3", "unroll=2", "pushforward=true")
+    history = torch.tensor([1.0, 2.0, 3.0])[None, :, None, None].repeat(1, 1, 2, 2)
+    history.requires_grad_()
+    target = torch.tensor([50.0, 90.0])[None, :, None, None].expand(1, 2, 2, 2)
+    prediction, learnt = found.forecast(Recurrence(), history, target)
+    assert prediction[0, :, 0, 0].tolist() == [9]
+    assert learnt[0, :, 0, 0].tolist() == [90]
+    prediction.sum().backward()
+    # x_5 = x_4 + 2 x_2, with x_4 predicted before.
+    assert history.grad is not None
+    assert history.grad[0, :, 0, 0].tolist() == [0, 2, 0]
+    plain, both = smoke("navier_stokes", "history=3", "unroll=2").forecast(
+        Recurrence(), history, target
+    )
+    assert plain[0, :, 0, 0].tolist() == [5, 9]
+    assert both is target
+
+
+def test_checked_frames_and_pictures():
+    found = smoke("maze", "n_train=2", "n_validation=1", "n_test=1", "resolution=2")
+    given = counted(4)
+    frames = found.checked(Path("file"), given.numpy(), 7)
+    train = consecutive(found, frames).train.tensors[0]
+    assert torch.equal(train, given[:2])
+    assert torch.equal(found.checked(Path("file"), given.numpy(), 7, stride=2), given[:, ::2])
+    with pytest.raises(ValueError, match=r"file: expected samples \(4, 8, 2, 2\), got \(4, 7, "):
+        found.checked(Path("file"), given.numpy(), 8)
+    fields = pictures(train[:, 0], train, train + 1)
+    assert fields["prediction"][1, :, 0, 0].tolist() == [11, 17]
+
+
+def test_splits_of_navier_stokes_and_every_history_learns_the_same_frames(folders):
+    found, folder = smoke("navier_stokes"), folders["navier_stokes"]
+    data = found.load(folder)
+    (path,) = found.makers(folder)
+    frames = torch.from_numpy(navier_stokes.read(path))
+    torch.testing.assert_close(data.validation.tensors[0], frames[4:6])
+    torch.testing.assert_close(data.tests["test"].tensors[0], frames[6:8])
+    assert len(data.train) == 4 * found.horizon
+    torch.testing.assert_close(data.train[0][0], frames[0, : GIVEN + 1])
+    for history in (3, 5):
+        train = smoke("navier_stokes", f"history={history}").load(folder).train
+        (window,) = train[range(len(train))]
+        assert window.shape[1] == history + 1
+        (whole,) = data.train[range(len(data.train))]
+        torch.testing.assert_close(window[:, -1], whole[:, -1])
+
+
+def test_splits_of_shallow_water_and_the_maze(folders):
+    frames = torch.from_numpy(rings())[:, ::20]
+    data = smoke("shallow_water").load(folders["shallow_water"])
+    torch.testing.assert_close(data.train.tensors[0], frames[:4])
+    torch.testing.assert_close(data.tests["test"].tensors[0], frames[6:])
+    density, pressure = map(torch.from_numpy, waves())
+    frames, medium = smoke("maze").load(folders["maze"]).validation.tensors
+    torch.testing.assert_close(frames * PRESSURE, pressure[4:6])
+    torch.testing.assert_close(medium[:, 0] == 1, density[4:6] > 10)
+
+
+def test_vorticity_scores_of_persistence(folders):
+    found = smoke("navier_stokes")
+    data = found.load(folders["navier_stokes"])
+    scores = found.evaluate(Persistence(), data)
+    (frames,) = data.tests["test"].tensors
+    last, target = frames[:, GIVEN - 1, None], frames[:, GIVEN:]
+    expected = frame_errors(last.expand_as(target), target).mean(dim=0)
+    curve = torch.tensor(scores.curves["rollout_relative_l2"])
+    torch.testing.assert_close(curve, expected)
+    single = frame_errors(frames[:, GIVEN - 1 : -1], target)
+    assert scores.metrics["test"] == {
+        "rollout_relative_l2": pytest.approx(float(expected.mean())),
+        "rollout_relative_l2_last": pytest.approx(float(expected[-1])),
+        "one_step_relative_l2": pytest.approx(float(single.mean())),
+    }
+    torch.testing.assert_close(scores.fields["target"], target[:, [0, -1]])
+    two = smoke("navier_stokes", "unroll=2")
+    batch = two.load(folders["navier_stokes"]).train[[0, 5]]
+    last, target = batch[0][:, -3, None], batch[0][:, -2:]
+    expected = frame_errors(last.expand_as(target), target).mean()
+    torch.testing.assert_close(two.loss(Persistence(), batch), expected)
+
+
+def test_depth_scores_of_persistence(folders):
+    found = smoke("shallow_water")
+    data = found.load(folders["shallow_water"])
+    scores = found.evaluate(Persistence(), data)
+    (frames,) = data.tests["test"].tensors
+    target = frames[:, found.history :]
+    prediction = frames[:, found.history - 1, None].expand_as(target)
+    theirs, ours = ((f.movedim(1, -1)[..., None]) for f in (target, prediction))
+    scored = scores.metrics["test"]
+    assert scored["csv"] == pytest.approx(metrics.conserved_rmse(ours, theirs))
+    for name in ("rmse", "nrmse", "max_error", "boundary_rmse"):
+        assert scored[name] == pytest.approx(getattr(metrics, name)(ours, theirs))
+    # 16 points carry no mode of the high band.
+    assert set(scored) == set(PDEBENCH_METRICS) - {"fourier_rmse_high"}
+    errors = found.errors(Persistence(), (frames,))
+    assert errors.mean().item() == pytest.approx(np.mean(scores.curves["rollout_relative_l2"]))
+
+
+def test_pressure_scores_of_persistence(folders):
+    found = smoke("maze")
+    data = found.load(folders["maze"])
+    scores = found.evaluate(InMedium(), data)
+    frames, _ = batch = data.tests["test"].tensors
+    given = found.given
+    target = frames[:, given:]
+    rolled = vrmse(frames[:, given - 1, None].expand_as(target), target).mean(0)
+    single = vrmse(frames[:, given - 1 : -1], target).mean(0)
+    assert scores.metrics["test"] == {
+        "one_step_vrmse": pytest.approx(single.mean().item()),
+        "rollout_vrmse": pytest.approx(rolled.mean().item()),
+        "rollout_vrmse_last": pytest.approx(rolled[-1].item()),
+    }
+    errors = found.errors(InMedium(), batch).mean().item()
+    assert errors == pytest.approx(single[::5].mean().item())
+    flat = torch.randn(2, 3, 8, 8) + 5
+    mean = flat.mean((2, 3), keepdim=True).expand_as(flat)
+    torch.testing.assert_close(vrmse((mean + flat) / 2, flat), torch.full((2, 3), 0.5))
+
+
+@pytest.mark.parametrize("name", ["shallow_water", "maze"])
+def test_loss_takes_stretches_from_the_whole_trajectory(name):
+    found = smoke(name, "history=2", "unroll=2")
+    n = {"shallow_water": 6, "maze": maze.N_STEPS + 1}[name]
+    times = torch.arange(float(n))[None, :, None, None].expand(64, -1, 4, 4)
+    seen = []
+
+    class Recorder(Persistence):
+        def forward(self, frames, medium=None):  # noqa: ARG002
+            seen.append(frames[:, :, 0, 0])
+            return super().forward(frames)
+
+    torch.manual_seed(0)
+    loss = found.loss(Recorder(), (times, torch.zeros(64, 1, 4, 4)))
+    # Persistence is 1 off after a step and 2 after two.
+    torch.testing.assert_close(loss, torch.tensor((1 + 4) / 2))
+    assert {int(start) for start in seen[0][:, 0]} == set(range(n - 4 + 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "share"),
+    [
+        ("navier_stokes", "fno", 0.9),
+        ("navier_stokes", "chonn_fno", 0.9),
+        *(("shallow_water", kind, 0.8) for kind in ("unet", "fno", "chonn_fno")),
+        *(("maze", kind, 0.8) for kind in ("unet", "fno", "chonn_waves")),
+    ],
+)
+def test_models_learn(folders, name, kind, share):
+    found = smoke(name)
+    train = found.load(folders[name]).train
+    learner = model(found, kind).train()
+    optimizer = torch.optim.Adam(learner.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(30):
+        loss = found.loss(learner, train[range(len(train))])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < share * losses[0]
+
+
+@pytest.mark.parametrize("kind", ["unet", "fno", "chonn_waves"])
+def test_every_model_of_the_maze_is_told_the_walls(kind, folders):
+    found = smoke("maze")
+    frames, medium = found.load(folders["maze"]).train.tensors
+    told = model(found, kind).eval()
+    with torch.no_grad():
+        here, there = (told(frames[:, :4], m) for m in (medium, 1 - medium))
+    assert (here - there).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("name", ["navier_stokes", "shallow_water", "maze"])
+def test_damaged_and_foreign_files(folders, tmp_path, name):
+    found = smoke(name)
+    with pytest.raises(FileNotFoundError):
+        found.load(tmp_path)
+    (path,) = found.makers(folders[name])
+    (tmp_path / path.name).write_bytes(path.read_bytes()[:-400])
+    with pytest.raises(ValueError, match="damaged"):
+        found.load(tmp_path)
+    other = smoke(name, "resolution=8")
+    (theirs,) = other.makers(tmp_path)
+    theirs.write_bytes(path.read_bytes())
+    with pytest.raises(ValueError, match="expected samples"):
+        other.load(tmp_path)
+
+
+def test_missing_pyclaw_is_one_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "clawpack", None)
+    with pytest.raises(ImportError, match="make setup-pyclaw"):
+        smoke("shallow_water").prepare(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] in ([], [".lock"])
+
+
+@needs_pyclaw
+@pytest.mark.parametrize("name", ["shallow_water", "maze"])
+def test_prepare_generates_what_load_reads(tmp_path, name):
+    found = smoke(name)
+    found.prepare(tmp_path)
+    frames = found.load(tmp_path).train.tensors[0]
+    assert frames.shape == (4, {"shallow_water": 6, "maze": 24}[name], 16, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "message"),
+    [
+        ("navier_stokes", "history=11", "history: expected at most 10, got 11"),
+        ("navier_stokes", "history=0", "history: expected at least 1, got 0"),
+        ("navier_stokes", "unroll=5", "horizon: expected at least the unroll of 5, got 4"),
+        ("shallow_water", "stride=0", "stride: expected at least 1, got 0"),
+        ("shallow_water", "unroll=5", r"expected at most the 6 frames .* got 2 \+ 5"),
+        ("shallow_water", "history=3", "history: expected at most 2 .given., got 3"),
+        ("maze", "history=5", "history: expected at most 4, got 5"),
+        ("maze", "unroll=23", r"expected at most the 24 frames .* got 2 \+ 23"),
+    ],
+)
+def test_bad_settings(name, override, message):
+    with pytest.raises(ValueError, match=message):
+        smoke(name, override)

@@ -1,0 +1,422 @@
+"""Runs: result files, the trainer against a plain loop, resuming, and what is in the way."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import re
+import signal
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from running import Work, command, numbers, read
+from torch.utils.data import TensorDataset
+
+from chonn_lab.experiments import provenance, runner
+from chonn_lab.experiments.configuration import build_model, build_problem
+from chonn_lab.experiments.records import Run
+from chonn_lab.problems import darcy
+from chonn_ops import files
+
+
+def spoil(path):
+    """Other data of the same shape."""
+    with h5py.File(path, "r+") as file:
+        file["targets"][0] += 1
+
+
+def test_result_file(tmp_path):
+    work = Work(tmp_path, "train.epochs=3")
+    run = work.run()
+    content = read(work.result)
+    assert len(content.pop("checksum")) == 16
+    assert content == {"generator": "chonn-ops", **vars(run)}
+    assert (run.experiment, run.scale, run.variant) == ("tiny", "smoke", "order2")
+    assert (run.label, run.tags) == ("Order 2", {"order": 2})
+    assert (run.config["epochs"], run.config["learning_rate"], run.config["n_train"]) == (
+        3,
+        2e-3,
+        32,
+    )
+    assert {"width", "epochs"} <= set(run.changes)
+    assert not {"n_train", "noisy"} & set(run.changes)
+    assert run.versions["torch"] == torch.__version__.partition("+")[0]
+    assert run.hardware["device"] == "cpu"
+    assert run.parameters == 169
+    assert run.multiply_adds > 32 * 169 / 2
+    assert 0 < run.seconds < 60
+    assert 10 < run.peak_memory_mib < 10_000
+    data = work.data.read_bytes()
+    sha256 = hashlib.sha256(data).hexdigest()
+    assert run.data == {"tiny32.hdf5": {"sha256": sha256, "size": len(data)}}
+    assert (run.commit, run.dirty) == provenance.commit()
+    assert run.code == provenance.digest()
+    with np.load(work.folder.with_name("order2-seed0.npz")) as fields:
+        shapes = {name: fields[name].shape for name in fields}
+    assert shapes == {"target": (1, 1, 32), "prediction": (1, 1, 32)}
+
+
+def test_same_seed_same_numbers_other_seed_others(tmp_path):
+    first, second = (Work(tmp_path / name, "problem.noisy=true").run() for name in "ab")
+    assert first.curve == second.curve
+    other = Work(tmp_path, "problem.noisy=true", "seed=1").run()
+    assert other.seed == 1
+    assert other.curve["train_loss"][0] != first.curve["train_loss"][0]
+
+
+def test_equals_a_plain_loop(tmp_path):
+    work = Work(tmp_path, "model.dropout=0", "train.epochs=3")
+    run = work.run()
+    problem = build_problem(work.found)
+    data = problem.load(work.data.parent)
+    torch.manual_seed(0)
+    model = build_model(work.found, problem)
+    optimizer = torch.optim.AdamW(model.parameters(), 2e-3, weight_decay=0)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3)
+    losses, errors = [], []
+    for number in range(3):
+        generator = torch.Generator().manual_seed(number)
+        model.train()
+        total = 0.0
+        for chosen in torch.randperm(32, generator=generator).split(8):
+            loss = problem.loss(model, data.train[chosen])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.item() / 4
+        schedule.step()
+        model.eval()
+        losses.append(total)
+        with torch.no_grad():
+            errors.append(problem.errors(model, data.validation[:]).mean().item())
+    assert run.curve["epoch"] == [1, 2, 3]
+    assert run.curve["train_loss"] == pytest.approx(losses, rel=1e-6)
+    assert run.curve["validation_error"] == pytest.approx(errors, rel=1e-6)
+    scores = problem.evaluate(model, data).metrics["test"]
+    assert run.metrics["test"] == pytest.approx(scores, rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [32, 37, 47])
+def test_batches_are_whole_disjoint_and_in_an_order_of_the_epoch(n):
+    def epoch(seed):
+        found = runner.training_batches(TensorDataset(torch.arange(n)), 8, seed)
+        return [set(batch.tolist()) for (batch,) in found]
+
+    assert [len(batch) for batch in epoch(3)] == [8] * (n // 8)
+    assert len(set().union(*epoch(3))) == 8 * (n // 8)
+    assert epoch(3) != epoch(4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "rates"),
+    [
+        (("optimizer=adam", "schedule=step", "step_size=2"), "Adam", [1, 1, 0.5, 0.5]),
+        (("optimizer=adamw", "schedule=cosine", "epochs=4"), "AdamW", [1, 0.8536, 0.5]),
+    ],
+)
+def test_optimisers_and_schedules(tmp_path, changes, kind, rates):
+    values = ("learning_rate=1.0", "weight_decay=0.25", *changes)
+    found = Work(tmp_path, *(f"train.{value}" for value in values)).found
+    training = runner.Training(found, None, torch.nn.Linear(1, 1), provenance.Provenance())
+    assert type(training.optimizer).__name__ == kind
+    assert training.optimizer.param_groups[0]["weight_decay"] == 0.25
+    for rate in rates:
+        assert training.schedule.get_last_lr()[0] == pytest.approx(rate, abs=1e-4)
+        training.optimizer.step()
+        training.schedule.step()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.batch_size=33", "batch_size: expected at most the 32 training samples, got 33"),
+        ("train.epochs=0", "epochs: expected at least 1, got 0"),
+        (
+            "train.learning_rate=nan",
+            "learning_rate: expected a finite number of at least 0, got nan",
+        ),
+        ("train.optimizer=sgd", "optimizer: expected one of .*adamw.*, got 'sgd'"),
+        ("problem.n_test=0", "n_test: expected at least 1, got 0"),
+        ("+problem.n_tests=1", r"Tiny: .*unexpected keyword argument 'n_tests'"),
+        ("+model.widht=1", r"network: .*unexpected keyword argument 'widht'"),
+        ("seed=-1", "seed: expected at least 0, got -1"),
+        ("device=tpu", "device: expected one of .*cpu.*, got 'tpu'"),
+    ],
+)
+def test_bad_settings(tmp_path, override, message):
+    with pytest.raises(ValueError, match=message):
+        Work(tmp_path, override).run()
+    assert not (tmp_path / "runs").exists() or not list(tmp_path.glob("runs/**/*.json"))
+
+
+def test_finished_runs_are_read(tmp_path):
+    work = Work(tmp_path)
+    record = work.run()
+    written = work.result.stat().st_mtime_ns
+    work.checkpoint.unlink()
+    assert work.run() == record
+    assert work.result.stat().st_mtime_ns == written
+
+
+def test_results_of_other_settings_or_data_are_in_the_way(tmp_path):
+    work = Work(tmp_path)
+    work.run()
+    kept = work.result.read_bytes()
+    other = Work(tmp_path, "train.epochs=9", "model.width=5")
+    message = "other settings .epochs: 2 there, 9 here, width: 4 there, 5 here.; move it away"
+    with pytest.raises(ValueError, match=message) as caught:
+        other.run()
+    assert str(work.result) in str(caught.value)
+    spoil(work.data)
+    with pytest.raises(ValueError, match=r"of other data \(data tiny32.hdf5: .*mixed=true"):
+        work.run()
+    assert Work(tmp_path, "mixed=true").run().seed == 0
+    assert work.result.read_bytes() == kept
+
+
+@pytest.mark.parametrize("change", ["lost", "another", "curve", "cut"])
+def test_damaged_results(tmp_path, change):
+    work = Work(tmp_path)
+    work.run()
+    record = read(work.result)
+    if change == "lost":
+        del record["metrics"]["test"]["relative_l2"]
+    elif change == "another":
+        record["metrics"]["test"]["relative_l2"] *= 1 + 1e-12
+    elif change == "curve":
+        record["curve"]["train_loss"].pop()
+    text = json.dumps(record)
+    work.result.write_text(text[:100] if change == "cut" else text)
+    with pytest.raises(ValueError, match=r"order2-seed0\.json: damaged, or no result .* away"):
+        work.run()
+
+
+# Four steps an epoch: the first to notice are the next step, validation, and again the next step.
+@pytest.mark.parametrize(("step", "epochs"), [(1, 0), (4, 0), (6, 1)])
+def test_divergence_is_a_result_without_scores(tmp_path, step, epochs):
+    work = Work(tmp_path, f"problem.spoiled_step={step}")
+    run = work.run()
+    assert run.diverged == f"training loss or weights not finite in epoch {epochs + 1}"
+    assert run.curve["epoch"] == list(range(1, epochs + 1))
+    assert run.metrics == {}
+    assert Run.parse(read(work.result)) == run
+
+
+def _run(folder, kill_at, kill_in_write):
+    """In a process of its own, which kills itself at a step or as it writes a checkpoint."""
+    if kill_at:
+        os.environ["TINY_KILL"] = f"order2:{kill_at}"
+    if kill_in_write:
+        files.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    Work(folder, "problem.noisy=true", "train.epochs=6").run()
+
+
+def _exit_code(*arguments):
+    # Imports once, in the server that the processes fork from.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    process = context.Process(target=_run, args=arguments)
+    process.start()
+    process.join(60)
+    return process.exitcode
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+def test_killed_runs_end_at_the_same_numbers(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for folder in (whole, killed):
+        Work(folder).run()
+        Work(folder).result.unlink()
+        Work(folder).checkpoint.unlink()
+    assert _exit_code(whole, 0, False) == 0
+    work = Work(killed)
+    for step, in_write, epochs in ((6, False, 1), (0, True, 1), (11, False, 3)):
+        assert _exit_code(killed, step, in_write) == -signal.SIGKILL
+        assert not work.result.exists()
+        assert bool(list(work.folder.glob(".*.tmp"))) == in_write
+        state = torch.load(work.checkpoint, weights_only=True)["chonn_ops"]
+        assert len(state["history"]["train_loss"]) == epochs
+    assert _exit_code(killed, 0, False) == 0
+    assert numbers(read(work.result)) == numbers(read(Work(whole).result))
+    assert not list(work.folder.glob(".*.tmp"))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """Content of the checkpoint of a finished run."""
+    work = Work(tmp_path_factory.mktemp("finished"))
+    work.run()
+    return work.checkpoint.read_bytes()
+
+
+def left(tmp_path, content, *overrides):
+    """A run that finds this checkpoint."""
+    work = Work(tmp_path, *overrides)
+    work.folder.mkdir(parents=True)
+    work.checkpoint.write_bytes(content)
+    return work
+
+
+@pytest.mark.parametrize("part", [0, 0.5, 0.99])
+def test_truncated_checkpoint(tmp_path, checkpoint, part):
+    work = left(tmp_path, checkpoint[: int(len(checkpoint) * part)])
+    path = re.escape(str(work.checkpoint))
+    with pytest.raises(ValueError, match=f"{path}: damaged .*; remove {path} to start"):
+        work.run()
+    work.checkpoint.unlink()
+    assert work.run().metrics
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch ran",)
+
+
+def test_refused_checkpoint_is_not_advised_to_be_loaded(tmp_path, checkpoint, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    work = left(tmp_path, checkpoint)
+    content = torch.load(work.checkpoint, weights_only=True)
+    torch.save({**content, "evil": Evil()}, work.checkpoint)
+    with pytest.raises(ValueError, match=r"damaged or foreign checkpoint \(") as caught:
+        work.run()
+    text = str(caught.value)
+    assert text.endswith(f"; remove {work.checkpoint} to start this run afresh")
+    assert "weights_only" not in text
+    assert "trust" not in text
+    assert not (tmp_path / "ran").exists()
+
+
+def test_damaged_checkpoint_says_why(tmp_path, checkpoint):
+    """Wherever a bit has changed: a file and a sentence, no bare key, or the run as it was."""
+    work = left(tmp_path, checkpoint)
+    draw = random.Random(0)
+    refused: list[str] = []
+    for _ in range(40):
+        spoiled = bytearray(checkpoint)
+        for _ in range(draw.choice((1, 20))):
+            spoiled[draw.randrange(len(spoiled))] ^= 1 << draw.randrange(8)
+        work.checkpoint.write_bytes(spoiled)
+        try:
+            runner.load_checkpoint(work.checkpoint)
+        except ValueError as error:
+            refused.append(str(error))
+    assert len(refused) > 20
+    for text in refused:
+        found = re.search(r": damaged or foreign checkpoint \((.*)\); remove ", text)
+        assert found, text
+        assert re.search("[a-z]{3,} [a-z]", found[1]), text
+
+
+@pytest.mark.parametrize("lost", ["chonn_ops", "optimizer"])
+def test_checkpoint_without_its_parts(tmp_path, checkpoint, lost):
+    work = left(tmp_path, checkpoint)
+    content = torch.load(work.checkpoint, weights_only=True)
+    del content[lost]
+    torch.save(content, work.checkpoint)
+    with pytest.raises(ValueError, match=r"checkpoint of another model .*; remove"):
+        work.run()
+
+
+def test_checkpoint_of_other_settings_or_data(tmp_path, checkpoint):
+    work = left(tmp_path, checkpoint, "train.epochs=3", "model.width=5")
+    with pytest.raises(ValueError, match="epochs: 2 there, 3 here, width: 4 there, 5 here"):
+        work.run()
+    work = left(tmp_path / "data", checkpoint)
+    build_problem(work.found).prepare(work.data.parent)
+    spoil(work.data)
+    with pytest.raises(ValueError, match=r"of other data .*, or continue from it with mixed=true"):
+        work.run()
+
+
+def test_resuming_at_another_commit_is_noted(tmp_path, checkpoint, monkeypatch):
+    work = left(tmp_path, checkpoint)
+    monkeypatch.setattr(provenance, "commit", lambda: ("b" * 40, True))
+    (note,) = work.run().notes
+    assert re.fullmatch(r"resumed after epoch 2: commit \w+(-dirty)? there, b{12}-dirty here", note)
+
+
+def test_truncated_data(tmp_path):
+    work = Work(tmp_path)
+    build_problem(work.found).prepare(work.data.parent)
+    work.data.write_bytes(work.data.read_bytes()[:-1000])
+    with pytest.raises(ValueError, match=r"tiny32\.hdf5: damaged"):
+        work.run()
+
+
+def test_generated_data_of_a_result_name_their_generator(tmp_path):
+    path = tmp_path / "darcy.hdf5"
+    darcy.generate(path, 2, 16, workers=1, progress=False)
+    (record,) = provenance.files([path]).values()
+    assert record["official"] is False
+    assert (record["generator"], record["generator_version"]) == ("darcy", darcy.GENERATOR_VERSION)
+    assert (record["seed"], record["settings"]["n_samples"]) == (0, 2)
+    assert record["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_data_that_are_no_files_have_a_checksum_too():
+    first, other = torch.arange(3.0), torch.arange(3.0) + 1
+    found = [provenance.of([], {"train": (x,)}).data for x in (first, first.clone(), other)]
+    assert found[0].keys() == {"as loaded"}
+    assert found[0] == found[1] != found[2]
+
+
+def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
+    def git(*arguments):
+        name = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        done = subprocess.run(
+            ["git", *name, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    module = tmp_path / "chonn_ops" / "__init__.py"
+    module.parent.mkdir()
+    module.write_text("")
+    monkeypatch.setattr(provenance.chonn_ops, "__file__", str(module))
+    asked = provenance.commit.__wrapped__
+    assert asked() == (None, None)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "x")
+    assert asked() == (git("rev-parse", "HEAD"), False)
+    module.write_text("changed = True")
+    assert asked() == (git("rev-parse", "HEAD"), True)
+
+
+def test_digest_is_of_the_sources_that_numbers_depend_on(tmp_path, monkeypatch):
+    for name in ("chonn_ops", "chonn_lab"):
+        module = tmp_path / name / "__init__.py"
+        module.parent.mkdir()
+        module.write_text("")
+        monkeypatch.setattr(getattr(provenance, name), "__file__", str(module))
+    digest = provenance.digest.__wrapped__
+    before = digest()
+    for name, counts in (
+        ("chonn_ops/scan/kernel.c", True),
+        ("chonn_lab/conf/problem/darcy.yaml", True),
+        ("chonn_lab/baselines/ffno.py", True),
+        ("chonn_lab/pages/results.py", False),
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_text("x")
+        assert (digest() != before) == counts, name
+        before = digest()
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path):
+    """Two seeds, one of them wrong: the other is whole, and the error states both values."""
+    done = command(tmp_path, "seed=0,-1", "-m")
+    assert done.returncode == 1
+    assert "seed: expected at least 0, got -1" in done.stderr
+    (result,) = tmp_path.glob("runs/tiny/*/*.json")
+    assert result.relative_to(tmp_path).as_posix() == "runs/tiny/smoke/order2-seed0.json"
+    done = command(tmp_path, "train.epochs=3", "model.order=1")
+    assert done.returncode == 0, done.stderr
+    assert "tiny, order1 seed 0: relative_l2 " in done.stdout
+    assert (tmp_path / "runs/tiny/smoke+train.epochs=3/order1-seed0.json").exists()

@@ -1,0 +1,64 @@
+"""Searches: resumed, shared by processes, and used by a run."""
+
+import re
+
+import optuna
+import pytest
+from running import command, read
+
+from chonn_lab.experiments.configuration import compose
+from chonn_lab.experiments.search import search
+
+SHORT = ("seconds=0.05", "trials=3")
+
+
+def trials(folder):
+    backend = optuna.storages.journal.JournalFileBackend(
+        str(folder / "runs" / "search" / "tiny_tiny_smoke.log")
+    )
+    storage = optuna.storages.JournalStorage(backend)
+    (study,) = optuna.get_all_study_names(storage)
+    return optuna.load_study(study_name=study, storage=storage).trials
+
+
+@pytest.mark.slow
+def test_a_search_goes_on_and_a_run_takes_what_it_found(tmp_path):
+    """Killed in its first trial, and finished by two processes at once."""
+    done = command(tmp_path, *SHORT, name="search", TINY_KILL="order2:6")
+    assert done.returncode < 0
+    assert len(trials(tmp_path)) == 1
+    two = ("-m", "+process=0,1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    done = command(tmp_path, *SHORT, *two, name="search")
+    assert done.returncode == 0, done.stderr
+    complete = [t for t in trials(tmp_path) if t.state == optuna.trial.TrialState.COMPLETE]
+    # A process may be within a trial when the other one ends the last.
+    assert len(complete) in (3, 4)
+    assert all({"commit", "code", "seconds"} <= t.user_attrs.keys() for t in complete)
+    best = min(complete, key=lambda trial: trial.value)
+    written = tmp_path / "runs" / "search" / "tuned" / "tiny_tiny_smoke.yaml"
+    text = written.read_text()
+    assert re.search(r"best of [34] trials of 0.05 s, seed 1000, commit \w+: validation", text)
+    searchpath = "hydra.searchpath=[file://runs/search]"
+    done = command(tmp_path, searchpath, "+recipe.unused=0")
+    assert done.returncode == 0, done.stderr
+    (result,) = tmp_path.glob("runs/tiny/*/order2-seed0.json")
+    config = read(result)["config"]
+    assert config["learning_rate"] == best.params["train.learning_rate"]
+    assert config["width"] == best.params["model.width"]
+    assert config["epochs"] == best.user_attrs["epochs"]
+    done = command(tmp_path, "seconds=0.1", "trials=4", name="search")
+    assert "expected trials of seconds 0.1, got 0.05; move the journal away" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["trials=0"], "trials: expected at least 1, got 0"),
+        (["seconds=0"], "seconds: expected a finite number above 0, got 0"),
+        (["model=own_scheme"], "expected one with a `search:` in its YAML, got own-scheme"),
+    ],
+)
+def test_bad_settings(tmp_path, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        search(compose([*overrides, f"output={tmp_path}", f"data={tmp_path}"], "search"))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,46 @@
+"""Every problem with its models, from the data to a result file, at scale smoke."""
+
+import numpy as np
+import pytest
+
+from chonn_lab.experiments.configuration import compose
+from chonn_lab.experiments.runner import run
+
+# One of each kind that earlier problems do not have.
+MODELS = {
+    "order1d": ["ckb_order", "ckb_depth", "ckb_stack"],
+    "darcy": [
+        *("unet", "fno", "fno_neuralop", "tfno", "uno", "ffno", "cno", "chonn_unet"),
+        *("chonn_network", "network_no_cell", "network_constant"),
+        *("own_scheme", "direct", "direct_fitted", "solve_cnn"),
+    ],
+    "poisson": ["unet", "chonn_network", "own_scheme", "direct", "solve_cnn"],
+    "shallow_water": ["unet", "fno", "chonn_fno"],
+    "navier_stokes": ["fno", "chonn_fno"],
+    "fno_darcy": ["unet", "cno", "chonn_network", "direct"],
+    "darcy_contrast": ["chonn_network", "direct_fitted"],
+    "darcy_lognormal": ["chonn_network"],
+    "darcy_loguniform": ["chonn_network"],
+    "condiff": ["unet", "fno", "chonn_network", "own_scheme"],
+    "helmholtz": ["chonn_network", "chonn_network_ac", "ffno", "own_scheme"],
+    "helmholtz_open": ["chonn_network_ac", "unet", "fno", "uno", "own_scheme"],
+    "maze": ["unet", "fno", "chonn_waves"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", MODELS)
+def test_smoke_runs_write_their_scores(tmp_path, problem):
+    if problem in ("shallow_water", "maze"):
+        pytest.importorskip("clawpack", reason="PyClaw missing: make setup-pyclaw")
+    for model in MODELS[problem]:
+        places = [f"output={tmp_path}", f"data={tmp_path / 'data'}", "device=cpu"]
+        config = compose([f"problem={problem}", f"model={model}", "scale=smoke", *places])
+        found = run(config, tmp_path / problem / "smoke" / f"{config.model.name}-seed0")
+        assert found.diverged is None
+        assert found.parameters > 0 or model == "own_scheme"
+        scores = [value for split in found.metrics.values() for value in split.values()]
+        assert np.isfinite(scores).all()
+        assert all(file["official"] is False for file in found.data.values())
+        with np.load(tmp_path / problem / "smoke" / f"{config.model.name}-seed0.npz") as fields:
+            assert {"input", "target", "prediction"} <= set(fields)
