@@ -22,7 +22,7 @@ from chonn_lab.pages import blocks
 from chonn_lab.pages.files import load
 from chonn_lab.paths import DOCS, RUNS
 from chonn_lab.report import claims, style
-from chonn_lab.report.comparison import LEVEL, Statistic, gap, number, sign
+from chonn_lab.report.comparison import Statistic, gap, number, sign
 from chonn_lab.report.document import markdown, render
 from chonn_lab.report.results import Group, Run, Study, read_studies, read_study
 from chonn_lab.report.tables import (
@@ -34,8 +34,8 @@ from chonn_lab.report.tables import (
     title,
 )
 
+MODELS = Path(chonn_lab.__file__).parent / "conf" / "model"
 WORDS = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text("utf-8"))
-CONF = Path(chonn_lab.__file__).parent / "conf"
 # In the name of a study: its models have the settings that won a search, or train for so long.
 SEARCHED, HOURS = "sizes=seconds", "hours="
 OURS = ("chonn", "stack")
@@ -249,8 +249,6 @@ def results_page(studies: Sequence[Study]) -> str:
     there = {study.experiment for study in shown}
     return render(
         "results.md.j2",
-        level=f"{LEVEL:.0%}",
-        two_sided=f"{2 * LEVEL:.0%}",
         header=HEADER,
         entries=[entry.row() for entry in map(Entry.of, shown) if entry],
         problems=[problem(study, studies) for study in shown],
@@ -347,23 +345,18 @@ def command(study: Study) -> str:
     scale, _, settings = study.scale.partition("+")
     # The name of a study joins the numbers of a tuple by "-"; the runs tell them from a number.
     config, values = study.runs[0].config, {}
-    for name, _, given_ in (text.partition("=") for text in settings.split(",") if text):
-        if name in ("sizes", "hours"):
-            scale = "night" if scale == "paper" else scale
-        else:
-            value = config.get(name, given_)
-            text = value if isinstance(value, float) else str(value).replace(" ", "")
-            values[f"problem.{name}"] = text
-    words = WORDS["command"]
-    variants = words["models"].get(study.experiment) or (g.variant for g in study.groups)
-    models = [words["names"].get(v, v.replace("-", "_")) for v in dict.fromkeys(variants)]
-    there = [name for name in models if (CONF / "model" / f"{name}.yaml").exists()]
-    parts = [f"problem={study.experiment}", f"model={','.join(there)}"]
-    parts += words["sweeps"].get(study.experiment, [])
+    for name in (text.partition("=")[0] for text in settings.split(",") if text):
+        values[f"problem.{name}"] = str(config.get(name)).replace(" ", "")
+    for name in ("problem.sizes", "problem.hours"):
+        scale = "night" if values.pop(name, None) and scale == "paper" else scale
+    swept = WORDS["swept"].get(study.experiment, [])
+    names = [WORDS["models"].get(g.variant, g.variant.replace("-", "_")) for g in study.groups]
+    there = [name for name in dict.fromkeys(names) if (MODELS / f"{name}.yaml").exists()]
+    parts = [f"problem={study.experiment}", *(swept or [f"model={','.join(there)}"])]
     parts += [f"{name}={value}" for name, value in values.items()]
     parts += [f"scale={scale}"] * (scale != "small")
-    seeds = max(len(group.runs) for group in study.groups)
-    return f"chonn-lab run {' '.join(parts)} seed={','.join(map(str, range(seeds)))} -m"
+    seeds = max(([run.seed for run in group.runs] for group in study.groups), key=len)
+    return f"chonn-lab run {' '.join(parts)} seed={','.join(map(str, sorted(seeds)))} -m"
 
 
 def draw(studies: Sequence[Study]) -> None:

@@ -2,18 +2,15 @@
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 import result_files
 
-from chonn_lab.conf import __file__ as conf
 from chonn_lab.experiments.configuration import compose, resolved
+from chonn_lab.pages.results import MODELS
 from chonn_lab.report.comparison import Statistic, number
 from chonn_lab.report.results import ROLES, read_studies, read_study
 from chonn_lab.studies.keep_results import collect
-
-CONF = Path(conf).parent / "model"
 
 
 def one_variant(values, **changes):
@@ -147,12 +144,11 @@ def test_compact_file_says_the_same(tmp_path, experiment):
         assert after.final("validation_error").mean == pytest.approx(final, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in CONF.glob("*.yaml")))
+@pytest.mark.parametrize("name", sorted(path.stem for path in MODELS.glob("*.yaml")))
 def test_tags_of_all_models_are_known(name):
     """A role that is misspelt would leave a model out of every table, silently."""
     problem = "order1d" if name.startswith("ckb") else "navier_stokes"
-    found = resolved(compose([f"problem={problem}", f"model={name}"]))["model"]
-    tags = found["tags"]
+    tags = resolved(compose([f"problem={problem}", f"model={name}"]))["model"]["tags"]
     assert tags["family"]
     assert tags.get("target") or tags["role"] in ROLES
 
