@@ -50,7 +50,8 @@ def _hydra(name: str, task: Callable[[DictConfig], None], arguments: Sequence[st
     sys.path.insert(0, str(Path.cwd()))
     # Hydra's parser takes overrides on one side of -m only.
     given = sorted(arguments, key=lambda text: text not in ("-m", "--multirun"))
-    if "--cfg" in given or "-c" in given:
+    # As ``--cfg job`` prints them, settings are values, not what chooses them.
+    if "job" in given:
         given.append("--resolve")
     sys.argv = [f"chonn-lab {name}", *given]
     main: Any = hydra.main(version_base="1.3", config_path=f"pkg://{CONF}", config_name=name)(task)
