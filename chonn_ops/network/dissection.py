@@ -18,7 +18,6 @@ partitioning irregular graphs", SIAM J. Sci. Comput. 20 (1998): METIS.
 from __future__ import annotations
 
 import importlib.util
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,6 +33,7 @@ SECOND, SEPARATOR, PLANE = 1, 2, 3
 _SEPARATORS = np.int64(0x2AAAAAAAAAAAAAAA)
 _MOST_CUTS = 30
 _SMOOTHINGS = 30
+_LANDMARKS = 4
 # How far from the middle, in parts of a half, a cut between two different coordinates may lie.
 _UNEVEN = 0.2
 
@@ -213,11 +213,12 @@ def coordinates_of(ends: Array, num_nodes: int) -> list[Array]:
     """Coordinates of nodes without positions.
 
     With pymetis they are the parts that METIS has found, and distances from a node, along which
-    these parts are cut. Without it they are distances from three nodes far apart, along which
-    meshes are cut, and the order of a depth-first search, along which trees are.
+    these parts are cut. Without it they are places in space, along which meshes are cut, and the
+    order of a depth-first search, along which trees are. The places are those whose distances from
+    a few nodes fit best (landmark multidimensional scaling); a Delaunay graph of 100,000 nodes
+    takes less than half of the multiply-adds that cuts along three of the distances take.
 
-    Distances are smoothed, by averages over neighbours. A Delaunay graph of 16,384 nodes then takes
-    44 % of the multiply-adds.
+    They are smoothed, by averages over neighbours: without it that graph takes 1.5 times as many.
     """
     start, end = np.concatenate([ends, ends[::-1]], 1)
     order = np.argsort(start, kind="stable")
@@ -227,10 +228,10 @@ def coordinates_of(ends: Array, num_nodes: int) -> list[Array]:
     graph = at.tolist(), end.tolist()
     distances = [_distances(*graph, 0)]
     if importlib.util.find_spec("pymetis") is None:
-        first = _distances(*graph, int(distances[0].argmax()))
-        second = _distances(*graph, int(first.argmax()))
-        third = _distances(*graph, int(np.minimum(first, second).argmax()))
-        distances = [first, second, third]
+        while len(distances) < _LANDMARKS:
+            farthest = int(np.minimum.reduce(distances).argmax())
+            distances.append(_distances(*graph, farthest))
+        distances = _places(np.stack(distances, 1))
         found = [_distances(*graph, 0, depth_first=True)]
     else:
         import pymetis  # pyright: ignore[reportMissingImports]
@@ -246,6 +247,15 @@ def coordinates_of(ends: Array, num_nodes: int) -> list[Array]:
     return found
 
 
+def _places(distances: Array) -> list[Array]:
+    """Coordinates (nodes,) of nodes whose distances from landmarks are (nodes, landmarks)."""
+    squares = distances.astype(np.float64) ** 2
+    squares -= squares.mean(0)
+    squares -= squares.mean(1, keepdims=True)
+    _, directions = np.linalg.eigh(squares.T @ squares)
+    return list((squares @ directions[:, :0:-1]).T)
+
+
 def _distances(at: list[int], end: list[int], start: int, depth_first: bool = False) -> Array:
     """How many edges lead to each node from `start`, or when a depth-first search comes by it.
     Connected parts follow one another."""
@@ -253,20 +263,22 @@ def _distances(at: list[int], end: list[int], start: int, depth_first: bool = Fa
     for root in (start, *range(len(distance))):
         if distance[root] >= 0:
             continue
-        queue = deque([root])
         if depth_first:
-            while queue:
-                node = queue.pop()
+            stack = [root]
+            while stack:
+                node = stack.pop()
                 if distance[node] < 0:
                     distance[node] = last = last + 1
-                    queue.extend(end[at[node] : at[node + 1]])
+                    stack.extend(end[at[node] : at[node + 1]])
             continue
         distance[root] = last = last + 2
-        while queue:
-            node = queue.popleft()
-            last = distance[node]
-            for other in end[at[node] : at[node + 1]]:
-                if distance[other] < 0:
-                    distance[other] = last + 1
-                    queue.append(other)
+        frontier = [root]
+        while frontier:
+            before, frontier, far = frontier, [], last + 1
+            for node in before:
+                for other in end[at[node] : at[node + 1]]:
+                    if distance[other] < 0:
+                        distance[other] = far
+                        frontier.append(other)
+            last = far if frontier else last
     return np.array(distance)

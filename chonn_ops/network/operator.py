@@ -437,7 +437,7 @@ def _eliminate(
     read = backend != "triton" or at_frequency
     most = methods.networks_at_once(*shape)
     keep = keep and (at_frequency or most == count) and methods.keeps(*shape)
-    most = count if keep else most or (1 if at_frequency else count)
+    most = count if keep else most or 1
     groups = [networks.fields]
     if most < count:
         rows = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in networks.fields)

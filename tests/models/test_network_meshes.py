@@ -30,6 +30,7 @@ from chonn_ops import (
 from chonn_ops.inspect.reading import read_fields
 from chonn_ops.network.direct.plan import grid_edges
 from chonn_ops.nn.geometry import NODES, num_steps, wall_distances
+from chonn_ops.uncertainty import conformal, fit_spread
 
 MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 SQUARE = [[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]]
@@ -339,6 +340,55 @@ def test_a_batch_of_pytorch_geometric_is_a_union():
     union = FiniteVolumes.union([FiniteVolumes.from_cells(points, cells)] * 2)
     model, x = model_of(), rand(1, 2 * count, 2)
     torch.testing.assert_close(model(x, volumes=batch), model(x, volumes=union))
+
+
+def test_a_file_of_meshio(tmp_path):
+    meshio = pytest.importorskip("meshio")
+    points, cells = curved(6)
+    flat = np.c_[points, np.zeros(len(points))]
+    sides = {"low": np.flatnonzero(points[:, 1] < 0.3)}
+    mesh = meshio.Mesh(flat, [("line", cells[:2, :2]), ("triangle", cells)], point_sets=sides)
+    mesh.write(tmp_path / "mesh.xdmf")
+    mesh.write(tmp_path / "mesh.vtk")
+    plain = FiniteVolumes.from_cells(points, cells, sets=sides)
+    for name in ("mesh.xdmf", "mesh.vtk"):
+        found = FiniteVolumes.from_mesh(meshio.read(tmp_path / name), sets=sides)
+        assert found.graph == plain.graph
+        torch.testing.assert_close(found.weight, plain.weight)
+        torch.testing.assert_close(found.walls, plain.walls)
+        assert torch.equal(found.sets["low"], plain.sets["low"])
+
+
+def test_data_and_batch_of_pytorch_geometric():
+    data = pytest.importorskip("torch_geometric.data")
+    points, cells = curved(6)
+    plain = FiniteVolumes.from_cells(points, cells)
+    pos, face = torch.tensor(points), torch.tensor(cells.T)
+    both = torch.cat((plain.graph.ends, plain.graph.ends.flip(0)), 1)
+    for sample in (data.Data(pos=pos, face=face), data.Data(pos=pos, edge_index=both)):
+        found = FiniteVolumes.from_mesh(sample)
+        assert found.graph == plain.graph
+        batch = FiniteVolumes.from_mesh(data.Batch.from_data_list([sample] * 2))
+        assert batch.graph == FiniteVolumes.union([plain, plain]).graph
+        torch.testing.assert_close(batch.volume, torch.cat([plain.volume] * 2))
+
+
+def test_bands_on_meshes_hold_as_many_points_as_they_say():
+    """Of a model on another mesh in each batch, with a spread that is trained."""
+    model = CHONNNetwork2d(1, 1, width=4, depth=1)
+    batches = []
+    for seed, size in enumerate((6, 9, 12, 6, 9, 12)):
+        volumes = FiniteVolumes.from_cells(*curved(size))
+        x = rand(20, volumes.num_nodes, 1, seed=seed).float()
+        with torch.no_grad():
+            y = model(x, volumes=volumes)
+        y = y + 0.1 * x.abs() * rand(*y.shape, seed=seed + 10).float()
+        batches.append({"x": x, "volumes": volumes, "y": y})
+    spread = fit_spread(model, batches[:2], epochs=1)
+    for given in (None, spread):
+        bands = conformal(model, batches[2:4], level=0.8, spread=given)
+        shares = bands.evaluate(batches[4:]).shares
+        assert 0.75 < shares.mean() < 0.85
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,32 @@ def test_potentials_and_gradients_agree_with_scipy(case, backend, dtype, filling
     assert max(off) < TOLERANCE[dtype], off
 
 
+@EACH_DIRECT
+@pytest.mark.parametrize(("name", "seed"), [("alone", 45), ("alone", 182), ("Delaunay", 42)])
+def test_gradients_are_as_right_as_rounding_their_inputs_lets_them_be(name, seed, backend):
+    """With about 4 of 2,000 weights some gradient of a conductance is more than 2e-5 off: weights
+    and leaks nearly cancel in the adjoint currents of the edge that has the largest one. Rounding
+    the inputs to float32 alone changes those gradients as much, whoever solves."""
+    graph = Graph(*next(case for case in CASES if case[0] == name)[1:])
+    inputs = circuit_on(graph, dtype=torch.float32)
+    inputs = (*inputs, circuit_on(graph, dtype=torch.float32, seed=seed)[2])
+    generator = torch.Generator().manual_seed(0)
+
+    def gradient(inputs):
+        g, leak, s, weights = (x.clone().requires_grad_() for x in inputs)
+        v = Circuit(g, leak, graph).solve(s, backend=backend)
+        return torch.autograd.grad((v * weights).sum(), g)[0]
+
+    def rounded(x):
+        part = 2 * torch.rand(x.shape, generator=generator, dtype=torch.float64) - 1
+        return x.double() * (1 + torch.finfo(torch.float32).eps / 2 * part)
+
+    truth = gradient([x.double() for x in inputs])
+    change = max(error(gradient([rounded(x) for x in inputs]), truth) for _ in range(20))
+    assert change > 5e-6
+    assert error(gradient(inputs), truth) < 5 * change
+
+
 @EACH_GRAPH
 @EACH_DIRECT
 def test_sources_that_cancel_have_small_backward_errors(case, backend):
@@ -534,6 +560,21 @@ def test_factors_beyond_all_memory_are_refused_before_they_are_made(monkeypatch,
         ENTRIES[entry](circuit, leak)
 
 
+def test_a_batch_of_large_circuits_is_eliminated_one_after_the_other(monkeypatch, expander):
+    """Factors of all would not fit; `factorize` would hold them."""
+    circuit, leak, _ = expander
+    count = 8 * torch.get_num_threads()
+    scale = torch.arange(1.0, count + 1).reshape(count, 1, 1)
+    batch = Circuit(circuit.conductance[0] * scale, leak * scale, circuit.graph)
+    monkeypatch.setattr(methods, "MEMORY", 1000)
+    most = predicted_bytes((300,), (circuit.graph,), torch.get_num_threads())
+    monkeypatch.setattr(direct_factor, "memory_of", lambda _: most)
+    v = batch.solve(leak * scale, method="direct")
+    assert torch.allclose(v, torch.ones(()))
+    with pytest.raises(RuntimeError, match=f"got {count} on Graph of 300 nodes"):
+        batch.factorize()
+
+
 def test_info_and_equal_graphs():
     graph = Graph([(0, 1), (1, 2)], 3)
     for other in (
@@ -561,7 +602,7 @@ def test_metis_orders_graphs_without_positions(monkeypatch):
     searched = Graph(edges, 4000)
     work = [make_plan((4000,), (graph,)).total_work for graph in (placed, metis, searched)]
     assert work[1] < 1.5 * work[0]
-    assert work[2] < 8 * work[0]
+    assert work[2] < 3 * work[0]
 
 
 def test_one_long_path():

@@ -8,6 +8,7 @@ log-determinant the sum of the pivots' logarithms, and U^-1 D^(-1/2) noise has t
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -46,13 +47,19 @@ def _plan_of(grid: Sequence[int], periodic: Sequence[Joined]) -> Plan:
     return make_plan(tuple(grid), tuple(periodic))
 
 
-def _plan_for(leak: Tensor, periodic: Sequence[Joined], dtype: torch.dtype, backend: str) -> Plan:
-    """The plan that suits these networks and the backend; a RuntimeError where their factors would
-    take more than all memory."""
+def _plan_for(
+    leak: Tensor,
+    periodic: Sequence[Joined],
+    dtype: torch.dtype,
+    backend: str,
+    at_once: float = math.inf,
+) -> Plan:
+    """The plan that suits these networks and the backend; a RuntimeError where the factors that are
+    held, of all or of `at_once` networks, would take more than all memory."""
     B, *grid, C = leak.shape
-    most = memory_of(leak.device)
-    if predicted_bytes(grid, periodic, B * C, dtype) > most:
-        raise too_large(grid, periodic, B * C, dtype, most, "the memory that there is")
+    most, held = memory_of(leak.device), int(min(B * C, at_once))
+    if predicted_bytes(grid, periodic, held, dtype) > most:
+        raise too_large(grid, periodic, held, dtype, most, "the memory that there is")
     if backend == "cpu":
         return cpu.plan_of(grid, periodic, B * C, dtype)
     if backend == "triton":
@@ -103,7 +110,9 @@ def solve(
     dtype = compute_dtype(source, leak, *conductance)
     several = source.dim() == leak.dim() + 1
     backend = _backend_of(leak, backend, dtype)
-    plan = _plan_for(leak, periodic, dtype, backend)
+    # The compiled kernel holds the factors of one network a thread, or of one group of lanes.
+    at_once = torch.get_num_threads() if backend == "cpu" else math.inf
+    plan = _plan_for(leak, periodic, dtype, backend, at_once)
     leak, *g = (x.to(dtype) for x in (leak, *conductance))
     s = (source if several else source[:, None]).to(dtype)
     kind = BACKENDS[backend].Factors

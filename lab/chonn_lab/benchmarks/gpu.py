@@ -22,7 +22,13 @@ Columns
     peak_MiB        on the card during forward and backward, above those before
 
 Training steps of models come first: forward, backward and Adam, on 16 samples of 64 x 64 points.
-The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench.
+The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench. The last section is
+of timm's models, 64 images of 224 x 224. Their columns
+
+    step_ms     as written, kernel by kernel
+    autocast    the same with the forward pass under `torch.autocast` in bfloat16
+    recorded    the whole step as one CUDA graph
+    kernels     of a step, and `waits`: how often it waits for the device
 
 What fails is a row with its error, and does not stop the others.
 """
@@ -34,7 +40,7 @@ import itertools
 import os
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +90,10 @@ EXACT = 1e-12  # tolerance of the solves in float64
 EQUAL = 1e-8  # of eliminations in float64
 LONGEST_FOR_TORCH = 20_000
 PEERS = ("torch", "mamba-ssm", "mambapy", "torch-sla")
-COLUMNS = ("name", "step_ms", "forward_ms", "both_ms", "peak_bytes", "error")
+VISION = ("chonn_tiny", "convnext_tiny", "deit_small_patch16_224", "swin_tiny_patch4_window7_224")
+TINY_VISION = ("test_chonn", "test_vit")
+STEPS = ("step_ms", "autocast_ms", "recorded_ms", "kernels", "waits")
+COLUMNS = ("name", *STEPS, "forward_ms", "both_ms", "peak_bytes", "error")
 
 Calls = dict[tuple[str, str], Callable[[], object]]
 
@@ -262,51 +271,109 @@ def models() -> dict[str, torch.nn.Module]:
     }
 
 
-def step_call(name: str, device: str, samples: int, n: int) -> Callable[[], object]:
-    """A training step on random fields."""
-    torch.manual_seed(0)
-    model = models()[name].to(device).train()
-    optimiser = torch.optim.Adam(model.parameters(), 1e-3)
-    x, target = torch.rand(2, samples, 1, n, n, device=device).unbind()
-    inputs: tuple[Tensor, ...] = (x,)
-    if "FNO" in name:  # channels last, with coordinates
-        at = (torch.arange(n, device=device) + 0.5) / n
-        grid = torch.stack(torch.meshgrid(at, at, indexing="ij"), -1)
-        inputs = (x.movedim(1, -1), grid.expand(samples, n, n, 2))
-        target = target.movedim(1, -1)[..., None, :]
+def step_of(
+    model: torch.nn.Module, inputs: tuple[Tensor, ...], target: Tensor, autocast: bool
+) -> Callable[[], object]:
+    """A training step that a CUDA graph can record."""
+    device = target.device.type
+    optimiser = torch.optim.Adam(model.parameters(), 1e-3, capturable=device != "cpu")
 
     def step() -> None:
         optimiser.zero_grad()
-        (model(*inputs) - target).square().mean().backward()
+        with torch.autocast(device, torch.bfloat16, enabled=autocast):
+            y = model(*inputs)
+        (y.float() - target).square().mean().backward()
         optimiser.step()
 
     return step
 
 
-def steps(rounds: int, device: str) -> dict[str, Any]:
-    samples, n = (1, 32) if device == "cpu" else (16, 64)
+def model_inputs(name: str, device: str, samples: int, n: int) -> tuple[Any, ...]:
+    """One of `models` or of timm's, its inputs, and targets."""
+    torch.manual_seed(0)
+    if name in VISION + TINY_VISION:
+        from chonn_lab.benchmarks import (
+            vision,
+        )  # timm imports Triton, before its interpreter is set
+
+        model = vision.build(name, n).to(device).train()
+        images = torch.rand(samples, 3, n, n, device=device)
+        return model, (images,), torch.rand(samples, 1000, device=device)
+    model = models()[name].to(device).train()
+    x, target = torch.rand(2, samples, 1, n, n, device=device).unbind()
+    if "FNO" not in name:
+        return model, (x,), target
+    # Channels last, with coordinates.
+    at = (torch.arange(n, device=device) + 0.5) / n
+    grid = torch.stack(torch.meshgrid(at, at, indexing="ij"), -1).expand(samples, n, n, 2)
+    return model, (x.movedim(1, -1), grid), target.movedim(1, -1)[..., None, :]
+
+
+def recorded(step: Callable[[], object]) -> Callable[[], object]:
+    """The step as one CUDA graph, recorded as PyTorch's notes on CUDA say."""
+    if not torch.cuda.is_available():
+        return step
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def kernels_of(step: Callable[[], object]) -> dict[str, int]:
+    """Kernels of a step, and calls that wait for the device."""
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as seen:
+        step()
+    events = list(seen.events() or ())
+    on_device = [e for e in events if e.device_type == torch.autograd.DeviceType.CUDA]
+    copies = ("Memcpy", "Memset")
+    waits = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+    return {
+        "kernels": sum(not e.name.startswith(copies) for e in on_device),
+        "waits": sum(e.name in waits for e in events) - (len(activities) - 1),  # profile's own
+    }
+
+
+def steps(names: Iterable[str], samples: int, n: int, rounds: int, device: str) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
-    for name in models():
+    for name in names:
         row: dict[str, Any] = {"name": name}
+        rows.append(row)
         try:
-            step = step_call(name, device, samples, n)
+            step = step_of(*model_inputs(name, device, samples, n), autocast=False)
             row["peak_bytes"] = peak_of(step, device)
-            times = milliseconds({name: step}, rounds, device)[name]
-            row["step_ms"] = statistics.median(times)
+            calls = {"step_ms": step}
+            row |= kernels_of(step)
+            calls["autocast_ms"] = step_of(*model_inputs(name, device, samples, n), autocast=True)
+            times = milliseconds(calls, rounds, device)
+            row |= {key: statistics.median(found) for key, found in times.items()}
+            # Last: a recording that fails may leave the device unusable.
+            replay = recorded(step_of(*model_inputs(name, device, samples, n), autocast=False))
+            row["recorded_ms"] = statistics.median(milliseconds({"": replay}, rounds, device)[""])
         except Exception as error:
             row["error"] = failure(error)
-        rows.append(row)
     return {"steps": f"{samples} samples of {n} x {n}", "rows": rows}
 
 
 def sections(rounds: int, device: str) -> Iterator[dict[str, Any]]:
     tiny = device == "cpu"
-    yield steps(rounds, device)
+    yield steps(models(), *((1, 32) if tiny else (16, 64)), rounds, device)
     for shape, dtype in TINY_SHAPES if tiny else SHAPES:
         label = {"shape": [*shape], "dtype": str(dtype)[6:]}
         yield measure(label, scan_calls(shape, dtype, device), rounds, device)
     for case in TINY_NETWORK_CHECKS if tiny else CASES:
         yield measure(case.label(), network_calls(case, device), rounds, device)
+    yield steps(*((TINY_VISION, 2, 32) if tiny else (VISION, 64, 224)), rounds, device)
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ from chonn_lab.pages import blocks
 from chonn_lab.pages.files import load
 from chonn_lab.paths import DOCS, RUNS
 from chonn_lab.report import claims, style
-from chonn_lab.report.comparison import LEVEL, Statistic, gap, number, sign
+from chonn_lab.report.comparison import Statistic, gap, number, sign
 from chonn_lab.report.document import markdown, render
 from chonn_lab.report.results import Group, Run, Study, read_studies, read_study
 from chonn_lab.report.tables import (
@@ -249,8 +249,6 @@ def results_page(studies: Sequence[Study]) -> str:
     there = {study.experiment for study in shown}
     return render(
         "results.md.j2",
-        level=f"{LEVEL:.0%}",
-        two_sided=f"{2 * LEVEL:.0%}",
         header=HEADER,
         entries=[entry.row() for entry in map(Entry.of, shown) if entry],
         problems=[problem(study, studies) for study in shown],

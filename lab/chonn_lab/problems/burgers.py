@@ -40,7 +40,6 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
@@ -58,28 +57,11 @@ from chonn_lab.problems.advection import (
 )
 from chonn_lab.problems.generation import Arrays, Recipe
 
-__all__ = ["NU", "OFFICIAL_HASHES", "cole_hopf", "file_name", "generate", "read", "solve"]
+__all__ = ["NU", "cole_hopf", "file_name", "generate", "read", "solve"]
 
 # Of PDEBench's config_Bgs.yaml.
 NU = 1.0
 LEAST_NU = 1e-3
-# MD5 of the published files.
-OFFICIAL_HASHES = MappingProxyType(
-    {
-        0.001: "44cb784d5a07aa2b1c864cabdcf625f9",
-        0.002: "edf1cd13622d151dfde3e4e5af7a95b4",
-        0.004: "435e1fecb8a64a0b4563bb8d09f81c33",
-        0.01: "e6d9a4f62baf9a29121a816b919e2770",
-        0.02: "7c8c717a3a7818145877baa57106b090",
-        0.04: "16f4c7afaf8c16238be157e54c9297c7",
-        0.1: "660ba1008d3843bf4e28d2895eb607ce",
-        0.2: "01d9333254dff2f3cad090b61f5cf695",
-        0.4: "58327a6107e8f9defb5075677cc42533",
-        1.0: "9021eba35332d127306f11ef84c1a60f",
-        2.0: "70fe0c24d9313e70f6059e5212bdb3d7",
-        4.0: "8af7f70166c00ffad377c80fa477d81f",
-    }
-)
 # Increased when the same settings give other data, see `chonn_lab.problems.origin`.
 GENERATOR_VERSION = 1
 

@@ -54,7 +54,6 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import h5py
 import numpy as np
 import torch
 
@@ -189,13 +188,8 @@ def generate(
         "variance": float(variance),
     }
 
-    def create(file: h5py.File) -> None:
-        file.create_dataset("k", (n_samples, resolution + 1, resolution + 1), "f4")
-        for name in ("rhs", "x"):
-            file.create_dataset(name, (n_samples, resolution**2), "f4")
-
     recipe = Recipe("condiff", GENERATOR_VERSION, seed, settings)
-    return recipe.write(path, _solve_part, create, SAMPLES_PER_PART, workers, force, progress)
+    return recipe.write(path, _solve_part, SAMPLES_PER_PART, workers, force, progress)
 
 
 def read(

@@ -47,37 +47,35 @@ References
    NeurIPS Datasets and Benchmarks, 2022. Data: https://doi.org/10.18419/darus-2986
 """
 
+import functools
 import os
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
-import h5py
 import numpy as np
 
 from chonn_lab.problems.darcy_solver import solve_steady
 from chonn_lab.problems.domains import SQUARE, cell_centres, check_domain, domain_mask, suffix
 from chonn_lab.problems.download import download
-from chonn_lab.problems.generation import Recipe, check_sizes, solving
+from chonn_lab.problems.generation import Arrays, Recipe, check_sizes
 from chonn_lab.problems.hdf5 import (
     check_mask,
     check_range,
-    create_hdf5,
     dataset,
     open_hdf5,
-    write_mask,
 )
+from chonn_lab.problems.published import CHECKSUMS
 from chonn_lab.problems.random_fields import BATCH, TWO_PHASE, check_medium, draw_batch, medium
 from chonn_ops.checks import check_least
 
 OFFICIAL_NAME = "2D_DarcyFlow_beta1.0_Train.hdf5"
 OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133219"
-OFFICIAL_HASH = "md5:81694ed31306ff2e5f6b76349b0b4389"
+OFFICIAL_HASH = f"md5:{CHECKSUMS[OFFICIAL_NAME]}"
 # Increased when the same settings give other data, see `chonn_lab.problems.origin`.
 GENERATOR_VERSION = 1
 
 N_MODES = 64
-SAMPLES_PER_TASK = 8
+SAMPLES_PER_PART = 8
 CONTRAST = 10.0
 
 
@@ -165,38 +163,15 @@ def generate(
         "contrast": contrast,
     }
     recipe = Recipe("darcy", GENERATOR_VERSION, seed, settings, f"Darcy generator, seed {seed}")
-    exists = None if domain == SQUARE else domain_mask(domain, cell_centres(resolution))
-    solve = partial(_solve_task, beta=beta, exists=exists, margin=margin)
-    tasks = _tasks(range(first, first + n_samples), resolution, seed, coefficient, contrast)
-    workers = min(workers, -(-n_samples // SAMPLES_PER_TASK))
-    with (
-        create_hdf5(path, force) as file,
-        solving(solve, tasks, workers, n_samples, progress) as (solved, bar),
-    ):
-        _create(file, n_samples, cell_centres(resolution), beta)
-        recipe.stamp(file)
-        if exists is not None:
-            write_mask(file, domain, exists)
-        if margin is not None:
-            file.attrs["margin"] = float(margin)
-        start = 0
-        for nu, u in solved:
-            rows = slice(start, start + len(u))
-            dataset(file, "nu")[rows] = nu if exists is None else np.where(exists, nu, 0)
-            dataset(file, "tensor")[rows, 0] = u
-            start += len(u)
-            bar.update(len(u))
-    return path
-
-
-def _create(file: h5py.File, n_samples: int, coordinates: np.ndarray, beta: float) -> None:
-    """Give a new file the data sets ``nu`` and ``tensor`` of PDEBench's layout, to be filled."""
-    n = len(coordinates)
-    file.create_dataset("tensor", shape=(n_samples, 1, n, n), dtype="f4")
-    file.create_dataset("nu", shape=(n_samples, n, n), dtype="f4")
-    for axis in ("x", "y"):
-        file.create_dataset(f"{axis}-coordinate", data=coordinates.astype("f4"))
-    file.attrs["beta"] = float(beta)
+    cells = cell_centres(resolution)
+    fixed = {"x-coordinate": cells, "y-coordinate": cells}
+    attributes: dict[str, Any] = {"beta": float(beta)}
+    if domain != SQUARE:
+        fixed["mask"], attributes["domain"] = domain_mask(domain, cells), domain
+    if margin is not None:
+        attributes["margin"] = float(margin)
+    options: Any = {"fixed": fixed, "attributes": attributes}
+    return recipe.write(path, _solve_part, SAMPLES_PER_PART, workers, force, progress, **options)
 
 
 def read(
@@ -255,28 +230,43 @@ def fetch(
     return download(OFFICIAL_URL, OFFICIAL_HASH, Path(folder) / OFFICIAL_NAME, force, progress)
 
 
-def _tasks(
-    samples: range, resolution: int, seed: int, coefficient: str, contrast: float
-) -> Iterator[np.ndarray]:
-    n_batches = -(-samples.stop // BATCH)
-    for index, child in enumerate(np.random.SeedSequence(seed).spawn(n_batches)):
-        start = index * BATCH
-        if start + BATCH <= samples.start:
-            continue
-        rows = slice(max(samples.start - start, 0), samples.stop - start)
-        if coefficient == TWO_PHASE:
-            wanted = np.where(draw_batch(child, resolution)[rows], 1.0, 1 / contrast)
-        else:
-            noise = np.random.default_rng(child).standard_normal((BATCH, N_MODES, N_MODES))
-            cells = cell_centres(resolution)
-            wanted = np.stack([medium(n, cells, coefficient, contrast) for n in noise[rows]])
-        for place in range(0, len(wanted), SAMPLES_PER_TASK):
-            yield wanted[place : place + SAMPLES_PER_TASK]
+def _solve_part(
+    samples: range,
+    seed: int,
+    resolution: int,
+    beta: float,
+    domain: str,
+    margin: "float | None",
+    first: int,
+    coefficient: str,
+    contrast: float,
+) -> Arrays:
+    exists = None if domain == SQUARE else domain_mask(domain, cell_centres(resolution))
+    media = [_medium(seed, first + i, resolution, coefficient, contrast) for i in samples]
+    u = [solve_steady(nu, beta, exists, margin)[None] for nu in media]
+    nu = media if exists is None else [np.where(exists, one, 0) for one in media]
+    return {"tensor": np.array(u, "f4"), "nu": np.array(nu, "f4")}
 
 
-def _solve_task(
-    nu: np.ndarray, beta: float, exists: "np.ndarray | None", margin: "float | None"
-) -> tuple[np.ndarray, np.ndarray]:
-    """(M, R, R) coefficients and solutions, these float32."""
-    u = [solve_steady(sample, beta, exists, margin) for sample in nu]
-    return nu, np.stack(u).astype(np.float32)
+def _medium(
+    seed: int, sample: int, resolution: int, coefficient: str, contrast: float
+) -> np.ndarray:
+    batch, place = divmod(sample, BATCH)
+    if coefficient == TWO_PHASE:
+        return np.where(_phases(seed, batch, resolution)[place], 1.0, 1 / contrast)
+    return medium(_noise(seed, batch)[place], cell_centres(resolution), coefficient, contrast)
+
+
+# Whole batches are drawn, of which parts and their neighbours take a few samples each.
+@functools.lru_cache(1)
+def _phases(seed: int, batch: int, resolution: int) -> np.ndarray:
+    return draw_batch(_child(seed, batch), resolution)
+
+
+@functools.lru_cache(1)
+def _noise(seed: int, batch: int) -> np.ndarray:
+    return np.random.default_rng(_child(seed, batch)).standard_normal((BATCH, N_MODES, N_MODES))
+
+
+def _child(seed: int, batch: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence(seed, spawn_key=(batch,))

@@ -1,7 +1,6 @@
 """Steady Darcy flow on PDEBench's grid: 5-point finite volumes and a direct sparse solve."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -36,25 +35,14 @@ def darcy_matrix(
     wall = 1.0 if margin is None else 1 / (0.5 + n * margin)
     padded = np.pad(nu, 1, mode="edge")
     inside = np.pad(np.ones_like(nu, dtype=bool) if exists is None else exists, 1)
-
-    def faces(low: Any, high: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Conductances of the faces between two sides, and which have a cell on both."""
-        between = inside[low] & inside[high]
-        own = wall * np.where(inside[low], padded[low], padded[high])
-        some = inside[low] | inside[high]
-        mean = 0.5 * (padded[high] + padded[low])
-        return np.where(between, mean, np.where(some, own, 0.0)), between
-
     middle, lower, upper = slice(1, -1), slice(None, -1), slice(1, None)
-    face_x, between_x = faces((lower, middle), (upper, middle))
-    face_y, between_y = faces((middle, lower), (middle, upper))
-    diagonal = face_x[1:] + face_x[:-1] + face_y[:, 1:] + face_y[:, :-1]
-    along_x = -(face_x * between_x)[1:-1].ravel()
-    # The last cell of a row and the first of the next are neighbours in memory only: no face.
-    along_y = -(face_y * between_y)[:, 1:].ravel()[:-1]
-    bands = [diagonal.ravel(), along_x, along_x, along_y, along_y]
-    offsets: Any = [0, n, -n, 1, -1]  # Annotated as a single int in SciPy.
-    matrix = scipy.sparse.csc_matrix(scipy.sparse.diags(bands, offsets) * n**2)
+    faces = []
+    for low, high in (((lower, middle), (upper, middle)), ((middle, lower), (middle, upper))):
+        mean = 0.5 * (padded[high] + padded[low])
+        own = wall * np.where(inside[low], padded[low], padded[high])
+        # Cells that do not exist, and the faces between them, are left out below.
+        faces.append(np.where(inside[low] & inside[high], mean, own))
+    matrix = conductance_matrix(faces) * n**2
     if exists is None:
         return matrix
     kept = np.flatnonzero(exists)

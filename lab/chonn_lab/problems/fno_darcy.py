@@ -41,6 +41,7 @@ References
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -151,17 +152,10 @@ def generate(
     for split in missing or SPLITS:
         refuse_existing(paths[split], force)
     for split in missing:
-        create = partial(_create, n_samples=sizes[split], resolution=resolution)
+        store = partial(_store, n_samples=sizes[split])
+        options: Any = {"store": store, "user_block": MAT_BLOCK}
         recipes[split].write(
-            paths[split],
-            _solve_part,
-            create,
-            SAMPLES_PER_PART,
-            workers,
-            force,
-            progress,
-            _store,
-            MAT_BLOCK,
+            paths[split], _solve_part, SAMPLES_PER_PART, workers, force, progress, **options
         )
     return paths["train"], paths["test"]
 
@@ -223,20 +217,13 @@ def read(
     return a, u
 
 
-def _create(file: h5py.File, n_samples: int, resolution: int) -> None:
-    for name, compression in (("coeff", "gzip"), ("sol", None)):
-        create_array(
-            file,
-            name,
-            (resolution, resolution, n_samples),
-            chunks=(resolution, resolution, 1),
-            compression=compression,
-        )
-
-
-def _store(file: h5py.File, rows: slice, part: Arrays) -> None:
-    dataset(file, "coeff")[..., rows] = np.where(part["is_high"], A_HIGH, A_LOW).T
-    dataset(file, "sol")[..., rows] = part["u"].T
+def _store(file: h5py.File, rows: slice, part: Arrays, n_samples: int) -> None:
+    a, u = np.where(part["is_high"], A_HIGH, A_LOW).T, part["u"].T
+    for name, values, compression in (("coeff", a, "gzip"), ("sol", u, None)):
+        if name not in file:
+            shape, chunks = (*values.shape[:2], n_samples), (*values.shape[:2], 1)
+            create_array(file, name, shape, chunks=chunks, compression=compression)
+        dataset(file, name)[..., rows] = values
 
 
 def _solve_part(samples: range, seed: int, split: str, resolution: int) -> Arrays:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +20,7 @@ import numpy as np
 from tqdm import tqdm
 
 from chonn_lab.problems import origin
-from chonn_lab.problems.hdf5 import create_hdf5, dataset
+from chonn_lab.problems.hdf5 import create_hdf5
 from chonn_ops import __version__, files
 from chonn_ops.checks import check_least
 
@@ -44,9 +47,9 @@ class ProgressBar(tqdm):
 
 
 @contextlib.contextmanager
-def solving(
+def _solving(
     function: Callable[[Task], Result],
-    tasks: Iterator[Task],
+    tasks: Sequence[Task],
     workers: int,
     n_samples: int,
     progress: bool,
@@ -56,8 +59,7 @@ def solving(
     With more than one worker, the function has to be importable by name, and processes of one
     thread each, which end with this one, run ahead of the results by a few tasks.
     """
-    # Ctrl-C goes to all processes of a terminal; only this one has to know what to do.
-    options: Any = {"initializer": _ignore_ctrl_c, "inner_max_num_threads": 1}
+    options: Any = {"initializer": _serve, "inner_max_num_threads": 1}
     with (
         ProgressBar(total=n_samples, unit="sample", disable=not progress) as bar,
         joblib.parallel_config("loky", **options),
@@ -68,8 +70,17 @@ def solving(
             yield results, bar
 
 
-def _ignore_ctrl_c() -> None:
+def _serve() -> None:
+    # Ctrl-C goes to all processes of a terminal; only the parent has to know what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent, which may be killed. loky's would go on."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,11 +122,13 @@ class Recipe:
         self,
         path: Path,
         solve: Callable[..., Arrays],
-        create: Callable[[h5py.File], object],
         size: int,
-        workers: int,
-        force: bool,
-        progress: bool,
+        workers: int = 1,
+        force: bool = False,
+        progress: bool = True,
+        *,
+        fixed: Mapping[str, np.ndarray] | None = None,
+        attributes: Mapping[str, Any] | None = None,
         store: Callable[[h5py.File, slice, Arrays], None] | None = None,
         user_block: bytes = b"",
     ) -> Path:
@@ -131,14 +144,14 @@ class Recipe:
         solve : callable
             Arrays of some samples, (M, ...) each, by their range, with the seed and the settings
             but ``n_samples`` as keywords; a function of a module.
-        create : callable
-            Makes the file's data sets.
         size : int
             Samples that are solved and kept together.
         workers : int
             Processes.
         force, progress : bool
             Replace an existing file; show a progress bar.
+        fixed, attributes : mapping, optional
+            Further data sets, stored as float32 or bool, and attributes of the file.
         store : callable, optional
             Puts the arrays of some rows into the file; by default each into the rows of the data
             set of its name.
@@ -162,12 +175,18 @@ class Recipe:
         try:
             with (
                 create_hdf5(path, force, user_block) as file,
-                solving(work, iter(ranges), count, n_samples, progress) as (solved, bar),
+                _solving(work, ranges, count, n_samples, progress) as (solved, bar),
             ):
                 self.stamp(file)
-                create(file)
+                file.attrs.update(attributes or {})
+                for name, values in (fixed or {}).items():
+                    file[name] = values if values.dtype == bool else values.astype("f4")
                 for samples, arrays in zip(ranges, solved, strict=True):
-                    (store or _store)(file, slice(samples.start, samples.stop), arrays)
+                    rows = slice(samples.start, samples.stop)
+                    if store:
+                        store(file, rows, arrays)
+                    else:
+                        _store(file, n_samples, rows, arrays)
                     bar.update(len(samples))
         except BaseException:
             if not any(folder.rglob("output.pkl")):
@@ -177,7 +196,8 @@ class Recipe:
         return path
 
 
-def _store(file: h5py.File, rows: slice, part: Arrays) -> None:
+def _store(file: h5py.File, n_samples: int, rows: slice, part: Arrays) -> None:
     for name, values in part.items():
-        target = dataset(file, name)
-        target[rows] = np.reshape(values, (len(values), *target.shape[1:]))
+        shape = n_samples, *values.shape[1:]
+        target = file.require_dataset(name, shape, values.dtype)
+        target[rows] = values

@@ -99,6 +99,36 @@ def dataset(file: "h5py.File | h5py.Group", name: str, ndim: "int | None" = None
     return found
 
 
+def read_rows(
+    path: "str | os.PathLike[str]", start: int, stop: "int | None", **axes: int
+) -> list[np.ndarray]:
+    """Samples of the data sets of these names and numbers of axes, float32.
+
+    Parameters
+    ----------
+    path : path
+    start, stop : int
+        First sample and the one after the last, by default the number of samples.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the file is missing, damaged or of another problem, lacks the samples, or the data sets
+        have other numbers of samples.
+    """
+    with open_hdf5(path) as file:
+        found = [dataset(file, name, ndim) for name, ndim in axes.items()]
+        shapes = {name: data.shape for name, data in zip(axes, found, strict=True)}
+        # Grids are the last axes of all.
+        if (
+            len({shape[0] for shape in shapes.values()}) > 1
+            or len({s[-1] for s in shapes.values()}) > 1
+        ):
+            raise ValueError(f"{path}: expected samples on one grid, got {shapes}")
+        check_range(path, len(found[0]), start, stop)
+        return [data[start:stop].astype(np.float32) for data in found]
+
+
 def check_range(
     path: "str | os.PathLike[str]", n_samples: int, start: int, stop: "int | None"
 ) -> None:

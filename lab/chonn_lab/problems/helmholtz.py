@@ -38,7 +38,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
@@ -47,7 +46,7 @@ import torch
 from chonn_lab.problems.darcy_solver import cell_faces, conductance_matrix
 from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.generation import Recipe, check_sizes
-from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
+from chonn_lab.problems.hdf5 import read_rows
 from chonn_lab.problems.random_fields import cosine_series
 from chonn_ops.checks import check_least
 
@@ -216,13 +215,9 @@ def generate(
     }
     recipe = Recipe("helmholtz", GENERATOR_VERSION, seed, settings)
 
-    def create(file: h5py.File) -> None:
-        file.create_dataset("k", (n_samples, resolution, resolution), "f4")
-        file.create_dataset("tensor", (n_samples, 1, resolution, resolution), "f4")
-        for axis in "xy":
-            file[f"{axis}-coordinate"] = cell_centres(resolution).astype("f4")
-
-    return recipe.write(path, _solve_part, create, SAMPLES_PER_PART, workers, force, progress)
+    cells = cell_centres(resolution)
+    fixed = {"x-coordinate": cells, "y-coordinate": cells}
+    return recipe.write(path, _solve_part, SAMPLES_PER_PART, workers, force, progress, fixed=fixed)
 
 
 def read(
@@ -246,14 +241,8 @@ def read(
     FileNotFoundError, ValueError
         If the file is missing, damaged or of another problem, or lacks the samples.
     """
-    with open_hdf5(path) as file:
-        k, u = dataset(file, "k", 3), dataset(file, "tensor", 4)
-        if u.shape != (len(k), 1, *k.shape[1:]):
-            expected = (len(k), 1, *k.shape[1:])
-            raise ValueError(f"{path}: expected tensor of shape {expected}, got {u.shape}")
-        check_range(path, len(k), start, stop)
-        fields = k[start:stop].astype("f4"), u[start:stop, 0].astype("f4")
-    return torch.from_numpy(fields[0]), torch.from_numpy(fields[1])
+    k, u = read_rows(path, start, stop, k=3, tensor=4)
+    return torch.from_numpy(k), torch.from_numpy(u[:, 0])
 
 
 def _solve_part(
@@ -269,7 +258,7 @@ def _solve_part(
         _draw(seed, first + sample, resolution, wavenumber, ratio, drawn_at) for sample in samples
     ]
     k, u = (np.stack(fields).astype(np.float32) for fields in zip(*pairs, strict=True))
-    return {"k": k, "tensor": u}
+    return {"k": k, "tensor": u[:, None]}
 
 
 def _draw(

@@ -40,7 +40,6 @@ import math
 import os
 from pathlib import Path
 
-import h5py
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
@@ -49,7 +48,7 @@ import torch
 from chonn_lab.problems.darcy_solver import cell_faces, conductance_matrix
 from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.generation import Recipe, check_sizes
-from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
+from chonn_lab.problems.hdf5 import read_rows
 from chonn_lab.problems.helmholtz import N_MODES, RESOLUTION, check_resolved
 from chonn_lab.problems.random_fields import LOG_NORMAL, medium
 from chonn_ops.checks import check_least
@@ -145,15 +144,10 @@ def generate(
         "first": first,
     }
 
-    def create(file: h5py.File) -> None:
-        for name in ("k", "f"):
-            file.create_dataset(name, (n_samples, resolution, resolution), "f4")
-        file.create_dataset("tensor", (n_samples, 2, resolution, resolution), "f4")
-        for axis in "xy":
-            file[f"{axis}-coordinate"] = cell_centres(resolution).astype("f4")
-
+    cells = cell_centres(resolution)
+    fixed = {"x-coordinate": cells, "y-coordinate": cells}
     recipe = Recipe("helmholtz_open", GENERATOR_VERSION, seed, settings)
-    return recipe.write(path, _solve_part, create, SAMPLES_PER_PART, workers, force, progress)
+    return recipe.write(path, _solve_part, SAMPLES_PER_PART, workers, force, progress, fixed=fixed)
 
 
 def read(
@@ -170,12 +164,8 @@ def read(
     u : torch.Tensor
         (N, 2, R, R), float32: real and imaginary part.
     """
-    with open_hdf5(path) as file:
-        fields = [dataset(file, name, 3) for name in ("k", "f")]
-        waves = dataset(file, "tensor", 4)
-        check_range(path, len(waves), start, stop)
-        inputs = np.stack([field[start:stop] for field in fields], 1)
-        return torch.from_numpy(inputs), torch.from_numpy(waves[start:stop])
+    k, f, waves = read_rows(path, start, stop, k=3, f=3, tensor=4)
+    return torch.from_numpy(np.stack((k, f), 1)), torch.from_numpy(waves)
 
 
 def _solve_part(

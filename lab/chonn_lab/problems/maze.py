@@ -46,11 +46,10 @@ References
 import os
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from chonn_lab.problems.generation import Recipe, check_sizes
-from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
+from chonn_lab.problems.hdf5 import read_rows
 from chonn_lab.problems.pyclaw import clawpack_version, load_pyclaw
 
 RESOLUTION = 48
@@ -213,13 +212,8 @@ def generate(
         "clawpack": clawpack_version(),
     }
 
-    def create(file: h5py.File) -> None:
-        grid = (resolution, resolution)
-        file.create_dataset("density", (n_samples, *grid), "f4")
-        file.create_dataset("pressure", (n_samples, N_STEPS + 1, *grid), "f4")
-
     recipe = Recipe("maze", GENERATOR_VERSION, seed, settings)
-    return recipe.write(path, _solve_part, create, SAMPLES_PER_PART, workers, force, progress)
+    return recipe.write(path, _solve_part, SAMPLES_PER_PART, workers, force, progress)
 
 
 def read(
@@ -234,16 +228,10 @@ def read(
     density, pressure : ndarray
         (N, R, R) and (N, 24, R, R), float32.
     """
-    with open_hdf5(path) as file:
-        density, pressure = dataset(file, "density", 3), dataset(file, "pressure", 4)
-        n_samples, *grid = density.shape
-        if pressure.shape != (n_samples, N_STEPS + 1, *grid):
-            raise ValueError(
-                f"{path}: expected density (N, R, R) and pressure (N, {N_STEPS + 1}, R, R), got "
-                f"{density.shape} and {pressure.shape}"
-            )
-        check_range(path, n_samples, start, stop)
-        return density[start:stop].astype("f4"), pressure[start:stop].astype("f4")
+    density, pressure = read_rows(path, start, stop, density=3, pressure=4)
+    if pressure.shape[1] != N_STEPS + 1:
+        raise ValueError(f"{path}: expected {N_STEPS + 1} frames, got {pressure.shape[1]}")
+    return density, pressure
 
 
 def _solve_part(

@@ -28,6 +28,7 @@ import h5py
 import numpy as np
 
 from chonn_lab.problems.hdf5 import attributes
+from chonn_lab.problems.published import CHECKSUMS
 from chonn_ops import __version__
 
 BLOCK = 1 << 20
@@ -92,7 +93,7 @@ class Origin:
         return "\n".join(lines)
 
     def _official(self) -> str:
-        named = self.name in _published()
+        named = self.name in CHECKSUMS
         if self.official:
             return "yes, it has the published checksum"
         if self.generator:
@@ -191,11 +192,10 @@ def identify(path: "str | os.PathLike[str]") -> Origin:
     origin = dataclasses.replace(origin, size=state.st_size, sha256=checksum("sha256"))
     if origin.generator:
         return origin
-    published = _published()
-    if checksum("md5") in published.values():
+    if checksum("md5") in CHECKSUMS.values():
         return dataclasses.replace(origin, official=True)
     # Without a known checksum it cannot be told whether a file is the published one.
-    known = published.get(origin.name) is not None
+    known = CHECKSUMS.get(origin.name) is not None
     return dataclasses.replace(origin, official=False if known else None)
 
 
@@ -206,34 +206,6 @@ def _checksum(path: str, _version: tuple[int, ...], algorithm: str) -> str:
         while block := file.read(BLOCK):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _published() -> "dict[str, str | None]":
-    """MD5 of the published files by name, None where none is known."""
-    from chonn_lab.problems import (
-        advection,
-        burgers,
-        darcy,
-        fno_darcy,
-        navier_stokes,
-        poisson,
-        shallow_water,
-    )
-
-    unknown = (poisson.file_name("IN"), poisson.file_name("OUT"), navier_stokes.OFFICIAL_NAME)
-    unknown += fno_darcy.OFFICIAL_NAMES
-    return {
-        **dict.fromkeys(unknown),
-        **{
-            problem.OFFICIAL_NAME: problem.OFFICIAL_HASH.removeprefix("md5:")
-            for problem in (darcy, shallow_water)
-        },
-        **{
-            problem.file_name(value): checksum
-            for problem in (advection, burgers)
-            for value, checksum in problem.OFFICIAL_HASHES.items()
-        },
-    }
 
 
 def _plain(value: Any) -> Any:

@@ -35,20 +35,22 @@ References
    Problems", SIAM Journal on Scientific Computing 34, 2012.
 """
 
+import functools
 import os
-from functools import partial
 from pathlib import Path
 
+import h5py
 import numpy as np
 
 from chonn_lab.problems.download import download
-from chonn_lab.problems.generation import Recipe, check_sizes, solving
-from chonn_lab.problems.hdf5 import check_range, create_hdf5, dataset, open_hdf5
+from chonn_lab.problems.generation import Arrays, Recipe, check_sizes
+from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
+from chonn_lab.problems.published import CHECKSUMS
 from chonn_lab.problems.pyclaw import clawpack_version, load_pyclaw
 
 OFFICIAL_NAME = "2D_rdb_NA_NA.h5"
 OFFICIAL_URL = "https://darus.uni-stuttgart.de/api/access/datafile/133021"
-OFFICIAL_HASH = "md5:75d838c47aa410694bdc912ea7f22282"
+OFFICIAL_HASH = f"md5:{CHECKSUMS[OFFICIAL_NAME]}"
 # Increased when the same settings give other data, see `chonn_lab.problems.origin`.
 GENERATOR_VERSION = 1
 
@@ -145,9 +147,6 @@ def generate(
     check_sizes(n_samples, resolution, 2, seed, workers)
     load_pyclaw()
     path = Path(output)
-    t = np.linspace(0, END_TIME, N_STEPS + 1)
-    seeds = range(seed, seed + n_samples)
-    radii = [draw_radius(sample_seed) for sample_seed in seeds]
     settings = {
         "n_samples": n_samples,
         "resolution": resolution,
@@ -155,23 +154,25 @@ def generate(
     }
     source = f"shallow-water generator, seed {seed}"
     recipe = Recipe("shallow_water", GENERATOR_VERSION, seed, settings, source)
-    solve = partial(simulate, resolution=resolution)
-    with (
-        create_hdf5(path, force) as file,
-        solving(solve, iter(radii), min(workers, n_samples), n_samples, progress) as (
-            solutions,
-            bar,
-        ),
-    ):
-        recipe.stamp(file)
-        for sample_seed, radius, (h, x, y) in zip(seeds, radii, solutions, strict=True):
-            group = file.create_group(f"{sample_seed:04d}")
-            group.attrs["config"] = _config(sample_seed, radius, resolution)
-            group["data"] = h[..., None].astype("f4")
-            for name, values in (("x", x), ("y", y), ("t", t)):
-                group[f"grid/{name}"] = values.astype("f4")
-            bar.update()
-    return path
+    store = functools.partial(_store, first=seed)
+    return recipe.write(path, _solve_part, 1, workers, force, progress, store=store)
+
+
+def _solve_part(samples: range, seed: int, resolution: int, clawpack: "str | None") -> Arrays:  # noqa: ARG001 - a part of the record
+    radii = [draw_radius(seed + i) for i in samples]
+    solved = [simulate(radius, resolution) for radius in radii]
+    h, x, y = zip(*solved, strict=True)
+    return {"radius": radii, "h": np.array(h, "f4"), "x": x[0], "y": y[0]}
+
+
+def _store(file: h5py.File, rows: slice, part: Arrays, first: int) -> None:
+    t = np.linspace(0, END_TIME, N_STEPS + 1)
+    for i, radius, h in zip(range(rows.start, rows.stop), part["radius"], part["h"], strict=True):
+        group = file.create_group(f"{first + i:04d}")
+        group.attrs["config"] = _config(first + i, radius, h.shape[-1])
+        group["data"] = h[..., None]
+        for name, values in (("x", part["x"]), ("y", part["y"]), ("t", t)):
+            group[f"grid/{name}"] = values.astype("f4")
 
 
 def fetch(

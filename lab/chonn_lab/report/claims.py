@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 import yaml
 
 from chonn_lab.report.comparison import (
-    LEVEL,
-    POWER,
     Estimate,
     Statistic,
     against,
@@ -42,20 +40,6 @@ NOT_TESTED = "not tested"
 VERDICTS = (SUPPORTED, CONTRADICTED, INCONCLUSIVE, NOT_TESTED)
 SINGLE = "one seed has no spread"
 MODERATE = 1.5
-RULE = (
-    f"Verdicts come from Welch's t-test over the seeds, one-sided at {LEVEL:.0%} in the direction "
-    f'that the claim states. "{SUPPORTED}": every comparison of the claim passes. '
-    f'"{CONTRADICTED}": one comparison passes in the opposite direction, at {LEVEL:.0%} divided by '
-    f'the number of comparisons. "{INCONCLUSIVE}": neither; the percentage is the smallest '
-    f"relative difference that these seeds would have shown with a probability of {POWER:.0%} in "
-    f'every open comparison. "{NOT_TESTED}": not run, or a single seed, which has no spread. A '
-    "diverged run counts as an infinite error. "
-    '"Decided by" counts the comparisons that pass and shows the one that supports the claim '
-    "least, the model that the claim favours first. "
-    "Numbers are means ± standard deviations over the seeds. < and > mark differences that pass "
-    f"the one-sided test at {LEVEL:.0%}; ≈ marks the others. Each comparison is tested by itself, "
-    "so some of many equal ones are marked."
-)
 HEADER = ("claim", "verdict", "decided by")
 
 

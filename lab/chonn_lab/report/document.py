@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 
 import chonn_lab
+from chonn_lab.report.comparison import LEVEL, POWER
 
 _LAB = Path(chonn_lab.__file__).parent
 ENVIRONMENT = jinja2.Environment(
@@ -31,4 +32,5 @@ def markdown(
 
 def render(template: str, **values: Any) -> str:
     """A template of the folders of reports and pages, with these values and `markdown`."""
-    return ENVIRONMENT.get_template(template).render(markdown=markdown, **values)
+    levels = {"level": f"{LEVEL:.0%}", "two_sided": f"{2 * LEVEL:.0%}", "power": f"{POWER:.0%}"}
+    return ENVIRONMENT.get_template(template).render(markdown=markdown, **levels, **values)

@@ -1,4 +1,4 @@
-"""Figures of a study: `draw` writes those panels that its results allow."""
+"""Figures of a study: `draw_study` writes those panels that its results allow."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from zipfile import BadZipFile
 import numpy as np
 from matplotlib.figure import Figure
 
-from chonn_lab import marks
 from chonn_lab.report import style
-from chonn_lab.report.results import Group, Study, read_study
+from chonn_lab.report.results import Group, Study
 from chonn_lab.report.tables import full_label, metric_label
 
 COLUMNS = 4
@@ -229,35 +228,6 @@ PANELS = (
         learning,
     ),
 )
-
-
-def refuse_foreign(experiment: str, output: Path) -> None:  # noqa: ARG001
-    """Fail before any work if other programs' files are where the panels would be written.
-
-    Raises
-    ------
-    FileExistsError
-        Names the first of them.
-    """
-    marks.refuse_foreign(output / panel.name for panel in PANELS)
-
-
-def draw(results: Path, output: Path, mixed: bool = False) -> list[Path]:
-    """Draw the panels of ``<results>/<experiment>/<scale>`` or of a file of several runs.
-
-    Returns
-    -------
-    list of Path
-        The files; panels without data are left out.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If there are no results, they are damaged or, unless `mixed`, of different data or settings.
-    FileExistsError
-        If a picture would replace another program's file.
-    """
-    return [path for _, path in draw_study(read_study(results, mixed), output)]
 
 
 def draw_study(study: Study, output: Path) -> list[tuple[Panel, Path]]:

@@ -12,7 +12,7 @@ import yaml
 
 from chonn_lab.experiments import FURTHER, provenance
 from chonn_lab.report.comparison import Statistic, number
-from chonn_lab.report.results import Group, Run, Study
+from chonn_lab.report.results import Group, Study
 
 _NAMES = yaml.safe_load(Path(__file__).with_name("names.yaml").read_text("utf-8"))
 METRICS: Mapping[str, str] = _NAMES["metrics"]
@@ -188,30 +188,3 @@ def _distinct(records: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 def _or(found: Mapping[str, list[str]], name: str) -> str:
     return " / ".join(found.get(name, [])) or "-"
-
-
-def run_table(runs: Sequence[Run], mixed: bool = False) -> str:
-    """Parameters and scores of every variant, mean and standard deviation over the seeds.
-
-    Below it, what has to be said of where they come from.
-
-    Raises
-    ------
-    ValueError
-        For results of different data, settings or model code, unless `mixed`.
-    """
-    differing = provenance.mixture("this table", runs, mixed)
-    study = Study(runs[0].experiment, "", tuple(runs))
-    names = dict.fromkeys(name for run in runs for s in run.metrics.values() for name in s)
-    rows = [["variant", "split", "runs", "parameters", *names]]
-    for group in study.groups:
-        for split in study.splits() or ["test"]:
-            cells = (str(group.metric(name, split)) for name in names)
-            rows.append(
-                [group.variant, split, f"{len(group.runs)}", f"{group.parameters:,}", *cells]
-            )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    lines += [f"mixed: {text}" for text in differing]
-    lines += [f"{', '.join(names)}: {text}" for text, names in provenance.flags(runs).items()]
-    return "\n".join(lines)

@@ -123,7 +123,7 @@ def test_file_and_reader(tmp_path):
 def test_reader_refuses_other_files(tmp_path):
     with h5py.File(tmp_path / "other", "w") as file:
         file["density"], file["pressure"] = np.ones((2, 4, 4)), np.ones((2, 9, 4, 4))
-    with pytest.raises(ValueError, match=r"expected density \(N, R, R\) and pressure \(N, 24, R"):
+    with pytest.raises(ValueError, match="expected 24 frames, got 9"):
         maze.read(tmp_path / "other")
     with pytest.raises(FileNotFoundError, match="no such file"):
         maze.read(tmp_path / "none")

@@ -152,7 +152,7 @@ def test_published_checksum_makes_a_file_official(tmp_path, monkeypatch):
         file["nu"] = np.zeros(3)
     assert origin.identify(path).official is None
     checksum = hashlib.md5(path.read_bytes()).hexdigest()
-    monkeypatch.setattr(darcy, "OFFICIAL_HASH", f"md5:{checksum}")
+    monkeypatch.setattr(origin, "CHECKSUMS", {darcy.OFFICIAL_NAME: checksum})
     assert origin.identify(path).official is True
     assert "yes, it has the published checksum" in str(origin.identify(path))
 

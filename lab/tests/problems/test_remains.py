@@ -113,6 +113,6 @@ def test_killed_command_leaves_no_worker_and_its_file_is_cleared(
     process.wait()
     process.stderr.close()
     wait_for_end(process.pid, 60)
-    assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
+    assert {path.suffix for path in tmp_path.iterdir()} == {".tmp", ".parts"}
     assert cli.main([*command, "1", "--n-samples", "1"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

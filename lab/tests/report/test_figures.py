@@ -21,6 +21,10 @@ EXPECTED = {
 }
 
 
+def draw(folder, output):
+    return [path for _, path in figures.draw_study(read_study(folder), output)]
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     return result_files.everything(tmp_path_factory.mktemp("runs"), seeds=2)
@@ -28,7 +32,7 @@ def runs(tmp_path_factory):
 
 @pytest.mark.parametrize("experiment", EXPECTED)
 def test_every_panel_is_drawn_and_small(runs, tmp_path, experiment):
-    drawn = figures.draw(runs / experiment / "small", tmp_path)
+    drawn = draw(runs / experiment / "small", tmp_path)
     assert [path.name for path in drawn] == EXPECTED[experiment]
     assert set(drawn) == set(tmp_path.iterdir())
     for path in drawn:
@@ -42,7 +46,7 @@ def test_every_panel_is_drawn_and_small(runs, tmp_path, experiment):
 
 def test_the_same_numbers_give_the_same_files(runs, tmp_path):
     folder = runs / "shallow_water" / "small"
-    first, second = (figures.draw(folder, tmp_path / name) for name in "ab")
+    first, second = (draw(folder, tmp_path / name) for name in "ab")
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
 
@@ -88,7 +92,7 @@ def test_damaged_fields_give_one_clear_error(tmp_path):
     folder = tmp_path / "shallow_water" / "small"
     (folder / "fno-seed0.npz").write_bytes(b"PK\x03\x04 no archive")
     with pytest.raises(ValueError, match=r"fno-seed0\.npz: not a file of fields"):
-        figures.draw(folder, tmp_path / "figures")
+        draw(folder, tmp_path / "figures")
 
 
 def test_picture_of_a_sequence_is_its_last_frame():
@@ -108,4 +112,4 @@ def test_one_seed_with_failures_is_drawn(tmp_path, experiment):
         record["curve"]["validation_error"][-1] = None
         path.write_text(json.dumps(record))
         path.with_suffix(".npz").unlink()
-    assert figures.draw(folder, tmp_path / "figures")
+    assert draw(folder, tmp_path / "figures")
