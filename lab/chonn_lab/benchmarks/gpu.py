@@ -292,9 +292,8 @@ def model_inputs(name: str, device: str, samples: int, n: int) -> tuple[Any, ...
     """One of `models` or of timm's, its inputs, and targets."""
     torch.manual_seed(0)
     if name in VISION + TINY_VISION:
-        from chonn_lab.benchmarks import (
-            vision,
-        )  # timm imports Triton, before its interpreter is set
+        # timm imports Triton, so not before the interpreter is set.
+        from chonn_lab.benchmarks import vision
 
         model = vision.build(name, n).to(device).train()
         images = torch.rand(samples, 3, n, n, device=device)

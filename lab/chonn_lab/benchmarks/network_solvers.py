@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_lab.benchmarks.accuracy import matrices
 from chonn_lab.benchmarks.floors import compiled
 from chonn_lab.benchmarks.harness import Call
 
@@ -278,15 +279,9 @@ def ours(backend: str) -> Build:
 
 def scipy_matrices(networks: Networks, kind: str) -> list[Any]:
     """One matrix a network, float64, of a sparse `kind` of SciPy's."""
-    from scipy import sparse
-
-    rows, columns = pattern(networks.grid)
-    size = math.prod(networks.grid)
-    order = sparse.coo_matrix((np.arange(1, len(rows) + 1), (rows, columns)), (size, size))
-    layout: Any = order.asformat(kind)
-    values = entries(networks).numpy().take(layout.data - 1, axis=1)
-    form = type(layout)
-    return [form((v, layout.indices, layout.indptr), shape=(size, size)) for v in values]
+    g = [conductance.double().numpy() for conductance in networks.conductance]
+    found = matrices(g, networks.leak.double().numpy(), (False,) * len(g))
+    return [matrix.asformat(kind) for matrix in found]
 
 
 def one_by_one(grid: tuple[int, ...], solvers: Sequence[Callable[..., Any]]) -> Solve:

@@ -18,7 +18,17 @@ from chonn_lab.cli.report import add_report_command
 from chonn_lab.cli.run import run, search
 from chonn_ops import cli
 
-_MODULES = ("filelock", "h5py", "hydra", "matplotlib", "neuralop", "optuna", "pooch", "requests")
+_MODULES = (
+    "filelock",
+    "h5py",
+    "hydra",
+    "joblib",
+    "matplotlib",
+    "neuralop",
+    "optuna",
+    "pooch",
+    "requests",
+)
 EXTRAS: dict[str, str] = dict.fromkeys((*_MODULES, "scipy", "tqdm"), "./lab")
 # Their arguments are Hydra's.
 HYDRA = {

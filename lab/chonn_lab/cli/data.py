@@ -6,7 +6,8 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from chonn_lab.problems.workers import usable_cores
+from joblib import cpu_count
+
 from chonn_ops.cli.arguments import add_force
 
 PROBLEMS = {
@@ -90,7 +91,7 @@ def _parser(name: str, problem: Any) -> argparse.ArgumentParser:
         if option == "force":
             add_force(parser)
         elif option != "progress":
-            default = usable_cores() if option == "workers" else parameter.default
+            default = cpu_count() if option == "workers" else parameter.default
             # Annotations are types or texts such as "float | None".
             note = str(parameter.annotation)
             kind = next(kind for kind in (int, float, str) if kind.__name__ in note)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from joblib import cpu_count
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -28,7 +29,6 @@ from chonn_lab.experiments.base import (
 from chonn_lab.experiments.modules import OnDomain, Standardized, Units
 from chonn_lab.experiments.solvers import OwnScheme, Physics
 from chonn_lab.problems.domains import SQUARE, check_domain, domain_mask
-from chonn_lab.problems.workers import usable_cores
 from chonn_ops.checks import check_choice
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.models import CHONNNetwork2d
@@ -153,7 +153,7 @@ class Steady(Problem):
     @property
     def workers(self) -> int:
         """Processes that make the data: one for a few samples, which take less than its start."""
-        return usable_cores() if self.n_samples > FEW_SAMPLES else 1
+        return cpu_count() if self.n_samples > FEW_SAMPLES else 1
 
     def with_finer(self, folder: Path, read: Callable[[Path, int, int], tuple[Any, Any]]) -> Data:
         """The splits of the first file, and the test samples on finer grids from one file a grid.

@@ -27,7 +27,8 @@ Seeds      batch b of 200 samples draws from child b of ``numpy.random.SeedSeque
            workers. Centres, widths and the modes of log-normal fields do not depend on R: one seed
            gives the same samples on every grid. For one seed, the phases are the same at every
            contrast, and log-normal fields of two contrasts are powers of each other
-Cost       about 0.035 s a sample and core at 128 x 128
+Cost       about 0.035 s a sample and core at 128 x 128. Solved samples are kept beside the file in
+           parts of 8: the same call goes on after an interruption
 Layout     HDF5: ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate``, ``y-coordinate`` (R,),
            float32, attribute ``beta``; ours also has the attributes of
            `chonn_lab.problems.origin`, domains other than the square ``mask`` (R, R) bool and the

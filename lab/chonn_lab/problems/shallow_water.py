@@ -16,7 +16,8 @@ Seeds      sample i has the radius of ``numpy.random.RandomState(seed + i)``. Wi
            PDEBench's: sample i is sample i of the official file, but for the PyClaw release
 Generator  PyClaw: finite volumes, Roe's solver with entropy fix, monotonised central limiter,
            second order, dimensional splitting, Courant number 0.9; float64, stored as float32
-Cost       0.6 s a sample and core; 6.6 GB for 1,000 samples
+Cost       0.6 s a sample and core; 6.6 GB for 1,000 samples, twice that while it runs. Solved
+           samples are kept beside the file: the same call goes on after an interruption
 Layout     that of PDEBench: HDF5, groups ``0000``, ``0001``, ... (the sample's seed) with ``data``
            (101, R, R, 1), ``grid/x``, ``grid/y`` (R,), ``grid/t`` (101,), float32, axis 1 of the
            data is x; attribute ``config`` of each group, YAML. Our files also have the attributes
