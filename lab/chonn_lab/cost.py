@@ -72,19 +72,21 @@ def _network_flops(source: Tensor, *rest: Any, out_val: tuple[Tensor, ...]) -> i
     method. Without values, on the meta device, networks are eliminated where "auto" does it, and
     take `_ITERATIONS` elsewhere.
     """
-    axes, iterations = source.dim() - 2, out_val[1]
-    nodes = math.prod(source.shape[1:-1])
-    networks = source.shape[0] * source.shape[-1]
+    # Under `torch.func.vmap` there are further axes in front.
+    iterations, periodic = out_val[1], tuple(rest[4])
+    axes = len(periodic) or 1
+    grid = tuple(source.shape[-1 - axes : -1])
+    nodes = math.prod(grid)
+    networks = source.numel() // nodes
     if axes == 1:
         return 2 * networks * nodes * 8
     if not iterations.is_meta:
         eliminated, total = int((iterations == 0).sum()), int(iterations.sum())
     else:
-        grid, periodic = tuple(source.shape[1:-1]), tuple(rest[4])
         choice = choose(grid, periodic, networks, out_val[0].dtype, "cpu")
         eliminated = networks if choice.method == "direct" else 0
         total = 0 if eliminated else networks * _ITERATIONS
-    elimination = flops(source.shape[1:-1], rest[4]) if eliminated else 0.0
+    elimination = flops(grid, periodic) if eliminated else 0.0
     product = 2 * axes + 1
     cycle = (4 * product + 12) / (1 - 2 / 2**axes)
     iterated = (networks - eliminated) * cycle + total * (cycle + product + 6)

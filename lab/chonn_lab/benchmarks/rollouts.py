@@ -1,6 +1,6 @@
 """A step of a rollout by the clock: the next frame from ten, without autograd, on smooth fields.
 
-Sizes are those of `chonn-lab run navier_stokes | shallow_water --scale small`, on 64 x 64 points.
+Sizes are those of `chonn-lab run problem=navier_stokes | shallow_water`, on 64 x 64 points.
 
 Columns
     forward_ms     the median

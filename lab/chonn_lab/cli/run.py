@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
+
+log = logging.getLogger(__name__)
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -25,7 +29,13 @@ def _run(config: DictConfig) -> None:
 
     from chonn_lab.experiments import runner
 
-    found = runner.run(config, Path(HydraConfig.get().runtime.output_dir))
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    try:
+        found = runner.run(config, folder)
+    except Exception as error:
+        # Of several runs that fail, Hydra raises the first one's error.
+        log.error("%s: %s", folder, " ".join(str(error).split()) or type(error).__name__)
+        raise
     if found.diverged:
         text = f"diverged: {found.diverged}"
     else:
@@ -43,6 +53,8 @@ def _search(config: DictConfig) -> None:
 
 def _hydra(name: str, task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None:
     import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
 
     from chonn_lab.experiments.configuration import CONF
 
@@ -50,8 +62,14 @@ def _hydra(name: str, task: Callable[[DictConfig], None], arguments: Sequence[st
     sys.path.insert(0, str(Path.cwd()))
     # Hydra's parser takes overrides on one side of -m only.
     given = sorted(arguments, key=lambda text: text not in ("-m", "--multirun"))
-    if "--cfg" in given or "-c" in given:
+    # As ``--cfg job`` prints them, settings are values, not what chooses them.
+    if "job" in given:
         given.append("--resolve")
     sys.argv = [f"chonn-lab {name}", *given]
     main: Any = hydra.main(version_base="1.3", config_path=f"pkg://{CONF}", config_name=name)(task)
-    main()
+    # Errors are raised, which the command prints in a line, not printed with a part of their trace.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        main()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(str(error)) from error

@@ -5,12 +5,6 @@ what learns it; `runner` carries a run out, `search` chooses settings; `records`
 with the `provenance` of data and code. `chonn_lab.report` reads the files.
 """
 
-from pathlib import Path
-
-import yaml
-
-import chonn_lab
-
 # In the order of the tables.
 EXPERIMENTS = (
     *("order1d", "darcy", "poisson", "shallow_water", "navier_stokes"),
@@ -18,9 +12,3 @@ EXPERIMENTS = (
     *("condiff", "helmholtz", "helmholtz_open", "maze"),
 )
 FURTHER = EXPERIMENTS[5:]  # those that are not the paper's
-
-
-def title(name: str) -> str:
-    """What pages call a problem of `EXPERIMENTS`."""
-    folder = Path(chonn_lab.__file__).parent / "conf" / "problem"
-    return yaml.safe_load((folder / f"{name}.yaml").read_text())["problem"]["title"]

@@ -174,17 +174,16 @@ def test_a_paper_scale_configuration_is_printed_and_nothing_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_configurations_for_clusters(tmp_path):
-    for launcher in ("submitit_slurm", "joblib", "ray"):
-        pytest.importorskip(
-            "hydra_plugins.hydra_submitit_launcher" if "submitit" in launcher else "hydra"
-        )
-        command = [sys.executable, "-m", "chonn_lab.cli", "run", f"hydra/launcher={launcher}"]
-        done = subprocess.run(
-            [*command, "--cfg", "hydra", "-p", "hydra.launcher._target_"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert "Launcher" in done.stdout
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_slurm", "ray"])
+def test_configurations_of_launchers(tmp_path, launcher):
+    if launcher == "submitit_slurm":
+        pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    command = [sys.executable, "-m", "chonn_lab.cli", "run", f"hydra/launcher={launcher}"]
+    done = subprocess.run(
+        [*command, "--cfg", "hydra", "-p", "hydra.launcher"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert yaml.safe_load(done.stdout)["_target_"].endswith("Launcher")

@@ -8,6 +8,7 @@ from torch import nn
 
 from chonn_lab import cost
 from chonn_ops import CHONNFNO2d, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
+from chonn_ops.network import kirchhoff_network
 from chonn_ops.network.direct import flops
 
 
@@ -111,3 +112,17 @@ def test_planes_are_eliminated():
 
 def test_a_model_that_multiplies_nothing():
     assert cost.measure(nn.Flatten(), [torch.zeros(2, 3, 4)]) == (0, 0, 0)
+
+
+def test_solves_under_vmap_count_as_many():
+    """As a model's substeps in time have them."""
+    source, k = torch.randn(2, 12, 12, 3), torch.rand(2, 12, 12, 3) + 0.5
+    leak = torch.ones_like(k)
+
+    def solve(s, g, c):
+        return kirchhoff_network(s[None], (g[None], g[None]), c[None])[0]
+
+    plain = cost.measure(Transform(lambda s: kirchhoff_network(s, (k, k), leak)), [source])
+    inside = cost.measure(Transform(lambda s: torch.func.vmap(solve)(s, k, leak)), [source])
+    assert plain.multiply_adds > 0
+    assert inside == plain

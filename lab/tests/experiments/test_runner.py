@@ -413,10 +413,15 @@ def test_the_command(tmp_path):
     """Two seeds, one of them wrong: the other is whole, and the error states both values."""
     done = command(tmp_path, "seed=0,-1", "-m")
     assert done.returncode == 1
-    assert "seed: expected at least 0, got -1" in done.stderr
+    assert done.stderr.splitlines()[-1] == "chonn-lab: error: seed: expected at least 0, got -1"
+    assert "Traceback" not in done.stderr
     (result,) = tmp_path.glob("runs/tiny/*/*.json")
     assert result.relative_to(tmp_path).as_posix() == "runs/tiny/smoke/order2-seed0.json"
     done = command(tmp_path, "train.epochs=3", "model.order=1")
     assert done.returncode == 0, done.stderr
     assert "tiny, order1 seed 0: relative_l2 " in done.stdout
     assert (tmp_path / "runs/tiny/smoke+train.epochs=3/order1-seed0.json").exists()
+    done = command(tmp_path, "problem=darci")
+    assert done.returncode == 1
+    assert "chonn-lab: error: In 'run': Could not find 'problem/darci' Available" in done.stderr
+    assert "Traceback" not in done.stderr
