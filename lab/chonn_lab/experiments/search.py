@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
@@ -47,7 +48,7 @@ def search(config: DictConfig) -> Path:
     Returns
     -------
     Path
-        ``<output>/search/tuned/<problem>_<model>_<scale>.yaml``. With
+        ``<output>/search/searched/<problem>_<model>_<scale>.yaml``. With
         ``--config-dir <output>/search``, ``chonn-lab run`` takes the settings from it.
 
     Raises
@@ -65,6 +66,8 @@ def search(config: DictConfig) -> Path:
         )
     space = OmegaConf.to_container(config.search)
     assert isinstance(space, dict)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     found = resolved(config)
     problem = build_problem(found)
     folder = Path(config.data) / problem.name
@@ -72,7 +75,7 @@ def search(config: DictConfig) -> Path:
     data = problem.load(folder)
     made = origin_of(problem, folder, data)
     output = Path(config.output) / "search"
-    (output / "tuned").mkdir(parents=True, exist_ok=True)
+    (output / "searched").mkdir(parents=True, exist_ok=True)
     name = f"{problem.name}_{_choice('model', config)}_{config.scale.name}"
     study = optuna.create_study(
         study_name=name,
@@ -85,7 +88,7 @@ def search(config: DictConfig) -> Path:
         callbacks=[MaxTrialsCallback(config.trials, states=(TrialState.COMPLETE,))],
         n_trials=_missing(study, config.trials),
     )
-    return _write(study, output / "tuned" / f"{name}.yaml", config)
+    return _write(study, output / "searched" / f"{name}.yaml", config)
 
 
 def _missing(study: optuna.Study, trials: int) -> int:
@@ -168,7 +171,7 @@ def _suggest(trial: optuna.Trial, name: str, values: list[Any]) -> Any:
 
 
 def _write(study: optuna.Study, path: Path, config: DictConfig) -> Path:
-    """The settings of the best trial as YAML for the group ``tuned``."""
+    """The settings of the best trial as YAML for the group ``searched``."""
     best = study.best_trial
     done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     content = OmegaConf.create({"train": {"epochs": best.user_attrs["epochs"]}})

@@ -6,7 +6,7 @@ import optuna
 import pytest
 from running import command, read
 
-from chonn_lab.experiments.configuration import compose
+from chonn_lab.experiments.configuration import compose, resolved
 from chonn_lab.experiments.search import search
 
 SHORT = ("seconds=0.05", "trials=3")
@@ -35,7 +35,7 @@ def test_a_search_goes_on_and_a_run_takes_what_it_found(tmp_path):
     assert len(complete) in (3, 4)
     assert all({"commit", "code", "seconds"} <= t.user_attrs.keys() for t in complete)
     best = min(complete, key=lambda trial: trial.value)
-    written = tmp_path / "runs" / "search" / "tuned" / "tiny_tiny_smoke.yaml"
+    written = tmp_path / "runs" / "search" / "searched" / "tiny_tiny_smoke.yaml"
     text = written.read_text()
     assert re.search(r"best of [34] trials of 0.05 s, seed 1000, commit \w+: validation", text)
     searchpath = "hydra.searchpath=[file://runs/search]"
@@ -62,3 +62,13 @@ def test_bad_settings(tmp_path, overrides, message):
     with pytest.raises(ValueError, match=message):
         search(compose([*overrides, f"output={tmp_path}", f"data={tmp_path}"], "search"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_search_found_wins_over_the_laboratorys(tmp_path):
+    (tmp_path / "searched").mkdir()
+    path = tmp_path / "searched" / "poisson_unet_small.yaml"
+    path.write_text("# @package _global_\ntrain: {epochs: 7}\nmodel: {features: 5}\n")
+    known = ["problem=poisson", "model=unet"]
+    found = resolved(compose([*known, f"hydra.searchpath=[file://{tmp_path}]"]))
+    assert (found["train"]["epochs"], found["model"]["features"]) == (7, 5)
+    assert found["train"]["learning_rate"] == resolved(compose(known))["train"]["learning_rate"]
