@@ -1,4 +1,4 @@
-# Targets: setup, setup-tools (setup-pyclaw, setup-ngspice, setup-chromium), demo, check, test-quick, test, test-slow, sanitize, docs, bench, lint (style), tables. `make PYTHON=python3.12 setup` picks an interpreter.
+# Targets: setup, setup-tools (setup-pyclaw, setup-ray, setup-ngspice, setup-chromium), demo, check, test-quick, test, test-slow, sanitize, docs, bench, lint (style), tables. `make PYTHON=python3.12 setup` picks an interpreter.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist lo
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
 INPUTS := pyproject.toml lab/pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(shell find chonn_ops -name '*.[ch]')
 
-.PHONY: setup setup-tools setup-pyclaw setup-ngspice setup-chromium demo check test-quick test test-slow sanitize docs bench lint style tables
+.PHONY: setup setup-tools setup-pyclaw setup-ray setup-ngspice setup-chromium demo check test-quick test test-slow sanitize docs bench lint style tables
 
 setup: $(STAMP)
 
@@ -21,8 +21,8 @@ $(STAMP): $(INPUTS)
 	$(BIN)/chonn info
 	@touch $@
 
-# What some tests need beside Python packages; they skip without it. These are packages of Debian.
-setup-tools: setup-pyclaw setup-ngspice setup-chromium
+# What some tests need beside `setup`; they skip without it.
+setup-tools: setup-pyclaw setup-ray setup-ngspice setup-chromium
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 APT_INSTALL := $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends
@@ -31,6 +31,10 @@ APT_INSTALL := $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no
 setup-pyclaw: setup
 	command -v gfortran || ($(APT_INSTALL) gfortran)
 	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt clawpack
+
+# Ray and submitit, by which the laboratory runs on clusters.
+setup-ray: setup
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e "./lab[clusters]"
 
 # The simulator that netlists are for.
 setup-ngspice:

@@ -46,13 +46,19 @@ def model(found, name, *overrides):
 
 
 def command(folder, *arguments, name="run", **environment):
-    """``chonn-lab run`` of the tiny problem in a process of its own."""
+    """``chonn-lab run`` of the tiny problem in a process of its own, on one thread: sums of
+    several threads round differently from those of one."""
     path = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     arguments = [f"--config-dir={HERE / 'conf'}", *TINY[:3], "device=cpu", *arguments]
     return subprocess.run(
         [sys.executable, "-m", "chonn_lab.cli", name, *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(path),
+            **environment,
+        },
         capture_output=True,
         text=True,
         timeout=300,

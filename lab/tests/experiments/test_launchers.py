@@ -28,7 +28,7 @@ def test_joblib(tmp_path, expected):
 @pytest.mark.slow
 def test_ray_starts_the_run_of_a_killed_worker_again(tmp_path, expected):
     """One of two workers dies in the second epoch; its run resumes and ends at the same numbers."""
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="needs Ray: make setup-ray")
     options = ("hydra/launcher=ray", "+hydra.launcher.init.num_cpus=2")
     once = tmp_path / "killed"
     environment = {"TINY_KILL": "order2:6", "TINY_KILL_ONCE": str(once)}
@@ -40,7 +40,7 @@ def test_ray_starts_the_run_of_a_killed_worker_again(tmp_path, expected):
 
 @pytest.mark.slow
 def test_ray_reports_a_run_that_fails_and_keeps_the_others(tmp_path, expected):
-    pytest.importorskip("ray")
+    pytest.importorskip("ray", reason="needs Ray: make setup-ray")
     done = command(tmp_path, "seed=0,-1", "-m", "hydra/launcher=ray")
     assert done.returncode == 1
     assert "seed: expected at least 0, got -1" in done.stderr
