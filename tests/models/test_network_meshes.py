@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import json
 import math
@@ -145,7 +146,30 @@ def test_a_cell_with_words_by_name_is_that_with_words_by_axis():
     # Options survive a file of JSON.
     options = CKBOptions(boundary={"low0": "robin", "high0": "neumann"})
     assert CKBOptions.from_mapping(json.loads(json.dumps(options.to_mapping()))) == options
+    assert type(options.to_mapping()["boundary"]) is dict
     assert hash(options) == hash(copy.deepcopy(options))
+    assert dataclasses.replace(options, order=2).boundary == options.boundary
+    assert hash(options) == hash(CKBOptions(boundary={"high0": "neumann", "low0": "robin"}))
+
+
+@pytest.mark.parametrize(
+    "boundary",
+    [
+        [("robin", "neumann"), ("neumann", "robin")],
+        (("low0", "robin"),),
+        {},
+        {0: "robin"},
+        {"low0": Robin(1.0)},
+    ],
+)
+def test_what_is_no_mapping_of_words_names_no_walls(boundary):
+    """Pairs of words are for the faces of axes elsewhere, so they are never names."""
+    for make in (
+        lambda: NetworkCell(2, 2, boundary=boundary),
+        lambda: CKBOptions(boundary=boundary),
+    ):
+        with pytest.raises(ValueError, match="boundary: expected"):
+            make()
 
 
 def test_facets_of_sets_are_walls_by_name():
@@ -467,7 +491,7 @@ def test_wrong_calls_are_refused():
             NetworkCell(2, 2, boundary=boundary)(x, volumes=volumes)
     with pytest.raises(ValueError, match="boundary: expected words for the axes of a grid"):
         NetworkCell(2, 2, boundary={"boundary": "robin"})(torch.randn(1, 4, 4, 2))
-    with pytest.raises(ValueError, match=r"boundary: expected words of .*, got \{'left': 'open'\}"):
+    with pytest.raises(ValueError, match=r"boundary: expected names .*, got \{'left': 'open'\}"):
         NetworkCell(2, 2, boundary={"left": "open"})
     with pytest.raises(ValueError, match="norm: expected 'none' or 'layer' on a graph"):
         CKB(2, 2, norm="group")(x, volumes=volumes)
