@@ -27,16 +27,16 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
-from chonn_ops.checks import answer, check_tensor, error
+from chonn_ops.checks import answer, as_tensor, check_tensor, error
 from chonn_ops.network.checks import check_field, check_not_negative, check_positive
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.graph import Graph
+from chonn_ops.network.graph import Graph, real_numbers
 from chonn_ops.network.grids import density_of
 
 # Both limits are relative to what a well-shaped cell contributes to a face. A contribution below
 # `_NO_FACE` comes from a right angle and rounding, and makes no face. A sum below minus `_NEGATIVE`
 # is an error; the limit allows for points that were rounded to float32 before.
-_NO_FACE = {torch.float64: 1e-12}
+_NO_FACE = 1e-12
 _NEGATIVE = 1e-4
 _FLAT = 1e-12  # heights of cells in parts of their longest edges
 
@@ -111,12 +111,12 @@ class Mesh:
     """
 
     def __init__(self, points: Any, cells: Any, sets: Mapping[str, Any] | None = None) -> None:
-        given = torch.as_tensor(points).detach().cpu()
+        given = real_numbers("points", points, torch.float64)
         self.points = given.double()
         if self.points.dim() != 2 or self.points.shape[1] not in (1, 2, 3):
             raise error("points", "shape (N, d) with d = 1, 2 or 3", tuple(self.points.shape))
         n, d = self.points.shape
-        self.cells = _numbers("cells", cells, n)
+        self.cells = node_numbers("cells", cells, n)
         if self.cells.dim() != 2 or self.cells.shape[1] != d + 1 or not len(self.cells):
             kind = ("lines", "triangles", "tetrahedra")[d - 1]
             expected = f"shape (M, {d + 1}) of {kind} with points of {d} coordinates"
@@ -124,7 +124,8 @@ class Mesh:
         corners = self.points[self.cells]
         if not bool(corners.isfinite().all()):
             raise error("points", "finite numbers", "others")
-        self._find_edges(corners, _NO_FACE.get(given.dtype, _NEGATIVE))
+        rounded = given.is_floating_point() and given.dtype != torch.float64
+        self._find_edges(corners, _NEGATIVE if rounded else _NO_FACE)
         self._find_boundary(sets or {})
 
     @cached_property
@@ -203,12 +204,12 @@ class Mesh:
         for name, given in sets.items():
             if name == "boundary":
                 raise error("sets", "other names than 'boundary', which is all of it", repr(name))
-            mask = torch.as_tensor(given)
+            mask = as_tensor(f"sets[{name!r}]", given, "cpu")
             if mask.dtype == torch.bool:
                 if mask.shape != (n,):
                     raise error(f"sets[{name!r}]", f"a mask of shape ({n},)", tuple(mask.shape))
                 given = mask.nonzero()[:, 0]
-            chosen = _numbers(f"sets[{name!r}]", given, n)
+            chosen = node_numbers(f"sets[{name!r}]", given, n)
             if chosen.dim() == 1 and len(chosen):
                 among = torch.zeros(n, dtype=torch.bool)
                 among[chosen] = True
@@ -399,15 +400,15 @@ def _sizes(corners: Tensor) -> Tensor:
     return (a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]).abs() / 2
 
 
-def _numbers(name: str, values: Any, num_nodes: int) -> Tensor:
-    """Numbers of nodes."""
-    numbers = torch.as_tensor(values).detach().cpu()
-    if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
+def node_numbers(name: str, values: Any, num_nodes: int, kind: str = "nodes") -> Tensor:
+    """Numbers of nodes, or of another kind."""
+    numbers = real_numbers(name, values)
+    if numbers.numel() and (numbers.is_floating_point() or numbers.dtype == torch.bool):
         raise error(name, "integers", numbers.dtype)
     numbers = numbers.long()
     if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < num_nodes:
         wrong = int(numbers[(numbers < 0) | (numbers >= num_nodes)][0])
-        raise error(name, f"nodes from 0 to {num_nodes - 1}", wrong)
+        raise error(name, f"{kind} from 0 to {num_nodes - 1}", wrong)
     return numbers
 
 

@@ -466,6 +466,22 @@ def test_wrong_numbers_are_refused():
             FiniteVolumes.from_mesh(SimpleNamespace(pos=SQUARE[0], edge_index=edge_index))
 
 
+def test_walls_of_sets_are_numbers_that_are_there():
+    good = [[(0, 1)], [1.0], [1.0, 2.0], [[0.0], [1.0]], ([0, 1], [1.0, 1.0], [0.0, 0.0])]
+    for given in ([1, 1], np.array([1], "u1"), np.array([1], ">i4"), [False, True], range(1, 2)):
+        assert FiniteVolumes(*good, sets={"a": given}).sets["a"].tolist() == [1]
+    for given, message in (
+        ([-1], "walls from 0 to 1, got -1"),
+        ([2], "walls from 0 to 1, got 2"),
+        ([0.0], "integers"),
+        ([True], "integers"),
+        ([[0]], "indices of 2 walls"),
+        (None, "numbers, as an array or a Tensor, got None"),
+    ):
+        with pytest.raises(ValueError, match=rf"sets\['a'\]: expected {message}"):
+            FiniteVolumes(*good, sets={"a": given})
+
+
 def test_wrong_calls_are_refused():
     volumes = FiniteVolumes.from_cells(*SQUARE)
     x = torch.randn(1, 4, 2)

@@ -353,6 +353,24 @@ def test_facets_nodes_and_masks_name_the_same_sides():
     )
 
 
+@pytest.mark.parametrize("kind", [">", "reversed", "lists", "whole"])
+def test_points_and_cells_are_arrays_of_any_kind(kind):
+    points, cells = box(5)
+    expected = Mesh(points, cells)
+    if kind == ">":
+        points, cells = points.astype(">f8"), cells.astype(">i4")
+    elif kind == "reversed":
+        points, cells = points[::-1].copy()[::-1], cells[::-1].copy()[::-1]
+    elif kind == "lists":
+        points, cells = points.tolist(), cells.tolist()
+    else:  # Whole numbers are not rounded, so that flat cells keep their faces.
+        points, cells = np.array([(0, 0), (10**6, 0), (10**6, 1), (0, 1)]), [(0, 1, 2), (0, 2, 3)]
+        expected = Mesh(points.astype(float), cells)
+    found = Mesh(points, cells)
+    assert torch.equal(found.points, expected.points)
+    assert torch.equal(found.weight, expected.weight)
+
+
 def test_gradients_of_everything_a_circuit_is_made_of():
     points, cells = box(3)
     mesh = Mesh(points, cells, sides(points))
@@ -417,7 +435,9 @@ def test_an_obtuse_cell_is_named():
         ({"cells": [(0, 1, 2), (0, 1, 3), (2, 1, 0)]}, r"at most two cells, got .*\(0, 1\)"),
         ({"sets": {"a": [(0, 3), (0, 2)]}}, r"facets at the boundary, got the facet \(0, 2\)"),
         ({"sets": {"a": [True, False]}}, "a mask of shape"),
-        ({"sets": {"a": []}}, "integers"),
+        ({"sets": {"a": []}}, "at least one of them"),
+        ({"sets": {"a": None}}, "numbers, as an array"),
+        ({"points": np.ones((4, 2)) * 1j}, "points: expected real numbers"),
         ({"sets": {"a": np.zeros((2, 3), int)}}, "a mask"),
         ({"sets": {"boundary": [0]}}, "other names"),
     ],
