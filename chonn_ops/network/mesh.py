@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
+from chonn_ops.boundary import Condition, Dirichlet, Face, Robin, named_conditions
 from chonn_ops.checks import answer, as_tensor, check_tensor, error
 from chonn_ops.network.checks import check_field, check_not_negative, check_positive
 from chonn_ops.network.circuit import Circuit
@@ -43,9 +43,11 @@ _FLAT = 1e-12  # heights of cells in parts of their longest edges
 
 class _Set(NamedTuple):
     """A part of the boundary. `nodes` are its nodes, and `area` (N,) is each node's share of its
-    area. Entry i says that `part[i]` of the share of `node[i]` lies beside `cell[i]`."""
+    area. Entry i says that `part[i]` of the share of `node[i]` lies beside `cell[i]`. `facet` are
+    the numbers of its facets, (F,), whose nodes are `node`, (F d,)."""
 
     nodes: Tensor
+    facet: Tensor
     area: Tensor
     part: Tensor
     node: Tensor
@@ -89,9 +91,9 @@ class Mesh:
     Raises
     ------
     ValueError
-        Another shape or dtype; an index out of range; a flat cell; a facet of more than two cells,
-        or one of a set that is not at the boundary; a face that would be negative, which is named
-        with the cell that is obtuse and with what to do.
+        Another shape or dtype; an index out of range; a flat cell; cells that overlap; a facet of
+        more than two cells, or one of a set that is not at the boundary; a face that would be
+        negative, which is named with the cell that is obtuse and with what to do.
 
     Examples
     --------
@@ -184,6 +186,14 @@ class Mesh:
         if bool((count > 2).any()):
             wrong = tuple(facets[count > 2][0].tolist())
             raise error("cells", "facets of at most two cells", f"more for the facet {wrong}")
+        # The facet, then the corner of the cell that is not on it.
+        apex = self.cells[:, range(d, -1, -1)].flatten()
+        frame = self.points[torch.cat([facets[which], apex[:, None]], 1)]
+        side = torch.linalg.det(frame[:, 1:] - frame[:, :1]).sign()
+        folded = (side.new_zeros(len(facets)).index_add(0, which, side) != 0) & (count == 2)
+        if bool(folded.any()):
+            wrong = tuple(facets[folded][0].tolist())
+            raise error("cells", "no cells that overlap", f"two on one side of the facet {wrong}")
         cell = torch.empty(len(facets), dtype=torch.long)
         cell[which] = torch.arange(len(which)) // len(pieces)
         facets, cell = facets[count == 1], cell[count == 1]
@@ -198,7 +208,7 @@ class Mesh:
         def set_of(nodes: Tensor, of: Tensor) -> _Set:
             part = nearest if bool((area(nearest, of) >= 0).all()) else equal
             entries = part[of].flatten(), facets[of].flatten(), cell[of].repeat_interleave(d)
-            return _Set(nodes, area(part, of), *entries)
+            return _Set(nodes, of, area(part, of), *entries)
 
         self._sets = {"boundary": set_of(facets.unique(), torch.arange(len(facets)))}
         for name, given in sets.items():
@@ -219,11 +229,15 @@ class Mesh:
                 if None in places:
                     wrong = tuple(chosen[places.index(None)].tolist())
                     raise error(f"sets[{name!r}]", "facets at the boundary", f"the facet {wrong}")
-                of = torch.tensor(places)
+                of = torch.tensor(places).unique()
             else:
                 expected = f"a mask ({n},), nodes (n,) or facets (F, {d}), at least one of them"
                 raise error(f"sets[{name!r}]", expected, f"shape {tuple(chosen.shape)}")
             self._sets[name] = set_of(chosen.unique(), of)
+        named = [self._sets[name].facet for name in sets]
+        left = torch.ones(len(facets), dtype=torch.bool)
+        left[torch.cat([*named, facets.new_zeros(0)])] = False
+        self._unnamed = set_of(facets[left].unique(), left.nonzero()[:, 0])
         self.sets = {name: found.nodes for name, found in self._sets.items()}
         self.area = {name: found.area for name, found in self._sets.items()}
 
@@ -251,11 +265,11 @@ class Mesh:
             k of each cell, >= 0 or of any direction.
         boundary : str, Condition, or a mapping from names of sets to them
             What holds at the boundary: one for all of it, or one a set; facets of no set are
-            insulated. As in `diffusion`, but for "periodic" and "matched", and with a tensor k for
-            a `Dirichlet` at a distance. Numbers may be tensors
-            that expand to (B, N, C). A `Dirichlet` without a distance holds the nodes of its set
-            themselves, whatever their sources, and goes before other conditions there; of two of
-            them the last one holds.
+            insulated, and conditions on one facet add up. As in `diffusion`, but for "periodic"
+            and "matched", with a tensor k for a `Dirichlet` at a distance, and for infinities in a
+            tensor. Numbers may be tensors that expand to (B, N, C). A `Dirichlet`
+            without a distance holds the nodes of its set themselves, whatever their sources, and
+            goes before other conditions there; of two of them the last one holds.
         absorption : float or Tensor that expands to (B, N, C)
             c >= 0 at each node, per unit volume.
 
@@ -304,6 +318,8 @@ class Mesh:
         held, value = torch.zeros(n, dtype=torch.bool, device=k.device), current
         for name, condition in named_conditions(boundary, self._sets, inner=True).items():
             part = self._sets[name]
+            if isinstance(condition, Robin) and _is_infinite(condition.coefficient):
+                condition = Dirichlet(condition.value)
             nodes = like(part.nodes)
             if isinstance(condition, Dirichlet) and _is_zero(condition.distance):
                 held = held.index_fill(0, nodes, True)
@@ -326,6 +342,10 @@ class Mesh:
                         check_not_negative(f"{name}: {field}", whole)
                     if field == "distance":
                         check_positive(f"{name}: {field}", whole)
+                    infinite = least == 0 and answer(lambda x=whole: bool(x.isinf().any()), whole)
+                    if infinite:
+                        expected = "finite numbers (`Dirichlet` holds a potential)"
+                        raise error(f"{name}: {field}", expected, "infinite ones")
                     numbers[field] = whole[:, nodes]
             face = Face(beside.clamp(min=0), area, 0.0, 0.0, leak[:, nodes])
             added = dataclasses.replace(condition, **numbers).wall(face)
@@ -424,9 +444,15 @@ def _is_zero(distance: Any) -> bool:
     return not isinstance(distance, Tensor) and distance == 0
 
 
+def _is_infinite(coefficient: Any) -> bool:
+    return not isinstance(coefficient, Tensor) and math.isinf(coefficient)
+
+
 def _expanded(name: str, value: Any, field: Tensor) -> Tensor:
     """A number of a condition as a field."""
     if isinstance(value, Tensor):
+        if value.is_complex():
+            raise error(name, "real numbers", value.dtype)
         if value.device != field.device:
             raise error(name, f"device {field.device}, as the conductivity", value.device)
     else:

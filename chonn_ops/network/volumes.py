@@ -187,12 +187,17 @@ class FiniteVolumes:
             raise error("cells", f"points 0 to {len(x) - 1}, each in a cell", f"point {wrong[0]}")
         mesh = Mesh(x[:, :d], cells, sets)
         areas, whole = dict(mesh.area), mesh.area["boundary"]
-        areas["boundary"] = rest = whole - sum(
-            areas[name] for name in mesh.sets.keys() - {"boundary"}
-        )
-        if bool((rest < -1e-6 * whole).any()):
-            node = int((rest + 1e-6 * whole).argmin())
-            raise error("sets", "each facet in one set at most", f"others at node {node}")
+        parts = [mesh._sets[name] for name in areas if name != "boundary"]
+        for name, part in mesh._sets.items():
+            if not len(part.facet):
+                raise error(f"sets[{name!r}]", "all nodes of a facet at least", part.nodes.tolist())
+        areas["boundary"] = mesh._unnamed.area
+        seen = torch.cat([mesh._unnamed.facet, *(part.facet for part in parts)])
+        facet, count = seen.unique(return_counts=True)
+        if bool((count > 1).any()):
+            at = facet[count > 1][0] == mesh._sets["boundary"].facet
+            wrong = tuple(mesh._sets["boundary"].node.reshape(len(at), d)[at][0].tolist())
+            raise error("sets", "each facet in one set at most", f"others for {wrong}")
         nodes = {name: (area > 1e-6 * whole).nonzero()[:, 0] for name, area in areas.items()}
         area = torch.cat([areas[name][node] for name, node in nodes.items()])
         walls = (torch.cat([*nodes.values()]), area, torch.zeros(len(area)))
@@ -251,7 +256,8 @@ class FiniteVolumes:
         absorption : float or Tensor, shape (B, N, C)
             c, per unit volume.
         boundary : str, Condition, or a mapping from names of `sets` to them
-            What holds at the walls: one for all, or one a set; walls of no set are insulated then.
+            What holds at the walls: one for all, or one a set; walls of no set are insulated then,
+            and conditions on one wall add up.
             As in `diffusion`, but "periodic" for domains without walls only. The distance of a
             wall counts as a millionth of the volume over its area at least, because conductances
             divide by it.

@@ -182,7 +182,7 @@ def test_facets_of_sets_are_walls_by_name():
     assert walls.area.sum() == 4
     with pytest.raises(ValueError, match="sets: expected each facet in one set"):
         FiniteVolumes.from_cells(*SQUARE, sets={"left": [0, 2], "all": [0, 1, 2, 3]})
-    with pytest.raises(ValueError, match=r"sets\['left'\]: expected indices of 6 walls"):
+    with pytest.raises(ValueError, match=r"sets\['left'\]: expected walls from 0 to 5"):
         FiniteVolumes(
             volumes.graph.ends.T,
             volumes.weight,
@@ -464,6 +464,19 @@ def test_wrong_numbers_are_refused():
     ):
         with pytest.raises(ValueError, match=f"edge_index: expected .*{message}"):
             FiniteVolumes.from_mesh(SimpleNamespace(pos=SQUARE[0], edge_index=edge_index))
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ({"a": [(0, 1)], "b": [(1, 0)]}, r"sets: .* got others for \(0, 1\)"),
+        ({"a": [0, 1, 2], "b": [(0, 2)]}, r"sets: .* got others for \(0, 2\)"),
+        ({"a": [0]}, r"sets\['a'\]: expected all nodes of a facet at least, got \[0\]"),
+    ],
+)
+def test_wrong_sets_of_facets_are_named(sets, message):
+    with pytest.raises(ValueError, match=message):
+        FiniteVolumes.from_cells(*SQUARE, sets=sets)
 
 
 def test_walls_of_sets_are_numbers_that_are_there():
