@@ -330,16 +330,21 @@ def named_conditions(
     return found
 
 
-def named_words(boundary: Any) -> dict[str, str] | None:
-    """The words for named walls, from a mapping or its items; None for words of axes."""
-    pairs = list(boundary.items()) if isinstance(boundary, Mapping) else boundary
-    if isinstance(pairs, str) or not isinstance(pairs, Sequence) or not len(pairs):
+class NamedWords(dict[str, str]):
+    """One word a named wall, as options have them: not to be changed, since it has a hash."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+def named_words(boundary: Any) -> NamedWords | None:
+    """The words for named walls, from a mapping; None for words of axes."""
+    if not isinstance(boundary, Mapping):
         return None
-    if any(isinstance(pair, str) or len(pair) != 2 for pair in pairs):
-        return None
-    found = {str(name): word for name, word in pairs}
-    if not all(word in BOUNDARIES for word in found.values()):
-        raise error("boundary", f"words of {BOUNDARIES}", repr(boundary))
+    found = NamedWords(boundary)
+    names = all(isinstance(name, str) for name in found)
+    if not found or not names or not all(word in BOUNDARIES for word in found.values()):
+        raise error("boundary", f"names of walls and words of {BOUNDARIES}", repr(boundary))
     return found
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -118,6 +119,24 @@ def check_tensor(name: str, value: Any) -> None:
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
     if value.layout != torch.strided:
         raise error(name, "a dense tensor", f"the layout {value.layout}")
+
+
+def as_tensor(
+    name: str,
+    values: Any,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Numbers of any array as a Tensor; a ValueError for what is none."""
+    try:
+        if isinstance(values, np.ndarray):
+            # A copy, because PyTorch reads neither the other byte order nor negative strides.
+            values = np.array(values, values.dtype.newbyteorder("="))
+        return torch.as_tensor(values, dtype=dtype, device=device)
+    except (TypeError, ValueError, RuntimeError) as failure:
+        shown = repr(values)
+        found = shown if len(shown) < 60 else type(values).__name__
+        raise error(name, "numbers, as an array or a Tensor", found) from failure
 
 
 def as_field(

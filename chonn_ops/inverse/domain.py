@@ -20,7 +20,7 @@ from chonn_ops.boundary import (
     conditions,
     named_conditions,
 )
-from chonn_ops.checks import error
+from chonn_ops.checks import as_tensor, error
 from chonn_ops.network import Circuit, Factorization, diffusion
 from chonn_ops.network.edges import at_both_ends, sum_of_ends
 from chonn_ops.network.graph import Joined
@@ -176,16 +176,6 @@ class MeshDomain(Domain):
 
     def at_edges(self, nodes: Tensor) -> list[Tensor]:
         return [sum_of_ends(nodes[None] / 2, 0, self.volumes.graph)[0]]
-
-
-def as_tensor(name: str, values: Any, device: torch.device | None = None) -> Tensor:
-    """Numbers of any array as a Tensor; a ValueError for what is none."""
-    try:
-        return torch.as_tensor(values, device=device)
-    except (TypeError, ValueError, RuntimeError) as failure:
-        shown = repr(values)
-        found = shown if len(shown) < 60 else type(values).__name__
-        raise error(name, "numbers, as an array or a Tensor", found) from failure
 
 
 def domain_of(

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import error
-from chonn_ops.inverse.domain import Domain, as_tensor
+from chonn_ops.checks import as_tensor, error
+from chonn_ops.inverse.domain import Domain
 from chonn_ops.network import Factorization
 from chonn_ops.network.edges import at_both_ends, differences, rings
 

@@ -24,8 +24,15 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import Boundary
-from chonn_ops.checks import check_bool, check_choice, check_integer, check_number, error
-from chonn_ops.inverse.domain import as_tensor, domain_of, domain_on
+from chonn_ops.checks import (
+    as_tensor,
+    check_bool,
+    check_choice,
+    check_integer,
+    check_number,
+    error,
+)
+from chonn_ops.inverse.domain import domain_of, domain_on
 from chonn_ops.inverse.experiment import (
     DECADES,
     UNKNOWNS,

@@ -268,7 +268,10 @@ class Circuit:
         check_tensor("nodes", nodes)
         if nodes.dtype != torch.bool:
             raise error("nodes", "dtype torch.bool", nodes.dtype)
-        given = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+        given = torch.as_tensor(value, device=like.device)
+        if given.is_complex() and not like.is_complex():
+            raise error("value", "real numbers, as the circuit's", given.dtype)
+        given = given.to(like.dtype)
         for name, field in (("nodes", nodes), ("value", given)):
             fits = field.dim() <= len(shape) and all(
                 m in (1, n) for m, n in zip(reversed(field.shape), reversed(shape), strict=False)
@@ -402,6 +405,8 @@ class Circuit:
             raise error("labels", expected, f"{labels.dtype}, shape {tuple(labels.shape)}")
         edge, ends = edges_of(grid, self.periodic)
         number, first, ends, which = merged_ends(ends, labels.flatten().cpu().numpy())
+        if not ends.size:
+            raise error("labels", "an edge between two of the new nodes at least", "none")
         if self.graph is None:
             axes = (torch.arange(n) for n in grid)
             positions = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import error
+from chonn_ops.checks import as_tensor, check_integer, error
 from chonn_ops.network.dissection import Array, Dissection, coordinates_of, dissect_graph
 
 _HEAD = 5  # numbers before the arrays: two of the digest, nodes, edges, regions
@@ -59,15 +59,15 @@ class Graph:
     [1.6667, 1.3333, 1.0]
     """
 
-    def __init__(self, edges: Any, num_nodes: int, positions: Any = None) -> None:
-        if isinstance(num_nodes, bool) or not isinstance(num_nodes, int) or num_nodes < 1:
-            raise error("num_nodes", "a whole number of at least 1", repr(num_nodes))
-        ends = _checked(_array(edges), num_nodes)
+    def __init__(self, edges: Any, num_nodes: int | np.integer[Any], positions: Any = None) -> None:
+        check_integer(1, num_nodes=num_nodes)
+        num_nodes = int(num_nodes)
+        ends = _checked(real_numbers("edges", edges).numpy(), num_nodes)
         self.positions: Array | None = None
         if positions is None:
             coordinates = coordinates_of(ends, num_nodes)
         else:
-            where = _array(positions).astype(np.float64)
+            where = real_numbers("positions", positions, torch.float64).double().numpy()
             if where.ndim != 2 or len(where) != num_nodes or not where.shape[1]:
                 raise error("positions", f"shape (N, d) with N = {num_nodes}", where.shape)
             if not np.isfinite(where).all():
@@ -88,11 +88,11 @@ class Graph:
         self.ends = ends.reshape(2, self.num_edges)
 
     @classmethod
-    def unpacked(cls, packed: Tensor) -> Graph:
-        """The graph with this attribute `packed`, one tensor of integers that says all of it:
-        PyTorch's operators take tensors."""
+    def unpacked(cls, packed: Tensor, positions: Array | None = None) -> Graph:
+        """The graph with this attribute `packed`, one tensor of integers that says all of it but
+        for positions: PyTorch's operators take tensors."""
         self = cls.__new__(cls)
-        self.positions = None
+        self.positions = positions
         self._read(packed)
         return self
 
@@ -117,14 +117,19 @@ class Graph:
         return hash(tuple(self._key))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Graph.unpacked, (self.packed,)
+        return Graph.unpacked, (self.packed, self.positions)
 
     def __repr__(self) -> str:
         return f"Graph of {self.num_nodes} nodes and {self.num_edges} edges"
 
 
-def _array(values: Any) -> Array:
-    return torch.as_tensor(values).detach().cpu().numpy()
+def real_numbers(name: str, values: Any, plain: torch.dtype | None = None) -> Tensor:
+    """Real numbers of any array or Tensor, on the CPU; those of Python in the dtype `plain`."""
+    dtype = None if hasattr(values, "dtype") else plain
+    given = as_tensor(name, values, "cpu", dtype).detach()
+    if given.is_complex():
+        raise error(name, "real numbers", given.dtype)
+    return given
 
 
 def _checked(edges: Array, num_nodes: int) -> Array:

@@ -26,26 +26,28 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
-from chonn_ops.checks import answer, check_tensor, error
+from chonn_ops.boundary import Condition, Dirichlet, Face, Robin, named_conditions
+from chonn_ops.checks import answer, as_tensor, check_tensor, error
 from chonn_ops.network.checks import check_field, check_not_negative, check_positive
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.graph import Graph
+from chonn_ops.network.graph import Graph, real_numbers
 from chonn_ops.network.grids import density_of
 
 # Both limits are relative to what a well-shaped cell contributes to a face. A contribution below
 # `_NO_FACE` comes from a right angle and rounding, and makes no face. A sum below minus `_NEGATIVE`
 # is an error; the limit allows for points that were rounded to float32 before.
-_NO_FACE = {torch.float64: 1e-12}
+_NO_FACE = 1e-12
 _NEGATIVE = 1e-4
 _FLAT = 1e-12  # heights of cells in parts of their longest edges
 
 
 class _Set(NamedTuple):
     """A part of the boundary. `nodes` are its nodes, and `area` (N,) is each node's share of its
-    area. Entry i says that `part[i]` of the share of `node[i]` lies beside `cell[i]`."""
+    area. Entry i says that `part[i]` of the share of `node[i]` lies beside `cell[i]`. `facet` are
+    the numbers of its facets, (F,), whose nodes are `node`, (F d,)."""
 
     nodes: Tensor
+    facet: Tensor
     area: Tensor
     part: Tensor
     node: Tensor
@@ -89,9 +91,9 @@ class Mesh:
     Raises
     ------
     ValueError
-        Another shape or dtype; an index out of range; a flat cell; a facet of more than two cells,
-        or one of a set that is not at the boundary; a face that would be negative, which is named
-        with the cell that is obtuse and with what to do.
+        Another shape or dtype; an index out of range; a flat cell; cells that overlap; a facet of
+        more than two cells, or one of a set that is not at the boundary; a face that would be
+        negative, which is named with the cell that is obtuse and with what to do.
 
     Examples
     --------
@@ -111,12 +113,12 @@ class Mesh:
     """
 
     def __init__(self, points: Any, cells: Any, sets: Mapping[str, Any] | None = None) -> None:
-        given = torch.as_tensor(points).detach().cpu()
+        given = real_numbers("points", points, torch.float64)
         self.points = given.double()
         if self.points.dim() != 2 or self.points.shape[1] not in (1, 2, 3):
             raise error("points", "shape (N, d) with d = 1, 2 or 3", tuple(self.points.shape))
         n, d = self.points.shape
-        self.cells = _numbers("cells", cells, n)
+        self.cells = node_numbers("cells", cells, n)
         if self.cells.dim() != 2 or self.cells.shape[1] != d + 1 or not len(self.cells):
             kind = ("lines", "triangles", "tetrahedra")[d - 1]
             expected = f"shape (M, {d + 1}) of {kind} with points of {d} coordinates"
@@ -124,7 +126,8 @@ class Mesh:
         corners = self.points[self.cells]
         if not bool(corners.isfinite().all()):
             raise error("points", "finite numbers", "others")
-        self._find_edges(corners, _NO_FACE.get(given.dtype, _NEGATIVE))
+        rounded = given.is_floating_point() and given.dtype != torch.float64
+        self._find_edges(corners, _NEGATIVE if rounded else _NO_FACE)
         self._find_boundary(sets or {})
 
     @cached_property
@@ -183,6 +186,14 @@ class Mesh:
         if bool((count > 2).any()):
             wrong = tuple(facets[count > 2][0].tolist())
             raise error("cells", "facets of at most two cells", f"more for the facet {wrong}")
+        # The facet, then the corner of the cell that is not on it.
+        apex = self.cells[:, range(d, -1, -1)].flatten()
+        frame = self.points[torch.cat([facets[which], apex[:, None]], 1)]
+        side = torch.linalg.det(frame[:, 1:] - frame[:, :1]).sign()
+        folded = (side.new_zeros(len(facets)).index_add(0, which, side) != 0) & (count == 2)
+        if bool(folded.any()):
+            wrong = tuple(facets[folded][0].tolist())
+            raise error("cells", "no cells that overlap", f"two on one side of the facet {wrong}")
         cell = torch.empty(len(facets), dtype=torch.long)
         cell[which] = torch.arange(len(which)) // len(pieces)
         facets, cell = facets[count == 1], cell[count == 1]
@@ -197,18 +208,18 @@ class Mesh:
         def set_of(nodes: Tensor, of: Tensor) -> _Set:
             part = nearest if bool((area(nearest, of) >= 0).all()) else equal
             entries = part[of].flatten(), facets[of].flatten(), cell[of].repeat_interleave(d)
-            return _Set(nodes, area(part, of), *entries)
+            return _Set(nodes, of, area(part, of), *entries)
 
         self._sets = {"boundary": set_of(facets.unique(), torch.arange(len(facets)))}
         for name, given in sets.items():
             if name == "boundary":
                 raise error("sets", "other names than 'boundary', which is all of it", repr(name))
-            mask = torch.as_tensor(given)
+            mask = as_tensor(f"sets[{name!r}]", given, "cpu")
             if mask.dtype == torch.bool:
                 if mask.shape != (n,):
                     raise error(f"sets[{name!r}]", f"a mask of shape ({n},)", tuple(mask.shape))
                 given = mask.nonzero()[:, 0]
-            chosen = _numbers(f"sets[{name!r}]", given, n)
+            chosen = node_numbers(f"sets[{name!r}]", given, n)
             if chosen.dim() == 1 and len(chosen):
                 among = torch.zeros(n, dtype=torch.bool)
                 among[chosen] = True
@@ -218,11 +229,15 @@ class Mesh:
                 if None in places:
                     wrong = tuple(chosen[places.index(None)].tolist())
                     raise error(f"sets[{name!r}]", "facets at the boundary", f"the facet {wrong}")
-                of = torch.tensor(places)
+                of = torch.tensor(places).unique()
             else:
                 expected = f"a mask ({n},), nodes (n,) or facets (F, {d}), at least one of them"
                 raise error(f"sets[{name!r}]", expected, f"shape {tuple(chosen.shape)}")
             self._sets[name] = set_of(chosen.unique(), of)
+        named = [self._sets[name].facet for name in sets]
+        left = torch.ones(len(facets), dtype=torch.bool)
+        left[torch.cat([*named, facets.new_zeros(0)])] = False
+        self._unnamed = set_of(facets[left].unique(), left.nonzero()[:, 0])
         self.sets = {name: found.nodes for name, found in self._sets.items()}
         self.area = {name: found.area for name, found in self._sets.items()}
 
@@ -250,11 +265,11 @@ class Mesh:
             k of each cell, >= 0 or of any direction.
         boundary : str, Condition, or a mapping from names of sets to them
             What holds at the boundary: one for all of it, or one a set; facets of no set are
-            insulated. As in `diffusion`, but for "periodic" and "matched", and with a tensor k for
-            a `Dirichlet` at a distance. Numbers may be tensors
-            that expand to (B, N, C). A `Dirichlet` without a distance holds the nodes of its set
-            themselves, whatever their sources, and goes before other conditions there; of two of
-            them the last one holds.
+            insulated, and conditions on one facet add up. As in `diffusion`, but for "periodic"
+            and "matched", with a tensor k for a `Dirichlet` at a distance, and for infinities in a
+            tensor. Numbers may be tensors that expand to (B, N, C). A `Dirichlet`
+            without a distance holds the nodes of its set themselves, whatever their sources, and
+            goes before other conditions there; of two of them the last one holds.
         absorption : float or Tensor that expands to (B, N, C)
             c >= 0 at each node, per unit volume.
 
@@ -303,6 +318,8 @@ class Mesh:
         held, value = torch.zeros(n, dtype=torch.bool, device=k.device), current
         for name, condition in named_conditions(boundary, self._sets, inner=True).items():
             part = self._sets[name]
+            if isinstance(condition, Robin) and _is_infinite(condition.coefficient):
+                condition = Dirichlet(condition.value)
             nodes = like(part.nodes)
             if isinstance(condition, Dirichlet) and _is_zero(condition.distance):
                 held = held.index_fill(0, nodes, True)
@@ -325,6 +342,10 @@ class Mesh:
                         check_not_negative(f"{name}: {field}", whole)
                     if field == "distance":
                         check_positive(f"{name}: {field}", whole)
+                    infinite = least == 0 and answer(lambda x=whole: bool(x.isinf().any()), whole)
+                    if infinite:
+                        expected = "finite numbers (`Dirichlet` holds a potential)"
+                        raise error(f"{name}: {field}", expected, "infinite ones")
                     numbers[field] = whole[:, nodes]
             face = Face(beside.clamp(min=0), area, 0.0, 0.0, leak[:, nodes])
             added = dataclasses.replace(condition, **numbers).wall(face)
@@ -399,15 +420,15 @@ def _sizes(corners: Tensor) -> Tensor:
     return (a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]).abs() / 2
 
 
-def _numbers(name: str, values: Any, num_nodes: int) -> Tensor:
-    """Numbers of nodes."""
-    numbers = torch.as_tensor(values).detach().cpu()
-    if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
+def node_numbers(name: str, values: Any, num_nodes: int, kind: str = "nodes") -> Tensor:
+    """Numbers of nodes, or of another kind."""
+    numbers = real_numbers(name, values)
+    if numbers.numel() and (numbers.is_floating_point() or numbers.dtype == torch.bool):
         raise error(name, "integers", numbers.dtype)
     numbers = numbers.long()
     if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < num_nodes:
         wrong = int(numbers[(numbers < 0) | (numbers >= num_nodes)][0])
-        raise error(name, f"nodes from 0 to {num_nodes - 1}", wrong)
+        raise error(name, f"{kind} from 0 to {num_nodes - 1}", wrong)
     return numbers
 
 
@@ -423,9 +444,15 @@ def _is_zero(distance: Any) -> bool:
     return not isinstance(distance, Tensor) and distance == 0
 
 
+def _is_infinite(coefficient: Any) -> bool:
+    return not isinstance(coefficient, Tensor) and math.isinf(coefficient)
+
+
 def _expanded(name: str, value: Any, field: Tensor) -> Tensor:
     """A number of a condition as a field."""
     if isinstance(value, Tensor):
+        if value.is_complex():
+            raise error(name, "real numbers", value.dtype)
         if value.device != field.device:
             raise error(name, f"device {field.device}, as the conductivity", value.device)
     else:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import Condition, Face, named_conditions
-from chonn_ops.checks import error
+from chonn_ops.checks import as_tensor, error
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
 from chonn_ops.network.edges import sum_of_ends
-from chonn_ops.network.graph import Graph, _array
-from chonn_ops.network.mesh import Mesh
+from chonn_ops.network.graph import Graph, real_numbers
+from chonn_ops.network.mesh import Mesh, node_numbers
 
 _SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
 
@@ -102,22 +102,22 @@ class FiniteVolumes:
         self.weight = _numbers("weight", weight, self.graph.num_edges)
         self.volume = _numbers("volume", volume, nodes, above=True)
         node, area, distance = ((), (), ()) if walls is None else walls
-        node = torch.as_tensor(node, dtype=torch.int64).cpu()
-        if node.dim() != 1 or (node.numel() and not 0 <= node.min() <= node.max() < nodes):
-            raise error("walls", f"nodes from 0 to {nodes - 1}, of shape (F,)", node)
+        node = node_numbers("walls", node, nodes)
+        if node.dim() != 1:
+            raise error("walls", "nodes of shape (F,)", tuple(node.shape))
         area = _numbers("walls.area", area, len(node), above=True)
         self.walls = Walls(node, area, _numbers("walls.distance", distance, len(node)))
         every = torch.arange(len(node))
         self.sets = {"boundary": every}
         for name, given in (sets or {}).items():
-            try:
-                chosen = every[torch.as_tensor(given).cpu()]
-            except IndexError:
-                chosen = every[:0]
+            chosen = as_tensor(f"sets[{name!r}]", given, "cpu")
+            if chosen.dtype == torch.bool and chosen.shape == every.shape:
+                chosen = every[chosen]
+            chosen = node_numbers(f"sets[{name!r}]", chosen, len(node), "walls")
             if name == "boundary" or chosen.dim() != 1 or not len(chosen):
                 expected = f"indices of {len(node)} walls, or a mask of them; not 'boundary'"
                 raise error(f"sets[{name!r}]", expected, given)
-            self.sets[name] = chosen
+            self.sets[name] = chosen.unique()
 
     @property
     def num_nodes(self) -> int:
@@ -175,7 +175,8 @@ class FiniteVolumes:
             As `Mesh`, and for a point of no cell.
         """
         _numbers("points", points, "N", "d", least=-math.inf)
-        x, cells = _array(points), _array(cells)
+        x = real_numbers("points", points, torch.float64).numpy()
+        cells = real_numbers("cells", cells).numpy()
         if cells.ndim != 2 or cells.shape[1] not in (2, 3, 4) or cells.dtype.kind not in "iu":
             raise error("cells", "integers of shape (T, 2), (T, 3) or (T, 4)", cells.shape)
         d = cells.shape[1] - 1
@@ -186,12 +187,17 @@ class FiniteVolumes:
             raise error("cells", f"points 0 to {len(x) - 1}, each in a cell", f"point {wrong[0]}")
         mesh = Mesh(x[:, :d], cells, sets)
         areas, whole = dict(mesh.area), mesh.area["boundary"]
-        areas["boundary"] = rest = whole - sum(
-            areas[name] for name in mesh.sets.keys() - {"boundary"}
-        )
-        if bool((rest < -1e-6 * whole).any()):
-            node = int((rest + 1e-6 * whole).argmin())
-            raise error("sets", "each facet in one set at most", f"others at node {node}")
+        parts = [mesh._sets[name] for name in areas if name != "boundary"]
+        for name, part in mesh._sets.items():
+            if not len(part.facet):
+                raise error(f"sets[{name!r}]", "all nodes of a facet at least", part.nodes.tolist())
+        areas["boundary"] = mesh._unnamed.area
+        seen = torch.cat([mesh._unnamed.facet, *(part.facet for part in parts)])
+        facet, count = seen.unique(return_counts=True)
+        if bool((count > 1).any()):
+            at = facet[count > 1][0] == mesh._sets["boundary"].facet
+            wrong = tuple(mesh._sets["boundary"].node.reshape(len(at), d)[at][0].tolist())
+            raise error("sets", "each facet in one set at most", f"others for {wrong}")
         nodes = {name: (area > 1e-6 * whole).nonzero()[:, 0] for name, area in areas.items()}
         area = torch.cat([areas[name][node] for name, node in nodes.items()])
         walls = (torch.cat([*nodes.values()]), area, torch.zeros(len(area)))
@@ -221,14 +227,16 @@ class FiniteVolumes:
         if hasattr(mesh, "cells_dict"):
             for name in _SIMPLICES:
                 if name in mesh.cells_dict:
-                    # In new arrays, because PyTorch reads none of the other byte order (VTK's).
-                    cells = mesh.cells_dict[name].astype(np.int64)
-                    return cls.from_cells(mesh.points.astype(np.float64), cells, None, sets)
+                    return cls.from_cells(mesh.points, mesh.cells_dict[name], None, sets)
             raise error("mesh", f"cells of a kind of {_SIMPLICES}", list(mesh.cells_dict))
         pos, face, edges = (getattr(mesh, name, None) for name in ("pos", "face", "edge_index"))
         if pos is None or (face is None and edges is None):
             raise error("mesh", "points and cells_dict, or pos and face or edge_index", repr(mesh))
-        cells = _triangles(_array(edges), _array(pos)) if face is None else _array(face).T
+        if face is None:
+            at = real_numbers("pos", pos, torch.float64).numpy()
+            cells = _triangles(real_numbers("edge_index", edges).numpy(), at)
+        else:
+            cells = real_numbers("face", face).numpy().T
         return cls.from_cells(pos, cells, getattr(mesh, "batch", None), sets)
 
     def circuit(
@@ -248,7 +256,8 @@ class FiniteVolumes:
         absorption : float or Tensor, shape (B, N, C)
             c, per unit volume.
         boundary : str, Condition, or a mapping from names of `sets` to them
-            What holds at the walls: one for all, or one a set; walls of no set are insulated then.
+            What holds at the walls: one for all, or one a set; walls of no set are insulated then,
+            and conditions on one wall add up.
             As in `diffusion`, but "periodic" for domains without walls only. The distance of a
             wall counts as a millionth of the volume over its area at least, because conductances
             divide by it.
@@ -298,7 +307,7 @@ def _numbers(
     name: str, values: Any, *shape: int | str, least: float = 0.0, above: bool = False
 ) -> Tensor:
     """Finite numbers of at least, or above, `least` as a tensor of this shape."""
-    numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu").detach()
+    numbers = real_numbers(name, values, torch.float64).double()
     sizes = tuple(numbers.shape)
     if len(sizes) != len(shape) or any(
         wanted != size and isinstance(wanted, int)

@@ -11,7 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.boundary import CELL_CONDITIONS, Dirichlet, Neumann, named_words, per_axis
+from chonn_ops.boundary import (
+    CELL_CONDITIONS,
+    Dirichlet,
+    NamedWords,
+    Neumann,
+    named_words,
+    per_axis,
+)
 from chonn_ops.checks import (
     GRID_AXES,
     as_field,
@@ -111,10 +118,10 @@ class Network:
         if not 0 < self.tol < 1:
             raise error("tol", "above 0 and below 1", self.tol)
 
-    def check_boundary(self, boundary: Any) -> str | tuple[Any, ...]:
+    def check_boundary(self, boundary: Any) -> str | tuple[str, ...] | NamedWords:
         """The boundary as a value that can be hashed; ValueError for an unknown one."""
         if named := named_words(boundary):
-            return tuple(named.items())
+            return named
         words = per_axis(boundary, None)
         return words[0] if isinstance(boundary, str) else words
 
@@ -122,9 +129,7 @@ class Network:
         """Channels that a cell returns: potentials, or their real and imaginary parts."""
         return self.num_networks * (2 if self.ac else 1)
 
-    def build(
-        self, dim: int, axes: int, boundary: str | tuple[Any, ...], order: int, factory: dict
-    ) -> NetworkCell:
+    def build(self, dim: int, axes: int, boundary: Any, order: int, factory: dict) -> NetworkCell:
         """A cell of a block of this order."""
         del order
         return NetworkCell(dim, axes, self, boundary=boundary, **factory)
@@ -208,9 +213,10 @@ class NetworkCell(Gained):
         if not isinstance(options, Network):
             raise error("options", "Network(...)", repr(options))
         self.dim, self.spatial_dims, self.options = dim, spatial_dims, options
-        self._named = named_words(boundary)
-        words = per_axis(boundary, spatial_dims) if self._named is None else self._named.values()
-        self.boundary: tuple[Any, ...] = tuple(self._named.items() if self._named else words)
+        self.boundary = named_words(boundary) or per_axis(boundary, spatial_dims)
+        words = tuple(
+            self.boundary.values() if isinstance(self.boundary, NamedWords) else self.boundary
+        )
         factory = {"device": device, "dtype": dtype}
         m = options.num_networks
         # Real parts, then imaginary parts with alternating current.
@@ -358,12 +364,14 @@ class NetworkCell(Gained):
             wall = self.effective("wall_param").to(conductivity.dtype)
             known["robin"] = Dirichlet(0.0, torch.exp(WALL_GAIN * wall))
         if volumes is not None:
-            named = self._named or {"boundary": self.boundary[0]}
-            if self._named is None and len(set(self.boundary)) > 1:
-                raise error("boundary", "one word on a graph, or one a set of walls", self.boundary)
-            walls = {name: known[word] for name, word in named.items()}
+            words = self.boundary
+            if not isinstance(words, NamedWords):
+                if len(set(words)) > 1:
+                    raise error("boundary", "one word on a graph, or one a set of walls", words)
+                words = {"boundary": words[0]}
+            walls = {name: known[word] for name, word in words.items()}
             return volumes.circuit(conductivity, leak, walls, arithmetic, UNIT), source
-        if self._named is not None:
+        if isinstance(self.boundary, NamedWords):
             raise error("boundary", "words for the axes of a grid", self.boundary)
         faces = tuple((known[word], known[word]) for word in self.boundary)
         spacing, nodes = spacing_and_nodes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import json
 import math
@@ -145,7 +146,30 @@ def test_a_cell_with_words_by_name_is_that_with_words_by_axis():
     # Options survive a file of JSON.
     options = CKBOptions(boundary={"low0": "robin", "high0": "neumann"})
     assert CKBOptions.from_mapping(json.loads(json.dumps(options.to_mapping()))) == options
+    assert type(options.to_mapping()["boundary"]) is dict
     assert hash(options) == hash(copy.deepcopy(options))
+    assert dataclasses.replace(options, order=2).boundary == options.boundary
+    assert hash(options) == hash(CKBOptions(boundary={"high0": "neumann", "low0": "robin"}))
+
+
+@pytest.mark.parametrize(
+    "boundary",
+    [
+        [("robin", "neumann"), ("neumann", "robin")],
+        (("low0", "robin"),),
+        {},
+        {0: "robin"},
+        {"low0": Robin(1.0)},
+    ],
+)
+def test_what_is_no_mapping_of_words_names_no_walls(boundary):
+    """Pairs of words are for the faces of axes elsewhere, so they are never names."""
+    for make in (
+        lambda: NetworkCell(2, 2, boundary=boundary),
+        lambda: CKBOptions(boundary=boundary),
+    ):
+        with pytest.raises(ValueError, match="boundary: expected"):
+            make()
 
 
 def test_facets_of_sets_are_walls_by_name():
@@ -158,7 +182,7 @@ def test_facets_of_sets_are_walls_by_name():
     assert walls.area.sum() == 4
     with pytest.raises(ValueError, match="sets: expected each facet in one set"):
         FiniteVolumes.from_cells(*SQUARE, sets={"left": [0, 2], "all": [0, 1, 2, 3]})
-    with pytest.raises(ValueError, match=r"sets\['left'\]: expected indices of 6 walls"):
+    with pytest.raises(ValueError, match=r"sets\['left'\]: expected walls from 0 to 5"):
         FiniteVolumes(
             volumes.graph.ends.T,
             volumes.weight,
@@ -442,6 +466,35 @@ def test_wrong_numbers_are_refused():
             FiniteVolumes.from_mesh(SimpleNamespace(pos=SQUARE[0], edge_index=edge_index))
 
 
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ({"a": [(0, 1)], "b": [(1, 0)]}, r"sets: .* got others for \(0, 1\)"),
+        ({"a": [0, 1, 2], "b": [(0, 2)]}, r"sets: .* got others for \(0, 2\)"),
+        ({"a": [0]}, r"sets\['a'\]: expected all nodes of a facet at least, got \[0\]"),
+    ],
+)
+def test_wrong_sets_of_facets_are_named(sets, message):
+    with pytest.raises(ValueError, match=message):
+        FiniteVolumes.from_cells(*SQUARE, sets=sets)
+
+
+def test_walls_of_sets_are_numbers_that_are_there():
+    good = [[(0, 1)], [1.0], [1.0, 2.0], [[0.0], [1.0]], ([0, 1], [1.0, 1.0], [0.0, 0.0])]
+    for given in ([1, 1], np.array([1], "u1"), np.array([1], ">i4"), [False, True], range(1, 2)):
+        assert FiniteVolumes(*good, sets={"a": given}).sets["a"].tolist() == [1]
+    for given, message in (
+        ([-1], "walls from 0 to 1, got -1"),
+        ([2], "walls from 0 to 1, got 2"),
+        ([0.0], "integers"),
+        ([True], "integers"),
+        ([[0]], "indices of 2 walls"),
+        (None, "numbers, as an array or a Tensor, got None"),
+    ):
+        with pytest.raises(ValueError, match=rf"sets\['a'\]: expected {message}"):
+            FiniteVolumes(*good, sets={"a": given})
+
+
 def test_wrong_calls_are_refused():
     volumes = FiniteVolumes.from_cells(*SQUARE)
     x = torch.randn(1, 4, 2)
@@ -467,7 +520,7 @@ def test_wrong_calls_are_refused():
             NetworkCell(2, 2, boundary=boundary)(x, volumes=volumes)
     with pytest.raises(ValueError, match="boundary: expected words for the axes of a grid"):
         NetworkCell(2, 2, boundary={"boundary": "robin"})(torch.randn(1, 4, 4, 2))
-    with pytest.raises(ValueError, match=r"boundary: expected words of .*, got \{'left': 'open'\}"):
+    with pytest.raises(ValueError, match=r"boundary: expected names .*, got \{'left': 'open'\}"):
         NetworkCell(2, 2, boundary={"left": "open"})
     with pytest.raises(ValueError, match="norm: expected 'none' or 'layer' on a graph"):
         CKB(2, 2, norm="group")(x, volumes=volumes)

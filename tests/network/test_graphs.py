@@ -8,6 +8,7 @@ import itertools
 import math
 import pickle
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -487,6 +488,38 @@ def test_wrong_edges_are_named(edges, message):
         Graph(edges, 7)
 
 
+@pytest.mark.parametrize(
+    "kind", ["u1", "i4", "u4", ">i8", "reversed", "read-only", "list", "tensor"]
+)
+def test_edges_are_arrays_of_any_kind(kind):
+    edges = np.array([(0, 1), (1, 2), (2, 3)])
+    positions = np.array([[0.1], [0.2], [0.3], [0.4]])
+    expected = Graph(edges, 4, positions)
+    if kind == "reversed":
+        edges, positions = edges[::-1].copy()[::-1], positions[::-1].copy()[::-1]
+    elif kind == "read-only":
+        edges.setflags(write=False)
+    elif kind == "list":
+        edges, positions = edges.tolist(), positions.tolist()
+    elif kind == "tensor":
+        edges, positions = torch.tensor(edges).int(), torch.tensor(positions, requires_grad=True)
+    else:
+        edges, positions = edges.astype(kind), positions.astype(">f8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph = Graph(edges, np.int64(4), positions)
+    assert graph == expected
+    np.testing.assert_array_equal(graph.positions, expected.positions)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="positions: expected real numbers"):
+        Graph([(0, 1)], 2, np.array([[0j], [1j]]))
+
+
+@pytest.mark.parametrize("edges", [None, {(0, 1)}, [(0, 1), (1,)], [("a", "b")]])
+def test_what_is_no_array_of_edges_is_named(edges):
+    with pytest.raises(ValueError, match="edges: expected numbers, as an array or a Tensor, got"):
+        Graph(edges, 2)
+
+
 def test_wrong_arguments_say_what_was_expected():
     graph = Graph([(0, 1), (1, 2)], 3)
     g, leak, s = torch.ones(1, 2, 1), torch.ones(1, 3, 1), torch.ones(1, 3, 1)
@@ -576,14 +609,15 @@ def test_a_batch_of_large_circuits_is_eliminated_one_after_the_other(monkeypatch
 
 
 def test_info_and_equal_graphs():
-    graph = Graph([(0, 1), (1, 2)], 3)
+    graph = Graph([(0, 1), (1, 2)], 3, np.arange(3.0)[:, None])
     for other in (
-        Graph([(0, 1), (1, 2)], 3),
+        Graph([(0, 1), (1, 2)], 3, np.arange(3.0)[:, None]),
         copy.deepcopy(graph),
         pickle.loads(pickle.dumps(graph)),
     ):
         assert other == graph
         assert hash(other) == hash(graph)
+        np.testing.assert_array_equal(other.positions, graph.positions)  # pyright: ignore[reportArgumentType]
         assert make_plan((3,), (other,)) is make_plan((3,), (graph,))
     assert graph != Graph([(0, 1), (2, 1)], 3)
     g, leak = torch.ones(1, 2, 1), torch.ones(1, 3, 1)

@@ -343,14 +343,36 @@ def test_facets_nodes_and_masks_name_the_same_sides():
         Mesh(points, cells, facets),
         Mesh(points, cells, {k: np.flatnonzero(m) for k, m in masks.items()}),
     ]
+    twice = {name: np.concatenate([given, given[:, ::-1]]) for name, given in facets.items()}
+    others.append(Mesh(points, cells, twice))
     boundary = {"x0": Dirichlet(1.0), "y0": Neumann(0.3), "x1": Robin(2.0, -1.0)}
     k, f = uniform(1, len(cells), 1) + 0.1, uniform(1, len(points), 1)
     v = found.diffusion(k, boundary=boundary).solve(f)
+    closed = boundary | {"x0": Robin(math.inf, 1.0)}
+    torch.testing.assert_close(found.diffusion(k, boundary=closed).solve(f), v)
     for other in others:
         torch.testing.assert_close(other.diffusion(k, boundary=boundary).solve(f), v)
     assert found.sets["boundary"].tolist() == sorted(
         set(np.flatnonzero(np.any(list(masks.values()), axis=0)).tolist())
     )
+
+
+@pytest.mark.parametrize("kind", [">", "reversed", "lists", "whole"])
+def test_points_and_cells_are_arrays_of_any_kind(kind):
+    points, cells = box(5)
+    expected = Mesh(points, cells)
+    if kind == ">":
+        points, cells = points.astype(">f8"), cells.astype(">i4")
+    elif kind == "reversed":
+        points, cells = points[::-1].copy()[::-1], cells[::-1].copy()[::-1]
+    elif kind == "lists":
+        points, cells = points.tolist(), cells.tolist()
+    else:  # Whole numbers are not rounded, so that flat cells keep their faces.
+        points, cells = np.array([(0, 0), (10**6, 0), (10**6, 1), (0, 1)]), [(0, 1, 2), (0, 2, 3)]
+        expected = Mesh(points.astype(float), cells)
+    found = Mesh(points, cells)
+    assert torch.equal(found.points, expected.points)
+    assert torch.equal(found.weight, expected.weight)
 
 
 def test_gradients_of_everything_a_circuit_is_made_of():
@@ -414,10 +436,14 @@ def test_an_obtuse_cell_is_named():
         ({"cells": [(0, 1, 4)]}, "cells: expected nodes from 0 to 3, got 4"),
         ({"cells": [(0.0, 1.0, 2.0)]}, "cells: expected integers"),
         ({"cells": [(0, 1, 2), (0, 1, 1)]}, "cells: expected no flat cell, got cell 1"),
+        ({"cells": [(0, 1, 2), (2, 1, 0)]}, r"no cells that overlap, got two .* facet \(0, 1\)"),
+        ({"cells": [(0, 1, 2), (0, 1, 3)]}, r"no cells that overlap, got two .* facet \(0, 1\)"),
         ({"cells": [(0, 1, 2), (0, 1, 3), (2, 1, 0)]}, r"at most two cells, got .*\(0, 1\)"),
         ({"sets": {"a": [(0, 3), (0, 2)]}}, r"facets at the boundary, got the facet \(0, 2\)"),
         ({"sets": {"a": [True, False]}}, "a mask of shape"),
-        ({"sets": {"a": []}}, "integers"),
+        ({"sets": {"a": []}}, "at least one of them"),
+        ({"sets": {"a": None}}, "numbers, as an array"),
+        ({"points": np.ones((4, 2)) * 1j}, "points: expected real numbers"),
         ({"sets": {"a": np.zeros((2, 3), int)}}, "a mask"),
         ({"sets": {"boundary": [0]}}, "other names"),
     ],
@@ -445,6 +471,8 @@ def test_wrong_meshes_are_named(change, message):
         ({"boundary": {"low": Dirichlet(torch.ones(3))}}, r"low: value: .* \(B, N, C\)"),
         ({"boundary": {"low": Dirichlet(0.0, torch.zeros(()))}}, "low: distance: expected > 0"),
         ({"boundary": {"low": Robin(torch.tensor(-1.0))}}, "low: coefficient: expected >= 0"),
+        ({"boundary": {"low": Robin(torch.tensor(math.inf))}}, "low: coefficient: expected finite"),
+        ({"boundary": {"low": Dirichlet(torch.tensor(1j))}}, "low: value: expected real"),
     ],
 )
 def test_wrong_media_are_named(change, message):

@@ -302,3 +302,8 @@ def test_wrong_nodes_are_named():
         circuit.hold(torch.ones(8, 1, dtype=torch.bool))
     with pytest.raises(ValueError, match="value: expected a shape that expands"):
         circuit.hold(torch.ones(9, 1, dtype=torch.bool), torch.ones(2, 9, 1))
+    for value in (1j, torch.tensor(1j)):
+        with pytest.raises(ValueError, match="value: expected real numbers"):
+            circuit.hold(torch.ones(9, 1, dtype=torch.bool), value)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="labels: expected an edge"):
+        circuit.merge(torch.ones(9, dtype=torch.long))
