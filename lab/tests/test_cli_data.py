@@ -2,10 +2,13 @@
 # ruff: noqa: E402 - skipped before the imports where the extra is missing
 
 import os
+import runpy
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +16,7 @@ h5py = pytest.importorskip("h5py")
 pytest.importorskip("pooch")
 pytest.importorskip("tqdm")
 
-from chonn_lab import cli
+from chonn_lab import cli, paths
 
 
 @pytest.fixture(autouse=True)
@@ -234,7 +237,7 @@ def test_fetch(capsys, monkeypatch, problem):
         ("pooch", ["fetch", "darcy"]),
     ],
 )
-def test_missing_extra_is_named(folder, capsys, monkeypatch, module, arguments):
+def test_missing_package_is_named(folder, capsys, monkeypatch, module, arguments):
     for name in [n for n in sys.modules if n.startswith("chonn_lab.problems")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
@@ -279,3 +282,26 @@ def test_signal_leaves_no_file_and_no_traceback(folder, workers, sent, code, mes
     assert message in errors
     assert "Traceback" not in errors
     assert {path.suffix for path in folder.iterdir()} <= {".parts"}
+
+
+@pytest.mark.parametrize("checkout", [True, False])
+def test_an_installed_copy_writes_results_below_the_working_directory(tmp_path, checkout):
+    package = tmp_path / "lab" / "chonn_lab"
+    package.mkdir(parents=True)
+    shutil.copy(paths.__file__, package)
+    if checkout:
+        (tmp_path / "lab" / "pyproject.toml").touch()
+    found = runpy.run_path(str(package / "paths.py"))
+    root = tmp_path if checkout else Path()
+    assert found["RESULTS"] == root / "lab" / "results"
+
+
+def test_a_models_missing_package_is_named(folder, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.setitem(sys.modules, "physicsnemo", None)
+    assert cli.main(["run", "model=transolver", "scale=smoke", f"data={folder}"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    where = "pip install '.[physicsnemo]' in a clone of chonn-ops"
+    assert last == f"chonn-lab: error: this needs physicsnemo: {where}"

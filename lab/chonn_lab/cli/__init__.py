@@ -19,17 +19,14 @@ from chonn_lab.cli.run import run, search
 from chonn_ops import cli
 
 _MODULES = (
-    "filelock",
-    "h5py",
-    "hydra",
-    "joblib",
-    "matplotlib",
-    "neuralop",
-    "optuna",
-    "pooch",
-    "requests",
+    *("filelock", "h5py", "hydra", "jinja2", "joblib", "matplotlib", "neuralop", "omegaconf"),
+    *("optuna", "pandas", "pooch", "scipy", "tqdm", "yaml"),
 )
-EXTRAS: dict[str, str] = dict.fromkeys((*_MODULES, "scipy", "tqdm"), "./lab")
+EXTRAS = dict.fromkeys(_MODULES, "./lab") | {
+    "physicsnemo": ".[physicsnemo]",
+    "ray": "./lab[clusters]",
+    "the_well": ".[the-well]",
+}
 # Their arguments are Hydra's.
 HYDRA = {
     "run": (run, "train and score models; --help lists problems, models and settings"),

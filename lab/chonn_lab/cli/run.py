@@ -26,6 +26,7 @@ def search(arguments: Sequence[str]) -> None:
 
 def _run(config: DictConfig) -> None:
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
 
     from chonn_lab.experiments import runner
 
@@ -33,8 +34,9 @@ def _run(config: DictConfig) -> None:
     try:
         found = runner.run(config, folder)
     except Exception as error:
-        # Of several runs that fail, Hydra raises the first one's error.
-        log.error("%s: %s", folder, " ".join(str(error).split()) or type(error).__name__)
+        # Of several runs that fail, Hydra raises only the first one's error.
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            log.error("%s: %s", folder, " ".join(str(error).split()))
         raise
     if found.diverged:
         text = f"diverged: {found.diverged}"

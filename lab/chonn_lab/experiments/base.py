@@ -12,7 +12,7 @@ from filelock import FileLock
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.checks import check_least
+from chonn_ops.checks import check_integer
 
 # PDEBench's metrics that the paper shows for Darcy flow and for shallow water.
 PDEBENCH_METRICS = (
@@ -103,7 +103,7 @@ class Problem(ABC):
         self._check_least(1, "n_train", "n_validation", "n_test")
 
     def _check_least(self, least: int, *names: str) -> None:
-        check_least(least, **{name: getattr(self, name) for name in names})
+        check_integer(least, **{name: getattr(self, name) for name in names})
 
     @property
     def n_samples(self) -> int:

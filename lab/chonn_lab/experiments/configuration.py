@@ -6,6 +6,7 @@ a, b or c for smoke, small and paper data, ``${size:a,b,c}`` the same for the si
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -84,8 +85,15 @@ def build_model(found: Mapping[str, Any], problem: Problem) -> nn.Module:
 def _made(found: Mapping[str, Any], *arguments: object) -> Any:
     options = dict(found)
     make = hydra.utils.get_object(options.pop("_target_"))
+    known = inspect.signature(make).parameters
+    more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    if not more and (unknown := [name for name in options if name not in known]):
+        takes = ", ".join(list(known)[len(arguments) :]) or "none"
+        raise ValueError(
+            f"{make.__name__}: expected settings among {takes}, got {', '.join(unknown)}"
+        )
     try:
         return make(*arguments, **options)
     except TypeError as error:
-        # A setting that the problem or model does not have, or that it lacks.
-        raise ValueError(f"{getattr(make, '__name__', make)}: {error}") from error
+        # A setting that is missing or of another type.
+        raise ValueError(f"{make.__name__}: {error}") from error

@@ -39,7 +39,7 @@ from chonn_lab.experiments.base import Data, Evaluation, Problem, Untrained, dev
 from chonn_lab.experiments.configuration import build_model, build_problem, flat, resolved
 from chonn_lab.experiments.provenance import ANYWAY, Provenance
 from chonn_lab.experiments.records import HISTORY, Run
-from chonn_ops.checks import check_choice, check_least
+from chonn_ops.checks import check_choice, check_integer, check_number
 from chonn_ops.files import clear_remains, whole_file
 
 Batch = tuple[Tensor, ...]
@@ -75,8 +75,7 @@ def run(config: DictConfig, folder: Path) -> Run:
     problem = build_problem(found)
     result = folder.with_name(f"{folder.name}.json")
     data_folder = Path(config.data) / problem.name
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    use_threads(config.threads)
     device = select_device(config.device)
     done = finished(result, found, problem, data_folder, config.mixed)
     if done is not None:
@@ -200,10 +199,17 @@ def origin_of(problem: Problem, data_folder: Path, data: Data) -> Provenance:
 
 def seed_everything(seed: int) -> None:
     """Seed the global generators of Python, NumPy and PyTorch."""
-    check_least(0, seed=seed)
+    check_integer(0, seed=seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     torch.manual_seed(seed)
+
+
+def use_threads(count: int | None) -> None:
+    """Set PyTorch's threads on a CPU; None leaves them."""
+    if count is not None:
+        check_integer(1, threads=count)
+        torch.set_num_threads(count)
 
 
 def select_device(name: str) -> torch.device:
@@ -268,8 +274,9 @@ class Training:
         self.made, self.checkpoint = made, checkpoint
         self.seed, train = found["seed"], found["train"]
         least = {name: train[name] for name in ("batch_size", "epochs", "step_size")}
-        check_least(1, **least)
+        check_integer(1, **least)
         for name in ("learning_rate", "weight_decay", "gamma", "gradient_clip"):
+            check_number(**{name: train[name]})
             if not 0 <= train[name] < math.inf:
                 raise ValueError(
                     f"{name}: expected a finite number of at least 0, got {train[name]}"
@@ -304,18 +311,12 @@ class Training:
 
         Raises
         ------
-        Diverged
-        ValueError
-            If a batch exceeds the training split.
+        Diverged, ValueError
+            As `epoch` does.
         """
         if isinstance(self.model, Untrained):
             self.model.fit(data.train)
             return
-        if len(data.train) < self.batch_size:
-            raise ValueError(
-                f"batch_size: expected at most the {len(data.train)} training samples, "
-                f"got {self.batch_size}"
-            )
         with tqdm(
             total=self.wanted, initial=self.epochs, unit="epoch", disable=not sys.stderr.isatty()
         ) as bar:
@@ -327,7 +328,20 @@ class Training:
                 bar.update()
 
     def epoch(self, train: TensorDataset, validation: TensorDataset) -> None:
-        """Train one epoch and add to the history; `Diverged` if a number is not finite."""
+        """Train one epoch and add to the history.
+
+        Raises
+        ------
+        Diverged
+            If a number is not finite.
+        ValueError
+            If a batch exceeds the training split.
+        """
+        if len(train) < self.batch_size:
+            raise ValueError(
+                f"batch_size: expected at most the {len(train)} training samples, "
+                f"got {self.batch_size}"
+            )
         started = time.perf_counter()
         torch.manual_seed(
             int(np.random.SeedSequence((self.seed, self.epochs)).generate_state(1)[0])

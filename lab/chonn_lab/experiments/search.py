@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
@@ -26,8 +25,9 @@ from chonn_lab.experiments.runner import (
     origin_of,
     seed_everything,
     select_device,
+    use_threads,
 )
-from chonn_ops.checks import check_least
+from chonn_ops.checks import check_integer, check_number
 from chonn_ops.files import whole_file
 
 log = logging.getLogger(__name__)
@@ -54,10 +54,11 @@ def search(config: DictConfig) -> Path:
     Raises
     ------
     ValueError
-        For settings out of range, a model without a space to search, or trials of other settings
-        or data.
+        For settings out of range, a model without a space to search, trials of other settings or
+        data, or as many trials in a row as are missing that were refused.
     """
-    check_least(1, trials=config.trials)
+    check_integer(1, trials=config.trials)
+    check_number(seconds=config.seconds)
     if not 0 < config.seconds < math.inf:
         raise ValueError(f"seconds: expected a finite number above 0, got {config.seconds}")
     if not config.get("search"):
@@ -66,8 +67,7 @@ def search(config: DictConfig) -> Path:
         )
     space = OmegaConf.to_container(config.search)
     assert isinstance(space, dict)
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    use_threads(config.threads)
     found = resolved(config)
     problem = build_problem(found)
     folder = Path(config.data) / problem.name
@@ -83,11 +83,15 @@ def search(config: DictConfig) -> Path:
         load_if_exists=True,
     )
     _claim(study, found, config, made)
-    study.optimize(
-        lambda trial: _error(trial, config, space, problem, data, made),
-        callbacks=[MaxTrialsCallback(config.trials, states=(TrialState.COMPLETE,))],
-        n_trials=_missing(study, config.trials),
-    )
+    while missing := _missing(study, config.trials):
+        study.optimize(
+            lambda trial: _error(trial, config, space, problem, data, made),
+            callbacks=[MaxTrialsCallback(config.trials, states=(TrialState.COMPLETE,))],
+            n_trials=missing,
+        )
+        if _missing(study, config.trials) == missing:
+            reason = study.trials[-1].user_attrs.get("refused")
+            raise ValueError(f"{name}: {missing} trials in a row were refused, the last: {reason}")
     return _write(study, output / "searched" / f"{name}.yaml", config)
 
 
@@ -133,7 +137,8 @@ def _error(
     data: Data,
     made: Provenance,
 ) -> float:
-    """Validation error after the seconds of training; infinite if it diverges."""
+    """Validation error after the seconds of training; infinite if it diverges, `TrialPruned` for
+    settings that the model or the training refuses."""
     changed = config.copy()
     with open_dict(changed):
         for name, values in space.items():
@@ -157,6 +162,10 @@ def _error(
     except Diverged as error:
         log.info("trial %d: %s", trial.number, error)
         return math.inf
+    except ValueError as error:
+        # Values that do not fit each other or the data: another trial takes its place.
+        trial.set_user_attr("refused", str(error))
+        raise optuna.TrialPruned(str(error)) from error
     for name, value in {"epochs": training.epochs, "seconds": training.seconds, **code()}.items():
         trial.set_user_attr(name, value)
     return training.history["validation_error"][-1]

@@ -68,11 +68,11 @@ def chosen(studies: Sequence[Study]) -> list[Study]:
     An experiment whose title depends on a setting is several problems. Studies whose runs do not
     all record their data and code are left out.
     """
-    ranks = {"paper": 1, "small": 2}
+    ranks = {"paper": 1, "night": 2, "small": 3}
     found: dict[tuple[str, str], Study] = {}
     for study in sorted(
         (s for s in studies if all(run.provenance.known for run in s.runs)),
-        key=lambda s: (SEARCHED not in s.scale, ranks.get(s.scale.partition("+")[0], 3), s.scale),
+        key=lambda s: (SEARCHED not in s.scale, ranks.get(s.scale.partition("+")[0], 4), s.scale),
     ):
         found.setdefault((study.experiment, study_title(study)), study)
     return [study for name in EXPERIMENTS for study in found.values() if study.experiment == name]

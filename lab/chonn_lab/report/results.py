@@ -31,7 +31,7 @@ TAGS: Mapping[str, Any] = {
 }  # fmt: skip
 NESTED = ("config", "versions", "hardware", "data")
 # Names of result files and of those of `chonn_lab.studies.keep_results`.
-_NAME = re.compile(r".+-(seed\d+|(smoke|small|paper)(\+.*)?)\.json")
+_NAME = re.compile(r".+-(seed\d+|(smoke|small|paper|night)(\+.*)?)\.json")
 
 
 class ForeignFile(UserWarning):

@@ -1,13 +1,12 @@
 """Keep the results of studies with the code, in lab/results/runs/.
 
 python -m chonn_lab.studies.keep_results runs
-python -m chonn_lab.studies.keep_results runs paper+epochs=200,sizes=small
+python -m chonn_lab.studies.keep_results runs small+problem.test_resolutions=_128_
 python -m chonn_lab.studies.keep_results --beside runs
-python -m chonn_lab.studies.keep_results --rollouts --beside runs/navier_stokes_rollouts/FOLDER
 
 With ``--beside``, rows of models that were not run again stay as they are, whatever their data and
 settings; the pages say where these differ. Smoke runs are not kept, nor are runs of changed
-settings but for the sizes of a search and those whose folders are named behind.
+settings but for those whose folders are named behind.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import argparse
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,8 +26,7 @@ from chonn_lab.report.results import NESTED, Study, read_studies, read_study
 
 DIGITS = 6
 CURVE_POINTS = 30
-# Scales, also with the sizes of a search, such as small+sizes=seconds.
-KEPT = re.compile(r"(small|paper)(\+sizes=\w+)?")
+KEPT = ("small", "paper", "night")
 
 
 def main() -> None:
@@ -37,22 +34,14 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="folder of `chonn-lab run`")
     parser.add_argument("scales", nargs="*", help="folders of changed settings to keep as well")
     parser.add_argument("--beside", action="store_true", help="keep rows of models not run again")
-    parser.add_argument("--rollouts", action="store_true", help="a study of rollout_ablations.py")
     args = parser.parse_args()
-    if args.rollouts:
-        study = read_study(args.runs, mixed=True)
-        written = RUNS / "rollouts" / f"{study.experiment}-{study.scale}.json"
-        if args.beside and written.exists():
-            study = with_earlier(study, written)
-        print(f"wrote {collect(study, RUNS / 'rollouts')}")
-    else:
-        keep(args.runs, args.scales, args.beside)
+    keep(args.runs, args.scales, args.beside)
 
 
 def keep(runs: Path, also: Sequence[str] = (), beside: bool = False) -> None:
     """Compact the results of `chonn-lab run`; those of experiments that were not run stay."""
     for study in read_studies(runs):
-        kept = KEPT.fullmatch(study.scale) or study.scale in also
+        kept = study.scale in (*KEPT, *also)
         if study.folder is None or study.experiment not in EXPERIMENTS or not kept:
             continue
         written = RUNS / f"{study.experiment}-{study.scale}.json"

@@ -43,5 +43,5 @@ def test_ray_reports_a_run_that_fails_and_keeps_the_others(tmp_path, expected):
     pytest.importorskip("ray", reason="needs Ray: make setup-ray")
     done = command(tmp_path, "seed=0,-1", "-m", "hydra/launcher=ray")
     assert done.returncode == 1
-    assert "seed: expected at least 0, got -1" in done.stderr
+    assert "seed: expected an integer of at least 0, got -1" in done.stderr
     assert results(tmp_path) == {"order2-seed0.json": expected["order2-seed0.json"]}

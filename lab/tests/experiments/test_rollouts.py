@@ -320,9 +320,9 @@ def test_prepare_generates_what_load_reads(tmp_path, name):
     ("name", "override", "message"),
     [
         ("navier_stokes", "history=11", "history: expected at most 10, got 11"),
-        ("navier_stokes", "history=0", "history: expected at least 1, got 0"),
+        ("navier_stokes", "history=0", "history: expected an integer of at least 1, got 0"),
         ("navier_stokes", "unroll=5", "horizon: expected at least the unroll of 5, got 4"),
-        ("shallow_water", "stride=0", "stride: expected at least 1, got 0"),
+        ("shallow_water", "stride=0", "stride: expected an integer of at least 1, got 0"),
         ("shallow_water", "unroll=5", r"expected at most the 6 frames .* got 2 \+ 5"),
         ("shallow_water", "history=3", "history: expected at most 2 .given., got 3"),
         ("maze", "history=5", "history: expected at most 4, got 5"),

@@ -134,16 +134,20 @@ def test_optimisers_and_schedules(tmp_path, changes, kind, rates):
     ("override", "message"),
     [
         ("train.batch_size=33", "batch_size: expected at most the 32 training samples, got 33"),
-        ("train.epochs=0", "epochs: expected at least 1, got 0"),
+        ("train.epochs=0", "epochs: expected an integer of at least 1, got 0"),
+        ("train.epochs=two", "epochs: expected an integer of at least 1, got 'two'"),
+        ("train.learning_rate=high", "learning_rate: expected a number, got 'high'"),
         (
             "train.learning_rate=nan",
             "learning_rate: expected a finite number of at least 0, got nan",
         ),
         ("train.optimizer=sgd", "optimizer: expected one of .*adamw.*, got 'sgd'"),
-        ("problem.n_test=0", "n_test: expected at least 1, got 0"),
-        ("+problem.n_tests=1", r"Tiny: .*unexpected keyword argument 'n_tests'"),
-        ("+model.widht=1", r"network: .*unexpected keyword argument 'widht'"),
-        ("seed=-1", "seed: expected at least 0, got -1"),
+        ("problem.n_test=0", "n_test: expected an integer of at least 1, got 0"),
+        ("+problem.n_tests=1", r"Tiny: expected settings among .*n_test, .*, got n_tests$"),
+        ("+model.widht=1", "network: expected settings among order, width, dropout, got widht"),
+        ("seed=-1", "seed: expected an integer of at least 0, got -1"),
+        ("seed=one", "seed: expected an integer of at least 0, got 'one'"),
+        ("threads=0", "threads: expected an integer of at least 1, got 0"),
         ("device=tpu", "device: expected one of .*cpu.*, got 'tpu'"),
     ],
 )
@@ -413,7 +417,8 @@ def test_the_command(tmp_path):
     """Two seeds, one of them wrong: the other is whole, and the error states both values."""
     done = command(tmp_path, "seed=0,-1", "-m")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "chonn-lab: error: seed: expected at least 0, got -1"
+    last = done.stderr.splitlines()[-1]
+    assert last == "chonn-lab: error: seed: expected an integer of at least 0, got -1"
     assert "Traceback" not in done.stderr
     (result,) = tmp_path.glob("runs/tiny/*/*.json")
     assert result.relative_to(tmp_path).as_posix() == "runs/tiny/smoke/order2-seed0.json"

@@ -4,7 +4,7 @@ import re
 
 import optuna
 import pytest
-from running import command, read
+from running import TINY, command, read
 
 from chonn_lab.experiments.configuration import compose, resolved
 from chonn_lab.experiments.search import search
@@ -12,9 +12,9 @@ from chonn_lab.experiments.search import search
 SHORT = ("seconds=0.05", "trials=3")
 
 
-def trials(folder):
+def trials(folder, model="tiny"):
     backend = optuna.storages.journal.JournalFileBackend(
-        str(folder / "runs" / "search" / "tiny_tiny_smoke.log")
+        str(folder / "runs" / "search" / f"tiny_{model}_smoke.log")
     )
     storage = optuna.storages.JournalStorage(backend)
     (study,) = optuna.get_all_study_names(storage)
@@ -53,8 +53,10 @@ def test_a_search_goes_on_and_a_run_takes_what_it_found(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["trials=0"], "trials: expected at least 1, got 0"),
+        (["trials=0"], "trials: expected an integer of at least 1, got 0"),
         (["seconds=0"], "seconds: expected a finite number above 0, got 0"),
+        (["seconds=long"], "seconds: expected a number, got 'long'"),
+        (["threads=0"], "threads: expected an integer of at least 1, got 0"),
         (["model=own_scheme"], "expected one with a `search:` in its YAML, got own-scheme"),
     ],
 )
@@ -62,6 +64,22 @@ def test_bad_settings(tmp_path, overrides, message):
     with pytest.raises(ValueError, match=message):
         search(compose([*overrides, f"output={tmp_path}", f"data={tmp_path}"], "search"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_refused_values_are_no_trials(tmp_path):
+    """A batch of 64 exceeds the 32 training samples: another trial takes its place."""
+    places = (f"output={tmp_path / 'runs'}", f"data={tmp_path / 'data'}", "device=cpu")
+    settings = compose([*TINY, *places, "seconds=0.01", "trials=6"], "search")
+    settings.search = {"train.batch_size": [8, 64]}
+    assert "best of 6 trials" in search(settings).read_text()
+    states = [trial.state for trial in trials(tmp_path, "order2")]
+    assert states.count(optuna.trial.TrialState.COMPLETE) == 6
+    assert states.count(optuna.trial.TrialState.PRUNED) > 0
+    settings.search = {"train.batch_size": [64]}
+    settings.output = str(tmp_path / "other")
+    message = "6 trials in a row were refused, the last: batch_size: expected at most the 32"
+    with pytest.raises(ValueError, match=message):
+        search(settings)
 
 
 def test_what_a_search_found_wins_over_the_laboratorys(tmp_path):

@@ -418,7 +418,7 @@ def test_files_of_another_domain_are_refused(name, domains, tmp_path):
         ("darcy", "test_resolutions=[64,64]", "different multiples of 16"),
         ("darcy", "error=l3", "error: expected one of .*relative_l2.*, got 'l3'"),
         ("poisson", "n_train=1025", "n_train: expected 1 to 1024, got 1025"),
-        ("poisson", "resolution=2", "resolution: expected at least 3, got 2"),
+        ("poisson", "resolution=2", "resolution: expected an integer of at least 3, got 2"),
         ("condiff", "variance=0.5", "variance: expected one of 0.1, 0.4, 1, 2, got 0.5"),
         ("condiff", "test_resolutions=[128]", "test_resolutions: expected none"),
         ("helmholtz", "domain=holes", "domain: expected 'square' for this problem, got 'holes'"),
