@@ -44,7 +44,7 @@ from chonn_lab.baselines.fields import count_parameters, with_coordinates
 from chonn_lab.experiments.provenance import files
 from chonn_lab.problems import unknown_law, upscaling
 from chonn_lab.results_file import Record, read_record, run_missing
-from chonn_lab.studies.meshes import BATCHES, FIRST_RATE, RATES, SEARCH_SEED
+from chonn_lab.studies.meshes import SEARCH_SEED, suggest
 from chonn_ops import CHONNNetwork2d, CHONNUNet2d
 
 PROBLEMS: dict[str, ModuleType] = {"upscaling": upscaling, "unknown_law": unknown_law}
@@ -302,31 +302,6 @@ class Law(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.law(x[:, 0])[:, None]
-
-
-def suggest(
-    sizes: tuple[tuple[int, ...], tuple[int, ...]], trials: Sequence[dict[str, Any]], number: int
-) -> dict[str, Any]:
-    """Settings of the next trial after `trials`; they depend on nothing else."""
-    widths, depths = sizes
-    space: dict[str, optuna.distributions.BaseDistribution] = {
-        "rate": optuna.distributions.FloatDistribution(*RATES, log=True),
-        "width": optuna.distributions.CategoricalDistribution(widths),
-        "depth": optuna.distributions.CategoricalDistribution(depths),
-        "batch": optuna.distributions.CategoricalDistribution(BATCHES),
-    }
-    if number == 0:
-        middle = widths[1], depths[len(depths) // 2]
-        return {"rate": FIRST_RATE, "width": middle[0], "depth": middle[1], "batch": BATCHES[1]}
-    # Of six trials, TPE's own default would make all ten random.
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=number, n_startup_trials=3))
-    for trial in trials:
-        study.add_trial(
-            optuna.trial.create_trial(
-                params=trial["settings"], distributions=space, value=trial["validation"]
-            )
-        )
-    return study.ask(space).params
 
 
 def main(arguments: list[str] | None = None) -> None:

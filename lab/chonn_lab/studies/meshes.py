@@ -315,7 +315,7 @@ class Study:
         """One trial of the search, or the result of one seed with the best trial's settings."""
         trials = [r for r in record["results"] if (r["model"], r["kind"]) == (model, "trial")]
         if kind == "trial":
-            settings = suggest(model, trials, number)
+            settings = suggest(SIZES[model], trials, number)
             made, steps = self.trained(model, settings, SEARCH_SEED + number, self.seconds / 3)
             error = test(made, self.splits["validation"], self.scale)
             return {"settings": settings, "steps": steps, "validation": error}
@@ -358,9 +358,21 @@ class Study:
         return {"equation": errors, "scheme": {"error": float(np.mean(solved)), "seconds": seconds}}
 
 
-def suggest(model: str, trials: Sequence[dict[str, Any]], number: int) -> dict[str, Any]:
-    """Settings of the next trial after `trials`; they depend on nothing else."""
-    widths, depths = SIZES[model]
+def suggest(
+    sizes: tuple[tuple[int, ...], tuple[int, ...]], trials: Sequence[dict[str, Any]], number: int
+) -> dict[str, Any]:
+    """Settings of the next trial after `trials`; they depend on nothing else.
+
+    Parameters
+    ----------
+    sizes : pair of tuples of int
+        Widths and depths to choose from.
+    trials : sequence of dict
+        Each with its ``settings`` and ``validation`` error.
+    number : int
+        Of the next trial; trial 0 has medium settings.
+    """
+    widths, depths = sizes
     space: dict[str, optuna.distributions.BaseDistribution] = {
         "rate": optuna.distributions.FloatDistribution(*RATES, log=True),
         "width": optuna.distributions.CategoricalDistribution(widths),
@@ -368,7 +380,12 @@ def suggest(model: str, trials: Sequence[dict[str, Any]], number: int) -> dict[s
         "batch": optuna.distributions.CategoricalDistribution(BATCHES),
     }
     if number == 0:
-        return {"rate": FIRST_RATE, "width": widths[1], "depth": depths[1], "batch": BATCHES[1]}
+        return {
+            "rate": FIRST_RATE,
+            "width": widths[1],
+            "depth": depths[len(depths) // 2],
+            "batch": BATCHES[1],
+        }
     # Of six trials, TPE's own default would make all ten random.
     sampler = optuna.samplers.TPESampler(seed=number, n_startup_trials=3)
     study = optuna.create_study(sampler=sampler)
