@@ -150,7 +150,8 @@ def test_files_of_sdist_and_wheel(build, tracked):
 
 def test_files_of_the_lab(lab, tracked):
     sdist, wheel = lab
-    package = {n.removeprefix("lab/") for n in tracked if n.startswith("lab/chonn_lab/")}
+    folders = ("lab/chonn_lab/", "lab/hydra_plugins/")
+    package = {n.removeprefix("lab/") for n in tracked if n.startswith(folders)}
     # Hatchling adds the file that says which others to leave out.
     assert files(sdist) - {".gitignore"} == package | {"PKG-INFO", "pyproject.toml"}
     assert files(wheel) == package

@@ -20,7 +20,8 @@ def test_every_contender_solves_its_circuits(tmp_path, monkeypatch):
     found = json.loads(output.read_text())
     for section in ("circuits", "single", "pairs"):
         rows = {row["name"]: row for row in found[section]["rows"]}
-        assert rows.keys() & {"CHOLMOD", "CHOLMOD, pair by pair", "splu", "torch-sla"}
+        # For pairs there is only CHOLMOD beside us, where scikit-sparse is installed.
+        assert section == "pairs" or rows.keys() >= {"spsolve", "splu"}
         assert all(row["forward_ms"] > 0 and row.get("error", 0) < 2e-5 for row in rows.values())
         for name, row in rows.items():
             row["forward_ratio"] = 0.5 if (section, name) == ("single", "splu") else 2.0
