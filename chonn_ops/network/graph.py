@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -13,7 +14,26 @@ from torch import Tensor
 from chonn_ops.checks import as_tensor, check_integer, error
 from chonn_ops.network.dissection import Array, Dissection, coordinates_of, dissect_graph
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _HEAD = 5  # numbers before the arrays: two of the digest, nodes, edges, regions
+
+
+def plain_tensors(make: Callable[P, T]) -> Callable[P, T]:
+    """A decorator: `make` makes tensors that all later calls may use, on the CPU, whatever the
+    default device is, and neither of the inference mode nor of the transform of `torch.func` that
+    happens to be active. Compilers trace `make` as it is."""
+
+    @wraps(make)
+    def plain(*args: P.args, **kwargs: P.kwargs) -> T:
+        if torch.compiler.is_compiling():
+            return make(*args, **kwargs)
+        # No public name leaves the transforms of `torch.func`.
+        with torch.inference_mode(False), torch._C._DisableFuncTorch(), torch.device("cpu"):
+            return make(*args, **kwargs)
+
+    return plain
 
 
 class Graph:
@@ -59,6 +79,7 @@ class Graph:
     [1.6667, 1.3333, 1.0]
     """
 
+    @plain_tensors
     def __init__(self, edges: Any, num_nodes: int | np.integer[Any], positions: Any = None) -> None:
         check_integer(1, num_nodes=num_nodes)
         num_nodes = int(num_nodes)

@@ -30,7 +30,7 @@ from chonn_ops.boundary import Condition, Dirichlet, Face, Robin, named_conditio
 from chonn_ops.checks import answer, as_tensor, check_tensor, error
 from chonn_ops.network.checks import check_field, check_not_negative, check_positive
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.graph import Graph, real_numbers
+from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
 from chonn_ops.network.grids import density_of
 
 # Both limits are relative to what a well-shaped cell contributes to a face. A contribution below
@@ -112,6 +112,7 @@ class Mesh:
     [1.0, 0.0, 0.0, 1.0, 0.5]
     """
 
+    @plain_tensors
     def __init__(self, points: Any, cells: Any, sets: Mapping[str, Any] | None = None) -> None:
         given = real_numbers("points", points, torch.float64)
         self.points = given.double()
@@ -357,6 +358,7 @@ class Mesh:
         return circuit.hold(held[:, None], value)
 
     @cached_property
+    @plain_tensors
     def _sides(self) -> tuple[Graph, Tensor]:
         """The graph of all sides of triangles, and the number of each triangle's."""
         ends, edge, _ = _distinct(

@@ -25,7 +25,7 @@ from chonn_ops.checks import answer, error
 from chonn_ops.network.checks import check_field, check_not_negative
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import edges_alone, pad
-from chonn_ops.network.graph import Graph
+from chonn_ops.network.graph import Graph, plain_tensors
 from chonn_ops.network.grids import (
     Steps,
     Widths,
@@ -41,6 +41,7 @@ _NEGATIVE = 1e-4  # of the part of a conductance that k_xx makes: rounding of k
 
 
 @lru_cache(maxsize=8)
+@plain_tensors
 def lattice(
     rows: int, columns: int, neighbours: int, periodic: tuple[bool, bool] = (False, False)
 ) -> tuple[Graph, Tensor]:

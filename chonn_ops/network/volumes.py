@@ -15,7 +15,7 @@ from chonn_ops.checks import as_tensor, error
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
 from chonn_ops.network.edges import sum_of_ends
-from chonn_ops.network.graph import Graph, real_numbers
+from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
 from chonn_ops.network.mesh import Mesh, node_numbers
 
 _SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
@@ -79,6 +79,7 @@ class FiniteVolumes:
     ([0.5, 0.5, 0.5, 0.5], [1.0, 1.0, 1.0, 1.0])
     """
 
+    @plain_tensors
     def __init__(
         self,
         edges: Any,
@@ -127,6 +128,7 @@ class FiniteVolumes:
         return f"FiniteVolumes of {self.graph}, {self.positions.shape[1]} dimensions"
 
     @classmethod
+    @plain_tensors
     def union(cls, domains: Sequence[FiniteVolumes]) -> FiniteVolumes:
         """The disjoint union of domains: nodes of the first, then those of the second, ..."""
         if len({domain.positions.shape[1] for domain in domains}) != 1:
@@ -151,6 +153,7 @@ class FiniteVolumes:
         )
 
     @classmethod
+    @plain_tensors
     def from_cells(
         cls, points: Any, cells: Any, domain: Any = None, sets: Mapping[str, Any] | None = None
     ) -> FiniteVolumes:

@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from chonn_ops import Dirichlet, Matched, Mesh, Neumann, Periodic, Robin, rc_step
+from chonn_ops import (
+    Dirichlet,
+    FiniteVolumes,
+    Matched,
+    Mesh,
+    Neumann,
+    Periodic,
+    Robin,
+    raster,
+    rc_step,
+)
 
 pytest.importorskip("scipy")
 from scipy.spatial import Delaunay
@@ -373,6 +383,52 @@ def test_points_and_cells_are_arrays_of_any_kind(kind):
     found = Mesh(points, cells)
     assert torch.equal(found.points, expected.points)
     assert torch.equal(found.weight, expected.weight)
+
+
+@pytest.mark.parametrize("mode", ["inference", "device", "grad"])
+@pytest.mark.parametrize("what", ["scalars", "tensors", "raster", "volumes"])
+def test_what_is_made_once_is_of_no_mode(mode, what):
+    """A graph that is kept serves training, whatever was active when it was made."""
+    points, cells = box(5)
+    made = {}
+
+    def make():
+        made["mesh"] = Mesh(points, cells, sides(points))
+        made["volumes"] = FiniteVolumes.from_cells(points, cells, sets={"x0": points[:, 0] == 0})
+
+    def solve(k):
+        if what == "raster":
+            circuit = raster(k[None, :, None, None], leak=0.1)
+        elif what == "volumes":
+            field = k[0].expand(1, len(points), 1)
+            circuit = made["volumes"].circuit(field, boundary={"x0": "dirichlet"})
+        else:
+            medium = k[0].expand(1, len(cells), 1)
+            if what == "tensors":
+                medium = medium[..., None, None] * torch.eye(2, dtype=k.dtype, device=k.device)
+            circuit = made["mesh"].diffusion(medium, boundary={"x0": "dirichlet"})
+        source = torch.linspace(0, 1, circuit.graph.num_nodes, dtype=k.dtype, device=k.device)
+        return circuit.solve(source[None, :, None]).sum()
+
+    # A shape of its own each, because the graphs of rasters are kept by shape.
+    k = torch.full((40 + ["inference", "device", "grad"].index(mode),), 2.0, dtype=DOUBLE)
+    if mode == "grad":
+        slope = torch.func.grad(lambda k: (make(), solve(k))[1])(k)
+    elif mode == "device":
+        with torch.device("meta"):
+            make()
+            raster(k[None, :, None, None])
+        slope = None
+    else:
+        with torch.inference_mode():
+            make()
+            solve(k)
+        slope = None
+    x = k.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(solve(x), x)
+    assert expected.isfinite().all()
+    if slope is not None:
+        torch.testing.assert_close(slope, expected)
 
 
 def test_gradients_of_everything_a_circuit_is_made_of():
