@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.checks import (
     GRID_AXES,
+    answer,
     as_field,
     check_bool,
     check_integer,
@@ -250,7 +251,8 @@ class CHONNNetwork(Pretrained):
             raise ValueError(f"volumes: expected None with patch={self.patch}")
         x = as_field("x", x, self.parameters(), "B", count, self.in_channels)
         places = volumes.positions / torch.tensor(self.lengths, dtype=torch.float64)
-        if self.coordinates and not -1e-6 <= places.min() <= places.max() <= 1 + 1e-6:
+        outside = (places - 0.5).abs() > 0.5 + 1e-6
+        if self.coordinates and answer(lambda: bool(outside.any()), outside):
             actual = f"{volumes.positions.amin(0).tolist()} to {volumes.positions.amax(0).tolist()}"
             raise error("volumes", f"positions from 0 to lengths={self.lengths}", actual)
         return self._nodes_to_nodes(x, places.to(x), *geometry, volumes)

@@ -551,3 +551,14 @@ def test_a_block_on_a_graph_is_the_block_on_the_grid():
     x = rand(2, 6, 5, 7)
     y = block(x.flatten(2).mT, volumes=grid_as_graph((5, 7), (1.0, 1.0)))
     torch.testing.assert_close(y.mT.reshape(x.shape), block(x), rtol=1e-9, atol=1e-9)
+
+
+def test_compiles_as_one_graph():
+    from scipy.spatial import Delaunay
+
+    points = np.stack(np.meshgrid(np.arange(7), np.arange(7)), -1).reshape(-1, 2) / 6
+    volumes = FiniteVolumes.from_cells(points, Delaunay(points).simplices)
+    model, x = CHONNNetwork2d(1, 1).eval(), torch.rand(2, 49, 1)
+    expected = model(x, volumes=volumes)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, volumes=volumes), expected)
