@@ -77,15 +77,21 @@ def fno_neuralop(
 
 
 def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module:
-    """neuraloperator's UNO with the shape of its Darcy example: the three middle layers have half
-    the grid and twice the channels."""
+    """neuraloperator's UNO, which adds the coordinates."""
+    sizes = (problem.in_channels, problem.out_channels, width, modes)
+    return Neuralop(darcy_uno(*sizes, domain_padding=padding))
+
+
+def darcy_uno(in_channels: int, out_channels: int, width: int, modes: int, **options: Any) -> Any:
+    """UNO with the shape of neuraloperator's Darcy example: the three middle layers have half the
+    grid and twice the channels."""
     from neuralop.models import UNO
 
     wide = 2 * width
     with contextlib.redirect_stdout(io.StringIO()):  # it prints what skips it has
-        model = UNO(
-            problem.in_channels,
-            problem.out_channels,
+        return UNO(
+            in_channels,
+            out_channels,
             width,
             lifting_channels=2 * wide,
             projection_channels=2 * wide,
@@ -94,9 +100,8 @@ def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module
             uno_n_modes=[[modes] * 2] * 5,
             uno_scalings=[[scale, scale] for scale in (1, 0.5, 1, 2, 1)],
             channel_mlp_skip="linear",
-            domain_padding=padding,
+            **options,
         )
-    return Neuralop(model)
 
 
 def ffno(problem: Any, **sizes: Any) -> nn.Module:

@@ -125,18 +125,11 @@ def _form(value: Any, form: str, scale: float = 1) -> str:
     return format(value / scale if scale != 1 else value, form)
 
 
-def _spread(values: Iterable[float], form: str = ".4f") -> str:
-    """Mean and standard deviation."""
-    found = list(values)
-    text = format(statistics.fmean(found), form)
-    return f"{text} ± {format(statistics.stdev(found), form)}" if len(found) > 1 else text
-
-
 ENVIRONMENT = jinja2.Environment(trim_blocks=True, undefined=jinja2.Undefined)
 ENVIRONMENT.filters |= {
     "f": _form,
     "x": lambda sizes: "x".join(map(str, sizes)),
-    "spread": _spread,
+    "spread": rows.spread,
     "median": statistics.median,
     "mean": statistics.fmean,
     "statistic": lambda values: str(Statistic.of(values)),

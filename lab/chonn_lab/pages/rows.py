@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from chonn_lab.pages.files import load
@@ -35,10 +35,22 @@ MESHES = (
 INTERPOLATED = "the true solution, interpolated"
 
 
-def spread(values: list[float]) -> str:
+def spread(values: Iterable[float], form: str = ".4f") -> str:
     """Mean and standard deviation."""
-    text = f"{statistics.fmean(values):.4f}"
-    return f"{text} ± {statistics.stdev(values):.4f}" if len(values) > 1 else text
+    found = list(values)
+    text = format(statistics.fmean(found), form)
+    return f"{text} ± {format(statistics.stdev(found), form)}" if len(found) > 1 else text
+
+
+def results_of(record: Record) -> Iterator[tuple[dict[str, Any], list[Record]]]:
+    """Cells of each model of a study of equal seconds, and its results."""
+    models: dict[str, list[Record]] = {}
+    for run in record["results"]:
+        if run["kind"] == "result":
+            models.setdefault(run["model"], []).append(run)
+    for model, runs in models.items():
+        steps = f"{statistics.median(run['steps'] for run in runs):,.0f}"
+        yield {"model": model, "parameters": f"{runs[0]['parameters']:,}", "steps": steps}, runs
 
 
 def bands(record: Record) -> Iterator[Record]:
@@ -119,15 +131,9 @@ def domains(record: Record) -> Iterator[Record]:
 
 def beyond_solvers(record: Record) -> Iterator[Record]:
     """A row a model and control: errors on test data, of each kind of media too, milliseconds."""
-    models: dict[str, list[Record]] = {}
-    for run in record["results"]:
-        if run["kind"] == "result":
-            models.setdefault(run["model"], []).append(run)
-    for model, runs in models.items():
-        learned = "control: learned coefficients, the equation"
-        row = {"model": learned if model == "equation" else model}
-        row["parameters"] = f"{runs[0]['parameters']:,}"
-        row["steps"] = f"{statistics.median(run['steps'] for run in runs):,.0f}"
+    for row, runs in results_of(record):
+        if row["model"] == "equation":
+            row["model"] = "control: learned coefficients, the equation"
         row["ms"] = f"{statistics.median(run['milliseconds'] for run in runs):.1f}"
         row |= {key: spread([run[key] for run in runs]) for key in ("relative_l1", "nrmse")}
         yield row | {kind: spread([r["kinds"][kind] for r in runs]) for kind in runs[0]["kinds"]}
@@ -144,17 +150,15 @@ def meshes(*records: Record) -> Iterator[Record]:
     """A row a problem and model: relative L1 on meshes of training and finer ones, and how many
     times that of the circuits; the equation with the models' inputs; the data's own scheme."""
     for problem, record in zip(MESHES, records, strict=True):
-        models: dict[str, list[Record]] = {}
-        for run in record["results"]:
-            if run["kind"] == "result":
-                models.setdefault(run["model"], []).append(run)
         ours = 0.0
-        for model, runs in models.items():
+        for row, runs in results_of(record):
             errors, finer = ([run["errors"][k] for run in runs] for k in ("test", "test_fine"))
             ours = ours or statistics.fmean(errors)
-            row = {"problem": problem, "model": model, "parameters": f"{runs[0]['parameters']:,}"}
-            row |= {"steps": f"{statistics.median(run['steps'] for run in runs):,.0f}"}
-            row |= {"error": spread(errors), "ratio": f"{statistics.fmean(errors) / ours:.1f}"}
+            row |= {
+                "problem": problem,
+                "error": spread(errors),
+                "ratio": f"{statistics.fmean(errors) / ours:.1f}",
+            }
             yield {**row, "finer": spread(finer)}
         told, scheme = record["controls"]["equation"], record["controls"]["scheme"]
         error = {"error": f"{told['test']:.4f}", "ratio": f"{told['test'] / ours:.1f}"}

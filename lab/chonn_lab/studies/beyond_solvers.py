@@ -3,12 +3,8 @@
 Data are those of `chonn_lab.problems.upscaling` and `chonn_lab.problems.unknown_law`. Every model
 gets the same fields at the nodes of a 64 x 64 grid: the 16 values of k in the block of a node, or
 one porosity. Circuits get them as they are, the others as logarithms of mean 0 and deviation 1,
-with coordinates. Training is AdamW with a cosine to zero on the relative L1 error, for the same
-seconds of `time.process_time` on one thread. Before, Optuna tries as many settings for each model
-(learning rate, size, depth and batch size) for half the seconds, with the error on validation data
-and seeds that no result has. Models take turns, trial by trial and seed by seed, so a load of the
-machine hits all alike. Finished runs are kept in the results file, so a stopped study goes on
-where it was.
+with coordinates. Training is on the relative L1 error as `equal_seconds` says; a trial has half of
+the seconds.
 
 "equation" is no blind model: convolutions of the inputs give log k of each node and axis, and the
 equation on the 64 x 64 grid gives u. Controls are solves with nothing learned, or, for the unknown
@@ -25,10 +21,6 @@ the fitted monotone law; "equation" is within twice the floor that the noise set
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import functools
-import io
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,20 +28,19 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import optuna
 import torch
 from torch import Tensor, nn
 
 from chonn_lab.baselines.fields import count_parameters, with_coordinates
-from chonn_lab.experiments.provenance import files
+from chonn_lab.experiments.base import relative_l1
+from chonn_lab.experiments.models import darcy_uno
 from chonn_lab.problems import unknown_law, upscaling
-from chonn_lab.results_file import Record, read_record, run_missing
-from chonn_lab.studies.meshes import SEARCH_SEED, suggest
+from chonn_lab.studies import equal_seconds
+from chonn_lab.studies.equal_seconds import Sizes
 from chonn_ops import CHONNNetwork2d, CHONNUNet2d
 
 PROBLEMS: dict[str, ModuleType] = {"upscaling": upscaling, "unknown_law": unknown_law}
-# Widths and depths to choose from; the first trial has the middle ones. A depth of 0: fixed.
-SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+SIZES: dict[str, Sizes] = {  # a depth of 0: fixed
     "CHONN network": ((16, 24, 32), (1, 2, 3)),
     "CHONN U-Net": ((8, 16, 32), (0,)),
     "FNO (neuraloperator)": ((16, 24, 32), (3, 4, 5)),
@@ -110,26 +101,14 @@ def build(name: str, inputs: int, width: int, depth: int, units: Sequence[float]
         from pdebench.models.unet.unet import UNet2d
 
         model = UNet2d(fields, 1, width)
+    elif name.startswith("UNO"):
+        model = darcy_uno(fields, 1, width, MODES, positional_embedding=None)
     else:
-        from neuralop.models import FNO, TFNO, UNO
+        from neuralop.models import FNO, TFNO
 
-        shared: Any = {"in_channels": fields, "out_channels": 1, "positional_embedding": None}
-        if name.startswith("UNO"):
-            with contextlib.redirect_stdout(io.StringIO()):  # it prints what skips it has
-                model = UNO(
-                    hidden_channels=width,
-                    lifting_channels=4 * width,
-                    projection_channels=4 * width,
-                    n_layers=5,
-                    uno_out_channels=[width, 2 * width, 2 * width, 2 * width, width],
-                    uno_n_modes=[[MODES] * 2] * 5,
-                    uno_scalings=[[scale, scale] for scale in (1, 0.5, 1, 2, 1)],
-                    channel_mlp_skip="linear",
-                    **shared,
-                )
-        else:
-            kind = TFNO if name.startswith("TFNO") else FNO
-            model = kind(n_modes=(MODES, MODES), hidden_channels=width, n_layers=depth, **shared)
+        kind = TFNO if name.startswith("TFNO") else FNO
+        options: Any = {"n_layers": depth, "positional_embedding": None}
+        model = kind((MODES, MODES), fields, 1, width, **options)
     return Scaled(model, units[0], units[1])
 
 
@@ -144,30 +123,6 @@ class Split:
             x, self.kind = samples.porosity[:, None], np.zeros(len(samples.u), int)
         self.x = torch.tensor(x).float()
         self.y = torch.tensor(samples.u).float()[:, None]
-
-
-def relative_l1(prediction: Tensor, y: Tensor) -> Tensor:
-    """The error of each sample."""
-    return (prediction - y).abs().sum((1, 2, 3)) / y.abs().sum((1, 2, 3))
-
-
-def train(
-    model: nn.Module, data: Split, size: int, rate: float, scale: float, seconds: float
-) -> int:
-    """Train on random batches for so much CPU time; the steps done."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=1e-4)
-    begin, step = time.process_time(), 0
-    while (used := (time.process_time() - begin) / seconds) < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = rate * (1 + np.cos(np.pi * used)) / 2
-        which = torch.randperm(len(data.x))[:size]
-        loss = relative_l1(model(data.x[which]) * scale, data.y[which]).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        step += 1
-    return step
 
 
 def measures(prediction: Tensor, data: Split, names: Sequence[str]) -> dict[str, Any]:
@@ -202,47 +157,49 @@ def predict(model: nn.Module, x: Tensor) -> Tensor:
     return torch.cat([model.eval()(part) for part in x.split(8)])
 
 
-class Study:
+class Study(equal_seconds.Study):
     """Data of a problem, and the runs of its models."""
 
-    def __init__(self, problem: str, path: Path, seconds: float, trials: int) -> None:
-        self.problem, self.seconds, self.trials = problem, seconds, trials
+    def __init__(self, problem: str, path: Path, seconds: float) -> None:
+        super().__init__(SIZES, 1 / 2, seconds)
+        self.problem = problem
         splits = [Split(PROBLEMS[problem].read(path, split)) for split in upscaling.SPLITS]
-        self.train, self.validation, self.test = splits
+        self.train, self.validation, self.tests = splits
         self.kinds = upscaling.KINDS if problem == "upscaling" else ("",)
         logs = self.train.x.log()
         self.units = logs.mean().item(), logs.std().item(), self.train.y.std().item()
-
-    def run(self, record: Record, model: str, kind: str, number: int) -> dict[str, Any]:
-        """One trial of the search, or the result of one seed with the best trial's settings."""
-        trials = [r for r in record["results"] if (r["model"], r["kind"]) == (model, "trial")]
-        if kind == "trial":
-            settings = suggest(SIZES[model], trials, number)
-            made, steps = self.trained(model, settings, SEARCH_SEED + number, self.seconds / 2)
-            scaled = predict(made, self.validation.x) * self.units[2]
-            error = relative_l1(scaled, self.validation.y).mean().item()
-            return {"settings": settings, "steps": steps, "validation": error}
-        best = min(trials, key=lambda trial: trial["validation"])["settings"]
-        made, steps = self.trained(model, best, number, self.seconds)
-        return {
-            "settings": best,
-            "steps": steps,
-            "parameters": count_parameters(made),
-            "milliseconds": milliseconds(lambda: predict(made, self.test.x[:TIMED])),
-            **measures(predict(made, self.test.x) * self.units[2], self.test, self.kinds),
-        }
 
     def trained(
         self, model: str, settings: dict[str, Any], seed: int, seconds: float
     ) -> tuple[nn.Module, int]:
         torch.manual_seed(seed)
         made = build(model, self.train.x.shape[1], settings["width"], settings["depth"], self.units)
-        size, rate = settings["batch"], settings["rate"]
-        return made, train(made, self.train, size, rate, self.units[2], seconds)
+        loss = self.loss(lambda x: made(x) * self.units[2], settings["batch"])
+        return made, equal_seconds.train(made, loss, settings["rate"], seconds)
+
+    def loss(self, model: Callable[[Tensor], Tensor], size: int) -> Callable[[], Tensor]:
+        """The mean error of random batches of this size."""
+
+        def loss() -> Tensor:
+            which = torch.randperm(len(self.train.x))[:size]
+            return relative_l1(model(self.train.x[which]), self.train.y[which]).mean()
+
+        return loss
+
+    def validate(self, made: nn.Module) -> float:
+        scaled = predict(made, self.validation.x) * self.units[2]
+        return relative_l1(scaled, self.validation.y).mean().item()
+
+    def test(self, made: nn.Module) -> dict[str, Any]:
+        return {
+            "parameters": count_parameters(made),
+            "milliseconds": milliseconds(lambda: predict(made, self.tests.x[:TIMED])),
+            **measures(predict(made, self.tests.x) * self.units[2], self.tests, self.kinds),
+        }
 
     def controls(self) -> list[dict[str, Any]]:
         """Errors and milliseconds of solves that are given what models have to learn."""
-        samples, kinds = self.test.samples, self.kinds
+        samples, kinds = self.tests.samples, self.kinds
         rows = []
 
         def add(name: str, solve: Callable[[Any], Any], *fields: np.ndarray) -> None:
@@ -252,7 +209,7 @@ class Study:
                 {
                     "control": name,
                     "milliseconds": milliseconds(lambda: solve(*taken)),
-                    **measures(found.reshape(self.test.y.shape), self.test, kinds),
+                    **measures(found.reshape(self.tests.y.shape), self.tests, kinds),
                 }
             )
 
@@ -273,7 +230,8 @@ class Study:
             return rows
         law = unknown_law.MonotoneLaw()
         begin = time.process_time()
-        train(Law(law), self.train, 4, 0.1, 1.0, self.seconds)
+        loss = self.loss(lambda x: law(x[:, 0])[:, None], 4)
+        equal_seconds.train(law, loss, 0.1, self.seconds)
         fitted = time.process_time() - begin
         p = samples.porosity
 
@@ -293,49 +251,19 @@ class Study:
         return rows
 
 
-class Law(nn.Module):
-    """A law of the porosity as a model of fields (B, 1, R, R)."""
-
-    def __init__(self, law: nn.Module) -> None:
-        super().__init__()
-        self.law = law
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.law(x[:, 0])[:, None]
-
-
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--problem", choices=tuple(PROBLEMS), default="upscaling")
-    parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the file")
-    parser.add_argument("--output", type=Path, help="[runs/PROBLEM.json]")
-    parser.add_argument("--models", nargs="+", choices=tuple(SIZES), default=list(SIZES))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--seconds", type=float, default=60.0, help="CPU time of each training")
-    parser.add_argument("--trials", type=int, default=6, help="of each model")
-    parser.add_argument("--fraction", type=float, default=1.0, help="of the samples")
-    args = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    args = equal_seconds.arguments(__doc__, PROBLEMS, SIZES).parse_args(arguments)
     path = args.data / f"{args.problem}.h5"
     if not path.exists():
         PROBLEMS[args.problem].generate(path, fraction=args.fraction)
-    output = args.output or Path(f"runs/{args.problem}.json")
-    config = {name: getattr(args, name) for name in ("problem", "seconds", "trials")}
-    packages = ["chonn-ops", "torch", "optuna", "neuraloperator", "pdebench"]
-    record = read_record(output, "beyond_solvers", config, packages, 1, files([path]))
-    record["machine"] = "shared with other work; CPU seconds, models in turns"
-    study = Study(args.problem, path, args.seconds, args.trials)
-    if "controls" not in record:
-        record["controls"] = study.controls()
-    wanted = [
-        (model, kind, number)
-        for kind, numbers in (("trial", range(args.trials)), ("result", args.seeds))
-        for number in numbers
-        for model in args.models
-    ]
-    names = ("model", "kind", "seed")
-    run_missing(output, record, wanted, functools.partial(study.run, record), names)
+    equal_seconds.carry_out(
+        "beyond_solvers",
+        args,
+        path,
+        ("neuraloperator", "pdebench"),
+        lambda: Study(args.problem, path, args.seconds),
+        machine="shared with other work; CPU seconds, models in turns",
+    )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,10 @@
 """Models on meshes at equal CPU seconds: circuits, MeshGraphNet, Transolver and GINO.
 
-Data are those of `chonn_lab.problems.meshes`. Every model is trained by AdamW with a cosine to zero
-on the relative L1 error, for the same seconds of `time.process_time` on one thread. Before, Optuna
-tries as many settings for each (learning rate, width, depth and batch size) for a third of the
-seconds, with the validation error and seeds that no result has. MeshGraphNet and Transolver are
+Data are those of `chonn_lab.problems.meshes`. Every model is trained on the relative L1 error as
+`equal_seconds` says; a trial has a third of the seconds. MeshGraphNet and Transolver are
 PhysicsNeMo's, GINO is neuraloperator's. Nodes have the means of k and of 1 / k over their volumes,
 and f where it varies; all but the circuits, whose meshes have these, get logarithms, coordinates
-and the area of walls beside. Finished runs are kept in the results file, so a stopped study goes
-on where it was.
+and the area of walls beside.
 
 Two controls are told the equation. "scheme" solves what made the data. "equation" has what the
 models have: the mesh, and one k a node, the mean of both means.
@@ -21,8 +18,6 @@ that of the meshes they were trained on.
 
 from __future__ import annotations
 
-import argparse
-import functools
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -30,27 +25,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optuna
 import torch
 from torch import Tensor, nn
 
 from chonn_lab.baselines.fields import count_parameters
-from chonn_lab.experiments.provenance import files
 from chonn_lab.problems import meshes
-from chonn_lab.results_file import Record, read_record, run_missing
+from chonn_lab.studies import equal_seconds
+from chonn_lab.studies.equal_seconds import BATCHES
 from chonn_ops import CHONNNetwork2d, CHONNNetwork3d, Dirichlet, FiniteVolumes, Mesh, Robin
 
-SEARCH_SEED = 1000  # of the first trial
 TRAINED, FINER = "test", "test_fine"
-# Widths and depths to choose from; the first trial has the middle ones.
 SIZES = {
     "circuits": ((16, 24, 32), (1, 2, 3)),
     "MeshGraphNet": ((16, 32, 64), (4, 8, 12)),
     "Transolver": ((32, 64, 128), (2, 4, 6)),
     "GINO": ((16, 32, 48), (2, 3, 4)),
 }
-RATES, FIRST_RATE = (5e-4, 2e-2), 4e-3
-BATCHES = (2, 4, 8)
 GRID = {2: 24, 3: 12}  # latent points an axis of GINO, which has a third as many modes
 
 
@@ -252,35 +242,6 @@ def slices(samples: Domains) -> list[slice]:
     return [slice(a, b) for a, b in zip(samples.begin[:-1], samples.begin[1:], strict=True)]
 
 
-def train(
-    model: nn.Module,
-    batches: Sequence[Domains],
-    size: int,
-    rate: float,
-    scale: float,
-    seconds: float,
-) -> int:
-    """Train on random batches for so much CPU time; the steps done.
-
-    One mesh with all samples gives random `size` of them, several meshes give one of `batches`.
-    """
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=1e-4)
-    begin, step = time.process_time(), 0
-    while (used := (time.process_time() - begin) / seconds) < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = rate * (1 + np.cos(np.pi * used)) / 2
-        samples = batches[int(torch.randint(len(batches), ()))]
-        if len(samples.x) > size:
-            samples = samples.subset(torch.randperm(len(samples.x))[:size])
-        loss = samples.errors(model(samples), scale).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        step += 1
-    return step
-
-
 @torch.no_grad()
 def test(model: nn.Module, splits: Sequence[Domains], scale: float) -> float:
     """The mean relative L1 error over all samples."""
@@ -292,11 +253,11 @@ def test(model: nn.Module, splits: Sequence[Domains], scale: float) -> float:
     return torch.cat(errors).mean().item()
 
 
-class Study:
+class Study(equal_seconds.Study):
     """Data of a problem, and the runs of its models."""
 
-    def __init__(self, path: Path, seconds: float, trials: int) -> None:
-        self.seconds, self.trials = seconds, trials
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__(SIZES, 1 / 3, seconds)
         samples = {split: meshes.read(path, split) for split in meshes.SPLITS}
         self.samples = samples[TRAINED]
         self.splits = {split: [Domains.of(s) for s in found] for split, found in samples.items()}
@@ -311,31 +272,29 @@ class Study:
         }
         self.axes, self.inputs = train[0].places.shape[1], train[0].x.shape[-1]
 
-    def run(self, record: Record, model: str, kind: str, number: int) -> dict[str, Any]:
-        """One trial of the search, or the result of one seed with the best trial's settings."""
-        trials = [r for r in record["results"] if (r["model"], r["kind"]) == (model, "trial")]
-        if kind == "trial":
-            settings = suggest(SIZES[model], trials, number)
-            made, steps = self.trained(model, settings, SEARCH_SEED + number, self.seconds / 3)
-            error = test(made, self.splits["validation"], self.scale)
-            return {"settings": settings, "steps": steps, "validation": error}
-        best = min(trials, key=lambda trial: trial["validation"])["settings"]
-        made, steps = self.trained(model, best, number, self.seconds)
-        errors = {name: test(made, self.splits[name], self.scale) for name in (TRAINED, FINER)}
-        return {
-            "settings": best,
-            "steps": steps,
-            "parameters": count_parameters(made),
-            "errors": errors,
-        }
-
     def trained(
         self, model: str, settings: dict[str, Any], seed: int, seconds: float
     ) -> tuple[nn.Module, int]:
+        """One mesh with all samples gives random ones of them, several meshes give one batch."""
         torch.manual_seed(seed)
         made = MODELS[model](self.inputs, self.axes, settings["width"], settings["depth"])
-        batches = self.batches[settings["batch"]]
-        return made, train(made, batches, settings["batch"], settings["rate"], self.scale, seconds)
+        size = settings["batch"]
+        batches = self.batches[size]
+
+        def loss() -> Tensor:
+            samples = batches[int(torch.randint(len(batches), ()))]
+            if len(samples.x) > size:
+                samples = samples.subset(torch.randperm(len(samples.x))[:size])
+            return samples.errors(made(samples), self.scale).mean()
+
+        return made, equal_seconds.train(made, loss, settings["rate"], seconds)
+
+    def validate(self, made: nn.Module) -> float:
+        return test(made, self.splits["validation"], self.scale)
+
+    def test(self, made: nn.Module) -> dict[str, Any]:
+        errors = {name: test(made, self.splits[name], self.scale) for name in (TRAINED, FINER)}
+        return {"parameters": count_parameters(made), "errors": errors}
 
     def controls(self) -> dict[str, Any]:
         """Errors of the equation with the models' inputs, and seconds a sample of the scheme."""
@@ -358,78 +317,15 @@ class Study:
         return {"equation": errors, "scheme": {"error": float(np.mean(solved)), "seconds": seconds}}
 
 
-def suggest(
-    sizes: tuple[tuple[int, ...], tuple[int, ...]], trials: Sequence[dict[str, Any]], number: int
-) -> dict[str, Any]:
-    """Settings of the next trial after `trials`; they depend on nothing else.
-
-    Parameters
-    ----------
-    sizes : pair of tuples of int
-        Widths and depths to choose from.
-    trials : sequence of dict
-        Each with its ``settings`` and ``validation`` error.
-    number : int
-        Of the next trial; trial 0 has medium settings.
-    """
-    widths, depths = sizes
-    space: dict[str, optuna.distributions.BaseDistribution] = {
-        "rate": optuna.distributions.FloatDistribution(*RATES, log=True),
-        "width": optuna.distributions.CategoricalDistribution(widths),
-        "depth": optuna.distributions.CategoricalDistribution(depths),
-        "batch": optuna.distributions.CategoricalDistribution(BATCHES),
-    }
-    if number == 0:
-        return {
-            "rate": FIRST_RATE,
-            "width": widths[1],
-            "depth": depths[len(depths) // 2],
-            "batch": BATCHES[1],
-        }
-    # Of six trials, TPE's own default would make all ten random.
-    sampler = optuna.samplers.TPESampler(seed=number, n_startup_trials=3)
-    study = optuna.create_study(sampler=sampler)
-    for trial in trials:
-        study.add_trial(
-            optuna.trial.create_trial(
-                params=trial["settings"], distributions=space, value=trial["validation"]
-            )
-        )
-    return study.ask(space).params
-
-
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--problem", choices=tuple(meshes.SIZES), default="holes")
-    parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the file")
-    parser.add_argument("--output", type=Path, help="[runs/meshes_PROBLEM.json]")
-    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=list(MODELS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--seconds", type=float, default=60.0, help="CPU time of each training")
-    parser.add_argument("--trials", type=int, default=6, help="of each model")
+    parser = equal_seconds.arguments(__doc__, meshes.SIZES, MODELS, "meshes_")
     parser.add_argument("--resolution", type=int, default=0)
-    parser.add_argument("--fraction", type=float, default=1.0, help="of the samples")
     args = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     path = args.data / f"meshes_{args.problem}.h5"
     if not path.exists():
         meshes.generate(path, args.problem, 0, args.resolution, args.fraction)
-    output = args.output or Path(f"runs/meshes_{args.problem}.json")
-    config = {name: getattr(args, name) for name in ("problem", "seconds", "trials")}
-    packages = ["chonn-ops", "torch", "optuna"]
-    packages += [name for name, models in PACKAGES.items() if not models.isdisjoint(args.models)]
-    record = read_record(output, "meshes", config, packages, 1, files([path]))
-    study = Study(path, args.seconds, args.trials)
-    record.setdefault("controls", study.controls())
-    wanted = [
-        (model, kind, number)
-        for model in args.models
-        for kind, numbers in (("trial", range(args.trials)), ("result", args.seeds))
-        for number in numbers
-    ]
-    names = ("model", "kind", "seed")
-    run_missing(output, record, wanted, functools.partial(study.run, record), names)
+    packages = [name for name, models in PACKAGES.items() if not models.isdisjoint(args.models)]
+    equal_seconds.carry_out("meshes", args, path, packages, lambda: Study(path, args.seconds))
 
 
 if __name__ == "__main__":
