@@ -59,7 +59,8 @@ def _solving(
     With more than one worker, the function has to be importable by name, and processes of one
     thread each, which end with this one, run ahead of the results by a few tasks.
     """
-    options: Any = {"initializer": _serve, "inner_max_num_threads": 1}
+    serve = functools.partial(_serve, os.getpid())
+    options: Any = {"initializer": serve, "inner_max_num_threads": 1}
     with (
         ProgressBar(total=n_samples, unit="sample", disable=not progress) as bar,
         joblib.parallel_config("loky", **options),
@@ -70,10 +71,11 @@ def _solving(
             yield results, bar
 
 
-def _serve() -> None:
+def _serve(parent: int) -> None:
     # Ctrl-C goes to all processes of a terminal; only the parent has to know what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    # `os.getppid()` is not asked here: a parent killed before this line has been replaced by then.
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:

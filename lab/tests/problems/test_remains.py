@@ -116,3 +116,12 @@ def test_killed_command_leaves_no_worker_and_its_file_is_cleared(
     assert {path.suffix for path in tmp_path.iterdir()} == {".tmp", ".parts"}
     assert cli.main([*command, "1", "--n-samples", "1"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a parent's number")
+def test_worker_that_starts_after_its_parent_was_killed_ends():
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    code = f"from chonn_lab.problems.generation import _serve; _serve({gone.pid}); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as worker:
+        assert worker.wait(60) == 1
