@@ -232,6 +232,12 @@ class Diverged(Exception):
         super().__init__(f"training loss or weights not finite in epoch {epoch}")
 
 
+def clock(device: torch.device) -> float:
+    """Seconds that training is charged with: the CPU's, which do not depend on what else the
+    machine does, or another device's by the wall."""
+    return time.process_time() if device.type == "cpu" else time.perf_counter()
+
+
 class Training:
     """A model in training, with the history of its epochs.
 
@@ -252,7 +258,7 @@ class Training:
     history : dict of str to list of float
         Training loss and validation error of every epoch.
     seconds : float
-        Time of all epochs, those before an interruption included.
+        Time of all epochs by `clock`, those before an interruption included.
     notes : list of str
         Remarks for the result, such as a resumption at another commit.
 
@@ -342,7 +348,7 @@ class Training:
                 f"batch_size: expected at most the {len(train)} training samples, "
                 f"got {self.batch_size}"
             )
-        started = time.perf_counter()
+        started = clock(self.device)
         torch.manual_seed(
             int(np.random.SeedSequence((self.seed, self.epochs)).generate_state(1)[0])
         )
@@ -371,7 +377,7 @@ class Training:
             raise Diverged(self.epochs + 1)
         for values, mean in zip(self.history.values(), means, strict=True):
             values.append(mean)
-        self.seconds += time.perf_counter() - started
+        self.seconds += clock(self.device) - started
 
     def _moved(self, batch: Batch) -> Batch:
         return tuple(tensor.to(self.device) for tensor in batch)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import MaxTrialsCallback
 from optuna.trial import TrialState
+from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import Data, Problem
 from chonn_lab.experiments.configuration import build_model, build_problem, resolved
@@ -22,6 +22,7 @@ from chonn_lab.experiments.provenance import Provenance, code
 from chonn_lab.experiments.runner import (
     Diverged,
     Training,
+    clock,
     origin_of,
     seed_everything,
     select_device,
@@ -31,6 +32,9 @@ from chonn_ops.checks import check_integer, check_number
 from chonn_ops.files import whole_file
 
 log = logging.getLogger(__name__)
+
+# An epoch is timed on one of so many parts of the data.
+SHARE = 4
 
 
 def search(config: DictConfig) -> Path:
@@ -146,15 +150,20 @@ def _error(
     found = resolved(changed)
     device = select_device(config.device)
     try:
-        # The second epoch tells what one takes; the first one warms up.
+        # The second of two short epochs tells what a whole one takes; the first one warms up.
         trial.set_user_attr("epochs", 0)
         found["train"]["epochs"] = 2
         seed_everything(found["seed"])
         timed = Training(found, problem, build_model(found, problem).to(device), made)
-        timed.epoch(data.train, data.validation)
-        started = time.perf_counter()
-        timed.epoch(data.train, data.validation)
-        took = time.perf_counter() - started
+        size = max(len(data.train) // SHARE, timed.batch_size)
+        some = TensorDataset(*data.train[:size])
+        few = TensorDataset(
+            *data.validation[: max(1, len(data.validation) * size // len(data.train))]
+        )
+        timed.epoch(some, few)
+        started = clock(device)
+        timed.epoch(some, few)
+        took = (clock(device) - started) * len(data.train) / size
         found["train"]["epochs"] = max(1, round(config.seconds / took))
         seed_everything(found["seed"])
         training = Training(found, problem, build_model(found, problem).to(device), made)
