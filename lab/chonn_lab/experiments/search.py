@@ -59,7 +59,7 @@ def search(config: DictConfig) -> Path:
     ------
     ValueError
         For settings out of range, a model without a space to search, trials of other settings or
-        data, or as many trials in a row as are missing that were refused.
+        data, or as many trials in a row as are wanted that were refused.
     """
     check_integer(1, trials=config.trials)
     check_number(seconds=config.seconds)
@@ -93,9 +93,12 @@ def search(config: DictConfig) -> Path:
             callbacks=[MaxTrialsCallback(config.trials, states=(TrialState.COMPLETE,))],
             n_trials=missing,
         )
-        if _missing(study, config.trials) == missing:
-            reason = study.trials[-1].user_attrs.get("refused")
-            raise ValueError(f"{name}: {missing} trials in a row were refused, the last: {reason}")
+        last = study.get_trials(deepcopy=False)[-config.trials :]
+        if len(last) == config.trials and all(t.state == TrialState.PRUNED for t in last):
+            reason = last[-1].user_attrs.get("refused")
+            raise ValueError(
+                f"{name}: {len(last)} trials in a row were refused, the last: {reason}"
+            )
     return _write(study, output / "searched" / f"{name}.yaml", config)
 
 

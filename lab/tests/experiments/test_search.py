@@ -24,7 +24,7 @@ def trials(folder, model="tiny"):
 @pytest.mark.slow
 def test_a_search_goes_on_and_a_run_takes_what_it_found(tmp_path):
     """Killed in its first trial, and finished by two processes at once."""
-    done = command(tmp_path, *SHORT, name="search", TINY_KILL="order2:6")
+    done = command(tmp_path, *SHORT, name="search", TINY_KILL="order2:2")
     assert done.returncode < 0
     assert len(trials(tmp_path)) == 1
     two = ("-m", "+process=0,1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
@@ -69,15 +69,15 @@ def test_bad_settings(tmp_path, overrides, message):
 def test_refused_values_are_no_trials(tmp_path):
     """A batch of 64 exceeds the 32 training samples: another trial takes its place."""
     places = (f"output={tmp_path / 'runs'}", f"data={tmp_path / 'data'}", "device=cpu")
-    settings = compose([*TINY, *places, "seconds=0.01", "trials=6"], "search")
+    settings = compose([*TINY, *places, "seconds=0.01", "trials=12"], "search")
     settings.search = {"train.batch_size": [8, 64]}
-    assert "best of 6 trials" in search(settings).read_text()
+    assert "best of 12 trials" in search(settings).read_text()
     states = [trial.state for trial in trials(tmp_path, "order2")]
-    assert states.count(optuna.trial.TrialState.COMPLETE) == 6
+    assert states.count(optuna.trial.TrialState.COMPLETE) == 12
     assert states.count(optuna.trial.TrialState.PRUNED) > 0
     settings.search = {"train.batch_size": [64]}
     settings.output = str(tmp_path / "other")
-    message = "6 trials in a row were refused, the last: batch_size: expected at most the 32"
+    message = "12 trials in a row were refused, the last: batch_size: expected at most the 32"
     with pytest.raises(ValueError, match=message):
         search(settings)
 
