@@ -100,6 +100,8 @@ def test_save_is_whole_or_nothing(tmp_path):
 def test_a_log_that_is_off_is_shown_and_one_that_is_on_is_left(train, capsys):
     """The git version's U-Net trainer logs its epochs, and its configs turn logging off."""
     train.logger = logging.getLogger("tests.pdebench.trainer")
+    # The root logger's level is that of the last command that set one in this process.
+    train.logger.setLevel(logging.WARNING)
     undo = patches.Patches()
     patches.trainer_log(undo, train)
     train.logger.info("epoch: 0")

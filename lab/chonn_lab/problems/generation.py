@@ -11,12 +11,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, TypeVar
 
 import h5py
 import joblib
 import numpy as np
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 from tqdm import tqdm
 
 from chonn_lab.problems import origin
@@ -66,9 +68,27 @@ def _solving(
         joblib.parallel_config("loky", **options),
     ):
         parallel = joblib.Parallel(workers, return_as="generator", pre_dispatch="4*n_jobs")
-        results: Any = parallel(joblib.delayed(function)(task) for task in tasks)
+        with _ctrl_c_held_back():
+            results: Any = parallel(joblib.delayed(function)(task) for task in tasks)
         with contextlib.closing(results):
             yield results, bar
+
+
+@contextlib.contextmanager
+def _ctrl_c_held_back() -> Iterator[None]:
+    """Ctrl-C waits until the workers are started, which inherit that: they would print where in
+    the start of Python it found them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # The start of these would let Ctrl-C through again.
+    resource_tracker.ensure_running()
+    loky_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(parent: int) -> None:
