@@ -233,8 +233,7 @@ class Diverged(Exception):
 
 
 def clock(device: torch.device) -> float:
-    """Seconds that training is charged with: the CPU's, which do not depend on what else the
-    machine does, or another device's by the wall."""
+    """CPU seconds, which do not depend on what else the machine does; on a GPU the wall's."""
     return time.process_time() if device.type == "cpu" else time.perf_counter()
 
 

@@ -22,7 +22,6 @@ from chonn_lab.experiments.provenance import Provenance, code
 from chonn_lab.experiments.runner import (
     Diverged,
     Training,
-    clock,
     origin_of,
     seed_everything,
     select_device,
@@ -159,14 +158,13 @@ def _error(
         seed_everything(found["seed"])
         timed = Training(found, problem, build_model(found, problem).to(device), made)
         size = max(len(data.train) // SHARE, timed.batch_size)
+        share = size / len(data.train)
         some = TensorDataset(*data.train[:size])
-        few = TensorDataset(
-            *data.validation[: max(1, len(data.validation) * size // len(data.train))]
-        )
+        few = TensorDataset(*data.validation[: math.ceil(len(data.validation) * share)])
         timed.epoch(some, few)
-        started = clock(device)
+        warm = timed.seconds
         timed.epoch(some, few)
-        took = (clock(device) - started) * len(data.train) / size
+        took = (timed.seconds - warm) / share
         found["train"]["epochs"] = max(1, round(config.seconds / took))
         seed_everything(found["seed"])
         training = Training(found, problem, build_model(found, problem).to(device), made)

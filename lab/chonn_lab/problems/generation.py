@@ -68,7 +68,7 @@ def _solving(
         joblib.parallel_config("loky", **options),
     ):
         parallel = joblib.Parallel(workers, return_as="generator", pre_dispatch="4*n_jobs")
-        with _ctrl_c_held_back():
+        with _ctrl_c_held_back() if workers > 1 else contextlib.nullcontext():
             results: Any = parallel(joblib.delayed(function)(task) for task in tasks)
         with contextlib.closing(results):
             yield results, bar
@@ -76,12 +76,14 @@ def _solving(
 
 @contextlib.contextmanager
 def _ctrl_c_held_back() -> Iterator[None]:
-    """Ctrl-C waits until the workers are started, which inherit that: they would print where in
-    the start of Python it found them."""
+    """Block Ctrl-C while workers start, which inherit the block.
+
+    A worker that Ctrl-C reaches before `_serve` does would print a traceback.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # The start of these would let Ctrl-C through again.
+    # These unblock Ctrl-C when they start, which they would otherwise do with the first worker.
     resource_tracker.ensure_running()
     loky_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
