@@ -1,10 +1,8 @@
 """The ``chonn-lab report`` command."""
 
 import argparse
-import contextlib
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +26,29 @@ def add_report_command(commands: Any) -> None:
         action="store_true",
         help="accept results of different data or settings in one table, and say so there",
     )
+    report.add_argument(
+        "--keep",
+        nargs="+",
+        type=Path,
+        metavar="RUNS",
+        help="write no page, but these folders <results>/<problem>/<scale> into one file each in "
+        "lab/results/runs; models that were not run again stay there",
+    )
 
 
 def _report(arguments: argparse.Namespace) -> None:
+    from chonn_lab.report.keep import keep
     from chonn_lab.report.page import write_report
-
-    with _foreign_files_named():
-        print(f"wrote {write_report(arguments.results, arguments.output, arguments.mixed)}")
-
-
-@contextlib.contextmanager
-def _foreign_files_named() -> Iterator[None]:
-    """Say in a line each which files among the results are none."""
-    from chonn_lab.report.results import ForeignFile
+    from chonn_lab.report.runs import ForeignFile
 
     with warnings.catch_warnings():
-        show = warnings.showwarning
-
-        def say(message: Any, category: type[Warning], *rest: Any, **named: Any) -> None:
-            if issubclass(category, ForeignFile):
-                print(f"chonn-lab: warning: {message}", file=sys.stderr)
-            else:
-                show(message, category, *rest, **named)
-
-        warnings.showwarning = say
+        # A line each, without the place in the code.
         warnings.simplefilter("always", ForeignFile)
-        yield
+        warnings.showwarning = lambda text, *_: print(
+            f"chonn-lab: warning: {text}", file=sys.stderr
+        )
+        if arguments.keep:
+            for folder in arguments.keep:
+                print(f"wrote {keep(folder, arguments.mixed)}")
+        else:
+            print(f"wrote {write_report(arguments.results, arguments.output, arguments.mixed)}")

@@ -47,7 +47,7 @@ def main() -> None:
         elif text != path.read_text():
             raise SystemExit(f"{path.relative_to(ROOT)} is out of date: run `make tables`")
     if not check:
-        results.draw(results.kept())
+        results.draw_figures(results.kept())
     for path, text in made.items():
         for picture in re.findall(r"!\[[^]]*\]\((?!https?:)([^)]+)\)", text):
             if not (path.parent / picture).is_file():

@@ -1,8 +1,7 @@
 """The paper's claims, which are in ``claims.yaml``, and the function that judges one on a study.
 
-A claim names two models, the metrics and the relation that must hold between them. `verdicts`
-judges every claim on the studies of its problem, by Welch's one-sided t-test over the seeds
-(`chonn_lab.report.comparison`).
+A claim names pairs of models, the numbers of them to compare and the relation that must hold. Each
+comparison is Welch's one-sided t-test over the seeds (`chonn_lab.report.comparison`).
 """
 
 from __future__ import annotations
@@ -10,28 +9,26 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
 import yaml
+from scipy.stats import fisher_exact, gmean
 
 from chonn_lab.report.comparison import (
+    LEVEL,
     Estimate,
     Statistic,
-    against,
-    average,
-    difference,
+    combined,
     gap,
     number,
-    reduction,
-    share,
     sign,
 )
-from chonn_lab.report.results import Group, Study
-from chonn_lab.report.tables import full_label, metric_label, title
+from chonn_lab.report.runs import Study, metric_label, title
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
@@ -40,7 +37,7 @@ NOT_TESTED = "not tested"
 VERDICTS = (SUPPORTED, CONTRADICTED, INCONCLUSIVE, NOT_TESTED)
 SINGLE = "one seed has no spread"
 MODERATE = 1.5
-HEADER = ("claim", "verdict", "decided by")
+Record = Mapping[str, Any]
 
 
 class Pair(NamedTuple):
@@ -53,46 +50,21 @@ class Pair(NamedTuple):
     ours: Statistic
     other: Statistic
     part: str = ""
-    models: tuple[Group, ...] = ()
 
     @property
     def gap(self) -> Estimate:
         return gap(self.ours, self.other)
 
-    @property
-    def detectable(self) -> float:
-        """Detectable difference relative to the other number."""
-        return self.gap.detectable / abs(self.other.mean) if self.other.mean else math.inf
-
     def __str__(self) -> str:
-        return f"{self.name} {against(self.ours, self.other)}"
-
-    @property
-    def plain(self) -> str:
-        return f"{self.ours} {sign(self.ours, self.other)} {self.other}"
+        return f"{self.name} {self.ours} {sign(self.ours, self.other)} {self.other}".strip()
 
 
-@dataclasses.dataclass(frozen=True)
-class Judgement:
-    """What a study says about a claim.
-
-    `evidence` are all comparisons in words, `number` the one that decides, `detectable`, of an
-    inconclusive verdict, the smallest relative difference that the seeds would have shown in every
-    open comparison with a probability of `POWER`, `models` what was compared.
-    """
+class Judgement(NamedTuple):
+    """What a study says about a claim: the number that decides, and all comparisons in words."""
 
     verdict: str
-    evidence: str
-    deciding: str = ""
-    detectable: float | None = None
-    models: tuple[Group, ...] = ()
-
-    @property
-    def number(self) -> str:
-        return self.deciding or self.evidence
-
-    def __str__(self) -> str:
-        return self.verdict + (f" ({self.detectable:.0%})" if self.detectable is not None else "")
+    decided: str
+    evidence: str = ""
 
 
 class Untested(Exception):
@@ -104,12 +76,14 @@ class Untested(Exception):
 
 def lower(pairs: Sequence[Pair]) -> Judgement:
     """Every first number is lower."""
-    evidence, deciding = "; ".join(map(str, pairs)), pairs[0].plain
-    if len(pairs) > 1:
-        count = f"{sum(bool(pair.gap.above()) for pair in pairs)} of {len(pairs)}"
-        weakest = min(pairs, key=lambda pair: pair.gap.distance)
-        evidence, deciding = f"{count}: {evidence}", f"{count}; {weakest.name} {weakest.plain}"
-    return _decide([p.gap for p in pairs], evidence, deciding, [p.detectable for p in pairs])
+    evidence = "; ".join(map(str, pairs))
+    if len(pairs) == 1:
+        decided = str(pairs[0]._replace(name=""))
+    else:
+        passed = sum(pair.gap.above() for pair in pairs)
+        weakest = min(pairs, key=lambda pair: _distance(pair.gap))
+        decided = f"{passed} of {len(pairs)}; {weakest}"
+    return _decide([pair.gap for pair in pairs], decided, evidence)
 
 
 def mostly_lower(pairs: Sequence[Pair]) -> Judgement:
@@ -118,43 +92,36 @@ def mostly_lower(pairs: Sequence[Pair]) -> Judgement:
     Contradicted if in any part more than half are higher, both by one-sided tests.
     """
     parts = _by_part(pairs)
-    below, above = (
-        {name: sum(bool(test(pair.gap)) for pair in part) for name, part in parts.items()}
-        for test in (Estimate.above, Estimate.below)
-    )
+    below = {name: sum(pair.gap.above() for pair in part) for name, part in parts.items()}
+    above = {name: sum(pair.gap.below() for pair in part) for name, part in parts.items()}
     counts = "; ".join(
         f"{name + ': ' if name else ''}lower in {below[name]}, higher in {above[name]} of "
         f"{len(part)}"
         for name, part in parts.items()
     )
     if any(math.isnan(pair.gap.error) for pair in pairs):
-        return Judgement(NOT_TESTED, f"{SINGLE}: {counts}", SINGLE)
+        raise Untested(SINGLE)
+    verdict = INCONCLUSIVE
     if all(below[name] > len(part) / 2 for name, part in parts.items()):
-        return Judgement(SUPPORTED, counts)
-    if any(above[name] > len(part) / 2 for name, part in parts.items()):
-        return Judgement(CONTRADICTED, counts)
-    # Half of the comparisons of a part would have shown this difference.
-    sizes = [statistics.median(pair.detectable for pair in part) for part in parts.values()]
-    return Judgement(
-        INCONCLUSIVE, counts, detectable=max(filter(math.isfinite, sizes), default=None)
-    )
+        verdict = SUPPORTED
+    elif any(above[name] > len(part) / 2 for name, part in parts.items()):
+        verdict = CONTRADICTED
+    return Judgement(verdict, counts, counts)
 
 
 def larger_gain(pairs: Sequence[Pair], positive: bool = False) -> Judgement:
-    """The mean relative reduction of the error is larger in part "first" than in the others."""
-    if any(pair.ours.diverged for pair in pairs):
+    """The mean reduction ``1 - ours / other`` is larger in part "first" than in the others."""
+    if any(pair.ours.diverged or not pair.other.values for pair in pairs):
         return Judgement(INCONCLUSIVE, "a run diverged")
-    found = [(pair, gain) for pair in pairs if (gain := reduction(pair.ours, pair.other))]
-    first = [gain for pair, gain in found if pair.part == "first"]
-    rest = [gain for pair, gain in found if pair.part != "first"]
+    first = [pair for pair in pairs if pair.part == "first"]
+    rest = [pair for pair in pairs if pair.part != "first"]
     if not first or not rest:
         raise Untested("no results for it")
-    gain = average(first)
-    more = difference(gain, average(rest))
-    evidence = ", ".join(f"{pair.name} {gain}" for pair, gain in found)
-    deciding = f"mean gain {gain}, less that of the others {more}"
-    gaps = [more, gain] if positive else [more]
-    return _decide(gaps, f"reduction of the error: {evidence}; {deciding}", deciding)
+    gain = _mean_gain({1: first})
+    more = _mean_gain({1: first, -1: rest})
+    decided = f"mean gain {gain}, less that of the others {more}"
+    gains = ", ".join(f"{pair.name} {_mean_gain({1: [pair]})}" for pair in pairs)
+    return _decide([more, gain] if positive else [more], decided, f"{gains}; {decided}")
 
 
 def largest_gain(pairs: Sequence[Pair]) -> Judgement:
@@ -163,24 +130,31 @@ def largest_gain(pairs: Sequence[Pair]) -> Judgement:
 
 
 def lower_more_often(pairs: Sequence[Pair]) -> Judgement:
-    """A larger share of the first numbers is lower in the first part than in the second."""
-    steps = {name: [p.gap.above() for p in part] for name, part in _by_part(pairs).items()}
-    if len(steps) < 2:
+    """A larger share of the first numbers is lower in the first part than in the second.
+
+    By Fisher's exact test, one-sided.
+    """
+    parts = _by_part(pairs)
+    if len(parts) < 2:
         raise Untested("needs every order and every depth from 1 to 4")
-    if any(None in found for found in steps.values()):
+    if any(math.isnan(pair.gap.error) for pair in pairs):
         raise Untested(SINGLE)
-    counts = {name: sum(map(bool, found)) for name, found in steps.items()}
-    more = difference(*(share(counts[name], len(found)) for name, found in steps.items()))
-    text = ", ".join(f"{name} {counts[name]} of {len(found)}" for name, found in steps.items())
-    return _decide([more], f"steps that lower the error: {text}; shares differ by {more}")
+    counts = {name: sum(pair.gap.above() for pair in part) for name, part in parts.items()}
+    shares = [(counts[name], len(part) - counts[name]) for name, part in parts.items()]
+    text = ", ".join(f"{name} {counts[name]} of {len(part)}" for name, part in parts.items())
+    text = f"steps that lower the error: {text}"
+    for verdict, side in ((SUPPORTED, "greater"), (CONTRADICTED, "less")):
+        if fisher_exact(shares, alternative=side).pvalue < LEVEL:
+            return Judgement(verdict, text, text)
+    return Judgement(INCONCLUSIVE, text, text)
 
 
 def at_most_moderate(pairs: Sequence[Pair]) -> Judgement:
     """The first number is at most `MODERATE` times the second; both are known exactly."""
     (pair,) = pairs
     ratio = pair.ours.mean / pair.other.mean
-    verdict = SUPPORTED if ratio <= MODERATE else CONTRADICTED
-    return Judgement(verdict, f"{pair.name} {number(ratio)} times")
+    text = f"{pair.name} {number(ratio)} times"
+    return Judgement(SUPPORTED if ratio <= MODERATE else CONTRADICTED, text, text)
 
 
 RELATIONS: Mapping[str, Callable[[Sequence[Pair]], Judgement]] = {
@@ -191,80 +165,42 @@ RELATIONS: Mapping[str, Callable[[Sequence[Pair]], Judgement]] = {
 }
 
 
-def _by_part(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
-    parts: dict[str, list[Pair]] = {}
+def _by_part(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
+    parts: dict[str, list[Pair]] = defaultdict(list)
     for pair in pairs:
-        parts.setdefault(pair.part, []).append(pair)
+        parts[pair.part].append(pair)
     return parts
 
 
-def _decide(
-    gaps: Sequence[Estimate],
-    evidence: str,
-    deciding: str = "",
-    detectable: Sequence[float] | None = None,
-) -> Judgement:
+def _distance(gap: Estimate) -> float:
+    """From zero, in standard errors."""
+    return gap.mean / gap.error if gap.error else math.copysign(math.inf, gap.mean)
+
+
+def _mean_gain(parts: Mapping[int, Sequence[Pair]]) -> Estimate:
+    """Sum over the parts of a sign times the mean of ``1 - ours / other``."""
+    mean, terms = 0.0, []
+    for factor, pairs in parts.items():
+        for pair in pairs:
+            weight = factor / len(pairs)
+            ratio = pair.ours.mean / pair.other.mean
+            mean += weight * (1 - ratio)
+            terms += [(weight * ratio / value.mean, value) for value in pair[1:3]]
+    return combined(mean, terms)
+
+
+def _decide(gaps: Sequence[Estimate], decided: str, evidence: str) -> Judgement:
     """Whether all estimates are above zero.
 
     Supported if each passes its one-sided test, since all of them must; contradicted if any is
     below zero by a one-sided test at the level divided by their number (Bonferroni).
     """
     if any(math.isnan(one.error) for one in gaps):
-        return Judgement(NOT_TESTED, f"{SINGLE}: {evidence}", SINGLE)
+        raise Untested(SINGLE)
     if all(one.above() for one in gaps):
-        return Judgement(SUPPORTED, evidence, deciding)
-    if any(one.below(len(gaps)) for one in gaps):
-        return Judgement(CONTRADICTED, evidence, deciding)
-    sizes = detectable or [one.detectable for one in gaps]
-    still_open = [
-        size for one, size in zip(gaps, sizes, strict=True) if not one.above() and size < math.inf
-    ]
-    return Judgement(INCONCLUSIVE, evidence, deciding, max(still_open, default=None))
-
-
-# Numbers of a run --------------------------------------------------------------------------------
-
-Record = Mapping[str, Any]
-
-
-def read(group: Group, what: Record) -> list[Statistic]:
-    """One or more numbers of every seed, as a claim's entry ``read`` names them."""
-    ((how, name),) = what.items()
-    if how == "parameters":
-        return [Statistic((group.parameters,))]
-    if how == "score":
-        return [group.metric(name)]
-    if how == "last":
-        return [group.final(name)]
-    if how == "steps":
-        return group.curve(name)
-    reduced = {"geometric_mean": _geometric_mean, "growth": _growth}[how]
-    curves = (run.curves.get(name) or run.curve.get(name) or [None] for run in group.runs)
-    return [Statistic.of(map(reduced, curves))]
-
-
-def _geometric_mean(curve: Sequence[float | None]) -> float | None:
-    """Of the errors over the epochs: lower for faster convergence."""
-    errors = [error for error in curve if error is not None and error > 0]
-    return statistics.geometric_mean(errors) if len(errors) == len(curve) else None
-
-
-def _growth(curve: Sequence[float | None]) -> float | None:
-    """Mean of the last quarter less that of the first."""
-    values = [math.nan if value is None else value for value in curve]
-    quarter = max(len(values) // 4, 1)
-    found = statistics.fmean(values[-quarter:]) - statistics.fmean(values[:quarter])
-    return found if math.isfinite(sum(values)) else None
-
-
-def _ratio(group: Group, base: Group, name: str) -> Statistic:
-    """Of the same score of two models, seed by seed."""
-    errors = {run.seed: run.metrics["test"].get(name) for run in base.runs}
-    ratios = []
-    for run in group.runs:
-        error, below = run.metrics["test"].get(name), errors.get(run.seed)
-        ratios.append(error / below if error and below else None)
-    return Statistic.of(ratios)
+        return Judgement(SUPPORTED, decided, evidence)
+    below = any(one.below(len(gaps)) for one in gaps)
+    return Judgement(CONTRADICTED if below else INCONCLUSIVE, decided, evidence)
 
 
 # Claims ------------------------------------------------------------------------------------------
@@ -272,29 +208,19 @@ def _ratio(group: Group, base: Group, name: str) -> Statistic:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """An entry of ``claims.yaml``."""
+    """An entry of ``claims.yaml``, which describes the fields."""
 
     problem: str
     sentence: str
     place: str
     test: str
     pairs: Sequence[Record] = ()
+    each: Record = dataclasses.field(default_factory=dict)
     metrics: Sequence[str] = ()
     first: Sequence[str] = ()
     read: Record = dataclasses.field(default_factory=dict)
     relation: str = "lower"
     partial: bool = False
-    # "for" in the file, a keyword here.
-    loop: Record = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, entry: Record) -> Claim:
-        """From the file; unknown entries are a TypeError, an unknown relation a ValueError."""
-        entry = {{"for": "loop"}.get(name, name): value for name, value in entry.items()}
-        claim = cls(**entry)
-        if claim.relation not in RELATIONS:
-            raise ValueError(f"relation: expected one of {[*RELATIONS]}, got {claim.relation!r}")
-        return claim
 
     def judge(self, study: Study) -> Judgement:
         """The verdict on a study; smoke runs only check that everything works."""
@@ -304,9 +230,7 @@ class Claim:
             pairs = list(self.compared(study))
             if not pairs:
                 raise Untested("no results for it")
-            models = {group.variant: group for pair in pairs for group in pair.models}
-            judgement = RELATIONS[self.relation](pairs)
-            return dataclasses.replace(judgement, models=tuple(models.values()))
+            return RELATIONS[self.relation](pairs)
         except Untested as reason:
             return Judgement(NOT_TESTED, str(reason))
 
@@ -314,54 +238,84 @@ class Claim:
         """The pairs of numbers, metric by metric."""
         metrics = [name for name in study.metrics() if not self.metrics or name in self.metrics]
         for metric in [""] if self.read else metrics:
-            for values in itertools.product(*self.loop.values()):
-                loop = dict(zip(self.loop, values, strict=True))
+            for values in itertools.product(*self.each.values()):
+                tags = dict(zip(self.each, values, strict=True))
                 for pair in self.pairs:
-                    yield from self._pairs(study, metric, pair, loop)
+                    yield from self._pairs(study, metric, pair, tags)
 
-    def _pairs(self, study: Study, metric: str, pair: Record, loop: Record) -> Iterator[Pair]:
-        models = [_choose(study, pair[side], metric, loop) for side in ("ours", "other")]
-        if "over" in pair:
-            sides = ({**pair[side], **pair["over"]} for side in ("ours", "other"))
-            models += [_choose(study, side, metric, loop) for side in sides]
-        if not all(models):
+    def _pairs(self, study: Study, metric: str, pair: Record, tags: Record) -> Iterator[Pair]:
+        over = pair.get("over")
+        ours, other = (
+            self._side(study, metric, pair[side], over, tags) for side in ("ours", "other")
+        )
+        if ours is None or other is None:
             if self.partial:
                 return
             raise Untested("no results for it")
-        ours, other, *below = found = tuple(group for group in models if group)
-        label = pair.get("name", "").format(**loop, other=other.label)
-        part = pair.get("part", "").format(**loop)
-        if not self.read:
-            named = "" if len(self.metrics) == 1 else metric_label(metric)
-            label = " ".join(filter(None, (label, named)))
-            part = "first" if metric in self.first else part
-            yield Pair(label, ours.metric(metric), other.metric(metric), part, found)
-        elif below:
-            name, (under, beneath) = self.read["score"], below
-            ratios = _ratio(ours, under, name), _ratio(other, beneath, name)
-            yield Pair(label, *ratios, part, found)
-        else:
-            for first, second in zip(read(ours, self.read), read(other, self.read), strict=False):
-                yield Pair(label, first, second, part, found)
+        words = [pair.get("name", "").format(**tags, other=other[0])]
+        words += [metric_label(metric)] if metric and len(self.metrics) != 1 else []
+        part = "first" if metric in self.first else pair.get("part", "").format(**tags)
+        for first, second in zip(ours[1], other[1], strict=False):
+            yield Pair(" ".join(filter(None, words)), first, second, part)
 
-
-def _choose(study: Study, tags: Record, metric: str, loop: Record) -> Group | None:
-    """The first model with these tags and those of the loop; of "best" the lowest in the metric."""
-    if "best" in tags:
-        found = [_choose(study, one, metric, loop) for one in tags["best"]]
-        if any(group is None or not group.metric(metric).values for group in found):
+    def _side(
+        self, study: Study, metric: str, wanted: Record, over: Record | None, tags: Record
+    ) -> tuple[str, list[Statistic]] | None:
+        """Label and numbers of a model, over those of the model that differs in some tags."""
+        model = _choose(study, wanted, metric, tags)
+        below = _choose(study, {**wanted, **over}, metric, tags) if over else model
+        if model is None or below is None:
             return None
-        return min(filter(None, found), key=lambda group: group.metric(metric).mean)
-    common = {name: value for name, value in loop.items() if name != "n"}
-    wanted = common | {
-        name: loop.get(value, value) if isinstance(value, str) else value
-        for name, value in tags.items()
-    }
-    return next(iter(study.find(**wanted)), None)
+        read = self.read or {"score": metric}
+        numbers = _numbers(model, read)
+        if over:
+            numbers = [_ratio(*both) for both in zip(numbers, _numbers(below, read), strict=True)]
+        return model.label, numbers
+
+
+def _choose(study: Study, wanted: Record, metric: str, tags: Record) -> pd.Series | None:
+    """The first model with these tags and those of the loop; of "best" the lowest in the metric."""
+    if "best" in wanted:
+        found = [_choose(study, one, metric, tags) for one in wanted["best"]]
+        errors = [math.nan if one is None else one[f"test/{metric}"].mean for one in found]
+        return None if np.isnan(errors).any() else found[int(np.argmin(errors))]
+    common = {name: value for name, value in tags.items() if name != "n"}
+    own = {n: tags.get(x, x) if isinstance(x, str) else x for n, x in wanted.items()}
+    models = study.find(**common | own)
+    return None if models.empty else models.iloc[0]
+
+
+def _numbers(model: pd.Series, read: Record) -> list[Statistic]:
+    """One or more numbers of every seed, as a claim's entry ``read`` names them."""
+    ((how, name),) = read.items()
+    if how == "parameters":
+        return [Statistic((model.parameters,))]
+    if how == "score":
+        return [model[f"test/{name}"]]
+    found = (run.curves.get(name) or run.curve.get(name) or [None] for run in model.runs)
+    curves = [np.array(curve, dtype=float) for curve in found]
+    if how == "steps":
+        return [Statistic.of(values) for values in zip(*curves, strict=False)]
+    reduced = {"geometric_mean": gmean, "last": lambda curve: curve[-1], "growth": _growth}[how]
+    return [Statistic.of(map(reduced, curves))]
+
+
+def _growth(curve: np.ndarray) -> float:
+    """Mean of the last quarter less that of the first."""
+    quarter = max(len(curve) // 4, 1)
+    return curve[-quarter:].mean() - curve[:quarter].mean()
+
+
+def _ratio(ours: Statistic, below: Statistic) -> Statistic:
+    """Seed by seed."""
+    if ours.diverged or below.diverged or ours.count != below.count:
+        return Statistic((), 1)
+    return Statistic.of(np.divide(ours.values, below.values))
 
 
 CLAIMS = tuple(
-    map(Claim.parse, yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8")))
+    Claim(**entry)
+    for entry in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 )
 
 
@@ -372,47 +326,33 @@ class Verdict(NamedTuple):
     study: Study | None
     judgement: Judgement
 
-    def row(self) -> list[str]:
-        """As `HEADER` says."""
-        text = f'"{self.claim.sentence}" ({self.claim.place})'
-        return [text, str(self.judgement), self.judgement.number]
-
     @property
     def heading(self) -> str:
-        scale = self.study.scale if self.study else "not run"
-        return f"{title(self.claim.problem)}, {scale}"
-
-    @property
-    def costs(self) -> str:
-        """Parameters, multiply-adds and training seconds of the compared models."""
-        return "; ".join(
-            f"{full_label(g)}: {g.parameters:,} parameters, "
-            + (f"{number(g.multiply_adds / 1e6)} M multiply-adds, " if g.multiply_adds else "")
-            + f"{number(g.seconds.mean)} s"
-            for g in self.judgement.models
-        )
+        return f"{title(self.claim.problem)}, {self.study.scale if self.study else 'not run'}"
 
 
 def verdicts(studies: Sequence[Study]) -> list[Verdict]:
-    """Every claim on every study of its problem, in the paper's order; what was not run last."""
-    found = []
-    for claim in CLAIMS:
-        matching = [study for study in studies if study.experiment == claim.problem]
-        found += [Verdict(claim, study, claim.judge(study)) for study in matching]
-        if not matching:
-            found.append(Verdict(claim, None, Judgement(NOT_TESTED, "not run")))
-    return sorted(found, key=lambda verdict: verdict.study is None)
+    """Every claim on every study of its problem, by study; what was not run last."""
+    found = [
+        Verdict(claim, study, claim.judge(study))
+        for study in studies
+        for claim in CLAIMS
+        if claim.problem == study.experiment
+    ]
+    absent = Judgement(NOT_TESTED, "not run")
+    there = {study.experiment for study in studies}
+    return found + [Verdict(claim, None, absent) for claim in CLAIMS if claim.problem not in there]
 
 
-def boards(found: Iterable[Verdict]) -> dict[str, list[list[str]]]:
-    """Rows of the verdicts by a heading for each study, or for an experiment that was not run."""
-    rows: dict[str, list[list[str]]] = {}
+def boards(found: Iterable[Verdict]) -> dict[str, list[Verdict]]:
+    """The verdicts by heading."""
+    rows: dict[str, list[Verdict]] = defaultdict(list)
     for verdict in found:
-        rows.setdefault(verdict.heading, []).append(verdict.row())
+        rows[verdict.heading].append(verdict)
     return rows
 
 
-def summary(found: Iterable[Verdict]) -> str:
+def counted(found: Iterable[Verdict]) -> str:
     """How many claims have which verdict."""
     counts = Counter(verdict.judgement.verdict for verdict in found)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
 
 import chonn_lab
-from chonn_lab.report.comparison import LEVEL, POWER
+from chonn_lab.report import claims
+from chonn_lab.report.comparison import LEVEL
 
 _LAB = Path(chonn_lab.__file__).parent
 ENVIRONMENT = jinja2.Environment(
@@ -17,8 +19,8 @@ ENVIRONMENT = jinja2.Environment(
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
-    keep_trailing_newline=True,
 )
+ENVIRONMENT.globals |= {"claims": claims, "level": f"{LEVEL:.0%}"}
 
 
 def markdown(
@@ -30,7 +32,11 @@ def markdown(
     return "".join(lines)
 
 
+def table_of(frame: pd.DataFrame, texts: Sequence[int] = (0,)) -> str:
+    """`markdown` of a table with texts or numbers."""
+    return markdown([*frame], frame.to_numpy().tolist(), texts)
+
+
 def render(template: str, **values: Any) -> str:
-    """A template of the folders of reports and pages, with these values and `markdown`."""
-    levels = {"level": f"{LEVEL:.0%}", "two_sided": f"{2 * LEVEL:.0%}", "power": f"{POWER:.0%}"}
-    return ENVIRONMENT.get_template(template).render(markdown=markdown, **levels, **values)
+    """A page by a template of the folders of reports and pages."""
+    return ENVIRONMENT.get_template(template).render(**values).strip() + "\n"

@@ -1,20 +1,24 @@
-"""All results as a page in Markdown, beside its figures."""
+"""Pages of results: the section of a study, and the page that ``chonn-lab report`` writes."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from chonn_lab.marks import MARKS, own_file, refuse_foreign
-from chonn_lab.report import claims, tables
-from chonn_lab.report.document import render
-from chonn_lab.report.figures import PANELS, draw_study
-from chonn_lab.report.results import Study, read_studies
+import pandas as pd
+
+from chonn_lab.experiments.records import Run
+from chonn_lab.marks import MARK, own_file, refuse_foreign
+from chonn_lab.report import claims, style
+from chonn_lab.report.comparison import Statistic, number, sign
+from chonn_lab.report.document import render, table_of
+from chonn_lab.report.runs import Study, metric_label, read_studies
 
 
 def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
-    """Write tables, figures and the page.
+    """Write a page with tables, a figure and the claims of every study.
 
     Parameters
     ----------
@@ -23,7 +27,7 @@ def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
     output : Path
         Folder to write ``results.md`` and ``figures/`` to, made if needed.
     mixed : bool
-        Take results of different data, settings or model code into one table, and say so.
+        Take results of different data or settings into one table, and say so.
 
     Returns
     -------
@@ -39,47 +43,124 @@ def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
     """
     studies = read_studies(results, mixed)
     page = output / "results.md"
-
-    def figures(study: Study) -> Path:
-        return output / "figures" / study.experiment / study.scale
-
-    drawn = [figures(study) / panel.name for study in studies for panel in PANELS]
-    refuse_foreign([page, *drawn])
-    text = content(
-        studies,
-        lambda study: [
-            f"![{panel.caption}]({path.relative_to(output).as_posix()})"
-            for panel, path in draw_study(study, figures(study))
-        ],
+    figures = [f"figures/{study.experiment}-{study.scale}.svg" for study in studies]
+    refuse_foreign([page, *(output / name for name in figures)])
+    for study, name in zip(studies, figures, strict=True):
+        draw(study.table, output / name)
+    found = [verdict for verdict in claims.verdicts(studies) if verdict.study]
+    text = render(
+        "report.md.j2",
+        mark=f"<!-- generator: {MARK} -->",
+        sections=list(map(section, studies, figures)),
+        found=found,
     )
-    page.parent.mkdir(parents=True, exist_ok=True)
     with own_file(page) as staged:
         staged.write_text(text, encoding="utf-8")
     return page
 
 
-def content(
-    studies: Sequence[Study], pictures: Callable[[Study], Sequence[str]] = lambda _: ()
-) -> str:
-    """The page of some studies: numbers, figures and claims of each, then all verdicts.
+def section(study: Study, figure: str) -> dict[str, Any]:
+    """What the template ``section.md.j2`` shows: all models, every metric, and how they ran."""
+    shown = cells(study, study.table)
+    costs = ["parameters", "multiply-adds, M", "training, s", "peak MiB", "seeds"]
+    tables = [shown[["model", *costs]]]
+    for split in study.splits():
+        scores = [column(study, name, split) for name in study.metrics(split)]
+        tables.append(shown[["model", *scores]])
+    texts = ["Models are scaled down from their publications."] * study.scaled_down
+    return {
+        "title": f"{study.title}, {study.scale}",
+        "texts": [*texts, *notes(study)],
+        "tables": [table_of(table) for table in tables if len(table.columns) > 1],
+        "figure": figure,
+        "settings": settings(study),
+    }
 
-    Parameters
-    ----------
-    studies : sequence of Study
-    pictures : callable
-        The figures of a study, as Markdown.
-    """
-    found = claims.verdicts(studies)
-    tested = [verdict for verdict in found if verdict.study is not None]
-    missing = Counter(tables.title(v.claim.problem) for v in found if v.study is None)
-    return render(
-        "page.md.j2",
-        mark=MARKS[".md"].decode(),
-        studies=studies,
-        pictures=pictures,
-        tested=tested,
-        boards=claims.boards(tested),
-        missing=", ".join(f"{name} ({count})" for name, count in missing.items()),
-        claims=claims,
-        tables=tables,
-    )
+
+def cells(study: Study, models: pd.DataFrame) -> pd.DataFrame:
+    """Texts of a table of models, a row a model; `column` has the headers of metrics."""
+    table = pd.DataFrame({"model": models.label})
+    table["parameters"] = models.parameters.map("{:,}".format)
+    table["multiply-adds, M"] = (models.multiply_adds / 1e6).map(number)
+    table["training, s"] = [number(s.mean) if s.mean else "-" for s in models.seconds]
+    table["peak MiB"] = [number(s.mean) for s in models.peak_memory_mib]
+    table["seeds"] = models.runs.map(len)
+    for split in study.splits():
+        for name in study.metrics(split):
+            table[column(study, name, split)] = models[f"{split}/{name}"].map(str)
+    return table
+
+
+def ratio(ours: Statistic, other: Statistic, form: str = ".2g") -> str:
+    """How many times the error of ours, with ``≈`` if the difference is not significant, and ``?``
+    if a single seed allows no test."""
+    mark = sign(ours, other) if other is not ours else ""
+    return f"{other.mean / ours.mean:{form}}x {mark.strip('<>')}".strip()
+
+
+def column(study: Study, metric: str, split: str) -> str:
+    """The header of a metric on a split, of which the first one goes without saying."""
+    more = f", {split.replace('_', ' ')}" if split != study.splits()[0] else ""
+    return metric_label(metric) + more
+
+
+def notes(study: Study) -> list[str]:
+    """In which data and settings the runs differ, and remarks of runs with whose they are."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for run in study.runs:
+        unknown = [] if run.provenance.known else ["no record of data and code"]
+        for text in (*unknown, *run.notes):
+            found[text][study.table.label[run.variant]] = None
+    remarks = [f"{text}: {', '.join(models)}" for text, models in found.items()]
+    return [*(f"Runs differ in {text}." for text in study.mixed), *remarks]
+
+
+def settings(study: Study) -> dict[str, str]:
+    """Where, when and with what a study was run; several values where the runs differ."""
+    runs = study.runs
+    states = Counter(run.provenance.state for run in runs)
+    commits = {f"{state} ({count} runs)": None for state, count in states.items()}
+    files = {
+        (name, str(file.get("sha256"))[:12], _made(file)): None
+        for run in runs
+        for name, file in run.data.items()
+    }
+    return {
+        **{part: _distinct(runs, part) for part in ("hardware", "versions")},
+        "commit": " / ".join(commits),
+        "data": "; ".join(f"{name} ({made}, SHA-256 {digest})" for name, digest, made in files),
+        "date": " / ".join(sorted({run.date[:10] for run in runs})),
+        "settings": _distinct(runs, "config"),
+    }
+
+
+def _distinct(runs: Iterable[Run], part: str) -> str:
+    values: dict[str, dict[str, None]] = defaultdict(dict)
+    for run in runs:
+        for name, value in getattr(run, part).items():
+            values[name][str(value)] = None
+    return ", ".join(f"{name} {' / '.join(found)}" for name, found in values.items())
+
+
+def _made(file: dict[str, Any]) -> str:
+    """Where a data file comes from."""
+    if "generator" in file:
+        return f"made by {file['generator']}, version {file.get('generator_version')}"
+    return "official" if file.get("official") else "origin unknown"
+
+
+def draw(models: pd.DataFrame, path: Path) -> None:
+    """Validation error over seconds of training, of which every epoch of a run takes as many."""
+    lines = []
+    for model in models.itertuples():
+        epochs = next((run.curve["epoch"] for run in model.runs if run.curve.get("epoch")), [])
+        each = model.seconds.mean / max(epochs, default=1)
+        curve = at_points(model.runs, "validation_error")
+        lines.append((model.label, [each * epoch for epoch in epochs][: len(curve)], curve))
+    style.curves(path, lines, "seconds of training", "validation error")
+
+
+def at_points(runs: Iterable[Run], name: str) -> list[Statistic]:
+    """A statistic at every point of a curve; runs that stopped early end the curve."""
+    curves = [run.curves.get(name) or run.curve.get(name) or [] for run in runs]
+    return [Statistic.of(values) for values in zip(*curves, strict=False)]

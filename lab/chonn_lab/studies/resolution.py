@@ -36,7 +36,6 @@ PROBLEMS = ("darcy", "poisson")
 MODELS = {"network": "chonn_network", "fno": "fno", "unet": "unet"}
 SHARED = ("versions", "hardware", "commit")
 MARKS = {"network": "o", "fno": "^", "unet": "s"}
-COLOURS = {"network": style.NETWORK, "fno": style.COLOURS["fno"], "unet": style.COLOURS["unet"]}
 LINES = ("-", "--", ":", "-.")
 NODES = {"darcy": cell_centres, "poisson": nodes}
 
@@ -171,15 +170,15 @@ def draw_curves(record: dict[str, Any], path: Path) -> None:
         for (problem, trained, label), runs in found.items():
             name, grids = runs[0]["model"], sorted(runs[0]["errors"]["test"], key=int)
             values = [Statistic.of(run["errors"]["test"][n] for run in runs) for n in grids]
-            look = style.Look(COLOURS[name], MARKS[name], lines[trained])
-            text = f"{label}, trained at {trained}"
-            style.line(places[problem], [*map(int, grids)], values, look, text, markersize=3)
+            look = {"color": style.COLOURS[name], "marker": MARKS[name], "ls": lines[trained]}
+            look |= {"label": f"{label}, trained at {trained}", "markersize": 3}
+            style.line(places[problem], [*map(int, grids)], values, **look)
         for row in record.get("interpolated", []):
             if row["problem"] in places and row["errors"]:
-                look = style.Look(style.GREY, "", lines[row["trained"]])
-                errors = sorted((int(n), Statistic((value,))) for n, value in row["errors"].items())
-                text = f"truth at {row['trained']}, interpolated"
-                style.line(places[row["problem"]], *zip(*errors, strict=True), look, text)
+                errors = sorted((int(n), value) for n, value in row["errors"].items())
+                look = {"color": style.GREY, "ls": lines[row["trained"]]}
+                look["label"] = f"truth at {row['trained']}, interpolated"
+                places[row["problem"]].plot(*zip(*errors, strict=True), **look)
         ticks = sorted({int(grid) for run in record["results"] for grid in run["errors"]["test"]})
         for axis in axes[0]:
             axis.set_xscale("log", base=2)
@@ -187,7 +186,6 @@ def draw_curves(record: dict[str, Any], path: Path) -> None:
             style.logarithmic(axis.yaxis)
         titles = [NAMES[problem] for problem in problems]
         style.finish(figure, axes, titles, "evaluation grid, points a side", ["relative L1 error"])
-        path.parent.mkdir(parents=True, exist_ok=True)
         style.save(figure, path)
 
 
@@ -228,7 +226,6 @@ def draw_domains(record: dict[str, Any], output: Path, path: Path) -> None:
                 line[column].imshow(np.ma.array(field, mask=missing).T, origin="lower", **options)
             where = {"transform": line[0].transAxes, "ha": "right", "va": "center"}
             line[0].text(-0.1, 0.5, f"{NAMES[problem]}\n{domain}", fontsize=7, **where)
-        path.parent.mkdir(parents=True, exist_ok=True)
         style.save(figure, path)
 
 

@@ -1,0 +1,92 @@
+"""Keep the runs of a study with the code, in one compact file in lab/results/runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chonn_lab.marks import MARK, own_file
+from chonn_lab.paths import RUNS
+from chonn_lab.report.runs import NESTED, read_study
+from chonn_ops.files import finite
+
+DIGITS = 6
+CURVE_POINTS = 30
+
+
+def keep(folder: Path, mixed: bool = False, output: Path = RUNS) -> Path:
+    """Merge the runs of a folder into ``<output>/<experiment>-<scale>.json``, for `read_study`.
+
+    What all runs share is written once, numbers keep six digits and training curves at most thirty
+    epochs. Runs of an earlier file stay if their model was not run again, whatever their data and
+    settings; the pages say where these differ.
+
+    Parameters
+    ----------
+    folder : Path
+        ``<results>/<experiment>/<scale>`` of ``chonn-lab run``.
+    mixed : bool
+        As for `read_study`.
+    output : Path
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    study = read_study(folder, mixed)
+    path = output / f"{study.experiment}-{study.scale}.json"
+    earlier = read_study(path, mixed=True).runs if path.exists() else ()
+    stay = tuple(run for run in earlier if run.variant not in study.table.index)
+    study = dataclasses.replace(study, runs=stay + study.runs)
+    records = [
+        dataclasses.asdict(run)
+        | {"scale": study.scale, "curve": _thinned(run.curve), "date": run.date[:10]}
+        for runs in study.table.runs
+        for run in runs
+    ]
+    shared = _common(records)
+    runs = [_without(record, shared) for record in records]
+    for name in NESTED:
+        shared[name] = _common([record[name] for record in records])
+        for run, record in zip(runs, records, strict=True):
+            run[name] = _without(record[name], shared[name])
+    lines = ",\n".join(map(_text, runs))
+    text = f'{{"generator": "{MARK}",\n"shared": {_text(shared)},\n"runs": [\n{lines}\n]}}\n'
+    with own_file(path) as staged:
+        staged.write_text(text, encoding="utf-8")
+    return path
+
+
+def _common(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The entries that all have."""
+    missing = object()
+    return {
+        name: value
+        for name, value in records[0].items()
+        if all(record.get(name, missing) == value for record in records)
+    }
+
+
+def _without(record: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in shared}
+
+
+def _thinned(curve: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Evenly spread points of each, the first and the last among them."""
+    thin = {}
+    for name, values in curve.items():
+        last = min(len(values), CURVE_POINTS) - 1
+        places = [round(i * (len(values) - 1) / max(last, 1)) for i in range(last + 1)]
+        thin[name] = [values[place] for place in places]
+    return thin
+
+
+def _text(record: Any) -> str:
+    """As JSON, with numbers of `DIGITS` digits."""
+    whole = json.dumps(finite(record))
+    rounded = json.loads(whole, parse_float=lambda text: float(f"{float(text):.{DIGITS}g}"))
+    return json.dumps(rounded, ensure_ascii=False)
