@@ -44,6 +44,7 @@ def measure(model: nn.Module, inputs: Sequence[Tensor]) -> Cost:
     return Cost(count_parameters(model), counter.get_total_flops() // 2, scans // 2)
 
 
+# Without values, on the meta device, a network that is not eliminated takes so many iterations.
 _ITERATIONS = 5
 # Formulas count two operations for a multiply-add, as those of PyTorch do.
 
@@ -68,9 +69,7 @@ def _network_flops(source: Tensor, *rest: Any, out_val: tuple[Tensor, ...]) -> i
     A product with the matrix takes ``2 axes + 1`` multiply-adds a node, a cycle four of them and 12
     more on each of its grids, which are together ``1 / (1 - 2 / 2^axes)`` of the finest, and an
     iteration beside these one product and 6. To make the grids takes about a cycle. A line is
-    eliminated in 8. Networks that took no iterations count with the operations of the direct
-    method. Without values, on the meta device, networks are eliminated where "auto" does it, and
-    take `_ITERATIONS` elsewhere.
+    eliminated in 8. Networks that took no iterations were eliminated.
     """
     # Under `torch.func.vmap` there are further axes in front.
     iterations, periodic = out_val[1], tuple(rest[4])
@@ -95,32 +94,24 @@ def _network_flops(source: Tensor, *rest: Any, out_val: tuple[Tensor, ...]) -> i
 
 def _fft_flops(x: Tensor, dim: Sequence[int], *rest: object, out_val: Tensor) -> int:  # noqa: ARG001
     """An FFT of n points has 5/2 n log2 n multiply-adds, half of it between real and complex."""
-    real = not (x.is_complex() and out_val.is_complex())
     # The longer side: the complex one of a real transform keeps n // 2 + 1 points.
-    full = x if x.numel() > out_val.numel() else out_val
+    full = max(x, out_val, key=Tensor.numel)
     points = math.prod(full.shape[axis] for axis in dim)
-    return round(5 * full.numel() * math.log2(points) / (2 if real else 1))
+    both = x.is_complex() and out_val.is_complex()
+    return round(5 * full.numel() * math.log2(points) / (1 if both else 2))
 
 
-def _product_flops(left: Tensor, right: Tensor, *rest: object, **options: object) -> int:  # noqa: ARG001
-    """Of (..., m, k) times (..., k, n), real or complex."""
+def _product_flops(*tensors: Tensor, **options: object) -> int:  # noqa: ARG001
+    """Of (..., m, k) times (..., k, n), real or complex, perhaps behind what is added to it."""
+    left, right = tensors[-2:]
     return 2 * left.numel() * right.shape[-1] * (4 if left.is_complex() else 1)
 
 
-def _sum_product_flops(bias: Tensor, *products: Tensor, **options: object) -> int:  # noqa: ARG001
-    return _product_flops(*products)
-
-
-def _raw(formula: Callable[..., int]) -> Callable[..., int]:
-    """A formula that gets tensors; others get their shapes."""
-    formula._get_raw = True  # pyright: ignore[reportFunctionMemberAccess]
-    return formula
-
-
 _FORMULAS: dict[Any, Callable[..., int]] = {
-    torch.ops.chonn_ops.kirchhoff_scan: _scan_flops,
-    torch.ops.chonn_ops.kirchhoff_network: _raw(_network_flops),
-    **dict.fromkeys((aten._fft_r2c, aten._fft_c2r, aten._fft_c2c), _raw(_fft_flops)),
-    **dict.fromkeys((aten.mm, aten.bmm), _raw(_product_flops)),
-    **dict.fromkeys((aten.addmm, aten.baddbmm), _raw(_sum_product_flops)),
+    torch.ops.chonn_ops.kirchhoff_network: _network_flops,
+    **dict.fromkeys((aten._fft_r2c, aten._fft_c2r, aten._fft_c2c), _fft_flops),
+    **dict.fromkeys((aten.mm, aten.bmm, aten.addmm, aten.baddbmm), _product_flops),
 }
+for _formula in _FORMULAS.values():
+    _formula._get_raw = True  # pyright: ignore[reportFunctionMemberAccess]  # tensors, not shapes
+_FORMULAS[torch.ops.chonn_ops.kirchhoff_scan] = _scan_flops

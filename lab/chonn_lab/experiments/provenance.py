@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +23,17 @@ from chonn_lab.problems import origin
 
 ANYWAY = "mixed=true"
 SHOWN = 12
-NAMED = 3
 # The parts of the laboratory that numbers depend on; reports and studies do not count.
 LAB_FOLDERS = ("baselines", "conf", "experiments", "problems")
+SOURCES = (".py", ".c", ".h", ".yaml")
 
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
     """Data and code behind a run; empty where an old file does not record them.
 
-    Parameters
-    ----------
-    data : mapping
-        For each file the record of `chonn_lab.problems.origin.Origin`, which has its SHA-256.
-    code : str
-        Digest of the sources, see `code`.
-    commit, dirty : str, bool
-        Commit of the checkout that holds the package, and whether files in it are changed; None
-        outside a checkout.
+    `data` has for each file the record of `chonn_lab.problems.origin.Origin`, which has its
+    SHA-256; the others are what `code` returns.
     """
 
     data: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -110,64 +103,6 @@ def _sha256(file: Mapping[str, Any]) -> str:
     return str(file.get("sha256"))[:SHOWN]
 
 
-def conflicts(runs: Iterable[Any]) -> list[str]:
-    """Data and settings in which the results of one table differ, and which results these are.
-
-    Settings that a model changes by design may differ between models.
-    """
-    values: dict[str, dict[str, list[str]]] = {}
-    for run in runs:
-        for what, value in _facts(run):
-            values.setdefault(what, {}).setdefault(value, []).append(
-                f"{run.variant} seed {run.seed}"
-            )
-    split: dict[tuple[tuple[str, ...], ...], list[str]] = {}
-    for what, found in values.items():
-        if len(found) > 1:
-            by_size = sorted(found.items(), key=lambda item: len(item[1]))
-            shown = f"{what} ({' / '.join(value for value, _ in by_size)})"
-            split.setdefault(tuple(tuple(names) for _, names in by_size), []).append(shown)
-    return [
-        f"{', '.join(whats)}: {' differ from '.join(map(_titles, groups))}"
-        for groups, whats in split.items()
-    ]
-
-
-def mixture(source: object, runs: Sequence[Any], allowed: bool) -> tuple[str, ...]:
-    """`conflicts`; a ValueError that names them unless `allowed`."""
-    found = tuple(conflicts(runs))
-    if found and not allowed:
-        raise ValueError(
-            f"{source}: expected results of the same data and settings, got {'; '.join(found)} "
-            f"(run them again, move some away, or mix them with --mixed / mixed=True)"
-        )
-    return found
-
-
-def _facts(run: Any) -> Iterator[tuple[str, str]]:
-    for name, value in run.config.items():
-        if name != "seed":
-            own = run.changes is None or name in run.changes
-            yield f"setting {name}{f' of {run.variant}' if own else ''}", str(value)
-    for name, file in run.data.items():
-        yield f"data {name}", _sha256(file)
-
-
-def _titles(names: tuple[str, ...]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def flags(runs: Sequence[Any]) -> dict[str, list[str]]:
-    """Remarks on results in one table, each with the variants that it concerns."""
-    found: dict[str, dict[str, None]] = {}
-    for run in runs:
-        unknown = [] if run.provenance.known else ["no record of data and code"]
-        for text in (*unknown, *run.notes):
-            found.setdefault(text, {})[run.variant] = None
-    return {text: list(variants) for text, variants in found.items()}
-
-
 @functools.cache
 def digest() -> str:
     """SHA-256, shortened, of the sources that numbers depend on, as this process found them.
@@ -175,25 +110,18 @@ def digest() -> str:
     These are all files of `chonn_ops`, C sources included, and `LAB_FOLDERS` of `chonn_lab`.
     """
     product, lab = (Path(str(package.__file__)).parent for package in (chonn_ops, chonn_lab))
-    paths = [path for kind in ("*.py", "*.c", "*.h") for path in product.rglob(kind)]
-    paths += [
-        path
-        for folder in LAB_FOLDERS
-        for kind in ("*.py", "*.yaml")
-        for path in (lab / folder).rglob(kind)
-    ]
+    folders = (product, *(lab / name for name in LAB_FOLDERS))
     found = hashlib.sha256()
-    for path in sorted(paths):
-        found.update(path.read_bytes())
+    for path in sorted(path for folder in folders for path in folder.rglob("*")):
+        if path.suffix in SOURCES:
+            found.update(path.read_bytes())
     return found.hexdigest()[:SHOWN]
 
 
 @functools.cache
 def commit() -> tuple[str | None, bool | None]:
-    """Commit of the checkout that holds the package, and whether files in it are changed.
-
-    As this process found it; None and None where there is no checkout.
-    """
+    """Commit of the checkout that holds the package, and whether files in it are changed, as this
+    process found it; None and None where there is no checkout."""
     root = Path(chonn_ops.__file__).parent.parent
     if not (root / ".git").exists():
         return None, None

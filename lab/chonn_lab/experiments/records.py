@@ -68,14 +68,15 @@ class Run:
         if not isinstance(record, dict):
             raise ValueError(f"expected an object, got {type(record).__name__}")
         fields = dataclasses.fields(cls)
-        missing = [
-            f.name for f in fields if f.default is f.default_factory and f.name not in record
-        ]
-        if missing:
+        missing = [f.name for f in fields if f.default is f.default_factory]
+        if missing := [name for name in missing if name not in record]:
             raise ValueError(f"missing {', '.join(missing)}")
-        for name, (types, words) in _TYPES.items():
-            if name in record and not isinstance(record[name], types):
-                raise ValueError(f"{name}: expected {words}, got {record[name]!r:.80}")
+        for field in (field for field in fields if field.name in record):
+            value, annotation = record[field.name], str(field.type)
+            words, types = _KINDS[annotation.partition("[")[0].partition(" ")[0]]
+            optional = value is None and annotation.endswith("| None")
+            if not isinstance(value, types) and not optional:
+                raise ValueError(f"{field.name}: expected {words}, got {value!r:.80}")
         if "checksum" in record and record["checksum"] != (found := _checksum(record)):
             raise ValueError(
                 f"{', '.join(MEASURED)}: expected those of checksum "
@@ -103,17 +104,7 @@ def _checksum(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
-def _types(annotation: str) -> tuple[tuple[type, ...], str]:
-    """Types of a JSON value for an annotation of `Run`, and their names in messages."""
-    found: list[type] = []
-    words = []
-    for kind, (name, types) in _KINDS.items():
-        if annotation.startswith(kind) or annotation.endswith(f"| {kind}"):
-            found += types
-            words.append(name)
-    return tuple(found), " or ".join(words)
-
-
+# Types of a JSON value for an annotation of `Run`, and what messages call them.
 _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "Mapping": ("an object", (dict,)),
     "Sequence": ("a list", (list, tuple)),
@@ -121,6 +112,4 @@ _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "int": ("an integer", (int,)),
     "float": ("a number", (int, float)),
     "bool": ("true or false", (bool,)),
-    "None": ("null", (type(None),)),
 }
-_TYPES = {field.name: _types(str(field.type)) for field in dataclasses.fields(Run)}

@@ -35,7 +35,6 @@ CONTRADICTED = "contradicted"
 INCONCLUSIVE = "inconclusive"
 NOT_TESTED = "not tested"
 VERDICTS = (SUPPORTED, CONTRADICTED, INCONCLUSIVE, NOT_TESTED)
-SINGLE = "one seed has no spread"
 MODERATE = 1.5
 Record = Mapping[str, Any]
 
@@ -73,63 +72,45 @@ class Untested(Exception):
 
 # Relations ---------------------------------------------------------------------------------------
 
+# What must be above zero, and the numbers that decide, in words.
+Conditions = tuple[Sequence[Estimate], str]
 
-def lower(pairs: Sequence[Pair]) -> Judgement:
+
+def lower(pairs: Sequence[Pair]) -> Conditions:
     """Every first number is lower."""
-    evidence = "; ".join(map(str, pairs))
+    gaps = [pair.gap for pair in pairs]
     if len(pairs) == 1:
-        decided = str(pairs[0]._replace(name=""))
-    else:
-        passed = sum(pair.gap.above() for pair in pairs)
-        weakest = min(pairs, key=lambda pair: _distance(pair.gap))
-        decided = f"{passed} of {len(pairs)}; {weakest}"
-    return _decide([pair.gap for pair in pairs], decided, evidence)
+        return gaps, str(pairs[0]._replace(name=""))
+    weakest = min(pairs, key=lambda pair: pair.gap.distance)
+    return gaps, f"{sum(gap.above() for gap in gaps)} of {len(pairs)}; {weakest}"
 
 
-def mostly_lower(pairs: Sequence[Pair]) -> Judgement:
-    """In every part, more than half of the first numbers are lower.
-
-    Contradicted if in any part more than half are higher, both by one-sided tests.
-    """
-    parts = _by_part(pairs)
-    below = {name: sum(pair.gap.above() for pair in part) for name, part in parts.items()}
-    above = {name: sum(pair.gap.below() for pair in part) for name, part in parts.items()}
-    counts = "; ".join(
-        f"{name + ': ' if name else ''}lower in {below[name]}, higher in {above[name]} of "
-        f"{len(part)}"
-        for name, part in parts.items()
-    )
-    if any(math.isnan(pair.gap.error) for pair in pairs):
-        raise Untested(SINGLE)
-    verdict = INCONCLUSIVE
-    if all(below[name] > len(part) / 2 for name, part in parts.items()):
-        verdict = SUPPORTED
-    elif any(above[name] > len(part) / 2 for name, part in parts.items()):
-        verdict = CONTRADICTED
-    return Judgement(verdict, counts, counts)
+def mostly_lower(pairs: Sequence[Pair]) -> Conditions:
+    """In every part, more than half of the first numbers are lower, and not higher."""
+    conditions, words = [], []
+    for name, part in _by_part(pairs).items():
+        below, above = (sum(test(pair.gap) for pair in part) for test in _SIDES)
+        conditions.append(_known((below > len(part) / 2) - (above > len(part) / 2)))
+        counts = f"lower in {below}, higher in {above} of {len(part)}"
+        words.append(f"{name}: {counts}" if name else counts)
+    return conditions, "; ".join(words)
 
 
-def larger_gain(pairs: Sequence[Pair], positive: bool = False) -> Judgement:
-    """The mean reduction ``1 - ours / other`` is larger in part "first" than in the others."""
+def largest_gain(pairs: Sequence[Pair]) -> Conditions:
+    """The mean reduction ``1 - ours / other`` in part "first" is positive, and larger than in the
+    others."""
     if any(pair.ours.diverged or not pair.other.values for pair in pairs):
-        return Judgement(INCONCLUSIVE, "a run diverged")
-    first = [pair for pair in pairs if pair.part == "first"]
-    rest = [pair for pair in pairs if pair.part != "first"]
+        return [_known(0)], "a run diverged"
+    parts = _by_part(pairs)
+    first = parts.pop("first", [])
+    rest = [pair for part in parts.values() for pair in part]
     if not first or not rest:
         raise Untested("no results for it")
-    gain = _mean_gain({1: first})
-    more = _mean_gain({1: first, -1: rest})
-    decided = f"mean gain {gain}, less that of the others {more}"
-    gains = ", ".join(f"{pair.name} {_mean_gain({1: [pair]})}" for pair in pairs)
-    return _decide([more, gain] if positive else [more], decided, f"{gains}; {decided}")
+    gain, more = _mean_gain({1: first}), _mean_gain({1: first, -1: rest})
+    return [more, gain], f"mean gain {gain}, less that of the others {more}"
 
 
-def largest_gain(pairs: Sequence[Pair]) -> Judgement:
-    """The mean reduction in part "first" is positive and larger than in the others."""
-    return larger_gain(pairs, positive=True)
-
-
-def lower_more_often(pairs: Sequence[Pair]) -> Judgement:
+def lower_more_often(pairs: Sequence[Pair]) -> Conditions:
     """A larger share of the first numbers is lower in the first part than in the second.
 
     By Fisher's exact test, one-sided.
@@ -137,32 +118,30 @@ def lower_more_often(pairs: Sequence[Pair]) -> Judgement:
     parts = _by_part(pairs)
     if len(parts) < 2:
         raise Untested("needs every order and every depth from 1 to 4")
-    if any(math.isnan(pair.gap.error) for pair in pairs):
-        raise Untested(SINGLE)
     counts = {name: sum(pair.gap.above() for pair in part) for name, part in parts.items()}
-    shares = [(counts[name], len(part) - counts[name]) for name, part in parts.items()]
-    text = ", ".join(f"{name} {counts[name]} of {len(part)}" for name, part in parts.items())
-    text = f"steps that lower the error: {text}"
-    for verdict, side in ((SUPPORTED, "greater"), (CONTRADICTED, "less")):
-        if fisher_exact(shares, alternative=side).pvalue < LEVEL:
-            return Judgement(verdict, text, text)
-    return Judgement(INCONCLUSIVE, text, text)
+    table = [(counts[name], len(part) - counts[name]) for name, part in parts.items()]
+    more, less = (fisher_exact(table, side).pvalue < LEVEL for side in ("greater", "less"))
+    words = ", ".join(f"{name} {counts[name]} of {len(part)}" for name, part in parts.items())
+    return [_known(int(more) - int(less))], f"steps that lower the error: {words}"
 
 
-def at_most_moderate(pairs: Sequence[Pair]) -> Judgement:
+def at_most_moderate(pairs: Sequence[Pair]) -> Conditions:
     """The first number is at most `MODERATE` times the second; both are known exactly."""
     (pair,) = pairs
     ratio = pair.ours.mean / pair.other.mean
-    text = f"{pair.name} {number(ratio)} times"
-    return Judgement(SUPPORTED if ratio <= MODERATE else CONTRADICTED, text, text)
+    return [_known(MODERATE - ratio)], f"{pair.name} {number(ratio)} times"
 
 
-RELATIONS: Mapping[str, Callable[[Sequence[Pair]], Judgement]] = {
-    relation.__name__: relation
-    for relation in (
-        *(lower, mostly_lower, larger_gain, largest_gain, lower_more_often, at_most_moderate),
-    )
+_RELATIONS = (lower, mostly_lower, largest_gain, lower_more_often, at_most_moderate)
+RELATIONS: Mapping[str, Callable[[Sequence[Pair]], Conditions]] = {
+    relation.__name__: relation for relation in _RELATIONS
 }
+_SIDES = (Estimate.above, Estimate.below)
+
+
+def _known(value: float) -> Estimate:
+    """A number without an error."""
+    return Estimate(value, 0.0)
 
 
 def _by_part(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
@@ -170,11 +149,6 @@ def _by_part(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
     for pair in pairs:
         parts[pair.part].append(pair)
     return parts
-
-
-def _distance(gap: Estimate) -> float:
-    """From zero, in standard errors."""
-    return gap.mean / gap.error if gap.error else math.copysign(math.inf, gap.mean)
 
 
 def _mean_gain(parts: Mapping[int, Sequence[Pair]]) -> Estimate:
@@ -189,18 +163,15 @@ def _mean_gain(parts: Mapping[int, Sequence[Pair]]) -> Estimate:
     return combined(mean, terms)
 
 
-def _decide(gaps: Sequence[Estimate], decided: str, evidence: str) -> Judgement:
-    """Whether all estimates are above zero.
+def decide(conditions: Sequence[Estimate]) -> str:
+    """Supported if each condition is above zero by its one-sided test, since all must be.
 
-    Supported if each passes its one-sided test, since all of them must; contradicted if any is
-    below zero by a one-sided test at the level divided by their number (Bonferroni).
+    Contradicted if any is below zero by a one-sided test at the level divided by their number
+    (Bonferroni).
     """
-    if any(math.isnan(one.error) for one in gaps):
-        raise Untested(SINGLE)
-    if all(one.above() for one in gaps):
-        return Judgement(SUPPORTED, decided, evidence)
-    below = any(one.below(len(gaps)) for one in gaps)
-    return Judgement(CONTRADICTED if below else INCONCLUSIVE, decided, evidence)
+    if all(one.above() for one in conditions):
+        return SUPPORTED
+    return CONTRADICTED if any(one.below(len(conditions)) for one in conditions) else INCONCLUSIVE
 
 
 # Claims ------------------------------------------------------------------------------------------
@@ -230,9 +201,12 @@ class Claim:
             pairs = list(self.compared(study))
             if not pairs:
                 raise Untested("no results for it")
-            return RELATIONS[self.relation](pairs)
+            if "parameters" not in self.read and any(math.isnan(p.gap.error) for p in pairs):
+                raise Untested("one seed has no spread")
+            conditions, decided = RELATIONS[self.relation](pairs)
         except Untested as reason:
             return Judgement(NOT_TESTED, str(reason))
+        return Judgement(decide(conditions), decided, "; ".join(map(str, pairs)))
 
     def compared(self, study: Study) -> Iterator[Pair]:
         """The pairs of numbers, metric by metric."""

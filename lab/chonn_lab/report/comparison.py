@@ -97,6 +97,11 @@ class Estimate(NamedTuple):
         """The same below zero."""
         return self._replace(mean=-self.mean).above(tests)
 
+    @property
+    def distance(self) -> float:
+        """From zero, in standard errors."""
+        return self.mean / self.error if self.error else math.copysign(math.inf, self.mean)
+
     def __str__(self) -> str:
         return f"{self.mean:+.1%} ± {self.error:.1%}"
 
