@@ -21,7 +21,7 @@ from chonn_lab.pages.files import load
 from chonn_lab.paths import DOCS, RUNS
 from chonn_lab.report import claims, style
 from chonn_lab.report.comparison import number
-from chonn_lab.report.document import markdown, render, table_of
+from chonn_lab.report.document import render, table_of
 from chonn_lab.report.page import at_points, cells, column, draw, notes, ratio
 from chonn_lab.report.runs import Study, metric_label, read_studies, read_study, title
 
@@ -33,10 +33,6 @@ OURS = ["chonn", "stack"]
 CONTROLS = [WORDS["own_scheme"], *WORDS["other_scheme"], *WORDS["without_a_part"]]
 # Fewest seeds of both models in a row of the README.
 SEEDS = 3
-# The README's table has the first of these columns.
-SHORT = ["problem", "CHONN network", "s", "best other model", "its error", "s", "/ ours"]
-SHORT += ["given the equation"]
-HEADER = ["problem", "data", "model", "error", *SHORT[2:], "knows the equation, not the scheme"]
 
 
 def kept() -> list[Study]:
@@ -82,8 +78,7 @@ def rows(study: Study, controls: bool = False) -> pd.DataFrame:
 
     Their errors are in the column `error`. Of models by target or history the hardest are shown.
     """
-    table = study.table
-    table = table.assign(error=table[f"test/{headline(study)}"])
+    table = study.table.assign(error=study.table[f"test/{headline(study)}"])
     table = table[[bool(error.values) for error in table.error]]
     if controls:
         found = table[table.role == "control"]
@@ -97,41 +92,51 @@ def rows(study: Study, controls: bool = False) -> pd.DataFrame:
     return found.sort_values("error", key=lambda errors: [error.mean for error in errors])
 
 
-def leader(found: pd.DataFrame) -> pd.Series | None:
-    """Ours: the network where there is one, else the CHONN with the lowest error."""
-    ours = found[found.family.isin(OURS)]
+def leaders(study: Study) -> tuple[pd.Series, pd.Series] | None:
+    """Ours, which is the network where there is one, and the best other model; None without both.
+
+    Without a network, the CHONN with the lowest error is ours.
+    """
+    found = rows(study)
+    ours, others = (found[found.family.isin(OURS) == own] for own in (True, False))
     ours = ours[ours.role == "network"] if (ours.role == "network").any() else ours
-    return None if ours.empty else ours.iloc[0]
+    return None if ours.empty or others.empty else (ours.iloc[0], others.iloc[0])
 
 
 # The first table and the README's -----------------------------------------------------------------
 
 
-def entry(study: Study, short: bool = False) -> list[str] | None:
-    """Cells of `HEADER`, or of `SHORT`, on a problem; None without two models to compare.
+def overview(studies: Sequence[Study], seeds: int = 1) -> pd.DataFrame:
+    """A row a problem that has two models of so many seeds to compare."""
+    lines = []
+    for study in studies:
+        both = leaders(study)
+        if both and min(len(model.runs) for model in both) >= seeds:
+            ours, other = both
+            controls = rows(study, controls=True).error
+            known = controls[controls.index.isin(WORDS["other_scheme"])]
+            s = [model.seconds.mean for model in both]
+            lines.append(
+                {
+                    "problem": f"{study.title}, {metric_label(headline(study))}",
+                    "samples": samples(**study.runs[0].config),
+                    "model": ours.label,
+                    "error": str(ours.error),
+                    "s": number(s[0]),
+                    "best other model": other.label,
+                    "its error": str(other.error),
+                    "its s": f"{number(s[1])} ({s[1] / s[0]:.2f}x)",
+                    "/ ours": ratio(ours.error, other.error, ".1f"),
+                    "given the equation": given(study),
+                    "knows the equation, not the scheme": str(known.iloc[0]) if len(known) else "-",
+                }
+            )
+    return pd.DataFrame(lines)
 
-    In brackets are numbers of seeds, in a short row the ratio of the other model's seconds to ours.
-    """
-    found = rows(study)
-    ours, others = leader(found), found[~found.family.isin(OURS)]
-    if ours is None or others.empty:
-        return None
-    other = others.iloc[0]
-    if short and min(len(ours.runs), len(other.runs)) < SEEDS:
-        return None
-    controls = rows(study, controls=True)
-    knows = [error for name, error in controls.error.items() if name in WORDS["other_scheme"]]
-    seconds = [model.seconds.mean for model in (ours, other)]
-    errors = [f"{e}" if short else f"{e} ({e.count})" for e in (ours.error, other.error)]
-    times = ratio(ours.error, other.error, ".1f")
-    return [
-        f"{study.title}, {metric_label(headline(study))}",
-        *([] if short else [origin(study, ours, other), ours.label]),
-        *(errors[0], number(seconds[0]), other.label, errors[1]),
-        f"{number(seconds[1])} ({seconds[1] / seconds[0]:.2f}x)",
-        *(times.split()[0] if short else times, given(study)),
-        *([] if short else [f"{knows[0]} ({knows[0].count})" if knows else "-"]),
-    ]
+
+def samples(n_train: int, resolution: int = 0, **_: Any) -> str:
+    """Number and size of the training samples."""
+    return f"{n_train:,} of {resolution} x {resolution}" if resolution else f"{n_train:,}"
 
 
 def given(study: Study) -> str:
@@ -143,23 +148,12 @@ def given(study: Study) -> str:
     return "-"
 
 
-def origin(study: Study, *models: pd.Series) -> str:
-    """Number and size of the training samples, and where they come from."""
-    files = [item for model in models for run in model.runs for item in run.data.items()]
-    made = "published" if all(file.get("official") for _, file in files) else "generated here"
-    digests = {(name, str(file.get("sha256"))) for name, file in files}
-    twice = ", two files" if len(digests) > len({name for name, _ in digests}) else ""
-    config = study.runs[0].config
-    size = f"{config['n_train']:,}" if "n_train" in config else "samples"
-    if "resolution" in config:
-        size += f" of {config['resolution']} x {config['resolution']}"
-    return f"{size}, {made}{twice}"
-
-
 def summary(studies: Sequence[Study]) -> str:
     """The README's table: problems whose models have equal budgets and three seeds."""
     equal = [s for s in chosen(studies) if SEARCHED in s.scale or HOURS in s.scale]
-    return markdown(SHORT, filter(None, (entry(study, short=True) for study in equal)), (0, 3))
+    table = overview(equal, SEEDS).rename(columns={"error": "CHONN network"})
+    long = ["samples", "model", "knows the equation, not the scheme"]
+    return table_of(table.drop(columns=long, errors="ignore"), (0, 3))
 
 
 def caption() -> str:
@@ -192,7 +186,7 @@ def results_page(studies: Sequence[Study]) -> str:
     there = {study.experiment for study in shown}
     return render(
         "results.md.j2",
-        table=markdown(HEADER, filter(None, map(entry, shown)), (0, 1, 2, 5)),
+        table=table_of(overview(shown), (0, 1, 2, 5)),
         sections=[section(study, studies) for study in shown],
         missing=", ".join(f"`{name}`" for name in EXPERIMENTS if name not in there),
     )
@@ -200,14 +194,13 @@ def results_page(studies: Sequence[Study]) -> str:
 
 def section(study: Study, studies: Sequence[Study]) -> dict[str, Any]:
     """What the template ``section.md.j2`` shows of a problem."""
-    found = rows(study)
-    models, ours = pd.concat([found, rows(study, controls=True)]), leader(found)
-    shown = cells(study, models)
+    models = pd.concat([rows(study), rows(study, controls=True)])
+    shown, both = cells(study, models), leaders(study)
     own = shown.index == WORDS["own_scheme"]
     milliseconds = [f", {number(s.mean, 2)} ms a sample" for s in models.milliseconds[own]]
     shown.loc[own, "model"] += milliseconds
-    if ours is not None:
-        shown["/ ours"] = [ratio(ours.error, error) for error in models.error]
+    if both:
+        shown["/ ours"] = [ratio(both[0].error, error) for error in models.error]
     scores = [column(study, headline(study), split) for split in study.splits()]
     columns = ["model", "parameters", "training, s", *scores, "/ ours", "seeds"]
     published = [published_numbers(study, studies)] * (study.experiment == "fno_darcy")

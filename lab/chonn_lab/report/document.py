@@ -33,8 +33,8 @@ def markdown(
 
 
 def table_of(frame: pd.DataFrame, texts: Sequence[int] = (0,)) -> str:
-    """`markdown` of a table with texts or numbers."""
-    return markdown([*frame], frame.to_numpy().tolist(), texts)
+    """`markdown` of a table with texts or numbers; nothing of an empty one."""
+    return "" if frame.empty else markdown([*frame], frame.to_numpy().tolist(), texts)
 
 
 def render(template: str, **values: Any) -> str:

@@ -26,7 +26,7 @@ def record(experiment, variant, tags, error, seed=0, names=FIELD_METRICS, **chan
         "label": variant,
         "tags": tags,
         "seed": seed,
-        "config": {"epochs": 40, "batch_size": 4 if tags["family"] == "chonn" else 8},
+        "config": {"epochs": 40, "n_train": 256, "batch_size": 4 + 4 * (tags["family"] == "fno")},
         "versions": {"python": "3.11", "torch": "2.15", "chonn-ops": "0.1.0"},
         "hardware": {"processor": "a processor", "cores": 2, "device": "cpu"},
         "commit": "0123456789abcdef",
