@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import yaml
 from chonn_lab.pages import rows
 from chonn_lab.pages.files import load
 from chonn_lab.report.comparison import Statistic
-from chonn_lab.report.document import markdown
+from chonn_lab.report.document import table_of
 
 MISSING = "Not measured yet.\n"
 Row = Mapping[str, Any]
@@ -31,15 +32,13 @@ def build(name: str, *records: Row) -> str:
     It says so where nothing is measured.
     """
     table = TABLES[name]
-    names = table["file"] if isinstance(table["file"], list) else [table["file"]]
-    records = records or tuple(map(load, names))
+    records = records or tuple(map(load, _listed(table["file"])))
     if not all(records):
         return MISSING
     if "prepare" in table:
         found = list(getattr(rows, table["prepare"])(*records))
     else:
-        paths = table.get("rows", "results")
-        paths = [paths] if isinstance(paths, str) else paths
+        paths = _listed(table.get("rows", "results"))
         found = [row for record in records for path in paths for row in descend(record, path)]
     return tabulate(table, found) if found else MISSING
 
@@ -76,20 +75,18 @@ def tabulate(table: Row, found: Sequence[Row]) -> str:
     found = [{**row, "table": found} for row in found]
     columns = table["columns"]
     frame = pd.DataFrame([[evaluate(cell, row) for cell in columns.values()] for row in found])
-    if "across" not in table:
-        text = markdown([*columns], frame.to_numpy().tolist(), table.get("texts", [0]))
-    else:
-        keys = [*frame]
+    frame.columns = [*columns]
+    texts = table.get("texts", [0])
+    if "across" in table:
         frame["across"] = [evaluate(table["across"], row) for row in found]
         frame["cell"] = [evaluate(table["cell"], row) for row in found]
-        wide = frame.set_index([*keys, "across"])["cell"].unstack(sort=False, fill_value="-")
-        wide = wide[list(dict.fromkeys(frame["across"]))]
-        last = table.get("last", {})
-        for header, cell in last.items():
-            firsts = frame.drop_duplicates(keys).index
-            wide[header] = [evaluate(cell, found[at]) for at in firsts]
-        body = wide.reset_index().to_numpy().tolist()
-        text = markdown([*columns, *wide], body, table.get("texts", range(len(keys))))
+        firsts = frame.drop_duplicates([*columns]).index
+        wide = frame.set_index([*columns, "across"])["cell"].unstack(sort=False, fill_value="-")
+        frame = wide[list(dict.fromkeys(frame["across"]))].reset_index()
+        for header, cell in table.get("last", {}).items():
+            frame[header] = [evaluate(cell, found[at]) for at in firsts]
+        texts = table.get("texts", range(len(columns)))
+    text = table_of(frame, texts)
     if table.get("below"):
         text += "\n" + ENVIRONMENT.from_string(table["below"]).render(found[0]) + "\n"
     return text
@@ -97,9 +94,9 @@ def tabulate(table: Row, found: Sequence[Row]) -> str:
 
 def grouped(found: Iterable[Row], keys: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The first row of each group, with the group as a table `runs` of flat columns."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in found:
-        groups.setdefault(tuple(evaluate(key, row) for key in keys), []).append(row)
+        groups[tuple(evaluate(key, row) for key in keys)].append(row)
     for group in groups.values():
         own = [{name: value for name, value in row.items() if name != "section"} for row in group]
         yield {**group[0], "runs": pd.json_normalize(own)}

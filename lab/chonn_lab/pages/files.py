@@ -25,21 +25,11 @@ def load(name: str) -> dict[str, Any]:
 
 
 def rewritten(page: str, text: str, blocks: Mapping[str, Build]) -> tuple[str, set[str]]:
-    """Make everything between ``<!-- name -->`` and ``<!-- /name -->`` anew, lines or words.
+    """The page with everything between ``<!-- name -->`` and ``<!-- /name -->`` made anew, lines or
+    words, and the names of its blocks.
 
-    The block "origin" names the result files of the page that lack a record of data and code.
-
-    Returns
-    -------
-    str
-        The page.
-    set of str
-        The names of its blocks.
-
-    Raises
-    ------
-    SystemExit
-        For a block that nothing makes.
+    The block "origin" names the result files of the page that lack a record of data and code. A
+    block that nothing makes is a SystemExit.
     """
     LOADED.clear()
     names = dict.fromkeys(re.findall(r"<!-- /(.+?) -->", text))
@@ -47,22 +37,16 @@ def rewritten(page: str, text: str, blocks: Mapping[str, Build]) -> tuple[str, s
         build = without_origin if name == "origin" else blocks.get(name)
         if build is None:
             raise SystemExit(f"{page}: expected a block out of {sorted(blocks)}, got {name!r}")
+        block = rf"(<!-- {re.escape(name)} -->\n?).*?(<!-- /{re.escape(name)} -->)"
         made = build()
-        text = re.sub(
-            rf"(<!-- {re.escape(name)} -->\n?).*?(<!-- /{re.escape(name)} -->)",
-            lambda found, made=made: found[1] + made + found[2],
-            text,
-            flags=re.S,
-        )
+        text = re.sub(block, lambda x, made=made: x[1] + made + x[2], text, flags=re.S)
     return text, set(names) - {"origin"}
 
 
 def without_origin() -> str:
     """The results files of a page that lack a record of data and code."""
-    names = [f"`{name}.json`" for name, record in LOADED.items() if not has_origin(record)]
-    if not names:
-        return "Every number on this page has a record of its data and code in `lab/results`.\n"
-    return (
-        "† These files record at most a commit, but neither data nor code: "
-        f"{', '.join(sorted(names))}.\n"
-    )
+    names = sorted(f"`{name}.json`" for name, record in LOADED.items() if not has_origin(record))
+    if names:
+        what = "These files record at most a commit, but neither data nor code"
+        return f"† {what}: {', '.join(names)}.\n"
+    return "Every number on this page has a record of its data and code in `lab/results`.\n"
