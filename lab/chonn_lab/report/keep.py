@@ -10,7 +10,7 @@ from typing import Any
 
 from chonn_lab.marks import MARK, own_file
 from chonn_lab.paths import RUNS
-from chonn_lab.report.runs import NESTED, read_study
+from chonn_lab.report.runs import read_study
 from chonn_ops.files import finite
 
 DIGITS = 6
@@ -24,18 +24,7 @@ def keep(folder: Path, mixed: bool = False, output: Path = RUNS) -> Path:
     epochs. Runs of an earlier file stay if their model was not run again, whatever their data and
     settings; the pages say where these differ.
 
-    Parameters
-    ----------
-    folder : Path
-        ``<results>/<experiment>/<scale>`` of ``chonn-lab run``.
-    mixed : bool
-        As for `read_study`.
-    output : Path
-
-    Returns
-    -------
-    Path
-        The file.
+    `folder` and `mixed` are those of `read_study`.
     """
     study = read_study(folder, mixed)
     path = output / f"{study.experiment}-{study.scale}.json"
@@ -48,31 +37,14 @@ def keep(folder: Path, mixed: bool = False, output: Path = RUNS) -> Path:
         for runs in study.table.runs
         for run in runs
     ]
-    shared = _common(records)
-    runs = [_without(record, shared) for record in records]
-    for name in NESTED:
-        shared[name] = _common([record[name] for record in records])
-        for run, record in zip(runs, records, strict=True):
-            run[name] = _without(record[name], shared[name])
+    first = records[0]
+    shared = {n: x for n, x in first.items() if all(record[n] == x for record in records)}
+    runs = [{n: x for n, x in record.items() if n not in shared} for record in records]
     lines = ",\n".join(map(_text, runs))
     text = f'{{"generator": "{MARK}",\n"shared": {_text(shared)},\n"runs": [\n{lines}\n]}}\n'
     with own_file(path) as staged:
         staged.write_text(text, encoding="utf-8")
     return path
-
-
-def _common(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The entries that all have."""
-    missing = object()
-    return {
-        name: value
-        for name, value in records[0].items()
-        if all(record.get(name, missing) == value for record in records)
-    }
-
-
-def _without(record: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in shared}
 
 
 def _thinned(curve: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:

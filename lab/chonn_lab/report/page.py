@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from chonn_lab.experiments.provenance import SHOWN
 from chonn_lab.experiments.records import Run
 from chonn_lab.marks import MARK, own_file, refuse_foreign
 from chonn_lab.report import claims, style
 from chonn_lab.report.comparison import Statistic, number, sign
 from chonn_lab.report.document import render, table_of
-from chonn_lab.report.runs import Study, metric_label, read_studies
+from chonn_lab.report.runs import Study, conflicts, metric_label, read_studies
 
 
 def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
@@ -68,9 +69,10 @@ def section(study: Study, figure: str) -> dict[str, Any]:
         scores = [column(study, name, split) for name in study.metrics(split)]
         tables.append(shown[["model", *scores]])
     texts = ["Models are scaled down from their publications."] * study.scaled_down
+    code = conflicts(study.runs, lambda run: [("code", f"{run.provenance.state} {run.code}")])
     return {
         "title": f"{study.title}, {study.scale}",
-        "texts": [*texts, *notes(study)],
+        "texts": [*texts, *notes(study), *(f"Runs differ in {text}." for text in code)],
         "tables": [table_of(table) for table in tables if len(table.columns) > 1],
         "figure": figure,
         "settings": settings(study),
@@ -118,17 +120,11 @@ def notes(study: Study) -> list[str]:
 def settings(study: Study) -> dict[str, str]:
     """Where, when and with what a study was run; several values where the runs differ."""
     runs = study.runs
-    states = Counter(run.provenance.state for run in runs)
-    commits = {f"{state} ({count} runs)": None for state, count in states.items()}
-    files = {
-        (name, str(file.get("sha256"))[:12], _made(file)): None
-        for run in runs
-        for name, file in run.data.items()
-    }
+    files = {(name, _made(file)): None for run in runs for name, file in run.data.items()}
     return {
         **{part: _distinct(runs, part) for part in ("hardware", "versions")},
-        "commit": " / ".join(commits),
-        "data": "; ".join(f"{name} ({made}, SHA-256 {digest})" for name, digest, made in files),
+        "commit": " / ".join(dict.fromkeys(run.provenance.state for run in runs)),
+        "data": "; ".join(f"{name} ({made})" for name, made in files),
         "date": " / ".join(sorted({run.date[:10] for run in runs})),
         "settings": _distinct(runs, "config"),
     }
@@ -142,11 +138,12 @@ def _distinct(runs: Iterable[Run], part: str) -> str:
     return ", ".join(f"{name} {' / '.join(found)}" for name, found in values.items())
 
 
-def _made(file: dict[str, Any]) -> str:
-    """Where a data file comes from."""
+def _made(file: Mapping[str, Any]) -> str:
+    """Where a data file comes from, and its checksum."""
+    made = "official" if file.get("official") else "origin unknown"
     if "generator" in file:
-        return f"made by {file['generator']}, version {file.get('generator_version')}"
-    return "official" if file.get("official") else "origin unknown"
+        made = f"made by {file['generator']}, version {file.get('generator_version')}"
+    return f"{made}, SHA-256 {str(file.get('sha256'))[:SHOWN]}"
 
 
 def draw(models: pd.DataFrame, path: Path) -> None:

@@ -8,7 +8,7 @@ import json
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pandas as pd
 import yaml
 
 from chonn_lab.experiments import EXPERIMENTS
+from chonn_lab.experiments.provenance import SHOWN
 from chonn_lab.experiments.records import Run
 from chonn_lab.marks import is_ours
 from chonn_lab.report.comparison import Statistic
@@ -39,7 +40,6 @@ NUMBERS = ("seconds", "milliseconds", "peak_memory_mib")
 NESTED = ("config", "versions", "hardware", "data")
 # Names of result files and of those of `chonn-lab report --keep`.
 _NAME = re.compile(r".+-(seed\d+|(smoke|small|paper|night)(\+.*)?)\.json")
-_NAMED = 3
 
 
 class ForeignFile(UserWarning):
@@ -154,50 +154,45 @@ def _label(tags: pd.Series) -> str:
 # Differences between runs ------------------------------------------------------------------------
 
 
-def conflicts(runs: Iterable[Run]) -> list[str]:
-    """Data and settings in which the results of one table differ, and which results these are.
-
-    Settings that a model changes by design may differ between models.
-    """
-    values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for run in runs:
-        for what, value in _facts(run):
-            values[what][value].append(f"{run.variant} seed {run.seed}")
-    differing: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for what, found in values.items():
-        if len(found) > 1:
-            sides = sorted(found.items(), key=lambda item: len(item[1]))
-            names = tuple(_shortened(names) for _, names in sides)
-            differing[names].append(f"{what} ({' / '.join(value for value, _ in sides)})")
-    return [f"{', '.join(what)}: {' differ from '.join(x)}" for x, what in differing.items()]
-
-
-def _facts(run: Run) -> Iterator[tuple[str, str]]:
+def facts(run: Run) -> Iterator[tuple[str, str]]:
+    """Settings and data; those that a model changes by design may differ between models."""
     for name, value in run.config.items():
         if name != "seed":
             own = run.changes is None or name in run.changes
             yield f"setting {name}{f' of {run.variant}' if own else ''}", str(value)
     for name, file in run.data.items():
-        yield f"data {name}", str(file.get("sha256"))[:12]
+        yield f"data {name}", str(file.get("sha256"))[:SHOWN]
+
+
+def conflicts(
+    runs: Iterable[Run], told: Callable[[Run], Iterable[tuple[str, str]]] = facts
+) -> list[str]:
+    """Facts in which the results of one table differ, and which results these are."""
+    values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        for what, value in told(run):
+            values[what][value].append(f"{run.variant} seed {run.seed}")
+    differing: dict[str, list[str]] = defaultdict(list)
+    for what, found in values.items():
+        if len(found) > 1:
+            sides = sorted(found.items(), key=lambda item: len(item[1]))
+            names = " differ from ".join(_shortened(names) for _, names in sides)
+            differing[names].append(f"{what} ({' / '.join(value for value, _ in sides)})")
+    return [f"{', '.join(what)}: {names}" for names, what in differing.items()]
 
 
 def _shortened(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 # Files -------------------------------------------------------------------------------------------
 
 
 def read_study(source: Path, mixed: bool = False) -> Study:
-    """The runs of a scale's folder, or of a file written by ``chonn-lab report --keep``.
+    """The runs of ``<results>/<experiment>/<scale>``, or of a file of ``chonn-lab report --keep``.
 
-    Parameters
-    ----------
-    source : Path
-        ``<results>/<experiment>/<scale>`` or a JSON file.
-    mixed : bool
-        Take results of different data or settings.
+    Results of different data or settings are taken if `mixed`.
 
     Raises
     ------
