@@ -1,8 +1,6 @@
 """The ``chonn-lab report`` command."""
 
 import argparse
-import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +37,8 @@ def add_report_command(commands: Any) -> None:
 def _report(arguments: argparse.Namespace) -> None:
     from chonn_lab.report.keep import keep
     from chonn_lab.report.page import write_report
-    from chonn_lab.report.runs import ForeignFile
 
-    with warnings.catch_warnings():
-        # A line each, without the place in the code.
-        warnings.simplefilter("always", ForeignFile)
-        warnings.showwarning = lambda text, *_: print(
-            f"chonn-lab: warning: {text}", file=sys.stderr
-        )
-        if arguments.keep:
-            for folder in arguments.keep:
-                print(f"wrote {keep(folder, arguments.mixed)}")
-        else:
-            print(f"wrote {write_report(arguments.results, arguments.output, arguments.mixed)}")
+    for folder in arguments.keep or ():
+        print(f"wrote {keep(folder, arguments.mixed)}")
+    if not arguments.keep:
+        print(f"wrote {write_report(arguments.results, arguments.output, arguments.mixed)}")

@@ -6,6 +6,7 @@ a table of its models and its controls, with a figure.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from chonn_lab.pages.files import load
 from chonn_lab.paths import DOCS, RUNS
 from chonn_lab.report import claims, style
 from chonn_lab.report.comparison import number
-from chonn_lab.report.document import render, table_of
+from chonn_lab.report.document import TEMPLATES, table_of
 from chonn_lab.report.page import at_points, cells, column, draw, notes, ratio
 from chonn_lab.report.runs import Study, metric_label, read_studies, read_study, title
 
@@ -35,6 +36,7 @@ CONTROLS = [WORDS["own_scheme"], *WORDS["other_scheme"], *WORDS["without_a_part"
 SEEDS = 3
 
 
+@functools.cache
 def kept() -> list[Study]:
     """The studies of `chonn-lab run` that are kept with the code, in ``lab/results/runs``."""
     return read_studies(RUNS, mixed=True) if any(RUNS.glob("*.json")) else []
@@ -180,20 +182,18 @@ def trials(problem: str) -> str:
 # A problem ----------------------------------------------------------------------------------------
 
 
-def results_page(studies: Sequence[Study]) -> str:
-    """The whole page, whatever studies there are."""
-    shown = chosen(studies)
-    there = {study.experiment for study in shown}
-    return render(
-        "results.md.j2",
-        table=table_of(overview(shown), (0, 1, 2, 5)),
-        sections=[section(study, studies) for study in shown],
-        missing=", ".join(f"`{name}`" for name in EXPERIMENTS if name not in there),
-    )
+def problems(studies: Sequence[Study]) -> str:
+    """The first table of the page of results."""
+    return table_of(overview(chosen(studies)), (0, 1, 2, 5))
+
+
+def sections(studies: Sequence[Study]) -> str:
+    """The page's sections."""
+    return "\n".join(TEMPLATES.section(section(study, studies)) for study in chosen(studies))
 
 
 def section(study: Study, studies: Sequence[Study]) -> dict[str, Any]:
-    """What the template ``section.md.j2`` shows of a problem."""
+    """What the macro ``section`` shows of a problem."""
     models = pd.concat([rows(study), rows(study, controls=True)])
     shown, both = cells(study, models), leaders(study)
     own = shown.index == WORDS["own_scheme"]
@@ -288,11 +288,10 @@ def judged(studies: Sequence[Study]) -> list[claims.Verdict]:
     return claims.verdicts([study for study in studies if "+" not in study.scale])
 
 
-def claims_page(studies: Sequence[Study]) -> str:
+def verdicts(studies: Sequence[Study]) -> str:
     """Verdict and deciding number of every claim of the paper, by problem."""
     found = judged(studies)
-    files = {verdict.heading: link(verdict.study) for verdict in found if verdict.study}
-    return render("claims.md.j2", found=found, files=files)
+    return TEMPLATES.boards(found, {v.heading: link(v.study) for v in found if v.study})
 
 
 def claims_sentence(studies: Sequence[Study]) -> str:

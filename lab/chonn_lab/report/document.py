@@ -1,4 +1,4 @@
-"""Pages in Markdown: tables, and the templates that pages are made of."""
+"""Markdown of pages: tables, and the macros of ``pages.md.j2``, which `TEMPLATES` has."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-import chonn_lab
 from chonn_lab.report import claims
 from chonn_lab.report.comparison import LEVEL
 
-_LAB = Path(chonn_lab.__file__).parent
 ENVIRONMENT = jinja2.Environment(
-    loader=jinja2.FileSystemLoader([_LAB / "report", _LAB / "pages"]),
+    loader=jinja2.FileSystemLoader(Path(__file__).parent),
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
 ENVIRONMENT.globals |= {"claims": claims, "level": f"{LEVEL:.0%}"}
+TEMPLATES: Any = ENVIRONMENT.get_template("pages.md.j2").module
 
 
 def markdown(
@@ -35,8 +34,3 @@ def markdown(
 def table_of(frame: pd.DataFrame, texts: Sequence[int] = (0,)) -> str:
     """`markdown` of a table with texts or numbers; nothing of an empty one."""
     return "" if frame.empty else markdown([*frame], frame.to_numpy().tolist(), texts)
-
-
-def render(template: str, **values: Any) -> str:
-    """A page by a template of the folders of reports and pages."""
-    return ENVIRONMENT.get_template(template).render(**values).strip() + "\n"

@@ -14,7 +14,7 @@ from chonn_lab.experiments.records import Run
 from chonn_lab.marks import MARK, own_file, refuse_foreign
 from chonn_lab.report import claims, style
 from chonn_lab.report.comparison import Statistic, number, sign
-from chonn_lab.report.document import render, table_of
+from chonn_lab.report.document import TEMPLATES, table_of
 from chonn_lab.report.runs import Study, conflicts, metric_label, read_studies
 
 
@@ -48,20 +48,19 @@ def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
     refuse_foreign([page, *(output / name for name in figures)])
     for study, name in zip(studies, figures, strict=True):
         draw(study.table, output / name)
-    found = [verdict for verdict in claims.verdicts(studies) if verdict.study]
-    text = render(
-        "report.md.j2",
-        mark=f"<!-- generator: {MARK} -->",
-        sections=list(map(section, studies, figures)),
-        found=found,
+    text = f"# Results\n\n<!-- generator: {MARK} -->\n\n"
+    text += "\n".join(
+        TEMPLATES.section(section(*both)) for both in zip(studies, figures, strict=True)
     )
+    if found := [verdict for verdict in claims.verdicts(studies) if verdict.study]:
+        text += f"\n## The paper's claims\n\n{TEMPLATES.boards(found, evidence=True)}"
     with own_file(page) as staged:
         staged.write_text(text, encoding="utf-8")
     return page
 
 
 def section(study: Study, figure: str) -> dict[str, Any]:
-    """What the template ``section.md.j2`` shows: all models, every metric, and how they ran."""
+    """What the macro ``section`` shows: all models, every metric, and how they ran."""
     shown = cells(study, study.table)
     costs = ["parameters", "multiply-adds, M", "training, s", "peak MiB", "seeds"]
     tables = [shown[["model", *costs]]]

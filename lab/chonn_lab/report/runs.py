@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import re
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +16,6 @@ import yaml
 from chonn_lab.experiments import EXPERIMENTS
 from chonn_lab.experiments.provenance import SHOWN
 from chonn_lab.experiments.records import Run
-from chonn_lab.marks import is_ours
 from chonn_lab.report.comparison import Statistic
 
 # What pages call metrics and experiments.
@@ -38,12 +35,6 @@ TAGS: Mapping[str, Any] = {
 FACTS = ("variant", "label", "seed", "parameters", "multiply_adds")
 NUMBERS = ("seconds", "milliseconds", "peak_memory_mib")
 NESTED = ("config", "versions", "hardware", "data")
-# Names of result files and of those of `chonn-lab report --keep`.
-_NAME = re.compile(r".+-(seed\d+|(smoke|small|paper|night)(\+.*)?)\.json")
-
-
-class ForeignFile(UserWarning):
-    """A file among the results that is none of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,37 +190,13 @@ def read_study(source: Path, mixed: bool = False) -> Study:
     FileNotFoundError
         If there is no result file.
     ValueError
-        For a damaged file, with its name and what is wrong; for results of different data or
-        settings unless `mixed`, with what differs in which.
-
-    Warns
-    -----
-    ForeignFile
-        For a JSON file of another name and content in a folder, which is left out.
+        For a JSON file that is damaged or none of ours, with its name and what is wrong; for
+        results of different data or settings unless `mixed`, with what differs in which.
     """
-    runs = _runs_in(source) if source.is_dir() else _read(source)
+    paths = sorted(source.glob("*.json")) if source.is_dir() else [source]
+    runs = tuple(run for path in paths for run in _read(path))
     if not runs:
         raise FileNotFoundError(f"no result files in {source}")
-    return _study(source, runs, mixed)
-
-
-def read_studies(results: Path, mixed: bool = False) -> list[Study]:
-    """All studies of a folder of results, in the paper's order, then by scale.
-
-    `results` holds ``<experiment>/<scale>/*.json``, or files of ``chonn-lab report --keep``. Errors
-    and warnings are those of `read_study`.
-    """
-    if not results.is_dir():
-        raise FileNotFoundError(f"folder of results does not exist: {results}")
-    read = {folder: _runs_in(folder) for folder in {p.parent for p in results.glob("*/*/*.json")}}
-    read |= {path: _found(path) for path in results.glob("*.json")}
-    found = [_study(source, runs, mixed) for source, runs in read.items() if runs]
-    if not found:
-        raise FileNotFoundError(f"no result files in {results}")
-    return sorted(found, key=lambda study: (_rank(EXPERIMENTS, study.experiment), study.scale))
-
-
-def _study(source: Path, runs: tuple[Run, ...], mixed: bool) -> Study:
     names = sorted({run.experiment for run in runs})
     if len(names) > 1:
         raise ValueError(f"{source}: expected runs of one experiment, got {names}")
@@ -244,19 +211,19 @@ def _study(source: Path, runs: tuple[Run, ...], mixed: bool) -> Study:
     return Study(names[0], scale, runs, tuple(differing))
 
 
-def _runs_in(folder: Path) -> tuple[Run, ...]:
-    return tuple(run for path in sorted(folder.glob("*.json")) for run in _found(path))
+def read_studies(results: Path, mixed: bool = False) -> list[Study]:
+    """All studies of a folder of results, in the paper's order, then by scale.
 
-
-def _found(path: Path) -> tuple[Run, ...]:
-    """Runs of a file; none of another program's, which is left out with a warning."""
-    try:
-        return _read(path)
-    except (ValueError, IsADirectoryError):
-        if _NAME.fullmatch(path.name) or is_ours(path):
-            raise
-    warnings.warn(f"{path}: not a result file, left out", ForeignFile, stacklevel=3)
-    return ()
+    `results` holds ``<experiment>/<scale>/*.json``, or files of ``chonn-lab report --keep``. Errors
+    are those of `read_study`.
+    """
+    if not results.is_dir():
+        raise FileNotFoundError(f"folder of results does not exist: {results}")
+    sources = {path.parent for path in results.glob("*/*/*.json")} | {*results.glob("*.json")}
+    if not sources:
+        raise FileNotFoundError(f"no result files in {results}")
+    found = [read_study(source, mixed) for source in sources]
+    return sorted(found, key=lambda study: (_rank(EXPERIMENTS, study.experiment), study.scale))
 
 
 def _read(path: Path) -> tuple[Run, ...]:

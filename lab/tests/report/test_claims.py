@@ -8,7 +8,7 @@ import pytest
 import result_files
 from result_files import study
 
-from chonn_lab.pages.results import claims_page
+from chonn_lab.pages import results
 from chonn_lab.report import claims
 from chonn_lab.report.claims import (
     CLAIMS,
@@ -182,7 +182,7 @@ def test_what_supports_nothing(experiment):
 def test_every_claim_is_on_the_page_with_its_verdict_and_what_decided():
     studies = [study(source()) for source in SOURCES.values()]
     found = claims.verdicts(studies)
-    page = claims_page(studies)
+    page = results.verdicts(studies)
     for claim, _, judgement in found:
         assert judgement.verdict in VERDICTS
         row = f'| "{claim.sentence}" ({claim.place}) | {judgement.verdict} | {judgement.decided} |'

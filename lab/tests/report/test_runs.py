@@ -94,7 +94,7 @@ def test_a_diverged_run_is_an_infinite_error():
     ("spoil", "reason"),
     [
         (lambda text: text[: len(text) // 2], "damaged"),
-        (lambda _: "[]", "expected an object, got list"),
+        (lambda _: "[]", "expected an object, got list"),  # of another program
         (lambda text: text.replace('"parameters"', '"size"'), "missing parameters"),
         (lambda text: text.replace('"seconds": 60.0', '"seconds": "long"'), "seconds: expected a"),
         (lambda text: text.replace('"curves": {}', '"curves": []'), "curves: expected an object"),
@@ -111,16 +111,6 @@ def test_damaged_file_gives_one_clear_error(tmp_path, capsys, spoil, reason):
     assert error.startswith(f"chonn-lab: error: {path} is not a result file, or damaged: ")
     assert reason in error
     assert error.count("\n") == 1
-
-
-def test_a_file_of_another_program_is_left_out_with_a_warning(tmp_path, capsys):
-    result_files.write(tmp_path / "runs", one_variant([1.0, 2.0]))
-    other = tmp_path / "runs" / "darcy" / "small" / "notes.json"
-    other.write_text("{}")
-    arguments = ["--results", str(tmp_path / "runs"), "--output", str(tmp_path / "report")]
-    assert cli.main(["report", *arguments]) == 0
-    warnings = set(capsys.readouterr().err.splitlines())
-    assert warnings == {f"chonn-lab: warning: {other}: not a result file, left out"}
 
 
 def test_one_folder_holds_one_experiment(tmp_path):
