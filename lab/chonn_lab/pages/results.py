@@ -158,25 +158,14 @@ def summary(studies: Sequence[Study]) -> str:
     return table_of(table.drop(columns=long, errors="ignore"), (0, 3))
 
 
-def caption() -> str:
-    """The caption of the README's table: what search chose its settings, by ``searches.json``."""
-    texts = [f"{trials(name)} on {title(name)}" for name in load("searches")["values"]]
-    return (
-        "*Errors on test data, means ± standard deviations over at least "
-        f"{SEEDS} seeds; s are the seconds of training on one thread of a machine that also did "
-        "other work, in brackets those of the other model over ours. A search on validation data "
-        "chose size, learning rate, batch size and epochs of every model, ours too: "
-        f"{', '.join(texts)}. The other problems were not searched and use the settings of Darcy "
-        "flow.*\n"
-    )
-
-
-def trials(problem: str) -> str:
-    """Trials and seconds that the search of a problem gave each model but the controls."""
-    budgets = load("searches")["values"][problem]["budgets"]
-    given = [budget for name, budget in budgets.items() if name not in CONTROLS]
-    ((count, seconds),) = {(budget["trials"], budget["seconds"]) for budget in given}
-    return f"{count} trials of {seconds:g} s for each model"
+def trials() -> str:
+    """Trials and seconds that searches gave each model but the controls, by ``searches.json``."""
+    found = []
+    for problem, searched in load("searches")["values"].items():
+        budgets = [given for name, given in searched["budgets"].items() if name not in CONTROLS]
+        ((count, seconds),) = {(given["trials"], given["seconds"]) for given in budgets}
+        found.append(f"{count} trials of {seconds:g} s for each model on {title(problem)}")
+    return ", ".join(found)
 
 
 # A problem ----------------------------------------------------------------------------------------
@@ -218,15 +207,9 @@ def section(study: Study, studies: Sequence[Study]) -> dict[str, Any]:
 
 
 def settings(study: Study) -> str:
-    """What chose the settings of a study, and how long its models train."""
-    if SEARCHED in study.scale:
-        searched = study.experiment in load("searches")["values"]
-        text = f"Searched: {trials(study.experiment)}" if searched else "With Darcy flow's settings"
-        by_hand = WORDS["by_hand"].get(study.experiment)
-        return f"{text}; {by_hand}" if by_hand else text
-    if HOURS in study.scale:
-        hours = study.runs[0].config["hours"]
-        return f"Each model trains for the epochs that fit {hours} hours; sizes are set by hand"
+    """What chose the settings of a study, or how long its models train."""
+    if "+" in study.scale:
+        return WORDS["settings"].get(study.experiment, WORDS["unsearched"])
     epochs = {run.config.get("epochs") for models in rows(study).runs for run in models}
     return f"{epochs.pop()} epochs" if len(epochs) == 1 else "Each model has its own epochs"
 
@@ -258,7 +241,7 @@ def command(study: Study) -> str:
     parts = [f"problem={study.experiment}"]
     parts += [WORDS["swept"].get(study.experiment, f"model={','.join(there)}")]
     # The name of a study joins the numbers of a tuple by "-"; the runs tell them from a number.
-    parts += [f"problem.{n}={config[n]}".replace(" ", "") for n in names if n in WORDS["settings"]]
+    parts += [f"problem.{n}={config[n]}".replace(" ", "") for n in names if n in WORDS["changes"]]
     parts += [f"scale={'night' if HOURS in changes else scale}"] * (scale != "small")
     seeds = sorted({run.seed for run in study.runs})
     return f"chonn-lab run {' '.join(parts)} seed={','.join(map(str, seeds))} -m"
@@ -292,11 +275,3 @@ def verdicts(studies: Sequence[Study]) -> str:
     """Verdict and deciding number of every claim of the paper, by problem."""
     found = judged(studies)
     return TEMPLATES.boards(found, {v.heading: link(v.study) for v in found if v.study})
-
-
-def claims_sentence(studies: Sequence[Study]) -> str:
-    """How many claims have which verdict, for the README."""
-    return (
-        "The paper's claims, tested at the sizes that two CPU cores can train: "
-        f"{claims.counted(judged(studies))} ([docs/lab/claims.md](docs/lab/claims.md)).\n"
-    )

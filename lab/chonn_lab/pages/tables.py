@@ -13,14 +13,15 @@ from chonn_lab.pages import blocks, results, rows
 from chonn_lab.pages.files import Build, rewritten
 from chonn_lab.pages.walks import WALKS
 from chonn_lab.paths import DOCS, ROOT
+from chonn_lab.report.claims import counted
 from chonn_ops.files import write_whole
 
 CHECK = "--check"
 BLOCKS: dict[str, Build] = {
     "equal wall-clock": lambda: results.summary(results.kept()),
-    "search": results.caption,
+    "search": results.trials,
     "kernel speed": rows.kernel_speed,
-    "verdicts": lambda: results.claims_sentence(results.kept()),
+    "verdicts": lambda: counted(results.judged(results.kept())),
     "all problems": lambda: results.problems(results.kept()),
     "problems": lambda: results.sections(results.kept()),
     "claims": lambda: results.verdicts(results.kept()),

@@ -179,7 +179,7 @@ def test_the_study_of_a_search_is_preferred_and_claims_are_not_judged_on_it():
         assert results.chosen(studies) == [quick]
     assert results.chosen([other, slow]) == [slow]
     assert results.verdicts([quick, slow]).count("## Darcy flow") == 1
-    assert "Searched: 4 trials of 60 s for each model; " in results.sections([quick])
+    assert "Searched; epochs of the others " in results.sections([quick])
     # Without a record of data and code a study is left out.
     unknown = study([*equal_time(), next(equal_time(data={}))])
     assert results.chosen([unknown]) == []
