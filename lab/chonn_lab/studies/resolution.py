@@ -36,6 +36,7 @@ PROBLEMS = ("darcy", "poisson")
 MODELS = {"network": "chonn_network", "fno": "fno", "unet": "unet"}
 SHARED = ("versions", "hardware", "commit")
 MARKS = {"network": "o", "fno": "^", "unet": "s"}
+COLOURS = {"network": style.NETWORK, "fno": style.COLOURS["fno"], "unet": style.COLOURS["unet"]}
 LINES = ("-", "--", ":", "-.")
 NODES = {"darcy": cell_centres, "poisson": nodes}
 
@@ -170,7 +171,7 @@ def draw_curves(record: dict[str, Any], path: Path) -> None:
         for (problem, trained, label), runs in found.items():
             name, grids = runs[0]["model"], sorted(runs[0]["errors"]["test"], key=int)
             values = [Statistic.of(run["errors"]["test"][n] for run in runs) for n in grids]
-            look = {"color": style.COLOURS[name], "marker": MARKS[name], "ls": lines[trained]}
+            look = {"color": COLOURS[name], "marker": MARKS[name], "ls": lines[trained]}
             look |= {"label": f"{label}, trained at {trained}", "markersize": 3}
             style.line(places[problem], [*map(int, grids)], values, **look)
         for row in record.get("interpolated", []):
@@ -186,6 +187,7 @@ def draw_curves(record: dict[str, Any], path: Path) -> None:
             style.logarithmic(axis.yaxis)
         titles = [NAMES[problem] for problem in problems]
         style.finish(figure, axes, titles, "evaluation grid, points a side", ["relative L1 error"])
+        path.parent.mkdir(parents=True, exist_ok=True)
         style.save(figure, path)
 
 
@@ -226,6 +228,7 @@ def draw_domains(record: dict[str, Any], output: Path, path: Path) -> None:
                 line[column].imshow(np.ma.array(field, mask=missing).T, origin="lower", **options)
             where = {"transform": line[0].transAxes, "ha": "right", "va": "center"}
             line[0].text(-0.1, 0.5, f"{NAMES[problem]}\n{domain}", fontsize=7, **where)
+        path.parent.mkdir(parents=True, exist_ok=True)
         style.save(figure, path)
 
 

@@ -171,6 +171,7 @@ def draw(rows: list[dict[str, Any]], seen: dict[str, dict[str, Tensor]], path: P
         curve.set_xlabel("level")
         curve.set_title("share of points inside")
         curve.legend(fontsize=6, loc=(0.02, 0.25))
+        path.parent.mkdir(parents=True, exist_ok=True)
         style.save(figure, path)
 
 
