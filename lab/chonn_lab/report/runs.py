@@ -163,13 +163,16 @@ def conflicts(
     for run in runs:
         for what, value in told(run):
             values[what][value].append(f"{run.variant} seed {run.seed}")
-    differing: dict[str, list[str]] = defaultdict(list)
+    differing: dict[tuple[tuple[str, ...], ...], list[str]] = defaultdict(list)
     for what, found in values.items():
         if len(found) > 1:
             sides = sorted(found.items(), key=lambda item: len(item[1]))
-            names = " differ from ".join(_shortened(names) for _, names in sides)
-            differing[names].append(f"{what} ({' / '.join(value for value, _ in sides)})")
-    return [f"{', '.join(what)}: {names}" for names, what in differing.items()]
+            shown = f"{what} ({' / '.join(value for value, _ in sides)})"
+            differing[tuple(tuple(names) for _, names in sides)].append(shown)
+    return [
+        f"{', '.join(what)}: {' differ from '.join(map(_shortened, sides))}"
+        for sides, what in differing.items()
+    ]
 
 
 def _shortened(names: Sequence[str]) -> str:

@@ -1,11 +1,16 @@
 """The tables of README.md and docs/ are those of the result files, and nobody types a number."""
 
+import json
 import re
 import subprocess
 import sys
 
+import pytest
+
+from chonn_lab.experiments import provenance
 from chonn_lab.pages import blocks, files
 from chonn_lab.paths import ROOT
+from chonn_lab.results_file import read_record
 
 
 def test_tables_of_the_pages_come_from_the_result_files():
@@ -51,3 +56,46 @@ def test_rows_are_found_below_what_holds_them():
 def test_words_of_a_line_are_a_block_too():
     page, names = files.rewritten("p", "a <!-- n -->1<!-- /n --> b", {"n": lambda: "2"})
     assert (page, names) == ("a <!-- n -->2<!-- /n --> b", {"n"})
+
+
+def test_a_block_that_nothing_makes_is_an_error():
+    with pytest.raises(SystemExit, match=r"p: expected a block out of \['t'\], got 'u'"):
+        files.rewritten("p", "<!-- u -->\n<!-- /u -->\n", {"t": str})
+
+
+ORIGIN = {"data": {"a.hdf5": {"sha256": "0"}}}
+
+
+@pytest.mark.parametrize(
+    ("record", "known"),
+    [
+        ({**ORIGIN, "results": [{"code": "1"}, {"code": "1"}]}, True),
+        ({"results": [{**ORIGIN, "code": "1"}]}, True),
+        ({**ORIGIN, "results": [{"code": "1"}, {}]}, False),
+        ({"data": {"file": "a.hdf5"}, "results": [{"code": "1"}]}, False),
+        ({"environment": {"code": "1"}, "rows": []}, True),
+        ({"environment": {"commit": "1"}, "rows": []}, False),
+        ({"values": {"FNO": 0.01}}, True),
+    ],
+)
+def test_a_page_names_its_files_without_an_origin(record, known, tmp_path, monkeypatch):
+    (tmp_path / "mine.json").write_text(json.dumps(record))
+    monkeypatch.setattr(files, "RESULTS", tmp_path)
+    text = "<!-- t -->\n<!-- /t -->\n<!-- origin -->\n<!-- /origin -->\n"
+    page, names = files.rewritten("p", text, {"t": lambda: f"{len(files.load('mine'))}\n"})
+    assert names == {"t"}
+    assert ("`mine.json`" in page) != known
+
+
+def test_results_of_other_data_or_code_are_refused(tmp_path, monkeypatch):
+    path, data = tmp_path / "record.json", {"a.hdf5": {"sha256": "0"}}
+    arguments = ("study", {"epochs": 1}, ("torch",), 1)
+    record = read_record(path, *arguments, data)
+    record["results"].append(provenance.code())
+    path.write_text(json.dumps(record))
+    assert read_record(path, *arguments, data) == record
+    with pytest.raises(SystemExit, match=r"expected runs of the data \{'a.hdf5': '1'\}, got"):
+        read_record(path, *arguments, {"a.hdf5": {"sha256": "1"}})
+    monkeypatch.setattr(provenance, "digest", lambda: "other")
+    with pytest.raises(SystemExit, match="expected runs of the code"):
+        read_record(path, *arguments, data)
