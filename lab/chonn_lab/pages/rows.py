@@ -21,12 +21,6 @@ METHODS = {
     "member, constant": "constant, all samples",
 }
 SOURCES = {"neuralop": "neuraloperator's Darcy files", "darcy": "Darcy flow, 16 x 16"}
-INPUTS = {
-    ("clean", "clean"): "clean",
-    ("noise", "noise"): "noisy",
-    ("gaps", "gaps"): "half missing",
-    ("clean", "noise"): "trained and calibrated clean, tested noisy",
-}
 MESHES = (
     "Darcy flow, a square with two holes",
     "Darcy flow, another polygon each sample",
@@ -59,25 +53,6 @@ def bands(record: Record) -> Iterator[Record]:
         for method, label in METHODS.items():
             names = {"problem": SOURCES[run["problem"]], "model": KINDS[run["model"]]}
             yield {**names, "method": label, **run["bands"][method]["test"]}
-
-
-def gaps(record: Record) -> Iterator[Record]:
-    """A row a problem, model, pair of inputs and seed."""
-    for (trained, tested), shown in INPUTS.items():
-        for run in record["results"]:
-            if run["input"] == trained:
-                names = {"problem": NAMES[run["problem"]], "model": KINDS[run["model"]]}
-                yield {**names, "shown": shown, **run["tests"][tested]}
-
-
-def shifted(record: Record) -> Iterator[Record]:
-    """A row a spread, test and level of the bands."""
-    for run in record["results"]:
-        for test, found in run.items():
-            if isinstance(found, dict) and "coverage" in found:
-                for level, covered in found["coverage"].items():
-                    at = {"level": f"{float(level):.0%}", "covered": covered}
-                    yield {"spread": run["spread"], "test": test, **found, **at}
 
 
 def groups(record: Record, domain: str) -> dict[tuple[str, int, str], list[Record]]:

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -27,7 +26,6 @@ from chonn_lab.experiments.configuration import build_problem, compose, resolved
 from chonn_lab.experiments.records import Run
 from chonn_lab.pages import blocks
 from chonn_lab.pages.rows import NAMES, groups
-from chonn_lab.problems.domains import cell_centres, domain_mask, nodes
 from chonn_lab.report import style
 from chonn_lab.report.comparison import Statistic
 from chonn_ops.files import write_json
@@ -38,7 +36,6 @@ SHARED = ("versions", "hardware", "commit")
 MARKS = {"network": "o", "fno": "^", "unet": "s"}
 COLOURS = {"network": style.NETWORK, "fno": style.COLOURS["fno"], "unet": style.COLOURS["unet"]}
 LINES = ("-", "--", ":", "-.")
-NODES = {"darcy": cell_centres, "poisson": nodes}
 
 
 def main() -> None:
@@ -54,7 +51,6 @@ def main() -> None:
     write_json(args.results, record)
     print(blocks.build("grids", record), blocks.build("domains", record), sep="\n")
     draw_curves(record, args.figures / "resolution.png")
-    draw_domains(record, args.output, args.figures / "domains.png")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -189,53 +185,6 @@ def draw_curves(record: dict[str, Any], path: Path) -> None:
         style.finish(figure, axes, titles, "evaluation grid, points a side", ["relative L1 error"])
         path.parent.mkdir(parents=True, exist_ok=True)
         style.save(figure, path)
-
-
-def draw_domains(record: dict[str, Any], output: Path, path: Path) -> None:
-    """The first test sample on each domain but the square: truth, predictions, errors.
-
-    They are of the first seed; `output` holds the fields beside the results of the runs.
-    """
-    rows: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
-    for run in record["results"]:
-        if run["domain"] != "square" and not run["diverged"]:
-            rows.setdefault((run["problem"], run["domain"]), {}).setdefault(run["label"], run)
-    if not rows:
-        return
-    labels = list(dict.fromkeys(label for runs in rows.values() for label in runs))
-    columns = 2 + 2 * len(labels)
-    with style.styled():
-        figure, axes = style.grid(len(rows), columns, 1.25 * len(rows))
-        for axis in axes.flat:
-            axis.axis("off")
-        titles = ["input", "truth", *(title for label in labels for title in (label, "error"))]
-        for axis, title in zip(axes[0], titles, strict=True):
-            axis.set_title(title, fontsize=7)
-        for ((problem, domain), runs), line in zip(rows.items(), axes, strict=True):
-            fields = {label: _fields(output, run) for label, run in runs.items()}
-            first = next(iter(fields.values()))
-            missing = ~domain_mask(domain, NODES[problem](len(first["input"])))
-            inside = first["target"][~missing]
-            scale = {"vmin": float(inside.min()), "vmax": float(inside.max())}
-            errors = {name: np.abs(f["prediction"] - f["target"]) for name, f in fields.items()}
-            worst = max(error.max() for error in errors.values())
-            pictures = {0: (first["input"], {}), 1: (first["target"], {})}
-            for label, error in errors.items():
-                place = 2 + 2 * labels.index(label)
-                pictures[place] = fields[label]["prediction"], scale
-                pictures[place + 1] = error, {"vmin": 0, "vmax": worst, "cmap": "magma_r"}
-            for column, (field, options) in pictures.items():
-                line[column].imshow(np.ma.array(field, mask=missing).T, origin="lower", **options)
-            where = {"transform": line[0].transAxes, "ha": "right", "va": "center"}
-            line[0].text(-0.1, 0.5, f"{NAMES[problem]}\n{domain}", fontsize=7, **where)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        style.save(figure, path)
-
-
-def _fields(output: Path, run: dict[str, Any]) -> dict[str, np.ndarray]:
-    name = f"{run['model']}-seed{run['seed']}.npz"
-    with np.load(output / run["problem"] / run["folder"] / name) as archive:
-        return {key: archive[key][0] for key in archive}
 
 
 if __name__ == "__main__":

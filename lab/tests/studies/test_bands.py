@@ -1,4 +1,4 @@
-"""The studies of bands: UQNO's own rule, spoiled inputs, a small run of each program."""
+"""The study of bands: UQNO's own rule, and a small run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 pytest.importorskip("neuralop")
 
 from chonn_lab.pages import blocks
-from chonn_lab.studies import bands, gaps
+from chonn_lab.studies import bands
 
 
 class Zero(nn.Module):
@@ -49,32 +49,16 @@ def test_widths_at_equal_coverage():
     assert found["width_at_level"] == pytest.approx(expected, rel=0.02)
 
 
-def test_noise_and_gaps():
-    x = torch.arange(64.0).reshape(1, 1, 8, 8).repeat(50, 1, 1, 1)
-    assert torch.equal(gaps.spoiled(x, 0.0, 1.0, seed=0), x)
-    noisy = gaps.spoiled(x, 0.3, 1.0, seed=0)
-    assert (noisy - x).std().item() == pytest.approx(0.3 * x.std().item(), rel=0.1)
-    field, mask = gaps.spoiled(x, 0.0, 0.5, seed=0).split(1, dim=1)
-    assert mask.mean().item() == pytest.approx(0.5, abs=0.05)
-    assert torch.equal(field[mask == 1], x[mask == 1])
-    assert torch.allclose(field[mask == 0], x.mean())
-
-
 @pytest.mark.slow
 def test_small_runs(tmp_path):
     generator = torch.Generator().manual_seed(0)
     for name, samples in (("train", 1000), ("test", 50)):
         x = torch.rand(samples, 16, 16, generator=generator)
         torch.save({"x": x > 0.5, "y": x}, tmp_path / f"darcy_{name}_16.pt")
-    for study, options in (
-        ("bands", ["--problems", "neuralop", "--models", "fno"]),
-        ("gaps", ["--problems", "poisson", "--models", "unet"]),
-    ):
-        output = tmp_path / f"{study}.json"
-        command = [sys.executable, "-m", f"chonn_lab.studies.{study}", "--seeds", "0"]
-        command += ["--data", str(tmp_path), "--output", str(output), "--epochs", "1", *options]
-        for _ in range(2):  # the second continues the first one's file, which has all runs
-            done = subprocess.run(command, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
-        record = json.loads(output.read_text())
-        assert blocks.build(study, record).count("\n") == 2 + (7 if study == "bands" else 1)
+    output = tmp_path / "bands.json"
+    command = [sys.executable, "-m", "chonn_lab.studies.bands", "--problems", "neuralop"]
+    command += ["--seeds", "0", "--data", str(tmp_path), "--output", str(output), "--epochs", "1"]
+    for _ in range(2):  # the second continues the first one's file, which has all runs
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert blocks.build("bands", json.loads(output.read_text())).count("\n") == 2 + 7

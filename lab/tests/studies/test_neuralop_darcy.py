@@ -68,18 +68,14 @@ def test_the_network_trains(data, tmp_path):
 
 def test_the_direct_solve_knows_its_own_medium(tmp_path):
     """On data that a direct solve made, it finds contrast and mean again and leaves no error."""
-    from chonn_lab.studies import direct_solve
+    from chonn_lab.studies import neuralop_darcy
 
     torch.manual_seed(0)
     for name, points in (("train_16", 16), ("test_16", 16), ("test_32", 32)):
         inside = torch.rand(4, points, points) > 0.5
-        fields = {"x": inside, "y": 3 * direct_solve.solve(inside, 7.0, 0.3).float()}
+        fields = {"x": inside, "y": 3 * neuralop_darcy.solve(inside, 7.0, 0.3).float()}
         torch.save(fields, tmp_path / f"darcy_{name}.pt")
-    output = tmp_path / "direct.json"
-    command = [sys.executable, str(SCRIPT.with_name("direct_solve.py")), "--data", str(tmp_path)]
-    done = subprocess.run([*command, "--output", str(output)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (found,) = json.loads(output.read_text())["results"]
+    found = neuralop_darcy.control(tmp_path)
     assert abs(found["contrast"] - 7) < 0.01
     assert abs(found["arithmetic"] - 0.3) < 0.01
     assert abs(found["scale"] - 3) < 0.01
