@@ -9,26 +9,15 @@ Columns
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_lab.baselines.fields import count_parameters
-from chonn_lab.benchmarks.harness import (
-    Call,
-    Turns,
-    add_ratios,
-    arguments,
-    environment,
-    fill,
-    show,
-    start,
-    write_result,
-)
-from chonn_lab.benchmarks.training import inference
+from chonn_lab.benchmarks.harness import Row, Run, inference, main_of
 from chonn_lab.experiments.modules import GridFNO
 from chonn_ops import CHONNFNO2d, CHONNRollout2d, CHONNWaves2d, CKBOptions, Network
 
@@ -56,26 +45,24 @@ def smooth(batch: int, points: int) -> Tensor:
     return 1 + F.avg_pool2d(F.pad(noise, (4, 4, 4, 4), mode="circular"), 9, 1)
 
 
-def main(given: list[str] | None = None) -> None:
-    options = start(arguments(__doc__, "rollouts"), given)
-    turns = Turns(options.rounds, options.visit_ms)
-    points = 32 if options.smoke else 64
-    rows: list[dict[str, Any]] = []
+def steps(run: Run) -> list[Row]:
+    rows: list[Row] = []
     for batch in BATCHES:
         torch.manual_seed(0)
-        frames = smooth(batch, points)
-        found: dict[str, dict[str, Any]] = {}
-        calls: dict[tuple[str, str], Call] = {}
-        for name, (build, seen) in MODELS.items():
-            model = build()
-            found[name] = {"model": name, "batch": batch, "parameters": count_parameters(model)}
-            calls[name, "forward"] = inference(model, (frames[:, -seen:],))
-        fill(found, turns.times(calls))
-        add_ratios(found, "FNO", ("forward",))
-        rows += found.values()
-    show(rows, "model", "batch", "parameters", "forward_ms", "forward_ratio")
-    write_result(options.output, {"environment": environment(options, []), "rows": rows})
+        frames = smooth(batch, 32 if run.smoke else 64)
 
+        def make(name: str) -> Row:
+            build, seen = MODELS[name]
+            model = build()
+            call = inference(model, (frames[:, -seen:],))  # noqa: B023
+            about = {"model": name, "batch": batch, "parameters": count_parameters(model)}  # noqa: B023
+            return {**about, "calls": {"forward": call}}
+
+        rows += run.compare({name: functools.partial(make, name) for name in MODELS}, "FNO")
+    return rows
+
+
+main = main_of(__doc__, "rollouts", {"rows": steps})
 
 if __name__ == "__main__":
     main()
