@@ -10,7 +10,6 @@ from chonn_lab.pages.files import load
 
 Record = Mapping[str, Any]
 NAMES = {"darcy": "Darcy flow", "poisson": "Poisson"}
-KINDS = {"network": "CHONN network", "fno": "FNO", "unet": "U-Net"}
 METHODS = {
     "uqno": "UQNO",
     "uqno, own rule": "UQNO, its own rule",
@@ -48,11 +47,10 @@ def results_of(record: Record) -> Iterator[tuple[dict[str, Any], list[Record]]]:
 
 
 def bands(record: Record) -> Iterator[Record]:
-    """A row a problem, model, method and seed."""
+    """A row a problem, method and seed."""
     for run in record["results"]:
         for method, label in METHODS.items():
-            names = {"problem": SOURCES[run["problem"]], "model": KINDS[run["model"]]}
-            yield {**names, "method": label, **run["bands"][method]["test"]}
+            yield {"problem": SOURCES[run["problem"]], "method": label, **run["bands"][method]}
 
 
 def groups(record: Record, domain: str) -> dict[tuple[str, int, str], list[Record]]:
