@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from chonn_lab.experiments.modules import PLAIN, Forecaster, GridFNO
 from chonn_lab.paths import RUNS
 from chonn_lab.problems import advection, burgers, origin
 from chonn_lab.results_file import read_record, run_missing
+from chonn_lab.studies import equal_seconds
 from chonn_ops import CHONNFNO1d, CHONNRollout1d
 
 OUTPUT = RUNS / "lines" / "line_rollouts.json"
@@ -114,20 +114,15 @@ def run(name: str, seed: int, frames: Tensor, args: argparse.Namespace) -> dict[
     torch.manual_seed(seed)
     build, rate = MODELS[name]
     model = build()
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     train, test = frames[: args.train], frames[args.train :]
-    # CPU time: other programs must not take from it.
-    begun, steps = time.process_time(), 0
-    while (spent := time.process_time() - begun) < args.seconds:
-        for group in optimizer.param_groups:
-            group["lr"] = rate * (1 + math.cos(math.pi * spent / args.seconds)) / 2
+
+    def loss() -> Tensor:
         drawn = train[torch.randint(len(train), (32,))]
         given, target = rollout.stretches(drawn, HISTORY + 1).split((HISTORY, 1), dim=1)
-        loss = rollout.frame_errors(model(given)[:, None], target).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        steps += 1
+        return rollout.frame_errors(model(given)[:, None], target).mean()
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    steps = equal_seconds.train(optimizer, loss, args.seconds, clip=math.inf)
     model.eval()
     with torch.no_grad():
         known, target = test.split((HISTORY, FRAMES - HISTORY), dim=1)
