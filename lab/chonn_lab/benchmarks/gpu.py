@@ -22,14 +22,8 @@ Columns
     peak_MiB        on the card during forward and backward, above those before
 
 Training steps of models come first: forward, backward and Adam, on 16 samples of 64 x 64 points.
-The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench. The last section is
-of timm's models, 64 images of 224 x 224. Their columns
-
-    step_ms     kernel by kernel
-    recorded    the whole step as one CUDA graph
-    kernels     of a step
-
-The file is written after every section; what fails is noted, and does not stop the others.
+The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench. The file is written
+after every section; what fails is noted, and does not stop the others.
 """
 
 from __future__ import annotations
@@ -47,7 +41,15 @@ import torch
 from torch import Tensor
 
 from chonn_lab.benchmarks import network_solvers
-from chonn_lab.benchmarks.harness import Call, Row, Run, environment, gradients, inference
+from chonn_lab.benchmarks.harness import (
+    Call,
+    Row,
+    Run,
+    environment,
+    gradients,
+    inference,
+    training_step,
+)
 from chonn_lab.benchmarks.network_solvers import Case
 from chonn_lab.benchmarks.scan import make_inputs, mambapy_scan
 from chonn_lab.paths import RESULTS
@@ -97,8 +99,6 @@ SCAN_TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 6e-3}
 NETWORK_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 LONGEST_FOR_TORCH = 20_000
 PEERS = ("torch", "mamba-ssm", "mambapy", "torch-sla")
-VISION = ("chonn_tiny", "convnext_tiny", "deit_small_patch16_224", "swin_tiny_patch4_window7_224")
-TINY_VISION = ("test_chonn", "test_vit")
 
 
 class GpuRun(Run):
@@ -235,85 +235,38 @@ def models() -> dict[str, Callable[[], torch.nn.Module]]:
 
 
 def step_of(name: str, device: str, samples: int, n: int) -> Call:
-    """A training step of one of `models` or of timm's, which a CUDA graph can record."""
+    """Forward, mean squared error, backward, Adam."""
     torch.manual_seed(0)
-    if name in VISION + TINY_VISION:
-        # timm imports Triton, so not before the interpreter is set.
-        from chonn_lab.benchmarks import vision
-
-        model, inputs = vision.build(name, n), (torch.rand(samples, 3, n, n),)
-        target = torch.rand(samples, 1000)
-    else:
-        model = models()[name]()
-        x, target = torch.rand(2, samples, 1, n, n).unbind()
-        inputs = (x,)
-        if "FNO" in name:  # channels last, with coordinates
-            at = (torch.arange(n) + 0.5) / n
-            grid = torch.stack(torch.meshgrid(at, at, indexing="ij"), -1).expand(samples, n, n, 2)
-            inputs, target = (x.movedim(1, -1), grid), target.movedim(1, -1)[..., None, :]
-    model, target = model.to(device).train(), target.to(device)
-    inputs = tuple(t.to(device) for t in inputs)
-    optimiser = torch.optim.Adam(model.parameters(), 1e-3, capturable=device != "cpu")
-
-    def step() -> None:
-        optimiser.zero_grad()
-        (model(*inputs) - target).square().mean().backward()
-        optimiser.step()
-
-    return step
+    model = models()[name]().to(device).train()
+    x, target = torch.rand(2, samples, 1, n, n, device=device).unbind()
+    inputs = (x,)
+    if "FNO" in name:  # channels last, with coordinates
+        at = (torch.arange(n, device=device) + 0.5) / n
+        grid = torch.stack(torch.meshgrid(at, at, indexing="ij"), -1).expand(samples, n, n, 2)
+        inputs, target = (x.movedim(1, -1), grid), target.movedim(1, -1)[..., None, :]
+    return training_step(model, inputs, target)
 
 
-def recorded(step: Call) -> Call:
-    """The step as one CUDA graph, recorded as PyTorch's notes on CUDA say."""
-    if not torch.cuda.is_available():
-        return step
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
+def steps(run: Run, device: str) -> Row:
+    """Training steps of models."""
+    samples, n = (1, 32) if device == "cpu" else (16, 64)
 
-
-def kernels_of(step: Call) -> int:
-    from torch.profiler import ProfilerActivity, profile
-
-    if not torch.cuda.is_available():
-        return 0
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-        step()
-    kind, copies = torch.autograd.DeviceType.CUDA, ("Memcpy", "Memset")
-    return sum(e.device_type == kind and not e.name.startswith(copies) for e in seen.events() or ())
-
-
-def steps(run: Run, device: str, names: Iterable[str], samples: int, n: int) -> Row:
-    def plain(name: str) -> Row:
+    def make(name: str) -> Row:
         step = step_of(name, device, samples, n)
-        return {"peak_bytes": peak_of(step), "kernels": kernels_of(step), "calls": {"step": step}}
-
-    def replayed(name: str) -> Row:
-        return {"calls": {"recorded": recorded(step_of(name, device, samples, n))}}
+        return {"peak_bytes": peak_of(step), "calls": {"step": step}}
 
     label = {"steps": f"{samples} samples of {n} x {n}"}
-    rows = run.compare({name: functools.partial(plain, name) for name in names}, **label)
-    # Last: a recording that fails may leave the device unusable.
-    again = run.compare({name: functools.partial(replayed, name) for name in names}, **label)
-    found = {row["name"]: row for row in again}
-    return {**label, "rows": [row | found.get(row["name"], {}) for row in rows]}
+    makes = {name: functools.partial(make, name) for name in models()}
+    return {**label, "rows": run.compare(makes, "FNO", **label)}
 
 
 def sections(run: Run, device: str) -> Iterator[Row]:
     tiny = device == "cpu"
-    yield steps(run, device, models(), *((1, 32) if tiny else (16, 64)))
+    yield steps(run, device)
     for shape, dtype in TINY_SHAPES if tiny else SHAPES:
         yield scans(run, device, shape, dtype)
     for case in TINY_NETWORK_CHECKS if tiny else CASES:
         yield networks(run, device, case)
-    yield steps(run, device, *((TINY_VISION, 2, 32) if tiny else (VISION, 64, 224)))
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Circuits on graphs beside CHOLMOD, SciPy's sparse LU and torch-sla, one run.
+"""Circuits on graphs beside CHOLMOD and SciPy's sparse LU, one run.
 
 Sections
     circuits  many circuits on the Delaunay graph of random points
@@ -16,7 +16,6 @@ Contenders
                         to 64 sources, the fastest one: `setting`. Its BLAS is OpenBLAS where the
                         loader finds that, else PyTorch's
     splu                SciPy's sparse LU, at its best for symmetric matrices
-    torch-sla           by SciPy's LU, the fastest of its backends here
 
 Columns
     forward, both   _ms a circuit: of forward and backward for source, leak and conductances. Peers
@@ -212,24 +211,6 @@ def splu_peer(case: Case) -> Row:
     return direct_peer(case, lambda system: splu(system, **options).solve)
 
 
-def torch_sla_peer(case: Case) -> Row:
-    from torch_sla import spsolve
-
-    few = [system.tocoo() for system in case.matrices(CHECKED)]
-    row, column = (torch.from_numpy(x.astype(np.int64)) for x in (few[0].row, few[0].col))
-    inputs = [torch.from_numpy(np.stack([system.data for system in few]))]
-    inputs.append(case.source[:CHECKED, :, 0])
-
-    def solve(values: Tensor, source: Tensor) -> Tensor:
-        every = zip(values, source, strict=True)
-        place = (row, column, few[0].shape)
-        options: Any = {"backend": "scipy", "method": "lu", "is_spd": True}
-        return torch.stack([spsolve(x, *place, s, **options) for x, s in every])
-
-    calls = {"forward": inference(solve, inputs), "both": harness.gradients(solve, inputs)}
-    return {"setting": "scipy, lu", "calls": calls, "scale": 1 / len(few)}
-
-
 def difference(v: Any, truth: Tensor) -> float:
     v = torch.as_tensor(v).to(truth.dtype)
     return float((v - truth).abs().amax() / truth.abs().amax())
@@ -257,7 +238,6 @@ def circuits(run: Run, nodes: int, count: int) -> dict[str, Any]:
         "chonn-ops, float64": lambda: ours(torch.float64),
         "CHOLMOD": lambda: cholmod_peer(case),
         "splu": lambda: splu_peer(case),
-        "torch-sla": lambda: torch_sla_peer(case),
     }
     makes = {name: functools.partial(checked, make) for name, make in makes.items()}
     label = {"nodes": nodes, "networks": count}
@@ -341,7 +321,7 @@ SECTIONS: dict[str, Callable[[Run], Any]] = {
     "pairs": pairs,
     "large": large,
 }
-main = main_of(__doc__, "graphs", SECTIONS, ["scipy", "scikit-sparse", "torch-sla"])
+main = main_of(__doc__, "graphs", SECTIONS, ["scipy", "scikit-sparse"])
 
 if __name__ == "__main__":
     main()

@@ -3,8 +3,9 @@
 Darcy flow and Poisson's equation at the scale `small` of `chonn-lab run` by default. Each model is
 trained on grids of 16, 32 and 64 points a side and evaluated, without retraining, on the same test
 samples on every finer grid up to 256; then trained and evaluated on an l-shape and on a square with
-holes, at 64 points. Each training is a run of `chonn-lab run` in a folder named after its settings,
-so the same command continues a stopped study. All runs of the first seed come first.
+holes, on the finest of these grids. Each training is a run of `chonn-lab run` in a folder named
+after its settings, so the same command continues a stopped study. All runs of the first seed come
+first.
 
     python -m chonn_lab.studies.resolution    # all of it in runs/resolution
     python -m chonn_lab.studies.resolution --models network --trained 64 --set train.epochs=10
@@ -30,79 +31,63 @@ from chonn_lab.report import style
 from chonn_lab.report.comparison import Statistic
 from chonn_ops.files import write_json
 
-PROBLEMS = ("darcy", "poisson")
-MODELS = {"network": "chonn_network", "fno": "fno", "unet": "unet"}
+MODELS = {"unet": "unet", "fno": "fno", "network": "chonn_network"}
 SHARED = ("versions", "hardware", "commit")
-MARKS = {"network": "o", "fno": "^", "unet": "s"}
-COLOURS = {"network": style.NETWORK, "fno": style.COLOURS["fno"], "unet": style.COLOURS["unet"]}
+LOOKS = {
+    "network": (style.NETWORK, "o"),
+    "fno": (style.COLOURS["fno"], "^"),
+    "unet": (style.COLOURS["unet"], "s"),
+}
 LINES = ("-", "--", ":", "-.")
 
 
 def main() -> None:
-    args = parse_arguments()
-    torch.set_num_threads(args.threads)
-    record: dict[str, Any] = {"experiment": "resolution", "scale": args.scale, "results": []}
-    for overrides in (overrides for seed in args.seeds for overrides in runs(args, seed)):
-        found = runner.run(*configured(args, overrides))
-        record |= {name: getattr(found, name) for name in SHARED}
-        record["results"].append(entry(found))
-        write_json(args.results, record)
-    record["interpolated"] = list(interpolated(args))
-    write_json(args.results, record)
-    print(blocks.build("grids", record), blocks.build("domains", record), sep="\n")
-    draw_curves(record, args.figures / "resolution.png")
-
-
-def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     folder = Path("runs/resolution")
-    parser.add_argument("--output", type=Path, default=folder, help="folder of the runs")
+    parser.add_argument("--output", type=Path, default=folder, help="folder of runs and results")
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data")
-    parser.add_argument("--results", type=Path, default=folder / "resolution.json")
-    parser.add_argument("--figures", type=Path, default=folder, help="folder of the figures")
     parser.add_argument("--scale", choices=("smoke", "small", "paper"), default="small")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=["unet", "fno", "network"])
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="FIELD=VALUE", help="as for chonn-lab run"
-    )
-    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
-    parser.add_argument("--trained", type=int, nargs="*", default=[64, 32, 16])
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    options = {"action": "append", "default": [], "metavar": "FIELD=VALUE"}
+    parser.add_argument("--set", **options, help="as for chonn-lab run")
+    parser.add_argument("--problems", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--trained", type=int, nargs="+", default=[64, 32, 16])
     parser.add_argument("--evaluated", type=int, nargs="*", default=[32, 64, 128, 256])
     parser.add_argument("--domains", nargs="*", default=["l-shape", "holes"])
-    parser.add_argument("--domain-resolution", type=int, default=64)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--threads", type=int, default=1)
-    return parser.parse_args()
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    results = args.output / "resolution.json"
+    record: dict[str, Any] = {"experiment": "resolution", "scale": args.scale, "results": []}
+    for config, path in (run for seed in args.seeds for run in runs(args, seed)):
+        found = runner.run(config, path)
+        record |= {name: getattr(found, name) for name in SHARED}
+        record["results"].append(entry(found))
+        write_json(results, record)
+    record["interpolated"] = list(interpolated(args))
+    write_json(results, record)
+    print(blocks.build("grids", record), blocks.build("domains", record), sep="\n")
+    draw_curves(record, args.output / "resolution.png")
 
 
-def runs(args: argparse.Namespace, seed: int) -> Iterator[dict[str, Any]]:
-    """Overrides of all trainings from one seed."""
+def runs(args: argparse.Namespace, seed: int) -> Iterator[tuple[Any, Path]]:
+    """Configuration and folder of all trainings from one seed, as `chonn-lab run` has them."""
     places = [(n, "square") for n in args.trained]
-    places += [(args.domain_resolution, domain) for domain in args.domains]
-    for resolution, domain in places:
-        finer = [n for n in args.evaluated if n > resolution] if domain == "square" else []
+    places += [(max(args.trained), domain) for domain in args.domains]
+    for n, domain in places:
+        finer = [m for m in args.evaluated if m > n] if domain == "square" else []
+        changed = f"problem.domain={domain}", f"problem.resolution={n}"
         for problem in args.problems:
             for model in args.models:
-                chosen = {"problem": problem, "model": MODELS[model], "seed": seed}
-                chosen |= {"problem.resolution": resolution, "problem.domain": domain}
-                chosen["problem.test_resolutions"] = finer
+                chosen = [f"problem={problem}", f"model={MODELS[model]}", *changed]
+                chosen += [f"problem.test_resolutions={finer}", f"seed={seed}", "device=cpu"]
                 if model == "fno":
                     # A grid has half as many modes as points; the FNO's own padding adds one.
-                    chosen["model.modes"] = min(12, resolution // 2)
-                yield chosen
-
-
-def configured(args: argparse.Namespace, overrides: dict[str, Any]) -> tuple[Any, Path]:
-    """Configuration and folder of a training, as `chonn-lab run` has them."""
-    texts = [f"{name}={value}" for name, value in overrides.items()]
-    places = [f"scale={args.scale}", f"output={args.output}", f"data={args.data}", "device=cpu"]
-    config = compose([*texts, *places, *args.set])
-    domain, n = overrides["problem.domain"], overrides["problem.resolution"]
-    name = f"{args.scale}+problem.domain={domain},problem.resolution={n}"
-    return (
-        config,
-        args.output / config.problem.name / name / f"{config.model.name}-seed{config.seed}",
-    )
+                    chosen.append(f"model.modes={min(12, n // 2)}")
+                where = f"scale={args.scale}", f"output={args.output}", f"data={args.data}"
+                config = compose([*chosen, *where, *args.set])
+                path = args.output / problem / f"{args.scale}+{','.join(changed)}"
+                yield config, path / f"{config.model.name}-seed{seed}"
 
 
 def entry(found: Run) -> dict[str, Any]:
@@ -114,22 +99,16 @@ def entry(found: Run) -> dict[str, Any]:
         key = (split.rstrip("_") or "test") if points.isdigit() else name
         grid = points if points.isdigit() else str(config["resolution"])
         errors.setdefault(key, {})[grid] = scores["relative_l1"]
+    names = ("label", "seed", "parameters", "diverged", "data", "code")
     return {
         "problem": found.experiment,
         "domain": config["domain"],
         "trained": config["resolution"],
         "model": found.variant,
-        "label": found.label,
-        "seed": found.seed,
-        "epochs": config["epochs"],
-        "folder": found.scale,
-        "parameters": found.parameters,
         "seconds": round(found.seconds, 1),
-        "learning_rate": config["learning_rate"],
-        "diverged": found.diverged,
+        **{name: getattr(found, name) for name in names},
+        **{name: config[name] for name in ("epochs", "learning_rate")},
         "errors": errors,
-        "data": found.data,
-        "code": found.code,
     }
 
 
@@ -140,8 +119,7 @@ def interpolated(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             finer = [n for n in args.evaluated if n > resolution]
             settings = [f"problem={problem}", f"scale={args.scale}"]
             settings += [f"problem.resolution={resolution}", f"problem.test_resolutions={finer}"]
-            made = build_problem(resolved(compose(settings)))
-            tests = made.load(args.data / problem).tests
+            tests = build_problem(resolved(compose(settings))).load(args.data / problem).tests
             coarse = tests["test"].tensors[1]
             errors = {}
             for n in finer:
@@ -156,8 +134,6 @@ def interpolated(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def draw_curves(record: dict[str, Any], path: Path) -> None:
     """Relative L1 error by the evaluation grid; a line a model and training grid."""
     found = groups(record, "square")
-    if not found:
-        return
     problems = list(dict.fromkeys(problem for problem, _, _ in found))
     trainings = sorted({trained for _, trained, _ in found}, reverse=True)
     lines = dict(zip(trainings, LINES, strict=False))
@@ -165,12 +141,12 @@ def draw_curves(record: dict[str, Any], path: Path) -> None:
         figure, axes = style.grid(1, len(problems), 3.1)
         places = dict(zip(problems, axes[0], strict=True))
         for (problem, trained, label), runs in found.items():
-            name, grids = runs[0]["model"], sorted(runs[0]["errors"]["test"], key=int)
+            grids = sorted(runs[0]["errors"]["test"], key=int)
             values = [Statistic.of(run["errors"]["test"][n] for run in runs) for n in grids]
-            look = style.Look(COLOURS[name], MARKS[name], lines[trained])
+            look = style.Look(*LOOKS[runs[0]["model"]], lines[trained])
             text = f"{label}, trained at {trained}"
             style.line(places[problem], [*map(int, grids)], values, look, text, markersize=3)
-        for row in record.get("interpolated", []):
+        for row in record["interpolated"]:
             if row["problem"] in places and row["errors"]:
                 look = style.Look(style.GREY, "", lines[row["trained"]])
                 errors = sorted((int(n), Statistic((value,))) for n, value in row["errors"].items())
@@ -183,7 +159,6 @@ def draw_curves(record: dict[str, Any], path: Path) -> None:
             style.logarithmic(axis.yaxis)
         titles = [NAMES[problem] for problem in problems]
         style.finish(figure, axes, titles, "evaluation grid, points a side", ["relative L1 error"])
-        path.parent.mkdir(parents=True, exist_ok=True)
         style.save(figure, path)
 
 

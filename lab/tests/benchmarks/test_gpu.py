@@ -22,9 +22,9 @@ def test_everything_without_a_gpu(tmp_path):
     done = bench("--interpret", "--rounds=1", f"--output={path}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("'passed': True") == 8  # four scans, four networks
-    steps, scan, *networks, vision = json.loads(path.read_text())["sections"]
-    for row in steps["rows"] + vision["rows"]:
-        assert min(row["step_ms"], row["recorded_ms"]) > 0
+    steps, scan, *networks = json.loads(path.read_text())["sections"]
+    for row in steps["rows"]:
+        assert row["step_ms"] > 0
     for section in (scan, *networks):
         ours = section["rows"][0]
         assert ours["name"] == "chonn-ops"

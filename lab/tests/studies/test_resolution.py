@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "chonn_lab" / "studies"
 def study(folder, *options):
     command = [sys.executable, str(EXAMPLES / "resolution.py"), "--scale", "smoke"]
     command += ["--problems", "darcy", "--trained", "16", "--evaluated", "16", "32", "48"]
-    command += ["--domains", "l-shape", "--domain-resolution", "16", "--seeds", "0", *options]
+    command += ["--domains", "l-shape", "--seeds", "0", *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
@@ -34,7 +34,8 @@ def test_study_evaluates_finer_grids_and_domains_and_continues(tmp_path):
         grids = ["16", "32", "48"] if result["domain"] == "square" else ["16"]
         assert list(result["errors"]) == ["test"]
         assert list(result["errors"]["test"]) == grids
-        saved = folder / "darcy" / result["folder"] / f"{result['model']}-seed0.json"
+        settings = f"smoke+problem.domain={result['domain']},problem.resolution=16"
+        saved = folder / "darcy" / settings / f"{result['model']}-seed0.json"
         scores = json.loads(saved.read_text())["metrics"]
         assert result["errors"]["test"]["16"] == scores["test"]["relative_l1"]
         if len(grids) > 1:
