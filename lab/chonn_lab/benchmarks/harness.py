@@ -40,9 +40,6 @@ Row = dict[str, Any]
 # Model, inputs, target; a value that another process can call, too.
 Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...], Tensor]]
 
-# The profiler's log is no result. Read when the profiler starts.
-os.environ.setdefault("KINETO_LOG_LEVEL", "9")
-
 
 def milliseconds(
     call: Call, repeats: int = 1, clock: Callable[[], float] = time.perf_counter
@@ -137,7 +134,7 @@ class Run:
         return list(rows.values())
 
     def steps(self, makes: Mapping[str, Make], base: str, evaluate: bool = False) -> list[Row]:
-        """Rows of models: forward pass and training step, parameters, memory, share of scans.
+        """Rows of models: forward pass and training step, parameters and memory.
 
         The forward pass is one of a model in evaluation mode if `evaluate`.
         """
@@ -158,7 +155,6 @@ def _stepped(make: Make, evaluate: bool) -> Row:
         "calls": {"forward": forward, "step": step},
         "parameters": count_parameters(model),
         "peak_bytes": fresh_peak(_two_steps, make),
-        "scan_share": scan_share(step),
     }
 
 
@@ -238,27 +234,6 @@ def _status_bytes(field: str) -> int:
     text = Path("/proc/self/status").read_text()
     (line,) = (line for line in text.splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024
-
-
-def scan_share(call: Call) -> float:
-    """Share of the main thread's time in the scan and network operators, with all they call."""
-    call()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-        call()
-    total = sum(event.self_cpu_time_total for event in profiler.key_averages())
-    scans = sum(e.cpu_time_total for e in profiler.events() or () if _is_outermost_scan(e))
-    return scans / total
-
-
-def _is_outermost_scan(event: Any) -> bool:
-    """Whether this is a scan operator, or autograd's wrapper of one, and not inside another."""
-    if "chonn_ops" not in event.key:
-        return False
-    while event.cpu_parent is not None:
-        event = event.cpu_parent
-        if "chonn_ops" in event.key:
-            return False
-    return True
 
 
 def version(package: str) -> str | None:

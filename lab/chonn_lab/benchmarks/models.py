@@ -13,7 +13,6 @@ Columns
     step_ms         and step_ratio, over that of the plain model
     peak_MiB        highest resident memory in a step, model and optimizer included, in a fresh
                     process; peak_ratio, over that of the plain model
-    scan_share      of the step, inside the scan and network operators
 """
 
 from __future__ import annotations

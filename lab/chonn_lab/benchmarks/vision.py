@@ -8,7 +8,6 @@ Columns
                     loss, backward and Adam in training mode, drop-path at its default
     speed           images a second over those of the first peer
     peak_MiB        highest resident memory in a step, model and optimizer included
-    scan_share      of the step, inside the scan operators
     multiply_adds   of a forward pass of one image, see `chonn_lab.cost`
 """
 
