@@ -26,11 +26,10 @@ aten = torch.ops.aten
 
 
 class Cost(NamedTuple):
-    """Size of a model and the real multiply-adds of a forward pass, with the part in scans."""
+    """Size of a model and the real multiply-adds of a forward pass."""
 
     parameters: int
     multiply_adds: int
-    scan_multiply_adds: int
 
 
 def measure(model: nn.Module, inputs: Sequence[Tensor]) -> Cost:
@@ -40,8 +39,7 @@ def measure(model: nn.Module, inputs: Sequence[Tensor]) -> Cost:
     with torch.no_grad(), counter:
         model.eval()(*inputs)
     model.train(training)
-    scans = counter.get_flop_counts().get("Global", {}).get(torch.ops.chonn_ops.kirchhoff_scan, 0)
-    return Cost(count_parameters(model), counter.get_total_flops() // 2, scans // 2)
+    return Cost(count_parameters(model), counter.get_total_flops() // 2)
 
 
 # Without values, on the meta device, a network that is not eliminated takes so many iterations.

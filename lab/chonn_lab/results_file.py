@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -11,7 +10,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
 from tqdm import tqdm
 
 from chonn_lab.experiments.provenance import code, commit
@@ -19,14 +17,6 @@ from chonn_ops.files import write_json
 
 Data = dict[str, dict[str, Any]]
 Record = dict[str, Any]
-
-
-def drawn_data(name: str, *tensors: Tensor) -> Data:
-    """What is recorded of data that are no files, as `provenance.files` of others."""
-    found = hashlib.sha256()
-    for tensor in tensors:
-        found.update(tensor.contiguous().numpy().tobytes())
-    return {name: {"sha256": found.hexdigest()}}
 
 
 def has_origin(record: Mapping[str, Any]) -> bool:

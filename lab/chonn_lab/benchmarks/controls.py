@@ -17,7 +17,6 @@ Columns
 from __future__ import annotations
 
 import functools
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,19 +27,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_lab.benchmarks.harness import (
-    arguments,
-    environment,
-    show,
-    start,
-    write_result,
-)
+from chonn_lab.benchmarks.harness import Row, Run, main_of, milliseconds, show
 from chonn_lab.experiments.solvers import CellScheme, CornerScheme, SineScheme, WaveScheme
 from chonn_lab.problems import condiff, darcy, darcy_solver, helmholtz, helmholtz_open, poisson
 from chonn_ops import diffusion, kirchhoff_network
 
 BATCH = 4
-SCALES = {"samples": (32, 4), "points": (64, 32)}
 DARCY: dict[str, dict[str, Any]] = {
     "darcy": {},
     "darcy_contrast 100,000": {"contrast": 1e5},
@@ -142,16 +134,13 @@ def open_case(path: Path, samples: int, points: int) -> Case:
     return Case("helmholtz_open", u, inputs, solves, lambda: helmholtz_open.solve(*one))
 
 
-def milliseconds(call: Callable[[], object]) -> float:
-    """CPU time of a call, which a shared machine changes less than the time of day."""
-    begin = time.process_time()
-    call()
-    return 1e3 * (time.process_time() - begin)
-
-
-def measure(case: Case, rounds: int) -> list[dict[str, Any]]:
+def measure(case: Case, rounds: int) -> list[Row]:
     """A row a contender."""
-    generator = statistics.median(milliseconds(case.generate) for _ in range(rounds))
+
+    def timed(call: Callable[[], object]) -> float:
+        return milliseconds(call, rounds, time.process_time)
+
+    generator = timed(case.generate)
     rows = []
     truth, axes = case.truth.double(), (1, 2, 3)
     for name, solve in case.solves.items():
@@ -160,37 +149,34 @@ def measure(case: Case, rounds: int) -> list[dict[str, Any]]:
         found = torch.cat([solve(part) for part in parts])
         error = (found - truth).abs().pow(case.power).sum(axes)
         error = (error / truth.abs().pow(case.power).sum(axes)) ** (1 / case.power)
-        times = [milliseconds(functools.partial(solve, parts[0])) for _ in range(rounds)]
         row = {"problem": case.problem, "name": name, "error": error.mean().item()}
-        row |= {"metric": f"relative_l{case.power}", "ms": statistics.median(times) / len(parts[0])}
-        rows.append(row | {"generator_ms": generator})
-    show(rows, "problem", "name", "metric", "error", "ms", "generator_ms")
+        ms = timed(functools.partial(solve, parts[0])) / len(parts[0])
+        rows.append(
+            row | {"metric": f"relative_l{case.power}", "ms": ms, "generator_ms": generator}
+        )
+    show(rows)
     return rows
 
 
 @torch.no_grad()
-def main(given: list[str] | None = None) -> None:
-    parser = arguments(__doc__, "controls")
-    parser.set_defaults(threads=1)
-    options = start(parser, given)
-    samples, points = (found[options.smoke] for found in SCALES.values())
-    sizes = samples, points
+def problems(run: Run) -> list[Row]:
+    sizes = (4, 32) if run.smoke else (32, 64)  # samples, points a side
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "data.hdf5"
-        makes: list[Callable[[], Case]] = [
-            *(
-                functools.partial(darcy_case, name, path.with_name(f"{i}.hdf5"), *sizes)
-                for i, name in enumerate(DARCY)
-            ),
-            functools.partial(poisson_case, *sizes),
-            functools.partial(condiff_case, path.with_name("condiff.hdf5"), *sizes),
-            functools.partial(helmholtz_case, path.with_name("helmholtz.hdf5"), *sizes),
-            functools.partial(open_case, path.with_name("open.hdf5"), *sizes),
-        ]
-        rows = [row for make in makes for row in measure(make(), options.rounds)]
-    about = environment(options, ("scipy",))
-    write_result(options.output, {"environment": about, "points": points, "rows": rows})
 
+        def path(name: str) -> Path:
+            return Path(folder) / f"{name}.hdf5"
+
+        makes: list[Callable[[], Case]] = [
+            *(functools.partial(darcy_case, name, path(name), *sizes) for name in DARCY),
+            functools.partial(poisson_case, *sizes),
+            functools.partial(condiff_case, path("condiff"), *sizes),
+            functools.partial(helmholtz_case, path("helmholtz"), *sizes),
+            functools.partial(open_case, path("open"), *sizes),
+        ]
+        return [row for make in makes for row in measure(make(), run.rounds)]
+
+
+main = main_of(__doc__, "controls", {"rows": problems}, ["scipy"], threads=1)
 
 if __name__ == "__main__":
     main()

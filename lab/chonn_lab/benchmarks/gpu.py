@@ -7,8 +7,8 @@
 Checks
     Scan: output and every gradient of backend "cuda" in float32 and bfloat16 against backend
     "torch" in float64, by the tolerances of the tests; `errors` names each. Networks: potentials
-    and every gradient of backend "triton" in float64 against an elimination by PyTorch on the CPU,
-    and float32 residuals against the tolerance. Nothing is timed if a check fails.
+    and every gradient of backend "triton" in float64 and float32 against an elimination by PyTorch
+    on the CPU. Nothing is timed if a check fails.
 
 Contenders
     chonn-ops   backend "cuda" for scans, "triton" for networks
@@ -22,23 +22,16 @@ Columns
     peak_MiB        on the card during forward and backward, above those before
 
 Training steps of models come first: forward, backward and Adam, on 16 samples of 64 x 64 points.
-The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench. The last section is
-of timm's models, 64 images of 224 x 224. Their columns
-
-    step_ms     as written, kernel by kernel
-    autocast    the same with the forward pass under `torch.autocast` in bfloat16
-    recorded    the whole step as one CUDA graph
-    kernels     of a step, and `waits`: how often it waits for the device
-
-What fails is a row with its error, and does not stop the others.
+The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench. The file is written
+after every section; what fails is noted, and does not stop the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import os
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -47,12 +40,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_lab.benchmarks import harness, network_solvers
-from chonn_lab.benchmarks.harness import environment, show, version, write_result
-from chonn_lab.benchmarks.network_solvers import ROUNDINGS, TOLERANCE, Case
-from chonn_lab.benchmarks.scan import both_call, make_inputs, mambapy_scan
-from chonn_lab.benchmarks.training import inference
+from chonn_lab.benchmarks import network_solvers
+from chonn_lab.benchmarks.harness import (
+    Call,
+    Row,
+    Run,
+    environment,
+    gradients,
+    inference,
+    training_step,
+)
+from chonn_lab.benchmarks.network_solvers import Case
+from chonn_lab.benchmarks.scan import make_inputs, mambapy_scan
 from chonn_lab.paths import RESULTS
+from chonn_ops import kirchhoff_network, kirchhoff_scan, scan_field
+from chonn_ops.files import write_json
 
 SHAPES = (
     ((8, 4096, 1536, 16), torch.bfloat16),
@@ -61,7 +63,6 @@ SHAPES = (
     ((1, 1_000_000, 16, 16), torch.float32),
 )
 CASES = (
-    Case((16, 16), 400),
     Case((64, 64), 400),
     Case((256, 256), 32),
     Case((512, 512), 8),
@@ -90,48 +91,40 @@ NETWORK_CHECKS = (
     Case((63, 64), 16),
     Case((5, 7, 9), 4),
     Case((1000,), 4),
-    Case((64, 64), 4, 10_000.0, "field"),
+    Case((64, 64), 4, 10_000.0, "binary noise"),
 )
 TINY_NETWORK_CHECKS = (Case((5, 4), 2), Case((7,), 2))
 # As in tests/scan/scan_cases.py.
 SCAN_TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 6e-3}
-EXACT = 1e-12  # tolerance of the solves in float64
-EQUAL = 1e-8  # of eliminations in float64
+NETWORK_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 LONGEST_FOR_TORCH = 20_000
 PEERS = ("torch", "mamba-ssm", "mambapy", "torch-sla")
-VISION = ("chonn_tiny", "convnext_tiny", "deit_small_patch16_224", "swin_tiny_patch4_window7_224")
-TINY_VISION = ("test_chonn", "test_vit")
-STEPS = ("step_ms", "autocast_ms", "recorded_ms", "kernels", "waits")
-COLUMNS = ("name", *STEPS, "forward_ms", "both_ms", "peak_bytes", "error")
-
-Calls = dict[tuple[str, str], Callable[[], object]]
 
 
-def milliseconds(
-    calls: Mapping[Any, Callable[[], object]], rounds: int, device: str
-) -> dict[Any, list[float]]:
-    """CUDA events around each call: one to warm up and three timed ones a round, in turns."""
-    times: dict[Any, list[float]] = {key: [] for key in calls}
-    for _ in range(rounds):
-        for key, call in calls.items():
-            call()
-            if device == "cpu":
-                times[key].append(harness.milliseconds(call))
-                continue
-            marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
-            marks[0].record()
-            for mark in marks[1:]:
+class GpuRun(Run):
+    """Timed by CUDA events, three calls a round; on the CPU by the clock."""
+
+    def times(self, calls: Mapping[Any, Call]) -> dict[Any, list[float]]:
+        if not torch.cuda.is_available():
+            return super().times(calls)
+        times: dict[Any, list[float]] = {key: [] for key in calls}
+        for _ in range(self.rounds):
+            for key, call in calls.items():
                 call()
-                mark.record()
-            torch.cuda.synchronize()
-            times[key] += [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
-    return times
+                marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+                marks[0].record()
+                for mark in marks[1:]:
+                    call()
+                    mark.record()
+                torch.cuda.synchronize()
+                times[key] += [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
+        return times
 
 
-def peak_of(call: Callable[[], object], device: str) -> int:
+def peak_of(call: Call) -> int:
     """Bytes on the card during a second call, above those before."""
     call()
-    if device == "cpu":
+    if not torch.cuda.is_available():
         return 0
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -140,32 +133,21 @@ def peak_of(call: Callable[[], object], device: str) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-def failure(error: Exception) -> str:
-    torch.cuda.empty_cache()
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-
-
-def scan_backend(device: str) -> str:
+def scan(device: str, **modes: str) -> Callable[..., Tensor]:
     """The kernels of scans; on the CPU, where they do not run, PyTorch stands in for them."""
-    return "torch" if device == "cpu" else "cuda"
-
-
-def scan(backend: str, **modes: str) -> Callable[..., Tensor]:
-    from chonn_ops import kirchhoff_scan, scan_field
-
     function: Any = scan_field if modes else kirchhoff_scan
-    return lambda *inputs: function(*inputs, backend=backend, **modes)
+    return functools.partial(function, backend="torch" if device == "cpu" else "cuda", **modes)
 
 
-def leaves(tensors: list[Tensor], device: str, dtype: torch.dtype | None = None) -> list[Tensor]:
-    return [t.detach().to(device, dtype).requires_grad_() for t in tensors]
-
-
-def with_gradients(y: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+def values(
+    function: Callable[..., Tensor], inputs: Iterable[Tensor], device: str, dtype: Any = None
+) -> list[Tensor]:
     """An output, and the gradients of its sum with random signs."""
+    leaves = [t.detach().to(device, dtype).requires_grad_() for t in inputs]
+    y = function(*leaves)
     generator = torch.Generator().manual_seed(1)
     signs = torch.randint(0, 2, y.shape, generator=generator) * 2.0 - 1.0
-    return [y, *torch.autograd.grad(y, inputs, signs.to(y))]
+    return [y, *torch.autograd.grad(y, leaves, signs.to(y))]
 
 
 def errors(found: list[Tensor], truth: list[Tensor]) -> list[float]:
@@ -174,222 +156,117 @@ def errors(found: list[Tensor], truth: list[Tensor]) -> list[float]:
     return [((a.double().to(t) - t).norm() / t.norm()).item() for a, t in pairs]
 
 
-def check_scans(device: str, tiny: bool) -> Iterator[dict[str, Any]]:
+def check_scans(device: str, tiny: bool) -> Iterator[Row]:
+    names = ("y", "u", "delta", "decay", "b", "c", "d")
     for shape, grid in TINY_SCAN_CHECKS if tiny else SCAN_CHECKS:
         for modes in FIELDS[: 1 if tiny else None] if grid else ({},):
             for dtype, tolerance in SCAN_TOLERANCE.items():
-                inputs = leaves(make_inputs(shape, dtype, grid), device)
-                y = scan(scan_backend(device), **modes)(*inputs)
-                found = with_gradients(y, inputs)
-                exact = leaves(inputs, device, torch.float64)
-                truth = with_gradients(scan("torch", **modes)(*exact), exact)
-                names = ("y", "u", "delta", "decay", "b", "c", "d")
-                each = dict(zip(names, errors(found, truth), strict=True))
+                inputs = make_inputs(shape, dtype, grid)
+                exact: Any = functools.partial(scan(device, **modes), backend="torch")
+                truth = values(exact, inputs, device, torch.float64)
+                found = errors(values(scan(device, **modes), inputs, device), truth)
                 row = {"shape": [*shape], "grid": [*grid], **modes, "dtype": str(dtype)[6:]}
-                passed = all(error <= tolerance for error in each.values())
-                yield row | {"rms_ratio": max(each.values()), "errors": each, "passed": passed}
+                row["errors"] = dict(zip(names, found, strict=True))
+                yield row | {"passed": max(found) <= tolerance}
 
 
-def check_networks(device: str, tiny: bool) -> Iterator[dict[str, Any]]:
-    from chonn_ops.network import kirchhoff_network
-
-    def solve(backend: str, inputs: list[Tensor], tol: float) -> Tensor:
-        source, leak, *conductance = inputs
-        options: Any = {"tol": tol, "backend": backend, "method": "direct"}
-        return kirchhoff_network(source, tuple(conductance), leak, **options)
+def check_networks(device: str, tiny: bool) -> Iterator[Row]:
+    def solve(source: Tensor, leak: Tensor, *g: Tensor, backend: str) -> Tensor:
+        return kirchhoff_network(source, g, leak, tol=1e-12, backend=backend, method="direct")
 
     for case in TINY_NETWORK_CHECKS if tiny else NETWORK_CHECKS:
-        networks = network_solvers.make(case, device)
-        single = network_solvers.channels_last(networks)
-        double, host = leaves(single, device, torch.float64), leaves(single, "cpu", torch.float64)
-        truth = with_gradients(solve("torch", host, EXACT), host)
-        with torch.no_grad():
-            v = network_solvers.networks_first(solve("triton", single, TOLERANCE))
-        found = network_solvers.quality(networks, v)
-        error = max(errors(with_gradients(solve("triton", double, EXACT), double), truth))
-        within = found["residual"] <= TOLERANCE + ROUNDINGS * found["rounding"]
-        passed = within and error <= EQUAL
-        yield {**case.label(), "backend": "triton", **found, "rms_ratio": error, "passed": passed}
+        inputs = network_solvers.channels_last(network_solvers.make(case))
+        truth = values(functools.partial(solve, backend="torch"), inputs, "cpu", torch.float64)
+        for dtype, tolerance in NETWORK_TOLERANCE.items():
+            ours = values(functools.partial(solve, backend="triton"), inputs, device, dtype)
+            found = errors(ours, truth)
+            row = {**case.label(), "dtype": str(dtype)[6:], "errors": found}
+            yield row | {"passed": max(found) <= tolerance}
 
 
-def mamba_scan(inputs: list[Tensor]) -> tuple[Callable[..., Tensor], list[Tensor]] | None:
-    """mamba-ssm's scan with inputs in its own layout."""
-    try:
+def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> Row:
+    inputs = [t.to(device) for t in make_inputs(shape, dtype)]
+
+    def contender(function: Callable[..., Tensor], given: list[Tensor] = inputs) -> Row:
+        both = gradients(function, given)
+        calls = {"forward": inference(function, given), "both": both}
+        return {"peak_bytes": peak_of(both), "calls": calls}
+
+    def mamba() -> Row:
+        """mamba-ssm's scan with inputs in its own layout."""
         from mamba_ssm.ops.selective_scan_interface import selective_scan_fn
-    except ImportError:
-        return None
-    u, delta, decay, b, c, d = (t.detach() for t in inputs)
-    turned = [t.transpose(1, 2).contiguous() for t in (u, delta, b, c)]
-    return selective_scan_fn, leaves([*turned[:2], -decay, *turned[2:], d], "cuda")
 
+        u, delta, decay, b, c, d = inputs
+        turned = [t.transpose(1, 2).contiguous() for t in (u, delta, b, c)]
+        return contender(selective_scan_fn, [*turned[:2], -decay, *turned[2:], d])
 
-def scan_calls(
-    shape: tuple[int, ...], dtype: torch.dtype, device: str
-) -> dict[str, Callable[[], Any]]:
-    """For each contender a function that makes its forward and both calls."""
-    inputs = leaves(make_inputs(shape, dtype), device)
-    found = {"chonn-ops": (scan(scan_backend(device)), inputs)}
+    makes: dict[str, Callable[[], Row]] = {"chonn-ops": lambda: contender(scan(device))}
     if shape[1] <= LONGEST_FOR_TORCH:
-        found["torch"] = (scan("torch"), inputs)
-    if device != "cpu" and (mamba := mamba_scan(inputs)):
-        found["mamba-ssm"] = mamba
-    if version("mambapy"):
-        found["mambapy"] = (mambapy_scan, inputs)
-    return {
-        name: lambda given=given: (inference(*given), both_call(*given))
-        for name, given in found.items()
-    }
+        makes["torch"] = lambda: contender(functools.partial(kirchhoff_scan, backend="torch"))
+    makes |= {"mamba-ssm": mamba, "mambapy": lambda: contender(mambapy_scan)}
+    label = {"shape": [*shape], "dtype": str(dtype)[6:]}
+    return {**label, "rows": run.compare(makes, "chonn-ops", **label)}
 
 
-def network_calls(case: Case, device: str) -> dict[str, Callable[[], Any]]:
-    """The same for networks."""
-    networks = network_solvers.make(case, device)
-    builds = {
-        "chonn-ops": network_solvers.ours("triton"),
-        "torch-sla": network_solvers.torch_sla_cg,
-    }
+def networks(run: Run, device: str, case: Case) -> Row:
+    given = network_solvers.make(case, device)
 
-    def calls(build: network_solvers.Build) -> Any:
-        solver = build(networks)
-        return solver.forward, solver.both
+    def contender(build: Callable[..., network_solvers.Solver]) -> Row:
+        forward, both = build(given)
+        return {"peak_bytes": peak_of(both), "calls": {"forward": forward, "both": both}}
 
-    return {name: lambda build=build: calls(build) for name, build in builds.items()}
+    ours = functools.partial(network_solvers.ours, backend="triton")
+    builds = {"chonn-ops": ours, "torch-sla": network_solvers.torch_sla}
+    makes = {name: functools.partial(contender, build) for name, build in builds.items()}
+    return {**case.label(), "rows": run.compare(makes, "chonn-ops", **case.label())}
 
 
-def measure(
-    label: dict[str, Any], makes: Mapping[str, Callable[[], Any]], rounds: int, device: str
-) -> dict[str, Any]:
-    """Times and peak memory of each contender; an error for those that cannot take the case."""
-    rows: dict[str, dict[str, Any]] = {name: {"name": name} for name in makes}
-    calls: Calls = {}
-    for name, make in makes.items():
-        try:
-            forward, both = make()
-            rows[name]["peak_bytes"] = peak_of(both, device)
-        except Exception as error:
-            rows[name]["error"] = failure(error)
-            continue
-        calls |= {(name, "forward"): forward, (name, "both"): both}
-    for (name, column), times in milliseconds(calls, rounds, device).items():
-        rows[name][f"{column}_ms"] = statistics.median(times)
-    return {**label, "rows": list(rows.values())}
-
-
-def models() -> dict[str, torch.nn.Module]:
+def models() -> dict[str, Callable[[], torch.nn.Module]]:
     from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CHONNRollout2d, CHONNUNet2d, CKBOptions
 
     fno: dict[str, Any] = {"modes1": 12, "modes2": 12, "width": 20, "initial_step": 1}
     return {
-        "FNO": CHONNFNO2d(1, **fno, ckb=CKBOptions(order=0)),
-        "CHONNFNO2d": CHONNFNO2d(1, **fno),
-        "CHONNNetwork2d": CHONNNetwork2d(1, 1),
-        "CHONNUNet2d": CHONNUNet2d(1, 1),
-        "CHONNRollout2d": CHONNRollout2d(1, 1),
+        "FNO": lambda: CHONNFNO2d(1, **fno, ckb=CKBOptions(order=0)),
+        "CHONNFNO2d": lambda: CHONNFNO2d(1, **fno),
+        "CHONNNetwork2d": lambda: CHONNNetwork2d(1, 1),
+        "CHONNUNet2d": lambda: CHONNUNet2d(1, 1),
+        "CHONNRollout2d": lambda: CHONNRollout2d(1, 1),
     }
 
 
-def step_of(
-    model: torch.nn.Module, inputs: tuple[Tensor, ...], target: Tensor, autocast: bool
-) -> Callable[[], object]:
-    """A training step that a CUDA graph can record."""
-    device = target.device.type
-    optimiser = torch.optim.Adam(model.parameters(), 1e-3, capturable=device != "cpu")
-
-    def step() -> None:
-        optimiser.zero_grad()
-        with torch.autocast(device, torch.bfloat16, enabled=autocast):
-            y = model(*inputs)
-        (y.float() - target).square().mean().backward()
-        optimiser.step()
-
-    return step
-
-
-def model_inputs(name: str, device: str, samples: int, n: int) -> tuple[Any, ...]:
-    """One of `models` or of timm's, its inputs, and targets."""
+def step_of(name: str, device: str, samples: int, n: int) -> Call:
+    """Forward, mean squared error, backward, Adam."""
     torch.manual_seed(0)
-    if name in VISION + TINY_VISION:
-        # timm imports Triton, so not before the interpreter is set.
-        from chonn_lab.benchmarks import vision
-
-        model = vision.build(name, n).to(device).train()
-        images = torch.rand(samples, 3, n, n, device=device)
-        return model, (images,), torch.rand(samples, 1000, device=device)
-    model = models()[name].to(device).train()
+    model = models()[name]().to(device).train()
     x, target = torch.rand(2, samples, 1, n, n, device=device).unbind()
-    if "FNO" not in name:
-        return model, (x,), target
-    # Channels last, with coordinates.
-    at = (torch.arange(n, device=device) + 0.5) / n
-    grid = torch.stack(torch.meshgrid(at, at, indexing="ij"), -1).expand(samples, n, n, 2)
-    return model, (x.movedim(1, -1), grid), target.movedim(1, -1)[..., None, :]
+    inputs = (x,)
+    if "FNO" in name:  # channels last, with coordinates
+        at = (torch.arange(n, device=device) + 0.5) / n
+        grid = torch.stack(torch.meshgrid(at, at, indexing="ij"), -1).expand(samples, n, n, 2)
+        inputs, target = (x.movedim(1, -1), grid), target.movedim(1, -1)[..., None, :]
+    return training_step(model, inputs, target)
 
 
-def recorded(step: Callable[[], object]) -> Callable[[], object]:
-    """The step as one CUDA graph, recorded as PyTorch's notes on CUDA say."""
-    if not torch.cuda.is_available():
-        return step
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
+def steps(run: Run, device: str) -> Row:
+    """Training steps of models."""
+    samples, n = (1, 32) if device == "cpu" else (16, 64)
+
+    def make(name: str) -> Row:
+        step = step_of(name, device, samples, n)
+        return {"peak_bytes": peak_of(step), "calls": {"step": step}}
+
+    label = {"steps": f"{samples} samples of {n} x {n}"}
+    makes = {name: functools.partial(make, name) for name in models()}
+    return {**label, "rows": run.compare(makes, "FNO", **label)}
 
 
-def kernels_of(step: Callable[[], object]) -> dict[str, int]:
-    """Kernels of a step, and calls that wait for the device."""
-    from torch.profiler import ProfilerActivity, profile
-
-    activities = [ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as seen:
-        step()
-    events = list(seen.events() or ())
-    on_device = [e for e in events if e.device_type == torch.autograd.DeviceType.CUDA]
-    copies = ("Memcpy", "Memset")
-    waits = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
-    return {
-        "kernels": sum(not e.name.startswith(copies) for e in on_device),
-        "waits": sum(e.name in waits for e in events) - (len(activities) - 1),  # profile's own
-    }
-
-
-def steps(names: Iterable[str], samples: int, n: int, rounds: int, device: str) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = []
-    for name in names:
-        row: dict[str, Any] = {"name": name}
-        rows.append(row)
-        try:
-            step = step_of(*model_inputs(name, device, samples, n), autocast=False)
-            row["peak_bytes"] = peak_of(step, device)
-            calls = {"step_ms": step}
-            row |= kernels_of(step)
-            calls["autocast_ms"] = step_of(*model_inputs(name, device, samples, n), autocast=True)
-            times = milliseconds(calls, rounds, device)
-            row |= {key: statistics.median(found) for key, found in times.items()}
-            # Last: a recording that fails may leave the device unusable.
-            replay = recorded(step_of(*model_inputs(name, device, samples, n), autocast=False))
-            row["recorded_ms"] = statistics.median(milliseconds({"": replay}, rounds, device)[""])
-        except Exception as error:
-            row["error"] = failure(error)
-    return {"steps": f"{samples} samples of {n} x {n}", "rows": rows}
-
-
-def sections(rounds: int, device: str) -> Iterator[dict[str, Any]]:
+def sections(run: Run, device: str) -> Iterator[Row]:
     tiny = device == "cpu"
-    yield steps(models(), *((1, 32) if tiny else (16, 64)), rounds, device)
+    yield steps(run, device)
     for shape, dtype in TINY_SHAPES if tiny else SHAPES:
-        label = {"shape": [*shape], "dtype": str(dtype)[6:]}
-        yield measure(label, scan_calls(shape, dtype, device), rounds, device)
+        yield scans(run, device, shape, dtype)
     for case in TINY_NETWORK_CHECKS if tiny else CASES:
-        yield measure(case.label(), network_calls(case, device), rounds, device)
-    yield steps(*((TINY_VISION, 2, 32) if tiny else (VISION, 64, 224)), rounds, device)
+        yield networks(run, device, case)
 
 
 def main() -> int:
@@ -405,29 +282,27 @@ def main() -> int:
     elif not torch.cuda.is_available():
         print("expected a CUDA GPU, found none (--interpret runs without)", file=sys.stderr)
         return 1
-    device = "cpu" if options.interpret else "cuda"
+    device, tiny = "cpu" if options.interpret else "cuda", options.interpret
     checks = []
-    for row in itertools.chain(
-        check_scans(device, options.interpret), check_networks(device, options.interpret)
-    ):
+    for row in itertools.chain(check_scans(device, tiny), check_networks(device, tiny)):
         checks.append(row)
         print("ok  " if row["passed"] else "FAIL", row)
     if not all(row["passed"] for row in checks):
         print("results are outside the tolerance; nothing timed", file=sys.stderr)
         return 1
-    options.visit_ms, options.smoke = None, False
-    about = environment(options, ("triton", "mamba-ssm", "mambapy", "torch-sla"))
+    run = GpuRun(options.rounds)
+    packages = ("triton", "mamba-ssm", "mambapy", "torch-sla")
+    about = environment({"rounds": options.rounds, "smoke": False}, packages)
     name = None if options.interpret else torch.cuda.get_device_name(0)
     about |= {"gpu": name, "cuda": torch.version.cuda}
     found = []
-    for section in sections(options.rounds, device):
+    for section in sections(run, device):
         found.append(section)
-        print(" ".join(str(value) for key, value in section.items() if key != "rows"))
-        show(section["rows"], *COLUMNS)
         # Whole after every section: a machine with a GPU may be lent for minutes only.
-        write_result(options.output, {"environment": about, "checks": checks, "sections": found})
-    ours = [row for section in found for row in section["rows"] if row["name"] not in PEERS]
-    return int(any("error" in row for row in ours))
+        result = {"environment": about, "checks": checks, "notes": run.notes, "sections": found}
+        write_json(options.output, result)
+    print(*run.notes, sep="\n")
+    return int(any(not note.startswith(PEERS) for note in run.notes))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Circuits on graphs beside CHOLMOD, SciPy's sparse LU and torch-sla, one run.
+"""Circuits on graphs beside CHOLMOD and SciPy's sparse LU, one run.
 
 Sections
     circuits  many circuits on the Delaunay graph of random points
@@ -14,10 +14,8 @@ Contenders
     CHOLMOD             of scikit-sparse. Nodes are ordered and the pattern is analysed beforehand.
                         Of three orderings, simplicial and supernodal, and for pairs of blocks of 1
                         to 64 sources, the fastest one: `setting`. Its BLAS is OpenBLAS where the
-                        loader finds that, else PyTorch's; `environment` says which
-    spsolve             SciPy's, as it is called without options
-    splu                the sparse LU that `spsolve` calls, at its best for symmetric matrices
-    torch-sla           the fastest of its backends that solves to 1e-4: `setting`
+                        loader finds that, else PyTorch's
+    splu                SciPy's sparse LU, at its best for symmetric matrices
 
 Columns
     forward, both   _ms a circuit: of forward and backward for source, leak and conductances. Peers
@@ -32,9 +30,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import itertools
-import statistics
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,31 +40,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_lab.benchmarks import harness
 from chonn_lab.benchmarks.harness import (
     Call,
-    Turns,
-    add_ratios,
-    arguments,
-    environment,
-    fill,
+    Row,
+    Run,
     fresh_peak,
+    inference,
+    main_of,
     milliseconds,
-    show,
-    start,
-    write_result,
 )
+from chonn_lab.benchmarks.network_solvers import Array, sparse
 from chonn_ops import Circuit, Graph, raster
 from chonn_ops.network.direct.plan import plan_of
 
 CONTRAST = 100.0
-ENOUGH = 1e-4  # the error up to which a backend of torch-sla takes part
 ORDERINGS = ("amd", "metis", "nesdis")
 BLOCKS = (1, 4, 16, 64)
-BACKENDS = (("scipy", "lu"), ("scipy", "cg"), ("pytorch", "cg"), ("pyamg", "ruge_stuben"))
 CHECKED = 4  # circuits that peers are timed with, and that are compared
-SECTIONS = ("circuits", "single", "pairs", "large")
-
-Array = np.ndarray[Any, Any]
 
 
 def delaunay(nodes: int) -> tuple[Array, Array]:
@@ -96,199 +86,129 @@ def lattice(nodes: int) -> tuple[Array, Array]:
     return edges, np.stack(np.divmod(cell.ravel(), side), 1)
 
 
-def planned(edges: Array, positions: Array | None, nodes: int) -> Graph:
-    """The graph, and beside it a plan, made anew: a `Circuit` keeps its own."""
-    graph = Graph(edges, nodes, positions)
-    ends = graph.ends_array()
-    plan_of(graph.dissection, np.arange(len(edges)), ends, grid=(nodes,), periodic=(graph,))
-    return graph
+Shape = Callable[[int], tuple[Array, Array | None]]
+
+
+def plan(shape: Shape, nodes: int) -> Call:
+    """Makes the plan of a graph, anew in each call."""
+    edges, positions = shape(nodes)
+
+    def call() -> None:
+        graph = Graph(edges, nodes, positions)
+        at, ends = np.arange(len(edges)), graph.ends_array()
+        plan_of(graph.dissection, at, ends, grid=(nodes,), periodic=(graph,))
+
+    return call
 
 
 class Case(NamedTuple):
-    """Circuits on one graph: conductances (B, E, 1), leaks (B, N, 1), sources (B, N, 1)."""
+    """Circuits on one graph: conductances (B, E, 1), leaks and sources (B, N, 1)."""
 
     graph: Graph
     conductance: Tensor
     leak: Tensor
     source: Tensor
 
-    def to(self, dtype: torch.dtype) -> Case:
-        return Case(self.graph, *(x.to(dtype) for x in self[1:]))
+    @classmethod
+    def of(cls, shape: Shape, nodes: int, count: int) -> Case:
+        edges, positions = shape(nodes)
+        rng = np.random.default_rng(1)
+        g = CONTRAST ** rng.random((count, len(edges), 1))
+        source = torch.from_numpy(rng.standard_normal((count, nodes, 1)))
+        leak = torch.full_like(source, 1e-3)
+        return cls(Graph(edges, nodes, positions), torch.from_numpy(g), leak, source)
+
+    def matrices(self, count: int) -> list[Any]:
+        p, q = self.graph.ends_array()
+        fields = zip(self.conductance[:count, :, 0], self.leak[:count, :, 0], strict=True)
+        return [sparse(p, q, g.numpy(), leak.numpy()) for g, leak in fields]
+
+    def calls(self, dtype: torch.dtype) -> dict[str, Callable[[], Any]]:
+        """Both of ours."""
+
+        def solve(g: Tensor, leak: Tensor, source: Tensor) -> Tensor:
+            return Circuit(g, leak, self.graph).solve(source)
+
+        given = [x.to(dtype) for x in self[1:]]
+        return {"forward": inference(solve, given), "both": harness.gradients(solve, given)}
 
 
-def case_of(graph: Graph, count: int) -> Case:
-    rng = np.random.default_rng(1)
-    g = CONTRAST ** rng.random((count, graph.num_edges, 1))
-    source = rng.standard_normal((count, graph.num_nodes, 1))
-    leak = torch.full(source.shape, 1e-3, dtype=torch.float64)
-    return Case(graph, torch.from_numpy(g), leak, torch.from_numpy(source))
+def forward(shape: Shape, nodes: int, count: int, dtype: torch.dtype) -> Call:
+    """Our forward pass, for `fresh_peak`."""
+    return Case.of(shape, nodes, count).calls(dtype)["forward"]
 
 
-def matrix(graph: Graph, g: Array, leak: Array) -> Any:
-    """The matrix of one circuit in SciPy's CSC."""
-    from scipy.sparse import coo_matrix, diags
-
-    p, q = graph.ends_array()
-    pairs = (np.concatenate([p, q]), np.concatenate([q, p]))
-    joined = coo_matrix((np.concatenate([g, g]), pairs), (len(leak), len(leak))).tocsc()
-    return (diags(leak + np.asarray(joined.sum(0)).ravel()) - joined).tocsc()
-
-
-def matrices(case: Case, count: int) -> list[Any]:
-    fields = zip(case.conductance[:count, :, 0], case.leak[:count, :, 0], strict=True)
-    return [matrix(case.graph, g.numpy(), leak.numpy()) for g, leak in fields]
-
-
-def ours(case: Case) -> tuple[Call, Call]:
-    weight = torch.ones_like(case.source)
-    leaves = [x.clone().requires_grad_() for x in case[1:]]
-
-    def solve(g: Tensor, leak: Tensor, source: Tensor) -> Tensor:
-        return Circuit(g, leak, case.graph).solve(source)
-
-    def forward() -> Tensor:
-        with torch.no_grad():
-            return solve(*case[1:])
-
-    return forward, lambda: torch.autograd.grad(solve(*leaves), leaves, weight)
-
-
-def prepared(make: Callable[[int], Any], nodes: int, count: int, dtype: torch.dtype) -> Call:
-    """The forward pass, for `fresh_peak`."""
-    edges, positions = make(nodes)
-    return ours(case_of(Graph(edges, nodes, positions), count).to(dtype))[0]
-
-
-def prepared_plan(make: Callable[[int], Any], nodes: int) -> Call:
-    edges, positions = make(nodes)
-    return lambda: planned(edges, positions, nodes)
-
-
-def blas() -> str | None:
-    """The BLAS that CHOLMOD uses: SuiteSparse's may be the slow reference."""
-    torchs = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    for name in ("libopenblas.so.0", str(torchs)):
+def load_blas() -> None:
+    """The BLAS that CHOLMOD shall use: SuiteSparse's may be the slow reference."""
+    torchs = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
+    try:
+        library = ctypes.CDLL("libopenblas.so.0", mode=ctypes.RTLD_GLOBAL)
+        library.openblas_set_num_threads(torch.get_num_threads())
+    except OSError:
         with contextlib.suppress(OSError):
-            library = ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
-            if name != str(torchs):
-                library.openblas_set_num_threads(torch.get_num_threads())
-            return Path(name).name
-    return None
+            ctypes.CDLL(torchs, mode=ctypes.RTLD_GLOBAL)
 
 
-def cholmod(system: Any, source: Array) -> tuple[Any, str, float]:
-    """The fastest of CHOLMOD's settings, for one elimination and a solve: an analysis, its name,
+def cholmod(system: Any, source: Array) -> tuple[Any, dict[str, Any]]:
+    """The fastest of CHOLMOD's settings, for one elimination and a solve: an analysis, its name
     and its milliseconds."""
     from sksparse.cholmod import analyze
 
+    load_blas()
     found = []
     for ordering, mode in itertools.product(ORDERINGS, ("simplicial", "supernodal")):
-        begin = analyze(system, mode=mode, ordering_method=ordering)
-        taken = milliseconds(lambda o=ordering, m=mode: analyze(system, mode=m, ordering_method=o))
+        begin = functools.partial(analyze, system, mode=mode, ordering_method=ordering)
+        made = begin()
 
-        def solve(begin: Any = begin) -> Any:
-            begin.cholesky_inplace(system)
-            return begin(source)
+        def solve(made: Any = made) -> None:
+            made.cholesky_inplace(system)
+            made(source)
 
         solve()
-        best = min(milliseconds(solve) for _ in range(3))
-        found.append((best, taken, f"{ordering}, {mode}", begin))
-    _, taken, name, begin = min(found, key=lambda x: x[0])
-    return begin, name, taken
+        about = {"setting": f"{ordering}, {mode}", "plan_ms": milliseconds(begin)}
+        found.append((milliseconds(solve, 3), made, about))
+    _, made, about = min(found, key=lambda x: x[0])
+    return made, about
 
 
-def gradients(graph: Graph, solve: Callable[[Array], Array], v: Array) -> None:
-    """One more solve, and its products with the potentials."""
-    w, (p, q) = solve(np.ones_like(v)), graph.ends_array()
-    _ = -w * v, -(w[p] - w[q]) * (v[p] - v[q])
+Factor = Callable[[Any], Callable[[Array], Array]]
 
 
-def direct_peers(case: Case, rows: dict[str, dict[str, Any]]) -> dict[tuple[str, str], Call]:
-    """CHOLMOD and SciPy for the first circuits of a case, one after the other."""
-    few = matrices(case, CHECKED)
+def direct_peer(case: Case, factor: Factor, **about: Any) -> Row:
+    """The first circuits of a case, one after the other."""
+    few = case.matrices(CHECKED)
     sources = list(case.source[:CHECKED, :, 0].numpy())
-    calls: dict[tuple[str, str], Call] = {}
+    p, q = case.graph.ends_array()
 
-    def add(name: str, factor: Callable[[Any], Callable[[Array], Array]], **about: Any) -> None:
-        def run(backward: bool) -> Array:
-            found = []
-            for system, s in zip(few, sources, strict=True):
-                solve = factor(system)
-                found.append(solve(s))
-                if backward:
-                    gradients(case.graph, solve, found[-1])
-            return np.stack(found)
+    def run(backward: bool) -> Array:
+        found = []
+        for system, s in zip(few, sources, strict=True):
+            solve = factor(system)
+            found.append(v := solve(s))
+            if backward:
+                w = solve(np.ones_like(v))
+                _ = -w * v, -(w[p] - w[q]) * (v[p] - v[q])
+        return np.stack(found)
 
-        rows[name] = {"name": name, "circuits": len(few), "found": run(False)} | about
-        calls[name, "forward"], calls[name, "both"] = lambda: run(False), lambda: run(True)
-
-    with contextlib.suppress(ImportError):
-        begin, setting, taken = cholmod(few[0], sources[0])
-
-        def refactor(system: Any) -> Any:
-            begin.cholesky_inplace(system)
-            return begin
-
-        add("CHOLMOD", refactor, setting=setting, plan_ms=taken)
-    from scipy.sparse.linalg import splu, spsolve
-
-    add("spsolve", lambda system: lambda s: np.asarray(spsolve(system, s)))
-    add("splu", lambda system: splu(system, "MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve)
-    return calls
+    calls = {"forward": lambda: run(False), "both": lambda: run(True)}
+    return {**about, "calls": calls, "scale": 1 / len(few)}
 
 
-def torch_sla(case: Case, truth: Tensor, rows: dict[str, Any]) -> dict[tuple[str, str], Call]:
-    """torch-sla by its fastest backend, and by its one solver for batches."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its optional parts
-            from torch_sla import spsolve, spsolve_batch_same_layout
-    except ImportError:
-        return {}
-    few = [system.tocoo() for system in matrices(case, CHECKED)]
-    row, column = (torch.from_numpy(x.astype(np.int64)) for x in (few[0].row, few[0].col))
-    values = torch.from_numpy(np.stack([system.data for system in few])).requires_grad_()
-    source = case.source[:CHECKED, :, 0].clone().requires_grad_()
-    shape, atol = few[0].shape, 1e-7 * float(case.source[0].norm())
+def cholmod_peer(case: Case) -> Row:
+    made, about = cholmod(case.matrices(1)[0], case.source[0, :, 0].numpy())
 
-    def alone(backend: str, method: str) -> Tensor:
-        options = {"backend": backend, "method": method, "atol": atol, "tol": 1e-7, "is_spd": True}
-        every = zip(values, source, strict=True)
-        return torch.stack([spsolve(x, row, column, shape, s, **options) for x, s in every])
+    def factor(system: Any) -> Any:
+        made.cholesky_inplace(system)
+        return made
 
-    def batch() -> Tensor:
-        return spsolve_batch_same_layout(
-            values, row, column, shape, source, method="cg", atol=atol, maxiter=10_000
-        )
+    return direct_peer(case, factor, **about)
 
-    solvers: dict[str, Callable[[], Tensor]] = {
-        f"{a}, {b}": lambda a=a, b=b: alone(a, b) for a, b in BACKENDS
-    }
-    solvers["batch, cg"] = batch
-    tried: dict[str, tuple[float, Callable[[], Tensor]]] = {}
-    for name, solve in solvers.items():
-        with warnings.catch_warnings(), contextlib.suppress(Exception):  # what is not installed
-            warnings.simplefilter("ignore")
-            with torch.no_grad():
-                wrong = difference(solve(), truth)
-                if wrong < ENOUGH:
-                    tried[name] = milliseconds(solve), solve
-    if not tried:
-        return {}
-    setting = min(tried, key=lambda name: tried[name][0])
-    solve = tried[setting][1]
 
-    def forward() -> Any:
-        with torch.no_grad():
-            return solve()
+def splu_peer(case: Case) -> Row:
+    from scipy.sparse.linalg import splu
 
-    found = forward().numpy()
-    about = {"circuits": len(few), "setting": setting, "found": found}
-    rows["torch-sla"] = {"name": "torch-sla"} | about
-    return {
-        ("torch-sla", "forward"): forward,
-        ("torch-sla", "both"): lambda: torch.autograd.grad(solve().sum(), [values, source]),
-    }
+    options: Any = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
+    return direct_peer(case, lambda system: splu(system, **options).solve)
 
 
 def difference(v: Any, truth: Tensor) -> float:
@@ -296,145 +216,112 @@ def difference(v: Any, truth: Tensor) -> float:
     return float((v - truth).abs().amax() / truth.abs().amax())
 
 
-def circuits(turns: Turns, nodes: int, count: int) -> dict[str, Any]:
+def circuits(run: Run, nodes: int, count: int) -> dict[str, Any]:
     """Rows of all contenders for `count` circuits on one Delaunay graph."""
-    edges, points = delaunay(nodes)
-    plan = statistics.median(milliseconds(lambda: planned(edges, points, nodes)) for _ in range(3))
-    case = case_of(Graph(edges, nodes, points), count)
-    rows: dict[str, dict[str, Any]] = {}
-    calls: dict[tuple[str, str], Call] = {}
-    for name, dtype in (("chonn-ops", torch.float32), ("chonn-ops, float64", torch.float64)):
-        calls[name, "forward"], calls[name, "both"] = ours(case.to(dtype))
-        found: Any = calls[name, "forward"]()
-        rows[name] = {
-            "name": name,
-            "circuits": count,
-            "plan_ms": plan,
-            "found": found[:CHECKED, :, 0],
-            "peak_bytes": fresh_peak(prepared, delaunay, nodes, count, dtype),
-        }
-    truth = rows["chonn-ops, float64"]["found"]
-    calls |= direct_peers(case, rows)
-    calls |= torch_sla(case, truth, rows)
-    times = turns.times(calls)
-    for (name, _), values in times.items():
-        values[:] = [x / min(rows[name]["circuits"], count) for x in values]
-    for row in rows.values():
-        row["error"] = difference(row.pop("found"), truth)
-    fill(rows, times)
-    add_ratios(rows, "chonn-ops", ("forward", "both"))
-    print(f"{count} circuits on a Delaunay graph of {nodes} nodes")
-    show(
-        list(rows.values()),
-        *("name", "forward_ms", "forward_ratio", "both_ms", "both_ratio", "plan_ms", "error"),
-        *("peak_bytes", "setting"),
-    )
-    return {"nodes": nodes, "networks": count, "rows": list(rows.values())}
+    case = Case.of(delaunay, nodes, count)
+    planning = milliseconds(plan(delaunay, nodes), 3)
+    truth = case.calls(torch.float64)["forward"]()[:CHECKED, :, 0]
+
+    def ours(dtype: torch.dtype) -> Row:
+        peak = fresh_peak(forward, delaunay, nodes, count, dtype)
+        found = {"plan_ms": planning, "peak_bytes": peak, "scale": 1 / count}
+        return {**found, "calls": case.calls(dtype)}
+
+    def checked(make: Callable[[], Row]) -> Row:
+        row = make()
+        found = torch.as_tensor(row["calls"]["forward"]())
+        found = found[:CHECKED, :, 0] if found.dim() == 3 else found
+        return {"error": difference(found, truth), **row}
+
+    makes: dict[str, Callable[[], Row]] = {
+        "chonn-ops": lambda: ours(torch.float32),
+        "chonn-ops, float64": lambda: ours(torch.float64),
+        "CHOLMOD": lambda: cholmod_peer(case),
+        "splu": lambda: splu_peer(case),
+    }
+    makes = {name: functools.partial(checked, make) for name, make in makes.items()}
+    label = {"nodes": nodes, "networks": count}
+    return {**label, "rows": run.compare(makes, "chonn-ops", **label)}
 
 
-def pairs(turns: Turns, side: int, count: int) -> dict[str, Any]:
-    """Rows of all contenders for `count` effective resistances; the circuit is there beforehand."""
+def pairs(run: Run) -> dict[str, Any]:
+    """Effective resistances; the circuit is there beforehand."""
+    side, count = (8, 20) if run.smoke else (300, 1000)
     rng = np.random.default_rng(0)
-    r = torch.from_numpy(CONTRAST ** rng.random((1, side, side, 1)))
+    circuit = raster(torch.from_numpy(CONTRAST ** rng.random((1, side, side, 1))))
     chosen = rng.integers(0, side * side, (count, 2))
-    circuit = raster(r)
-    assert circuit.graph is not None
-    at = torch.from_numpy(chosen)
-    rows: dict[str, dict[str, Any]] = {"chonn-ops": {"name": "chonn-ops"}}
-    calls: dict[tuple[str, str], Call] = {("chonn-ops", "forward"): lambda: circuit.resistance(at)}
-    truth: Any = calls["chonn-ops", "forward"]()
-    truth = truth[0, :, 0].numpy()
-    times: dict[tuple[str, str], list[float]] = {}
-    with contextlib.suppress(ImportError):
-        leak = np.zeros(side * side)
-        leak[0] = 1  # any ground: dipoles send no current there
-        system = matrix(circuit.graph, circuit.conductance[0][0, :, 0].numpy(), leak)
-        few = min(count, max(BLOCKS))
+    call = functools.partial(circuit.resistance, torch.from_numpy(chosen))
+
+    def peer() -> Row:
+        assert circuit.graph is not None
+        ends, g = circuit.graph.ends_array(), circuit.conductance[0][0, :, 0].numpy()
+        # Any ground: dipoles send no current there.
+        system = sparse(*ends, g, np.eye(1, side * side)[0])
+        few = count // 4  # at once: all would take gigabytes
         p, q = chosen[:few].T
         source = np.zeros((side * side, few), order="F")
         np.add.at(source, (p, np.arange(few)), 1)
         np.add.at(source, (q, np.arange(few)), -1)
-        begin, setting, taken = cholmod(system, source[:, :16])
+        made, about = cholmod(system, source[:, :16])
 
         def solved(block: int) -> Array:
             found = []
             for i in range(0, few, block):
-                v = begin(source[:, i : i + block])
+                v = made(source[:, i : i + block])
                 j = np.arange(i, min(i + block, few))
                 found.append(v[p[j], j - i] - v[q[j], j - i])
             return np.concatenate(found)
 
-        begin.cholesky_inplace(system)
+        made.cholesky_inplace(system)
         block = min(BLOCKS, key=lambda block: milliseconds(lambda: solved(block)))
-        wrong = float(np.abs(solved(block) / truth[:few] - 1).max())
-        calls["factor", "forward"] = lambda: begin.cholesky_inplace(system)
-        calls["solve", "forward"] = lambda: solved(block)
-        calls["one", "forward"] = lambda: begin(source[:, 0])
-        times = turns.times(calls)
-        factor, some, one = (
-            statistics.median(times.pop((name, "forward"))) for name in ("factor", "solve", "one")
-        )
-        found = {
-            "CHOLMOD, one factor": factor + some * count / few,
-            "CHOLMOD, pair by pair": count * (factor + one),
-        }
-        for name, value in found.items():
-            rows[name] = {"name": name, "setting": setting, "error": wrong, "plan_ms": taken}
-            times[name, "forward"] = [value]
-        rows["CHOLMOD, one factor"]["setting"] += f", {block} sources at a time"
-    fill(rows, times or turns.times(calls))
-    add_ratios(rows, "chonn-ops", ("forward",))
-    print(f"{count} pairs on a raster of {side} x {side} with eight neighbours")
-    show(list(rows.values()), "name", "forward_ms", "forward_ratio", "error", "plan_ms", "setting")
-    return {"grid": [side, side], "pairs": count, "rows": list(rows.values())}
+
+        def all_pairs() -> None:
+            """One factor, and as many solves as all pairs take."""
+            made.cholesky_inplace(system)
+            for _ in range(4):
+                solved(block)
+
+        about["setting"] += f", {block} sources at a time"
+        wrong = np.abs(solved(block) / call()[0, :few, 0].numpy() - 1).max()
+        return {**about, "error": float(wrong), "calls": {"forward": all_pairs}}
+
+    makes: dict[str, Callable[[], Row]] = {
+        "chonn-ops": lambda: {"calls": {"forward": call}},
+        "CHOLMOD, one factor": peer,
+    }
+    label = {"grid": [side, side], "pairs": count}
+    return {**label, "rows": run.compare(makes, "chonn-ops", **label)}
 
 
-def large(nodes: int) -> list[dict[str, Any]]:
+def large(run: Run) -> list[Row]:
     """Plan, solve and their peaks, of one circuit in float32."""
-    rows = []
-    for name, make in (("path", path), ("Delaunay", delaunay), ("grid", lattice)):
-        edges, positions = make(nodes)
-        plan = milliseconds(lambda e=edges, x=positions: planned(e, x, nodes))
-        case = case_of(Graph(edges, nodes, positions), 1)
-        forward, both = ours(case.to(torch.float32))
-        found: Any = forward()
-        row = {
-            "name": name,
+    nodes = 400 if run.smoke else 10**6
+
+    def make(shape: Shape) -> Row:
+        case = Case.of(shape, nodes, 1)
+        calls = case.calls(torch.float32)
+        truth = case.calls(torch.float64)["forward"]()
+        return {
             "nodes": nodes,
-            "edges": len(edges),
-            "plan_ms": plan,
-            "forward_ms": statistics.median(milliseconds(forward) for _ in range(3)),
-            "both_ms": milliseconds(both),
-            "error": difference(found, torch.as_tensor(ours(case)[0]())),
-            "plan_peak_bytes": fresh_peak(prepared_plan, make, nodes),
-            "peak_bytes": fresh_peak(prepared, make, nodes, 1, torch.float32),
+            "edges": case.graph.num_edges,
+            "error": difference(calls["forward"](), truth),
+            "plan_peak_bytes": fresh_peak(plan, shape, nodes),
+            "peak_bytes": fresh_peak(forward, shape, nodes, 1, torch.float32),
+            "calls": {"plan": plan(shape, nodes), **calls},
         }
-        rows.append(row)
-    keys = ("name", "nodes", "edges", "plan_ms", "forward_ms", "both_ms", "error")
-    show(rows, *keys, "plan_peak_bytes", "peak_bytes")
-    return rows
+
+    shapes = {"path": path, "Delaunay": delaunay, "grid": lattice}
+    few = Run(min(run.rounds, 1), 0.0, run.smoke, run.notes)
+    return few.compare({name: functools.partial(make, shape) for name, shape in shapes.items()})
 
 
-def main(given: list[str] | None = None) -> None:
-    options = start(arguments(__doc__, "graphs", SECTIONS), given)
-    small = options.smoke
-    turns = Turns(1, 0.0, 1) if small else Turns(options.rounds, options.visit_ms, 1)
-    about = environment(options, ("scipy", "scikit-sparse", "torch-sla")) | {"blas": blas()}
-    for name, found in about["versions"].items():
-        if found is None:
-            print(f"{name} is not installed and left out")
-    result: dict[str, Any] = {"environment": about}
-    for section in options.only or SECTIONS:
-        if section == "circuits":
-            result[section] = circuits(turns, *((64, 5) if small else (4096, 400)))
-        elif section == "single":
-            result[section] = circuits(turns, 200 if small else 100_000, 1)
-        elif section == "pairs":
-            result[section] = pairs(turns, 8 if small else 300, 20 if small else 1000)
-        else:
-            result[section] = large(400 if small else 10**6)
-    write_result(options.output, result)
-
+SECTIONS: dict[str, Callable[[Run], Any]] = {
+    "circuits": lambda run: circuits(run, *((64, 5) if run.smoke else (4096, 400))),
+    "single": lambda run: circuits(run, 200 if run.smoke else 100_000, 1),
+    "pairs": pairs,
+    "large": large,
+}
+main = main_of(__doc__, "graphs", SECTIONS, ["scipy", "scikit-sparse"])
 
 if __name__ == "__main__":
     main()

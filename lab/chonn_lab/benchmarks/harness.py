@@ -1,8 +1,9 @@
-"""What all benchmarks share: timing in turns, peak memory, profiles, environment, files.
+"""What all benchmarks share: options, timing in turns, peak memory, rows, environment, files.
 
-Every round visits each contender in turn, so that a slow spell of the machine hits all of them:
-one call to warm caches and allocator, as inside a training loop, then timed calls. Reported are
-the median and the quartiles of all timed calls of all rounds.
+A benchmark is its sections, functions that take a `Run` and return what the result file says of
+them; `main_of` makes its program. Every round visits each contender in turn, so that a slow spell
+of the machine hits all of them: one call to warm caches and allocator, as inside a training loop,
+then timed calls. Reported are the median and the quartiles of all timed calls of all rounds.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import dataclasses
+import functools
 import gc
 import importlib.metadata
 import multiprocessing
@@ -17,79 +19,182 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.paths import RESULTS
 from chonn_ops.files import write_json
 
-FOLDER = Path(__file__).parent
 _M_MMAP_THRESHOLD = -3  # of glibc's mallopt
 
-_RECORDED = ("rounds", "visit_ms", "smoke")  # of a program's options
-
 Call = Callable[[], object]
-Key = TypeVar("Key", bound=Hashable)
-
-# The profiler's log is no result. Read when the profiler starts.
-os.environ.setdefault("KINETO_LOG_LEVEL", "9")
-
-
-def milliseconds(call: Call) -> float:
-    start = time.perf_counter()
-    call()
-    return (time.perf_counter() - start) * 1e3
+Row = dict[str, Any]
+# Model, inputs, target; a value that another process can call, too.
+Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...], Tensor]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Turns:
-    """How long each contender's visits are: `least` calls and `visit_ms` at least."""
+def milliseconds(
+    call: Call, repeats: int = 1, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """The median of some calls.
 
-    rounds: int
-    visit_ms: float
-    least: int = 3
+    With `time.process_time` it is CPU time, which a shared machine changes less.
+    """
+    found = []
+    for _ in range(repeats):
+        start = clock()
+        call()
+        found.append(clock() - start)
+    return 1e3 * statistics.median(found)
 
-    def times(self, calls: Mapping[Key, Call]) -> dict[Key, list[float]]:
+
+@dataclasses.dataclass
+class Run:
+    """Options of a run, and notes of what was left out.
+
+    A contender's visit in a round lasts `visit_ms` at least.
+    """
+
+    rounds: int = 1
+    visit_ms: float = 0.0
+    smoke: bool = False
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def times(self, calls: Mapping[Any, Call]) -> dict[Any, list[float]]:
         """Milliseconds of each timed call."""
-        times: dict[Key, list[float]] = {key: [] for key in calls}
+        times: dict[Any, list[float]] = {key: [] for key in calls}
         for _ in range(self.rounds):
             for key, call in calls.items():
                 call()
-                visit = [milliseconds(call) for _ in range(self.least)]
+                visit = [milliseconds(call)]
                 while sum(visit) < self.visit_ms:
                     visit.append(milliseconds(call))
                 times[key] += visit
         return times
 
+    def compare(
+        self, makes: Mapping[str, Callable[[], Row]], base: str | None = None, **case: Any
+    ) -> list[Row]:
+        """A printed row for each contender, timed in turns; one that fails is noted and left out.
 
-def fill(rows: Mapping[str, dict[str, Any]], times: Mapping[tuple[str, str], list[float]]) -> None:
-    """Medians and quartiles of (row, column) into ``column_ms`` and ``column_quartiles_ms``."""
-    for (name, column), values in times.items():
-        rows[name][f"{column}_ms"] = statistics.median(values)
-        if len(values) > 1:
-            low, _, high = statistics.quantiles(values, n=4)
-            rows[name][f"{column}_quartiles_ms"] = [low, high]
+        Parameters
+        ----------
+        makes : mapping
+            Make each contender's row. Its ``calls`` map columns to what is timed, its ``scale``
+            multiplies the times; the rest stays in the row.
+        base : str, optional
+            The contender whose times others are divided by.
+        **case
+            What the rows have in common, for the notes.
+
+        Returns
+        -------
+        list of dict
+            With ``column_ms``, ``column_quartiles_ms`` and ``column_ratio``.
+        """
+        rows: dict[str, Row] = {}
+        calls: dict[tuple[str, str], Call] = {}
+        scales: dict[str, float] = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what peers import and of what does not converge
+            for name, make in makes.items():
+                try:
+                    row = make()
+                except Exception as failure:
+                    text = f"{type(failure).__name__}: {str(failure).partition(chr(10))[0]}"
+                    missing = isinstance(failure, ImportError) or not case
+                    note = f"{name} left out{'' if missing else f' at {case}'}: {text}"
+                    if note not in self.notes:
+                        self.notes.append(note)
+                    continue
+                calls |= {(name, column): call for column, call in row.pop("calls").items()}
+                scales[name] = row.pop("scale", 1)
+                rows[name] = {"name": name, **row}
+            times = self.times(calls)
+        for (name, column), values in times.items():
+            scaled = [value * scales[name] for value in values]
+            rows[name][f"{column}_ms"] = statistics.median(scaled)
+            if len(scaled) > 1:
+                low, _, high = statistics.quantiles(scaled, n=4)
+                rows[name][f"{column}_quartiles_ms"] = [low, high]
+        first = rows.get(base or "", {})
+        for name, column in times:
+            if f"{column}_ms" in first:
+                ratio = rows[name][f"{column}_ms"] / first[f"{column}_ms"]
+                rows[name][f"{column}_ratio"] = ratio
+        show(list(rows.values()), **case)
+        return list(rows.values())
+
+    def steps(self, makes: Mapping[str, Make], base: str, evaluate: bool = False) -> list[Row]:
+        """Rows of models: forward pass and training step, parameters and memory.
+
+        The forward pass is one of a model in evaluation mode if `evaluate`.
+        """
+        return self.compare(
+            {n: functools.partial(_stepped, m, evaluate) for n, m in makes.items()}, base
+        )
 
 
-def add_ratios(rows: Mapping[str, dict[str, Any]], base: str, columns: Sequence[str]) -> None:
-    """``column_ratio``: each row's median over that of row `base`, where both have one."""
-    ours = rows.get(base, {})
-    for row in rows.values():
-        for column in columns:
-            key = f"{column}_ms"
-            if key in row and key in ours:
-                row[f"{column}_ratio"] = row[key] / ours[key]
+def _stepped(make: Make, evaluate: bool) -> Row:
+    model, inputs, target = make()
+    forward = inference(make()[0].eval() if evaluate else model, inputs)
+    step = training_step(model, inputs, target)
+    step()
+    # Other numbers may take another time.
+    if not all(p.grad is None or p.grad.isfinite().all() for p in model.parameters()):
+        raise FloatingPointError("expected finite gradients")
+    return {
+        "calls": {"forward": forward, "step": step},
+        "parameters": count_parameters(model),
+        "peak_bytes": fresh_peak(_two_steps, make),
+    }
 
 
-def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """Exponent p of the power law ``values ~ sizes^p``, fitted on logarithmic axes."""
-    x, y = (torch.tensor(list(v), dtype=torch.float64).log() for v in (sizes, values))
-    x = x - x.mean()
-    return float((x * y).sum() / (x * x).sum())
+def _two_steps(make: Make) -> Call:
+    """Build and train two steps: everything that training holds, the optimizer's state too."""
+
+    def call() -> None:
+        step = training_step(*make())
+        step()
+        step()
+
+    return call
+
+
+def training_step(model: nn.Module, inputs: tuple[Tensor, ...], target: Tensor) -> Call:
+    """Forward, mean squared error, backward, Adam; one call is one step.
+
+    The learning rate is 0: Adam does all its work, and every step is one on the same numbers.
+    """
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.mse_loss(model(*inputs), target).backward()
+        optimizer.step()
+
+    return step
+
+
+def inference(model: Callable[..., Any], inputs: Sequence[Tensor] = ()) -> Callable[[], Any]:
+    """Forward without autograd."""
+    return torch.no_grad()(lambda: model(*inputs))
+
+
+def gradients(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Call:
+    """Both passes, for the gradients of all inputs with fixed random weights."""
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in inputs]
+    like = function(*leaves).detach()
+    weight = torch.randn(like.shape, generator=torch.Generator().manual_seed(1)).to(like)
+    return lambda: torch.autograd.grad(function(*leaves), leaves, weight)
 
 
 def fresh_peak(prepare: Callable[..., Call], *arguments: object) -> int | None:
@@ -131,43 +236,6 @@ def _status_bytes(field: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def allocated_peak(call: Call) -> int:
-    """Most bytes of tensors alive at once during the call, above those before: exact, any size."""
-    call()
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profiler:
-        call()
-    recorded: Any = profiler.profiler  # typed as if it had nothing to read
-    events = (e for e in recorded.kineto_results.events() if e.name() == "[memory]")
-    alive = most = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        alive += event.nbytes()
-        most = max(most, alive)
-    return most
-
-
-def scan_share(call: Call) -> float:
-    """Share of the main thread's time in the scan and network operators, with all they call."""
-    call()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-        call()
-    total = sum(event.self_cpu_time_total for event in profiler.key_averages())
-    scans = sum(e.cpu_time_total for e in profiler.events() or () if _is_outermost_scan(e))
-    return scans / total
-
-
-def _is_outermost_scan(event: Any) -> bool:
-    """Whether this is a scan operator, or autograd's wrapper of one, and not inside another."""
-    if "chonn_ops" not in event.key:
-        return False
-    while event.cpu_parent is not None:
-        event = event.cpu_parent
-        if "chonn_ops" in event.key:
-            return False
-    return True
-
-
 def version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
@@ -175,7 +243,7 @@ def version(package: str) -> str | None:
         return None
 
 
-def environment(options: argparse.Namespace, packages: Sequence[str] = ()) -> dict[str, Any]:
+def environment(options: Mapping[str, Any], packages: Sequence[str] = ()) -> dict[str, Any]:
     """What the numbers depend on besides the code, and which code it was."""
     from chonn_lab.experiments.provenance import code, hardware
     from chonn_ops.scan.cpu import available_isas
@@ -183,7 +251,7 @@ def environment(options: argparse.Namespace, packages: Sequence[str] = ()) -> di
     isas, found = available_isas(), code()
     machine = hardware(torch.device("cpu"))
     return {
-        **{name: value for name, value in vars(options).items() if name in _RECORDED},
+        **options,
         **{name: machine[name] for name in ("threads", "cores", "processor")},
         "kernel": os.environ.get("CHONN_SCAN_ISA") or (isas[-1] if isas else None),
         "python": platform.python_version(),
@@ -194,50 +262,67 @@ def environment(options: argparse.Namespace, packages: Sequence[str] = ()) -> di
     }
 
 
-def arguments(
-    description: str | None, results: str, sections: Sequence[str] = ()
-) -> argparse.ArgumentParser:
-    """The options of every program; their results go to ``lab/results/<results>.json``."""
-    parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--visit-ms", type=float, default=100.0, help="of a contender in a round")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
-    if sections:
-        parser.add_argument(
-            "--only", choices=sections, action="append", help="sections; needs another --output"
-        )
-    output = RESULTS / f"{results}.json"
-    parser.add_argument("--output", type=Path, default=output)
-    return parser
+def main_of(
+    description: str | None,
+    results: str,
+    sections: Mapping[str, Callable[[Run], Any]],
+    packages: Sequence[str] = (),
+    **defaults: Any,
+) -> Callable[..., None]:
+    """The program of a benchmark, whose results go to ``lab/results/<results>.json``.
 
-
-def start(parser: argparse.ArgumentParser, given: list[str] | None) -> argparse.Namespace:
-    """Parse, and apply the options that hold for the whole process.
-
-    With ``--only`` or ``--smoke`` the results are not those of a whole run, which they must not
-    replace.
+    Parameters
+    ----------
+    description : str
+        Its first line is shown.
+    results : str
+    sections : mapping
+        Called in this order, unless ``--only`` names some.
+    packages : sequence of str
+        Whose versions count.
+    **defaults
+        Of the options.
     """
-    options = parser.parse_args(given)
-    whole: Path = parser.get_default("output")
-    if options.output == whole and (options.smoke or getattr(options, "only", None)):
-        parser.error(f"expected another --output than {whole} for a part of the run")
-    torch.set_num_threads(options.threads)
-    return options
+
+    def main(given: list[str] | None = None) -> None:
+        parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
+        parser.add_argument("--rounds", type=int, default=7)
+        parser.add_argument("--visit-ms", type=float, default=100.0, help="of each in a round")
+        parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+        parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
+        only = {"choices": tuple(sections), "action": "append"}
+        parser.add_argument("--only", **only, help="sections; needs another --output")
+        parser.add_argument("--output", type=Path, default=RESULTS / f"{results}.json")
+        parser.set_defaults(**defaults)
+        options = parser.parse_args(given)
+        whole = parser.get_default("output")
+        if options.output == whole and (options.smoke or options.only):
+            parser.error(f"expected another --output than {whole} for a part of the run")
+        torch.set_num_threads(options.threads)
+        run = Run(options.rounds, options.visit_ms, options.smoke)
+        chosen = {name: getattr(run, name) for name in ("rounds", "visit_ms", "smoke")}
+        result = {"environment": environment(chosen, packages), "notes": run.notes}
+        # What is there when a run stops lies beside the results of the last whole one.
+        unfinished = options.output.with_suffix(".unfinished.json")
+        for name in options.only or sections:
+            result[name] = sections[name](run)
+            write_json(unfinished, result)
+        for note in run.notes:
+            print(f"note: {note}")
+        unfinished.replace(options.output)
+        print(f"wrote {options.output}")
+
+    return main
 
 
-def show(rows: Sequence[Mapping[str, Any]], *keys: str) -> None:
-    """Print the rows' values of `keys`: a line a row, bytes as MiB, "-" where there is none."""
+def show(rows: Sequence[Mapping[str, Any]], **case: Any) -> None:
+    """Print a case and its rows: a line a row, bytes as MiB, "-" where there is no number."""
+    if case:
+        print(", ".join(f"{name} {value}" for name, value in case.items()))
+    keys = dict.fromkeys(key for row in rows for key in row if "quartiles" not in key)
     lines = [[key.replace("_bytes", "_MiB") for key in keys], ["---"] * len(keys)]
     lines += [[_shown(key, row.get(key)) for key in keys] for row in rows]
     print("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n", flush=True)
-
-
-def show_growth(series: Sequence[Mapping[str, Any]], size: str, *keys: str) -> None:
-    """Print the points of every series, then the exponents of their growth."""
-    for found in series:
-        slopes = {key: f"{value:.3f}" for key, value in found["slopes"].items()}
-        show([*found["points"], {size: f"slope, {found['name']}", **slopes}], size, *keys)
 
 
 def _shown(key: str, value: Any) -> str:
@@ -245,11 +330,6 @@ def _shown(key: str, value: Any) -> str:
         return "-"
     if isinstance(value, (list, tuple)):
         return "x".join(map(str, value))
-    if key.endswith("_bytes") and not isinstance(value, str):
+    if key.endswith("_bytes"):
         value *= 2**-20
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def write_result(path: Path, result: Mapping[str, Any]) -> None:
-    write_json(path, result)
-    print(f"wrote {path}")

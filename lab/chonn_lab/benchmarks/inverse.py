@@ -1,42 +1,36 @@
 """Reconstructions of `chonn_ops.inverse`: tomography of a disc beside pyEIT, and wells in a medium.
 
-Sections: images, gradients (both need pyEIT: ``pip install pyeit``; they are left out with a note
-where it is missing), wells, seconds. All on one thread, in user CPU time.
-
-images     pyEIT's own phantoms. "same mesh": data without noise of the mesh that pyEIT reconstructs
-           on, so that its model has no error. "finer mesh": data of a mesh of half the size, with
-           noise of 0.1 %. Ours reconstructs on a grid of 48 x 48 nodes; data are scaled by the
-           ratio of measured and modelled values of the homogeneous disc. The error is that of the
-           conductivity in L2 over that of the homogeneous disc, both sides and the truth taken at
-           the same 128 x 128 points: at each the value of the element, or of the cell, around it.
-           pyEIT shows its best setting: the search knows the error. Ours has one setting for all,
-           beside total variation alone.
-gradients  of the misfit by all conductivities (ours), its Jacobian (both), at equal numbers of
-           unknowns
-wells      log-permeability drawn from the prior on 32 x 32 cells, 25 wells, five of which are
-           pumped in turn, noise of 1 % of each pressure; error over that of the prior's mean, and
-           coverage of 90 % intervals
-seconds    reconstruction of 64 x 64 cells from 16 sources and 25 or 64 wells
+images  pyEIT's own phantoms; needs pyEIT (``pip install pyeit``). "same mesh": data without noise
+        of the mesh that pyEIT reconstructs on, so that its model has no error. "finer mesh": data
+        of a mesh of half the size, with noise of 0.1 %. Ours reconstructs on a grid of 48 x 48
+        nodes; data are scaled by the ratio of measured and modelled values of the homogeneous disc.
+        The error is that of the conductivity in L2 over that of the homogeneous disc, both sides
+        and the truth taken at the same 128 x 128 points: at each the value of the element, or of
+        the cell, around it. pyEIT shows its best step of 20: the search knows the error. Ours has
+        one setting for all.
+wells   log-permeability drawn from the prior on 32 x 32 cells, 25 wells, five of which are pumped
+        in turn, noise of 1 % of each pressure; error over that of the prior's mean, and coverage of
+        90 % intervals
 """
 
 from __future__ import annotations
 
+import importlib.util
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_lab.benchmarks.harness import arguments, environment, show, start, write_result
-from chonn_ops import diffusion, factorize
+from chonn_lab.benchmarks.harness import Row, Run, main_of, show
+from chonn_ops import diffusion
 from chonn_ops.inverse import Smoothness, TotalVariation, reconstruct
 from chonn_ops.inverse.domain import domain_of
 from chonn_ops.inverse.experiment import Experiment
 
-SECTIONS = ("images", "gradients", "wells", "seconds")
 # Circles (centre, radius, conductivity) on a background of 1: pyEIT's examples eit_static_jac
 # and eit_dynamic_greit.
 PHANTOMS = {
@@ -59,20 +53,7 @@ RIM = 0.35
 # models' difference is alike in neighbouring measurements. With n times as many it counts once, so
 # that each one has a noise of sqrt(n) times as much: twice with 32 electrodes.
 MISFIT, ELECTRODES = 0.01, 16
-PRIORS = {
-    "total variation, weight 2, area 50": TotalVariation(2.0, mean=1.0, area=50.0),
-    "total variation, weight 4": TotalVariation(4.0, mean=1.0),
-}
-
-
-def seconds(call: Callable[[], Any], least: int = 3) -> float:
-    """User CPU seconds of a call, the median."""
-    found = []
-    for _ in range(least):
-        begin = time.process_time()
-        call()
-        found.append(time.process_time() - begin)
-    return statistics.median(found)
+PRIOR = TotalVariation(2.0, mean=1.0, area=50.0)
 
 
 def centres(n: int) -> np.ndarray:
@@ -106,45 +87,17 @@ class Pyeit:
         circles = [PyEITAnomaly_Circle(center=list(c), r=r, perm=k) for c, r, k in PHANTOMS[name]]
         return set_perm(self.mesh, anomaly=circles, background=1.0).perm
 
-    def images(self, v0: np.ndarray, v1: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-        """Every setting and the conductivity at the points of the disc."""
-        from pyeit.eit.greit import GREIT  # pyright: ignore[reportMissingImports]
+    def images(self, v1: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+        """Every step of Gauss-Newton in two settings, and its conductivity at the points."""
         from pyeit.eit.jac import JAC  # pyright: ignore[reportMissingImports]
 
-        J, _ = self.forward.compute_jac(perm=np.ones(self.mesh.n_elems))
-        size = np.abs(v0)
-        for normalised in (False, True):
-            rows, change = (J / size[:, None], (v1 - v0) / size) if normalised else (J, v1 - v0)
-            for method, p in (
-                *(("kotre", p) for p in (0.25, 0.5, 0.75)),
-                ("lm", 1),
-                ("dgn", 0),
-            ):
-                # JAC.solve with its matrix (J^T J + lamb R)^-1 J^T in the smaller of its two forms.
-                weighted = rows / (rows**2).sum(0) ** p
-                for lamb in 10.0 ** np.arange(-7, 2):
-                    inner = rows @ weighted.T + lamb * np.eye(len(rows))
-                    found = -weighted.T @ np.linalg.solve(inner, change)
-                    text = f"JAC {method} p={p} lamb={lamb:g} normalised={normalised}"
-                    yield text, (1 + found)[self.element]
-                    yield f"{text} log", np.exp(np.clip(found, -9, 9))[self.element]
+        ones = np.ones(self.mesh.n_elems)
         static = JAC(self.mesh, self.protocol)
-        static.setup(p=0.25, lamb=1.0, method="lm", perm=np.ones(self.mesh.n_elems))
+        static.setup(p=0.25, lamb=1.0, method="lm", perm=ones)
+        options = {"p": 0.5, "lamb": 1.0, "lamb_decay": 0.1, "lamb_min": 1e-5, "generator": True}
         for method in ("kotre", "lm"):
-            options = {"p": 0.5, "lamb": 1.0, "lamb_decay": 0.1, "lamb_min": 1e-5}
-            steps = static.gn(
-                v1, np.ones(self.mesh.n_elems), 10, method=method, generator=True, **options
-            )
-            for i, found in enumerate(steps):
+            for i, found in enumerate(static.gn(v1, ones, 10, method=method, **options)):
                 yield f"GN {method}, step {i + 1}", np.real(found)[self.element]
-        grid = GREIT(self.mesh, self.protocol)
-        x, y = np.meshgrid(centres(POINTS), centres(POINTS), indexing="ij")
-        for p, lamb in ((0.5, 0.01), (0.5, 0.001)):
-            grid.setup(p=p, lamb=lamb, perm=np.ones(self.mesh.n_elems), jac_normalized=True)
-            _, _, found = grid.mask_value(grid.solve(v1, v0, normalize=True), mask_value=0.0)
-            side = np.asarray(found).reshape(32, 32)  # rows are y
-            at = ((np.stack([x, y]) + 1) * 16).astype(int).clip(0, 31)
-            yield f"GREIT p={p} lamb={lamb}", (1 + np.real(side[at[1], at[0]]))[self.inside]
 
 
 class Disc:
@@ -169,10 +122,6 @@ class Disc:
         network = self.experiment.factorize(self.flat)
         self.homogeneous = self.experiment.predict(self.experiment.potentials(network, self.flat))
 
-    def rows(self) -> Tensor:
-        sources = torch.arange(len(self.measured))[:, None].expand_as(self.measured)
-        return torch.stack([sources, self.measured], -1).reshape(-1, 2)
-
     def data(self, v0: np.ndarray, v1: np.ndarray) -> Tensor:
         """pyEIT's measurements for this grid (S, M), NaN where it has none."""
         ratio = torch.from_numpy(v1 / v0).reshape(self.measured.shape)
@@ -195,33 +144,33 @@ class Disc:
             f"disc of {self.n} nodes: expected four nodes near {at.tolist()}, got none"
         )
 
-    def images(self, data: Tensor, peer: Pyeit) -> Iterator[tuple[str, np.ndarray, float]]:
+    def image(self, data: Tensor, peer: Pyeit) -> np.ndarray:
+        """Our conductivity at the points of the disc."""
         x, y = np.meshgrid(centres(POINTS), centres(POINTS), indexing="ij")
         at = tuple(((z + 1) / self.spacing).astype(int).clip(0, self.n - 1) for z in (x, y))
-        for name, prior in PRIORS.items():
-            begin = time.process_time()
-            found = reconstruct(
-                data,
-                self.pairs,
-                self.source,
-                prior=prior,
-                noise=MISFIT * len(data) / ELECTRODES * data.abs(),
-                mask=self.mask,
-                spacing=self.spacing,
-                max_iterations=100,
-            )
-            took = time.process_time() - begin
-            yield name, found.field.nan_to_num(1.0).numpy()[at][peer.inside], took
+        found = reconstruct(
+            data,
+            self.pairs,
+            self.source,
+            prior=PRIOR,
+            noise=MISFIT * len(data) / ELECTRODES * data.abs(),
+            mask=self.mask,
+            spacing=self.spacing,
+            max_iterations=100,
+        )
+        return found.field.nan_to_num(1.0).numpy()[at][peer.inside]
 
 
-def images(small: bool) -> list[dict[str, Any]]:
+def images(run: Run) -> list[Row]:
+    if importlib.util.find_spec("pyeit") is None:
+        run.notes.append("images left out: pip install pyeit")
+        return []
     rows = []
-    # With 32 electrodes the search among pyEIT's settings takes a minute a phantom.
-    for electrodes, size in ((16, 0.2),) if small else MESHES:
+    for electrodes, size in ((16, 0.2),) if run.smoke else MESHES:
         peer = Pyeit(electrodes, size)
         finer = Pyeit(electrodes, size / 2)
-        disc = Disc(16 if small else GRID, peer)
-        for name in list(PHANTOMS)[: 1 if small else None]:
+        disc = Disc(16 if run.smoke else GRID, peer)
+        for name in list(PHANTOMS)[: 1 if run.smoke else None]:
             for data in (peer, finer):
                 v0 = data.forward.solve_eit(perm=np.ones(data.mesh.n_elems))
                 v1 = data.forward.solve_eit(perm=data.phantom(name))
@@ -230,94 +179,32 @@ def images(small: bool) -> list[dict[str, Any]]:
                 v0, v1 = v0 * (1 + noise * draw[0]), v1 * (1 + noise * draw[1])
                 truth = np.ones(peer.inside.shape)
                 truth[data.inside] = data.phantom(name)[data.element]
-                rows.append(image_errors(peer, disc, v0, v1, truth[peer.inside]))
-                rows[-1] |= {
-                    "phantom": name,
-                    "electrodes": electrodes,
-                    "data": "same mesh" if data is peer else "finer mesh",
-                    "noise": noise,
-                }
-                keys = ("data", "pyeit_error", "pyeit_setting", "error", "seconds")
-                show(rows[-1:], "phantom", "electrodes", *keys)
+                label = {"phantom": name, "electrodes": electrodes, "noise": noise}
+                label["data"] = "same mesh" if data is peer else "finer mesh"
+                rows.append(label | errors_of(peer, disc, v0, v1, truth[peer.inside]))
+    show(rows)
     return rows
 
 
-def image_errors(
-    peer: Pyeit, disc: Disc, v0: np.ndarray, v1: np.ndarray, truth: np.ndarray
-) -> dict[str, Any]:
+def errors_of(peer: Pyeit, disc: Disc, v0: np.ndarray, v1: np.ndarray, truth: np.ndarray) -> Row:
     """pyEIT's best setting, and ours."""
 
     def error(image: np.ndarray) -> float:
         return float(np.linalg.norm(image - truth) / np.linalg.norm(1 - truth))
 
-    theirs = [(error(x), setting) for setting, x in peer.images(v0, v1)]
-    ours = {s: (error(x), t) for s, x, t in disc.images(disc.data(v0, v1), peer)}
+    theirs = [(error(x), setting) for setting, x in peer.images(v1)]
     their_error, their_setting = min(theirs)
-    setting, plain = PRIORS
+    begin = time.process_time()
+    ours = error(disc.image(disc.data(v0, v1), peer))
     return {
-        "elements": peer.mesh.n_elems,
-        "cells": int(disc.mask.sum()),
         "pyeit_error": their_error,
         "pyeit_setting": their_setting,
-        "pyeit_settings": len(theirs),
-        "error": ours[setting][0],
-        "setting": setting,
-        "seconds": ours[setting][1],
-        "plain_error": ours[plain][0],
-        "plain_setting": plain,
+        "error": ours,
+        "seconds": time.process_time() - begin,
     }
 
 
-def smallest(peer: Pyeit) -> Disc:
-    """The coarsest grid with as many cells in the disc as the mesh has elements."""
-    n = int(np.sqrt(peer.mesh.n_elems))
-    while (disc := Disc(n, peer)).mask.sum() < peer.mesh.n_elems:
-        n += 1
-    return disc
-
-
-def gradients(small: bool) -> list[dict[str, Any]]:
-    rows = []
-    for electrodes, size in ((16, 0.2),) if small else MESHES:
-        peer = Pyeit(electrodes, size)
-        disc = smallest(peer)
-        x, ones = disc.flat, np.ones(peer.mesh.n_elems)
-        target = disc.rows()
-        leaf = torch.ones(1, disc.n, disc.n, 1, dtype=torch.float64, requires_grad=True)
-        ground = disc.experiment.ground[None, ..., None]
-        source = disc.source[None, ..., None]
-
-        def gradient() -> Tensor:
-            medium = diffusion(leaf, disc.spacing, mask=disc.mask)  # noqa: B023
-            v = factorize(medium.conductance, ground).solve(source)[0, ..., 0].flatten(1)  # noqa: B023
-            values = (v @ disc.experiment.weights.T)[target[:, 0], target[:, 1]]  # noqa: B023
-            return torch.autograd.grad(values.square().sum() / 2, leaf)[0]  # noqa: B023
-
-        def jacobian() -> Tensor:
-            network = disc.experiment.factorize(x)  # noqa: B023
-            v = disc.experiment.potentials(network, x)  # noqa: B023
-            return disc.experiment.jacobian(network, x, v, target)  # noqa: B023
-
-        times = {
-            "gradient_s": seconds(gradient, 9),
-            "jacobian_s": seconds(jacobian, 5),
-            "pyeit_jacobian_s": seconds(lambda: peer.forward.compute_jac(perm=ones)),  # noqa: B023
-        }
-        rows.append(
-            {
-                "electrodes": electrodes,
-                "elements": peer.mesh.n_elems,
-                "cells": int(disc.mask.sum()),
-                "measurements": len(target),
-                **times,
-                "ratio": times["pyeit_jacobian_s"] / times["gradient_s"],
-            }
-        )
-        show(rows[-1:], "electrodes", "elements", "cells", *times, "ratio")
-    return rows
-
-
-def experiment(n: int, a_side: int, pumped: int, seed: int) -> dict[str, Any]:
+def experiment(n: int, a_side: int, pumped: int, seed: int) -> Row:
     """One medium: error over the prior's, coverage, seconds."""
     generator = torch.Generator().manual_seed(seed)
     prior = Smoothness(length=0.5, mean=1.0)
@@ -350,39 +237,20 @@ def experiment(n: int, a_side: int, pumped: int, seed: int) -> dict[str, Any]:
         "coverage": float(((low < truth) & (truth < high)).double().mean()),
         "iterations": found.iterations,
         "converged": found.converged,
-        "fit": found.fit,
         "seconds": took,
     }
 
 
-def wells(small: bool) -> dict[str, Any]:
-    rows = [experiment(12 if small else 32, 5, 5, seed) for seed in range(3 if small else 30)]
-    show(rows[:3], "seed", "error", "prior_error", "ratio", "coverage", "iterations", "seconds")
-    coverage = statistics.fmean(row["coverage"] for row in rows)
-    print(f"coverage over {len(rows)} media: {coverage:.4f}\n")
-    return {"rows": rows, "coverage": coverage}
+def wells(run: Run) -> dict[str, Any]:
+    n, seeds = (12, 3) if run.smoke else (32, 30)
+    rows = [experiment(n, 5, 5, seed) for seed in range(seeds)]
+    show(rows[:3])
+    return {"rows": rows, "coverage": statistics.fmean(row["coverage"] for row in rows)}
 
 
-def main(given: list[str] | None = None) -> None:
-    options = start(arguments(__doc__, "inverse", SECTIONS), given)
-    torch.set_num_threads(1)
-    small: bool = options.smoke
-    result: dict[str, Any] = {"environment": environment(options, ("scipy", "pyeit"))}
-    chosen = options.only or SECTIONS
-    try:
-        import pyeit  # noqa: F401 # pyright: ignore[reportMissingImports]
-    except ImportError as failure:
-        print(f"images and gradients left out: pip install pyeit ({failure})")
-        chosen = [name for name in chosen if name in ("wells", "seconds")]
-    for name in chosen:
-        if name == "seconds":
-            sizes = ((16, 3, 4),) if small else ((64, 5, 16), (64, 8, 16))
-            result[name] = [experiment(*size, seed=0) for size in sizes]
-            show(result[name], "grid", "sources", "wells", "ratio", "iterations", "seconds")
-        else:
-            result[name] = {"images": images, "gradients": gradients, "wells": wells}[name](small)
-    write_result(options.output, result)
-
+main = main_of(
+    __doc__, "inverse", {"images": images, "wells": wells}, ["scipy", "pyeit"], threads=1
+)
 
 if __name__ == "__main__":
     main()

@@ -1,18 +1,9 @@
-"""The networks that the network benchmark solves, and how well a solution solves them.
+"""Random networks on grids, and who solves them: ours on every backend, and what a user could call.
 
-Conductivity ``contrast ** sign`` with one random sign a region, edges by harmonic means, leak
-0.05 * 256 / H^2 (0.05 on lines, where float32 could not hold the potentials of so small a leak),
-half an edge to ground at the first wall of the first axis, sources of white noise. Regions:
-
-inclusions    cubes of 8 points a side, each with a sign of its own
-field         where a smooth random field is positive
-
-Who solves the networks: ours on every backend, and the solvers a user could call instead.
-
-A contender is built for some networks; what it builds (matrices, hierarchies) is not timed, but
-for "pyamg", which sets its hierarchies up in the timed call. Where a peer has no gradients, its
-backward is one more solve with the same matrix (SciPy reuses its factors, pyamg its hierarchy)
-and the products that give the gradients.
+A solver is built for some networks; what it builds (matrices, hierarchies) is not timed, but for
+"pyamg", which sets its hierarchies up in the timed call. Where a peer has no gradients, its
+backward is one more solve with the same matrix (SciPy reuses its factors, pyamg its hierarchy) and
+the products that give the gradients.
 """
 
 from __future__ import annotations
@@ -20,52 +11,52 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
-import importlib.util
 import math
-import warnings
-from collections.abc import Callable, Sequence
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_lab.benchmarks.accuracy import matrices
-from chonn_lab.benchmarks.floors import compiled
-from chonn_lab.benchmarks.harness import Call
+from chonn_lab.benchmarks.harness import Call, gradients, inference
+from chonn_ops import kirchhoff_network
 
 TOLERANCE = 1e-5
-# A residual may be above the tolerance by so many times what rounding the potentials leaves.
-ROUNDINGS = 4
 INCLUSION = 8  # points a side
 CHANNELS = 16  # networks side by side in the last axis of our tensors, as a layer has them
-UNIT_ROUNDOFF = 2.0**-24  # of float32
+PEER_ITERATIONS = 20_000
+
+Array = np.ndarray[Any, Any]
+Solver = tuple[Callable[[], Tensor], Call]  # potentials (networks, *grid), and both passes
+Solve = Callable[[Tensor], Tensor]  # sources (networks, *grid) to potentials
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Networks of one kind: how many, on what grid."""
+    """Networks of one kind: how many, on what grid, of what medium."""
 
     grid: tuple[int, ...]
     networks: int
     contrast: float = 100.0
-    regions: str = "inclusions"
+    medium: str = "inclusions"
 
     def label(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "grid": list(self.grid)}
 
-    @property
-    def nodes(self) -> int:
-        return math.prod(self.grid)
-
 
 @dataclasses.dataclass(frozen=True)
 class Networks:
-    """(networks, \\*grid) tensors; the conductances, one tensor an axis, have a last entry of 0."""
+    """Fields (networks, \\*grid), real or complex; conductances, one an axis, are 0 behind the last
+    node of an axis that is not periodic."""
 
     source: Tensor
     conductance: tuple[Tensor, ...]
     leak: Tensor
+    periodic: tuple[bool, ...] = ()
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -74,314 +65,235 @@ class Networks:
     def __len__(self) -> int:
         return len(self.source)
 
-    def first(self, count: int) -> Networks:
-        conductance = tuple(g[:count] for g in self.conductance)
-        return Networks(self.source[:count], conductance, self.leak[:count])
+    def map(self, change: Callable[[Tensor], Tensor]) -> Networks:
+        """The same with every field changed."""
+        g = tuple(map(change, self.conductance))
+        return Networks(change(self.source), g, change(self.leak), self.periodic)
+
+    def edges(self) -> Iterator[tuple[Array, Array, Array]]:
+        """For each axis the nodes that its edges join, and their conductances (networks, E)."""
+        nodes = np.arange(math.prod(self.grid)).reshape(self.grid)
+        for axis, g in enumerate(self.conductance):
+            n = self.grid[axis]
+            n -= not (self.periodic and self.periodic[axis] and n > 1)
+            p, q = (y.take(range(n), axis).ravel() for y in (nodes, np.roll(nodes, -1, axis)))
+            yield p, q, g.cpu().numpy().take(range(n), axis + 1).reshape(len(g), -1)
+
+    def matrices(self) -> list[Any]:
+        """The matrix of each network in SciPy's CSC, in float64 or complex128."""
+        p, q, g = (np.concatenate(x, -1) for x in zip(*self.edges(), strict=True))
+        leak = self.leak.cpu().flatten(1).numpy()
+        wide = np.complex128 if self.leak.is_complex() else np.float64
+        return [sparse(p, q, *(x[i].astype(wide) for x in (g, leak))) for i in range(len(self))]
+
+
+def sparse(p: Array, q: Array, g: Array, leak: Array) -> Any:
+    """The matrix of conductances `g` between the nodes `p` and `q`, with a leak at each node."""
+    from scipy.sparse import coo_array
+
+    diagonal, nodes = leak.copy(), np.arange(len(leak))
+    np.add.at(diagonal, p, g)
+    np.add.at(diagonal, q, g)
+    diagonal[diagonal == 0] = 1  # a node that a mask removed
+    places = np.concatenate([nodes, p, q]), np.concatenate([nodes, q, p])
+    return coo_array((np.concatenate([diagonal, -g, -g]), places)).tocsc()
+
+
+def conductivity(medium: str, contrast: float, count: int, grid: Sequence[int]) -> Array:
+    """(count, *grid), from 1 to `contrast`; "inclusions" are cubes of `INCLUSION` points a side."""
+    rng = np.random.default_rng(0)
+    x = np.meshgrid(*[(np.arange(n) + 0.5) / n for n in grid], indexing="ij")
+    shape, each = (count, *grid), (count, *[1] * len(grid))
+    if medium == "inclusions":
+        cubes = rng.random((count, *(-(-n // INCLUSION) for n in grid))) < 0.5
+        for axis, n in enumerate(grid, 1):
+            cubes = cubes.repeat(INCLUSION, axis).take(range(n), axis)
+        return np.where(cubes, contrast, 1.0)
+    turn = rng.uniform(0, 6, (len(grid), *each))
+    waves = [np.sin(7 * axis + shift) for axis, shift in zip(x, turn, strict=True)]
+    if medium == "smooth":
+        return contrast ** (0.5 + 0.5 * np.prod(waves, axis=0))
+    if medium == "channels":
+        path = x[0] - 0.5 - 0.3 * (waves[-1] if len(grid) > 1 else 0 * turn[0])
+        return np.where(np.abs(path) < 1.5 / grid[0], contrast, 1.0) * np.ones(shape)
+    if medium == "stripes":
+        odd = (np.arange(grid[-1]) + np.arange(count)[:, None]) % 2
+        return np.where(odd, contrast, 1.0).reshape(*each[:-1], grid[-1]) * np.ones(shape)
+    if medium == "binary noise":
+        return np.where(rng.random(shape) < 0.5, contrast, 1.0)
+    return contrast ** rng.random(shape)  # log-uniform noise
+
+
+def harmonic(k: Array, axis: int) -> Array:
+    """Conductance from each node of (count, *grid) to the next one along an axis."""
+    return 2 / (1 / k + 1 / np.roll(k, -1, axis + 1))
 
 
 def make(case: Case, device: str = "cpu") -> Networks:
-    """Random networks in float32, the same at every call."""
-    generator = torch.Generator().manual_seed(0)
-    count, grid = case.networks, case.grid
-    make_sign = {"inclusions": _inclusions, "field": _smooth}[case.regions]
-    k = case.contrast ** (make_sign(count, grid, generator) > 0).double()
+    """Random networks in float32, the same at every call.
+
+    Edges are harmonic means; the leak is 0.05 * 256 / H^2 (0.05 on lines, where float32 could not
+    hold the potentials of so small a leak); half an edge leads to ground at the first wall of the
+    first axis; sources are white noise.
+    """
+    k = conductivity(case.medium, case.contrast, case.networks, case.grid)
     conductance = []
-    for axis in range(1, k.ndim):
-        after = k.roll(-1, axis)
-        edges = 2 * k * after / (k + after)
-        edges.select(axis, -1).zero_()
+    for axis in range(len(case.grid)):
+        edges = harmonic(k, axis)
+        edges[(slice(None),) * (axis + 1) + (-1,)] = 0
         conductance.append(edges)
-    leak = torch.full_like(k, 0.05 if len(grid) == 1 else 0.05 * 256 / grid[0] ** 2)
+    leak = np.full_like(k, 0.05 if k.ndim == 2 else 0.05 * 256 / case.grid[0] ** 2)
     leak[:, 0] += 2 * k[:, 0]
-    source = torch.randn(k.shape, generator=generator)
-    edges32 = tuple(g.float().to(device) for g in conductance)
-    return Networks(source.to(device), edges32, leak.float().to(device))
-
-
-def _inclusions(count: int, grid: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    sign = torch.randn(count, *(-(-size // INCLUSION) for size in grid), generator=generator)
-    for axis, size in enumerate(grid, 1):
-        sign = sign.repeat_interleave(INCLUSION, axis).narrow(axis, 0, size)
-    return sign
-
-
-def _smooth(count: int, grid: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """White noise through (4 pi^2 |k|^2 + 9)^-1, k in waves a side."""
-    squares = torch.zeros(grid, dtype=torch.float64)
-    for axis, size in enumerate(grid):
-        waves = torch.fft.fftfreq(size, 1 / size, dtype=torch.float64) ** 2
-        squares += waves.view([-1 if a == axis else 1 for a in range(len(grid))])
-    axes = tuple(range(1, len(grid) + 1))
-    noise = torch.fft.fftn(torch.randn(count, *grid, generator=generator).double(), dim=axes)
-    noise /= 4 * math.pi**2 * squares + 9
-    noise.flatten(1)[:, 0] = 0
-    return torch.fft.ifftn(noise, dim=axes).real
+    source = np.random.default_rng(1).standard_normal(k.shape)
+    fields = (torch.from_numpy(x).float().to(device) for x in (source, leak, *conductance))
+    source, leak, *g = fields
+    return Networks(source, tuple(g), leak)
 
 
 def channels_last(networks: Networks) -> list[Tensor]:
-    """source, leak, conductances as our operator takes them: (B, \\*grid, C), with gradients."""
+    """source, leak, conductances as our operator takes them: (B, \\*grid, C)."""
     channels = math.gcd(len(networks), CHANNELS)
-
-    def turned(t: Tensor) -> Tensor:
-        return t.unflatten(0, (-1, channels)).movedim(1, -1).contiguous().requires_grad_()
-
-    return [turned(t) for t in (networks.source, networks.leak, *networks.conductance)]
-
-
-def networks_first(v: Tensor) -> Tensor:
-    """The reverse of `channels_last` for one tensor."""
-    return v.detach().movedim(-1, 1).flatten(0, 1)
+    return [
+        t.unflatten(0, (-1, channels)).movedim(1, -1).contiguous()
+        for t in (networks.source, networks.leak, *networks.conductance)
+    ]
 
 
-def drained(networks: Networks, v: Tensor) -> Tensor:
-    """What Kirchhoff's current law says the sources are, in float64 from differences."""
-    out = networks.leak.double() * v
-    for axis, g in enumerate(networks.conductance, 1):
-        current = g.double() * (v - v.roll(-1, axis))
-        out += current - current.roll(1, axis)
-    return out
+def ours(networks: Networks, backend: str = "cpu", **options: Any) -> Solver:
+    def solve(source: Tensor, leak: Tensor, *conductance: Tensor) -> Tensor:
+        given = {"tol": TOLERANCE, "backend": backend, **options}
+        return kirchhoff_network(source, conductance, leak, **given)
+
+    inputs = channels_last(networks)
+    forward = inference(solve, inputs)
+    return lambda: forward().movedim(-1, 1).flatten(0, 1), gradients(solve, inputs)
 
 
-def quality(networks: Networks, v: Tensor) -> dict[str, float]:
-    """The worst network's relative residual in float64, and what rounding alone would leave.
-
-    ``rounding`` is the residual that potentials equal to `v` have when each is off by a random
-    part of half a unit in its last place of float32: nothing stored in float32 can be expected
-    to be below.
-    """
-    v = v.detach().to("cpu", torch.float64).reshape(networks.source.shape)
-    host = Networks(
-        networks.source.cpu(), tuple(g.cpu() for g in networks.conductance), networks.leak.cpu()
-    )
-    norm = host.source.double().flatten(1).norm(dim=1)
-    generator = torch.Generator().manual_seed(1)
-    slips = torch.rand(v.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    residual = (drained(host, v) - host.source).flatten(1).norm(dim=1) / norm
-    rounding = drained(host, v * slips * UNIT_ROUNDOFF).flatten(1).norm(dim=1) / norm
-    return {"residual": float(residual.max()), "rounding": float(rounding.max())}
-
-
-@functools.cache
-def pattern(grid: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the matrix: each edge twice, then the diagonal, as `entries` has them."""
-    nodes = np.arange(math.prod(grid)).reshape(grid)
-    ends = [(nodes.take(range(n - 1), axis), nodes.take(range(1, n), axis))
-            for axis, n in enumerate(grid)]  # fmt: skip
-    p, q = (np.concatenate([end[side].ravel() for end in ends]) for side in (0, 1))
-    diagonal = nodes.ravel()
-    return np.concatenate([p, q, diagonal]), np.concatenate([q, p, diagonal])
-
-
-def diagonal(networks: Networks) -> Tensor:
-    """Leak and all conductances of each node."""
-    out = networks.leak.clone()
-    for axis, g in enumerate(networks.conductance, 1):
-        out += g + g.roll(1, axis)
-    return out
-
-
-def entries(networks: Networks) -> Tensor:
-    """(networks, entries) values of the matrices at `pattern`, in float64."""
-    exact = Networks(
-        networks.source,
-        tuple(g.double() for g in networks.conductance),
-        networks.leak.double(),
-    )
-    edges = torch.cat(
-        [
-            g.narrow(axis, 0, g.shape[axis] - 1).flatten(1)
-            for axis, g in enumerate(exact.conductance, 1)
-        ],
-        dim=1,
-    )
-    return torch.cat([-edges, -edges, diagonal(exact).flatten(1)], dim=1)
-
-
-def gradients(v: Tensor, w: Tensor) -> list[Tensor]:
-    """Gradients of leak and conductances from potentials v and the adjoint's w, the source's."""
-    found = [-w * v]
-    for axis in range(1, v.ndim):
-        after = [t.narrow(axis, 1, t.shape[axis] - 1) for t in (v, w)]
-        before = [t.narrow(axis, 0, t.shape[axis] - 1) for t in (v, w)]
-        found.append((before[1] - after[1]) * (after[0] - before[0]))
+def products(v: Array, w: Array, periodic: Sequence[bool] = ()) -> list[Array]:
+    """(w_p - w_q) (v_p - v_q)* along each axis of fields (count, *grid), 0 where no edge is."""
+    found = []
+    for axis in range(v.ndim - 1):
+        product = (w - np.roll(w, -1, axis + 1)) * (v - np.roll(v, -1, axis + 1)).conj()
+        if not (periodic and periodic[axis]):
+            product[(slice(None),) * (axis + 1) + (-1,)] = 0
+        found.append(product)
     return found
 
 
-def unavoidable_bytes(case: Case) -> dict[str, int]:
-    """Bytes of the inputs read once and the outputs written once, forward; and with backward.
+def without_gradients(networks: Networks, begin: Callable[[], Solve]) -> Solver:
+    """The calls of a peer that has no gradients; ``begin()`` is part of them."""
+    weight = torch.ones_like(networks.source)
 
-    Forward: source, leak, a conductance an axis; potentials. Backward: their gradient, the
-    potentials, leak, conductances; a gradient of each input.
-    """
-    axes = len(case.grid)
-    field = 4 * case.networks * case.nodes
-    forward, backward = 3 + axes, (3 + axes) + (2 + axes)
-    return {"forward": forward * field, "both": (forward + backward) * field}
+    def both() -> list[Array]:
+        solve = begin()
+        v = solve(networks.source).numpy()
+        w = solve(weight).numpy().conj()
+        return [w, -w * v.conj(), *(-product for product in products(v, w))]
 
-
-JACOBI = "Jacobi-CG"
-PEER_ITERATIONS = 20_000
-
-Solve = Callable[[Tensor], Tensor]  # sources (networks, *grid) to potentials
+    return lambda: begin()(networks.source), both
 
 
-@dataclasses.dataclass(frozen=True)
-class Solver:
-    """``forward`` returns the potentials, (networks, \\*grid) or as ours come."""
-
-    forward: Callable[[], Tensor]
-    both: Call
-    iterations: Callable[[], list[int]] | None = None  # after a forward
-
-
-Build = Callable[[Networks], Solver]
-
-
-def with_gradients(
-    networks: Networks, make: Callable[[], Solve]
-) -> tuple[Callable[[], Tensor], Call]:
-    """forward, both of a peer without gradients; ``make()`` is part of the call."""
-    grad = torch.randn_like(networks.source)
-
-    def both() -> list[Tensor]:
-        solve = make()
-        v = solve(networks.source)
-        return gradients(v, solve(grad))
-
-    return lambda: make()(networks.source), both
-
-
-def ours(backend: str) -> Build:
-    from chonn_ops.network import kirchhoff_network
-
-    def build(networks: Networks) -> Solver:
-        source, leak, *conductance = inputs = channels_last(networks)
-        grad = torch.randn_like(source)
-
-        def solve(**more: Any) -> Any:
-            return kirchhoff_network(
-                source, tuple(conductance), leak, tol=TOLERANCE, backend=backend, **more
-            )
-
-        def forward() -> Tensor:
-            with torch.no_grad():
-                return solve()
-
-        def iterations() -> list[int]:
-            with torch.no_grad():
-                return solve(return_info=True)[1].iterations.flatten().tolist()
-
-        both = lambda: torch.autograd.grad(solve(), inputs, grad)  # noqa: E731
-        return Solver(lambda: networks_first(forward()), both, iterations)
-
-    return build
-
-
-def scipy_matrices(networks: Networks, kind: str) -> list[Any]:
-    """One matrix a network, float64, of a sparse `kind` of SciPy's."""
-    g = [conductance.double().numpy() for conductance in networks.conductance]
-    found = matrices(g, networks.leak.double().numpy(), (False,) * len(g))
-    return [matrix.asformat(kind) for matrix in found]
-
-
-def one_by_one(grid: tuple[int, ...], solvers: Sequence[Callable[..., Any]]) -> Solve:
+def one_by_one(networks: Networks, solvers: Sequence[Callable[[Array], Any]]) -> Solve:
     """A loop over the networks in NumPy, as a solve of tensors."""
+    wide = torch.complex128 if networks.leak.is_complex() else torch.float64
 
     def solve(sources: Tensor) -> Tensor:
-        rows = sources.flatten(1).double().numpy()
+        rows = sources.flatten(1).to(wide).numpy()
         found = [solver(row) for solver, row in zip(solvers, rows, strict=True)]
-        return torch.from_numpy(np.stack(found)).view(-1, *grid)
+        return torch.from_numpy(np.stack(found)).view(-1, *networks.grid)
 
     return solve
 
 
-def scipy_spsolve(networks: Networks) -> Solver:
-    from scipy.sparse.linalg import splu, spsolve
+def spsolve(networks: Networks) -> Solver:
+    """SciPy's sparse LU, ordered for symmetric patterns."""
+    from scipy.sparse.linalg import splu
 
-    matrices = scipy_matrices(networks, "csc")
-    solvers = [lambda b, a=a: spsolve(a, b) for a in matrices]
-    forward = lambda: one_by_one(networks.grid, solvers)(networks.source)  # noqa: E731
-    factors = lambda: one_by_one(networks.grid, [splu(a).solve for a in matrices])  # noqa: E731
-    return Solver(forward, with_gradients(networks, factors)[1])
+    systems = networks.matrices()
+    options = {"permc_spec": "MMD_AT_PLUS_A"}
+    begin = lambda: one_by_one(networks, [splu(a, **options).solve for a in systems])  # noqa: E731
+    return without_gradients(networks, begin)
 
 
-def scipy_banded(networks: Networks) -> Solver:
+def banded(networks: Networks) -> Solver:
+    """SciPy's solver for lines."""
     from scipy.linalg import solve_banded
 
-    if len(networks.grid) > 1:
-        raise NotFitting
-    off = -networks.conductance[0].double().numpy()
-    bands = np.stack([np.roll(off, 1, 1), diagonal(networks).double().numpy(), off], axis=1)
+    wide = networks.map(Tensor.double)
+    off = -wide.conductance[0].numpy()
+    bands = np.stack([np.roll(off, 1, 1), diagonal(wide).numpy(), off], axis=1)
     solvers = [lambda b, a=a: solve_banded((1, 1), a, b) for a in bands]
-    return Solver(*with_gradients(networks, lambda: one_by_one(networks.grid, solvers)))
+    return without_gradients(networks, lambda: one_by_one(networks, solvers))
 
 
-def _pyamg(networks: Networks, cached: bool) -> Solver:
-    import pyamg
+def pyamg(networks: Networks, cached: bool = False) -> Solver:
+    """Ruge-Stueben multigrid with conjugate gradients in float64."""
+    from pyamg import ruge_stuben_solver  # pyright: ignore[reportMissingImports]
 
-    matrices = scipy_matrices(networks, "csr")
+    systems = [a.tocsr() for a in networks.matrices()]
+    options = {"tol": TOLERANCE, "accel": "cg"}
 
-    def make() -> Solve:
-        made = [pyamg.ruge_stuben_solver(a) for a in matrices]
-        return one_by_one(
-            networks.grid, [lambda b, m=m: m.solve(b, tol=TOLERANCE, accel="cg") for m in made]
-        )
-
-    def iterations() -> list[int]:
-        counts = []
-        for a, b in zip(matrices, networks.source.flatten(1).double().numpy(), strict=True):
-            residuals: list[float] = []
-            made = pyamg.ruge_stuben_solver(a)
-            made.solve(b, tol=TOLERANCE, accel="cg", residuals=residuals)
-            counts.append(len(residuals) - 1)
-            if len(counts) == 8:  # a sample: it would set up all of them once more
-                break
-        return counts
+    def begin() -> Solve:
+        made = [ruge_stuben_solver(a) for a in systems]
+        return one_by_one(networks, [lambda b, m=m: m.solve(b, **options) for m in made])
 
     if cached:
-        solve = make()
-        return Solver(*with_gradients(networks, lambda: solve), iterations)
-    return Solver(*with_gradients(networks, make), iterations)
+        solve = begin()
+        return without_gradients(networks, lambda: solve)
+    return without_gradients(networks, begin)
 
 
-def torch_sla_cg(networks: Networks) -> Solver:
+def torch_sla(networks: Networks) -> Solver:
     """Its one solver for a batch of matrices of one pattern: CG with Jacobi's preconditioner.
 
     Its relative tolerance cannot be set; the absolute one does what ours does, for the network
     with the smallest source.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its optional parts
-        from torch_sla import spsolve_batch_same_layout
+    from torch_sla import spsolve_batch_same_layout
 
     device = networks.source.device
-    rows, columns = (torch.from_numpy(index).to(device) for index in pattern(networks.grid))
-    size = math.prod(networks.grid)
-    values = entries(networks).float().requires_grad_()
-    source = networks.source.flatten(1).clone().requires_grad_()
-    atol = TOLERANCE * float(source.detach().norm(dim=1).min())
-    grad = torch.randn_like(source)
+    systems = [a.tocoo() for a in networks.matrices()]
+    row, column = (
+        torch.from_numpy(x.astype(np.int64)).to(device) for x in (systems[0].row, systems[0].col)
+    )
+    values = torch.from_numpy(np.stack([a.data for a in systems])).float().to(device)
+    source = networks.source.flatten(1)
+    atol = TOLERANCE * float(source.norm(dim=1).min())
+    options = {"method": "cg", "atol": atol, "maxiter": PEER_ITERATIONS}
 
-    def solve() -> Tensor:
-        shape = (size, size)
-        return spsolve_batch_same_layout(
-            values, rows, columns, shape, source, method="cg", atol=atol, maxiter=PEER_ITERATIONS
-        )
+    def solve(values: Tensor, source: Tensor) -> Tensor:
+        shape = systems[0].shape
+        return spsolve_batch_same_layout(values, row, column, shape, source, **options)
 
-    def forward() -> Tensor:
-        with torch.no_grad():
-            return solve().view(-1, *networks.grid)
+    forward = inference(solve, (values, source))
+    return lambda: forward().view(-1, *networks.grid), gradients(solve, (values, source))
 
-    return Solver(forward, lambda: torch.autograd.grad(solve(), [values, source], grad))
+
+def diagonal(networks: Networks) -> Tensor:
+    """Leak and all conductances of each node."""
+    around = (g + g.roll(1, axis) for axis, g in enumerate(networks.conductance, 1))
+    return networks.leak + sum(around)
+
+
+@functools.cache
+def _jacobi_cg() -> Any:
+    """The function of ``jacobi_cg.c``; a `FileNotFoundError` without a C compiler."""
+    source = Path(__file__).with_name("jacobi_cg.c")
+    # With -ffast-math, loading the library would make the process flush its denormal numbers.
+    flags = ("-O3", "-march=native", "-fassociative-math", "-fno-signed-zeros", "-fno-math-errno")
+    flags += ("-fno-trapping-math", "-fopenmp", "-shared", "-fPIC")
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "jacobi_cg.so"
+        subprocess.run(["cc", *flags, source, "-o", library, "-lm"], check=True)
+        function = ctypes.CDLL(str(library)).jacobi_cg
+    pointers = [ctypes.c_void_p] * 7
+    function.argtypes = [*[ctypes.c_int] * 4, *pointers, ctypes.c_int, ctypes.c_float, ctypes.c_int]
+    return function
 
 
 def jacobi_cg(networks: Networks) -> Solver:
-    """``jacobi_cg.c`` on all threads, a network a thread."""
-    flags = ("-O3", "-march=native", "-ffast-math", "-fopenmp")
-    function = compiled("jacobi_cg.c", flags, link=("-fopenmp",)).jacobi_cg
-    pointer = ctypes.c_void_p
-    function.argtypes = (*[ctypes.c_int] * 4, *[pointer] * 7, ctypes.c_int, ctypes.c_float,
-                         ctypes.c_int)  # fmt: skip
+    """Conjugate gradients with Jacobi's preconditioner in C on all threads, a network a thread."""
+    function = _jacobi_cg()
     sizes = (1,) * (3 - len(networks.grid)) + networks.grid
     unused = [networks.leak] * (3 - len(networks.grid))  # an axis of one node is not read
     held = [*unused, *networks.conductance, diagonal(networks)]
@@ -395,43 +307,15 @@ def jacobi_cg(networks: Networks) -> Solver:
             raise MemoryError("jacobi_cg.c: expected memory for five fields a thread, got none")
         return v
 
-    return Solver(*with_gradients(networks, lambda: solve), counts.tolist)
+    return without_gradients(networks, lambda: solve)
 
 
-class NotFitting(ValueError):
-    """A contender that is not meant for these networks."""
-
-
-# What a contender needs beside PyTorch, and what builds it.
-PEERS: dict[str, tuple[str | None, Build]] = {
-    JACOBI: (None, jacobi_cg),
-    "torch-sla": ("torch_sla", torch_sla_cg),
-    "pyamg, cached": ("pyamg", functools.partial(_pyamg, cached=True)),
-    "pyamg": ("pyamg", functools.partial(_pyamg, cached=False)),
-    "spsolve": ("scipy", scipy_spsolve),
-    "solve_banded": ("scipy", scipy_banded),
+# Solvers of the benchmark of peers; our first.
+CONTENDERS: dict[str, Callable[[Networks], Solver]] = {
+    "chonn-ops": ours,
+    "torch": functools.partial(ours, backend="torch"),
+    "Jacobi-CG": jacobi_cg,
+    "torch-sla": torch_sla,
+    "pyamg, cached": functools.partial(pyamg, cached=True),
+    "spsolve": spsolve,
 }
-OURS = {"cpu": "chonn-ops", "torch": "torch"}
-
-
-def contenders(notes: list[str]) -> dict[str, Build]:
-    """All that can run here; what cannot is noted."""
-    from chonn_ops.network import available_backends
-
-    found = {}
-    for backend, name in OURS.items():
-        if backend in available_backends():
-            found[name] = ours(backend)
-        else:
-            notes.append(f"{name} left out: no backend {backend!r} here")
-    for name, (package, build) in PEERS.items():
-        if package is None or importlib.util.find_spec(package):
-            found[name] = build
-        else:
-            notes.append(f"{name} left out: no package {package!r}")
-    return found
-
-
-def prepare_both(name: str, networks: Networks) -> Call:
-    """A forward and backward, to be made in another process."""
-    return contenders([])[name](networks).both

@@ -8,35 +8,29 @@ Columns
                     loss, backward and Adam in training mode, drop-path at its default
     speed           images a second over those of the first peer
     peak_MiB        highest resident memory in a step, model and optimizer included
-    scan_share      of the step, inside the scan operators
+    multiply_adds   of a forward pass of one image, see `chonn_lab.cost`
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import timm
 import torch
 from torch import Tensor, nn
 
-from chonn_lab.benchmarks.harness import Turns, arguments, environment, show, start, write_result
-from chonn_lab.benchmarks.training import measure
+from chonn_lab import cost
+from chonn_lab.benchmarks.harness import Row, Run, main_of
 
 MODELS = ("swin_tiny_patch4_window7_224", "chonn_tiny", "convnext_tiny", "mambaout_tiny")
 SMOKE = ("test_vit", "test_chonn")
-BATCH, RESOLUTION = 8, 224
-COLUMNS = (
-    *("forward_images_per_second", "forward_speed", "step_images_per_second", "step_speed"),
-    *("peak_bytes", "scan_share"),
-)
 
 
-def build(name: str, points: int) -> nn.Module:
+def build(name: str, points: int, device: str = "cpu") -> nn.Module:
     torch.manual_seed(0)
     # Transformers with windows or positions need to know the size; others refuse the option.
     sized = {"img_size": points} if name.startswith(("swin", "test_vit")) else {}
-    return timm.create_model(name, **sized)
+    return timm.create_model(name, **sized, device=device)
 
 
 def make(name: str, batch: int, points: int) -> tuple[nn.Module, tuple[Tensor, ...], Tensor]:
@@ -45,33 +39,23 @@ def make(name: str, batch: int, points: int) -> tuple[nn.Module, tuple[Tensor, .
     return build(name, points).train(), (images,), target
 
 
-def measure_models(
-    names: tuple[str, ...], batch: int, points: int, turns: Turns
-) -> list[dict[str, Any]]:
+def models(run: Run) -> list[Row]:
+    names = SMOKE if run.smoke else MODELS
+    batch, points = (2, 32) if run.smoke else (8, 224)
     makes = {name: functools.partial(make, name, batch, points) for name in names}
-    rows = measure(makes, turns, evaluate=True)
-    base = rows[names[0]]
-    for row in rows.values():
+    rows = run.steps(makes, names[0], evaluate=True)
+    image = torch.empty(1, 3, points, points, device="meta")
+    for row in rows:
         for key in ("forward", "step"):
             row[f"{key}_images_per_second"] = batch / row[f"{key}_ms"] * 1e3
-            row[f"{key}_speed"] = base[f"{key}_ms"] / row[f"{key}_ms"]
-    return list(rows.values())
+            row[f"{key}_speed"] = 1 / row[f"{key}_ratio"]
+        row["multiply_adds"] = cost.measure(
+            build(row["name"], points, "meta"), [image]
+        ).multiply_adds
+    return rows
 
 
-def main(given: list[str] | None = None) -> None:
-    options = start(arguments(__doc__, "vision"), given)
-    names = SMOKE if options.smoke else MODELS
-    batch, points = (2, 32) if options.smoke else (BATCH, RESOLUTION)
-    turns = Turns(options.rounds, options.visit_ms, least=1)
-    result: dict[str, Any] = {
-        "environment": environment(options, ["timm"]),
-        "batch": batch,
-        "resolution": points,
-        "rows": measure_models(names, batch, points, turns),
-    }
-    show(result["rows"], "name", "parameters", *COLUMNS)
-    write_result(options.output, result)
-
+main = main_of(__doc__, "vision", {"rows": models}, ["timm"])
 
 if __name__ == "__main__":
     main()

@@ -17,12 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import io
 import math
-import statistics
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -93,42 +90,22 @@ def prepare(name: str, voxels: int) -> harness.Call:
     return functools.partial(CONTENDERS[name], spheres(voxels))
 
 
-def measure(name: str, voxels: int, repeats: int) -> dict[str, Any]:
-    """One contender on one volume."""
+def contender(name: str, voxels: int) -> harness.Row:
     call = prepare(name, voxels)
-    times = [harness.milliseconds(call) for _ in range(repeats)]
-    return {
-        "name": name,
-        "voxels": voxels,
-        "tau": call(),
-        "forward_ms": statistics.median(times),
-        "peak_bytes": harness.fresh_peak(prepare, name, voxels),
-    }
+    found = {"voxels": voxels, "tau": call(), "calls": {"forward": call}}
+    return {**found, "peak_bytes": harness.fresh_peak(prepare, name, voxels)}
 
 
-def main(given: list[str] | None = None) -> None:
-    parser = harness.arguments(__doc__, "volumes")
-    parser.set_defaults(rounds=3)
-    options = harness.start(parser, given)
-    notes: list[str] = []
-    if not importlib.util.find_spec("taufactor"):
-        notes.append(f"{PEER} left out: no package 'taufactor'")
+def volumes(run: harness.Run) -> list[harness.Row]:
     rows = []
-    for voxels in (24,) if options.smoke else (64, 128, 256):
-        both = {OURS: measure(OURS, voxels, options.rounds)}
-        if not notes and voxels <= MOST_OF_PEER:
-            both[PEER] = measure(PEER, voxels, 1)
-        harness.add_ratios(both, OURS, ["forward"])
-        rows += both.values()
-        harness.show(
-            list(both.values()),
-            *("name", "voxels", "tau", "forward_ms", "forward_ratio", "peak_bytes"),
-        )
-    for note in notes:
-        print(note)
-    environment = harness.environment(options, ["taufactor", "scipy"])
-    harness.write_result(options.output, {"environment": environment, "notes": notes, "rows": rows})
+    for voxels in (24,) if run.smoke else (64, 128, 256):
+        names = [name for name in CONTENDERS if name == OURS or voxels <= MOST_OF_PEER]
+        makes = {name: functools.partial(contender, name, voxels) for name in names}
+        rows += run.compare(makes, OURS)
+    return rows
 
+
+main = harness.main_of(__doc__, "volumes", {"rows": volumes}, ["taufactor", "scipy"], rounds=3)
 
 if __name__ == "__main__":
     main()

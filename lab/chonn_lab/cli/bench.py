@@ -7,19 +7,14 @@ from typing import Any
 
 PROGRAMS = {
     "scan": "kirchhoff_scan beside mambapy and a loop",
-    "network": "kirchhoff_network beside spsolve, pyamg and torch-sla",
-    "direct": "the direct method of kirchhoff_network beside multigrid, spsolve and pyamg",
-    "direct_complex": "kirchhoff_network with complex numbers beside a loop of spsolve",
-    "graphs": "circuits on graphs beside CHOLMOD, SciPy's sparse LU and torch-sla",
+    "network": "kirchhoff_network beside spsolve, pyamg and torch-sla, and its methods",
+    "graphs": "circuits on graphs beside CHOLMOD and SciPy's sparse LU",
     "accuracy": "errors of kirchhoff_network and spsolve on hard media",
     "inverse": "reconstructions from measured potentials beside pyEIT",
     "controls": "solvers on the problems of README's table",
     "volumes": "the tortuosity factor of a volume beside TauFactor",
-    "block": "training steps of a CKB beside convolutions, a Fourier layer and attention",
     "models": "training steps of the models beside PDEBench's",
-    "rollouts": "rollout steps of the models in time",
     "vision": "inference and training steps of the timm models",
-    "vision_size": "parameters and multiply-adds of the timm models",
     "gpu": "the kernels for GPUs; needs CUDA",
 }
 

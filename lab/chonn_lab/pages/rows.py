@@ -10,7 +10,6 @@ from chonn_lab.pages.files import load
 
 Record = Mapping[str, Any]
 NAMES = {"darcy": "Darcy flow", "poisson": "Poisson"}
-KINDS = {"network": "CHONN network", "fno": "FNO", "unet": "U-Net"}
 METHODS = {
     "uqno": "UQNO",
     "uqno, own rule": "UQNO, its own rule",
@@ -21,12 +20,6 @@ METHODS = {
     "member, constant": "constant, all samples",
 }
 SOURCES = {"neuralop": "neuraloperator's Darcy files", "darcy": "Darcy flow, 16 x 16"}
-INPUTS = {
-    ("clean", "clean"): "clean",
-    ("noise", "noise"): "noisy",
-    ("gaps", "gaps"): "half missing",
-    ("clean", "noise"): "trained and calibrated clean, tested noisy",
-}
 MESHES = (
     "Darcy flow, a square with two holes",
     "Darcy flow, another polygon each sample",
@@ -54,30 +47,10 @@ def results_of(record: Record) -> Iterator[tuple[dict[str, Any], list[Record]]]:
 
 
 def bands(record: Record) -> Iterator[Record]:
-    """A row a problem, model, method and seed."""
+    """A row a problem, method and seed."""
     for run in record["results"]:
         for method, label in METHODS.items():
-            names = {"problem": SOURCES[run["problem"]], "model": KINDS[run["model"]]}
-            yield {**names, "method": label, **run["bands"][method]["test"]}
-
-
-def gaps(record: Record) -> Iterator[Record]:
-    """A row a problem, model, pair of inputs and seed."""
-    for (trained, tested), shown in INPUTS.items():
-        for run in record["results"]:
-            if run["input"] == trained:
-                names = {"problem": NAMES[run["problem"]], "model": KINDS[run["model"]]}
-                yield {**names, "shown": shown, **run["tests"][tested]}
-
-
-def shifted(record: Record) -> Iterator[Record]:
-    """A row a spread, test and level of the bands."""
-    for run in record["results"]:
-        for test, found in run.items():
-            if isinstance(found, dict) and "coverage" in found:
-                for level, covered in found["coverage"].items():
-                    at = {"level": f"{float(level):.0%}", "covered": covered}
-                    yield {"spread": run["spread"], "test": test, **found, **at}
+            yield {"problem": SOURCES[run["problem"]], "method": label, **run["bands"][method]}
 
 
 def groups(record: Record, domain: str) -> dict[tuple[str, int, str], list[Record]]:
@@ -170,19 +143,15 @@ def meshes(*records: Record) -> Iterator[Record]:
 
 def kernel_speed() -> str:
     """Least and largest ratio of the times of PyTorch and of our kernels, over all operators."""
-    scan, network, block = (load(name) for name in ("scan", "network", "block"))
+    scan, network = load("scan"), load("network")
     cases: dict[Any, dict[str, Record]] = {}
     for at, peers in enumerate(network["peers"]):
         cases[at] = {row["name"]: row for row in peers["rows"]}
     for row in scan["rows"]:
         cases.setdefault(tuple(row["shape"]), {})[row["name"]] = row
-    layer = {row["name"]: row for row in block["rows"]}
-    ours, other = "order 1 axial", "order 1 axial, torch"
-    cases["block"] = {"chonn-ops": layer[ours], "torch": layer[other]}
     ratios = [
         case["torch"][time] / case["chonn-ops"][time]
         for case in cases.values()
-        for time in ("forward_ms", "both_ms", "step_ms")
-        if time in case["torch"]
+        for time in ("forward_ms", "both_ms")
     ]
     return f"{min(ratios):.1f} to {max(ratios):.0f}"

@@ -20,8 +20,6 @@ from chonn_lab.report.comparison import Statistic
 
 WIDTH = 7.2  # inches
 LINE = 116  # characters of a legend across it
-NETWORK, GREY, PALE = "#a50026", "#666666", "#56b4e9"
-COLOURS = {"fno": "#0072b2", "unet": "#e69f00"}
 Line = tuple[str, Sequence[float], Sequence[Statistic]]
 
 

@@ -1,12 +1,12 @@
 """Bands of 90 % around predictions of Darcy flow: `chonn_ops.uncertainty` beside UQNO.
 
-Two problems: neuraloperator's own files at 16 x 16, and our Darcy flow of contrast 10 at 16 x 16,
-whose bands are also evaluated where the contrast is 1,000. All methods have the same samples. UQNO
-and the learned spread of `fit_spread` split them into samples that train the base model and samples
-that train a copy of it to predict errors, UQNO by its loss of quantiles. An ensemble needs no such
-split: both of its members are trained on all samples, from two seeds. UQNO and the ensemble
-evaluate two networks a prediction. All bands are calibrated on the same samples by the rule of
-`conformal`, UQNO also by its own.
+Two problems: neuraloperator's own files at 16 x 16, and our Darcy flow of contrast 10 at 16 x 16.
+All methods have the same samples, and models are small FNOs. UQNO and the learned spread of
+`fit_spread` split them into samples that train the base model and samples that train a copy of it
+to predict errors, UQNO by its loss of quantiles. An ensemble needs no such split: both of its
+members are trained on all samples, from two seeds. UQNO and the ensemble evaluate two networks a
+prediction. All bands are calibrated on the same samples by the rule of `conformal`, UQNO also by
+its own.
 
     python -m chonn_lab.studies.bands --data folder --output lab/results/bands.json
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -31,64 +32,51 @@ from neuralop.models import FNO, UQNO
 from torch import Tensor, nn
 
 from chonn_lab.experiments.base import relative_l2
-from chonn_lab.experiments.modules import PLAIN, Neuralop, Standardized, Units
+from chonn_lab.experiments.modules import Neuralop, Standardized, Units
 from chonn_lab.problems import darcy
-from chonn_lab.results_file import drawn_data, read_record, run_missing
-from chonn_ops import CHONNNetwork2d, CHONNUNet2d, CKBOptions, Network
+from chonn_lab.results_file import read_record, run_missing
 from chonn_ops.uncertainty import Bands, Ensemble, conformal, fit_spread
 
-LEVEL = 0.9
-SHIFTED = 1000.0
+LEVEL, RATE = 0.9, 1e-2
 # Samples to train on, to learn the spread from, to calibrate with and to test on.
 SPLITS = {"neuralop": (500, 200, 150, 200), "darcy": (400, 200, 200, 512)}
-NODES = {"neuralop": "left", "darcy": "centres"}
-RATES = {"fno": 1e-2, "network": 1e-2, "unet": 1e-2}
-MODELS = ("fno", "network")
+NAMES = ("train", "spread", "calibration", "test")
 Samples = tuple[Tensor, Tensor]
 
 
 def main() -> None:
-    args = parse_arguments()
-    torch.set_num_threads(args.threads)
-    data = {problem: read(args, problem) for problem in args.problems}
-    # Lists, because a file that is resumed is compared with what JSON makes of them.
-    splits = {problem: list(sizes) for problem, sizes in SPLITS.items()}
-    config = {"level": LEVEL, "epochs": args.epochs, "splits": splits, "shifted": SHIFTED}
-    config = {**config, "resolution": args.resolution, "batch_size": args.batch_size}
-    drawn: dict[str, Any] = {}
-    for problem, parts in data.items():
-        for name, fields in parts.items():
-            drawn |= drawn_data(f"{problem}, {name}", *fields)
-    packages = ("chonn-ops", "neuraloperator", "torch")
-    record = read_record(args.output, "bands", config, packages, args.threads, drawn)
-    wanted = [(p, m, seed) for seed in args.seeds for p in data for m in args.models]
-    run = functools.partial(measure, args, data)
-    run_missing(args.output, record, wanted, run, ("problem", "model", "seed"))
-
-
-def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("data"), help="of the darcy_*.pt files")
     parser.add_argument("--output", type=Path, default=Path("runs/bands.json"))
     parser.add_argument("--problems", nargs="+", choices=list(SPLITS), default=list(SPLITS))
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=["fno"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=50)
-    parser.add_argument("--resolution", type=int, default=16, help="of the generated data")
-    parser.add_argument("--threads", type=int, default=1)
-    return parser.parse_args()
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    data = {problem: read(args.data, problem) for problem in args.problems}
+    # Lists, because a file that is resumed is compared with what JSON makes of them.
+    splits = {problem: list(sizes) for problem, sizes in SPLITS.items()}
+    config = {"level": LEVEL, "epochs": args.epochs, "splits": splits, "resolution": 16}
+    config |= {"batch_size": args.batch_size}
+    drawn = {}
+    for problem, parts in data.items():
+        for name, fields in parts.items():
+            content = b"".join(field.contiguous().numpy().tobytes() for field in fields)
+            drawn[f"{problem}, {name}"] = {"sha256": hashlib.sha256(content).hexdigest()}
+    packages = ("chonn-ops", "neuraloperator", "torch")
+    record = read_record(args.output, "bands", config, packages, 1, drawn)
+    wanted = [(problem, seed) for seed in args.seeds for problem in data]
+    run = functools.partial(measure, args, data)
+    run_missing(args.output, record, wanted, run, ("problem", "seed"))
 
 
-def read(args: argparse.Namespace, problem: str) -> dict[str, Samples]:
-    """Fields (N, 1, R, R) of each split, "shifted" those of the other contrast."""
+def read(folder: Path, problem: str) -> dict[str, Samples]:
+    """Fields (N, 1, 16, 16) of each split."""
     sizes = SPLITS[problem]
-    names = ("train", "spread", "calibration", "test")
     if problem == "neuralop":
-        parts = [
-            torch.load(args.data / f"darcy_{name}_16.pt", weights_only=True)
-            for name in ("train", "test")
-        ]
+        paths = (folder / f"darcy_{name}_16.pt" for name in ("train", "test"))
+        parts = [torch.load(path, weights_only=True) for path in paths]
         first = sum(sizes[:3])
         # The tested samples are the last ones: those of the test file, and some that are left over.
         x, y = (
@@ -99,38 +87,24 @@ def read(args: argparse.Namespace, problem: str) -> dict[str, Samples]:
             )
         )
     else:
-        x, y = generated(args, sum(sizes), darcy.CONTRAST)
-    fields = zip(x.split(sizes), y.split(sizes), strict=True)
-    found = dict(zip(names, fields, strict=True))
-    if problem == "darcy":
-        found["shifted"] = generated(args, sizes[3], SHIFTED)
-    return found
-
-
-def generated(args: argparse.Namespace, n: int, contrast: float) -> Samples:
-    """Samples of our Darcy flow; those of another contrast are media of another seed."""
-    path = args.data / f"bands_{args.resolution}_contrast{contrast:g}_{n}.hdf5"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        seed = int(contrast != darcy.CONTRAST)
-        darcy.generate(path, n, args.resolution, seed=seed, contrast=contrast, progress=False)
-    x, y = darcy.read(path, 0, n)
-    return torch.as_tensor(x)[:, None], torch.as_tensor(y)[:, None]
+        path = folder / f"bands_16_contrast{darcy.CONTRAST:g}_{sum(sizes)}.hdf5"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            darcy.generate(path, sum(sizes), 16, seed=0, contrast=darcy.CONTRAST, progress=False)
+        x, y = (torch.as_tensor(field)[:, None] for field in darcy.read(path, 0, sum(sizes)))
+    return dict(zip(NAMES, zip(x.split(sizes), y.split(sizes), strict=True), strict=True))
 
 
 def measure(
-    args: argparse.Namespace,
-    data: dict[str, dict[str, Samples]],
-    problem: str,
-    model: str,
-    seed: int,
+    args: argparse.Namespace, data: dict[str, dict[str, Samples]], problem: str, seed: int
 ) -> dict[str, Any]:
-    """Bands of one kind of model by all methods."""
-    found = data[problem]
-    everything = joined(found["train"], found["spread"])
-    held_out = Loader(found["spread"], args.batch_size, seed)
-    calibration = Loader(found["calibration"], args.batch_size, seed)
-    rate, seconds = RATES[model], {}
+    """Bands by all methods."""
+    found, seconds = data[problem], {}
+    x, y = (torch.cat(fields) for fields in zip(found["train"], found["spread"], strict=True))
+    held_out, calibration, every = (
+        Loader(fields, args.batch_size, seed)
+        for fields in (found["spread"], found["calibration"], (x, y))
+    )
 
     def timed(name: str, make: Callable[..., Any], *given: Any, **options: Any) -> Any:
         start = time.process_time()
@@ -138,17 +112,13 @@ def measure(
         seconds[name] = round(time.process_time() - start, 2)
         return made
 
-    base = timed("base", trained, args, NODES[problem], model, found["train"], seed)
-    residual = timed("uqno", trained_uqno, args, base, held_out, rate)
-    options = {"epochs": args.epochs, "learning_rate": rate}
+    base = timed("base", trained, args, found["train"], seed)
+    residual = timed("uqno", trained_uqno, base, held_out, args.epochs)
+    options = {"epochs": args.epochs, "learning_rate": RATE}
     spread = timed("learned", fit_spread, base, held_out, **options)
-    members = [
-        timed(f"member {k}", trained, args, NODES[problem], model, everything, seed + 1000 * k)
-        for k in (0, 1)
-    ]
+    members = [timed(f"member {k}", trained, args, (x, y), seed + 1000 * k) for k in (0, 1)]
     # As many steps as on the held-out samples.
-    options["epochs"] = max(1, round(args.epochs * len(found["spread"][0]) / len(everything[0])))
-    every = Loader(everything, args.batch_size, seed)
+    options["epochs"] = max(1, round(args.epochs * len(found["spread"][0]) / len(x)))
     pattern = timed("learned, all samples", fit_spread, members[0], every, **options)
     bands = {
         "base, constant": conformal(base, calibration, LEVEL),
@@ -159,19 +129,8 @@ def measure(
         "member, constant": conformal(members[0], calibration, LEVEL),
         "ensemble": conformal(Ensemble(members), calibration, LEVEL),
     }
-    tests = [name for name in ("test", "shifted") if name in found]
-    return {
-        "seconds": seconds,
-        "bands": {
-            name: {test: scores(made, found[test]) for test in tests}
-            for name, made in bands.items()
-        },
-    }
-
-
-def joined(*samples: Samples) -> Samples:
-    first, second = (torch.cat(fields) for fields in zip(*samples, strict=True))
-    return first, second
+    tested = {name: scores(made, found["test"]) for name, made in bands.items()}
+    return {"seconds": seconds, "bands": tested}
 
 
 class Loader:
@@ -187,50 +146,22 @@ class Loader:
             yield self.fields[0][chosen], self.fields[1][chosen]
 
 
-def built(model: str, nodes: str, train: Samples) -> nn.Module:
-    """A small model that sees and predicts fields of about unit size; further channels of its input
-    stay as they are."""
-    x, y = train
-    channels = x.shape[1]
-    others = channels - 1
-    units = Units(
-        (x[:, :1].mean().item(), *[0.0] * others),
-        (x[:, :1].std().item(), *[1.0] * others),
-        y.mean().item(),
-        y.std().item(),
-    )
-    if model == "network":
-        options = CKBOptions(Network(num_networks=4, nodes=nodes))
-        made: nn.Module = CHONNNetwork2d(channels, width=12, ckb=options)
-    elif model == "unet":
-        made = CHONNUNet2d(channels, 1, 4, ckb=PLAIN)
-    else:
-        made = Neuralop(FNO((8, 8), channels, 1, 12, n_layers=2))
-    return Standardized(made, units)
-
-
-def trained(
-    args: argparse.Namespace, nodes: str, model: str, train: Samples, seed: int
-) -> nn.Module:
+def trained(args: argparse.Namespace, train: Samples, seed: int) -> nn.Module:
+    """A small FNO that sees and predicts fields of about unit size."""
     torch.manual_seed(seed)
-    made = built(model, nodes, train)
-
-    def loss(x: Tensor, y: Tensor) -> Tensor:
-        return relative_l2(made(x), y).mean()
-
-    fit(made, Loader(train, args.batch_size, seed), loss, args.epochs, RATES[model])
+    x, y = train
+    units = Units((x.mean().item(),), (x.std().item(),), y.mean().item(), y.std().item())
+    made = Standardized(Neuralop(FNO((8, 8), 1, 1, 12, n_layers=2)), units)
+    loss = lambda x, y: relative_l2(made(x), y).mean()  # noqa: E731
+    fit(made, Loader(train, args.batch_size, seed), loss, args.epochs)
     return made.eval()
 
 
 def fit(
-    model: nn.Module,
-    loader: Loader,
-    loss: Callable[[Tensor, Tensor], Tensor],
-    epochs: int,
-    rate: float,
+    model: nn.Module, loader: Loader, loss: Callable[[Tensor, Tensor], Tensor], epochs: int
 ) -> None:
     """Adam with a cosine schedule, the training of all models here."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     model.train()
     for _ in range(epochs):
@@ -252,9 +183,7 @@ class Magnitude(nn.Module):
         return self.residual(x).abs()
 
 
-def trained_uqno(
-    args: argparse.Namespace, base: nn.Module, loader: Loader, rate: float
-) -> nn.Module:
+def trained_uqno(base: nn.Module, loader: Loader, epochs: int) -> nn.Module:
     """neuraloperator's residual model, trained by its loss of quantiles."""
     uqno = UQNO(copy.deepcopy(base))
     quantile = PointwiseQuantileLoss(alpha=1 - LEVEL)
@@ -263,7 +192,7 @@ def trained_uqno(
         solution, residual = uqno(x)
         return quantile(residual, y - solution)
 
-    fit(uqno.residual_model, loader, loss, args.epochs, rate)
+    fit(uqno.residual_model, loader, loss, epochs)
     return Magnitude(uqno.residual_model).eval()
 
 
@@ -293,28 +222,23 @@ def scores(bands: Bands, fields: Samples) -> dict[str, float]:
     ``width_at_level`` has the scale that makes the coverage of these samples 90 % exactly, so that
     methods compare at equal coverage. Widths and errors are over the mean size of the solution.
     """
-    found = []
-    for x, y in zip(*(field.split(64) for field in fields), strict=True):
-        band = bands(x)
-        half = (band.upper - band.lower) / 2
-        found.append(
-            {
-                "relative_l2": relative_l2(band.prediction, y),
-                "share": ((band.lower <= y) & (y <= band.upper)).double().flatten(1).mean(dim=1),
-                "width": 2 * half.double().flatten(1).mean(dim=1),
-                "ratio": ((y - band.prediction).abs() / half).flatten(),
-            }
-        )
-    all_of = {name: torch.cat([part[name] for part in found]) for name in found[0]}
-    width = (all_of["width"].mean() / fields[1].abs().mean()).item()
-    at_level = float(np.quantile(all_of["ratio"].numpy(), LEVEL))
+    x, y = fields
+    made = [bands(part) for part in x.split(64)]
+    prediction, lower, upper = (
+        torch.cat([getattr(band, name) for band in made])
+        for name in ("prediction", "lower", "upper")
+    )
+    half = (upper - lower) / 2
+    share = ((lower <= y) & (y <= upper)).double().flatten(1).mean(dim=1)
+    width = (2 * half.double().mean() / y.abs().mean()).item()
+    ratio = ((y - prediction).abs() / half).flatten().numpy()
     return {
-        "relative_l2": all_of["relative_l2"].mean().item(),
-        "coverage": all_of["share"].mean().item(),
-        "samples_above_level": (all_of["share"] >= LEVEL).double().mean().item(),
-        "lowest_tenth": all_of["share"].quantile(0.1).item(),
+        "relative_l2": relative_l2(prediction, y).mean().item(),
+        "coverage": share.mean().item(),
+        "samples_above_level": (share >= LEVEL).double().mean().item(),
+        "lowest_tenth": share.quantile(0.1).item(),
         "width": width,
-        "width_at_level": width * at_level,
+        "width_at_level": width * float(np.quantile(ratio, LEVEL)),
     }
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optuna
 import torch
 from torch import Tensor, nn
@@ -80,33 +80,40 @@ class Study(ABC):
         return {"settings": best, "steps": steps, **self.test(made)}
 
 
-def train(model: nn.Module, loss: Callable[[], Tensor], rate: float, seconds: float) -> int:
-    """Train on the losses of random batches for so much CPU time; the steps done."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=1e-4)
+def adamw(model: nn.Module, rate: float) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=1e-4)
+
+
+def train(
+    optimizer: torch.optim.Optimizer,
+    loss: Callable[[], Tensor],
+    seconds: float,
+    clip: float = 1.0,
+) -> int:
+    """Train on the losses of random batches for so much CPU time; the steps done.
+
+    The learning rate falls to zero as a cosine of the time; gradients are clipped to the norm
+    `clip`.
+    """
+    rate = optimizer.param_groups[0]["lr"]
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     begin, step = time.process_time(), 0
     while (used := (time.process_time() - begin) / seconds) < 1:
         for group in optimizer.param_groups:
-            group["lr"] = rate * (1 + np.cos(np.pi * used)) / 2
+            group["lr"] = rate * (1 + math.cos(math.pi * used)) / 2
         found = loss()
         optimizer.zero_grad()
         found.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if clip < math.inf:
+            nn.utils.clip_grad_norm_(parameters, clip)
         optimizer.step()
         step += 1
     return step
 
 
 def suggest(sizes: Sizes, trials: Sequence[dict[str, Any]], number: int) -> dict[str, Any]:
-    """Settings of the next trial after `trials`; they depend on nothing else.
-
-    Parameters
-    ----------
-    sizes : Sizes
-    trials : sequence of dict
-        Each with its ``settings`` and ``validation`` error.
-    number : int
-        Of the next trial; trial 0 has medium settings.
-    """
+    """Settings of the next trial after `trials`, which is the `number`-th; they depend on nothing
+    else. Trial 0 has medium settings."""
     widths, depths = sizes
     space: dict[str, optuna.distributions.BaseDistribution] = {
         "rate": optuna.distributions.FloatDistribution(*RATES, log=True),
@@ -115,12 +122,8 @@ def suggest(sizes: Sizes, trials: Sequence[dict[str, Any]], number: int) -> dict
         "batch": optuna.distributions.CategoricalDistribution(BATCHES),
     }
     if number == 0:
-        return {
-            "rate": FIRST_RATE,
-            "width": widths[1],
-            "depth": depths[len(depths) // 2],
-            "batch": BATCHES[1],
-        }
+        medium = FIRST_RATE, widths[1], depths[len(depths) // 2], BATCHES[1]
+        return dict(zip(space, medium, strict=True))
     # Of six trials, TPE's own default would make all ten random.
     sampler = optuna.samplers.TPESampler(seed=number, n_startup_trials=3)
     study = optuna.create_study(sampler=sampler)
@@ -156,7 +159,6 @@ def carry_out(
     path: Path,
     packages: Sequence[str],
     make: Callable[[], Study],
-    **about: str,
 ) -> None:
     """Do what a results file lacks: controls, trials, and results.
 
@@ -171,8 +173,6 @@ def carry_out(
         Those whose versions count.
     make : callable
         Makes the study.
-    **about
-        What the file says beside.
     """
     torch.set_num_threads(1)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -180,7 +180,6 @@ def carry_out(
     config = {name: getattr(args, name) for name in ("problem", "seconds", "trials")}
     packages = ["chonn-ops", "torch", "optuna", *packages]
     record = read_record(output, experiment, config, packages, 1, files([path]))
-    record |= about
     study = make()
     if "controls" not in record:
         record["controls"] = study.controls()

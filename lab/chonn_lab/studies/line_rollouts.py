@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,11 @@ from chonn_lab.experiments.modules import PLAIN, Forecaster, GridFNO
 from chonn_lab.paths import RUNS
 from chonn_lab.problems import advection, burgers, origin
 from chonn_lab.results_file import read_record, run_missing
+from chonn_lab.studies import equal_seconds
 from chonn_ops import CHONNFNO1d, CHONNRollout1d
 
-OUTPUT = RUNS / "lines" / "line_rollouts.json"
 HISTORY, RESOLUTION, FRAMES = 10, 128, 41
+TRAIN, TEST = 256, 64  # trajectories
 PROBLEMS: dict[str, tuple[Any, float]] = {
     "advection": (advection, 0.4),
     "burgers": (burgers, 0.01),
@@ -52,12 +52,10 @@ def fno(history: int = HISTORY) -> nn.Module:
     return Latest(Forecaster(GridFNO(model), increment=True), history)
 
 
-OURS: dict[str, Any] = {"num_networks": 8, "heads": 4, "nodes": "left", "conservative": True}
-
-
 def ours(frames: int, **options: Any) -> nn.Module:
     """It predicts frames, from the last few."""
-    model = CHONNRollout1d(1, frames, **OURS, **options)
+    fixed: dict[str, Any] = {"num_networks": 8, "heads": 4, "nodes": "left", "conservative": True}
+    model = CHONNRollout1d(1, frames, **fixed, **options)
     return Latest(Forecaster(model, increment=False), frames)
 
 
@@ -78,56 +76,48 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], float]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=20.0, help="of training, each")
-    parser.add_argument("--train", type=int, default=256)
-    parser.add_argument("--test", type=int, default=64)
     parser.add_argument("--seeds", type=int, nargs="+", default=[300])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--data", type=Path, default=Path("data"))
-    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--output", type=Path, default=RUNS / "lines" / "line_rollouts.json")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    config = {name: getattr(args, name) for name in ("seconds", "train", "test")}
+    config = {"seconds": args.seconds, "train": TRAIN, "test": TEST}
     record = read_record(args.output, "line_rollouts", config, ("torch", "numpy"), 1, {})
-    read = {problem: data(problem, args) for problem in PROBLEMS}
+    read = {problem: data(problem, args.data) for problem in PROBLEMS}
 
     def trained(problem: str, model: str, seed: int) -> dict[str, Any]:
         frames, known = read[problem]
-        return {"data": known, **run(model, seed, frames, args)}
+        return {"data": known, **run(model, seed, frames, args.seconds)}
 
     wanted = [(p, model, seed) for p in PROBLEMS for seed in args.seeds for model in args.models]
     run_missing(args.output, record, wanted, trained, ("problem", "model", "seed"))
 
 
-def data(problem: str, args: argparse.Namespace) -> tuple[Tensor, dict[str, Any]]:
+def data(problem: str, folder: Path) -> tuple[Tensor, dict[str, Any]]:
     """All trajectories, (N, T, R), and what is known of the file."""
     module, value = PROBLEMS[problem]
-    n = args.train + args.test
-    path = args.data / f"{problem}_{value:g}_{RESOLUTION}_{FRAMES}_{n}.hdf5"
+    path = folder / f"{problem}_{value:g}_{RESOLUTION}_{FRAMES}_{TRAIN + TEST}.hdf5"
     if not path.exists():
-        args.data.mkdir(parents=True, exist_ok=True)
-        module.generate(path, n, RESOLUTION, value, FRAMES, progress=False)
+        folder.mkdir(parents=True, exist_ok=True)
+        module.generate(path, TRAIN + TEST, RESOLUTION, value, FRAMES, progress=False)
     return torch.from_numpy(module.read(path)), origin.identify(path).record()
 
 
-def run(name: str, seed: int, frames: Tensor, args: argparse.Namespace) -> dict[str, Any]:
+def run(name: str, seed: int, frames: Tensor, seconds: float) -> dict[str, Any]:
     """Train for the seconds and score on the last samples."""
     torch.manual_seed(seed)
     build, rate = MODELS[name]
     model = build()
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    train, test = frames[: args.train], frames[args.train :]
-    # CPU time: other programs must not take from it.
-    begun, steps = time.process_time(), 0
-    while (spent := time.process_time() - begun) < args.seconds:
-        for group in optimizer.param_groups:
-            group["lr"] = rate * (1 + math.cos(math.pi * spent / args.seconds)) / 2
+    train, test = frames[:TRAIN], frames[TRAIN:]
+
+    def loss() -> Tensor:
         drawn = train[torch.randint(len(train), (32,))]
         given, target = rollout.stretches(drawn, HISTORY + 1).split((HISTORY, 1), dim=1)
-        loss = rollout.frame_errors(model(given)[:, None], target).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        steps += 1
+        return rollout.frame_errors(model(given)[:, None], target).mean()
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    steps = equal_seconds.train(optimizer, loss, seconds, clip=math.inf)
     model.eval()
     with torch.no_grad():
         known, target = test.split((HISTORY, FRAMES - HISTORY), dim=1)

@@ -9,10 +9,6 @@ and the area of walls beside.
 Two controls are told the equation. "scheme" solves what made the data. "equation" has what the
 models have: the mesh, and one k a node, the mean of both means.
 
-Expected, written before the first run: on ``holes`` circuits are at least 5 times below the best
-of the others, on ``domains`` at least 3 times; on the finer meshes their error is less than twice
-that of the meshes they were trained on.
-
     python -m chonn_lab.studies.meshes --problem holes --data folder --seconds 60 --seeds 0 1 2
 """
 
@@ -31,7 +27,7 @@ from torch import Tensor, nn
 from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.problems import meshes
 from chonn_lab.studies import equal_seconds
-from chonn_lab.studies.equal_seconds import BATCHES
+from chonn_lab.studies.equal_seconds import BATCHES, adamw
 from chonn_ops import CHONNNetwork2d, CHONNNetwork3d, Dirichlet, FiniteVolumes, Mesh, Robin
 
 TRAINED, FINER = "test", "test_fine"
@@ -287,7 +283,7 @@ class Study(equal_seconds.Study):
                 samples = samples.subset(torch.randperm(len(samples.x))[:size])
             return samples.errors(made(samples), self.scale).mean()
 
-        return made, equal_seconds.train(made, loss, settings["rate"], seconds)
+        return made, equal_seconds.train(adamw(made, settings["rate"]), loss, seconds)
 
     def validate(self, made: nn.Module) -> float:
         return test(made, self.splits["validation"], self.scale)

@@ -3,8 +3,9 @@
 Darcy flow and Poisson's equation at the scale `small` of `chonn-lab run` by default. Each model is
 trained on grids of 16, 32 and 64 points a side and evaluated, without retraining, on the same test
 samples on every finer grid up to 256; then trained and evaluated on an l-shape and on a square with
-holes, at 64 points. Each training is a run of `chonn-lab run` in a folder named after its settings,
-so the same command continues a stopped study. All runs of the first seed come first.
+holes, on the finest of these grids. Each training is a run of `chonn-lab run` in a folder named
+after its settings, so the same command continues a stopped study. All runs of the first seed come
+first.
 
     python -m chonn_lab.studies.resolution    # all of it in runs/resolution
     python -m chonn_lab.studies.resolution --models network --trained 64 --set train.epochs=10
@@ -17,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -27,86 +27,67 @@ from chonn_lab.experiments.configuration import build_problem, compose, resolved
 from chonn_lab.experiments.records import Run
 from chonn_lab.pages import blocks
 from chonn_lab.pages.rows import NAMES, groups
-from chonn_lab.problems.domains import cell_centres, domain_mask, nodes
 from chonn_lab.report import style
 from chonn_lab.report.comparison import Statistic
 from chonn_ops.files import write_json
 
-PROBLEMS = ("darcy", "poisson")
-MODELS = {"network": "chonn_network", "fno": "fno", "unet": "unet"}
+MODELS = {"unet": "unet", "fno": "fno", "network": "chonn_network"}
 SHARED = ("versions", "hardware", "commit")
-MARKS = {"network": "o", "fno": "^", "unet": "s"}
-COLOURS = {"network": style.NETWORK, "fno": style.COLOURS["fno"], "unet": style.COLOURS["unet"]}
+LOOKS = {
+    "network": {"color": "#a50026", "marker": "o"},
+    "fno": {"color": "#0072b2", "marker": "^"},
+    "unet": {"color": "#e69f00", "marker": "s"},
+}
 LINES = ("-", "--", ":", "-.")
-NODES = {"darcy": cell_centres, "poisson": nodes}
 
 
 def main() -> None:
-    args = parse_arguments()
-    torch.set_num_threads(args.threads)
-    record: dict[str, Any] = {"experiment": "resolution", "scale": args.scale, "results": []}
-    for overrides in (overrides for seed in args.seeds for overrides in runs(args, seed)):
-        found = runner.run(*configured(args, overrides))
-        record |= {name: getattr(found, name) for name in SHARED}
-        record["results"].append(entry(found))
-        write_json(args.results, record)
-    record["interpolated"] = list(interpolated(args))
-    write_json(args.results, record)
-    print(blocks.build("grids", record), blocks.build("domains", record), sep="\n")
-    draw_curves(record, args.figures / "resolution.png")
-    draw_domains(record, args.output, args.figures / "domains.png")
-
-
-def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     folder = Path("runs/resolution")
-    parser.add_argument("--output", type=Path, default=folder, help="folder of the runs")
+    parser.add_argument("--output", type=Path, default=folder, help="folder of runs and results")
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data")
-    parser.add_argument("--results", type=Path, default=folder / "resolution.json")
-    parser.add_argument("--figures", type=Path, default=folder, help="folder of the figures")
     parser.add_argument("--scale", choices=("smoke", "small", "paper"), default="small")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=["unet", "fno", "network"])
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="FIELD=VALUE", help="as for chonn-lab run"
-    )
-    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
-    parser.add_argument("--trained", type=int, nargs="*", default=[64, 32, 16])
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    options = {"action": "append", "default": [], "metavar": "FIELD=VALUE"}
+    parser.add_argument("--set", **options, help="as for chonn-lab run")
+    parser.add_argument("--problems", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--trained", type=int, nargs="+", default=[64, 32, 16])
     parser.add_argument("--evaluated", type=int, nargs="*", default=[32, 64, 128, 256])
     parser.add_argument("--domains", nargs="*", default=["l-shape", "holes"])
-    parser.add_argument("--domain-resolution", type=int, default=64)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--threads", type=int, default=1)
-    return parser.parse_args()
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    results = args.output / "resolution.json"
+    record: dict[str, Any] = {"experiment": "resolution", "scale": args.scale, "results": []}
+    for config, path in (run for seed in args.seeds for run in runs(args, seed)):
+        found = runner.run(config, path)
+        record |= {name: getattr(found, name) for name in SHARED}
+        record["results"].append(entry(found))
+        write_json(results, record)
+    record["interpolated"] = list(interpolated(args))
+    write_json(results, record)
+    print(blocks.build("grids", record), blocks.build("domains", record), sep="\n")
+    draw_curves(record, args.output / "resolution.png")
 
 
-def runs(args: argparse.Namespace, seed: int) -> Iterator[dict[str, Any]]:
-    """Overrides of all trainings from one seed."""
+def runs(args: argparse.Namespace, seed: int) -> Iterator[tuple[Any, Path]]:
+    """Configuration and folder of all trainings from one seed, as `chonn-lab run` has them."""
     places = [(n, "square") for n in args.trained]
-    places += [(args.domain_resolution, domain) for domain in args.domains]
-    for resolution, domain in places:
-        finer = [n for n in args.evaluated if n > resolution] if domain == "square" else []
+    places += [(max(args.trained), domain) for domain in args.domains]
+    for n, domain in places:
+        finer = [m for m in args.evaluated if m > n] if domain == "square" else []
+        changed = f"problem.domain={domain}", f"problem.resolution={n}"
         for problem in args.problems:
             for model in args.models:
-                chosen = {"problem": problem, "model": MODELS[model], "seed": seed}
-                chosen |= {"problem.resolution": resolution, "problem.domain": domain}
-                chosen["problem.test_resolutions"] = finer
+                chosen = [f"problem={problem}", f"model={MODELS[model]}", *changed]
+                chosen += [f"problem.test_resolutions={finer}", f"seed={seed}", "device=cpu"]
                 if model == "fno":
                     # A grid has half as many modes as points; the FNO's own padding adds one.
-                    chosen["model.modes"] = min(12, resolution // 2)
-                yield chosen
-
-
-def configured(args: argparse.Namespace, overrides: dict[str, Any]) -> tuple[Any, Path]:
-    """Configuration and folder of a training, as `chonn-lab run` has them."""
-    texts = [f"{name}={value}" for name, value in overrides.items()]
-    places = [f"scale={args.scale}", f"output={args.output}", f"data={args.data}", "device=cpu"]
-    config = compose([*texts, *places, *args.set])
-    domain, n = overrides["problem.domain"], overrides["problem.resolution"]
-    name = f"{args.scale}+problem.domain={domain},problem.resolution={n}"
-    return (
-        config,
-        args.output / config.problem.name / name / f"{config.model.name}-seed{config.seed}",
-    )
+                    chosen.append(f"model.modes={min(12, n // 2)}")
+                where = f"scale={args.scale}", f"output={args.output}", f"data={args.data}"
+                config = compose([*chosen, *where, *args.set])
+                path = args.output / problem / f"{args.scale}+{','.join(changed)}"
+                yield config, path / f"{config.model.name}-seed{seed}"
 
 
 def entry(found: Run) -> dict[str, Any]:
@@ -118,22 +99,16 @@ def entry(found: Run) -> dict[str, Any]:
         key = (split.rstrip("_") or "test") if points.isdigit() else name
         grid = points if points.isdigit() else str(config["resolution"])
         errors.setdefault(key, {})[grid] = scores["relative_l1"]
+    names = ("label", "seed", "parameters", "diverged", "data", "code")
     return {
         "problem": found.experiment,
         "domain": config["domain"],
         "trained": config["resolution"],
         "model": found.variant,
-        "label": found.label,
-        "seed": found.seed,
-        "epochs": config["epochs"],
-        "folder": found.scale,
-        "parameters": found.parameters,
         "seconds": round(found.seconds, 1),
-        "learning_rate": config["learning_rate"],
-        "diverged": found.diverged,
+        **{name: getattr(found, name) for name in names},
+        **{name: config[name] for name in ("epochs", "learning_rate")},
         "errors": errors,
-        "data": found.data,
-        "code": found.code,
     }
 
 
@@ -144,8 +119,7 @@ def interpolated(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             finer = [n for n in args.evaluated if n > resolution]
             settings = [f"problem={problem}", f"scale={args.scale}"]
             settings += [f"problem.resolution={resolution}", f"problem.test_resolutions={finer}"]
-            made = build_problem(resolved(compose(settings)))
-            tests = made.load(args.data / problem).tests
+            tests = build_problem(resolved(compose(settings))).load(args.data / problem).tests
             coarse = tests["test"].tensors[1]
             errors = {}
             for n in finer:
@@ -160,8 +134,6 @@ def interpolated(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def draw_curves(record: dict[str, Any], path: Path) -> None:
     """Relative L1 error by the evaluation grid; a line a model and training grid."""
     found = groups(record, "square")
-    if not found:
-        return
     problems = list(dict.fromkeys(problem for problem, _, _ in found))
     trainings = sorted({trained for _, trained, _ in found}, reverse=True)
     lines = dict(zip(trainings, LINES, strict=False))
@@ -169,15 +141,15 @@ def draw_curves(record: dict[str, Any], path: Path) -> None:
         figure, axes = style.grid(1, len(problems), 3.1)
         places = dict(zip(problems, axes[0], strict=True))
         for (problem, trained, label), runs in found.items():
-            name, grids = runs[0]["model"], sorted(runs[0]["errors"]["test"], key=int)
+            grids = sorted(runs[0]["errors"]["test"], key=int)
             values = [Statistic.of(run["errors"]["test"][n] for run in runs) for n in grids]
-            look = {"color": COLOURS[name], "marker": MARKS[name], "ls": lines[trained]}
-            look |= {"label": f"{label}, trained at {trained}", "markersize": 3}
+            look = {"ls": lines[trained], "label": f"{label}, trained at {trained}"}
+            look |= {**LOOKS[runs[0]["model"]], "markersize": 3}
             style.line(places[problem], [*map(int, grids)], values, **look)
-        for row in record.get("interpolated", []):
+        for row in record["interpolated"]:
             if row["problem"] in places and row["errors"]:
                 errors = sorted((int(n), value) for n, value in row["errors"].items())
-                look = {"color": style.GREY, "ls": lines[row["trained"]]}
+                look = {"color": "#666666", "ls": lines[row["trained"]]}
                 look["label"] = f"truth at {row['trained']}, interpolated"
                 places[row["problem"]].plot(*zip(*errors, strict=True), **look)
         ticks = sorted({int(grid) for run in record["results"] for grid in run["errors"]["test"]})
@@ -187,55 +159,7 @@ def draw_curves(record: dict[str, Any], path: Path) -> None:
             style.logarithmic(axis.yaxis)
         titles = [NAMES[problem] for problem in problems]
         style.finish(figure, axes, titles, "evaluation grid, points a side", ["relative L1 error"])
-        path.parent.mkdir(parents=True, exist_ok=True)
         style.save(figure, path)
-
-
-def draw_domains(record: dict[str, Any], output: Path, path: Path) -> None:
-    """The first test sample on each domain but the square: truth, predictions, errors.
-
-    They are of the first seed; `output` holds the fields beside the results of the runs.
-    """
-    rows: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
-    for run in record["results"]:
-        if run["domain"] != "square" and not run["diverged"]:
-            rows.setdefault((run["problem"], run["domain"]), {}).setdefault(run["label"], run)
-    if not rows:
-        return
-    labels = list(dict.fromkeys(label for runs in rows.values() for label in runs))
-    columns = 2 + 2 * len(labels)
-    with style.styled():
-        figure, axes = style.grid(len(rows), columns, 1.25 * len(rows))
-        for axis in axes.flat:
-            axis.axis("off")
-        titles = ["input", "truth", *(title for label in labels for title in (label, "error"))]
-        for axis, title in zip(axes[0], titles, strict=True):
-            axis.set_title(title, fontsize=7)
-        for ((problem, domain), runs), line in zip(rows.items(), axes, strict=True):
-            fields = {label: _fields(output, run) for label, run in runs.items()}
-            first = next(iter(fields.values()))
-            missing = ~domain_mask(domain, NODES[problem](len(first["input"])))
-            inside = first["target"][~missing]
-            scale = {"vmin": float(inside.min()), "vmax": float(inside.max())}
-            errors = {name: np.abs(f["prediction"] - f["target"]) for name, f in fields.items()}
-            worst = max(error.max() for error in errors.values())
-            pictures = {0: (first["input"], {}), 1: (first["target"], {})}
-            for label, error in errors.items():
-                place = 2 + 2 * labels.index(label)
-                pictures[place] = fields[label]["prediction"], scale
-                pictures[place + 1] = error, {"vmin": 0, "vmax": worst, "cmap": "magma_r"}
-            for column, (field, options) in pictures.items():
-                line[column].imshow(np.ma.array(field, mask=missing).T, origin="lower", **options)
-            where = {"transform": line[0].transAxes, "ha": "right", "va": "center"}
-            line[0].text(-0.1, 0.5, f"{NAMES[problem]}\n{domain}", fontsize=7, **where)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        style.save(figure, path)
-
-
-def _fields(output: Path, run: dict[str, Any]) -> dict[str, np.ndarray]:
-    name = f"{run['model']}-seed{run['seed']}.npz"
-    with np.load(output / run["problem"] / run["folder"] / name) as archive:
-        return {key: archive[key][0] for key in archive}
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ def test_everything_without_a_gpu(tmp_path):
     path = tmp_path / "gpu.json"
     done = bench("--interpret", "--rounds=1", f"--output={path}")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("'passed': True") == 6  # four scans, two networks
-    steps, scan, *networks, vision = json.loads(path.read_text())["sections"]
-    for row in steps["rows"] + vision["rows"]:
-        assert min(row["step_ms"], row["autocast_ms"], row["recorded_ms"]) > 0
+    assert done.stdout.count("'passed': True") == 8  # four scans, four networks
+    steps, scan, *networks = json.loads(path.read_text())["sections"]
+    for row in steps["rows"]:
+        assert row["step_ms"] > 0
     for section in (scan, *networks):
         ours = section["rows"][0]
         assert ours["name"] == "chonn-ops"

@@ -31,10 +31,10 @@ def test_layers_and_the_model_stays_as_it_was():
     before = {name: value.clone() for name, value in model.state_dict().items()}
     found = cost.measure(model, [torch.ones(2, 3, 8, 8)])
     assert found.parameters == 5 * 3 * 9 + 5 + 10 + 7 * 320 + 7
-    assert found[1:] == (2 * (64 * 5 * 3 * 9 + 7 * 320), 0)
+    assert found.multiply_adds == 2 * (64 * 5 * 3 * 9 + 7 * 320)
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert cost.measure(nn.Flatten(), [torch.zeros(2, 3, 4)]) == (0, 0, 0)
+    assert cost.measure(nn.Flatten(), [torch.zeros(2, 3, 4)]) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,12 @@ def test_products_of_complex_numbers_are_four_real_ones(dtype, products):
 
 
 def test_scan():
-    cell = KirchhoffCell(6, Scan(d_state=4, directions="raster"))
-    found = cost.measure(cell, [torch.zeros(2, 10, 6)])
-    assert found.scan_multiply_adds == 2 * 10 * 6 * (4 * (4 + 2) + 2)
-    assert found.multiply_adds > found.scan_multiply_adds
+    def count_of(states):
+        cell = KirchhoffCell(6, Scan(d_state=states, directions="raster"))
+        return cost.measure(cell, [torch.zeros(2, 10, 6)]).multiply_adds
+
+    # Beside the scan there are two products with weights of 6 x states.
+    assert count_of(8) - count_of(4) == 2 * 10 * 6 * (4 * (4 + 2)) + 2 * 2 * 10 * 6 * 4
 
 
 def test_meta_device():

@@ -10,13 +10,15 @@ import pytest
 pytest.importorskip("filelock")
 pytest.importorskip("h5py")
 
+from chonn_lab.pages import blocks
+
 EXAMPLES = Path(__file__).parents[2] / "chonn_lab" / "studies"
 
 
 def study(folder, *options):
     command = [sys.executable, str(EXAMPLES / "resolution.py"), "--scale", "smoke"]
     command += ["--problems", "darcy", "--trained", "16", "--evaluated", "16", "32", "48"]
-    command += ["--domains", "l-shape", "--domain-resolution", "16", "--seeds", "0", *options]
+    command += ["--domains", "l-shape", "--seeds", "0", *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
@@ -34,7 +36,8 @@ def test_study_evaluates_finer_grids_and_domains_and_continues(tmp_path):
         grids = ["16", "32", "48"] if result["domain"] == "square" else ["16"]
         assert list(result["errors"]) == ["test"]
         assert list(result["errors"]["test"]) == grids
-        saved = folder / "darcy" / result["folder"] / f"{result['model']}-seed0.json"
+        settings = f"smoke+problem.domain={result['domain']},problem.resolution=16"
+        saved = folder / "darcy" / settings / f"{result['model']}-seed0.json"
         scores = json.loads(saved.read_text())["metrics"]
         assert result["errors"]["test"]["16"] == scores["test"]["relative_l1"]
         if len(grids) > 1:
@@ -42,8 +45,7 @@ def test_study_evaluates_finer_grids_and_domains_and_continues(tmp_path):
     (exact,) = record["interpolated"]
     # The same problem on the finer grids: nearly the same solutions.
     assert 0 < exact["errors"]["32"] < 0.2
-    for name in ("resolution.png", "domains.png"):
-        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+    assert (folder / "resolution.png").read_bytes().startswith(b"\x89PNG")
     assert f"{results[0]['errors']['test']['48']:.4f}" in run.stdout
 
     # The same command only reads; one more seed is added.
@@ -55,15 +57,12 @@ def test_study_evaluates_finer_grids_and_domains_and_continues(tmp_path):
 
 
 def test_tables():
-    from chonn_lab.pages import blocks
-
-    def run(model, trained, domain, seed, **errors):
+    def run(model, domain, seed, **errors):
         return {
             "problem": "darcy",
             "domain": domain,
-            "trained": trained,
-            "model": model,
-            "label": {"network": "CHONN network", "fno": "FNO"}[model],
+            "trained": 64,
+            "label": model,
             "seed": seed,
             "parameters": 1234,
             "diverged": None,
@@ -71,23 +70,17 @@ def test_tables():
         }
 
     results = [
-        run("network", 64, "square", 0, at64=0.010, at128=0.008),
-        run("network", 64, "square", 1, at64=0.010, at128=0.010),
-        run("fno", 64, "square", 0, at64=0.05, at128=0.10),
-        run("network", 64, "l-shape", 0, at64=0.016),
-        run("fno", 64, "l-shape", 0, at64=0.06),
-        {**run("fno", 64, "square", 1), "diverged": "in epoch 2"},
+        run("network", "square", 0, at64=0.010, at128=0.008),
+        run("network", "square", 1, at64=0.010, at128=0.010),
+        run("network", "l-shape", 0, at64=0.016),
+        {**run("network", "square", 2, at64=9.0, at128=9.0), "diverged": "in epoch 2"},
     ]
-    record = {
-        "results": results,
-        "interpolated": [{"problem": "darcy", "trained": 64, "errors": {"128": 0.0125}}],
-    }
+    exact = {"problem": "darcy", "trained": 64, "errors": {"128": 0.0125}}
+    record = {"results": results, "interpolated": [exact]}
     assert blocks.build("grids", record).splitlines()[2:] == [
-        "| Darcy flow | CHONN network | 64 | 1,234 | 0.0100 ± 0.0000 | 0.0090 ± 0.0014 | 2 |",
-        "| Darcy flow | FNO | 64 | 1,234 | 0.0500 | 0.1000 | 1 |",
+        "| Darcy flow | network | 64 | 1,234 | 0.0100 ± 0.0000 | 0.0090 ± 0.0014 | 2 |",
         "| Darcy flow | the true solution, interpolated | 64 | - | - | 0.0125 | - |",
     ]
     assert blocks.build("domains", record).splitlines()[2:] == [
-        "| Darcy flow | CHONN network | 64 | 0.0100 ± 0.0000 | 0.0160 | 1.60 | - | - |",
-        "| Darcy flow | FNO | 64 | 0.0500 | 0.0600 | 1.20 | - | - |",
+        "| Darcy flow | network | 64 | 0.0100 ± 0.0000 | 0.0160 | 1.60 | - | - |",
     ]

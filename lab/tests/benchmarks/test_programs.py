@@ -1,0 +1,133 @@
+"""Every program runs whole at a tiny scale, and what it times is right; tables come from it."""
+
+import importlib
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+
+from chonn_lab.benchmarks import accuracy, controls
+from chonn_lab.cli.bench import PROGRAMS
+from chonn_lab.pages import blocks, files
+from chonn_ops.network import available_backends
+
+pytestmark = pytest.mark.skipif("cpu" not in available_backends(), reason="no compiled kernel")
+
+
+def by_name(rows):
+    return {row["name"]: row for row in rows}
+
+
+def scan(found):
+    rows = by_name(found["rows"])
+    assert rows.keys() >= {"chonn-ops", "torch", "loop", "exp alone"}
+    assert rows["torch"]["both_ms"] > 0
+    assert len(found["fields"]["rows"]) == 14
+
+
+def network(found):
+    for section in (*found["peers"], *found["methods"], *found["complex"]):
+        rows = by_name(section["rows"])
+        assert "spsolve" in rows
+        assert len(rows) > 2
+        assert all(row["error"] < 1e-4 and row["both_ms"] > 0 for row in rows.values())
+    assert {"solve_banded", "torch"} <= by_name(found["peers"][-1]["rows"]).keys()
+    assert [row["name"] for row in found["sources"]["rows"]] == ["together", "multigrid"]
+
+
+def graphs(found):
+    for section in ("circuits", "single"):
+        rows = by_name(found[section]["rows"])
+        assert rows.keys() >= {"chonn-ops", "chonn-ops, float64", "splu"}
+        assert all(row["both_ms"] > 0 and row["error"] < 2e-5 for row in rows.values())
+    assert [row["name"] for row in found["large"]] == ["path", "Delaunay", "grid"]
+
+
+def errors(found):
+    for case in found["media"] + found["complex"]:
+        rows = by_name(case["rows"])
+        for name in rows.keys() & accuracy.BOUNDS.keys():
+            assert rows[name]["unsolved"] == 0
+            assert rows[name]["potential"] <= accuracy.BOUNDS[name]
+            assert rows[name]["gradient"] <= accuracy.BOUNDS[name]
+    assert max(by_name(case["rows"])["spsolve"]["potential"] for case in found["media"]) > 1e-3
+
+
+def inverse(found):
+    assert all(row["ratio"] < 1 and row["converged"] for row in found["wells"]["rows"])
+    assert 0.75 < found["wells"]["coverage"] < 1
+    assert bool(found["images"]) == (importlib.util.find_spec("pyeit") is not None)
+
+
+def schemes(found):
+    """Schemes that made the data leave the rounding of the stored fields; others do not."""
+    rows = found["rows"]
+    own = {row["problem"]: row["error"] for row in rows if row["name"] == "own scheme"}
+    others = {row["problem"]: row["error"] for row in rows if row["name"] != "own scheme"}
+    assert own.keys() == {*controls.DARCY, "poisson", "condiff", "helmholtz", "helmholtz_open"}
+    assert max(own.values()) < 1e-7
+    assert own.keys() - others.keys() == {"helmholtz", "helmholtz_open"}
+    assert min(others.values()) > 1e-2
+
+
+def volumes(found):
+    rows = by_name(found["rows"])
+    taus = [row["tau"] for row in rows.values()]
+    assert taus == pytest.approx([taus[0]] * len(taus), rel=1e-2)
+    assert taus[0] > 1
+
+
+def models(found):
+    rows = by_name(found["rows"])
+    assert list(rows) == ["Unet", "chonn_unet", "FNO", "chonn_fno", "chonn_network"]
+    for name, base in (("chonn_unet", "Unet"), ("chonn_network", "FNO")):
+        assert rows[name]["step_ratio"] == rows[name]["step_ms"] / rows[base]["step_ms"]
+
+
+def vision(found):
+    peer, ours = found["rows"]
+    assert ours["step_speed"] == pytest.approx(peer["step_ms"] / ours["step_ms"])
+    assert ours["forward_images_per_second"] == pytest.approx(2e3 / ours["forward_ms"])
+    assert ours["multiply_adds"] > 0
+
+
+CHECKS = {
+    "scan": scan,
+    "network": network,
+    "graphs": graphs,
+    "accuracy": errors,
+    "inverse": inverse,
+    "controls": schemes,
+    "volumes": volumes,
+    "models": models,
+    "vision": vision,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_program_runs_and_its_tables_are_made(name, tmp_path, monkeypatch):
+    assert CHECKS.keys() | {"gpu"} == PROGRAMS.keys()
+    pytest.importorskip({"models": "pdebench", "vision": "timm"}.get(name, "scipy"))
+    program = importlib.import_module(f"chonn_lab.benchmarks.{name}")
+    output = tmp_path / f"{name}.json"
+    given = ["--smoke", "--threads", "1", "--rounds", "2", "--visit-ms", "1"]
+    program.main([*given, "--output", str(output)])
+    found = json.loads(output.read_text())
+    CHECKS[name](found)
+    monkeypatch.setattr(files, "RESULTS", tmp_path)
+    tables = [key for key, table in blocks.TABLES.items() if table["file"] == name]
+    for key in tables:
+        header, *rows = blocks.build(key).splitlines()
+        rows = [row for row in rows if row.startswith("|")]
+        assert rows or (key == "inverse images" and not found["images"]), key
+        assert all(row.count("|") == header.count("|") for row in rows), key
+
+
+def test_the_command_runs_a_program():
+    command = [sys.executable, "-m", "chonn_lab.cli", "bench", "scan", "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "expected another --output" in done.stderr

@@ -1,0 +1,101 @@
+"""What the benchmarks compare solves the same problems, and their truths are true."""
+
+import numpy as np
+import pytest
+import torch
+
+from chonn_lab.benchmarks import accuracy, network, network_solvers, scan
+from chonn_lab.benchmarks.harness import Run
+from chonn_lab.benchmarks.network_solvers import CONTENDERS, Case, Networks
+from chonn_ops import kirchhoff_network
+from chonn_ops.network import available_backends
+
+extended = pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="no extended precision")
+
+
+def test_scans_agree():
+    inputs = scan.make_inputs((2, 37, 5, 3))
+    expected = scan.loop(*inputs)
+    for name, function in scan.SCANS.items():
+        if name == "compiled loop" or (name == "chonn-ops" and "cpu" not in available_backends()):
+            continue
+        try:
+            torch.testing.assert_close(function(*inputs), expected, rtol=1e-4, atol=1e-4, msg=name)
+        except ImportError:
+            assert name == "mambapy"
+
+
+@pytest.mark.parametrize(
+    "case", [Case((9, 7), 3, 100.0, "smooth"), Case((5, 4, 3), 2), Case((20,), 2, 1.0)], ids=str
+)
+def test_all_contenders_find_the_same_potentials(case):
+    networks = network_solvers.make(case)
+    exact = network_solvers.spsolve(networks)[0]()
+    compared = set()
+    for name, build in (*CONTENDERS.items(), ("solve_banded", network_solvers.banded)):
+        if name == "solve_banded" and len(case.grid) > 1:
+            continue
+        try:
+            v = build(networks)[0]().double()
+        except (ImportError, OSError):  # no compiler
+            continue
+        assert (v - exact).norm() < 1e-3 * exact.norm(), name
+        compared.add(name)
+    assert compared >= {"chonn-ops", "torch", "spsolve"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_gradients_of_a_peer_are_those_of_ours(dtype):
+    if dtype.is_complex:
+        networks = network.waves(2, 5, 0.1).map(lambda x: x.to(dtype))
+    else:
+        networks = network_solvers.make(Case((5, 4), 2)).map(lambda x: x.to(dtype))
+    source, leak, *g = leaves = [
+        x[..., None].requires_grad_()
+        for x in (networks.source, networks.leak, *networks.conductance)
+    ]
+    v = kirchhoff_network(source, g, leak, tol=1e-12, backend="reference")
+    expected = torch.autograd.grad(v, leaves, torch.ones_like(v))
+    found = network_solvers.spsolve(networks)[1]()
+    for axis, (actual, truth) in enumerate(zip(found, expected, strict=True), -1):
+        truth = truth[..., 0]
+        if axis > 0:  # edges that are none
+            truth.select(axis, -1).zero_()
+        torch.testing.assert_close(torch.from_numpy(actual), truth, rtol=1e-9, atol=1e-9)
+
+
+def test_long_calls_are_timed_on_fewer_networks_or_left_out(monkeypatch):
+    networks, builds = network_solvers.make(Case((6, 5), 4)), {"torch": CONTENDERS["torch"]}
+    monkeypatch.setattr(network, "CALL_MS", 1e-3)
+    (row,) = network.measure(Run(), networks, builds, {}, 4)["rows"]
+    assert row["timed_networks"] == 1
+    monkeypatch.setattr(network, "TOO_LONG_MS", 0.0)
+    run = Run()
+    assert network.measure(run, networks, builds, {}, 4)["rows"] == []
+    assert run.notes == ["torch left out: TimeoutError: 0 s for one network"]
+
+
+@extended
+@pytest.mark.parametrize("boundary", ["periodic", "robin"])
+@pytest.mark.parametrize("grid", [(7,), (5, 4), (3, 1, 4)])
+def test_the_truth_solves_the_equations(grid, boundary):
+    networks: Networks = accuracy.resistors("binary noise", 1e2, grid, 1e-1, boundary, False)
+    v = accuracy.truth(networks)[0].flatten(1).numpy()
+    residual = networks.source.flatten(1).numpy()
+    for system, x, s in zip(networks.matrices(), v, residual, strict=True):
+        np.testing.assert_allclose(system @ x, s, atol=1e-12)
+
+
+@extended
+def test_a_wrong_answer_is_counted_as_an_error():
+    networks = accuracy.resistors("smooth", 1e2, (5, 4), 1e-2, "neumann", False)
+    expected, worst = accuracy.truth(networks), accuracy.Worst("float64")
+    wrong = [x.clone() for x in expected]
+    wrong[0][1, 2, 3] *= 1.5
+    wrong[3] *= 1 + 1e-4
+    worst.take(expected, lambda: wrong)
+    assert worst.row["potential"] == pytest.approx(0.5)
+    assert worst.row["gradient"] == pytest.approx(1e-4)
+    wrong[0][0, 0, 0] = float("nan")
+    worst.take(expected, lambda: wrong)
+    assert (worst.row["unsolved"], worst.row["calls"]) == (1, 2)
