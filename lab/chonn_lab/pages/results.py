@@ -24,7 +24,7 @@ from chonn_lab.report import claims, style
 from chonn_lab.report.comparison import number
 from chonn_lab.report.document import TEMPLATES, table_of
 from chonn_lab.report.page import at_points, cells, column, draw, notes, ratio
-from chonn_lab.report.runs import Study, metric_label, read_studies, read_study, title
+from chonn_lab.report.runs import Model, Study, metric_label, read_studies, read_study, title
 
 MODELS = Path(chonn_lab.__file__).parent / "conf" / "model"
 WORDS = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text("utf-8"))
@@ -94,7 +94,7 @@ def rows(study: Study, controls: bool = False) -> pd.DataFrame:
     return found.sort_values("error", key=lambda errors: [error.mean for error in errors])
 
 
-def leaders(study: Study) -> tuple[pd.Series, pd.Series] | None:
+def leaders(study: Study) -> tuple[Model, Model] | None:
     """Ours, which is the network where there is one, and the best other model; None without both.
 
     Without a network, the CHONN with the lowest error is ours.

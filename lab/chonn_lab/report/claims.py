@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import yaml
 from scipy.stats import fisher_exact, gmean
 
@@ -28,7 +27,7 @@ from chonn_lab.report.comparison import (
     number,
     sign,
 )
-from chonn_lab.report.runs import Study, metric_label, title
+from chonn_lab.report.runs import Model, Study, metric_label, title
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"
@@ -120,7 +119,8 @@ def lower_more_often(pairs: Sequence[Pair]) -> Conditions:
         raise Untested("needs every order and every depth from 1 to 4")
     counts = {name: sum(pair.gap.above() for pair in part) for name, part in parts.items()}
     table = [(counts[name], len(part) - counts[name]) for name, part in parts.items()]
-    more, less = (fisher_exact(table, side).pvalue < LEVEL for side in ("greater", "less"))
+    tests: list[Any] = [fisher_exact(table, side) for side in ("greater", "less")]
+    more, less = (test.pvalue < LEVEL for test in tests)
     words = ", ".join(f"{name} {counts[name]} of {len(part)}" for name, part in parts.items())
     return [_known(int(more) - int(less))], f"steps that lower the error: {words}"
 
@@ -247,7 +247,7 @@ class Claim:
         return model.label, numbers
 
 
-def _choose(study: Study, wanted: Record, metric: str, tags: Record) -> pd.Series | None:
+def _choose(study: Study, wanted: Record, metric: str, tags: Record) -> Model | None:
     """The first model with these tags and those of the loop; of "best" the lowest in the metric."""
     if "best" in wanted:
         found = [_choose(study, one, metric, tags) for one in wanted["best"]]
@@ -259,7 +259,7 @@ def _choose(study: Study, wanted: Record, metric: str, tags: Record) -> pd.Serie
     return None if models.empty else models.iloc[0]
 
 
-def _numbers(model: pd.Series, read: Record) -> list[Statistic]:
+def _numbers(model: Model, read: Record) -> list[Statistic]:
     """One or more numbers of every seed, as a claim's entry ``read`` names them."""
     ((how, name),) = read.items()
     if how == "parameters":

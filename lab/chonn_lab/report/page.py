@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -15,7 +15,7 @@ from chonn_lab.marks import MARK, own_file, refuse_foreign
 from chonn_lab.report import claims, style
 from chonn_lab.report.comparison import Statistic, number, sign
 from chonn_lab.report.document import TEMPLATES, table_of
-from chonn_lab.report.runs import Study, conflicts, metric_label, read_studies
+from chonn_lab.report.runs import Model, Study, conflicts, metric_label, read_studies
 
 
 def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
@@ -63,10 +63,10 @@ def section(study: Study, figure: str) -> dict[str, Any]:
     """What the macro ``section`` shows: all models, every metric, and how they ran."""
     shown = cells(study, study.table)
     costs = ["parameters", "multiply-adds, M", "training, s", "peak MiB", "seeds"]
-    tables = [shown[["model", *costs]]]
+    tables = [shown.loc[:, ["model", *costs]]]
     for split in study.splits():
         scores = [column(study, name, split) for name in study.metrics(split)]
-        tables.append(shown[["model", *scores]])
+        tables.append(shown.loc[:, ["model", *scores]])
     texts = ["Models are scaled down from their publications."] * study.scaled_down
     code = conflicts(study.runs, lambda run: [("code", f"{run.provenance.state} {run.code}")])
     return {
@@ -147,8 +147,8 @@ def _made(file: Mapping[str, Any]) -> str:
 
 def draw(models: pd.DataFrame, path: Path) -> None:
     """Validation error over seconds of training, of which every epoch of a run takes as many."""
-    lines = []
-    for model in models.itertuples():
+    lines, rows = [], cast("Iterable[Model]", models.itertuples())
+    for model in rows:
         epochs = next((run.curve["epoch"] for run in model.runs if run.curve.get("epoch")), [])
         each = model.seconds.mean / max(epochs, default=1)
         curve = at_points(model.runs, "validation_error")

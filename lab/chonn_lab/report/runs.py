@@ -34,6 +34,7 @@ TAGS: Mapping[str, Any] = {
 }  # fmt: skip
 FACTS = ("variant", "label", "seed", "parameters", "multiply_adds")
 NUMBERS = ("seconds", "milliseconds", "peak_memory_mib")
+Model = Any  # a row of `summary`, whose cells pandas does not type
 NESTED = ("config", "versions", "hardware", "data")
 
 
@@ -61,7 +62,7 @@ class Study:
 
     def find(self, **tags: Any) -> pd.DataFrame:
         """The models with these tags, or with one of these in a list."""
-        found = self.table
+        found: Any = self.table
         for name, value in tags.items():
             values = value if isinstance(value, list) else [value]
             found = found[found[name].isin(values)] if name in found else found[:0]
@@ -132,7 +133,7 @@ def _rank(names: Sequence[str], name: str) -> int:
     return names.index(name) if name in names else len(names)
 
 
-def _label(tags: pd.Series) -> str:
+def _label(tags: Model) -> str:
     """What tells a model from the others: labels of files leave out history and target."""
     if tags.history:
         return f"{tags.label}, {tags.history} to 1"
