@@ -28,7 +28,7 @@ def scan(found):
 
 
 def network(found):
-    for section in (*found["peers"], *found["methods"], *found["complex"]):
+    for section in (*found["peers"], *found["methods"]):
         rows = by_name(section["rows"])
         assert "spsolve" in rows
         assert len(rows) > 2
