@@ -140,7 +140,8 @@ def eliminate(networks: Networks, sources: Array) -> Array:
     mesh = np.zeros((count, nodes, nodes), wide)
     for p, q, g in networks.edges():
         for ends in ((p, q), (q, p)):
-            np.add.at(mesh, (slice(None), *ends), g)
+            index: Any = (slice(None), *ends)
+            np.add.at(mesh, index, g)
     shares = []
     for i in range(nodes):
         later = mesh[:, i, i + 1 :]

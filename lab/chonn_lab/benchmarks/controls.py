@@ -53,20 +53,18 @@ class Case(NamedTuple):
     power: int = 1
 
 
-def equation(k: Tensor, f: Tensor | float = 1.0) -> Tensor:
-    """-div(k grad u) = f at the centres of cells, as a textbook has it; all (B, 1, R, R)."""
+def equation(k: Tensor) -> Tensor:
+    """-div(k grad u) = 1 at the centres of cells, as a textbook has it; both (B, 1, R, R)."""
     medium = k.movedim(1, -1)
     circuit = diffusion(medium, 1 / k.shape[-1], boundary="dirichlet")
-    source = torch.as_tensor(f).expand_as(k).movedim(1, -1)
-    return circuit.solve(source.contiguous(), method="direct").movedim(-1, 1)
+    return circuit.solve(torch.ones_like(medium), method="direct").movedim(-1, 1)
 
 
 def darcy_case(name: str, path: Path, samples: int, points: int) -> Case:
     darcy.generate(path, samples, points, progress=False, **DARCY[name])
     nu, u = map(torch.from_numpy, darcy.read(path))
     solves = {"own scheme": CellScheme(points), "other scheme": equation}
-    one = nu[0].double().numpy()
-    generator = functools.partial(darcy_solver.solve_steady, one, 1.0)
+    generator = functools.partial(darcy_solver.solve_steady, nu[0].double().numpy(), 1.0)
     return Case(name, u[:, None], nu[:, None], solves, generator)
 
 
@@ -80,22 +78,13 @@ def poisson_case(samples: int, points: int) -> Case:
         """Five points, u = 0 at the outermost nodes."""
         inner = f[..., 1:-1, 1:-1].movedim(1, -1)
         circuit = diffusion(torch.ones_like(inner), 1.0, boundary="dirichlet")
-        # Half a cell from the outermost unknowns to the walls would be a whole one here.
-        g = circuit.conductance
-        leak = circuit.leak - sum(_ends(inner, axis) for axis in (1, 2))
+        # From the outermost unknowns to the walls it is a whole step here, not half a cell.
+        g, leak = circuit.conductance, circuit.leak / 2
         v = kirchhoff_network(inner / (points - 1) ** 2, g, leak, method="direct")
         return torch.nn.functional.pad(v.movedim(-1, 1), [1, 1, 1, 1])
 
     solves = {"own scheme": SineScheme().series, "other scheme": other}
     return Case("poisson", u, f, solves, lambda: poisson.fields(a[0], points))
-
-
-def _ends(field: Tensor, axis: int) -> Tensor:
-    """1 at the first and at the last node along an axis."""
-    ends = torch.zeros_like(field)
-    ends.select(axis, 0).add_(1)
-    ends.select(axis, -1).add_(1)
-    return ends
 
 
 def condiff_case(path: Path, samples: int, points: int) -> Case:
@@ -111,8 +100,7 @@ def condiff_case(path: Path, samples: int, points: int) -> Case:
         return CornerScheme()(torch.cat([cells[0], cells[2], cells[1], cells[3], x[:, -1:]], 1))
 
     solves = {"own scheme": CornerScheme(), "models' inputs": cropped}
-    one = k[0].double().numpy(), f[0].double().numpy()
-    generator = functools.partial(condiff.solve, *one)
+    generator = functools.partial(condiff.solve, k[0].double().numpy(), f[0].double().numpy())
     return Case("condiff", u[:, None], inputs, solves, generator, 2)
 
 

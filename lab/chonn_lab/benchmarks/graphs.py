@@ -254,9 +254,9 @@ def pairs(run: Run) -> dict[str, Any]:
 
     def peer() -> Row:
         assert circuit.graph is not None
-        ends, g = circuit.graph.ends_array(), circuit.conductance[0][0, :, 0].numpy()
+        (p, q), g = circuit.graph.ends_array(), circuit.conductance[0][0, :, 0].numpy()
         # Any ground: dipoles send no current there.
-        system = sparse(*ends, g, np.eye(1, side * side)[0])
+        system = sparse(p, q, g, np.eye(1, side * side)[0])
         few = count // 4  # at once: all would take gigabytes
         p, q = chosen[:few].T
         source = np.zeros((side * side, few), order="F")

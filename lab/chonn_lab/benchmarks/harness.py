@@ -9,6 +9,7 @@ then timed calls. Reported are the median and the quartiles of all timed calls o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -30,8 +31,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_lab.baselines.fields import count_parameters
+from chonn_lab.experiments.provenance import code, hardware, peak_memory_mib, reset_peak_memory
 from chonn_lab.paths import RESULTS
 from chonn_ops.files import write_json
+from chonn_ops.scan.cpu import available_isas
 
 _M_MMAP_THRESHOLD = -3  # of glibc's mallopt
 
@@ -215,25 +218,17 @@ def fresh_peak(prepare: Callable[..., Call], *arguments: object) -> int | None:
 
 def _peak(threads: int, prepare: Callable[..., Call], arguments: tuple[Any, ...]) -> int:
     torch.set_num_threads(threads)
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
+    with contextlib.suppress(AttributeError):  # of other libraries than glibc
         # Tensors come from the system one by one and go back when freed: no fragments, no reuse.
-        libc.mallopt(_M_MMAP_THRESHOLD, 65536)
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 65536)
     call = prepare(*arguments)
     call()
     gc.collect()
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # restart the high-water mark
-    before = _status_bytes("VmRSS")
+    reset_peak_memory()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    before = pages * os.sysconf("SC_PAGESIZE")
     call()
-    return max(0, _status_bytes("VmHWM") - before)
-
-
-def _status_bytes(field: str) -> int:
-    text = Path("/proc/self/status").read_text()
-    (line,) = (line for line in text.splitlines() if line.startswith(field))
-    return int(line.split()[1]) * 1024
+    return max(0, int(2**20 * (peak_memory_mib(torch.device("cpu")) or 0)) - before)
 
 
 def version(package: str) -> str | None:
@@ -245,9 +240,6 @@ def version(package: str) -> str | None:
 
 def environment(options: Mapping[str, Any], packages: Sequence[str] = ()) -> dict[str, Any]:
     """What the numbers depend on besides the code, and which code it was."""
-    from chonn_lab.experiments.provenance import code, hardware
-    from chonn_ops.scan.cpu import available_isas
-
     isas, found = available_isas(), code()
     machine = hardware(torch.device("cpu"))
     return {

@@ -18,6 +18,7 @@ Columns
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ def build(name: str, smoke: bool) -> nn.Module:
 
     torch.manual_seed(0)
     features, modes, width = (4, 4, 6) if smoke else (32, 12, 20)
-    fno = {"modes1": modes, "modes2": modes, "width": width, "initial_step": 1}
+    fno: dict[str, Any] = {"modes1": modes, "modes2": modes, "width": width, "initial_step": 1}
     return {
         "Unet": lambda: UNet2d(1, 1, features),
         "chonn_unet": lambda: CHONNUNet2d(1, 1, features, ckb=SCANS),

@@ -1,25 +1,24 @@
 """Time of the network operator on the CPU, beside its peers, in one run.
 
-Sections: peers (all networks of a case), methods (one network), sources (many on one network),
-complex (waves in random media). Networks are those of `network_solvers`, the same for all.
+Sections: peers (all networks of a case), methods (one network), sources (many on one network).
+Networks are those of `network_solvers`, the same for all.
 
 Contenders
     chonn-ops      `kirchhoff_network`, backend "cpu", as a user calls it
     torch          `kirchhoff_network`, backend "torch" (the fallback without a compiler)
     direct, auto, multigrid     `kirchhoff_network` with this method
-    complex64, complex128       the same in this dtype
     Jacobi-CG      ``jacobi_cg.c``: conjugate gradients with Jacobi's preconditioner in C
     torch-sla      its conjugate gradients for a batch of matrices
     pyamg          Ruge-Stueben multigrid with conjugate gradients, one network after another; its
                    hierarchies set up in the call, or "cached": set up before it
-    spsolve        SciPy's sparse LU in float64 or complex128, one network after another
+    spsolve        SciPy's sparse LU in float64, one network after another
     solve_banded   the same for lines
 
 Columns
     timed_networks  how many the times were taken of and scaled from
     forward, both   _ms: without autograd; of forward and backward for all inputs
     _ratio          that time over the time of the first row
-    error           of potentials, over the largest one of the elimination in the wide dtype
+    error           of potentials, over the largest one of the elimination in float64
     held_bytes      of the factors
 """
 
@@ -29,7 +28,6 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,7 +68,6 @@ METHODS: dict[str, Callable[[Networks], Solver]] = {
     "pyamg": pyamg,
 }
 MEDIA = {1e2: "smooth", 1e4: "binary noise"}  # by contrast
-WAVE_NUMBER = 24.0
 
 Builds = Mapping[str, Callable[[Networks], Solver]]
 
@@ -102,15 +99,14 @@ def measure(
     run: Run, networks: Networks, builds: Builds, label: dict[str, Any], per: int
 ) -> dict[str, Any]:
     """Rows of contenders for `per` of the networks."""
-    wide = torch.complex128 if networks.leak.is_complex() else torch.float64
-    checked = networks.map(lambda field: field[:CHECKED].to(wide))
+    checked = networks.map(lambda field: field[:CHECKED].double())
     truth = ours(checked, method="direct")[0]()
 
     def contender(build: Callable[[Networks], Solver]) -> Row:
         count, (forward, both) = fitting(build, networks)
         both()
         found = forward()[:CHECKED].reshape(-1, *networks.grid)
-        error = (found.to(wide) - truth[: len(found)]).abs().amax() / truth.abs().amax()
+        error = (found.double() - truth[: len(found)]).abs().amax() / truth.abs().amax()
         calls = {"forward": forward, "both": both}
         about = {"timed_networks": count, "error": float(error)}
         return {**about, "calls": calls, "scale": per / count}
@@ -161,35 +157,12 @@ def sources(run: Run) -> dict[str, Any]:
     return {**label, "rows": run.compare(makes, "together", **label)}
 
 
-def waves(count: int, n: int, loss: float) -> Networks:
-    """-laplace u - (k / c)^2 u of a velocity c of 1 to 1.5 in stripes, with noise as source."""
-    rng = np.random.default_rng(0)
-    y, x = np.meshgrid(*[np.linspace(0, 1, n)] * 2, indexing="ij")
-    a, b, c = (rng.uniform(2, 9, (count, 1, 1)) for _ in range(3))
-    speed = 1.25 + 0.25 * np.sin(a * x + b * y + c)
-    leak = -((WAVE_NUMBER / n / speed) ** 2) * (1 + 1j * loss)
-    source = rng.standard_normal((count, n, n)) + 1j * rng.standard_normal((count, n, n))
-    fields = source, leak, np.ones((count, n, n))
-    s, l, g = (torch.from_numpy(f + 0j).to(torch.complex64) for f in fields)  # noqa: E741
-    return Networks(s, (g, g), l)
-
-
-def complex_networks(run: Run) -> list[dict[str, Any]]:
-    builds: dict[str, Callable[[Networks], Solver]] = {
-        "complex64": ours,
-        "complex128": lambda networks: ours(networks.map(lambda x: x.to(torch.complex128))),
-        "spsolve": spsolve,
-    }
-    cases = [(2, 12, 0.02)] if run.smoke else [(32, 64, 0.02), (32, 64, 0.0), (8, 128, 0.02)]
-    found = []
-    for count, n, loss in cases:
-        label = {"networks": count, "grid": [n, n], "loss": loss}
-        found.append(measure(run, waves(count, n, loss), builds, label, count))
-    return found
-
-
-SECTIONS = {"peers": peers, "methods": methods, "sources": sources, "complex": complex_networks}
-main = main_of(__doc__, "network", SECTIONS, ["scipy", "pyamg", "torch-sla"])
+main = main_of(
+    __doc__,
+    "network",
+    {"peers": peers, "methods": methods, "sources": sources},
+    ["scipy", "pyamg", "torch-sla"],
+)
 
 if __name__ == "__main__":
     main()

@@ -195,10 +195,9 @@ def without_gradients(networks: Networks, begin: Callable[[], Solve]) -> Solver:
 
 def one_by_one(networks: Networks, solvers: Sequence[Callable[[Array], Any]]) -> Solve:
     """A loop over the networks in NumPy, as a solve of tensors."""
-    wide = torch.complex128 if networks.leak.is_complex() else torch.float64
 
     def solve(sources: Tensor) -> Tensor:
-        rows = sources.flatten(1).to(wide).numpy()
+        rows = sources.flatten(1).double().numpy()
         found = [solver(row) for solver, row in zip(solvers, rows, strict=True)]
         return torch.from_numpy(np.stack(found)).view(-1, *networks.grid)
 

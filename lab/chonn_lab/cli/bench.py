@@ -7,7 +7,7 @@ from typing import Any
 
 PROGRAMS = {
     "scan": "kirchhoff_scan beside mambapy and a loop",
-    "network": "kirchhoff_network beside spsolve, pyamg and torch-sla, and its methods",
+    "network": "kirchhoff_network beside spsolve, pyamg and torch-sla; its methods",
     "graphs": "circuits on graphs beside CHOLMOD and SciPy's sparse LU",
     "accuracy": "errors of kirchhoff_network and spsolve on hard media",
     "inverse": "reconstructions from measured potentials beside pyEIT",

@@ -14,6 +14,8 @@ models have: the mesh, and one k a node, the mean of both means.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -40,19 +42,21 @@ SIZES = {
 GRID = {2: 24, 3: 12}  # latent points an axis of GINO, which has a third as many modes
 
 
+@dataclasses.dataclass
 class Domains:
     """Samples (S, N, ...) on one mesh, or one sample on the union of several.
 
     `x` are the inputs of all models, `extra` further ones of the baselines, `y` the outputs, and
-    `begin` is where each of the meshes begins among the nodes.
+    `parts` are the nodes of each mesh.
     """
 
-    def __init__(
-        self, x: Tensor, extra: Tensor, y: Tensor, volumes: FiniteVolumes, begin: list[int]
-    ) -> None:
-        self.x, self.extra, self.y, self.volumes, self.begin = x, extra, y, volumes, begin
-        self.places = volumes.positions.float()
-        self.kept: dict[Any, Any] = {}  # what a baseline makes of the mesh once
+    x: Tensor
+    extra: Tensor
+    y: Tensor
+    volumes: FiniteVolumes
+    parts: list[slice]
+    # What a baseline makes of the mesh once.
+    kept: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, samples: meshes.Samples) -> Domains:
@@ -78,28 +82,35 @@ class Domains:
         exposed = (area / mesh.volume ** ((d - 1) / d)).float()[:, None]
         extra = torch.cat((x.log(), exposed.expand(len(x), -1, -1)), -1)
         y = torch.tensor(samples.u).float()[..., None]
-        return cls(x, extra, y, volumes, [0, len(shape.points)])
+        return cls(x, extra, y, volumes, [slice(0, len(shape.points))])
 
     @classmethod
     def union(cls, domains: Sequence[Domains]) -> Domains:
         x, extra, y = (
             torch.cat([getattr(d, name) for d in domains], 1) for name in ("x", "extra", "y")
         )
-        begin = np.cumsum([0] + [d.x.shape[1] for d in domains]).tolist()
-        return cls(x, extra, y, FiniteVolumes.union([d.volumes for d in domains]), begin)
+        ends = np.cumsum([0] + [d.x.shape[1] for d in domains]).tolist()
+        parts = [slice(*pair) for pair in itertools.pairwise(ends)]
+        return cls(x, extra, y, FiniteVolumes.union([d.volumes for d in domains]), parts)
 
     def subset(self, which: Tensor) -> Domains:
-        found = Domains(self.x[which], self.extra[which], self.y[which], self.volumes, self.begin)
-        found.places, found.kept = self.places, self.kept
-        return found
+        x, extra, y = (field[which] for field in (self.x, self.extra, self.y))
+        return dataclasses.replace(self, x=x, extra=extra, y=y)
 
     def errors(self, prediction: Tensor, scale: float = 1.0) -> Tensor:
         """Relative L1 errors of all samples, each on its own mesh."""
-        size = [b - a for a, b in zip(self.begin[:-1], self.begin[1:], strict=True)]
-        parts = zip(
-            (prediction * scale - self.y).split(size, 1), self.y.split(size, 1), strict=True
-        )
-        return torch.cat([e.abs().sum((1, 2)) / y.abs().sum((1, 2)) for e, y in parts])
+        error = (prediction * scale - self.y).abs()
+        sums = [[field[:, at].sum((1, 2)) for field in (error, self.y.abs())] for at in self.parts]
+        return torch.cat([e / y for e, y in sums])
+
+    @property
+    def places(self) -> Tensor:
+        return self.volumes.positions.float()
+
+    @property
+    def fields(self) -> Tensor:
+        """All inputs of the baselines."""
+        return torch.cat((self.x, self.extra), -1)
 
 
 class Circuits(nn.Module):
@@ -139,8 +150,7 @@ class MeshGraphNet(nn.Module):
             copies = (ends[:, None] + N * torch.arange(B)[:, None]).flatten(1)
             samples.kept[B] = Data(edge_index=copies, num_nodes=B * N), step
         graph, step = samples.kept[B]
-        places = samples.places.expand(B, -1, -1)
-        nodes = torch.cat((samples.x, samples.extra, places), -1).flatten(0, 1)
+        nodes = torch.cat((samples.fields, samples.places.expand(B, -1, -1)), -1).flatten(0, 1)
         return self.model(nodes, step, graph).view(B, N, 1)
 
 
@@ -156,9 +166,9 @@ class Transolver(nn.Module):
         )
 
     def forward(self, samples: Domains) -> Tensor:
-        x = torch.cat((samples.x, samples.extra), -1)
+        x = samples.fields
         places = samples.places.expand(len(x), -1, -1)
-        return torch.cat([self.model(x[:, at], places[:, at]) for at in slices(samples)], 1)
+        return torch.cat([self.model(x[:, at], places[:, at]) for at in samples.parts], 1)
 
 
 class Kept(nn.Module):
@@ -209,18 +219,16 @@ class GINO(nn.Module):
         self.grid = torch.stack(torch.meshgrid(*side, indexing="ij"), -1)
 
     def forward(self, samples: Domains) -> Tensor:
-        x = torch.cat((samples.x, samples.extra), -1)
-        out = []
-        for at in slices(samples):
+        grid, out = self.grid[None], []
+        for at in samples.parts:
             places = samples.places[at]
             if at.start not in samples.kept:
                 distance = torch.cdist(self.grid.flatten(0, -2), places).amin(1)
                 samples.kept[at.start] = distance.view(1, *self.grid.shape[:-1], 1)
-            distance = samples.kept[at.start]
             for number, search in enumerate(self.neighbours):
                 search.found = samples.kept.setdefault((at.start, number), [])
-            grid = self.grid[None]
-            out.append(self.model(places[None], grid, places[None], x[:, at], distance))
+            given = samples.fields[:, at], samples.kept[at.start]
+            out.append(self.model(places[None], grid, places[None], *given))
         return torch.cat(out, 1)
 
 
@@ -231,11 +239,6 @@ MODELS: dict[str, Callable[[int, int, int, int], nn.Module]] = {
     "GINO": GINO,
 }
 PACKAGES = {"nvidia-physicsnemo": {"MeshGraphNet", "Transolver"}, "neuraloperator": {"GINO"}}
-
-
-def slices(samples: Domains) -> list[slice]:
-    """The nodes of each mesh."""
-    return [slice(a, b) for a, b in zip(samples.begin[:-1], samples.begin[1:], strict=True)]
 
 
 @torch.no_grad()

@@ -8,7 +8,8 @@
 The seed with the lowest validation error is taken. The unit of a steady problem's outputs in
 training goes into the readout, so that the model gives fields in the data's own units, and takes
 them in these units unless its card says more; its scores are measured with the weights as they are
-stored. Models in time are trained in the data's units: weights and scores are the run's.
+stored. What a card says of input and output is that of the earlier one. Models
+in time are trained in the data's units: weights and scores are the run's.
 """
 
 from __future__ import annotations
@@ -31,50 +32,8 @@ from chonn_ops.models import pretrained
 from chonn_ops.models.network import OFFSET_GAIN
 
 TRAINED = "lift.weight"
-_MEDIUM = (
-    "permeability a of -div(a grad u) = 1, (B, 1, H, W), at the centres (i + 1/2) / n of the cells "
-    "of the unit square: {}"
-)
-_PRESSURE = (
-    "pressure u, (B, 1, H, W), 0 at 1/128 outside the square, as PDEBench's scheme has it on 64 "
-    "points"
-)
-# Input and output of a model of each problem.
-FIELDS = {
-    "darcy": (_MEDIUM.format("0.1 or 1"), _PRESSURE),
-    "darcy_contrast": (_MEDIUM.format("0.001 or 1"), _PRESSURE),
-    "darcy_lognormal": (
-        _MEDIUM.format(
-            "log-normal, median 1, 100 between two deviations above and below it",
-        ),
-        _PRESSURE,
-    ),
-    "poisson": (
-        "10 f - 5, where f is the source of -laplace u = f, (B, 1, H, W), at the nodes i / (n - 1) "
-        "of the unit square, normalised by the range of the training samples to [0, 1]",
-        "u, (B, 1, H, W), normalised by its range likewise",
-    ),
-    "helmholtz": (
-        "(k - 15) / 3, where k is the wave number of -laplace u - k^2 u = 1, (B, 1, H, W), at the "
-        "centres (i + 1/2) / n of the cells of the unit square: 12 or 18",
-        "u, (B, 1, H, W), 0 on the walls of the square",
-    ),
-}
-# Models in time: their class, what they take and give.
-FORECASTS = {
-    "navier_stokes": (
-        CHONNRollout2d,
-        "two frames of the vorticity w of w_t + u . grad w = 1e-3 laplace w + "
-        "0.1 (sin(2 pi (x + y)) + cos(2 pi (x + y))), (B, 2, H, W), the older one first, 1 apart "
-        "in time, at the nodes (i / H, j / W) of the periodic unit square",
-    ),
-    "shallow_water": (
-        CHONNWaves2d,
-        "two frames of the depth h of shallow water, (B, 2, H, W), the older one first, 0.01 apart "
-        "in time, at the centres of the cells of [-2.5, 2.5]^2 with g = 1; the waves must not have "
-        "reached the walls",
-    ),
-}
+# Models in time; the others are steady problems' networks.
+FORECASTS = {"navier_stokes": CHONNRollout2d, "shallow_water": CHONNWaves2d}
 KEPT = ("experiment", "scale", "seed", "seconds", "commit", "versions", "hardware")
 RECIPE = ("epochs", "batch_size", "learning_rate", "schedule")
 
@@ -83,6 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("study", type=Path, help="folder of the runs")
     parser.add_argument("name", help="under which `from_pretrained` finds them")
+    parser.add_argument("--like", help="a card whose input and output this one has [NAME]")
     parser.add_argument("--model", default="network", help="name of the runs")
     parser.add_argument("--data", type=Path, default=Path("data"), help="data files")
     parser.add_argument("--finer", type=int, nargs="*", default=[], help="further grids to score")
@@ -92,25 +52,22 @@ def main() -> None:
     if not runs:
         raise SystemExit(f"{args.study}: expected {files}, found none")
     best = min(runs, key=lambda run: run["curve"]["validation_error"][-1])
-    if best["experiment"] not in (known := (*FIELDS, *FORECASTS)):
-        raise SystemExit(f"{args.study}: expected runs of one of {known}, got {best['experiment']}")
+    described = pretrained.card(args.like or args.name)
     content = load_checkpoint(args.study / f"{best['variant']}-seed{best['seed']}" / "last.ckpt")
     found, state = content[STATE]["settings"], content["state_dict"]
     (prefix,) = [key.removesuffix(TRAINED) for key in state if key.endswith(TRAINED)]
     weights = {key.removeprefix(prefix): value.contiguous() for key, value in state.items()}
     sizes = {k: v for k, v in found["model"].items() if k not in (*TEXTS, "_target_")}
+    kind: Any = FORECASTS.get(best["experiment"], CHONNNetwork2d)
     if best["experiment"] in FORECASTS:
-        kind, given = FORECASTS[best["experiment"]]
         options = {"history": found["problem"]["history"], **sizes}
         options.setdefault("nodes", "centres")
         kind(**options).load_state_dict(weights)  # refuses what does not fit
-        fields = {"model": kind.__name__, "options": options, "input": given}
-        fields["output"] = "the next frame, (B, 1, H, W)"
     else:
         options = fold(weights, found, sizes)
         best["metrics"] = scores(found, weights, options, args.finer, args.data)
-        fields = {"model": CHONNNetwork2d.__name__, "options": options}
-        fields["input"], fields["output"] = FIELDS[best["experiment"]]
+    fields = {"model": kind.__name__, "options": options}
+    fields |= {name: described[name] for name in ("input", "output")}
     target = pretrained.FOLDER / f"{args.name}.safetensors"
     target.parent.mkdir(exist_ok=True)
     target.write_bytes(save(weights))
