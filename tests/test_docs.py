@@ -112,6 +112,15 @@ def test_files_and_names_in_pages_exist(page):
         pkgutil.resolve_name(name)
 
 
+def test_functions_in_the_tables_of_the_code_are_in_their_files():
+    rows = re.findall(r"^\| `([\w.]+)` \| `(\S+\.py)` \|", (DOCS / "code.md").read_text(), re.M)
+    assert len(rows) > 40
+    for name, file in rows:
+        source = (ROOT / file).read_text()
+        for part in name.split("."):
+            assert re.search(rf"(def|class) {part}\b", source), f"{file}: {name}"
+
+
 def test_files_and_names_are_found_in_pages():
     text = (DOCS / "code.md").read_text()
     assert {"chonn_ops/nn/block.py", "chonn_ops/_library.c"} <= set(PATH.findall(text))

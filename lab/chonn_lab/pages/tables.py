@@ -11,7 +11,6 @@ import sys
 
 from chonn_lab.pages import blocks, results, rows
 from chonn_lab.pages.files import Build, rewritten
-from chonn_lab.pages.walks import WALKS
 from chonn_lab.paths import DOCS, ROOT
 from chonn_lab.report.claims import counted
 from chonn_ops.files import write_whole
@@ -26,7 +25,6 @@ BLOCKS: dict[str, Build] = {
     "problems": lambda: results.sections(results.kept()),
     "claims": lambda: results.verdicts(results.kept()),
     **{name: functools.partial(blocks.build, name) for name in blocks.TABLES},
-    **WALKS,
 }
 
 
