@@ -265,7 +265,7 @@ def _numbers(model: Model, read: Record) -> list[Statistic]:
     if how == "parameters":
         return [Statistic((model.parameters,))]
     if how == "score":
-        return [model[f"test/{name}"]]
+        return [model.get(f"test/{name}", Statistic((), len(model.runs)))]
     found = (run.curves.get(name) or run.curve.get(name) or [None] for run in model.runs)
     curves = [np.array(curve, dtype=float) for curve in found]
     if how == "steps":

@@ -19,28 +19,10 @@ from chonn_lab.report.runs import Model, Study, conflicts, metric_label, read_st
 
 
 def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
-    """Write a page with tables, a figure and the claims of every study.
+    """Write ``<output>/results.md`` with tables, a figure and the claims of every study.
 
-    Parameters
-    ----------
-    results : Path
-        Folder of ``chonn-lab run``: ``<experiment>/<scale>/*.json``.
-    output : Path
-        Folder to write ``results.md`` and ``figures/`` to, made if needed.
-    mixed : bool
-        Take results of different data or settings into one table, and say so.
-
-    Returns
-    -------
-    Path
-        ``results.md``.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If there are no results, a result file is damaged, or results are mixed.
-    FileExistsError
-        Before anything is drawn, if another program's file would be replaced.
+    `results` and `mixed` are those of `read_studies`, whose errors it raises; a FileExistsError
+    before anything is drawn if another program's file would be replaced.
     """
     studies = read_studies(results, mixed)
     page = output / "results.md"
@@ -152,7 +134,8 @@ def draw(models: pd.DataFrame, path: Path) -> None:
         epochs = next((run.curve["epoch"] for run in model.runs if run.curve.get("epoch")), [])
         each = model.seconds.mean / max(epochs, default=1)
         curve = at_points(model.runs, "validation_error")
-        lines.append((model.label, [each * epoch for epoch in epochs][: len(curve)], curve))
+        if curve:
+            lines.append((model.label, [each * epoch for epoch in epochs][: len(curve)], curve))
     style.curves(path, lines, "seconds of training", "validation error")
 
 

@@ -97,6 +97,19 @@ def test_the_report_of_an_own_experiment_says_which_runs_differ_and_fits_the_scr
     look(tmp_path / "site" / "results.html")
 
 
+@pytest.mark.parametrize("experiment", ["navier_stokes", "order1d"])
+def test_a_report_of_runs_that_diverged_or_were_not_trained(tmp_path, experiment):
+    tags = {"family": "fno", "history": 3, "recipe": "paper", "role": "baseline"}
+    runs = [
+        result_files.record(experiment, "a", tags, 1, metrics={}, curve={}, diverged="epoch 1"),
+        result_files.record(experiment, "b", {**tags, "family": "chonn"}, 1, curve={}, seconds=0),
+    ]
+    result_files.write(tmp_path / "runs", runs)
+    text = write_report(tmp_path / "runs", tmp_path / "report").read_text()
+    assert "| a, 3 to 1 | 100,000 |" in text
+    assert "supported |" not in text
+
+
 def test_no_results_are_said(tmp_path):
     with pytest.raises(FileNotFoundError, match="no result files"):
         write_report(tmp_path, tmp_path / "report")
