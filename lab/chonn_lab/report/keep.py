@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from chonn_lab.marks import MARK, own_file
+from chonn_lab.marks import MARK
 from chonn_lab.paths import RUNS
 from chonn_lab.report.runs import read_study
-from chonn_ops.files import finite
+from chonn_ops.files import finite, write_whole
 
 DIGITS = 6
 CURVE_POINTS = 30
@@ -42,8 +42,7 @@ def keep(folder: Path, mixed: bool = False, output: Path = RUNS) -> Path:
     runs = [{n: x for n, x in record.items() if n not in shared} for record in records]
     lines = ",\n".join(map(_text, runs))
     text = f'{{"generator": "{MARK}",\n"shared": {_text(shared)},\n"runs": [\n{lines}\n]}}\n'
-    with own_file(path) as staged:
-        staged.write_text(text, encoding="utf-8")
+    write_whole(path, text)
     return path
 
 

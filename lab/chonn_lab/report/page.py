@@ -11,11 +11,12 @@ import pandas as pd
 
 from chonn_lab.experiments.provenance import SHOWN
 from chonn_lab.experiments.records import Run
-from chonn_lab.marks import MARK, own_file, refuse_foreign
+from chonn_lab.marks import MARK, refuse_foreign
 from chonn_lab.report import claims, style
 from chonn_lab.report.comparison import Statistic, number, sign
 from chonn_lab.report.document import TEMPLATES, table_of
 from chonn_lab.report.runs import Model, Study, conflicts, metric_label, read_studies
+from chonn_ops.files import write_whole
 
 
 def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
@@ -36,8 +37,7 @@ def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
     )
     if found := [verdict for verdict in claims.verdicts(studies) if verdict.study]:
         text += f"\n## The paper's claims\n\n{TEMPLATES.boards(found, evidence=True)}"
-    with own_file(page) as staged:
-        staged.write_text(text, encoding="utf-8")
+    write_whole(page, text)
     return page
 
 

@@ -15,8 +15,9 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from chonn_lab.marks import MARK, own_file
+from chonn_lab.marks import MARK
 from chonn_lab.report.comparison import Statistic
+from chonn_ops.files import whole_file
 
 WIDTH = 7.2  # inches
 LINE = 116  # characters of a legend across it
@@ -104,5 +105,6 @@ def save(figure: Figure, path: Path) -> None:
     """Write an SVG or PNG file, whole or not at all, without a date."""
     kind = path.suffix[1:]
     metadata = {"Date": None, "Creator": MARK} if kind == "svg" else {"Software": MARK}
-    with own_file(path) as staged:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path, force=True) as staged:
         figure.savefig(staged, format=kind, dpi=150, metadata=metadata)
