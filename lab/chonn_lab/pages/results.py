@@ -30,6 +30,7 @@ MODELS = Path(chonn_lab.__file__).parent / "conf" / "model"
 WORDS = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text("utf-8"))
 # In the name of a study: its models have the settings that won a search, or train for so long.
 SEARCHED, HOURS = "sizes=seconds", "hours="
+BUDGETS = ("sizes", "hours")
 OURS = ["chonn", "stack"]
 CONTROLS = [WORDS["own_scheme"], *WORDS["other_scheme"], *WORDS["without_a_part"]]
 # Fewest seeds of both models in a row of the README.
@@ -39,7 +40,7 @@ SEEDS = 3
 @functools.cache
 def kept() -> list[Study]:
     """The studies of `chonn-lab run` that are kept with the code, in ``lab/results/runs``."""
-    return read_studies(RUNS, mixed=True) if any(RUNS.glob("*.json")) else []
+    return read_studies(RUNS, mixed=True)
 
 
 def link(study: Study) -> str:
@@ -241,7 +242,7 @@ def command(study: Study) -> str:
     parts = [f"problem={study.experiment}"]
     parts += [WORDS["swept"].get(study.experiment, f"model={','.join(there)}")]
     # The name of a study joins the numbers of a tuple by "-"; the runs tell them from a number.
-    parts += [f"problem.{n}={config[n]}".replace(" ", "") for n in names if n in WORDS["changes"]]
+    parts += [f"problem.{n}={config[n]}".replace(" ", "") for n in names if n not in BUDGETS]
     parts += [f"scale={'night' if HOURS in changes else scale}"] * (scale != "small")
     seeds = sorted({run.seed for run in study.runs})
     return f"chonn-lab run {' '.join(parts)} seed={','.join(map(str, seeds))} -m"

@@ -1,6 +1,7 @@
-"""What finished runs show: statistics over seeds, tables, figures, and verdicts on claims.
+"""What finished runs show: tables, figures, and verdicts on claims.
 
-`results` reads result files as studies, `comparison` tests differences over seeds, `tables` and
-`figures` show them, `claims` judges the paper's claims, and `page` writes all of it as
-``chonn-lab report`` does. `document` has the one function that makes a Markdown table.
+`runs` reads result files into a table of models with statistics over seeds, `comparison` tests
+differences, `claims` judges the paper's claims, `style` draws. `page` writes all of it as
+``chonn-lab report`` does, by the macros of ``pages.md.j2``, which `chonn_lab.pages` uses as well;
+`keep` puts runs into one file.
 """
