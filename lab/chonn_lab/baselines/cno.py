@@ -117,7 +117,9 @@ class CNO(nn.Module):
                 f"x: expected a grid of multiples of {self.multiple}, got {tuple(x.shape[2:])}"
             )
         x, kept = self.lift(x), []
-        for residuals, encoder, link in zip(self.residuals, self.encoders, self.links):
+        for residuals, encoder, link in zip(
+            self.residuals, self.encoders, self.links[:-1], strict=True
+        ):
             kept.append(link(residuals(x)))
             x = encoder(x)
         x = self.links[-1](self.neck(x))

@@ -143,7 +143,7 @@ def cno(problem: Any, **sizes: int) -> nn.Module:
     return _padded(problem, CNO(problem.in_channels, problem.out_channels, **sizes))
 
 
-def backbone(problem: Any, order: int, d_state: int, **sizes: int) -> nn.Module:
+def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
     """The paper's CHONN: a CNO with blocks in its deepest stages; of order 0 none."""
     # Without a norm the initial outputs of orders above 2 overflow.
     ckb = CKBOptions(Scan(d_state=d_state, selective_norm=True), order=order)

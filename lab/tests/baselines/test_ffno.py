@@ -1,4 +1,4 @@
-"""F-FNO, written from its paper: its authors' code at equal weights, the paper's formula, errors."""
+"""F-FNO, from its paper: its authors' code at equal weights, the paper's formula, errors."""
 
 import importlib
 import math
