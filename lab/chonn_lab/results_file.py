@@ -84,15 +84,8 @@ def run_missing(
 ) -> None:
     """Run what the record lacks, and write the file after each result.
 
-    Parameters
-    ----------
-    path, record
-        As `read_record` has them.
-    wanted : iterable of tuple
-        Arguments of `run`, `names` of its results.
-    run : callable
-        Returns the measured numbers; commit and code are added to them.
-    names : sequence of str
+    `wanted` are arguments of `run`, which are the `names` of its results; to the numbers that it
+    returns commit and code are added.
     """
     done = {tuple(result[name] for name in names) for result in record["results"]}
     for given in tqdm([given for given in wanted if given not in done], unit="run"):

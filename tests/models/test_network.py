@@ -342,3 +342,34 @@ def test_offsets_of_channels_are_where_outputs_start(offset):
         y = model(torch.rand(1, 1, 4, 6))
     expected = torch.tensor([2.0, -3.0])[None, :, None, None].expand_as(y)
     torch.testing.assert_close(y, expected)
+
+
+@pytest.mark.slow
+def test_a_compiled_step_fuses_what_lies_around_the_solves():
+    """The kernels that Inductor makes of a training step, next to the operations of PyTorch that
+    the step is made of: on a GPU each is a launch at least."""
+    from torch._inductor import metrics
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counted(TorchDispatchMode):
+        operations = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.operations += not function.is_view
+            return function(*args, **(kwargs or {}))
+
+    torch.manual_seed(0)
+    model, x = CHONNNetwork2d(1, 1), torch.rand(2, 1, 32, 32)
+    torch.compiler.reset()
+    metrics.reset()
+    found = torch.compile(model, fullgraph=True)(x)
+    found.square().mean().backward()
+    compiled = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    with Counted() as counted:
+        expected = model(x)
+        expected.square().mean().backward()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    for gradient, parameter in zip(compiled, model.parameters(), strict=True):
+        assert (gradient - parameter.grad).norm() <= 1e-3 * parameter.grad.norm()
+    assert 4 * metrics.generated_kernel_count < counted.operations

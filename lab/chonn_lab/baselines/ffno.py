@@ -1,6 +1,7 @@
 """Factorised Fourier neural operator (Tran et al., ICLR 2023, arXiv 2111.13802).
 
-Written from the paper's equations; module names are ours, no checkpoint of the original loads.
+Written from the paper and compared with its authors' code, github.com/alasdairtran/fourierflow: at
+equal weights outputs are equal to rounding (tests). Module names are ours.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from chonn_lab.baselines.fields import check_field, with_coordinates
 from chonn_ops.checks import check_least
@@ -35,11 +37,7 @@ class FactorizedSpectralConv(nn.Module):
         For sizes below 1; when called on a grid that does not resolve the modes.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        modes: int,
-    ) -> None:
+    def __init__(self, channels: int, modes: int) -> None:
         super().__init__()
         check_least(1, channels=channels, modes=modes)
         self.modes = modes
@@ -70,10 +68,11 @@ class FactorizedSpectralConv(nn.Module):
 class FFNO(nn.Module):
     r"""F-FNO: (B, C, H, W) -> (B, C', H, W).
 
-    Layers :math:`z + W_2\,\sigma(W_1 K(z) + b_1) + b_2` between a pointwise lifting and a pointwise
-    readout; the residual goes around the nonlinearity. The paper writes an activation behind
-    :math:`W_2`, too, which its code does not have, nor does this. The coordinates, 0 to 1, are
-    additional inputs.
+    Layers :math:`z + W_2\,\mathrm{ReLU}(W_1 K(z) + b_1) + b_2` behind a pointwise lifting; the
+    residual goes around the nonlinearity. As in the authors' code, the readout of two linear maps
+    sees what the last layer adds, all pointwise maps have normalised weights, and the coordinates,
+    0 to 1, are additional inputs. The paper writes an activation behind :math:`W_2`, which its code
+    does not have.
 
     Parameters
     ----------
@@ -112,19 +111,18 @@ class FFNO(nn.Module):
         check_least(1, **sizes, depth=depth, modes=modes)
         check_least(0, padding=padding)
         self.in_channels, self.padding = in_channels, padding
-        self.lift = nn.Conv2d(in_channels + 2, width, 1)
+
+        def linear(channels: int, features: int) -> nn.Module:
+            return weight_norm(nn.Conv2d(channels, features, 1))
+
+        self.lift = linear(in_channels + 2, width)
         count = 1 if shared_weights else depth
         self.kernels = nn.ModuleList(FactorizedSpectralConv(width, modes) for _ in range(count))
         self.pointwise = nn.ModuleList(
-            nn.Sequential(
-                nn.Conv2d(width, 2 * width, 1),
-                nn.GELU(),
-                nn.Conv2d(2 * width, width, 1),
-            )
+            nn.Sequential(linear(width, 2 * width), nn.ReLU(), linear(2 * width, width))
             for _ in range(depth)
         )
-        self.head = nn.Sequential(nn.Conv2d(width, 2 * width, 1), nn.GELU())
-        self.head.append(nn.Conv2d(2 * width, out_channels, 1))
+        self.head = nn.Sequential(linear(width, 128), linear(128, out_channels))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map fields (B, in_channels, H, W) to fields (B, out_channels, H, W)."""
@@ -132,7 +130,8 @@ class FFNO(nn.Module):
         grid = x.shape[2:]
         margins = [round(self.padding * n) for n in grid]
         z = self.lift(with_coordinates(x))
-        z = F.pad(z, [side for margin in reversed(margins) for side in (0, margin)])
+        z = added = F.pad(z, [side for margin in reversed(margins) for side in (0, margin)])
         for layer, pointwise in enumerate(self.pointwise):
-            z = z + pointwise(self.kernels[layer % len(self.kernels)](z))
-        return self.head(z[(..., *(slice(n) for n in grid))])
+            added = pointwise(self.kernels[layer % len(self.kernels)](z))
+            z = z + added
+        return self.head(added[(..., *(slice(n) for n in grid))])

@@ -263,17 +263,8 @@ def main_of(
 ) -> Callable[..., None]:
     """The program of a benchmark, whose results go to ``lab/results/<results>.json``.
 
-    Parameters
-    ----------
-    description : str
-        Its first line is shown.
-    results : str
-    sections : mapping
-        Called in this order, unless ``--only`` names some.
-    packages : sequence of str
-        Whose versions count.
-    **defaults
-        Of the options.
+    It calls the `sections` in their order, unless ``--only`` names some, and records the versions
+    of `packages`. `defaults` are those of the options.
     """
 
     def main(given: list[str] | None = None) -> None:

@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from chonn_lab.baselines.cno import CNO
 from chonn_lab.baselines.ffno import FFNO
 from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.baselines.stack import CKBStack1d
@@ -137,16 +138,17 @@ def cnext_unet(problem: Any, width: int, levels: int) -> nn.Module:
     )
 
 
-def cno(problem: Any, order: int, **sizes: Any) -> nn.Module:
-    """A CNO; of an order above 0 the paper's CHONN, with blocks in its deepest stages."""
-    if problem.out_channels != 1:
-        raise ValueError(
-            f"cno: expected a problem of one output channel, got {problem.out_channels}"
-        )
-    d_state = sizes.pop("d_state", 1)
+def cno(problem: Any, **sizes: int) -> nn.Module:
+    """CNO, which no package has."""
+    return _padded(problem, CNO(problem.in_channels, problem.out_channels, **sizes))
+
+
+def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
+    """The paper's CHONN: a CNO with blocks in its deepest stages; of order 0 none."""
     # Without a norm the initial outputs of orders above 2 overflow.
     ckb = CKBOptions(Scan(d_state=d_state, selective_norm=True), order=order)
-    return _padded(problem, CNOUNet(problem.in_channels, ckb=ckb, **sizes))
+    sizes |= {"in_channels": problem.in_channels, "out_channels": problem.out_channels}
+    return _padded(problem, CNOUNet(**sizes, ckb=ckb))
 
 
 def network(problem: Any, width: int, depth: int, num_networks: int, **options: Any) -> nn.Module:

@@ -36,14 +36,7 @@ Sizes = tuple[tuple[int, ...], tuple[int, ...]]
 class Study(ABC):
     """Data of a problem, and the runs of its models.
 
-    Parameters
-    ----------
-    sizes : mapping of str to Sizes
-        Of each model.
-    share : float
-        The part of the seconds that a trial has.
-    seconds : float
-        CPU time of each training.
+    Each model has its `sizes`, a training `seconds` of CPU time, and a trial a `share` of them.
     """
 
     def __init__(self, sizes: Mapping[str, Sizes], share: float, seconds: float) -> None:
@@ -160,20 +153,7 @@ def carry_out(
     packages: Sequence[str],
     make: Callable[[], Study],
 ) -> None:
-    """Do what a results file lacks: controls, trials, and results.
-
-    Parameters
-    ----------
-    experiment : str
-    args : Namespace
-        Of `arguments`.
-    path : Path
-        The data.
-    packages : sequence of str
-        Those whose versions count.
-    make : callable
-        Makes the study.
-    """
+    """Do what a results file lacks of a study of the data at `path`: controls, trials, results."""
     torch.set_num_threads(1)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     output = args.output or Path("runs") / path.with_suffix(".json").name

@@ -1,10 +1,14 @@
-"""F-FNO, written from its paper: any grid, the paper's formula, errors."""
+"""F-FNO, from its paper: its authors' code at equal weights, the paper's formula, errors."""
 
+import importlib
 import math
+import os
+import sys
+import types
+from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from chonn_lab.baselines.ffno import FFNO, FactorizedSpectralConv
 
@@ -23,9 +27,51 @@ def field(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
+@pytest.fixture
+def authors(monkeypatch):
+    """The module of their F-FNO, without the rest of their package, which has many requirements."""
+    folder = os.environ.get("CHONN_FOURIERFLOW")
+    if folder is None:
+        pytest.skip("CHONN_FOURIERFLOW is not set: no checkout of alasdairtran/fourierflow")
+    pytest.importorskip("einops")
+    for name in ("fourierflow", "fourierflow.modules", "fourierflow.modules.factorized_fno"):
+        package = types.ModuleType(name)
+        package.__path__ = [str(Path(folder, *name.split(".")))]
+        monkeypatch.setitem(sys.modules, name, package)
+    return importlib.import_module("fourierflow.modules.factorized_fno.mesh_2d")
+
+
+@pytest.mark.parametrize("shared_weights", [False, True])
+def test_equals_its_authors_code_at_equal_weights(authors, shared_weights):
+    # Theirs pads 8 points and knows two sizes of kernels.
+    theirs = authors.FNOFactorizedMesh2D(5, 5, 6, 4, 3, shared_weights, 2, True, 2, False)
+    ours = FFNO(2, 1, 6, 3, 5, padding=0.5, shared_weights=shared_weights)
+    linear = [(ours.lift, theirs.in_proj)]
+    for (first, _, second), layer in zip(ours.pointwise, theirs.spectral_layers, strict=True):
+        linear += [
+            (first, layer.backcast_ff.layers[0][0]),
+            (second, layer.backcast_ff.layers[1][0]),
+        ]
+    linear += zip(ours.head, theirs.out, strict=True)
+    with torch.no_grad():
+        for mine, other in linear:
+            weight = other.weight_g / other.weight_v.norm(dim=1, keepdim=True) * other.weight_v
+            mine.weight = weight[..., None, None]
+            mine.bias.copy_(other.bias)
+        for layer, kernel in zip(theirs.spectral_layers, ours.kernels, strict=False):
+            for mine, other in zip(kernel.weights, layer.fourier_weight, strict=True):
+                mine.copy_(torch.view_as_complex(other))
+    x = torch.randn(2, 2, 16, 16)
+    torch.testing.assert_close(ours(x), theirs(x.movedim(1, -1)).movedim(-1, 1))
+
+
 @pytest.mark.parametrize("grid", [(16, 16), (15, 22), (9, 32)])
-def test_any_grid(grid):
-    assert seeded(FFNO, 2, 3)(field(2, 2, *grid)).shape == (2, 3, *grid)
+def test_any_grid_and_a_gradient_for_every_parameter(grid):
+    model = seeded(FFNO, 2, 3)
+    found = model(field(2, 2, *grid))
+    assert found.shape == (2, 3, *grid)
+    found.square().mean().backward()
+    assert all(parameter.grad.abs().max() > 0 for parameter in model.parameters())
 
 
 def test_samples_do_not_see_each_other_and_every_point_sees_the_whole_field():
@@ -33,17 +79,6 @@ def test_samples_do_not_see_each_other_and_every_point_sees_the_whole_field():
     torch.testing.assert_close(model(x)[1:2], model(x[1:2]))
     model(x)[0, 0, 0, 0].backward()
     assert (x.grad[0] != 0).all()
-
-
-def test_a_training_step_changes_every_parameter():
-    model, x = seeded(FFNO, 1, 1), field(2, 1, 12, 16)
-    target = x.cumsum(-1).cumsum(-2) / 20
-    before = [parameter.detach().clone() for parameter in model.parameters()]
-    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-    (model(x) - target).square().mean().backward()
-    optimizer.step()
-    for old, (name, new) in zip(before, model.named_parameters(), strict=True):
-        assert not torch.equal(old, new), name
 
 
 def test_errors():
@@ -78,53 +113,6 @@ def test_factorised_convolution_is_the_sum_of_full_transforms():
             part = twins / n * (mapped[..., None] * wave.conj()).real
             expected += part.movedim(-1, axis)
     torch.testing.assert_close(conv(z), expected)
-
-
-def test_modes_up_to_the_last_are_exact():
-    """With identities at all modes the convolution gives the field once an axis."""
-    conv = FactorizedSpectralConv(2, 5).double()
-    with torch.no_grad():
-        for weight in conv.weights:
-            weight.copy_(torch.eye(2)[..., None].expand(2, 2, 5))
-    z = field(1, 2, 8, 9)
-    torch.testing.assert_close(conv(z), 2 * z)
-
-
-def test_shared_weights_are_one_kernel():
-    own, shared = (seeded(FFNO, 1, 1, shared_weights=s) for s in (False, True))
-    assert (len(own.kernels), len(shared.kernels)) == (2, 1)
-    kernel = sum(p.numel() for p in shared.kernels.parameters())
-    assert sum(p.numel() for p in own.parameters()) == kernel + sum(
-        p.numel() for p in shared.parameters()
-    )
-
-
-def test_padding_keeps_ends_apart():
-    """Without padding the last point is the first one's neighbour, to a Fourier layer."""
-
-    def reach(padding):
-        model = seeded(FFNO, 1, 1, depth=1, modes=10, padding=padding)
-        for layer in (model.pointwise, model.head):
-            for module in layer.modules():
-                if isinstance(module, nn.Conv2d):
-                    nn.init.ones_(module.weight)
-        # A smooth kernel: its reach decays with the distance.
-        with torch.no_grad():
-            for weight in model.kernels[0].weights:
-                weight.copy_(torch.exp(-0.1 * torch.arange(10.0) ** 2).expand_as(weight))
-        x = torch.zeros(1, 1, 20, 20, dtype=torch.float64)
-        bump = x.clone()
-        bump[0, 0, 0, 10] = 1
-        change = (model(bump) - model(x)).abs()[0, 0, :, 10]
-        return change[-1] / change[0]
-
-    assert reach(0.5) < 0.5 * reach(0.0)
-
-
-def test_parameters_by_hand():
-    # Lifting 3 -> 6 and two layers: 2 axes x 6 x 6 x 4 complex, 6 -> 12 -> 6; 6 -> 12 -> 1.
-    expected = 24 + 2 * (288 + 84 + 78) + 84 + 13
-    assert sum(p.numel() for p in seeded(FFNO, 1, 1).parameters()) == expected
 
 
 def test_autocast():

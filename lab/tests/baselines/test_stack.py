@@ -34,15 +34,6 @@ def test_order_adds_cells_and_depth_adds_blocks():
     assert cell < block
 
 
-def test_ring_commutes_with_shifts_and_rest_does_not():
-    x = torch.randn(1, 1, 32)
-    for boundary, commutes in (("periodic", True), ("matched", False)):
-        torch.manual_seed(1)
-        model = CKBStack1d(3, ckb=CKBOptions(order=2, boundary=boundary, **SMALL))
-        shifted = model(x.roll(5, -1))
-        assert torch.allclose(shifted, model(x).roll(5, -1), atol=1e-5) is commutes
-
-
 def test_errors():
     with pytest.raises(ValueError, match="depth: expected at least 1, got 0"):
         CKBStack1d(2, 0, ckb=CKBOptions())

@@ -31,14 +31,11 @@ def test_everything_without_a_gpu(tmp_path):
         assert min(ours["forward_ms"], ours["both_ms"]) > 0
 
 
-def test_a_run_without_a_gpu_keeps_its_numbers_apart():
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")
+def test_it_says_what_it_needs():
     done = bench("--interpret")
     assert done.returncode == 2
     assert "expected another --output" in done.stderr
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")
-def test_it_says_what_it_needs():
     done = bench()
     assert done.returncode == 1
     assert done.stderr == "expected a CUDA GPU, found none (--interpret runs without)\n"

@@ -1,6 +1,7 @@
 """Searches: resumed, shared by processes, and used by a run."""
 
 import re
+import statistics
 
 import optuna
 import pytest
@@ -12,13 +13,21 @@ from chonn_lab.experiments.search import search
 SHORT = ("seconds=0.05", "trials=3")
 
 
-def trials(folder, model="tiny"):
+def loaded(folder, model="tiny"):
     backend = optuna.storages.journal.JournalFileBackend(
         str(folder / "runs" / "search" / f"tiny_{model}_smoke.log")
     )
     storage = optuna.storages.JournalStorage(backend)
     (study,) = optuna.get_all_study_names(storage)
-    return optuna.load_study(study_name=study, storage=storage).trials
+    return optuna.load_study(study_name=study, storage=storage)
+
+
+def trials(folder, model="tiny"):
+    return loaded(folder, model).trials
+
+
+def attributes(folder):
+    return loaded(folder).user_attrs
 
 
 @pytest.mark.slow
@@ -34,10 +43,20 @@ def test_a_search_goes_on_and_a_run_takes_what_it_found(tmp_path):
     # A process may be within a trial when the other one ends the last.
     assert len(complete) in (3, 4)
     assert all({"commit", "code", "seconds"} <= t.user_attrs.keys() for t in complete)
-    best = min(complete, key=lambda trial: trial.value)
     written = tmp_path / "runs" / "search" / "searched" / "tiny_tiny_smoke.yaml"
     text = written.read_text()
-    assert re.search(r"best of [34] trials of 0.05 s, seed 1000, commit \w+: validation", text)
+    assert re.search(
+        r"best of [34] trials of 0.05 s, the first 3 of them at 3 seeds from 1000 on", text
+    )
+    again = attributes(tmp_path)
+    means = {
+        trial.number: statistics.mean(
+            [trial.value, *(again[f"trial {trial.number} seed {s}"]["error"] for s in (1001, 1002))]
+        )
+        for trial in sorted(complete, key=lambda trial: trial.value)[:3]
+    }
+    (best,) = (t for t in complete if t.number == min(means, key=means.__getitem__))
+    assert f"mean validation error {min(means.values()):.4g}" in text
     searchpath = "hydra.searchpath=[file://runs/search]"
     done = command(tmp_path, searchpath, "+recipe.unused=0")
     assert done.returncode == 0, done.stderr
@@ -45,7 +64,9 @@ def test_a_search_goes_on_and_a_run_takes_what_it_found(tmp_path):
     config = read(result)["config"]
     assert config["learning_rate"] == best.params["train.learning_rate"]
     assert config["width"] == best.params["model.width"]
-    assert config["epochs"] == best.user_attrs["epochs"]
+    seconds = [again[f"trial {best.number} seed {s}"]["seconds"] for s in (1001, 1002)]
+    scale = 0.05 / statistics.mean([best.user_attrs["seconds"], *seconds])
+    assert config["epochs"] == max(1, round(best.user_attrs["epochs"] * scale))
     done = command(tmp_path, "seconds=0.1", "trials=4", name="search")
     assert "expected trials of seconds 0.1, got 0.05; move the journal away" in done.stderr
 

@@ -87,17 +87,6 @@ def test_the_textbooks_walls_are_at_the_ends_and_its_faces_harmonic():
     assert float(g[3]) == pytest.approx(2 / (1 / 1 + 1 / 0.01))
 
 
-@pytest.mark.parametrize("n", [33, 65])
-def test_a_source_is_solved_for_with_second_order(n):
-    x = torch.linspace(0, 1, n, dtype=torch.float64)
-    wave = (torch.sin(2 * math.pi * x)[:, None] * torch.sin(math.pi * x))[None, None]
-    solve = controls.DirectSolve(SOURCE, UNITS).double()
-    found = solve.solve(torch.ones_like(wave), 5 * math.pi**2 * wave).detach()
-    expected = (1 - 1 / n**2 * 17 / 5 * math.pi**2 / 12) ** -1 * wave
-    assert float((found - wave).norm() / wave.norm()) < 4.0 / n**2 * 1.2
-    assert float((found - expected).norm() / wave.norm()) < 0.5 / n**2 + 2e-3
-
-
 def test_both_affine_functions_of_a_source_are_learned():
     """Data in other units than the solver's: u of a - b f, to a thousandth of its size."""
     torch.manual_seed(0)
@@ -116,30 +105,6 @@ def test_both_affine_functions_of_a_source_are_learned():
         optimizer.step()
         schedule.step()
     assert float(loss.detach()) < 1e-3 * float((target - target.mean()).abs().mean())
-
-
-@pytest.mark.parametrize(("physics", "fitted"), [(p, f) for p in (MEDIUM, SOURCE) for f in (0, 1)])
-def test_gradients_of_every_number_are_those_of_differences(physics, fitted):
-    solve = controls.DirectSolve(physics, UNITS, bool(fitted)).double()
-    k = medium(12)
-    weight = torch.rand(k.shape, generator=torch.Generator().manual_seed(0), dtype=k.dtype)
-
-    def score():
-        return (solve(k) * weight).sum()
-
-    score().backward()
-    for name, parameter in solve.named_parameters():
-        flat = parameter.data.view(-1)
-        for place in range(len(flat)):
-            values = []
-            for step in (1e-3, -2e-3):
-                flat[place] += step
-                values.append(float(score().detach()))
-            flat[place] += 1e-3
-            expected = (values[0] - values[1]) / 2e-3
-            found = float(parameter.grad.view(-1)[place])
-            assert found == pytest.approx(expected, rel=1e-2, abs=1e-3), name
-            assert found != 0, name
 
 
 def test_convolutions_correct_the_solve():

@@ -1,9 +1,7 @@
 """The study of finer grids and other domains at smoke scale, and its tables."""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,49 +9,39 @@ pytest.importorskip("filelock")
 pytest.importorskip("h5py")
 
 from chonn_lab.pages import blocks
+from chonn_lab.studies import resolution
 
-EXAMPLES = Path(__file__).parents[2] / "chonn_lab" / "studies"
-
-
-def study(folder, *options):
-    command = [sys.executable, str(EXAMPLES / "resolution.py"), "--scale", "smoke"]
-    command += ["--problems", "darcy", "--trained", "16", "--evaluated", "16", "32", "48"]
-    command += ["--domains", "l-shape", "--seeds", "0", *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+OPTIONS = "--scale smoke --problems darcy --trained 16 --evaluated 16 32 --seeds 0"
 
 
 @pytest.mark.slow
-def test_study_evaluates_finer_grids_and_domains_and_continues(tmp_path):
-    run = study(tmp_path)
-    assert run.returncode == 0, run.stderr
+def test_study_evaluates_finer_grids_and_domains_and_continues(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["resolution", *OPTIONS.split(), "--domains", "l-shape"])
+    monkeypatch.chdir(tmp_path)
+    resolution.main()
     folder = tmp_path / "runs" / "resolution"
     record = json.loads((folder / "resolution.json").read_text())
-    results = record["results"]
-    assert [(r["domain"], r["model"]) for r in results] == [
+    assert [(r["domain"], r["model"]) for r in record["results"]] == [
         (domain, name) for domain in ("square", "l-shape") for name in ("unet", "fno", "network")
     ]
-    for result in results:
-        grids = ["16", "32", "48"] if result["domain"] == "square" else ["16"]
-        assert list(result["errors"]) == ["test"]
-        assert list(result["errors"]["test"]) == grids
+    for result in record["results"]:
         settings = f"smoke+problem.domain={result['domain']},problem.resolution=16"
         saved = folder / "darcy" / settings / f"{result['model']}-seed0.json"
         scores = json.loads(saved.read_text())["metrics"]
-        assert result["errors"]["test"]["16"] == scores["test"]["relative_l1"]
-        if len(grids) > 1:
-            assert result["errors"]["test"]["48"] == scores["at_48"]["relative_l1"]
-    (exact,) = record["interpolated"]
-    # The same problem on the finer grids: nearly the same solutions.
-    assert 0 < exact["errors"]["32"] < 0.2
+        expected = {"16": scores["test"]["relative_l1"]}
+        if result["domain"] == "square":
+            expected["32"] = scores["at_32"]["relative_l1"]
+        assert result["errors"] == {"test": expected}
+    # The same problem on the finer grid: nearly the same solutions.
+    assert 0 < record["interpolated"][0]["errors"]["32"] < 0.2
     assert (folder / "resolution.png").read_bytes().startswith(b"\x89PNG")
-    assert f"{results[0]['errors']['test']['48']:.4f}" in run.stdout
+    assert f"{record['results'][0]['errors']['test']['32']:.4f}" in capsys.readouterr().out
 
-    # The same command only reads; one more seed is added.
     times = {path: path.stat().st_mtime_ns for path in folder.rglob("*-seed0.json")}
-    assert len(times) == 6
-    assert study(tmp_path).returncode == 0
+    resolution.main()  # only reads
     assert json.loads((folder / "resolution.json").read_text()) == record
     assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert len(times) == 6
 
 
 def test_tables():
