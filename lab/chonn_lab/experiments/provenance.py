@@ -1,4 +1,4 @@
-"""Where a result comes from: data, code, commit and machine; and where results differ in that."""
+"""Where a result comes from: data, code, commit and machine."""
 
 from __future__ import annotations
 

@@ -164,8 +164,10 @@ def trials() -> str:
     found = []
     for problem, searched in load("searches")["values"].items():
         budgets = [given for name, given in searched["budgets"].items() if name not in CONTROLS]
-        ((count, seconds),) = {(given["trials"], given["seconds"]) for given in budgets}
-        found.append(f"{count} trials of {seconds:g} s for each model on {title(problem)}")
+        texts = dict.fromkeys(
+            f"{given['trials']} trials of {given['seconds']:g} s" for given in budgets
+        )
+        found.append(f"{' or '.join(texts)} for each model on {title(problem)}")
     return ", ".join(found)
 
 
