@@ -219,16 +219,16 @@ class GINO(nn.Module):
         self.grid = torch.stack(torch.meshgrid(*side, indexing="ij"), -1)
 
     def forward(self, samples: Domains) -> Tensor:
-        grid, out = self.grid[None], []
+        x, every, out = samples.fields, samples.places, []
         for at in samples.parts:
-            places = samples.places[at]
+            places = every[at]
             if at.start not in samples.kept:
                 distance = torch.cdist(self.grid.flatten(0, -2), places).amin(1)
                 samples.kept[at.start] = distance.view(1, *self.grid.shape[:-1], 1)
             for number, search in enumerate(self.neighbours):
                 search.found = samples.kept.setdefault((at.start, number), [])
-            given = samples.fields[:, at], samples.kept[at.start]
-            out.append(self.model(places[None], grid, places[None], *given))
+            given = x[:, at], samples.kept[at.start]
+            out.append(self.model(places[None], self.grid[None], places[None], *given))
         return torch.cat(out, 1)
 
 
