@@ -35,6 +35,8 @@ OURS = ["chonn", "stack"]
 CONTROLS = [WORDS["own_scheme"], *WORDS["other_scheme"], *WORDS["without_a_part"]]
 # Fewest seeds of both models in a row of the README.
 SEEDS = 3
+# And the least share of our seconds that the other model has there.
+SHARE = 0.9
 
 
 @functools.cache
@@ -109,8 +111,9 @@ def leaders(study: Study) -> tuple[Model, Model] | None:
 # The first table and the README's -----------------------------------------------------------------
 
 
-def overview(studies: Sequence[Study], seeds: int = 1) -> pd.DataFrame:
-    """A row a problem that has two models of so many seeds to compare."""
+def overview(studies: Sequence[Study], seeds: int = 1, share: float = 0.0) -> pd.DataFrame:
+    """A row a problem that has two models of so many seeds to compare, the other one with at least
+    a share of our seconds."""
     lines = []
     for study in studies:
         both = leaders(study)
@@ -119,6 +122,8 @@ def overview(studies: Sequence[Study], seeds: int = 1) -> pd.DataFrame:
             controls = rows(study, controls=True).error
             known = controls[controls.index.isin(WORDS["other_scheme"])]
             s = [model.seconds.mean for model in both]
+            if s[1] < share * s[0]:
+                continue
             lines.append(
                 {
                     "problem": f"{study.title}, {metric_label(headline(study))}",
@@ -154,7 +159,7 @@ def given(study: Study) -> str:
 def summary(studies: Sequence[Study]) -> str:
     """The README's table: problems whose models have equal budgets and three seeds."""
     equal = [s for s in chosen(studies) if SEARCHED in s.scale or HOURS in s.scale]
-    table = overview(equal, SEEDS).rename(columns={"error": "CHONN network"})
+    table = overview(equal, SEEDS, SHARE).rename(columns={"error": "CHONN network"})
     long = ["samples", "model", "knows the equation, not the scheme"]
     return table_of(table.drop(columns=long, errors="ignore"), (0, 3))
 
