@@ -3,8 +3,6 @@
 import importlib
 import importlib.util
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -103,10 +101,3 @@ def test_a_program_runs_and_its_tables_are_made(name, tmp_path, monkeypatch):
         rows = [row for row in blocks.build(key).splitlines() if row.startswith("|")]
         assert rows or (key == "inverse images" and not found["images"]), key
         assert len({row.count("|") for row in rows}) <= 1, key
-
-
-def test_the_command_runs_a_program():
-    command = [sys.executable, "-m", "chonn_lab.cli", "bench", "scan", "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "expected another --output" in done.stderr
