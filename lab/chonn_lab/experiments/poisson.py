@@ -8,10 +8,9 @@ predicting u = 0 everywhere scores 14.7% (median relative L1; 10.0% out of distr
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch.utils.data import TensorDataset
 
@@ -41,6 +40,7 @@ class Poisson(Steady):
 
     n_out_of_distribution: int
 
+    on_domains: ClassVar[bool] = True
     coordinates = staticmethod(nodes)
     physics: ClassVar[Physics] = Physics("source", "corners", strength=1400.0)
     metrics: ClassVar[tuple[str, ...]] = (
@@ -67,26 +67,16 @@ class Poisson(Steady):
         paths = [folder / poisson.file_name(kind, grid, self.domain) for kind in ("IN", "OUT")]
 
         def make_both(_: Path) -> None:
-            found = [path.name for path in paths if path.exists()]
-            try:
-                poisson.generate(folder, resolution=grid, domain=self.domain)
-            except FileExistsError as error:
-                if not found:
-                    raise
-                raise ValueError(
-                    f"{folder}: expected both {paths[0].name} and {paths[1].name}, or neither "
-                    f"(then they are made), got {found[0]} alone, which is not the one that would "
-                    "be made"
-                ) from error
+            poisson.generate(folder, resolution=grid, domain=self.domain)
 
         made: dict[Path, Callable[[Path], object]] = dict.fromkeys(paths, make_both)
         for _, kind, samples, n in self._finer_tests():
-            options: dict[str, Any] = {"kind": kind, "samples": samples, "resolution": n}
-            make = functools.partial(
-                poisson.generate_samples, domain=self.domain, progress=True, **options
-            )
             stem = Path(poisson.file_name(kind, n, self.domain)).stem
-            made[folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"] = make
+            made[folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"] = (
+                lambda path, law=(kind, samples, n): poisson.generate_samples(
+                    path, *law, self.domain
+                )
+            )
         return made
 
     def load(self, folder: Path) -> Data:

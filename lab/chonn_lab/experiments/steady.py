@@ -70,6 +70,8 @@ class Steady(Problem):
 
     Attributes
     ----------
+    on_domains : bool
+        Whether the problem is defined on parts of the square, too.
     fields_in, fields_out : int
     coordinates : callable
         Positions of the nodes along an axis, by their number.
@@ -88,7 +90,7 @@ class Steady(Problem):
     error: str
     units: Mapping[str, Sequence[Any]]
 
-    multiple: ClassVar[int] = MULTIPLE
+    on_domains: ClassVar[bool] = False
     fields_in: ClassVar[int] = 1
     fields_out: ClassVar[int] = 1
     physics: ClassVar[Physics]
@@ -102,12 +104,16 @@ class Steady(Problem):
         self._check_least(1, "resolution")
         check_choice("error", self.error, tuple(ERRORS))
         check_domain(self.domain, self.resolution)
+        if self.domain != SQUARE and not self.on_domains:
+            raise ValueError(f"domain: expected {SQUARE!r} for this problem, got {self.domain!r}")
+        self.check_finer()
+
+    def check_finer(self) -> None:
+        """ValueError for grids without the test samples, or that models cannot have."""
         finer = self.test_resolutions
-        if len(set(finer)) < len(finer) or any(
-            n % self.multiple or n <= self.resolution for n in finer
-        ):
+        if len(set(finer)) < len(finer) or any(n % MULTIPLE or n <= self.resolution for n in finer):
             raise ValueError(
-                f"test_resolutions: expected different multiples of {self.multiple} above the "
+                f"test_resolutions: expected different multiples of {MULTIPLE} above the "
                 f"resolution {self.resolution}, got {finer}"
             )
 
@@ -155,17 +161,23 @@ class Steady(Problem):
         """Processes that make the data: one for a few samples, which take less than its start."""
         return cpu_count() if self.n_samples > FEW_SAMPLES else 1
 
-    def with_finer(self, folder: Path, read: Callable[[Path, int, int], tuple[Any, Any]]) -> Data:
+    def with_finer(self, folder: Path, read: Callable[[Path, int], tuple[Any, Any]]) -> Data:
         """The splits of the first file, and the test samples on finer grids from one file a grid.
 
-        `read` maps (path, number of samples, resolution) to inputs and solutions, each (N, R, R).
+        `read` maps a path and a number of samples to inputs and solutions, each (N, R, R).
         """
+
+        def checked(path: Path, n_samples: int, resolution: int) -> TensorDataset:
+            found = read(path, n_samples)
+            if any(field.shape != (n_samples, resolution, resolution) for field in found):
+                shapes = [tuple(field.shape) for field in found]
+                raise ValueError(f"{path}: expected {n_samples} of {resolution}^2, got {shapes}")
+            return pairs(*found)
+
         path, *finer = self.makers(folder)
-        data = consecutive(self, *pairs(*read(path, self.n_samples, self.resolution)).tensors)
-        tests = {
-            f"at_{n}": pairs(*read(file, self.n_test, n))
-            for n, file in zip(self.test_resolutions, finer, strict=True)
-        }
+        data = consecutive(self, *checked(path, self.n_samples, self.resolution).tensors)
+        grids = zip(self.test_resolutions, finer, strict=True)
+        tests = {f"at_{n}": checked(file, self.n_test, n) for n, file in grids}
         return dataclasses.replace(data, tests={**data.tests, **tests})
 
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
@@ -210,24 +222,6 @@ class Steady(Problem):
             return prediction, target
         exists = self.mask(target.shape[-1]).to(target.device)
         return prediction[..., exists], target[..., exists]
-
-
-@dataclasses.dataclass(kw_only=True)
-class Box(Steady):
-    """A steady problem that is defined on the square alone."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.domain != SQUARE:
-            raise ValueError(f"domain: expected {SQUARE!r} for this problem, got {self.domain!r}")
-        self._check_finer()
-
-    def _check_finer(self) -> None:
-        if self.test_resolutions:
-            raise ValueError(
-                "test_resolutions: expected none, as samples differ from grid to grid, got "
-                f"{self.test_resolutions}"
-            )
 
 
 def pairs(source: np.ndarray | Tensor, target: np.ndarray | Tensor) -> TensorDataset:

@@ -8,16 +8,12 @@ Input      a wave of PDEBench's law, as that of `chonn_lab.problems.advection`, 
 Parameters ``Nu``, at least 0.001 (PDEBench's smallest); R = 1024, 201 frames 0.01 apart, the first
            at t = 0. PDEBench trains on every fourth cell and fifth frame, from 10 frames on
 Splits     PDEBench tests on the first tenth of the samples
-Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(i,))``: it is the same
-           for every number of samples and of workers
 Generator  the transform of Cole and Hopf, by quadrature on at least 2,048 points in float64,
            stored as float32; shocks thinner than a cell are sampled, not smeared. PDEBench's files
            have the numerical diffusion of a second-order upwind scheme
-Cost       0.03 s (Nu = 0.001) to 2 s (Nu = 4) a sample and core; 8.2 GB for 10,000. Solved samples
-           are kept beside the file in parts of 16: the same call goes on after an interruption
+Cost       0.03 s (Nu = 0.001) to 2 s (Nu = 4) a sample and core; 8.2 GB for 10,000
 Layout     that of PDEBench: HDF5, ``tensor`` (N, 201, R), ``x-coordinate`` (R,), ``t-coordinate``
-           (202,), float32; attribute ``Nu``. Ours also has the attributes of
-           `chonn_lab.problems.origin`
+           (202,), float32; attribute ``Nu``
 Official   ``1D_Burgers_Sols_Nu<NU>.hdf5`` of DaRUS, 10,000 samples for each of twelve Nu
 ========== =====================================================================================
 
@@ -36,10 +32,12 @@ References
    3 (1950).
 """
 
+from __future__ import annotations
+
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,22 +47,19 @@ from chonn_lab.problems.advection import (
     N_SAMPLES,
     RESOLUTION,
     Wave,
-    check_parameter,
     draw_wave,
+    lines,
     read,
-    stacked,
-    write_lines,
 )
-from chonn_lab.problems.generation import Arrays, Recipe
+from chonn_lab.problems.domains import cell_centres
+from chonn_lab.problems.generation import Arrays, single
+from chonn_lab.problems.generation import generate as make
 
 __all__ = ["NU", "cole_hopf", "file_name", "generate", "read", "solve"]
 
 # Of PDEBench's config_Bgs.yaml.
 NU = 1.0
 LEAST_NU = 1e-3
-# Increased when the same settings give other data, see `chonn_lab.problems.origin`.
-GENERATOR_VERSION = 1
-
 # Points of the fine grid: at least this many, and this many a standard deviation of the kernel.
 LEAST_POINTS, POINTS_PER_DEVIATION = 2048, 3.0
 # Standard deviations at which the Gaussian is cut off.
@@ -82,43 +77,30 @@ def file_name(nu: float = NU) -> str:
 
 def solve(wave: Wave, nu: float, resolution: int, n_frames: int) -> np.ndarray:
     """Values at the cell centres, (n_frames, R), float64."""
-    interval = END_TIME / (n_frames - 1)
-    return cole_hopf(wave, nu / math.pi, resolution, interval, n_frames)
+    return cole_hopf(wave, nu / math.pi, resolution, END_TIME / (n_frames - 1), n_frames)
 
 
 def generate(
-    output: "str | os.PathLike[str] | None" = None,
+    output: Path | str = "",
     n_samples: int = N_SAMPLES,
     resolution: int = RESOLUTION,
     nu: float = NU,
     n_frames: int = N_FRAMES,
-    seed: int = 0,
-    workers: int = 1,
-    force: bool = False,
-    progress: bool = True,
+    **options: Any,
 ) -> Path:
-    """Generate a data set in PDEBench's layout; an interrupted call is resumed by the next one.
+    """Generate a file, by default `file_name`; `nu` is PDEBench's, pi times the diffusivity.
 
-    Parameters
-    ----------
-    output : path, optional
-        HDF5 file to write, by default `file_name`; it appears when it is complete.
-    n_samples, resolution : int
-        N, and R of at least 16.
-    nu : float
-        PDEBench's Nu, pi times the diffusivity; at least 0.001.
-    n_frames, seed, workers, force, progress
-        As for `chonn_lab.problems.advection.generate`, and so are results and errors.
+    Options, errors: `chonn_lab.problems.generation.generate`.
     """
-    check_parameter("nu", nu, LEAST_NU)
+    if not LEAST_NU <= nu < math.inf:
+        raise ValueError(f"nu: expected at least {LEAST_NU:g} and finite, got {nu}")
     settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}
-    recipe = Recipe("burgers", GENERATOR_VERSION, seed, {**settings, "Nu": float(nu)})
-    path = Path(output or file_name(nu))
-    return write_lines(path, recipe, _solve_part, workers, force, progress)
+    recipe = lines("burgers", _sample, {**settings, "Nu": float(nu)})
+    return make({Path(output or file_name(nu)): recipe}, **options)[0]
 
 
-def _solve_part(samples: range, seed: int, resolution: int, n_frames: int, Nu: float) -> Arrays:
-    return stacked(solve(draw_wave(seed, i), Nu, resolution, n_frames) for i in samples)
+def _sample(seed: int, i: int, resolution: int, n_frames: int, Nu: float) -> Arrays:
+    return single(tensor=solve(draw_wave(seed, i), Nu, resolution, n_frames))
 
 
 def cole_hopf(
@@ -134,36 +116,32 @@ def cole_hopf(
     ----------
     initial : callable
         u at t = 0 as a function of period 1, of arrays.
-    diffusivity : float
-        d, positive.
-    resolution : int
-        Cells R, whose centres are ``(i + 1/2) / R``.
-    interval : float
-        From frame to frame.
-    n_frames : int
+    diffusivity, resolution : float, int
+        d, positive, and cells R, whose centres are ``(i + 1/2) / R``.
+    interval, n_frames : float, int
+        From frame to frame, and how many, the first at t = 0.
 
     Returns
     -------
     ndarray
-        (n_frames, R), float64, the first at t = 0.
+        (n_frames, R), float64.
     """
-    largest = np.abs(initial((np.arange(LEAST_POINTS) + 0.5) / LEAST_POINTS)).max()
+    largest = np.abs(initial(cell_centres(LEAST_POINTS))).max()
     steps = _steps(diffusivity, interval, 1.1 * largest)
     dt = interval / steps
     deviation = math.sqrt(2 * diffusivity * dt)
     needed = max(LEAST_POINTS, POINTS_PER_DEVIATION / deviation)
     # Odd: the centres of the coarse cells are those of fine ones.
-    every = 2 * math.ceil((needed / resolution - 1) / 2) + 1
-    n = max(every, 1) * resolution
-    first = (every - 1) // 2
+    every = max(2 * math.ceil((needed / resolution - 1) / 2) + 1, 1)
+    n = every * resolution
     log_phi, turn = _initial_logarithm(initial, n, diffusivity)
     kernel = _Kernel(n, dt, deviation, REACH * deviation + 1.1 * largest * dt, turn)
     frames = np.empty((n_frames, resolution))
-    frames[0] = u = initial((np.arange(resolution) + 0.5) / resolution)
+    frames[0] = u = initial(cell_centres(resolution))
     for frame in range(1, n_frames):
         for _ in range(steps):
             log_phi, u = kernel(log_phi)
-        frames[frame] = u[first::every]
+        frames[frame] = u[(every - 1) // 2 :: every]
     return frames
 
 

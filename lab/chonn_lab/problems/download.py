@@ -1,5 +1,7 @@
 """Published files: whole or not at all, and checked by their checksum."""
 
+from __future__ import annotations
+
 import contextlib
 import shutil
 import zipfile
@@ -9,10 +11,21 @@ from pathlib import Path
 
 import pooch
 
+from chonn_lab.problems.origin import CHECKSUMS
 from chonn_ops.files import refuse_existing, whole_file
 
 # Seconds to connect, and between two packets.
 TIMEOUT = (10, 60)
+DARUS = "https://darus.uni-stuttgart.de/api/access/datafile"
+
+
+def fetch_darus(
+    number: int, name: str, folder: Path | str, force: bool, progress: bool = True
+) -> bool:
+    """Download a file of PDEBench, of known checksum, under its own name; see `download`."""
+    return download(
+        f"{DARUS}/{number}", f"md5:{CHECKSUMS[name]}", Path(folder) / name, force, progress
+    )
 
 
 def download(url: str, known_hash: str, path: Path, force: bool, progress: bool = True) -> bool:
@@ -82,15 +95,7 @@ def fetch_members(doi: str, name: str, paths: Sequence[Path], force: bool) -> No
 
 
 def extract(archive: Path, paths: Sequence[Path], force: bool) -> None:
-    """Take the files named like `paths` out of an archive, from whichever folder in it.
-
-    Raises
-    ------
-    ValueError
-        If the archive is damaged or lacks one of them; then none is written.
-    FileExistsError
-        If one of `paths` exists and `force` is not set.
-    """
+    """Take files of these names out of an archive, all or none; errors as `fetch_members`."""
     try:
         with zipfile.ZipFile(archive) as contents, contextlib.ExitStack() as outputs:
             for path in paths:

@@ -16,12 +16,9 @@ Input      a perfect maze of N x N rooms, N = 3 or 4: (2N + 1)^2 squares of path
 Parameters R = 48, 24 frames 5.12 / R = 0.107 apart, the first at t = 0. A wave travels 3 cells
            a frame
 Generator  PyClaw: finite volumes, wave propagation with transverse waves, monotonised central
-           limiter, second order, Courant number 0.9; float64, stored as float32
-Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(i,))``: it is the same
-           for every number of samples and of workers
+           limiter, second order, Courant number 0.9
 Cost       0.07 s a sample and core
-Layout     HDF5: ``density`` (N, R, R) and ``pressure`` (N, 24, R, R), float32. Attributes of
-           `chonn_lab.problems.origin`
+Layout     HDF5: ``density`` (N, R, R) and ``pressure`` (N, 24, R, R), float32
 ========== =====================================================================================
 
 What differs from the published data: 256 x 256 cells there, 48 x 48 here. Frames lie 5.3 times as
@@ -43,14 +40,18 @@ References
    PDEs", PeerJ Computer Science 2, 2016.
 """
 
-import os
+from __future__ import annotations
+
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from chonn_lab.problems.generation import Recipe, check_sizes
+from chonn_lab.problems.generation import Arrays, Recipe, single, stream
+from chonn_lab.problems.generation import generate as make
 from chonn_lab.problems.hdf5 import read_rows
-from chonn_lab.problems.pyclaw import clawpack_version, load_pyclaw
+from chonn_lab.problems.pyclaw import clawpack_version, evolved, load_pyclaw
+from chonn_ops.checks import check_least
 
 RESOLUTION = 48
 PUBLISHED_RESOLUTION = 256
@@ -65,9 +66,6 @@ INTERVAL = 5.12
 MOST_RINGS = 5
 # On the published grid, in the unit of the domain.
 RADII, WIDTHS, INTENSITIES = (0.01, 0.04), (0.01, 0.02), (3.0, 5.0)
-SAMPLES_PER_PART = 16
-# Increased when the same settings give other data, see `chonn_lab.problems.origin`.
-GENERATOR_VERSION = 1
 
 
 def default_name(resolution: int = RESOLUTION) -> str:
@@ -76,18 +74,9 @@ def default_name(resolution: int = RESOLUTION) -> str:
 
 
 def maze(rng: np.random.Generator, rooms: int) -> np.ndarray:
-    """A perfect maze: from any room one path leads to any other.
+    """A perfect maze of N x N rooms: from any room one path leads to any other.
 
-    Parameters
-    ----------
-    rng : Generator
-    rooms : int
-        N, rooms along an axis.
-
-    Returns
-    -------
-    ndarray
-        (2N + 1, 2N + 1), whether a square is wall. Rooms have odd indices.
+    The shape is (2N + 1, 2N + 1), bool, whether a square is wall. Rooms have odd indices.
     """
     walls = np.ones((2 * rooms + 1,) * 2, bool)
     walls[1, 1] = False
@@ -107,24 +96,13 @@ def maze(rng: np.random.Generator, rooms: int) -> np.ndarray:
     return walls
 
 
-def centres(resolution: int) -> np.ndarray:
-    """(R,) centres of the cells along an axis."""
-    return (np.arange(resolution) + 0.5) * (2 / resolution) - 1
-
-
 def draw(seed: int, sample: int, resolution: int = RESOLUTION) -> tuple[np.ndarray, np.ndarray]:
-    """One sample of the card's law.
-
-    Returns
-    -------
-    density, pressure : ndarray
-        (R, R), float64; the pressure at t = 0.
-    """
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(sample,)))
+    """Density and pressure at t = 0 of a sample of the card's law, (R, R), float64."""
+    rng = stream(seed, sample)
     squares = maze(rng, int(rng.integers(ROOMS[0], ROOMS[1] + 1)))
     nearest = (2 * np.arange(resolution) + 1) * len(squares) // (2 * resolution)
     walls = squares[np.ix_(nearest, nearest)]
-    x = centres(resolution)
+    x = (np.arange(resolution) + 0.5) * (2 / resolution) - 1
     paths = np.argwhere(~walls)
     scale = PUBLISHED_RESOLUTION / resolution
     pressure = np.zeros(walls.shape)
@@ -138,24 +116,9 @@ def draw(seed: int, sample: int, resolution: int = RESOLUTION) -> tuple[np.ndarr
 
 
 def simulate(density: np.ndarray, pressure: np.ndarray, n_steps: int = N_STEPS) -> np.ndarray:
-    """Solve the equations from rest.
+    """Frames of the pressure (n_steps + 1, R, R), float64, from rest and this pressure (R, R).
 
-    Parameters
-    ----------
-    density, pressure : ndarray
-        (R, R), the pressure at t = 0.
-    n_steps : int
-        Frames after the first one.
-
-    Returns
-    -------
-    ndarray
-        (n_steps + 1, R, R), pressure, float64.
-
-    Raises
-    ------
-    ImportError
-        If PyClaw is not installed.
+    ImportError if PyClaw is not installed.
     """
     pyclaw, riemann = load_pyclaw()
     solver = pyclaw.ClawSolver2D(riemann.vc_acoustics_2D)
@@ -171,76 +134,31 @@ def simulate(density: np.ndarray, pressure: np.ndarray, n_steps: int = N_STEPS) 
     state = pyclaw.State(domain, solver.num_eqn, 2)
     state.aux[0], state.aux[1] = density, np.sqrt(BULK_MODULUS / density)
     state.q[0], state.q[1:] = pressure, 0
-    solution = pyclaw.Solution(state, domain)
-    frames = np.empty((n_steps + 1, resolution, resolution))
-    frames[0] = state.q[0]
-    for step in range(1, n_steps + 1):
-        solver.evolve_to_time(solution, step * (INTERVAL / resolution))
-        frames[step] = state.q[0]
-    return frames
+    times = (step * (INTERVAL / resolution) for step in range(1, n_steps + 1))
+    return evolved(solver, pyclaw.Solution(state, domain), times)
 
 
 def generate(
-    output: "str | os.PathLike[str] | None" = None,
-    n_samples: int = 176,
-    resolution: int = RESOLUTION,
-    seed: int = 0,
-    workers: int = 1,
-    force: bool = False,
-    progress: bool = True,
+    output: Path | str = "", n_samples: int = 176, resolution: int = RESOLUTION, **options: Any
 ) -> Path:
-    """Generate a data set; an interrupted call is resumed by the next one.
+    """Generate a file, by default `default_name`.
 
-    Parameters
-    ----------
-    output : path, optional
-        HDF5 file to write, by default `default_name`; it appears when it is complete.
-    n_samples, resolution, seed, workers, force, progress
-        As for `chonn_lab.problems.helmholtz.generate`, and so are results and errors.
-
-    Raises
-    ------
-    ImportError
-        If PyClaw is not installed.
+    Options, errors: `chonn_lab.problems.generation.generate`; ImportError without PyClaw.
     """
-    check_sizes(n_samples, resolution, LEAST_RESOLUTION, seed, workers)
-    load_pyclaw()
-    path = Path(output or default_name(resolution))
-    settings = {
-        "n_samples": n_samples,
-        "resolution": resolution,
-        "clawpack": clawpack_version(),
-    }
-
-    recipe = Recipe("maze", GENERATOR_VERSION, seed, settings)
-    return recipe.write(path, _solve_part, SAMPLES_PER_PART, workers, force, progress)
+    check_least(LEAST_RESOLUTION, resolution=resolution)
+    settings = {"n_samples": n_samples, "resolution": resolution, "clawpack": clawpack_version()}
+    recipe = Recipe("maze", _sample, settings)
+    return make({Path(output or default_name(resolution)): recipe}, **options)[0]
 
 
 def read(
-    path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = None
+    path: Path | str, start: int = 0, stop: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Densities and pressures of some samples of a file.
-
-    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`.
-
-    Returns
-    -------
-    density, pressure : ndarray
-        (N, R, R) and (N, 24, R, R), float32.
-    """
+    """Densities (N, R, R) and pressures (N, 24, R, R) of some samples; see `read_rows`."""
     density, pressure = read_rows(path, start, stop, density=3, pressure=4)
-    if pressure.shape[1] != N_STEPS + 1:
-        raise ValueError(f"{path}: expected {N_STEPS + 1} frames, got {pressure.shape[1]}")
     return density, pressure
 
 
-def _solve_part(
-    samples: range,
-    seed: int,
-    resolution: int,
-    clawpack: "str | None",  # noqa: ARG001 - a part of the record
-) -> dict[str, np.ndarray]:
-    drawn = [draw(seed, sample, resolution) for sample in samples]
-    pressures = [simulate(*sample) for sample in drawn]
-    densities = [density for density, _ in drawn]
-    return {"density": np.array(densities, "f4"), "pressure": np.array(pressures, "f4")}
+def _sample(seed: int, i: int, resolution: int, **_: Any) -> Arrays:
+    density, pressure = draw(seed, i, resolution)
+    return single(density=density, pressure=simulate(density, pressure))

@@ -1,7 +1,7 @@
 r"""Darcy flow and heat on meshes of triangles and tetrahedra: data set card, generators and reader.
 
 ========== =====================================================================================
-Equation   ``-div(k grad u) = f``; learn ``(k, f, mesh) -> u``, all dimensionless
+Equation   ``-div(k grad u) = f``; learn ``(k, f, mesh) -> u``
 Domain     ``holes``: the unit square without two discs, one mesh. ``domains``: a random polygon
            with 5 to 8 corners in the unit square, without 1 to 3 discs; another one for every
            sample. ``part``: a box of 1 x 1 x 2/3 with a step and a square channel, one mesh
@@ -23,17 +23,16 @@ Seeds      domain and fields of sample i of a split draw from
 Cost       half a minute on one core a file
 Layout     HDF5, a group a split, in it a group a mesh: ``points`` (N, d), ``cells`` (T, d + 1),
            ``wall`` (F, d), the nodes of boundary facets that are not insulated, ``k`` (S, T),
-           ``f`` and ``u`` (S, N). Attributes of `chonn_lab.problems.origin`
+           ``f`` and ``u`` (S, N)
 ========== =====================================================================================
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, pairwise, permutations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -41,13 +40,11 @@ import scipy.sparse as sparse
 from scipy.sparse.linalg import spsolve
 from scipy.spatial import Delaunay
 
-from chonn_lab.problems.hdf5 import create_hdf5, dataset, open_hdf5
-from chonn_lab.problems.origin import stamp
+from chonn_lab.problems.generation import stream, write_groups
+from chonn_lab.problems.hdf5 import dataset, open_hdf5
 from chonn_ops import FiniteVolumes
-from chonn_ops.checks import check_least
-from chonn_ops.files import refuse_existing
+from chonn_ops.checks import check_choice, check_least
 
-VERSION = 1
 SPLITS = ("train", "validation", "test", "test_fine")
 SIZES = {"holes": (256, 32, 64, 32), "domains": (256, 32, 64, 32), "part": (128, 32, 32, 16)}
 RESOLUTION = {"holes": 36, "domains": 36, "part": 12}
@@ -75,90 +72,62 @@ class Samples(NamedTuple):
 
 
 def generate(
-    path: str | os.PathLike[str] = "",
+    path: Path | str = "",
     problem: str = "holes",
     seed: int = 0,
     resolution: int = 0,
     fraction: float = 1.0,
     force: bool = False,
 ) -> Path:
-    """Solve all samples of a problem, and write the file whole or not at all.
+    """Solve all samples of a problem.
 
     Parameters
     ----------
     path : path
         ``meshes_<problem>.h5`` by default.
     problem : {"holes", "domains", "part"}
-    seed : int
     resolution : int
-        Edges along a side of the unit square; 0 for that of the card.
+        Edges along a side of the unit square, 8 or more, for ``part`` a multiple of 12; 0 for that
+        of the card.
     fraction : float
         Of the card's numbers of samples; at least one each.
-    force : bool
-        Replace an existing file.
 
-    Raises
-    ------
-    FileExistsError
-        If the file exists and `force` is not set.
-    ValueError
-        For an unknown problem, a negative seed, fewer than 8 edges a side, or for ``part``
-        a resolution that 12 does not divide.
+    The others, and errors: `chonn_lab.problems.generation.write_groups`.
     """
-    if problem not in SIZES:
-        raise ValueError(f"problem: expected one of {', '.join(SIZES)}, got {problem!r}")
+    check_choice("problem", problem, tuple(SIZES))
     resolution = resolution or RESOLUTION[problem]
     check_least(8, resolution=resolution)
-    check_least(0, seed=seed)
     if problem == "part" and resolution % 12:
         raise ValueError(f"resolution: expected a multiple of 12 for part, got {resolution}")
-    path = Path(path or f"meshes_{problem}.h5")
-    refuse_existing(path, force)
-    with create_hdf5(path, force) as file:
+
+    def groups() -> Iterator[tuple[str, dict[str, Any]]]:
         for split, full in zip(SPLITS, SIZES[problem], strict=True):
             count = max(1, round(full * fraction))
-            for i, samples in enumerate(_solved(problem, seed, resolution, split, count)):
-                group = file.create_group(f"{split}/{i}")
-                for name, array in (
-                    *samples.shape._asdict().items(),
-                    *list(samples._asdict().items())[1:],
-                ):
-                    group.create_dataset(name, data=array)
-        settings = {"problem": problem, "resolution": resolution, "fraction": fraction}
-        stamp(file, "meshes", VERSION, seed, **settings)
-    return path
+            for i, found in enumerate(_solved(problem, seed, resolution, split, count)):
+                fields = {"k": found.k, "f": found.f, "u": found.u}
+                yield f"{split}/{i}", {**found.shape._asdict(), **fields}
+
+    settings = {"problem": problem, "resolution": resolution, "fraction": fraction}
+    path = Path(path or f"meshes_{problem}.h5")
+    return write_groups(path, "meshes", seed, settings, groups(), force)
 
 
-def read(path: str | os.PathLike[str], split: str) -> list[Samples]:
-    """The samples of a split, mesh by mesh.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged, or has no such split.
-    """
+def read(path: Path | str, split: str) -> list[Samples]:
+    """The samples of a split, mesh by mesh; errors as `chonn_lab.problems.hdf5.read_group`."""
     with open_hdf5(path) as file:
-        group = file.get(split)
-        if not isinstance(group, h5py.Group):
-            raise ValueError(f"{path}: expected a split {split!r}, got {sorted(file)}")
-        found = []
-        for i in range(len(group)):
 
-            def array(name: str, at: str = f"{split}/{i}") -> np.ndarray:
-                return dataset(file, f"{at}/{name}")[...]
+        def arrays(group: h5py.Group, names: Sequence[str]) -> list[np.ndarray]:
+            return [dataset(group, name)[...] for name in names]
 
-            shape = Shape(*(array(name) for name in Shape._fields))
-            found.append(Samples(shape, array("k"), array("f"), array("u")))
-        return found
+        groups = [file[f"{split}/{i}"] for i in range(len(file[split]))]
+        return [Samples(Shape(*arrays(g, Shape._fields)), *arrays(g, "kfu")) for g in groups]
 
 
 def _solved(problem: str, seed: int, resolution: int, split: str, count: int) -> Iterator[Samples]:
     fine = split == "test_fine"
     of = SPLITS.index("test" if fine else split)
     edges = 2 * resolution if fine else resolution
-    generators = [
-        np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(of, i))) for i in range(count)
-    ]
+    generators = [stream(seed, of, i) for i in range(count)]
     if problem == "domains":
         for rng in generators:
             # A test domain has both meshes, or is drawn again.
@@ -176,12 +145,10 @@ def sample(
     """Random fields of each generator on a mesh, and their solutions."""
     solid = shape.points.shape[1] == 3
     k = np.stack([medium(rng, shape, length, contrast) for rng in generators])
-    f = np.stack(
-        [sources(rng, shape.points) if solid else np.ones(len(shape.points)) for rng in generators]
-    )
-    u = np.stack(
-        [solve(shape, *fields, TRANSFER if solid else None) for fields in zip(k, f, strict=True)]
-    )
+    one = np.ones(len(shape.points))
+    f = np.stack([sources(rng, shape.points) if solid else one for rng in generators])
+    transfer = TRANSFER if solid else None
+    u = np.stack([solve(shape, *fields, transfer) for fields in zip(k, f, strict=True)])
     return Samples(shape, k, f, u)
 
 

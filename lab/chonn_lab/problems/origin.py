@@ -16,6 +16,8 @@ are attributes of its root:
 `read` gives them; `identify` reads the whole file, too, for its checksums.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import hashlib
@@ -25,13 +27,42 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 
-from chonn_lab.problems.hdf5 import attributes
-from chonn_lab.problems.published import CHECKSUMS
+from chonn_lab.problems.hdf5 import open_hdf5
 from chonn_ops import __version__
 
 BLOCK = 1 << 20
+_ADVECTION = {
+    0.1: "b4be2fc3383f737c76033073e6d2ccfb",
+    0.2: "d47b52c1be4b6bcaa8748a8df2f5fbb8",
+    0.4: "d595bbfd2c659df995a93cd40d6ea568",
+    0.7: "f89030c240a1e90b55649776854a84c2",
+    1.0: "1fe41923a4123db55bf4e89bea32e142",
+    2.0: "0e9beff98693089c38e213a1f2b9ac43",
+    4.0: "a87b03ff425496360e2732921805f47d",
+    7.0: "72a286ad2fcba574bd20bc045ba82d58",
+}
+_BURGERS = {
+    0.001: "44cb784d5a07aa2b1c864cabdcf625f9",
+    0.002: "edf1cd13622d151dfde3e4e5af7a95b4",
+    0.004: "435e1fecb8a64a0b4563bb8d09f81c33",
+    0.01: "e6d9a4f62baf9a29121a816b919e2770",
+    0.02: "7c8c717a3a7818145877baa57106b090",
+    0.04: "16f4c7afaf8c16238be157e54c9297c7",
+    0.1: "660ba1008d3843bf4e28d2895eb607ce",
+    0.2: "01d9333254dff2f3cad090b61f5cf695",
+    0.4: "58327a6107e8f9defb5075677cc42533",
+    1.0: "9021eba35332d127306f11ef84c1a60f",
+    2.0: "70fe0c24d9313e70f6059e5212bdb3d7",
+    4.0: "8af7f70166c00ffad377c80fa477d81f",
+}
+# MD5 of the published files by name, where one is known.
+CHECKSUMS = {
+    "2D_DarcyFlow_beta1.0_Train.hdf5": "81694ed31306ff2e5f6b76349b0b4389",
+    "2D_rdb_NA_NA.h5": "75d838c47aa410694bdc912ea7f22282",
+    **{f"1D_Advection_Sols_beta{value}.hdf5": md5 for value, md5 in _ADVECTION.items()},
+    **{f"1D_Burgers_Sols_Nu{value}.hdf5": md5 for value, md5 in _BURGERS.items()},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +76,8 @@ class Origin:
     official : bool or None
         Whether it is a published file: False for every generated one, True if its checksum is a
         published one.
-    generator : str or None
-        Generator, of a generated file.
-    generator_version, chonn_ops_version, seed, settings, source
-        As in the file.
+    generator, generator_version, chonn_ops_version, seed, settings, source
+        As in a generated file.
     size : int or None
         Bytes.
     sha256 : str or None
@@ -61,7 +90,7 @@ class Origin:
     generator_version: int | None = None
     chonn_ops_version: str | None = None
     seed: int | None = None
-    settings: "dict[str, Any] | None" = None
+    settings: dict[str, Any] | None = None
     source: str | None = None
     size: int | None = None
     sha256: str | None = None
@@ -72,69 +101,36 @@ class Origin:
         del known["name"]
         return {name: value for name, value in known.items() if value is not None}
 
-    def recipe(self) -> dict[str, Any]:
-        """Settings that the data of a generated file depend on, by name."""
-        made = {"generator": self.generator, "generator_version": self.generator_version}
-        return {**made, "seed": self.seed, **(self.settings or {})}
-
     def __str__(self) -> str:
         """A line a fact."""
-        lines = [self.name, f"  official: {self._official()}"]
-        if self.generator:
-            version = f", version {self.generator_version}"
-            package = f", chonn-ops {self.chonn_ops_version}"
-            lines.append(f"  generator: {self.generator}{version}{package}")
-        for name in ("seed", "source", "size", "sha256"):
-            if (value := getattr(self, name)) is not None:
-                lines.append(f"  {name}: {f'{value:,} bytes' if name == 'size' else value}")
+        facts = self.record() | {"official": self._official()}
         if self.settings is not None:
-            texts = (f"{name} {value}" for name, value in self.settings.items())
-            lines.append(f"  settings: {', '.join(texts)}")
-        return "\n".join(lines)
+            facts["settings"] = ", ".join(f"{name} {x}" for name, x in self.settings.items())
+        return "\n".join([self.name, *(f"  {name}: {value}" for name, value in facts.items())])
 
     def _official(self) -> str:
-        named = self.name in CHECKSUMS
         if self.official:
             return "yes, it has the published checksum"
         if self.generator:
-            return "no, made by chonn-ops" + (" under an official file's name" if named else "")
+            named = " under an official file's name" if self.name in CHECKSUMS else ""
+            return "no, made by chonn-ops" + named
         if self.official is False:
             return "no, another checksum than the published file of this name"
-        return "unknown, no record in it" + (
-            " and no published checksum of this name known" if named else ""
-        )
+        return "unknown, no record in it, and no checksum of a published file"
 
 
-def stamp(
-    file: h5py.File, generator: str, version: int, seed: "int | None", **settings: Any
-) -> None:
-    """Write the record of origin into a generated file.
-
-    Parameters
-    ----------
-    file : h5py.File
-        Open for writing.
-    generator, version, seed
-        See the module's table.
-    settings
-        JSON values.
-    """
+def stamp(file: h5py.File, generator: str, version: int, seed: int, **settings: Any) -> None:
+    """Write the record of origin into a new file: see the module's table."""
     file.attrs["generator"] = generator
     file.attrs["generator_version"] = version
     file.attrs["chonn_ops_version"] = __version__
-    if seed is not None:
-        file.attrs["seed"] = seed
+    file.attrs["seed"] = seed
     file.attrs["settings"] = json.dumps(settings)
     file.attrs["official"] = False
 
 
-def read(path: "str | os.PathLike[str]") -> Origin:
-    """The record of origin in a file, without reading its data.
-
-    Parameters
-    ----------
-    path : path
-        Data file of any kind.
+def read(path: Path | str) -> Origin:
+    """The record of origin in a data file of any kind, without reading its data.
 
     Raises
     ------
@@ -144,46 +140,28 @@ def read(path: "str | os.PathLike[str]") -> Origin:
         If it is a damaged HDF5 file, or its record is.
     """
     name = Path(path).name
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no such file: {path}")
     # `is_hdf5` is True for a truncated file, too.
-    if not h5py.is_hdf5(path):
+    if Path(path).is_file() and not h5py.is_hdf5(path):
         return Origin(name)
-    found = {key: _plain(value) for key, value in attributes(path).items()}
-    try:
-        if "generator" not in found:
+    with open_hdf5(path) as file:
+        if "generator" not in file.attrs:
             return Origin(name)
-        settings = json.loads(found["settings"])
-        kinds = {"generator": str, "generator_version": int, "chonn_ops_version": str}
-        kinds |= {key: kind for key, kind in (("seed", int), ("source", str)) if key in found}
-        for key, kind in kinds.items():
-            if not isinstance(found[key], kind):
-                raise ValueError(f"{key}: expected {kind.__name__}, got {found[key]!r:.80}")
-        if not isinstance(settings, dict):
-            raise ValueError(f"settings: expected an object, got {settings!r:.80}")
         return Origin(
             name,
             False,
-            found["generator"],
-            found["generator_version"],
-            found["chonn_ops_version"],
-            found.get("seed"),
-            settings,
-            found.get("source"),
+            str(file.attrs["generator"]),
+            int(file.attrs["generator_version"]),
+            str(file.attrs["chonn_ops_version"]),
+            int(file.attrs["seed"]),
+            dict(json.loads(file.attrs["settings"])),
+            file.attrs.get("source"),
         )
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: damaged, or its record of origin is ({error})") from error
 
 
-def identify(path: "str | os.PathLike[str]") -> Origin:
+def identify(path: Path | str) -> Origin:
     """`read`, with size and SHA-256 of the whole file, and a comparison with published checksums.
 
-    A file is read once in a process, as long as it stays as it is.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        As `read`.
+    A file is read once in a process, as long as it stays as it is. Errors as `read`.
     """
     origin = read(path)
     state = os.stat(path)
@@ -195,8 +173,7 @@ def identify(path: "str | os.PathLike[str]") -> Origin:
     if checksum("md5") in CHECKSUMS.values():
         return dataclasses.replace(origin, official=True)
     # Without a known checksum it cannot be told whether a file is the published one.
-    known = CHECKSUMS.get(origin.name) is not None
-    return dataclasses.replace(origin, official=False if known else None)
+    return dataclasses.replace(origin, official=False if origin.name in CHECKSUMS else None)
 
 
 @functools.lru_cache
@@ -206,10 +183,3 @@ def _checksum(path: str, _version: tuple[int, ...], algorithm: str) -> str:
         while block := file.read(BLOCK):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """An attribute as a Python number or text."""
-    if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
-        return value.item()
-    return value

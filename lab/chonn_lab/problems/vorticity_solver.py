@@ -8,12 +8,9 @@ NU = 1e-3
 
 
 def angular_wavenumbers(n: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Angular wavenumbers of ``torch.fft.rfft2`` on an (n, n) grid.
+    """Angular wavenumbers of ``torch.fft.rfft2`` on an (n, n) grid, float64.
 
-    Returns
-    -------
-    tuple of Tensor
-        (n, 1) along the first axis and (1, n//2 + 1) along the second, float64.
+    The shapes are (n, 1) along the first axis and (1, n//2 + 1) along the second.
     """
     first = torch.fft.fftfreq(n, 1 / n, dtype=torch.float64, device=device)
     second = torch.fft.rfftfreq(n, 1 / n, dtype=torch.float64, device=device)
@@ -27,7 +24,7 @@ def solve(
     step: float,
     interval: float = 1.0,
     nu: float = NU,
-    on_frame: "Callable[[], object] | None" = None,
+    on_frame: Callable[[], object] = lambda: None,
 ) -> torch.Tensor:
     """Evolve ``w_t + u . grad w = nu laplace w + f``.
 
@@ -97,6 +94,5 @@ def solve(
         frames.append(torch.fft.irfft2(w, s=(n, n)))
         if not frames[-1].isfinite().all():
             raise ValueError(f"the flow left the range of numbers: step {dt:g} is too long")
-        if on_frame is not None:
-            on_frame()
+        on_frame()
     return torch.stack(frames, dim=1)
