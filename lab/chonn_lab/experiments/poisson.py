@@ -20,13 +20,6 @@ from chonn_lab.experiments.steady import Steady, pairs
 from chonn_lab.problems import poisson
 from chonn_lab.problems.domains import nodes
 
-_SIZES = {
-    "n_train": "train",
-    "n_validation": "validation",
-    "n_test": "test",
-    "n_out_of_distribution": "out_of_distribution",
-}
-
 
 @dataclasses.dataclass(kw_only=True)
 class Poisson(Steady):
@@ -44,19 +37,15 @@ class Poisson(Steady):
     coordinates = staticmethod(nodes)
     physics: ClassVar[Physics] = Physics("source", "corners", strength=1400.0)
     metrics: ClassVar[tuple[str, ...]] = (
-        "relative_l1",
-        "relative_l1_median",
-        "range_nrmse",
-        "max_mse",
+        *("relative_l1", "relative_l1_median", "range_nrmse", "max_mse"),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_least(3, "resolution")
-        for name, split in _SIZES.items():
-            most = len(poisson.SPLITS[split][1])
-            if not 1 <= getattr(self, name) <= most:
-                raise ValueError(f"{name}: expected 1 to {most}, got {getattr(self, name)}")
+        for split, (_, samples) in poisson.SPLITS.items():
+            if not 1 <= (n := getattr(self, f"n_{split}")) <= len(samples):
+                raise ValueError(f"n_{split}: expected 1 to {len(samples)}, got {n}")
 
     def own_scheme(self) -> SineScheme:
         return SineScheme()
@@ -82,8 +71,8 @@ class Poisson(Steady):
     def load(self, folder: Path) -> Data:
         grid = self.resolution, self.domain
         splits: dict[str, TensorDataset] = {
-            split: pairs(*poisson.read(folder, split, getattr(self, size), *grid))
-            for size, split in _SIZES.items()
+            split: pairs(*poisson.read(folder, split, getattr(self, f"n_{split}"), *grid))
+            for split in poisson.SPLITS
         }
         normalization = poisson.read_normalization(folder, *grid)
         finer = tuple(self.makers(folder))[2:]

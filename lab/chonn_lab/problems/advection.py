@@ -1,29 +1,21 @@
-"""Advection on a line, PDEBench's smallest problem, exactly: card, generator and reader.
+"""Advection on a line, PDEBench's smallest problem, exactly.
 
 ========== =====================================================================================
-Equation   ``u_t + beta u_x = 0``; learn earlier frames of u -> later ones
-Domain     periodic unit interval, R cells, values at cell centres ``(i + 1/2) / R``; t from 0 to 2
-Boundary   periodic
+Equation   ``u_t + beta u_x = 0``, periodic; learn earlier frames of u -> later ones
+Domain     R cells, values at centres ``(i + 1/2) / R``; t from 0 to 2
 Input      a wave of PDEBench's law: a sum of two sines of 1 to 4 periods and a constant, one in
            ten an absolute value, one in ten within a window, see `draw_wave`.
            PDEBench's periods are ``1 - 1/R``, so that its waves have a kink or a step at the ends
-           of the interval; ours are 1
+           of the interval; ours are 1. A sample is the same on every grid
 Parameters ``beta``; R = 1024, 201 frames 0.01 apart, the first at t = 0. PDEBench trains on every
-           fourth cell and fifth frame, from 10 frames on
-Splits     PDEBench tests on the first tenth of the samples
-Seeds      a sample is the same on every grid, too
-Generator  exact: the initial wave at ``x - beta t``, float64, stored as float32. PDEBench's files
-           have the numerical diffusion of a second-order upwind scheme
+           fourth cell and fifth frame, from 10 frames on, and tests on the first tenth of samples
+Generator  the initial wave at ``x - beta t``. PDEBench's files have the numerical diffusion of a
+           second-order upwind scheme
 Cost       0.05 s a sample and core; 8.2 GB for 10,000
-Layout     that of PDEBench: HDF5, ``tensor`` (N, 201, R), ``x-coordinate`` (R,), ``t-coordinate``
-           (202,), float32; attribute ``beta``
-Official   ``1D_Advection_Sols_beta<BETA>.hdf5`` of DaRUS, 10,000 samples for each of eight beta
+Layout     that of PDEBench: ``tensor`` (N, 201, R), ``x-coordinate`` (R,), ``t-coordinate`` (202,),
+           attribute ``beta``
+Official   ``1D_Advection_Sols_beta<BETA>.hdf5``, 10,000 samples for each of eight beta
 ========== =====================================================================================
-
-References
-----------
-.. [1] M. Takamoto et al., "PDEBench: An Extensive Benchmark for Scientific Machine Learning",
-   NeurIPS Datasets and Benchmarks, 2022. Data: https://doi.org/10.18419/darus-2986
 """
 
 from __future__ import annotations
@@ -52,19 +44,9 @@ BETA = 4.0
 
 
 class Wave(NamedTuple):
-    """A function of period 1: a sum of sines, perhaps its absolute value, perhaps windowed.
-
-    Parameters
-    ----------
-    wavenumbers, amplitudes, phases : ndarray
-        (K,): the sum of ``A sin(2 pi n x + phase)``; n = 0 is a constant.
-    absolute : bool
-        Take the absolute value of the sum.
-    sign : float
-        Factor of the result.
-    window : tuple of float, optional
-        Keep what is between these places of [0, 1), with edges ``tanh(distance / 0.01)``.
-    """
+    """A function of period 1: `sign` times the sum of ``A sin(2 pi n x + phase)``, n = 0 for a
+    constant, perhaps its absolute value, perhaps between the two places of a window alone, whose
+    edges are ``tanh(distance / 0.01)``."""
 
     wavenumbers: np.ndarray
     amplitudes: np.ndarray

@@ -1,35 +1,21 @@
-r"""Burgers' equation on a line, of PDEBench, without discretisation in time: card and generator.
+r"""Burgers' equation on a line, of PDEBench, without discretisation in time.
 
 ========== =====================================================================================
-Equation   ``u_t + (u^2 / 2)_x = (Nu / pi) u_xx``; learn earlier frames of u -> later ones
-Domain     periodic unit interval, R cells, values at cell centres ``(i + 1/2) / R``; t from 0 to 2
-Boundary   periodic
-Input      a wave of PDEBench's law, as that of `chonn_lab.problems.advection`, of period 1
-Parameters ``Nu``, at least 0.001 (PDEBench's smallest); R = 1024, 201 frames 0.01 apart, the first
-           at t = 0. PDEBench trains on every fourth cell and fifth frame, from 10 frames on
-Splits     PDEBench tests on the first tenth of the samples
-Generator  the transform of Cole and Hopf, by quadrature on at least 2,048 points in float64,
-           stored as float32; shocks thinner than a cell are sampled, not smeared. PDEBench's files
-           have the numerical diffusion of a second-order upwind scheme
-Cost       0.03 s (Nu = 0.001) to 2 s (Nu = 4) a sample and core; 8.2 GB for 10,000
-Layout     that of PDEBench: HDF5, ``tensor`` (N, 201, R), ``x-coordinate`` (R,), ``t-coordinate``
-           (202,), float32; attribute ``Nu``
-Official   ``1D_Burgers_Sols_Nu<NU>.hdf5`` of DaRUS, 10,000 samples for each of twelve Nu
+Equation   ``u_t + (u^2 / 2)_x = (Nu / pi) u_xx``; otherwise as `chonn_lab.problems.advection`
+Parameters ``Nu``, at least 0.001 (PDEBench's smallest)
+Generator  the transform of Cole and Hopf, by quadrature on at least 2,048 points; shocks thinner
+           than a cell are sampled, not smeared
+Cost       0.03 s (Nu = 0.001) to 2 s (Nu = 4) a sample and core
+Layout     as there, attribute ``Nu``
+Official   ``1D_Burgers_Sols_Nu<NU>.hdf5``, 10,000 samples for each of twelve Nu
 ========== =====================================================================================
 
-The transform of Cole and Hopf: with :math:`u = -2 d \, (\log \varphi)_x`,
-:math:`u_t + u u_x = d u_{xx}` is the heat equation :math:`\varphi_t = d \varphi_{xx}`, so a step is
-a convolution with a Gaussian. Its integrand is positive, so nothing cancels, whatever
-:math:`\varphi`'s range, if that is carried as a logarithm and each sum is scaled by its own largest
-term. The trapezoidal rule for a smooth integrand of a Gaussian's decay is exact up to
-:math:`\exp(-2 \pi^2 \sigma^2 / h^2)`.
-
-References
-----------
-.. [1] M. Takamoto et al., "PDEBench: An Extensive Benchmark for Scientific Machine Learning",
-   NeurIPS Datasets and Benchmarks, 2022. Data: https://doi.org/10.18419/darus-2986
-.. [2] E. Hopf, "The partial differential equation u_t + u u_x = mu u_xx", Comm. Pure Appl. Math.
-   3 (1950).
+The transform of Cole and Hopf (E. Hopf, Comm. Pure Appl. Math. 3, 1950): with
+:math:`u = -2 d \, (\log \varphi)_x`, :math:`u_t + u u_x = d u_{xx}` is the heat equation
+:math:`\varphi_t = d \varphi_{xx}`, so a step is a convolution with a Gaussian. Its integrand is
+positive, so nothing cancels, whatever :math:`\varphi`'s range, if that is carried as a logarithm
+and each sum is scaled by its own largest term. The trapezoidal rule for a smooth integrand of a
+Gaussian's decay is exact up to :math:`\exp(-2 \pi^2 \sigma^2 / h^2)`.
 """
 
 from __future__ import annotations
@@ -41,16 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from chonn_lab.problems.advection import (
-    END_TIME,
-    N_FRAMES,
-    N_SAMPLES,
-    RESOLUTION,
-    Wave,
-    draw_wave,
-    lines,
-    read,
-)
+from chonn_lab.problems import advection
+from chonn_lab.problems.advection import Wave, draw_wave, read
 from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.generation import Arrays, single
 from chonn_lab.problems.generation import generate as make
@@ -77,15 +55,15 @@ def file_name(nu: float = NU) -> str:
 
 def solve(wave: Wave, nu: float, resolution: int, n_frames: int) -> np.ndarray:
     """Values at the cell centres, (n_frames, R), float64."""
-    return cole_hopf(wave, nu / math.pi, resolution, END_TIME / (n_frames - 1), n_frames)
+    return cole_hopf(wave, nu / math.pi, resolution, advection.END_TIME / (n_frames - 1), n_frames)
 
 
 def generate(
     output: Path | str = "",
-    n_samples: int = N_SAMPLES,
-    resolution: int = RESOLUTION,
+    n_samples: int = advection.N_SAMPLES,
+    resolution: int = advection.RESOLUTION,
     nu: float = NU,
-    n_frames: int = N_FRAMES,
+    n_frames: int = advection.N_FRAMES,
     **options: Any,
 ) -> Path:
     """Generate a file, by default `file_name`; `nu` is PDEBench's, pi times the diffusivity.
@@ -95,7 +73,7 @@ def generate(
     if not LEAST_NU <= nu < math.inf:
         raise ValueError(f"nu: expected at least {LEAST_NU:g} and finite, got {nu}")
     settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}
-    recipe = lines("burgers", _sample, {**settings, "Nu": float(nu)})
+    recipe = advection.lines("burgers", _sample, {**settings, "Nu": float(nu)})
     return make({Path(output or file_name(nu)): recipe}, **options)[0]
 
 
@@ -110,21 +88,10 @@ def cole_hopf(
     interval: float,
     n_frames: int,
 ) -> np.ndarray:
-    """Solve ``u_t + u u_x = d u_xx`` by the transform of Cole and Hopf [2]_.
+    """Solve ``u_t + u u_x = d u_xx`` by the transform of Cole and Hopf: (n_frames, R), float64.
 
-    Parameters
-    ----------
-    initial : callable
-        u at t = 0 as a function of period 1, of arrays.
-    diffusivity, resolution : float, int
-        d, positive, and cells R, whose centres are ``(i + 1/2) / R``.
-    interval, n_frames : float, int
-        From frame to frame, and how many, the first at t = 0.
-
-    Returns
-    -------
-    ndarray
-        (n_frames, R), float64.
+    `initial` is u at t = 0 as a function of period 1, of arrays, `diffusivity` d > 0. Values are
+    those at the centres of R cells, at t = 0 and every `interval`.
     """
     largest = np.abs(initial(cell_centres(LEAST_POINTS))).max()
     steps = _steps(diffusivity, interval, 1.1 * largest)

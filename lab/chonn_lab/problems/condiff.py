@@ -1,49 +1,36 @@
-"""Diffusion in rough log-normal media, after ConDiff: data set card, generator and reader.
+"""Diffusion in rough log-normal media, after ConDiff.
 
 ========== =====================================================================================
-Equation   ``-div(k grad u) = f``; learn ``(k, f) -> u``
-Domain     unit square. ``k`` is constant in each of (R + 1) x (R + 1) equal cells;
-           ``f`` and ``u`` lie at the R x R corners between them, ``x_i = i / (R + 1)`` for i = 1 to
-           R
-Boundary   ``u = 0``
+Equation   ``-div(k grad u) = f``, u = 0 on the walls; learn ``(k, f) -> u``
+Domain     ``k`` is constant in each of (R + 1) x (R + 1) equal cells; ``f`` and ``u`` lie at the
+           R x R corners between them, ``x_i = i / (R + 1)`` for i = 1 to R
 Input      ``k = exp(g)``, g a stationary Gaussian field at the cells' centres with mean 0 and the
            covariance ``variance * c(d / 0.05)`` at the distance d. ``c(h)`` is ``exp(-h)``
            (exponential), ``exp(-h^2)`` (gaussian), or ``1 - 7 h^2 + 35/4 h^3 - 7/2 h^5 + 3/4 h^7``
            up to h = 1 and 0 beyond (cubic). A field counts only if its contrast, max k / min k, is
            5 to 15 at variance 0.1, 50 to 250 at 0.4, 600 to 1,000 at 1 and 80,000 to 100,000 at 2.
-           ``f``: an independent standard normal number at every corner
-Parameters covariance cubic, exponential or gaussian; variance 0.1, 0.4, 1 or 2; R = 64 or 128. Each
-           published set has 1,000 samples to train and 200 to test; the mean relative L2 error
-           over the test samples is the score
+           ``f``: independent standard normal numbers, the same for every covariance and variance
+Parameters covariance; variance; R = 64 or 128. Each published set has 1,000 samples to train and
+           200 to test; the mean relative L2 error over the test samples is the score
 Generator  finite volumes around the corners: half of the face between two corners lies in each of
-           two cells, so it has their arithmetic mean. Direct sparse solve.
-           Fields by circulant embedding on a torus twice as wide, which has exactly this
-           covariance; the real and the imaginary part of a transform are two fields
-Seeds      ``f`` is the same for every covariance and variance
+           two cells, so it has their arithmetic mean. Fields by circulant embedding on a torus
+           twice as wide, which has exactly this covariance (C. R. Dietrich, G. N. Newsam, SIAM J.
+           Sci. Comput. 18, 1997); the real and the imaginary part of a transform are two fields
 Cost       0.04 (cubic), 0.07 (exponential) or 0.1 s (gaussian) a sample and core at R = 64 and
            variance 2, most of it for fields that do not count: 1 in 35, 70 or 150 does
-Layout     HDF5: ``k`` (N, R + 1, R + 1), ``rhs`` and ``x`` (N, R^2), float32. As published, the
-           corners in ``rhs`` and ``x`` have x for the fastest index.
+Layout     ``k`` (N, R + 1, R + 1), ``rhs`` and ``x`` (N, R^2), in which, as published, the corners
+           have x for the fastest index
 Official   ``condiff/ConDiff`` on the Hugging Face Hub, two files a set, such as
            ``cubic2.0_grid64_train.h5``. `read` takes them, too. We know no checksum
 ========== =====================================================================================
 
-What differs from the published data: the random numbers come from NumPy (there from JAX's keys and
-the library parafields, with the same embedding): the same distribution, other samples. One file
-holds training, validation and test samples, in this order, for as many samples as are asked for; it
-is in float32, there in float64. Its sets of Poisson's equation, k = 1, are left out.
-
+Published are other samples of the same law, in float64, training and test samples in two files.
 ConDiff's notebooks train on ``k[:R, :R]`` beside ``rhs`` and ``x`` reshaped to R x R as if y were
-the fastest index. Their k is therefore transposed relative to f and u. `read` aligns all three
-axes. The experiment of this name crops k, too; at its small scale 256 samples train, not 1,000.
+the fastest index: their k is transposed relative to f and u. `read` aligns all three.
 
-References
-----------
-.. [1] V. Trifonov, A. Rudikov, O. Iliev, Y. M. Laevsky, I. Oseledets, E. Muravleva, "ConDiff: A
-   Challenging Dataset for Neural Solvers of Partial Differential Equations", arXiv 2406.04709,
-   2024. Code: https://github.com/condiff-dataset/ConDiff, generator ``condiff.py``
-.. [2] C. R. Dietrich, G. N. Newsam, "Fast and exact simulation of stationary Gaussian processes
-   through circulant embedding of the covariance matrix", SIAM J. Sci. Comput. 18 (1997).
+V. Trifonov, A. Rudikov, O. Iliev, Y. M. Laevsky, I. Oseledets, E. Muravleva, "ConDiff: A
+Challenging Dataset for Neural Solvers of Partial Differential Equations", arXiv 2406.04709, 2024.
+Code: https://github.com/condiff-dataset/ConDiff
 """
 
 from __future__ import annotations

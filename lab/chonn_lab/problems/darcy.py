@@ -1,10 +1,9 @@
-"""Darcy flow of PDEBench: data set card, generator, download and reader.
+"""Darcy flow of PDEBench, and in harder media.
 
 ========== =====================================================================================
 Equation   ``div(nu grad u) + beta = 0``; learn ``nu -> u``
-Domain     unit square, R x R cells; values at cell centres ``(i + 1/2) / R``. We add
-           an l-shape and a square with holes, see `chonn_lab.problems.domains`; ``nu`` and ``u``
-           are 0 in cells outside of them
+Domain     R x R cells, values at centres ``(i + 1/2) / R``. We add an l-shape and a square with
+           holes, see `chonn_lab.problems.domains`
 Boundary   ``u = 0`` in the ghost cells, that is at ``-1/(2R)`` and ``1 + 1/(2R)``: half a cell
            outside the unit square, as in PDEBench, and likewise at the walls of the other domains.
            Solutions on two grids therefore differ by O(1/R): those of R = 64 and 256 by 5%
@@ -18,31 +17,22 @@ Input      ``nu``: 1 where ``sum_{j=1..5} exp(-|x - c_j|^2 / s_j)`` is above its
            between the values two standard deviations above and below the median; with
            "log-uniform" ``nu = c^(F(g / d) - 1/2)``, F the normal distribution function and d the
            deviation of g over the square
-Parameters ``beta = 1``, R = 128. The official file has 10,000 samples; the CHONN paper uses 800
-           to train, 100 to validate and 100 to test. ``u`` is proportional to ``beta``
-Generator  faces with the arithmetic mean of nu, nu constant beyond the edge, direct sparse solve
-Seeds      batch b of 200 samples draws from child b of ``numpy.random.SeedSequence(seed)``. A whole
-           batch is always drawn, so sample i is the same for every number of samples and of
-           workers. Centres, widths and the modes of log-normal fields do not depend on R: one seed
-           gives the same samples on every grid. For one seed, the phases are the same at every
-           contrast, and log-normal fields of two contrasts are powers of each other
+Parameters ``beta = 1``, to which ``u`` is proportional; R = 128. The official file has 10,000
+           samples; the CHONN paper uses 800 to train, 100 to validate and 100 to test
+Generator  faces with the arithmetic mean of nu, nu constant beyond the edge
+Seeds      batch b of 200 samples draws from ``SeedSequence(seed, spawn_key=(b,))``, always whole.
+           One seed gives the same samples on every grid, the same phases at every contrast, and
+           log-normal fields that are powers of each other
 Cost       about 0.035 s a sample and core at 128 x 128
-Layout     HDF5: ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate``, ``y-coordinate`` (R,),
-           float32, attribute ``beta``; domains other than the square have ``mask`` (R, R) bool and
-           the attribute ``domain``, files made with a `margin` that attribute
-Official   ``2D_DarcyFlow_beta1.0_Train.hdf5``, 1.3 GB, DaRUS data file 133219,
-           md5 81694ed31306ff2e5f6b76349b0b4389; `fetch` gets it
+Layout     ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate``, ``y-coordinate`` (R,),
+           attribute ``beta``, and ``margin`` if it was given
+Official   ``2D_DarcyFlow_beta1.0_Train.hdf5``, 1.3 GB, DaRUS data file 133219; `fetch` gets it
 ========== =====================================================================================
 
 The official data differ. PDEBench evolves ``u_t = div(nu grad u) + beta`` from a random field and
 stores t = 1.75, when a transient is left. On the same nu, its frame and the steady state differ by
 3e-4 to 1.1e-2 (relative L2); the transient decays slowest where nu is 0.1 over large regions. The
 random numbers come from JAX there and from NumPy here: the same distribution, other samples.
-
-References
-----------
-.. [1] M. Takamoto et al., "PDEBench: An Extensive Benchmark for Scientific Machine Learning",
-   NeurIPS Datasets and Benchmarks, 2022. Data: https://doi.org/10.18419/darus-2986
 """
 
 from __future__ import annotations
@@ -100,14 +90,11 @@ def generate(
         See `chonn_lab.problems.domains`. The media are those of the square.
     margin : float, optional
         Distance outside the domain at which u = 0, at least 0; by default ``1 / (2 * resolution)``.
-        With that of a coarser grid, this is the problem of that grid on a finer one. What lies
-        between conducts as the cell beside it, without forcing.
+        With that of a coarser grid, this is the problem of that grid on a finer one.
     first : int
-        Number of the first sample, of those that the seed gives.
-    coefficient, contrast
-        See the card; contrasts of 1 to 10^6.
-    options
-        And errors: see `chonn_lab.problems.generation.generate`.
+        Number of the first sample.
+    coefficient, contrast, options
+        See the card, contrasts of 1 to 10^6; `chonn_lab.problems.generation.generate`, and errors.
     """
     check_least(2, resolution=resolution)
     check_domain(domain, resolution)

@@ -12,23 +12,17 @@ def darcy_matrix(
 ) -> scipy.sparse.csc_matrix:
     """Matrix of ``-div(nu grad u)`` on the cell centres of the unit square, or of a part of it.
 
-    A face has the mean nu of its two cells; towards a cell that does not exist, nu continues
-    unchanged up to the place where u = 0.
+    It is (M, M) for M cells that exist, symmetric positive definite. A face has the mean nu of its
+    two cells; towards a cell that does not exist, nu continues unchanged up to the place where u =
+    0.
 
     Parameters
     ----------
-    nu : ndarray
-        (R, R), positive where a cell exists.
-    exists : ndarray, optional
-        (R, R) bool; all cells by default.
+    nu, exists : ndarray
+        (R, R), positive where a cell exists, and bool; all cells by default.
     margin : float, optional
         Distance outside the domain at which u = 0; half a cell by default, so that u vanishes at
         the centres of the cells outside. What lies between has no forcing.
-
-    Returns
-    -------
-    csc_matrix
-        (M, M) for M cells that exist, symmetric positive definite.
     """
     n = len(nu)
     # Conductance of a face to the outside over that of one inside: a cell over the distance.
@@ -50,18 +44,10 @@ def darcy_matrix(
 
 
 def conductance_matrix(faces_x: np.ndarray, faces_y: np.ndarray) -> scipy.sparse.csc_matrix:
-    """Kirchhoff's law on a grid of nodes, with u = 0 beyond its outer faces.
+    """Kirchhoff's law on a grid of R x S nodes, (R S, R S), with u = 0 beyond its outer faces.
 
-    Parameters
-    ----------
-    faces_x, faces_y : ndarray
-        (R + 1, S) and (R, S + 1): conductances of the faces across each axis. The first and the
-        last of a line lead outside.
-
-    Returns
-    -------
-    csc_matrix
-        (R S, R S), symmetric.
+    `faces_x` (R + 1, S) and `faces_y` (R, S + 1) are conductances of the faces across each axis;
+    the first and the last of a line lead outside.
     """
     shape = faces_y.shape[0], faces_x.shape[1]
     number = np.arange(np.prod(shape)).reshape(shape)
@@ -102,20 +88,7 @@ def solve_steady(
     exists: np.ndarray | None = None,
     margin: float | None = None,
 ) -> np.ndarray:
-    """Solve ``-div(nu grad u) = forcing``.
-
-    Parameters
-    ----------
-    nu, exists, margin
-        As in `darcy_matrix`.
-    forcing : ndarray or float
-        (R, R) or one value.
-
-    Returns
-    -------
-    ndarray
-        (R, R), float64; 0 where no cell exists.
-    """
+    """u (R, R) of ``-div(nu grad u) = forcing``, 0 where no cell exists; see `darcy_matrix`."""
     factors = factorise(darcy_matrix(nu, exists, margin))
     kept = np.ones(nu.shape, bool) if exists is None else exists
     u = np.zeros(nu.shape)

@@ -1,37 +1,26 @@
-"""Darcy flow of the FNO paper, 421 x 421: data set card, generator and reader.
+"""Darcy flow of the FNO paper (appendix A.3.2), 421 x 421.
 
 ========== =====================================================================================
-Equation   ``-div(a grad u) = 1``; learn ``a -> u``
-Domain     unit square, R x R nodes ``x_p = p / (R - 1)`` with the walls among them
-Boundary   ``u = 0``; the stored u is 0 at all nodes of the walls
+Equation   ``-div(a grad u) = 1``, u = 0 on the walls; learn ``a -> u``
+Domain     R x R nodes ``x_p = p / (R - 1)`` with the walls among them
 Input      ``a``: 12 where a Gaussian field is at least 0, else 3. The field is a sample of
            ``N(0, (-laplace + 9)^-2)`` with zero Neumann conditions and no mean: the cosine series
            of 421 x 421 modes k of standard deviation ``1 / (pi^2 |k|^2 + 9)``
 Parameters R = 421, in the papers' tables every fifth node: 85
-Splits     1,000 samples to train, ``smooth1``, and 200 to test, ``smooth2``: a file each
-Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(split, i))``, split 0 to
-           train and 1 to test; its ``a`` is the same at the common nodes of other grids
-Generator  second-order finite differences, a between two nodes their arithmetic mean, direct sparse
-           solve
+Splits     1,000 samples to train, ``smooth1``, and 200 to test, ``smooth2``: a file each, of
+           ``spawn_key=(0, i)`` and ``(1, i)``. ``a`` is the same at the common nodes of all grids
+Generator  second-order finite differences, a between two nodes their arithmetic mean
 Cost       1.3 s a sample and core at R = 421: 25 minutes for all 1,200 on one; 0.9 GB
-Layout     that of ``piececonst_r421_N1024_smooth1.mat``, as MATLAB 7.3, which is HDF5 with the axes
-           reversed: ``coeff`` (N, R, R) and ``sol`` (N, R, R), float32, in h5py (R, R, N). The
-           published files' smoothed coefficients and derivatives are left out. `read` takes the
-           published files too, MATLAB 5 included
-Official   FNO's ``piececonst_r421_N1024_smooth1.mat`` and ``piececonst_r421_N1024_smooth2.mat``, in
-           a Google Drive folder without a stable address: to be downloaded by hand. We know no
-           checksum
+Layout     that of the published files as MATLAB 7.3, which is HDF5 with the axes reversed:
+           ``coeff`` and ``sol`` (N, R, R), in h5py (R, R, N), without smoothed coefficients and
+           derivatives. `read` takes the published files too, MATLAB 5 included
+Official   ``piececonst_r421_N1024_smooth1.mat`` and ``piececonst_r421_N1024_smooth2.mat``. We know
+           no checksum
 ========== =====================================================================================
 
 These data follow the paper. FNO's published MATLAB script differs from the paper: the field lies at
 cell centres; a and u are interpolated from there to the nodes and back by splines; the field is
 three times as large, which does not change its sign; the low value of a is 4.
-
-References
-----------
-.. [1] Z. Li et al., "Fourier Neural Operator for Parametric Partial Differential Equations",
-   ICLR 2021, appendix A.3.2. Data:
-   https://drive.google.com/drive/folders/1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt-
 """
 
 from __future__ import annotations
@@ -112,27 +101,11 @@ def generate(
 def read(
     path: Path | str, resolution: int, start: int = 0, stop: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Samples of a generated or published file: a and u at some of its nodes.
+    """a and u (N, R, R), float32, of a generated or published file of MATLAB 5 or 7.3.
 
-    Parameters
-    ----------
-    path : path
-        MATLAB file of version 5 or 7.3 (HDF5).
-    resolution : int
-        Nodes along an axis, both walls among them: every fifth of 421 for 85.
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
-
-    Returns
-    -------
-    a, u : torch.Tensor
-        (N, resolution, resolution), float32.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged or foreign, lacks the samples, or its nodes do not contain
-        those of this resolution.
+    R is `resolution`, the nodes along an axis, both walls among them: every fifth of 421 for 85.
+    FileNotFoundError or ValueError if the file is missing, damaged or foreign, lacks samples from
+    `start` to `stop`, or its nodes do not contain those of this resolution.
     """
     with matlab_arrays(path, "coeff", "sol") as fields:
         n_samples, *grid = fields[0].shape

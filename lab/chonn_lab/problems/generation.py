@@ -44,10 +44,8 @@ class Recipe:
         ``first`` as keywords; a function of a module, as other processes import it.
     settings : dict
         JSON values: ``n_samples``, ``first`` if the first sample has another number than 0, others.
-    version : int
-        Increased when the same settings give other data.
-    size : int
-        Samples that are solved and kept together.
+    version, size : int
+        Increased when the same settings give other data; samples that are solved and kept together.
     source : str
         The same in short, with the seed as ``{seed}``.
     fixed, attributes : mapping
@@ -103,20 +101,17 @@ def generate(
     ----------
     recipes : mapping of Path to Recipe
         The files, in existing folders.
-    seed : int
-        The data depend on it and on the settings, not on `workers`.
-    workers : int
-        Processes. With more than one, a script that calls this needs the usual
-        ``if __name__ == "__main__"`` guard.
+    seed, workers : int
+        The data depend on the seed and the settings, not on the number of processes. With more than
+        one, a script that calls this needs the usual ``if __name__ == "__main__"`` guard.
     force, progress : bool
         Replace existing files; show a progress bar.
 
     Raises
     ------
-    ValueError
-        If a number is out of range.
-    FileExistsError
-        If all files exist, or one that another call or somebody else made, and `force` is not set.
+    ValueError, FileExistsError
+        If a number is out of range; if all files exist, or one that another call or somebody else
+        made, and `force` is not set.
     """
     check_least(0, seed=seed)
     check_least(1, workers=workers)
@@ -155,7 +150,8 @@ def _write(
                 solved: Any = parallel(joblib.delayed(work)(part) for part in parts)
             with contextlib.closing(solved):
                 source = recipe.source or f"{recipe.generator} generator, seed {{seed}}"
-                stamp(file, recipe.generator, recipe.version, seed, source, recipe.settings)
+                file.attrs["source"] = f"chonn-ops {__version__} {source.format(seed=seed)}"
+                origin.stamp(file, recipe.generator, recipe.version, seed, recipe.settings)
                 file.attrs.update(recipe.attributes)
                 for name, values in recipe.fixed.items():
                     file[name] = values if values.dtype == bool else values.astype("f4")
@@ -196,19 +192,6 @@ def stream(seed: int, *key: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-def stamp(
-    file: h5py.File,
-    generator: str,
-    version: int,
-    seed: int,
-    source: str,
-    settings: Mapping[str, Any],
-) -> None:
-    """Write the record of origin into a new file; `source` has the seed as ``{seed}``."""
-    file.attrs["source"] = f"chonn-ops {__version__} {source.format(seed=seed)}"
-    origin.stamp(file, generator, version, seed, **settings)
-
-
 def write_groups(
     path: Path,
     generator: str,
@@ -219,12 +202,7 @@ def write_groups(
 ) -> Path:
     """Write small data in this process, whole or not at all: a group of arrays a split.
 
-    Raises
-    ------
-    FileExistsError
-        If the file exists and `force` is not set.
-    ValueError
-        For a negative seed.
+    FileExistsError if the file exists and `force` is not set, ValueError for a negative seed.
     """
     check_least(0, seed=seed)
     refuse_existing(path, force)
@@ -232,7 +210,7 @@ def write_groups(
         for group, arrays in groups:
             for name, values in arrays.items():
                 file.create_dataset(f"{group}/{name}", data=values)
-        origin.stamp(file, generator, 1, seed, **settings)
+        origin.stamp(file, generator, 1, seed, settings)
     return path
 
 

@@ -29,18 +29,8 @@ Samples = TypeVar("Samples", bound=NamedTuple)
 def create_hdf5(path: Path, force: bool, user_block: bytes = b"") -> Iterator[h5py.File]:
     """A new HDF5 file, which appears when the ``with`` block has ended without an exception.
 
-    Parameters
-    ----------
-    path : Path
-    force : bool
-        Replace an existing file.
-    user_block : bytes
-        At most 512 bytes that precede HDF5's own.
-
-    Raises
-    ------
-    FileExistsError, OSError
-        If ``path`` exists and `force` is not set; if it cannot be written, such as on a full disk.
+    `user_block` are at most 512 bytes that precede HDF5's own. OSError if ``path`` cannot be
+    written, such as on a full disk, or exists and `force` is not set.
     """
     with whole_file(path, force) as staged:
         # `whole_file` holds the lock of the file already.
@@ -54,15 +44,8 @@ def create_hdf5(path: Path, force: bool, user_block: bytes = b"") -> Iterator[h5
 
 @contextlib.contextmanager
 def open_hdf5(path: Path | str) -> Iterator[h5py.File]:
-    """An HDF5 file to read, with one clear error if it is damaged or holds something else.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is no HDF5 file, is truncated, or lacks what the block reads from it.
-    """
+    """An HDF5 file to read: FileNotFoundError if there is none, and one clear ValueError if it is
+    damaged, holds something else, or lacks what the block reads from it."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:
@@ -108,11 +91,10 @@ def read_rows(
 
     Parameters
     ----------
-    path : path
     start, stop : int
         First sample and the one after the last, by default the number of samples.
     domain : tuple, optional
-        As for `check_domain_of`.
+        That the file must have: its name, and the coordinates of its nodes by their number.
 
     Raises
     ------
@@ -149,13 +131,7 @@ def check_domain_of(file: h5py.File, resolution: int, domain: str, coordinates: 
 
 @contextlib.contextmanager
 def matlab_arrays(path: Path | str, *names: str) -> Iterator[list[Any]]:
-    """Arrays of a MATLAB file as MATLAB shows them, to be sliced.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged, or lacks an array.
-    """
+    """Arrays of a MATLAB file as MATLAB shows them, to be sliced; errors as `open_hdf5`."""
     if not h5py.is_hdf5(path) and Path(path).is_file():
         try:
             found = scipy.io.loadmat(path, variable_names=names)

@@ -1,25 +1,18 @@
-"""Helmholtz's equation with two wave numbers, an indefinite problem: card, generator and reader.
+"""Helmholtz's equation with two wave numbers, an indefinite problem of ours.
 
 ========== =====================================================================================
-Equation   ``-laplace u - k^2 u = 1``; learn ``k -> u``
-Domain     unit square, R x R cells; values at cell centres ``(i + 1/2) / R``
-Boundary   ``u = 0`` on the walls, half a cell from the outermost centres
-Input      ``k``: 1.5 times the wave number where a sample of ``N(0, (-laplace + 9)^-2)`` with
-           zero Neumann conditions and no mean is at least 0, else the wave number. The sample is a
-           cosine series of 64 x 64 modes
+Equation   ``-laplace u - k^2 u = 1``, u = 0 on the walls; learn ``k -> u``
+Domain     R x R cells, values at centres ``(i + 1/2) / R``
+Input      ``k``: 18 where a sample of ``N(0, (-laplace + 9)^-2)`` with zero Neumann conditions and
+           no mean is at least 0, else 12. The sample is a cosine series of 64 x 64 modes
 Resonance  samples with an eigenvalue of ``-laplace - k^2`` closer to 0 than 5 are drawn again: near
-           a resonance u is a large multiple of one mode, and errors of the scheme are as large
-Parameters wave number 12, R = 64: wavelengths of 0.52 and 0.35, about 8 to 25 negative
-           eigenvalues
-Splits     none given; of 1,000 we use 800 to train, 100 to validate and 100 to test, in this order
-Seeds      further attempts go on with a sample's random numbers. The eigenvalues are the grid's, so
-           on another grid a sample is the same with `drawn_at` alone
-Generator  five-point finite volumes, direct sparse solve with pivoting; at least 10 cells a
-           wavelength are asked for
+           a resonance u is a large multiple of one mode, and errors of the scheme are as large. The
+           eigenvalues are the grid's, so on another grid a sample is the same with `drawn_at` alone
+Parameters R = 64: wavelengths of 0.52 and 0.35, about 8 to 25 negative eigenvalues. Of 1,000
+           samples we use 800 to train, 100 to validate and 100 to test, in this order
+Generator  five-point finite volumes, at least 10 cells a wavelength, sparse LU with pivoting
 Cost       0.06 s a sample and core at R = 64; 33 MB for 1,000
-Layout     HDF5: ``k`` (N, R, R), ``tensor`` (N, 1, R, R), ``x-coordinate``, ``y-coordinate`` (R,),
-           float32
-Official   none: ours
+Layout     ``k`` (N, R, R), ``tensor`` (N, 1, R, R), ``x-coordinate``, ``y-coordinate`` (R,)
 ========== =====================================================================================
 
 No M-matrix can solve this problem. The inverse of an M-matrix has no negative entry, so a positive
@@ -68,19 +61,9 @@ def helmholtz_matrix(k: np.ndarray) -> scipy.sparse.csc_matrix:
 
 
 def solve(k: np.ndarray, f: np.ndarray | float = 1.0) -> tuple[np.ndarray, float]:
-    """Solve ``-laplace u - k^2 u = f``, and find how far from a resonance that is.
+    """u of ``-laplace u - k^2 u = f``, and how far the nearest eigenvalue is from 0.
 
-    Parameters
-    ----------
-    k, f : ndarray
-        (R, R), R at least 2; f may be one value.
-
-    Returns
-    -------
-    u : ndarray
-        (R, R), float64.
-    distance : float
-        Distance of the nearest eigenvalue of ``-laplace - k^2`` from 0.
+    k, f and u are (R, R), f may be one value.
     """
     matrix = helmholtz_matrix(k)
     # SciPy's annotations are narrower than what it takes.
@@ -112,18 +95,12 @@ def generate(
     drawn_at: int = 0,
     **options: Any,
 ) -> Path:
-    """Generate a file, by default `default_name`.
+    """Generate a file, by default `default_name`, from the sample `first` on.
 
-    Parameters
-    ----------
-    first : int
-        Number of the first sample.
-    drawn_at : int
-        Points an axis of the grid whose eigenvalues decide what is drawn again, by default
-        `resolution`: the samples of that grid, solved on this one.
-    options
-        And errors: see `chonn_lab.problems.generation.generate`. A ValueError, too, for a grid that
-        is too coarse, or a sample whose 100 attempts were all near a resonance.
+    The eigenvalues of the grid of `drawn_at` points an axis, by default `resolution`, decide what
+    is drawn again: these are the samples of that grid, solved on this one. Options, errors:
+    `chonn_lab.problems.generation.generate`; a ValueError, too, for a grid that is too coarse, or a
+    sample whose 100 attempts were all near a resonance.
     """
     for points in (resolution, drawn_at or resolution):
         check_resolved(WAVENUMBER * RATIO, points)

@@ -1,9 +1,9 @@
-"""Time-harmonic waves of a point source in an open medium: card, generator and reader.
+"""Time-harmonic waves of a point source in an open medium, after WaveBench.
 
 ========== =====================================================================================
 Equation   ``-laplace u - k^2 u = f``, outgoing waves; learn ``(k, f) -> u``. Time goes as
            ``exp(-i omega t)``: an outgoing wave is ``exp(+i k r)``
-Domain     unit square, R x R cells; values at cell centres ``(i + 1/2) / R``
+Domain     R x R cells, values at centres ``(i + 1/2) / R``
 Boundary   open: the medium goes on for 3/4 on every side, with the wave number of the square's
            edge, and absorbs more and more (`chonn_ops.absorbing_layer`, attenuation 0.01); u = 0
            behind. Less than 1 % of a wave comes back at a right angle
@@ -11,27 +11,19 @@ Input      ``k``: `wavenumber` times ``2.25^(g / 4)``, where g is a sample of
            ``N(0, (-laplace + 9)^-2)`` over its standard deviation, cut off at -2 and 2; it is omega
            over the speed of waves, whose highest and lowest value have the ratio 2.25.
            ``f``: a Gaussian of standard deviation 1/32 and integral 1 around a point of
-           ``[0.2, 0.8]^2``
-Output     ``tensor``: real and imaginary part of u
-Parameters wave number 20, R = 64: wave numbers of 13 to 30, 2 to 5 waves across
-Splits     none given; of 1,000 we use 800 to train, 100 to validate and 100 to test, in this order
-Seeds      a sample is the same on every grid and at every wave number
-Generator  five-point finite volumes, direct sparse solve in complex128; at least 10 cells a
-           wavelength are asked for
+           ``[0.2, 0.8]^2``. A sample is the same on every grid and at every wave number
+Parameters wave number 20, R = 64: wave numbers of 13 to 30, 2 to 5 waves across; splits as
+           `chonn_lab.problems.helmholtz`
+Generator  five-point finite volumes, at least 10 cells a wavelength, complex128
 Cost       1 s a sample and core at R = 64
-Layout     HDF5: ``k``, ``f`` (N, R, R), ``tensor`` (N, 2, R, R), float32, and the coordinates
-Official   none: ours. After the time-harmonic problem of WaveBench, whose data are made with the
-           software hawen by the parameters in github.com/JALB-epsilon/Fine-tuning-NOs
+Layout     ``k``, ``f`` (N, R, R), ``tensor`` (N, 2, R, R): real and imaginary part of u, and the
+           coordinates
 ========== =====================================================================================
 
-WaveBench's problem differs: the domain is 1.27 km wide on 128 x 128 points; it has a free surface
-(u = 0) on one side and absorbing conditions on the other three; the source is a Dirac pulse at one
-place near that surface, so that the wave speed is the only input; speeds are other Gaussian random
-fields; frequencies are 10, 15, 20 and 40 Hz, solved by discontinuous Galerkin finite elements of
-order 4 to 7 on triangles; 49,000 samples train.
-
-References: T. Liu, J. A. Lara Benitez, F. Faucher, A. Khorashadizadeh, M. de Hoop, I. Dokmanic,
-"WaveBench: Benchmarking data-driven solvers for linear wave propagation PDEs", TMLR (2024).
+The problem of WaveBench (T. Liu et al., "WaveBench: Benchmarking data-driven solvers for linear
+wave propagation PDEs", TMLR, 2024) has a free surface on one side and absorbing conditions on the
+others, a Dirac pulse at one place near that surface, so that the wave speed is the only input,
+other Gaussian random fields, and finite elements of order 4 to 7 on triangles.
 """
 
 from __future__ import annotations

@@ -1,43 +1,32 @@
-"""Acoustic scattering in a maze, after The Well: data set card, generator and reader.
+"""Acoustic scattering in a maze, after The Well.
 
 ========== =====================================================================================
 Equation   ``p_t + K (u_x + v_y) = 0``, ``rho u_t + p_x = 0``, ``rho v_t + p_y = 0``; learn the
            pressure of earlier frames and the density -> the pressure of later frames
-Domain     ``[-1, 1]^2``, R x R cells, values at cell centres; axis 0 is x, axis 1 is y. The bulk
-           modulus K is 4. The density rho is 3 in the paths and 1e6 + 3 in the walls: a path's
-           speed of sound is 1.155, a wall reflects 99.7 % of a wave's amplitude
+Domain     ``[-1, 1]^2``, R x R cells, values at centres. The bulk modulus K is 4. The density rho
+           is 3 in the paths and 1e6 + 3 in the walls: a path's speed of sound is 1.155, a wall
+           reflects 99.7 % of a wave's amplitude
 Boundary   rigid walls at x = -1 and y = -1, outflow at x = 1 and y = 1. The maze has its outer
            walls but for an entrance at y = -1 and an exit at y = 1
-Input      a perfect maze of N x N rooms, N = 3 or 4: (2N + 1)^2 squares of path or
-           wall, scaled to R x R cells by nearest neighbours. At rest; the pressure is the sum of 1
-           to 5 rings ``intensity + cos(pi (r - radius) / width)`` where ``|r - radius| <= width``,
-           and 0 in the walls. A centre is any cell of a path; intensity ~ U(3, 5), radius
-           ~ U(0.01, 0.04), width ~ U(0.01, 0.02), the latter two times 256 / R
-Parameters R = 48, 24 frames 5.12 / R = 0.107 apart, the first at t = 0. A wave travels 3 cells
-           a frame
-Generator  PyClaw: finite volumes, wave propagation with transverse waves, monotonised central
-           limiter, second order, Courant number 0.9
+Input      a perfect maze of N x N rooms, N = 3 or 4: (2N + 1)^2 squares of path or wall, scaled to
+           R x R cells by nearest neighbours. At rest; the pressure is the sum of 1 to 5 rings
+           ``intensity + cos(pi (r - radius) / width)`` where ``|r - radius| <= width``, and 0 in
+           the walls. A centre is any cell of a path; intensity ~ U(3, 5), radius ~ U(0.01, 0.04),
+           width ~ U(0.01, 0.02), the latter two times 256 / R
+Parameters R = 48, 24 frames 5.12 / R apart, the first at t = 0: a wave travels 3 cells a frame
+Generator  PyClaw (K. T. Mandli et al., PeerJ Computer Science 2, 2016), ``make setup-pyclaw``: wave
+           propagation with transverse waves, monotonised central limiter, Courant number 0.9
 Cost       0.07 s a sample and core
-Layout     HDF5: ``density`` (N, R, R) and ``pressure`` (N, 24, R, R), float32
+Layout     ``density`` (N, R, R) and ``pressure`` (N, 24, R, R)
 ========== =====================================================================================
 
-What differs from the published data: 256 x 256 cells there, 48 x 48 here. Frames lie 5.3 times as
-far apart (there 0.02) and rings are 5.3 times as large, so that both are the same in cells. Mazes
-have 3 or 4 rooms along an axis, there 3 to 8, since corridors would else be narrower than rings: a
-corridor has 5 to 7 cells, there 15 to 37. The last frame is at t = 2.45, there at 4. There are
-2,000 samples there, and velocities beside the pressure. The mazes and the random numbers are our
-own: the same law, a walk that turns back at dead ends, other samples. Where The Well's card and its
-program differ, this is the program: its card has up to 6 rings, and outflow in y alone.
-
-Only `generate` needs PyClaw, a Fortran package built on installation: ``make setup-pyclaw``.
-
-References
-----------
-.. [1] R. Ohana et al., "The Well: a Large-Scale Collection of Diverse Physics Simulations for
-   Machine Learning", NeurIPS Datasets and Benchmarks, 2024. Data set
-   ``acoustic_scattering_maze`` of https://github.com/PolymathicAI/the_well
-.. [2] K. T. Mandli et al., "Clawpack: building an open source ecosystem for solving hyperbolic
-   PDEs", PeerJ Computer Science 2, 2016.
+The published data (``acoustic_scattering_maze`` of https://github.com/PolymathicAI/the_well; R.
+Ohana et al., NeurIPS Datasets and Benchmarks, 2024) have 2,000 samples of 256 x 256 cells and
+velocities beside the pressure. Frames lie 5.3 times as far apart here and rings are 5.3 times as
+large, so that both are the same in cells. Mazes have 3 or 4 rooms along an axis, there 3 to 8,
+since corridors would else be narrower than rings. The last frame is at t = 2.45, there at 4. Where
+The Well's card and its program differ, this is the program: its card has up to 6 rings, and outflow
+in y alone.
 """
 
 from __future__ import annotations

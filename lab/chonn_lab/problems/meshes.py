@@ -1,4 +1,4 @@
-r"""Darcy flow and heat on meshes of triangles and tetrahedra: data set card, generators and reader.
+"""Darcy flow and heat on meshes of triangles and tetrahedra.
 
 ========== =====================================================================================
 Equation   ``-div(k grad u) = f``; learn ``(k, f, mesh) -> u``
@@ -15,15 +15,13 @@ Mesh       triangles: Delaunay, edges of about 1/36, 1,222 nodes (``holes``), 60
            (``domains``); ``part``: boxes of a lattice with graded distances, six tetrahedra each,
            1,232 nodes. Edges of ``test_fine`` are half as long
 Splits     256 train, 32 validation, 64 test and, on the finer mesh, 32 of the same test samples;
-           ``part`` 128, 32, 32 and 16
-Generator  linear finite elements, lumped f and Robin walls, SciPy's sparse LU in float64
-Seeds      domain and fields of sample i of a split draw from
-           ``numpy.random.SeedSequence(seed, spawn_key=(split, i))``, and train, validation and test
-           are splits 0, 1 and 2. Fields are functions of the position, the same on every mesh
+           ``part`` 128, 32, 32 and 16. Sample i of split s has ``spawn_key=(s, i)``; fields are
+           functions of the position, the same on every mesh
+Generator  linear finite elements, lumped f and Robin walls
 Cost       half a minute on one core a file
-Layout     HDF5, a group a split, in it a group a mesh: ``points`` (N, d), ``cells`` (T, d + 1),
-           ``wall`` (F, d), the nodes of boundary facets that are not insulated, ``k`` (S, T),
-           ``f`` and ``u`` (S, N)
+Layout     a group a split, in it a group a mesh: ``points`` (N, d), ``cells`` (T, d + 1), ``wall``
+           (F, d), the nodes of boundary facets that are not insulated, ``k`` (S, T), ``f`` and
+           ``u`` (S, N), float64
 ========== =====================================================================================
 """
 
@@ -79,20 +77,11 @@ def generate(
     fraction: float = 1.0,
     force: bool = False,
 ) -> Path:
-    """Solve all samples of a problem.
+    """Solve all samples of ``holes``, ``domains`` or ``part``; by default ``meshes_<problem>.h5``.
 
-    Parameters
-    ----------
-    path : path
-        ``meshes_<problem>.h5`` by default.
-    problem : {"holes", "domains", "part"}
-    resolution : int
-        Edges along a side of the unit square, 8 or more, for ``part`` a multiple of 12; 0 for that
-        of the card.
-    fraction : float
-        Of the card's numbers of samples; at least one each.
-
-    The others, and errors: `chonn_lab.problems.generation.write_groups`.
+    `resolution` is that of edges along a side of the unit square, 8 or more, for ``part`` a
+    multiple of 12, 0 for that of the card; `fraction` that of the card's numbers of samples, at
+    least one each. Others, errors: `chonn_lab.problems.generation.write_groups`.
     """
     check_choice("problem", problem, tuple(SIZES))
     resolution = resolution or RESOLUTION[problem]
@@ -257,10 +246,7 @@ def plane_mesh(
 ) -> Shape:
     """A Delaunay mesh of a polygon (M, 2) in the unit square without discs (x, y, radius).
 
-    Raises
-    ------
-    ValueError
-        If the boundary is no union of edges, or an angle opposite to it is obtuse.
+    ValueError if the boundary is no union of edges, or an angle opposite to it is obtuse.
     """
     h = 1 / resolution
     loops = [_divided(outer, h)]

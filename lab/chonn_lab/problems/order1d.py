@@ -1,9 +1,8 @@
-"""Order-defined one-dimensional benchmark: data set card, generator and reader.
+"""Order-defined one-dimensional benchmark of the CHONN paper, which has no data.
 
 ========== =====================================================================================
-Equation   ``(I - tau^2 d_ss)^n y = x``, n = 1..4 (targets T1-T4); learn ``x -> y``
-Domain     periodic unit interval, R points ``s_i = i / R``
-Boundary   periodic
+Equation   ``(I - tau^2 d_ss)^n y = x``, n = 1..4 (targets T1-T4), periodic; learn ``x -> y``
+Domain     R points ``s_i = i / R``
 Operator   ``y^(k) = x^(k) / (1 + tau^2 k^2)^n`` with the angular wavenumber ``k = 2 pi m`` of mode
            m. The paper calls k "the wavenumber"; with the angular one, its two forms, in Fourier
            space and with ``d_ss`` on [0, 1], are the same operator
@@ -15,20 +14,15 @@ Input      sum of three parts (the paper names them and gives no amplitudes; the
            * one to four (equally likely) Gaussian pulses ``A exp(-d^2 / (2 w^2))``, d the
              distance on the circle, centre U[0, 1), width ``w ~ U[0.01, 0.04)``, ``|A| ~ U[1, 2)``
              with either sign
-Parameters tau = 0.08, R = 256
-Splits     12,000 to train, 2,000 to validate, 2,000 to test
-Seeds      42, 43 and 44. Each kind of random number has a stream of its own, child of
-           ``numpy.random.SeedSequence(seed)``, so signal i is the same for every number of signals
-           and on every grid
-Generator  discrete Fourier transform. All parts are resolved (a pulse
-           has less than 1e-13 of its largest amplitude beyond m = R/2 = 128), so the target is
-           exact for the continuous equation up to rounding, and every second point of it is the
-           target on half the grid
+Parameters tau = 0.08, R = 256; 12,000 to train, 2,000 to validate, 2,000 to test
+Seeds      42, 43 and 44 for the splits. Each kind of random number has a stream of its own, child
+           of ``numpy.random.SeedSequence(seed)``
+Generator  discrete Fourier transform. All parts are resolved (a pulse has less than 1e-13 of its
+           largest amplitude beyond m = R/2), so the target is exact for the continuous equation up
+           to rounding, and every second point of it is the target on half the grid
 Cost       1 s for all splits on one core, 82 MB
-Layout     HDF5: ``s`` (R,) and for each split a group ``train``, ``validation``, ``test`` with
-           ``x`` (N, R) and ``y`` (N, 4, R), float32, ``y[:, n - 1]`` the target Tn; attribute
-           ``seed`` of each group, attribute ``tau``
-Official   none: introduced by the CHONN paper, without data
+Layout     ``s`` (R,) and for each split a group ``train``, ``validation``, ``test`` with ``x``
+           (N, R) and ``y`` (N, 4, R), ``y[:, n - 1]`` the target Tn, and its attribute ``seed``
 ========== =====================================================================================
 """
 
@@ -39,8 +33,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from chonn_lab.problems.generation import ProgressBar, stamp
+from chonn_lab.problems.generation import ProgressBar
 from chonn_lab.problems.hdf5 import check_range, create_hdf5, dataset, open_hdf5
+from chonn_lab.problems.origin import stamp
+from chonn_ops import __version__
 from chonn_ops.checks import check_choice, check_least
 
 DEFAULT_NAME = "order1d.hdf5"
@@ -99,23 +95,10 @@ def generate(
     force: bool = False,
     progress: bool = True,
 ) -> Path:
-    """Generate the benchmark.
+    """Generate the file, which appears when it is complete, of `seed` and the next two.
 
-    Parameters
-    ----------
-    output : path
-        HDF5 file to write; it appears when it is complete.
-    n_train, n_validation, n_test : int
-        Signals in each split.
-    seed : int
-        Seed of the first split; the next ones have `seed` + 1 and `seed` + 2.
-    force, progress : bool
-        Replace an existing file; show a progress bar.
-
-    Raises
-    ------
-    ValueError, FileExistsError
-        If an argument is out of range; if the file exists and `force` is not set.
+    ValueError or FileExistsError if an argument is out of range, or the file exists and `force` is
+    not set.
     """
     check_least(1, n_train=n_train, n_validation=n_validation, n_test=n_test)
     check_least(0, seed=seed)
@@ -127,7 +110,8 @@ def generate(
         ProgressBar(total=sum(sizes.values()), unit="sample", disable=not progress) as bar,
     ):
         file.attrs["tau"] = TAU
-        stamp(file, "order1d", 1, seed, "order1d generator", settings)
+        file.attrs["source"] = f"chonn-ops {__version__} order1d generator"
+        stamp(file, "order1d", 1, seed, settings)
         file["s"] = (np.arange(RESOLUTION) / RESOLUTION).astype("f4")
         for offset, (split, n_signals) in enumerate(sizes.items()):
             x = draw_signals(n_signals, seed + offset)

@@ -23,6 +23,7 @@ import functools
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,56 +33,19 @@ from chonn_lab.problems.hdf5 import open_hdf5
 from chonn_ops import __version__
 
 BLOCK = 1 << 20
-_ADVECTION = {
-    0.1: "b4be2fc3383f737c76033073e6d2ccfb",
-    0.2: "d47b52c1be4b6bcaa8748a8df2f5fbb8",
-    0.4: "d595bbfd2c659df995a93cd40d6ea568",
-    0.7: "f89030c240a1e90b55649776854a84c2",
-    1.0: "1fe41923a4123db55bf4e89bea32e142",
-    2.0: "0e9beff98693089c38e213a1f2b9ac43",
-    4.0: "a87b03ff425496360e2732921805f47d",
-    7.0: "72a286ad2fcba574bd20bc045ba82d58",
-}
-_BURGERS = {
-    0.001: "44cb784d5a07aa2b1c864cabdcf625f9",
-    0.002: "edf1cd13622d151dfde3e4e5af7a95b4",
-    0.004: "435e1fecb8a64a0b4563bb8d09f81c33",
-    0.01: "e6d9a4f62baf9a29121a816b919e2770",
-    0.02: "7c8c717a3a7818145877baa57106b090",
-    0.04: "16f4c7afaf8c16238be157e54c9297c7",
-    0.1: "660ba1008d3843bf4e28d2895eb607ce",
-    0.2: "01d9333254dff2f3cad090b61f5cf695",
-    0.4: "58327a6107e8f9defb5075677cc42533",
-    1.0: "9021eba35332d127306f11ef84c1a60f",
-    2.0: "70fe0c24d9313e70f6059e5212bdb3d7",
-    4.0: "8af7f70166c00ffad377c80fa477d81f",
-}
-# MD5 of the published files by name, where one is known.
+# MD5 of published files by name.
 CHECKSUMS = {
     "2D_DarcyFlow_beta1.0_Train.hdf5": "81694ed31306ff2e5f6b76349b0b4389",
     "2D_rdb_NA_NA.h5": "75d838c47aa410694bdc912ea7f22282",
-    **{f"1D_Advection_Sols_beta{value}.hdf5": md5 for value, md5 in _ADVECTION.items()},
-    **{f"1D_Burgers_Sols_Nu{value}.hdf5": md5 for value, md5 in _BURGERS.items()},
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Origin of a data file; None for what is unknown.
+    """Origin of a file of this name, the module's table; None for what is unknown.
 
-    Parameters
-    ----------
-    name : str
-        File name.
-    official : bool or None
-        Whether it is a published file: False for every generated one, True if its checksum is a
-        published one.
-    generator, generator_version, chonn_ops_version, seed, settings, source
-        As in a generated file.
-    size : int or None
-        Bytes.
-    sha256 : str or None
-        Digest of the whole file, in hexadecimal; `identify` alone sets it and the size.
+    `official` is False for every generated file, True for one with a published checksum. `identify`
+    alone sets the size in bytes and the hexadecimal digest of the whole file.
     """
 
     name: str
@@ -119,25 +83,22 @@ class Origin:
         return "unknown, no record in it, and no checksum of a published file"
 
 
-def stamp(file: h5py.File, generator: str, version: int, seed: int, **settings: Any) -> None:
+def stamp(
+    file: h5py.File, generator: str, version: int, seed: int, settings: Mapping[str, Any]
+) -> None:
     """Write the record of origin into a new file: see the module's table."""
     file.attrs["generator"] = generator
     file.attrs["generator_version"] = version
     file.attrs["chonn_ops_version"] = __version__
     file.attrs["seed"] = seed
-    file.attrs["settings"] = json.dumps(settings)
+    file.attrs["settings"] = json.dumps(dict(settings))
     file.attrs["official"] = False
 
 
 def read(path: Path | str) -> Origin:
     """The record of origin in a data file of any kind, without reading its data.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is a damaged HDF5 file, or its record is.
+    FileNotFoundError if there is no such file, ValueError if it or its record is damaged.
     """
     name = Path(path).name
     # `is_hdf5` is True for a truncated file, too.

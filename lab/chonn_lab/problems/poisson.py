@@ -1,11 +1,10 @@
-"""Poisson's equation with sine-series sources: data set card, generator, download and reader.
+"""Poisson's equation with sine-series sources, of CNO.
 
 ========== =====================================================================================
-Equation   ``-laplace u = f``; learn ``f -> u``
-Domain     unit square, R x R nodes ``x_p = p / (R - 1)`` with the boundary among them. Ours:
-           also an l-shape, or a square with holes, see `chonn_lab.problems.domains`
-Boundary   ``u = 0``; on the square f vanishes there too. The walls inside the square are on the
-           faces half-way to nodes that do not exist
+Equation   ``-laplace u = f``, u = 0 on the walls; learn ``f -> u``
+Domain     R x R nodes ``x_p = p / (R - 1)`` with the boundary among them. Ours: also an l-shape, or
+           a square with holes, see `chonn_lab.problems.domains`, whose walls are on the faces
+           half-way to nodes that do not exist
 Input      ``f = pi / K^2 sum_{i,j=1..K} a_ij (i^2 + j^2)^(-r) sin(pi i x) sin(pi j y)`` with
            ``r = -0.5`` and ``a_ij ~ U[-1, 1]``
 Solution   ``u = 1 / (pi K^2) sum a_ij (i^2 + j^2)^(-r-1) sin(pi i x) sin(pi j y)``: exact. On other
@@ -15,29 +14,19 @@ Parameters K = 16, out of distribution K = 20; R = 64
 Splits     of the file IN: samples 0-1023 train, 1024-1151 validation, 1152-1407 test; of the file
            OUT (K = 20): 0-255
 Seeds      IN draws from child 0 and OUT from child 1 of ``numpy.random.SeedSequence(seed)``, sample
-           after sample: sample i is the same for every number of samples and on every grid
-Cost       1 s for both files on one core, 60 MB; 4 s on other domains
-Layout     that of CNO: HDF5, groups ``Sample_{i}`` with ``input`` and ``output`` (R, R). IN also
-           has the scalars ``min_inp``, ``max_inp``, ``min_out``, ``max_out``, the range of the
-           training samples; every split is normalised with them. Domains other than the square
-           have ``mask`` (R, R) bool and the attribute ``domain``
+           after sample, the same on every grid
+Cost       3 s for both files on one core, 60 MB
+Layout     that of CNO: groups ``Sample_{i}`` with ``input`` and ``output`` (R, R). IN also has the
+           scalars ``min_inp``, ``max_inp``, ``min_out``, ``max_out``, the range of the training
+           samples; every split is normalised with them
 Official   ``PoissonData_64x64_IN.h5`` and ``PoissonData_64x64_OUT.h5`` in ``data.zip`` (2.4 GB) of
-           Zenodo record 10406879; `fetch` gets them. We know no published checksum: `fetch` asks
-           the record itself for the archive's md5, and the zip has a CRC of each file
+           https://zenodo.org/records/10406879; `fetch` gets them. We know no checksum but that of
+           the archive, which the record states
 ========== =====================================================================================
 
-Neither the CNO paper nor its code says where the nodes of the published files lie. Nodes on the
-boundary agree with the coordinates that CNO's code hands its models, ``linspace(0, 1, 64)``.
-
-On the square the fields are the exact series, on a part of it made from the same. With u the
-square's solution of a source, u - w solves the same equation on a part of the square where w is
-harmonic and has the values of u on the walls inside. No source is discretised: what the grid gets
-wrong is the smooth w alone.
-
-References
-----------
-.. [1] B. Raonic et al., "Convolutional Neural Operators for robust and accurate learning of PDEs",
-   NeurIPS 2023. Data: https://zenodo.org/records/10406879
+Neither the CNO paper (B. Raonic et al., NeurIPS 2023) nor its code says where the nodes of the
+published files lie. Nodes on the boundary agree with the coordinates that CNO's code hands its
+models, ``linspace(0, 1, 64)``.
 """
 
 from __future__ import annotations
@@ -187,15 +176,9 @@ def generate(
     If one of them is there already, from a call with the same arguments, only the other one is
     made.
 
-    Parameters
-    ----------
-    n_in, n_out : int
-        Samples with K = 16 and with K = 20. With fewer than 1024 of the first, the ranges are
-        those of all of them.
-    domain : {"square", "l-shape", "holes"}
-        See `chonn_lab.problems.domains`. The sources are those of the square, cut off.
-    options
-        And errors: see `chonn_lab.problems.generation.generate`.
+    With fewer than 1024 samples in IN, the ranges are those of all of them. On a `domain` the
+    sources are those of the square, cut off. Options, errors:
+    `chonn_lab.problems.generation.generate`.
     """
     sizes = zip(KINDS, (n_in, n_out), strict=True)
     recipes = {
@@ -251,24 +234,9 @@ def _sample(seed: int, i: int, kind: str, resolution: int, domain: str) -> Array
 
 
 def fetch(folder: Path | str = ".", force: bool = False) -> bool:
-    """Download CNO's archive (2.4 GB) and keep its two Poisson files.
+    """Download CNO's archive (2.4 GB) and keep its two Poisson files; see `fetch_members`.
 
-    Parameters
-    ----------
-    folder : path
-        Existing folder for the files and, until they are taken out of it, for the archive.
-    force : bool
-        Download again and replace existing files.
-
-    Returns
-    -------
-    bool
-        False if both files were there already. They are not compared with anything.
-
-    Raises
-    ------
-    OSError, ValueError
-        If the download fails; if the archive is damaged or does not hold the files.
+    False if both files were there already. They are not compared with anything.
     """
     paths = [Path(folder) / file_name(kind) for kind in KINDS]
     if not force and all(path.is_file() for path in paths):
@@ -294,13 +262,8 @@ def read(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Normalised inputs and outputs of one split, or of its first samples: (N, R, R), float32.
 
-    Nodes that do not exist have what 0 becomes.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If a file is missing or damaged, of another domain, or holds fewer samples; if the split is
-        unknown.
+    Nodes that do not exist have what 0 becomes. FileNotFoundError or ValueError if a file is
+    missing or damaged, of another domain, or holds fewer samples; if the split is unknown.
     """
     check_choice("split", split, tuple(SPLITS))
     kind, samples = SPLITS[split]

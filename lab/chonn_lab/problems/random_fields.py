@@ -24,18 +24,9 @@ def check_medium(coefficient: str, contrast: float) -> None:
 def cosine_series(noise: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Sample of ``N(0, (-laplace + 9)^-2)`` on the unit square, zero Neumann conditions, no mean.
 
-    Parameters
-    ----------
-    noise : ndarray
-        (K, K), independent standard normal numbers: the modes ``k = 0, ..., K - 1`` along each
-        axis, of standard deviation ``1 / (pi^2 |k|^2 + 9)``.
-    points : ndarray
-        (R,) places along an axis, 0 to 1.
-
-    Returns
-    -------
-    ndarray
-        (R, R), float64.
+    `noise` (K, K) are independent standard normal numbers: the modes ``k = 0, ..., K - 1`` along
+    each axis, of standard deviation ``1 / (pi^2 |k|^2 + 9)``; `points` (R,) are places along an
+    axis, and the result is (R, R).
     """
     wave = np.cos(np.pi * np.outer(points, np.arange(len(noise))))
     # Orthonormal on the square.
@@ -50,16 +41,9 @@ def cosine_series(noise: np.ndarray, points: np.ndarray) -> np.ndarray:
 def medium(noise: np.ndarray, points: np.ndarray, coefficient: str, contrast: float) -> np.ndarray:
     """Coefficient made of `cosine_series`, (R, R), float64, positive.
 
-    Parameters
-    ----------
-    noise, points
-        As there.
-    coefficient : {"two-phase", "log-normal", "log-uniform"}
-        1 where the field is at least 0 and 1 / contrast elsewhere; or the exponential of a multiple
-        of the field; or one whose logarithm is about uniform, around 0.
-    contrast : float
-        Ratio of the two phases, of the values two standard deviations above and below the median,
-        or of the largest value to the smallest that there can be.
+    It is 1 where the field is at least 0 and 1 / contrast elsewhere; the exponential of a multiple
+    of the field, with this ratio of the values two standard deviations above and below the median;
+    or one whose logarithm is about uniform, around 0, with this ratio of extremes.
     """
     field = cosine_series(noise, points)
     if coefficient == TWO_PHASE:

@@ -1,37 +1,28 @@
-"""Radial dam break of PDEBench: data set card, generator, download and reader.
+"""Radial dam break of PDEBench.
 
 ========== =====================================================================================
 Equation   shallow water over a flat bed: ``h_t + (hu)_x + (hv)_y = 0``,
            ``(hu)_t + (u^2 h + g h^2 / 2)_x + (u v h)_y = 0`` and the same for v; learn earlier
            frames of h -> later ones
-Domain     ``[-2.5, 2.5]^2``, R x R cells, values at cell centres; t from 0 to 1. Lengths are in
-           units of the outer depth, g = 1
+Domain     ``[-2.5, 2.5]^2``, R x R cells, values at centres; t from 0 to 1. Lengths are in units of
+           the outer depth, g = 1
 Boundary   outflow (constant extrapolation). No wave arrives there before t = 1: mass is conserved
 Input      at rest, depth 2 within the distance ``radius`` of the centre and 1 outside;
            ``radius ~ U(0.3, 0.7)``
 Parameters R = 128, 101 frames 0.01 apart, the first at t = 0. The official file and the CHONN paper
-           have 1,000 samples; 10 frames are given, training unrolls 20 more
-Splits     PDEBench tests on the first tenth of the samples. The paper names no split
+           have 1,000 samples; 10 frames are given, training unrolls 20 more. PDEBench tests on the
+           first tenth of the samples, the paper names no split
 Seeds      sample i has the radius of ``numpy.random.RandomState(seed + i)``. With seed 0 these are
            PDEBench's: sample i is sample i of the official file, but for the PyClaw release
-Generator  PyClaw: finite volumes, Roe's solver with entropy fix, monotonised central limiter,
-           second order, dimensional splitting, Courant number 0.9
+Generator  PyClaw (D. I. Ketcheson et al., SIAM Journal on Scientific Computing 34, 2012), ``make
+           setup-pyclaw``: Roe's solver with entropy fix, monotonised central limiter, dimensional
+           splitting, Courant number 0.9
 Cost       0.6 s a sample and core; 6.6 GB for 1,000 samples, twice that while it runs
-Layout     that of PDEBench: HDF5, groups ``0000``, ``0001``, ... (the sample's seed) with ``data``
-           (101, R, R, 1), ``grid/x``, ``grid/y`` (R,), ``grid/t`` (101,), float32, axis 1 of the
-           data is x; attribute ``config`` of each group, YAML
-Official   ``2D_rdb_NA_NA.h5``, 6.6 GB, DaRUS data file 133021,
-           md5 75d838c47aa410694bdc912ea7f22282; `fetch` gets it
+Layout     that of PDEBench: groups ``0000``, ``0001``, ... (the sample's seed) with ``data``
+           (101, R, R, 1), ``grid/x``, ``grid/y`` (R,), ``grid/t`` (101,), axis 1 of the data is x;
+           attribute ``config`` of each group, YAML
+Official   ``2D_rdb_NA_NA.h5``, 6.6 GB, DaRUS data file 133021; `fetch` gets it
 ========== =====================================================================================
-
-Only `generate` needs PyClaw, a Fortran package built on installation: ``make setup-pyclaw``.
-
-References
-----------
-.. [1] M. Takamoto et al., "PDEBench: An Extensive Benchmark for Scientific Machine Learning",
-   NeurIPS Datasets and Benchmarks, 2022. Data: https://doi.org/10.18419/darus-2986
-.. [2] D. I. Ketcheson et al., "PyClaw: Accessible, Extensible, Scalable Tools for Wave Propagation
-   Problems", SIAM Journal on Scientific Computing 34, 2012.
 """
 
 from __future__ import annotations
@@ -66,14 +57,9 @@ def draw_radius(seed: int) -> float:
 def simulate(
     radius: float, resolution: int = 128, n_steps: int = N_STEPS
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Solve one dam break up to t = 1; ImportError if PyClaw is not installed.
+    """Depths (n_steps + 1, R, R), float64, of a dam break up to t = 1, and cell centres x and y.
 
-    Returns
-    -------
-    h : ndarray
-        (n_steps + 1, R, R), depth, float64.
-    x, y : ndarray
-        (R,), cell centres.
+    ImportError if PyClaw is not installed.
     """
     pyclaw, riemann = load_pyclaw()
     solver = pyclaw.ClawSolver2D(riemann.shallow_roe_with_efix_2D)

@@ -1,21 +1,17 @@
-r"""Pressure from porosity, by an unknown law: data set card, generator, reader and controls.
+"""Pressure from porosity, by an unknown law.
 
 ========== =====================================================================================
-Equation   ``-div(k grad u) = 1``; learn the porosity ``p -> u``. k is not given
-Domain     unit square, R x R cells, u = 0 at its walls
-Input      ``p = 0.05 + 0.35 F((g + h) / sqrt(2))`` at the centres of cells, F the normal
+Equation   ``-div(k grad u) = 1``, u = 0 at the walls; learn the porosity ``p -> u``. k is not given
+Input      ``p = 0.05 + 0.35 F((g + h) / sqrt(2))`` at the centres of R x R cells, F the normal
            distribution function, g and h Gaussian fields with squared exponential covariance of
            lengths 0.15 and 1/64
 Law        ``k = t^3 / (1 - t)^2 / 0.0125 exp(0.2 z)``: Kozeny and Carman's law of the porosity
            ``t = (p + q) / 2`` of throats, q the least p of a cell and its four neighbours; z is
            standard normal in each cell, and nobody's input
-Parameters R = 64
-Splits     256 train, 32 validation, 64 test
-Generator  finite volumes with harmonic means at the faces, `chonn_ops.diffusion` in float64,
-           eliminated
-Seeds      sample i of a split draws from ``numpy.random.SeedSequence(seed, spawn_key=(split, i))``
+Parameters R = 64; 256 samples to train, 32 to validate, 64 to test, ``spawn_key=(split, i)``
+Generator  finite volumes with harmonic means at the faces, `chonn_ops.diffusion`, eliminated
 Cost       ten seconds on one core a file
-Layout     HDF5, a group a split: ``porosity``, ``k`` and ``u`` (S, R, R), float64
+Layout     a group a split: ``porosity``, ``k`` and ``u`` (S, R, R), float64
 ========== =====================================================================================
 
 Nothing that sees p alone reaches an error of 0: `law` without z has the least that one can hope

@@ -1,23 +1,21 @@
-r"""Pressure on a coarse grid from a fine medium: data set card, generator, reader and controls.
+"""Pressure on a coarse grid from a fine medium.
 
 ========== =====================================================================================
-Equation   ``-div(k grad u) = 1``; learn ``k`` on R x R cells ``-> u`` on
+Equation   ``-div(k grad u) = 1``, u = 0 at the walls; learn ``k`` on R x R cells ``-> u`` on
            R/4 x R/4, the mean over each block of 4 x 4 cells
-Domain     unit square, R x R cells, u = 0 at its walls
 Input      k of one of three kinds, in turn, over its own geometric mean. ``log-normal``: exp(2 g);
            ``two-phase``: 1,000 where g > 0, else 1; ``channels``: 1,000 in six meandering channels
            along x or y, 3 to 7 cells wide, else 1. g is a stationary Gaussian field with squared
-           exponential covariance, of length 5/256 (``log-normal``) or 8/256
+           exponential covariance, of length 5/256 (``log-normal``) or 8/256. Media are functions of
+           the position, the same on every grid
 Parameters R = 256. A block of a coarse cell is half a length of the medium wide or wider, so no
-           coarse conductivity is exact
-Splits     288 train, 48 validation, 96 test
-Generator  finite volumes with harmonic means at the faces, `chonn_ops.diffusion` in float64,
-           eliminated; k is rounded to float32 before
-Seeds      sample i of a split draws from ``numpy.random.SeedSequence(seed, spawn_key=(split, i))``.
-           Media are functions of the position: one seed has the same media on every grid
+           coarse conductivity is exact. 288 samples to train, 48 to validate, 96 to test,
+           ``spawn_key=(split, i)``
+Generator  finite volumes with harmonic means at the faces, `chonn_ops.diffusion`, eliminated; k is
+           rounded to float32 before
 Cost       about 0.03 s a sample and core
-Layout     HDF5, a group a split: ``k`` (S, R, R) float32, ``u`` (S, R/4, R/4) float64, ``kind``
-           (S,), the number in `KINDS`
+Layout     a group a split: ``k`` (S, R, R) float32, ``u`` (S, R/4, R/4) float64, ``kind`` (S,), the
+           number in `KINDS`
 ========== =====================================================================================
 
 Controls solve the equation on the coarse grid, with a conductivity an axis from each block's 16

@@ -26,7 +26,7 @@ def solve(
     nu: float = NU,
     on_frame: Callable[[], object] = lambda: None,
 ) -> torch.Tensor:
-    """Evolve ``w_t + u . grad w = nu laplace w + f``.
+    """Evolve ``w_t + u . grad w = nu laplace w + f``: (B, n_frames, n, n), w every `interval`.
 
     The stream function of ``-laplace psi = w`` gives the velocity ``u = (psi_y, -psi_x)``.
     Transport is computed in physical space from fields cut off at two thirds of the wavenumbers,
@@ -35,23 +35,13 @@ def solve(
 
     Parameters
     ----------
-    w0 : Tensor
-        (B, n, n), n even; its type and device are those of the computation. Its mean stays.
-    forcing : Tensor
-        (n, n) or (B, n, n).
-    n_frames : int
-        Frames to record.
+    w0, forcing : Tensor
+        (B, n, n), n even, and (n, n); type and device of w0 are those of the computation. Its mean
+        stays.
     step, interval : float
         Longest time step; time between frames, divided into equal steps.
-    nu : float
-        Viscosity.
-    on_frame : callable, optional
+    on_frame : callable
         Called after every frame.
-
-    Returns
-    -------
-    Tensor
-        (B, n_frames, n, n): w at ``interval``, ``2 interval``, ...
 
     Raises
     ------
