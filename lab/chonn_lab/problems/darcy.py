@@ -45,7 +45,14 @@ from typing import Any
 import numpy as np
 
 from chonn_lab.problems.darcy_solver import solve_steady
-from chonn_lab.problems.domains import SQUARE, cell_centres, check_domain, domain_mask, suffix
+from chonn_lab.problems.domains import (
+    SQUARE,
+    cell_centres,
+    check_domain,
+    coordinates,
+    domain_mask,
+    suffix,
+)
 from chonn_lab.problems.download import fetch_darus
 from chonn_lab.problems.generation import Arrays, Recipe, single, stream
 from chonn_lab.problems.generation import generate as make
@@ -111,11 +118,10 @@ def generate(
         "coefficient": coefficient,
         "contrast": contrast,
     }
-    cells = cell_centres(resolution)
-    fixed = {"x-coordinate": cells, "y-coordinate": cells}
+    fixed = coordinates(resolution)
     attributes: dict[str, Any] = {"beta": BETA}
     if domain != SQUARE:
-        fixed["mask"], attributes["domain"] = domain_mask(domain, cells), domain
+        fixed["mask"], attributes["domain"] = domain_mask(domain, cell_centres(resolution)), domain
     if margin is not None:
         attributes["margin"] = float(margin)
     source = "Darcy generator, seed {seed}"

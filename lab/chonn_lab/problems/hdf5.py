@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import h5py
 import numpy as np
@@ -22,7 +22,6 @@ from chonn_ops.files import whole_file
 USER_BLOCK = 512
 # What makes an HDF5 file a MATLAB 7.3 file.
 MAT_BLOCK = b"MATLAB 7.3 MAT-file, written by chonn-ops".ljust(116) + bytes(8) + b"\x00\x02IM"
-Samples = TypeVar("Samples", bound=NamedTuple)
 
 
 @contextlib.contextmanager
@@ -113,8 +112,8 @@ def read_rows(
         return [data[start:stop].astype(np.float32) for data in found]
 
 
-def read_group(path: Path | str, split: str, kind: type[Samples]) -> Samples:
-    """All arrays of a split, by their names; errors as `read_rows`."""
+def read_group(path: Path | str, split: str, kind: Any) -> Any:
+    """All arrays of a split, by the names of a NamedTuple; errors as `read_rows`."""
     with open_hdf5(path) as file:
         return kind(*(dataset(file, f"{split}/{name}")[...] for name in kind._fields))
 

@@ -35,7 +35,7 @@ import scipy.sparse.linalg
 import torch
 
 from chonn_lab.problems.darcy_solver import laplace_matrix
-from chonn_lab.problems.domains import cell_centres
+from chonn_lab.problems.domains import cell_centres, coordinates
 from chonn_lab.problems.generation import Arrays, Recipe, single, stream
 from chonn_lab.problems.generation import generate as make
 from chonn_lab.problems.hdf5 import read_rows
@@ -107,10 +107,7 @@ def generate(
     law = {"wavenumber": WAVENUMBER, "ratio": RATIO}
     place = {"first": first, "drawn_at": drawn_at or resolution}
     settings = {"n_samples": n_samples, "resolution": resolution, **law, **place}
-    cells = cell_centres(resolution)
-    recipe = Recipe(
-        "helmholtz", _sample, settings, fixed={"x-coordinate": cells, "y-coordinate": cells}
-    )
+    recipe = Recipe("helmholtz", _sample, settings, fixed=coordinates(resolution))
     return make({Path(output or default_name(resolution)): recipe}, **options)[0]
 
 

@@ -38,7 +38,7 @@ import scipy.sparse.linalg
 import torch
 
 from chonn_lab.problems.darcy_solver import laplace_matrix
-from chonn_lab.problems.domains import cell_centres
+from chonn_lab.problems.domains import cell_centres, coordinates
 from chonn_lab.problems.generation import Arrays, Recipe, single, stream
 from chonn_lab.problems.generation import generate as make
 from chonn_lab.problems.hdf5 import read_rows
@@ -95,10 +95,7 @@ def generate(
     check_resolved(wavenumber * math.sqrt(CONTRAST), resolution)
     law = {"wavenumber": float(wavenumber), "contrast": CONTRAST}
     settings = {"n_samples": n_samples, "resolution": resolution, **law, "first": first}
-    cells = cell_centres(resolution)
-    recipe = Recipe(
-        "helmholtz_open", _sample, settings, fixed={"x-coordinate": cells, "y-coordinate": cells}
-    )
+    recipe = Recipe("helmholtz_open", _sample, settings, fixed=coordinates(resolution))
     return make({Path(output or default_name(resolution, wavenumber)): recipe}, **options)[0]
 
 

@@ -108,7 +108,8 @@ def read(path: Path | str, split: str) -> list[Samples]:
         def arrays(group: h5py.Group, names: Sequence[str]) -> list[np.ndarray]:
             return [dataset(group, name)[...] for name in names]
 
-        groups = [file[f"{split}/{i}"] for i in range(len(file[split]))]
+        splits: Any = file[split]
+        groups = [splits[str(i)] for i in range(len(splits))]
         return [Samples(Shape(*arrays(g, Shape._fields)), *arrays(g, "kfu")) for g in groups]
 
 

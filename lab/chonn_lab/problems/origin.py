@@ -105,17 +105,18 @@ def read(path: Path | str) -> Origin:
     if Path(path).is_file() and not h5py.is_hdf5(path):
         return Origin(name)
     with open_hdf5(path) as file:
-        if "generator" not in file.attrs:
+        found: dict[str, Any] = dict(file.attrs)
+        if "generator" not in found:
             return Origin(name)
         return Origin(
             name,
             False,
-            str(file.attrs["generator"]),
-            int(file.attrs["generator_version"]),
-            str(file.attrs["chonn_ops_version"]),
-            int(file.attrs["seed"]),
-            dict(json.loads(file.attrs["settings"])),
-            file.attrs.get("source"),
+            str(found["generator"]),
+            int(found["generator_version"]),
+            str(found["chonn_ops_version"]),
+            int(found["seed"]),
+            dict(json.loads(found["settings"])),
+            found.get("source"),
         )
 
 

@@ -64,39 +64,6 @@ SPLITS = MappingProxyType(
 )
 
 
-class HarmonicPart:
-    """Harmonic functions with given values on the walls inside the square, 0 on its boundary.
-
-    Five-point finite volumes between the nodes ``p / (R - 1)``: unit conductances, those towards
-    the walls, which lie on the faces to missing nodes, twice as large. Factorised once. `exists` is
-    (R, R) bool; the first and last nodes along each axis are the square's boundary.
-    """
-
-    def __init__(self, exists: np.ndarray) -> None:
-        inner = (slice(1, -1),) * 2
-        self._unknown = np.zeros_like(exists)
-        self._unknown[inner] = exists[inner]
-        # Faces of the nodes inside: those along axis 0, then along axis 1.
-        walls = [side[1:] != side[:-1] for side in (exists[:, 1:-1], exists[1:-1].T)]
-        kept = np.flatnonzero(exists[inner])
-        matrix = conductance_matrix(1.0 + walls[0], 1.0 + walls[1].T)[kept][:, kept]
-        self._factors = factorise(matrix)
-        self._walls = [2.0 * walls[0], 2.0 * walls[1].T]
-
-    def solve(self, on_x: np.ndarray, on_y: np.ndarray) -> np.ndarray:
-        """The function at the nodes (R, R), float64, 0 where there is none.
-
-        `on_x` (R - 1, R) and `on_y` (R, R - 1) have values half-way between neighbours along axis 0
-        and along axis 1; those on walls count.
-        """
-        x = on_x[:, 1:-1] * self._walls[0]
-        y = on_y[1:-1] * self._walls[1]
-        given = x[:-1] + x[1:] + y[:, :-1] + y[:, 1:]
-        w = np.zeros(self._unknown.shape)
-        w[self._unknown] = self._factors.solve(given[self._unknown[1:-1, 1:-1]])
-        return w
-
-
 def fields(a: np.ndarray, resolution: int = RESOLUTION) -> tuple[np.ndarray, np.ndarray]:
     """Source and exact solution (..., R, R) of coefficients (..., K, K), float64."""
     sine = _sines(a.shape[-1], nodes(resolution))
@@ -127,19 +94,33 @@ def domain_fields(
     f, u = fields(a, resolution)
     if domain == SQUARE:
         return f, u
-    mask, harmonic = _part(domain, resolution)
+    mask, on_x, on_y, factors = _part(domain, resolution)
     at_nodes = nodes(resolution)
     between = (at_nodes[1:] + at_nodes[:-1]) / 2
     sine, half = (_sines(a.shape[-1], points) for points in (at_nodes, between))
     _, of_u = _weights(a)
-    w = harmonic.solve(half.T @ of_u @ sine, sine.T @ of_u @ half)
-    return f * mask, (u - w) * mask
+    # The harmonic function with the values of u on the walls inside.
+    x = (half.T @ of_u @ sine)[:, 1:-1] * on_x
+    y = (sine.T @ of_u @ half)[1:-1] * on_y
+    given = x[:-1] + x[1:] + y[:, :-1] + y[:, 1:]
+    w = np.zeros((resolution - 2,) * 2)
+    w[mask[1:-1, 1:-1]] = factors.solve(given[mask[1:-1, 1:-1]])
+    return f * mask, (u - np.pad(w, 1)) * mask
 
 
 @functools.lru_cache(1)
-def _part(domain: str, resolution: int) -> tuple[np.ndarray, HarmonicPart]:
+def _part(domain: str, resolution: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
+    """Nodes that exist, conductances to walls inside along both axes, factors of the matrix.
+
+    Five-point finite volumes between the nodes inside the square: unit conductances, those towards
+    the walls, which lie on the faces to missing nodes, twice as large.
+    """
     mask = domain_mask(domain, nodes(resolution))
-    return mask, HarmonicPart(mask)
+    along_x, along_y = mask[:, 1:-1], mask[1:-1]
+    on_x, on_y = along_x[1:] != along_x[:-1], along_y[:, 1:] != along_y[:, :-1]
+    kept = np.flatnonzero(mask[1:-1, 1:-1])
+    matrix = conductance_matrix(1.0 + on_x, 1.0 + on_y)[kept][:, kept]
+    return mask, 2.0 * on_x, 2.0 * on_y, factorise(matrix)
 
 
 class Normalization(NamedTuple):

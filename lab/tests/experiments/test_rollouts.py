@@ -218,30 +218,6 @@ def test_loss_takes_stretches_from_the_whole_trajectory(name):
     assert {int(start) for start in seen[0][:, 0]} == set(range(n - 4 + 1))
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "share"),
-    [
-        ("navier_stokes", "fno", 0.9),
-        ("navier_stokes", "chonn_fno", 0.9),
-        *(("shallow_water", kind, 0.8) for kind in ("unet", "fno", "chonn_fno")),
-        *(("maze", kind, 0.8) for kind in ("unet", "fno", "chonn_waves")),
-    ],
-)
-def test_models_learn(folders, name, kind, share):
-    found = smoke(name)
-    train = found.load(folders[name]).train
-    learner = model(found, kind).train()
-    optimizer = torch.optim.Adam(learner.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(30):
-        loss = found.loss(learner, train[range(len(train))])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < share * losses[0]
-
-
 @pytest.mark.parametrize("kind", ["unet", "fno", "chonn_waves"])
 def test_every_model_of_the_maze_is_told_the_walls(kind, folders):
     found = smoke("maze")

@@ -10,9 +10,9 @@ from running import One, model, problem
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.modules import Extended, Padded, Standardized
+from chonn_lab.experiments.modules import Extended, Standardized
 from chonn_lab.experiments.steady import GRID_METRICS
-from chonn_lab.problems import condiff, darcy, fno_darcy, origin, poisson
+from chonn_lab.problems import condiff, darcy, fno_darcy
 from chonn_lab.problems.domains import domain_mask
 from chonn_ops.metrics import MetricAccumulator
 
@@ -91,17 +91,6 @@ def test_splits_follow_each_other_in_the_file(folders, name):
     assert [len(split) for split in splits] == [8, 4, 4]
 
 
-def test_silence_scores_what_poissons_module_says(folders):
-    """The error of u = 0 everywhere puts all others into proportion."""
-    found = smoke("poisson", "n_test=256", "n_out_of_distribution=256")
-    data = found.load(folders["poisson"])
-    ranges = poisson.read_normalization(folders["poisson"])
-    zero = -ranges.min_out / (ranges.max_out - ranges.min_out)
-    scores = found.evaluate(One(lambda x: torch.full_like(x, zero)), data).metrics
-    assert scores["test"]["relative_l1_median"] == pytest.approx(0.147, abs=5e-4)
-    assert scores["out_of_distribution"]["relative_l1_median"] == pytest.approx(0.100, abs=5e-4)
-
-
 @pytest.mark.parametrize("name", ["darcy", "poisson", "fno_darcy"])
 def test_scores_of_a_known_error(folders, name):
     found = smoke(name)
@@ -120,22 +109,6 @@ def test_scores_of_a_known_error(folders, name):
     assert scores == pytest.approx({metric: expected[metric] for metric in scores}, rel=1e-5)
     torch.testing.assert_close(evaluation.fields["prediction"], 1.1 * evaluation.fields["target"])
     assert evaluation.milliseconds > 0
-
-
-@pytest.mark.parametrize(
-    ("name", "coefficient", "contrast"),
-    [
-        ("darcy_contrast", "two-phase", 1000.0),
-        ("darcy_lognormal", "log-normal", 100.0),
-        ("darcy_loguniform", "log-uniform", 1e4),
-    ],
-)
-def test_media_are_what_they_are_called(folders, name, coefficient, contrast):
-    (path,) = files(folders[name])
-    settings = origin.read(path).settings
-    assert (settings["coefficient"], settings["contrast"]) == (coefficient, contrast)
-    phases = len(smoke(name).load(folders[name]).train.tensors[0].unique())
-    assert phases == 2 if coefficient == "two-phase" else phases > 1000
 
 
 def test_the_published_file_is_read_and_never_replaced(tmp_path):
@@ -184,22 +157,6 @@ def test_published_files_of_fno_are_read_in_place_of_ours(tmp_path):
     assert list(found.makers(tmp_path)) == paths
 
 
-def test_condiff_is_all_of_a_file_but_the_last_cells(folders):
-    (path,) = files(folders["condiff"])
-    assert path.name == "condiff_cubic0.4_grid32_16.hdf5"
-    data = smoke("condiff").load(folders["condiff"])
-    k, f, u = condiff.read(path)
-    splits = (data.train, data.validation, data.tests["test"])
-    found, targets = (torch.cat([split.tensors[at] for split in splits]) for at in (0, 1))
-    assert torch.equal(found[:, (0, -1)], torch.stack((k[:, :32, :32], f), 1))
-    # Cell (i + 1, j), then (i, j + 1) and (i + 1, j + 1); the last ones are copies.
-    assert torch.equal(found[:, 1, :-1], k[:, 1:32, :32])
-    assert torch.equal(found[:, 2, :, :-1], k[:, :32, 1:32])
-    assert torch.equal(found[:, 3, :-1, :-1], k[:, 1:32, 1:32])
-    assert torch.equal(found[:, 1:4, -1, -1], k[:, None, 31, 31].expand(-1, 3))
-    assert torch.equal(targets, u[:, None])
-
-
 def test_who_is_told_condiff_lacks_the_last_cells_alone(folders):
     """With the cells that no model sees as the solver takes them, it is exact."""
     found = smoke("condiff")
@@ -233,25 +190,6 @@ def test_models_that_a_problem_cannot_have(name, kind, message):
         model(smoke(name), kind)
 
 
-def test_networks_see_a_coefficient_itself_where_it_is_alone(folders):
-    """They take its logarithm. Beside a source, its mean would be another source."""
-    for name, itself in (("darcy_lognormal", True), ("condiff", False)):
-        found = smoke(name)
-        x = found.load(folders[name]).train.tensors[0]
-        kinds = ("chonn_network", "fno")
-        network, fno = (model(found, kind).units.scaled(x) for kind in kinds)
-        assert float(fno[:, 0].mean()) == pytest.approx(0, abs=0.2)
-        assert torch.equal(network, x if itself else fno)
-
-
-def test_no_m_matrix_can_solve_helmholtz(folders):
-    found = smoke("helmholtz")
-    u = found.load(folders["helmholtz"]).train.tensors[1]
-    # The field without negative values that is nearest to each solution.
-    best = found.errors(One(lambda x: x.clamp(min=0)), (u, u))
-    assert 0.5 < float(best.mean()) < 0.8
-
-
 def test_waves_at_other_frequencies_and_on_finer_grids(tmp_path):
     """The same media and sources as the test samples."""
     sizes = ("n_train=2", "n_validation=1", "n_test=1")
@@ -274,14 +212,6 @@ def test_a_margin_goes_on_beyond_the_domain_and_is_taken_off():
     assert torch.equal(y, x)
     assert seen[0].shape == (1, 1, 6, 6)
     assert seen[0][0, 0, 0].tolist() == [0, 0, 1, 2, 3, 3]
-
-
-def test_padding_repeats_the_last_points_and_takes_them_off():
-    seen = []
-    x = torch.arange(9.0).reshape(1, 1, 3, 3)
-    y = Padded(One(lambda x: seen.append(x) or 2 * x), 4)(x)
-    assert torch.equal(y, 2 * x)
-    assert seen[0][0, 0, -1].tolist() == [6, 7, 8, 8]
 
 
 @pytest.mark.parametrize("name", WITH_DOMAINS)

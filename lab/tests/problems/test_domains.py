@@ -6,13 +6,10 @@ import scipy.ndimage
 import scipy.optimize
 import scipy.sparse
 import scipy.sparse.linalg
-import torch
 
-from chonn_lab.problems import poisson
 from chonn_lab.problems.darcy_solver import solve_steady
-from chonn_lab.problems.domains import DOMAINS, cell_centres, domain_mask, nodes
+from chonn_lab.problems.domains import cell_centres, domain_mask, nodes
 from chonn_lab.problems.poisson import domain_fields
-from chonn_ops import diffusion
 
 PARTS = ("l-shape", "holes")
 
@@ -73,20 +70,6 @@ def test_darcys_flows_balance_in_every_cell(domain):
         assert out * n**2 == pytest.approx(beta, rel=1e-9)
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
-def test_darcy_of_one_medium_is_the_network_with_grounded_walls(domain):
-    """Means of equal conductivities are the same, so with walls at the faces both schemes are."""
-    n = 20
-    exists = domain_mask(domain, cell_centres(n))
-    mask = torch.from_numpy(exists)
-    k = torch.full((1, n, n, 1), 0.3, dtype=torch.float64)
-    source = mask[None, ..., None].double()
-    circuit = diffusion(k, 1 / n, mask=mask, boundary="dirichlet")
-    v = circuit.solve(source, backend="reference")
-    u = solve_steady(np.full((n, n), 0.3), 1.0, exists, margin=0.0)
-    np.testing.assert_allclose(u, v[0, ..., 0].numpy(), rtol=1e-9, atol=1e-14)
-
-
 def test_a_coarser_grids_margin_asks_the_same_problem():
     """u + margin du/dn = 0 at the walls, on every grid; that of 16 x 16 has it by default."""
     margin = 1 / 32
@@ -133,12 +116,3 @@ def test_poisson_and_a_direct_solve_converge_to_each_other(domain):
         errors.append(np.linalg.norm(finite_volumes(f, exists) - u) / np.linalg.norm(u))
     assert errors[-1] < 2e-3
     np.testing.assert_allclose(np.log2(np.array(errors[:-1]) / errors[1:]), 2, atol=0.1)
-
-
-def test_poisson_of_a_mode_that_vanishes_on_the_walls_is_that_mode():
-    a = np.zeros((4, 4))
-    a[1, 1] = a[3, 1] = 1
-    exists = domain_mask("l-shape", nodes(64))
-    found_of = domain_fields(a, "l-shape", 64)
-    for found, whole in zip(found_of, poisson.fields(a, 64), strict=True):
-        np.testing.assert_allclose(found, whole * exists, atol=1e-12)

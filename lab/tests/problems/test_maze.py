@@ -46,12 +46,6 @@ def test_samples_have_the_cards_law():
     assert 4 < min(highest) <= max(highest) < 5 * 6
 
 
-def test_rings_have_as_many_cells_on_every_grid():
-    """A ring's area in cells, of samples whose maze is the same."""
-    areas = [[(maze.draw(0, sample, n)[1] > 0).sum() for sample in range(30)] for n in (48, 96)]
-    assert np.mean(areas[0]) == pytest.approx(np.mean(areas[1]), rel=0.35)
-
-
 @needs_pyclaw
 def test_a_front_travels_three_cells_a_frame_and_is_reflected():
     """In a straight channel between walls: arrival at the published speed, then its return."""

@@ -40,16 +40,6 @@ def test_taylor_green_decay(step):
         assert relative(frame, expected) == pytest.approx(rate**3 * step**2 * t / 12, rel=0.1)
 
 
-def test_forced_laminar_flow():
-    """The forcing's own mode grows from rest as f (1 - exp(-nu k^2 t)) / (nu k^2)."""
-    f = navier_stokes.forcing(32)
-    rate = 1e-3 * 2 * (2 * math.pi) ** 2
-    w = solve(torch.zeros(1, 32, 32, dtype=torch.float64), f, 8, 0.02)[0]
-    for t, frame in enumerate(w, start=1):
-        expected = f * (1 - math.exp(-rate * t)) / rate
-        torch.testing.assert_close(frame, expected, rtol=1e-6, atol=1e-12)
-
-
 def test_forcing_as_written_in_the_paper():
     f = navier_stokes.forcing(8)
     for i, j in ((0, 0), (1, 0), (3, 6)):

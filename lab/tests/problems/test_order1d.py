@@ -40,13 +40,6 @@ def test_converges_to_a_dense_finite_difference_solve(order):
     np.testing.assert_allclose(ratios, 2, atol=0.1)
 
 
-def test_target_is_exact_for_the_continuous_equation():
-    coarse = order1d.draw_signals(20, seed=5, resolution=256)
-    fine = order1d.draw_signals(20, seed=5, resolution=1024)
-    np.testing.assert_allclose(fine[:, ::4], coarse, atol=1e-12)
-    np.testing.assert_allclose(order1d.targets(fine)[..., ::4], order1d.targets(coarse), atol=1e-12)
-
-
 def test_input_statistics():
     x = order1d.draw_signals(3000, seed=0)
     power = (np.abs(np.fft.rfft(x) / 256) ** 2).mean(0) * 2

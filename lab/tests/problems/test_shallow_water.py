@@ -116,12 +116,3 @@ def test_radii_are_pdebenchs():
     radii = [shallow_water.draw_radius(seed) for seed in range(300)]
     assert 0.3 < min(radii) < 0.31
     assert 0.69 < max(radii) < 0.7
-
-
-def test_samples_are_read_in_the_order_of_their_names(tmp_path):
-    path = tmp_path / shallow_water.OFFICIAL_NAME
-    with h5py.File(path, "w") as file:
-        for i in (2, 0, 1):
-            file[f"{i:04d}/data"] = np.full((101, 4, 4, 1), i, "f4")
-    assert shallow_water.read(path)[:, 0, 0, 0].tolist() == [0, 1, 2]
-    assert shallow_water.read(path, 1, 2)[:, 0, 0, 0].tolist() == [1]

@@ -82,11 +82,3 @@ def test_coarse_conductivities_are_ordered_as_power_is(kind):
     total = [upscaling.coarse_solve(found[mean]).sum() for mean in rising]
     assert total == sorted(total, reverse=True)
     assert total[0] > total[-1]
-
-
-def test_coarse_conductivities_are_exact_for_layers():
-    k = np.broadcast_to(np.where(np.arange(32) % 4 < 2, 1.0, 9.0)[:, None], (1, 32, 32))
-    for mean in ("harmonic, then arithmetic", "arithmetic, then harmonic", "flow"):
-        across, along = upscaling.coarse_conductivities(k, mean)
-        np.testing.assert_allclose(across, 1.8)
-        np.testing.assert_allclose(along, 5.0)
