@@ -91,7 +91,7 @@ def _parser(name: str, problem: Any) -> argparse.ArgumentParser:
     )
     parameters = dict(inspect.signature(problem.generate).parameters)
     if parameters.pop("options", None):
-        parameters |= inspect.signature(generation.generate).parameters
+        parameters |= inspect.signature(generation.make_files).parameters
     for option, parameter in parameters.items():
         if option == "force":
             add_force(parser)

@@ -28,8 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chonn_lab.problems.domains import cell_centres
-from chonn_lab.problems.generation import Arrays, Recipe, single, stream
-from chonn_lab.problems.generation import generate as make
+from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_ops.checks import check_least
 
@@ -112,13 +111,13 @@ def generate(
 ) -> Path:
     """Generate a file, by default `file_name`: R of at least 16, beta > 0, 2 or more frames.
 
-    Options, errors: `chonn_lab.problems.generation.generate`.
+    Options, errors: `chonn_lab.problems.generation.make_files`.
     """
     if not 0 < beta < math.inf:
         raise ValueError(f"beta: expected positive and finite, got {beta}")
     settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}
     recipe = lines("advection", _sample, {**settings, "beta": float(beta)})
-    return make({Path(output or file_name(beta)): recipe}, **options)[0]
+    return make_files({Path(output or file_name(beta)): recipe}, **options)[0]
 
 
 def _sample(seed: int, i: int, resolution: int, n_frames: int, beta: float) -> Arrays:

@@ -30,8 +30,7 @@ import numpy as np
 from chonn_lab.problems import advection
 from chonn_lab.problems.advection import Wave, draw_wave, read
 from chonn_lab.problems.domains import cell_centres
-from chonn_lab.problems.generation import Arrays, single
-from chonn_lab.problems.generation import generate as make
+from chonn_lab.problems.generation import Arrays, make_files, single
 
 __all__ = ["NU", "cole_hopf", "file_name", "generate", "read", "solve"]
 
@@ -68,13 +67,13 @@ def generate(
 ) -> Path:
     """Generate a file, by default `file_name`; `nu` is PDEBench's, pi times the diffusivity.
 
-    Options, errors: `chonn_lab.problems.generation.generate`.
+    Options, errors: `chonn_lab.problems.generation.make_files`.
     """
     if not LEAST_NU <= nu < math.inf:
         raise ValueError(f"nu: expected at least {LEAST_NU:g} and finite, got {nu}")
     settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}
     recipe = advection.lines("burgers", _sample, {**settings, "Nu": float(nu)})
-    return make({Path(output or file_name(nu)): recipe}, **options)[0]
+    return make_files({Path(output or file_name(nu)): recipe}, **options)[0]
 
 
 def _sample(seed: int, i: int, resolution: int, n_frames: int, Nu: float) -> Arrays:

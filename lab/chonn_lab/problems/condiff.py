@@ -44,8 +44,7 @@ import numpy as np
 import torch
 
 from chonn_lab.problems.darcy_solver import conductance_matrix, factorise
-from chonn_lab.problems.generation import Arrays, Recipe, single, stream
-from chonn_lab.problems.generation import generate as make
+from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_ops.checks import check_choice, check_least
 
@@ -131,14 +130,14 @@ def generate(
     """Generate a file, by default `default_name`.
 
     On a grid that is too coarse for the contrasts of the variance, no sample is found: a
-    ValueError. Options, errors: `chonn_lab.problems.generation.generate`.
+    ValueError. Options, errors: `chonn_lab.problems.generation.make_files`.
     """
     check_least(2, resolution=resolution)
     check_medium(covariance, variance)
     law = {"covariance": covariance, "variance": float(variance)}
     settings = {"n_samples": n_samples, "resolution": resolution, **law}
     path = Path(output or default_name(resolution, covariance, variance))
-    return make({path: Recipe("condiff", _sample, settings)}, **options)[0]
+    return make_files({path: Recipe("condiff", _sample, settings)}, **options)[0]
 
 
 def read(

@@ -54,8 +54,7 @@ from chonn_lab.problems.domains import (
     suffix,
 )
 from chonn_lab.problems.download import fetch_darus
-from chonn_lab.problems.generation import Arrays, Recipe, single, stream
-from chonn_lab.problems.generation import generate as make
+from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_lab.problems.random_fields import BATCH, TWO_PHASE, check_medium, draw_batch, medium
 from chonn_ops.checks import check_least
@@ -100,8 +99,10 @@ def generate(
         With that of a coarser grid, this is the problem of that grid on a finer one.
     first : int
         Number of the first sample.
-    coefficient, contrast, options
-        See the card, contrasts of 1 to 10^6; `chonn_lab.problems.generation.generate`, and errors.
+    coefficient, contrast
+        See the card; contrasts of 1 to 10^6.
+
+    Options, errors: `chonn_lab.problems.generation.make_files`.
     """
     check_least(2, resolution=resolution)
     check_domain(domain, resolution)
@@ -127,7 +128,7 @@ def generate(
     source = "Darcy generator, seed {seed}"
     recipe = Recipe("darcy", _sample, settings, source=source, fixed=fixed, attributes=attributes)
     path = Path(output or default_name(domain, coefficient, contrast))
-    return make({path: recipe}, **options)[0]
+    return make_files({path: recipe}, **options)[0]
 
 
 def read(

@@ -35,8 +35,7 @@ import torch
 
 from chonn_lab.problems.darcy_solver import conductance_matrix, factorise
 from chonn_lab.problems.domains import nodes
-from chonn_lab.problems.generation import Arrays, Recipe, stream
-from chonn_lab.problems.generation import generate as make
+from chonn_lab.problems.generation import Arrays, Recipe, make_files, stream
 from chonn_lab.problems.hdf5 import MAT_BLOCK, check_range, create_array, dataset, matlab_arrays
 from chonn_lab.problems.random_fields import cosine_series
 from chonn_ops.checks import check_least
@@ -81,7 +80,7 @@ def generate(
     """Generate both files, to train and to test, in an existing folder.
 
     If one of them is there already, from a call with the same arguments, only the other one is
-    made. Options, errors: `chonn_lab.problems.generation.generate`.
+    made. Options, errors: `chonn_lab.problems.generation.make_files`.
     """
     check_least(3, resolution=resolution)
     recipes = {}
@@ -95,7 +94,7 @@ def generate(
             store=functools.partial(_store, n_samples=n),
             user_block=MAT_BLOCK,
         )
-    return make(recipes, **options)
+    return make_files(recipes, **options)
 
 
 def read(

@@ -84,7 +84,7 @@ class Recipe:
         return wanted == (found.generator, found.generator_version, found.seed, found.settings)
 
 
-def generate(
+def make_files(
     recipes: Mapping[Path, Recipe],
     seed: int = 0,
     workers: int = 1,

@@ -36,8 +36,7 @@ import torch
 
 from chonn_lab.problems.darcy_solver import laplace_matrix
 from chonn_lab.problems.domains import cell_centres, coordinates
-from chonn_lab.problems.generation import Arrays, Recipe, single, stream
-from chonn_lab.problems.generation import generate as make
+from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_lab.problems.random_fields import cosine_series
 
@@ -99,8 +98,8 @@ def generate(
 
     The eigenvalues of the grid of `drawn_at` points an axis, by default `resolution`, decide what
     is drawn again: these are the samples of that grid, solved on this one. Options, errors:
-    `chonn_lab.problems.generation.generate`; a ValueError, too, for a grid that is too coarse, or a
-    sample whose 100 attempts were all near a resonance.
+    `chonn_lab.problems.generation.make_files`; a ValueError, too, for a grid that is too coarse, or
+    a sample whose 100 attempts were all near a resonance.
     """
     for points in (resolution, drawn_at or resolution):
         check_resolved(WAVENUMBER * RATIO, points)
@@ -108,7 +107,7 @@ def generate(
     place = {"first": first, "drawn_at": drawn_at or resolution}
     settings = {"n_samples": n_samples, "resolution": resolution, **law, **place}
     recipe = Recipe("helmholtz", _sample, settings, fixed=coordinates(resolution))
-    return make({Path(output or default_name(resolution)): recipe}, **options)[0]
+    return make_files({Path(output or default_name(resolution)): recipe}, **options)[0]
 
 
 def read(

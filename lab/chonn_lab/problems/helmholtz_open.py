@@ -39,8 +39,7 @@ import torch
 
 from chonn_lab.problems.darcy_solver import laplace_matrix
 from chonn_lab.problems.domains import cell_centres, coordinates
-from chonn_lab.problems.generation import Arrays, Recipe, single, stream
-from chonn_lab.problems.generation import generate as make
+from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_lab.problems.helmholtz import N_MODES, RESOLUTION, check_resolved
 from chonn_lab.problems.random_fields import LOG_NORMAL, medium
@@ -88,7 +87,7 @@ def generate(
     """Generate a file, by default `default_name`.
 
     `wavenumber` is that of the medium's median, `first` the number of the first sample. Options,
-    errors: `chonn_lab.problems.generation.generate`; a ValueError, too, for too coarse a grid.
+    errors: `chonn_lab.problems.generation.make_files`; a ValueError, too, for too coarse a grid.
     """
     if not 0 < wavenumber < math.inf:
         raise ValueError(f"wavenumber: expected above 0 and finite, got {wavenumber}")
@@ -96,7 +95,7 @@ def generate(
     law = {"wavenumber": float(wavenumber), "contrast": CONTRAST}
     settings = {"n_samples": n_samples, "resolution": resolution, **law, "first": first}
     recipe = Recipe("helmholtz_open", _sample, settings, fixed=coordinates(resolution))
-    return make({Path(output or default_name(resolution, wavenumber)): recipe}, **options)[0]
+    return make_files({Path(output or default_name(resolution, wavenumber)): recipe}, **options)[0]
 
 
 def read(

@@ -36,8 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from chonn_lab.problems.generation import Arrays, Recipe, single, stream
-from chonn_lab.problems.generation import generate as make
+from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_lab.problems.pyclaw import clawpack_version, evolved, load_pyclaw
 from chonn_ops.checks import check_least
@@ -132,12 +131,12 @@ def generate(
 ) -> Path:
     """Generate a file, by default `default_name`.
 
-    Options, errors: `chonn_lab.problems.generation.generate`; ImportError without PyClaw.
+    Options, errors: `chonn_lab.problems.generation.make_files`; ImportError without PyClaw.
     """
     check_least(LEAST_RESOLUTION, resolution=resolution)
     settings = {"n_samples": n_samples, "resolution": resolution, "clawpack": clawpack_version()}
     recipe = Recipe("maze", _sample, settings)
-    return make({Path(output or default_name(resolution)): recipe}, **options)[0]
+    return make_files({Path(output or default_name(resolution)): recipe}, **options)[0]
 
 
 def read(

@@ -42,8 +42,7 @@ import numpy as np
 from chonn_lab.problems.darcy_solver import conductance_matrix, factorise
 from chonn_lab.problems.domains import SQUARE, check_domain, domain_mask, nodes, suffix
 from chonn_lab.problems.download import fetch_members
-from chonn_lab.problems.generation import Arrays, Recipe
-from chonn_lab.problems.generation import generate as make
+from chonn_lab.problems.generation import Arrays, Recipe, make_files
 from chonn_lab.problems.hdf5 import check_domain_of, dataset, open_hdf5
 from chonn_ops.checks import check_choice, check_least
 
@@ -155,11 +154,9 @@ def generate(
     """Generate both files in CNO's layout, IN and OUT, in an existing folder.
 
     If one of them is there already, from a call with the same arguments, only the other one is
-    made.
-
-    With fewer than 1024 samples in IN, the ranges are those of all of them. On a `domain` the
+    made. With fewer than 1024 samples in IN, the ranges are those of all of them. On a `domain` the
     sources are those of the square, cut off. Options, errors:
-    `chonn_lab.problems.generation.generate`.
+    `chonn_lab.problems.generation.make_files`.
     """
     sizes = zip(KINDS, (n_in, n_out), strict=True)
     recipes = {
@@ -168,7 +165,7 @@ def generate(
         )
         for kind, n in sizes
     }
-    return make(recipes, **options)
+    return make_files(recipes, **options)
 
 
 def generate_samples(
@@ -178,7 +175,7 @@ def generate_samples(
 
     The layout is the same, without ranges.
     """
-    make({path: _recipe(kind, samples, resolution, domain, with_ranges=False)}, **options)
+    make_files({path: _recipe(kind, samples, resolution, domain, with_ranges=False)}, **options)
 
 
 def _recipe(kind: str, samples: range, resolution: int, domain: str, with_ranges: bool) -> Recipe:

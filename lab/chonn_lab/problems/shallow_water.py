@@ -34,8 +34,7 @@ import h5py
 import numpy as np
 
 from chonn_lab.problems.download import fetch_darus
-from chonn_lab.problems.generation import Arrays, Recipe
-from chonn_lab.problems.generation import generate as make
+from chonn_lab.problems.generation import Arrays, Recipe, make_files
 from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
 from chonn_lab.problems.pyclaw import clawpack_version, evolved, load_pyclaw
 from chonn_ops.checks import check_least
@@ -81,13 +80,13 @@ def generate(
 ) -> Path:
     """Generate a file in PDEBench's layout.
 
-    Options, errors: `chonn_lab.problems.generation.generate`; ImportError without PyClaw.
+    Options, errors: `chonn_lab.problems.generation.make_files`; ImportError without PyClaw.
     """
     check_least(2, resolution=resolution)
     settings = {"n_samples": n_samples, "resolution": resolution, "clawpack": clawpack_version()}
     source = "shallow-water generator, seed {seed}"
     recipe = Recipe("shallow_water", _sample, settings, size=1, source=source, store=_store)
-    return make({Path(output): recipe}, **options)[0]
+    return make_files({Path(output): recipe}, **options)[0]
 
 
 def _sample(seed: int, i: int, resolution: int, **_: Any) -> Arrays:
