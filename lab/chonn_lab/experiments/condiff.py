@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -69,9 +69,10 @@ class ConDiff(Steady):
         return CornerScheme()
 
     def makers(self, folder: Path) -> Makers:
-        law = self.resolution, self.covariance, self.variance
-        path = folder / f"{Path(condiff.default_name(*law)).stem}_{self.n_samples}.hdf5"
-        return {path: lambda p: condiff.generate(p, self.n_samples, *law, workers=self.workers)}
+        law: dict[str, Any] = {"covariance": self.covariance, "variance": self.variance}
+        stem = Path(condiff.default_name(self.resolution, **law)).stem
+        law |= {"n_samples": self.n_samples, "resolution": self.resolution}
+        return self.files(folder, condiff.generate, {f"{stem}_{self.n_samples}.hdf5": law})
 
     def load(self, folder: Path) -> Data:
         (path,) = self.makers(folder)

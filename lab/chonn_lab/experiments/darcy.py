@@ -6,7 +6,6 @@ The card of each data set is the docstring of its generator in `chonn_lab.proble
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -46,20 +45,19 @@ class Darcy(Steady):
         """PDEBench's file at its resolution, otherwise a name with the sizes; then the test samples
         on finer grids, with the walls of the training grid."""
         size, first = self.resolution, self.n_train + self.n_validation
-        medium = {"domain": self.domain, "coefficient": self.coefficient, "contrast": self.contrast}
-        generate: Any = functools.partial(darcy.generate, workers=self.workers, **medium)
+        law = {"coefficient": self.coefficient, "contrast": self.contrast}
+        medium: dict[str, Any] = {"domain": self.domain, **law}
         name = darcy.default_name(**medium)
         stem = Path(name).stem
         fits = size == OFFICIAL_RESOLUTION and self.n_samples <= PAPER_SAMPLES
         if not fits or name != darcy.OFFICIAL_NAME:
             name = f"{stem}_{size}x{size}_{self.n_samples}.hdf5"
-        made = {folder / name: lambda path: generate(path, self.n_samples, size)}
+        wanted = {name: {**medium, "n_samples": self.n_samples, "resolution": size}}
+        walls = {**medium, "n_samples": self.n_test, "first": first, "margin": 0.5 / size}
         for n in self.test_resolutions:
             which = f"{first}-{first + self.n_test - 1}_walls{size}"
-            made[folder / f"{stem}_{n}x{n}_{which}.hdf5"] = lambda path, n=n: generate(
-                path, self.n_test, n, first=first, margin=0.5 / size
-            )
-        return made
+            wanted[f"{stem}_{n}x{n}_{which}.hdf5"] = {**walls, "resolution": n}
+        return self.files(folder, darcy.generate, wanted)
 
     def load(self, folder: Path) -> Data:
         return self.with_finer(folder, lambda path, n: darcy.read(path, 0, n, self.domain))

@@ -6,9 +6,8 @@ Networks at a frequency have coils and capacitors, whose admittances have both s
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch.utils.data import TensorDataset
 
@@ -37,16 +36,14 @@ class Helmholtz(Steady):
     def makers(self, folder: Path) -> Makers:
         """All samples; then the test samples on finer grids."""
         first, size = self.n_train + self.n_validation, self.resolution
-        generate: Any = functools.partial(helmholtz.generate, workers=self.workers)
         name = f"{Path(helmholtz.default_name(size)).stem}_{self.n_samples}.hdf5"
-        made = {folder / name: lambda path: generate(path, self.n_samples, size)}
+        wanted = {name: {"n_samples": self.n_samples, "resolution": size}}
+        test = {"n_samples": self.n_test, "first": first, "drawn_at": size}
         for n in self.test_resolutions:
             which = f"{first}-{first + self.n_test - 1}_drawn{size}"
             name = f"{Path(helmholtz.default_name(n)).stem}_{which}.hdf5"
-            made[folder / name] = lambda path, n=n: generate(
-                path, self.n_test, n, first=first, drawn_at=size
-            )
-        return made
+            wanted[name] = {**test, "resolution": n}
+        return self.files(folder, helmholtz.generate, wanted)
 
     def load(self, folder: Path) -> Data:
         return self.with_finer(folder, lambda path, n: helmholtz.read(path, 0, n))
@@ -76,23 +73,18 @@ class HelmholtzOpen(Helmholtz):
 
     def makers(self, folder: Path) -> Makers:
         """All samples; then the test samples on finer grids, and at other wave numbers."""
-        first, size, known = (
-            self.n_train + self.n_validation,
-            self.resolution,
-            helmholtz_open.WAVENUMBER,
-        )
-        wanted = [(self.n_samples, size, known, 0)]
-        wanted += [(self.n_test, n, known, first) for n in self.test_resolutions]
-        wanted += [(self.n_test, size, k, first) for k in self.test_wavenumbers]
-        made = {}
-        for count, n, k, start in wanted:
+        first, size = self.n_train + self.n_validation, self.resolution
+        known = helmholtz_open.WAVENUMBER
+        grids = [(self.n_samples, size, known, 0)]
+        grids += [(self.n_test, n, known, first) for n in self.test_resolutions]
+        grids += [(self.n_test, size, k, first) for k in self.test_wavenumbers]
+        wanted = {}
+        for law in grids:
+            count, n, k, start = law
             stem = Path(helmholtz_open.default_name(n, k)).stem
-            made[folder / f"{stem}_{start}-{start + count - 1}.hdf5"] = (
-                lambda path, law=(count, n, k, start): helmholtz_open.generate(
-                    path, *law, workers=self.workers
-                )
-            )
-        return made
+            names = ("n_samples", "resolution", "wavenumber", "first")
+            wanted[f"{stem}_{start}-{start + count - 1}.hdf5"] = dict(zip(names, law, strict=True))
+        return self.files(folder, helmholtz_open.generate, wanted)
 
     def load(self, folder: Path) -> Data:
         path, *further = self.makers(folder)

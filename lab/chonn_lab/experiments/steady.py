@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from chonn_lab.experiments.base import (
     PDEBENCH_METRICS,
     Data,
     Evaluation,
+    Makers,
     Problem,
     batches,
     consecutive,
@@ -60,23 +62,18 @@ class Steady(Problem):
     test_resolutions : tuple of int
         Finer grids, on which the trained model is evaluated without retraining, for the same
         samples. The scores on 128 x 128 are named "at_128".
-    standardize : bool
-        Let the models see and predict fields of about unit size around zero. Loss and scores stay
-        in the data's own units.
+    standardize, units : bool, mapping of str to sequence of float
+        Let the models see and predict fields of about unit size around zero, by the numbers of
+        `Units` of the domain, or of "square". Loss and scores stay in the data's own units.
     error : {"relative_l1", "relative_l2"}
         Error of every sample: the training loss, the validation error and the first score.
-    units : mapping of str to sequence of float
-        For `standardize`, the numbers of `Units` by domain; "square" stands for the others, too.
 
     Attributes
     ----------
     on_domains : bool
         Whether the problem is defined on parts of the square, too.
-    fields_in, fields_out : int
-    coordinates : callable
-        Positions of the nodes along an axis, by their number.
-    physics : Physics
-        What a solver knows of the problem, and which nodes these are.
+    coordinates, physics : callable, Physics
+        Positions of nodes along an axis, by their number; what a solver knows of the problem.
     metrics : tuple of str
         Keys of `MetricAccumulator.compute`, and "relative_l1_median".
     boundary, margin : str or None, float
@@ -160,6 +157,13 @@ class Steady(Problem):
     def workers(self) -> int:
         """Processes that make the data: one for a few samples, which take less than its start."""
         return cpu_count() if self.n_samples > FEW_SAMPLES else 1
+
+    def files(
+        self, folder: Path, generate: Callable[..., object], wanted: Mapping[str, dict[str, Any]]
+    ) -> Makers:
+        """Data files of these names, with what else than the path their generator is given."""
+        make = functools.partial(generate, workers=self.workers)
+        return {folder / name: functools.partial(make, **law) for name, law in wanted.items()}
 
     def with_finer(self, folder: Path, read: Callable[[Path, int], tuple[Any, Any]]) -> Data:
         """The splits of the first file, and the test samples on finer grids from one file a grid.

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import importlib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -22,77 +23,35 @@ from chonn_ops import files
 
 NEEDS_PYCLAW = ("maze", "shallow_water")
 QUIET = {"progress": False}
-# Arguments of `generate` after the place, settings that the record has, shapes in the first file.
+# Arguments of `generate` after the place, and shapes in the first file.
+AXES = ("x-coordinate", "y-coordinate")
+LINE = {"x-coordinate": (16,), "t-coordinate": (4,)}
 CASES = {
-    "advection": (
-        (19, 16, 0.4, 3),
-        {"beta": 0.4, "n_frames": 3},
-        {"tensor": (19, 3, 16), "x-coordinate": (16,), "t-coordinate": (4,)},
-    ),
-    "burgers": (
-        (9, 16, 0.1, 3),
-        {"Nu": 0.1},
-        {"tensor": (9, 3, 16), "x-coordinate": (16,), "t-coordinate": (4,)},
-    ),
-    "condiff": (
-        (9, 12, "exponential", 0.4),
-        {"covariance": "exponential", "variance": 0.4},
-        {"k": (9, 13, 13), "rhs": (9, 144), "x": (9, 144)},
-    ),
-    "darcy": (
-        (9, 8),
-        {"beta": 1.0, "domain": "square", "margin": None, "coefficient": "two-phase"},
-        {"tensor": (9, 1, 8, 8), "nu": (9, 8, 8), "x-coordinate": (8,), "y-coordinate": (8,)},
-    ),
-    "fno_darcy": (
-        (5, 2, 9),
-        {"split": "train", "n_samples": 5},
-        {"coeff": (9, 9, 5), "sol": (9, 9, 5)},
-    ),
+    "advection": ((19, 16, 0.4, 3), {"tensor": (19, 3, 16), **LINE}),
+    "burgers": ((9, 16, 0.1, 3), {"tensor": (9, 3, 16), **LINE}),
+    "condiff": ((9, 12, "cubic", 0.4), {"k": (9, 13, 13), "rhs": (9, 144), "x": (9, 144)}),
+    "darcy": ((9, 8), {"tensor": (9, 1, 8, 8), "nu": (9, 8, 8), **dict.fromkeys(AXES, (8,))}),
+    "fno_darcy": ((5, 2, 9), {"coeff": (9, 9, 5), "sol": (9, 9, 5)}),
     "helmholtz": (
         (9, 29),
-        {"wavenumber": 12.0, "ratio": 1.5, "first": 0, "drawn_at": 29},
-        {"k": (9, 29, 29), "tensor": (9, 1, 29, 29), "x-coordinate": (29,), "y-coordinate": (29,)},
+        {"k": (9, 29, 29), "tensor": (9, 1, 29, 29), **dict.fromkeys(AXES, (29,))},
     ),
     "helmholtz_open": (
         (9, 16, 5.0),
-        {"wavenumber": 5.0, "contrast": 2.25},
         {
-            "k": (9, 16, 16),
-            "f": (9, 16, 16),
+            **dict.fromkeys("kf", (9, 16, 16)),
             "tensor": (9, 2, 16, 16),
-            "x-coordinate": (16,),
-            "y-coordinate": (16,),
+            **dict.fromkeys(AXES, (16,)),
         },
     ),
-    "maze": ((9, 12), {"resolution": 12}, {"density": (9, 12, 12), "pressure": (9, 24, 12, 12)}),
-    "meshes": (
-        ("holes", 0, 8, 0.02),
-        {"problem": "holes", "fraction": 0.02},
-        {"train/0/k": (5, 115), "train/0/f": (5, 81), "train/0/points": (81, 2)},
-    ),
-    "navier_stokes": (
-        (5, 3, 8, 16, 0.05),
-        {"step": 0.05, "field": "paper"},
-        {"a": (8, 8, 5), "u": (3, 8, 8, 5), "t": (3, 1)},
-    ),
-    "order1d": (
-        (5, 3, 2),
-        {"sizes": {"train": 5, "validation": 3, "test": 2}},
-        {"s": (256,), "train/x": (5, 256), "test/y": (2, 4, 256)},
-    ),
-    "poisson": (
-        (19, 3, 8),
-        {"kind": "IN", "n_samples": 19, "domain": "square"},
-        {"Sample_18/input": (8, 8), "Sample_0/output": (8, 8), "min_inp": (), "max_out": ()},
-    ),
-    "shallow_water": (
-        (2, 8),
-        {"n_samples": 2},
-        {"0005/data": (101, 8, 8, 1), "0006/grid/x": (8,), "0006/grid/t": (101,)},
-    ),
-    "unknown_law": ((0, 8, 0.01), {"resolution": 8}, {"train/porosity": (3, 8, 8)}),
-    "upscaling": ((0, 16, 0.01), {"resolution": 16}, {"test/k": (3, 16, 16), "test/u": (3, 4, 4)}),
+    "maze": ((9, 12), {"density": (9, 12, 12), "pressure": (9, 24, 12, 12)}),
+    "meshes": (("holes", 0, 8, 0.02), {"train/0/k": (5, 115), "train/0/points": (81, 2)}),
+    "navier_stokes": ((5, 3, 8, 16, 0.05), {"a": (8, 8, 5), "u": (3, 8, 8, 5), "t": (3, 1)}),
+    "order1d": ((5, 3, 2), {"s": (256,), "train/x": (5, 256), "test/y": (2, 4, 256)}),
+    "poisson": ((19, 3, 8), {"Sample_18/input": (8, 8), "Sample_0/output": (8, 8), "min_inp": ()}),
+    "shallow_water": ((2, 8), {"0005/data": (101, 8, 8, 1), "0006/grid/t": (101,)}),
+    "unknown_law": ((0, 8, 0.01), {"train/porosity": (3, 8, 8)}),
+    "upscaling": ((0, 16, 0.01), {"test/k": (3, 16, 16), "test/u": (3, 4, 4)}),
 }
 FOLDERS = ("fno_darcy", "poisson")
 MATLAB = ("fno_darcy", "navier_stokes")
@@ -136,7 +95,7 @@ def read(name, path, count):
 @pytest.mark.parametrize("name", CASES)
 def test_layout_record_and_bytes_of_a_seed(tmp_path, name):
     path = generate(name, tmp_path / "a", seed=5)
-    _, settings, shapes = CASES[name]
+    _, shapes = CASES[name]
     with h5py.File(path) as file:
         found = {key: file[key].shape for key in shapes}
         assert set(file) == set(shapes) or any("/" in key for key in shapes)
@@ -149,8 +108,7 @@ def test_layout_record_and_bytes_of_a_seed(tmp_path, name):
     record = origin.read(path)
     assert (record.official, record.generator, record.generator_version) == (False, name, 1)
     assert (record.chonn_ops_version, record.seed) == (chonn_ops.__version__, 5)
-    assert record.settings is not None
-    assert record.settings.items() >= settings.items()
+    assert f": {json.dumps(CASES[name][0][-1])}" in json.dumps(record.settings)
     again = generate(name, tmp_path / "b", seed=5, force=True)
     assert path.read_bytes() == again.read_bytes()
     other = generate(name, tmp_path / "c", seed=6)
