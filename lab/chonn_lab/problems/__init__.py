@@ -12,5 +12,11 @@ NeurIPS Datasets and Benchmarks, 2022, data https://doi.org/10.18419/darus-2986;
 Li et al., ICLR 2021) are in https://drive.google.com/drive/folders/1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt-
 and to be downloaded by hand.
 
+Functions ``generate`` take ``seed``, ``workers``, ``force`` and ``progress`` as
+`chonn_lab.problems.generation.make_files` does, and raise its errors; a ValueError for any other
+argument out of range, too. Their file has `file_name` or `default_name` by default. Functions
+``read`` return float32, unless the card has float64, and raise the errors of
+`chonn_lab.problems.hdf5.read_rows`.
+
 The modules need what ``pip install ./lab`` installs.
 """

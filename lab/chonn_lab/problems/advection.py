@@ -109,10 +109,7 @@ def generate(
     n_frames: int = N_FRAMES,
     **options: Any,
 ) -> Path:
-    """Generate a file, by default `file_name`: R of at least 16, beta > 0, 2 or more frames.
-
-    Options, errors: `chonn_lab.problems.generation.make_files`.
-    """
+    """Generate a file: R of at least 16, beta > 0, 2 or more frames."""
     if not 0 < beta < math.inf:
         raise ValueError(f"beta: expected positive and finite, got {beta}")
     settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}

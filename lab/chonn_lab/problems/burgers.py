@@ -65,10 +65,7 @@ def generate(
     n_frames: int = advection.N_FRAMES,
     **options: Any,
 ) -> Path:
-    """Generate a file, by default `file_name`; `nu` is PDEBench's, pi times the diffusivity.
-
-    Options, errors: `chonn_lab.problems.generation.make_files`.
-    """
+    """Generate a file; `nu` is PDEBench's, pi times the diffusivity."""
     if not LEAST_NU <= nu < math.inf:
         raise ValueError(f"nu: expected at least {LEAST_NU:g} and finite, got {nu}")
     settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}

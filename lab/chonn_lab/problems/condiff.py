@@ -127,11 +127,7 @@ def generate(
     variance: float = 2.0,
     **options: Any,
 ) -> Path:
-    """Generate a file, by default `default_name`.
-
-    On a grid that is too coarse for the contrasts of the variance, no sample is found: a
-    ValueError. Options, errors: `chonn_lab.problems.generation.make_files`.
-    """
+    """Generate a file; a ValueError if the grid is too coarse for the contrasts of the variance."""
     check_least(2, resolution=resolution)
     check_medium(covariance, variance)
     law = {"covariance": covariance, "variance": float(variance)}

@@ -88,7 +88,7 @@ def generate(
     contrast: float = CONTRAST,
     **options: Any,
 ) -> Path:
-    """Generate a file, by default `default_name`.
+    """Generate a file.
 
     Parameters
     ----------
@@ -101,8 +101,6 @@ def generate(
         Number of the first sample.
     coefficient, contrast
         See the card; contrasts of 1 to 10^6.
-
-    Options, errors: `chonn_lab.problems.generation.make_files`.
     """
     check_least(2, resolution=resolution)
     check_domain(domain, resolution)

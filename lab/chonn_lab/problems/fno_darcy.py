@@ -80,7 +80,7 @@ def generate(
     """Generate both files, to train and to test, in an existing folder.
 
     If one of them is there already, from a call with the same arguments, only the other one is
-    made. Options, errors: `chonn_lab.problems.generation.make_files`.
+    made.
     """
     check_least(3, resolution=resolution)
     recipes = {}

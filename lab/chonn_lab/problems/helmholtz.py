@@ -94,12 +94,11 @@ def generate(
     drawn_at: int = 0,
     **options: Any,
 ) -> Path:
-    """Generate a file, by default `default_name`, from the sample `first` on.
+    """Generate a file from the sample `first` on.
 
     The eigenvalues of the grid of `drawn_at` points an axis, by default `resolution`, decide what
-    is drawn again: these are the samples of that grid, solved on this one. Options, errors:
-    `chonn_lab.problems.generation.make_files`; a ValueError, too, for a grid that is too coarse, or
-    a sample whose 100 attempts were all near a resonance.
+    is drawn again: these are the samples of that grid, solved on this one. A ValueError if the 100
+    attempts at a sample were all near a resonance.
     """
     for points in (resolution, drawn_at or resolution):
         check_resolved(WAVENUMBER * RATIO, points)

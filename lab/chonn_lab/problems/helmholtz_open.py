@@ -84,11 +84,7 @@ def generate(
     first: int = 0,
     **options: Any,
 ) -> Path:
-    """Generate a file, by default `default_name`.
-
-    `wavenumber` is that of the medium's median, `first` the number of the first sample. Options,
-    errors: `chonn_lab.problems.generation.make_files`; a ValueError, too, for too coarse a grid.
-    """
+    """Generate a file from the sample `first` on; `wavenumber` is that of the medium's median."""
     if not 0 < wavenumber < math.inf:
         raise ValueError(f"wavenumber: expected above 0 and finite, got {wavenumber}")
     check_resolved(wavenumber * math.sqrt(CONTRAST), resolution)

@@ -129,10 +129,7 @@ def simulate(density: np.ndarray, pressure: np.ndarray, n_steps: int = N_STEPS) 
 def generate(
     output: Path | str = "", n_samples: int = 176, resolution: int = RESOLUTION, **options: Any
 ) -> Path:
-    """Generate a file, by default `default_name`.
-
-    Options, errors: `chonn_lab.problems.generation.make_files`; ImportError without PyClaw.
-    """
+    """Generate a file; ImportError without PyClaw."""
     check_least(LEAST_RESOLUTION, resolution=resolution)
     settings = {"n_samples": n_samples, "resolution": resolution, "clawpack": clawpack_version()}
     recipe = Recipe("maze", _sample, settings)

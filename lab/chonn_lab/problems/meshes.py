@@ -261,10 +261,10 @@ def plane_mesh(
     # No angle opposite to a wall is obtuse if no point is in the circle over a piece of a wall.
     middle = np.concatenate([(loop + np.roll(loop, -1, 0)) / 2 for loop in loops])
     clear = (np.hypot(*(lattice[:, None] - middle).transpose(2, 0, 1)) > 0.6 * h).all(1)
-    points = np.concatenate([*loops, lattice[clear & _within(lattice, loops)]])
+    points = np.concatenate([*loops, lattice[clear & inside(lattice, *loops)]])
     cells = Delaunay(points).simplices.astype(np.int64)
     corner = points[cells]
-    cells = cells[_within(corner.mean(1), loops) & (sizes(corner) > 1e-6 * h * h)]
+    cells = cells[inside(corner.mean(1), *loops) & (sizes(corner) > 1e-6 * h * h)]
     wall = boundary(cells)
     begin = np.cumsum([0, *map(len, loops)])
     pieces = [
@@ -286,17 +286,10 @@ def _divided(corners: np.ndarray, h: float) -> np.ndarray:
     return np.concatenate(pieces)
 
 
-def _within(points: np.ndarray, loops: list[np.ndarray]) -> np.ndarray:
-    found = inside(points, loops[0])
-    for hole in loops[1:]:
-        found &= ~inside(points, hole)
-    return found
-
-
-def inside(points: np.ndarray, loop: np.ndarray) -> np.ndarray:
-    """Whether points (N, 2) lie in a polygon (M, 2), by counting crossings."""
-    a, b = loop, np.roll(loop, -1, 0)
-    x, y = points[:, :1], points[:, 1:]
+def inside(points: np.ndarray, *loops: np.ndarray) -> np.ndarray:
+    """Whether points (N, 2) lie in a polygon (M, 2) with polygonal holes, by counting crossings."""
+    a, x, y = np.concatenate(loops), points[:, :1], points[:, 1:]
+    b = np.concatenate([np.roll(loop, -1, 0) for loop in loops])
     crosses = (a[:, 1] > y) != (b[:, 1] > y)
     rise = np.where(a[:, 1] == b[:, 1], 1.0, b[:, 1] - a[:, 1])
     return (crosses & (x < a[:, 0] + (y - a[:, 1]) / rise * (b[:, 0] - a[:, 0]))).sum(1) % 2 == 1

@@ -155,8 +155,7 @@ def generate(
 
     If one of them is there already, from a call with the same arguments, only the other one is
     made. With fewer than 1024 samples in IN, the ranges are those of all of them. On a `domain` the
-    sources are those of the square, cut off. Options, errors:
-    `chonn_lab.problems.generation.make_files`.
+    sources are those of the square, cut off.
     """
     sizes = zip(KINDS, (n_in, n_out), strict=True)
     recipes = {

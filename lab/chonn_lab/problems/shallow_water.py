@@ -78,10 +78,7 @@ def simulate(
 def generate(
     output: Path | str = OFFICIAL_NAME, n_samples: int = 1000, resolution: int = 128, **options: Any
 ) -> Path:
-    """Generate a file in PDEBench's layout.
-
-    Options, errors: `chonn_lab.problems.generation.make_files`; ImportError without PyClaw.
-    """
+    """Generate a file in PDEBench's layout; ImportError without PyClaw."""
     check_least(2, resolution=resolution)
     settings = {"n_samples": n_samples, "resolution": resolution, "clawpack": clawpack_version()}
     source = "shallow-water generator, seed {seed}"
@@ -111,10 +108,7 @@ def fetch(folder: Path | str = ".", force: bool = False, progress: bool = True) 
 
 
 def read(path: Path | str, start: int = 0, stop: int | None = None) -> np.ndarray:
-    """Depths of samples of a generated or official file, (N, 101, R, R), float32.
-
-    Parameters and errors are those of `chonn_lab.problems.hdf5.read_rows`.
-    """
+    """Depths of samples of a generated or official file, (N, 101, R, R)."""
     with open_hdf5(path) as file:
         names = sorted(file)
         check_range(path, len(names), start, stop)
