@@ -82,19 +82,23 @@ def _generate(arguments: argparse.Namespace) -> None:
 
 def _parser(name: str, problem: Any) -> argparse.ArgumentParser:
     """Options from the signature of `generate`; the help is the data card."""
+    from chonn_lab.problems import generation
+
     parser = argparse.ArgumentParser(
         prog=f"chonn-lab data generate {name}",
         description=f"{problem.__doc__}\n{inspect.getdoc(problem.generate)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    for option, parameter in inspect.signature(problem.generate).parameters.items():
+    parameters = dict(inspect.signature(problem.generate).parameters)
+    if parameters.pop("options", None):
+        parameters |= inspect.signature(generation.make_files).parameters
+    for option, parameter in parameters.items():
         if option == "force":
             add_force(parser)
-        elif option != "progress":
+        elif option not in ("progress", "recipes"):
             default = cpu_count() if option == "workers" else parameter.default
-            # Annotations are types or texts such as "float | None".
-            note = str(parameter.annotation)
-            kind = next(kind for kind in (int, float, str) if kind.__name__ in note)
+            # Annotations are texts such as "float | None".
+            kind = next(kind for kind in (int, float, str) if kind.__name__ in parameter.annotation)
             parser.add_argument(
                 f"--{option.replace('_', '-')}", type=kind, default=default, help=f"[{default}]"
             )

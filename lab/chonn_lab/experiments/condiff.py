@@ -8,15 +8,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from chonn_lab.experiments.base import Data, Makers, consecutive
 from chonn_lab.experiments.modules import Units
 from chonn_lab.experiments.solvers import CornerScheme, Physics
-from chonn_lab.experiments.steady import Box
+from chonn_lab.experiments.steady import Steady
 from chonn_lab.problems import condiff
 
 # The standard deviation of u is nearly this over R + 1, at every covariance and variance.
@@ -24,7 +24,7 @@ SPREAD = 0.06
 
 
 @dataclasses.dataclass(kw_only=True)
-class ConDiff(Box):
+class ConDiff(Steady):
     """Coefficient and source to solution.
 
     Models see all cells of the coefficient but the last row and column, as ConDiff's models do. At
@@ -35,9 +35,8 @@ class ConDiff(Box):
 
     Parameters
     ----------
-    covariance : {"cubic", "exponential", "gaussian"}
-    variance : {0.1, 0.4, 1.0, 2.0}
-        Covariance and variance of the logarithm of the coefficient, see the card.
+    covariance, variance
+        Of the logarithm of the coefficient, see the card.
     """
 
     covariance: str
@@ -51,6 +50,13 @@ class ConDiff(Box):
         super().__post_init__()
         condiff.check_medium(self.covariance, self.variance)
 
+    def check_finer(self) -> None:
+        if self.test_resolutions:
+            raise ValueError(
+                "test_resolutions: expected none, as samples differ from grid to grid, got "
+                f"{self.test_resolutions}"
+            )
+
     @property
     def about_unit_size(self) -> Units:
         """Mean and deviation of the log-normal law, without the limits on the contrast."""
@@ -63,22 +69,14 @@ class ConDiff(Box):
         return CornerScheme()
 
     def makers(self, folder: Path) -> Makers:
-        law = self.resolution, self.covariance, self.variance
-
-        def make(path: Path) -> None:
-            condiff.generate(path, self.n_samples, *law, workers=self.workers)
-
-        stem = Path(condiff.default_name(*law)).stem
-        return {folder / f"{stem}_{self.n_samples}.hdf5": make}
+        law: dict[str, Any] = {"covariance": self.covariance, "variance": self.variance}
+        stem = Path(condiff.default_name(self.resolution, **law)).stem
+        law |= {"n_samples": self.n_samples, "resolution": self.resolution}
+        return self.files(folder, condiff.generate, {f"{stem}_{self.n_samples}.hdf5": law})
 
     def load(self, folder: Path) -> Data:
         (path,) = self.makers(folder)
         k, f, u = condiff.read(path, 0, self.n_samples)
-        inputs = torch.stack((*_around(k[:, :-1, :-1]), f), dim=1)
-        return consecutive(self, inputs, u[:, None])
-
-
-def _around(k: Tensor) -> tuple[Tensor, ...]:
-    """The four cells around each node, of cells (B, R, R) and copies of the last row and column."""
-    k = nn.functional.pad(k, [0, 1, 0, 1], mode="replicate")
-    return k[:, :-1, :-1], k[:, 1:, :-1], k[:, :-1, 1:], k[:, 1:, 1:]
+        k = nn.functional.pad(k[:, :-1, :-1], [0, 1, 0, 1], mode="replicate")
+        around = k[:, :-1, :-1], k[:, 1:, :-1], k[:, :-1, 1:], k[:, 1:, 1:]
+        return consecutive(self, torch.stack((*around, f), dim=1), u[:, None])

@@ -6,17 +6,15 @@ The card of each data set is the docstring of its generator in `chonn_lab.proble
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from chonn_lab.experiments.base import Data, Makers
 from chonn_lab.experiments.solvers import CellScheme, Physics
-from chonn_lab.experiments.steady import Box, Steady, pairs
+from chonn_lab.experiments.steady import Steady, pairs
 from chonn_lab.problems import darcy, fno_darcy, origin
 from chonn_lab.problems.domains import cell_centres, nodes
 
-BETA = 1.0
 OFFICIAL_RESOLUTION = 128
 PAPER_SAMPLES = 1000
 
@@ -36,6 +34,7 @@ class Darcy(Steady):
     coefficient: str
     contrast: float
 
+    on_domains: ClassVar[bool] = True
     coordinates = staticmethod(cell_centres)
     physics: ClassVar[Physics] = Physics("coefficient", "centres")
 
@@ -46,32 +45,26 @@ class Darcy(Steady):
         """PDEBench's file at its resolution, otherwise a name with the sizes; then the test samples
         on finer grids, with the walls of the training grid."""
         size, first = self.resolution, self.n_train + self.n_validation
-        official = darcy.default_name(BETA, self.domain, self.coefficient, self.contrast)
-        stem, name = Path(official).stem, official
+        law = {"coefficient": self.coefficient, "contrast": self.contrast}
+        medium: dict[str, Any] = {"domain": self.domain, **law}
+        name = darcy.default_name(**medium)
+        stem = Path(name).stem
         fits = size == OFFICIAL_RESOLUTION and self.n_samples <= PAPER_SAMPLES
-        if not fits or official != darcy.OFFICIAL_NAME:
+        if not fits or name != darcy.OFFICIAL_NAME:
             name = f"{stem}_{size}x{size}_{self.n_samples}.hdf5"
-
-        def maker(n_samples: int, resolution: int, **options: Any) -> Callable[[Path], object]:
-            options |= {"domain": self.domain, "workers": self.workers}
-            options |= {"coefficient": self.coefficient, "contrast": self.contrast}
-            return lambda path: darcy.generate(path, n_samples, resolution, BETA, **options)
-
-        made = {folder / name: maker(self.n_samples, size)}
+        wanted = {name: {**medium, "n_samples": self.n_samples, "resolution": size}}
+        walls = {**medium, "n_samples": self.n_test, "first": first, "margin": 0.5 / size}
         for n in self.test_resolutions:
             which = f"{first}-{first + self.n_test - 1}_walls{size}"
-            path = folder / f"{stem}_{n}x{n}_{which}.hdf5"
-            made[path] = maker(self.n_test, n, first=first, margin=0.5 / size)
-        return made
+            wanted[f"{stem}_{n}x{n}_{which}.hdf5"] = {**walls, "resolution": n}
+        return self.files(folder, darcy.generate, wanted)
 
     def load(self, folder: Path) -> Data:
-        return self.with_finer(
-            folder, lambda path, n, resolution: darcy.read(path, 0, n, resolution, self.domain)
-        )
+        return self.with_finer(folder, lambda path, n: darcy.read(path, 0, n, self.domain))
 
 
 @dataclasses.dataclass(kw_only=True)
-class FNODarcy(Box):
+class FNODarcy(Steady):
     """The Darcy flow of the FNO paper, solved on 421 x 421 nodes, every fifth of them seen.
 
     The published file to train on has 1,024 samples: the last 24 of them validate.
@@ -87,9 +80,8 @@ class FNODarcy(Box):
 
     coordinates = staticmethod(nodes)
     physics: ClassVar[Physics] = Physics("coefficient", "corners")
-    multiple: ClassVar[int] = 1
 
-    def _check_finer(self) -> None:
+    def check_finer(self) -> None:
         steps = self.solver_resolution - 1
         for n in (self.resolution, *self.test_resolutions):
             if n < 2 or steps % (n - 1):
@@ -103,7 +95,8 @@ class FNODarcy(Box):
         n, resolution = self.n_train + self.n_validation, self.solver_resolution
         train = folder / fno_darcy.file_name("train", n, resolution)
         test = folder / fno_darcy.file_name("test", self.n_test, resolution)
-        if published := _is_published(train):
+        named = train.name in fno_darcy.OFFICIAL_NAMES and train.exists()
+        if published := named and origin.read(train).generator is None:
             test = folder / fno_darcy.OFFICIAL_NAMES[1]
 
         def make_both(_: Path) -> None:
@@ -122,9 +115,3 @@ class FNODarcy(Box):
             pairs(*fno_darcy.read(train, self.resolution, start, stop)),
             {name: pairs(*fno_darcy.read(test, n, 0, self.n_test)) for name, n in grids.items()},
         )
-
-
-def _is_published(path: Path) -> bool:
-    """Whether a file has a published name and was not generated here."""
-    named = path.name in fno_darcy.OFFICIAL_NAMES and path.exists()
-    return named and origin.read(path).generator is None

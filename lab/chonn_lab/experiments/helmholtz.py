@@ -6,7 +6,6 @@ Networks at a frequency have coils and capacitors, whose admittances have both s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,13 +13,13 @@ from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import Data, Makers, consecutive
 from chonn_lab.experiments.solvers import Physics, WaveScheme
-from chonn_lab.experiments.steady import Box
+from chonn_lab.experiments.steady import Steady
 from chonn_lab.problems import helmholtz, helmholtz_open
 from chonn_lab.problems.domains import cell_centres
 
 
 @dataclasses.dataclass(kw_only=True)
-class Helmholtz(Box):
+class Helmholtz(Steady):
     """Wave number to wave; samples are the same on every grid.
 
     The inverse of a resistor network's matrix has no negative entry, so a positive source gives a
@@ -31,35 +30,23 @@ class Helmholtz(Box):
     coordinates = staticmethod(cell_centres)
     physics: ClassVar[Physics] = Physics("wave number", "centres")
 
-    def _check_finer(self) -> None:
-        """Any grid that `Steady` takes."""
-
     def own_scheme(self) -> WaveScheme:
         return WaveScheme()
 
     def makers(self, folder: Path) -> Makers:
         """All samples; then the test samples on finer grids."""
-        first, drawn_at = self.n_train + self.n_validation, self.resolution
-
-        def maker(n: int) -> Callable[[Path], object]:
-            return lambda path: helmholtz.generate(
-                path, self.n_test, n, first=first, drawn_at=drawn_at, workers=self.workers
-            )
-
-        def make(path: Path) -> None:
-            helmholtz.generate(path, self.n_samples, self.resolution, workers=self.workers)
-
-        stem = Path(helmholtz.default_name(self.resolution)).stem
-        made: dict[Path, Callable[[Path], object]] = {}
-        made[folder / f"{stem}_{self.n_samples}.hdf5"] = make
+        first, size = self.n_train + self.n_validation, self.resolution
+        name = f"{Path(helmholtz.default_name(size)).stem}_{self.n_samples}.hdf5"
+        wanted = {name: {"n_samples": self.n_samples, "resolution": size}}
+        test = {"n_samples": self.n_test, "first": first, "drawn_at": size}
         for n in self.test_resolutions:
-            stem = Path(helmholtz.default_name(n)).stem
-            name = f"{stem}_{first}-{first + self.n_test - 1}_drawn{drawn_at}.hdf5"
-            made[folder / name] = maker(n)
-        return made
+            which = f"{first}-{first + self.n_test - 1}_drawn{size}"
+            name = f"{Path(helmholtz.default_name(n)).stem}_{which}.hdf5"
+            wanted[name] = {**test, "resolution": n}
+        return self.files(folder, helmholtz.generate, wanted)
 
     def load(self, folder: Path) -> Data:
-        return self.with_finer(folder, lambda path, n, _: helmholtz.read(path, 0, n))
+        return self.with_finer(folder, lambda path, n: helmholtz.read(path, 0, n))
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -88,21 +75,16 @@ class HelmholtzOpen(Helmholtz):
         """All samples; then the test samples on finer grids, and at other wave numbers."""
         first, size = self.n_train + self.n_validation, self.resolution
         known = helmholtz_open.WAVENUMBER
-        wanted = [(self.n_samples, 0, size, known)]
-        wanted += [(self.n_test, first, n, known) for n in self.test_resolutions]
-        wanted += [(self.n_test, first, size, k) for k in self.test_wavenumbers]
-
-        def maker(n_samples: int, start: int, n: int, k: float) -> Callable[[Path], object]:
-            return lambda path: helmholtz_open.generate(
-                path, n_samples, n, k, first=start, workers=self.workers
-            )
-
-        made: dict[Path, Callable[[Path], object]] = {}
-        for n_samples, start, n, k in wanted:
+        grids = [(self.n_samples, size, known, 0)]
+        grids += [(self.n_test, n, known, first) for n in self.test_resolutions]
+        grids += [(self.n_test, size, k, first) for k in self.test_wavenumbers]
+        wanted = {}
+        for law in grids:
+            count, n, k, start = law
             stem = Path(helmholtz_open.default_name(n, k)).stem
-            name = f"{stem}_{start}-{start + n_samples - 1}.hdf5"
-            made[folder / name] = maker(n_samples, start, n, k)
-        return made
+            names = ("n_samples", "resolution", "wavenumber", "first")
+            wanted[f"{stem}_{start}-{start + count - 1}.hdf5"] = dict(zip(names, law, strict=True))
+        return self.files(folder, helmholtz_open.generate, wanted)
 
     def load(self, folder: Path) -> Data:
         path, *further = self.makers(folder)

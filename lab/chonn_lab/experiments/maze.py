@@ -13,13 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from chonn_lab.experiments.base import Data, Evaluation, Makers, consecutive
+from chonn_lab.experiments.base import Data, Makers, consecutive
 from chonn_lab.experiments.rollout import Predictor, Rollout, single_steps
 from chonn_lab.problems import maze
 from chonn_ops.models import CHONNWaves2d
 
-# Frames known before a rollout, as The Well has it; models see the last `history`.
-GIVEN = 4
 # About the root mean square of the pressure.
 PRESSURE = 0.5
 # Every so many frames, one is predicted for the validation error.
@@ -53,17 +51,14 @@ def vrmse(prediction: Tensor, target: Tensor) -> Tensor:
 class Maze(Rollout):
     """Density and pressure of the last frames to the pressure of the next frame, fed back."""
 
-    given: ClassVar[int] = GIVEN
+    # As The Well has it; models see the last `history`.
+    given: ClassVar[int] = 4
+    score: ClassVar[str] = "vrmse"
+    frame_error = staticmethod(vrmse)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.history > GIVEN:
-            raise ValueError(f"history: expected at most {GIVEN}, got {self.history}")
-        if self.history + self.unroll > maze.N_STEPS + 1:
-            raise ValueError(
-                f"history + unroll: expected at most the {maze.N_STEPS + 1} frames of a sample, "
-                f"got {self.history} + {self.unroll}"
-            )
+    @property
+    def frames(self) -> int:
+        return maze.N_STEPS + 1
 
     @property
     def in_channels(self) -> int:
@@ -75,18 +70,15 @@ class Maze(Rollout):
         return InMedium(model, self.history, increment)
 
     def makers(self, folder: Path) -> Makers:
-        def make(path: Path) -> None:
-            maze.generate(path, self.n_samples, self.resolution)
-
-        name = Path(maze.default_name(self.resolution))
-        return {folder / f"{name.stem}_{self.n_samples}{name.suffix}": make}
+        stem = Path(maze.default_name(self.resolution)).stem
+        path = folder / f"{stem}_{self.n_samples}.hdf5"
+        return {path: lambda p: maze.generate(p, self.n_samples, self.resolution)}
 
     def load(self, folder: Path) -> Data:
         (path,) = self.makers(folder)
         density, pressure = maze.read(path, 0, self.n_samples)
-        frames = self.checked(path, pressure / PRESSURE, maze.N_STEPS + 1)
         walls = (torch.from_numpy(density) > maze.PATH_DENSITY).float()[:, None]
-        return consecutive(self, frames, walls)
+        return consecutive(self, self.checked(path, pressure / PRESSURE), walls)
 
     def told(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Predictor:
         return partial(model, medium=batch[1])
@@ -94,19 +86,8 @@ class Maze(Rollout):
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """VRMSE of one step, at some of the frames."""
         told = self.told(model, batch)
-        return vrmse(*single_steps(told, batch[0], self.history, GIVEN, VALIDATED)).mean(dim=1)
-
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        curve, one_step, fields = self.by_frame(model, data, vrmse)
-        metrics = {
-            "one_step_vrmse": float(one_step.mean()),
-            "rollout_vrmse": float(curve.mean()),
-            "rollout_vrmse_last": float(curve[-1]),
-        }
-        curves = {"rollout_vrmse": curve.tolist(), "one_step_vrmse": one_step.tolist()}
-        return Evaluation({"test": metrics}, curves, fields)
+        return vrmse(*single_steps(told, batch[0], self.history, self.given, VALIDATED)).mean(dim=1)
 
     def example(self) -> tuple[Tensor, ...]:
-        grid = (self.resolution, self.resolution)
-        return torch.zeros(1, self.history, *grid), torch.zeros(1, 1, *grid)
+        (frames,) = super().example()
+        return frames, frames[:, :1]

@@ -15,8 +15,6 @@ from chonn_lab.experiments.base import Data, Evaluation, Makers, consecutive, de
 from chonn_lab.experiments.rollout import Rollout, Windows, frame_errors, rollout
 from chonn_lab.problems import navier_stokes
 
-# Frames known before a rollout: the same for every history, so that all predict the same ones.
-GIVEN = 10
 OFFICIAL_SAMPLES = 5000
 
 
@@ -42,46 +40,36 @@ class NavierStokes(Rollout):
     solver_step: float
     long: int
 
-    given: ClassVar[int] = GIVEN
+    # The same for every history, so that all predict the same ones.
+    given: ClassVar[int] = 10
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.horizon < self.unroll:
-            raise ValueError(
-                f"horizon: expected at least the unroll of {self.unroll}, got {self.horizon}"
-            )
-        if self.history > GIVEN:
-            raise ValueError(f"history: expected at most {GIVEN}, got {self.history}")
+    @property
+    def frames(self) -> int:
+        return self.given + self.horizon
 
     def makers(self, folder: Path) -> Makers:
         """The published file if it exists and its size fits, otherwise a name with the sizes."""
+        # Small arrays are faster on a CPU: the allocator keeps their memory.
+        batch_size = 4 if self.solver_resolution <= 64 else 20
+        solver = self.solver_resolution, self.solver_step
 
         def make(path: Path) -> None:
-            navier_stokes.generate(
-                path,
-                self.n_samples,
-                GIVEN + self.horizon,
-                self.resolution,
-                self.solver_resolution,
-                self.solver_step,
-                # Small arrays are faster on a CPU: the allocator keeps their memory.
-                batch_size=4 if self.solver_resolution <= 64 else 20,
-            )
+            sizes = self.n_samples, self.frames, self.resolution
+            navier_stokes.generate(path, *sizes, *solver, batch_size=batch_size)
 
         official = folder / navier_stokes.OFFICIAL_NAME
         at_scale = self.resolution == navier_stokes.RESOLUTION and self.horizon == 40
         if at_scale and self.n_samples <= OFFICIAL_SAMPLES and official.exists():
             return {official: make}
-        ours = navier_stokes.default_name(self.n_samples, GIVEN + self.horizon)
-        grid = f"{self.resolution}of{self.solver_resolution}"
-        return {folder / f"{Path(ours).stem}_{grid}_step{self.solver_step:g}.mat": make}
+        stem = Path(navier_stokes.default_name(self.n_samples, self.frames)).stem
+        return {folder / f"{stem}_{self.resolution}of{solver[0]}_step{solver[1]:g}.mat": make}
 
     def load(self, folder: Path) -> Data:
         (path,) = self.makers(folder)
         frames = navier_stokes.read(path, 0, self.n_samples)
-        data = consecutive(self, self.checked(path, frames, GIVEN + self.horizon))
+        data = consecutive(self, self.checked(path, frames))
         (train,) = data.train.tensors
-        windows = Windows(train, self.history + self.unroll, GIVEN - self.history)
+        windows = Windows(train, self.history + self.unroll, self.given - self.history)
         return dataclasses.replace(data, train=windows)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
@@ -90,19 +78,15 @@ class NavierStokes(Rollout):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        curve, one_step, fields = self.by_frame(model, data, frame_errors)
-        scores = {
-            "rollout_relative_l2": float(curve.mean()),
-            "rollout_relative_l2_last": float(curve[-1]),
-            "one_step_relative_l2": float(one_step.mean()),
-        }
-        curves = {"rollout_relative_l2": curve.tolist(), "one_step_relative_l2": one_step.tolist()}
-        if self.long:
-            scores[f"growth_{self.long}"] = self._growth(model, data.tests["test"].tensors[0])
-        return Evaluation({"test": scores}, curves, fields)
+        found = super().evaluate(model, data)
+        if not self.long:
+            return found
+        growth = self._growth(model, data.tests["test"].tensors[0])
+        scores = {**found.metrics["test"], f"growth_{self.long}": growth}
+        return dataclasses.replace(found, metrics={"test": scores})
 
     def _growth(self, model: nn.Module, frames: Tensor) -> float:
-        starts = [frames[:, stop - self.history : stop] for stop in (GIVEN, frames.shape[1])]
+        starts = [frames[:, stop - self.history : stop] for stop in (self.given, frames.shape[1])]
         predicted = rollout(model, torch.cat(starts).to(device_of(model)), self.long)
         largest = float(predicted.square().mean((2, 3)).sqrt().max())
         known = float(frames.square().mean((2, 3)).sqrt().max())

@@ -31,8 +31,8 @@ from chonn_lab.experiments.base import (
     sample_fields,
 )
 from chonn_lab.problems import order1d
+from chonn_ops.checks import check_choice
 
-TARGETS = order1d.ORDERS
 SCORED_AT_ONCE = 256
 PICTURES = 4
 
@@ -70,8 +70,7 @@ class Order1d(Problem):
         for split, most in order1d.SIZES.items():
             if (n := getattr(self, f"n_{split}")) > most:
                 raise ValueError(f"n_{split}: expected at most {most}, got {n}")
-        if self.target not in TARGETS:
-            raise ValueError(f"target: expected one of {TARGETS}, got {self.target}")
+        check_choice("target", self.target, order1d.ORDERS)
 
     def makers(self, folder: Path) -> Makers:
         return {folder / order1d.DEFAULT_NAME: order1d.generate}

@@ -8,10 +8,9 @@ predicting u = 0 everywhere scores 14.7% (median relative L1; 10.0% out of distr
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch.utils.data import TensorDataset
 
@@ -20,13 +19,6 @@ from chonn_lab.experiments.solvers import Physics, SineScheme
 from chonn_lab.experiments.steady import Steady, pairs
 from chonn_lab.problems import poisson
 from chonn_lab.problems.domains import nodes
-
-_SIZES = {
-    "n_train": "train",
-    "n_validation": "validation",
-    "n_test": "test",
-    "n_out_of_distribution": "out_of_distribution",
-}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -41,22 +33,19 @@ class Poisson(Steady):
 
     n_out_of_distribution: int
 
+    on_domains: ClassVar[bool] = True
     coordinates = staticmethod(nodes)
     physics: ClassVar[Physics] = Physics("source", "corners", strength=1400.0)
     metrics: ClassVar[tuple[str, ...]] = (
-        "relative_l1",
-        "relative_l1_median",
-        "range_nrmse",
-        "max_mse",
+        *("relative_l1", "relative_l1_median", "range_nrmse", "max_mse"),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_least(3, "resolution")
-        for name, split in _SIZES.items():
-            most = len(poisson.SPLITS[split][1])
-            if not 1 <= getattr(self, name) <= most:
-                raise ValueError(f"{name}: expected 1 to {most}, got {getattr(self, name)}")
+        for split, (_, samples) in poisson.SPLITS.items():
+            if not 1 <= (n := getattr(self, f"n_{split}")) <= len(samples):
+                raise ValueError(f"n_{split}: expected 1 to {len(samples)}, got {n}")
 
     def own_scheme(self) -> SineScheme:
         return SineScheme()
@@ -67,33 +56,23 @@ class Poisson(Steady):
         paths = [folder / poisson.file_name(kind, grid, self.domain) for kind in ("IN", "OUT")]
 
         def make_both(_: Path) -> None:
-            found = [path.name for path in paths if path.exists()]
-            try:
-                poisson.generate(folder, resolution=grid, domain=self.domain)
-            except FileExistsError as error:
-                if not found:
-                    raise
-                raise ValueError(
-                    f"{folder}: expected both {paths[0].name} and {paths[1].name}, or neither "
-                    f"(then they are made), got {found[0]} alone, which is not the one that would "
-                    "be made"
-                ) from error
+            poisson.generate(folder, resolution=grid, domain=self.domain)
 
         made: dict[Path, Callable[[Path], object]] = dict.fromkeys(paths, make_both)
         for _, kind, samples, n in self._finer_tests():
-            options: dict[str, Any] = {"kind": kind, "samples": samples, "resolution": n}
-            make = functools.partial(
-                poisson.generate_samples, domain=self.domain, progress=True, **options
-            )
             stem = Path(poisson.file_name(kind, n, self.domain)).stem
-            made[folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"] = make
+            made[folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"] = (
+                lambda path, law=(kind, samples, n): poisson.generate_samples(
+                    path, *law, self.domain
+                )
+            )
         return made
 
     def load(self, folder: Path) -> Data:
         grid = self.resolution, self.domain
         splits: dict[str, TensorDataset] = {
-            split: pairs(*poisson.read(folder, split, getattr(self, size), *grid))
-            for size, split in _SIZES.items()
+            split: pairs(*poisson.read(folder, split, getattr(self, f"n_{split}"), *grid))
+            for split in poisson.SPLITS
         }
         normalization = poisson.read_normalization(folder, *grid)
         finer = tuple(self.makers(folder))[2:]

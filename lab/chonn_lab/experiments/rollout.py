@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -12,12 +13,24 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import Data, Problem, batches, device_of, relative_l2
+from chonn_lab.experiments.base import (
+    Data,
+    Evaluation,
+    Problem,
+    batches,
+    device_of,
+    relative_l2,
+)
 from chonn_lab.experiments.modules import Forecaster
 from chonn_ops.models import CHONNRollout2d, CHONNWaves2d
 
 SCORED_AT_ONCE = 20
 PICTURES = 2
+
+
+def frame_errors(prediction: Tensor, target: Tensor) -> Tensor:
+    """Relative L2 error of every frame: (B, T) for fields (B, T, R, R)."""
+    return relative_l2(prediction, target, 2)
 
 
 # Earlier frames to the next one.
@@ -48,6 +61,8 @@ class Rollout(Problem):
         Frames that are known before a rollout, of which models see the last `history`.
     boundary : str
         Walls of networks in a model.
+    frame_error, score : callable, str
+        Error of every frame, and its name.
     """
 
     resolution: int
@@ -59,13 +74,24 @@ class Rollout(Problem):
     given: ClassVar[int]
     out_channels: ClassVar[int] = 1
     boundary: ClassVar[str] = "periodic"
+    frame_error: ClassVar[Callable[[Tensor, Tensor], Tensor]] = staticmethod(frame_errors)
+    score: ClassVar[str] = "relative_l2"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_least(1, "resolution", "history", "unroll")
+        for name, most in (("history", self.given), ("unroll", self.frames - self.given)):
+            if getattr(self, name) > most:
+                raise ValueError(f"{name}: expected at most {most}, got {getattr(self, name)}")
+
+    @property
+    @abstractmethod
+    def frames(self) -> int:
+        """Frames of a trajectory."""
 
     @property
     def in_channels(self) -> int:
+        """Number of frames, and of fields beside them, that a model is given."""
         return self.history
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -102,11 +128,10 @@ class Rollout(Problem):
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return frame_errors(*self.predicted(model, batch[0])).mean(dim=1)
 
-    def by_frame(
-        self, model: nn.Module, data: Data, error: Callable[..., Tensor]
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Mean `error` of every frame, of rollouts and of single steps from the true frames, on the
-        test samples; and pictures."""
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
+        """Errors of rollouts, and of single steps from the true frames, on the test samples."""
+        error = type(self).frame_error
         rolled, single, fields = [], [], {}
         for batch in batches(data.tests["test"], SCORED_AT_ONCE, device_of(model)):
             frames, told = batch[0], self.told(model, batch)
@@ -115,49 +140,37 @@ class Rollout(Problem):
             steps = single_steps(told, frames, self.history, self.given)
             single.append(error(*steps).double())
             fields = fields or pictures(frames[:, self.given - 1], target, prediction)
-        return torch.cat(rolled).mean(dim=0), torch.cat(single).mean(dim=0), fields
+        curve, one_step = (torch.cat(errors).mean(dim=0) for errors in (rolled, single))
+        scores = {
+            f"rollout_{self.score}": float(curve.mean()),
+            f"rollout_{self.score}_last": float(curve[-1]),
+            f"one_step_{self.score}": float(one_step.mean()),
+        }
+        curves = {f"rollout_{self.score}": curve, f"one_step_{self.score}": one_step}
+        curves = {name: errors.tolist() for name, errors in curves.items()}
+        return Evaluation({"test": scores}, curves, fields)
 
-    def checked(
-        self, path: Path, trajectories: np.ndarray, n_frames: int, stride: int = 1
-    ) -> Tensor:
-        """The trajectories of a file, every so many frames of them.
-
-        Raises
-        ------
-        ValueError
-            If they have another shape than (N, T, R, R) with `n_frames` frames.
-        """
-        frames = torch.from_numpy(trajectories)
-        expected = (self.n_samples, n_frames, self.resolution, self.resolution)
-        if frames.shape != expected:
-            raise ValueError(f"{path}: expected samples {expected}, got {tuple(frames.shape)}")
-        return frames[:, ::stride].contiguous()
+    def checked(self, path: Path, trajectories: np.ndarray) -> Tensor:
+        """The trajectories of a file; ValueError unless they are (N, T, R, R) as the settings."""
+        expected = (self.n_samples, self.frames, self.resolution, self.resolution)
+        if trajectories.shape != expected:
+            raise ValueError(f"{path}: expected samples {expected}, got {trajectories.shape}")
+        return torch.from_numpy(np.ascontiguousarray(trajectories))
 
     def example(self) -> tuple[Tensor, ...]:
         return (torch.zeros(1, self.history, self.resolution, self.resolution),)
 
 
 class Windows(TensorDataset):
-    """Windows of consecutive frames of trajectories, gathered on access.
+    """Windows of `length` consecutive frames of trajectories (N, T, R, R), gathered on access.
 
-    Parameters
-    ----------
-    trajectories : Tensor
-        (N, T, R, R).
-    length : int
-        Frames of a stretch. One begins at every frame from `first` on that leaves room for it.
-    first : int
+    One begins at every frame from `first` on that leaves room for it.
     """
 
     def __init__(self, trajectories: Tensor, length: int, first: int = 0) -> None:
         super().__init__(trajectories)
         self.length, self.first = length, first
         self.starts = trajectories.shape[1] - first - length + 1
-        if self.starts < 1:
-            raise ValueError(
-                f"trajectories: expected at least {first + length} frames, "
-                f"got {trajectories.shape[1]}"
-            )
 
     def __len__(self) -> int:
         return len(self.tensors[0]) * self.starts
@@ -171,21 +184,7 @@ class Windows(TensorDataset):
 
 
 def rollout(model: Predictor, frames: Tensor, steps: int) -> Tensor:
-    """Predict recursively.
-
-    Parameters
-    ----------
-    model : callable
-        (B, history, R, R) to (B, R, R).
-    frames : Tensor
-        (B, history, R, R).
-    steps : int
-
-    Returns
-    -------
-    Tensor
-        (B, steps, R, R).
-    """
+    """Predict recursively from frames (B, history, R, R): (B, steps, R, R)."""
     predicted = []
     for _ in range(steps):
         predicted.append(model(frames))
@@ -206,11 +205,6 @@ def single_steps(
     places = range(first, frames.shape[1], every)
     found = [model(frames[:, place - history : place]) for place in places]
     return torch.stack(found, dim=1), frames[:, first::every]
-
-
-def frame_errors(prediction: Tensor, target: Tensor) -> Tensor:
-    """Relative L2 error of every frame: (B, T) for fields (B, T, R, R)."""
-    return relative_l2(prediction, target, 2)
 
 
 def pictures(last: Tensor, target: Tensor, prediction: Tensor) -> dict[str, Tensor]:

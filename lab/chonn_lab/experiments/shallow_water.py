@@ -43,33 +43,24 @@ class ShallowWater(Rollout):
     boundary: ClassVar[str] = "neumann"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._check_least(1, "stride")
-        if self.given < self.history:
-            raise ValueError(f"history: expected at most {self.given} (given), got {self.history}")
-        frames = shallow_water.N_STEPS // self.stride + 1
-        if self.history + self.unroll > frames:
-            raise ValueError(
-                f"history + unroll: expected at most the {frames} frames of a sample at "
-                f"stride {self.stride}, got {self.history} + {self.unroll}"
-            )
+        super().__post_init__()
+
+    @property
+    def frames(self) -> int:
+        return shallow_water.N_STEPS // self.stride + 1
 
     def makers(self, folder: Path) -> Makers:
         """The published file's name if its size fits, otherwise a name with the sizes."""
-
-        def make(path: Path) -> None:
-            shallow_water.generate(path, self.n_samples, self.resolution)
-
-        official = shallow_water.OFFICIAL_NAME
-        if self.resolution == OFFICIAL_RESOLUTION and self.n_samples <= OFFICIAL_SAMPLES:
-            return {folder / official: make}
-        grid = f"{self.resolution}x{self.resolution}"
-        return {folder / f"{Path(official).stem}_{grid}_{self.n_samples}.h5": make}
+        n, size, name = self.n_samples, self.resolution, shallow_water.OFFICIAL_NAME
+        if size != OFFICIAL_RESOLUTION or n > OFFICIAL_SAMPLES:
+            name = f"{Path(name).stem}_{size}x{size}_{n}.h5"
+        return {folder / name: lambda path: shallow_water.generate(path, n, size)}
 
     def load(self, folder: Path) -> Data:
         (path,) = self.makers(folder)
-        frames = shallow_water.read(path, 0, self.n_samples)
-        return consecutive(self, self.checked(path, frames, shallow_water.N_STEPS + 1, self.stride))
+        frames = shallow_water.read(path, 0, self.n_samples)[:, :: self.stride]
+        return consecutive(self, self.checked(path, frames))
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, data: Data) -> Evaluation:

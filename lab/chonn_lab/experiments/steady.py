@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from chonn_lab.experiments.base import (
     PDEBENCH_METRICS,
     Data,
     Evaluation,
+    Makers,
     Problem,
     batches,
     consecutive,
@@ -60,21 +62,18 @@ class Steady(Problem):
     test_resolutions : tuple of int
         Finer grids, on which the trained model is evaluated without retraining, for the same
         samples. The scores on 128 x 128 are named "at_128".
-    standardize : bool
-        Let the models see and predict fields of about unit size around zero. Loss and scores stay
-        in the data's own units.
+    standardize, units : bool, mapping of str to sequence of float
+        Let the models see and predict fields of about unit size around zero, by the numbers of
+        `Units` of the domain, or of "square". Loss and scores stay in the data's own units.
     error : {"relative_l1", "relative_l2"}
         Error of every sample: the training loss, the validation error and the first score.
-    units : mapping of str to sequence of float
-        For `standardize`, the numbers of `Units` by domain; "square" stands for the others, too.
 
     Attributes
     ----------
-    fields_in, fields_out : int
-    coordinates : callable
-        Positions of the nodes along an axis, by their number.
-    physics : Physics
-        What a solver knows of the problem, and which nodes these are.
+    on_domains : bool
+        Whether the problem is defined on parts of the square, too.
+    coordinates, physics : callable, Physics
+        Positions of nodes along an axis, by their number; what a solver knows of the problem.
     metrics : tuple of str
         Keys of `MetricAccumulator.compute`, and "relative_l1_median".
     boundary, margin : str or None, float
@@ -88,7 +87,7 @@ class Steady(Problem):
     error: str
     units: Mapping[str, Sequence[Any]]
 
-    multiple: ClassVar[int] = MULTIPLE
+    on_domains: ClassVar[bool] = False
     fields_in: ClassVar[int] = 1
     fields_out: ClassVar[int] = 1
     physics: ClassVar[Physics]
@@ -102,12 +101,16 @@ class Steady(Problem):
         self._check_least(1, "resolution")
         check_choice("error", self.error, tuple(ERRORS))
         check_domain(self.domain, self.resolution)
+        if self.domain != SQUARE and not self.on_domains:
+            raise ValueError(f"domain: expected {SQUARE!r} for this problem, got {self.domain!r}")
+        self.check_finer()
+
+    def check_finer(self) -> None:
+        """ValueError for grids without the test samples, or that models cannot have."""
         finer = self.test_resolutions
-        if len(set(finer)) < len(finer) or any(
-            n % self.multiple or n <= self.resolution for n in finer
-        ):
+        if len(set(finer)) < len(finer) or any(n % MULTIPLE or n <= self.resolution for n in finer):
             raise ValueError(
-                f"test_resolutions: expected different multiples of {self.multiple} above the "
+                f"test_resolutions: expected different multiples of {MULTIPLE} above the "
                 f"resolution {self.resolution}, got {finer}"
             )
 
@@ -155,17 +158,30 @@ class Steady(Problem):
         """Processes that make the data: one for a few samples, which take less than its start."""
         return cpu_count() if self.n_samples > FEW_SAMPLES else 1
 
-    def with_finer(self, folder: Path, read: Callable[[Path, int, int], tuple[Any, Any]]) -> Data:
+    def files(
+        self, folder: Path, generate: Callable[..., object], wanted: Mapping[str, dict[str, Any]]
+    ) -> Makers:
+        """Data files of these names, with what else than the path their generator is given."""
+        make = functools.partial(generate, workers=self.workers)
+        return {folder / name: functools.partial(make, **law) for name, law in wanted.items()}
+
+    def with_finer(self, folder: Path, read: Callable[[Path, int], tuple[Any, Any]]) -> Data:
         """The splits of the first file, and the test samples on finer grids from one file a grid.
 
-        `read` maps (path, number of samples, resolution) to inputs and solutions, each (N, R, R).
+        `read` maps a path and a number of samples to inputs and solutions, each (N, R, R).
         """
+
+        def checked(path: Path, n_samples: int, resolution: int) -> TensorDataset:
+            found = read(path, n_samples)
+            if any(field.shape != (n_samples, resolution, resolution) for field in found):
+                shapes = [tuple(field.shape) for field in found]
+                raise ValueError(f"{path}: expected {n_samples} of {resolution}^2, got {shapes}")
+            return pairs(*found)
+
         path, *finer = self.makers(folder)
-        data = consecutive(self, *pairs(*read(path, self.n_samples, self.resolution)).tensors)
-        tests = {
-            f"at_{n}": pairs(*read(file, self.n_test, n))
-            for n, file in zip(self.test_resolutions, finer, strict=True)
-        }
+        data = consecutive(self, *checked(path, self.n_samples, self.resolution).tensors)
+        grids = zip(self.test_resolutions, finer, strict=True)
+        tests = {f"at_{n}": checked(file, self.n_test, n) for n, file in grids}
         return dataclasses.replace(data, tests={**data.tests, **tests})
 
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
@@ -210,24 +226,6 @@ class Steady(Problem):
             return prediction, target
         exists = self.mask(target.shape[-1]).to(target.device)
         return prediction[..., exists], target[..., exists]
-
-
-@dataclasses.dataclass(kw_only=True)
-class Box(Steady):
-    """A steady problem that is defined on the square alone."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.domain != SQUARE:
-            raise ValueError(f"domain: expected {SQUARE!r} for this problem, got {self.domain!r}")
-        self._check_finer()
-
-    def _check_finer(self) -> None:
-        if self.test_resolutions:
-            raise ValueError(
-                "test_resolutions: expected none, as samples differ from grid to grid, got "
-                f"{self.test_resolutions}"
-            )
 
 
 def pairs(source: np.ndarray | Tensor, target: np.ndarray | Tensor) -> TensorDataset:

@@ -1,70 +1,42 @@
-r"""Burgers' equation on a line, of PDEBench, without discretisation in time: card and generator.
+r"""Burgers' equation on a line, of PDEBench, without discretisation in time.
 
 ========== =====================================================================================
-Equation   ``u_t + (u^2 / 2)_x = (Nu / pi) u_xx``; learn earlier frames of u -> later ones
-Domain     periodic unit interval, R cells, values at cell centres ``(i + 1/2) / R``; t from 0 to 2
-Boundary   periodic
-Input      a wave of PDEBench's law, as that of `chonn_lab.problems.advection`, of period 1
-Parameters ``Nu``, at least 0.001 (PDEBench's smallest); R = 1024, 201 frames 0.01 apart, the first
-           at t = 0. PDEBench trains on every fourth cell and fifth frame, from 10 frames on
-Splits     PDEBench tests on the first tenth of the samples
-Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(i,))``: it is the same
-           for every number of samples and of workers
-Generator  the transform of Cole and Hopf, by quadrature on at least 2,048 points in float64,
-           stored as float32; shocks thinner than a cell are sampled, not smeared. PDEBench's files
-           have the numerical diffusion of a second-order upwind scheme
-Cost       0.03 s (Nu = 0.001) to 2 s (Nu = 4) a sample and core; 8.2 GB for 10,000. Solved samples
-           are kept beside the file in parts of 16: the same call goes on after an interruption
-Layout     that of PDEBench: HDF5, ``tensor`` (N, 201, R), ``x-coordinate`` (R,), ``t-coordinate``
-           (202,), float32; attribute ``Nu``. Ours also has the attributes of
-           `chonn_lab.problems.origin`
-Official   ``1D_Burgers_Sols_Nu<NU>.hdf5`` of DaRUS, 10,000 samples for each of twelve Nu
+Equation   ``u_t + (u^2 / 2)_x = (Nu / pi) u_xx``; otherwise as `chonn_lab.problems.advection`
+Parameters ``Nu``, at least 0.001 (PDEBench's smallest)
+Generator  the transform of Cole and Hopf, by quadrature on at least 2,048 points; shocks thinner
+           than a cell are sampled, not smeared
+Cost       0.03 s (Nu = 0.001) to 2 s (Nu = 4) a sample and core
+Layout     as there, attribute ``Nu``
+Official   ``1D_Burgers_Sols_Nu<NU>.hdf5``, 10,000 samples for each of twelve Nu
 ========== =====================================================================================
 
-The transform of Cole and Hopf: with :math:`u = -2 d \, (\log \varphi)_x`,
-:math:`u_t + u u_x = d u_{xx}` is the heat equation :math:`\varphi_t = d \varphi_{xx}`, so a step is
-a convolution with a Gaussian. Its integrand is positive, so nothing cancels, whatever
-:math:`\varphi`'s range, if that is carried as a logarithm and each sum is scaled by its own largest
-term. The trapezoidal rule for a smooth integrand of a Gaussian's decay is exact up to
-:math:`\exp(-2 \pi^2 \sigma^2 / h^2)`.
-
-References
-----------
-.. [1] M. Takamoto et al., "PDEBench: An Extensive Benchmark for Scientific Machine Learning",
-   NeurIPS Datasets and Benchmarks, 2022. Data: https://doi.org/10.18419/darus-2986
-.. [2] E. Hopf, "The partial differential equation u_t + u u_x = mu u_xx", Comm. Pure Appl. Math.
-   3 (1950).
+The transform of Cole and Hopf (E. Hopf, Comm. Pure Appl. Math. 3, 1950): with
+:math:`u = -2 d \, (\log \varphi)_x`, :math:`u_t + u u_x = d u_{xx}` is the heat equation
+:math:`\varphi_t = d \varphi_{xx}`, so a step is a convolution with a Gaussian. Its integrand is
+positive, so nothing cancels, whatever :math:`\varphi`'s range, if that is carried as a logarithm
+and each sum is scaled by its own largest term. The trapezoidal rule for a smooth integrand of a
+Gaussian's decay is exact up to :math:`\exp(-2 \pi^2 \sigma^2 / h^2)`.
 """
 
+from __future__ import annotations
+
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from chonn_lab.problems.advection import (
-    END_TIME,
-    N_FRAMES,
-    N_SAMPLES,
-    RESOLUTION,
-    Wave,
-    check_parameter,
-    draw_wave,
-    read,
-    stacked,
-    write_lines,
-)
-from chonn_lab.problems.generation import Arrays, Recipe
+from chonn_lab.problems import advection
+from chonn_lab.problems.advection import Wave, draw_wave, read
+from chonn_lab.problems.domains import cell_centres
+from chonn_lab.problems.generation import Arrays, make_files, single
 
 __all__ = ["NU", "cole_hopf", "file_name", "generate", "read", "solve"]
 
 # Of PDEBench's config_Bgs.yaml.
 NU = 1.0
 LEAST_NU = 1e-3
-# Increased when the same settings give other data, see `chonn_lab.problems.origin`.
-GENERATOR_VERSION = 1
-
 # Points of the fine grid: at least this many, and this many a standard deviation of the kernel.
 LEAST_POINTS, POINTS_PER_DEVIATION = 2048, 3.0
 # Standard deviations at which the Gaussian is cut off.
@@ -82,43 +54,27 @@ def file_name(nu: float = NU) -> str:
 
 def solve(wave: Wave, nu: float, resolution: int, n_frames: int) -> np.ndarray:
     """Values at the cell centres, (n_frames, R), float64."""
-    interval = END_TIME / (n_frames - 1)
-    return cole_hopf(wave, nu / math.pi, resolution, interval, n_frames)
+    return cole_hopf(wave, nu / math.pi, resolution, advection.END_TIME / (n_frames - 1), n_frames)
 
 
 def generate(
-    output: "str | os.PathLike[str] | None" = None,
-    n_samples: int = N_SAMPLES,
-    resolution: int = RESOLUTION,
+    output: Path | str = "",
+    n_samples: int = advection.N_SAMPLES,
+    resolution: int = advection.RESOLUTION,
     nu: float = NU,
-    n_frames: int = N_FRAMES,
-    seed: int = 0,
-    workers: int = 1,
-    force: bool = False,
-    progress: bool = True,
+    n_frames: int = advection.N_FRAMES,
+    **options: Any,
 ) -> Path:
-    """Generate a data set in PDEBench's layout; an interrupted call is resumed by the next one.
-
-    Parameters
-    ----------
-    output : path, optional
-        HDF5 file to write, by default `file_name`; it appears when it is complete.
-    n_samples, resolution : int
-        N, and R of at least 16.
-    nu : float
-        PDEBench's Nu, pi times the diffusivity; at least 0.001.
-    n_frames, seed, workers, force, progress
-        As for `chonn_lab.problems.advection.generate`, and so are results and errors.
-    """
-    check_parameter("nu", nu, LEAST_NU)
+    """Generate a file; `nu` is PDEBench's, pi times the diffusivity."""
+    if not LEAST_NU <= nu < math.inf:
+        raise ValueError(f"nu: expected at least {LEAST_NU:g} and finite, got {nu}")
     settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}
-    recipe = Recipe("burgers", GENERATOR_VERSION, seed, {**settings, "Nu": float(nu)})
-    path = Path(output or file_name(nu))
-    return write_lines(path, recipe, _solve_part, workers, force, progress)
+    recipe = advection.lines("burgers", _sample, {**settings, "Nu": float(nu)})
+    return make_files({Path(output or file_name(nu)): recipe}, **options)[0]
 
 
-def _solve_part(samples: range, seed: int, resolution: int, n_frames: int, Nu: float) -> Arrays:
-    return stacked(solve(draw_wave(seed, i), Nu, resolution, n_frames) for i in samples)
+def _sample(seed: int, i: int, resolution: int, n_frames: int, Nu: float) -> Arrays:
+    return single(tensor=solve(draw_wave(seed, i), Nu, resolution, n_frames))
 
 
 def cole_hopf(
@@ -128,42 +84,27 @@ def cole_hopf(
     interval: float,
     n_frames: int,
 ) -> np.ndarray:
-    """Solve ``u_t + u u_x = d u_xx`` by the transform of Cole and Hopf [2]_.
+    """Solve ``u_t + u u_x = d u_xx`` by the transform of Cole and Hopf: (n_frames, R), float64.
 
-    Parameters
-    ----------
-    initial : callable
-        u at t = 0 as a function of period 1, of arrays.
-    diffusivity : float
-        d, positive.
-    resolution : int
-        Cells R, whose centres are ``(i + 1/2) / R``.
-    interval : float
-        From frame to frame.
-    n_frames : int
-
-    Returns
-    -------
-    ndarray
-        (n_frames, R), float64, the first at t = 0.
+    `initial` is u at t = 0 as a function of period 1, of arrays, `diffusivity` d > 0. Values are
+    those at the centres of R cells, at t = 0 and every `interval`.
     """
-    largest = np.abs(initial((np.arange(LEAST_POINTS) + 0.5) / LEAST_POINTS)).max()
+    largest = np.abs(initial(cell_centres(LEAST_POINTS))).max()
     steps = _steps(diffusivity, interval, 1.1 * largest)
     dt = interval / steps
     deviation = math.sqrt(2 * diffusivity * dt)
     needed = max(LEAST_POINTS, POINTS_PER_DEVIATION / deviation)
     # Odd: the centres of the coarse cells are those of fine ones.
-    every = 2 * math.ceil((needed / resolution - 1) / 2) + 1
-    n = max(every, 1) * resolution
-    first = (every - 1) // 2
+    every = max(2 * math.ceil((needed / resolution - 1) / 2) + 1, 1)
+    n = every * resolution
     log_phi, turn = _initial_logarithm(initial, n, diffusivity)
     kernel = _Kernel(n, dt, deviation, REACH * deviation + 1.1 * largest * dt, turn)
     frames = np.empty((n_frames, resolution))
-    frames[0] = u = initial((np.arange(resolution) + 0.5) / resolution)
+    frames[0] = u = initial(cell_centres(resolution))
     for frame in range(1, n_frames):
         for _ in range(steps):
             log_phi, u = kernel(log_phi)
-        frames[frame] = u[first::every]
+        frames[frame] = u[(every - 1) // 2 :: every]
     return frames
 
 

@@ -1,6 +1,6 @@
 """Steady Darcy flow on PDEBench's grid: 5-point finite volumes and a direct sparse solve."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
 import numpy as np
 import scipy.sparse
@@ -8,27 +8,21 @@ import scipy.sparse.linalg
 
 
 def darcy_matrix(
-    nu: np.ndarray, exists: "np.ndarray | None" = None, margin: "float | None" = None
+    nu: np.ndarray, exists: np.ndarray | None = None, margin: float | None = None
 ) -> scipy.sparse.csc_matrix:
     """Matrix of ``-div(nu grad u)`` on the cell centres of the unit square, or of a part of it.
 
-    A face has the mean nu of its two cells; towards a cell that does not exist, nu continues
-    unchanged up to the place where u = 0.
+    It is (M, M) for M cells that exist, symmetric positive definite. A face has the mean nu of its
+    two cells; towards a cell that does not exist, nu continues unchanged up to the place where u =
+    0.
 
     Parameters
     ----------
-    nu : ndarray
-        (R, R), positive where a cell exists.
-    exists : ndarray, optional
-        (R, R) bool; all cells by default.
+    nu, exists : ndarray
+        (R, R), positive where a cell exists, and bool; all cells by default.
     margin : float, optional
         Distance outside the domain at which u = 0; half a cell by default, so that u vanishes at
         the centres of the cells outside. What lies between has no forcing.
-
-    Returns
-    -------
-    csc_matrix
-        (M, M) for M cells that exist, symmetric positive definite.
     """
     n = len(nu)
     # Conductance of a face to the outside over that of one inside: a cell over the distance.
@@ -42,68 +36,42 @@ def darcy_matrix(
         own = wall * np.where(inside[low], padded[low], padded[high])
         # Cells that do not exist, and the faces between them, are left out below.
         faces.append(np.where(inside[low] & inside[high], mean, own))
-    matrix = conductance_matrix(faces) * n**2
+    matrix = conductance_matrix(*faces) * n**2
     if exists is None:
         return matrix
     kept = np.flatnonzero(exists)
     return scipy.sparse.csc_matrix(matrix[kept][:, kept])
 
 
-def conductance_matrix(faces: Sequence[np.ndarray]) -> scipy.sparse.csc_matrix:
-    """Kirchhoff's law on a box of nodes, with u = 0 beyond its outer faces.
+def conductance_matrix(faces_x: np.ndarray, faces_y: np.ndarray) -> scipy.sparse.csc_matrix:
+    """Kirchhoff's law on a grid of R x S nodes, (R S, R S), with u = 0 beyond its outer faces.
 
-    Parameters
-    ----------
-    faces : sequence of ndarray
-        Conductances of the faces across every axis: those across axis d have one more along it than
-        there are nodes, the first and the last lead outside.
-
-    Returns
-    -------
-    csc_matrix
-        (M, M) for M nodes in the order of their memory, symmetric.
+    `faces_x` (R + 1, S) and `faces_y` (R, S + 1) are conductances of the faces across each axis;
+    the first and the last of a line lead outside.
     """
-    shape = tuple(length - (axis == 0) for axis, length in enumerate(faces[0].shape))
+    shape = faces_y.shape[0], faces_x.shape[1]
     number = np.arange(np.prod(shape)).reshape(shape)
     diagonal = np.zeros(shape)
     rows, columns, entries = [number.ravel()], [number.ravel()], [diagonal.ravel()]
-    for axis, across in enumerate(faces):
-        across = np.moveaxis(across, axis, 0)
-        along = np.moveaxis(number, axis, 0)
+    for axis, across in enumerate((faces_x, faces_y)):
+        across, along = np.moveaxis(across, axis, 0), np.moveaxis(number, axis, 0)
         np.moveaxis(diagonal, axis, 0)[...] += across[1:] + across[:-1]
         low, high, inner = along[:-1].ravel(), along[1:].ravel(), -across[1:-1].ravel()
         rows += [low, high]
         columns += [high, low]
         entries += [inner, inner]
-    entries = np.concatenate(entries)
-    matrix = scipy.sparse.coo_matrix((entries, (np.concatenate(rows), np.concatenate(columns))))
-    return scipy.sparse.csc_matrix(matrix)
+    places = np.concatenate(rows), np.concatenate(columns)
+    return scipy.sparse.csc_matrix(scipy.sparse.coo_matrix((np.concatenate(entries), places)))
 
 
-def cell_faces(nu: np.ndarray) -> list[np.ndarray]:
-    """Faces of the cells of the unit box for `conductance_matrix`, walls with u = 0 around it.
-
-    Parameters
-    ----------
-    nu : ndarray
-        (R,) * d, positive.
-
-    Returns
-    -------
-    list of ndarray
-        Arithmetic means of two cells, over the spacing squared; at the walls, half a cell from a
-        centre, twice the cell's own.
-    """
-    faces = []
-    for axis in range(nu.ndim):
-        across = np.moveaxis(nu, axis, 0)
-        inner = 0.5 * (across[1:] + across[:-1])
-        both = np.concatenate([2 * across[:1], inner, 2 * across[-1:]])
-        faces.append(np.moveaxis(both, 0, axis) * len(nu) ** 2)
-    return faces
+def laplace_matrix(n: int) -> scipy.sparse.csc_matrix:
+    """``-laplace`` on n x n cells of the unit square, u = 0 at its walls, half a cell away."""
+    faces = np.ones((n + 1, n))
+    faces[[0, -1]] = 2
+    return conductance_matrix(faces * n**2, faces.T * n**2)
 
 
-def factorise(matrix: scipy.sparse.csc_matrix) -> "scipy.sparse.linalg.SuperLU":
+def factorise(matrix: scipy.sparse.csc_matrix) -> scipy.sparse.linalg.SuperLU:
     """LU factors of a symmetric positive definite matrix."""
     # It needs no pivoting, which leaves less fill-in.
     return scipy.sparse.linalg.splu(
@@ -116,28 +84,13 @@ def factorise(matrix: scipy.sparse.csc_matrix) -> "scipy.sparse.linalg.SuperLU":
 
 def solve_steady(
     nu: np.ndarray,
-    forcing: "np.ndarray | float",
-    exists: "np.ndarray | None" = None,
-    margin: "float | None" = None,
+    forcing: np.ndarray | float,
+    exists: np.ndarray | None = None,
+    margin: float | None = None,
 ) -> np.ndarray:
-    """Solve ``-div(nu grad u) = forcing``.
-
-    Parameters
-    ----------
-    nu, exists, margin
-        As in `darcy_matrix`.
-    forcing : ndarray or float
-        (R, R) or one value.
-
-    Returns
-    -------
-    ndarray
-        (R, R), float64; 0 where no cell exists.
-    """
+    """u (R, R) of ``-div(nu grad u) = forcing``, 0 where no cell exists; see `darcy_matrix`."""
     factors = factorise(darcy_matrix(nu, exists, margin))
-    forcing = np.broadcast_to(forcing, nu.shape)
-    if exists is None:
-        return factors.solve(forcing.ravel()).reshape(nu.shape)
+    kept = np.ones(nu.shape, bool) if exists is None else exists
     u = np.zeros(nu.shape)
-    u[exists] = factors.solve(forcing[exists])
+    u[kept] = factors.solve(np.broadcast_to(forcing, nu.shape)[kept])
     return u

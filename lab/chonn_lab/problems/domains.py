@@ -20,8 +20,8 @@ Files of a domain other than the square have its mask, ``mask`` (R, R) bool, and
 import numpy as np
 
 SQUARE = "square"
-_DISCS = ((0.30, 0.30, 0.12), (0.70, 0.55, 0.15), (0.35, 0.75, 0.10))
 DOMAINS = (SQUARE, "l-shape", "holes")
+_DISCS = ((0.30, 0.30, 0.12), (0.70, 0.55, 0.15), (0.35, 0.75, 0.10))
 # Fewer points do not separate the discs from each other and from the edge.
 LEAST_POINTS = 16
 
@@ -29,6 +29,11 @@ LEAST_POINTS = 16
 def cell_centres(resolution: int) -> np.ndarray:
     """(R,) cell centres of the unit interval."""
     return (np.arange(resolution) + 0.5) / resolution
+
+
+def coordinates(resolution: int) -> dict[str, np.ndarray]:
+    """`cell_centres` along both axes, by PDEBench's names."""
+    return dict.fromkeys(("x-coordinate", "y-coordinate"), cell_centres(resolution))
 
 
 def nodes(resolution: int) -> np.ndarray:
@@ -48,23 +53,9 @@ def check_domain(domain: str, resolution: int) -> None:
 
 
 def domain_mask(domain: str, coordinates: np.ndarray) -> np.ndarray:
-    """Which nodes of a grid exist.
+    """Which nodes of a grid exist, (R, R) bool, x along axis 0.
 
-    Parameters
-    ----------
-    domain : {"square", "l-shape", "holes"}
-    coordinates : ndarray, shape (R,)
-        Positions of the nodes, the same along both axes; the square is 0 to 1.
-
-    Returns
-    -------
-    ndarray, shape (R, R)
-        bool, x along axis 0.
-
-    Raises
-    ------
-    ValueError
-        If the domain is unknown, or has fewer than 16 points along an axis and is not the square.
+    `coordinates` (R,) are their positions along both axes. Errors as `check_domain`.
     """
     check_domain(domain, len(coordinates))
     x, y = np.meshgrid(coordinates, coordinates, indexing="ij")

@@ -1,7 +1,8 @@
 """Published files: whole or not at all, and checked by their checksum."""
 
+from __future__ import annotations
+
 import contextlib
-import shutil
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -9,24 +10,24 @@ from pathlib import Path
 
 import pooch
 
+from chonn_lab.problems.origin import CHECKSUMS
 from chonn_ops.files import refuse_existing, whole_file
 
 # Seconds to connect, and between two packets.
 TIMEOUT = (10, 60)
+DARUS = "https://darus.uni-stuttgart.de/api/access/datafile"
+
+
+def fetch_darus(
+    number: int, name: str, folder: Path | str, force: bool, progress: bool = True
+) -> bool:
+    """Download a file of PDEBench under its own name; see `download`."""
+    known_hash = f"md5:{CHECKSUMS[name]}"
+    return download(f"{DARUS}/{number}", known_hash, Path(folder) / name, force, progress)
 
 
 def download(url: str, known_hash: str, path: Path, force: bool, progress: bool = True) -> bool:
-    """Download a file of known checksum.
-
-    Parameters
-    ----------
-    url : str
-    known_hash : str
-        ``algorithm:hexdigest``.
-    path : Path
-        File to write; it appears when it is complete and its checksum is right.
-    force, progress : bool
-        Replace an existing file that has another checksum; show a progress bar.
+    """Download a file, whose checksum is ``algorithm:hexdigest``, unless it is there already.
 
     Returns
     -------
@@ -51,23 +52,10 @@ def download(url: str, known_hash: str, path: Path, force: bool, progress: bool 
 
 
 def fetch_members(doi: str, name: str, paths: Sequence[Path], force: bool) -> None:
-    """Download an archive of Zenodo, keep some of its files, remove the archive.
+    """Download an archive of Zenodo, keep the files named like `paths`, remove the archive.
 
-    Parameters
-    ----------
-    doi : str
-        Of the record, which states the archive's md5.
-    name : str
-        The archive's name in the record.
-    paths : sequence of Path
-        Files to write, in one folder; each is looked up in the archive by its name.
-    force : bool
-        Replace existing files.
-
-    Raises
-    ------
-    FileExistsError, OSError, ValueError
-        As `download`; if the archive is damaged or lacks a file.
+    The record states the archive's md5. FileExistsError, OSError or ValueError as `download`, and
+    if the archive is damaged or lacks a file; then none is written.
     """
     for path in paths:
         refuse_existing(path, force)
@@ -77,33 +65,16 @@ def fetch_members(doi: str, name: str, paths: Sequence[Path], force: bool) -> No
     archive = paths[0].with_name(f"{number}_{name}")
     url = f"https://zenodo.org/records/{number}/files/{name}?download=1"
     download(url, record.registry[name], archive, force)
-    extract(archive, paths, force)
-    archive.unlink()
-
-
-def extract(archive: Path, paths: Sequence[Path], force: bool) -> None:
-    """Take the files named like `paths` out of an archive, from whichever folder in it.
-
-    Raises
-    ------
-    ValueError
-        If the archive is damaged or lacks one of them; then none is written.
-    FileExistsError
-        If one of `paths` exists and `force` is not set.
-    """
     try:
         with zipfile.ZipFile(archive) as contents, contextlib.ExitStack() as outputs:
             for path in paths:
                 # macOS packs a second, hidden file of the same name.
-                members = [
-                    member
-                    for member in contents.namelist()
-                    if Path(member).name == path.name and not member.startswith("__MACOSX")
-                ]
+                named = [m for m in contents.namelist() if Path(m).name == path.name]
+                members = [member for member in named if not member.startswith("__MACOSX")]
                 if len(members) != 1:
                     raise ValueError(f"{archive}: expected one {path.name} in it, found {members}")
                 staged = outputs.enter_context(whole_file(path, force))
-                with contents.open(members[0]) as source, open(staged, "wb") as target:
-                    shutil.copyfileobj(source, target)
+                staged.write_bytes(contents.read(members[0]))
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{archive}: damaged archive ({error})") from error
+    archive.unlink()

@@ -10,10 +10,10 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import h5py
 import joblib
@@ -23,20 +23,195 @@ from tqdm import tqdm
 
 from chonn_lab.problems import origin
 from chonn_lab.problems.hdf5 import create_hdf5
-from chonn_ops import __version__, files
+from chonn_ops import __version__
 from chonn_ops.checks import check_least
+from chonn_ops.files import refuse_existing
 
-# Arrays of M samples by name, (M, ...) each.
-Arrays = dict[str, Any]
-Task = TypeVar("Task")
-Result = TypeVar("Result")
+# Arrays by name.
+Arrays = Mapping[str, Any]
 
 
-def check_sizes(n_samples: int, resolution: int, least: int, seed: int, workers: int) -> None:
-    """Check the arguments that generators share; `least` is that of the resolution."""
-    check_least(1, n_samples=n_samples, workers=workers)
-    check_least(least, resolution=resolution)
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A data file: the settings that its data depend on, and how its samples are made and stored.
+
+    Parameters
+    ----------
+    generator : str
+        Module of `chonn_lab.problems` with the card.
+    sample : callable
+        Arrays of one sample, by the seed, its number, and the settings but ``n_samples`` and
+        ``first`` as keywords; a function of a module, as other processes import it.
+    settings : dict
+        JSON values: ``n_samples``, ``first`` if the first sample has another number than 0, others.
+    version, size : int
+        Increased when the same settings give other data; samples that are solved and kept together.
+    source : str
+        The same in short, with the seed as ``{seed}``.
+    fixed, attributes : mapping
+        Further data sets and attributes of the file.
+    store : callable, optional
+        Puts the arrays (S, ...) of some samples into the file, by their numbers; by default into
+        the rows of float32 data sets of their names.
+    user_block : bytes
+        See `create_hdf5`.
+    """
+
+    generator: str
+    sample: Callable[..., Arrays]
+    settings: dict[str, Any]
+    version: int = 1
+    size: int = 8
+    source: str = ""
+    fixed: Arrays = dataclasses.field(default_factory=dict)
+    attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    store: Callable[[h5py.File, range, Arrays], None] | None = None
+    user_block: bytes = b""
+
+    @property
+    def samples(self) -> range:
+        """Numbers of the samples."""
+        first = self.settings.get("first", 0)
+        return range(first, first + self.settings["n_samples"])
+
+    def made(self, path: Path, seed: int) -> bool:
+        """Whether this is a file of it."""
+        try:
+            found = origin.read(path)
+        except (FileNotFoundError, ValueError):
+            return False
+        wanted = self.generator, self.version, seed, self.settings
+        return wanted == (found.generator, found.generator_version, found.seed, found.settings)
+
+
+def make_files(
+    recipes: Mapping[Path, Recipe],
+    seed: int = 0,
+    workers: int = 1,
+    force: bool = False,
+    progress: bool = True,
+) -> tuple[Path, ...]:
+    """Make the files of a data set that are missing; an interrupted call is resumed by the next.
+
+    Each file appears when it is complete. Solved samples are kept by joblib in the folder
+    ``.<name>.parts`` beside it until then; only calls of the same settings, seed and version use
+    them.
+
+    Parameters
+    ----------
+    recipes : mapping of Path to Recipe
+        The files, in existing folders.
+    seed, workers : int
+        The data depend on the seed and the settings, not on the number of processes. With more than
+        one, a script that calls this needs the usual ``if __name__ == "__main__"`` guard.
+    force, progress : bool
+        Replace existing files; show a progress bar.
+
+    Raises
+    ------
+    ValueError, FileExistsError
+        If a number is out of range; if all files exist, or one that another call or somebody else
+        made, and `force` is not set.
+    """
     check_least(0, seed=seed)
+    check_least(1, workers=workers)
+    for recipe in recipes.values():
+        check_least(1, n_samples=recipe.settings["n_samples"])
+        check_least(0, first=recipe.samples.start)
+    missing = [path for path, recipe in recipes.items() if force or not recipe.made(path, seed)]
+    for path in missing or recipes:
+        refuse_existing(path, force)
+    for path in missing:
+        _write(path, recipes[path], seed, workers, force, progress)
+    return tuple(recipes)
+
+
+def _write(
+    path: Path, recipe: Recipe, seed: int, workers: int, force: bool, progress: bool
+) -> None:
+    numbers, size = recipe.samples, recipe.size
+    parts = [numbers[i : i + size] for i in range(0, len(numbers), size)]
+    given = {k: v for k, v in recipe.settings.items() if k not in ("n_samples", "first")}
+    folder = path.with_name(f".{path.name}.parts")
+    # Called with what must be the same for kept samples to be used.
+    kept: Any = joblib.Memory(folder, verbose=0).cache(_solved)
+    work = functools.partial(kept, recipe.sample, (recipe.version, __version__), seed, given)
+    workers = min(workers, len(parts))
+    options: Any = {"initializer": functools.partial(_serve, os.getpid())}
+    try:
+        with (
+            create_hdf5(path, force, recipe.user_block) as file,
+            ProgressBar(total=len(numbers), unit="sample", disable=not progress) as bar,
+            joblib.parallel_config("loky", inner_max_num_threads=1, **options),
+        ):
+            # Processes run ahead of the results by a few parts.
+            parallel = joblib.Parallel(workers, return_as="generator", pre_dispatch="4*n_jobs")
+            with _ctrl_c_held_back() if workers > 1 else contextlib.nullcontext():
+                solved: Any = parallel(joblib.delayed(work)(part) for part in parts)
+            with contextlib.closing(solved):
+                source = recipe.source or f"{recipe.generator} generator, seed {{seed}}"
+                file.attrs["source"] = f"chonn-ops {__version__} {source.format(seed=seed)}"
+                origin.stamp(file, recipe.generator, recipe.version, seed, recipe.settings)
+                file.attrs.update(recipe.attributes)
+                for name, values in recipe.fixed.items():
+                    file[name] = values if values.dtype == bool else values.astype("f4")
+                for part, arrays in zip(parts, solved, strict=True):
+                    (recipe.store or functools.partial(_store, numbers=numbers))(file, part, arrays)
+                    bar.update(len(part))
+    except BaseException:
+        if not any(folder.rglob("output.pkl")):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _solved(
+    sample: Callable[..., Arrays],
+    version: tuple[int, str],  # noqa: ARG001 - samples of another one are not used
+    seed: int,
+    settings: dict[str, Any],
+    numbers: range,
+) -> Arrays:
+    found = [sample(seed, i, **settings) for i in numbers]
+    return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
+
+
+def _store(file: h5py.File, part: range, arrays: Arrays, numbers: range) -> None:
+    for name, values in arrays.items():
+        target = file.require_dataset(name, (len(numbers), *values.shape[1:]), "f4")
+        target[part.start - numbers.start : part.stop - numbers.start] = values
+
+
+def single(**fields: Any) -> Arrays:
+    """Fields in float32."""
+    return {name: np.asarray(field, "f4") for name, field in fields.items()}
+
+
+def stream(seed: int, *key: int) -> np.random.Generator:
+    """The random numbers of one sample, by its number and what else tells it from others."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def write_groups(
+    path: Path,
+    generator: str,
+    seed: int,
+    settings: Mapping[str, Any],
+    groups: Iterable[tuple[str, Arrays]],
+    force: bool,
+) -> Path:
+    """Write small data in this process, whole or not at all: a group of arrays a split.
+
+    FileExistsError if the file exists and `force` is not set, ValueError for a negative seed.
+    """
+    check_least(0, seed=seed)
+    refuse_existing(path, force)
+    with create_hdf5(path, force) as file:
+        for group, arrays in groups:
+            for name, values in arrays.items():
+                file.create_dataset(f"{group}/{name}", data=values)
+        origin.stamp(file, generator, 1, seed, settings)
+    return path
 
 
 class ProgressBar(tqdm):
@@ -46,32 +221,6 @@ class ProgressBar(tqdm):
         if kind is not None and issubclass(kind, Exception):
             self.leave = False
         super().__exit__(kind, *rest)
-
-
-@contextlib.contextmanager
-def _solving(
-    function: Callable[[Task], Result],
-    tasks: Sequence[Task],
-    workers: int,
-    n_samples: int,
-    progress: bool,
-) -> Iterator[tuple[Iterator[Result], ProgressBar]]:
-    """Results of a function over tasks, in their order, and a bar of samples to be updated.
-
-    With more than one worker, the function has to be importable by name, and processes of one
-    thread each, which end with this one, run ahead of the results by a few tasks.
-    """
-    serve = functools.partial(_serve, os.getpid())
-    options: Any = {"initializer": serve, "inner_max_num_threads": 1}
-    with (
-        ProgressBar(total=n_samples, unit="sample", disable=not progress) as bar,
-        joblib.parallel_config("loky", **options),
-    ):
-        parallel = joblib.Parallel(workers, return_as="generator", pre_dispatch="4*n_jobs")
-        with _ctrl_c_held_back() if workers > 1 else contextlib.nullcontext():
-            results: Any = parallel(joblib.delayed(function)(task) for task in tasks)
-        with contextlib.closing(results):
-            yield results, bar
 
 
 @contextlib.contextmanager
@@ -105,123 +254,3 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """Settings that the data of a file depend on, see `chonn_lab.problems.origin`.
-
-    Parameters
-    ----------
-    generator, version, seed
-        As there.
-    settings : dict
-        JSON values, ``n_samples`` among them.
-    source : str, optional
-        The same in short.
-    """
-
-    generator: str
-    version: int
-    seed: int
-    settings: dict[str, Any]
-    source: str = ""
-
-    def stamp(self, file: h5py.File) -> None:
-        """Write it into a new file."""
-        source = self.source or f"{self.generator} generator, seed {self.seed}"
-        file.attrs["source"] = f"chonn-ops {__version__} {source}"
-        origin.stamp(file, self.generator, self.version, self.seed, **self.settings)
-
-    def made(self, path: Path) -> bool:
-        """Whether this is a file of it."""
-        try:
-            found = origin.read(path).recipe()
-        except (FileNotFoundError, ValueError):
-            return False
-        made = {"generator": self.generator, "generator_version": self.version}
-        return found == {**made, "seed": self.seed, **self.settings}
-
-    def write(
-        self,
-        path: Path,
-        solve: Callable[..., Arrays],
-        size: int,
-        workers: int = 1,
-        force: bool = False,
-        progress: bool = True,
-        *,
-        fixed: Mapping[str, np.ndarray] | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        store: Callable[[h5py.File, slice, Arrays], None] | None = None,
-        user_block: bytes = b"",
-    ) -> Path:
-        """Solve and write all samples; an interrupted call is resumed by the next one.
-
-        Solved samples are kept by joblib in the folder ``.<name>.parts`` beside the file until it
-        is complete, with their settings, seed and code: no others are used.
-
-        Parameters
-        ----------
-        path : Path
-            HDF5 file; it appears when it is complete.
-        solve : callable
-            Arrays of some samples, (M, ...) each, by their range, with the seed and the settings
-            but ``n_samples`` as keywords; a function of a module.
-        size : int
-            Samples that are solved and kept together.
-        workers : int
-            Processes.
-        force, progress : bool
-            Replace an existing file; show a progress bar.
-        fixed, attributes : mapping, optional
-            Further data sets, stored as float32 or bool, and attributes of the file.
-        store : callable, optional
-            Puts the arrays of some rows into the file; by default each into the rows of the data
-            set of its name.
-        user_block : bytes
-            See `create_hdf5`.
-
-        Raises
-        ------
-        FileExistsError
-            If `path` exists and `force` is not set.
-        """
-        files.refuse_existing(path, force)
-        check_least(1, workers=workers)
-        given = {name: value for name, value in self.settings.items() if name != "n_samples"}
-        n_samples = self.settings["n_samples"]
-        ranges = [range(i, min(i + size, n_samples)) for i in range(0, n_samples, size)]
-        folder = path.with_name(f".{path.name}.parts")
-        kept: Any = joblib.Memory(folder, verbose=0).cache(solve)
-        work = functools.partial(kept, seed=self.seed, **given)
-        count = min(workers, len(ranges))
-        try:
-            with (
-                create_hdf5(path, force, user_block) as file,
-                _solving(work, ranges, count, n_samples, progress) as (solved, bar),
-            ):
-                self.stamp(file)
-                file.attrs.update(attributes or {})
-                for name, values in (fixed or {}).items():
-                    file[name] = values if values.dtype == bool else values.astype("f4")
-                for samples, arrays in zip(ranges, solved, strict=True):
-                    rows = slice(samples.start, samples.stop)
-                    if store:
-                        store(file, rows, arrays)
-                    else:
-                        _store(file, n_samples, rows, arrays)
-                    bar.update(len(samples))
-        except BaseException:
-            if not any(folder.rglob("output.pkl")):
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder)
-        return path
-
-
-def _store(file: h5py.File, n_samples: int, rows: slice, part: Arrays) -> None:
-    for name, values in part.items():
-        shape = n_samples, *values.shape[1:]
-        target = file.require_dataset(name, shape, values.dtype)
-        target[rows] = values

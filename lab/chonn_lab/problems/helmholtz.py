@@ -1,28 +1,18 @@
-"""Helmholtz's equation with two wave numbers, an indefinite problem: card, generator and reader.
+"""Helmholtz's equation with two wave numbers, an indefinite problem of ours.
 
 ========== =====================================================================================
-Equation   ``-laplace u - k^2 u = 1``; learn ``k -> u``
-Domain     unit square, R x R cells, dimensionless; values at cell centres ``(i + 1/2) / R``. Axis 0
-           is x, axis 1 is y
-Boundary   ``u = 0`` on the walls, half a cell from the outermost centres
-Input      ``k``: `ratio` times the wave number where a sample of ``N(0, (-laplace + 9)^-2)`` with
-           zero Neumann conditions and no mean is at least 0, else the wave number. The sample is a
-           cosine series of 64 x 64 modes
+Equation   ``-laplace u - k^2 u = 1``, u = 0 on the walls; learn ``k -> u``
+Domain     R x R cells, values at centres ``(i + 1/2) / R``
+Input      ``k``: 18 where a sample of ``N(0, (-laplace + 9)^-2)`` with zero Neumann conditions and
+           no mean is at least 0, else 12. The sample is a cosine series of 64 x 64 modes
 Resonance  samples with an eigenvalue of ``-laplace - k^2`` closer to 0 than 5 are drawn again: near
-           a resonance u is a large multiple of one mode, and errors of the scheme are as large
-Parameters wave number 12, ratio 1.5, R = 64: wavelengths of 0.52 and 0.35, about 8 to 25 negative
-           eigenvalues
-Splits     none given; of 1,000 we use 800 to train, 100 to validate and 100 to test, in this order
-Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(i,))``, and so do its
-           further attempts: it is the same for every number of samples and of workers. The
-           eigenvalues are the grid's, so on another grid it is the same with `drawn_at` alone
-Generator  five-point finite volumes, direct sparse solve with pivoting in float64, stored as
-           float32. At least 10 cells a wavelength are asked for
-Cost       0.06 s a sample and core at R = 64; 33 MB for 1,000. Solved samples are kept beside the
-           file in parts of 8: the same call goes on after an interruption
-Layout     HDF5: ``k`` (N, R, R), ``tensor`` (N, 1, R, R), ``x-coordinate``, ``y-coordinate`` (R,),
-           float32. Attributes of `chonn_lab.problems.origin`
-Official   none: ours
+           a resonance u is a large multiple of one mode, and errors of the scheme are as large. The
+           eigenvalues are the grid's, so on another grid a sample is the same with `drawn_at` alone
+Parameters R = 64: wavelengths of 0.52 and 0.35, about 8 to 25 negative eigenvalues. Of 1,000
+           samples we use 800 to train, 100 to validate and 100 to test, in this order
+Generator  five-point finite volumes, at least 10 cells a wavelength, sparse LU with pivoting
+Cost       0.06 s a sample and core at R = 64; 33 MB for 1,000
+Layout     ``k`` (N, R, R), ``tensor`` (N, 1, R, R), ``x-coordinate``, ``y-coordinate`` (R,)
 ========== =====================================================================================
 
 No M-matrix can solve this problem. The inverse of an M-matrix has no negative entry, so a positive
@@ -33,8 +23,9 @@ of v over the eigenvalue: every solution is negative somewhere. A network model 
 values only from the layers around its networks.
 """
 
+from __future__ import annotations
+
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -43,82 +34,40 @@ import scipy.sparse
 import scipy.sparse.linalg
 import torch
 
-from chonn_lab.problems.darcy_solver import cell_faces, conductance_matrix
-from chonn_lab.problems.domains import cell_centres
-from chonn_lab.problems.generation import Recipe, check_sizes
+from chonn_lab.problems.darcy_solver import laplace_matrix
+from chonn_lab.problems.domains import cell_centres, coordinates
+from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_lab.problems.random_fields import cosine_series
-from chonn_ops.checks import check_least
 
 RESOLUTION = 64
 N_MODES = 64
 WAVENUMBER, RATIO = 12.0, 1.5
-# The square's first resonance.
-LEAST_WAVENUMBER = math.sqrt(2) * math.pi
 CELLS_PER_WAVELENGTH = 10
 # From 0 to the nearest eigenvalue.
 LEAST_DISTANCE = 5.0
 MOST_ATTEMPTS = 100
-SAMPLES_PER_PART = 8
-# Increased when the same settings give other data, see `chonn_lab.problems.origin`.
-GENERATOR_VERSION = 1
 
 
-def default_name(
-    resolution: int = RESOLUTION, wavenumber: float = WAVENUMBER, ratio: float = RATIO
-) -> str:
+def default_name(resolution: int = RESOLUTION) -> str:
     """File name that says what is in it."""
-    return f"2D_Helmholtz_k{float(wavenumber):g}_ratio{float(ratio):g}_r{resolution}.hdf5"
+    return f"2D_Helmholtz_k{WAVENUMBER:g}_ratio{RATIO:g}_r{resolution}.hdf5"
 
 
 def helmholtz_matrix(k: np.ndarray) -> scipy.sparse.csc_matrix:
-    """Matrix of ``-laplace - k^2`` on the cells, u = 0 on the walls.
-
-    Parameters
-    ----------
-    k : ndarray
-        (R, R).
-
-    Returns
-    -------
-    csc_matrix
-        (R^2, R^2), symmetric, in general indefinite.
-    """
-    laplace = conductance_matrix(cell_faces(np.ones(k.shape)))
-    return scipy.sparse.csc_matrix(laplace - scipy.sparse.diags(k.ravel() ** 2))
+    """``-laplace - k^2`` on cells (R, R), u = 0 on the walls: symmetric, in general indefinite."""
+    return scipy.sparse.csc_matrix(laplace_matrix(len(k)) - scipy.sparse.diags(k.ravel() ** 2))
 
 
-def solve(k: np.ndarray, f: "np.ndarray | float" = 1.0) -> tuple[np.ndarray, float]:
-    """Solve ``-laplace u - k^2 u = f``, and find how far from a resonance that is.
+def solve(k: np.ndarray, f: np.ndarray | float = 1.0) -> tuple[np.ndarray, float]:
+    """u of ``-laplace u - k^2 u = f``, and how far the nearest eigenvalue is from 0.
 
-    Parameters
-    ----------
-    k : ndarray
-        (R, R), R at least 2.
-    f : ndarray or float
-        (R, R) or one value.
-
-    Returns
-    -------
-    u : ndarray
-        (R, R), float64.
-    distance : float
-        Distance of the nearest eigenvalue of ``-laplace - k^2`` from 0.
-
-    Raises
-    ------
-    ValueError
-        If the matrix is singular.
+    k, f and u are (R, R), f may be one value.
     """
     matrix = helmholtz_matrix(k)
     # SciPy's annotations are narrower than what it takes.
     linalg: Any = scipy.sparse.linalg
-    try:
-        factors = linalg.splu(matrix)
-    except RuntimeError as error:
-        raise ValueError(
-            f"expected k away from resonance, got a singular matrix: {error}"
-        ) from error
+    factors = linalg.splu(matrix)
     inverse = linalg.LinearOperator(matrix.shape, factors.solve, dtype=float)
     # The inverse's eigenvalue of largest magnitude; the fixed start makes the result repeatable.
     start = np.random.default_rng(0).standard_normal(k.size)
@@ -138,134 +87,40 @@ def check_resolved(wavenumber: float, resolution: int) -> None:
 
 
 def generate(
-    output: "str | os.PathLike[str] | None" = None,
+    output: Path | str = "",
     n_samples: int = 1000,
     resolution: int = RESOLUTION,
-    wavenumber: float = WAVENUMBER,
-    ratio: float = RATIO,
-    seed: int = 0,
-    workers: int = 1,
-    force: bool = False,
-    progress: bool = True,
-    *,
     first: int = 0,
-    drawn_at: int | None = None,
+    drawn_at: int = 0,
+    **options: Any,
 ) -> Path:
-    """Generate a data set; an interrupted call is resumed by the next one.
+    """Generate a file from the sample `first` on.
 
-    Parameters
-    ----------
-    output : path, optional
-        HDF5 file to write, by default `default_name`; it appears when it is complete.
-    n_samples, resolution : int
-        N and R.
-    wavenumber : float
-        The lower one, above sqrt(2) pi: below, the problem would not be indefinite.
-    ratio : float
-        Higher wave number over the lower one, at least 1.
-    seed : int
-        The data depend on it and the parameters above, not on `workers`.
-    workers : int
-        Processes. With more than one, a script that calls this needs the usual
-        ``if __name__ == "__main__"`` guard.
-    force : bool
-        Replace an existing file, and samples of an interrupted call with other settings.
-    progress : bool
-        Show a progress bar.
-    first : int
-        Number of the first sample.
-    drawn_at : int, optional
-        Points an axis of the grid whose eigenvalues decide what is drawn again, by default
-        `resolution`: the samples of that grid, solved on this one.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, the grid is too coarse for the waves, or 100 attempts at a
-        sample were all near a resonance.
-    FileExistsError
-        If the file exists, or samples of an interrupted call with other settings, and `force` is
-        not set.
+    The eigenvalues of the grid of `drawn_at` points an axis, by default `resolution`, decide what
+    is drawn again: these are the samples of that grid, solved on this one. A ValueError if the 100
+    attempts at a sample were all near a resonance.
     """
-    check_sizes(n_samples, resolution, 2, seed, workers)
-    if not LEAST_WAVENUMBER < wavenumber < math.inf:
-        raise ValueError(
-            f"wavenumber: expected above sqrt(2) pi = {LEAST_WAVENUMBER:.6g}, where the problem "
-            f"becomes indefinite, and finite, got {wavenumber}"
-        )
-    if not 1 <= ratio < math.inf:
-        raise ValueError(f"ratio: expected at least 1 and finite, got {ratio}")
-    check_resolved(wavenumber * ratio, resolution)
-    drawn_at = resolution if drawn_at is None else drawn_at
-    check_least(2, drawn_at=drawn_at)
-    check_least(0, first=first)
-    path = Path(output or default_name(resolution, wavenumber, ratio))
-    settings = {
-        "n_samples": n_samples,
-        "resolution": resolution,
-        "wavenumber": float(wavenumber),
-        "ratio": float(ratio),
-        "first": first,
-        "drawn_at": drawn_at,
-    }
-    recipe = Recipe("helmholtz", GENERATOR_VERSION, seed, settings)
-
-    cells = cell_centres(resolution)
-    fixed = {"x-coordinate": cells, "y-coordinate": cells}
-    return recipe.write(path, _solve_part, SAMPLES_PER_PART, workers, force, progress, fixed=fixed)
+    for points in (resolution, drawn_at or resolution):
+        check_resolved(WAVENUMBER * RATIO, points)
+    law = {"wavenumber": WAVENUMBER, "ratio": RATIO}
+    place = {"first": first, "drawn_at": drawn_at or resolution}
+    settings = {"n_samples": n_samples, "resolution": resolution, **law, **place}
+    recipe = Recipe("helmholtz", _sample, settings, fixed=coordinates(resolution))
+    return make_files({Path(output or default_name(resolution)): recipe}, **options)[0]
 
 
 def read(
-    path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = None
+    path: Path | str, start: int = 0, stop: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Wave numbers and solutions of some samples.
-
-    Parameters
-    ----------
-    path : path
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
-
-    Returns
-    -------
-    k, u : torch.Tensor
-        (N, R, R), float32.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged or of another problem, or lacks the samples.
-    """
+    """Wave numbers and solutions of some samples, (N, R, R), float32; see `read_rows`."""
     k, u = read_rows(path, start, stop, k=3, tensor=4)
     return torch.from_numpy(k), torch.from_numpy(u[:, 0])
 
 
-def _solve_part(
-    samples: range,
-    seed: int,
-    resolution: int,
-    wavenumber: float,
-    ratio: float,
-    first: int,
-    drawn_at: int,
-) -> dict[str, np.ndarray]:
-    pairs = [
-        _draw(seed, first + sample, resolution, wavenumber, ratio, drawn_at) for sample in samples
-    ]
-    k, u = (np.stack(fields).astype(np.float32) for fields in zip(*pairs, strict=True))
-    return {"k": k, "tensor": u[:, None]}
-
-
-def _draw(
-    seed: int, sample: int, resolution: int, wavenumber: float, ratio: float, drawn_at: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """k and u of one sample, the first attempt away from resonance."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(sample,)))
+def _sample(
+    seed: int, i: int, resolution: int, wavenumber: float, ratio: float, drawn_at: int
+) -> Arrays:
+    rng = stream(seed, i)
 
     def medium(modes: np.ndarray, n: int) -> np.ndarray:
         return wavenumber * np.where(cosine_series(modes, cell_centres(n)) >= 0, ratio, 1.0)
@@ -279,8 +134,8 @@ def _draw(
         if drawn_at != resolution:
             k = medium(modes, resolution)
             u, _ = solve(k)
-        return k, u
+        return single(k=k, tensor=u[None])
     raise ValueError(
-        f"wavenumber {wavenumber}, ratio {ratio}: {MOST_ATTEMPTS} attempts at sample {sample} were "
-        f"all closer than {LEAST_DISTANCE:g} to a resonance"
+        f"resolution {drawn_at}: {MOST_ATTEMPTS} attempts at sample {i} were all closer than "
+        f"{LEAST_DISTANCE:g} to a resonance"
     )

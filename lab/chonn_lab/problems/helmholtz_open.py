@@ -1,95 +1,70 @@
-"""Time-harmonic waves of a point source in an open medium: card, generator and reader.
+"""Time-harmonic waves of a point source in an open medium, after WaveBench.
 
 ========== =====================================================================================
 Equation   ``-laplace u - k^2 u = f``, outgoing waves; learn ``(k, f) -> u``. Time goes as
            ``exp(-i omega t)``: an outgoing wave is ``exp(+i k r)``
-Domain     unit square, R x R cells, dimensionless; values at cell centres ``(i + 1/2) / R``
+Domain     R x R cells, values at centres ``(i + 1/2) / R``
 Boundary   open: the medium goes on for 3/4 on every side, with the wave number of the square's
            edge, and absorbs more and more (`chonn_ops.absorbing_layer`, attenuation 0.01); u = 0
            behind. Less than 1 % of a wave comes back at a right angle
-Input      ``k``: `wavenumber` times ``contrast^(g / 4)``, where g is a sample of
+Input      ``k``: `wavenumber` times ``2.25^(g / 4)``, where g is a sample of
            ``N(0, (-laplace + 9)^-2)`` over its standard deviation, cut off at -2 and 2; it is omega
-           over the speed of waves, whose highest and lowest value have the ratio `contrast`.
+           over the speed of waves, whose highest and lowest value have the ratio 2.25.
            ``f``: a Gaussian of standard deviation 1/32 and integral 1 around a point of
-           ``[0.2, 0.8]^2``
-Output     ``tensor``: real and imaginary part of u
-Parameters wave number 20, contrast 2.25, R = 64: wave numbers of 13 to 30, 2 to 5 waves across
-Splits     none given; of 1,000 we use 800 to train, 100 to validate and 100 to test, in this order
-Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(i,))``: it is the same
-           for every number of samples and of workers, on every grid and at every wave number
-Generator  five-point finite volumes, direct sparse solve in complex128, stored as float32. At least
-           10 cells a wavelength are asked for
+           ``[0.2, 0.8]^2``. A sample is the same on every grid and at every wave number
+Parameters wave number 20, R = 64: wave numbers of 13 to 30, 2 to 5 waves across; splits as
+           `chonn_lab.problems.helmholtz`
+Generator  five-point finite volumes, at least 10 cells a wavelength, complex128
 Cost       1 s a sample and core at R = 64
-Layout     HDF5: ``k``, ``f`` (N, R, R), ``tensor`` (N, 2, R, R), float32, and the coordinates.
-           Attributes of `chonn_lab.problems.origin`
-Official   none: ours. After the time-harmonic problem of WaveBench, whose data are made with the
-           software hawen by the parameters in github.com/JALB-epsilon/Fine-tuning-NOs
+Layout     ``k``, ``f`` (N, R, R), ``tensor`` (N, 2, R, R): real and imaginary part of u, and the
+           coordinates
 ========== =====================================================================================
 
-WaveBench's problem differs: the domain is 1.27 km wide on 128 x 128 points; it has a free surface
-(u = 0) on one side and absorbing conditions on the other three; the source is a Dirac pulse at one
-place near that surface, so that the wave speed is the only input; speeds are other Gaussian random
-fields; frequencies are 10, 15, 20 and 40 Hz, solved by discontinuous Galerkin finite elements of
-order 4 to 7 on triangles; 49,000 samples train.
-
-References: T. Liu, J. A. Lara Benitez, F. Faucher, A. Khorashadizadeh, M. de Hoop, I. Dokmanic,
-"WaveBench: Benchmarking data-driven solvers for linear wave propagation PDEs", TMLR (2024).
+The problem of WaveBench (T. Liu et al., "WaveBench: Benchmarking data-driven solvers for linear
+wave propagation PDEs", TMLR, 2024) has a free surface on one side and absorbing conditions on the
+others, a Dirac pulse at one place near that surface, so that the wave speed is the only input,
+other Gaussian random fields, and finite elements of order 4 to 7 on triangles.
 """
 
+from __future__ import annotations
+
 import math
-import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 import torch
 
-from chonn_lab.problems.darcy_solver import cell_faces, conductance_matrix
-from chonn_lab.problems.domains import cell_centres
-from chonn_lab.problems.generation import Recipe, check_sizes
+from chonn_lab.problems.darcy_solver import laplace_matrix
+from chonn_lab.problems.domains import cell_centres, coordinates
+from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_lab.problems.helmholtz import N_MODES, RESOLUTION, check_resolved
 from chonn_lab.problems.random_fields import LOG_NORMAL, medium
-from chonn_ops.checks import check_least
 
 WAVENUMBER, CONTRAST = 20.0, 2.25
 SOURCE_WIDTH = 1 / 32
 SOURCE_PLACES = (0.2, 0.8)
 # The layer around the square: its thickness, and the amplitude that crosses it twice.
 LAYER, ATTENUATION = 0.75, 0.01
-SAMPLES_PER_PART = 8
-# Increased when the same settings give other data, see `chonn_lab.problems.origin`.
-GENERATOR_VERSION = 1
 
 
-def default_name(
-    resolution: int = RESOLUTION, wavenumber: float = WAVENUMBER, contrast: float = CONTRAST
-) -> str:
+def default_name(resolution: int = RESOLUTION, wavenumber: float = WAVENUMBER) -> str:
     """File name that says what is in it."""
-    return f"2D_HelmholtzOpen_k{float(wavenumber):g}_contrast{float(contrast):g}_r{resolution}.hdf5"
+    return f"2D_HelmholtzOpen_k{float(wavenumber):g}_contrast{CONTRAST:g}_r{resolution}.hdf5"
 
 
 def solve(k: np.ndarray, f: np.ndarray) -> np.ndarray:
-    """Outgoing waves of a source in the unit square.
-
-    Parameters
-    ----------
-    k, f : ndarray
-        (R, R).
-
-    Returns
-    -------
-    ndarray
-        (R, R), complex128.
-    """
+    """Outgoing waves of a source f (R, R) in the unit square, (R, R), complex128."""
     n = len(k)
     pad = math.ceil(LAYER * n)
     wide = np.pad(k, pad, mode="edge")
     depth = np.maximum((pad - 0.5 - np.arange(len(wide))) / pad, 0)
     depth = np.maximum(depth, depth[::-1])
     strength = 3 * math.log(1 / ATTENUATION) / LAYER * np.maximum.outer(depth, depth) ** 2
-    laplace = conductance_matrix(cell_faces(np.ones(wide.shape))) * (n / len(wide)) ** 2
+    laplace = laplace_matrix(len(wide)) * (n / len(wide)) ** 2
     matrix = laplace - scipy.sparse.diags((wide**2 + 1j * wide * strength).ravel())
     factors = scipy.sparse.linalg.splu(
         matrix.tocsc(),
@@ -102,97 +77,41 @@ def solve(k: np.ndarray, f: np.ndarray) -> np.ndarray:
 
 
 def generate(
-    output: "str | os.PathLike[str] | None" = None,
+    output: Path | str = "",
     n_samples: int = 1000,
     resolution: int = RESOLUTION,
     wavenumber: float = WAVENUMBER,
-    contrast: float = CONTRAST,
     first: int = 0,
-    seed: int = 0,
-    workers: int = 1,
-    force: bool = False,
-    progress: bool = True,
+    **options: Any,
 ) -> Path:
-    """Generate a data set; an interrupted call is resumed by the next one.
-
-    Parameters
-    ----------
-    output : path, optional
-        HDF5 file to write, by default `default_name`; it appears when it is complete.
-    n_samples, resolution, seed, workers, force, progress
-        As for `chonn_lab.problems.helmholtz.generate`, and so are results and errors.
-    wavenumber : float
-        Of the medium's median, above 0.
-    contrast : float
-        Ratio of the highest wave number to the lowest, at least 1.
-    first : int
-        Number of the first sample.
-    """
-    check_sizes(n_samples, resolution, 2, seed, workers)
-    check_least(0, first=first)
+    """Generate a file from the sample `first` on; `wavenumber` is that of the medium's median."""
     if not 0 < wavenumber < math.inf:
         raise ValueError(f"wavenumber: expected above 0 and finite, got {wavenumber}")
-    if not 1 <= contrast < math.inf:
-        raise ValueError(f"contrast: expected at least 1 and finite, got {contrast}")
-    check_resolved(wavenumber * math.sqrt(contrast), resolution)
-    path = Path(output or default_name(resolution, wavenumber, contrast))
-    settings = {
-        "n_samples": n_samples,
-        "resolution": resolution,
-        "wavenumber": float(wavenumber),
-        "contrast": float(contrast),
-        "first": first,
-    }
-
-    cells = cell_centres(resolution)
-    fixed = {"x-coordinate": cells, "y-coordinate": cells}
-    recipe = Recipe("helmholtz_open", GENERATOR_VERSION, seed, settings)
-    return recipe.write(path, _solve_part, SAMPLES_PER_PART, workers, force, progress, fixed=fixed)
+    check_resolved(wavenumber * math.sqrt(CONTRAST), resolution)
+    law = {"wavenumber": float(wavenumber), "contrast": CONTRAST}
+    settings = {"n_samples": n_samples, "resolution": resolution, **law, "first": first}
+    recipe = Recipe("helmholtz_open", _sample, settings, fixed=coordinates(resolution))
+    return make_files({Path(output or default_name(resolution, wavenumber)): recipe}, **options)[0]
 
 
 def read(
-    path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = None
+    path: Path | str, start: int = 0, stop: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Media with sources, and waves, of some samples.
+    """Samples of a file, (N, 2, R, R) each, float32; see `read_rows`.
 
-    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`.
-
-    Returns
-    -------
-    inputs : torch.Tensor
-        (N, 2, R, R), float32: k and f.
-    u : torch.Tensor
-        (N, 2, R, R), float32: real and imaginary part.
+    k with f, and the real and imaginary part of the waves.
     """
     k, f, waves = read_rows(path, start, stop, k=3, f=3, tensor=4)
     return torch.from_numpy(np.stack((k, f), 1)), torch.from_numpy(waves)
 
 
-def _solve_part(
-    samples: range, seed: int, resolution: int, wavenumber: float, contrast: float, first: int
-) -> dict[str, np.ndarray]:
-    media, sources, waves = [], [], []
-    for sample in samples:
-        k, f = _draw(seed, first + sample, resolution, wavenumber, contrast)
-        u = solve(k, f)
-        media.append(k)
-        sources.append(f)
-        waves.append((np.real(u), np.imag(u)))
-    return {
-        "k": np.array(media, "f4"),
-        "f": np.array(sources, "f4"),
-        "tensor": np.array(waves, "f4"),
-    }
-
-
-def _draw(
-    seed: int, sample: int, resolution: int, wavenumber: float, contrast: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """k and f of one sample."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(sample,)))
+def _sample(seed: int, i: int, resolution: int, wavenumber: float, contrast: float) -> Arrays:
+    rng = stream(seed, i)
     cells = cell_centres(resolution)
     noise, place = rng.standard_normal((N_MODES, N_MODES)), rng.uniform(*SOURCE_PLACES, 2)
     most = math.sqrt(contrast)
     k = wavenumber * np.clip(medium(noise, cells, LOG_NORMAL, contrast), 1 / most, most)
     x, y = (np.exp(-((cells - p) ** 2) / (2 * SOURCE_WIDTH**2)) for p in place)
-    return k, np.outer(x, y) / (2 * math.pi * SOURCE_WIDTH**2)
+    f = np.outer(x, y) / (2 * math.pi * SOURCE_WIDTH**2)
+    u = solve(k, f)
+    return single(k=k, f=f, tensor=(np.real(u), np.imag(u)))

@@ -1,56 +1,45 @@
-"""Acoustic scattering in a maze, after The Well: data set card, generator and reader.
+"""Acoustic scattering in a maze, after The Well.
 
 ========== =====================================================================================
 Equation   ``p_t + K (u_x + v_y) = 0``, ``rho u_t + p_x = 0``, ``rho v_t + p_y = 0``; learn the
            pressure of earlier frames and the density -> the pressure of later frames
-Domain     ``[-1, 1]^2``, R x R cells, values at cell centres; axis 0 is x, axis 1 is y. The bulk
-           modulus K is 4. The density rho is 3 in the paths and 1e6 + 3 in the walls: a path's
-           speed of sound is 1.155, a wall reflects 99.7 % of a wave's amplitude
+Domain     ``[-1, 1]^2``, R x R cells, values at centres. The bulk modulus K is 4. The density rho
+           is 3 in the paths and 1e6 + 3 in the walls: a path's speed of sound is 1.155, a wall
+           reflects 99.7 % of a wave's amplitude
 Boundary   rigid walls at x = -1 and y = -1, outflow at x = 1 and y = 1. The maze has its outer
            walls but for an entrance at y = -1 and an exit at y = 1
-Input      a perfect maze of N x N rooms, N = 3 or 4: (2N + 1)^2 squares of path or
-           wall, scaled to R x R cells by nearest neighbours. At rest; the pressure is the sum of 1
-           to 5 rings ``intensity + cos(pi (r - radius) / width)`` where ``|r - radius| <= width``,
-           and 0 in the walls. A centre is any cell of a path; intensity ~ U(3, 5), radius
-           ~ U(0.01, 0.04), width ~ U(0.01, 0.02), the latter two times 256 / R
-Parameters R = 48, 24 frames 5.12 / R = 0.107 apart, the first at t = 0. A wave travels 3 cells
-           a frame
-Generator  PyClaw: finite volumes, wave propagation with transverse waves, monotonised central
-           limiter, second order, Courant number 0.9; float64, stored as float32
-Seeds      sample i draws from ``numpy.random.SeedSequence(seed, spawn_key=(i,))``: it is the same
-           for every number of samples and of workers
+Input      a perfect maze of N x N rooms, N = 3 or 4: (2N + 1)^2 squares of path or wall, scaled to
+           R x R cells by nearest neighbours. At rest; the pressure is the sum of 1 to 5 rings
+           ``intensity + cos(pi (r - radius) / width)`` where ``|r - radius| <= width``, and 0 in
+           the walls. A centre is any cell of a path; intensity ~ U(3, 5), radius ~ U(0.01, 0.04),
+           width ~ U(0.01, 0.02), the latter two times 256 / R
+Parameters R = 48, 24 frames 5.12 / R apart, the first at t = 0: a wave travels 3 cells a frame
+Generator  PyClaw (K. T. Mandli et al., PeerJ Computer Science 2, 2016), ``make setup-pyclaw``: wave
+           propagation with transverse waves, monotonised central limiter, Courant number 0.9
 Cost       0.07 s a sample and core
-Layout     HDF5: ``density`` (N, R, R) and ``pressure`` (N, 24, R, R), float32. Attributes of
-           `chonn_lab.problems.origin`
+Layout     ``density`` (N, R, R) and ``pressure`` (N, 24, R, R)
 ========== =====================================================================================
 
-What differs from the published data: 256 x 256 cells there, 48 x 48 here. Frames lie 5.3 times as
-far apart (there 0.02) and rings are 5.3 times as large, so that both are the same in cells. Mazes
-have 3 or 4 rooms along an axis, there 3 to 8, since corridors would else be narrower than rings: a
-corridor has 5 to 7 cells, there 15 to 37. The last frame is at t = 2.45, there at 4. There are
-2,000 samples there, and velocities beside the pressure. The mazes and the random numbers are our
-own: the same law, a walk that turns back at dead ends, other samples. Where The Well's card and its
-program differ, this is the program: its card has up to 6 rings, and outflow in y alone.
-
-Only `generate` needs PyClaw, a Fortran package built on installation: ``make setup-pyclaw``.
-
-References
-----------
-.. [1] R. Ohana et al., "The Well: a Large-Scale Collection of Diverse Physics Simulations for
-   Machine Learning", NeurIPS Datasets and Benchmarks, 2024. Data set
-   ``acoustic_scattering_maze`` of https://github.com/PolymathicAI/the_well
-.. [2] K. T. Mandli et al., "Clawpack: building an open source ecosystem for solving hyperbolic
-   PDEs", PeerJ Computer Science 2, 2016.
+The published data (``acoustic_scattering_maze`` of https://github.com/PolymathicAI/the_well; R.
+Ohana et al., NeurIPS Datasets and Benchmarks, 2024) have 2,000 samples of 256 x 256 cells and
+velocities beside the pressure. Frames lie 5.3 times as far apart here and rings are 5.3 times as
+large, so that both are the same in cells. Mazes have 3 or 4 rooms along an axis, there 3 to 8,
+since corridors would else be narrower than rings. The last frame is at t = 2.45, there at 4. Where
+The Well's card and its program differ, this is the program: its card has up to 6 rings, and outflow
+in y alone.
 """
 
-import os
+from __future__ import annotations
+
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from chonn_lab.problems.generation import Recipe, check_sizes
+from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.hdf5 import read_rows
-from chonn_lab.problems.pyclaw import clawpack_version, load_pyclaw
+from chonn_lab.problems.pyclaw import clawpack_version, evolved, load_pyclaw
+from chonn_ops.checks import check_least
 
 RESOLUTION = 48
 PUBLISHED_RESOLUTION = 256
@@ -65,9 +54,6 @@ INTERVAL = 5.12
 MOST_RINGS = 5
 # On the published grid, in the unit of the domain.
 RADII, WIDTHS, INTENSITIES = (0.01, 0.04), (0.01, 0.02), (3.0, 5.0)
-SAMPLES_PER_PART = 16
-# Increased when the same settings give other data, see `chonn_lab.problems.origin`.
-GENERATOR_VERSION = 1
 
 
 def default_name(resolution: int = RESOLUTION) -> str:
@@ -76,18 +62,9 @@ def default_name(resolution: int = RESOLUTION) -> str:
 
 
 def maze(rng: np.random.Generator, rooms: int) -> np.ndarray:
-    """A perfect maze: from any room one path leads to any other.
+    """A perfect maze of N x N rooms: from any room one path leads to any other.
 
-    Parameters
-    ----------
-    rng : Generator
-    rooms : int
-        N, rooms along an axis.
-
-    Returns
-    -------
-    ndarray
-        (2N + 1, 2N + 1), whether a square is wall. Rooms have odd indices.
+    The shape is (2N + 1, 2N + 1), bool, whether a square is wall. Rooms have odd indices.
     """
     walls = np.ones((2 * rooms + 1,) * 2, bool)
     walls[1, 1] = False
@@ -107,24 +84,13 @@ def maze(rng: np.random.Generator, rooms: int) -> np.ndarray:
     return walls
 
 
-def centres(resolution: int) -> np.ndarray:
-    """(R,) centres of the cells along an axis."""
-    return (np.arange(resolution) + 0.5) * (2 / resolution) - 1
-
-
 def draw(seed: int, sample: int, resolution: int = RESOLUTION) -> tuple[np.ndarray, np.ndarray]:
-    """One sample of the card's law.
-
-    Returns
-    -------
-    density, pressure : ndarray
-        (R, R), float64; the pressure at t = 0.
-    """
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(sample,)))
+    """Density and pressure at t = 0 of a sample of the card's law, (R, R), float64."""
+    rng = stream(seed, sample)
     squares = maze(rng, int(rng.integers(ROOMS[0], ROOMS[1] + 1)))
     nearest = (2 * np.arange(resolution) + 1) * len(squares) // (2 * resolution)
     walls = squares[np.ix_(nearest, nearest)]
-    x = centres(resolution)
+    x = (np.arange(resolution) + 0.5) * (2 / resolution) - 1
     paths = np.argwhere(~walls)
     scale = PUBLISHED_RESOLUTION / resolution
     pressure = np.zeros(walls.shape)
@@ -138,24 +104,9 @@ def draw(seed: int, sample: int, resolution: int = RESOLUTION) -> tuple[np.ndarr
 
 
 def simulate(density: np.ndarray, pressure: np.ndarray, n_steps: int = N_STEPS) -> np.ndarray:
-    """Solve the equations from rest.
+    """Frames of the pressure (n_steps + 1, R, R), float64, from rest and this pressure (R, R).
 
-    Parameters
-    ----------
-    density, pressure : ndarray
-        (R, R), the pressure at t = 0.
-    n_steps : int
-        Frames after the first one.
-
-    Returns
-    -------
-    ndarray
-        (n_steps + 1, R, R), pressure, float64.
-
-    Raises
-    ------
-    ImportError
-        If PyClaw is not installed.
+    ImportError if PyClaw is not installed.
     """
     pyclaw, riemann = load_pyclaw()
     solver = pyclaw.ClawSolver2D(riemann.vc_acoustics_2D)
@@ -171,76 +122,28 @@ def simulate(density: np.ndarray, pressure: np.ndarray, n_steps: int = N_STEPS) 
     state = pyclaw.State(domain, solver.num_eqn, 2)
     state.aux[0], state.aux[1] = density, np.sqrt(BULK_MODULUS / density)
     state.q[0], state.q[1:] = pressure, 0
-    solution = pyclaw.Solution(state, domain)
-    frames = np.empty((n_steps + 1, resolution, resolution))
-    frames[0] = state.q[0]
-    for step in range(1, n_steps + 1):
-        solver.evolve_to_time(solution, step * (INTERVAL / resolution))
-        frames[step] = state.q[0]
-    return frames
+    times = (step * (INTERVAL / resolution) for step in range(1, n_steps + 1))
+    return evolved(solver, pyclaw.Solution(state, domain), times)
 
 
 def generate(
-    output: "str | os.PathLike[str] | None" = None,
-    n_samples: int = 176,
-    resolution: int = RESOLUTION,
-    seed: int = 0,
-    workers: int = 1,
-    force: bool = False,
-    progress: bool = True,
+    output: Path | str = "", n_samples: int = 176, resolution: int = RESOLUTION, **options: Any
 ) -> Path:
-    """Generate a data set; an interrupted call is resumed by the next one.
-
-    Parameters
-    ----------
-    output : path, optional
-        HDF5 file to write, by default `default_name`; it appears when it is complete.
-    n_samples, resolution, seed, workers, force, progress
-        As for `chonn_lab.problems.helmholtz.generate`, and so are results and errors.
-
-    Raises
-    ------
-    ImportError
-        If PyClaw is not installed.
-    """
-    check_sizes(n_samples, resolution, LEAST_RESOLUTION, seed, workers)
-    load_pyclaw()
-    path = Path(output or default_name(resolution))
-    settings = {
-        "n_samples": n_samples,
-        "resolution": resolution,
-        "clawpack": clawpack_version(),
-    }
-
-    recipe = Recipe("maze", GENERATOR_VERSION, seed, settings)
-    return recipe.write(path, _solve_part, SAMPLES_PER_PART, workers, force, progress)
+    """Generate a file; ImportError without PyClaw."""
+    check_least(LEAST_RESOLUTION, resolution=resolution)
+    settings = {"n_samples": n_samples, "resolution": resolution, "clawpack": clawpack_version()}
+    recipe = Recipe("maze", _sample, settings)
+    return make_files({Path(output or default_name(resolution)): recipe}, **options)[0]
 
 
 def read(
-    path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = None
+    path: Path | str, start: int = 0, stop: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Densities and pressures of some samples of a file.
-
-    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`.
-
-    Returns
-    -------
-    density, pressure : ndarray
-        (N, R, R) and (N, 24, R, R), float32.
-    """
+    """Densities (N, R, R) and pressures (N, 24, R, R) of some samples; see `read_rows`."""
     density, pressure = read_rows(path, start, stop, density=3, pressure=4)
-    if pressure.shape[1] != N_STEPS + 1:
-        raise ValueError(f"{path}: expected {N_STEPS + 1} frames, got {pressure.shape[1]}")
     return density, pressure
 
 
-def _solve_part(
-    samples: range,
-    seed: int,
-    resolution: int,
-    clawpack: "str | None",  # noqa: ARG001 - a part of the record
-) -> dict[str, np.ndarray]:
-    drawn = [draw(seed, sample, resolution) for sample in samples]
-    pressures = [simulate(*sample) for sample in drawn]
-    densities = [density for density, _ in drawn]
-    return {"density": np.array(densities, "f4"), "pressure": np.array(pressures, "f4")}
+def _sample(seed: int, i: int, resolution: int, **_: Any) -> Arrays:
+    density, pressure = draw(seed, i, resolution)
+    return single(density=density, pressure=simulate(density, pressure))

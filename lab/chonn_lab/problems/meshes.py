@@ -1,7 +1,7 @@
-r"""Darcy flow and heat on meshes of triangles and tetrahedra: data set card, generators and reader.
+"""Darcy flow and heat on meshes of triangles and tetrahedra.
 
 ========== =====================================================================================
-Equation   ``-div(k grad u) = f``; learn ``(k, f, mesh) -> u``, all dimensionless
+Equation   ``-div(k grad u) = f``; learn ``(k, f, mesh) -> u``
 Domain     ``holes``: the unit square without two discs, one mesh. ``domains``: a random polygon
            with 5 to 8 corners in the unit square, without 1 to 3 discs; another one for every
            sample. ``part``: a box of 1 x 1 x 2/3 with a step and a square channel, one mesh
@@ -15,25 +15,22 @@ Mesh       triangles: Delaunay, edges of about 1/36, 1,222 nodes (``holes``), 60
            (``domains``); ``part``: boxes of a lattice with graded distances, six tetrahedra each,
            1,232 nodes. Edges of ``test_fine`` are half as long
 Splits     256 train, 32 validation, 64 test and, on the finer mesh, 32 of the same test samples;
-           ``part`` 128, 32, 32 and 16
-Generator  linear finite elements, lumped f and Robin walls, SciPy's sparse LU in float64
-Seeds      domain and fields of sample i of a split draw from
-           ``numpy.random.SeedSequence(seed, spawn_key=(split, i))``, and train, validation and test
-           are splits 0, 1 and 2. Fields are functions of the position, the same on every mesh
+           ``part`` 128, 32, 32 and 16. Sample i of split s has ``spawn_key=(s, i)``; fields are
+           functions of the position, the same on every mesh
+Generator  linear finite elements, lumped f and Robin walls
 Cost       half a minute on one core a file
-Layout     HDF5, a group a split, in it a group a mesh: ``points`` (N, d), ``cells`` (T, d + 1),
-           ``wall`` (F, d), the nodes of boundary facets that are not insulated, ``k`` (S, T),
-           ``f`` and ``u`` (S, N). Attributes of `chonn_lab.problems.origin`
+Layout     a group a split, in it a group a mesh: ``points`` (N, d), ``cells`` (T, d + 1), ``wall``
+           (F, d), the nodes of boundary facets that are not insulated, ``k`` (S, T), ``f`` and
+           ``u`` (S, N), float64
 ========== =====================================================================================
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, pairwise, permutations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -41,13 +38,11 @@ import scipy.sparse as sparse
 from scipy.sparse.linalg import spsolve
 from scipy.spatial import Delaunay
 
-from chonn_lab.problems.hdf5 import create_hdf5, dataset, open_hdf5
-from chonn_lab.problems.origin import stamp
+from chonn_lab.problems.generation import stream, write_groups
+from chonn_lab.problems.hdf5 import dataset, open_hdf5
 from chonn_ops import FiniteVolumes
-from chonn_ops.checks import check_least
-from chonn_ops.files import refuse_existing
+from chonn_ops.checks import check_choice, check_least
 
-VERSION = 1
 SPLITS = ("train", "validation", "test", "test_fine")
 SIZES = {"holes": (256, 32, 64, 32), "domains": (256, 32, 64, 32), "part": (128, 32, 32, 16)}
 RESOLUTION = {"holes": 36, "domains": 36, "part": 12}
@@ -75,90 +70,54 @@ class Samples(NamedTuple):
 
 
 def generate(
-    path: str | os.PathLike[str] = "",
+    path: Path | str = "",
     problem: str = "holes",
     seed: int = 0,
     resolution: int = 0,
     fraction: float = 1.0,
     force: bool = False,
 ) -> Path:
-    """Solve all samples of a problem, and write the file whole or not at all.
+    """Solve all samples of ``holes``, ``domains`` or ``part``; by default ``meshes_<problem>.h5``.
 
-    Parameters
-    ----------
-    path : path
-        ``meshes_<problem>.h5`` by default.
-    problem : {"holes", "domains", "part"}
-    seed : int
-    resolution : int
-        Edges along a side of the unit square; 0 for that of the card.
-    fraction : float
-        Of the card's numbers of samples; at least one each.
-    force : bool
-        Replace an existing file.
-
-    Raises
-    ------
-    FileExistsError
-        If the file exists and `force` is not set.
-    ValueError
-        For an unknown problem, a negative seed, fewer than 8 edges a side, or for ``part``
-        a resolution that 12 does not divide.
+    `resolution` is that of edges along a side of the unit square, 8 or more, for ``part`` a
+    multiple of 12, 0 for that of the card; `fraction` that of the card's numbers of samples, at
+    least one each. Others, errors: `chonn_lab.problems.generation.write_groups`.
     """
-    if problem not in SIZES:
-        raise ValueError(f"problem: expected one of {', '.join(SIZES)}, got {problem!r}")
+    check_choice("problem", problem, tuple(SIZES))
     resolution = resolution or RESOLUTION[problem]
     check_least(8, resolution=resolution)
-    check_least(0, seed=seed)
     if problem == "part" and resolution % 12:
         raise ValueError(f"resolution: expected a multiple of 12 for part, got {resolution}")
-    path = Path(path or f"meshes_{problem}.h5")
-    refuse_existing(path, force)
-    with create_hdf5(path, force) as file:
+
+    def groups() -> Iterator[tuple[str, dict[str, Any]]]:
         for split, full in zip(SPLITS, SIZES[problem], strict=True):
             count = max(1, round(full * fraction))
-            for i, samples in enumerate(_solved(problem, seed, resolution, split, count)):
-                group = file.create_group(f"{split}/{i}")
-                for name, array in (
-                    *samples.shape._asdict().items(),
-                    *list(samples._asdict().items())[1:],
-                ):
-                    group.create_dataset(name, data=array)
-        settings = {"problem": problem, "resolution": resolution, "fraction": fraction}
-        stamp(file, "meshes", VERSION, seed, **settings)
-    return path
+            for i, found in enumerate(_solved(problem, seed, resolution, split, count)):
+                fields = {"k": found.k, "f": found.f, "u": found.u}
+                yield f"{split}/{i}", {**found.shape._asdict(), **fields}
+
+    settings = {"problem": problem, "resolution": resolution, "fraction": fraction}
+    path = Path(path or f"meshes_{problem}.h5")
+    return write_groups(path, "meshes", seed, settings, groups(), force)
 
 
-def read(path: str | os.PathLike[str], split: str) -> list[Samples]:
-    """The samples of a split, mesh by mesh.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged, or has no such split.
-    """
+def read(path: Path | str, split: str) -> list[Samples]:
+    """The samples of a split, mesh by mesh; errors as `chonn_lab.problems.hdf5.read_group`."""
     with open_hdf5(path) as file:
-        group = file.get(split)
-        if not isinstance(group, h5py.Group):
-            raise ValueError(f"{path}: expected a split {split!r}, got {sorted(file)}")
-        found = []
-        for i in range(len(group)):
 
-            def array(name: str, at: str = f"{split}/{i}") -> np.ndarray:
-                return dataset(file, f"{at}/{name}")[...]
+        def arrays(group: h5py.Group, names: Sequence[str]) -> list[np.ndarray]:
+            return [dataset(group, name)[...] for name in names]
 
-            shape = Shape(*(array(name) for name in Shape._fields))
-            found.append(Samples(shape, array("k"), array("f"), array("u")))
-        return found
+        splits: Any = file[split]
+        groups = [splits[str(i)] for i in range(len(splits))]
+        return [Samples(Shape(*arrays(g, Shape._fields)), *arrays(g, "kfu")) for g in groups]
 
 
 def _solved(problem: str, seed: int, resolution: int, split: str, count: int) -> Iterator[Samples]:
     fine = split == "test_fine"
     of = SPLITS.index("test" if fine else split)
     edges = 2 * resolution if fine else resolution
-    generators = [
-        np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(of, i))) for i in range(count)
-    ]
+    generators = [stream(seed, of, i) for i in range(count)]
     if problem == "domains":
         for rng in generators:
             # A test domain has both meshes, or is drawn again.
@@ -176,12 +135,10 @@ def sample(
     """Random fields of each generator on a mesh, and their solutions."""
     solid = shape.points.shape[1] == 3
     k = np.stack([medium(rng, shape, length, contrast) for rng in generators])
-    f = np.stack(
-        [sources(rng, shape.points) if solid else np.ones(len(shape.points)) for rng in generators]
-    )
-    u = np.stack(
-        [solve(shape, *fields, TRANSFER if solid else None) for fields in zip(k, f, strict=True)]
-    )
+    one = np.ones(len(shape.points))
+    f = np.stack([sources(rng, shape.points) if solid else one for rng in generators])
+    transfer = TRANSFER if solid else None
+    u = np.stack([solve(shape, *fields, transfer) for fields in zip(k, f, strict=True)])
     return Samples(shape, k, f, u)
 
 
@@ -290,10 +247,7 @@ def plane_mesh(
 ) -> Shape:
     """A Delaunay mesh of a polygon (M, 2) in the unit square without discs (x, y, radius).
 
-    Raises
-    ------
-    ValueError
-        If the boundary is no union of edges, or an angle opposite to it is obtuse.
+    ValueError if the boundary is no union of edges, or an angle opposite to it is obtuse.
     """
     h = 1 / resolution
     loops = [_divided(outer, h)]
@@ -307,10 +261,10 @@ def plane_mesh(
     # No angle opposite to a wall is obtuse if no point is in the circle over a piece of a wall.
     middle = np.concatenate([(loop + np.roll(loop, -1, 0)) / 2 for loop in loops])
     clear = (np.hypot(*(lattice[:, None] - middle).transpose(2, 0, 1)) > 0.6 * h).all(1)
-    points = np.concatenate([*loops, lattice[clear & _within(lattice, loops)]])
+    points = np.concatenate([*loops, lattice[clear & inside(lattice, *loops)]])
     cells = Delaunay(points).simplices.astype(np.int64)
     corner = points[cells]
-    cells = cells[_within(corner.mean(1), loops) & (sizes(corner) > 1e-6 * h * h)]
+    cells = cells[inside(corner.mean(1), *loops) & (sizes(corner) > 1e-6 * h * h)]
     wall = boundary(cells)
     begin = np.cumsum([0, *map(len, loops)])
     pieces = [
@@ -332,17 +286,10 @@ def _divided(corners: np.ndarray, h: float) -> np.ndarray:
     return np.concatenate(pieces)
 
 
-def _within(points: np.ndarray, loops: list[np.ndarray]) -> np.ndarray:
-    found = inside(points, loops[0])
-    for hole in loops[1:]:
-        found &= ~inside(points, hole)
-    return found
-
-
-def inside(points: np.ndarray, loop: np.ndarray) -> np.ndarray:
-    """Whether points (N, 2) lie in a polygon (M, 2), by counting crossings."""
-    a, b = loop, np.roll(loop, -1, 0)
-    x, y = points[:, :1], points[:, 1:]
+def inside(points: np.ndarray, *loops: np.ndarray) -> np.ndarray:
+    """Whether points (N, 2) lie in a polygon (M, 2) with polygonal holes, by counting crossings."""
+    a, x, y = np.concatenate(loops), points[:, :1], points[:, 1:]
+    b = np.concatenate([np.roll(loop, -1, 0) for loop in loops])
     crosses = (a[:, 1] > y) != (b[:, 1] > y)
     rise = np.where(a[:, 1] == b[:, 1], 1.0, b[:, 1] - a[:, 1])
     return (crosses & (x < a[:, 0] + (y - a[:, 1]) / rise * (b[:, 0] - a[:, 0]))).sum(1) % 2 == 1

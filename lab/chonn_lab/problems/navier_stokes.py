@@ -1,88 +1,53 @@
-"""Navier-Stokes in vorticity form: data set card, generator and reader.
+"""Navier-Stokes in vorticity form.
 
 ========== =====================================================================================
-Equation   ``w_t + u . grad w = nu laplace w + f``, ``div u = 0``, ``w = curl u``; learn earlier
-           frames of w -> later ones
-Domain     periodic unit square, R x R points ``x_i = i / R``, axis 0 is x_1, dimensionless; t from
-           0 to 50
-Boundary   periodic; u has no mean
-Input      at t = 0 a Gaussian field of mean zero, independent in every mode m, of variance
-           ``c (4 pi^2 |m|^2 + 49)^(-2.5)``. Field "paper": ``c = 7^(3/2)``, the law
-           ``N(0, 7^(3/2) (-laplace + 49 I)^(-2.5))`` of the FNO and CHONN papers. Field "fno-code":
-           ``c = 2 * 7^3``, what FNO's published generator draws, 6.1 times as large
+Equation   ``w_t + u . grad w = nu laplace w + f``, ``div u = 0``, ``w = curl u``, periodic, u
+           without mean; learn earlier frames of w -> later ones
+Domain     R x R points ``x_i = i / R``; t from 0 to 50
+Input      at t = 0 a Gaussian field of mean zero, ``N(0, 7^(3/2) (-laplace + 49 I)^(-2.5))``; what
+           FNO's published generator draws is 6.1 times as large
 Forcing    ``f = 0.1 (sin(2 pi (x_1 + x_2)) + cos(2 pi (x_1 + x_2)))``
 Parameters nu = 1e-3, R = 64, frames at t = 1, 2, ..., 50. The CHONN paper gives 3, 5 or 10 frames
-           and predicts the next, over 40 steps
-Splits     the CHONN paper has 1,000 samples to train and 200 to validate and test: the first and
-           the last ones of our 1,200
+           and predicts the next, over 40 steps, with 1,000 samples to train and 200 to validate and
+           test: the first and the last ones of our 1,200
 Seeds      samples are drawn one after the other from ``numpy.random.default_rng(seed)``, always on
            256 x 256: sample i is the same for every number of samples, batch, grid and device, but
            for modes that a coarse grid cannot carry
 Generator  pseudo-spectral on 256 x 256, two-thirds dealiasing, Crank-Nicolson for viscosity and
-           second-order Adams-Bashforth for transport, float64, steps of 2.5e-3; every fourth point
-           stored as float32
-Cost       46 s a sample on 256 x 256 and one core, 0.5 s on 64 x 64 with steps of 1e-2: 10 minutes
-           for all 1,200 samples; 1.0 GB
-Layout     that of ``ns_V1e-3_N5000_T50.mat``: MATLAB 7.3, which is HDF5 with the axes reversed.
-           ``a`` (N, R, R) at t = 0, ``u`` (N, R, R, T), ``t`` (1, T), float32. Ours also has the
-           attributes of `chonn_lab.problems.origin`. `read` takes the published files too, MATLAB 5
-           ones included
-Official   FNO's ``ns_V1e-3_N5000_T50.mat``, in a Google Drive folder without a stable address: to
-           be downloaded by hand. We know no checksum
+           second-order Adams-Bashforth for transport, steps of 2.5e-3; every fourth point is stored
+Cost       46 s a sample on 256 x 256 and one core, 0.5 s on 64 x 64 with steps of 1e-2; 1.0 GB. A
+           call that was interrupted starts again
+Layout     that of the published file as MATLAB 7.3, which is HDF5 with the axes reversed: ``a``
+           (N, R, R) at t = 0, ``u`` (N, R, R, T), ``t`` (1, T). `read` takes the published files
+           too, MATLAB 5 ones included
+Official   FNO's ``ns_V1e-3_N5000_T50.mat``. We know no checksum
 ========== =====================================================================================
 
-The papers' step is 1e-4. Longer steps and a coarser grid of the solver change the frame at t by
-these relative L2 differences, the largest of 1 to 4 samples:
-
-======================================== =========== ============ ============ ============
-difference                               field       t = 1        t = 30       t = 50
-======================================== =========== ============ ============ ============
-64 x 64, step 1e-2 against 1e-4          paper       6.0e-07      5.9e-06      3.5e-05
-64 x 64, step 1e-2 against 1e-4          fno-code    6.2e-06      2.3e-05      4.5e-05
-64 x 64, step 1e-2 against 2e-2          fno-code    1.9e-05      6.8e-05      1.6e-04
-64 x 64, 1e-2 against 256 x 256, 2.5e-3  paper       7.7e-07      2.7e-06      4.3e-05
-64 x 64, 1e-2 against 256 x 256, 2.5e-3  fno-code    5.9e-06      1.1e-05      2.9e-05
-64 x 64 against 128 x 128                paper       4.7e-10      1.4e-11      2.2e-08
-64 x 64 against 128 x 128                fno-code    7.7e-09      7.0e-09      4.3e-09
-======================================== =========== ============ ============ ============
-
-On 256 x 256 steps of 1e-2 are unstable, which ends in an error.
-
-References
-----------
-.. [1] Z. Li et al., "Fourier Neural Operator for Parametric Partial Differential Equations",
-   ICLR 2021. Data: https://drive.google.com/drive/folders/1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt-
+The papers' step is 1e-4. Steps of 1e-2 on 64 x 64 change the frame at t = 50 by 3.5e-5 (relative
+L2) from those of 1e-4, and by 4.3e-5 from 2.5e-3 on 256 x 256, where 1e-2 is unstable, an error.
 """
 
-import os
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from chonn_lab.problems.generation import ProgressBar, Recipe
-from chonn_lab.problems.hdf5 import (
-    MAT_BLOCK,
-    check_range,
-    create_array,
-    create_hdf5,
-    dataset,
-    matlab_arrays,
-)
-from chonn_lab.problems.vorticity_solver import NU, angular_wavenumbers, solve
+from chonn_lab.problems import hdf5
+from chonn_lab.problems.generation import ProgressBar
+from chonn_lab.problems.origin import stamp
+from chonn_lab.problems.vorticity_solver import angular_wavenumbers, solve
+from chonn_ops import __version__
 from chonn_ops.checks import check_least
 
 RESOLUTION, SOLVER_RESOLUTION = 64, 256
 N_SAMPLES, N_FRAMES = 1200, 50
 STEP = 2.5e-3
-# Factor of the covariance (-laplace + 49)^(-2.5) of the initial vorticity.
-COVARIANCES = {"paper": 7**1.5, "fno-code": 2 * 7**3}
 NOISE_RESOLUTION = 256
 # Numbers, as far as memory allows: HDF5 makes a write of its own for every point and frame.
 WRITTEN_TOGETHER = 1 << 24
 OFFICIAL_NAME = "ns_V1e-3_N5000_T50.mat"
-# Increased when the same settings give other data, see `chonn_lab.problems.origin`.
-GENERATOR_VERSION = 1
 
 
 def default_name(n_samples: int = N_SAMPLES, n_frames: int = N_FRAMES) -> str:
@@ -90,37 +55,20 @@ def default_name(n_samples: int = N_SAMPLES, n_frames: int = N_FRAMES) -> str:
     return f"ns_V1e-3_N{n_samples}_T{n_frames}.mat"
 
 
-def forcing(n: int, device: "torch.device | str" = "cpu") -> torch.Tensor:
+def forcing(n: int, device: torch.device | str = "cpu") -> torch.Tensor:
     """(n, n) forcing ``0.1 (sin z + cos z)``, ``z = 2 pi (x_1 + x_2)``, float64."""
     x = torch.arange(n, dtype=torch.float64, device=device) / n
     z = 2 * torch.pi * (x[:, None] + x)
     return 0.1 * (z.sin() + z.cos())
 
 
-def draw_vorticity(
-    rng: np.random.Generator, n_samples: int, n: int, field: str = "paper"
-) -> torch.Tensor:
-    """Initial vorticity, the next samples of a stream.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Stream of random numbers of the data set.
-    n_samples, n : int
-        Samples and points along an axis, even.
-    field : str
-        Law of the field, "paper" or "fno-code".
-
-    Returns
-    -------
-    Tensor
-        (n_samples, n, n), float64, on the CPU, of mean zero.
-    """
+def draw_vorticity(rng: np.random.Generator, n_samples: int, n: int) -> torch.Tensor:
+    """Initial vorticity, the next samples of a stream: (n_samples, n, n), float64, n even."""
     noise = rng.standard_normal((n_samples, NOISE_RESOLUTION, NOISE_RESOLUTION))
     # Independent complex coefficients of unit variance, those of a real field.
     white = torch.fft.rfft2(torch.from_numpy(noise)) / NOISE_RESOLUTION
     k1, k2 = angular_wavenumbers(NOISE_RESOLUTION, white.device)
-    variance = COVARIANCES[field] * (k1**2 + k2**2 + 49) ** -2.5
+    variance = 7**1.5 * (k1**2 + k2**2 + 49) ** -2.5
     variance[0, 0] = 0
     coefficients = white * variance.sqrt()
     # Both grids' modes, without the ambiguous highest one.
@@ -132,16 +80,14 @@ def draw_vorticity(
 
 
 def generate(
-    output: "str | os.PathLike[str] | None" = None,
+    output: Path | str = "",
     n_samples: int = N_SAMPLES,
     n_frames: int = N_FRAMES,
     resolution: int = RESOLUTION,
     solver_resolution: int = SOLVER_RESOLUTION,
     step: float = STEP,
-    field: str = "paper",
     seed: int = 0,
     batch_size: int = 20,
-    device: "torch.device | str | None" = None,
     force: bool = False,
     progress: bool = True,
 ) -> Path:
@@ -149,38 +95,22 @@ def generate(
 
     Parameters
     ----------
-    output : path, optional
+    output : path
         File to write, by default `default_name`; it appears when it is complete.
-    n_samples, n_frames : int
-        N and T.
     resolution, solver_resolution : int
         Points along an axis R that are stored, and those of the solver, an even multiple of them.
     step : float
         Longest time step.
-    field : str
-        Law of the initial vorticity, "paper" or "fno-code": see the card.
-    seed : int
-        The data depend on it and the parameters above; on the next two to rounding only.
     batch_size : int
-        Samples solved together.
-    device : torch.device or str, optional
-        Where they are solved, by default a CUDA device if there is one.
-    force : bool
-        Replace an existing file.
-    progress : bool
-        Show a progress bar.
-
-    Returns
-    -------
-    Path
-        The file.
+        Samples solved together, on a CUDA device if there is one. The data depend on either to
+        rounding only.
+    force, progress : bool
+        Replace an existing file; show a progress bar.
 
     Raises
     ------
-    ValueError
-        If an argument is out of range, or the step too long.
-    FileExistsError
-        If the file exists and `force` is not set.
+    ValueError, FileExistsError
+        If an argument is out of range, or the step too long; if the file exists.
     """
     check_least(1, n_samples=n_samples, n_frames=n_frames, batch_size=batch_size)
     check_least(4, resolution=resolution)
@@ -192,9 +122,7 @@ def generate(
         )
     if not 0 < step <= 1:
         raise ValueError(f"step: expected above 0 and at most 1, got {step}")
-    if field not in COVARIANCES:
-        raise ValueError(f"field: expected one of {list(COVARIANCES)}, got {field!r}")
-    device = _usable_device(device)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path = Path(output or default_name(n_samples, n_frames))
     settings = {
         "n_samples": n_samples,
@@ -202,69 +130,52 @@ def generate(
         "resolution": resolution,
         "solver_resolution": solver_resolution,
         "step": step,
-        "field": field,
+        "field": "paper",
         "batch_size": batch_size,
         "device": device.type,
     }
-    source = f"seed {seed}, field {field}, solver {solver_resolution}, step {step:g}"
-    source = f"Navier-Stokes generator, {source}"
-    recipe = Recipe("navier_stokes", GENERATOR_VERSION, seed, settings, source)
+    source = f"seed {seed}, field paper, solver {solver_resolution}, step {step:g}"
     rng = np.random.default_rng(seed)
     f = forcing(solver_resolution, device)
     every = solver_resolution // resolution
-
     together = max(1, WRITTEN_TOGETHER // (n_frames * resolution**2 * batch_size)) * batch_size
 
     with (
-        create_hdf5(path, force, MAT_BLOCK) as file,
+        hdf5.create_hdf5(path, force, hdf5.MAT_BLOCK) as file,
         ProgressBar(total=n_samples * n_frames, unit="frame", disable=not progress) as bar,
     ):
-        recipe.stamp(file)
+        file.attrs["source"] = f"chonn-ops {__version__} Navier-Stokes generator, {source}"
+        stamp(file, "navier_stokes", 1, seed, settings)
         shape = (resolution, resolution, n_samples)
-        create_array(file, "a", shape)
-        create_array(file, "u", (n_frames, *shape))
-        create_array(file, "t", (n_frames, 1))[:, 0] = np.arange(1, n_frames + 1)
+        hdf5.create_array(file, "a", shape)
+        hdf5.create_array(file, "u", (n_frames, *shape))
+        hdf5.create_array(file, "t", (n_frames, 1))[:, 0] = np.arange(1, n_frames + 1)
         for start in range(0, n_samples, together):
             fields = []
             stop = min(start + together, n_samples)
             for first in range(start, stop, batch_size):
                 n_batch = min(batch_size, stop - first)
-                w0 = draw_vorticity(rng, n_batch, solver_resolution, field).to(device)
-                frames = solve(
-                    w0, f, n_frames, step, nu=NU, on_frame=lambda n=n_batch: bar.update(n)
-                )
-                coarse = (field[..., ::every, ::every] for field in (w0[:, None], frames))
-                fields.append(torch.cat(list(coarse), dim=1).float().cpu())
+                w0 = draw_vorticity(rng, n_batch, solver_resolution).to(device)
+                frames = solve(w0, f, n_frames, step, on_frame=lambda n=n_batch: bar.update(n))
+                coarse = [field[..., ::every, ::every] for field in (w0[:, None], frames)]
+                fields.append(torch.cat(coarse, dim=1).float().cpu())
             # MATLAB's axes in reverse.
             reverse = torch.cat(fields).permute(1, 3, 2, 0).numpy()
-            dataset(file, "a")[..., start:stop] = reverse[0]
-            dataset(file, "u")[..., start:stop] = reverse[1:]
+            hdf5.dataset(file, "a")[..., start:stop] = reverse[0]
+            hdf5.dataset(file, "u")[..., start:stop] = reverse[1:]
     return path
 
 
-def read(path: "str | os.PathLike[str]", start: int = 0, stop: "int | None" = None) -> np.ndarray:
-    """Vorticity of some samples of a generated or published file.
+def read(path: Path | str, start: int = 0, stop: int | None = None) -> np.ndarray:
+    """Vorticity of samples of a generated or published file, (N, T, R, R), float32, from t = 1 on.
 
-    Parameters and errors are those of `chonn_lab.problems.helmholtz.read`; the
-    file may be one of MATLAB 5, too.
-
-    Returns
-    -------
-    ndarray
-        (N, T, R, R), float32, frames at t = 1, 2, ...
+    The file may be one of MATLAB 5, too. FileNotFoundError or ValueError if it is missing, damaged
+    or foreign, or lacks the samples.
     """
-    with matlab_arrays(path, "u") as (u,):
+    with hdf5.matlab_arrays(path, "u") as (u,):
         if len(u.shape) != 4:
             raise ValueError(f"{path}: expected u of 4 axes, got shape {u.shape}")
-        check_range(path, u.shape[0], start, stop)
-        return np.ascontiguousarray(u[start:stop].transpose(0, 3, 1, 2), dtype=np.float32)
-
-
-def _usable_device(device: "torch.device | str | None") -> torch.device:
-    name = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.zeros(1, dtype=torch.float64, device=name).device
-    # What PyTorch raises depends on how it was built and on the device.
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"device {str(name)!r} cannot compute in float64: {reason}") from error
+        hdf5.check_range(path, u.shape[0], start, stop)
+        every = slice(None)
+        frames = u[slice(start, stop), every, every, every].transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(frames, dtype=np.float32)

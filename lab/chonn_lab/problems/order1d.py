@@ -1,9 +1,8 @@
-"""Order-defined one-dimensional benchmark: data set card, generator and reader.
+"""Order-defined one-dimensional benchmark of the CHONN paper, which has no data.
 
 ========== =====================================================================================
-Equation   ``(I - tau^2 d_ss)^n y = x``, n = 1..4 (targets T1-T4); learn ``x -> y``
-Domain     periodic unit interval, R points ``s_i = i / R``, dimensionless
-Boundary   periodic
+Equation   ``(I - tau^2 d_ss)^n y = x``, n = 1..4 (targets T1-T4), periodic; learn ``x -> y``
+Domain     R points ``s_i = i / R``
 Operator   ``y^(k) = x^(k) / (1 + tau^2 k^2)^n`` with the angular wavenumber ``k = 2 pi m`` of mode
            m. The paper calls k "the wavenumber"; with the angular one, its two forms, in Fourier
            space and with ``d_ss`` on [0, 1], are the same operator
@@ -15,36 +14,32 @@ Input      sum of three parts (the paper names them and gives no amplitudes; the
            * one to four (equally likely) Gaussian pulses ``A exp(-d^2 / (2 w^2))``, d the
              distance on the circle, centre U[0, 1), width ``w ~ U[0.01, 0.04)``, ``|A| ~ U[1, 2)``
              with either sign
-Parameters tau = 0.08, R = 256
-Splits     12,000 to train, 2,000 to validate, 2,000 to test
-Seeds      42, 43 and 44. Each kind of random number has a stream of its own, child of
-           ``numpy.random.SeedSequence(seed)``, so signal i is the same for every number of signals
-           and on every grid
-Generator  discrete Fourier transform in float64, stored as float32. All parts are resolved (a pulse
-           has less than 1e-13 of its largest amplitude beyond m = R/2 = 128), so the target is
-           exact for the continuous equation up to rounding, and every second point of it is the
-           target on half the grid
+Parameters tau = 0.08, R = 256; 12,000 to train, 2,000 to validate, 2,000 to test
+Seeds      42, 43 and 44 for the splits. Each kind of random number has a stream of its own, child
+           of ``numpy.random.SeedSequence(seed)``
+Generator  discrete Fourier transform. All parts are resolved (a pulse has less than 1e-13 of its
+           largest amplitude beyond m = R/2), so the target is exact for the continuous equation up
+           to rounding, and every second point of it is the target on half the grid
 Cost       1 s for all splits on one core, 82 MB
-Layout     HDF5: ``s`` (R,) and for each split a group ``train``, ``validation``, ``test`` with
-           ``x`` (N, R) and ``y`` (N, 4, R), float32, ``y[:, n - 1]`` the target Tn; attribute
-           ``seed`` of each group, attributes ``tau`` and those of `chonn_lab.problems.origin`
-Official   none: introduced by the CHONN paper, without data
+Layout     ``s`` (R,) and for each split a group ``train``, ``validation``, ``test`` with ``x``
+           (N, R) and ``y`` (N, 4, R), ``y[:, n - 1]`` the target Tn, and its attribute ``seed``
 ========== =====================================================================================
 """
 
-import os
+from __future__ import annotations
+
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
-from chonn_lab.problems.generation import ProgressBar, Recipe
-from chonn_lab.problems.hdf5 import create_hdf5, dataset, open_hdf5
-from chonn_ops.checks import check_least
+from chonn_lab.problems.generation import ProgressBar
+from chonn_lab.problems.hdf5 import check_range, create_hdf5, dataset, open_hdf5
+from chonn_lab.problems.origin import stamp
+from chonn_ops import __version__
+from chonn_ops.checks import check_choice, check_least
 
 DEFAULT_NAME = "order1d.hdf5"
-# Increased when the same settings give other data, see `chonn_lab.problems.origin`.
-GENERATOR_VERSION = 1
 TAU = 0.08
 ORDERS = (1, 2, 3, 4)
 RESOLUTION = 256
@@ -59,20 +54,7 @@ BLOCK = 1000
 
 
 def targets(x: np.ndarray, tau: float = TAU) -> np.ndarray:
-    """Exact targets T1-T4 of periodic signals.
-
-    Parameters
-    ----------
-    x : ndarray
-        (..., R), samples on ``s_i = i / R``.
-    tau : float
-        Length scale.
-
-    Returns
-    -------
-    ndarray
-        (..., 4, R), float64.
-    """
+    """Exact targets T1-T4 of periodic signals (..., R) on ``s_i = i / R``: (..., 4, R), float64."""
     k = 2 * np.pi * np.arange(x.shape[-1] // 2 + 1)
     first_order = 1 / (1 + (tau * k) ** 2)
     transfer = first_order ** np.array(ORDERS)[:, None]
@@ -81,25 +63,7 @@ def targets(x: np.ndarray, tau: float = TAU) -> np.ndarray:
 
 
 def draw_signals(n_signals: int, seed: int, resolution: int = RESOLUTION) -> np.ndarray:
-    """Input signals.
-
-    Parameters
-    ----------
-    n_signals, seed, resolution : int
-        Number of signals, seed of the split, points R (at least 256: pulses are narrow).
-
-    Returns
-    -------
-    ndarray
-        (n_signals, R), float64.
-
-    Raises
-    ------
-    ValueError
-        If `resolution` is less than 256.
-    """
-    if resolution < RESOLUTION:
-        raise ValueError(f"resolution: expected at least {RESOLUTION}, got {resolution}")
+    """Input signals of a split's seed, (n_signals, R), float64; R is at least 256 for pulses."""
     low, broadband, count, centre, width, amplitude, sign = (
         np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(7)
     )
@@ -123,58 +87,38 @@ def draw_signals(n_signals: int, seed: int, resolution: int = RESOLUTION) -> np.
 
 
 def generate(
-    output: "str | os.PathLike[str]" = DEFAULT_NAME,
+    output: Path | str = DEFAULT_NAME,
     n_train: int = SIZES["train"],
     n_validation: int = SIZES["validation"],
     n_test: int = SIZES["test"],
     seed: int = SEED,
-    resolution: int = RESOLUTION,
     force: bool = False,
     progress: bool = True,
 ) -> Path:
-    """Generate the benchmark.
+    """Generate the file, which appears when it is complete, of `seed` and the next two.
 
-    Parameters
-    ----------
-    output : path
-        HDF5 file to write; it appears when it is complete.
-    n_train, n_validation, n_test : int
-        Signals in each split.
-    seed : int
-        Seed of the first split; the next ones have `seed` + 1 and `seed` + 2.
-    resolution : int
-        Points R.
-    force : bool
-        Replace an existing file.
-    progress : bool
-        Show a progress bar.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range.
-    FileExistsError
-        If the file exists and `force` is not set.
+    ValueError or FileExistsError if an argument is out of range, or the file exists and `force` is
+    not set.
     """
     check_least(1, n_train=n_train, n_validation=n_validation, n_test=n_test)
     check_least(0, seed=seed)
     path = Path(output)
     sizes = dict(zip(SIZES, (n_train, n_validation, n_test), strict=True))
-    settings = {"sizes": sizes, "resolution": resolution, "tau": TAU}
-    recipe = Recipe("order1d", GENERATOR_VERSION, seed, settings, "order1d generator")
+    settings = {"sizes": sizes, "resolution": RESOLUTION, "tau": TAU}
     with (
         create_hdf5(path, force) as file,
         ProgressBar(total=sum(sizes.values()), unit="sample", disable=not progress) as bar,
     ):
         file.attrs["tau"] = TAU
-        recipe.stamp(file)
-        file["s"] = (np.arange(resolution) / resolution).astype("f4")
+        file.attrs["source"] = f"chonn-ops {__version__} order1d generator"
+        stamp(file, "order1d", 1, seed, settings)
+        file["s"] = (np.arange(RESOLUTION) / RESOLUTION).astype("f4")
         for offset, (split, n_signals) in enumerate(sizes.items()):
-            x = draw_signals(n_signals, seed + offset, resolution)
+            x = draw_signals(n_signals, seed + offset)
             group = file.create_group(split)
             group.attrs["seed"] = seed + offset
             group["x"] = x.astype("f4")
-            target = group.create_dataset("y", (n_signals, len(ORDERS), resolution), "f4")
+            target = group.create_dataset("y", (n_signals, len(ORDERS), RESOLUTION), "f4")
             for start in range(0, n_signals, BLOCK):
                 rows = slice(start, start + BLOCK)
                 target[rows] = targets(x[rows])
@@ -183,44 +127,19 @@ def generate(
 
 
 def read(
-    path: "str | os.PathLike[str]", split: str, order: int, n_samples: "int | None" = None
+    path: Path | str, split: str, order: int, n_samples: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets of one split.
+    """Inputs and targets of order 1 to 4 of one split, or of its first samples: (N, R), float32.
 
-    Parameters
-    ----------
-    path : path
-        File written by `generate`.
-    split : str
-        "train", "validation" or "test".
-    order : int
-        n of the target, 1 to 4.
-    n_samples : int, optional
-        Only the first ones.
-
-    Returns
-    -------
-    x, y : ndarray
-        (N, R), float32.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing or damaged, or holds fewer samples; if an argument is unknown.
+    FileNotFoundError or ValueError if the file is missing, damaged or too small, or there is no
+    such split or order.
     """
-    if split not in SIZES or order not in ORDERS:
-        raise ValueError(
-            f"expected a split of {list(SIZES)} and an order of {list(ORDERS)}, "
-            f"got {split!r} and {order!r}"
-        )
+    check_choice("split", split, tuple(SIZES))
+    check_choice("order", order, ORDERS)
     with open_hdf5(path) as file:
-        x = dataset(file, f"{split}/x", 2)[:n_samples].astype(np.float32, copy=False)
-        y = dataset(file, f"{split}/y", 3)[:n_samples, order - 1].astype(np.float32, copy=False)
-    if x.shape != y.shape:
-        raise ValueError(f"{path}: expected x and y of one shape, got {x.shape} and {y.shape}")
-    if n_samples is not None and len(x) < n_samples:
-        raise ValueError(f"{path}: {n_samples} samples of {split} asked for, {len(x)} there")
-    return x, y
+        x, y = dataset(file, f"{split}/x", 2), dataset(file, f"{split}/y", 3)
+        check_range(path, len(x), 0, n_samples)
+        return x[:n_samples].astype("f4"), y[:n_samples, order - 1].astype("f4")
 
 
 def _coefficients(

@@ -16,43 +16,36 @@ are attributes of its root:
 `read` gives them; `identify` reads the whole file, too, for its checksums.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 
-from chonn_lab.problems.hdf5 import attributes
-from chonn_lab.problems.published import CHECKSUMS
+from chonn_lab.problems.hdf5 import open_hdf5
 from chonn_ops import __version__
 
 BLOCK = 1 << 20
+# MD5 of published files by name.
+CHECKSUMS = {
+    "2D_DarcyFlow_beta1.0_Train.hdf5": "81694ed31306ff2e5f6b76349b0b4389",
+    "2D_rdb_NA_NA.h5": "75d838c47aa410694bdc912ea7f22282",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Origin of a data file; None for what is unknown.
+    """Origin of a file of this name, the module's table; None for what is unknown.
 
-    Parameters
-    ----------
-    name : str
-        File name.
-    official : bool or None
-        Whether it is a published file: False for every generated one, True if its checksum is a
-        published one.
-    generator : str or None
-        Generator, of a generated file.
-    generator_version, chonn_ops_version, seed, settings, source
-        As in the file.
-    size : int or None
-        Bytes.
-    sha256 : str or None
-        Digest of the whole file, in hexadecimal; `identify` alone sets it and the size.
+    `official` is False for every generated file, True for one with a published checksum. `identify`
+    alone sets the size in bytes and the hexadecimal digest of the whole file.
     """
 
     name: str
@@ -61,7 +54,7 @@ class Origin:
     generator_version: int | None = None
     chonn_ops_version: str | None = None
     seed: int | None = None
-    settings: "dict[str, Any] | None" = None
+    settings: dict[str, Any] | None = None
     source: str | None = None
     size: int | None = None
     sha256: str | None = None
@@ -72,118 +65,65 @@ class Origin:
         del known["name"]
         return {name: value for name, value in known.items() if value is not None}
 
-    def recipe(self) -> dict[str, Any]:
-        """Settings that the data of a generated file depend on, by name."""
-        made = {"generator": self.generator, "generator_version": self.generator_version}
-        return {**made, "seed": self.seed, **(self.settings or {})}
-
     def __str__(self) -> str:
         """A line a fact."""
-        lines = [self.name, f"  official: {self._official()}"]
-        if self.generator:
-            version = f", version {self.generator_version}"
-            package = f", chonn-ops {self.chonn_ops_version}"
-            lines.append(f"  generator: {self.generator}{version}{package}")
-        for name in ("seed", "source", "size", "sha256"):
-            if (value := getattr(self, name)) is not None:
-                lines.append(f"  {name}: {f'{value:,} bytes' if name == 'size' else value}")
+        facts = self.record() | {"official": self._official()}
         if self.settings is not None:
-            texts = (f"{name} {value}" for name, value in self.settings.items())
-            lines.append(f"  settings: {', '.join(texts)}")
-        return "\n".join(lines)
+            facts["settings"] = ", ".join(f"{name} {x}" for name, x in self.settings.items())
+        return "\n".join([self.name, *(f"  {name}: {value}" for name, value in facts.items())])
 
     def _official(self) -> str:
-        named = self.name in CHECKSUMS
         if self.official:
             return "yes, it has the published checksum"
         if self.generator:
-            return "no, made by chonn-ops" + (" under an official file's name" if named else "")
+            named = " under an official file's name" if self.name in CHECKSUMS else ""
+            return "no, made by chonn-ops" + named
         if self.official is False:
             return "no, another checksum than the published file of this name"
-        return "unknown, no record in it" + (
-            " and no published checksum of this name known" if named else ""
-        )
+        return "unknown, no record in it, and no checksum of a published file"
 
 
 def stamp(
-    file: h5py.File, generator: str, version: int, seed: "int | None", **settings: Any
+    file: h5py.File, generator: str, version: int, seed: int, settings: Mapping[str, Any]
 ) -> None:
-    """Write the record of origin into a generated file.
-
-    Parameters
-    ----------
-    file : h5py.File
-        Open for writing.
-    generator, version, seed
-        See the module's table.
-    settings
-        JSON values.
-    """
+    """Write the record of origin into a new file: see the module's table."""
     file.attrs["generator"] = generator
     file.attrs["generator_version"] = version
     file.attrs["chonn_ops_version"] = __version__
-    if seed is not None:
-        file.attrs["seed"] = seed
-    file.attrs["settings"] = json.dumps(settings)
+    file.attrs["seed"] = seed
+    file.attrs["settings"] = json.dumps(dict(settings))
     file.attrs["official"] = False
 
 
-def read(path: "str | os.PathLike[str]") -> Origin:
-    """The record of origin in a file, without reading its data.
+def read(path: Path | str) -> Origin:
+    """The record of origin in a data file of any kind, without reading its data.
 
-    Parameters
-    ----------
-    path : path
-        Data file of any kind.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is a damaged HDF5 file, or its record is.
+    FileNotFoundError if there is no such file, ValueError if it or its record is damaged.
     """
     name = Path(path).name
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no such file: {path}")
     # `is_hdf5` is True for a truncated file, too.
-    if not h5py.is_hdf5(path):
+    if Path(path).is_file() and not h5py.is_hdf5(path):
         return Origin(name)
-    found = {key: _plain(value) for key, value in attributes(path).items()}
-    try:
+    with open_hdf5(path) as file:
+        found: dict[str, Any] = dict(file.attrs)
         if "generator" not in found:
             return Origin(name)
-        settings = json.loads(found["settings"])
-        kinds = {"generator": str, "generator_version": int, "chonn_ops_version": str}
-        kinds |= {key: kind for key, kind in (("seed", int), ("source", str)) if key in found}
-        for key, kind in kinds.items():
-            if not isinstance(found[key], kind):
-                raise ValueError(f"{key}: expected {kind.__name__}, got {found[key]!r:.80}")
-        if not isinstance(settings, dict):
-            raise ValueError(f"settings: expected an object, got {settings!r:.80}")
         return Origin(
             name,
             False,
-            found["generator"],
-            found["generator_version"],
-            found["chonn_ops_version"],
-            found.get("seed"),
-            settings,
+            str(found["generator"]),
+            int(found["generator_version"]),
+            str(found["chonn_ops_version"]),
+            int(found["seed"]),
+            dict(json.loads(found["settings"])),
             found.get("source"),
         )
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: damaged, or its record of origin is ({error})") from error
 
 
-def identify(path: "str | os.PathLike[str]") -> Origin:
+def identify(path: Path | str) -> Origin:
     """`read`, with size and SHA-256 of the whole file, and a comparison with published checksums.
 
-    A file is read once in a process, as long as it stays as it is.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        As `read`.
+    A file is read once in a process, as long as it stays as it is. Errors as `read`.
     """
     origin = read(path)
     state = os.stat(path)
@@ -195,8 +135,7 @@ def identify(path: "str | os.PathLike[str]") -> Origin:
     if checksum("md5") in CHECKSUMS.values():
         return dataclasses.replace(origin, official=True)
     # Without a known checksum it cannot be told whether a file is the published one.
-    known = CHECKSUMS.get(origin.name) is not None
-    return dataclasses.replace(origin, official=False if known else None)
+    return dataclasses.replace(origin, official=False if origin.name in CHECKSUMS else None)
 
 
 @functools.lru_cache
@@ -206,10 +145,3 @@ def _checksum(path: str, _version: tuple[int, ...], algorithm: str) -> str:
         while block := file.read(BLOCK):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """An attribute as a Python number or text."""
-    if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
-        return value.item()
-    return value

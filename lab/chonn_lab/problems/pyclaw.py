@@ -1,19 +1,17 @@
 """PyClaw, a Fortran package built on installation, for the generators that need it."""
 
-import contextlib
+from __future__ import annotations
+
 import importlib.metadata
+from collections.abc import Iterable
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 
 def load_pyclaw() -> Any:
-    """PyClaw and its Riemann solvers.
-
-    Raises
-    ------
-    ImportError
-        If PyClaw is not installed.
-    """
+    """PyClaw and its Riemann solvers; ImportError if it is not installed."""
     try:
         # On import PyClaw takes over the root logger and opens a file pyclaw.log in the working
         # folder.
@@ -27,8 +25,16 @@ def load_pyclaw() -> Any:
     return pyclaw, riemann
 
 
-def clawpack_version() -> "str | None":
-    """Release of PyClaw, None if it is not installed."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("clawpack")
-    return None
+def clawpack_version() -> str:
+    """Release of PyClaw; ImportError if it is not installed."""
+    load_pyclaw()
+    return importlib.metadata.version("clawpack")
+
+
+def evolved(solver: Any, solution: Any, times: Iterable[float]) -> np.ndarray:
+    """The first field at t = 0 and at these times, (T, R, R), float64."""
+    frames = [solution.state.q[0].copy()]
+    for time in times:
+        solver.evolve_to_time(solution, time)
+        frames.append(solution.state.q[0].copy())
+    return np.stack(frames)

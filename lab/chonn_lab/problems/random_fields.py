@@ -4,6 +4,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from chonn_lab.problems.domains import cell_centres
+from chonn_ops.checks import check_choice
 
 TAU, ALPHA = 3.0, 2.0
 TWO_PHASE, LOG_NORMAL, LOG_UNIFORM = COEFFICIENTS = ("two-phase", "log-normal", "log-uniform")
@@ -14,80 +15,51 @@ BATCH, N_GAUSSIANS = 200, 5
 
 def check_medium(coefficient: str, contrast: float) -> None:
     """ValueError for a kind of medium or a contrast that there is not."""
-    if coefficient not in COEFFICIENTS:
-        raise ValueError(
-            f"coefficient: expected one of {', '.join(COEFFICIENTS)}, got {coefficient!r}"
-        )
+    check_choice("coefficient", coefficient, COEFFICIENTS)
     # Beyond it the solutions in float64 have fewer digits than the float32 that is stored.
     if not 1 <= contrast <= MOST_CONTRAST:
         raise ValueError(f"contrast: expected 1 to {MOST_CONTRAST:g}, got {contrast}")
 
 
 def cosine_series(noise: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Sample of ``N(0, (-laplace + 9)^-2)`` on the unit box, zero Neumann conditions, no mean.
+    """Sample of ``N(0, (-laplace + 9)^-2)`` on the unit square, zero Neumann conditions, no mean.
 
-    Parameters
-    ----------
-    noise : ndarray
-        (K,) * d, independent standard normal numbers: the modes ``k = 0, ..., K - 1`` along every
-        axis, of standard deviation ``1 / (pi^2 |k|^2 + 9)``.
-    points : ndarray
-        (R,) places along an axis, 0 to 1.
-
-    Returns
-    -------
-    ndarray
-        (R,) * d, float64.
+    `noise` (K, K) are independent standard normal numbers: the modes ``k = 0, ..., K - 1`` along
+    each axis, of standard deviation ``1 / (pi^2 |k|^2 + 9)``; `points` (R,) are places along an
+    axis, and the result is (R, R).
     """
-    n_modes = noise.shape[0]
-    wave = np.cos(np.pi * np.outer(points, np.arange(n_modes)))
-    # Orthonormal on the box.
+    wave = np.cos(np.pi * np.outer(points, np.arange(len(noise))))
+    # Orthonormal on the square.
     wave[:, 1:] *= np.sqrt(2)
-    field = noise * _deviations(n_modes, noise.ndim)
-    for _ in range(noise.ndim):
+    field = noise * _deviations(len(noise))
+    for _ in range(2):
         # The first axis goes from modes to points, and to the end.
         field = np.tensordot(field, wave, axes=(0, 1))
     return field
 
 
 def medium(noise: np.ndarray, points: np.ndarray, coefficient: str, contrast: float) -> np.ndarray:
-    """Coefficient made of `cosine_series`.
+    """Coefficient made of `cosine_series`, (R, R), float64, positive.
 
-    Parameters
-    ----------
-    noise, points
-        As there.
-    coefficient : {"two-phase", "log-normal", "log-uniform"}
-        1 where the field is at least 0 and 1 / contrast elsewhere; or the exponential of a multiple
-        of the field; or one whose logarithm is about uniform, around 0.
-    contrast : float
-        Ratio of the two phases, of the values two standard deviations above and below the median,
-        or of the largest value to the smallest that there can be.
-
-    Returns
-    -------
-    ndarray
-        (R,) * d, float64, positive.
+    It is 1 where the field is at least 0 and 1 / contrast elsewhere; the exponential of a multiple
+    of the field, with this ratio of the values two standard deviations above and below the median;
+    or one whose logarithm is about uniform, around 0, with this ratio of extremes.
     """
     field = cosine_series(noise, points)
     if coefficient == TWO_PHASE:
         return np.where(field >= 0, 1.0, 1 / contrast)
-    # The field's variance, its mean over the box.
-    deviation = np.sqrt((_deviations(noise.shape[0], noise.ndim) ** 2).sum())
+    # The field's variance, its mean over the square.
+    deviation = np.sqrt((_deviations(len(noise)) ** 2).sum())
     if coefficient == LOG_UNIFORM:
         return contrast ** (ndtr(field / deviation) - 0.5)
     return np.exp(0.25 * np.log(contrast) / deviation * field)
 
 
-def draw_batch(seed: "np.random.SeedSequence", resolution: int) -> np.ndarray:
-    """Two-phase fields of PDEBench's Darcy flow, the batch of this seed with one threshold.
+def draw_batch(rng: np.random.Generator, resolution: int) -> np.ndarray:
+    """Two-phase fields of PDEBench's Darcy flow, the next batch with one threshold.
 
-    Returns
-    -------
-    ndarray
-        (200, R, R) bool, true where nu is high.
+    The shape is (200, R, R), bool, true where nu is high.
     """
-    rng = np.random.default_rng(seed)
     centre_x = rng.random((BATCH, N_GAUSSIANS, 1))
     centre_y = rng.random((BATCH, N_GAUSSIANS, 1))
     # 1 - random() lies in (0, 1]: a width of zero would divide by zero.
@@ -99,8 +71,8 @@ def draw_batch(seed: "np.random.SeedSequence", resolution: int) -> np.ndarray:
     return field > field.mean()
 
 
-def _deviations(n_modes: int, n_axes: int) -> np.ndarray:
-    squares = sum(k.astype(float) ** 2 for k in np.indices((n_modes,) * n_axes))
-    deviations = (np.pi**2 * squares + TAU**2) ** (-ALPHA / 2)
-    deviations.flat[0] = 0
+def _deviations(n_modes: int) -> np.ndarray:
+    k = np.arange(n_modes, dtype=float)
+    deviations = (np.pi**2 * (k[:, None] ** 2 + k**2) + TAU**2) ** (-ALPHA / 2)
+    deviations[0, 0] = 0
     return deviations

@@ -1,22 +1,17 @@
-r"""Pressure from porosity, by an unknown law: data set card, generator, reader and controls.
+"""Pressure from porosity, by an unknown law.
 
 ========== =====================================================================================
-Equation   ``-div(k grad u) = 1``, dimensionless; learn the porosity ``p -> u``. k is not given
-Domain     unit square, R x R cells, u = 0 at its walls
-Input      ``p = 0.05 + 0.35 F((g + h) / sqrt(2))`` at the centres of cells, F the normal
+Equation   ``-div(k grad u) = 1``, u = 0 at the walls; learn the porosity ``p -> u``. k is not given
+Input      ``p = 0.05 + 0.35 F((g + h) / sqrt(2))`` at the centres of R x R cells, F the normal
            distribution function, g and h Gaussian fields with squared exponential covariance of
            lengths 0.15 and 1/64
 Law        ``k = t^3 / (1 - t)^2 / 0.0125 exp(0.2 z)``: Kozeny and Carman's law of the porosity
            ``t = (p + q) / 2`` of throats, q the least p of a cell and its four neighbours; z is
            standard normal in each cell, and nobody's input
-Parameters R = 64
-Splits     256 train, 32 validation, 64 test
-Generator  finite volumes with harmonic means at the faces, `chonn_ops.diffusion` in float64,
-           eliminated
-Seeds      sample i of a split draws from ``numpy.random.SeedSequence(seed, spawn_key=(split, i))``
+Parameters R = 64; 256 samples to train, 32 to validate, 64 to test, ``spawn_key=(split, i)``
+Generator  finite volumes with harmonic means at the faces, `chonn_ops.diffusion`, eliminated
 Cost       ten seconds on one core a file
-Layout     HDF5, a group a split: ``porosity``, ``k`` and ``u`` (S, R, R), float64. Attributes of
-           `chonn_lab.problems.origin`
+Layout     a group a split: ``porosity``, ``k`` and ``u`` (S, R, R), float64
 ========== =====================================================================================
 
 Nothing that sees p alone reaches an error of 0: `law` without z has the least that one can hope
@@ -25,9 +20,9 @@ for. Whoever knows the equation may fit a law: `MonotoneLaw`.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,13 +30,12 @@ from scipy.ndimage import minimum_filter
 from scipy.special import ndtr
 from torch import Tensor, nn
 
-from chonn_lab.problems.hdf5 import create_hdf5, dataset, open_hdf5
-from chonn_lab.problems.origin import stamp
+from chonn_lab.problems.domains import cell_centres
+from chonn_lab.problems.generation import stream, write_groups
+from chonn_lab.problems.hdf5 import read_group
 from chonn_lab.problems.upscaling import SPLITS, gaussian_field, solve, solved
 from chonn_ops.checks import check_least
-from chonn_ops.files import refuse_existing
 
-VERSION = 1
 SIZES = (256, 32, 64)
 RESOLUTION = 64
 LEAST, MOST = 0.05, 0.4  # porosity
@@ -58,61 +52,36 @@ class Samples(NamedTuple):
 
 
 def generate(
-    path: str | os.PathLike[str] = "unknown_law.h5",
+    path: Path | str = "unknown_law.h5",
     seed: int = 0,
     resolution: int = RESOLUTION,
     fraction: float = 1.0,
     force: bool = False,
 ) -> Path:
-    """Solve all samples, and write the file whole or not at all.
+    """Solve all samples, on R x R cells, R at least 8.
 
-    Parameters
-    ----------
-    path : path
-    seed : int
-    resolution : int
-        R, at least 8.
-    fraction : float
-        Of the card's numbers of samples; at least one each.
-    force : bool
-        Replace an existing file.
-
-    Raises
-    ------
-    FileExistsError
-        If the file exists and `force` is not set.
-    ValueError
-        For a negative seed, or a resolution below 8.
+    `fraction` is that of the card's numbers of samples; there is at least one of each. Errors:
+    `chonn_lab.problems.generation.write_groups`.
     """
     check_least(8, resolution=resolution)
-    check_least(0, seed=seed)
-    path = Path(path)
-    refuse_existing(path, force)
-    place = (np.arange(resolution) + 0.5) / resolution
-    with create_hdf5(path, force) as file:
+
+    def groups() -> Iterator[tuple[str, dict[str, Any]]]:
         for split, full in enumerate(SIZES):
             found = []
             for i in range(max(1, round(full * fraction))):
-                rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(split, i)))
-                p = porosity(rng, place)
+                rng = stream(seed, split, i)
+                p = porosity(rng, cell_centres(resolution))
                 found.append((p, law(p) * np.exp(NOISE * rng.standard_normal(p.shape))))
             p, k = map(np.stack, zip(*found, strict=True))
-            for name, values in Samples(p, k, solve(k))._asdict().items():
-                file.create_dataset(f"{SPLITS[split]}/{name}", data=values)
-        stamp(file, "unknown_law", VERSION, seed, resolution=resolution, fraction=fraction)
-    return path
+            yield SPLITS[split], Samples(p, k, solve(k))._asdict()
+
+    settings = {"resolution": resolution, "fraction": fraction}
+    return write_groups(Path(path), "unknown_law", seed, settings, groups(), force)
 
 
-def read(path: str | os.PathLike[str], split: str) -> Samples:
-    """The samples of a split.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged, or has no such split.
-    """
-    with open_hdf5(path) as file:
-        return Samples(*(dataset(file, f"{split}/{name}")[...] for name in Samples._fields))
+def read(path: Path | str, split: str) -> Samples:
+    """The samples of a split; see `chonn_lab.problems.hdf5.read_group`."""
+    return read_group(path, split, Samples)
 
 
 def porosity(rng: np.random.Generator, place: np.ndarray) -> np.ndarray:

@@ -1,23 +1,21 @@
-r"""Pressure on a coarse grid from a fine medium: data set card, generator, reader and controls.
+"""Pressure on a coarse grid from a fine medium.
 
 ========== =====================================================================================
-Equation   ``-div(k grad u) = 1``, dimensionless; learn ``k`` on R x R cells ``-> u`` on
+Equation   ``-div(k grad u) = 1``, u = 0 at the walls; learn ``k`` on R x R cells ``-> u`` on
            R/4 x R/4, the mean over each block of 4 x 4 cells
-Domain     unit square, R x R cells, u = 0 at its walls
 Input      k of one of three kinds, in turn, over its own geometric mean. ``log-normal``: exp(2 g);
            ``two-phase``: 1,000 where g > 0, else 1; ``channels``: 1,000 in six meandering channels
            along x or y, 3 to 7 cells wide, else 1. g is a stationary Gaussian field with squared
-           exponential covariance, of length 5/256 (``log-normal``) or 8/256
+           exponential covariance, of length 5/256 (``log-normal``) or 8/256. Media are functions of
+           the position, the same on every grid
 Parameters R = 256. A block of a coarse cell is half a length of the medium wide or wider, so no
-           coarse conductivity is exact
-Splits     288 train, 48 validation, 96 test
-Generator  finite volumes with harmonic means at the faces, `chonn_ops.diffusion` in float64,
-           eliminated; k is rounded to float32 before
-Seeds      sample i of a split draws from ``numpy.random.SeedSequence(seed, spawn_key=(split, i))``.
-           Media are functions of the position: one seed has the same media on every grid
+           coarse conductivity is exact. 288 samples to train, 48 to validate, 96 to test,
+           ``spawn_key=(split, i)``
+Generator  finite volumes with harmonic means at the faces, `chonn_ops.diffusion`, eliminated; k is
+           rounded to float32 before
 Cost       about 0.03 s a sample and core
-Layout     HDF5, a group a split: ``k`` (S, R, R) float32, ``u`` (S, R/4, R/4) float64, ``kind``
-           (S,), the number in `KINDS`. Attributes of `chonn_lab.problems.origin`
+Layout     a group a split: ``k`` (S, R, R) float32, ``u`` (S, R/4, R/4) float64, ``kind`` (S,), the
+           number in `KINDS`
 ========== =====================================================================================
 
 Controls solve the equation on the coarse grid, with a conductivity an axis from each block's 16
@@ -26,22 +24,20 @@ values: `MEANS`.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_lab.problems.hdf5 import create_hdf5, dataset, open_hdf5
-from chonn_lab.problems.origin import stamp
+from chonn_lab.problems.domains import cell_centres
+from chonn_lab.problems.generation import stream, write_groups
+from chonn_lab.problems.hdf5 import read_group
 from chonn_ops import Dirichlet, Neumann, diffusion
-from chonn_ops.checks import check_least
-from chonn_ops.files import refuse_existing
+from chonn_ops.checks import check_choice, check_least
 
-VERSION = 1
 SPLITS, SIZES = ("train", "validation", "test"), (288, 48, 96)
 KINDS = ("log-normal", "two-phase", "channels")
 RESOLUTION, PATCH = 256, 4
@@ -58,78 +54,50 @@ class Samples(NamedTuple):
 
 
 def generate(
-    path: str | os.PathLike[str] = "upscaling.h5",
+    path: Path | str = "upscaling.h5",
     seed: int = 0,
     resolution: int = RESOLUTION,
     fraction: float = 1.0,
     force: bool = False,
 ) -> Path:
-    """Solve all samples, and write the file whole or not at all.
+    """Solve all samples, on R x R cells, R a multiple of 4.
 
-    Parameters
-    ----------
-    path : path
-    seed : int
-    resolution : int
-        R, a multiple of 4.
-    fraction : float
-        Of the card's numbers of samples; at least one of each kind.
-    force : bool
-        Replace an existing file.
-
-    Raises
-    ------
-    FileExistsError
-        If the file exists and `force` is not set.
-    ValueError
-        For a negative seed, or a resolution below 16 or that 4 does not divide.
+    `fraction` is that of the card's numbers of samples; there is at least one of each kind. Errors:
+    `chonn_lab.problems.generation.write_groups`; ValueError for another R, or below 16.
     """
     check_least(16, resolution=resolution)
-    check_least(0, seed=seed)
     if resolution % PATCH:
         raise ValueError(f"resolution: expected a multiple of {PATCH}, got {resolution}")
-    path = Path(path)
-    refuse_existing(path, force)
-    with create_hdf5(path, force) as file:
+
+    def groups() -> Iterator[tuple[str, dict[str, Any]]]:
         for split, full in enumerate(SIZES):
             kind = np.arange(max(len(KINDS), round(full * fraction))) % len(KINDS)
-            seeds = (np.random.SeedSequence(seed, spawn_key=(split, i)) for i in range(len(kind)))
-            k = np.stack(
-                [
-                    medium(np.random.default_rng(one), KINDS[which], resolution)
-                    for one, which in zip(seeds, kind, strict=True)
-                ]
-            )
-            u = np.concatenate([blocks(solve(part)).mean(-1) for part in np.split(k, len(k))])
-            for name, values in Samples(k, u, kind)._asdict().items():
-                file.create_dataset(f"{SPLITS[split]}/{name}", data=values)
-        stamp(file, "upscaling", VERSION, seed, resolution=resolution, fraction=fraction)
-    return path
+            media = [
+                medium(stream(seed, split, i), KINDS[which], resolution)
+                for i, which in enumerate(kind)
+            ]
+            u = np.concatenate([blocks(solve(k[None])).mean(-1) for k in media])
+            yield SPLITS[split], Samples(np.stack(media), u, kind)._asdict()
+
+    settings = {"resolution": resolution, "fraction": fraction}
+    return write_groups(Path(path), "upscaling", seed, settings, groups(), force)
 
 
-def read(path: str | os.PathLike[str], split: str) -> Samples:
-    """The samples of a split.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged, or has no such split.
-    """
-    with open_hdf5(path) as file:
-        return Samples(*(dataset(file, f"{split}/{name}")[...] for name in Samples._fields))
+def read(path: Path | str, split: str) -> Samples:
+    """The samples of a split; see `chonn_lab.problems.hdf5.read_group`."""
+    return read_group(path, split, Samples)
 
 
 def medium(rng: np.random.Generator, kind: str, resolution: int) -> np.ndarray:
     """k of each cell, (R, R) float32, x along axis 0; see the card."""
-    place = (np.arange(resolution) + 0.5) / resolution
+    check_choice("kind", kind, KINDS)
+    place = cell_centres(resolution)
     if kind == "channels":
         log = np.log(CONTRAST) * _channels(rng, place)
     elif kind == "two-phase":
         log = np.log(CONTRAST) * (gaussian_field(rng, place, 8 / 256) > 0)
-    elif kind == "log-normal":
-        log = 2 * gaussian_field(rng, place, 5 / 256)
     else:
-        raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
+        log = 2 * gaussian_field(rng, place, 5 / 256)
     return np.exp(log - log.mean()).astype(np.float32)
 
 

@@ -8,12 +8,9 @@ NU = 1e-3
 
 
 def angular_wavenumbers(n: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Angular wavenumbers of ``torch.fft.rfft2`` on an (n, n) grid.
+    """Angular wavenumbers of ``torch.fft.rfft2`` on an (n, n) grid, float64.
 
-    Returns
-    -------
-    tuple of Tensor
-        (n, 1) along the first axis and (1, n//2 + 1) along the second, float64.
+    The shapes are (n, 1) along the first axis and (1, n//2 + 1) along the second.
     """
     first = torch.fft.fftfreq(n, 1 / n, dtype=torch.float64, device=device)
     second = torch.fft.rfftfreq(n, 1 / n, dtype=torch.float64, device=device)
@@ -27,9 +24,9 @@ def solve(
     step: float,
     interval: float = 1.0,
     nu: float = NU,
-    on_frame: "Callable[[], object] | None" = None,
+    on_frame: Callable[[], object] = lambda: None,
 ) -> torch.Tensor:
-    """Evolve ``w_t + u . grad w = nu laplace w + f``.
+    """Evolve ``w_t + u . grad w = nu laplace w + f``: (B, n_frames, n, n), w every `interval`.
 
     The stream function of ``-laplace psi = w`` gives the velocity ``u = (psi_y, -psi_x)``.
     Transport is computed in physical space from fields cut off at two thirds of the wavenumbers,
@@ -38,23 +35,13 @@ def solve(
 
     Parameters
     ----------
-    w0 : Tensor
-        (B, n, n), n even; its type and device are those of the computation. Its mean stays.
-    forcing : Tensor
-        (n, n) or (B, n, n).
-    n_frames : int
-        Frames to record.
+    w0, forcing : Tensor
+        (B, n, n), n even, and (n, n); type and device of w0 are those of the computation. Its mean
+        stays.
     step, interval : float
         Longest time step; time between frames, divided into equal steps.
-    nu : float
-        Viscosity.
-    on_frame : callable, optional
+    on_frame : callable
         Called after every frame.
-
-    Returns
-    -------
-    Tensor
-        (B, n_frames, n, n): w at ``interval``, ``2 interval``, ...
 
     Raises
     ------
@@ -97,6 +84,5 @@ def solve(
         frames.append(torch.fft.irfft2(w, s=(n, n)))
         if not frames[-1].isfinite().all():
             raise ValueError(f"the flow left the range of numbers: step {dt:g} is too long")
-        if on_frame is not None:
-            on_frame()
+        on_frame()
     return torch.stack(frames, dim=1)

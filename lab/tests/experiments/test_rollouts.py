@@ -1,7 +1,6 @@
 """Problems in time: windows, recursive prediction, data, losses, scores, models, errors."""
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import h5py
@@ -11,16 +10,16 @@ import torch
 from running import Persistence, model, problem
 from torch import nn
 
-from chonn_lab.experiments.base import PDEBENCH_METRICS, consecutive
+from chonn_lab.experiments.base import PDEBENCH_METRICS
 from chonn_lab.experiments.maze import PRESSURE, vrmse
-from chonn_lab.experiments.navier_stokes import GIVEN
-from chonn_lab.experiments.rollout import Windows, frame_errors, pictures, rollout
+from chonn_lab.experiments.rollout import Windows, frame_errors, rollout
 from chonn_lab.problems import maze, navier_stokes
 from chonn_ops import metrics
 
 needs_pyclaw = pytest.mark.skipif(
     importlib.util.find_spec("clawpack") is None, reason="PyClaw missing: make setup-pyclaw"
 )
+GIVEN = 10
 
 
 def smoke(name, *overrides):
@@ -66,23 +65,14 @@ def waves(n=8, resolution=16):
     return density.astype("f4"), (t[:, None, None] * field[:, None]).astype("f4")
 
 
-def write_rings(path, fields):
-    with h5py.File(path, "w") as file:
-        for i, field in enumerate(fields):
-            file[f"{i:04d}/data"] = field[..., None]
-
-
-def write_waves(path, density, pressure):
-    with h5py.File(path, "w") as file:
-        file["density"], file["pressure"] = density, pressure
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    found = {name: tmp_path_factory.mktemp(name) for name in ("shallow_water", "maze", "ns")}
-    write_rings(found["shallow_water"] / "2D_rdb_NA_NA_16x16_8.h5", rings())
-    write_waves(found["maze"] / "maze_grid16_8.hdf5", *waves())
-    found["navier_stokes"] = found.pop("ns")
+    found = {n: tmp_path_factory.mktemp(n) for n in ("shallow_water", "maze", "navier_stokes")}
+    with h5py.File(found["shallow_water"] / "2D_rdb_NA_NA_16x16_8.h5", "w") as file:
+        for i, field in enumerate(rings()):
+            file[f"{i:04d}/data"] = field[..., None]
+    with h5py.File(found["maze"] / "maze_grid16_8.hdf5", "w") as file:
+        file["density"], file["pressure"] = waves()
     smoke("navier_stokes").prepare(found["navier_stokes"])
     return found
 
@@ -95,8 +85,6 @@ def test_windows_are_all_stretches_inside_trajectories():
     expected = torch.tensor(firsts)[:, None] + torch.arange(4)
     torch.testing.assert_close(frames[:, :, 0, 1], expected.float())
     torch.testing.assert_close(windows[4][0], frames[4])
-    with pytest.raises(ValueError, match="expected at least 8 frames, got 7"):
-        Windows(counted(), 6, first=2)
 
 
 def test_rollout_feeds_predictions_back_with_gradients_through_all_steps():
@@ -128,19 +116,6 @@ def test_pushforward_learns_the_last_frame_from_predictions_without_gradients():
     assert both is target
 
 
-def test_checked_frames_and_pictures():
-    found = smoke("maze", "n_train=2", "n_validation=1", "n_test=1", "resolution=2")
-    given = counted(4)
-    frames = found.checked(Path("file"), given.numpy(), 7)
-    train = consecutive(found, frames).train.tensors[0]
-    assert torch.equal(train, given[:2])
-    assert torch.equal(found.checked(Path("file"), given.numpy(), 7, stride=2), given[:, ::2])
-    with pytest.raises(ValueError, match=r"file: expected samples \(4, 8, 2, 2\), got \(4, 7, "):
-        found.checked(Path("file"), given.numpy(), 8)
-    fields = pictures(train[:, 0], train, train + 1)
-    assert fields["prediction"][1, :, 0, 0].tolist() == [11, 17]
-
-
 def test_splits_of_navier_stokes_and_every_history_learns_the_same_frames(folders):
     found, folder = smoke("navier_stokes"), folders["navier_stokes"]
     data = found.load(folder)
@@ -169,27 +144,41 @@ def test_splits_of_shallow_water_and_the_maze(folders):
     torch.testing.assert_close(medium[:, 0] == 1, density[4:6] > 10)
 
 
-def test_vorticity_scores_of_persistence(folders):
-    found = smoke("navier_stokes")
+def test_scores_of_persistence(folders):
+    for name, error, learner in (
+        ("navier_stokes", frame_errors, Persistence()),
+        ("maze", vrmse, InMedium()),
+    ):
+        found = smoke(name)
+        data = found.load(folders[name])
+        scores = found.evaluate(learner, data)
+        frames, *_ = batch = data.tests["test"].tensors
+        last, target = frames[:, found.given - 1, None], frames[:, found.given :]
+        curve = error(last.expand_as(target), target).mean(dim=0)
+        single = error(frames[:, found.given - 1 : -1], target).mean(dim=0)
+        kind = {"navier_stokes": "relative_l2", "maze": "vrmse"}[name]
+        torch.testing.assert_close(torch.tensor(scores.curves[f"rollout_{kind}"]), curve)
+        assert scores.metrics["test"] == {
+            f"rollout_{kind}": pytest.approx(float(curve.mean())),
+            f"rollout_{kind}_last": pytest.approx(float(curve[-1])),
+            f"one_step_{kind}": pytest.approx(float(single.mean())),
+        }
+        torch.testing.assert_close(scores.fields["target"], target[:, [0, -1]])
+        expected = curve if name == "navier_stokes" else single[::5]
+        errors = found.errors(learner, batch)
+        assert errors.mean().item() == pytest.approx(expected.mean().item())
+    flat = torch.randn(2, 3, 8, 8) + 5
+    mean = flat.mean((2, 3), keepdim=True).expand_as(flat)
+    torch.testing.assert_close(vrmse((mean + flat) / 2, flat), torch.full((2, 3), 0.5))
+
+
+def test_long_rollouts_of_persistence_do_not_grow(folders):
+    found = smoke("navier_stokes", "long=7")
     data = found.load(folders["navier_stokes"])
-    scores = found.evaluate(Persistence(), data)
-    (frames,) = data.tests["test"].tensors
-    last, target = frames[:, GIVEN - 1, None], frames[:, GIVEN:]
-    expected = frame_errors(last.expand_as(target), target).mean(dim=0)
-    curve = torch.tensor(scores.curves["rollout_relative_l2"])
-    torch.testing.assert_close(curve, expected)
-    single = frame_errors(frames[:, GIVEN - 1 : -1], target)
-    assert scores.metrics["test"] == {
-        "rollout_relative_l2": pytest.approx(float(expected.mean())),
-        "rollout_relative_l2_last": pytest.approx(float(expected[-1])),
-        "one_step_relative_l2": pytest.approx(float(single.mean())),
-    }
-    torch.testing.assert_close(scores.fields["target"], target[:, [0, -1]])
-    two = smoke("navier_stokes", "unroll=2")
-    batch = two.load(folders["navier_stokes"]).train[[0, 5]]
-    last, target = batch[0][:, -3, None], batch[0][:, -2:]
-    expected = frame_errors(last.expand_as(target), target).mean()
-    torch.testing.assert_close(two.loss(Persistence(), batch), expected)
+    growth = found.evaluate(Persistence(), data).metrics["test"]["growth_7"]
+    frames = data.tests["test"].tensors[0].square().mean((2, 3)).sqrt()
+    ends = frames[:, [GIVEN - 1, -1]].max() / frames.max()
+    assert growth == pytest.approx(ends.item())
 
 
 def test_depth_scores_of_persistence(folders):
@@ -208,27 +197,6 @@ def test_depth_scores_of_persistence(folders):
     assert set(scored) == set(PDEBENCH_METRICS) - {"fourier_rmse_high"}
     errors = found.errors(Persistence(), (frames,))
     assert errors.mean().item() == pytest.approx(np.mean(scores.curves["rollout_relative_l2"]))
-
-
-def test_pressure_scores_of_persistence(folders):
-    found = smoke("maze")
-    data = found.load(folders["maze"])
-    scores = found.evaluate(InMedium(), data)
-    frames, _ = batch = data.tests["test"].tensors
-    given = found.given
-    target = frames[:, given:]
-    rolled = vrmse(frames[:, given - 1, None].expand_as(target), target).mean(0)
-    single = vrmse(frames[:, given - 1 : -1], target).mean(0)
-    assert scores.metrics["test"] == {
-        "one_step_vrmse": pytest.approx(single.mean().item()),
-        "rollout_vrmse": pytest.approx(rolled.mean().item()),
-        "rollout_vrmse_last": pytest.approx(rolled[-1].item()),
-    }
-    errors = found.errors(InMedium(), batch).mean().item()
-    assert errors == pytest.approx(single[::5].mean().item())
-    flat = torch.randn(2, 3, 8, 8) + 5
-    mean = flat.mean((2, 3), keepdim=True).expand_as(flat)
-    torch.testing.assert_close(vrmse((mean + flat) / 2, flat), torch.full((2, 3), 0.5))
 
 
 @pytest.mark.parametrize("name", ["shallow_water", "maze"])
@@ -250,30 +218,6 @@ def test_loss_takes_stretches_from_the_whole_trajectory(name):
     assert {int(start) for start in seen[0][:, 0]} == set(range(n - 4 + 1))
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "share"),
-    [
-        ("navier_stokes", "fno", 0.9),
-        ("navier_stokes", "chonn_fno", 0.9),
-        *(("shallow_water", kind, 0.8) for kind in ("unet", "fno", "chonn_fno")),
-        *(("maze", kind, 0.8) for kind in ("unet", "fno", "chonn_waves")),
-    ],
-)
-def test_models_learn(folders, name, kind, share):
-    found = smoke(name)
-    train = found.load(folders[name]).train
-    learner = model(found, kind).train()
-    optimizer = torch.optim.Adam(learner.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(30):
-        loss = found.loss(learner, train[range(len(train))])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < share * losses[0]
-
-
 @pytest.mark.parametrize("kind", ["unet", "fno", "chonn_waves"])
 def test_every_model_of_the_maze_is_told_the_walls(kind, folders):
     found = smoke("maze")
@@ -285,26 +229,13 @@ def test_every_model_of_the_maze_is_told_the_walls(kind, folders):
 
 
 @pytest.mark.parametrize("name", ["navier_stokes", "shallow_water", "maze"])
-def test_damaged_and_foreign_files(folders, tmp_path, name):
-    found = smoke(name)
-    with pytest.raises(FileNotFoundError):
-        found.load(tmp_path)
-    (path,) = found.makers(folders[name])
-    (tmp_path / path.name).write_bytes(path.read_bytes()[:-400])
-    with pytest.raises(ValueError, match="damaged"):
-        found.load(tmp_path)
+def test_files_of_other_sizes(folders, tmp_path, name):
+    (path,) = smoke(name).makers(folders[name])
     other = smoke(name, "resolution=8")
     (theirs,) = other.makers(tmp_path)
-    theirs.write_bytes(path.read_bytes())
+    theirs.write_bytes(Path(path).read_bytes())
     with pytest.raises(ValueError, match="expected samples"):
         other.load(tmp_path)
-
-
-def test_missing_pyclaw_is_one_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "clawpack", None)
-    with pytest.raises(ImportError, match="make setup-pyclaw"):
-        smoke("shallow_water").prepare(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] in ([], [".lock"])
 
 
 @needs_pyclaw
@@ -321,12 +252,10 @@ def test_prepare_generates_what_load_reads(tmp_path, name):
     [
         ("navier_stokes", "history=11", "history: expected at most 10, got 11"),
         ("navier_stokes", "history=0", "history: expected an integer of at least 1, got 0"),
-        ("navier_stokes", "unroll=5", "horizon: expected at least the unroll of 5, got 4"),
+        ("navier_stokes", "unroll=5", "unroll: expected at most 4, got 5"),
         ("shallow_water", "stride=0", "stride: expected an integer of at least 1, got 0"),
-        ("shallow_water", "unroll=5", r"expected at most the 6 frames .* got 2 \+ 5"),
-        ("shallow_water", "history=3", "history: expected at most 2 .given., got 3"),
-        ("maze", "history=5", "history: expected at most 4, got 5"),
-        ("maze", "unroll=23", r"expected at most the 24 frames .* got 2 \+ 23"),
+        ("shallow_water", "history=3", "history: expected at most 2, got 3"),
+        ("maze", "unroll=21", "unroll: expected at most 20, got 21"),
     ],
 )
 def test_bad_settings(name, override, message):

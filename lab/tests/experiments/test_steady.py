@@ -1,7 +1,6 @@
 """Steady problems: data, splits, units, masks, losses, scores, what solvers know, errors."""
 
 import dataclasses
-import shutil
 
 import h5py
 import numpy as np
@@ -11,9 +10,9 @@ from running import One, model, problem
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.modules import Extended, Padded, Standardized
+from chonn_lab.experiments.modules import Extended, Standardized
 from chonn_lab.experiments.steady import GRID_METRICS
-from chonn_lab.problems import condiff, darcy, fno_darcy, origin, poisson
+from chonn_lab.problems import condiff, darcy, fno_darcy
 from chonn_lab.problems.domains import domain_mask
 from chonn_ops.metrics import MetricAccumulator
 
@@ -92,36 +91,6 @@ def test_splits_follow_each_other_in_the_file(folders, name):
     assert [len(split) for split in splits] == [8, 4, 4]
 
 
-def test_poissons_splits_are_those_of_the_files(folders):
-    folder = folders["poisson"]
-    data = smoke("poisson").load(folder)
-    ranges = dataclasses.asdict(poisson.read_normalization(folder))
-    for split, kind, index in (
-        (data.train, "IN", 0),
-        (data.validation, "IN", 1024),
-        (data.tests["test"], "IN", 1152),
-        (data.tests["out_of_distribution"], "OUT", 0),
-    ):
-        with h5py.File(folder / poisson.file_name(kind)) as file:
-            f, u = (file[f"Sample_{index}/{name}"][...] for name in ("input", "output"))
-        f = (f - ranges["min_inp"]) / (ranges["max_inp"] - ranges["min_inp"])
-        u = (u - ranges["min_out"]) / (ranges["max_out"] - ranges["min_out"])
-        source, target = split[0]
-        np.testing.assert_allclose(source[0], f, atol=1e-6)
-        np.testing.assert_allclose(target[0], u, atol=1e-6)
-
-
-def test_silence_scores_what_poissons_module_says(folders):
-    """The error of u = 0 everywhere puts all others into proportion."""
-    found = smoke("poisson", "n_test=256", "n_out_of_distribution=256")
-    data = found.load(folders["poisson"])
-    ranges = poisson.read_normalization(folders["poisson"])
-    zero = -ranges.min_out / (ranges.max_out - ranges.min_out)
-    scores = found.evaluate(One(lambda x: torch.full_like(x, zero)), data).metrics
-    assert scores["test"]["relative_l1_median"] == pytest.approx(0.147, abs=5e-4)
-    assert scores["out_of_distribution"]["relative_l1_median"] == pytest.approx(0.100, abs=5e-4)
-
-
 @pytest.mark.parametrize("name", ["darcy", "poisson", "fno_darcy"])
 def test_scores_of_a_known_error(folders, name):
     found = smoke(name)
@@ -140,38 +109,6 @@ def test_scores_of_a_known_error(folders, name):
     assert scores == pytest.approx({metric: expected[metric] for metric in scores}, rel=1e-5)
     torch.testing.assert_close(evaluation.fields["prediction"], 1.1 * evaluation.fields["target"])
     assert evaluation.milliseconds > 0
-
-
-@pytest.mark.parametrize(("name", "power"), [("darcy", 1), ("fno_darcy", 2)])
-def test_loss_is_the_mean_of_the_samples_errors(folders, name, power):
-    found = smoke(name)
-    batch = tuple(tensor[:3] for tensor in found.load(folders[name]).train.tensors)
-    errors = found.errors(One(lambda x: x), batch).detach()
-    norms = ((x.flatten().norm(power), y.flatten().norm(power)) for x, y in _differences(batch))
-    expected = [float(x / y) for x, y in norms]
-    np.testing.assert_allclose(errors, expected, rtol=1e-5)
-    loss = found.loss(One(lambda x: x), batch).detach()
-    assert float(loss) == pytest.approx(np.mean(expected), rel=1e-5)
-
-
-def _differences(batch):
-    return [(x - y, y) for x, y in zip(*batch, strict=True)]
-
-
-@pytest.mark.parametrize(
-    ("name", "coefficient", "contrast"),
-    [
-        ("darcy_contrast", "two-phase", 1000.0),
-        ("darcy_lognormal", "log-normal", 100.0),
-        ("darcy_loguniform", "log-uniform", 1e4),
-    ],
-)
-def test_media_are_what_they_are_called(folders, name, coefficient, contrast):
-    (path,) = files(folders[name])
-    settings = origin.read(path).settings
-    assert (settings["coefficient"], settings["contrast"]) == (coefficient, contrast)
-    phases = len(smoke(name).load(folders[name]).train.tensors[0].unique())
-    assert phases == 2 if coefficient == "two-phase" else phases > 1000
 
 
 def test_the_published_file_is_read_and_never_replaced(tmp_path):
@@ -220,22 +157,6 @@ def test_published_files_of_fno_are_read_in_place_of_ours(tmp_path):
     assert list(found.makers(tmp_path)) == paths
 
 
-def test_condiff_is_all_of_a_file_but_the_last_cells(folders):
-    (path,) = files(folders["condiff"])
-    assert path.name == "condiff_cubic0.4_grid32_16.hdf5"
-    data = smoke("condiff").load(folders["condiff"])
-    k, f, u = condiff.read(path)
-    splits = (data.train, data.validation, data.tests["test"])
-    found, targets = (torch.cat([split.tensors[at] for split in splits]) for at in (0, 1))
-    assert torch.equal(found[:, (0, -1)], torch.stack((k[:, :32, :32], f), 1))
-    # Cell (i + 1, j), then (i, j + 1) and (i + 1, j + 1); the last ones are copies.
-    assert torch.equal(found[:, 1, :-1], k[:, 1:32, :32])
-    assert torch.equal(found[:, 2, :, :-1], k[:, :32, 1:32])
-    assert torch.equal(found[:, 3, :-1, :-1], k[:, 1:32, 1:32])
-    assert torch.equal(found[:, 1:4, -1, -1], k[:, None, 31, 31].expand(-1, 3))
-    assert torch.equal(targets, u[:, None])
-
-
 def test_who_is_told_condiff_lacks_the_last_cells_alone(folders):
     """With the cells that no model sees as the solver takes them, it is exact."""
     found = smoke("condiff")
@@ -261,31 +182,11 @@ def test_who_is_told_the_equation_and_its_scheme_knows_the_data(folders, name):
     [
         ("fno_darcy", "own_scheme", "inputs suffice for the data's scheme, got fno_darcy"),
         ("condiff", "direct", "is a coefficient or a source, got condiff: coefficient and source"),
-        ("helmholtz_open", "cno", "expected a problem of one output channel, got 2"),
     ],
 )
 def test_models_that_a_problem_cannot_have(name, kind, message):
     with pytest.raises(ValueError, match=message):
         model(smoke(name), kind)
-
-
-def test_networks_see_a_coefficient_itself_where_it_is_alone(folders):
-    """They take its logarithm. Beside a source, its mean would be another source."""
-    for name, itself in (("darcy_lognormal", True), ("condiff", False)):
-        found = smoke(name)
-        x = found.load(folders[name]).train.tensors[0]
-        kinds = ("chonn_network", "fno")
-        network, fno = (model(found, kind).units.scaled(x) for kind in kinds)
-        assert float(fno[:, 0].mean()) == pytest.approx(0, abs=0.2)
-        assert torch.equal(network, x if itself else fno)
-
-
-def test_no_m_matrix_can_solve_helmholtz(folders):
-    found = smoke("helmholtz")
-    u = found.load(folders["helmholtz"]).train.tensors[1]
-    # The field without negative values that is nearest to each solution.
-    best = found.errors(One(lambda x: x.clamp(min=0)), (u, u))
-    assert 0.5 < float(best.mean()) < 0.8
 
 
 def test_waves_at_other_frequencies_and_on_finer_grids(tmp_path):
@@ -310,14 +211,6 @@ def test_a_margin_goes_on_beyond_the_domain_and_is_taken_off():
     assert torch.equal(y, x)
     assert seen[0].shape == (1, 1, 6, 6)
     assert seen[0][0, 0, 0].tolist() == [0, 0, 1, 2, 3, 3]
-
-
-def test_padding_repeats_the_last_points_and_takes_them_off():
-    seen = []
-    x = torch.arange(9.0).reshape(1, 1, 3, 3)
-    y = Padded(One(lambda x: seen.append(x) or 2 * x), 4)(x)
-    assert torch.equal(y, 2 * x)
-    assert seen[0][0, 0, -1].tolist() == [6, 7, 8, 8]
 
 
 @pytest.mark.parametrize("name", WITH_DOMAINS)
@@ -400,16 +293,6 @@ def test_poissons_finer_tests_are_the_same_samples(domains):
                 assert float((finer[..., ::17, ::17] - field).abs().mean()) < tolerance
 
 
-@pytest.mark.parametrize("name", WITH_DOMAINS)
-def test_files_of_another_domain_are_refused(name, domains, tmp_path):
-    found, other = small(name, "l-shape"), small(name, "holes")
-    both = zip(other.makers(domains[name]), found.makers(tmp_path), strict=True)
-    for theirs, ours in both:
-        ours.write_bytes(theirs.read_bytes())
-    with pytest.raises(ValueError, match="expected data of the domain l-shape, got holes"):
-        found.load(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("name", "override", "message"),
     [
@@ -430,28 +313,15 @@ def test_bad_settings(name, override, message):
         smoke(name, override)
 
 
-@pytest.mark.parametrize("name", ["darcy", "poisson", "helmholtz"])
-def test_missing_and_damaged_files(folders, tmp_path, name):
-    found = smoke(name)
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        found.load(tmp_path)
-    for path in files(folders[name]):
-        whole = path.read_bytes()
-        (tmp_path / path.name).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="damaged") as error:
-        found.load(tmp_path)
-    assert "\n" not in str(error.value)
-    with pytest.raises(FileNotFoundError):
-        smoke(name, "n_train=9", "resolution=80").load(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["IN", "OUT"])
-def test_missing_one_of_poissons_files_is_made(folders, tmp_path, kind):
-    other = {"IN": "OUT", "OUT": "IN"}[kind]
-    kept = tmp_path / poisson.file_name(other)
-    shutil.copy(folders["poisson"] / kept.name, kept)
-    there = kept.stat().st_mtime_ns
-    smoke("poisson").prepare(tmp_path)
-    assert kept.stat().st_mtime_ns == there
-    name = poisson.file_name(kind)
-    assert (tmp_path / name).read_bytes() == (folders["poisson"] / name).read_bytes()
+def test_files_of_another_domain_or_grid_are_refused(domains, tmp_path):
+    for name in WITH_DOMAINS:
+        found, other = small(name, "l-shape"), small(name, "holes")
+        both = zip(other.makers(domains[name]), found.makers(tmp_path), strict=True)
+        for theirs, ours in both:
+            ours.write_bytes(theirs.read_bytes())
+        with pytest.raises(ValueError, match="expected data of the domain l-shape, got holes"):
+            found.load(tmp_path)
+    (theirs,), (ours,) = (small("darcy").makers(domains["darcy"]), smoke("darcy").makers(tmp_path))
+    ours.write_bytes(theirs.read_bytes())
+    with pytest.raises(ValueError, match=r"expected 16 of 32\^2, got"):
+        smoke("darcy").load(tmp_path)

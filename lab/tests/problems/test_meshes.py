@@ -1,6 +1,5 @@
-"""Problems on meshes: scheme against exact solutions, files, seeds, meshes that networks take."""
+"""Problems on meshes: scheme against exact solutions, seeds, meshes that networks take."""
 
-import h5py
 import numpy as np
 import pytest
 from scipy.spatial import KDTree
@@ -38,25 +37,11 @@ def test_heat_leaves_a_slab_of_two_layers_through_its_film():
 
 
 @pytest.mark.parametrize("problem", meshes.SIZES)
-def test_files_are_whole_reproducible_and_of_disjoint_seeds(tmp_path, problem):
-    options = {"resolution": 12, "fraction": 1 / 32}
-    path = meshes.generate(tmp_path / "data.h5", problem, **options)
-    first = path.read_bytes()
-    with pytest.raises(FileExistsError):
-        meshes.generate(path, problem, **options)
+def test_samples_of_disjoint_seeds_and_finer_meshes_of_the_same_domains(tmp_path, problem):
+    path = meshes.generate(tmp_path / "data.h5", problem, resolution=12, fraction=1 / 32)
     splits = {split: meshes.read(path, split) for split in meshes.SPLITS}
-    again = meshes.read(meshes.generate(tmp_path / "again.h5", problem, **options), "train")
-    for one, other in zip(splits["train"], again, strict=True):
-        np.testing.assert_array_equal(one.u, other.u)
-    u = [
-        tuple(u.round(12))
-        for split in ("train", "validation", "test")
-        for s in splits[split]
-        for u in s.u
-    ]
+    u = [tuple(u.round(12)) for split in meshes.SPLITS[:3] for s in splits[split] for u in s.u]
     assert len(set(u)) == len(u)
-    assert path.read_bytes() == first
-    # The same media on the finer mesh of the same domains.
     for coarse, fine in zip(splits["test"], splits["test_fine"], strict=False):
         assert len(fine.shape.points) > 3 * len(coarse.shape.points)
         centres, finer = (s.shape.points[s.shape.cells].mean(1) for s in (coarse, fine))
@@ -66,26 +51,3 @@ def test_files_are_whole_reproducible_and_of_disjoint_seeds(tmp_path, problem):
     for samples in splits["train"]:
         assert (samples.u > -1e-12).all()
         FiniteVolumes.from_cells(samples.shape.points, samples.shape.cells)
-
-
-def test_an_interrupted_generation_leaves_nothing(tmp_path, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(meshes, "solve", stop)
-    with pytest.raises(KeyboardInterrupt):
-        meshes.generate(tmp_path / "data.h5", "holes", resolution=12, fraction=0.01)
-    assert not list(tmp_path.iterdir())
-
-
-def test_damaged_files_and_wrong_arguments(tmp_path):
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        file.create_group("train/0")
-    with pytest.raises(ValueError, match="no data set train/0/points"):
-        meshes.read(tmp_path / "data.h5", "train")
-    with pytest.raises(ValueError, match="expected a split 'test'"):
-        meshes.read(tmp_path / "data.h5", "test")
-    with pytest.raises(ValueError, match="problem: expected one of holes"):
-        meshes.generate(tmp_path / "other.h5", "sphere")
-    with pytest.raises(ValueError, match="resolution"):
-        meshes.generate(tmp_path / "other.h5", "holes", resolution=3)

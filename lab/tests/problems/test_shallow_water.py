@@ -1,16 +1,13 @@
-"""Shallow water: conservation, PDEBench's own generator, layout, reader, missing PyClaw."""
-# ruff: noqa: E402 - skipped before the imports where the extra is missing
+"""Shallow water: conservation, an independent solver, PDEBench's own generator and radii."""
 
 import importlib.util
 import logging.config
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
-
-h5py = pytest.importorskip("h5py")
-pytest.importorskip("pooch")
 
 from chonn_lab.problems import shallow_water
 
@@ -27,17 +24,6 @@ sim = dict(T_end=1.0, n_time_steps=100, xdim=32, ydim=32, gravity=1.0, dam_radiu
 for seed in (0, 5):
     simulator(OmegaConf.create(dict(sim=sim, output_path=sys.argv[1], upload=False)), seed)
 """
-
-
-@pytest.fixture
-def official(tmp_path):
-    """A file with PDEBench's layout, made without PyClaw."""
-    path = tmp_path / "2D_rdb_NA_NA.h5"
-    with h5py.File(path, "w") as file:
-        # Groups in another order than that of their names.
-        for i in (2, 0, 1):
-            file[f"{i:04d}/data"] = np.full((101, 4, 4, 1), i, "f4")
-    return path
 
 
 @needs_pyclaw
@@ -111,20 +97,6 @@ def test_equals_pdebenchs_own_generator_frame_by_frame(tmp_path):
 
 
 @needs_pyclaw
-def test_data_do_not_depend_on_the_number_of_workers(tmp_path):
-    for workers in (1, 2):
-        shallow_water.generate(
-            tmp_path / f"{workers}.h5", 3, resolution=16, seed=7, workers=workers, progress=False
-        )
-    assert (tmp_path / "1.h5").read_bytes() == (tmp_path / "2.h5").read_bytes()
-    data = shallow_water.read(tmp_path / "1.h5")
-    assert (data.shape, data.dtype) == ((3, 101, 16, 16), np.float32)
-    with h5py.File(tmp_path / "1.h5") as file:
-        assert sorted(file) == ["0007", "0008", "0009"]
-        assert "seed 7" in file.attrs["source"]
-
-
-@needs_pyclaw
 def test_pyclaw_leaves_logging_and_the_working_folder_alone(tmp_path):
     program = (
         "import logging; from chonn_lab.problems import shallow_water\n"
@@ -144,41 +116,3 @@ def test_radii_are_pdebenchs():
     radii = [shallow_water.draw_radius(seed) for seed in range(300)]
     assert 0.3 < min(radii) < 0.31
     assert 0.69 < max(radii) < 0.7
-
-
-def test_missing_pyclaw_is_explained(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "clawpack", None)
-    with pytest.raises(ImportError, match=r"PyClaw, which is not installed: `make setup-pyclaw`"):
-        shallow_water.generate(tmp_path / "x.h5", 1)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_read(official):
-    data = shallow_water.read(official)
-    assert (data.shape, data.dtype) == ((3, 101, 4, 4), np.float32)
-    np.testing.assert_array_equal(data[:, 0, 0, 0], [0, 1, 2])
-    np.testing.assert_array_equal(shallow_water.read(official, 1, 2)[:, 0, 0, 0], [1])
-
-
-@pytest.mark.parametrize(("start", "stop"), [(0, 4), (2, 2), (-1, 2), (3, None)])
-def test_read_refuses_samples_that_are_not_there(official, start, stop):
-    with pytest.raises(ValueError, match=f"expected samples {start} to {stop}, got a file of 3"):
-        shallow_water.read(official, start, stop)
-
-
-def test_damaged_file(official):
-    official.write_bytes(official.read_bytes()[:-1000])
-    with pytest.raises(ValueError, match=r"2D_rdb_NA_NA\.h5: damaged"):
-        shallow_water.read(official)
-
-
-@pytest.mark.parametrize("name", ["n_samples", "resolution", "seed", "workers"])
-def test_bad_arguments(tmp_path, name):
-    with pytest.raises(ValueError, match=rf"{name}: expected at least \d, got -1"):
-        shallow_water.generate(tmp_path / "x.h5", **{name: -1})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_official_address():
-    assert shallow_water.OFFICIAL_URL.endswith("/133021")
-    assert shallow_water.OFFICIAL_HASH == "md5:75d838c47aa410694bdc912ea7f22282"

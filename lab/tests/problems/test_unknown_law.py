@@ -1,4 +1,4 @@
-"""The unknown law: files, seeds, the law itself, and the law that is fitted instead of it."""
+"""The unknown law: fields, the law itself, and the law that is fitted instead of it."""
 
 import numpy as np
 import pytest
@@ -11,20 +11,6 @@ from chonn_lab.problems import unknown_law, upscaling
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "unknown_law.h5"
     return unknown_law.generate(path, resolution=24, fraction=1 / 16)
-
-
-def test_files_are_reproducible_and_of_disjoint_seeds(path, tmp_path):
-    with pytest.raises(FileExistsError):
-        unknown_law.generate(path)
-    splits = [unknown_law.read(path, split) for split in upscaling.SPLITS]
-    assert [len(samples.u) for samples in splits] == [16, 2, 4]
-    again = unknown_law.generate(tmp_path / "again.h5", resolution=24, fraction=1 / 16)
-    for one, other in zip(splits[0], unknown_law.read(again, "train"), strict=True):
-        np.testing.assert_array_equal(one, other)
-    other = unknown_law.generate(tmp_path / "other.h5", seed=1, resolution=24, fraction=1 / 16)
-    samples = [*splits, unknown_law.read(other, "train")]
-    means = [p.mean() for found in samples for p in found.porosity]
-    assert len(set(means)) == len(means)
 
 
 def test_fields_are_those_of_the_card(path):
@@ -87,12 +73,3 @@ def test_a_fitted_law_is_between_a_constant_and_the_law_itself(path):
     floor = error(torch.tensor(upscaling.solve(np.stack([*map(unknown_law.law, p.numpy())]))))
     assert floor > 1e-3
     assert floor < loss.item() < 0.5 * before
-
-
-def test_wrong_arguments(tmp_path):
-    with pytest.raises(ValueError, match="resolution"):
-        unknown_law.generate(tmp_path / "data.h5", resolution=4)
-    with pytest.raises(ValueError, match="seed"):
-        unknown_law.generate(tmp_path / "data.h5", seed=-1)
-    with pytest.raises(FileNotFoundError):
-        unknown_law.read(tmp_path / "data.h5", "train")

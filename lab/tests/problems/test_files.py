@@ -1,0 +1,389 @@
+"""Files of all problems: layout, record, refusals, resumption, the same bytes of the same seed."""
+
+import errno
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import chonn_ops
+from chonn_lab import cli
+from chonn_lab.problems import advection, darcy, generation, origin, poisson
+from chonn_lab.problems.domains import cell_centres, domain_mask, nodes
+from chonn_ops import files
+
+NEEDS_PYCLAW = ("maze", "shallow_water")
+QUIET = {"progress": False}
+# Arguments of `generate` after the place, and shapes in the first file.
+AXES = ("x-coordinate", "y-coordinate")
+LINE = {"x-coordinate": (16,), "t-coordinate": (4,)}
+CASES = {
+    "advection": ((19, 16, 0.4, 3), {"tensor": (19, 3, 16), **LINE}),
+    "burgers": ((9, 16, 0.1, 3), {"tensor": (9, 3, 16), **LINE}),
+    "condiff": ((9, 12, "cubic", 0.4), {"k": (9, 13, 13), "rhs": (9, 144), "x": (9, 144)}),
+    "darcy": ((9, 8), {"tensor": (9, 1, 8, 8), "nu": (9, 8, 8), **dict.fromkeys(AXES, (8,))}),
+    "fno_darcy": ((5, 2, 9), {"coeff": (9, 9, 5), "sol": (9, 9, 5)}),
+    "helmholtz": (
+        (9, 29),
+        {"k": (9, 29, 29), "tensor": (9, 1, 29, 29), **dict.fromkeys(AXES, (29,))},
+    ),
+    "helmholtz_open": (
+        (9, 16, 5.0),
+        {
+            **dict.fromkeys("kf", (9, 16, 16)),
+            "tensor": (9, 2, 16, 16),
+            **dict.fromkeys(AXES, (16,)),
+        },
+    ),
+    "maze": ((9, 12), {"density": (9, 12, 12), "pressure": (9, 24, 12, 12)}),
+    "meshes": (("holes", 0, 8, 0.02), {"train/0/k": (5, 115), "train/0/points": (81, 2)}),
+    "navier_stokes": ((5, 3, 8, 16, 0.05), {"a": (8, 8, 5), "u": (3, 8, 8, 5), "t": (3, 1)}),
+    "order1d": ((5, 3, 2), {"s": (256,), "train/x": (5, 256), "test/y": (2, 4, 256)}),
+    "poisson": ((19, 3, 8), {"Sample_18/input": (8, 8), "Sample_0/output": (8, 8), "min_inp": ()}),
+    "shallow_water": ((2, 8), {"0005/data": (101, 8, 8, 1), "0006/grid/t": (101,)}),
+    "unknown_law": ((0, 8, 0.01), {"train/porosity": (3, 8, 8)}),
+    "upscaling": ((0, 16, 0.01), {"test/k": (3, 16, 16), "test/u": (3, 4, 4)}),
+}
+FOLDERS = ("fno_darcy", "poisson")
+MATLAB = ("fno_darcy", "navier_stokes")
+GROUPS = ("meshes", "unknown_law", "upscaling")
+RESUMING = sorted(set(CASES) - {*GROUPS, "navier_stokes", "order1d"})
+
+
+def generate(name, folder, **options):
+    """The first file of a problem in a new folder."""
+    if name in NEEDS_PYCLAW and importlib.util.find_spec("clawpack") is None:
+        pytest.skip("PyClaw missing: make setup-pyclaw")
+    folder.mkdir(exist_ok=True)
+    arguments = list(CASES[name][0])
+    if name in GROUPS:
+        arguments[arguments.index(0)] = options.pop("seed", 0)
+    else:
+        options |= QUIET
+    place = folder if name in FOLDERS else folder / "out"
+    made = module(name).generate(place, *arguments, **options)
+    return made[0] if name in FOLDERS else made
+
+
+def module(name):
+    return importlib.import_module(f"chonn_lab.problems.{name}")
+
+
+def read(name, path, count):
+    """The first samples of a file of a problem, as its reader gives them."""
+    problem = module(name)
+    if name == "fno_darcy":
+        return problem.read(path, 9, 0, count)
+    if name == "poisson":
+        return problem.read_samples(path, range(count), poisson.Normalization(0, 1, 0, 1))
+    if name == "order1d":
+        return problem.read(path, "train", 1, count)
+    if name in GROUPS:
+        return problem.read(path, "train")
+    return problem.read(path, 0, count)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layout_record_and_bytes_of_a_seed(tmp_path, name):
+    path = generate(name, tmp_path / "a", seed=5)
+    _, shapes = CASES[name]
+    with h5py.File(path) as file:
+        found = {key: file[key].shape for key in shapes}
+        assert set(file) == set(shapes) or any("/" in key for key in shapes)
+        assert name in GROUPS or {file[k].dtype for k in shapes if file[k].ndim} == {np.dtype("f4")}
+    if name in MATLAB:
+        header = path.read_bytes()[:128]
+        assert header.startswith(b"MATLAB 7.3 MAT-file")
+        assert header[124:] == b"\x00\x02IM"
+    assert found == shapes
+    record = origin.read(path)
+    assert (record.official, record.generator, record.generator_version) == (False, name, 1)
+    assert (record.chonn_ops_version, record.seed) == (chonn_ops.__version__, 5)
+    assert f": {json.dumps(CASES[name][0][-1])}" in json.dumps(record.settings)
+    again = generate(name, tmp_path / "b", seed=5, force=True)
+    assert path.read_bytes() == again.read_bytes()
+    other = generate(name, tmp_path / "c", seed=6)
+    assert origin.identify(other).sha256 != origin.identify(path).sha256
+    for some, theirs in zip(read(name, path, 1), read(name, other, 1), strict=True):
+        assert name in ("meshes", "upscaling") or (np.asarray(some) != np.asarray(theirs)).any()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_other_files_are_refused_and_none_is_replaced(tmp_path, name):
+    path = generate(name, tmp_path / "a")
+    whole = path.read_bytes()
+    with pytest.raises(FileExistsError, match="output file exists"):
+        generate(name, path.parent)
+    assert path.read_bytes() == whole
+    if name not in GROUPS:
+        with pytest.raises(ValueError, match=r"expected samples 0 to 99|no data set Sample_19"):
+            read(name, path, 99)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=f"{path.name}: damaged"):
+        read(name, path, 1)
+    with h5py.File(path, "w") as file:
+        file["others"] = np.zeros(3)
+    with pytest.raises(ValueError, match=str(path)):
+        read(name, path, 1)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        read(name, path, 1)
+
+
+@pytest.mark.parametrize("name", RESUMING)
+def test_interrupted_generation_goes_on_to_the_same_bytes(tmp_path, monkeypatch, name):
+    whole = generate(name, tmp_path / "whole")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "stopped"
+    with monkeypatch.context() as patch:
+        patch.setattr(generation.ProgressBar, "update", stop)
+        with pytest.raises(KeyboardInterrupt):
+            generate(name, folder)
+    (parts,) = folder.iterdir()
+    assert parts.name == f".{whole.name}.parts"
+    kept = {part: part.stat().st_mtime_ns for part in parts.rglob("output.pkl")}
+    assert len(kept) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "publish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            generate(name, folder)
+    assert all(part.stat().st_mtime_ns == at for part, at in kept.items())
+    generate(name, folder)
+    made = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert made == {path.name: path.read_bytes() for path in whole.parent.iterdir()}
+
+
+def lines(path, n_samples=17, **options):
+    return advection.generate(path, n_samples, 16, n_frames=2, **QUIET, **options)
+
+
+@pytest.fixture
+def solved(monkeypatch):
+    """Waves that were solved; KeyboardInterrupt after as many as its attribute `most`."""
+    found = type("Solved", (list,), {"most": None})()
+
+    def solve(wave, *settings):
+        if len(found) == found.most:
+            raise KeyboardInterrupt
+        found.append(wave)
+        return earlier(wave, *settings)
+
+    earlier = advection.solve
+    monkeypatch.setattr(advection, "solve", solve)
+    return found
+
+
+@pytest.fixture
+def stopped(tmp_path, solved):
+    """Path of a file whose generation was interrupted after two parts of 8 samples."""
+    solved.most = 16
+    with pytest.raises(KeyboardInterrupt):
+        lines(tmp_path / "out")
+    solved.clear()
+    solved.most = None
+    return tmp_path / "out"
+
+
+def test_kept_samples_are_those_of_the_same_settings(stopped, solved):
+    lines(stopped, seed=1)
+    assert len(solved) == 17
+    assert list(stopped.parent.iterdir()) == [stopped]
+    assert stopped.read_bytes() == lines(stopped.with_name("whole"), seed=1).read_bytes()
+
+
+def test_another_number_of_samples_uses_them_and_a_damaged_part_is_solved_again(stopped, solved):
+    part = next(stopped.parent.rglob("output.pkl"))
+    part.write_bytes(part.read_bytes()[:200])
+    lines(stopped, 18)
+    assert len(solved) == 8 + 2
+    assert stopped.read_bytes() == lines(stopped.with_name("whole"), 18).read_bytes()
+
+
+def test_nothing_stays_of_a_call_that_solved_nothing(tmp_path, solved):
+    solved.most = 0
+    with pytest.raises(KeyboardInterrupt):
+        lines(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_full_disk_keeps_the_samples(tmp_path, monkeypatch, solved):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(generation, "_store", full)
+        with pytest.raises(OSError, match=r"full: '.*out'"):
+            lines(tmp_path / "out")
+    solved.clear()
+    lines(tmp_path / "out")
+    assert len(solved) == 17 - 8
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="needs process groups")
+def test_killed_command_leaves_no_worker_and_goes_on(tmp_path, solved, wait_for_end):
+    command = ["data", "generate", "advection", "--resolution", "16", "--n-frames", "2"]
+    command += ["--n-samples", "1000000", "--workers", "2", "--output", "out"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "chonn_lab.cli", *command],
+        cwd=tmp_path,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 300
+    while len(list(tmp_path.rglob("output.pkl"))) < 4:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    wait_for_end(process.pid, 60)
+    lines(tmp_path / "out", 16)
+    assert not solved
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+    assert (tmp_path / "out").read_bytes() == lines(tmp_path / "whole", 16).read_bytes()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a parent's number")
+def test_worker_that_starts_after_its_parent_was_killed_ends():
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    code = f"from chonn_lab.problems.generation import _serve; _serve({gone.pid}); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as worker:
+        assert worker.wait(60) == 1
+
+
+def test_data_do_not_depend_on_workers_and_fewer_are_the_first_ones(tmp_path):
+    one, three = (
+        darcy.generate(tmp_path / str(n), 25, 8, workers=n, seed=4, **QUIET) for n in (1, 3)
+    )
+    assert one.read_bytes() == three.read_bytes()
+    few = darcy.generate(tmp_path / "few", 3, 8, seed=4, **QUIET)
+    for some, whole in zip(darcy.read(few), darcy.read(one, 0, 3), strict=True):
+        np.testing.assert_array_equal(some, whole)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_missing_one_of_two_files_is_made_the_same(tmp_path, name):
+    kept = generate(name, tmp_path / "a")
+    (other,) = (path for path in kept.parent.iterdir() if path != kept)
+    before = {path: path.read_bytes() for path in (kept, other)}
+    other.unlink()
+    with pytest.raises(FileExistsError, match=f"output file exists: .*{kept.name}"):
+        generate(name, kept.parent, seed=1)
+    assert not other.exists()
+    generate(name, kept.parent)
+    assert {path: path.read_bytes() for path in kept.parent.iterdir()} == before
+    kept.write_text("mine")
+    other.unlink()
+    with pytest.raises(FileExistsError, match=f"output file exists: .*{kept.name}"):
+        generate(name, kept.parent)
+    assert kept.read_text() == "mine"
+
+
+def test_files_of_a_domain(tmp_path):
+    path = darcy.generate(tmp_path / "d", 3, 16, domain="holes", margin=0.125, **QUIET)
+    mask = domain_mask("holes", cell_centres(16))
+    with h5py.File(path) as file:
+        assert (file.attrs["domain"], file.attrs["margin"]) == ("holes", 0.125)
+        np.testing.assert_array_equal(file["mask"], mask)
+    for field in darcy.read(path, domain="holes"):
+        assert not field[:, ~mask].any()
+        assert (field[:, mask] > 0).all()
+    with pytest.raises(ValueError, match="expected data of the domain square, got holes"):
+        darcy.read(path)
+    inside, _ = poisson.generate(tmp_path, 3, 1, 16, domain="l-shape", **QUIET)
+    assert inside.name == "PoissonData_16x16_l-shape_IN.h5"
+    missing = ~domain_mask("l-shape", nodes(16))
+    found = poisson.read_samples(inside, range(3), poisson.Normalization(0, 1, 0, 1), "l-shape")
+    assert not any(field[:, missing].any() for field in found)
+    with h5py.File(inside, "r+") as file:
+        file["mask"][0, 0] = False
+    with pytest.raises(ValueError, match="expected the mask of the domain l-shape, got another"):
+        poisson.read(tmp_path, "train", 1, 16, "l-shape")
+
+
+def test_a_published_checksum_makes_a_file_official(tmp_path, monkeypatch, capsys):
+    path = tmp_path / darcy.OFFICIAL_NAME
+    path.write_bytes(b"theirs")
+    assert origin.identify(path).official is False
+    assert "no, another checksum than the published" in str(origin.identify(path))
+    monkeypatch.setattr(origin, "CHECKSUMS", {})
+    assert origin.identify(path).official is None
+    md5 = hashlib.md5(b"theirs").hexdigest()
+    monkeypatch.setattr(origin, "CHECKSUMS", {path.name: md5})
+    assert origin.identify(path).official is True
+    darcy.generate(path, 2, 8, seed=5, force=True, **QUIET)
+    assert cli.main(["data", "info", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "official: no, made by chonn-ops under an official file's name" in shown
+    assert "settings: n_samples 2, resolution 8, " in shown
+    assert origin.identify(path).sha256 in shown
+    with h5py.File(path, "r+") as file:
+        file.attrs["settings"] = "{"
+    with pytest.raises(ValueError, match="damaged"):
+        origin.read(path)
+    assert cli.main(["data", "info", str(tmp_path / "none")]) == 1
+    assert "no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("advection", {"beta": 0.0}, "beta: expected positive and finite, got 0.0"),
+        ("advection", {"resolution": 8}, "resolution: expected at least 16, got 8"),
+        ("advection", {"workers": 0}, "workers: expected at least 1, got 0"),
+        ("burgers", {"nu": 5e-4}, "nu: expected at least 0.001 and finite, got 0.0005"),
+        ("burgers", {"n_frames": 1}, "n_frames: expected at least 2, got 1"),
+        ("condiff", {"covariance": "matern"}, "covariance: expected one of .*cubic.*'matern'"),
+        ("condiff", {"variance": 3.0}, "variance: expected one of 0.1, 0.4, 1, 2, got 3.0"),
+        ("darcy", {"n_samples": 0}, "n_samples: expected at least 1, got 0"),
+        ("darcy", {"seed": -1}, "seed: expected at least 0, got -1"),
+        ("darcy", {"first": -1}, "first: expected at least 0, got -1"),
+        ("darcy", {"margin": -0.1}, "margin: expected at least 0 and finite, got -0.1"),
+        ("darcy", {"domain": "disc"}, "domain: expected one of square, l-shape, holes, got 'disc'"),
+        ("darcy", {"domain": "holes", "resolution": 8}, "at least 16 for the domain holes, got 8"),
+        ("darcy", {"coefficient": "x"}, "coefficient: expected one of .*'log-normal'"),
+        ("darcy", {"contrast": 1e7}, "contrast: expected 1 to 1e.06, got 10000000.0"),
+        ("fno_darcy", {"resolution": 2}, "resolution: expected at least 3, got 2"),
+        ("helmholtz", {"resolution": 28}, "at least 29 for 10 cells a wavelength at .* 18, got 28"),
+        ("helmholtz_open", {"wavenumber": 0.0}, "wavenumber: expected above 0 and finite, got 0"),
+        ("meshes", {"problem": "sphere"}, "problem: expected one of .*holes"),
+        ("meshes", {"problem": "part", "resolution": 16}, "a multiple of 12 for part, got 16"),
+        ("navier_stokes", {"solver_resolution": 96}, "a multiple of resolution 64, got 96"),
+        ("navier_stokes", {"step": 0.0}, "step: expected above 0 and at most 1, got 0"),
+        ("order1d", {"n_test": 0}, "n_test: expected at least 1, got 0"),
+        ("poisson", {"resolution": 2}, "resolution: expected at least 3, got 2"),
+        ("unknown_law", {"seed": -1}, "seed: expected at least 0, got -1"),
+        ("upscaling", {"resolution": 30}, "expected a multiple of 4, got 30"),
+    ],
+)
+def test_bad_arguments(tmp_path, monkeypatch, name, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        module(name).generate(**arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", NEEDS_PYCLAW)
+def test_missing_pyclaw_and_folders_are_explained(tmp_path, monkeypatch, name):
+    with pytest.raises(FileNotFoundError, match=r"folder of the output file.*nowhere"):
+        darcy.generate(tmp_path / "nowhere" / "darcy.hdf5")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "clawpack", None)
+    with pytest.raises(ImportError, match=r"PyClaw, which is not installed: `make setup-pyclaw`"):
+        module(name).generate(Path("out"), 1)
+    assert list(tmp_path.iterdir()) == []
