@@ -1,4 +1,4 @@
-"""What a solver does on the problems of README's table: errors and milliseconds, beside no model.
+"""What a solver does on the steady problems: errors and milliseconds, beside no model.
 
 Contenders
     own scheme      the scheme that made the data, by `kirchhoff_network` in float64 from the stored

@@ -11,7 +11,7 @@ PROGRAMS = {
     "graphs": "circuits on graphs beside CHOLMOD and SciPy's sparse LU",
     "accuracy": "errors of kirchhoff_network and spsolve on hard media",
     "inverse": "reconstructions from measured potentials beside pyEIT",
-    "controls": "solvers on the problems of README's table",
+    "controls": "solvers on the steady problems of the results",
     "volumes": "the tortuosity factor of a volume beside TauFactor",
     "models": "training steps of the models beside PDEBench's",
     "vision": "inference and training steps of the timm models",
