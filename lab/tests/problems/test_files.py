@@ -21,7 +21,6 @@ from chonn_lab.problems import advection, darcy, generation, origin, poisson
 from chonn_lab.problems.domains import cell_centres, domain_mask, nodes
 from chonn_ops import files
 
-NEEDS_PYCLAW = ("maze", "shallow_water")
 QUIET = {"progress": False}
 # Arguments of `generate` after the place, and shapes in the first file.
 AXES = ("x-coordinate", "y-coordinate")
@@ -44,7 +43,6 @@ CASES = {
             **dict.fromkeys(AXES, (16,)),
         },
     ),
-    "maze": ((9, 12), {"density": (9, 12, 12), "pressure": (9, 24, 12, 12)}),
     "meshes": (("holes", 0, 8, 0.02), {"train/0/k": (5, 115), "train/0/points": (81, 2)}),
     "navier_stokes": ((5, 3, 8, 16, 0.05), {"a": (8, 8, 5), "u": (3, 8, 8, 5), "t": (3, 1)}),
     "order1d": ((5, 3, 2), {"s": (256,), "train/x": (5, 256), "test/y": (2, 4, 256)}),
@@ -61,7 +59,7 @@ RESUMING = sorted(set(CASES) - {*GROUPS, "navier_stokes", "order1d"})
 
 def generate(name, folder, **options):
     """The first file of a problem in a new folder."""
-    if name in NEEDS_PYCLAW and importlib.util.find_spec("clawpack") is None:
+    if name == "shallow_water" and importlib.util.find_spec("clawpack") is None:
         pytest.skip("PyClaw missing: make setup-pyclaw")
     folder.mkdir(exist_ok=True)
     arguments = list(CASES[name][0])
