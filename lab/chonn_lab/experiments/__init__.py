@@ -11,4 +11,3 @@ EXPERIMENTS = (
     *("fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
     *("condiff", "helmholtz", "helmholtz_open"),
 )
-FURTHER = EXPERIMENTS[5:]  # those that are not the paper's

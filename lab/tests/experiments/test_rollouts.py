@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from running import Persistence, model, problem
+from running import Persistence, problem
 from torch import nn
 
 from chonn_lab.experiments.base import PDEBENCH_METRICS
