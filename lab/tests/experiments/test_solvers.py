@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("h5py")
-pytest.importorskip("scipy")
-pytest.importorskip("tqdm")
 
 from running import model, problem
 
