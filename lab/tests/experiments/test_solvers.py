@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-
-
 from running import model, problem
 
 from chonn_lab.experiments import solvers as controls

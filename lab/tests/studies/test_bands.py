@@ -6,7 +6,6 @@ import sys
 import pytest
 import torch
 
-
 from chonn_lab.pages import blocks
 from chonn_lab.studies import bands
 

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-
 from chonn_lab.pages import blocks
 from chonn_lab.studies import resolution
 
