@@ -81,7 +81,7 @@ docs: setup
 	$(BIN)/sphinx-build -W --keep-going -b html docs build/docs
 
 # About three quarters of an hour on two cores, which should have nothing else to do.
-BENCHMARKS := scan network graphs inverse volumes models vision
+BENCHMARKS := scan network graphs inverse models vision
 bench: setup
 	# Peers of the networks and of reconstructions; a peer that is absent is left out with a note.
 	-$(BIN)/python -m pip install --quiet -c constraints.txt pyamg pyeit torch-sla

@@ -1,12 +1,12 @@
-"""The mark of the files that this package wrote: a report replaces only those.
-
-It is in the first bytes of a file: a comment, metadata or the first field.
-"""
+"""The mark of the files that this package wrote: a report replaces only those."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 MARK = "chonn-ops"
+# Within the first bytes: a comment of a page, the title of a figure. The name alone does not mark a
+# file, as people write about this package.
+MARKS = tuple(f"{a}{MARK}{b}".encode() for a, b in (("generator: ", " -->"), ("<dc:title>", "<")))
 HEAD = 4096
 
 
@@ -19,7 +19,8 @@ def refuse_foreign(paths: Iterable[Path]) -> None:
         For the first such file; says what to do.
     """
     for path in filter(Path.exists, paths):
-        if not path.is_file() or MARK.encode() not in path.read_bytes()[:HEAD]:
+        head = path.read_bytes()[:HEAD] if path.is_file() else b""
+        if not any(mark in head for mark in MARKS):
             raise FileExistsError(
                 f"{path}: not written by {MARK}, and would be replaced; "
                 "move it away, or choose another output folder"

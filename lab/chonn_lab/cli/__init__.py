@@ -25,7 +25,6 @@ _MODULES = (
 EXTRAS = dict.fromkeys(_MODULES, "./lab") | {
     "physicsnemo": ".[physicsnemo]",
     "ray": "./lab[clusters]",
-    "the_well": ".[the-well]",
 }
 # Their arguments are Hydra's.
 HYDRA = {

@@ -12,7 +12,6 @@ PROGRAMS = {
     "accuracy": "errors of kirchhoff_network and spsolve on hard media",
     "inverse": "reconstructions from measured potentials beside pyEIT",
     "controls": "solvers on the steady problems of the results",
-    "volumes": "the tortuosity factor of a volume beside TauFactor",
     "models": "training steps of the models beside PDEBench's",
     "vision": "inference and training steps of the timm models",
     "gpu": "the kernels for GPUs; needs CUDA",

@@ -23,7 +23,6 @@ PROBLEMS = {
     "meshes": "Darcy flow and heat on meshes of triangles and tetrahedra",
     "upscaling": "pressure on a coarse grid from a fine medium",
     "unknown_law": "pressure from porosity, by an unknown law",
-    "maze": "acoustic waves in a maze, after The Well; needs PyClaw; resumes",
     "advection": "1-D advection in PDEBench's layout, exact; resumes",
     "burgers": "1-D Burgers' equation in PDEBench's layout; resumes",
 }

@@ -132,7 +132,13 @@ class Problem(ABC):
                 make: path for path, make in self.makers(folder).items() if not path.exists()
             }
             for make, path in missing.items():
-                make(path)
+                try:
+                    make(path)
+                except FileExistsError as error:
+                    raise ValueError(
+                        f"{path}: missing, and made together with a file that is there, but is not "
+                        f"the one that would be made: move that away, or add {path.name}"
+                    ) from error
 
     @abstractmethod
     def load(self, folder: Path) -> Data:

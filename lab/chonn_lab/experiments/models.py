@@ -128,16 +128,6 @@ def transolver(problem: Any, width: int, depth: int, heads: int, slices: int) ->
     return ChannelsLast(model)
 
 
-def cnext_unet(problem: Any, width: int, levels: int) -> nn.Module:
-    """The Well's ConvNeXt U-Net; needs the_well."""
-    from the_well.benchmark.models import UNetConvNext
-
-    grid = (problem.resolution, problem.resolution)
-    return UNetConvNext(
-        problem.in_channels, problem.out_channels, 2, grid, stages=levels, init_features=width
-    )
-
-
 def cno(problem: Any, **sizes: int) -> nn.Module:
     """CNO, which no package has."""
     return _padded(problem, CNO(problem.in_channels, problem.out_channels, **sizes))
@@ -237,7 +227,7 @@ def solve_cnn(problem: Any, width: int, depth: int) -> nn.Module:
 
 
 def waves(problem: Any, **options: Any) -> nn.Module:
-    """The model of waves; in a medium, coils depend on it."""
+    """The model of waves."""
     return CHONNWaves2d(1, problem.history, nodes="centres", **options)
 
 

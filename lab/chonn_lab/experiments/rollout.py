@@ -61,8 +61,6 @@ class Rollout(Problem):
         Frames that are known before a rollout, of which models see the last `history`.
     boundary : str
         Walls of networks in a model.
-    frame_error, score : callable, str
-        Error of every frame, and its name.
     """
 
     resolution: int
@@ -74,8 +72,6 @@ class Rollout(Problem):
     given: ClassVar[int]
     out_channels: ClassVar[int] = 1
     boundary: ClassVar[str] = "periodic"
-    frame_error: ClassVar[Callable[[Tensor, Tensor], Tensor]] = staticmethod(frame_errors)
-    score: ClassVar[str] = "relative_l2"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,7 +87,7 @@ class Rollout(Problem):
 
     @property
     def in_channels(self) -> int:
-        """Number of frames, and of fields beside them, that a model is given."""
+        """Number of frames that a model is given."""
         return self.history
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -103,10 +99,6 @@ class Rollout(Problem):
         """Prediction of all frames after the given ones, and the truth."""
         known, target = frames.tensor_split((self.given,), dim=1)
         return rollout(model, known[:, -self.history :], target.shape[1]), target
-
-    def told(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Predictor:  # noqa: ARG002
-        """The model as a function of the frames of a batch alone."""
-        return model
 
     def forecast(self, model: Predictor, history: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Prediction in training and its target, frames (B, T, R, R)."""
@@ -122,7 +114,7 @@ class Rollout(Problem):
         """Mean squared error of the frames after a random place of each trajectory."""
         stretch = stretches(batch[0], self.history + self.unroll)
         history, target = stretch.split((self.history, self.unroll), dim=1)
-        prediction, target = self.forecast(self.told(model, batch), history, target)
+        prediction, target = self.forecast(model, history, target)
         return (prediction - target).square().mean()
 
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
@@ -131,23 +123,23 @@ class Rollout(Problem):
     @torch.no_grad()
     def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
         """Errors of rollouts, and of single steps from the true frames, on the test samples."""
-        error = type(self).frame_error
         rolled, single, fields = [], [], {}
-        for batch in batches(data.tests["test"], SCORED_AT_ONCE, device_of(model)):
-            frames, told = batch[0], self.told(model, batch)
-            prediction, target = self.predicted(told, frames)
-            rolled.append(error(prediction, target).double())
-            steps = single_steps(told, frames, self.history, self.given)
-            single.append(error(*steps).double())
+        for (frames,) in batches(data.tests["test"], SCORED_AT_ONCE, device_of(model)):
+            prediction, target = self.predicted(model, frames)
+            rolled.append(frame_errors(prediction, target).double())
+            steps = single_steps(model, frames, self.history, self.given)
+            single.append(frame_errors(*steps).double())
             fields = fields or pictures(frames[:, self.given - 1], target, prediction)
         curve, one_step = (torch.cat(errors).mean(dim=0) for errors in (rolled, single))
         scores = {
-            f"rollout_{self.score}": float(curve.mean()),
-            f"rollout_{self.score}_last": float(curve[-1]),
-            f"one_step_{self.score}": float(one_step.mean()),
+            "rollout_relative_l2": float(curve.mean()),
+            "rollout_relative_l2_last": float(curve[-1]),
+            "one_step_relative_l2": float(one_step.mean()),
         }
-        curves = {f"rollout_{self.score}": curve, f"one_step_{self.score}": one_step}
-        curves = {name: errors.tolist() for name, errors in curves.items()}
+        curves = {
+            "rollout_relative_l2": curve.tolist(),
+            "one_step_relative_l2": one_step.tolist(),
+        }
         return Evaluation({"test": scores}, curves, fields)
 
     def checked(self, path: Path, trajectories: np.ndarray) -> Tensor:
@@ -199,12 +191,12 @@ def stretches(frames: Tensor, length: int) -> Tensor:
 
 
 def single_steps(
-    model: Predictor, frames: Tensor, history: int, first: int, every: int = 1
+    model: Predictor, frames: Tensor, history: int, first: int
 ) -> tuple[Tensor, Tensor]:
     """Predictions from the true frames before, of frames from `first` on, and those frames."""
-    places = range(first, frames.shape[1], every)
+    places = range(first, frames.shape[1])
     found = [model(frames[:, place - history : place]) for place in places]
-    return torch.stack(found, dim=1), frames[:, first::every]
+    return torch.stack(found, dim=1), frames[:, first:]
 
 
 def pictures(last: Tensor, target: Tensor, prediction: Tensor) -> dict[str, Tensor]:

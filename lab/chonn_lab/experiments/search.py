@@ -240,6 +240,11 @@ def _write(study: optuna.Study, path: Path, config: DictConfig) -> Path:
         means = {name: sum(run[name] for run in runs) / len(runs) for name in runs[0]}
         found.append((means["error"], means["seconds"], trial))
     error, seconds, best = min(found, key=lambda entry: entry[0])
+    if not math.isfinite(error):
+        raise ValueError(
+            f"{study.study_name}: expected one of the best {len(found)} trials to train from "
+            f"{1 + AGAIN} seeds, got none"
+        )
     done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     epochs = max(1, round(best.user_attrs["epochs"] * config.seconds / seconds))
     content = OmegaConf.create({"train": {"epochs": epochs}})

@@ -134,6 +134,8 @@ def read(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Samples of a file of a domain: nu and u, (N, R, R), float32; see `read_rows`."""
     nu, u = read_rows(path, start, stop, (domain, cell_centres), nu=3, tensor=4)
+    if u.shape[1] != 1:
+        raise ValueError(f"{path}: expected tensor (N, 1, R, R), got {u.shape}")
     return nu, u[:, 0]
 
 

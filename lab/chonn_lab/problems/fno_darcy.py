@@ -108,7 +108,7 @@ def read(
     """
     with matlab_arrays(path, "coeff", "sol") as fields:
         n_samples, *grid = fields[0].shape
-        if fields[1].shape != (n_samples, *grid[:1] * 2):
+        if any(field.shape != (n_samples, *grid[:1] * 2) for field in fields):
             raise ValueError(f"{path}: expected (N, R, R), got {[x.shape for x in fields]}")
         check_range(path, n_samples, start, stop)
         every, rest = divmod(grid[0] - 1, max(resolution - 1, 1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
+import inspect
 import os
 import shutil
 import signal
@@ -94,8 +96,8 @@ def make_files(
     """Make the files of a data set that are missing; an interrupted call is resumed by the next.
 
     Each file appears when it is complete. Solved samples are kept by joblib in the folder
-    ``.<name>.parts`` beside it until then; only calls of the same settings, seed and version use
-    them.
+    ``.<name>.parts`` beside it until then; only calls of the same settings, seed and sources of
+    the generator use them.
 
     Parameters
     ----------
@@ -131,11 +133,12 @@ def _write(
 ) -> None:
     numbers, size = recipe.samples, recipe.size
     parts = [numbers[i : i + size] for i in range(0, len(numbers), size)]
+    # Called with what must be the same for kept samples to be used.
+    same = recipe.version, __version__, _sources(inspect.getfile(recipe.sample))
     given = {k: v for k, v in recipe.settings.items() if k not in ("n_samples", "first")}
     folder = path.with_name(f".{path.name}.parts")
-    # Called with what must be the same for kept samples to be used.
     kept: Any = joblib.Memory(folder, verbose=0).cache(_solved)
-    work = functools.partial(kept, recipe.sample, (recipe.version, __version__), seed, given)
+    work = functools.partial(kept, recipe.sample, same, seed, given)
     workers = min(workers, len(parts))
     options: Any = {"initializer": functools.partial(_serve, os.getpid())}
     try:
@@ -165,9 +168,15 @@ def _write(
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def _sources(module: str) -> str:
+    """SHA-256 of a generator's module and of what all generators share."""
+    paths = {Path(module).resolve(), *Path(__file__).resolve().parent.glob("*.py")}
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(paths))).hexdigest()
+
+
 def _solved(
     sample: Callable[..., Arrays],
-    version: tuple[int, str],  # noqa: ARG001 - samples of another one are not used
+    same: tuple[int, str, str],  # noqa: ARG001 - part of the key
     seed: int,
     settings: dict[str, Any],
     numbers: range,

@@ -66,8 +66,9 @@ def dataset(file: h5py.File | h5py.Group, name: str, ndim: int | None = None) ->
     if not isinstance(found, h5py.Dataset):
         # h5py's own message does not name what is missing.
         raise KeyError(f"no data set {name}")
-    if found.dtype.kind not in "fiub" or found.ndim != (found.ndim if ndim is None else ndim):
-        raise ValueError(f"{name}: expected numbers on {ndim} axes, got {found.dtype}{found.shape}")
+    if found.dtype.kind not in "fiub" or ndim not in (None, found.ndim):
+        axes = "" if ndim is None else f" on {ndim} axes"
+        raise ValueError(f"{name}: expected numbers{axes}, got {found.dtype}{found.shape}")
     return found
 
 
@@ -102,10 +103,11 @@ def read_rows(
     """
     with open_hdf5(path) as file:
         found = [dataset(file, name, ndim) for name, ndim in axes.items()]
-        if len({len(data) for data in found}) > 1:
-            raise ValueError(
-                f"{path}: expected as many of all, got {[data.shape for data in found]}"
-            )
+        # Fields of several axes end with the grid's; others hold a sample a row.
+        grids = {data.shape[-2:] for data in found if data.ndim > 2}
+        if len({len(data) for data in found}) > 1 or len(grids) > 1:
+            shapes = [data.shape for data in found]
+            raise ValueError(f"{path}: expected samples on one grid, got {shapes}")
         check_range(path, len(found[0]), start, stop)
         if domain:
             check_domain_of(file, found[0].shape[-1], *domain)

@@ -244,6 +244,8 @@ def read(
     """
     check_choice("split", split, tuple(SPLITS))
     kind, samples = SPLITS[split]
+    if n_samples is not None and not 1 <= n_samples <= len(samples):
+        raise ValueError(f"n_samples: expected 1 to {len(samples)} for {split}, got {n_samples}")
     path = Path(folder) / file_name(kind, resolution, domain)
     normalization = read_normalization(folder, resolution, domain)
     return read_samples(path, samples[:n_samples], normalization, domain)

@@ -238,13 +238,18 @@ class Claim:
         """Label and numbers of a model, over those of the model that differs in some tags."""
         model = _choose(study, wanted, metric, tags)
         below = _choose(study, {**wanted, **over}, metric, tags) if over else model
-        if model is None or below is None:
+        # Ratios are those of the same seeds.
+        if model is None or below is None or _seeds(model) != _seeds(below):
             return None
         read = self.read or {"score": metric}
         numbers = _numbers(model, read)
         if over:
             numbers = [_ratio(*both) for both in zip(numbers, _numbers(below, read), strict=True)]
         return model.label, numbers
+
+
+def _seeds(model: Model) -> list[int]:
+    return [run.seed for run in model.runs]
 
 
 def _choose(study: Study, wanted: Record, metric: str, tags: Record) -> Model | None:

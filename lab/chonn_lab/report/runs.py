@@ -16,6 +16,7 @@ import yaml
 from chonn_lab.experiments import EXPERIMENTS
 from chonn_lab.experiments.provenance import SHOWN
 from chonn_lab.experiments.records import Run
+from chonn_lab.marks import MARK
 from chonn_lab.report.comparison import Statistic
 
 # What pages call metrics and experiments.
@@ -197,7 +198,7 @@ def read_study(source: Path, mixed: bool = False) -> Study:
         For a JSON file that is damaged or none of ours, with its name and what is wrong; for
         results of different data or settings unless `mixed`, with what differs in which.
     """
-    paths = sorted(source.glob("*.json")) if source.is_dir() else [source]
+    paths = sorted(filter(_is_ours, source.glob("*.json"))) if source.is_dir() else [source]
     runs = tuple(run for path in paths for run in _read(path))
     if not runs:
         raise FileNotFoundError(f"no result files in {source}")
@@ -218,16 +219,26 @@ def read_study(source: Path, mixed: bool = False) -> Study:
 def read_studies(results: Path, mixed: bool = False) -> list[Study]:
     """All studies of a folder of results, in the paper's order, then by scale.
 
-    `results` holds ``<experiment>/<scale>/*.json``, or files of ``chonn-lab report --keep``. Errors
-    are those of `read_study`.
+    `results` holds ``<experiment>/<scale>/*.json``, or files of ``chonn-lab report --keep``; JSON
+    files of other programs are left out. Errors are those of `read_study`.
     """
     if not results.is_dir():
         raise FileNotFoundError(f"folder of results does not exist: {results}")
-    sources = {path.parent for path in results.glob("*/*/*.json")} | {*results.glob("*.json")}
+    nested, kept = (filter(_is_ours, results.glob(f"{parts}*.json")) for parts in ("*/*/", ""))
+    sources = {*(path.parent for path in nested), *kept}
     if not sources:
         raise FileNotFoundError(f"no result files in {results}")
     found = [read_study(source, mixed) for source in sources]
     return sorted(found, key=lambda study: (_rank(EXPERIMENTS, study.experiment), study.scale))
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file has the mark of a result, or is damaged, so that nobody knows."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return True
+    return isinstance(record, dict) and record.get("generator") == MARK
 
 
 def _read(path: Path) -> tuple[Run, ...]:

@@ -8,6 +8,8 @@ import sys
 import pytest
 import torch
 
+from chonn_lab.benchmarks import gpu
+
 
 def bench(*arguments):
     command = [sys.executable, "-m", "chonn_lab.cli", "bench", "gpu", *arguments]
@@ -29,6 +31,11 @@ def test_everything_without_a_gpu(tmp_path):
         ours = section["rows"][0]
         assert ours["name"] == "chonn-ops"
         assert min(ours["forward_ms"], ours["both_ms"]) > 0
+
+
+def test_numbers_that_are_not_finite_pass_no_check(monkeypatch):
+    monkeypatch.setattr(gpu, "errors", lambda *_: [0.0] * 6 + [float("nan")])
+    assert [row["passed"] for row in gpu.check_scans("cpu", tiny=True)] == [False] * 4
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")

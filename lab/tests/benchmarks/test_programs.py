@@ -66,10 +66,6 @@ def schemes(found):
     assert min(others.values()) > 1e-2
 
 
-def volumes(found):
-    assert all(2 < row["tau"] < 5 for row in found["rows"])
-
-
 def models(found):
     rows = by_name(found["rows"])
     for name, base in (("chonn_unet", "Unet"), ("chonn_network", "FNO")):

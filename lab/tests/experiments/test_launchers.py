@@ -18,7 +18,6 @@ def expected(tmp_path_factory):
 
 @pytest.mark.slow
 def test_joblib(tmp_path, expected):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     options = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
     done = command(tmp_path, "seed=0,1,2", "-m", *options)
     assert done.returncode == 0, done.stderr

@@ -7,13 +7,12 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from running import Persistence, model, problem
+from running import Persistence, problem
 from torch import nn
 
 from chonn_lab.experiments.base import PDEBENCH_METRICS
-from chonn_lab.experiments.maze import PRESSURE, vrmse
 from chonn_lab.experiments.rollout import Windows, frame_errors, rollout
-from chonn_lab.problems import maze, navier_stokes
+from chonn_lab.problems import navier_stokes
 from chonn_ops import metrics
 
 needs_pyclaw = pytest.mark.skipif(
@@ -39,12 +38,6 @@ class Recurrence(nn.Module):
         return frames[:, -1] + 2 * frames[:, 0]
 
 
-class InMedium(Persistence):
-    def forward(self, frames, medium):
-        assert medium.shape[:2] == (len(frames), 1)
-        return super().forward(frames)
-
-
 def rings(n=8, resolution=16):
     """Rings that widen at unit speed, (n, 101, R, R)."""
     x = (np.arange(resolution) + 0.5) * 5 / resolution - 2.5
@@ -54,25 +47,12 @@ def rings(n=8, resolution=16):
     return (1 + np.exp(-(((r - starts - t) / 0.4) ** 2))).astype("f4")
 
 
-def waves(n=8, resolution=16):
-    """Standing waves between walls, and the medium's density."""
-    x = np.pi * (np.arange(resolution) + 0.5) / resolution
-    modes = np.arange(1, n + 1)[:, None, None]
-    field = np.cos((modes % 3) * x[:, None]) * np.cos((1 + modes // 3) * x)
-    t = np.cos(0.3 * np.arange(maze.N_STEPS + 1))
-    density = np.full((n, resolution, resolution), maze.PATH_DENSITY)
-    density[:, 4:6] = maze.WALL_DENSITY
-    return density.astype("f4"), (t[:, None, None] * field[:, None]).astype("f4")
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    found = {n: tmp_path_factory.mktemp(n) for n in ("shallow_water", "maze", "navier_stokes")}
+    found = {n: tmp_path_factory.mktemp(n) for n in ("shallow_water", "navier_stokes")}
     with h5py.File(found["shallow_water"] / "2D_rdb_NA_NA_16x16_8.h5", "w") as file:
         for i, field in enumerate(rings()):
             file[f"{i:04d}/data"] = field[..., None]
-    with h5py.File(found["maze"] / "maze_grid16_8.hdf5", "w") as file:
-        file["density"], file["pressure"] = waves()
     smoke("navier_stokes").prepare(found["navier_stokes"])
     return found
 
@@ -133,43 +113,31 @@ def test_splits_of_navier_stokes_and_every_history_learns_the_same_frames(folder
         torch.testing.assert_close(window[:, -1], whole[:, -1])
 
 
-def test_splits_of_shallow_water_and_the_maze(folders):
+def test_splits_of_shallow_water(folders):
     frames = torch.from_numpy(rings())[:, ::20]
     data = smoke("shallow_water").load(folders["shallow_water"])
     torch.testing.assert_close(data.train.tensors[0], frames[:4])
     torch.testing.assert_close(data.tests["test"].tensors[0], frames[6:])
-    density, pressure = map(torch.from_numpy, waves())
-    frames, medium = smoke("maze").load(folders["maze"]).validation.tensors
-    torch.testing.assert_close(frames * PRESSURE, pressure[4:6])
-    torch.testing.assert_close(medium[:, 0] == 1, density[4:6] > 10)
+    torch.testing.assert_close(data.validation.tensors[0], frames[4:6])
 
 
 def test_scores_of_persistence(folders):
-    for name, error, learner in (
-        ("navier_stokes", frame_errors, Persistence()),
-        ("maze", vrmse, InMedium()),
-    ):
-        found = smoke(name)
-        data = found.load(folders[name])
-        scores = found.evaluate(learner, data)
-        frames, *_ = batch = data.tests["test"].tensors
-        last, target = frames[:, found.given - 1, None], frames[:, found.given :]
-        curve = error(last.expand_as(target), target).mean(dim=0)
-        single = error(frames[:, found.given - 1 : -1], target).mean(dim=0)
-        kind = {"navier_stokes": "relative_l2", "maze": "vrmse"}[name]
-        torch.testing.assert_close(torch.tensor(scores.curves[f"rollout_{kind}"]), curve)
-        assert scores.metrics["test"] == {
-            f"rollout_{kind}": pytest.approx(float(curve.mean())),
-            f"rollout_{kind}_last": pytest.approx(float(curve[-1])),
-            f"one_step_{kind}": pytest.approx(float(single.mean())),
-        }
-        torch.testing.assert_close(scores.fields["target"], target[:, [0, -1]])
-        expected = curve if name == "navier_stokes" else single[::5]
-        errors = found.errors(learner, batch)
-        assert errors.mean().item() == pytest.approx(expected.mean().item())
-    flat = torch.randn(2, 3, 8, 8) + 5
-    mean = flat.mean((2, 3), keepdim=True).expand_as(flat)
-    torch.testing.assert_close(vrmse((mean + flat) / 2, flat), torch.full((2, 3), 0.5))
+    found = smoke("navier_stokes")
+    data = found.load(folders["navier_stokes"])
+    scores = found.evaluate(Persistence(), data)
+    (frames,) = data.tests["test"].tensors
+    last, target = frames[:, GIVEN - 1, None], frames[:, GIVEN:]
+    curve = frame_errors(last.expand_as(target), target).mean(dim=0)
+    single = frame_errors(frames[:, GIVEN - 1 : -1], target).mean(dim=0)
+    torch.testing.assert_close(torch.tensor(scores.curves["rollout_relative_l2"]), curve)
+    assert scores.metrics["test"] == {
+        "rollout_relative_l2": pytest.approx(float(curve.mean())),
+        "rollout_relative_l2_last": pytest.approx(float(curve[-1])),
+        "one_step_relative_l2": pytest.approx(float(single.mean())),
+    }
+    torch.testing.assert_close(scores.fields["target"], target[:, [0, -1]])
+    errors = found.errors(Persistence(), (frames,))
+    assert errors.mean().item() == pytest.approx(curve.mean().item())
 
 
 def test_long_rollouts_of_persistence_do_not_grow(folders):
@@ -199,36 +167,24 @@ def test_depth_scores_of_persistence(folders):
     assert errors.mean().item() == pytest.approx(np.mean(scores.curves["rollout_relative_l2"]))
 
 
-@pytest.mark.parametrize("name", ["shallow_water", "maze"])
-def test_loss_takes_stretches_from_the_whole_trajectory(name):
-    found = smoke(name, "history=2", "unroll=2")
-    n = {"shallow_water": 6, "maze": maze.N_STEPS + 1}[name]
-    times = torch.arange(float(n))[None, :, None, None].expand(64, -1, 4, 4)
+def test_loss_takes_stretches_from_the_whole_trajectory():
+    found = smoke("shallow_water", "history=2", "unroll=2")
+    times = torch.arange(6.0)[None, :, None, None].expand(64, -1, 4, 4)
     seen = []
 
     class Recorder(Persistence):
-        def forward(self, frames, medium=None):  # noqa: ARG002
+        def forward(self, frames):
             seen.append(frames[:, :, 0, 0])
             return super().forward(frames)
 
     torch.manual_seed(0)
-    loss = found.loss(Recorder(), (times, torch.zeros(64, 1, 4, 4)))
+    loss = found.loss(Recorder(), (times,))
     # Persistence is 1 off after a step and 2 after two.
     torch.testing.assert_close(loss, torch.tensor((1 + 4) / 2))
-    assert {int(start) for start in seen[0][:, 0]} == set(range(n - 4 + 1))
+    assert {int(start) for start in seen[0][:, 0]} == {0, 1, 2}
 
 
-@pytest.mark.parametrize("kind", ["unet", "fno", "chonn_waves"])
-def test_every_model_of_the_maze_is_told_the_walls(kind, folders):
-    found = smoke("maze")
-    frames, medium = found.load(folders["maze"]).train.tensors
-    told = model(found, kind).eval()
-    with torch.no_grad():
-        here, there = (told(frames[:, :4], m) for m in (medium, 1 - medium))
-    assert (here - there).abs().max() > 1e-4
-
-
-@pytest.mark.parametrize("name", ["navier_stokes", "shallow_water", "maze"])
+@pytest.mark.parametrize("name", ["navier_stokes", "shallow_water"])
 def test_files_of_other_sizes(folders, tmp_path, name):
     (path,) = smoke(name).makers(folders[name])
     other = smoke(name, "resolution=8")
@@ -239,12 +195,11 @@ def test_files_of_other_sizes(folders, tmp_path, name):
 
 
 @needs_pyclaw
-@pytest.mark.parametrize("name", ["shallow_water", "maze"])
-def test_prepare_generates_what_load_reads(tmp_path, name):
-    found = smoke(name)
+def test_prepare_generates_what_load_reads(tmp_path):
+    found = smoke("shallow_water")
     found.prepare(tmp_path)
     frames = found.load(tmp_path).train.tensors[0]
-    assert frames.shape == (4, {"shallow_water": 6, "maze": 24}[name], 16, 16)
+    assert frames.shape == (4, 6, 16, 16)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +210,6 @@ def test_prepare_generates_what_load_reads(tmp_path, name):
         ("navier_stokes", "unroll=5", "unroll: expected at most 4, got 5"),
         ("shallow_water", "stride=0", "stride: expected an integer of at least 1, got 0"),
         ("shallow_water", "history=3", "history: expected at most 2, got 3"),
-        ("maze", "unroll=21", "unroll: expected at most 20, got 21"),
     ],
 )
 def test_bad_settings(name, override, message):

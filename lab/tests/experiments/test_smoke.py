@@ -24,14 +24,13 @@ MODELS = {
     "condiff": ["unet", "fno", "chonn_network", "own_scheme"],
     "helmholtz": ["chonn_network", "chonn_network_ac", "ffno", "own_scheme"],
     "helmholtz_open": ["chonn_network_ac", "unet", "fno", "uno", "own_scheme"],
-    "maze": ["unet", "fno", "chonn_waves"],
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", MODELS)
 def test_smoke_runs_write_their_scores(tmp_path, problem):
-    if problem in ("shallow_water", "maze"):
+    if problem == "shallow_water":
         pytest.importorskip("clawpack", reason="PyClaw missing: make setup-pyclaw")
     for model in MODELS[problem]:
         places = [f"output={tmp_path}", f"data={tmp_path / 'data'}", "device=cpu"]

@@ -5,11 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-
-pytest.importorskip("h5py")
-pytest.importorskip("scipy")
-pytest.importorskip("tqdm")
-
 from running import model, problem
 
 from chonn_lab.experiments import solvers as controls

@@ -124,6 +124,15 @@ def test_the_published_file_is_read_and_never_replaced(tmp_path):
     np.testing.assert_array_equal(test.tensors[0][:, 0], nu[4:5])
 
 
+def test_one_of_two_files_that_belongs_to_others_is_explained(tmp_path):
+    found = smoke("poisson")
+    inside, outside, *_ = found.makers(tmp_path)
+    inside.write_bytes(b"mine")
+    with pytest.raises(ValueError, match=f"{outside.name}: missing, and made together with"):
+        found.prepare(tmp_path)
+    assert inside.read_bytes() == b"mine"
+
+
 def test_fno_darcy_is_every_so_many_nodes_of_two_files(folders):
     found = smoke("fno_darcy", "test_resolutions=[43]")
     train, test = found.makers(folders["fno_darcy"])

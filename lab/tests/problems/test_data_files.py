@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,7 +22,6 @@ from chonn_lab.problems import advection, darcy, generation, origin, poisson
 from chonn_lab.problems.domains import cell_centres, domain_mask, nodes
 from chonn_ops import files
 
-NEEDS_PYCLAW = ("maze", "shallow_water")
 QUIET = {"progress": False}
 # Arguments of `generate` after the place, and shapes in the first file.
 AXES = ("x-coordinate", "y-coordinate")
@@ -44,7 +44,6 @@ CASES = {
             **dict.fromkeys(AXES, (16,)),
         },
     ),
-    "maze": ((9, 12), {"density": (9, 12, 12), "pressure": (9, 24, 12, 12)}),
     "meshes": (("holes", 0, 8, 0.02), {"train/0/k": (5, 115), "train/0/points": (81, 2)}),
     "navier_stokes": ((5, 3, 8, 16, 0.05), {"a": (8, 8, 5), "u": (3, 8, 8, 5), "t": (3, 1)}),
     "order1d": ((5, 3, 2), {"s": (256,), "train/x": (5, 256), "test/y": (2, 4, 256)}),
@@ -61,7 +60,7 @@ RESUMING = sorted(set(CASES) - {*GROUPS, "navier_stokes", "order1d"})
 
 def generate(name, folder, **options):
     """The first file of a problem in a new folder."""
-    if name in NEEDS_PYCLAW and importlib.util.find_spec("clawpack") is None:
+    if name == "shallow_water" and importlib.util.find_spec("clawpack") is None:
         pytest.skip("PyClaw missing: make setup-pyclaw")
     folder.mkdir(exist_ok=True)
     arguments = list(CASES[name][0])
@@ -203,6 +202,14 @@ def test_kept_samples_are_those_of_the_same_settings(stopped, solved):
     assert stopped.read_bytes() == lines(stopped.with_name("whole"), seed=1).read_bytes()
 
 
+def test_kept_samples_are_those_of_the_same_sources(stopped, solved, monkeypatch):
+    sources = generation._sources(advection.__file__)
+    assert sources != generation._sources(__file__)
+    monkeypatch.setattr(generation, "_sources", lambda _: "others")
+    lines(stopped)
+    assert len(solved) == 17
+
+
 def test_another_number_of_samples_uses_them_and_a_damaged_part_is_solved_again(stopped, solved):
     part = next(stopped.parent.rglob("output.pkl"))
     part.write_bytes(part.read_bytes()[:200])
@@ -274,6 +281,25 @@ def test_data_do_not_depend_on_workers_and_fewer_are_the_first_ones(tmp_path):
     few = darcy.generate(tmp_path / "few", 3, 8, seed=4, **QUIET)
     for some, whole in zip(darcy.read(few), darcy.read(one, 0, 3), strict=True):
         np.testing.assert_array_equal(some, whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "message"),
+    [
+        ("darcy", {"nu": (2, 8, 8), "tensor": (2, 3, 8, 8)}, "expected tensor (N, 1, R, R), got"),
+        ("darcy", {"nu": (2, 8, 8), "tensor": (2, 1, 4, 4)}, "expected samples on one grid, got"),
+        ("helmholtz", {"k": (2, 8, 8), "tensor": (1, 1, 8, 8)}, "expected samples on one grid"),
+        ("condiff", {"k": (2, 4, 4), "rhs": (2, 9), "x": (2, 36)}, "expected k (N, R + 1, R + 1)"),
+        ("condiff", {"k": (2, 5, 4), "rhs": (2, 9), "x": (2, 9)}, "expected k (N, R + 1, R + 1)"),
+        ("fno_darcy", {"coeff": (8, 9, 2), "sol": (9, 9, 2)}, "expected (N, R, R), got"),
+    ],
+)
+def test_fields_of_other_shapes_are_refused(tmp_path, name, shapes, message):
+    with h5py.File(tmp_path / "other", "w") as file:
+        for field, shape in shapes.items():
+            file[field] = np.zeros(shape)
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 'other'}: {message}")):
+        read(name, tmp_path / "other", 1)
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -378,12 +404,11 @@ def test_bad_arguments(tmp_path, monkeypatch, name, arguments, message):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", NEEDS_PYCLAW)
-def test_missing_pyclaw_and_folders_are_explained(tmp_path, monkeypatch, name):
+def test_missing_pyclaw_and_folders_are_explained(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"folder of the output file.*nowhere"):
         darcy.generate(tmp_path / "nowhere" / "darcy.hdf5")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "clawpack", None)
     with pytest.raises(ImportError, match=r"PyClaw, which is not installed: `make setup-pyclaw`"):
-        module(name).generate(Path("out"), 1)
+        module("shallow_water").generate(Path("out"), 1)
     assert list(tmp_path.iterdir()) == []

@@ -79,6 +79,8 @@ def test_normalised_with_the_training_ranges(tmp_path):
             np.testing.assert_allclose(found, field[first : first + 8], atol=1e-6)
     with pytest.raises(ValueError, match="split: expected one of"):
         poisson.read(tmp_path, "val")
+    with pytest.raises(ValueError, match="n_samples: expected 1 to 256 for test, got 257"):
+        poisson.read(tmp_path, "test", 257)
 
 
 def test_some_samples_on_finer_grids(tmp_path):

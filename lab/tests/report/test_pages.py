@@ -60,7 +60,7 @@ def test_the_same_results_give_the_same_report_which_replaces_its_own(path, tmp_
 def test_report_refuses_files_of_others_before_it_draws(path, tmp_path, capsys, name):
     foreign = tmp_path / name
     foreign.parent.mkdir(parents=True, exist_ok=True)
-    foreign.write_text("of the user")
+    foreign.write_text("of the user, about chonn-ops")
     arguments = ["--results", str(path.parents[1] / "runs"), "--output", str(tmp_path)]
     assert cli.main(["report", *arguments]) == 1
     refusal = "not written by chonn-ops, and would be replaced; move it away, or choose another"

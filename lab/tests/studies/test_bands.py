@@ -6,8 +6,6 @@ import sys
 import pytest
 import torch
 
-pytest.importorskip("neuralop")
-
 from chonn_lab.pages import blocks
 from chonn_lab.studies import bands
 

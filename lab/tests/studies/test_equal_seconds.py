@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 
-pytest.importorskip("optuna")
 pytest.importorskip("pdebench")
 
 from chonn_lab.pages import blocks

@@ -6,8 +6,6 @@ import sys
 import pytest
 import torch
 
-pytest.importorskip("neuralop")
-
 from chonn_lab.studies import neuralop_darcy
 
 SIZES = ("train_16", 8, 16), ("test_16", 50, 16), ("test_32", 50, 32)

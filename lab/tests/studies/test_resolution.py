@@ -5,9 +5,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("filelock")
-pytest.importorskip("h5py")
-
 from chonn_lab.pages import blocks
 from chonn_lab.studies import resolution
 
