@@ -51,12 +51,17 @@ def study(runs, scale="small"):
     return Study(parsed[0].experiment, scale, parsed)
 
 
+def marked(run):
+    """With the mark of the program that writes results."""
+    return {"generator": "chonn-ops", **run}
+
+
 def write(folder, runs):
     """Result files of `runs` under ``folder/<experiment>/<scale>``."""
     for run in runs:
         place = folder / run["experiment"] / run["scale"]
         place.mkdir(parents=True, exist_ok=True)
-        (place / f"{run['variant']}-seed{run['seed']}.json").write_text(json.dumps(run))
+        (place / f"{run['variant']}-seed{run['seed']}.json").write_text(json.dumps(marked(run)))
     return folder
 
 

@@ -125,7 +125,7 @@ def test_files_of_other_programs_are_left_out(tmp_path, content):
 def test_one_folder_holds_one_experiment(tmp_path):
     other = result_files.record("poisson", "fno", FNO, 1.0, seed=3)
     folder = result_files.write(tmp_path, one_variant([1.0])) / "darcy" / "small"
-    (folder / "fno-seed3.json").write_text(json.dumps(other))
+    (folder / "fno-seed3.json").write_text(json.dumps(result_files.marked(other)))
     with pytest.raises(ValueError, match="one experiment"):
         read_study(folder)
 
