@@ -157,7 +157,7 @@ def test_signal_leaves_no_file_and_no_traceback(folder, workers, sent, code, mes
     # A terminal sends Ctrl-C to the workers too; a plain `kill` reaches the parent only.
     (os.killpg if sent == signal.SIGINT else os.kill)(process.pid, sent)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == code
+    assert process.returncode == code, errors
     assert message in errors
     assert "Traceback" not in errors
     assert {path.suffix for path in folder.iterdir()} <= {".parts"}

@@ -149,7 +149,7 @@ def _write(
         ):
             # Processes run ahead of the results by a few parts.
             parallel = joblib.Parallel(workers, return_as="generator", pre_dispatch="4*n_jobs")
-            with _ctrl_c_held_back() if workers > 1 else contextlib.nullcontext():
+            with _signals_held_back() if workers > 1 else contextlib.nullcontext():
                 solved: Any = parallel(joblib.delayed(work)(part) for part in parts)
             with contextlib.closing(solved):
                 source = recipe.source or f"{recipe.generator} generator, seed {{seed}}"
@@ -233,27 +233,39 @@ class ProgressBar(tqdm):
 
 
 @contextlib.contextmanager
-def _ctrl_c_held_back() -> Iterator[None]:
-    """Block Ctrl-C while workers start, which inherit the block.
+def _signals_held_back() -> Iterator[None]:
+    """Block Ctrl-C and SIGTERM while workers start, which inherit the block.
 
-    A worker that Ctrl-C reaches before `_serve` does would print a traceback.
+    A worker that Ctrl-C reaches before `_serve` does, or whose parent ends then, would print a
+    traceback.
     """
-    if not hasattr(signal, "pthread_sigmask"):
+    main = threading.current_thread() is threading.main_thread()
+    if not (main and hasattr(signal, "pthread_sigmask")):
         yield
         return
-    # These unblock Ctrl-C when they start, which they would otherwise do with the first worker.
+    # These unblock both when they start, which they would otherwise do with the first worker.
     resource_tracker.ensure_running()
     loky_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    held = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    # Another thread, which does not block them, may take them.
+    came: list[int] = []
+    handlers = {one: signal.signal(one, lambda number, _: came.append(number)) for one in held}
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for one, handler in handlers.items():
+            signal.signal(one, handler or signal.SIG_DFL)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def _serve(parent: int) -> None:
     # Ctrl-C goes to all processes of a terminal; only the parent has to know what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     # `os.getppid()` is not asked here: a parent killed before this line has been replaced by then.
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
