@@ -233,7 +233,7 @@ class Diverged(Exception):
 
 
 def clock(device: torch.device) -> float:
-    """CPU seconds, which do not depend on what else the machine does; on a GPU the wall's."""
+    """CPU seconds, which leave out waiting for other programs; on a GPU those of the wall."""
     return time.process_time() if device.type == "cpu" else time.perf_counter()
 
 

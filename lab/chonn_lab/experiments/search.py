@@ -101,20 +101,35 @@ def search(config: DictConfig) -> Path:
             raise ValueError(
                 f"{name}: {len(last)} trials in a row were refused, the last: {reason}"
             )
-    for trial in _best(study):
-        for seed in range(config.seed + 1, config.seed + 1 + AGAIN):
-            if (key := f"trial {trial.number} seed {seed}") not in study.user_attrs:
-                found = _found(config, trial.params)
-                found["seed"], found["train"]["epochs"] = seed, trial.user_attrs["epochs"]
-                study.set_user_attr(key, _train(found, problem, data, made, config.device))
-    return _write(study, output / "searched" / f"{study.study_name}.yaml", config)
+    while True:
+        # Another process may have ended a trial, or repeated one.
+        best, kept = _best(study), study.user_attrs
+        again = [
+            (trial, key, seed)
+            for trial in best
+            for key, seed in _again(trial, config).items()
+            if key not in kept
+        ]
+        if not again:
+            return _write(study, best, output / "searched" / f"{name}.yaml", config)
+        trial, key, seed = again[0]
+        found = _found(config, trial.params)
+        found["seed"], found["train"]["epochs"] = seed, trial.user_attrs["epochs"]
+        study.set_user_attr(key, _train(found, problem, data, made, config.device))
+
+
+def _complete(study: optuna.Study) -> list[FrozenTrial]:
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+
+
+def _missing(study: optuna.Study, trials: int) -> int:
+    return max(0, trials - len(_complete(study)))
 
 
 def _best(study: optuna.Study) -> list[FrozenTrial]:
     """The best trials that did not diverge; a ValueError if all have."""
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     found = sorted(
-        (t for t in done if t.value is not None and math.isfinite(t.value)),
+        (t for t in _complete(study) if t.value is not None and math.isfinite(t.value)),
         key=lambda trial: trial.value or 0.0,
     )
     if not found:
@@ -122,9 +137,10 @@ def _best(study: optuna.Study) -> list[FrozenTrial]:
     return found[:BEST]
 
 
-def _missing(study: optuna.Study, trials: int) -> int:
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return max(0, trials - len(done))
+def _again(trial: FrozenTrial, config: DictConfig) -> dict[str, int]:
+    """The further seeds of a trial's settings, by the names of their results in the study."""
+    seeds = range(config.seed + 1, config.seed + 1 + AGAIN)
+    return {f"trial {trial.number} seed {seed}": seed for seed in seeds}
 
 
 def _choice(group: str, config: DictConfig) -> str:
@@ -177,7 +193,6 @@ def _error(
     settings that the model or the training refuses."""
     found = _found(config, {name: _suggest(trial, name, values) for name, values in space.items()})
     device = select_device(config.device)
-    trial.set_user_attr("epochs", 0)
     try:
         # The second of two short epochs tells what a whole one takes; the first one warms up.
         found["train"]["epochs"] = 2
@@ -191,6 +206,8 @@ def _error(
         warm = timed.seconds
         timed.epoch(some, few)
         took = (timed.seconds - warm) / share
+        found["train"]["epochs"] = max(1, round(config.seconds / took))
+        trained = _train(found, problem, data, made, config.device)
     except Diverged as error:
         log.info("trial %d: %s", trial.number, error)
         return math.inf
@@ -198,8 +215,6 @@ def _error(
         # Values that do not fit each other or the data: another trial takes its place.
         trial.set_user_attr("refused", str(error))
         raise optuna.TrialPruned(str(error)) from error
-    found["train"]["epochs"] = max(1, round(config.seconds / took))
-    trained = _train(found, problem, data, made, config.device)
     for name, value in {"epochs": found["train"]["epochs"], **trained, **code()}.items():
         trial.set_user_attr(name, value)
     return trained["error"]
@@ -228,16 +243,16 @@ def _suggest(trial: optuna.Trial, name: str, values: list[Any]) -> Any:
     return trial.suggest_categorical(name, values)
 
 
-def _write(study: optuna.Study, path: Path, config: DictConfig) -> Path:
+def _write(
+    study: optuna.Study, candidates: list[FrozenTrial], path: Path, config: DictConfig
+) -> Path:
     """The settings that won as YAML for the group ``searched``, with as many epochs as took the
     seconds when they were trained."""
-    found = []
-    for trial in _best(study):
-        again = [
-            v for name, v in study.user_attrs.items() if name.startswith(f"trial {trial.number} ")
-        ]
-        runs = [{"error": trial.value, "seconds": trial.user_attrs["seconds"]}, *again]
-        means = {name: sum(run[name] for run in runs) / len(runs) for name in runs[0]}
+    kept, found = study.user_attrs, []
+    for trial in candidates:
+        first = {"error": trial.value, "seconds": trial.user_attrs["seconds"]}
+        runs = [first, *(kept[key] for key in _again(trial, config))]
+        means = {name: sum(run[name] for run in runs) / len(runs) for name in first}
         found.append((means["error"], means["seconds"], trial))
     error, seconds, best = min(found, key=lambda entry: entry[0])
     if not math.isfinite(error):
@@ -245,14 +260,14 @@ def _write(study: optuna.Study, path: Path, config: DictConfig) -> Path:
             f"{study.study_name}: expected one of the best {len(found)} trials to train from "
             f"{1 + AGAIN} seeds, got none"
         )
-    done = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     epochs = max(1, round(best.user_attrs["epochs"] * config.seconds / seconds))
     content = OmegaConf.create({"train": {"epochs": epochs}})
     for name, value in best.params.items():
         OmegaConf.update(content, name, value)
     text = (
         "# @package _global_\n"
-        f"# The best of {done} trials of {config.seconds:g} s, the first {len(found)} of them at "
+        f"# The best of {len(_complete(study))} trials of {config.seconds:g} s, the first "
+        f"{len(found)} of them at "
         f"{1 + AGAIN} seeds from {config.seed} on,\n"
         f"# commit {best.user_attrs.get('commit')}: mean validation error {error:.4g}.\n"
     )

@@ -195,13 +195,16 @@ def read_study(source: Path, mixed: bool = False) -> Study:
     FileNotFoundError
         If there is no result file.
     ValueError
-        For a JSON file that is damaged or none of ours, with its name and what is wrong; for
-        results of different data or settings unless `mixed`, with what differs in which.
+        For a damaged JSON file, with its name and what is wrong; for results of different data or
+        settings unless `mixed`, with what differs in which.
     """
-    paths = sorted(filter(_is_ours, source.glob("*.json"))) if source.is_dir() else [source]
-    runs = tuple(run for path in paths for run in _read(path))
+    runs = _runs(source)
     if not runs:
         raise FileNotFoundError(f"no result files in {source}")
+    return _study(source, runs, mixed)
+
+
+def _study(source: Path, runs: tuple[Run, ...], mixed: bool) -> Study:
     names = sorted({run.experiment for run in runs})
     if len(names) > 1:
         raise ValueError(f"{source}: expected runs of one experiment, got {names}")
@@ -224,27 +227,26 @@ def read_studies(results: Path, mixed: bool = False) -> list[Study]:
     """
     if not results.is_dir():
         raise FileNotFoundError(f"folder of results does not exist: {results}")
-    nested, kept = (filter(_is_ours, results.glob(f"{parts}*.json")) for parts in ("*/*/", ""))
-    sources = {*(path.parent for path in nested), *kept}
-    if not sources:
+    sources = {path.parent for path in results.glob("*/*/*.json")} | {*results.glob("*.json")}
+    found = {source: _runs(source) for source in sources}
+    studies = [_study(source, runs, mixed) for source, runs in found.items() if runs]
+    if not studies:
         raise FileNotFoundError(f"no result files in {results}")
-    found = [read_study(source, mixed) for source in sources]
-    return sorted(found, key=lambda study: (_rank(EXPERIMENTS, study.experiment), study.scale))
+    return sorted(studies, key=lambda study: (_rank(EXPERIMENTS, study.experiment), study.scale))
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether a file has the mark of a result, or is damaged, so that nobody knows."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        return True
-    return isinstance(record, dict) and record.get("generator") == MARK
+def _runs(source: Path) -> tuple[Run, ...]:
+    """The runs of a file or of all files in a folder; those of other programs have none."""
+    paths = sorted(source.glob("*.json")) if source.is_dir() else [source]
+    return tuple(run for path in paths for run in _read(path))
 
 
 def _read(path: Path) -> tuple[Run, ...]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(record, dict) and "runs" in record:
+        if not (isinstance(record, dict) and record.get("generator") == MARK):
+            return ()
+        if "runs" in record:
             shared = record["shared"]
             return tuple(Run.parse(_merged(shared, run)) for run in record["runs"])
         return (Run.parse(record),)
