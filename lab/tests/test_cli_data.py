@@ -11,6 +11,7 @@ from pathlib import Path
 
 import h5py
 import pytest
+import torch
 
 from chonn_lab import cli, paths
 from chonn_lab.cli.data import PROBLEMS, _parser, _problem
@@ -175,7 +176,7 @@ def test_an_installed_copy_writes_results_below_the_working_directory(tmp_path, 
     assert found["RESULTS"] == root / "lab" / "results"
 
 
-def test_a_models_missing_package_is_named(folder, capsys, monkeypatch):
+def test_a_models_missing_package_is_named_and_denormals_stay(folder, capsys, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
@@ -184,3 +185,4 @@ def test_a_models_missing_package_is_named(folder, capsys, monkeypatch):
     last = capsys.readouterr().err.splitlines()[-1]
     where = "pip install '.[physicsnemo]' in a clone of chonn-ops"
     assert last == f"chonn-lab: error: this needs physicsnemo: {where}"
+    assert torch.full((64,), 1e-40).mul(0.5).all()

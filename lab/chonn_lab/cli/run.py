@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,17 @@ def search(arguments: Sequence[str]) -> None:
     _hydra("search", _search, arguments)
 
 
-def _flush_denormals() -> None:
-    """Make numbers below 1e-38 zeros in this thread. A saturated SiLU gives many, with which
+@contextlib.contextmanager
+def _denormals_flushed() -> Iterator[None]:
+    """Numbers below 1e-38 are zeros in this thread. A saturated SiLU gives many, with which
     products of matrices take ten times as long."""
     import torch
 
     torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def _run(config: DictConfig) -> None:
@@ -38,10 +44,10 @@ def _run(config: DictConfig) -> None:
 
     from chonn_lab.experiments import runner
 
-    _flush_denormals()
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
-        found = runner.run(config, folder)
+        with _denormals_flushed():
+            found = runner.run(config, folder)
     except Exception as error:
         # Of several runs that fail, Hydra raises only the first one's error.
         if HydraConfig.get().mode == RunMode.MULTIRUN:
@@ -59,8 +65,9 @@ def _run(config: DictConfig) -> None:
 def _search(config: DictConfig) -> None:
     from chonn_lab.experiments.search import search
 
-    _flush_denormals()
-    print(f"wrote {search(config)}")
+    with _denormals_flushed():
+        path = search(config)
+    print(f"wrote {path}")
 
 
 def _hydra(name: str, task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None:
