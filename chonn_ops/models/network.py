@@ -69,15 +69,16 @@ def bounded(x: Tensor, most: float) -> Tensor:
     if x.dtype == torch.float16:  # whose fourth powers end at 16
         return bounded(x.float(), most).to(x.dtype)
     if torch.compiler.is_compiling():
-        return x * _power(x, most).sqrt()
+        return (x * _power(x, most).sqrt()).clamp(-most, most)
     return cast("Tensor", _Bounded.apply(x, most))
 
 
 def _power(x: Tensor, most: float) -> Tensor:
-    """(1 + (x / most)^4)^(-1/2) in functions that are fast."""
+    """(1 + (x / most)^4)^(-1/2) in functions that are fast; as at 10^5 where x / most is more,
+    whose fourth power would overflow."""
     if torch.is_grad_enabled():
-        return (1 + (x / most).square().square()).rsqrt()
-    return (x / most).square_().square_().add_(1).rsqrt_()
+        return (1 + (x / most).clamp(-1e5, 1e5).square().square()).rsqrt()
+    return (x / most).clamp_(-1e5, 1e5).square_().square_().add_(1).rsqrt_()
 
 
 def _slope(x: Tensor, most: float) -> Tensor:
@@ -93,7 +94,7 @@ class _Bounded(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, most: float) -> Tensor:
-        return _power(x, most).sqrt_().mul_(x)
+        return _power(x, most).sqrt_().mul_(x).clamp_(-most, most)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

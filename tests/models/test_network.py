@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -141,9 +142,10 @@ def test_outliers_in_half_precision(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("value", [50.0, -6e4])
-def test_outliers_are_at_the_bound_in_every_precision(dtype, value):
-    found = bounded(torch.tensor([value], dtype=dtype), 2.0)
+@pytest.mark.parametrize("value", [50.0, -6e4, 1e11, -1e30, math.inf])
+@pytest.mark.parametrize("how", [bounded, torch.compile(bounded, backend="aot_eager")])
+def test_outliers_are_at_the_bound_in_every_precision(dtype, value, how):
+    found = how(torch.tensor([value], dtype=dtype), 2.0)
     assert found.dtype == dtype
     assert found.sign() == (1 if value > 0 else -1)
     assert abs(abs(found.item()) - 2) < 0.02
