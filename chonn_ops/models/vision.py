@@ -69,7 +69,8 @@ class Stem(nn.Module):
         self.norm2 = nn.LayerNorm(dim, **dd)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = pixels(x, self.conv1.weight).contiguous(memory_format=torch.channels_last)
+        # `Tensor.contiguous` with `torch.channels_last`, which `vmap` refuses.
+        x = pixels(x, self.conv1.weight).permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
         x = F.gelu(self.norm1(self.conv1(x).permute(0, 2, 3, 1)))
         return self.norm2(self.conv2(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
 
