@@ -266,6 +266,17 @@ def test_gradients_of_each_sample_under_vmap(case, request):
             assert off <= 1e-3 * gradient.norm() + 1e-4 * scale, name
 
 
+def test_shapes_are_known_without_values(case):
+    """On the meta device, by which programs plan memory; gradients, too."""
+    model, inputs = case
+    other = copy.deepcopy(model).to("meta")
+    y = other(*(x.to("meta") for x in inputs))
+    y.abs().sum().backward()
+    with torch.no_grad():
+        assert y.shape == model(*inputs).shape
+    assert all(p.grad.is_meta for p in other.parameters() if p.grad is not None)
+
+
 def test_a_batch_may_be_empty(case, request):
     """The last one of an evaluation on several processes, say."""
     if "neuralop FNO" in request.node.name:
