@@ -51,7 +51,8 @@ def half_band_taps(filter_size: int) -> Tensor:
     window = torch.kaiser_window(2 * filter_size - 1, periodic=False, beta=beta, **numbers)
     taps = torch.sinc(position / 2) * window
     between = position % 2 == 1
-    taps = torch.where(between, taps / taps[between].sum(), 0.0)
+    taps = torch.where(between, taps, 0.0)
+    taps = taps / taps.sum()
     taps[filter_size - 1] = 1.0
     return (taps / 2).to(torch.get_default_dtype())
 
