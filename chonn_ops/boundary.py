@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -92,16 +93,11 @@ def endless_line(g: Tensor, leak: Tensor) -> Tensor:
 
 
 def _number(name: str, value: Any, least: float = -math.inf) -> None:
-    """Require a Tensor, or a number of at least `least` that is not NaN."""
-    if isinstance(value, Tensor):
+    """Require a Tensor, or a real number of at least `least` that is not NaN."""
+    if isinstance(value, Tensor) or (isinstance(value, Real) and value >= least):
         return
-    try:
-        right = float(value) >= least
-    except (TypeError, ValueError):
-        right = False
-    if not right:
-        expected = "a number or a Tensor" + (f" >= {least:g}" if least > -math.inf else "")
-        raise error(name, expected, repr(value))
+    expected = "a real number or a Tensor" + (f" >= {least:g}" if least > -math.inf else "")
+    raise error(name, expected, repr(value))
 
 
 def _times(value: Number, field: Tensor) -> Tensor | None:

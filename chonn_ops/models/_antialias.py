@@ -13,6 +13,7 @@ the domain are dropped and the others scaled to sum 1: constants stay constants 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,13 +45,14 @@ def half_band_taps(filter_size: int) -> Tensor:
     if filter_size < 2 or filter_size % 2:
         raise ValueError(f"filter_size: expected an even number of at least 2, got {filter_size}")
     beta = 0.5842 * (ATTENUATION - 21) ** 0.4 + 0.07886 * (ATTENUATION - 21)
-    position = torch.arange(1 - filter_size, filter_size, dtype=torch.float64)
-    window = torch.kaiser_window(
-        2 * filter_size - 1, periodic=False, beta=beta, dtype=torch.float64
-    )
+    # On the CPU whatever the default device is: the meta device has no numbers.
+    numbers: Any = {"dtype": torch.float64, "device": "cpu"}
+    position = torch.arange(1 - filter_size, filter_size, **numbers)
+    window = torch.kaiser_window(2 * filter_size - 1, periodic=False, beta=beta, **numbers)
     taps = torch.sinc(position / 2) * window
     between = position % 2 == 1
-    taps = torch.where(between, taps / taps[between].sum(), 0.0)
+    taps = torch.where(between, taps, 0.0)
+    taps = taps / taps.sum()
     taps[filter_size - 1] = 1.0
     return (taps / 2).to(torch.get_default_dtype())
 
@@ -74,8 +76,16 @@ class _Resample(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        taps = half_band_taps(filter_size).to(device=device, dtype=dtype)
+        self.filter_size = filter_size
+        taps = half_band_taps(filter_size).to(device or torch.get_default_device(), dtype)
         self.register_buffer("taps", taps, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Resample:
+        """Compute the coefficients again: they are in no state dict, and `Module.to_empty` leaves
+        them without values."""
+        super()._apply(fn, recurse)
+        self.taps = half_band_taps(self.filter_size).to(self.taps)
+        return self
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = x.shape[2:]

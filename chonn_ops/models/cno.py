@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from chonn_ops.checks import as_field, check_integer, error
 from chonn_ops.models._antialias import AntialiasedLeakyReLU, Downsample, Upsample
 from chonn_ops.nn import CKB, CKBOptions
-from chonn_ops.nn.layers import Factory
+from chonn_ops.nn.layers import Factory, channels_last
 from chonn_ops.nn.options import options_or_default
 
 
@@ -94,25 +94,27 @@ class CNOUNet(nn.Module):
             raise error("stages", f"names out of {known}", unknown)
         self.n_layers, self.in_channels = n_layers, in_channels
         factory: Factory = {"device": device, "dtype": dtype}
-        # They have no parameters, so all blocks share them.
-        self.activation = AntialiasedLeakyReLU(**factory)
         self.upsample = Upsample(**factory)
         self.downsample = Downsample(**factory)
 
         def conv(channels: int, features: int, **options: Any) -> nn.Module:
             return nn.Conv2d(channels, features, 3, padding="same", **options, **factory)
 
+        def activation() -> nn.Module:
+            # One each: `functional_call` restores no buffer of a module that has several names.
+            return AntialiasedLeakyReLU(**factory)
+
         def normed(channels: int, features: int) -> tuple[nn.Module, nn.Module]:
             return conv(channels, features, bias=False), nn.BatchNorm2d(features, **factory)
 
         def block(channels: int, features: int) -> nn.Sequential:
-            return nn.Sequential(*normed(channels, features), self.activation)
+            return nn.Sequential(*normed(channels, features), activation())
 
         def ends(channels: int, features: int) -> nn.Sequential:
-            return nn.Sequential(conv(channels, latent), self.activation, conv(latent, features))
+            return nn.Sequential(conv(channels, latent), activation(), conv(latent, features))
 
         def residual(width: int) -> nn.Sequential:
-            return _Residual(*normed(width, width), self.activation, *normed(width, width))
+            return _Residual(*normed(width, width), activation(), *normed(width, width))
 
         def residuals(width: int, count: int) -> nn.Sequential:
             return nn.Sequential(*(residual(width) for _ in range(count)))
@@ -160,7 +162,7 @@ class CNOUNet(nn.Module):
         shape = ("B", self.in_channels, "H", "W")
         x = as_field("x", x, self.parameters(), *shape, multiple=2**self.n_layers)
         if x.device.type == "cpu":  # depthwise filters are twice as fast in this layout
-            x = x.contiguous(memory_format=torch.channels_last)
+            x = channels_last(x)
         x = self._ckb("lift", self.lift(x))
         kept = []
         for level in range(self.n_layers):

@@ -9,7 +9,7 @@ same: with ``order=0`` a PDEBench checkpoint loads, and the same seed gives the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 import torch
@@ -73,6 +73,20 @@ class SpectralConv(nn.Module):
             )
             self.register_parameter(f"weights{index + 1}", nn.Parameter(scale * weight))
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SpectralConv:
+        """Convert the weights as real weights are: `Module.to(dtype)` would drop their imaginary
+        parts, and `Module.double` leave them as they are."""
+
+        def convert(weight: Tensor) -> Tensor:
+            real = weight.real
+            converted = fn(real)
+            if converted is real:  # it stays where it is
+                return weight
+            wide = torch.promote_types(converted.dtype, torch.float32)
+            return torch.complex(converted.to(wide), fn(weight.imag).to(wide))
+
+        return super()._apply(convert, recurse)
+
     def forward(self, x: Tensor) -> Tensor:
         grid = x.shape[2:]
         axes = tuple(range(-len(grid), 0))
@@ -87,14 +101,14 @@ class SpectralConv(nn.Module):
         out = spectrum.new_zeros(x.shape[0], self.out_channels, *resolved)
         *two_sided, one_sided = self.modes
         for index, signs in enumerate(self.corners):
-            weight = self.get_parameter(f"weights{index + 1}")
+            weight: Tensor = getattr(self, f"weights{index + 1}")
             corner = [
                 slice(0, m) if sign > 0 else slice(-m, None)
                 for m, sign in zip(two_sided, signs, strict=True)
             ]
             where = (..., *corner, slice(0, one_sided))
             out[where] = torch.einsum("bi...,io...->bo...", spectrum[where], weight)
-        return torch.fft.irfftn(out, s=grid, dim=axes)
+        return torch.fft.irfftn(out, s=grid, dim=axes).to(x.dtype)
 
 
 class DownsampledCKB(nn.Module):

@@ -43,14 +43,15 @@ def grid_geometry(grid: Tensor) -> tuple[Geometry, Tensor]:
         longest axis. An axis of one point, or whose coordinates are all the same, counts as one of
         length 1. ``nodes`` says where the nodes lie between walls, see `chonn_ops.Network`: "left"
         or "corners" where every axis starts at 0 and ends a step before 1 or at 1, "centres" where
-        every axis starts and ends half a step inside of 0 and 1, else None. Under `torch.export`
-        and compilers, which cannot read the coordinates, both are tensors with the same numbers,
-        NaN for None.
+        every axis starts and ends half a step inside of 0 and 1, else None. Under `torch.export`,
+        compilers and a `vmap` over the coordinates, which cannot read them, both are tensors with
+        the same numbers, NaN for None.
     length : Tensor, shape ()
         Length of the longest axis in the unit of the coordinates.
     """
     axes, sizes = grid.shape[-1], grid.shape[1:-1]
-    samples = grid.detach()
+    # Of no samples nothing can be read: the axes count as ones of length 1.
+    samples = grid.detach() if grid.shape[0] else grid.new_zeros(1, *grid.shape[1:])
     lines = [
         samples[(0, *[0] * axis, slice(None), *[0] * (axes - 1 - axis), axis)]
         for axis in range(axes)
@@ -69,9 +70,19 @@ def grid_geometry(grid: Tensor) -> tuple[Geometry, Tensor]:
     counts = [(n - 1 + at_walls.sum()).clamp(min=1) for n in sizes]
     length = torch.stack([n * step for n, step in zip(counts, steps, strict=True)]).amax()
     spacing: Any = torch.stack(steps) / length
-    if torch.compiler.is_compiling():
+    numbers = _readable(torch.cat((spacing, shown)))
+    if numbers is None:
         nodes = torch.where(shown.any(), at_walls, math.nan)
         return {"spacing": list(spacing), "nodes": nodes}, length
-    numbers = torch.cat((spacing, shown)).tolist()  # one transfer from a GPU
     names = [name for name, fits in zip(NODES, numbers[axes:], strict=True) if fits]
     return {"spacing": numbers[:axes], "nodes": names[0] if names else None}, length
+
+
+def _readable(values: Tensor) -> list[float] | None:
+    """The values, in one transfer from a GPU; None where they cannot be read."""
+    if torch.compiler.is_compiling():
+        return None
+    try:
+        return values.tolist()
+    except RuntimeError:  # `vmap` over coordinates
+        return None

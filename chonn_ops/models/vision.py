@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from chonn_ops.checks import as_field
 from chonn_ops.nn import CKBBranch, CKBOptions
+from chonn_ops.nn.layers import channels_last
 
 SIZES: dict[str, dict[str, Any]] = {
     "chonn_tiny": {"depths": (2, 2, 6, 2), "dims": (96, 192, 384, 768)},
@@ -69,7 +70,7 @@ class Stem(nn.Module):
         self.norm2 = nn.LayerNorm(dim, **dd)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = pixels(x, self.conv1.weight).contiguous(memory_format=torch.channels_last)
+        x = channels_last(pixels(x, self.conv1.weight))
         x = F.gelu(self.norm1(self.conv1(x).permute(0, 2, 3, 1)))
         return self.norm2(self.conv2(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
 

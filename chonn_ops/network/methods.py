@@ -187,6 +187,8 @@ def lifted(v: Tensor, drops: Sequence[Tensor], tol: float) -> Tensor:
 
     Above `tol` = 1 / `LIFTING` rounding is larger than all differences along an axis.
     """
+    if not v.numel():  # an empty batch has no largest potential
+        return torch.zeros_like(v.flatten(1, -2).sum(1), dtype=torch.bool)
     size, *most = (x.abs().flatten(1, -2).amax(1) for x in (v, *drops))
     rounding, found = torch.finfo(v.dtype).eps * size, torch.zeros_like(size, dtype=torch.bool)
     # An axis of one node has no differences. A NaN tells nothing.

@@ -233,7 +233,7 @@ def _numbers(source: Tensor, leak: Tensor) -> tuple[int, ...]:
 
 
 @torch.library.register_fake("chonn_ops::kirchhoff_network")
-def _(source: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _shapes(source: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     dtype = compute_dtype(source, *arguments[:4])
     numbers = _numbers(source, arguments[3])
     return (
@@ -241,6 +241,12 @@ def _(source: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         source.new_empty(numbers, dtype=torch.int32),
         source.new_empty(numbers, dtype=real_dtype(dtype)),
     )
+
+
+@torch.library.register_fake("chonn_ops::kirchhoff_network_kept")
+def _(*arguments: Any, drops: bool = False) -> tuple[Any, ...]:
+    del drops  # what is kept depends on values
+    return (*_shapes(*arguments), [], [])
 
 
 def _solve(

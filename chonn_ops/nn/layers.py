@@ -122,6 +122,11 @@ def position_linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
     return output.unflatten(1, input.shape[1:-1])
 
 
+def channels_last(x: Tensor) -> Tensor:
+    """``x.contiguous(memory_format=torch.channels_last)``, which `vmap` refuses."""
+    return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+
+
 class Pointwise(nn.Module):
     """A two-layer network at every position: linear, SiLU, linear.
 

@@ -211,6 +211,13 @@ def test_evaluated_samples_do_not_see_each_other():
     torch.testing.assert_close(model(x)[:1], model(x[:1]))
 
 
+def test_samples_under_vmap():
+    model = CNOUNet(2, 1, **TINY, ckb=PLAIN).eval()
+    x = torch.randn(3, 2, 8, 8)
+    found = torch.vmap(lambda sample: model(sample[None])[0])(x)
+    torch.testing.assert_close(found, model(x))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -584,7 +584,7 @@ def test_waves_and_circuits_check_their_arguments():
 @pytest.mark.parametrize(
     "condition",
     [
-        lambda: Dirichlet("x"),
+        lambda: Dirichlet("1.0"),
         lambda: Dirichlet(0.0, distance=-1.0),
         lambda: Robin(-1.0),
         lambda: Neumann(math.nan),
@@ -594,7 +594,7 @@ def test_waves_and_circuits_check_their_arguments():
     ],
 )
 def test_conditions_check_their_numbers(condition):
-    with pytest.raises(ValueError, match="expected a number or a Tensor"):
+    with pytest.raises(ValueError, match="expected a real number or a Tensor"):
         condition()
 
 

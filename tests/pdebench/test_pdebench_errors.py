@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 
 import h5py
@@ -230,6 +231,11 @@ def test_arguments(job):
     for key in ("batch_size", "t_train", "epochs", "modes", "reduced_resolution_t"):
         refused(job("1d", **{key: 2.5}), f"args.{key}: expected an integer", "got 2.5")
     refused(job("1d", clip=2.0), "args.clip: expected true or false, got 2.0")
+    for key in ("if_training", "continue_training", "single_file", "ar_mode", "plot", "overwrite"):
+        refused(job("1d", **{key: "no"}), f"args.{key}: expected true or false, got 'no'")
+    for key in ("learning_rate", "scheduler_gamma"):
+        for value in ("x", -1.0, None, math.nan):
+            refused(job("1d", **{key: value}), f"args.{key}: expected a number of at least 0")
     without = job("1d")
     without = resolve({k: v for k, v in without.args.items() if k != "t_train"})
     refused(without, "args.t_train", "none of the chosen configs")

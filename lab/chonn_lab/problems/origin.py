@@ -33,9 +33,33 @@ from chonn_lab.problems.hdf5 import open_hdf5
 from chonn_ops import __version__
 
 BLOCK = 1 << 20
-# MD5 of published files by name.
+# MD5 of published files by name, of PDEBench's pdebench/data_download/pdebench_data_urls.csv.
 CHECKSUMS = {
+    "1D_Advection_Sols_beta0.1.hdf5": "b4be2fc3383f737c76033073e6d2ccfb",
+    "1D_Advection_Sols_beta0.2.hdf5": "d47b52c1be4b6bcaa8748a8df2f5fbb8",
+    "1D_Advection_Sols_beta0.4.hdf5": "d595bbfd2c659df995a93cd40d6ea568",
+    "1D_Advection_Sols_beta0.7.hdf5": "f89030c240a1e90b55649776854a84c2",
+    "1D_Advection_Sols_beta1.0.hdf5": "1fe41923a4123db55bf4e89bea32e142",
+    "1D_Advection_Sols_beta2.0.hdf5": "0e9beff98693089c38e213a1f2b9ac43",
+    "1D_Advection_Sols_beta4.0.hdf5": "a87b03ff425496360e2732921805f47d",
+    "1D_Advection_Sols_beta7.0.hdf5": "72a286ad2fcba574bd20bc045ba82d58",
+    "1D_Burgers_Sols_Nu0.001.hdf5": "44cb784d5a07aa2b1c864cabdcf625f9",
+    "1D_Burgers_Sols_Nu0.002.hdf5": "edf1cd13622d151dfde3e4e5af7a95b4",
+    "1D_Burgers_Sols_Nu0.004.hdf5": "435e1fecb8a64a0b4563bb8d09f81c33",
+    "1D_Burgers_Sols_Nu0.01.hdf5": "e6d9a4f62baf9a29121a816b919e2770",
+    "1D_Burgers_Sols_Nu0.02.hdf5": "7c8c717a3a7818145877baa57106b090",
+    "1D_Burgers_Sols_Nu0.04.hdf5": "16f4c7afaf8c16238be157e54c9297c7",
+    "1D_Burgers_Sols_Nu0.1.hdf5": "660ba1008d3843bf4e28d2895eb607ce",
+    "1D_Burgers_Sols_Nu0.2.hdf5": "01d9333254dff2f3cad090b61f5cf695",
+    "1D_Burgers_Sols_Nu0.4.hdf5": "58327a6107e8f9defb5075677cc42533",
+    "1D_Burgers_Sols_Nu1.0.hdf5": "9021eba35332d127306f11ef84c1a60f",
+    "1D_Burgers_Sols_Nu2.0.hdf5": "70fe0c24d9313e70f6059e5212bdb3d7",
+    "1D_Burgers_Sols_Nu4.0.hdf5": "8af7f70166c00ffad377c80fa477d81f",
+    "2D_DarcyFlow_beta0.01_Train.hdf5": "d05c287d4c0b7d3178b0097084238251",
+    "2D_DarcyFlow_beta0.1_Train.hdf5": "294f9a03a4aa16b0e386469ca8b471be",
     "2D_DarcyFlow_beta1.0_Train.hdf5": "81694ed31306ff2e5f6b76349b0b4389",
+    "2D_DarcyFlow_beta10.0_Train.hdf5": "a7f23cf8011fc211b180828af39b7d1a",
+    "2D_DarcyFlow_beta100.0_Train.hdf5": "7c09f3b1bb097737d3fd52ffb0c6f1c8",
     "2D_rdb_NA_NA.h5": "75d838c47aa410694bdc912ea7f22282",
 }
 

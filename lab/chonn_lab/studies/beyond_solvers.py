@@ -233,8 +233,9 @@ class Study(equal_seconds.Study):
 def main(arguments: list[str] | None = None) -> None:
     args = equal_seconds.arguments(__doc__, PROBLEMS, SIZES).parse_args(arguments)
     path = args.data / f"{args.problem}.h5"
-    if not path.exists():
-        PROBLEMS[args.problem].generate(path, fraction=args.fraction)
+    generate = PROBLEMS[args.problem].generate
+    settings = {"fraction": args.fraction}
+    equal_seconds.make_data(path, lambda: generate(path, **settings), **settings)
     equal_seconds.carry_out(
         "beyond_solvers",
         args,

@@ -23,7 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from chonn_lab.experiments.provenance import files
+from chonn_lab.problems import origin
 from chonn_lab.results_file import Record, read_record, run_missing
+from chonn_ops.checks import error
 
 SEARCH_SEED = 1000  # of the first trial
 RATES, FIRST_RATE = (5e-4, 2e-2), 4e-3
@@ -144,6 +146,18 @@ def arguments(
     parser.add_argument("--trials", type=int, default=6, help="of each model")
     parser.add_argument("--fraction", type=float, default=1.0, help="of the samples")
     return parser
+
+
+def make_data(path: Path, make: Callable[[], Any], **settings: Any) -> None:
+    """Make a data file that is missing. ValueError for one that was made with other settings than
+    those of the command."""
+    if not path.exists():
+        make()
+    found = origin.read(path).settings or {}
+    for name, wanted in settings.items():
+        if found.get(name) != wanted:
+            made = f"{found.get(name)}, with which {path} was made, or another folder --data"
+            raise error(f"--{name}", made, wanted)
 
 
 def carry_out(

@@ -15,6 +15,7 @@ models have: the mesh, and one k a node, the mean of both means.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -321,8 +322,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--resolution", type=int, default=0)
     args = parser.parse_args(arguments)
     path = args.data / f"meshes_{args.problem}.h5"
-    if not path.exists():
-        meshes.generate(path, args.problem, 0, args.resolution, args.fraction)
+    settings = {
+        "resolution": args.resolution or meshes.RESOLUTION[args.problem],
+        "fraction": args.fraction,
+    }
+    make = functools.partial(meshes.generate, path, args.problem, **settings)
+    equal_seconds.make_data(path, make, **settings)
     packages = [name for name, models in PACKAGES.items() if not models.isdisjoint(args.models)]
     equal_seconds.carry_out("meshes", args, path, packages, lambda: Study(path, args.seconds))
 

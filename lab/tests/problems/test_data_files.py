@@ -18,7 +18,15 @@ import pytest
 
 import chonn_ops
 from chonn_lab import cli
-from chonn_lab.problems import advection, darcy, generation, origin, poisson
+from chonn_lab.problems import (
+    advection,
+    burgers,
+    darcy,
+    generation,
+    origin,
+    poisson,
+    shallow_water,
+)
 from chonn_lab.problems.domains import cell_centres, domain_mask, nodes
 from chonn_ops import files
 
@@ -340,6 +348,14 @@ def test_files_of_a_domain(tmp_path):
         file["mask"][0, 0] = False
     with pytest.raises(ValueError, match="expected the mask of the domain l-shape, got another"):
         poisson.read(tmp_path, "train", 1, 16, "l-shape")
+
+
+def test_the_published_files_of_pdebenchs_problems_have_checksums():
+    betas, nus = (0.1, 0.2, 0.4, 0.7, 1, 2, 4, 7), (1e-3, 2e-3, 4e-3, 0.01, 0.02, 0.04)
+    names = [advection.file_name(beta) for beta in betas]
+    names += [burgers.file_name(nu) for nu in (*nus, 0.1, 0.2, 0.4, 1, 2, 4)]
+    assert {*names, darcy.OFFICIAL_NAME, shallow_water.OFFICIAL_NAME} <= origin.CHECKSUMS.keys()
+    assert len(set(origin.CHECKSUMS.values())) == len(origin.CHECKSUMS)
 
 
 def test_a_published_checksum_makes_a_file_official(tmp_path, monkeypatch, capsys):

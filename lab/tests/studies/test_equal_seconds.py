@@ -42,6 +42,8 @@ def test_a_stopped_study_goes_on(tmp_path, monkeypatch, problem):
     study.main(options)
     record = json.loads(output.read_text())
     assert record["results"][:1] == first
+    with pytest.raises(ValueError, match=r"--fraction: expected 0\.0.*, with which .* got 0.5"):
+        study.main([*options, "--fraction", "0.5"])
     # Models take turns.
     order = [(run["kind"], run["seed"], run["model"]) for run in record["results"]]
     turns = [("trial", 0), ("trial", 1), ("result", 0)]

@@ -24,6 +24,9 @@ INTEGERS = {
     "unroll_step": 1,
     "t_train": -1,
 }
+NUMBERS = ("learning_rate", "scheduler_gamma")
+# PDEBench takes any other word for true, "no" and "off", too.
+BOOLEANS = ("if_training", "continue_training", "single_file", "ar_mode", "pushforward", "plot")
 NEEDED = (
     "filename",
     "single_file",
@@ -120,8 +123,13 @@ def _check_arguments(job: Job) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise JobError(f"args.{key}: expected an integer of at least {least}, got {value!r}")
-    if not isinstance(args.get("clip", False), bool):
-        raise JobError(f"args.clip: expected true or false, got {args['clip']!r}")
+    for key in NUMBERS:
+        value = args.get(key, 0)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+            raise JobError(f"args.{key}: expected a number of at least 0, got {value!r}")
+    for key in (*BOOLEANS, "clip", "overwrite"):
+        if not isinstance(args.get(key, False), bool):
+            raise JobError(f"args.{key}: expected true or false, got {args[key]!r}")
     kind = args.get("training_type", "autoregressive")
     if kind not in TRAINING_TYPES:
         raise JobError(f"args.training_type: expected one of {TRAINING_TYPES}, got {kind!r}")
