@@ -18,6 +18,7 @@ from chonn_ops._dtypes import (
     DTYPES,
     compute_dtype,
     potential_dtype,
+    real_dtype,
     to_dtype_of,
     without_autocast,
 )
@@ -62,17 +63,20 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def currents_of(density: Tensor, volume: float | Tensor, current: Tensor | None) -> Tensor:
+def currents_of(
+    density: Tensor, volume: float | Tensor, current: Tensor | None, dtype: torch.dtype
+) -> Tensor:
     """Currents into nodes for a source per unit volume, and `current` (B, \\*grid, C) from
-    elsewhere."""
+    elsewhere; in the precision of `dtype` or wider, as a volume may be beyond half precision."""
 
     def beside(field: Tensor) -> Tensor:
         return field[:, None] if density.dim() > field.dim() else field
 
     volume = beside(volume) if isinstance(volume, Tensor) else volume
+    wide = torch.promote_types(density.dtype, real_dtype(dtype))
     if current is None:
-        return density * volume
-    wide = torch.promote_types(density.dtype, current.dtype)
+        return density.to(wide) * volume
+    wide = torch.promote_types(wide, current.dtype)
     return density.to(wide) * volume + beside(current)
 
 
@@ -216,7 +220,7 @@ class Factorization:
         dtypes = NETWORK_DTYPES if self.dtype.is_complex else DTYPES
         check_sources("source", source, self._given[0], dtypes)
         self._check_ground()
-        s = currents_of(source, self._volume, self._current).to(self._factor.dtype)
+        s = currents_of(source, self._volume, self._current, self.dtype).to(self._factor.dtype)
         v, *_ = solve_network(s, self._network, check=False, factor=self._factor)
         return v.to(potential_dtype(source, self.dtype))
 

@@ -15,6 +15,7 @@ from scipy.sparse.linalg import spsolve
 from chonn_ops import (
     Circuit,
     Dirichlet,
+    LCState,
     Matched,
     Network,
     NetworkCell,
@@ -22,6 +23,8 @@ from chonn_ops import (
     Periodic,
     Robin,
     diffusion,
+    lc_step,
+    rc_step,
 )
 from chonn_ops.boundary import conditions
 from chonn_ops.inverse.domain import domain_of
@@ -635,6 +638,26 @@ def test_circuits_are_in_float32_at_least(dtype):
     wide = torch.promote_types(dtype, torch.float32)
     assert {g.dtype for g in edge_conductance(k, 0.3)} == {wide}
     assert wall_leak(k, 0.3).dtype == wide
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_volumes_are_beyond_half_precision(dtype):
+    """A cell of 300 x 300 takes more current than float16 holds; a float32 source in a float64
+    circuit is not rounded once more."""
+    k = torch.full((1, 4, 4, 1), 1e6, dtype=torch.float64)
+    f, rest = torch.ones_like(k), torch.zeros_like(k)
+    circuit = diffusion(k, 300.1, boundary="dirichlet")
+    assert circuit.source(f.to(dtype)).dtype == torch.float64
+    state = LCState.at_rest(rest)
+    results = (
+        lambda f: circuit.solve(f),
+        lambda f: circuit.factorize().solve(f),
+        lambda f: rc_step(rest, circuit, 1.0, 1e-3, f),
+        lambda f: lc_step(state, circuit, 1.0, 1e-3, f).voltage,
+    )
+    for result in results:
+        found = result(f.to(dtype))
+        torch.testing.assert_close(found, result(f).to(found.dtype))
 
 
 def _of(xx, yy, xy):
