@@ -725,6 +725,34 @@ def test_second_order_with_full_tensors(walls, graded):
     assert errors[2] < 2e-3
 
 
+@pytest.mark.parametrize("walls", map("".join, itertools.product("DN", repeat=4)))
+@pytest.mark.parametrize("grid", [(3, 4), (1, 3), (2, 1)])
+def test_tensors_are_exact_for_linear_potentials(walls, grid):
+    """Also in the corners where an insulated wall, or one of a given flux, meets a held one."""
+    h, slope = (0.3, 0.25), (1.3, -0.6)
+    k = torch.tensor([[1.0, 0.4], [0.4, 0.9]], dtype=torch.float64)
+    flux = k @ torch.tensor(slope, dtype=torch.float64)
+    x, y = (s * (torch.arange(n, dtype=torch.float64) + 0.5) for n, s in zip(grid, h, strict=True))
+    x, y = x[:, None], y[None]
+    exact = 0.2 + slope[0] * x + slope[1] * y
+
+    def wall(axis, end):
+        if walls[2 * axis + end] == "N":
+            return Neumann((2 * end - 1) * flux[axis].item())
+        at = end * grid[axis] * h[axis]
+        value = exact.narrow(axis, 0, 1) + slope[axis] * (at - h[axis] / 2)
+        return Dirichlet(value[None, ..., None])
+
+    boundary = [(wall(axis, 0), wall(axis, 1)) for axis in (0, 1)]
+    circuit = diffusion(k.expand(1, *grid, 1, 2, 2), h, boundary=boundary)
+    v = exact.reshape(1, -1, 1)
+    (edges,), out = circuit.currents(v)
+    left = out.index_add(1, circuit.graph.ends[0], edges).index_add(
+        1, circuit.graph.ends[1], -edges
+    )
+    torch.testing.assert_close(left, torch.zeros_like(left), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("boundary", ["neumann", "dirichlet", ("periodic", "dirichlet")])
 def test_tensors_that_are_conductivities_of_axes_make_the_same_circuit(boundary):
     kx, ky = (torch.rand(2, 5, 6, 3, dtype=torch.float64) + 0.1 for _ in range(2))
