@@ -50,6 +50,16 @@ def refuse_trace(name: str) -> None:
         )
 
 
+def refuse_transforms(name: str, *tensors: Tensor) -> None:
+    """Refuse tensors that `torch.func` or `torch.vmap` transforms."""
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors):
+        raise RuntimeError(
+            f"{name}: expected networks made outside of torch.func's transforms and torch.vmap, "
+            "got some inside. torch.autograd differentiates factors; Circuit.solve and "
+            "kirchhoff_network take several sources (B, S, *grid, C), and all transforms"
+        )
+
+
 def check_least(least: int, /, **sizes: float) -> None:
     """Raise a ValueError for the first size below `least`."""
     for name, size in sizes.items():

@@ -49,7 +49,8 @@ class _Network(torch.autograd.Function):
         if factor is not None:
             with without_autocast(given[0]):
                 v, over_v, _ = factor.solve_all(given[0], drops=drops)
-            return (v, None, None, len(over_v), *over_v)
+            # A copy, because forward mode refuses views of other tensors.
+            return (v.clone(), None, None, len(over_v), *over_v)
         if not keep:
             return (*torch.ops.chonn_ops.kirchhoff_network(*given), 0)
         *solved, over_v, state = torch.ops.chonn_ops.kirchhoff_network_kept(*given, drops=drops)
@@ -130,11 +131,19 @@ def solve_network(
     if torch.compiler.is_compiling():
         # A traced program keeps nothing, because what there is to keep depends on values.
         return _in_graph.apply_network(source, *network, check, False, False, None)
+    if factor is not None and _is_mapped(source):
+        factor = None
     keep = drops = False
     if torch.is_grad_enabled():
         drops = any(x is not None and x.requires_grad for x in network[:3])
         keep = drops or source.requires_grad or network[3].requires_grad
     return apply_network(source, *network, check, keep, drops, factor)
+
+
+def _is_mapped(field: Tensor) -> bool:
+    """Whether `is_grads_batched`, or `vectorize` of `torch.autograd.functional`, maps over a field.
+    The operator takes it then, a factor does not."""
+    return torch._C._functorch.is_legacy_batchedtensor(field)
 
 
 def _gradients(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
@@ -146,7 +155,7 @@ def _gradients(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
     given = (grad, inputs[0], v)
     if torch.is_grad_enabled() or has_tangents(grad, *inputs):
         return _differentiable(*given, network, needed, ctx.factor)
-    if ctx.factor is not None:
+    if ctx.factor is not None and not _is_mapped(grad):
         return _by_factor(*given, over_v, ctx.factor, network, needed)
     found = torch.ops.chonn_ops.network_gradients(
         *given, over_v, state, *network, needed, ctx.traced

@@ -136,7 +136,7 @@ class Circuit:
         circuit's precision or wider.
         """
         check_sources("source", density, self.leak, NETWORK_DTYPES)
-        return currents_of(density, self.volume, self.current)
+        return currents_of(density, self.volume, self.current, self.leak.dtype)
 
     @overload
     def solve(

@@ -87,10 +87,10 @@ def diffusion(
     TypeError
         Something else than a Tensor.
     ValueError
-        Wrong shape, dtype or device; a negative k or c at a node that exists (checked on the CPU
-        only, because reading values stalls a GPU); spacings not above 0; an unknown boundary; a
-        mask whose faces have no condition; a tensor that makes a negative conductance, with the
-        number of the cell (checked on the CPU; elsewhere its network is NaN).
+        Wrong shape, dtype or device; a negative k at a node that exists, or a negative c (checked
+        on the CPU only, because reading values stalls a GPU); spacings not above 0; an unknown
+        boundary; a mask whose faces have no condition; a tensor that makes a negative conductance,
+        with the number of the cell (checked on the CPU; elsewhere its network is NaN).
 
     References
     ----------

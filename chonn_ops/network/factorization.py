@@ -18,10 +18,12 @@ from chonn_ops._dtypes import (
     DTYPES,
     compute_dtype,
     potential_dtype,
+    real_dtype,
     to_dtype_of,
     without_autocast,
 )
-from chonn_ops.checks import error, refuse_trace
+from chonn_ops._forward_mode import has_tangents
+from chonn_ops.checks import error, refuse_trace, refuse_transforms
 from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
@@ -61,18 +63,28 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def currents_of(density: Tensor, volume: float | Tensor, current: Tensor | None) -> Tensor:
+def currents_of(
+    density: Tensor, volume: float | Tensor, current: Tensor | None, dtype: torch.dtype
+) -> Tensor:
     """Currents into nodes for a source per unit volume, and `current` (B, \\*grid, C) from
-    elsewhere."""
+    elsewhere; in the precision of `dtype` or wider, as a volume may be beyond half precision."""
 
     def beside(field: Tensor) -> Tensor:
         return field[:, None] if density.dim() > field.dim() else field
 
     volume = beside(volume) if isinstance(volume, Tensor) else volume
+    wide = torch.promote_types(density.dtype, real_dtype(dtype))
     if current is None:
-        return density * volume
-    wide = torch.promote_types(density.dtype, current.dtype)
+        return density.to(wide) * volume
+    wide = torch.promote_types(wide, current.dtype)
     return density.to(wide) * volume + beside(current)
+
+
+def _differentiable(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined], dtype: torch.dtype
+) -> Factor:
+    """Factors that PyTorch differentiates through."""
+    return Factor(conductance, leak, periodic, dtype=dtype, backend="torch")
 
 
 class _LogDet(torch.autograd.Function):
@@ -85,13 +97,16 @@ class _LogDet(torch.autograd.Function):
         return factor.logdet().to(factor.dtype)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         leak, *g = ctx.saved_tensors
         factor, axes = ctx.factor, len(g)
         # Across an edge entries of the inverse are nearly equal where leaks are small.
         with without_autocast(leak):
-            factor = factor.wide(g, leak, ctx.periodic)
+            if torch.is_grad_enabled():  # this gradient is differentiated, too
+                wide = torch.complex128 if factor.dtype.is_complex else torch.float64
+                factor = _differentiable(g, leak, ctx.periodic, wide)
+            else:
+                factor = factor.wide(g, leak, ctx.periodic)
             diagonal, entries = factor.inverse_entries()
         grad = grad_outputs[0].reshape(leak.shape[0], *[1] * axes, leak.shape[-1])
         grads = [to_dtype_of(grad * diagonal.conj(), leak)]
@@ -107,9 +122,8 @@ class _LogDet(torch.autograd.Function):
 class Factorization:
     """Networks eliminated once, for any number of results: what `factorize` returns.
 
-    All results are differentiable with respect to what the networks were made of, and `solve` and
-    `sample` with respect to sources and noise. `solve` is differentiable any number of times,
-    `logdet` once.
+    All results are differentiable any number of times with respect to what the networks were made
+    of, and `solve` and `sample` with respect to sources and noise.
 
     Attributes
     ----------
@@ -131,6 +145,7 @@ class Factorization:
         refuse_trace("factorize")
         check_field("leak", leak, NETWORK_DTYPES)
         self._periodic = check_network(leak, conductance, periodic, "the leak", NETWORK_DTYPES)
+        refuse_transforms("factorize", leak, *conductance)
         if not any_complex(leak, *conductance):
             refuse_negative(conductance, leak, self._periodic)
         if backend is not None and backend not in available_backends():
@@ -205,7 +220,7 @@ class Factorization:
         dtypes = NETWORK_DTYPES if self.dtype.is_complex else DTYPES
         check_sources("source", source, self._given[0], dtypes)
         self._check_ground()
-        s = currents_of(source, self._volume, self._current).to(self._factor.dtype)
+        s = currents_of(source, self._volume, self._current, self.dtype).to(self._factor.dtype)
         v, *_ = solve_network(s, self._network, check=False, factor=self._factor)
         return v.to(potential_dtype(source, self.dtype))
 
@@ -216,18 +231,25 @@ class Factorization:
         Nodes with neither edge nor leak are no part of it; -inf where a part has no leak. The
         gradient is computed in float64.
         """
-        out = _LogDet.apply(self._factor, self._periodic, *self._given)
-        assert isinstance(out, Tensor)
+        leak, *g = self._given
+        if has_tangents(leak, *g):
+            wide = torch.complex128 if self.dtype.is_complex else torch.float64
+            with without_autocast(leak):
+                out = _differentiable(g, leak, self._periodic, wide).logdet()
+        else:
+            out: Any = _LogDet.apply(self._factor, self._periodic, leak, *g)
         return out.to(self.dtype)
 
     def _differentiable(self) -> Factor:
-        """Factors that PyTorch differentiates through."""
+        """Factors of these networks that PyTorch differentiates through."""
         leak, *g = self._given
-        dtype = torch.complex128 if self.dtype.is_complex else None
-        return Factor(g, leak, self._periodic, dtype=dtype, backend="torch")
+        dtype = torch.complex128 if self.dtype.is_complex else self.dtype
+        return _differentiable(g, leak, self._periodic, dtype)
 
     def _wanted(self) -> bool:
-        return torch.is_grad_enabled() and any(x.requires_grad for x in self._given)
+        """Whether a derivative with respect to the networks is wanted, in either mode."""
+        needed = torch.is_grad_enabled() and any(x.requires_grad for x in self._given)
+        return needed or has_tangents(*self._given)
 
     def _resistances(self, pairs: Tensor) -> Tensor | None:
         """Effective resistances between pairs of nodes (P, 2), (B, P, C), by half of a solve each;
@@ -280,7 +302,8 @@ class Factorization:
             raise error("conductance", "real networks to sample from", self.dtype)
         check_sources("noise", noise, self._given[0])
         self._check_ground()
-        wanted = self._wanted() or (torch.is_grad_enabled() and noise.requires_grad)
+        needed = torch.is_grad_enabled() and noise.requires_grad
+        wanted = self._wanted() or needed or has_tangents(noise)
         with without_autocast(noise):
             factor = self._differentiable() if wanted else self._factor
             assert isinstance(factor, Factor)  # of real networks
@@ -327,7 +350,8 @@ def factorize(
     ValueError
         Wrong shape, dtype or device; a negative conductance or leak (checked on the CPU).
     RuntimeError
-        Factors that would take more than all memory, with their bytes.
+        Factors that would take more than all memory, with their bytes; networks inside of a
+        transform of `torch.func` or `torch.vmap`.
 
     References
     ----------

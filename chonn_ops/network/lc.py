@@ -258,7 +258,7 @@ def lc_step(
     fed = storage * v - ground
     if source is not None:
         check_like("source", source, v)
-        fed = fed + source * circuit.volume
+        fed = fed + source.to(fed.dtype) * circuit.volume
     if circuit.current is not None:
         fed = fed + (dt / 2) * circuit.current
     for axis, i in enumerate(current):

@@ -103,6 +103,7 @@ def choose(
 
     Factors that would take more than all memory are refused where they are made, whoever asks.
     """
+    num_networks = max(num_networks, 1)  # an empty batch is no batch that is too large
     if backend == "reference" or method == "direct":
         asked = "method='direct'" if method == "direct" else "backend='reference'"
         return Choice("direct", f"elimination: asked for by {asked}")

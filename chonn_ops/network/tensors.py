@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import Boundary, Dirichlet, Faces, Neumann, conditions
+from chonn_ops.boundary import Boundary, Dirichlet, Faces, Neumann, Wall, conditions
 from chonn_ops.checks import answer, error
 from chonn_ops.network.checks import check_field, check_not_negative
 from chonn_ops.network.circuit import Circuit
@@ -91,9 +91,11 @@ def tensor_diffusion(
     leak = density_of("absorption", absorption, k[..., 0, 0]) * math.prod(steps)
     k = k.to(leak.dtype)
     cross, straight = k[..., 0, 1], [k[..., 0, 0], k[..., 1, 1]]
-    wall = walls_of(straight, steps, faces, leak)
+    beside = _beside_insulated(straight, cross, faces)
+    wall = walls_of(beside, steps, faces, leak)
+    wall = _corners(wall, cross, faces)
     current = _shifted(wall.current, straight, cross, steps, faces)
-    sides = edges(_beside_insulated(straight, cross, faces), steps, closed)
+    sides = edges(beside, steps, closed)
     corner = cross
     for axis in (0, 1):
         mean = (corner + corner.roll(-1, axis + 1)) / 2
@@ -151,6 +153,29 @@ def _beside_insulated(straight: list[Tensor], cross: Tensor, faces: Faces) -> li
     return found
 
 
+def _corners(wall: Wall, cross: Tensor, faces: Faces) -> Wall:
+    """Walls, with what those at given potentials conduct more, or less, where an insulated one ends
+    at them. A gradient towards a wall drives a current along it, which goes on from strip to strip;
+    the insulated wall is the only one that lets none through."""
+    conductance, current = wall
+    for axis, pair in enumerate(faces):
+        dim, along = axis + 1, 2 - axis
+        n, last = cross.shape[dim], cross.shape[along] - 1
+        place = torch.arange(last + 1, device=cross.device).reshape([-1] + [1] * (1 + axis))
+        for condition, node, sign in zip(pair, (0, n - 1), (1, -1), strict=True):
+            if not isinstance(condition, Dirichlet):
+                continue
+            low, high = (isinstance(other, Neumann) for other in faces[1 - axis])
+            ends = sign * (high * (place == last).int() - low * (place == 0).int())
+            g = ends * cross.narrow(dim, node, 1)
+            assert conductance is not None  # of this wall
+            conductance = conductance + pad(g, axis, node, n - 1 - node)
+            if current is not None:
+                current = current + pad(g * condition.value, axis, node, n - 1 - node)
+    # It is 0 at least, up to rounding, where all conductances are.
+    return Wall(None if conductance is None else conductance.clamp(min=0), current)
+
+
 def _shifted(
     current: Tensor | None, straight: list[Tensor], cross: Tensor, steps: Steps, faces: Faces
 ) -> Tensor | None:
@@ -171,9 +196,13 @@ def _shifted(
                 given = given * step_at(steps[axis], node) * k / torch.where(across > 0, across, 1)
             after, before = given.roll(-1, along), given.roll(1, along)
             if not faces[1 - axis][0].periodic:
-                end = given if held else -given  # no current goes on behind the last node
+                # A current along an insulated wall goes on to a held one, and ends at another.
+                first, end = (
+                    given if held or isinstance(other, Dirichlet) else -given
+                    for other in faces[1 - axis]
+                )
                 after = torch.where(place == last, end, after)
-                before = torch.where(place == 0, end, before)
+                before = torch.where(place == 0, first, before)
             moved = sign * (k if held else 0.5) * (before - after)
             moved = pad(moved, axis, node, n - 1 - node)
             current = moved if current is None else current + moved

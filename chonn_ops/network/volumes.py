@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import Condition, Face, named_conditions
-from chonn_ops.checks import as_tensor, error
+from chonn_ops.checks import as_tensor, check_tensor, error
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
 from chonn_ops.network.edges import sum_of_ends
@@ -270,7 +270,13 @@ class FiniteVolumes:
         unit : float
             The domain's unit of length in that of k, c and f.
         """
-        k, d = conductivity, self.positions.shape[1]
+        d, n = self.positions.shape[1], self.num_nodes
+        check_tensor("conductivity", conductivity)
+        if conductivity.dim() != 3 or conductivity.shape[1] != n:
+            expected = f"shape (B, N, C) with N = {n} nodes"
+            raise error("conductivity", expected, tuple(conductivity.shape))
+        # Areas and distances may be beyond half precision.
+        k = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
 
         def like_k(numbers: Tensor, power: int) -> Tensor:
             return (numbers * unit**power).to(k)[:, None]

@@ -15,6 +15,7 @@ from scipy.sparse.linalg import spsolve
 from chonn_ops import (
     Circuit,
     Dirichlet,
+    LCState,
     Matched,
     Network,
     NetworkCell,
@@ -22,6 +23,8 @@ from chonn_ops import (
     Periodic,
     Robin,
     diffusion,
+    lc_step,
+    rc_step,
 )
 from chonn_ops.boundary import conditions
 from chonn_ops.inverse.domain import domain_of
@@ -637,6 +640,26 @@ def test_circuits_are_in_float32_at_least(dtype):
     assert wall_leak(k, 0.3).dtype == wide
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_volumes_are_beyond_half_precision(dtype):
+    """A cell of 300 x 300 takes more current than float16 holds; a float32 source in a float64
+    circuit is not rounded once more."""
+    k = torch.full((1, 4, 4, 1), 1e6, dtype=torch.float64)
+    f, rest = torch.ones_like(k), torch.zeros_like(k)
+    circuit = diffusion(k, 300.1, boundary="dirichlet")
+    assert circuit.source(f.to(dtype)).dtype == torch.float64
+    state = LCState.at_rest(rest)
+    results = (
+        lambda f: circuit.solve(f),
+        lambda f: circuit.factorize().solve(f),
+        lambda f: rc_step(rest, circuit, 1.0, 1e-3, f),
+        lambda f: lc_step(state, circuit, 1.0, 1e-3, f).voltage,
+    )
+    for result in results:
+        found = result(f.to(dtype))
+        torch.testing.assert_close(found, result(f).to(found.dtype))
+
+
 def _of(xx, yy, xy):
     """Tensors (1, nx, ny, 1, 2, 2) on a grid."""
     rows = torch.stack([xx, xy], -1), torch.stack([xy, yy], -1)
@@ -700,6 +723,34 @@ def test_second_order_with_full_tensors(walls, graded):
         errors.append(float((v - exact(x, y)).square().mean().sqrt()))
     assert math.log2(errors[1] / errors[2]) > 1.85, errors
     assert errors[2] < 2e-3
+
+
+@pytest.mark.parametrize("walls", map("".join, itertools.product("DN", repeat=4)))
+@pytest.mark.parametrize("grid", [(3, 4), (1, 3), (2, 1)])
+def test_tensors_are_exact_for_linear_potentials(walls, grid):
+    """Also in the corners where an insulated wall, or one of a given flux, meets a held one."""
+    h, slope = (0.3, 0.25), (1.3, -0.6)
+    k = torch.tensor([[1.0, 0.4], [0.4, 0.9]], dtype=torch.float64)
+    flux = k @ torch.tensor(slope, dtype=torch.float64)
+    x, y = (s * (torch.arange(n, dtype=torch.float64) + 0.5) for n, s in zip(grid, h, strict=True))
+    x, y = x[:, None], y[None]
+    exact = 0.2 + slope[0] * x + slope[1] * y
+
+    def wall(axis, end):
+        if walls[2 * axis + end] == "N":
+            return Neumann((2 * end - 1) * flux[axis].item())
+        at = end * grid[axis] * h[axis]
+        value = exact.narrow(axis, 0, 1) + slope[axis] * (at - h[axis] / 2)
+        return Dirichlet(value[None, ..., None])
+
+    boundary = [(wall(axis, 0), wall(axis, 1)) for axis in (0, 1)]
+    circuit = diffusion(k.expand(1, *grid, 1, 2, 2), h, boundary=boundary)
+    v = exact.reshape(1, -1, 1)
+    (edges,), out = circuit.currents(v)
+    left = out.index_add(1, circuit.graph.ends[0], edges).index_add(
+        1, circuit.graph.ends[1], -edges
+    )
+    torch.testing.assert_close(left, torch.zeros_like(left), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("boundary", ["neumann", "dirichlet", ("periodic", "dirichlet")])

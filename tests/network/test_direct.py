@@ -378,14 +378,26 @@ class TestGradients:
             factor = factorize(g, leak, periodic=(False, True), backend=backend)
             return RESULTS[result](factor, source)
 
-        torch.autograd.gradcheck(call, parameters((2, 4)), fast_mode=True)
+        both_modes = {"fast_mode": True, "check_forward_ad": True}
+        torch.autograd.gradcheck(call, parameters((2, 4)), **both_modes)
 
-    def test_second_derivatives(self, backend):
+    @pytest.mark.parametrize("result", RESULTS)
+    def test_second_derivatives(self, backend, result):
         def call(source, leak, *g):
             factor = factorize(g, leak, periodic=(False, True), backend=backend)
-            return factor.solve(source).square().sum()
+            return RESULTS[result](factor, source)
 
         torch.autograd.gradgradcheck(call, parameters((2, 3)), fast_mode=True)
+
+    @pytest.mark.parametrize("strategy", ["reverse-mode", "forward-mode"])
+    def test_solves_are_mapped(self, backend, strategy):
+        source, leak, *g = (x.detach() for x in parameters((2, 3)))
+        solve = factorize(g, leak, backend=backend).solve
+        found, expected = (
+            torch.autograd.functional.jacobian(solve, source, vectorize=mapped, strategy=how)
+            for mapped, how in ((True, strategy), (False, "reverse-mode"))
+        )
+        torch.testing.assert_close(found, expected)
 
     def test_logdet_of_small_leaks_in_float32(self, backend):
         """Across an edge the inverse's entries differ in their last digits alone."""
@@ -410,6 +422,12 @@ class TestGradients:
         total = total + factor.sample(source).sum() + factor.diagonal_of_inverse().sum()
         for grad in torch.autograd.grad(total, [source, leak, *g]):
             assert grad.isfinite().all()
+
+
+def test_transforms_of_networks_are_refused():
+    _, leak, *g = parameters((2, 3))
+    with pytest.raises(RuntimeError, match="expected networks made outside"):
+        torch.func.grad(lambda leak: factorize(g, leak).logdet().sum())(leak)
 
 
 def test_predicted_memory_is_what_factors_hold():

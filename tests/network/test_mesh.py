@@ -536,3 +536,19 @@ def test_wrong_media_are_named(change, message):
     mesh = Mesh(points, [(0, 1, 2), (0, 2, 3)], {"low": [0, 1], "corner": [2]})
     with pytest.raises(ValueError, match=message):
         mesh.diffusion(**({"conductivity": torch.ones(1, 2, 1)} | change))
+
+
+def test_volumes_are_beyond_half_precision_and_their_nodes_are_counted():
+    volumes = FiniteVolumes.from_cells(
+        [[0, 0], [300, 0], [0, 300], [300, 300]], [[0, 1, 2], [1, 2, 3]]
+    )
+    k = torch.ones(1, 4, 1, dtype=torch.float16)
+    v, expected = (
+        volumes.circuit(x, boundary="dirichlet").solve(k.double()) for x in (k, k.float())
+    )
+    torch.testing.assert_close(v, expected, rtol=0, atol=0)
+    assert v.isfinite().all()
+    with pytest.raises(
+        ValueError, match=r"conductivity: expected shape \(B, N, C\) with N = 4 nodes"
+    ):
+        volumes.circuit(torch.ones(1, 5, 1))

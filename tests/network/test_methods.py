@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from chonn_ops import Circuit, Graph
 from chonn_ops.network import methods
 from chonn_ops.network.direct import cpu
 
@@ -34,8 +35,18 @@ VOLUME = "multigrid: a volume of more than 12 x 12 x 12 nodes" + ITERATED.format
     ],
 )
 def test_the_automatic_rule(grid, backend, method, reason):
-    choice = methods.choose(grid, (False,) * len(grid), 1, torch.float32, backend)
-    assert choice == (method, reason, "above tol" in reason)
+    for networks in (0, 1):  # an empty batch is no batch that is too large
+        choice = methods.choose(grid, (False,) * len(grid), networks, torch.float32, backend)
+        assert choice == (method, reason, "above tol" in reason)
+
+
+def test_an_empty_batch_on_a_graph_is_solved():
+    graph = Graph([(0, 1), (1, 2)], 3)
+    v, info = Circuit(torch.ones(0, 2, 1), torch.ones(0, 3, 1), graph).solve(
+        torch.ones(0, 3, 1), info=True
+    )
+    assert v.shape == (0, 3, 1)
+    assert info.reason == "elimination: a graph"
 
 
 @pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
