@@ -13,8 +13,9 @@ The model of a launch
     times warps, times instructions of a warp) over the cycles of all schedulers, of which a share
     of `busy` gives one out, or 1 / `wait` for each warp that a scheduler holds, if that is less.
     `fit` finds the three numbers by the times of single levels of the probe on 128 networks of
-    64 x 64. The other sizes of the probe are not fitted: the errors there are the range of a
-    prediction.
+    64 x 64. The probe's totals on other sizes are predicted with them. The range of a prediction
+    is the factor by which single levels deviate: totals deviate less, but kernels of more warps
+    than the probe's may deviate like a level.
 """
 
 from __future__ import annotations
@@ -62,8 +63,7 @@ from chonn_ops.scan.cuda.driver import Card
 SCHEDULERS, CLOCK, BANDWIDTH = 132 * 4, 1.755e9, 0.8 * 3.35e12
 CAPABILITY = (9, 0)
 CARD = Card(0, SCHEDULERS // 4, 232448, CAPABILITY)
-# Milliseconds of the driver for a launch, as a launch of a graph at least costs.
-DRIVER = 0.003
+DRIVER = 0.003  # milliseconds that the driver's part of a launch is taken to cost the host
 # Grids and numbers of networks, with the milliseconds that we want at most.
 CIRCUITS = (((64, 64), 128, 0.8), ((256, 256), 32, 5.0))
 
@@ -105,20 +105,17 @@ def probe() -> dict[str, Any]:
 
 
 @cache
-def fit() -> tuple[Costs, tuple[float, float]]:
-    """The costs by the probe's levels; measured over predicted time of its other sizes, the least
-    and the largest."""
-
-    def deviation(costs: Costs) -> float:
-        """Sum of the squared logarithms of predicted over measured time."""
-        pairs = ((x["launches"], x["ms"]) for x in probe()["levels"])
-        return sum(math.log(milliseconds(one, costs) / ms) ** 2 for one, ms in pairs)
-
+def fit() -> Costs:
+    """The costs by the probe's levels."""
     busy, wait, start = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9), range(3, 13), (0, 0.5, 1, 1.5, 2)
     tried = (Costs(a, b, 1e-6 * c) for a, b, c in itertools.product(busy, wait, start))
-    costs = min(tried, key=deviation)
-    ratios = [x["ms"] / milliseconds(x["launches"], costs) for x in probe()["totals"]]
-    return costs, (min(ratios), max(ratios))
+    return min(tried, key=lambda costs: deviation("levels", costs))
+
+
+def deviation(section: str, costs: Costs) -> float:
+    """The factor that predicted and measured times of the probe differ by, in the square mean."""
+    pairs = [(milliseconds(x["launches"], costs), x["ms"]) for x in probe()[section]]
+    return math.exp(math.sqrt(statistics.fmean(math.log(a / b) ** 2 for a, b in pairs)))
 
 
 # Circuits -----------------------------------------------------------------------------------------
@@ -212,8 +209,9 @@ def counted(kernel: Any, grid: Sequence[int], args: Any, warps: int, constants: 
         chunks = float((width / constants.get("C", 1)).ceil().mean())
         if name == "pivots":
             apart = constants["REST"] and not constants["FUSED"]
-            # The last loop looks for parts without ground, which are none.
-            trips = [*[chunks] * apart, float(block.mean()), 0]
+            # Loops after that over pivots look for parts without ground, which are none.
+            trips = [*[chunks] * apart, float(block.mean())]
+            trips += [0] * (len(code.loops) - len(trips))
         elif name == "down":
             trips = [chunks]
         elif name == "update":  # tiles left of the diagonal have nothing to do
@@ -294,8 +292,8 @@ def row(quantity: str, count: str, ms: Sequence[float], target: float | None, pe
 
 
 def circuits(run: Run) -> list[Row]:
-    costs, (low, high) = fit()
-    found = []
+    costs, found = fit(), []
+    spread = deviation("levels", costs)
     for grid, networks, target in CIRCUITS:
         peer = probe()["peers"][f"{networks} networks of {grid[0]} x {grid[1]}"]
         grid = (8, 8) if run.smoke else grid
@@ -306,7 +304,7 @@ def circuits(run: Run) -> list[Row]:
         count = f"{len(launches)} launches of {programs / len(launches):,.0f} programs, "
         count += f"{instructions / 1e9:.2f}e9 instructions of warps"
         name = f"{networks} networks of {grid[0]} x {grid[1]}, forward"
-        found.append(row(name, count, (low * ms, ms, high * ms), target, peer))
+        found.append(row(name, count, (ms / spread, ms, ms * spread), target, peer))
     return found
 
 
@@ -403,7 +401,7 @@ def small_ms(shape: tuple[int, ...], dtype: torch.dtype) -> list[float]:
     instructions = L / pieces / 8 * sum(statistics.fmean(x) for x in walks)
     programs = B * -(-D // (setting.channels * setting.groups))
     held = setting.resident * warps / 4
-    forward = milliseconds([(programs, warps, instructions, held, 0)], fit()[0])
+    forward = milliseconds([(programs, warps, instructions, held, 0)], fit())
     theirs = probe()["scan"]
     return [forward, forward * theirs["both_ms"][0] / theirs["forward_ms"][0]]
 
@@ -490,7 +488,7 @@ def steps(run: Run) -> list[Row]:
     fno, ours, many = (x for x in probe()["steps"][:3])
     each = [x["eager_ms"] / x["kernels"] for x in (many, fno, ours)]  # of the host, a launch
     samples, n = (1, 16) if run.smoke else (16, 64)
-    costs, found = fit()[0], []
+    costs, found = fit(), []
     work = [Launch(0, 1, 0, 1, x) for x in step("FNO", samples, n)[0]]
     # What the FNO takes for each predicted millisecond of PyTorch's operations.
     factor = fno["recorded_ms"] / milliseconds(work, costs)
@@ -505,8 +503,9 @@ def steps(run: Run) -> list[Row]:
         ]
         work = milliseconds([Launch(0, 1, 0, 1, x) for x in sizes], costs)
         solving = milliseconds(solves, costs)
-        low, high = fit()[1]
-        recorded = [work + low * solving, factor * work + solving, factor * work + high * solving]
+        spread = deviation("levels", costs)
+        recorded = [work + solving / spread, factor * work + solving]
+        recorded.append(factor * work + solving * spread)
         for kind, ms in (("eager", eager), ("recorded", recorded)):
             given = TARGETS.get((name, kind)), probe()["peers"].get(f"{name}, {kind}")
             found.append(row(f"step of {name}, {kind}", count, ms, given[0], given[1] or "-"))
@@ -515,8 +514,10 @@ def steps(run: Run) -> list[Row]:
 
 def calibration(run: Run) -> Row:
     del run
-    costs, (low, high) = fit()
-    return {**costs._asdict(), "start_us": 1e6 * costs.start, "low": low, "high": high}
+    costs = fit()
+    errors = [x["ms"] / milliseconds(x["launches"], costs) for x in probe()["totals"]]
+    spread = deviation("levels", costs)
+    return {**costs._asdict(), "spread": spread, "low": min(errors), "high": max(errors)}
 
 
 sections = {"calibration": calibration, "circuits": circuits, "scans": scans, "steps": steps}

@@ -55,8 +55,7 @@ def test_ways_through_a_loop():
     assert list(predicted.paths(text)) == [(98 + 1 + 3, 98 + 1 + 3 + 3)]
 
 
-def test_the_probe_calibrates_within_a_factor_of_two():
-    costs, (low, high) = predicted.fit()
-    assert 0.5 < low <= high < 2
-    assert all(x["ms"] > 0 for x in predicted.probe()["levels"])
-    assert 0 < costs.start < 5e-6
+def test_the_probe_is_predicted():
+    """Totals that the costs were not fitted to come out as near as the levels that they were."""
+    costs = predicted.fit()
+    assert predicted.deviation("totals", costs) < predicted.deviation("levels", costs) < 1.3
