@@ -37,6 +37,8 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 import triton
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from chonn_lab.benchmarks import harness
 from chonn_lab.benchmarks.gpu import step_parts
@@ -358,68 +360,74 @@ def scan_paths(source: str, macros: Any) -> dict[str, tuple[int, int]]:
     return {"forward": max(forward), "again": back[0], "adjoint": back[1]}
 
 
-def scan_ms(shape: tuple[int, ...], dtype: torch.dtype) -> list[list[float]]:
-    """Least, middle and largest milliseconds of the forward and of both passes of a large scan:
-    those of the probe, times the ratio of instructions along the shortest or the longest way."""
+def state_steps(found: dict[str, Sequence[int]]) -> list[tuple[float, float]]:
+    """Instructions of the forward and of the backward a step of a warp's lane and a state of it,
+    along the shortest and the longest way."""
+    ways = zip(found["forward"], found["again"], found["adjoint"], strict=True)
+    return [(a / 32, b / 32 + c / 16) for a, b, c in ways]
+
+
+def scan_ms(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[list[list[float]], list[str]]:
+    """Least, middle and largest milliseconds of the forward and of both passes of a large scan,
+    those of the probe times the ratio of instructions; and what was counted."""
     B, L, D, N = shape
     setting = cuda._setting((B,), (L,), D, N, CODES[dtype], False, CARD)
-    ours = scan_paths(cuda._SOURCE.read_text("utf-8"), setting.macros)
-    theirs, found = probe()["scan"], []
-    weights = {"forward": {"forward": 1}, "backward": {"again": 1, "adjoint": 2}}
-    for weight in weights.values():
-        ratios = [
-            sum(k * ours[name][i] for name, k in weight.items())
-            / sum(k * theirs["instructions"][name][i] for name, k in weight.items())
-            for i in range(2)
-        ]
-        found.append([min(ratios), math.sqrt(math.prod(ratios)), max(ratios)])
-    forward, both = theirs["forward_ms"], theirs["both_ms"]
-    first = [f(forward) * r for f, r in zip((min, statistics.median, max), found[0], strict=True)]
-    rest = [b - f for f, b in zip(forward, both, strict=True)]
-    back = [f(rest) * r for f, r in zip((min, statistics.median, max), found[1], strict=True)]
-    return [first, [a + b for a, b in zip(first, back, strict=True)]]
+    ours = state_steps(scan_paths(cuda._SOURCE.read_text("utf-8"), setting.macros))
+    given = probe()["scan"]
+    theirs = state_steps(given["instructions"])
+    forward = given["forward_ms"]
+    back = [b - a for a, b in zip(forward, given["both_ms"], strict=True)]
+    parts = []
+    for k, ms in enumerate((forward, back)):
+        ratios = [a[k] / b[k] for a, b in zip(ours, theirs, strict=True)]
+        middle = statistics.median(ms) * statistics.geometric_mean(ratios)
+        parts.append([min(ms) * min(ratios), middle, max(ms) * max(ratios)])
+    counts = [
+        "{:.1f} to {:.1f} instructions a state-step, of the probe {:.1f} to {:.1f}".format(
+            *(add(x) for x in (*ours, *theirs))
+        )
+        for add in (lambda x: x[0], sum)
+    ]
+    return [parts[0], [a + b for a, b in zip(*parts, strict=True)]], counts
 
 
-def host_ms(shape: tuple[int, ...], dtype: torch.dtype) -> list[float]:
-    """Milliseconds of this processor for a call forward, and for one with gradients, up to the
-    driver's launches: the least of many, since other work interrupts some."""
+def small_ms(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[list[list[float]], list[str]]:
+    """As `scan_ms`, of a scan whose lines are divided: the larger of the time of the host and of
+    the GPU's. The host's is that of this processor, the least of many since other work interrupts
+    some, and the driver's. The GPU's is that of the forward's two inner loops; both passes are in
+    proportion to those of the large scan."""
     inputs = make_inputs(shape, dtype)
     calls = inference(kirchhoff_scan, inputs), gradients(kirchhoff_scan, inputs)
     with noted():
-        return [min(harness.milliseconds(call) for _ in range(200)) for call in calls]
-
-
-def small_ms(shape: tuple[int, ...], dtype: torch.dtype) -> list[float]:
-    """Milliseconds on the GPU of a scan whose lines are divided: forward by its two inner loops,
-    both passes in proportion to those of the large scan."""
+        host = [min(harness.milliseconds(call) for _ in range(200)) for call in calls]
     B, L, D, N = shape
     setting = cuda._setting((B,), (L,), D, N, CODES[dtype], False, CARD)
     code = nvrtc.machine_code(cuda._SOURCE.read_text("utf-8"), setting.macros, CAPABILITY)
-    walks = list(paths(dump(code, "-sass", "-fun", cuda._NAMES[0])))
+    walks = paths(dump(code, "-sass", "-fun", cuda._NAMES[0]))
     (pieces,) = setting.pieces
     warps = pieces * setting.groups
     instructions = L / pieces / 8 * sum(statistics.fmean(x) for x in walks)
     programs = B * -(-D // (setting.channels * setting.groups))
-    held = setting.resident * warps / 4
-    forward = milliseconds([(programs, warps, instructions, held, 0)], fit())
-    theirs = probe()["scan"]
-    return [forward, forward * theirs["both_ms"][0] / theirs["forward_ms"][0]]
+    launch = Launch(programs, warps, instructions, setting.resident * warps / 4, 0)
+    forward, given = milliseconds([launch], fit()), probe()["scan"]
+    device = [forward, forward * given["both_ms"][0] / given["forward_ms"][0]]
+    called = [ms + launches * DRIVER for ms, launches in zip(host, (1, 3), strict=True)]
+    pairs = list(zip(called, device, strict=True))
+    times = [[max(device, factor * ms) for factor in (0.5, 1, 2)] for ms, device in pairs]
+    texts = [f"{1e3 * ms:.0f} us of the host, {1e3 * gpu:.0f} us of the GPU" for ms, gpu in pairs]
+    return times, texts
 
 
 def scans(run: Run) -> list[Row]:
     found = []
     for shape, dtype, targets in SCANS[run.smoke :]:
         name = f"scan {'x'.join(map(str, shape))}"
-        for i, passes in enumerate(("forward", "both passes")):
-            if shape == tuple(probe()["scan"]["shape"]):
-                ms, count = scan_ms(shape, dtype)[i], "instructions of a state-step"
-            else:
-                host, device = host_ms(shape, dtype)[i], small_ms(shape, dtype)[i]
-                call = host + (1 + 2 * i) * DRIVER
-                ms = [max(device, x) for x in (host, call, 2 * call)]
-                count = f"{1e3 * host:.0f} us of the host, {1e3 * device:.0f} us of the GPU"
-            peers = probe()["peers"].get(f"{name}, {passes}", "-")
-            found.append(row(f"{name}, {str(dtype)[6:]}, {passes}", count, ms, targets[i], peers))
+        large = shape == tuple(probe()["scan"]["shape"])
+        times, counts = (scan_ms if large else small_ms)(shape, dtype)
+        passes = ("forward", "both passes")
+        for part, ms, count, target in zip(passes, times, counts, targets, strict=True):
+            peers = probe()["peers"].get(f"{name}, {part}", "-")
+            found.append(row(f"{name}, {str(dtype)[6:]}, {part}", count, ms, target, peers))
     return found
 
 
@@ -434,40 +442,41 @@ TARGETS = {
     ("CHONNFNO2d", "recorded"): 1.5 * 1.79,
     ("CHONNUNet2d", "eager"): 1.5 * 10.2,
 }
-# Operations of PyTorch that launch nothing.
+# Operations of PyTorch that launch nothing, beside views.
 NOTHING = {
-    *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "view", "reshape"),
-    *("expand", "select", "slice", "detach", "detach_", "as_strided", "unsqueeze", "squeeze"),
-    *("permute", "transpose", "t", "alias", "result_type", "resolve_conj", "is_same_size"),
-    *("unbind", "split", "narrow", "view_as", "movedim", "lift_fresh", "unflatten", "set_"),
-    *("_unsafe_view", "_reshape_alias", "flatten", "real", "view_as_real", "view_as_complex"),
-    *("resolve_neg", "conj", "resize_", "_conj", "expand_as", "item", "_local_scalar_dense"),
-    *("numpy_T", "swapaxes", "unsafe_split", "chunk", "imag", "adjoint", "mT", "diagonal"),
+    *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "promote_types"),
+    *("_unsafe_view", "set_", "resize_", "lift_fresh", "result_type", "_local_scalar_dense"),
+    *("as_strided_", "is_same_size", "equal"),
 }
 _LIST = 36  # tensors that one launch of an operation on lists takes, as Adam's
 
 
-def operations(events: Sequence[Any], tensors: int) -> list[float]:
-    """Bytes of each launch of PyTorch's operations: inputs, and an output like the largest."""
-    found: list[float] = []
-    for event in events:
-        name = event.name.removeprefix("aten::")
-        sizes = [math.prod(x) for x in event.input_shapes or () if x]
-        own = 4.0 * (sum(sizes) + max(sizes, default=0))
-        if name.startswith(("_foreach", "_fused_adam")):
-            found += [own] * -(-tensors // _LIST)
-            continue
-        inner = operations(event.cpu_children, tensors)
-        leaf = event.name.startswith("aten::") and name not in NOTHING
-        found += inner or [own] * leaf
-    return found
+class Operations(TorchDispatchMode):
+    """Notes the bytes of each launch of PyTorch's operations, those inside of ours, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes: list[float] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace == "chonn_ops":
+            with self:
+                return func._op_dk(torch._C.DispatchKey.CPU, *args, **kwargs)
+        found = func(*args, **kwargs)
+        name = func._schema.name.partition("::")[2]
+        if not func.is_view and name not in NOTHING:
+            tensors = [x for x in tree_leaves((args, kwargs, found)) if torch.is_tensor(x)]
+            size = float(sum(x.numel() * x.itemsize for x in tensors))
+            launches = -(-len(args[0]) // _LIST) if name.startswith("_foreach") else 1
+            self.bytes += [size / launches] * launches
+        return found
 
 
 def step(name: str, samples: int, n: int) -> tuple[list[float], list[Launch]]:
     """Bytes of the launches of PyTorch's operations in a training step, and the other launches."""
     model, inputs, target = step_parts(name, "cpu", samples, n)
-    parameters = list(model.parameters())
-    optimizer = torch.optim.Adam(parameters, lr=0.0, foreach=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0, foreach=True)
 
     def call() -> None:
         optimizer.zero_grad()
@@ -477,10 +486,9 @@ def step(name: str, samples: int, n: int) -> tuple[list[float], list[Launch]]:
     with noted() as notes:
         call()
         notes.clear()
-        with torch.profiler.profile(record_shapes=True, acc_events=True) as profiler:
+        with Operations() as operations:
             call()
-    events = [x for x in profiler.events() if x.cpu_parent is None]
-    return operations(events, len(parameters)), notes
+    return operations.bytes, notes
 
 
 def steps(run: Run) -> list[Row]:
