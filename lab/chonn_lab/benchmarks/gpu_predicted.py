@@ -29,7 +29,7 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -48,6 +48,7 @@ from chonn_lab.paths import RESULTS
 from chonn_ops import kirchhoff_scan
 from chonn_ops._dtypes import CODES
 from chonn_ops.models import network as model_network
+from chonn_ops.network import autograd as network_autograd
 from chonn_ops.network import checks as network_checks
 from chonn_ops.network import operator as network_operator
 from chonn_ops.network.direct import factor as direct
@@ -451,21 +452,27 @@ NOTHING = {
 _LIST = 36  # tensors that one launch of an operation on lists takes, as Adam's
 
 
+# What our operators call: a mode does not see what happens inside of an operator.
+INSIDE = {
+    "kirchhoff_network_kept": partial(network_operator._network, keep=True),
+    "network_gradients": network_autograd._network_gradients,
+}
+
+
 class Operations(TorchDispatchMode):
-    """Notes the bytes of each launch of PyTorch's operations, those inside of ours, too."""
+    """Notes the bytes of each launch of PyTorch's operations, those inside of solves, too."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes: list[float] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func.namespace == "chonn_ops":
+        kwargs, name = kwargs or {}, func._schema.name.partition("::")[2]
+        if name in INSIDE:
             with self:
-                return func._op_dk(torch._C.DispatchKey.CPU, *args, **kwargs)
+                return INSIDE[name](*args, **kwargs)
         found = func(*args, **kwargs)
-        name = func._schema.name.partition("::")[2]
-        if not func.is_view and name not in NOTHING:
+        if not func.is_view and name not in NOTHING and func.namespace != "chonn_ops":
             tensors = [x for x in tree_leaves((args, kwargs, found)) if torch.is_tensor(x)]
             size = float(sum(x.numel() * x.itemsize for x in tensors))
             launches = -(-len(args[0]) // _LIST) if name.startswith("_foreach") else 1
