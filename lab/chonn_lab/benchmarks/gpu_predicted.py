@@ -37,7 +37,7 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 import triton
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from chonn_lab.benchmarks import harness
@@ -242,7 +242,9 @@ def noted(count: bool = True) -> Iterator[list[Any]]:
     notes: list[Any] = []
 
     def launch(kernel: Any, grid: Sequence[int], *args: Any, warps: int, **constants: Any) -> None:
-        notes.append(counted(kernel, grid, args, warps, constants) if count else (kernel, grid))
+        with _disable_current_modes():  # that count operations
+            note = counted(kernel, grid, args, warps, constants) if count else (kernel, grid)
+        notes.append(note)
 
     def nothing(*_: object) -> None: ...
 
@@ -447,16 +449,14 @@ TARGETS = {
 NOTHING = {
     *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "promote_types"),
     *("_unsafe_view", "set_", "resize_", "lift_fresh", "result_type", "_local_scalar_dense"),
-    *("as_strided_", "is_same_size", "equal"),
+    *("as_strided_", "_record_function_enter_new", "_record_function_exit"),
 }
 _LIST = 36  # tensors that one launch of an operation on lists takes, as Adam's
 
 
 # What our operators call: a mode does not see what happens inside of an operator.
-INSIDE = {
-    "kirchhoff_network_kept": partial(network_operator._network, keep=True),
-    "network_gradients": network_autograd._network_gradients,
-}
+_FORWARD = partial(network_operator._network, keep=True)
+_BACKWARD = network_autograd._by_factor
 
 
 class Operations(TorchDispatchMode):
@@ -468,16 +468,21 @@ class Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, func._schema.name.partition("::")[2]
-        if name in INSIDE:
+        if name == "kirchhoff_network_kept":
             with self:
-                return INSIDE[name](*args, **kwargs)
-        found = func(*args, **kwargs)
+                return _FORWARD(*args, **kwargs)
+        with mock.patch.object(network_autograd, "_by_factor", self._inside):
+            found = func(*args, **kwargs)
         if not func.is_view and name not in NOTHING and func.namespace != "chonn_ops":
             tensors = [x for x in tree_leaves((args, kwargs, found)) if torch.is_tensor(x)]
             size = float(sum(x.numel() * x.itemsize for x in tensors))
             launches = -(-len(args[0]) // _LIST) if name.startswith("_foreach") else 1
             self.bytes += [size / launches] * launches
         return found
+
+    def _inside(self, *args: Any) -> Any:
+        with self:
+            return _BACKWARD(*args)
 
 
 def step(name: str, samples: int, n: int) -> tuple[list[float], list[Launch]]:
