@@ -92,9 +92,9 @@ class Costs(NamedTuple):
 
 def seconds(launch: Launch, costs: Costs) -> float:
     programs, warps, instructions, held, size = launch
-    rate = min(costs.busy, min(held, programs * warps / SCHEDULERS) / costs.wait)
-    work = programs * warps * instructions / (SCHEDULERS * CLOCK * rate)
-    return costs.start + max(work, size / BANDWIDTH)
+    each = programs * warps / SCHEDULERS
+    cycles = instructions * max(each / costs.busy, costs.wait * max(each / held, 1))
+    return costs.start + max(cycles / CLOCK, size / BANDWIDTH)
 
 
 def milliseconds(launches: Sequence[Sequence[float]], costs: Costs) -> float:

@@ -18,7 +18,7 @@ def test_launches_of_a_grid_that_is_one_front():
 
 def test_a_launch_takes_its_start_at_least_and_more_with_more_programs():
     costs = Costs(busy=0.5, wait=4, start=1e-6)
-    assert predicted.seconds(Launch(0, 1, 100, 4, 0), costs) == 1e-6
+    assert predicted.seconds(Launch(1, 1, 0, 4, 0), costs) == 1e-6
     one, full, twice, bytes_only = (
         predicted.seconds(launch, costs) - 1e-6
         for launch in (
