@@ -436,7 +436,7 @@ def scans(run: Run) -> list[Row]:
 
 # Training steps -----------------------------------------------------------------------------------
 
-STEPS = ("FNO", "CHONNNetwork2d", "CHONNFNO2d", "CHONNUNet2d")
+STEPS = ("CHONNNetwork2d", "CHONNFNO2d", "CHONNUNet2d")
 # Milliseconds that we want at most; for FNO and U-Net with circuits 1.5 times those without.
 TARGETS = {
     ("CHONNNetwork2d", "eager"): 12,
@@ -504,31 +504,41 @@ def step(name: str, samples: int, n: int) -> tuple[list[float], list[Launch]]:
 
 
 def steps(run: Run) -> list[Row]:
-    """Training steps, launched one by one and recorded as a CUDA graph."""
-    fno, ours, many = (x for x in probe()["steps"][:3])
-    each = [x["eager_ms"] / x["kernels"] for x in (many, fno, ours)]  # of the host, a launch
+    """Training steps, launched one by one and recorded as a CUDA graph.
+
+    A launch by PyTorch takes the host as long as one of the FNO's 440 kernels at least, in the
+    middle as one of the 844 of a step whose solves were the probe's, and at most the FNO's time
+    over the number of operations that is counted here. One of Triton takes as long as one of the
+    10,522 of the first Triton kernels. On the GPU operations take the time of their bytes at least,
+    and at most as many times that as the FNO did, recorded.
+    """
     samples, n = (1, 16) if run.smoke else (16, 64)
+    fno, ours, many = (x for x in probe()["steps"][:3])
     costs, found = fit(), []
-    work = [Launch(0, 1, 0, 1, x) for x in step("FNO", samples, n)[0]]
-    # What the FNO takes for each predicted millisecond of PyTorch's operations.
-    factor = fno["recorded_ms"] / milliseconds(work, costs)
+    spread = deviation("levels", costs)
+
+    def on_gpu(sizes: Sequence[float]) -> float:
+        return milliseconds([Launch(1, 1, 0, 1, x) for x in sizes], costs)
+
+    base = step("FNO", samples, n)[0]
+    factor = fno["recorded_ms"] / on_gpu(base)
+    measured = json.loads((RESULTS / "gpu.json").read_text())["sections"][0]["rows"][0]
+    host = [x["eager_ms"] / x["kernels"] for x in (fno, ours)] + [measured["step_ms"] / len(base)]
+    triton_host = [many["eager_ms"] / many["kernels"]] * 2 + host[1:2]
     for name in STEPS:
         sizes, solves = step(name, samples, n)
-        count = f"{len(sizes)} operations of {sum(sizes) / 1e9:.2f} GB, {len(solves)} of solves"
-        middle = math.sqrt(each[1] * each[2])
-        eager = [
-            each[1] * len(sizes) + each[0] * len(solves),
-            middle * len(sizes) + each[0] * len(solves),
-            each[2] * (len(sizes) + len(solves)),
-        ]
-        work = milliseconds([Launch(0, 1, 0, 1, x) for x in sizes], costs)
         solving = milliseconds(solves, costs)
-        spread = deviation("levels", costs)
-        recorded = [work + solving / spread, factor * work + solving]
-        recorded.append(factor * work + solving * spread)
+        count = f"{len(sizes)} launches of operations, {sum(sizes) / 1e9:.1f} GB; {len(solves)} of "
+        count += f"solves, {solving:.1f} ms"
+        pairs = zip(host, triton_host, strict=True)
+        eager = [a * len(sizes) + b * len(solves) for a, b in pairs]
+        parts = zip((1, math.sqrt(factor), factor), (1 / spread, 1, spread), strict=True)
+        recorded = [a * on_gpu(sizes) + b * solving for a, b in parts]
         for kind, ms in (("eager", eager), ("recorded", recorded)):
-            given = TARGETS.get((name, kind)), probe()["peers"].get(f"{name}, {kind}")
-            found.append(row(f"step of {name}, {kind}", count, ms, given[0], given[1] or "-"))
+            peers = probe()["peers"].get(f"{name}, {kind}", "-")
+            found.append(
+                row(f"step of {name}, {kind}", count, ms, TARGETS.get((name, kind)), peers)
+            )
     return found
 
 
