@@ -512,7 +512,7 @@ def steps(run: Run) -> list[Row]:
     10,522 of the first Triton kernels. On the GPU operations take the time of their bytes at least,
     and at most as many times that as the FNO did, recorded.
     """
-    samples, n = (1, 16) if run.smoke else (16, 64)
+    samples, n = (1, 32) if run.smoke else (16, 64)
     fno, ours, many = (x for x in probe()["steps"][:3])
     costs, found = fit(), []
     spread = deviation("levels", costs)
