@@ -28,7 +28,7 @@ import re
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +39,7 @@ import torch.nn.functional as F
 import triton
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
+from triton.backends.compiler import GPUTarget
 
 from chonn_lab.benchmarks import harness
 from chonn_lab.benchmarks.gpu import step_parts
@@ -97,7 +98,7 @@ def seconds(launch: Launch, costs: Costs) -> float:
     return costs.start + max(cycles / CLOCK, size / BANDWIDTH)
 
 
-def milliseconds(launches: Sequence[Sequence[float]], costs: Costs) -> float:
+def milliseconds(launches: Sequence[Any], costs: Costs) -> float:
     return 1e3 * sum(seconds(Launch(*x), costs) for x in launches)
 
 
@@ -169,7 +170,7 @@ def code_of(kernel: Any, types: dict[str, str], constants: dict[str, Any], warps
         aligned = {(kernel.arg_names.index(x),): [["tt.divisibility", 16]] for x in pointers}
         signature = {x: types.get(x, "constexpr") for x in kernel.arg_names}
         source = triton.compiler.ASTSource(kernel, signature, constants, aligned)
-        target = triton.backends.compiler.GPUTarget("cuda", 10 * CAPABILITY[0], 32)
+        target = GPUTarget("cuda", 10 * CAPABILITY[0], 32)
         options = {"num_warps": warps, "enable_fp_fusion": True}
         found = triton.compile(source, target=target, options=options)
         text = dump(found.asm["cubin"], "-sass", "-res-usage")
@@ -249,21 +250,22 @@ def noted(count: bool = True) -> Iterator[list[Any]]:
     def nothing(*_: object) -> None: ...
 
     stub = _Stub(notes)
+    changes: tuple[tuple[Any, dict[str, Any]], ...] = (
+        (elimination, {"_launch": launch}),
+        (network_operator.BACKENDS, {"name_for": lambda *_: "triton"}),
+        (direct.BACKENDS, {"name_for": lambda *_: "triton"}),
+        (scan_operator.BACKENDS, {"name_for": lambda *_: "cuda"}),
+        (cuda, {"_kernels": lambda *_: stub, "_card": lambda _: CARD}),
+        (scan_operator, {"checkpoint_steps": lambda *_: cuda.CUDA_CHECKPOINT}),
+        (scan_operator, {"walks_whole_lines": lambda *_: False}),
+        (network_operator, {"refuse_negative": nothing, "check_grounded": nothing}),
+        (network_checks, {"answer": nothing}),
+        (scan_arguments, {"answer": nothing}),
+        (model_network, {"answer": nothing}),
+        (layers, {"position_linear": F.linear}),
+    )
     with contextlib.ExitStack() as stack:
-        for target, names in (
-            (elimination, {"_launch": launch}),
-            (network_operator.BACKENDS, {"name_for": lambda *_: "triton"}),
-            (direct.BACKENDS, {"name_for": lambda *_: "triton"}),
-            (scan_operator.BACKENDS, {"name_for": lambda *_: "cuda"}),
-            (cuda, {"_kernels": lambda *_: stub, "_card": lambda _: CARD}),
-            (scan_operator, {"checkpoint_steps": lambda *_: cuda.CUDA_CHECKPOINT}),
-            (scan_operator, {"walks_whole_lines": lambda *_: False}),
-            (network_operator, {"refuse_negative": nothing, "check_grounded": nothing}),
-            (network_checks, {"answer": nothing}),
-            (scan_arguments, {"answer": nothing}),
-            (model_network, {"answer": nothing}),
-            (layers, {"position_linear": F.linear}),
-        ):
+        for target, names in changes:
             stack.enter_context(mock.patch.multiple(target, **names))
         # On CUDA every scan bounds its decay rates, on the CPU those that need it.
         slowest = dict.fromkeys(scan_arguments._SLOWEST, math.inf)
@@ -333,10 +335,10 @@ def paths(text: str) -> Iterator[tuple[int, int]]:
         if start >= end or any(start < target < at < end for at, (target, _) in to.items()):
             continue
         blocks: dict[int, list[int]] = {}
+        first = start
         for at in range(start, end + 16, 16):
-            if at in starts or not blocks:
-                block = blocks[at] = []
-            block.append(at)
+            first = at if at in starts else first
+            blocks.setdefault(first, []).append(at)
         special = {b: sum("MUFU" in lines[at] for at in block) for b, block in blocks.items()}
         fused = (sum("FFMA" in lines[x] for x in y) for b, y in blocks.items() if not special[b])
         if max(fused, default=0) < 60:
@@ -363,7 +365,7 @@ def scan_paths(source: str, macros: Any) -> dict[str, tuple[int, int]]:
     return {"forward": max(forward), "again": back[0], "adjoint": back[1]}
 
 
-def state_steps(found: dict[str, Sequence[int]]) -> list[tuple[float, float]]:
+def state_steps(found: Mapping[str, Sequence[int]]) -> list[tuple[float, float]]:
     """Instructions of the forward and of the backward a step of a warp's lane and a state of it,
     along the shortest and the longest way."""
     ways = zip(found["forward"], found["again"], found["adjoint"], strict=True)
