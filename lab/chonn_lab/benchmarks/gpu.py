@@ -235,8 +235,8 @@ def models() -> dict[str, Callable[[], torch.nn.Module]]:
     }
 
 
-def step_of(name: str, device: str, samples: int, n: int) -> Call:
-    """Forward, mean squared error, backward, Adam."""
+def step_parts(name: str, device: str, samples: int, n: int) -> tuple[Any, tuple[Any, ...], Tensor]:
+    """Model, inputs and target of a training step."""
     torch.manual_seed(0)
     model = models()[name]().to(device).train()
     x, target = torch.rand(2, samples, 1, n, n, device=device).unbind()
@@ -245,7 +245,7 @@ def step_of(name: str, device: str, samples: int, n: int) -> Call:
         at = (torch.arange(n, device=device) + 0.5) / n
         grid = torch.stack(torch.meshgrid(at, at, indexing="ij"), -1).expand(samples, n, n, 2)
         inputs, target = (x.movedim(1, -1), grid), target.movedim(1, -1)[..., None, :]
-    return training_step(model, inputs, target)
+    return model, inputs, target
 
 
 def steps(run: Run, device: str) -> Row:
@@ -253,7 +253,7 @@ def steps(run: Run, device: str) -> Row:
     samples, n = (1, 32) if device == "cpu" else (16, 64)
 
     def make(name: str) -> Row:
-        step = step_of(name, device, samples, n)
+        step = training_step(*step_parts(name, device, samples, n))
         return {"peak_bytes": peak_of(step), "calls": {"step": step}}
 
     label = {"steps": f"{samples} samples of {n} x {n}"}

@@ -15,6 +15,7 @@ PROGRAMS = {
     "models": "training steps of the models beside PDEBench's",
     "vision": "inference and training steps of the timm models",
     "gpu": "the kernels for GPUs; needs CUDA",
+    "gpu_predicted": "what an H100 is expected to take, from counts; needs no GPU",
 }
 
 
@@ -23,7 +24,7 @@ def add_bench_command(commands: Any) -> None:
     bench = commands.add_parser(
         "bench",
         help="time operators and models beside their peers",
-        description="\n".join(f"{name:12} {text}" for name, text in PROGRAMS.items()),
+        description="\n".join(f"{name:14} {text}" for name, text in PROGRAMS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     bench.set_defaults(command=_bench)

@@ -79,13 +79,19 @@ def vision(found):
     assert ours["multiply_adds"] > 0
 
 
+def gpu_predicted(found):
+    for row in (*found["circuits"], *found["scans"], *found["steps"]):
+        assert 0 < row["low_ms"] <= row["ms"] <= row["high_ms"], row
+
+
 CHECKS = {**globals(), "accuracy": errors, "controls": schemes}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "gpu"])
 def test_a_program_runs_and_its_tables_are_made(name, tmp_path, monkeypatch):
-    pytest.importorskip({"models": "pdebench", "vision": "timm"}.get(name, "scipy"))
+    needs = {"models": "pdebench", "vision": "timm", "gpu_predicted": "triton"}
+    pytest.importorskip(needs.get(name, "scipy"))
     program = importlib.import_module(f"chonn_lab.benchmarks.{name}")
     output = tmp_path / f"{name}.json"
     given = ["--smoke", "--threads", "1", "--rounds", "2", "--visit-ms", "1"]

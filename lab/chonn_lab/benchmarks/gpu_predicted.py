@@ -1,0 +1,559 @@
+"""Milliseconds that an H100 is expected to take, predicted without a GPU.
+
+Nothing here is a measured time of these kernels. What can be counted without a GPU is counted, on
+the code as it is: launches and programs by running it with the launch replaced by a note,
+instructions in the machine code that Triton and NVRTC make for the H100, bytes by the sizes of
+tensors. What a count costs is calibrated by ``lab/results/gpu_probe.json``: times that an H100 took
+for another implementation of the same algorithms, a probe, with the same counts.
+
+The model of a launch
+    A processor has four schedulers, and each gives out at most one instruction a cycle. With few
+    warps a scheduler waits for their results. A launch takes `start` seconds more than the larger
+    of two times: its bytes over the bandwidth that copies reach, and its instructions (programs,
+    times warps, times instructions of a warp) over the cycles of all schedulers, of which a share
+    of `busy` gives one out, or 1 / `wait` for each warp that a scheduler holds, if that is less.
+    `fit` finds the three numbers by the times of single levels of the probe on 128 networks of
+    64 x 64. The probe's totals on other sizes are predicted with them. The range of a prediction
+    is the factor by which single levels deviate: totals deviate less, but kernels of more warps
+    than the probe's may deviate like a level.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import re
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+import triton
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+from triton.backends.compiler import GPUTarget
+
+from chonn_lab.benchmarks import harness
+from chonn_lab.benchmarks.gpu import step_parts
+from chonn_lab.benchmarks.harness import Row, Run, gradients, inference, main_of
+from chonn_lab.benchmarks.scan import make_inputs
+from chonn_lab.paths import RESULTS
+from chonn_ops import kirchhoff_scan
+from chonn_ops._dtypes import CODES
+from chonn_ops.models import network as model_network
+from chonn_ops.network import autograd as network_autograd
+from chonn_ops.network import checks as network_checks
+from chonn_ops.network import operator as network_operator
+from chonn_ops.network.direct import factor as direct
+from chonn_ops.network.direct import triton as elimination
+from chonn_ops.network.direct.triton import kernels
+from chonn_ops.nn import layers
+from chonn_ops.scan import arguments as scan_arguments
+from chonn_ops.scan import cuda
+from chonn_ops.scan import operator as scan_operator
+from chonn_ops.scan.cuda import nvrtc
+from chonn_ops.scan.cuda.driver import Card
+
+# An H100 SXM: processors times schedulers, cycles a second that it sustains, and bytes a second,
+# of which copies reach about four fifths.
+SCHEDULERS, CLOCK, BANDWIDTH = 132 * 4, 1.755e9, 0.8 * 3.35e12
+CAPABILITY = (9, 0)
+CARD = Card(0, SCHEDULERS // 4, 232448, CAPABILITY)
+DRIVER = 0.003  # milliseconds that the driver's part of a launch is taken to cost the host
+# Grids and numbers of networks, with the milliseconds that we want at most.
+CIRCUITS = (((64, 64), 128, 0.8), ((256, 256), 32, 5.0))
+
+
+class Launch(NamedTuple):
+    """A launch of a kernel: programs, warps of one, instructions of a warp, warps that a scheduler
+    holds where there are enough, and bytes."""
+
+    programs: int
+    warps: int
+    instructions: float
+    held: float
+    bytes: float
+
+
+class Costs(NamedTuple):
+    """See the model above."""
+
+    busy: float
+    wait: float
+    start: float
+
+
+def seconds(launch: Launch, costs: Costs) -> float:
+    programs, warps, instructions, held, size = launch
+    each = programs * warps / SCHEDULERS
+    cycles = instructions * max(each / costs.busy, costs.wait * max(each / held, 1))
+    return costs.start + max(cycles / CLOCK, size / BANDWIDTH)
+
+
+def milliseconds(launches: Sequence[Any], costs: Costs) -> float:
+    return 1e3 * sum(seconds(Launch(*x), costs) for x in launches)
+
+
+@cache
+def probe() -> dict[str, Any]:
+    """What an H100 measured of the probe, and the probe's counts."""
+    return json.loads((RESULTS / "gpu_probe.json").read_text())
+
+
+@cache
+def fit() -> Costs:
+    """The costs by the probe's levels."""
+    busy, wait, start = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9), range(3, 13), (0, 0.5, 1, 1.5, 2)
+    tried = (Costs(a, b, 1e-6 * c) for a, b, c in itertools.product(busy, wait, start))
+    return min(tried, key=lambda costs: deviation("levels", costs))
+
+
+def deviation(section: str, costs: Costs) -> float:
+    """The factor that predicted and measured times of the probe differ by, in the square mean."""
+    pairs = [(milliseconds(x["launches"], costs), x["ms"]) for x in probe()[section]]
+    return math.exp(math.sqrt(statistics.fmean(math.log(a / b) ** 2 for a, b in pairs)))
+
+
+# Circuits -----------------------------------------------------------------------------------------
+
+
+def dump(code: bytes, *options: str) -> str:
+    """What the tool that Triton brings tells of machine code."""
+    path = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code)
+        file.flush()
+        command = [path, *options, file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+class Code(NamedTuple):
+    """Machine code: addresses, the loops' first and last ones, registers, shared bytes."""
+
+    addresses: list[int]
+    loops: list[tuple[int, int]]
+    registers: int
+    shared: int
+
+    def executed(self, trips: Sequence[float]) -> float:
+        """Instructions of a warp whose loops, in the order of the code, run so many times."""
+        if len(trips) != len(self.loops):
+            raise ValueError(f"expected {len(trips)} loops in the machine code, got {self.loops}")
+        inner = sorted(zip(self.loops, trips, strict=True), key=lambda x: x[0][1] - x[0][0])
+        return sum(
+            next((n for (low, high), n in inner if low <= at <= high), 1) for at in self.addresses
+        )
+
+    def held(self, warps: int) -> float:
+        """Warps that a scheduler holds, by the registers and shared memory of a processor."""
+        registers = -(-self.registers // 8) * 8 * 32 * warps
+        programs = min(32, 64 // warps, 65536 // registers, 233472 // (self.shared + 1024))
+        return programs * warps / 4
+
+
+_codes: dict[Any, Code] = {}
+
+
+def code_of(kernel: Any, types: dict[str, str], constants: dict[str, Any], warps: int) -> Code:
+    """Compile for the H100; Triton keeps what it compiled in its cache."""
+    key = kernel.__name__, tuple(constants.items()), warps
+    if key not in _codes:
+        pointers = [x for x, kind in types.items() if kind[0] == "*" and x != "judged"]
+        aligned = {(kernel.arg_names.index(x),): [["tt.divisibility", 16]] for x in pointers}
+        signature = {x: types.get(x, "constexpr") for x in kernel.arg_names}
+        source = triton.compiler.ASTSource(kernel, signature, constants, aligned)
+        target = GPUTarget("cuda", 10 * CAPABILITY[0], 32)
+        options = {"num_warps": warps, "enable_fp_fusion": True}
+        found = triton.compile(source, target=target, options=options)
+        text = dump(found.asm["cubin"], "-sass", "-res-usage")
+        lines = re.findall(r"/\*([0-9a-f]{4,5})\*/\s+(.*?);", text)
+        jumps = [(re.search(r"\bBRA\b.*?(0x[0-9a-f]+)", x), int(at, 16)) for at, x in lines]
+        loops = [(int(jump[1], 16), at) for jump, at in jumps if jump and int(jump[1], 16) < at]
+        registers = re.search(r"REG:(\d+)", text)
+        assert registers is not None
+        addresses = [at for _, at in jumps]
+        shared = found.metadata.shared
+        _codes[key] = Code(addresses, sorted(loops), int(registers[1]), shared)
+    return _codes[key]
+
+
+_TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int32: "*i32", torch.int64: "*i64"}
+
+
+def counted(kernel: Any, grid: Sequence[int], args: Any, warps: int, constants: Any) -> Launch:
+    """The counts of a launch of the elimination."""
+    given = dict(zip((x for x in kernel.arg_names if x not in constants), args, strict=True))
+    types = {n: _TYPES[x.dtype] if torch.is_tensor(x) else "i32" for n, x in given.items()}
+    code = code_of(kernel, types, constants, warps)
+    name, programs, trips = kernel.__name__, math.prod(grid), []
+    touched = sum(x.numel() * x.itemsize for x in given.values() if torch.is_tensor(x))
+    if name == "levels":
+        trips = [-(-given["nodes"] // constants["BLOCK"])]
+    if "REGION" in given:  # of a level: pivots, and columns of the rest, of each front
+        rows = given["REGION"][given["start"] :][: grid[1]].long()
+        info = given["INFO"].view(-1, kernels.WORDS)[rows]
+        pivots, size = (info[:, at.value].double() for at in (kernels.PIVOTS, kernels.SIZE))
+        block = (pivots - given["k0"]).clamp(max=constants["P"])
+        width = size - given["k0"] - block
+        block = block.clamp(min=0)
+        shares, update = float((block * (block + width)).sum()), float(width.square().sum()) / 2
+        # The rows of shares, read or written once; beside them what the children or the panel
+        # before handed over, and the update.
+        touched = {"pivots": 2 * shares, "update": shares + 2 * update}.get(name, shares)
+        touched += 2 * update * constants.get("FUSED", False)
+        touched *= grid[0] * 4
+        chunks = float((width / constants.get("C", 1)).ceil().mean())
+        if name == "pivots":
+            apart = constants["REST"] and not constants["FUSED"]
+            # Loops after that over pivots look for parts without ground, which are none.
+            trips = [*[chunks] * apart, float(block.mean())]
+            trips += [0] * (len(code.loops) - len(trips))
+        elif name == "down":
+            trips = [chunks]
+        elif name == "update":  # tiles left of the diagonal have nothing to do
+            tiles = given["tiles"]
+            programs = programs // tiles**2 * tiles * (tiles + 1) // 2
+    return Launch(programs, warps, code.executed(trips), code.held(warps), touched)
+
+
+class _Stub:
+    """Stands in for the loaded kernels of scans: packs their arguments, and notes the launch."""
+
+    def __init__(self, notes: list[Any]) -> None:
+        self._notes = notes
+
+    def launch(self, which: int, *sizes: Any) -> None:
+        self._notes.append(cuda.LAYOUT.pack(*sizes[-1]) and which)
+
+
+@contextlib.contextmanager
+def noted(count: bool = True) -> Iterator[list[Any]]:
+    """Operators on CPU tensors take their paths for CUDA, whose launches are noted and not done.
+
+    Checks that read values, as only the CPU's paths do, find nothing.
+    """
+    notes: list[Any] = []
+
+    def launch(kernel: Any, grid: Sequence[int], *args: Any, warps: int, **constants: Any) -> None:
+        with _disable_current_modes():  # that count operations
+            note = counted(kernel, grid, args, warps, constants) if count else (kernel, grid)
+        notes.append(note)
+
+    def nothing(*_: object) -> None: ...
+
+    stub = _Stub(notes)
+    changes: tuple[tuple[Any, dict[str, Any]], ...] = (
+        (elimination, {"_launch": launch}),
+        (network_operator.BACKENDS, {"name_for": lambda *_: "triton"}),
+        (direct.BACKENDS, {"name_for": lambda *_: "triton"}),
+        (scan_operator.BACKENDS, {"name_for": lambda *_: "cuda"}),
+        (cuda, {"_kernels": lambda *_: stub, "_card": lambda _: CARD}),
+        (scan_operator, {"checkpoint_steps": lambda *_: cuda.CUDA_CHECKPOINT}),
+        (scan_operator, {"walks_whole_lines": lambda *_: False}),
+        (network_operator, {"refuse_negative": nothing, "check_grounded": nothing}),
+        (network_checks, {"answer": nothing}),
+        (scan_arguments, {"answer": nothing}),
+        (model_network, {"answer": nothing}),
+        (layers, {"position_linear": F.linear}),
+    )
+    with contextlib.ExitStack() as stack:
+        for target, names in changes:
+            stack.enter_context(mock.patch.multiple(target, **names))
+        # On CUDA every scan bounds its decay rates, on the CPU those that need it.
+        slowest = dict.fromkeys(scan_arguments._SLOWEST, math.inf)
+        stack.enter_context(mock.patch.dict(scan_arguments._SLOWEST, slowest))
+        cuda._plan.cache_clear()
+        yield notes
+    cuda._plan.cache_clear()
+
+
+def circuit(grid: tuple[int, ...], networks: int, count: bool = True) -> list[Any]:
+    """The launches of a forward pass without gradients; kernels and grids only without `count`."""
+    leak = torch.ones(networks, *grid, 1)
+    plan = elimination.plan_of(grid, [False] * len(grid))
+    with noted(count) as found:
+        elimination.Factors(plan, [leak] * len(grid), leak, leak[:, None])
+    return found
+
+
+def row(quantity: str, count: str, ms: Sequence[float], target: float | None, peers: str) -> Row:
+    low, central, high = ms
+    return {
+        "quantity": quantity,
+        "counted": count,
+        "ms": central,
+        "low_ms": low,
+        "high_ms": high,
+        "target_ms": target,
+        "met": target is None or central <= target,
+        "peers": peers,
+    }
+
+
+def circuits(run: Run) -> list[Row]:
+    costs, found = fit(), []
+    spread = deviation("levels", costs)
+    for grid, networks, target in CIRCUITS:
+        peer = probe()["peers"][f"{networks} networks of {grid[0]} x {grid[1]}"]
+        grid = (8, 8) if run.smoke else grid
+        launches = circuit(grid, networks)
+        programs = sum(x.programs for x in launches)
+        instructions = sum(x.programs * x.warps * x.instructions for x in launches)
+        ms = milliseconds(launches, costs)
+        count = f"{len(launches)} launches of {programs / len(launches):,.0f} programs, "
+        count += f"{instructions / 1e9:.2f}e9 instructions of warps"
+        name = f"{networks} networks of {grid[0]} x {grid[1]}, forward"
+        found.append(row(name, count, (ms / spread, ms, ms * spread), target, peer))
+    return found
+
+
+# Scans --------------------------------------------------------------------------------------------
+
+SCANS = (
+    ((8, 4096, 1536, 16), torch.bfloat16, (0.5, 2.2)),
+    ((8, 1024, 64, 16), torch.float32, (0.045, 0.23)),
+)
+_GENERAL = 16  # special functions of a block that takes steps whose exponents are not small
+
+
+def paths(text: str) -> Iterator[tuple[int, int]]:
+    """Instructions of each inner loop of a scan's kernel where exponents are small, along the
+    shortest and the longest way through its branches."""
+    lines = {int(at, 16): x for at, x in re.findall(r"/\*([0-9a-f]{4,5})\*/\s+(.*?);", text)}
+    jumps = {at: re.match(r"(@?).*?BRA( !?U?P)?.*?(0x[0-9a-f]+)", x) for at, x in lines.items()}
+    to = {at: (int(x[3], 16), bool(x[1] or x[2])) for at, x in jumps.items() if x}
+    starts = {target for target, _ in to.values()} | {at + 16 for at in to}
+    for end, (start, _) in sorted(to.items()):
+        if start >= end or any(start < target < at < end for at, (target, _) in to.items()):
+            continue
+        blocks: dict[int, list[int]] = {}
+        first = start
+        for at in range(start, end + 16, 16):
+            first = at if at in starts else first
+            blocks.setdefault(first, []).append(at)
+        special = {b: sum("MUFU" in lines[at] for at in block) for b, block in blocks.items()}
+        fused = (sum("FFMA" in lines[x] for x in y) for b, y in blocks.items() if not special[b])
+        if max(fused, default=0) < 60:
+            continue
+        lengths = {end + 16: (0, 0)}
+        for b in sorted(blocks, reverse=True):
+            last = blocks[b][-1]
+            target, conditional = to.get(last, (last + 16, False))
+            after = [target] if last != end else [end + 16]
+            after += [last + 16] * conditional
+            known = [lengths[x] for x in after if x in lengths]
+            if special[b] < _GENERAL and known:
+                low, high = min(x for x, _ in known), max(x for _, x in known)
+                lengths[b] = len(blocks[b]) + low, len(blocks[b]) + high
+        if start in lengths:
+            yield lengths[start]
+
+
+def scan_paths(source: str, macros: Any) -> dict[str, tuple[int, int]]:
+    """Instructions of 8 steps of the forward, with outputs, of 8 steps that the backward does
+    again and of 4 steps of its adjoint, where a lane has four states."""
+    code = nvrtc.machine_code(source, macros, CAPABILITY)
+    forward, back = (list(paths(dump(code, "-sass", "-fun", x))) for x in cuda._NAMES[:2])
+    return {"forward": max(forward), "again": back[0], "adjoint": back[1]}
+
+
+def state_steps(found: Mapping[str, Sequence[int]]) -> list[tuple[float, float]]:
+    """Instructions of the forward and of the backward a step of a warp's lane and a state of it,
+    along the shortest and the longest way."""
+    ways = zip(found["forward"], found["again"], found["adjoint"], strict=True)
+    return [(a / 32, b / 32 + c / 16) for a, b, c in ways]
+
+
+def scan_ms(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[list[list[float]], list[str]]:
+    """Least, middle and largest milliseconds of the forward and of both passes of a large scan,
+    those of the probe times the ratio of instructions; and what was counted."""
+    B, L, D, N = shape
+    setting = cuda._setting((B,), (L,), D, N, CODES[dtype], False, CARD)
+    ours = state_steps(scan_paths(cuda._SOURCE.read_text("utf-8"), setting.macros))
+    given = probe()["scan"]
+    theirs = state_steps(given["instructions"])
+    forward = given["forward_ms"]
+    back = [b - a for a, b in zip(forward, given["both_ms"], strict=True)]
+    parts = []
+    for k, ms in enumerate((forward, back)):
+        ratios = [a[k] / b[k] for a, b in zip(ours, theirs, strict=True)]
+        middle = statistics.median(ms) * statistics.geometric_mean(ratios)
+        parts.append([min(ms) * min(ratios), middle, max(ms) * max(ratios)])
+    counts = [
+        "{:.1f} to {:.1f} instructions a state-step, of the probe {:.1f} to {:.1f}".format(
+            *(add(x) for x in (*ours, *theirs))
+        )
+        for add in (lambda x: x[0], sum)
+    ]
+    return [parts[0], [a + b for a, b in zip(*parts, strict=True)]], counts
+
+
+def small_ms(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[list[list[float]], list[str]]:
+    """As `scan_ms`, of a scan whose lines are divided: the larger of the time of the host and of
+    the GPU's. The host's is that of this processor, the least of many since other work interrupts
+    some, and the driver's. The GPU's is that of the forward's two inner loops; both passes are in
+    proportion to those of the large scan."""
+    inputs = make_inputs(shape, dtype)
+    calls = inference(kirchhoff_scan, inputs), gradients(kirchhoff_scan, inputs)
+    with noted():
+        host = [min(harness.milliseconds(call) for _ in range(200)) for call in calls]
+    B, L, D, N = shape
+    setting = cuda._setting((B,), (L,), D, N, CODES[dtype], False, CARD)
+    code = nvrtc.machine_code(cuda._SOURCE.read_text("utf-8"), setting.macros, CAPABILITY)
+    walks = paths(dump(code, "-sass", "-fun", cuda._NAMES[0]))
+    (pieces,) = setting.pieces
+    warps = pieces * setting.groups
+    instructions = L / pieces / 8 * sum(statistics.fmean(x) for x in walks)
+    programs = B * -(-D // (setting.channels * setting.groups))
+    launch = Launch(programs, warps, instructions, setting.resident * warps / 4, 0)
+    forward, given = milliseconds([launch], fit()), probe()["scan"]
+    device = [forward, forward * given["both_ms"][0] / given["forward_ms"][0]]
+    called = [ms + launches * DRIVER for ms, launches in zip(host, (1, 3), strict=True)]
+    pairs = list(zip(called, device, strict=True))
+    times = [[max(device, factor * ms) for factor in (0.5, 1, 2)] for ms, device in pairs]
+    texts = [f"{1e3 * ms:.0f} us of the host, {1e3 * gpu:.0f} us of the GPU" for ms, gpu in pairs]
+    return times, texts
+
+
+def scans(run: Run) -> list[Row]:
+    found = []
+    for shape, dtype, targets in SCANS[run.smoke :]:
+        name = f"scan {'x'.join(map(str, shape))}"
+        large = shape == tuple(probe()["scan"]["shape"])
+        times, counts = (scan_ms if large else small_ms)(shape, dtype)
+        passes = ("forward", "both passes")
+        for part, ms, count, target in zip(passes, times, counts, targets, strict=True):
+            peers = probe()["peers"].get(f"{name}, {part}", "-")
+            found.append(row(f"{name}, {str(dtype)[6:]}, {part}", count, ms, target, peers))
+    return found
+
+
+# Training steps -----------------------------------------------------------------------------------
+
+STEPS = ("CHONNNetwork2d", "CHONNFNO2d", "CHONNUNet2d")
+# Milliseconds that we want at most; for FNO and U-Net with circuits 1.5 times those without.
+TARGETS = {
+    ("CHONNNetwork2d", "eager"): 12,
+    ("CHONNNetwork2d", "recorded"): 2.7,
+    ("CHONNFNO2d", "eager"): 1.5 * 11.3,
+    ("CHONNFNO2d", "recorded"): 1.5 * 1.79,
+    ("CHONNUNet2d", "eager"): 1.5 * 10.2,
+}
+# Operations of PyTorch that launch nothing, beside views.
+NOTHING = {
+    *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "promote_types"),
+    *("_unsafe_view", "set_", "resize_", "lift_fresh", "result_type", "_local_scalar_dense"),
+    *("as_strided_", "_record_function_enter_new", "_record_function_exit"),
+}
+_LIST = 36  # tensors that one launch of an operation on lists takes, as Adam's
+
+
+# What our operators call: a mode does not see what happens inside of an operator.
+_FORWARD = partial(network_operator._network, keep=True)
+_BACKWARD = network_autograd._by_factor
+
+
+class Operations(TorchDispatchMode):
+    """Notes the bytes of each launch of PyTorch's operations, those inside of solves, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes: list[float] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, func._schema.name.partition("::")[2]
+        if name == "kirchhoff_network_kept":
+            with self:
+                return _FORWARD(*args, **kwargs)
+        with mock.patch.object(network_autograd, "_by_factor", self._inside):
+            found = func(*args, **kwargs)
+        if not func.is_view and name not in NOTHING and func.namespace != "chonn_ops":
+            tensors = [x for x in tree_leaves((args, kwargs, found)) if torch.is_tensor(x)]
+            size = float(sum(x.numel() * x.itemsize for x in tensors))
+            launches = -(-len(args[0]) // _LIST) if name.startswith("_foreach") else 1
+            self.bytes += [size / launches] * launches
+        return found
+
+    def _inside(self, *args: Any) -> Any:
+        with self:
+            return _BACKWARD(*args)
+
+
+def step(name: str, samples: int, n: int) -> tuple[list[float], list[Launch]]:
+    """Bytes of the launches of PyTorch's operations in a training step, and the other launches."""
+    model, inputs, target = step_parts(name, "cpu", samples, n)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0, foreach=True)
+
+    def call() -> None:
+        optimizer.zero_grad()
+        F.mse_loss(model(*inputs), target).backward()
+        optimizer.step()
+
+    with noted() as notes:
+        call()
+        notes.clear()
+        with Operations() as operations:
+            call()
+    return operations.bytes, notes
+
+
+def steps(run: Run) -> list[Row]:
+    """Training steps, launched one by one and recorded as a CUDA graph.
+
+    A launch by PyTorch takes the host as long as one of the FNO's 440 kernels at least, in the
+    middle as one of the 844 of a step whose solves were the probe's, and at most the FNO's time
+    over the number of operations that is counted here. One of Triton takes as long as one of the
+    10,522 of the first Triton kernels. On the GPU operations take the time of their bytes at least,
+    and at most as many times that as the FNO did, recorded.
+    """
+    samples, n = (1, 32) if run.smoke else (16, 64)
+    fno, ours, many = (x for x in probe()["steps"][:3])
+    costs, found = fit(), []
+    spread = deviation("levels", costs)
+
+    def on_gpu(sizes: Sequence[float]) -> float:
+        return milliseconds([Launch(1, 1, 0, 1, x) for x in sizes], costs)
+
+    base = step("FNO", samples, n)[0]
+    factor = fno["recorded_ms"] / on_gpu(base)
+    measured = json.loads((RESULTS / "gpu.json").read_text())["sections"][0]["rows"][0]
+    host = [x["eager_ms"] / x["kernels"] for x in (fno, ours)] + [measured["step_ms"] / len(base)]
+    triton_host = [many["eager_ms"] / many["kernels"]] * 2 + host[1:2]
+    for name in STEPS:
+        sizes, solves = step(name, samples, n)
+        solving = milliseconds(solves, costs)
+        count = f"{len(sizes)} launches of operations, {sum(sizes) / 1e9:.1f} GB; {len(solves)} of "
+        count += f"solves, {solving:.1f} ms"
+        pairs = zip(host, triton_host, strict=True)
+        eager = [a * len(sizes) + b * len(solves) for a, b in pairs]
+        parts = zip((1, math.sqrt(factor), factor), (1 / spread, 1, spread), strict=True)
+        recorded = [a * on_gpu(sizes) + b * solving for a, b in parts]
+        for kind, ms in (("eager", eager), ("recorded", recorded)):
+            peers = probe()["peers"].get(f"{name}, {kind}", "-")
+            found.append(
+                row(f"step of {name}, {kind}", count, ms, TARGETS.get((name, kind)), peers)
+            )
+    return found
+
+
+def calibration(run: Run) -> Row:
+    del run
+    costs = fit()
+    errors = [x["ms"] / milliseconds(x["launches"], costs) for x in probe()["totals"]]
+    spread = deviation("levels", costs)
+    return {**costs._asdict(), "spread": spread, "low": min(errors), "high": max(errors)}
+
+
+sections = {"calibration": calibration, "circuits": circuits, "scans": scans, "steps": steps}
+main = main_of(__doc__, "gpu_predicted", sections, ["triton", "nvidia-cuda-nvrtc"])
+
+if __name__ == "__main__":
+    main()
