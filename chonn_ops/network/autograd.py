@@ -156,7 +156,7 @@ def _gradients(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
     if torch.is_grad_enabled() or has_tangents(grad, *inputs):
         return _differentiable(*given, network, needed, ctx.factor)
     if ctx.factor is not None and not _is_mapped(grad):
-        return _by_factor(*given, over_v, ctx.factor, network, needed)
+        return by_factor(*given, over_v, ctx.factor, network, needed)
     found = torch.ops.chonn_ops.network_gradients(
         *given, over_v, state, *network, needed, ctx.traced
     )
@@ -183,7 +183,7 @@ def _differentiable(
     return adjoint(w, over_w, v, over_v, (source, *network[:4]), needed)
 
 
-def _by_factor(
+def by_factor(
     grad: Tensor,
     source: Tensor,
     v: Tensor,
@@ -259,7 +259,7 @@ def _network_gradients(
         fields = g, leak.detach(), joined(periodic, graph)
         dtype, name = compute_dtype(source, *network[:4]), direct_backend(backend, source.device)
         factor = factor_of(*fields, dtype=dtype, backend=name, tol=tol, state=state)
-    return _or_empty(v, _by_factor(grad, source, v, drops, factor, tuple(network), needed))
+    return _or_empty(v, by_factor(grad, source, v, drops, factor, tuple(network), needed))
 
 
 def _or_empty(like: Tensor, gradients: Sequence[Tensor | None]) -> tuple[Tensor, ...]:

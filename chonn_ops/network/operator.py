@@ -158,10 +158,10 @@ torch.library.define(
 
 @torch.library.impl("chonn_ops::kirchhoff_network", "default")
 def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _network(*args)[:3]
+    return run_network(*args)[:3]
 
 
-def _network(
+def run_network(
     source: Tensor,
     g0: Tensor,
     g1: Tensor | None,
@@ -224,7 +224,7 @@ def _network(
     return v, iterations, residual, [x.to(dtype) for x in solved.drops], solved.factor
 
 
-torch.library.impl("chonn_ops::kirchhoff_network_kept", "default")(partial(_network, keep=True))
+torch.library.impl("chonn_ops::kirchhoff_network_kept", "default")(partial(run_network, keep=True))
 
 
 def _numbers(source: Tensor, leak: Tensor) -> tuple[int, ...]:

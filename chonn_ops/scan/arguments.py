@@ -13,7 +13,7 @@ from chonn_ops.scan.walks import DIRECTIONS, MIRROR
 
 BOUNDARIES = ("matched", "periodic", "neumann", "dirichlet")
 # Decay rates whose inverse and product with an input are still normal numbers.
-_SLOWEST = {torch.float32: 1e-30, torch.float64: 1e-290}
+SLOWEST = {torch.float32: 1e-30, torch.float64: 1e-290}
 
 
 class Inputs(NamedTuple):
@@ -134,7 +134,7 @@ def within_range(decay: Tensor, dtype: torch.dtype) -> Tensor:
     Slower rates are raised to the slowest such rate. Over any time step that `dtype` can hold the
     state then decays by less than rounding.
     """
-    slowest = _SLOWEST[dtype]
+    slowest = SLOWEST[dtype]
     if decay.device.type == "cpu" and decay.abs().min().item() >= slowest:
         return decay
     wide = decay.to(dtype)

@@ -49,7 +49,7 @@ class Kernels:
     def launch(self, which: int, blocks: int, threads: int, shared: int, values: tuple) -> None:
         assert threads <= (self.most if which < 2 else 256)
         assert shared <= self.shared
-        Kernels.launched.append(cuda._NAMES[which])
+        Kernels.launched.append(cuda.NAMES[which])
         arguments = ctypes.create_string_buffer(cuda.LAYOUT.pack(*values))
         self.library.launch(which, arguments, blocks, threads, shared)
 
@@ -59,7 +59,7 @@ def install(monkeypatch, on: Card) -> list[str]:
     from chonn_ops.scan import operator
 
     Kernels.launched = []
-    cuda._plan.cache_clear()
+    cuda.plan_of.cache_clear()
     monkeypatch.setattr(cuda, "_kernels", Kernels)
     monkeypatch.setattr(cuda, "_card", lambda _: on)
     name_for = operator.BACKENDS.name_for

@@ -43,7 +43,7 @@ thorough = pytest.mark.thorough
 def emulate(monkeypatch):
     """Runs "cuda" on CPU tensors, as on a GPU of so many processors; the launches so far."""
     yield lambda processors=1: emulated.install(monkeypatch, emulated.card(processors))
-    cuda._plan.cache_clear()
+    cuda.plan_of.cache_clear()
 
 
 def check_line(sizes, dtype=torch.float32, scale=1.0, spread=0.0, **options):
@@ -239,7 +239,7 @@ def test_the_check_of_a_device_takes_the_path_of_large_scans(emulate):
     expected = operator._small_results(operator.BACKENDS["torch"], torch.device("cpu"))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
-    setting = cuda._setting((18, 80), (40, 9), 56, 16, 0, False, emulated.card(132))
+    setting = cuda.setting_of((18, 80), (40, 9), 56, 16, 0, False, emulated.card(132))
     assert {"NP": 16, "S": 4, "KC": 1, "CGC": 4}.items() <= dict(setting.macros).items()
 
 
@@ -325,7 +325,7 @@ def test_every_setting_fits_the_gpu(shared, processors):
     for code, N, D in itertools.product(range(4), (1, 2, 3, 8, 16, 33, 64), (1, 7, 64, 1536)):
         for lines, length in ((1, 3), (1, 100_000), (64, 64), (4096, 512)):
             lengths = (length, 2 * length)
-            found = cuda._setting((lines, lines), lengths, D, N, code, False, on)
+            found = cuda.setting_of((lines, lines), lengths, D, N, code, False, on)
             macros = dict(found.macros)
             assert N <= macros["NP"] <= 32 * macros["S"]
             assert macros["NP"] % macros["S"] == 0
@@ -336,7 +336,7 @@ def test_every_setting_fits_the_gpu(shared, processors):
 
 def test_a_gpu_with_too_little_shared_memory_is_named():
     with pytest.raises(ValueError, match=r"shared memory for 128 states.*got 65536.*'torch'"):
-        cuda._setting((8,), (64,), 64, 128, 1, False, emulated.card(20, 65536))
+        cuda.setting_of((8,), (64,), 64, 128, 1, False, emulated.card(20, 65536))
 
 
 # Registers of a thread at most, and bytes that it spills, by what fills a GPU of 132 processors.
@@ -361,8 +361,8 @@ def test_kernels_compile(name, capability, monkeypatch, tmp_path):
     """What g++ lets pass and NVRTC does not; needs no GPU."""
     monkeypatch.setenv("CHONN_CACHE", str(tmp_path))
     lines, D, N, code, nested, most_registers, most_spilled = SETTINGS[name]
-    setting = cuda._setting(lines, (4096,), D, N, code, nested, emulated.card(132))
-    found = nvrtc.machine_code(cuda._SOURCE.read_text(), setting.macros, capability)
+    setting = cuda.setting_of(lines, (4096,), D, N, code, nested, emulated.card(132))
+    found = nvrtc.machine_code(cuda.SOURCE.read_text(), setting.macros, capability)
     (kept,) = tmp_path.iterdir()
     used = resources(found, tmp_path / "kernels.cubin")
     assert len(found) + 32 == kept.stat().st_size
@@ -380,9 +380,9 @@ def test_instructions_of_a_state_step(name, monkeypatch, tmp_path):
     steps of 4 states forward, 4 steps of 4 states of the adjoint."""
     monkeypatch.setenv("CHONN_CACHE", str(tmp_path))
     lines, D, N, code, nested, *_ = SETTINGS[name]
-    setting = cuda._setting(lines, (4096,), D, N, code, nested, emulated.card(132))
+    setting = cuda.setting_of(lines, (4096,), D, N, code, nested, emulated.card(132))
     path = tmp_path / "kernels.cubin"
-    path.write_bytes(nvrtc.machine_code(cuda._SOURCE.read_text(), setting.macros, (9, 0)))
+    path.write_bytes(nvrtc.machine_code(cuda.SOURCE.read_text(), setting.macros, (9, 0)))
     most = {"float32": (320, 530), "bfloat16": (290, 420)}[name]
     without = [x for x in blocks(path, "scan_forward") if not count(x, "MUFU")]
     forward = [len(x) for x in without if count(x, "FFMA") >= 160]
@@ -426,7 +426,7 @@ def resources(code, path):
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     pattern = r"Function (\w+):\s*REG:(\d+) STACK:(\d+)"
     found = {name: (int(a), int(b)) for name, a, b in re.findall(pattern, text)}
-    assert sorted(found) == sorted(cuda._NAMES)
+    assert sorted(found) == sorted(cuda.NAMES)
     return found
 
 

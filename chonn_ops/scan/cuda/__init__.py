@@ -26,8 +26,8 @@ from chonn_ops.scan.cuda.driver import Card, Kernels, card
 from chonn_ops.scan.walks import CUDA_CHECKPOINT, MIRROR, Loops, Walk, run_walks
 
 MOST_STATES = 128  # states of a channel that the kernels take
-_SOURCE = Path(__file__).with_name("scan.cu")
-_NAMES = ("scan_forward", "scan_backward", "scan_finish")
+SOURCE = Path(__file__).with_name("scan.cu")
+NAMES = ("scan_forward", "scan_backward", "scan_finish")
 _FORWARD, _BACKWARD, _FINISH = range(3)
 # `Args` in scan.cu: pointers, strides, the share, numbers.
 LAYOUT = Struct("=23Q10qd21i4x")
@@ -54,10 +54,10 @@ class _Setting(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _kernels(macros: tuple[tuple[str, int], ...], on: Card) -> Any:
-    return Kernels(_SOURCE.read_text(encoding="utf-8"), macros, _NAMES, LAYOUT, on)
+    return Kernels(SOURCE.read_text(encoding="utf-8"), macros, NAMES, LAYOUT, on)
 
 
-def _setting(
+def setting_of(
     lines: tuple[int, ...],
     lengths: tuple[int, ...],
     D: int,
@@ -177,7 +177,7 @@ class _Plan:
         wide = max(farthest, *(count * D * N for count in chunks)) >= 2**31
         nested = wide or any(len(walk.steps) == 2 for walk in walks)
         lengths = tuple(walk.length for walk in walks)
-        setting = _setting(lines, lengths, D, N, code, nested, on)
+        setting = setting_of(lines, lengths, D, N, code, nested, on)
         macros = dict(setting.macros)
         NP, groups = macros["NP"], setting.groups
         self.kernels = _kernels(setting.macros, on)
@@ -234,7 +234,7 @@ class _Plan:
         return flags
 
 
-_plan = lru_cache(maxsize=1024)(_Plan)
+plan_of = lru_cache(maxsize=1024)(_Plan)
 
 
 def _card(device: torch.device) -> Card:
@@ -294,7 +294,7 @@ def forward(
     if y.numel() == 0:
         return y, decay.new_empty(u.shape[0], *decay.shape)
     strides = (u.stride(), delta.stride(), b.stride(), c.stride())
-    plan = _plan(tuple(u.shape), N, call.dtype, strides, walks, boundary, _card(device))
+    plan = plan_of(tuple(u.shape), N, call.dtype, strides, walks, boundary, _card(device))
     last = len(walks) - 1
     total = None
     if last:
@@ -346,7 +346,7 @@ def backward(
         return (grad_u, grad_delta, *zeros, inputs.initial_state)
     gy = _stream(grad_y, call.dtype)
     strides = (u.stride(), delta.stride(), b.stride(), c.stride(), gy.stride())
-    plan = _plan(tuple(u.shape), N, call.dtype, strides, walks, boundary, _card(device))
+    plan = plan_of(tuple(u.shape), N, call.dtype, strides, walks, boundary, _card(device))
     first = len(walks) - 1  # the walk whose adjoint comes first
     totals: tuple[Tensor | None, Tensor | None] = (None, None)
     if first:

@@ -47,7 +47,6 @@ from chonn_lab.benchmarks.harness import Row, Run, gradients, inference, main_of
 from chonn_lab.benchmarks.scan import make_inputs
 from chonn_lab.paths import RESULTS
 from chonn_ops import kirchhoff_scan
-from chonn_ops._dtypes import CODES
 from chonn_ops.models import network as model_network
 from chonn_ops.network import autograd as network_autograd
 from chonn_ops.network import checks as network_checks
@@ -268,11 +267,11 @@ def noted(count: bool = True) -> Iterator[list[Any]]:
         for target, names in changes:
             stack.enter_context(mock.patch.multiple(target, **names))
         # On CUDA every scan bounds its decay rates, on the CPU those that need it.
-        slowest = dict.fromkeys(scan_arguments._SLOWEST, math.inf)
-        stack.enter_context(mock.patch.dict(scan_arguments._SLOWEST, slowest))
-        cuda._plan.cache_clear()
+        slowest = dict.fromkeys(scan_arguments.SLOWEST, math.inf)
+        stack.enter_context(mock.patch.dict(scan_arguments.SLOWEST, slowest))
+        cuda.plan_of.cache_clear()
         yield notes
-    cuda._plan.cache_clear()
+    cuda.plan_of.cache_clear()
 
 
 def circuit(grid: tuple[int, ...], networks: int, count: bool = True) -> list[Any]:
@@ -361,7 +360,7 @@ def scan_paths(source: str, macros: Any) -> dict[str, tuple[int, int]]:
     """Instructions of 8 steps of the forward, with outputs, of 8 steps that the backward does
     again and of 4 steps of its adjoint, where a lane has four states."""
     code = nvrtc.machine_code(source, macros, CAPABILITY)
-    forward, back = (list(paths(dump(code, "-sass", "-fun", x))) for x in cuda._NAMES[:2])
+    forward, back = (list(paths(dump(code, "-sass", "-fun", x))) for x in cuda.NAMES[:2])
     return {"forward": max(forward), "again": back[0], "adjoint": back[1]}
 
 
@@ -376,8 +375,8 @@ def scan_ms(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[list[list[float
     """Least, middle and largest milliseconds of the forward and of both passes of a large scan,
     those of the probe times the ratio of instructions; and what was counted."""
     B, L, D, N = shape
-    setting = cuda._setting((B,), (L,), D, N, CODES[dtype], False, CARD)
-    ours = state_steps(scan_paths(cuda._SOURCE.read_text("utf-8"), setting.macros))
+    setting = cuda.setting_of((B,), (L,), D, N, cuda.CODES[dtype], False, CARD)
+    ours = state_steps(scan_paths(cuda.SOURCE.read_text("utf-8"), setting.macros))
     given = probe()["scan"]
     theirs = state_steps(given["instructions"])
     forward = given["forward_ms"]
@@ -406,9 +405,9 @@ def small_ms(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[list[list[floa
     with noted():
         host = [min(harness.milliseconds(call) for _ in range(200)) for call in calls]
     B, L, D, N = shape
-    setting = cuda._setting((B,), (L,), D, N, CODES[dtype], False, CARD)
-    code = nvrtc.machine_code(cuda._SOURCE.read_text("utf-8"), setting.macros, CAPABILITY)
-    walks = paths(dump(code, "-sass", "-fun", cuda._NAMES[0]))
+    setting = cuda.setting_of((B,), (L,), D, N, cuda.CODES[dtype], False, CARD)
+    code = nvrtc.machine_code(cuda.SOURCE.read_text("utf-8"), setting.macros, CAPABILITY)
+    walks = paths(dump(code, "-sass", "-fun", cuda.NAMES[0]))
     (pieces,) = setting.pieces
     warps = pieces * setting.groups
     instructions = L / pieces / 8 * sum(statistics.fmean(x) for x in walks)
@@ -457,8 +456,8 @@ _LIST = 36  # tensors that one launch of an operation on lists takes, as Adam's
 
 
 # What our operators call: a mode does not see what happens inside of an operator.
-_FORWARD = partial(network_operator._network, keep=True)
-_BACKWARD = network_autograd._by_factor
+_FORWARD = partial(network_operator.run_network, keep=True)
+_BACKWARD = network_autograd.by_factor
 
 
 class Operations(TorchDispatchMode):
@@ -473,7 +472,7 @@ class Operations(TorchDispatchMode):
         if name == "kirchhoff_network_kept":
             with self:
                 return _FORWARD(*args, **kwargs)
-        with mock.patch.object(network_autograd, "_by_factor", self._inside):
+        with mock.patch.object(network_autograd, "by_factor", self._inside):
             found = func(*args, **kwargs)
         if not func.is_view and name not in NOTHING and func.namespace != "chonn_ops":
             tensors = [x for x in tree_leaves((args, kwargs, found)) if torch.is_tensor(x)]
