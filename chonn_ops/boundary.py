@@ -94,7 +94,7 @@ def endless_line(g: Tensor, leak: Tensor) -> Tensor:
 
 def _number(name: str, value: Any, least: float = -math.inf) -> None:
     """Require a Tensor, or a real number of at least `least` that is not NaN."""
-    if isinstance(value, Tensor) or (isinstance(value, Real) and value >= least):
+    if isinstance(value, Tensor) or (isinstance(value, Real) and float(value) >= least):
         return
     expected = "a real number or a Tensor" + (f" >= {least:g}" if least > -math.inf else "")
     raise error(name, expected, repr(value))

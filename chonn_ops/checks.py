@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from chonn_ops._dtypes import DTYPES
 
@@ -52,7 +53,7 @@ def refuse_trace(name: str) -> None:
 
 def refuse_transforms(name: str, *tensors: Tensor) -> None:
     """Refuse tensors that `torch.func` or `torch.vmap` transforms."""
-    if any(torch._C._functorch.is_functorch_wrapped_tensor(x) for x in tensors):
+    if any(is_functorch_wrapped_tensor(x) for x in tensors):
         raise RuntimeError(
             f"{name}: expected networks made outside of torch.func's transforms and torch.vmap, "
             "got some inside. torch.autograd differentiates factors; Circuit.solve and "

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 
 from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, without_autocast
@@ -143,7 +144,7 @@ def solve_network(
 def _is_mapped(field: Tensor) -> bool:
     """Whether `is_grads_batched`, or `vectorize` of `torch.autograd.functional`, maps over a field.
     The operator takes it then, a factor does not."""
-    return torch._C._functorch.is_legacy_batchedtensor(field)
+    return is_legacy_batchedtensor(field)
 
 
 def _gradients(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
