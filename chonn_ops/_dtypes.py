@@ -28,6 +28,11 @@ def compute_dtype(*tensors: Tensor | None) -> torch.dtype:
     return torch.float64 if wide else torch.float32
 
 
+def widest_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float64, or complex128 for a complex dtype."""
+    return torch.complex128 if dtype.is_complex else torch.float64
+
+
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype of a number's parts."""
     return {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(dtype, dtype)

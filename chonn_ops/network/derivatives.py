@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops import _in_graph
-from chonn_ops._dtypes import compute_dtype, to_dtype_of
+from chonn_ops._dtypes import compute_dtype, to_dtype_of, widest_dtype
 from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.network.direct import factor_of
 from chonn_ops.network.edges import (
@@ -233,7 +233,7 @@ def _wide(source: Tensor, *fields: Tensor | None) -> torch.dtype:
     dtype = compute_dtype(source, *fields)
     if source.device.type == "mps":
         return dtype
-    return torch.complex128 if dtype.is_complex else torch.float64
+    return widest_dtype(dtype)
 
 
 @torch.library.impl("chonn_ops::network_potentials", "default")

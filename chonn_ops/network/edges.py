@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from chonn_ops._dtypes import widest_dtype
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.graph import Graph, Joined
 
@@ -203,7 +204,7 @@ def relative_residual(
 
 def widened(field: Tensor) -> Tensor:
     """Convert to float64 or complex128, which "mps" does not have, and detach."""
-    wide = torch.complex128 if field.is_complex() else torch.float64
+    wide = widest_dtype(field.dtype)
     return field.detach() if field.device.type == "mps" else field.detach().to(wide)
 
 

@@ -20,6 +20,7 @@ from chonn_ops._dtypes import (
     potential_dtype,
     real_dtype,
     to_dtype_of,
+    widest_dtype,
     without_autocast,
 )
 from chonn_ops._forward_mode import has_tangents
@@ -103,7 +104,7 @@ class _LogDet(torch.autograd.Function):
         # Across an edge entries of the inverse are nearly equal where leaks are small.
         with without_autocast(leak):
             if torch.is_grad_enabled():  # this gradient is differentiated, too
-                wide = torch.complex128 if factor.dtype.is_complex else torch.float64
+                wide = widest_dtype(factor.dtype)
                 factor = _differentiable(g, leak, ctx.periodic, wide)
             else:
                 factor = factor.wide(g, leak, ctx.periodic)
@@ -233,7 +234,7 @@ class Factorization:
         """
         leak, *g = self._given
         if has_tangents(leak, *g):
-            wide = torch.complex128 if self.dtype.is_complex else torch.float64
+            wide = widest_dtype(self.dtype)
             with without_autocast(leak):
                 out = _differentiable(g, leak, self._periodic, wide).logdet()
         else:

@@ -45,7 +45,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import compute_dtype
+from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops.network.checks import resonance
 from chonn_ops.network.direct.plan import edges_of
 from chonn_ops.network.graph import Joined
@@ -175,7 +175,7 @@ def solve(
         Where corrections do not vanish: leaks near the rounding of the conductances in float64.
     """
     fields = (source, leak, *conductance)
-    wide = torch.complex128 if compute_dtype(*fields).is_complex else torch.float64
+    wide = widest_dtype(compute_dtype(*fields))
     grid = tuple(leak.shape[1:-1])
     edge, ends = edges_of(grid, tuple(periodic))
 

@@ -725,7 +725,7 @@ def test_second_order_with_full_tensors(walls, graded):
     assert errors[2] < 2e-3
 
 
-@pytest.mark.parametrize("walls", map("".join, itertools.product("DN", repeat=4)))
+@pytest.mark.parametrize("walls", [*map("".join, itertools.product("DN", repeat=4))])
 @pytest.mark.parametrize("grid", [(3, 4), (1, 3), (2, 1)])
 def test_tensors_are_exact_for_linear_potentials(walls, grid):
     """Also in the corners where an insulated wall, or one of a given flux, meets a held one."""

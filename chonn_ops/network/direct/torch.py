@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import widest_dtype
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.kept import kept
@@ -482,7 +483,7 @@ class Factors:
     def logdet(self) -> Tensor:
         """(B, C), float64 or complex128; nodes that are not part of a network left out."""
         inverse = torch.cat([x.flatten(1) for x in self._inverses], 1)
-        inverse = inverse.to(torch.complex128 if inverse.is_complex() else torch.float64)
+        inverse = inverse.to(widest_dtype(inverse.dtype))
         some = inverse != 0
         value = torch.where(some, inverse, 1).log().sum(1).neg()
         for network, pivoted in self._pivoted.items():

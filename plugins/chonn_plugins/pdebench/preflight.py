@@ -26,7 +26,10 @@ INTEGERS = {
 }
 NUMBERS = ("learning_rate", "scheduler_gamma")
 # PDEBench takes any other word for true, "no" and "off", too.
-BOOLEANS = ("if_training", "continue_training", "single_file", "ar_mode", "pushforward", "plot")
+BOOLEANS = (
+    *("if_training", "continue_training", "single_file", "ar_mode", "pushforward", "plot"),
+    *("clip", "overwrite"),
+)
 NEEDED = (
     "filename",
     "single_file",
@@ -127,7 +130,7 @@ def _check_arguments(job: Job) -> None:
         value = args.get(key, 0)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
             raise JobError(f"args.{key}: expected a number of at least 0, got {value!r}")
-    for key in (*BOOLEANS, "clip", "overwrite"):
+    for key in BOOLEANS:
         if not isinstance(args.get(key, False), bool):
             raise JobError(f"args.{key}: expected true or false, got {args[key]!r}")
     kind = args.get("training_type", "autoregressive")
