@@ -116,6 +116,11 @@ def check_axes(name: str, sizes: tuple[int, ...]) -> None:
         raise error(name, "at least 1 point on every axis", f"the shape {sizes}")
 
 
+def is_integer(tensor: Tensor) -> bool:
+    """Whether the tensor has a dtype of integers; booleans are none."""
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+
+
 def check_tensor(name: str, value: Any) -> None:
     """Require a dense tensor.
 

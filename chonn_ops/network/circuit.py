@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import potential_dtype
-from chonn_ops.checks import check_tensor, error
+from chonn_ops.checks import as_tensor, check_number, check_tensor, error, is_integer
 from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
@@ -40,6 +40,8 @@ _SOLVED = 2**21
 # The kernel has at least so many resistances in the time of one solve: 3.4 on a Delaunay graph of
 # 100,000 nodes, 6.3 on a raster of 64 x 64.
 _PAIRS = 4
+# Below this part of the numbers it is the difference of, a resistance is solved for itself.
+_CANCELLED = 1e-6
 
 
 class Currents(NamedTuple):
@@ -126,8 +128,19 @@ class Circuit:
         conductance, periodic = on_graph(conductance, periodic, graph)
         self.conductance, self.leak, self.graph = tuple(conductance), leak, graph
         self.periodic = per_axis_periodic(periodic, len(self.conductance))
-        self.volume = volume.expand(leak.shape) if isinstance(volume, Tensor) else volume
-        self.wall, self.current = wall, current
+        check_tensor("leak", leak)
+        for name, field in (("wall", wall), ("current", current)):
+            if field is not None:
+                check_like(name, field, leak, "the leak", NETWORK_DTYPES)
+        if isinstance(volume, Tensor):
+            try:
+                volume = volume.expand(leak.shape)
+            except RuntimeError:
+                expected = f"a number, or a shape that expands to {tuple(leak.shape)}"
+                raise error("volume", expected, tuple(volume.shape)) from None
+        else:
+            check_number(volume=volume)
+        self.volume, self.wall, self.current = volume, wall, current
 
     def source(self, density: Tensor) -> Tensor:
         """Current into each node for a source f per unit volume: V f + i.
@@ -268,7 +281,7 @@ class Circuit:
         check_tensor("nodes", nodes)
         if nodes.dtype != torch.bool:
             raise error("nodes", "dtype torch.bool", nodes.dtype)
-        given = torch.as_tensor(value, device=like.device)
+        given = as_tensor("value", value, like.device)
         if given.is_complex() and not like.is_complex():
             raise error("value", "real numbers, as the circuit's", given.dtype)
         given = given.to(like.dtype)
@@ -325,34 +338,31 @@ class Circuit:
         grid = self.leak.shape[1:-1]
         n = math.prod(grid)
         check_tensor("pairs", pairs)
-        if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.dtype.is_floating_point:
+        if pairs.dim() != 2 or pairs.shape[1] != 2 or not is_integer(pairs):
             raise error("pairs", "integers of shape (P, 2)", f"{pairs.dtype}, {tuple(pairs.shape)}")
         if any_complex(self.leak, *self.conductance):
             raise error("conductance", "real networks", "complex ones")
         pairs = pairs.to(self.leak.device).long()
         if len(pairs) and not 0 <= int(pairs.min()) <= int(pairs.max()) < n:
             raise error("pairs", f"nodes from 0 to {n - 1}", [int(pairs.min()), int(pairs.max())])
-        # A part without a leak gets one at any node, through which dipoles send no current. It is
-        # as large as the largest conductance, so that what it adds to all potentials is small.
+        # Each part gets a ground at its first node, as large as the largest conductance: potentials
+        # would grow without bounds as leaks vanish. `_without_ground` takes it away again.
         part = connected_parts(self.conductance, grid, self.periodic)
-        leak = self.leak.double()
-        grounded = torch.zeros_like(part).scatter_reduce(
-            1, part, (leak.flatten(1, -2) != 0).long(), "amax"
-        )
-        root = (part == torch.arange(n, device=part.device)[:, None]) & (grounded == 0)
+        first = part == torch.arange(n, device=part.device)[:, None]
         edges = [g.double() for g in self.conductance]
         most = torch.stack([g.detach().flatten(1, -2).amax(1) for g in edges]).amax(0)
         most = torch.where(most > 0, most, 1)[:, None]
-        ground = (root * most).reshape(leak.shape)
-        factor = Factorization(edges, leak + ground, self.periodic)
-        p, q = pairs.T
+        leak = self.leak.double()
+        ground = leak + (first * most).reshape(leak.shape)
+        factor = Factorization(edges, ground, self.periodic)
         nodes, at = torch.unique(pairs, return_inverse=True)
         r = factor._resistances(pairs) if len(pairs) <= _PAIRS * len(nodes) else None
         if r is None:
             r = self._solved_resistances(factor, pairs, nodes, at)
-        floats = root.gather(1, part)
-        apart = (part[:, p] != part[:, q]) & (floats[:, p] | floats[:, q])
-        return torch.where(apart, math.inf, r).to(self.leak.dtype)
+        v = factor.solve(first.double().reshape(leak.shape)).flatten(1, -2)
+        w = factor.solve(leak).flatten(1, -2)
+        r = r + _without_ground(most, part, leak.flatten(1, -2), v, w, pairs)
+        return r.to(self.leak.dtype)
 
     def _solved_resistances(
         self, factor: Factorization, pairs: Tensor, nodes: Tensor, at: Tensor
@@ -377,7 +387,13 @@ class Circuit:
         r = torch.cat(found, 1)
         if by_node:
             i, j = at.T
-            r = r[:, i, i] + r[:, j, j] - r[:, i, j] - r[:, j, i]
+            scale = r[:, i, i] + r[:, j, j]
+            r = scale - r[:, i, j] - r[:, j, i]
+            # Differences of much larger numbers have lost digits.
+            lost = (r < _CANCELLED * scale).any(0).any(-1).nonzero()[:, 0]
+            if len(lost):
+                again = self._solved_resistances(factor, pairs[lost], pairs[lost].flatten(), at)
+                r = r.index_copy(1, lost, again)
         return r
 
     def merge(self, labels: Tensor) -> tuple[Circuit, Tensor]:
@@ -400,7 +416,7 @@ class Circuit:
         """
         grid = tuple(self.leak.shape[1:-1])
         check_tensor("labels", labels)
-        if labels.shape != grid or labels.dtype.is_floating_point or labels.dtype.is_complex:
+        if labels.shape != grid or not (is_integer(labels) or labels.dtype == torch.bool):
             expected = f"integers of shape {grid}"
             raise error("labels", expected, f"{labels.dtype}, shape {tuple(labels.shape)}")
         edge, ends = edges_of(grid, self.periodic)
@@ -432,3 +448,22 @@ class Circuit:
             current=of_nodes(self.current),
         )
         return circuit, node.reshape(grid)
+
+
+def _without_ground(
+    most: Tensor, part: Tensor, leak: Tensor, v: Tensor, w: Tensor, pairs: Tensor
+) -> Tensor:
+    r"""What resistances (B, P, C) grow by if the ground g of the first node of each part goes.
+
+    By Sherman and Morrison's formula, with the potentials v of 1 A into that node and the current
+    :math:`s = 1 - g v_1 = \sum_p l_p v_p` of it that goes through leaks, :math:`g (v_p - v_q)^2 / s`
+    in one part, and between parts :math:`g v_p^2 / s_p + g v_q^2 / s_q`, infinite if one of them
+    has no leak. The differences are those of :math:`w = 1 - g v`, in which nothing cancels: they
+    are the potentials of the sources l.
+    """
+    s = torch.zeros_like(v).scatter_add(1, part, leak * v).gather(1, part)
+    some, (p, q) = s > 0, pairs.T
+    s = torch.where(some, s, 1)
+    within = (w[:, p] - w[:, q]).square() / (most * s[:, p])
+    below = torch.where(some, most * v.square() / s, math.inf)
+    return torch.where(part[:, p] == part[:, q], within, below[:, p] + below[:, q])

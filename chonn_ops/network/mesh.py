@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import Condition, Dirichlet, Face, Robin, named_conditions
-from chonn_ops.checks import answer, as_tensor, check_tensor, error
+from chonn_ops.checks import answer, as_tensor, check_tensor, error, is_integer
 from chonn_ops.network.checks import check_field, check_not_negative, check_positive
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
@@ -425,7 +425,7 @@ def _sizes(corners: Tensor) -> Tensor:
 def node_numbers(name: str, values: Any, num_nodes: int, kind: str = "nodes") -> Tensor:
     """Numbers of nodes, or of another kind."""
     numbers = real_numbers(name, values)
-    if numbers.numel() and (numbers.is_floating_point() or numbers.dtype == torch.bool):
+    if numbers.numel() and not is_integer(numbers):
         raise error(name, "integers", numbers.dtype)
     numbers = numbers.long()
     if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < num_nodes:

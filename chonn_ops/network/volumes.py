@@ -12,10 +12,12 @@ from torch import Tensor
 
 from chonn_ops.boundary import Condition, Face, named_conditions
 from chonn_ops.checks import as_tensor, check_tensor, error
+from chonn_ops.network.checks import check_not_negative
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
 from chonn_ops.network.edges import sum_of_ends
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
+from chonn_ops.network.grids import density_of
 from chonn_ops.network.mesh import Mesh, node_numbers
 
 _SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
@@ -255,9 +257,9 @@ class FiniteVolumes:
         Parameters
         ----------
         conductivity : Tensor, shape (B, N, C)
-            k > 0.
-        absorption : float or Tensor, shape (B, N, C)
-            c, per unit volume.
+            k > 0, or 0 where no gradient is asked for.
+        absorption : float or Tensor that expands to (B, N, C)
+            c >= 0, per unit volume.
         boundary : str, Condition, or a mapping from names of `sets` to them
             What holds at the walls: one for all, or one a set; walls of no set are insulated then,
             and conditions on one wall add up.
@@ -265,8 +267,8 @@ class FiniteVolumes:
             wall counts as a millionth of the volume over its area at least, because conductances
             divide by it.
         arithmetic : float or Tensor, shape (C,)
-            Weight of the arithmetic mean of both ends' k in the k of an edge; the rest is their
-            harmonic mean.
+            Weight, 0 to 1, of the arithmetic mean of both ends' k in the k of an edge; the rest is
+            their harmonic mean.
         unit : float
             The domain's unit of length in that of k, c and f.
         """
@@ -275,6 +277,7 @@ class FiniteVolumes:
         if conductivity.dim() != 3 or conductivity.shape[1] != n:
             expected = f"shape (B, N, C) with N = {n} nodes"
             raise error("conductivity", expected, tuple(conductivity.shape))
+        check_not_negative("conductivity", conductivity)
         # Areas and distances may be beyond half precision.
         k = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
 
@@ -284,7 +287,7 @@ class FiniteVolumes:
         in_series = 2 * (1 - arithmetic) / sum_of_ends(k.reciprocal(), 0, self.graph)
         mean = in_series + 0.5 * arithmetic * sum_of_ends(k, 0, self.graph)
         volume = like_k(self.volume, d)
-        leak = (absorption * volume).expand(k.shape)
+        leak = density_of("absorption", absorption, k) * volume
         wall: Tensor | None = None
         current: Tensor | None = None
         for name, condition in named_conditions(boundary, self.sets).items():

@@ -121,6 +121,37 @@ def test_resistances_with_and_without_a_gradient_are_equal(shape, count, neighbo
         torch.testing.assert_close(circuit.resistance(pairs), found.detach(), rtol=1e-9, atol=0)
 
 
+@pytest.mark.parametrize("leak", [1e-3, 1e-12, 1e-20, 1e-30])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_resistances_of_all_pairs_of_chains_that_leak_little(leak, gradient):
+    """In a chain with ground at its first node, and between two chains, they are sums."""
+    n, step = 40, 10 ** (6 * uniform(1, 40, 1))
+    g = step.clone()
+    g[:, n // 2 - 1] = 0  # two chains
+    field = torch.zeros_like(g)
+    field[:, 0], field[:, n // 2] = leak, 3 * leak
+    g.requires_grad_(gradient)
+    pairs = torch.combinations(torch.arange(n))
+    found = Circuit((g,), field).resistance(pairs)
+    to_first = torch.zeros(n, dtype=DOUBLE)
+    for part in (range(1, n // 2), range(n // 2 + 1, n)):
+        for k in part:
+            to_first[k] = to_first[k - 1] + 1 / step[0, k - 1, 0]
+    i, j = pairs.T
+    apart = (i < n // 2) & (j >= n // 2)
+    below = to_first[i] + to_first[j] + 1 / leak + 1 / (3 * leak)
+    between = torch.stack([(1 / step[0, a:b, 0]).sum() for a, b in pairs.tolist()])
+    right = torch.where(apart, below, between)
+    torch.testing.assert_close(found[0, :, 0], right, rtol=1e-9, atol=0)
+    if gradient:
+        weight = torch.where(apart, 0, 1 / right)
+        (slope,) = torch.autograd.grad((found[0, :, 0] * weight).sum(), g)
+        for k in (0, 7, n - 2):
+            inside = (i <= k) & (j > k) & ~apart
+            by_hand = -(weight[inside] / step[0, k, 0] ** 2).sum()
+            torch.testing.assert_close(slope[0, k, 0], by_hand, rtol=1e-7, atol=0)
+
+
 def test_resistances_between_parts_are_infinite_unless_ground_joins_them():
     r = torch.ones(1, 3, 4, 1, dtype=DOUBLE)
     r[:, :, 2] = math.nan
@@ -294,6 +325,9 @@ def test_wrong_nodes_are_named():
         circuit.resistance(torch.tensor([(0, 9)]))
     with pytest.raises(ValueError, match=r"pairs: expected integers of shape \(P, 2\)"):
         circuit.resistance(torch.ones(2, 3))
+    for dtype in (torch.bool, torch.complex64):
+        with pytest.raises(ValueError, match=r"pairs: expected integers of shape \(P, 2\)"):
+            circuit.resistance(torch.ones(1, 2, dtype=dtype))
     with pytest.raises(ValueError, match="labels: expected integers of shape"):
         circuit.merge(torch.zeros(3, 3, dtype=torch.long))
     with pytest.raises(ValueError, match=r"nodes: expected dtype torch\.bool"):
