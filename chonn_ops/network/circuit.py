@@ -456,10 +456,10 @@ def _without_ground(
     r"""What resistances (B, P, C) grow by if the ground g of the first node of each part goes.
 
     By Sherman and Morrison's formula, with the potentials v of 1 A into that node and the current
-    :math:`s = 1 - g v_1 = \sum_p l_p v_p` of it that goes through leaks, :math:`g (v_p - v_q)^2 / s`
-    in one part, and between parts :math:`g v_p^2 / s_p + g v_q^2 / s_q`, infinite if one of them
-    has no leak. The differences are those of :math:`w = 1 - g v`, in which nothing cancels: they
-    are the potentials of the sources l.
+    :math:`s = 1 - g v_1 = \sum_p l_p v_p` of it that goes through leaks: in one part it is
+    :math:`g (v_p - v_q)^2 / s`, and between parts :math:`g v_p^2 / s_p + g v_q^2 / s_q`, infinite
+    if one of them has no leak. The differences are those of :math:`w = 1 - g v`, in which nothing
+    cancels: they are the potentials of the sources l.
     """
     s = torch.zeros_like(v).scatter_add(1, part, leak * v).gather(1, part)
     some, (p, q) = s > 0, pairs.T

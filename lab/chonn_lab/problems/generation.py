@@ -12,6 +12,7 @@ import shutil
 import signal
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -27,7 +28,7 @@ from chonn_lab.problems import origin
 from chonn_lab.problems.hdf5 import create_hdf5
 from chonn_ops import __version__
 from chonn_ops.checks import check_least
-from chonn_ops.files import refuse_existing
+from chonn_ops.files import refuse_existing, whole_file
 
 # Arrays by name.
 Arrays = Mapping[str, Any]
@@ -95,9 +96,9 @@ def make_files(
 ) -> tuple[Path, ...]:
     """Make the files of a data set that are missing; an interrupted call is resumed by the next.
 
-    Each file appears when it is complete. Solved samples are kept by joblib in the folder
-    ``.<name>.parts`` beside it until then; only calls of the same settings, seed and sources of
-    the generator use them.
+    Each file appears when it is complete. Solved samples are kept in the folder ``.<name>.parts``
+    beside it until then; only calls of the same settings, seed and sources of the generator use
+    them.
 
     Parameters
     ----------
@@ -133,12 +134,12 @@ def _write(
 ) -> None:
     numbers, size = recipe.samples, recipe.size
     parts = [numbers[i : i + size] for i in range(0, len(numbers), size)]
-    # Called with what must be the same for kept samples to be used.
-    same = recipe.version, __version__, _sources(inspect.getfile(recipe.sample))
     given = {k: v for k, v in recipe.settings.items() if k not in ("n_samples", "first")}
+    # What must be the same for kept samples to be used.
+    same = recipe.version, __version__, _sources(inspect.getfile(recipe.sample)), seed, given
     folder = path.with_name(f".{path.name}.parts")
-    kept: Any = joblib.Memory(folder, verbose=0).cache(_solved)
-    work = functools.partial(kept, recipe.sample, same, seed, given)
+    kept = folder / joblib.hash((recipe.sample, same))
+    work = functools.partial(_solved, kept, recipe.sample, seed, given)
     workers = min(workers, len(parts))
     options: Any = {"initializer": functools.partial(_serve, os.getpid())}
     try:
@@ -162,7 +163,7 @@ def _write(
                     (recipe.store or functools.partial(_store, numbers=numbers))(file, part, arrays)
                     bar.update(len(part))
     except BaseException:
-        if not any(folder.rglob("output.pkl")):
+        if not any(folder.rglob("*.npz")):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
@@ -175,14 +176,28 @@ def _sources(module: str) -> str:
 
 
 def _solved(
+    folder: Path,
     sample: Callable[..., Arrays],
-    same: tuple[int, str, str],  # noqa: ARG001 - part of the key
     seed: int,
     settings: dict[str, Any],
     numbers: range,
 ) -> Arrays:
+    """Arrays of some samples, from the folder if they are kept there.
+
+    `joblib.Memory` does the same, but swallows what a signal's handler raises in some of its lines,
+    and the command goes on.
+    """
+    path = folder / f"{numbers.start}-{numbers.stop}.npz"
+    # A damaged file is made anew.
+    damaged = OSError, ValueError, EOFError, zipfile.BadZipFile
+    with contextlib.suppress(*damaged), np.load(path) as file:
+        return dict(file)
     found = [sample(seed, i, **settings) for i in numbers]
-    return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
+    arrays = {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
+    folder.mkdir(parents=True, exist_ok=True)
+    with whole_file(path, force=True) as staged, open(staged, "wb") as file:
+        np.savez(file, **arrays)
+    return arrays
 
 
 def _store(file: h5py.File, part: range, arrays: Arrays, numbers: range) -> None:

@@ -160,7 +160,7 @@ def test_interrupted_generation_goes_on_to_the_same_bytes(tmp_path, monkeypatch,
             generate(name, folder)
     (parts,) = folder.iterdir()
     assert parts.name == f".{whole.name}.parts"
-    kept = {part: part.stat().st_mtime_ns for part in parts.rglob("output.pkl")}
+    kept = {part: part.stat().st_mtime_ns for part in parts.rglob("*.npz")}
     assert len(kept) == 1
     with monkeypatch.context() as patch:
         patch.setattr(files, "publish", stop)
@@ -219,7 +219,7 @@ def test_kept_samples_are_those_of_the_same_sources(stopped, solved, monkeypatch
 
 
 def test_another_number_of_samples_uses_them_and_a_damaged_part_is_solved_again(stopped, solved):
-    part = next(stopped.parent.rglob("output.pkl"))
+    part = next(stopped.parent.rglob("*.npz"))
     part.write_bytes(part.read_bytes()[:200])
     lines(stopped, 18)
     assert len(solved) == 8 + 2
@@ -259,7 +259,7 @@ def test_killed_command_leaves_no_worker_and_goes_on(tmp_path, solved, wait_for_
         start_new_session=True,
     )
     deadline = time.monotonic() + 300
-    while len(list(tmp_path.rglob("output.pkl"))) < 4:
+    while len(list(tmp_path.rglob("*.npz"))) < 4:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
