@@ -55,8 +55,8 @@ def test_tuned_settings_are_of_a_problem_a_model_and_a_scale():
     names = sorted(os.listdir(f"{CONF}/tuned"))
     known = {f"{p}_{m}_{s}.yaml" for p in EXPERIMENTS for m in MODELS for s in SCALES}
     assert set(names) <= known
-    assert settings("problem=poisson", "model=unet")["epochs"] == 45
-    assert settings("problem=darcy", "model=unet")["epochs"] == 76
+    assert settings("problem=poisson", "model=unet")["epochs"] == 27
+    assert settings("problem=darcy", "model=unet")["epochs"] == 37
     assert settings("problem=poisson", "model=unet", "scale=paper")["epochs"] == 1000
     assert settings("problem=poisson", "model=unet", "train.epochs=3")["epochs"] == 3
     night = settings("problem=fno_darcy", "model=unet", "scale=night")
