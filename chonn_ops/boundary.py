@@ -189,7 +189,7 @@ class Dirichlet(Condition):
     distance: Number = dataclasses.field(default=0.0, metadata=_NOT_NEGATIVE)
 
     def wall(self, face: Face) -> Wall:
-        g = face.conductivity * face.area / (face.distance + self.distance)
+        g = face.conductivity * (face.area / (face.distance + self.distance))
         return Wall(g, _times(self.value, g))
 
 

@@ -155,16 +155,17 @@ def blended_edges(
     `arithmetic` (C,), between 0 and 1, is the weight of the arithmetic mean.
     """
     resistivity = torch.reciprocal(k)
+    mean, harmonic = 0.5 * arithmetic, 2 - 2 * arithmetic
     found: list[Tensor] = []
     for axis, step in enumerate(steps):
-        n, scale = k.shape[axis + 1], face_area(steps, axis) / step
-        harmonic, mean = 2 * scale * (1 - arithmetic), 0.5 * scale * arithmetic
-        if not periodic[axis] and n > 1:  # the last entry is not an edge
-            edge = (indices(k, axis) < n - 1).to(k.dtype)
-            harmonic, mean = edge * harmonic, edge * mean
-        parallel = mean * (k + k.roll(-1, axis + 1))
-        in_series = torch.reciprocal(resistivity + resistivity.roll(-1, axis + 1))
-        found.append(torch.addcmul(parallel, harmonic, in_series))
+        dim, n, scale = axis + 1, k.shape[axis + 1], face_area(steps, axis) / step
+        closed = periodic[axis] or n == 1
+        sums = [
+            x + x.roll(-1, dim) if closed else x.narrow(dim, 0, n - 1) + x.narrow(dim, 1, n - 1)
+            for x in (k, resistivity)
+        ]
+        g = torch.addcmul(scale * mean * sums[0], scale * harmonic, sums[1].reciprocal())
+        found.append(g if closed else pad(g, axis, 0, 1))
     return found
 
 

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-# Below so many elements recomputation is switched off: a batch keeps a few MiB at most.
-RECOMPUTE_FROM = 2**19
+# Below so many elements recomputation is switched off: a batch keeps a few MiB at most. On a GPU
+# what is called again also costs launches, each as much time as many elements take.
+RECOMPUTE_FROM, ON_GPU = 2**19, 2**5
 
 
 class Factory(TypedDict, total=False):
@@ -206,11 +207,13 @@ def recomputed(function: Callable[..., Any], *args: Any) -> Any:
     Compilers choose themselves what to keep, and reverse mode under `torch.func` does not support
     checkpoints: there this is a plain call.
     """
+    field = args[0]
+    least = RECOMPUTE_FROM * (1 if field.device.type == "cpu" else ON_GPU)
     if (
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
         or not torch.is_grad_enabled()
-        or args[0].numel() < RECOMPUTE_FROM
+        or field.numel() < least
     ):
         return function(*args)
     return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)

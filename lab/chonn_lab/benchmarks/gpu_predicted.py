@@ -262,6 +262,7 @@ def noted(count: bool = True) -> Iterator[list[Any]]:
         (scan_arguments, {"answer": nothing}),
         (model_network, {"answer": nothing}),
         (layers, {"position_linear": F.linear}),
+        (layers, {"RECOMPUTE_FROM": layers.RECOMPUTE_FROM * layers.ON_GPU}),
     )
     with contextlib.ExitStack() as stack:
         for target, names in changes:
