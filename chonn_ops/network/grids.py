@@ -155,17 +155,15 @@ def blended_edges(
     `arithmetic` (C,), between 0 and 1, is the weight of the arithmetic mean.
     """
     resistivity = torch.reciprocal(k)
-    mean, harmonic = 0.5 * arithmetic, 2 - 2 * arithmetic
+    weights = torch.stack((0.5 * arithmetic, 2 - 2 * arithmetic)).view(2, *[1] * len(steps), -1)
     found: list[Tensor] = []
     for axis, step in enumerate(steps):
-        dim, n, scale = axis + 1, k.shape[axis + 1], face_area(steps, axis) / step
-        closed = periodic[axis] or n == 1
-        sums = [
-            x + x.roll(-1, dim) if closed else x.narrow(dim, 0, n - 1) + x.narrow(dim, 1, n - 1)
-            for x in (k, resistivity)
-        ]
-        g = torch.addcmul(scale * mean * sums[0], scale * harmonic, sums[1].reciprocal())
-        found.append(g if closed else pad(g, axis, 0, 1))
+        n, own = k.shape[axis + 1], weights * (face_area(steps, axis) / step)
+        if not periodic[axis] and n > 1:  # the last entry is not an edge
+            own = own * (indices(k, axis) < n - 1)
+        mean, harmonic = own.unbind()
+        both, in_series = (x + x.roll(-1, axis + 1) for x in (k, resistivity))
+        found.append(torch.addcmul(mean * both, harmonic, in_series.reciprocal()))
     return found
 
 
