@@ -39,7 +39,7 @@ SAME = 0.1
 # Deviation of the mean level under `TotalVariation`, which says nothing about it.
 LEVEL = 10.0
 # Relative step of the derivative by kappa^2 from four values. It leaves relative errors of about
-# 1e-11, which the variance of the posterior, a small difference of such numbers, inherits.
+# 1e-11.
 STEP = 5e-4
 
 
