@@ -322,7 +322,7 @@ class Mesh:
             if isinstance(condition, Robin) and _is_infinite(condition.coefficient):
                 condition = Dirichlet(condition.value)
             nodes = like(part.nodes)
-            if isinstance(condition, Dirichlet) and _is_zero(condition.distance):
+            if isinstance(condition, Dirichlet) and is_zero(condition.distance):
                 held = held.index_fill(0, nodes, True)
                 given = _expanded(f"{name}: value", condition.value, value)
                 value = value.index_copy(1, nodes, given[:, nodes])
@@ -442,8 +442,9 @@ def _distinct(rows: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
     return key[:, None] // powers % num_nodes, which, count
 
 
-def _is_zero(distance: Any) -> bool:
-    return not isinstance(distance, Tensor) and distance == 0
+def is_zero(number: Any) -> bool:
+    """Whether a number of a condition is 0; a Tensor, which is not read, is none."""
+    return not isinstance(number, Tensor) and number == 0
 
 
 def _is_infinite(coefficient: Any) -> bool:
