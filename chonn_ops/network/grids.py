@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import DTYPES
 from chonn_ops.boundary import (
     Face,
     Faces,
@@ -282,8 +283,11 @@ def circuit_of(
     )
 
 
-def density_of(name: str, value: Tensor | float, k: Tensor) -> Tensor:
-    """A number or a Tensor as a field of the shape of k, in its precision or wider."""
+def density_of(
+    name: str, value: Tensor | float, k: Tensor, dtypes: Sequence[torch.dtype] = DTYPES
+) -> Tensor:
+    """A number or a Tensor as a field of the shape of k, in its precision or wider; >= 0 where it
+    is real."""
     if not isinstance(value, Tensor):
         if isinstance(value, bool) or not isinstance(value, Real):
             raise error(name, "a number or a Tensor", repr(value))
@@ -295,6 +299,7 @@ def density_of(name: str, value: Tensor | float, k: Tensor) -> Tensor:
     except RuntimeError:
         expected = f"a number, or a shape that expands to {tuple(k.shape)}"
         raise error(name, expected, tuple(value.shape)) from None
-    check_like(name, field, k, "the conductivity")
-    check_not_negative(name, field)
+    check_like(name, field, k, "the conductivity", dtypes)
+    if not field.is_complex():
+        check_not_negative(name, field)
     return field

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
 from chonn_ops.checks import as_tensor, check_tensor, error
-from chonn_ops.network.checks import check_not_negative
+from chonn_ops.network.checks import NETWORK_DTYPES, check_not_negative
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
 from chonn_ops.network.edges import sum_of_ends
@@ -259,7 +259,7 @@ class FiniteVolumes:
         conductivity : Tensor, shape (B, N, C)
             k > 0, or 0 where no gradient is asked for.
         absorption : float or Tensor that expands to (B, N, C)
-            c >= 0, per unit volume.
+            c per unit volume: >= 0, or complex at a frequency, as the leaks of `helmholtz`.
         boundary : str, Condition, or a mapping from names of `sets` to them
             What holds at the walls: one for all, or one a set; walls of no set are insulated then,
             and conditions on one wall add up.
@@ -288,7 +288,7 @@ class FiniteVolumes:
         in_series = 2 * (1 - arithmetic) / sum_of_ends(k.reciprocal(), 0, self.graph)
         mean = in_series + 0.5 * arithmetic * sum_of_ends(k, 0, self.graph)
         volume = like_k(self.volume, d)
-        leak = density_of("absorption", absorption, k) * volume
+        leak = density_of("absorption", absorption, k, NETWORK_DTYPES) * volume
         wall: Tensor | None = None
         current: Tensor | None = None
         held: list[Tensor] = []
