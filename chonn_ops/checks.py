@@ -76,9 +76,10 @@ def check_integer(least: int, /, **values: Any) -> None:
 
 
 def check_number(**values: Any) -> None:
-    """Raise a ValueError for the first value that is no real number."""
+    """Raise a ValueError for the first value that is no real number; that of a grid whose size is
+    free, as in `torch.export`, is one."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Real):
+        if isinstance(value, bool) or not isinstance(value, (Real, torch.SymFloat)):
             raise error(name, "a number", repr(value))
 
 

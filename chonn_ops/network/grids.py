@@ -37,7 +37,8 @@ Conductivity = Tensor | Sequence[Tensor]  # one for all axes or one an axis
 
 def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     """One length an axis, from one for all axes or one each."""
-    steps: Any = (spacing,) * axes if isinstance(spacing, Real) else spacing
+    one = isinstance(spacing, (Real, torch.SymFloat))
+    steps: Any = (spacing,) * axes if one else spacing
     try:
         steps = [_length(step) for step in steps]
     except (TypeError, ValueError, RuntimeError):  # neither a number nor numbers
