@@ -17,7 +17,7 @@ from chonn_ops.boundary import (
     Wall,
     series,
 )
-from chonn_ops.checks import check_tensor, error
+from chonn_ops.checks import answer, check_tensor, error
 from chonn_ops.network.checks import (
     check_field,
     check_like,
@@ -282,6 +282,13 @@ def circuit_of(
         wall=wall.conductance,
         current=wall.current,
     )
+
+
+def check_symmetric(name: str, k: Tensor) -> None:
+    """Refuse tensors (..., 2, 2) that are not symmetric, where values may be read; a NaN passes."""
+    size = 1e-5 * (k[..., 0, 0] + k[..., 1, 1])
+    if answer(lambda: bool(((k[..., 0, 1] - k[..., 1, 0]).abs() > size).any()), k):
+        raise error(name, "symmetric tensors", "others")
 
 
 def density_of(

@@ -31,7 +31,7 @@ from chonn_ops.checks import answer, as_tensor, check_tensor, error, is_integer
 from chonn_ops.network.checks import check_field, check_not_negative, check_positive
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
-from chonn_ops.network.grids import density_of
+from chonn_ops.network.grids import check_symmetric, density_of
 
 # Both limits are relative to what a well-shaped cell contributes to a face. A contribution below
 # `_NO_FACE` comes from a right angle and rounding, and makes no face. A sum below minus `_NEGATIVE`
@@ -368,6 +368,7 @@ class Mesh:
 
     def _of_tensors(self, k: Tensor) -> tuple[Graph, Tensor]:
         """Graph and conductances of linear elements."""
+        check_symmetric("conductivity", k)
         graph, edge = self._sides
         corners = self.points[self.cells]
         # Gradients of the linear functions that are 1 at one corner, times twice the area: the
@@ -395,9 +396,6 @@ class Mesh:
 
         g = total(parts)
         negative = g < -_NEGATIVE * total(parts.detach().abs())
-
-        if answer(lambda: not torch.allclose(k, k.mT), k):
-            raise error("conductivity", "symmetric tensors", "others")
         worst = answer(lambda: int((negative[:, to] * parts).argmin()), negative, parts)
         if worst is not None and bool(negative.any()):
             at = torch.unravel_index(torch.tensor(worst), parts.shape)
