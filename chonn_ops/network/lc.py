@@ -59,11 +59,13 @@ class LCState(NamedTuple):
         """The state with this voltage (B, \\*grid, C) and without currents, of a circuit on a grid
         or on `graph`."""
         check_field("voltage", voltage)
-        nothing = torch.zeros_like(voltage)
+        ground = torch.zeros_like(voltage)
         if graph is None:
-            return cls(voltage, (nothing,) * (voltage.dim() - 2), nothing)
+            # Tensors of their own, which callers may write to.
+            edges = tuple(torch.zeros_like(voltage) for _ in voltage.shape[1:-1])
+            return cls(voltage, edges, ground)
         edges = voltage.new_zeros(voltage.shape[0], graph.num_edges, voltage.shape[-1])
-        return cls(voltage, (edges,), nothing)
+        return cls(voltage, (edges,), ground)
 
 
 def _check_state(state: Any, circuit: Any) -> LCState:

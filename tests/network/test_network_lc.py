@@ -225,6 +225,13 @@ def test_waves_have_the_speed_of_their_medium(boundary):
     assert orders[-1] > 1.8, (errors, orders)
 
 
+def test_a_current_of_a_state_at_rest_is_set_alone():
+    state = LCState.at_rest(torch.zeros(1, 3, 4, 1))
+    state.current[0][:, 1] = 1.0
+    assert not state.current[1].any()
+    assert not state.ground.any()
+
+
 def test_a_node_without_coils_keeps_its_voltage():
     k = torch.tensor([1.0, 4.0, 0.0]).reshape(1, 3, 1)
     circuit = diffusion(k, 0.5, boundary="dirichlet")
