@@ -277,7 +277,8 @@ class Circuit:
         -------
         Circuit
             Nodes that are held have no edges: what flows to them is in the walls of their
-            neighbours.
+            neighbours. So hold a node once: holding it again at another potential does not reach
+            its neighbours.
         """
         like, shape = _summed(self.leak), self.leak.shape
         check_tensor("nodes", nodes)
