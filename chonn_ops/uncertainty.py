@@ -127,9 +127,11 @@ class Ensemble(nn.Module):
                 wanted = f"predictions of one shape, {tuple(members[0].shape)}"
                 raise error("models", wanted, tuple(prediction.shape))
         predictions = torch.stack(members)
-        variance = predictions.var(dim=0)
+        # Squares may be beyond the precision of fields: those of 300 are infinite in float16.
+        variance = predictions.double().var(dim=0)
         average = _points(variance).mean(dim=1).view(-1, *(1,) * (variance.ndim - 1))
-        return predictions.mean(dim=0), ((variance + average) / 2).sqrt()
+        spread = ((variance + average) / 2).sqrt()
+        return predictions.mean(dim=0), spread.to(predictions.dtype)
 
 
 class Bands(nn.Module):
@@ -438,7 +440,7 @@ def _errors(
             prediction = model(*args, **kwargs)
         _check_fields(prediction, target)
         found.append(((args, kwargs), (target - prediction).abs()))
-        squares.append(prediction.square())
+        squares.append(prediction.double().square())
     if not found:
         raise error("loader", "at least one sample", 0)
     return found, math.sqrt(_mean(squares)) or 1.0

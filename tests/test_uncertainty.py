@@ -218,6 +218,30 @@ def test_ensemble():
     assert len(Ensemble(Constant(1.0 * k) for k in range(2)).models) == 2
 
 
+@pytest.mark.parametrize(
+    ("dtype", "unit"),
+    [(torch.float32, 1e-30), (torch.float32, 1e30), (torch.float16, 1e-4), (torch.float16, 1e4)],
+)
+def test_spreads_have_the_unit_of_the_field(dtype, unit):
+    """Their squares are beyond the dtype."""
+    _, spread = Ensemble([Constant(unit), Constant(2 * unit)]).mean_and_spread(
+        torch.zeros(2, 1, 4, dtype=dtype)
+    )
+    torch.testing.assert_close(spread.double() / unit, torch.full((2, 1, 4), 0.5**0.5).double(),
+                               rtol=3e-3, atol=0)  # fmt: skip
+
+
+def test_a_copy_learns_errors_in_any_unit():
+    def learned(unit):
+        x, y = (unit * field for field in noisy(40))
+        torch.manual_seed(0)
+        model = nn.Conv2d(1, 1, 1, bias=False)
+        nn.init.ones_(model.weight)
+        return fit_spread(model, [(x, y)], epochs=5, learning_rate=0.1)(x[:1]) / unit
+
+    torch.testing.assert_close(learned(1e25), learned(1.0), rtol=1e-4, atol=0)
+
+
 def test_points_without_error_or_spread():
     """At walls models and targets agree to rounding, and so do the members of an ensemble."""
     x, y = noisy(40)

@@ -479,7 +479,8 @@ def _correlation(k: Tensor, reference: Tensor) -> Tensor:
     if coarse is None or len(coarse) != len(k):
         return torch.full((k.shape[0], k.shape[-1]), torch.nan, dtype=torch.float64)
     a = coarse.flatten(1).unsqueeze(-1)
-    a = a.log() if (a > 0).all() else a
+    positive = (a > 0).all(1, keepdim=True)
+    a = torch.where(positive, torch.where(positive, a, 1).log(), a)
     pair = [x - x.mean(1, keepdim=True) for x in (k.flatten(1, -2).log(), a)]
     sizes = [x.square().mean(1).sqrt() for x in pair]
     # Rounding errors of a constant field are no variation.

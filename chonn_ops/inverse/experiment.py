@@ -20,7 +20,7 @@ from chonn_ops.network import Factorization
 from chonn_ops.network.edges import at_both_ends, differences, rings
 
 UNKNOWNS = ("conductivity", "leak", "source")
-# Rows of the Jacobian that are pulled back at once.
+# Fields that are pulled back or solved for at once.
 ROWS = 128
 # Sums of sources or of weights that are this part of their size count as zero.
 BALANCED = 1e-6

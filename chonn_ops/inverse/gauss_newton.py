@@ -35,6 +35,7 @@ from chonn_ops.checks import (
 from chonn_ops.inverse.domain import domain_of, domain_on
 from chonn_ops.inverse.experiment import (
     DECADES,
+    ROWS,
     UNKNOWNS,
     Experiment,
     best_constant,
@@ -65,6 +66,9 @@ FAR, CHANCE = 2.0, 1e-6
 # shortened one. With 5 all of 60 searches converged whose noise was 1e-6 to 0.1, with 10 all but
 # one, and they took 6 % more steps.
 REDUCED = 5.0
+# Where measurements leave less than this part of the prior's variance, the errors of `priors.STEP`
+# in it count: it is computed again, by a solve each.
+LITTLE = 1e-8
 # Relative change at which an estimated noise has settled.
 SETTLED = 0.02
 HALVINGS = 20
@@ -127,8 +131,14 @@ class Reconstruction:
 
     def _deviation(self) -> Tensor:
         p = self._posterior
-        known = torch.linalg.solve_triangular(p.triangle, p.gain, upper=False)
-        return (p.variance - known.square().sum(0)).clamp(min=0).sqrt()
+        known = torch.linalg.solve_triangular(p.triangle, p.gain, upper=False).square().sum(0)
+        left = p.variance - known
+        for few in (left < LITTLE * p.variance).nonzero()[:, 0].split(ROWS):
+            unit = torch.zeros(len(few), len(left), dtype=left.dtype, device=left.device)
+            at = torch.arange(len(few), device=left.device), few
+            unit[at] = 1
+            left[few] = p.gaussian.times(unit)[at] - known[few]
+        return left.clamp(min=0).sqrt()
 
     def deviation(self) -> Tensor:
         """Standard deviation at every node, (\\*grid): of the field's natural logarithm for a

@@ -39,7 +39,7 @@ SAME = 0.1
 # Deviation of the mean level under `TotalVariation`, which says nothing about it.
 LEVEL = 10.0
 # Relative step of the derivative by kappa^2 from four values. It leaves relative errors of about
-# 1e-11, which the variance of the posterior, a small difference of such numbers, inherits.
+# 1e-11.
 STEP = 5e-4
 
 
@@ -221,9 +221,11 @@ class TotalVariation:
 
     for the logarithm x of a conductivity or a leak, or for a source x, with the mean
     :math:`\mu`. The first integral is quadratic, by :math:`\epsilon`, where neighbours differ by
-    less than 0.03. Error bars linearise the prior: they take the network of conductances
-    :math:`\text{weight} / |\nabla x|` and its leaks at the solution for its precision, and are
-    narrow inside of pieces and wide at their edges.
+    less than 0.03. Give a source in a unit in which it is about 1: 0.03 and 0.1 are in the unit of
+    x, so that the jumps of one of 1e-3 are smoothed, and one of 1e3 is held to its mean. Error bars
+    linearise the prior: they take the network of conductances :math:`\text{weight} / |\nabla x|`
+    and its leaks at the solution for its precision, and are narrow inside of pieces and wide at
+    their edges.
 
     The second integral is for small inclusions in a known background. Measurements from afar
     determine the product of size and contrast only, and the first integral prefers a wide and

@@ -235,7 +235,7 @@ class Circuit:
         found = []
         for axis, (g, closed) in enumerate(zip(self.conductance, self.periodic, strict=True)):
             closed = closed if self.graph else closed and g.shape[axis + 1] > 1
-            found.append((axis, used_edges(g, axis, closed), closed))
+            found.append((axis, used_edges(_summed(g), axis, closed), closed))
         return found
 
     def currents(self, v: Tensor) -> Currents:
@@ -253,7 +253,9 @@ class Circuit:
         comes in and what goes out along edges and to ground, as in Circuitscape's current maps.
         After `hold` ask the circuit before it, since held nodes have lost their edges."""
         check_like("v", v, self.leak, "the circuit")
-        net = self.leak * v if self.current is None else self.leak * v - self.current
+        net = _summed(self.leak) * v
+        if self.current is not None:
+            net = net - self.current
         through = net.abs()
         for axis, g, closed in self._axes():
             if closed or v.shape[axis + 1] > 1:
@@ -275,9 +277,10 @@ class Circuit:
         -------
         Circuit
             Nodes that are held have no edges: what flows to them is in the walls of their
-            neighbours.
+            neighbours. So hold a node once: holding it again at another potential does not reach
+            its neighbours.
         """
-        like, shape = self.leak, self.leak.shape
+        like, shape = _summed(self.leak), self.leak.shape
         check_tensor("nodes", nodes)
         if nodes.dtype != torch.bool:
             raise error("nodes", "dtype torch.bool", nodes.dtype)
@@ -309,7 +312,7 @@ class Circuit:
         one = torch.ones_like(some)
         return Circuit(
             kept[0] if self.graph else kept,
-            torch.where(nodes, one, self.leak + through),
+            torch.where(nodes, one, like + through),
             self.graph,
             periodic=False if self.graph else [bool(closed) for closed in self.periodic],
             volume=torch.where(nodes, 0 * one, self.volume),
@@ -433,6 +436,7 @@ class Circuit:
         node, to = torch.from_numpy(number).to(device), torch.from_numpy(which).to(device)
 
         def total(values: Tensor, into: Tensor, size: int) -> Tensor:
+            values = _summed(values)
             return values.new_zeros(B, size, C).index_add(1, into, values)
 
         def of_nodes(field: Tensor | None) -> Any:
@@ -450,6 +454,12 @@ class Circuit:
         return circuit, node.reshape(grid)
 
 
+def _summed(field: Tensor) -> Tensor:
+    """A field whose entries are added up, in float32 at least: 256 ones and one more are 256 in
+    bfloat16."""
+    return field.to(torch.promote_types(field.dtype, torch.float32))
+
+
 def _without_ground(
     most: Tensor, part: Tensor, leak: Tensor, v: Tensor, w: Tensor, pairs: Tensor
 ) -> Tensor:
@@ -458,12 +468,15 @@ def _without_ground(
     By Sherman and Morrison's formula, with the potentials v of 1 A into that node and the current
     :math:`s = 1 - g v_1 = \sum_p l_p v_p` of it that goes through leaks: in one part it is
     :math:`g (v_p - v_q)^2 / s`, and between parts :math:`g v_p^2 / s_p + g v_q^2 / s_q`, infinite
-    if one of them has no leak. The differences are those of :math:`w = 1 - g v`, in which nothing
-    cancels: they are the potentials of the sources l.
+    if one of them has no leak. The differences are those of :math:`g v` where both are small, and
+    else of :math:`w = 1 - g v`, so that nothing cancels: w are the potentials of the sources l.
     """
     s = torch.zeros_like(v).scatter_add(1, part, leak * v).gather(1, part)
     some, (p, q) = s > 0, pairs.T
     s = torch.where(some, s, 1)
-    within = (w[:, p] - w[:, q]).square() / (most * s[:, p])
-    below = torch.where(some, most * v.square() / s, math.inf)
+    u = most * v
+    far = torch.maximum(u[:, p], u[:, q]) < torch.maximum(w[:, p], w[:, q])
+    drop = torch.where(far, u[:, p] - u[:, q], w[:, q] - w[:, p])
+    within = drop.square() / (most * s[:, p])
+    below = torch.where(some, u * v / s, math.inf)
     return torch.where(part[:, p] == part[:, q], within, below[:, p] + below[:, q])

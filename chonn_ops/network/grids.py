@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import DTYPES
 from chonn_ops.boundary import (
     Face,
     Faces,
     Wall,
     series,
 )
-from chonn_ops.checks import check_tensor, error
+from chonn_ops.checks import answer, check_tensor, error
 from chonn_ops.network.checks import (
     check_field,
     check_like,
@@ -36,7 +37,8 @@ Conductivity = Tensor | Sequence[Tensor]  # one for all axes or one an axis
 
 def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     """One length an axis, from one for all axes or one each."""
-    steps: Any = (spacing,) * axes if isinstance(spacing, Real) else spacing
+    one = isinstance(spacing, (Real, torch.SymFloat))
+    steps: Any = (spacing,) * axes if one else spacing
     try:
         steps = [_length(step) for step in steps]
     except (TypeError, ValueError, RuntimeError):  # neither a number nor numbers
@@ -281,8 +283,18 @@ def circuit_of(
     )
 
 
-def density_of(name: str, value: Tensor | float, k: Tensor) -> Tensor:
-    """A number or a Tensor as a field of the shape of k, in its precision or wider."""
+def check_symmetric(name: str, k: Tensor) -> None:
+    """Refuse tensors (..., 2, 2) that are not symmetric, where values may be read; a NaN passes."""
+    size = 1e-5 * (k[..., 0, 0] + k[..., 1, 1])
+    if answer(lambda: bool(((k[..., 0, 1] - k[..., 1, 0]).abs() > size).any()), k):
+        raise error(name, "symmetric tensors", "others")
+
+
+def density_of(
+    name: str, value: Tensor | float, k: Tensor, dtypes: Sequence[torch.dtype] = DTYPES
+) -> Tensor:
+    """A number or a Tensor as a field of the shape of k, in its precision or wider; >= 0 where it
+    is real."""
     if not isinstance(value, Tensor):
         if isinstance(value, bool) or not isinstance(value, Real):
             raise error(name, "a number or a Tensor", repr(value))
@@ -294,6 +306,7 @@ def density_of(name: str, value: Tensor | float, k: Tensor) -> Tensor:
     except RuntimeError:
         expected = f"a number, or a shape that expands to {tuple(k.shape)}"
         raise error(name, expected, tuple(value.shape)) from None
-    check_like(name, field, k, "the conductivity")
-    check_not_negative(name, field)
+    check_like(name, field, k, "the conductivity", dtypes)
+    if not field.is_complex():
+        check_not_negative(name, field)
     return field

@@ -25,10 +25,9 @@ from chonn_ops.network.edges import (
     edges_alone,
     outflow,
     rings,
-    widened,
 )
 from chonn_ops.network.graph import Graph
-from chonn_ops.network.rc import check_step, like
+from chonn_ops.network.rc import check_step, like, midpoint_end, midpoint_of
 
 # Longest step in units of 1 / (omega eps), omega the highest frequency: the rounding of potentials
 # changes the current of a coil by dt / L of it. Measured on lines, planes and volumes at this
@@ -60,11 +59,13 @@ class LCState(NamedTuple):
         """The state with this voltage (B, \\*grid, C) and without currents, of a circuit on a grid
         or on `graph`."""
         check_field("voltage", voltage)
-        nothing = torch.zeros_like(voltage)
+        ground = torch.zeros_like(voltage)
         if graph is None:
-            return cls(voltage, (nothing,) * (voltage.dim() - 2), nothing)
+            # Tensors of their own, which callers may write to.
+            edges = tuple(torch.zeros_like(voltage) for _ in voltage.shape[1:-1])
+            return cls(voltage, edges, ground)
         edges = voltage.new_zeros(voltage.shape[0], graph.num_edges, voltage.shape[-1])
-        return cls(voltage, (edges,), nothing)
+        return cls(voltage, (edges,), ground)
 
 
 def _check_state(state: Any, circuit: Any) -> LCState:
@@ -89,12 +90,15 @@ def _check_length(dt: float, storage: Tensor, circuit: Circuit, dtype: torch.dty
     """Refuse a step in which rounding grows to a part of the state, where values may be read."""
 
     def largest() -> float:
-        coils = circuit.leak.detach()
+        coils = torch.zeros_like(storage)
         for axis, g, closed in circuit._axes():
             if closed or coils.shape[axis + 1] > 1:
                 coils = coils + at_both_ends(g.detach(), axis, closed)
+        # A node that is held has neither edges nor a capacitor, and does not swing.
+        swings = (coils != 0) | (storage != 0)
         # Gershgorin: (omega dt)^2 <= 2 dt^2 sum(1 / L) / C.
-        return float((8 * (dt / 2) * coils / storage).amax().sqrt())
+        squares = 8 * (dt / 2) * (coils + circuit.leak.detach()) / storage
+        return float(torch.where(swings, squares, 0).amax().sqrt())
 
     angle = answer(largest, storage) if storage.numel() else None
     most = LONGEST / torch.finfo(dtype).eps
@@ -254,7 +258,11 @@ def lc_step(
     check_not_negative("damping", loss)
     storage = storage * (circuit.volume * 2 / dt)
     _check_length(dt, storage, circuit, compute_dtype(v, circuit.leak, *circuit.conductance))
-    total = storage + loss * circuit.volume + (dt / 2) * circuit.leak
+    leak, *conductance = (  # currents and their sums may be beyond half precision
+        x.to(torch.promote_types(x.dtype, storage.dtype))
+        for x in (circuit.leak, *circuit.conductance)
+    )
+    total = storage + loss * circuit.volume + (dt / 2) * leak
     fed = storage * v - ground
     if source is not None:
         check_like("source", source, v)
@@ -262,11 +270,12 @@ def lc_step(
     if circuit.current is not None:
         fed = fed + (dt / 2) * circuit.current
     for axis, i in enumerate(current):
-        fed = fed - outflow(edges_alone(i, axis, closed[axis]), axis, rings(closed)[axis])
-    edges = [(dt / 2) * g for g in circuit.conductance]
+        i = edges_alone(i.to(fed.dtype), axis, closed[axis])
+        fed = fed - outflow(i, axis, rings(closed)[axis])
+    edges = [(dt / 2) * g for g in conductance]
     solved = (fed, edges, total, closed)
     m, iterations, _ = solve_checked(*solved, tol, max_iterations, backend)
-    to_ground = circuit.leak * m
+    to_ground = leak * m
     if circuit.current is not None:
         to_ground = to_ground - circuit.current
     axes = zip(current, edges, differences_by_axis(m, closed), strict=True)
@@ -274,13 +283,13 @@ def lc_step(
         i + 2 * edges_alone(g, axis, closed[axis]) * drop for axis, (i, g, drop) in enumerate(axes)
     )
     after = LCState(
-        (2 * m - v).to(v.dtype),
+        midpoint_end(m, v, storage).to(v.dtype),
         tuple(after.to(before.dtype) for after, before in zip(changed, current, strict=True)),
         (ground + dt * to_ground).to(ground.dtype),
     )
     if not return_info:
         return after
-    middle = (widened(after.voltage) + widened(v)) / 2
+    middle = midpoint_of(after.voltage, v, storage)
     return after, info_of(middle, iterations, solved, backend, "auto")
 
 
@@ -298,13 +307,12 @@ def lc_energy(state: LCState, circuit: Circuit, capacitance: Tensor | float) -> 
         In the unit of capacitance times voltage squared, in float32 at least.
     """
     v, current, ground = _check_state(state, circuit)
-    energy = (
-        (like("capacitance", capacitance, v) * circuit.volume * v.square()).flatten(1, -2).sum(1)
-    )
+    storage = like("capacitance", capacitance, v)
+    energy = (storage * circuit.volume * v.to(storage.dtype).square()).flatten(1, -2).sum(1)
     edges = (
         edges_alone(g, axis, circuit.periodic[axis]) for axis, g in enumerate(circuit.conductance)
     )
     for g, i in ((circuit.leak, ground), *zip(edges, current, strict=True)):
-        stored = torch.where(g > 0, i.square() / torch.where(g > 0, g, 1), 0)
+        stored = torch.where(g > 0, i.to(storage.dtype).square() / torch.where(g > 0, g, 1), 0)
         energy = energy + stored.flatten(1, -2).sum(1)
     return energy / 2

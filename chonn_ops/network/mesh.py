@@ -31,7 +31,7 @@ from chonn_ops.checks import answer, as_tensor, check_tensor, error, is_integer
 from chonn_ops.network.checks import check_field, check_not_negative, check_positive
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
-from chonn_ops.network.grids import density_of
+from chonn_ops.network.grids import check_symmetric, density_of
 
 # Both limits are relative to what a well-shaped cell contributes to a face. A contribution below
 # `_NO_FACE` comes from a right angle and rounding, and makes no face. A sum below minus `_NEGATIVE`
@@ -322,7 +322,7 @@ class Mesh:
             if isinstance(condition, Robin) and _is_infinite(condition.coefficient):
                 condition = Dirichlet(condition.value)
             nodes = like(part.nodes)
-            if isinstance(condition, Dirichlet) and _is_zero(condition.distance):
+            if isinstance(condition, Dirichlet) and is_zero(condition.distance):
                 held = held.index_fill(0, nodes, True)
                 given = _expanded(f"{name}: value", condition.value, value)
                 value = value.index_copy(1, nodes, given[:, nodes])
@@ -368,6 +368,7 @@ class Mesh:
 
     def _of_tensors(self, k: Tensor) -> tuple[Graph, Tensor]:
         """Graph and conductances of linear elements."""
+        check_symmetric("conductivity", k)
         graph, edge = self._sides
         corners = self.points[self.cells]
         # Gradients of the linear functions that are 1 at one corner, times twice the area: the
@@ -395,9 +396,6 @@ class Mesh:
 
         g = total(parts)
         negative = g < -_NEGATIVE * total(parts.detach().abs())
-
-        if answer(lambda: not torch.allclose(k, k.mT), k):
-            raise error("conductivity", "symmetric tensors", "others")
         worst = answer(lambda: int((negative[:, to] * parts).argmin()), negative, parts)
         if worst is not None and bool(negative.any()):
             at = torch.unravel_index(torch.tensor(worst), parts.shape)
@@ -442,8 +440,9 @@ def _distinct(rows: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
     return key[:, None] // powers % num_nodes, which, count
 
 
-def _is_zero(distance: Any) -> bool:
-    return not isinstance(distance, Tensor) and distance == 0
+def is_zero(number: Any) -> bool:
+    """Whether a number of a condition is 0; a Tensor, which is not read, is none."""
+    return not isinstance(number, Tensor) and number == 0
 
 
 def _is_infinite(coefficient: Any) -> bool:

@@ -44,6 +44,18 @@ def like(name: str, value: Tensor | float, field: Tensor) -> Tensor:
         raise error(name, expected, tuple(value.shape)) from None
 
 
+def midpoint_end(m: Tensor, v: Tensor, storage: Tensor) -> Tensor:
+    """Potentials at the end of a step from v whose midpoint has the potentials m. Those of nodes
+    that store nothing do not depend on v: at the end, too, they are m."""
+    return torch.where(storage == 0, m, 2 * m - v)
+
+
+def midpoint_of(after: Tensor, v: Tensor, storage: Tensor) -> Tensor:
+    """Potentials at the midpoint of a step, from those at its end: inverts `midpoint_end`."""
+    after = widened(after)
+    return torch.where(storage == 0, after, (after + widened(v)) / 2)
+
+
 @overload
 def rc_step(
     v: Tensor,
@@ -129,7 +141,8 @@ def rc_step(
         to ground.
     capacitance : float or Tensor that expands to the shape of `v`
         c >= 0 per unit volume, in the unit of conductance times that of `dt`. A node with c = 0 has
-        no state: its potential follows from those of its neighbours.
+        no state: its potential follows from those of its neighbours, with "midpoint" from those at
+        the middle of the step.
     dt : float
         Length of the step > 0.
     source : Tensor, shape (B, \*grid, C), optional
@@ -193,9 +206,9 @@ def rc_step(
     network = (current, circuit.conductance, total, closed)
     after, iterations, _ = solve_checked(*network, tol, max_iterations, backend)
     if method == "midpoint":
-        after = 2 * after - v
+        after = midpoint_end(after, v, storage)
     after = after.to(v.dtype)
     if not return_info:
         return after
-    solved = after if method == "euler" else (widened(after) + widened(v)) / 2
+    solved = after if method == "euler" else midpoint_of(after, v, storage)
     return after, info_of(solved, iterations, network, backend, "auto")

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import Condition, Face, named_conditions
+from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
 from chonn_ops.checks import as_tensor, check_tensor, error
-from chonn_ops.network.checks import check_not_negative
+from chonn_ops.network.checks import NETWORK_DTYPES, check_not_negative
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
 from chonn_ops.network.edges import sum_of_ends
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
 from chonn_ops.network.grids import density_of
-from chonn_ops.network.mesh import Mesh, node_numbers
+from chonn_ops.network.mesh import Mesh, is_zero, node_numbers
 
 _SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
 
@@ -259,13 +259,14 @@ class FiniteVolumes:
         conductivity : Tensor, shape (B, N, C)
             k > 0, or 0 where no gradient is asked for.
         absorption : float or Tensor that expands to (B, N, C)
-            c >= 0, per unit volume.
+            c per unit volume: >= 0, or complex at a frequency, as the leaks of `helmholtz`.
         boundary : str, Condition, or a mapping from names of `sets` to them
             What holds at the walls: one for all, or one a set; walls of no set are insulated then,
             and conditions on one wall add up.
-            As in `diffusion`, but "periodic" for domains without walls only. The distance of a
-            wall counts as a millionth of the volume over its area at least, because conductances
-            divide by it.
+            As in `diffusion`, but "periodic" for domains without walls only. A `Dirichlet` of
+            another value than 0 at walls without distance holds their nodes, as in
+            `Mesh.diffusion`. Otherwise the distance of a wall counts as a millionth of the volume
+            over its area at least, because conductances divide by it.
         arithmetic : float or Tensor, shape (C,)
             Weight, 0 to 1, of the arithmetic mean of both ends' k in the k of an edge; the rest is
             their harmonic mean.
@@ -287,14 +288,25 @@ class FiniteVolumes:
         in_series = 2 * (1 - arithmetic) / sum_of_ends(k.reciprocal(), 0, self.graph)
         mean = in_series + 0.5 * arithmetic * sum_of_ends(k, 0, self.graph)
         volume = like_k(self.volume, d)
-        leak = density_of("absorption", absorption, k) * volume
+        leak = density_of("absorption", absorption, k, NETWORK_DTYPES) * volume
         wall: Tensor | None = None
         current: Tensor | None = None
+        held: list[Tensor] = []
+        value = torch.zeros_like(k)
         for name, condition in named_conditions(boundary, self.sets).items():
             some = self.sets[name]
             if condition.periodic and len(some):
                 raise error("boundary", "no 'periodic' where there are walls", repr(boundary))
             node = self.walls.node[some].to(k.device)
+            at_node = isinstance(condition, Dirichlet) and is_zero(condition.distance)
+            if at_node and not is_zero(condition.value) and not self.walls.distance[some].any():
+                # Behind a millionth of the distance, the current would be a difference of numbers
+                # that are equal in float32.
+                held.append(node)
+                given = torch.as_tensor(condition.value, dtype=k.dtype, device=k.device)
+                given = given.expand(len(k), len(node), k.shape[2])
+                value = value.index_copy(1, node, given)
+                continue
             area = like_k(self.walls.area[some], d - 1)
             step = volume[node] / area
             distance = torch.maximum(like_k(self.walls.distance[some], 1), 1e-6 * step)
@@ -304,7 +316,11 @@ class FiniteVolumes:
             current = _with(current, added.current, node, k)
         total = leak if wall is None else leak + wall
         edges = mean * like_k(self.weight, d - 2)
-        return Circuit(edges, total, self.graph, volume=volume, wall=wall, current=current)
+        circuit = Circuit(edges, total, self.graph, volume=volume, wall=wall, current=current)
+        if not held:
+            return circuit
+        nodes = torch.zeros(n, dtype=torch.bool, device=k.device)
+        return circuit.hold(nodes.index_fill(0, torch.cat(held), True)[:, None], value)
 
 
 def _with(field: Tensor | None, values: Tensor | None, node: Tensor, k: Tensor) -> Tensor | None:

@@ -162,6 +162,18 @@ def test_correlation_and_variation():
     assert found["networks"][0]["correlation"] is None
 
 
+def test_a_sample_is_compared_alike_in_any_batch():
+    """Logarithms are taken of positive references, whatever the other samples are."""
+    torch.manual_seed(0)
+    cell = NetworkCell(1, 2, Network(num_networks=1))
+    u, reference = torch.rand(3, 6, 5, 1), torch.rand(3, 6, 5)
+    reference[2, 0, 0] = -1.0
+    each = [((u[i : i + 1],), reference[i : i + 1]) for i in range(3)]
+    alone, together = (compare_conductivity(cell, x) for x in (each, [((u,), reference)]))
+    pairs = zip(alone[0]["networks"], together[0]["networks"], strict=True)
+    assert all(a["correlation"] == pytest.approx(b["correlation"]) for a, b in pairs)
+
+
 def test_currents_run_down_the_potential():
     """A ladder with a source at its start and ground behind its end, no leak to speak of."""
     options = Network(num_networks=1, selective=False, tol=1e-10)

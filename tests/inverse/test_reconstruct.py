@@ -527,7 +527,7 @@ def test_a_dirichlet_face_grounds_nodes_whose_inner_neighbour_is_missing():
 def test_error_bars_far_below_the_priors_deviation():
     """One node with a leak of 1, whose source is measured as accurately as `noise`."""
     one = torch.ones(1, 1, dtype=torch.float64)
-    for noise in (1e-2, 1e-4):
+    for noise in (1e-2, 1e-4, 1e-6):
         found = reconstruct(
             [2.0], [[0, 0]], prior=Smoothness(length=1.0, deviation=0.7), noise=noise,
             unknown="source", conductivity=one, leak=one,

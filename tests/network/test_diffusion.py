@@ -776,8 +776,9 @@ def test_a_tensor_beyond_the_anisotropy_of_nine_points_is_named():
         diffusion(worse)
     with pytest.raises(ValueError, match="negative conductance"):
         diffusion(k, (3.0, 1.0))
-    with pytest.raises(ValueError, match="symmetric"):
-        diffusion(k + torch.tensor([[0.0, 0.1], [0.0, 0.0]]))
+    for unit in (1.0, 1e-12):
+        with pytest.raises(ValueError, match="symmetric"):
+            diffusion(unit * (k + torch.tensor([[0.0, 0.1], [0.0, 0.0]])))
     with pytest.raises(ValueError, match=r"of two axes \(B, nx, ny, C, 2, 2\)"):
         diffusion(torch.ones(1, 3, 3, 3, 1, 3, 3))
     with pytest.raises(ValueError, match="Neumann, Dirichlet at the face or 'periodic'"):

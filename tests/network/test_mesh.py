@@ -311,8 +311,10 @@ def test_tensors_have_circuits_up_to_an_anisotropy():
         mesh.diffusion(worse)
     with pytest.raises(ValueError, match="negative conductance"):
         mesh.diffusion(medium(2.0, 5.0, -0.1))
-    with pytest.raises(ValueError, match="symmetric"):
-        mesh.diffusion(medium(2.0, 5.0, 0.5) + torch.tensor([[0.0, 0.1], [0.0, 0.0]]))
+    skew = medium(2.0, 5.0, 0.5) + torch.tensor([[0.0, 0.1], [0.0, 0.0]])
+    for unit in (1.0, 1e-12):
+        with pytest.raises(ValueError, match="symmetric"):
+            mesh.diffusion(unit * skew)
     with pytest.raises(ValueError, match="no distance with a tensor"):
         mesh.diffusion(medium(2.0, 5.0, 0.5), boundary=Dirichlet(0.0, 1.0))
     with pytest.raises(ValueError, match="of triangles"):
@@ -536,6 +538,26 @@ def test_wrong_media_are_named(change, message):
     mesh = Mesh(points, [(0, 1, 2), (0, 2, 3)], {"low": [0, 1], "corner": [2]})
     with pytest.raises(ValueError, match=message):
         mesh.diffusion(**({"conductivity": torch.ones(1, 2, 1)} | change))
+
+
+@pytest.mark.parametrize("hot", [1.0, 300.0, torch.full((1, 2, 1), 300.0)])
+def test_currents_between_walls_of_volumes(hot):
+    """Plates at two potentials, in float32: what one gives the other takes."""
+    x, y = np.meshgrid(np.linspace(0, 1, 9), [0.0, 0.5], indexing="ij")
+    points = np.stack([x.ravel(), y.ravel()], 1)
+    at = np.arange(16).reshape(8, 2)
+    cells = np.concatenate([np.stack([at, at + 2, np.roll(at, -1, 1)], -1)[:, 0],
+                            np.stack([at + 1, at + 2, at + 3], -1)[:, 0]])  # fmt: skip
+    sets = {"hot": [0, 1], "cold": [16, 17]}
+    volumes = FiniteVolumes.from_cells(points, cells, sets=sets)
+    cold = hot - 1
+    walls = {"hot": Dirichlet(hot), "cold": Dirichlet(cold)}
+    circuit = volumes.circuit(torch.ones(1, 18, 1), boundary=walls)
+    v = circuit.solve(torch.zeros(1, 18, 1))
+    assert v[0, 0] == torch.as_tensor(hot).max()
+    through = circuit.currents(v).walls
+    for part in (through.clamp(min=0), (-through).clamp(min=0)):
+        assert part.sum().item() == pytest.approx(0.5, rel=1e-3)
 
 
 def test_volumes_are_beyond_half_precision_and_their_nodes_are_counted():

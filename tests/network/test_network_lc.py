@@ -9,7 +9,7 @@ import pytest
 import torch
 from network_cases import make_network
 
-from chonn_ops import Circuit, Dirichlet, LCState, diffusion, lc_energy, lc_step
+from chonn_ops import Circuit, Dirichlet, Graph, LCState, diffusion, lc_energy, lc_step
 from chonn_ops.network.edges import edges_alone
 
 DOUBLE = torch.float64
@@ -62,6 +62,39 @@ def test_a_step_is_the_midpoint_rule(grid, boundary):
         into = into.movedim(0, axis + 1)
     rate = C * (after.voltage - state.voltage) / dt
     torch.testing.assert_close(rate, into, rtol=1e-9, atol=1e-9)
+
+
+def test_waves_between_held_nodes():
+    """A string fixed at both ends, one of them at 1 V: its first mode about the static potential.
+    The held nodes neither store nor swing, and do not limit the step."""
+    n, dt = 9, 0.1
+    line = torch.ones(1, n, 1, dtype=DOUBLE)
+    ends = torch.tensor([True, *[False] * (n - 2), True])[:, None]
+    still = torch.linspace(1, 0, n, dtype=DOUBLE)[:, None]
+    circuit = Circuit((line,), 0 * line).hold(ends, still)
+    angle = math.pi / (n - 1)
+    mode = (angle * torch.arange(n, dtype=DOUBLE)).sin()[None, :, None]
+    state = LCState.at_rest((still + mode) * ~ends)
+    for _ in range(10):
+        state, info = lc_step(state, circuit, 1.0, dt, return_info=True, **EXACT)
+        assert info.backward_error.item() < 1e-12
+    phase = 20 * math.atan(math.sin(angle / 2) * dt)
+    torch.testing.assert_close(state.voltage, still + math.cos(phase) * mode)
+
+
+def test_states_in_half_precision():
+    """Energies, sums of currents and products with `dt` are beyond it."""
+    n, half = 3000, torch.float16
+    star = Graph([(n, i) for i in range(n)], n + 1)
+    v, i = torch.zeros(1, n + 1, 1, dtype=half), torch.ones(1, n, 1, dtype=half)
+    circuit = Circuit(10 * i, v, star)
+    after = lc_step(LCState(v, (i,), v), circuit, 1e5, 1e-3).voltage
+    assert after[0, n].item() == pytest.approx(-1e-3 * n / 1e5, rel=1e-2)
+    v[:, n] = 60000
+    (after,) = lc_step(LCState.at_rest(v, star), circuit, 1.0, 1e-8).current
+    assert after[0, 0].item() == pytest.approx(1e-8 * 10 * 60000, rel=1e-2)
+    energy = lc_energy(LCState(v, (300 * i,), 0 * v), circuit, 1.0).item()
+    assert energy == pytest.approx(60000**2 / 2 + n * 300**2 / 10 / 2)
 
 
 @pytest.mark.parametrize("steps", [100, pytest.param(1000, marks=pytest.mark.thorough)])
@@ -190,6 +223,13 @@ def test_waves_have_the_speed_of_their_medium(boundary):
         errors.append((state.voltage - v * math.cos(k * speed * 0.4)).abs().max().item())
     orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
     assert orders[-1] > 1.8, (errors, orders)
+
+
+def test_a_current_of_a_state_at_rest_is_set_alone():
+    state = LCState.at_rest(torch.zeros(1, 3, 4, 1))
+    state.current[0][:, 1] = 1.0
+    assert not state.current[1].any()
+    assert not state.ground.any()
 
 
 def test_a_node_without_coils_keeps_its_voltage():

@@ -291,6 +291,19 @@ def test_export_with_dynamic_batch_and_sizes():
             torch.testing.assert_close(actual, expected)
 
 
+class _Square(torch.nn.Module):
+    def forward(self, source):
+        k = torch.ones_like(source)
+        return diffusion(k, 1 / source.shape[1], boundary="dirichlet").solve(source)
+
+
+def test_export_of_a_domain_whose_spacing_follows_from_the_size():
+    sizes = {1: torch.export.Dim("n", min=4, max=64), 2: torch.export.Dim("m", min=4, max=64)}
+    small, large = torch.ones(1, 6, 5, 1), torch.ones(1, 9, 12, 1)
+    program = torch.export.export(_Square(), (small,), dynamic_shapes=(sizes,)).module()
+    torch.testing.assert_close(program(large), _Square()(large))
+
+
 @EACH_BACKEND
 def test_autocast_solves_in_float32(backend):
     network = make_network((8, 9), dtype=torch.float32)

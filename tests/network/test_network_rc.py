@@ -48,6 +48,24 @@ def test_a_step_is_its_equation(grid, periodic, backend, method):
 
 
 @EACH_METHOD
+def test_a_node_that_stores_nothing_has_no_state(method):
+    """Held nodes, and one between two capacitors: whatever their potentials were before."""
+    line = torch.ones(1, 5, 1, dtype=torch.float64)
+    held = (torch.arange(5) == 0)[:, None]
+    circuit = Circuit((line,), 0 * line).hold(held, 1.0)
+    capacitance = torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0], dtype=torch.float64)[:, None]
+    v = torch.zeros_like(line)
+    for _ in range(3):
+        before = v
+        v, info = rc_step(v, circuit, capacitance, 0.1, method=method, return_info=True, **EXACT)
+        other = rc_step(before + (capacitance == 0) + held, circuit, capacitance, 0.1,
+                        method=method, **EXACT)  # fmt: skip
+        assert torch.equal(v, other)
+        assert v[0, 0] == 1
+        assert info.backward_error.item() < 1e-12
+
+
+@EACH_METHOD
 def test_the_order_in_time(method):
     _, g, leak = make_network((4, 3), B=1, C=1, contrast=10)
     v = _uniform(1, 4, 3, 1)

@@ -152,6 +152,18 @@ def test_resistances_of_all_pairs_of_chains_that_leak_little(leak, gradient):
             torch.testing.assert_close(slope[0, k, 0], by_hand, rtol=1e-7, atol=0)
 
 
+@pytest.mark.parametrize("leak", [1e30, 1e60])
+def test_resistances_of_leaks_that_conduct_far_more_than_edges(leak):
+    leaks = leak * (1 + uniform(1, 6, 1))
+    leaks.requires_grad_()
+    pairs = torch.combinations(torch.arange(6))
+    found = Circuit((1 + uniform(1, 6, 1),), leaks).resistance(pairs)
+    right = (1 / leaks)[:, pairs].sum(2)
+    torch.testing.assert_close(found, right, rtol=1e-9, atol=0)
+    slopes = [torch.autograd.grad(x.sum(), leaks)[0] for x in (found, right)]
+    torch.testing.assert_close(*slopes, rtol=1e-9, atol=0)
+
+
 def test_resistances_between_parts_are_infinite_unless_ground_joins_them():
     r = torch.ones(1, 3, 4, 1, dtype=DOUBLE)
     r[:, :, 2] = math.nan
@@ -275,6 +287,23 @@ def test_held_nodes_have_their_potentials(kind):
     out = flow + circuit.leak * v[:, 0] * ~nodes
     total = (source[:, 0] * ~nodes).flatten(1, -2).sum(1)
     torch.testing.assert_close(out.flatten(1, -2).sum(1), total)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sums_over_many_nodes_are_beyond_half_precision(dtype):
+    """3,000 resistors of 1 ohm from one node to others, which all leak 1 siemens."""
+    n = 3000
+    star = Graph([(n, i) for i in range(n)], n + 1)
+    leak = torch.ones(1, n + 1, 1, dtype=dtype)
+    circuit = Circuit(leak[:, :n], leak, star)
+    others = torch.arange(n + 1) < n
+    merged, _ = circuit.merge(others.long())
+    assert merged.conductance[0].item() == merged.leak.max().item() == n
+    held = circuit.hold(others[:, None], 1.0)
+    assert held.leak[0, n].item() == n + 1
+    assert held.current is not None
+    assert held.current[0, n].item() == n
+    assert circuit.node_currents(leak * others[:, None])[0, n].item() == n
 
 
 @EACH_KIND
