@@ -181,17 +181,20 @@ def _stencil(
     their interpolation weights: (B grid H, taps) each."""
     grid, heads = displacement.shape[1:-2], displacement.shape[-2]
     device = displacement.device
+    displacement = displacement.to(torch.promote_types(displacement.dtype, torch.float32))
     places, weights = [], []
     for axis, (n, end) in enumerate(zip(grid, boundary, strict=True)):
         shape = [1] * (displacement.dim() - 1)
         shape[axis + 1] = n
-        start = torch.arange(n, device=device, dtype=displacement.dtype).view(shape)
-        place = start + direction * displacement[..., axis]
+        start = torch.arange(n, device=device).view(shape)
+        # Added to the index of its node, a shift would lose digits, in half precision all of them.
+        shift = direction * displacement[..., axis]
         if end == "robin":
-            place = place.clamp(0, n - 1)
-        base = place.detach().floor()
-        weights.append(_weights(place - base, order))
-        taps = [base.long() + tap for tap in range(-(order // 2), order // 2 + 2)]
+            shift = shift.clamp((-start).to(shift), (n - 1 - start).to(shift))
+        whole = shift.detach().floor()
+        weights.append(_weights(shift - whole, order))
+        base = start + whole.long()
+        taps = [base + tap for tap in range(-(order // 2), order // 2 + 2)]
         places.append([tap % n if end == "periodic" else tap.clamp(0, n - 1) for tap in taps])
     rows, products = [], []
     for taps in itertools.product(range(order + 1), repeat=len(grid)):

@@ -44,9 +44,11 @@ def node_positions(field: Tensor, nodes: Nodes) -> tuple[Tensor, ...]:
     at the high wall; one tensor (\\*grid) an axis."""
     axes = []
     low = nodes[0] if isinstance(nodes, Tensor) else NODES[nodes][0]
+    # Half precision has no integers above 256 or 2048.
+    wide = torch.promote_types(field.dtype, torch.float32)
     for n in field.shape[1:-1]:
-        index = torch.arange(n, device=field.device, dtype=field.dtype)
-        axes.append((index + low) / num_steps(n, nodes))
+        index = torch.arange(n, device=field.device, dtype=wide)
+        axes.append(((index + low) / num_steps(n, nodes)).to(field.dtype))
     return torch.meshgrid(*axes, indexing="ij")
 
 

@@ -16,7 +16,7 @@ from chonn_ops import (
     Network,
     NetworkCell,
 )
-from chonn_ops.models.geometry import grid_geometry
+from chonn_ops.models.geometry import grid_geometry, node_positions
 
 LINES = {
     "centres": lambda n: (torch.arange(n) + 0.5) / n,
@@ -37,6 +37,15 @@ def grid_of(*lines):
 @pytest.mark.parametrize("sizes", [(9,), (16, 12), (4, 5, 6)])
 def test_coordinates_tell_the_nodes(nodes, sizes):
     assert nodes_of(grid_of(*(LINES[nodes](n) for n in sizes))) == nodes
+
+
+@pytest.mark.parametrize("nodes", LINES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_positions_are_rounded_once(nodes, dtype):
+    """float16 ends at 65,504."""
+    for n in (600, 70_000):
+        (line,) = node_positions(torch.zeros(1, n, 1, dtype=dtype), nodes)
+        assert torch.equal(line, LINES[nodes](n).to(dtype))
 
 
 def test_what_cannot_be_told_is_none():

@@ -156,6 +156,20 @@ def test_half_precision_and_strange_numbers(conservative):
         transport(field.float(), strange, conservative=conservative)
 
 
+@BOTH
+@pytest.mark.parametrize("boundary", ["periodic", "robin"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_knows_all_nodes_and_parts_of_steps(dtype, boundary, conservative):
+    """There is no 257 in bfloat16, nor 2049 in float16."""
+    field = draw(1, 2500, 2).to(dtype)
+    displacement = torch.full((1, 2500, 1, 1), 0.25, dtype=dtype)
+    options = {"boundary": boundary, "order": 1, "conservative": conservative}
+    assert torch.equal(transport(field, 0 * displacement, **options), field)
+    moved = transport(field, displacement, **options)
+    wide = transport(field.double(), displacement.double(), **options)
+    torch.testing.assert_close(moved.double(), wide, rtol=0.01, atol=0.02)
+
+
 @pytest.mark.parametrize(
     ("field", "displacement", "options", "message"),
     [

@@ -215,6 +215,30 @@ def test_weight_derivative_is_accurate_at_every_scale(where, monkeypatch):
     assert (decay.grad[:, 0].double() / expected - 1).abs().max() < 3e-6
 
 
+@pytest.mark.parametrize("where", [*ISAS, "torch", "reference"])
+@pytest.mark.parametrize("length", [12, 700])
+def test_a_large_state_is_forgotten(where, length, monkeypatch):
+    """After a pulse of 1e8 the outputs are 1 + 1e8 exp(-20 k), right to their own rounding."""
+    if where in ISAS:
+        monkeypatch.setenv("CHONN_SCAN_ISA", where)
+    backend = "cpu" if where in ISAS else where
+    u, delta, one = torch.ones(1, length, 20), torch.full((1, length, 20), 20.0), torch.ones(20, 1)
+    u[:, 0] = 1e8
+    b, c = torch.ones(1, length, 1), torch.ones(1, length, 1, requires_grad=True)
+    expected, _ = reference.forward(*(x.double() for x in (u, delta, one, b, c)))
+    y = kirchhoff_scan(u, delta, one, b, c, backend=backend)
+    torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=0)
+    (seen,) = torch.autograd.grad(y.sum(), c)
+    torch.testing.assert_close(seen.double(), expected.sum(-1, keepdim=True), rtol=1e-5, atol=0)
+    # The reverse scan ends with the pulse.
+    y = scan_field(u, delta, one, b, c, backend=backend).double()
+    back, _ = reference.forward(*(x.double() for x in (u, delta, one, b, c)), reverse=True)
+    torch.testing.assert_close(y, (expected + back) / 2, rtol=1e-5, atol=0)
+    (seen,) = torch.autograd.grad(scan_field(u, delta, one, b, c, backend=backend).sum(), c)
+    both = (expected + back).sum(-1, keepdim=True) / 2
+    torch.testing.assert_close(seen.double(), both, rtol=1e-5, atol=0)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nan_and_inf_in_the_input_reach_the_output(backend):
     case = make_case(1, 8, 3, 2)

@@ -7,7 +7,8 @@
  * them. Entry t + 1 of the tape is step t; entry 0 is the state before the first step. */
 
 struct WIDE(steps) {
-    VEC retention, loss, v, g; /* v: the forward scan's state; g: the reverse scan's adjoint */
+    struct WIDE(coefficients) z;
+    VEC v, g; /* v: the forward scan's state; g: the reverse scan's adjoint */
 };
 
 /* The final states and adjoints of the forward (up) and the reverse (down) scan from rest; after
@@ -19,7 +20,7 @@ struct WIDE(starts) {
 /* 1 - exp(-decay time), but 1 where `time` is 0, as it is in idle lanes: the result is a divisor. */
 INLINE VEC WIDE(loss_over)(VEC time, VEC rate) {
     const VEC zero = {0};
-    return WIDE(select)(time == zero, zero + (REAL)1, WIDE(zoh_over)(time, rate).loss);
+    return WIDE(select)(time == zero, zero + (REAL)1, WIDE(loss)(WIDE(zoh_over)(time, rate)));
 }
 
 INLINE VEC WIDE(line_sum)(int rows, struct NAME(rows) x) {
@@ -46,18 +47,17 @@ INLINE void WIDE(walk_up)(int rows, int count, int periodic, int adjoint, const 
             const struct WIDE(coefficients) z = WIDE(zoh)(step * k.rate[i]);
             const VEC x = k.inverse[i] * (OF_STATE(b) * input);
             struct WIDE(steps) *to = &tape[t + 1][i];
-            v[i] += z.loss * (x - v[i]);
-            to->loss = z.loss;
+            v[i] = WIDE(relax)(z, v[i], x);
+            to->z = z;
             to->v = v[i];
-            if (adjoint || periodic) to->retention = z.retention;
             if (periodic) {
-                down[i] += share[i] * (z.loss * x);
-                share[i] *= z.retention;
+                down[i] += share[i] * (WIDE(loss)(z) * x);
+                share[i] *= WIDE(retention)(z);
             }
             if (adjoint) {
                 const VEC shown = OF_STATE(c) * out, g = shown + carried[i];
                 to->g = g;
-                carried[i] = g * z.retention;
+                carried[i] = g * WIDE(retention)(z);
                 if (periodic) g_up[i] += share[i] * shown;
             }
         }
@@ -85,7 +85,7 @@ INLINE void WIDE(close_period)(int rows, int count, int adjoint, const REAL *tab
     for (int t = 1; t <= rows; t++)
         for (int i = 0; i < count; i++) {
             if (adjoint) tape[t][i].g += share[i] * ends[i].g_down;
-            share[i] *= tape[t][i].retention;
+            share[i] *= WIDE(retention)(tape[t][i].z);
             tape[t][i].v += share[i] * ends[i].up;
         }
 }
@@ -123,7 +123,7 @@ INLINE void WIDE(forward_line_states)(int rows, int count, int periodic, int mir
         if (!first) sum = WIDE(load)(out);
         for (int i = 0; i < count; i++) {
             const struct WIDE(steps) *from = &tape[t + 1][i];
-            v[i] += from->loss * (k.inverse[i] * (OF_STATE(b) * input) - v[i]);
+            v[i] = WIDE(relax)(from->z, v[i], k.inverse[i] * (OF_STATE(b) * input));
             sum += OF_STATE(c) * (from->v + v[i]);
         }
         WIDE(store)(out, sum);
@@ -164,10 +164,11 @@ INLINE void WIDE(walk_down)(int start, int end, int count, int tiny, const REAL 
             const VEC x = k.inverse[i] * (b_t * input);
             const VEC pull = x - before, pull_back = x - beyond;
             const VEC g = OF_STATE(c) * out + carried[i];
-            const VEC weighted = (g + at->g) * at->loss * k.inverse[i], to_b = weighted * input;
-            const VEC g_before = at->g * at->retention;
-            carried[i] = g * at->retention;
-            v[i] += at->loss * pull_back;
+            const VEC retention = WIDE(retention)(at->z);
+            const VEC weighted = (g + at->g) * WIDE(loss)(at->z) * k.inverse[i];
+            const VEC to_b = weighted * input, g_before = at->g * retention;
+            carried[i] = g * retention;
+            v[i] = WIDE(relax)(at->z, v[i], x);
             const VEC flow = carried[i] * pull + g_before * pull_back;
             grad_b[i][t - start] = to_b;
             grad_c[i][t - start] = out * (at->v + v[i]);

@@ -21,11 +21,11 @@ INLINE void WIDE(from_rest)(int rows, int count, int adjoint, const REAL *table,
             const struct WIDE(coefficients) z = WIDE(zoh)(step * k.rate[i]);
             const VEC weighted = OF_STATE(b) * input;
             if (adjoint) {
-                left[i] *= z.retention;
+                left[i] *= WIDE(retention)(z);
                 sum[i] += left[i] * weighted;
             } else {
-                sum[i] += left[i] * (z.loss * (k.inverse[i] * weighted));
-                left[i] *= z.retention;
+                sum[i] += left[i] * (WIDE(loss)(z) * (k.inverse[i] * weighted));
+                left[i] *= WIDE(retention)(z);
             }
         }
     }
@@ -67,9 +67,9 @@ static void WIDE(carry_block)(int64_t states, const REAL *table, const REAL *tim
         const struct WIDE(coefficients) z = WIDE(zoh_over)(WIDE(load)(time), rate);
         VEC sum = WIDE(load)(added + n * LANES);
         if (close)
-            sum /= z.loss;
+            sum /= WIDE(loss)(z);
         else
-            sum += z.retention * WIDE(load)(in + n * LANES);
+            sum += WIDE(retention)(z) * WIDE(load)(in + n * LANES);
         WIDE(store)(out + n * LANES, sum);
     }
 }

@@ -31,14 +31,27 @@ INLINE int WIDE(any)(IVEC mask) {
     return any != 0;
 }
 
+/* exp(-z) = power (1 - partial), with a power of two and |partial| < 1/2. */
 struct WIDE(coefficients) {
-    VEC retention; /* exp(-z) */
-    VEC loss;      /* 1 - exp(-z), with a relative error of a few ulp at any z */
+    VEC power, partial;
 };
+
+INLINE VEC WIDE(retention)(struct WIDE(coefficients) z) { return z.power - z.power * z.partial; }
+/* 1 - exp(-z), with a relative error of a few ulp at any z. */
+INLINE VEC WIDE(loss)(struct WIDE(coefficients) z) {
+    return z.power * z.partial + ((REAL)1 - z.power);
+}
+/* The state v a step later, at the equilibrium x: exp(-z) v + (1 - exp(-z)) x. The plain form
+ * v + loss (x - v) rounds v as a whole, so where exp(-z) is tiny some of a large v would stay; a
+ * retention close to 1 would lose the digits of z. */
+INLINE VEC WIDE(relax)(struct WIDE(coefficients) z, VEC v, VEC x) {
+    return z.power * (v + z.partial * (x - v)) + ((REAL)1 - z.power) * x;
+}
 
 /* The coefficients of one step, from `halvings` = z / ln(2). The function splits halvings = k + f
  * without rounding, with k an integer and |f| <= 1/2, and evaluates
- * (1 - 2^-f) / f = phi = ln(2) - f Q(f). At k = 0 the loss is f phi, so that nothing cancels.
+ * (1 - 2^-f) / f = phi = ln(2) - f Q(f). Power is 2^-k and partial f phi: at k = 0 partial is the loss,
+ * so that nothing cancels.
  * The retention saturates above HALVINGS_MAX, where normal numbers end. A negative rate makes
  * `halvings` negative; below -DOUBLINGS_MAX the result is infinite or NaN, because an unbounded k
  * would wrap around. A NaN stays NaN. */
@@ -52,11 +65,7 @@ INLINE struct WIDE(coefficients) WIDE(zoh)(VEC halvings) {
     VEC f = halvings - k;
     VEC phi = (REAL)LN2 - f * Q(f);
     VEC power = (VEC)(EXPONENT_ONE - ((IVEC)shifted << MANTISSA_BITS));
-    VEC partial = f * phi;
-    struct WIDE(coefficients) out = {
-        .retention = power - power * partial,
-        .loss = power * partial + ((REAL)1 - power),
-    };
+    struct WIDE(coefficients) out = {.power = power, .partial = f * phi};
     return out;
 }
 

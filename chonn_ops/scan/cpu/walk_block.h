@@ -1,8 +1,8 @@
 /* One chunk of one block of channels: the forward scan and its adjoint. Included once per width of
  * vectors. State arrays are (states, LANES). `table` is the block's, see `rates` of vectors.h. */
 
-/* Advances `count` states by a chunk, each step towards the equilibrium b u / decay,
- * v += (1 - exp(-z)) (b u / decay - v), and reads them out. The `first` states set y = skip u + c v;
+/* Advances `count` states by a chunk, each step towards the equilibrium b u / decay, and reads them
+ * out. The `first` states set y = skip u + c v;
  * later ones add c v to it. */
 INLINE void WIDE(read_out)(int rows, int count, const REAL *table, REAL *state, VEC skip,
                            struct NAME(fields) f, int first) {
@@ -15,7 +15,7 @@ INLINE void WIDE(read_out)(int rows, int count, const REAL *table, REAL *state, 
         if (f.y.at && !first) sum = ROW(y);
         for (int i = 0; i < count; i++) {
             const VEC equilibrium = k.inverse[i] * (OF_STATE(b) * input);
-            v[i] += WIDE(zoh)(step * k.rate[i]).loss * (equilibrium - v[i]);
+            v[i] = WIDE(relax)(WIDE(zoh)(step * k.rate[i]), v[i], equilibrium);
             if (f.y.at) sum += OF_STATE(c) * v[i];
         }
         if (f.y.at) WIDE(store)(f.y.at + t * f.y.step, sum);
@@ -73,17 +73,17 @@ INLINE void WIDE(record)(int rows, int count, int tiny, const REAL *table, const
         for (int i = 0; i < count; i++) {
             const VEC halvings = step * k.rate[i];
             const struct WIDE(coefficients) z = WIDE(zoh)(halvings);
-            const VEC pull = k.inverse[i] * (OF_STATE(b) * input) - v[i];
+            const VEC x = k.inverse[i] * (OF_STATE(b) * input), pull = x - v[i];
             struct WIDE(step) *to = &tape->steps[t][i];
-            to->retention = z.retention;
-            to->loss = z.loss;
+            to->retention = WIDE(retention)(z);
+            to->loss = WIDE(loss)(z);
             to->pull = pull;
             if (tiny) {
                 const IVEC small = halvings * halvings < (REAL)(TINY * TINY);
                 to->p = WIDE(select)(small, -v[i], pull);
                 to->share = WIDE(select)(small, halvings * RHO(halvings), one);
             }
-            v[i] += z.loss * pull;
+            v[i] = WIDE(relax)(z, v[i], x);
             tape->grad_c[i][t] = out * v[i];
         }
     }
