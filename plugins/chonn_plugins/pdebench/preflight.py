@@ -242,8 +242,7 @@ def _check_checkpoint(job: Job, layout: Layout) -> None:
             + (". Its name holds the model's options and the seed" if job.model else "")
             + ". Expected the same settings as in training."
         )
-    overwrite = bool(job.args.get("overwrite"))
-    if job.model is not None and job.training and not continues and not overwrite and path.exists():
+    if job.training and not job.replaces and path.exists():
         raise JobError(
             f"the checkpoint {path.resolve()} exists, and a new training would overwrite it. "
             f"Either go on from it with ++args.continue_training=True, replace it with "
