@@ -278,9 +278,15 @@ class Training:
         self.found, self.problem, self.model = found, problem, model
         self.made, self.checkpoint = made, checkpoint
         self.seed, train = found["seed"], found["train"]
-        least = {name: train[name] for name in ("batch_size", "epochs", "step_size")}
-        check_integer(1, **least)
-        for name in ("learning_rate", "weight_decay", "gamma", "gradient_clip"):
+        integers = ("batch_size", "epochs", "step_size")
+        numbers = ("learning_rate", "weight_decay", "gamma", "gradient_clip")
+        known = (*integers, *numbers, "optimizer", "schedule")
+        if unknown := [name for name in train if name not in known]:
+            raise ValueError(
+                f"train: expected settings among {', '.join(known)}, got {', '.join(unknown)}"
+            )
+        check_integer(1, **{name: train[name] for name in integers})
+        for name in numbers:
             check_number(**{name: train[name]})
             if not 0 <= train[name] < math.inf:
                 raise ValueError(

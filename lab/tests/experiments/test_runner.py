@@ -136,6 +136,7 @@ def test_steps_as_the_paper_has_them(tmp_path):
         ("problem.n_test=0", "n_test: expected an integer of at least 1, got 0"),
         ("+problem.n_tests=1", r"Tiny: expected settings among .*n_test, .*, got n_tests$"),
         ("+model.widht=1", "network: expected settings among order, width, dropout, got widht"),
+        ("+train.lr=1", "train: expected settings among .*learning_rate, .*, got lr$"),
         ("seed=-1", "seed: expected an integer of at least 0, got -1"),
         ("seed=one", "seed: expected an integer of at least 0, got 'one'"),
         ("threads=0", "threads: expected an integer of at least 1, got 0"),
