@@ -119,6 +119,17 @@ def test_a_checkpoint_says_which_frames_and_points_its_model_sees(train, make_jo
     assert (save.described["every_frame"], save.described["every_point"]) == (5, 2)
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_first_epoch_goes_on_without_a_warning(train):
+    patches.torch_functions(patches.Patches(), train, print, Watch(), clip=False)
+    optimizer = train.torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = train.torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    saved = {"epoch": 0, "optimizer_state_dict": optimizer.state_dict()}
+    saved[patches.RANDOM] = torch.get_rng_state()
+    assert patches.after_its_epoch(saved, schedule)["epoch"] == 1
+    assert schedule.get_last_lr() == [0.5]
+
+
 def test_a_log_that_is_off_is_shown_and_one_that_is_on_is_left(train, capsys):
     """The git version's U-Net trainer logs its epochs, and its configs turn logging off."""
     train.logger = logging.getLogger("tests.pdebench.trainer")

@@ -135,7 +135,8 @@ def after_its_epoch(
     """
     optimizer, epoch = schedule.optimizer, checkpoint["epoch"]
     optimizer.load_state_dict(checkpoint["optimizer_state_dict"])
-    schedule.load_state_dict({"last_epoch": epoch, "_step_count": epoch + 1})
+    # A count of 1 is a first step, before which PyTorch expects one of this optimiser.
+    schedule.load_state_dict({"last_epoch": epoch, "_step_count": epoch + 2})
     schedule.step()
     torch.set_rng_state(checkpoint[RANDOM].cpu())
     return {**checkpoint, "epoch": epoch + 1, "optimizer_state_dict": optimizer.state_dict()}
