@@ -111,8 +111,7 @@ def run(config: DictConfig, folder: Path) -> Run:
         with whole_file(fields, force=True) as staged, open(staged, "wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
     described = found["model"]
-    # Last, because this file marks the run as finished.
-    return Run(
+    record = Run(
         experiment=problem.name,
         title=problem.title,
         scale=folder.parent.name,
@@ -140,7 +139,16 @@ def run(config: DictConfig, folder: Path) -> Run:
         seconds=training.seconds,
         milliseconds=evaluation.milliseconds,
         peak_memory_mib=provenance.peak_memory_mib(device),
-    ).write(result)
+    )
+    try:
+        # Last, because this file marks the run as finished.
+        return record.write(result)
+    except FileExistsError:
+        # Another process made the same run and was ready first.
+        done = finished(result, found, problem, data_folder, config.mixed)
+        if done is None:
+            raise
+        return done
 
 
 def finished(

@@ -83,11 +83,18 @@ def search(config: DictConfig) -> Path:
     output = Path(config.output) / "search"
     (output / "searched").mkdir(parents=True, exist_ok=True)
     name = f"{problem.name}_{_choice('model', config)}_{config.scale.name}"
-    study = optuna.create_study(
-        study_name=name,
-        storage=JournalStorage(JournalFileBackend(str(output / f"{name}.log"))),
-        load_if_exists=True,
-    )
+    journal = output / f"{name}.log"
+    try:
+        study = optuna.create_study(
+            study_name=name,
+            storage=JournalStorage(JournalFileBackend(str(journal))),
+            load_if_exists=True,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{journal}: damaged, or no journal of a search ({error!r}); move it away to search "
+            "afresh"
+        ) from error
     _claim(study, found, space, config, made)
     while missing := _missing(study, config.trials):
         study.optimize(

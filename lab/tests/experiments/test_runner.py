@@ -174,6 +174,15 @@ def test_results_of_other_settings_or_data_are_in_the_way(tmp_path):
     assert work.result.read_bytes() == kept
 
 
+def test_a_result_that_another_process_has_written_meanwhile_is_taken(tmp_path, monkeypatch):
+    work = Work(tmp_path)
+    first = work.run()
+    find = runner.finished
+    answers = iter([None])
+    monkeypatch.setattr(runner, "finished", lambda *given: next(answers, find(*given)))
+    assert work.run() == first
+
+
 @pytest.mark.parametrize("change", ["lost", "another", "curve", "cut"])
 def test_damaged_results(tmp_path, change):
     work = Work(tmp_path)

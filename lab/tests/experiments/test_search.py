@@ -125,6 +125,15 @@ def test_trials_of_other_settings_do_not_mix(tmp_path):
     assert len(trials(tmp_path, "order2")) == 2
 
 
+def test_a_damaged_journal_is_named(tmp_path):
+    journal = tmp_path / "search" / "tiny_order2_smoke.log"
+    journal.parent.mkdir()
+    journal.write_text("not a journal\n")
+    settings = compose([*TINY, f"output={tmp_path}", f"data={tmp_path / 'data'}"], "search")
+    with pytest.raises(ValueError, match=r"tiny_order2_smoke\.log: damaged, or no journal"):
+        search(settings)
+
+
 def test_what_a_search_found_wins_over_the_laboratorys(tmp_path):
     (tmp_path / "searched").mkdir()
     path = tmp_path / "searched" / "poisson_unet_small.yaml"
