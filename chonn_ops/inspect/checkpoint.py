@@ -60,6 +60,9 @@ class TrainedModel:
         PDEBench calls its FNOs, and not with (B, C, \\*grid).
     image_transform : callable, optional
         Makes its input (C, H, W) from a PIL image.
+    every_frame, every_point : int
+        The model was trained on every n-th frame of a file and every m-th point along each axis: n
+        and m.
     """
 
     model: nn.Module
@@ -68,6 +71,8 @@ class TrainedModel:
     in_channels: int | None = None
     coordinates: bool = False
     image_transform: Callable[[Any], Tensor] | None = None
+    every_frame: int = 1
+    every_point: int = 1
 
 
 def load_checkpoint(
@@ -232,7 +237,7 @@ def _described(path: Path, content: dict[str, Any]) -> TrainedModel | None:
                 f"{path}: expected timm's settings as args, a Namespace or a dictionary with the "
                 f"model's options as model_kwargs, got {settings!r:.{_LINE}}"
             )
-        return _of_timm(path, str(content["arch"]), content["state_dict"], dict(options))
+        return _of_timm(path, str(content["arch"]), content["state_dict"], dict(options), settings)
     readers = (point.load() for point in entry_points(group=READERS))
     return next((found for reader in readers if (found := reader(path, content))), None)
 
@@ -262,6 +267,9 @@ def _of_pdebench(path: Path, content: dict[str, Any]) -> TrainedModel:
         dict(described["options"]),
         host["num_channels"] * host["initial_step"] if fno else host["in_channels"],
         coordinates=fno,
+        # Older checkpoints do not say it.
+        every_frame=described.get("every_frame", 1),
+        every_point=described.get("every_point", 1),
     )
 
 
@@ -282,7 +290,13 @@ def _of_neuraloperator(path: Path, content: dict[str, Any]) -> TrainedModel:
     return TrainedModel(load_weights(path, model, content), f"{name} (neuraloperator)", shown)
 
 
-def _of_timm(path: Path, name: str, state: Any, options: dict[str, Any]) -> TrainedModel:
+def _of_timm(
+    path: Path,
+    name: str,
+    state: Any,
+    options: dict[str, Any],
+    settings: Mapping[str, Any] | None = None,
+) -> TrainedModel:
     timm, data = (import_optional(module, "timm") for module in ("timm", "timm.data"))
     if not timm.is_model(name):
         raise ValueError(
@@ -302,7 +316,8 @@ def _of_timm(path: Path, name: str, state: Any, options: dict[str, Any]) -> Trai
     except TypeError as error:
         raise ValueError(f"{path}: {name} cannot be built: {error}") from error
     _check_cells(path, model, f"{name} (timm)")  # Before weights, which only ours are sure to fit.
-    config = data.resolve_data_config({}, model=model)
+    # As train.py: its settings may have another size, mean and deviation than the model's own.
+    config = data.resolve_data_config(dict(settings or {}), model=model)
     transform = data.create_transform(**config, is_training=False)
     return TrainedModel(
         load_weights(path, model, state), f"{name} (timm)", options, image_transform=transform

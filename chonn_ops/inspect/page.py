@@ -99,6 +99,7 @@ def write_page(
     from chonn_ops import __version__
 
     import_optional("matplotlib", "circuit")
+    samples = samples.every(trained.every_frame, trained.every_point)
     if not 0 <= sample < len(samples):
         raise ValueError(
             f"sample: expected {samples.first} to {samples.first + len(samples) - 1}, got "

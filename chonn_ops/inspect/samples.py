@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,18 @@ class Samples:
         """Field that learned conductivities are compared with, (N, \\*grid): the first channel of
         the first frame."""
         return self.fields[:, 0, 0]
+
+    def every(self, frame: int, point: int) -> Samples:
+        """Every n-th frame, and every m-th point along each axis."""
+        axes = (slice(None, None, point),) * len(self.grid)
+        frames = slice(None, None, frame)
+        lines = self.coordinates
+        return replace(
+            self,
+            fields=self.fields[(slice(None), frames, slice(None), *axes)],
+            coordinates=None if lines is None else [line[::point] for line in lines],
+            mask=None if self.mask is None else self.mask[axes],
+        )
 
     def inputs(self, channels: int | None) -> Tensor:
         """Inputs of a model with so many channels, (N, channels, \\*grid), earlier frames first.

@@ -23,7 +23,7 @@ def darcy_file(folder, samples=3, points=POINTS):
     return path
 
 
-def pdebench(folder, name, described=True, **options):
+def pdebench(folder, name, described=True, every_frame=1, every_point=1, **options):
     """What the runner writes for a 2-D job, with its plugin's description or without."""
     entry = pdebench_model(name)
     host = {"in_channels": 1, "out_channels": 1}
@@ -39,6 +39,8 @@ def pdebench(folder, name, described=True, **options):
             "ndim": 2,
             "host": host,
             "options": entry.complete(options),
+            "every_frame": every_frame,
+            "every_point": every_point,
         }
     content = {"epoch": 1, "model_state_dict": model.state_dict(), "loss": 0.5}
     save(
@@ -47,10 +49,10 @@ def pdebench(folder, name, described=True, **options):
     return path
 
 
-def timm(folder, model, name):
+def timm(folder, model, name, **settings):
     """What timm's train.py writes."""
     path = folder / "model_best.pth.tar"
-    args = argparse.Namespace(model=name, model_kwargs={}, lr=0.1)
+    args = argparse.Namespace(model=name, model_kwargs={}, lr=0.1, **settings)
     content = {"epoch": 3, "arch": name, "state_dict": model.state_dict(), "version": 2}
     torch.save({**content, "args": args}, path)
     return path

@@ -112,6 +112,18 @@ def test_of_timm(tmp_path):
         )
 
 
+def test_pictures_are_those_of_timms_training(tmp_path):
+    models = pytest.importorskip("timm")
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (50, 40), (255, 0, 51)).save(tmp_path / "picture.png")
+    model = models.create_model("test_chonn", num_classes=5)
+    given = {"img_size": 64, "mean": [0.0], "std": [0.5]}
+    trained = load_checkpoint(timm(tmp_path, model, "test_chonn", **given))
+    samples = read_samples(tmp_path / "picture.png", image_transform=trained.image_transform)
+    assert samples.fields.shape == (1, 1, 3, 64, 64)
+    assert samples.fields[0, 0, :, 32, 32].tolist() == pytest.approx([2, 0, 0.4])
+
+
 @pytest.mark.parametrize("settings", ["Namespace", "dict", "none"])
 def test_a_foreign_model_of_timm_is_called_one(tmp_path, settings):
     """Its weights need not fit what timm builds under the name."""

@@ -160,3 +160,36 @@ def test_without_matplotlib_the_message_names_the_extra(given, tmp_path, capsys,
     assert inspect(tmp_path, given[0], "--data", given[1]) == 1
     assert "needs matplotlib: pip install '.[circuit]' in a clone" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_gets_the_frames_and_points_that_it_was_trained_on(tmp_path):
+    """PDEBench's Darcy config trains on every second point, its advection on every fifth frame."""
+    rng = np.random.default_rng(0)
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        data = rng.random((5, 16, 16, 1))
+        file["0000/data"], centres = data, (np.arange(16) + 0.5) / 16
+        file["0000/grid/x"] = file["0000/grid/y"] = centres
+    with h5py.File(tmp_path / "some.h5", "w") as file:
+        file["0000/data"] = data[::3, ::2, ::2]
+        file["0000/grid/x"] = file["0000/grid/y"] = centres[::2]
+    whole = load_checkpoint(pdebench(tmp_path, "chonn_fno", every_frame=3, every_point=2))
+    whole = replace(whole, model=Latest(whole.model), in_channels=2)
+    reduced = replace(whole, every_frame=1, every_point=1)
+    pages = []
+    for name, trained in (("all", whole), ("some", reduced)):
+        samples = read_samples(tmp_path / f"{name}.h5")
+        write_page(trained, samples, tmp_path / name, checkpoint="", data="")
+        pages.append((tmp_path / name / FILES[1]).read_text())
+    assert pages[0] == pages[1]
+    assert json.loads(pages[0])["samples"]["grid"] == [8, 8]
+
+
+class Latest(torch.nn.Module):
+    """A model of one frame that is called with two, of which it takes the last."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, grid):
+        return self.model(x[..., -1:], grid)

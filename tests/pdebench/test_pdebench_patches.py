@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from chonn_plugins.pdebench import patches
+from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import Job
 from chonn_plugins.pdebench.results import scored
 from chonn_plugins.pdebench.training import Watch
@@ -95,6 +96,38 @@ def test_save_is_whole_or_nothing(tmp_path):
     patches.WholeSave()({"a": torch.zeros(2)}, tmp_path / "link.pt")
     assert (tmp_path / "link.pt").is_symlink()
     assert path.read_bytes() != kept
+
+
+def test_a_checkpoint_of_another_job_is_not_replaced(tmp_path):
+    """Two trainings of the same job that start before either has a checkpoint."""
+    path = tmp_path / "model.pt"
+    first, second = (patches.WholeSave(path, replace=False) for _ in range(2))
+    first({}, path)
+    with pytest.raises(JobError, match="has appeared since this training began: another one"):
+        second({}, path)
+    first({"a": torch.ones(1)}, path)
+    assert "a" in torch.load(path)
+
+
+def test_a_checkpoint_says_which_frames_and_points_its_model_sees(train, make_job):
+    job = make_job("1d", model_name="chonn_fno", reduced_resolution=2, reduced_resolution_t=5)
+    for ndim in (1, 2, 3):
+        setattr(train, f"FNO{ndim}d", None)
+    save = patches.WholeSave()
+    patches.model_builders(patches.Patches(), train, job, Watch(), save)
+    train.FNO1d(num_channels=1, width=4, modes=2, initial_step=2)
+    assert (save.described["every_frame"], save.described["every_point"]) == (5, 2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_first_epoch_goes_on_without_a_warning(train):
+    patches.torch_functions(patches.Patches(), train, print, Watch(), clip=False)
+    optimizer = train.torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = train.torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    saved = {"epoch": 0, "optimizer_state_dict": optimizer.state_dict()}
+    saved[patches.RANDOM] = torch.get_rng_state()
+    assert patches.after_its_epoch(saved, schedule)["epoch"] == 1
+    assert schedule.get_last_lr() == [0.5]
 
 
 def test_a_log_that_is_off_is_shown_and_one_that_is_on_is_left(train, capsys):

@@ -111,8 +111,7 @@ def run(config: DictConfig, folder: Path) -> Run:
         with whole_file(fields, force=True) as staged, open(staged, "wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
     described = found["model"]
-    # Last, because this file marks the run as finished.
-    return Run(
+    record = Run(
         experiment=problem.name,
         title=problem.title,
         scale=folder.parent.name,
@@ -140,7 +139,16 @@ def run(config: DictConfig, folder: Path) -> Run:
         seconds=training.seconds,
         milliseconds=evaluation.milliseconds,
         peak_memory_mib=provenance.peak_memory_mib(device),
-    ).write(result)
+    )
+    try:
+        # Last, because this file marks the run as finished.
+        return record.write(result)
+    except FileExistsError:
+        # Another process made the same run and was ready first.
+        done = finished(result, found, problem, data_folder, config.mixed)
+        if done is None:
+            raise
+        return done
 
 
 def finished(
@@ -278,9 +286,15 @@ class Training:
         self.found, self.problem, self.model = found, problem, model
         self.made, self.checkpoint = made, checkpoint
         self.seed, train = found["seed"], found["train"]
-        least = {name: train[name] for name in ("batch_size", "epochs", "step_size")}
-        check_integer(1, **least)
-        for name in ("learning_rate", "weight_decay", "gamma", "gradient_clip"):
+        integers = ("batch_size", "epochs", "step_size")
+        numbers = ("learning_rate", "weight_decay", "gamma", "gradient_clip")
+        known = (*integers, *numbers, "optimizer", "schedule")
+        if unknown := [name for name in train if name not in known]:
+            raise ValueError(
+                f"train: expected settings among {', '.join(known)}, got {', '.join(unknown)}"
+            )
+        check_integer(1, **{name: train[name] for name in integers})
+        for name in numbers:
             check_number(**{name: train[name]})
             if not 0 <= train[name] < math.inf:
                 raise ValueError(

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import Data, Problem
-from chonn_lab.experiments.configuration import build_model, build_problem, resolved
+from chonn_lab.experiments.configuration import build_model, build_problem, flat, resolved
 from chonn_lab.experiments.provenance import Provenance, code
 from chonn_lab.experiments.runner import (
     Diverged,
@@ -83,12 +83,19 @@ def search(config: DictConfig) -> Path:
     output = Path(config.output) / "search"
     (output / "searched").mkdir(parents=True, exist_ok=True)
     name = f"{problem.name}_{_choice('model', config)}_{config.scale.name}"
-    study = optuna.create_study(
-        study_name=name,
-        storage=JournalStorage(JournalFileBackend(str(output / f"{name}.log"))),
-        load_if_exists=True,
-    )
-    _claim(study, found, config, made)
+    journal = output / f"{name}.log"
+    try:
+        study = optuna.create_study(
+            study_name=name,
+            storage=JournalStorage(JournalFileBackend(str(journal))),
+            load_if_exists=True,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{journal}: damaged, or no journal of a search ({error!r}); move it away to search "
+            "afresh"
+        ) from error
+    _claim(study, found, space, config, made)
     while missing := _missing(study, config.trials):
         study.optimize(
             lambda trial: _error(trial, config, space, problem, data, made),
@@ -153,10 +160,18 @@ def _choice(group: str, config: DictConfig) -> str:
 
 
 def _claim(
-    study: optuna.Study, found: Mapping[str, Any], config: DictConfig, made: Provenance
+    study: optuna.Study,
+    found: Mapping[str, Any],
+    space: Mapping[Any, Any],
+    config: DictConfig,
+    made: Provenance,
 ) -> None:
     """Write what all trials have in common into the study; a ValueError if it has other."""
+    chosen = {"epochs", *(name.rpartition(".")[2] for name in space)}
+    fixed = flat({**found, "problem": {}})
     common = {
+        **{name: value for name, value in fixed.items() if name not in chosen},
+        "search": space,
         "problem": found["problem"],
         "seed": found["seed"],
         "seconds": config.seconds,

@@ -136,6 +136,7 @@ def test_steps_as_the_paper_has_them(tmp_path):
         ("problem.n_test=0", "n_test: expected an integer of at least 1, got 0"),
         ("+problem.n_tests=1", r"Tiny: expected settings among .*n_test, .*, got n_tests$"),
         ("+model.widht=1", "network: expected settings among order, width, dropout, got widht"),
+        ("+train.lr=1", "train: expected settings among .*learning_rate, .*, got lr$"),
         ("seed=-1", "seed: expected an integer of at least 0, got -1"),
         ("seed=one", "seed: expected an integer of at least 0, got 'one'"),
         ("threads=0", "threads: expected an integer of at least 1, got 0"),
@@ -171,6 +172,15 @@ def test_results_of_other_settings_or_data_are_in_the_way(tmp_path):
         work.run()
     assert Work(tmp_path, "mixed=true").run().seed == 0
     assert work.result.read_bytes() == kept
+
+
+def test_a_result_that_another_process_has_written_meanwhile_is_taken(tmp_path, monkeypatch):
+    work = Work(tmp_path)
+    first = work.run()
+    find = runner.finished
+    answers = iter([None])
+    monkeypatch.setattr(runner, "finished", lambda *given: next(answers, find(*given)))
+    assert work.run() == first
 
 
 @pytest.mark.parametrize("change", ["lost", "another", "curve", "cut"])

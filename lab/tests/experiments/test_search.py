@@ -5,6 +5,7 @@ import statistics
 
 import optuna
 import pytest
+from omegaconf import OmegaConf
 from running import TINY, command, read
 
 from chonn_lab.experiments.configuration import compose, resolved
@@ -100,6 +101,36 @@ def test_refused_values_are_no_trials(tmp_path):
     settings.output = str(tmp_path / "other")
     message = "12 trials in a row were refused, the last: batch_size: expected at most the 32"
     with pytest.raises(ValueError, match=message):
+        search(settings)
+
+
+def test_trials_of_other_settings_do_not_mix(tmp_path):
+    """What a search does not choose is in no file that it writes."""
+    places = (f"output={tmp_path / 'runs'}", f"data={tmp_path / 'data'}", "device=cpu")
+    settings = compose([*TINY, *places, "seconds=0.01", "trials=1"], "search")
+    settings.search = {"train.batch_size": [8]}
+    search(settings)
+    settings.trials = 2
+    for name, value in ("train.weight_decay", 0.5), ("model.dropout", 0.25):
+        changed = settings.copy()
+        OmegaConf.update(changed, name, value)
+        name = name.partition(".")[2]
+        with pytest.raises(ValueError, match=rf"expected trials of {name} {value}, got"):
+            search(changed)
+    changed = settings.copy()
+    changed.search = {"train.batch_size": [8, 16]}
+    with pytest.raises(ValueError, match="expected trials of search"):
+        search(changed)
+    search(settings)
+    assert len(trials(tmp_path, "order2")) == 2
+
+
+def test_a_damaged_journal_is_named(tmp_path):
+    journal = tmp_path / "search" / "tiny_order2_smoke.log"
+    journal.parent.mkdir()
+    journal.write_text("not a journal\n")
+    settings = compose([*TINY, f"output={tmp_path}", f"data={tmp_path / 'data'}"], "search")
+    with pytest.raises(ValueError, match=r"tiny_order2_smoke\.log: damaged, or no journal"):
         search(settings)
 
 

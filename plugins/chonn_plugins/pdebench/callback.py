@@ -147,7 +147,7 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
     undo = patches.Patches()
     train = host.train
     path = job.checkpoint(layout.frames)
-    save = patches.WholeSave(path if job.model else None)
+    save = patches.WholeSave(path if job.model else None, replace=job.replaces)
     watch = Watch(show=host.silent)
     try:
         patches.numpy_infty(undo, train)

@@ -18,7 +18,9 @@ from typing import Any
 
 import h5py
 import numpy as np
+import torch
 
+from chonn_ops.models.geometry import grid_geometry
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import Job
 
@@ -44,6 +46,8 @@ class Layout:
     frames, channels : int
     spacing : tuple of float
         Grid spacing along each axis, 1/n where the file has no coordinates that fit.
+    nodes : str, optional
+        Where the coordinates that a model gets say that its nodes lie, see `grid_geometry`.
     """
 
     train: int
@@ -52,6 +56,7 @@ class Layout:
     frames: int
     channels: int
     spacing: tuple[float, ...]
+    nodes: str | None = None
 
 
 def flow_fields(dims: int) -> list[str]:
@@ -246,7 +251,15 @@ def _layout(
         validation = samples - int(samples * (1 - VALIDATION_SHARE))
     space = tuple(math.ceil(n / every_x) for n in points)
     spacing = tuple(_spacing(job, *a, every_x) for a in zip(axes, points, strict=True))
-    return Layout(samples - validation, validation, space, frames, channels, spacing)
+    nodes = _nodes(axes, every_x) if job.family == "fno" else None
+    return Layout(samples - validation, validation, space, frames, channels, spacing, nodes)
+
+
+def _nodes(axes: Sequence[Any], every: int) -> str | None:
+    lines = [torch.as_tensor(np.asarray(axis, dtype=float)[::every]) for axis in axes]
+    grid = torch.stack(torch.meshgrid(*lines, indexing="ij"), dim=-1)
+    nodes = grid_geometry(grid[None])[0]["nodes"]
+    return nodes if isinstance(nodes, str) else None
 
 
 def _spacing(job: Job, axis: Any, points: int, every: int) -> float:

@@ -44,6 +44,12 @@ class Job:
         return bool(self.args.get("if_training", True))
 
     @property
+    def replaces(self) -> bool:
+        """Whether a training may replace a checkpoint, as those of PDEBench's own models do."""
+        wanted = self.args.get("continue_training") or self.args.get("overwrite")
+        return self.model is None or bool(wanted)
+
+    @property
     def seed(self) -> int | None:
         # PDEBench's PINN uses this key for the name of a sample.
         return None if self.family == "pinn" else self.args.get("seed")

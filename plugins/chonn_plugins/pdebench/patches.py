@@ -22,6 +22,8 @@ import torch
 from chonn_ops.files import whole_file
 from chonn_plugins.clipping import clip_gradients
 from chonn_plugins.pdebench import processes
+from chonn_plugins.pdebench.contract import JobError
+from chonn_plugins.pdebench.data import reductions
 from chonn_plugins.pdebench.job import DataName, Job
 from chonn_plugins.pdebench.training import Watch, WatchedLoader
 
@@ -133,7 +135,8 @@ def after_its_epoch(
     """
     optimizer, epoch = schedule.optimizer, checkpoint["epoch"]
     optimizer.load_state_dict(checkpoint["optimizer_state_dict"])
-    schedule.load_state_dict({"last_epoch": epoch, "_step_count": epoch + 1})
+    # A count of 1 is a first step, before which PyTorch expects one of this optimiser.
+    schedule.load_state_dict({"last_epoch": epoch, "_step_count": epoch + 2})
     schedule.step()
     torch.set_rng_state(checkpoint[RANDOM].cpu())
     return {**checkpoint, "epoch": epoch + 1, "optimizer_state_dict": optimizer.state_dict()}
@@ -169,6 +172,7 @@ def model_builders(
     if model is None:
         return
     stem = {"unet": "UNet", "fno": "FNO"}[model.family]
+    _, every_frame, every_point = reductions(job)
 
     def builder(ndim: int) -> Callable[..., torch.nn.Module]:
         def build(*channels: int, **host: Any) -> torch.nn.Module:
@@ -178,6 +182,8 @@ def model_builders(
                 "ndim": ndim,
                 "host": dict(host),
                 "options": model.complete(job.options),
+                "every_frame": every_frame,
+                "every_point": every_point,
             }
 
             def one() -> torch.nn.Module:
@@ -228,6 +234,9 @@ class WholeSave:
     ----------
     only : Path, optional
         The only path that may be written. Default: any path.
+    replace : bool
+        Whether the first call may replace a file. A file that has appeared since the job began is
+        another job's.
 
     Attributes
     ----------
@@ -237,8 +246,8 @@ class WholeSave:
         PDEBench does not read.
     """
 
-    def __init__(self, only: Path | None = None) -> None:
-        self.only = only
+    def __init__(self, only: Path | None = None, *, replace: bool = True) -> None:
+        self.only, self.replace = only, replace
         self.count = 0
         self.described: dict[str, Any] | None = None
 
@@ -252,7 +261,13 @@ class WholeSave:
                 f"refusing to save the model anywhere but {self.only}, PDEBench asked for {f}"
             )
         if processes.is_first():
-            # A checkpoint may be a link to another disk.
-            with whole_file(path.resolve(), force=True) as staged:
-                torch.save(obj, staged, **kwargs)
+            try:
+                # A checkpoint may be a link to another disk.
+                with whole_file(path.resolve(), force=self.replace or self.count > 0) as staged:
+                    torch.save(obj, staged, **kwargs)
+            except FileExistsError:
+                raise JobError(
+                    f"the checkpoint {path.resolve()} has appeared since this training began: "
+                    f"another one writes it. Expected one training a directory, or other options"
+                ) from None
         self.count += 1

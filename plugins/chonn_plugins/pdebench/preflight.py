@@ -103,6 +103,18 @@ def notes(job: Job, layout: Layout, *, from_git: bool) -> list[str]:
             lines.append(f"PDEBench's reader of grouped files ignores {', '.join(ignored)}")
     if job.family == "unet" and job.args.get("training_type") == "single":
         lines.append("args.training_type=single is ignored: the runner does not pass it to U-Nets")
+    single = job.family == "fno" and job.args["training_type"] == "single"
+    if single and not job.training and layout.frames > 2:
+        lines.append(
+            f"args.training_type=single: PDEBench evaluates {job.name} as a rollout, frame by "
+            f"frame, although it was trained to map the first frame to frame t_train"
+        )
+    wanted = job.options.get("nodes")
+    if job.model is not None and isinstance(wanted, str) and layout.nodes not in (None, wanted):
+        lines.append(
+            f"args.{job.model.options_key}.nodes={wanted} is ignored: by the coordinates of "
+            f"{job.args['filename']} they are {layout.nodes!r}"
+        )
     if job.model is None and job.args.get("ckb"):
         lines.append(f"args.ckb is for registered models, {job.name} ignores it")
     return lines
@@ -242,8 +254,7 @@ def _check_checkpoint(job: Job, layout: Layout) -> None:
             + (". Its name holds the model's options and the seed" if job.model else "")
             + ". Expected the same settings as in training."
         )
-    overwrite = bool(job.args.get("overwrite"))
-    if job.model is not None and job.training and not continues and not overwrite and path.exists():
+    if job.training and not job.replaces and path.exists():
         raise JobError(
             f"the checkpoint {path.resolve()} exists, and a new training would overwrite it. "
             f"Either go on from it with ++args.continue_training=True, replace it with "
