@@ -276,9 +276,9 @@ class Circuit:
         Returns
         -------
         Circuit
-            Nodes that are held have no edges: what flows to them is in the walls of their
-            neighbours. So hold a node once: holding it again at another potential does not reach
-            its neighbours.
+            Nodes that are held have no edges, but 1 siemens to their potential: what flows to them
+            is in the walls of their neighbours. So hold nodes last, and once: `merge`,
+            `resistance`, `node_currents` and another potential do not reach beyond them.
         """
         like, shape = _summed(self.leak), self.leak.shape
         check_tensor("nodes", nodes)
