@@ -31,9 +31,17 @@ DECADES = range(-24, 13)
 ALIKE = 1e-6
 
 
+def numbers_of(name: str, values: Any, device: torch.device | None = None) -> Tensor:
+    """Numbers of any array as a Tensor; those of Python with all of their digits."""
+    given = as_tensor(name, values, device)
+    if given.is_floating_point() and not hasattr(values, "dtype"):
+        return as_tensor(name, values, device, torch.float64)
+    return given
+
+
 def weights_of(nodes: Any, domain: Domain) -> Tensor:
     """Weights (M, n) of measured potentials from indices, a mask of nodes, or weights."""
-    given = as_tensor("nodes", nodes, domain.mask.device)
+    given = numbers_of("nodes", nodes, domain.mask.device)
     if given.is_complex():
         raise error("nodes", "indices, a mask or real weights", given.dtype)
     grid, axes = domain.grid, len(domain.grid)

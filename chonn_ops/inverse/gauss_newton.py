@@ -25,7 +25,6 @@ from torch import Tensor
 
 from chonn_ops.boundary import Boundary
 from chonn_ops.checks import (
-    as_tensor,
     check_bool,
     check_choice,
     check_integer,
@@ -39,6 +38,7 @@ from chonn_ops.inverse.experiment import (
     UNKNOWNS,
     Experiment,
     best_constant,
+    numbers_of,
     weights_of,
 )
 from chonn_ops.inverse.priors import Gaussian, Smoothness, TotalVariation, check_above
@@ -313,7 +313,7 @@ def reconstruct(
     check_above(0, tol=tol)
     check_integer(1, max_iterations=max_iterations)
     check_bool(progress=progress)
-    given = as_tensor("measured", measured).detach()
+    given = numbers_of("measured", measured).detach()
     device = given.device
     fields = {"source": source, "conductivity": conductivity, "leak": leak}
     if fields[unknown] is not None:
@@ -368,7 +368,7 @@ def reconstruct(
 
 def _real(name: str, values: Any, device: torch.device) -> Tensor:
     """Convert real numbers to float64; complex ones would lose their imaginary parts."""
-    tensor = as_tensor(name, values, device)
+    tensor = numbers_of(name, values, device)
     if tensor.is_complex():
         raise error(name, "real values, of a network of direct current", tensor.dtype)
     return tensor.detach().double()
