@@ -42,12 +42,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
-from chonn_ops.checks import as_tensor, check_axes, check_integer, check_number, error
+from chonn_ops.checks import check_axes, check_integer, check_number, error, numbers_of
 
 __all__ = [
     "Band",
@@ -308,11 +307,7 @@ def conformal_scale(ratios: Any, level: float = 0.9, *, share: float | None = No
     """
     _check_level(level, share)
     needed = samples_needed(level)
-    # NumPy reads Python's numbers with all of their digits.
-    given = [
-        as_tensor("ratios", ratio if isinstance(ratio, Tensor) else np.asarray(ratio))
-        for ratio in ratios
-    ]
+    given = [numbers_of("ratios", ratio) for ratio in ratios]
     for ratio in given:
         if ratio.is_complex():
             raise error("ratios", "real numbers", ratio.dtype)

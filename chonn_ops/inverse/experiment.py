@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import as_tensor, error
+from chonn_ops.checks import error, numbers_of
 from chonn_ops.inverse.domain import Domain
 from chonn_ops.network import Factorization
 from chonn_ops.network.edges import at_both_ends, differences, rings
@@ -29,14 +29,6 @@ BALANCED = 1e-6
 DECADES = range(-24, 13)
 # Misfits that differ by less than this part of them are alike.
 ALIKE = 1e-6
-
-
-def numbers_of(name: str, values: Any, device: torch.device | None = None) -> Tensor:
-    """Numbers of any array as a Tensor; those of Python with all of their digits."""
-    given = as_tensor(name, values, device)
-    if given.is_floating_point() and not hasattr(values, "dtype"):
-        return as_tensor(name, values, device, torch.float64)
-    return given
 
 
 def weights_of(nodes: Any, domain: Domain) -> Tensor:

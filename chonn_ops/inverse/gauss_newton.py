@@ -30,6 +30,7 @@ from chonn_ops.checks import (
     check_integer,
     check_number,
     error,
+    numbers_of,
 )
 from chonn_ops.inverse.domain import domain_of, domain_on
 from chonn_ops.inverse.experiment import (
@@ -38,7 +39,6 @@ from chonn_ops.inverse.experiment import (
     UNKNOWNS,
     Experiment,
     best_constant,
-    numbers_of,
     weights_of,
 )
 from chonn_ops.inverse.priors import Gaussian, Smoothness, TotalVariation, check_above

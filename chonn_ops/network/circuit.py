@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import potential_dtype
-from chonn_ops.checks import as_tensor, check_number, check_tensor, error, is_integer
+from chonn_ops.checks import check_number, check_tensor, error, is_integer, numbers_of
 from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
@@ -284,7 +284,7 @@ class Circuit:
         check_tensor("nodes", nodes)
         if nodes.dtype != torch.bool:
             raise error("nodes", "dtype torch.bool", nodes.dtype)
-        given = as_tensor("value", value, like.device)
+        given = numbers_of("value", value, like.device)
         if given.is_complex() and not like.is_complex():
             raise error("value", "real numbers, as the circuit's", given.dtype)
         given = given.to(like.dtype)
