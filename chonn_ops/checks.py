@@ -156,6 +156,15 @@ def as_tensor(
         raise error(name, "numbers, as an array or a Tensor", found) from failure
 
 
+def numbers_of(name: str, values: Any, device: torch.device | None = None) -> Tensor:
+    """Numbers of any array as a Tensor; those of Python with all of their digits."""
+    given = as_tensor(name, values, device)
+    if hasattr(values, "dtype") or not (given.is_floating_point() or given.is_complex()):
+        return given
+    wide = torch.complex128 if given.is_complex() else torch.float64
+    return as_tensor(name, values, device, wide)
+
+
 def as_field(
     name: str,
     tensor: Tensor,

@@ -46,7 +46,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
-from chonn_ops.checks import check_axes, check_integer, check_number, error
+from chonn_ops.checks import check_axes, check_integer, check_number, error, numbers_of
 
 __all__ = [
     "Band",
@@ -307,7 +307,7 @@ def conformal_scale(ratios: Any, level: float = 0.9, *, share: float | None = No
     """
     _check_level(level, share)
     needed = samples_needed(level)
-    given = [torch.as_tensor(ratio) for ratio in ratios]
+    given = [numbers_of("ratios", ratio) for ratio in ratios]
     for ratio in given:
         if ratio.is_complex():
             raise error("ratios", "real numbers", ratio.dtype)

@@ -118,6 +118,7 @@ def test_ratios_are_arrays_of_numbers_that_are_not_negative():
         with pytest.raises(ValueError, match=message):
             conformal_scale(wrong)
     assert conformal_scale(ratio for ratio in ratios) == conformal_scale(ratios)
+    assert conformal_scale([0.9] * 9) == conformal_scale([[0.9]] * 9) == 0.9
     with pytest.raises(ValueError, match="level: expected above 0 and below 1, got 1"):
         samples_needed(1)
 

@@ -114,7 +114,8 @@ class GridDomain(Domain):
 
     @property
     def volume(self) -> Tensor:
-        return torch.full(self.grid, math.prod(self.steps)).to(self.mask.device, torch.float64)
+        volume = torch.full(self.grid, math.prod(self.steps), dtype=torch.float64)
+        return volume.to(self.mask.device)
 
     @property
     def inner(self) -> Condition | None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import as_tensor, error
+from chonn_ops.checks import error, numbers_of
 from chonn_ops.inverse.domain import Domain
 from chonn_ops.network import Factorization
 from chonn_ops.network.edges import at_both_ends, differences, rings
@@ -33,7 +33,7 @@ ALIKE = 1e-6
 
 def weights_of(nodes: Any, domain: Domain) -> Tensor:
     """Weights (M, n) of measured potentials from indices, a mask of nodes, or weights."""
-    given = as_tensor("nodes", nodes, domain.mask.device)
+    given = numbers_of("nodes", nodes, domain.mask.device)
     if given.is_complex():
         raise error("nodes", "indices, a mask or real weights", given.dtype)
     grid, axes = domain.grid, len(domain.grid)

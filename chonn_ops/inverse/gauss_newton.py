@@ -25,12 +25,12 @@ from torch import Tensor
 
 from chonn_ops.boundary import Boundary
 from chonn_ops.checks import (
-    as_tensor,
     check_bool,
     check_choice,
     check_integer,
     check_number,
     error,
+    numbers_of,
 )
 from chonn_ops.inverse.domain import domain_of, domain_on
 from chonn_ops.inverse.experiment import (
@@ -313,7 +313,7 @@ def reconstruct(
     check_above(0, tol=tol)
     check_integer(1, max_iterations=max_iterations)
     check_bool(progress=progress)
-    given = as_tensor("measured", measured).detach()
+    given = numbers_of("measured", measured).detach()
     device = given.device
     fields = {"source": source, "conductivity": conductivity, "leak": leak}
     if fields[unknown] is not None:
@@ -368,7 +368,7 @@ def reconstruct(
 
 def _real(name: str, values: Any, device: torch.device) -> Tensor:
     """Convert real numbers to float64; complex ones would lose their imaginary parts."""
-    tensor = as_tensor(name, values, device)
+    tensor = numbers_of(name, values, device)
     if tensor.is_complex():
         raise error(name, "real values, of a network of direct current", tensor.dtype)
     return tensor.detach().double()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import potential_dtype
-from chonn_ops.checks import as_tensor, check_number, check_tensor, error, is_integer
+from chonn_ops.checks import check_number, check_tensor, error, is_integer, numbers_of
 from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
@@ -276,15 +276,15 @@ class Circuit:
         Returns
         -------
         Circuit
-            Nodes that are held have no edges: what flows to them is in the walls of their
-            neighbours. So hold a node once: holding it again at another potential does not reach
-            its neighbours.
+            Nodes that are held have no edges, but 1 siemens to their potential: what flows to them
+            is in the walls of their neighbours. So hold nodes last, and once: `merge`,
+            `resistance`, `node_currents` and another potential do not reach beyond them.
         """
         like, shape = _summed(self.leak), self.leak.shape
         check_tensor("nodes", nodes)
         if nodes.dtype != torch.bool:
             raise error("nodes", "dtype torch.bool", nodes.dtype)
-        given = as_tensor("value", value, like.device)
+        given = numbers_of("value", value, like.device)
         if given.is_complex() and not like.is_complex():
             raise error("value", "real numbers, as the circuit's", given.dtype)
         given = given.to(like.dtype)

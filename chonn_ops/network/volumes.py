@@ -298,8 +298,12 @@ class FiniteVolumes:
             if condition.periodic and len(some):
                 raise error("boundary", "no 'periodic' where there are walls", repr(boundary))
             node = self.walls.node[some].to(k.device)
-            at_node = isinstance(condition, Dirichlet) and is_zero(condition.distance)
-            if at_node and not is_zero(condition.value) and not self.walls.distance[some].any():
+            if (
+                isinstance(condition, Dirichlet)
+                and is_zero(condition.distance)
+                and not is_zero(condition.value)
+                and not self.walls.distance[some].any()
+            ):
                 # Behind a millionth of the distance, the current would be a difference of numbers
                 # that are equal in float32.
                 held.append(node)

@@ -51,6 +51,16 @@ def test_the_correlation_is_materns():
     assert 0.05 < C[200, 280] < 0.15  # at the length
 
 
+@pytest.mark.parametrize("unit", [1e-14, 1e13])
+def test_fields_are_alike_in_any_unit_of_length(unit):
+    """Volumes of 1e-42 and of 1e39 are beyond float32."""
+    one, other = (
+        Smoothness(length=2 * x).sample((2, 3, 2), x, generator=torch.Generator().manual_seed(0))
+        for x in (1.0, unit)
+    )
+    torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
 def test_samples_have_the_covariance_of_the_prior():
     prior, domain = Smoothness(length=3.0), domain_of((4, 5), 1.0, None, "neumann", CPU)
     samples = prior.sample((4, 5), count=40_000, generator=torch.Generator().manual_seed(0))

@@ -536,6 +536,15 @@ def test_error_bars_far_below_the_priors_deviation():
         assert found.deviation().item() == pytest.approx(expected, rel=1e-3)
 
 
+def test_numbers_of_python_have_all_of_their_digits():
+    """A pressure of an atmosphere, measured to a hundredth of a pascal: 0.008 Pa are float32's."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    prior = Smoothness(length=1.0, mean=101325.0)
+    settings = {"prior": prior, "unknown": "source", "conductivity": one, "leak": one}
+    found = reconstruct([101325.123], [[0, 0]], noise=1e-4, **settings)
+    assert found.field.item() == pytest.approx(101325.123, abs=1e-6)
+
+
 @pytest.mark.parametrize("crosses", ["source", "weights"])
 def test_no_current_or_difference_crosses_between_parts_without_ground(crosses):
     """Two parts of a line: a sum of zero over both is not enough."""

@@ -289,6 +289,17 @@ def test_held_nodes_have_their_potentials(kind):
     torch.testing.assert_close(out.flatten(1, -2).sum(1), total)
 
 
+def test_potentials_of_held_nodes_have_all_digits_of_a_number():
+    circuit = Circuit((torch.ones(1, 3, 1, dtype=DOUBLE),), torch.zeros(1, 3, 1, dtype=DOUBLE))
+    first = torch.tensor([[True], [False], [False]])
+    v = circuit.hold(first, 0.1).solve(torch.zeros(1, 3, 1, dtype=DOUBLE))
+    assert v[0, 0].item() == 0.1
+    v = circuit.hold(first, np.array([[0.1], [0.2], [0.3]])).solve(
+        torch.zeros(1, 3, 1, dtype=DOUBLE)
+    )
+    assert v[0, 0].item() == 0.1
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sums_over_many_nodes_are_beyond_half_precision(dtype):
     """3,000 resistors of 1 ohm from one node to others, which all leak 1 siemens."""
