@@ -26,6 +26,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -325,7 +326,7 @@ def _prepare(pred: Tensor, target: Tensor, spacing: float | Sequence[float]) -> 
     if pred.is_complex() or target.is_complex():
         raise ValueError(f"expected real tensors, got {pred.dtype} and {target.dtype}")
     n_space = target.ndim - 3
-    spacings = (spacing,) * n_space if isinstance(spacing, (int, float)) else tuple(spacing)
+    spacings = (spacing,) * n_space if isinstance(spacing, Real) else tuple(spacing)
     if len(spacings) != n_space or not all(h > 0 for h in spacings):
         raise ValueError(
             f"spacing must be a positive number or {n_space} of them (one a space axis), "

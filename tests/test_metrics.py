@@ -207,6 +207,11 @@ def test_accumulator_errors():
         accumulator.update(*random_pair((1, 9, 3, 1)))
 
 
+def test_a_spacing_of_numpy():
+    pair = random_pair((1, 8, 8, 1, 1))
+    assert metrics.h1_error(*pair, spacing=np.float32(0.5)) == metrics.h1_error(*pair, spacing=0.5)
+
+
 @pytest.mark.parametrize("spacing", [0, (1.0, -1.0), (1.0, 1.0, 1.0)], ids=str)
 def test_bad_spacing(spacing):
     with pytest.raises(ValueError, match=r"positive number or 2 of them"):

@@ -149,9 +149,11 @@ class NetworkCell(Gained):
     `chonn_ops.FiniteVolumes`). Features set the
     logarithm of k, whose contrast is up to 10^7. Each network learns its mean, between the harmonic
     mean (k jumps at the face) and the arithmetic one (the k of many finite-difference codes). So a
-    trained cell belongs to a domain and not to a grid: on finer grids its output converges with the
-    second order of the spacing. The matrix is an M-matrix whatever u is:
-    :math:`|v| \le \max |s| / l`.
+    trained cell belongs to a domain and not to a grid: on finer grids its output converges, with
+    nodes at "centres" and "neumann", "dirichlet" or "periodic" faces with the second order of the
+    spacing. Other faces take k from the node beside them, and other `nodes` give a node on a
+    "neumann" wall the volume of a whole cell: both are of first order. The matrix is an M-matrix
+    whatever u is: :math:`|v| \le \max |s| / l`.
 
     With ``Network(ac=True)`` the leak is complex and follows the features, as the source does::
 

@@ -285,6 +285,35 @@ def test_active_circuits(where, monkeypatch):
     assert_close(actual, truth(case), TOLERANCE[torch.float32])
 
 
+def test_slow_growth_has_the_gradient_of_slow_decay():
+    one = torch.ones(1, 5, 1)
+    decay = torch.tensor([[1e-25]], requires_grad=True)
+    grads = [
+        torch.autograd.grad(
+            kirchhoff_scan(one, one, sign * decay, one, one, passive=False).sum(), decay
+        )
+        for sign in (1, -1)
+    ]
+    torch.testing.assert_close(grads[1][0], -grads[0][0])
+
+
+@pytest.mark.parametrize("where", [*ISAS, "torch"])
+def test_a_period_remembers_a_large_source(where, monkeypatch):
+    """Almost a period later a pulse of 1e15 has decayed by 1e-12."""
+    if where in ISAS:
+        monkeypatch.setenv("CHONN_SCAN_ISA", where)
+    u, delta = torch.ones(1, 700, 20), torch.full((1, 700, 20), 0.04)
+    decay, b = torch.ones(20, 1), torch.ones(1, 700, 1)
+    seed = u.clone()
+    u[:, 5], seed[:, 694] = 1e15, 1e15
+    found = []
+    for backend in ("cpu" if where in ISAS else where, "reference"):
+        leaf = u.clone().requires_grad_()
+        y = kirchhoff_scan(leaf, delta, decay, b, b, boundary="periodic", backend=backend)
+        found.append((y, *torch.autograd.grad(y, leaf, seed)))
+    torch.testing.assert_close(*found, rtol=2e-5, atol=0)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 @pytest.mark.parametrize("B", [1, 3])

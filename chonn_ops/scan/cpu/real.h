@@ -2,9 +2,10 @@
  * blocks, and the jobs that call them.
  *
  * Q and HALVINGS_MAX: see vectors.h. FORGOTTEN: segment_block.h skips states with a smaller share,
- * which is below the rounding of their sum. TINY: the halvings below which walk_block.h evaluates RHO,
- * because a difference would lose digits. Float: Q is a minimax polynomial; the relative error of
- * 2^-f - 1 is below 3e-8. Double: Q is the Taylor series, truncated below 1e-16. */
+ * which is no normal number; any larger one may count, because sources differ by many decades. TINY:
+ * the halvings below which walk_block.h evaluates RHO, because a difference would lose digits. Float: Q
+ * is a minimax polynomial; the relative error of 2^-f - 1 is below 3e-8. Double: Q is the Taylor
+ * series, truncated below 1e-16. */
 
 #define LANES (VECTOR_BYTES / REAL_BYTES)
 #define TINY 0.4
@@ -19,7 +20,7 @@
 #define ROUNDER 12582912.0
 #define MANTISSA_BITS 23
 #define EXPONENT_ONE (127 << 23)
-#define FORGOTTEN 1e-9
+#define FORGOTTEN 1.2e-38
 #define RHO(h) ((REAL)0.34657359027997264 - h * ((REAL)0.040037751159850116 - h * h * (REAL)0.00032060430358761587))
 #define Q(f)                                                                                  \
     (0.240226507f - f * (0.05550380761f - f * (0.009618102737f -                                \
@@ -34,7 +35,7 @@
 #define ROUNDER 6755399441055744.0
 #define MANTISSA_BITS 52
 #define EXPONENT_ONE ((int64_t)1023 << 52)
-#define FORGOTTEN 1e-20
+#define FORGOTTEN 2.3e-308
 #define RHO(h)                                                                                \
     (0.34657359027997264 - h * (0.040037751159850116 - h * h * (0.00032060430358761587 - h * h * (3.6675072365194303e-06 - h * h * (4.4051622633814354e-08 -    \
      h * h * 5.344630015758425e-10)))))

@@ -38,9 +38,7 @@ struct WIDE(coefficients) {
 
 INLINE VEC WIDE(retention)(struct WIDE(coefficients) z) { return z.power - z.power * z.partial; }
 /* 1 - exp(-z), with a relative error of a few ulp at any z. */
-INLINE VEC WIDE(loss)(struct WIDE(coefficients) z) {
-    return z.power * z.partial + ((REAL)1 - z.power);
-}
+INLINE VEC WIDE(loss)(struct WIDE(coefficients) z) { return z.power * z.partial + ((REAL)1 - z.power); }
 /* The state v a step later, at the equilibrium x: exp(-z) v + (1 - exp(-z)) x. The plain form
  * v + loss (x - v) rounds v as a whole, so where exp(-z) is tiny some of a large v would stay; a
  * retention close to 1 would lose the digits of z. */
