@@ -109,13 +109,26 @@ def test_a_checkpoint_of_another_job_is_not_replaced(tmp_path):
     assert "a" in torch.load(path)
 
 
-def test_a_checkpoint_says_which_frames_and_points_its_model_sees(train, make_job):
+@pytest.fixture
+def fno(train) -> ModuleType:
+    """A trainer with PDEBench's three FNOs."""
+    train.FNO1d = train.FNO2d = train.FNO3d = None
+    return train
+
+
+def test_options_that_do_not_fit_the_axes_of_the_data(fno, make_job):
+    words = {"boundary": ["periodic", "robin", "robin"]}
+    job = make_job("darcy", model_name="chonn_network", ckb=words)
+    patches.model_builders(patches.Patches(), fno, job, Watch(), patches.WholeSave())
+    with pytest.raises(JobError, match=r"^args\.ckb, on data of 2 axes: boundary: expected .* got"):
+        fno.FNO2d(num_channels=1, width=4, modes1=2, modes2=2, initial_step=1)
+
+
+def test_a_checkpoint_says_which_frames_and_points_its_model_sees(fno, make_job):
     job = make_job("1d", model_name="chonn_fno", reduced_resolution=2, reduced_resolution_t=5)
-    for ndim in (1, 2, 3):
-        setattr(train, f"FNO{ndim}d", None)
     save = patches.WholeSave()
-    patches.model_builders(patches.Patches(), train, job, Watch(), save)
-    train.FNO1d(num_channels=1, width=4, modes=2, initial_step=2)
+    patches.model_builders(patches.Patches(), fno, job, Watch(), save)
+    fno.FNO1d(num_channels=1, width=4, modes=2, initial_step=2)
     assert (save.described["every_frame"], save.described["every_point"]) == (5, 2)
 
 

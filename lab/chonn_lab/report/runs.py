@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -195,8 +195,9 @@ def read_study(source: Path, mixed: bool = False) -> Study:
     FileNotFoundError
         If there is no result file.
     ValueError
-        For a damaged JSON file, with its name and what is wrong; for results of different data or
-        settings unless `mixed`, with what differs in which.
+        For a damaged JSON file, with its name and what is wrong; for several results of a model
+        and seed, such as copies; for results of different data or settings unless `mixed`, with
+        what differs in which.
     """
     runs = _runs(source)
     if not runs:
@@ -208,6 +209,9 @@ def _study(source: Path, runs: tuple[Run, ...], mixed: bool) -> Study:
     names = sorted({run.experiment for run in runs})
     if len(names) > 1:
         raise ValueError(f"{source}: expected runs of one experiment, got {names}")
+    copies = Counter(f"{run.variant} seed {run.seed}" for run in runs)
+    if twice := [name for name, count in copies.items() if count > 1]:
+        raise ValueError(f"{source}: expected one result a seed, got several of {', '.join(twice)}")
     differing = conflicts(runs)
     if differing and not mixed:
         raise ValueError(

@@ -130,6 +130,13 @@ def test_one_folder_holds_one_experiment(tmp_path):
         read_study(folder)
 
 
+def test_a_copy_of_a_result_is_no_other_seed(tmp_path):
+    folder = result_files.write(tmp_path, one_variant([1.0, 2.0])) / "darcy" / "small"
+    (folder / "copy.json").write_text((folder / "fno-seed1.json").read_text())
+    with pytest.raises(ValueError, match=r"got several of fno seed 1$"):
+        read_study(folder, mixed=True)
+
+
 def test_runs_of_other_data_or_settings_are_named_and_need_a_word(tmp_path):
     runs = list(one_variant([1.0, 2.0, 3.0]))
     runs[1]["data"] = {"data.hdf5": {"sha256": "0" * 64}}

@@ -187,7 +187,12 @@ def model_builders(
             }
 
             def one() -> torch.nn.Module:
-                return model.build(ndim, host, job.options)
+                try:
+                    return model.build(ndim, host, job.options)
+                except ValueError as error:
+                    # Only here are options and the data's axes known together.
+                    where = f"args.{model.options_key}, on data of {ndim} axes"
+                    raise JobError(f"{where}: {error}") from error
 
             return watch.model(one(), one)
 
