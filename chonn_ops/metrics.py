@@ -27,7 +27,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -326,7 +326,8 @@ def _prepare(pred: Tensor, target: Tensor, spacing: float | Sequence[float]) -> 
     if pred.is_complex() or target.is_complex():
         raise ValueError(f"expected real tensors, got {pred.dtype} and {target.dtype}")
     n_space = target.ndim - 3
-    spacings = (spacing,) * n_space if isinstance(spacing, Real) else tuple(spacing)
+    given: Any = (spacing,) * n_space if isinstance(spacing, Real) else spacing
+    spacings = tuple(given)
     if len(spacings) != n_space or not all(h > 0 for h in spacings):
         raise ValueError(
             f"spacing must be a positive number or {n_space} of them (one a space axis), "

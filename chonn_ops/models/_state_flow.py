@@ -68,12 +68,17 @@ class StateFlow(Gained):
             for a in (2 * math.pi * place[:, None] * order for place in (rows, columns))
         )
         # Two products: the path that `einsum` chooses for three fixes the grid of an export.
-        rows = torch.einsum("xi,cij->xcj", first, self.effective("forcing_param"))
+        rows = torch.einsum("xi,cij->xcj", first, self.effective("forcing_param").to(rows))
         return torch.einsum("xcj,yj->xyc", rows, second)
 
     def velocity(self, state: Tensor, steps: Sequence[float]) -> Tensor:
-        """Displacement per frame (B, H, W, 2), in the unit of `steps`, of a state at rest."""
-        source = torch.einsum("...c,c->...", state, GAIN * self.effective("source_param"))
+        """Displacement per frame (B, H, W, 2), in the unit of `steps`, of a state at rest.
+
+        The state is in float32 at least.
+        """
+        source = torch.einsum("...c,c->...", state, GAIN * self.effective("source_param").to(state))
+        # Autocast leaves float16, in which the square of 256 nodes is infinite.
+        source = source.to(state.dtype)
         source = source - source.mean((1, 2), keepdim=True)
         edges = [source.new_full((), 1 / step**2) for step in steps]
         longest = max(n * step for n, step in zip(source.shape[1:], steps, strict=True))
@@ -109,6 +114,8 @@ class StateFlow(Gained):
         nodes : str or Tensor
             Where they lie.
         """
+        wide = torch.promote_types(state.dtype, torch.float32)
+        state, before = state.to(wide), None if before is None else before.to(wide)
         if self.forcing_param is not None:
             rows, columns = node_positions(state, nodes)
             increment = increment + self.forcing(rows[:, 0], columns[0])

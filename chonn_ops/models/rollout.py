@@ -79,7 +79,9 @@ class _CHONNRollout(Forecast):
         """Diffusivity of the state per step, (channels,), in the unit of the domain."""
         if self.diffusivity_param is None:
             return torch.zeros(self.channels)
-        return F.softplus(RATE_GAIN * self.effective("diffusivity_param")) / UNIT**2
+        stored = self.effective("diffusivity_param")
+        wide = stored.to(torch.promote_types(stored.dtype, torch.float32))
+        return F.softplus(RATE_GAIN * wide) / UNIT**2
 
     def advance(
         self,

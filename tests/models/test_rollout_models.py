@@ -271,6 +271,25 @@ def test_substeps_solve_the_equation_of_vorticity():
     assert errors[2] < errors[1] / 3.7
 
 
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_substeps_in_half_precision(dtype, channels):
+    """float16 ends below 260 squared."""
+    model = build(history=2, channels=channels, substeps=2, coordinates=True)
+    with torch.no_grad():
+        model.flow.source_param.fill_(0.01)
+        model.flow.forcing_param.fill_(0.01)
+        model.diffusivity_param.fill_(-1.5)  # 2e-8
+    x = torch.linspace(0, 6.28, 260).sin().expand(1, 2 * channels, 4, 260)
+    expected = model(x)
+    actual = model.to(dtype)(x.to(dtype))
+    assert actual.dtype == dtype
+    torch.testing.assert_close(actual.float(), expected, rtol=0, atol=0.03)
+    torch.testing.assert_close(
+        model.diffusivity(), torch.full((channels,), 2.4e-8), rtol=0.01, atol=0
+    )
+
+
 def test_substeps_are_bounded_in_any_flow():
     x = 10 * frames(channels=2, n=16).double()
     for scale in (1, 100):
