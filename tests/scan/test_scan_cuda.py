@@ -28,7 +28,7 @@ from scan_cases import (
 )
 
 from chonn_ops import kirchhoff_scan
-from chonn_ops.scan import cuda, operator
+from chonn_ops.scan import cuda, operator, reference
 from chonn_ops.scan.cuda import nvrtc
 
 needs_compiler = pytest.mark.skipif(emulated.COMPILER is None, reason="needs g++")
@@ -149,6 +149,25 @@ def test_extreme_steps(emulate, scale, dtype):
 def test_steps_of_all_sizes(emulate):
     emulate()
     check_line((1, 33, 9, 16), spread=6.0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("passive", [True, False])
+def test_a_large_state_is_forgotten(emulate, passive):
+    """After a pulse of 1e8 the outputs are 1 + 1e8 exp(-20 k), right to their own rounding."""
+    emulate()
+    case = make_case(1, 20, 9, 16)
+    case |= {"u": torch.ones(1, 20, 9), "delta": torch.full((1, 20, 9), 20.0)}
+    case |= {"decay": torch.ones(9, 16), "b": torch.ones(1, 20, 16), "c": torch.ones(1, 20, 16)}
+    case["u"][:, 0] = 1e8
+    args = [case[name] for name in ("u", "delta", "decay", "b", "c")]
+    expected, _ = reference.forward(*(x.double() for x in args))
+    c = args[-1].requires_grad_()
+    y = kirchhoff_scan(*args, backend="cuda", passive=passive)
+    torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=0)
+    (seen,) = torch.autograd.grad(y.sum(), c)
+    each = (expected / 16).sum(-1, keepdim=True).expand(1, 20, 16)
+    torch.testing.assert_close(seen.double(), each, rtol=1e-5, atol=0)
 
 
 @needs_compiler

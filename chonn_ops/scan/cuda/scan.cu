@@ -236,6 +236,16 @@ DEV R phi_of(R z, R inverse_z) {
     return a < PHI_LIMIT ? phi_small(a) * (z < 0 ? keep : (R)1) : large;
 }
 
+// The state v a step later, with x = delta b u: exp(-z) v + phi(z) x. Where z is small nothing cancels
+// in the form v + phi (x - z v); where it is not, that would leave the rounding of a large v that the
+// step forgets.
+template <Mode MODE>
+DEV R relaxed(R v, R z, R inverse_z, R x) {
+    const R phi = phi_of<MODE>(z, inverse_z), few = fma(phi, fma(-z, v, x), v);
+    if (MODE == SMALL) return few;
+    return size_of(z) < PHI_LIMIT ? few : fma(kept_part(z), v, phi * x);
+}
+
 // ---- where a line's steps are
 struct Path {
     int batch, length;
@@ -576,9 +586,8 @@ DEV void forward_steps(R *v, const Lane &l, const R *dl, const R *uu, const R *b
         if (OUT) read_vector<S>(cc, cs + j * NP);
 #pragma unroll
         for (int s = 0; s < S; ++s) {
-            const R z = dl[j] * l.rate[s],
-                    phi = phi_of<MODE>(z, MODE == SMALL ? (R)0 : per_delta * l.per[s]);
-            v[s] = fma(phi, fma(-z, v[s], du * bb[s]), v[s]);
+            v[s] = relaxed<MODE>(v[s], dl[j] * l.rate[s], MODE == SMALL ? (R)0 : per_delta * l.per[s],
+                                 du * bb[s]);
             if (OUT) out = s == 0 ? cc[s] * v[s] : fma(cc[s], v[s], out);
         }
         acc[j] = out;
@@ -771,9 +780,8 @@ DEV void recompute(R *v, const Lane &l, const R *dl, const R *xs, const R *bs, R
         write_vector<S>(vs + j * 32 * S, v);
 #pragma unroll
         for (int s = 0; s < S; ++s) {
-            const R z = dl[j] * l.rate[s],
-                    phi = phi_of<MODE>(z, MODE == SMALL ? (R)0 : per_delta * l.per[s]);
-            v[s] = fma(phi, fma(-z, v[s], du * bb[s]), v[s]);
+            v[s] = relaxed<MODE>(v[s], dl[j] * l.rate[s], MODE == SMALL ? (R)0 : per_delta * l.per[s],
+                                 du * bb[s]);
         }
     }
 }
