@@ -12,7 +12,7 @@ from filelock import FileLock
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_ops.checks import check_integer
+from chonn_ops.checks import check_bool, check_integer
 
 # PDEBench's metrics that the paper shows for Darcy flow and for shallow water.
 PDEBENCH_METRICS = (
@@ -100,6 +100,9 @@ class Problem(ABC):
         for field in dataclasses.fields(self):
             if isinstance(value := getattr(self, field.name), list):
                 setattr(self, field.name, tuple(value))
+            # Hydra reads "no" and "off" as texts, which Python takes for true.
+            if field.type in (bool, "bool"):
+                check_bool(**{field.name: value})
         self._check_least(1, "n_train", "n_validation", "n_test")
 
     def _check_least(self, least: int, *names: str) -> None:

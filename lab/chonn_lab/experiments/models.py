@@ -22,6 +22,7 @@ from chonn_lab.experiments.modules import PLAIN, Extended, GridFNO, Neuralop, Pa
 from chonn_lab.experiments.solvers import DirectSolve, NoCell, SolveThenConvolve
 from chonn_lab.experiments.steady import MULTIPLE
 from chonn_lab.problems.domains import SQUARE
+from chonn_ops.checks import check_bool
 from chonn_ops.models import CHONNFNO2d, CHONNNetwork2d, CHONNRollout2d, CHONNUNet2d, CHONNWaves2d
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.nn import CKB, CKBOptions, Network, NetworkCell, Scan
@@ -210,6 +211,7 @@ def own_scheme(problem: Any) -> nn.Module:
 
 def direct(problem: Any, fitted: bool = False) -> nn.Module:
     """The control that knows the equation, not the scheme."""
+    check_bool(fitted=fitted)
     # On other domains a solver needs the walls; other equations are not solved by networks.
     if problem.domain != SQUARE or problem.physics.input not in SOLVED:
         raise ValueError(

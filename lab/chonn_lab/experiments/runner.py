@@ -39,7 +39,7 @@ from chonn_lab.experiments.base import Data, Evaluation, Problem, Untrained, dev
 from chonn_lab.experiments.configuration import build_model, build_problem, flat, resolved
 from chonn_lab.experiments.provenance import ANYWAY, Provenance
 from chonn_lab.experiments.records import HISTORY, Run
-from chonn_ops.checks import check_choice, check_integer, check_number
+from chonn_ops.checks import check_bool, check_choice, check_integer, check_number
 from chonn_ops.files import clear_remains, whole_file
 
 Batch = tuple[Tensor, ...]
@@ -72,6 +72,7 @@ def run(config: DictConfig, folder: Path) -> Run:
         made with other settings or data.
     """
     found = resolved(config)
+    check_bool(mixed=config.mixed)
     problem = build_problem(found)
     result = folder.with_name(f"{folder.name}.json")
     data_folder = Path(config.data) / problem.name

@@ -132,6 +132,8 @@ def test_steps_as_the_paper_has_them(tmp_path):
             "train.learning_rate=nan",
             "learning_rate: expected a finite number of at least 0, got nan",
         ),
+        ("problem.noisy=no", "noisy: expected a bool, got 'no'"),
+        ("mixed=off", "mixed: expected a bool, got 'off'"),
         ("train.optimizer=sgd", "optimizer: expected one of .*adamw.*, got 'sgd'"),
         ("problem.n_test=0", "n_test: expected an integer of at least 1, got 0"),
         ("+problem.n_tests=1", r"Tiny: expected settings among .*n_test, .*, got n_tests$"),

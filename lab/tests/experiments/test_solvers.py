@@ -168,3 +168,9 @@ def test_controls_are_about_as_large_as_the_network():
 def test_no_solver_where_the_domain_is_not_the_square(kind):
     with pytest.raises(ValueError, match=r"expected a problem on the square .*'l-shape'"):
         model(problem("problem=darcy", "problem.domain=l-shape"), kind)
+
+
+def test_a_word_is_no_truth_value():
+    """Hydra reads ``model.fitted=no`` as a text."""
+    with pytest.raises(ValueError, match="fitted: expected a bool, got 'no'"):
+        model(problem("problem=darcy"), "direct_fitted", "model.fitted=no")
