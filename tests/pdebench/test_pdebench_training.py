@@ -13,6 +13,7 @@ from chonn_plugins.pdebench.job import Job
 from chonn_plugins.pdebench.training import Watch, finite
 
 ARGS = {"learning_rate": 0.1, "filename": "x.hdf5", "single_file": True, "data_path": "."}
+ARGS |= dict.fromkeys(("reduced_batch", "reduced_resolution_t", "reduced_resolution"), 1)
 
 
 class Linear(torch.nn.Module):
