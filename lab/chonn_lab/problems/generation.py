@@ -138,7 +138,7 @@ def _write(
     # What must be the same for kept samples to be used.
     same = recipe.version, __version__, _sources(inspect.getfile(recipe.sample)), seed, given
     folder = path.with_name(f".{path.name}.parts")
-    kept = folder / joblib.hash((recipe.sample, same))
+    kept = folder / str(joblib.hash((recipe.sample, same)))
     work = functools.partial(_solved, kept, recipe.sample, seed, given)
     workers = min(workers, len(parts))
     options: Any = {"initializer": functools.partial(_serve, os.getpid())}
@@ -196,7 +196,7 @@ def _solved(
     arrays = {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
     folder.mkdir(parents=True, exist_ok=True)
     with whole_file(path, force=True) as staged, open(staged, "wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
     return arrays
 
 
