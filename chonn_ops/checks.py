@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from chonn_ops._dtypes import DTYPES
+from chonn_ops._dtypes import DTYPES, widest_dtype
 
 T = TypeVar("T")
 
@@ -76,8 +76,8 @@ def check_integer(least: int, /, **values: Any) -> None:
 
 
 def check_number(**values: Any) -> None:
-    """Raise a ValueError for the first value that is no real number; those of a program that is
-    exported for any size are."""
+    """Raise a ValueError for the first value that is no real number. A symbol is one, which
+    stands for a size that is free in `torch.export`."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, (Real, torch.SymFloat, torch.SymInt)):
             raise error(name, "a number", repr(value))
@@ -161,8 +161,7 @@ def numbers_of(name: str, values: Any, device: torch.device | None = None) -> Te
     given = as_tensor(name, values, device)
     if hasattr(values, "dtype") or not (given.is_floating_point() or given.is_complex()):
         return given
-    wide = torch.complex128 if given.is_complex() else torch.float64
-    return as_tensor(name, values, device, wide)
+    return as_tensor(name, values, device, widest_dtype(given.dtype))
 
 
 def as_field(

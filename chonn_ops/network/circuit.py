@@ -362,8 +362,8 @@ class Circuit:
         r = factor._resistances(pairs) if len(pairs) <= _PAIRS * len(nodes) else None
         if r is None:
             r = self._solved_resistances(factor, pairs, nodes, at)
-        v = factor.solve(first.double().reshape(leak.shape)).flatten(1, -2)
-        w = factor.solve(leak).flatten(1, -2)
+        sources = torch.stack([first.double().reshape(leak.shape), leak], 1)
+        v, w = factor.solve(sources).flatten(2, -2).unbind(1)
         r = r + _without_ground(most, part, leak.flatten(1, -2), v, w, pairs)
         return r.to(self.leak.dtype)
 

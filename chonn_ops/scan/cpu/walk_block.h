@@ -2,8 +2,7 @@
  * vectors. State arrays are (states, LANES). `table` is the block's, see `rates` of vectors.h. */
 
 /* Advances `count` states by a chunk, each step towards the equilibrium b u / decay, and reads them
- * out. The `first` states set y = skip u + c v;
- * later ones add c v to it. */
+ * out. The `first` states set y = skip u + c v; later ones add c v to it. */
 INLINE void WIDE(read_out)(int rows, int count, const REAL *table, REAL *state, VEC skip,
                            struct NAME(fields) f, int first) {
     const struct WIDE(rates) k = WIDE(rates_of)(count, table);

@@ -248,7 +248,7 @@ def noted(count: bool = True) -> Iterator[list[Any]]:
 
     def nothing(*_: object) -> None: ...
 
-    stub = _Stub(notes)
+    stub, recompute_from = _Stub(notes), layers.RECOMPUTE_FROM * layers.ON_GPU
     changes: tuple[tuple[Any, dict[str, Any]], ...] = (
         (elimination, {"_launch": launch}),
         (network_operator.BACKENDS, {"name_for": lambda *_: "triton"}),
@@ -261,8 +261,7 @@ def noted(count: bool = True) -> Iterator[list[Any]]:
         (network_checks, {"answer": nothing}),
         (scan_arguments, {"answer": nothing}),
         (model_network, {"answer": nothing}),
-        (layers, {"position_linear": F.linear}),
-        (layers, {"RECOMPUTE_FROM": layers.RECOMPUTE_FROM * layers.ON_GPU}),
+        (layers, {"position_linear": F.linear, "RECOMPUTE_FROM": recompute_from}),
     )
     with contextlib.ExitStack() as stack:
         for target, names in changes:
