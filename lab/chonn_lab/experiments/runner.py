@@ -369,7 +369,7 @@ class Training:
         # Sums of the losses and of the errors, each with its number of samples.
         sums = torch.zeros(4, device=self.device)
         self.model.train()
-        for batch in training_batches(train, self.batch_size, self.seed + self.epochs):
+        for batch in training_batches(train, self.batch_size):
             with self._watched():
                 loss = self.problem.loss(self.model, self._moved(batch))
             self.optimizer.zero_grad()
@@ -497,8 +497,8 @@ def _line(error: Exception) -> str:
     return text if " " in text else f"{type(error).__name__} {text}".rstrip()
 
 
-def training_batches(train: TensorDataset, size: int, seed: int) -> Iterator[Batch]:
+def training_batches(train: TensorDataset, size: int) -> Iterator[Batch]:
     """Batches of an epoch in random order; a last incomplete one is left out."""
-    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(train))
     for chosen in order.split(size)[: len(train) // size]:
         yield train[chosen]
