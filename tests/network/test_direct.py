@@ -177,6 +177,39 @@ def test_hard_media(backend, kind, contrast):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("place", ["leak", "wall"])
+@pytest.mark.parametrize("small", [1e-4, 1e-8, 1e-12])
+@pytest.mark.parametrize("networks", [1, 20])
+def test_sources_that_cancel(backend, place, small, networks, filling):  # noqa: ARG001
+    """What they leave goes through a small leak, or through small conductances around the part they
+    are in: a current lost to rounding would lift that part by itself over these."""
+    n = 16
+    rng = np.random.default_rng(2)
+    across = np.exp(rng.standard_normal((2, n, n)))
+    leak = np.full((n, n), small if place == "leak" else 0.1)
+    if place == "wall":
+        leak[4:12, 4:12] = 0
+        across[0, [3, 11], 4:12] *= small
+        across[1, 4:12, [3, 11]] *= small
+    source = np.zeros((n, n))
+    source[5, 5], source[10, 8] = 1, -1
+    given = [torch.from_numpy(x).float() for x in (source, leak, *across)]
+    expected = torch.from_numpy(elimination(given[0], given[2:], given[1]).astype(float))
+    s, l, *g = (x[None, ..., None].repeat(networks, 1, 1, 1) for x in given)  # noqa: E741
+    g = [x.requires_grad_() for x in g]
+    factor = Factor(g, l, (False, False), backend=backend)
+    alone, several = factor.solve(s), factor.solve(torch.stack([s, -s, s.flip(1), s, s], 1))
+    for v in (alone, *several[:, [0, 3, 4]].unbind(1), -several[:, 1]):
+        assert_near(v[..., 0], expected.expand(networks, n, n), 2e-5)
+    # Of what the source dissipates: minus the squares of the drops.
+    loss = (kirchhoff_network(s, g, l, backend=backend, method="direct") * s).sum()
+    for axis, found in enumerate(torch.autograd.grad(loss, g)):
+        drops = -expected.diff(dim=axis).square()
+        inside = found[..., 0].narrow(1 + axis, 0, n - 1)
+        assert_near(inside, drops.expand_as(inside), 2e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_parts_without_ground_are_named_and_others_stay_right(backend, filling):  # noqa: ARG001
     source, g, leak = random_network(2, (8, 9), 9)
     g[0][1, 3, :, 5] = 0  # rows 0 to 3 of network (1, 5) are cut off

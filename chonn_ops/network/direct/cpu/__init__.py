@@ -209,10 +209,11 @@ class Factors:
     def _allocate(self, leak: Tensor, items: int) -> None:
         """Memory for the factors of so many items."""
         self._measure(items)
-        self._factors = spare.empty(leak, self._num_shares + self._fields * self._num_nodes)
+        self._factors = spare.empty(leak, self._num_shares + self._fields * self._num_nodes + 1)
 
     def _measure(self, items: int) -> None:
-        # Shares, then for each node inverse pivot, own leak and, of real networks, ground's share.
+        # Shares, then for each node inverse pivot, own leak and, of real networks, ground's share and,
+        # of single precision, a double: `whole`, which may begin one number later.
         self._num_shares = items * self._arguments.item_shares * self._lanes
         self._num_nodes = items * self._plan.nodes * self._lanes
 
@@ -268,7 +269,8 @@ class Factors:
         self._plan, self._kernel, self._shape = plan, direct, leak.shape
         B, C = leak.shape[0], leak.shape[-1]
         networks, is_complex = B * C, leak.dtype.is_complex
-        self._kind, self._fields, self._tol = KIND_OF[leak.dtype], 2 if is_complex else 3, tol
+        self._kind, self._tol = KIND_OF[leak.dtype], tol
+        self._fields = 2 if is_complex else 5 if leak.dtype == torch.float32 else 3
         self._filling = filling = filling or _filling_of(plan, networks, leak.dtype)
         self._isa, self._lanes = filling.isa, 1 if filling.rows else filling.lanes
         self._arguments = _arguments_for(plan, B, C, filling, 4 if is_complex else 1)
@@ -284,7 +286,8 @@ class Factors:
         arguments.shares = at
         arguments.inverse = at = at + self._num_shares * size
         arguments.own_leak = at = at + self._num_nodes * size
-        arguments.grounded = at + self._num_nodes * size
+        arguments.grounded = at = at + self._num_nodes * size
+        arguments.whole = -(-(at + self._num_nodes * size) // 8) * 8
         arguments.scale, arguments.status = self._scale.data_ptr(), self._status.ctypes.data
         arguments.call = call
         size = self._kernel.workspace(self._isa, self._kind, arguments)

@@ -66,6 +66,9 @@ struct direct_args {
     /* (items, nodes) elements: what a pivot hands to ground; just 1 where it hands all; 0 where there is
      * none. */
     void *grounded;
+    /* (items, nodes) elements of doubles, where factors are of single precision: 1 over the sum of a
+     * pivot's shares and ground's, which their rounding makes of it. */
+    void *whole;
     void *own_leak; /* (items, nodes) elements: leaks before the elimination, by position, scaled */
     void *scale; /* (networks,) powers of two that conductances were multiplied by */
     int64_t *status; /* (networks,): a node of a part without leak, or enum direct_status */

@@ -69,8 +69,8 @@ APART void MODE(update)(unit *front, int64_t f, const element *shares, int64_t k
 /* One pivot: what pivots since k0 hand on to its row, its shares and ground's, its inverse. */
 #if COMPLEX
 INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, element *inverse,
-                        element *grounded, int64_t k0, int64_t i) {
-    (void)n, (void)grounded;
+                        element *grounded, portion *whole, int64_t k0, int64_t i) {
+    (void)n, (void)grounded, (void)whole;
     const int64_t stride = f + 1;
     element *row = front + i * stride;
     const element *handed = shares + share_index(f, k0, i), *a = front + k0 * stride;
@@ -92,14 +92,14 @@ INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, elem
     const vec length = NAME(pick)(size >= TINIEST, NAME(magnitude)(t), (vec){} + 1);
     const vec re = t.re / length, im = t.im / length;
     const vec part = NAME(pick)(size >= TINIEST, 1 / ((re * re + im * im) * length), (vec){});
-    const element whole = {re * part, -im * part};
+    const element own = {re * part, -im * part};
     element *restrict share = shares + share_index(f, i, i + 1);
-    for (int64_t j = i + 1; j < f; j++) share[j - i - 1] = times(whole, row[j]);
-    inverse[i] = whole;
+    for (int64_t j = i + 1; j < f; j++) share[j - i - 1] = times(own, row[j]);
+    inverse[i] = own;
 }
 #else
 INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, element *inverse,
-                        element *grounded, int64_t k0, int64_t i) {
+                        element *grounded, portion *whole, int64_t k0, int64_t i) {
     const int64_t stride = MODE(vectors)(f), first = (i + !ROWS) / PER;
     vec *row = front + i * stride;
     const element *handed = shares + share_index(f, k0, i);
@@ -131,12 +131,33 @@ INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, elem
         *(loose *)share = *(const loose *)later * part;
     for (; later < ground; later++) *share++ = *later * part;
     grounded[i] = part > 0 ? (all == *ground ? 1 : *ground * part) : 0;
+    if (HALVES > 1) {
+        enum { EACH = VECTOR_BYTES / 8 };
+        const REAL *h = shares + share_index(f, i, i + 1), *const last = shares + share_index(f, i, f);
+        doubles sum = {};
+        double left = 1 - (double)grounded[i];
+        for (; h + EACH <= last; h += EACH) sum += __builtin_convertvector(*(const half *)h, doubles);
+        for (int lane = 0; lane < EACH; lane++) left -= sum[lane];
+        for (; h < last; h++) left -= (double)*h;
+        whole[i] = 1 + left + left * left;
+    }
 #else
     const vec part = NAME(reciprocal)(t);
-    for (int64_t j = i + 1; j < f; j++) share[j - i - 1] = row[j] * part;
+    wide left = {};
+    for (int64_t j = i + 1; j < f; j++) {
+        const vec h = row[j] * part;
+        const wide taken = widen(&h);
+        share[j - i - 1] = h;
+        UNROLL for (int k = 0; HALVES > 1 && k < HALVES; k++) left.part[k] -= taken.part[k];
+    }
     const mask alone = t == row[f];
     const vec to_ground = (vec)((alone & (mask)NAME(splat)(1)) | (~alone & (mask)(row[f] * part)));
     grounded[i] = NAME(either)(part, to_ground, NAME(splat)(0));
+    const wide ground = widen(&grounded[i]);
+    UNROLL for (int k = 0; HALVES > 1 && k < HALVES; k++) {
+        const doubles off = 1 - ground.part[k] + left.part[k];
+        whole[i].part[k] = 1 + off + off * off;
+    }
 #endif
     inverse[i] = part;
 }
@@ -197,6 +218,7 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
     element *shares = (element *)a->shares + item->slot * a->item_shares + a->share_at[r];
     element *inverse = (element *)a->inverse + item->slot * a->nodes + first;
     element *grounded = COMPLEX ? NULL : (element *)a->grounded + item->slot * a->nodes + first;
+    portion *whole = COMPLEX ? NULL : (portion *)a->whole + item->slot * a->nodes + first;
     const element *leak = (const element *)a->own_leak + item->slot * a->nodes + first;
     element *entries = (element *)front;
     if (ROWS && f <= SMALL_FRONT)
@@ -223,7 +245,8 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
     for (int64_t k0 = 0; k0 < n; k0 += PANEL) {
         const int64_t k1 = least(k0 + PANEL, n);
         if (k0) MODE(update)(front, f, shares, 0, k0, k0, k1, threads);
-        for (int64_t i = k0; i < k1; i++) MODE(pivot)(front, f, n, shares, inverse, grounded, k0, i);
+        for (int64_t i = k0; i < k1; i++)
+            MODE(pivot)(front, f, n, shares, inverse, grounded, whole, k0, i);
     }
     if (width) MODE(update)(front, f, shares, 0, n, n, f, threads);
     element *update = w->top;
@@ -341,15 +364,16 @@ INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct NAM
 }
 
 typedef void (*MODE(substitution))(const struct direct_args *a, int64_t r, const element *shares,
-                                   const element *inverse, unit *x, unit *t);
+                                   const element *inverse, const portion *whole, carried *x, carried *t);
 
 /* `forward`: NULL, or the forward substitution that follows the elimination of each region, with
  * values x by position and scratch t. */
 static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(item) *item,
-                                 char *workspace, MODE(substitution) forward, unit *x, unit *t) {
+                                 char *workspace, MODE(substitution) forward, carried *x, carried *t) {
     const scalar scale = MODE(scale)(a, item);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
+    const portion *whole = COMPLEX ? NULL : (const portion *)a->whole + item->slot * a->nodes;
     unit *front = (unit *)workspace;
     workspace += MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};
@@ -359,7 +383,7 @@ static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(
     for (int64_t r = 0; r < a->regions; r++) {
         if (MODE(eliminate_if_tile)(a, item, r, &w, scale, &group, tiles)) continue;
         MODE(eliminate)(a, item, r, front, &w, scale, 1);
-        if (forward) forward(a, r, shares, inverse, x, t);
+        if (forward) forward(a, r, shares, inverse, whole, x, t);
     }
     MODE(finish)(a, item);
 }

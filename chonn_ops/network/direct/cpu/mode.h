@@ -1,12 +1,15 @@
 /* What an element of a front is, and what is done with it: with ROWS 0 it is one value of every network
  * of a group, a vector or, of complex numbers, two; with ROWS 1 one number, LANES of which are a vector
- * of a row. A unit is what blocks add up: PER elements of a row. Included once for each mode of a type
- * of number. */
+ * of a row. A unit is what blocks add up: PER elements of a row. `carried` is what substitution carries
+ * up, a current of each lane, and `portion` an element for that, both of doubles but for complex numbers.
+ * Included once for each mode of a type of number. */
 #if COMPLEX
 typedef struct {
     vec re, im;
 } MODE(element);
 typedef MODE(element) MODE(unit);
+typedef MODE(element) MODE(carried);
+typedef MODE(element) MODE(portion);
 typedef vec MODE(scalar);
 #define WIDEN(x) (x)
 #define PER 1
@@ -15,6 +18,8 @@ typedef vec MODE(scalar);
 #elif ROWS
 typedef REAL MODE(element);
 typedef vec MODE(unit);
+typedef NAME(wide) MODE(carried);
+typedef double MODE(portion);
 typedef REAL MODE(scalar);
 #define WIDEN(x) NAME(splat)(x)
 #define PER LANES
@@ -23,6 +28,8 @@ typedef REAL MODE(scalar);
 #else
 typedef vec MODE(element);
 typedef vec MODE(unit);
+typedef NAME(wide) MODE(carried);
+typedef NAME(wide) MODE(portion);
 typedef vec MODE(scalar);
 #define WIDEN(x) (x)
 #define PER 1
@@ -31,6 +38,8 @@ typedef vec MODE(scalar);
 #endif
 #define element MODE(element)
 #define unit MODE(unit)
+#define carried MODE(carried)
+#define portion MODE(portion)
 #define scalar MODE(scalar)
 #define plus MODE(plus)
 #define times MODE(times)
@@ -187,6 +196,8 @@ static void MODE(run)(const struct direct_args *a) {
 
 #undef element
 #undef unit
+#undef carried
+#undef portion
 #undef scalar
 #undef plus
 #undef times

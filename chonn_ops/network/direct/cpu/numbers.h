@@ -8,6 +8,29 @@ typedef INTEGER NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
 #define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
 #define PARTS (1 + COMPLEX) /* REALs of a number: real and imaginary part */
 
+#define HALVES ((int)(sizeof(double) / sizeof(REAL)))
+/* Doubles that fill a vector, and as many numbers of the factors' precision. */
+typedef double NAME(doubles) __attribute__((vector_size(VECTOR_BYTES)));
+typedef double NAME(loose_doubles) __attribute__((vector_size(VECTOR_BYTES), aligned(8), may_alias));
+typedef REAL NAME(half)
+    __attribute__((vector_size(VECTOR_BYTES / HALVES), aligned(sizeof(REAL)), may_alias));
+/* One double for each lane. */
+typedef struct {
+    NAME(doubles) part[HALVES];
+} NAME(wide);
+#define doubles NAME(doubles)
+#define loose_doubles NAME(loose_doubles)
+#define half NAME(half)
+#define wide NAME(wide)
+#define widen NAME(widen)
+
+INLINE wide widen(const vec *x) {
+    wide all;
+    UNROLL for (int k = 0; k < HALVES; k++) all.part[k] =
+        __builtin_convertvector(((const half *)x)[k], doubles);
+    return all;
+}
+
 INLINE vec NAME(pick)(mask some, vec a, vec b) { return (vec)((some & (mask)a) | (~some & (mask)b)); }
 
 /* The networks of an item. */
@@ -78,16 +101,15 @@ INLINE void NAME(look_at)(const REAL *x, int64_t count, vec *largest, vec *wrong
 }
 
 /* Powers of two that bring the largest conductance near 1, so that nothing over- or underflows,
- * and which networks are finite. `wide`: REALs that a node of
- * the item's fields has. */
-APART vec NAME(scales)(const struct direct_args *a, const struct NAME(item) *item, int wide,
+ * and which networks are finite. `reals`: those that a node of the item's fields has. */
+APART vec NAME(scales)(const struct direct_args *a, const struct NAME(item) *item, int reals,
                        int64_t *status) {
     vec largest = {}, wrong = {};
-    NAME(look_at)(item->field[0], a->nodes * wide, &largest, &wrong);
+    NAME(look_at)(item->field[0], a->nodes * reals, &largest, &wrong);
     for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++)
-        NAME(look_at)(item->field[1 + run->axis] + run->entry * wide, run->count * wide, &largest,
+        NAME(look_at)(item->field[1 + run->axis] + run->entry * reals, run->count * reals, &largest,
                       &wrong);
-    if (wide == 1)
+    if (reals == 1)
         for (int lane = 1; lane < LANES; lane++) {
             largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
             wrong[0] += wrong[lane];

@@ -4,8 +4,6 @@
 
 typedef REAL NAME(short) __attribute__((vector_size(16)));
 
-/* Doubles of as many lanes. */
-typedef double NAME(wide) __attribute__((vector_size(LANES * 8)));
 /* Where potentials underflow, they have no digits to be right in. */
 #define LEAST (TINIEST / EPSILON)
 
@@ -61,14 +59,24 @@ INLINE void NAME(store)(const struct NAME(item) *item, REAL *field, const int64_
     for (int lane = 0; lane < item->width; lane++) field[at[lane] + node] = value[lane];
 }
 
+/* Numbers of the factors' precision in the place of `count` doubles, behind which whole vectors may
+ * read. */
+APART void NAME(narrow)(double *values, int64_t count) {
+    const int each = VECTOR_BYTES / 8;
+    for (int64_t i = 0; i < count; i += each)
+        *(half *)((REAL *)values + i) =
+            __builtin_convertvector(*(const loose_doubles *)(values + i), half);
+}
+
 INLINE void NAME(add_squares)(const REAL *x, int64_t count, double *sum) {
-    NAME(wide) total = {};
+    wide total = {};
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {
-        const NAME(wide) value = __builtin_convertvector(*(const loose *)(x + i), NAME(wide));
-        total += value * value;
+        const vec some = *(const loose *)(x + i);
+        const wide value = widen(&some);
+        UNROLL for (int k = 0; k < HALVES; k++) total.part[k] += value.part[k] * value.part[k];
     }
-    for (int lane = 0; lane < LANES; lane++) sum[lane] = total[lane];
+    for (int lane = 0; lane < LANES; lane++) sum[lane] = ((const double *)&total)[lane];
     for (; i < count; i++) sum[0] += (double)x[i] * (double)x[i];
 }
 
@@ -85,32 +93,32 @@ INLINE void NAME(take_currents)(const REAL *restrict g, const REAL *v, int64_t e
 
 /* |s - A v| / |s| in each lane, and 0 where that is what rounding v leaves. r: the sources, which are
  * lost; z: scratch. A node with neither edge nor leak, which has no inverse, is no part of the
- * network; a NaN in its source still counts. `wide` as above. */
-APART void NAME(residuals)(const struct direct_args *a, const struct NAME(item) *item, int wide,
+ * network; a NaN in its source still counts. `reals` as above. */
+APART void NAME(residuals)(const struct direct_args *a, const struct NAME(item) *item, int reals,
                            const REAL *inverse, REAL *r, const REAL *v, REAL *z, double *residual) {
-    const int64_t count = a->nodes * wide;
+    const int64_t count = a->nodes * reals;
     const REAL *leak = item->field[0];
     double norm[LANES], excess[LANES], terms[LANES];
     for (int64_t p = 0; p < a->nodes; p++) {
-        const int64_t at = a->node[p] * (int64_t)wide;
-        if (wide == 1) {
+        const int64_t at = a->node[p] * (int64_t)reals;
+        if (reals == 1) {
             if (!(inverse[p] > 0) && !(leak[at] > 0)) r[at] *= 0;
             continue;
         }
         const vec value = *(const loose *)(r + at);
-        const vec tied = NAME(larger)(*(const loose *)(leak + at), *(const loose *)(inverse + p * wide));
+        const vec tied = NAME(larger)(*(const loose *)(leak + at), *(const loose *)(inverse + p * reals));
         *(loose *)(r + at) = NAME(either)(tied, value, value * 0);
     }
     NAME(add_squares)(r, count, norm);
     for (int64_t i = 0; i < count; i++) r[i] -= leak[i] * v[i], z[i] = leak[i] * NAME(size)(v[i]) + LEAST;
     for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++) {
-        const int64_t at = run->node * wide;
-        NAME(take_currents)(item->field[1 + run->axis] + run->entry * wide, v + at, run->count * wide,
-                            run->far * wide, r + at, z + at);
+        const int64_t at = run->node * reals;
+        NAME(take_currents)(item->field[1 + run->axis] + run->entry * reals, v + at, run->count * reals,
+                            run->far * reals, r + at, z + at);
     }
     NAME(add_squares)(r, count, excess);
     NAME(add_squares)(z, count, terms);
-    if (wide == 1)
+    if (reals == 1)
         for (int lane = 1; lane < LANES; lane++)
             norm[0] += norm[lane], excess[0] += excess[lane], terms[0] += terms[lane];
     for (int lane = 0; lane < item->width; lane++) {
@@ -142,15 +150,15 @@ APART void NAME(find_parts)(const struct direct_args *a, const REAL *shares, con
  * `limit`: what the rounding of currents may make of the potential of a part's last node; 0 for other
  * nodes. */
 APART void NAME(take_levels)(const struct direct_args *a, const REAL *leak, const INTEGER *label,
-                             int64_t step, const REAL *s, REAL *u, int64_t apart, REAL *limit,
+                             int64_t step, const double *s, double *u, int64_t apart, REAL *limit,
                              int64_t limits_apart, double *sums) {
     for (int64_t p = 0; p < a->nodes; p++) u[p * apart] = s[p * apart];
-    /* Twice, and in double: what a node's own leak takes of its source may be nearly all of it. */
+    /* Twice: what a node's own leak takes of its source may be nearly all of it. */
     for (int round = 0; round < 3; round++) {
         memset(sums, 0, (size_t)(3 * a->nodes) * sizeof(double));
         for (int64_t p = 0; p < a->nodes; p++) {
             if (label[p * step] < 0) continue;
-            double *const sum = sums + 3 * label[p * step], current = (double)u[p * apart];
+            double *const sum = sums + 3 * label[p * step], current = u[p * apart];
             sum[0] += current;
             sum[1] += (double)leak[p * step];
             sum[2] += current < 0 ? -current : current;
@@ -160,7 +168,7 @@ APART void NAME(take_levels)(const struct direct_args *a, const REAL *leak, cons
             const int inside = label[p * step] >= 0 && sum[1] > 0;
             const int is_last = inside && label[p * step] == p;
             const double level = inside && round < 2 ? sum[0] / sum[1] : 0;
-            u[p * apart] = (REAL)((double)u[p * apart] - (double)leak[p * step] * level);
+            u[p * apart] -= (double)leak[p * step] * level;
             limit[p * limits_apart] = (REAL)(is_last ? 4 * (double)EPSILON * sum[2] / sum[1] : 0);
         }
     }

@@ -1,20 +1,9 @@
 /* Potentials from factors, refined: with the residual r = s - A v in double precision, v gains
  * A^-1 r until |r| <= tol |s| in every network. Included once per precision of the factors. */
 
-#define HALVES ((int)(sizeof(double) / sizeof(REAL)))
-/* Doubles that fill a vector, and as many numbers of the factors' precision. */
-typedef double NAME(doubles) __attribute__((vector_size(VECTOR_BYTES)));
-typedef REAL NAME(half) __attribute__((vector_size(VECTOR_BYTES / HALVES), may_alias));
-/* One double for each lane. */
-typedef struct {
-    NAME(doubles) part[HALVES];
-} NAME(wide);
 typedef struct {
     NAME(wide) re, im;
 } NAME(wide_number);
-#define doubles NAME(doubles)
-#define half NAME(half)
-#define wide NAME(wide)
 #define wide_number NAME(wide_number)
 
 static int64_t MODE(solve_bytes)(const struct direct_args *a) {
@@ -25,20 +14,13 @@ static int64_t MODE(solve_bytes)(const struct direct_args *a) {
            aligned((a->largest_front + PAD) * (int64_t)sizeof(element));
 }
 
-INLINE wide NAME(widen)(const vec *x) {
-    wide all;
-    UNROLL for (int i = 0; i < HALVES; i++) all.part[i] =
-        __builtin_convertvector(((const half *)x)[i], doubles);
-    return all;
-}
-
 /* Takes from `left` the currents through edges between nodes `far` apart at the potentials x size. */
 INLINE void NAME(take_currents)(const element *g, const element *x, const wide *size, int64_t edges,
                                 int64_t far, wide_number *left) {
     for (int64_t i = 0; i < edges; i++) {
-        const wide g_re = NAME(widen)(&g[i].re), g_im = NAME(widen)(&g[i].im);
-        const wide re = NAME(widen)(&x[i].re), far_re = NAME(widen)(&x[i + far].re);
-        const wide im = NAME(widen)(&x[i].im), far_im = NAME(widen)(&x[i + far].im);
+        const wide g_re = widen(&g[i].re), g_im = widen(&g[i].im);
+        const wide re = widen(&x[i].re), far_re = widen(&x[i + far].re);
+        const wide im = widen(&x[i].im), far_im = widen(&x[i + far].im);
         UNROLL for (int k = 0; k < HALVES; k++) {
             const doubles drop_re = (re.part[k] - far_re.part[k]) * size->part[k];
             const doubles drop_im = (im.part[k] - far_im.part[k]) * size->part[k];
@@ -64,8 +46,8 @@ APART wide NAME(advance)(const struct direct_args *a, const struct NAME(item) *i
         const int is_edge = run < a->runs + a->num_runs;
         const int64_t reach = is_edge ? run->node + run->count + (run->far > 0 ? run->far : 0) : a->nodes;
         for (; p < reach; p++) {
-            const wide re = NAME(widen)(&x[p].re), im = NAME(widen)(&x[p].im);
-            const wide l_re = NAME(widen)(&leak[p].re), l_im = NAME(widen)(&leak[p].im);
+            const wide re = widen(&x[p].re), im = widen(&x[p].im);
+            const wide l_re = widen(&leak[p].re), l_im = widen(&leak[p].im);
             UNROLL for (int k = 0; k < HALVES; k++) {
                 const doubles more_re = re.part[k] * size->part[k];
                 const doubles more_im = im.part[k] * size->part[k];
@@ -230,7 +212,7 @@ static void NAME(solve_source)(const struct direct_args *a, const struct NAME(it
                 ((half *)&x[p].im)[k] = __builtin_convertvector(from->im.part[k] * to_unit.part[k], half);
             }
         }
-        MODE(sweep_up)(1, a, shares, inverse, x, t);
+        MODE(sweep_up)(1, a, shares, inverse, NULL, x, t);
         MODE(sweep_down)(1, a, shares, x, t);
         for (int64_t p = 0; p < a->nodes; p++) more[a->node[p]] = x[p];
         squares = NAME(advance)(a, item, more, &size, v, left);
@@ -269,8 +251,4 @@ static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item
     for (; source < last; source++) NAME(solve_source)(a, item, source, workspace);
 }
 
-#undef doubles
-#undef half
-#undef wide
 #undef wide_number
-#undef HALVES

@@ -10,6 +10,9 @@ static int64_t MODE(value_bytes)(const struct direct_args *a) {
     return ROWS && a->sources < 3 && a->call != DIRECT_PAIRS ? sizeof(REAL) : sizeof(vec);
 }
 
+/* Of one that is carried up. */
+static int64_t MODE(carried_bytes)(const struct direct_args *a) { return HALVES * MODE(value_bytes)(a); }
+
 /* Of one value a node. */
 static int64_t MODE(values_bytes)(const struct direct_args *a) {
     return aligned(a->nodes * MODE(value_bytes)(a));
@@ -22,7 +25,7 @@ static int64_t MODE(edges_bytes)(const struct direct_args *a) {
 }
 
 static int64_t MODE(front_values_bytes)(const struct direct_args *a) {
-    return aligned((a->largest_front + PAD) * MODE(value_bytes)(a));
+    return aligned((a->largest_front + PAD) * MODE(carried_bytes)(a));
 }
 
 static int64_t MODE(sums_bytes)(const struct direct_args *a) {
@@ -45,14 +48,15 @@ static int64_t MODE(solve_bytes)(const struct direct_args *a) {
     const int64_t swept = a->drop[0] ? 2 : together;
     const int64_t drops = MODE(edges_bytes)(a) + 2 * MODE(values_bytes)(a) + MODE(sums_bytes)(a) +
                           aligned(3 * a->waiting * MODE(value_bytes)(a));
-    return (2 * together + swept) * MODE(values_bytes)(a) + swept * MODE(front_values_bytes)(a) +
+    const int64_t columns = together + (HALVES > 1 ? HALVES * swept : swept + together);
+    return columns * MODE(values_bytes)(a) + swept * MODE(front_values_bytes)(a) +
            (a->drop[0] ? drops : 0) + MODE(tiles_solve_bytes)(a);
 }
 
-#define FORWARD(name, m)                                                                 \
-    APART void MODE(name)(const struct direct_args *a, int64_t r, const element *shares, \
-                          const element *inverse, unit *x, unit *t) {                    \
-        MODE(forward_region)(m, a, r, shares, inverse, x, t);                            \
+#define FORWARD(name, m)                                                                          \
+    APART void MODE(name)(const struct direct_args *a, int64_t r, const element *shares,          \
+                          const element *inverse, const portion *whole, carried *x, carried *t) { \
+        MODE(forward_region)(m, a, r, shares, inverse, whole, x, t);                              \
     }
 FORWARD(forward_single, 1)
 FORWARD(forward_double, 2)
@@ -61,21 +65,26 @@ FORWARD(forward_double, 2)
 /* Beside each source s stands s - l V, V being its sum over that of the leaks l: a solution then has
  * the mean 0, weighted with the leaks. `inverse`: NULL if all nodes are part of the network. */
 INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, const element *inverse,
-                             vec *x) {
-    NAME(wide) current = {}, ground = {};
+                             wide *x) {
+    wide current = {}, ground = {}, level;
     for (int64_t p = 0; p < a->nodes; p++) {
-        vec counted = x[2 * p];
-        if (inverse) counted = NAME(either)(WIDEN(inverse[p]), counted, (vec){});
-        current += __builtin_convertvector(counted, NAME(wide));
-        ground += __builtin_convertvector(WIDEN(leak[p]), NAME(wide));
+        const vec one = NAME(splat)(1), own = WIDEN(leak[p]);
+        const vec inside = inverse ? NAME(either)(WIDEN(inverse[p]), one, (vec){}) : one;
+        const wide counts = widen(&inside), l = widen(&own);
+        UNROLL for (int k = 0; k < HALVES; k++) {
+            current.part[k] += counts.part[k] * x[2 * p].part[k];
+            ground.part[k] += l.part[k];
+        }
     }
-    NAME(wide) level; /* in double: see `take_levels` */
-    for (int lane = 0; lane < LANES; lane++)
-        level[lane] = ground[lane] > 0 ? current[lane] / ground[lane] : 0;
+    for (int lane = 0; lane < LANES; lane++) {
+        const double all = ((const double *)&ground)[lane];
+        ((double *)&level)[lane] = all > 0 ? ((const double *)&current)[lane] / all : 0;
+    }
     for (int64_t p = 0; p < a->nodes; p++) {
-        const NAME(wide) taken = __builtin_convertvector(WIDEN(leak[p]), NAME(wide)) * level;
-        x[2 * p + 1] =
-            __builtin_convertvector(__builtin_convertvector(x[2 * p], NAME(wide)) - taken, vec);
+        const vec own = WIDEN(leak[p]);
+        const wide l = widen(&own);
+        UNROLL for (int k = 0; k < HALVES; k++) x[2 * p + 1].part[k] =
+            x[2 * p].part[k] - l.part[k] * level.part[k];
     }
 }
 
@@ -169,20 +178,24 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
 }
 
 #if ROWS
-/* Values of the front of a tile's region, in one lane, for m vectors of sources; `position`: of the lane. */
-INLINE void NAME(gather_tile)(const int m, const struct direct_args *tile, int64_t r,
-                              const int32_t *position, const vec *x, vec *t) {
+/* Values of the front of a tile's region, in one lane, of `size` bytes each; `position`: of the lane. */
+INLINE void NAME(gather_tile)(const int64_t size, const struct direct_args *tile, int64_t r,
+                              const int32_t *position, const void *x, void *t) {
     const int64_t n = tile->pivots[r], first = tile->first[r];
     const int32_t *boundary = tile->boundary + tile->boundary_at[r];
     for (int64_t q = 0; q < n + tile->width[r]; q++) {
         const int64_t at = position[(q < n ? first + q : boundary[q - n]) * LANES];
-        UNROLL for (int j = 0; j < m; j++) t[q * m + j] = at < 0 ? (vec){} : x[at * m + j];
+        char *const to = (char *)t + q * size;
+        if (at < 0)
+            memset(to, 0, (size_t)size);
+        else
+            memcpy(to, (const char *)x + at * size, (size_t)size);
     }
 }
 
 /* `tiles_up` for m vectors of sources: these, not the tiles, fill vectors. */
 INLINE void NAME(tiles_up_some)(const int m, const struct direct_args *a, const struct NAME(item) *item,
-                                vec *x, vec *t) {
+                                wide *x, wide *t) {
     for (int64_t i = 0; i < a->groups; i++) {
         const struct NAME(group) group = NAME(group_at)(a, item, i);
         const struct direct_args *tile = &group.a;
@@ -191,13 +204,19 @@ INLINE void NAME(tiles_up_some)(const int m, const struct direct_args *a, const 
             const int32_t *boundary = tile->boundary + tile->boundary_at[r];
             for (int lane = 0; lane < group.item.width; lane++) {
                 const int32_t *position = group.position + lane;
-                NAME(gather_tile)(m, tile, r, position, x, t);
-                MODE(forward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n, f, t);
-                for (int64_t q = 0; q < f; q++) {
-                    const int64_t at = position[(q < n ? first + q : boundary[q - n]) * LANES];
-                    const vec s =
-                        NAME(splat)(q < n ? ((const REAL *)(group.inverse + first + q))[lane] : 1);
-                    if (at >= 0) UNROLL for (int j = 0; j < m; j++) x[at * m + j] = t[q * m + j] * s;
+                NAME(gather_tile)(m * (int64_t)sizeof(wide), tile, r, position, x, t);
+                MODE(forward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane,
+                              (const double *)(group.whole + first) + lane, n, f, t);
+                for (int64_t q = 0; q < n; q++) {
+                    const int64_t at = position[(first + q) * LANES];
+                    const double s = (double)((const REAL *)(group.inverse + first + q))[lane];
+                    if (at >= 0)
+                        UNROLL for (int j = 0; j < m; j++) x[at * m + j] =
+                            MODE(hand_on)((wide){}, s, t[q * m + j]);
+                }
+                for (int64_t q = n; q < f; q++) {
+                    const int64_t at = position[boundary[q - n] * LANES];
+                    if (at >= 0) memcpy(x + at * m, t + q * m, (size_t)m * sizeof(wide));
                 }
             }
         }
@@ -213,7 +232,7 @@ INLINE void NAME(tiles_down_some)(const int m, const struct direct_args *a, cons
             const int64_t n = tile->pivots[r], f = n + tile->width[r], first = tile->first[r];
             for (int lane = 0; lane < group.item.width; lane++) {
                 const int32_t *position = group.position + lane;
-                NAME(gather_tile)(m, tile, r, position, x, t);
+                NAME(gather_tile)(m * (int64_t)sizeof(vec), tile, r, position, x, t);
                 MODE(backward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n, f,
                                t);
                 for (int64_t q = 0; q < n; q++) {
@@ -274,28 +293,35 @@ APART void NAME(tiles_down_drops_some)(const struct direct_args *a, const struct
 
 INLINE vec NAME(piece)(const REAL *at) { return *(const loose *)at; }
 
+INLINE doubles NAME(piece_up)(const REAL *at) {
+    return __builtin_convertvector(*(const half *)at, doubles);
+}
+
 /* One source for one network: vectors run along the fronts' rows, and beyond their ends, where `t` has
  * room; what they read there of shares is finite. */
-static void NAME(forward_one)(const REAL *shares, int64_t n, int64_t f, REAL *t) {
+static void NAME(forward_one)(const REAL *shares, const double *whole, int64_t n, int64_t f, double *t) {
+    enum { EACH = VECTOR_BYTES / 8 };
     int64_t k = 0;
-    for (; k + 4 <= n; k += 4) {
+    for (; k < n; k += 4) {
+        const int pivots = (int)least(4, n - k);
         const REAL *h[4];
-        vec x[4];
-        for (int i = 0; i < 4; i++) h[i] = shares + share_index(f, k + i, 0);
-        for (int i = 0; i < 4; i++) {
-            x[i] = NAME(splat)(t[k + i]);
-            for (int q = i + 1; q < 4; q++) t[k + q] += h[i][k + q] * t[k + i];
+        doubles x[4];
+        for (int i = 0; i < pivots; i++) {
+            h[i] = shares + share_index(f, k + i, 0);
+            const double own = HALVES > 1 ? t[k + i] * whole[k + i] : t[k + i];
+            x[i] = own - (doubles){};
+            for (int q = i + 1; q < pivots; q++) t[k + q] += (double)h[i][k + q] * own;
         }
-        for (int64_t q = k + 4; q < f; q += LANES) {
-            vec sum = NAME(piece)(t + q);
-            UNROLL for (int i = 0; i < 4; i++) sum += NAME(piece)(h[i] + q) * x[i];
-            *(loose *)(t + q) = sum;
+        if (pivots < 4) {
+            for (int i = 0; i < pivots; i++)
+                for (int64_t q = k + pivots; q < f; q++) t[q] += (double)h[i][q] * x[i][0];
+            return;
         }
-    }
-    for (; k < n; k++) {
-        const REAL *restrict h = shares + share_index(f, k, k + 1), x = t[k];
-        REAL *restrict to = t + k + 1;
-        for (int64_t q = 0; q < f - k - 1; q++) to[q] += h[q] * x;
+        for (int64_t q = k + 4; q < f; q += EACH) {
+            doubles sum = *(const loose_doubles *)(t + q);
+            UNROLL for (int i = 0; i < 4; i++) sum += NAME(piece_up)(h[i] + q) * x[i];
+            *(loose_doubles *)(t + q) = sum;
+        }
     }
 }
 
@@ -324,24 +350,17 @@ static void NAME(backward_one)(const REAL *shares, int64_t n, int64_t f, REAL *t
     }
 }
 
-INLINE void NAME(gather_one)(const struct direct_args *a, int64_t r, const REAL *x, REAL *t) {
-    const int64_t n = a->pivots[r];
-    const int32_t *boundary = a->boundary + a->boundary_at[r];
-    memcpy(t, x + a->first[r], (size_t)n * sizeof(REAL));
-    for (int64_t q = 0; q < a->width[r]; q++) t[n + q] = x[boundary[q]];
-}
-
 /* `count` sources in turn, so that a front's shares are read from memory once. */
 static void NAME(sweep_up_one)(const struct direct_args *a, const REAL *shares, const REAL *inverse,
-                               int count, REAL *x, REAL *t) {
+                               const double *whole, int count, double *x, double *t) {
     for (int64_t r = 0; r < a->regions; r++) {
         const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
         const int32_t *boundary = a->boundary + a->boundary_at[r];
         for (int j = 0; n && j < count; j++) {
-            REAL *own = x + j * a->nodes;
-            NAME(gather_one)(a, r, own, t);
-            NAME(forward_one)(shares + a->share_at[r], n, n + width, t);
-            for (int64_t i = 0; i < n; i++) own[first + i] = t[i] * inverse[first + i];
+            double *own = x + j * a->nodes;
+            MODE(gather)(sizeof(double), a, r, own, t);
+            NAME(forward_one)(shares + a->share_at[r], whole + first, n, n + width, t);
+            for (int64_t i = 0; i < n; i++) own[first + i] = t[i] * (double)inverse[first + i];
             for (int64_t q = 0; q < width; q++) own[boundary[q]] = t[n + q];
         }
     }
@@ -351,7 +370,7 @@ static void NAME(sweep_down_one)(const struct direct_args *a, const REAL *shares
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r];
         if (!n) continue;
-        NAME(gather_one)(a, r, x, t);
+        MODE(gather)(sizeof(REAL), a, r, x, t);
         NAME(backward_one)(shares + a->share_at[r], n, n + a->width[r], t);
         memcpy(x + a->first[r], t, (size_t)n * sizeof(REAL));
     }
@@ -359,15 +378,14 @@ static void NAME(sweep_down_one)(const struct direct_args *a, const REAL *shares
 
 /* `take_level` and `sweep_down_drops` for one source; `x`: of v, then of u. */
 static void NAME(take_level_one)(const struct direct_args *a, const REAL *leak, const REAL *inverse,
-                                 REAL *x) {
+                                 double *x) {
     double current = 0, ground = 0;
     for (int64_t p = 0; p < a->nodes; p++) {
-        if (inverse[p] > 0) current += (double)x[p];
+        if (inverse[p] > 0) current += x[p];
         ground += (double)leak[p];
     }
-    const double level = ground > 0 ? current / ground : 0; /* see `take_levels` */
-    for (int64_t p = 0; p < a->nodes; p++)
-        x[a->nodes + p] = (REAL)((double)x[p] - (double)leak[p] * level);
+    const double level = ground > 0 ? current / ground : 0;
+    for (int64_t p = 0; p < a->nodes; p++) x[a->nodes + p] = x[p] - (double)leak[p] * level;
 }
 
 static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *shares,
@@ -410,13 +428,16 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     const REAL *inverse = (const REAL *)a->inverse + item->slot * nodes;
     const REAL *leak = (const REAL *)a->own_leak + item->slot * nodes;
     const REAL *grounded = (const REAL *)a->grounded + item->slot * nodes;
+    const double *whole = (const double *)a->whole + item->slot * nodes;
     const int64_t offset = item->of[0] + source * nodes * a->channels;
     const int64_t edges = item->edges_of[0] + source * a->entries * a->channels;
     const REAL *from = (const REAL *)a->source + offset;
-    REAL *to = (REAL *)a->potential + offset, *x = (REAL *)workspace;
-    REAL *t = x + 2 * nodes, *drop = t + a->largest_front + PAD;
+    const int columns = a->drop[0] ? 2 : 1;
+    double *const up = (double *)workspace, *const front = up + columns * nodes;
+    double *const column[2] = {up, up + nodes};
+    REAL *to = (REAL *)a->potential + offset, *x = (REAL *)up, *t = (REAL *)front;
+    REAL *drop = (REAL *)(front + a->largest_front + PAD);
     REAL *const waiting = (REAL *)((char *)drop + MODE(edges_bytes)(a));
-    REAL *const column[2] = {x, x + nodes};
     char *const end = workspace + MODE(solve_bytes)(a);
     char *const tiles = end - NAME(tiles_solve_bytes)(a);
     REAL *const left = (REAL *)(end - MODE(tiles_solve_bytes)(a));
@@ -428,16 +449,17 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     for (int64_t p = 0; p < nodes; p++) {
         REAL s = from[a->node[p] * a->channels];
         wrong += s - s;
-        x[p] = a->call == DIRECT_SAMPLE ? s * (REAL)sqrt(inverse[p]) : s;
+        up[p] = (double)(a->call == DIRECT_SAMPLE ? s * (REAL)sqrt(inverse[p]) : s);
     }
     if (label)
-        NAME(take_levels)(a, leak, label, 1, x, x + nodes, 1, limit, 1, scratch);
+        NAME(take_levels)(a, leak, label, 1, up, up + nodes, 1, limit, 1, scratch);
     else if (a->drop[0])
-        NAME(take_level_one)(a, leak, inverse, x);
+        NAME(take_level_one)(a, leak, inverse, up);
     if (a->call != DIRECT_SAMPLE) {
-        NAME(tiles_up)(a, item, column, a->drop[0] ? 2 : 1, tiles);
-        NAME(sweep_up_one)(a, shares, inverse, a->drop[0] ? 2 : 1, x, t);
+        NAME(tiles_up)(a, item, column, columns, tiles);
+        NAME(sweep_up_one)(a, shares, inverse, whole, columns, up, front);
     }
+    NAME(narrow)(up, columns * nodes);
     if (a->drop[0]) {
         for (int64_t p = 0; label && p < nodes; p++) /* see `without_rounding` */
             if (x[nodes + p] <= limit[p] && x[nodes + p] >= -limit[p]) x[nodes + p] = 0;
@@ -494,9 +516,14 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     const int64_t nodes = a->nodes, next = nodes * a->channels, bytes = MODE(values_bytes)(a);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * nodes;
-    /* Sources and potentials in the order of nodes, one vector after the other. */
-    char *const s = workspace, *const v = s + m * bytes;
-    vec *x = (vec *)(v + m * bytes), *t = (vec *)((char *)x + swept * bytes), bad[2];
+    const element *grounded = (const element *)a->grounded + item->slot * nodes;
+    const portion *whole = (const portion *)a->whole + item->slot * nodes;
+    /* Sources and potentials in the order of nodes, one vector after the other. Potentials lie where
+     * doubles were. */
+    char *const s = workspace, *const v = s + (m + swept) * bytes;
+    wide *const up = (wide *)(s + m * bytes);
+    wide *const up_front = (wide *)(HALVES > 1 ? s + (m + HALVES * swept) * bytes : v + m * bytes);
+    vec *x = (vec *)up, *t = (vec *)up_front, bad[2];
     int64_t at[2][LANES], edges[LANES]; /* of drops, which are those of one vector */
     int width[2];
     for (int j = 0; j < m; j++) {
@@ -524,7 +551,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
                 const vec i = WIDEN(inverse[p]);
                 for (int lane = 0; lane < LANES; lane++) value[lane] *= (REAL)sqrt(i[lane]);
             }
-            x[p * swept + j] = value;
+            up[p * swept + j] = widen(&value);
         }
     }
     INTEGER *label = NULL;
@@ -538,29 +565,29 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     vec *const left = NULL;
 #endif
     if (drops) {
-        vec *drop = (vec *)((char *)t + swept * MODE(front_values_bytes)(a)), *axis = drop;
+        vec *drop = (vec *)((char *)up_front + swept * MODE(front_values_bytes)(a)), *axis = drop;
         const element *leak = (const element *)a->own_leak + item->slot * nodes;
-        const element *grounded = (const element *)a->grounded + item->slot * nodes;
         char *const behind = (char *)drop + MODE(edges_bytes)(a);
         size = (vec *)(behind + bytes); /* first what `take_levels` finds */
         scratch = (double *)(size + nodes);
         if (front) {
-            MODE(take_level)(a, leak, NULL, x);
-            MODE(factorize_item)(a, item, front, MODE(forward_double), x, t);
+            MODE(take_level)(a, leak, NULL, up);
+            MODE(factorize_item)(a, item, front, MODE(forward_double), up, up_front);
         }
         label = MODE(parts)(a, item, shares, inverse, grounded, (INTEGER *)behind);
         if (label) {
-            for (int64_t p = 0; front && p < nodes; p++) x[2 * p] = ((const vec *)s)[a->node[p]];
+            for (int64_t p = 0; front && p < nodes; p++) up[2 * p] = widen((const vec *)s + a->node[p]);
             for (int lane = 0; lane < LANES; lane++)
                 NAME(take_levels)(a, (const REAL *)leak + (ROWS ? 0 : lane), label + (ROWS ? 0 : lane),
-                                  ROWS ? 1 : LANES, (const REAL *)x + lane, (REAL *)(x + 1) + lane,
+                                  ROWS ? 1 : LANES, (const double *)up + lane, (double *)(up + 1) + lane,
                                   2 * LANES, (REAL *)size + lane, LANES, scratch);
         } else if (!front)
-            MODE(take_level)(a, leak, inverse, x);
+            MODE(take_level)(a, leak, inverse, up);
 #if ROWS
-        NAME(tiles_up_some)(2, a, item, x, t);
+        NAME(tiles_up_some)(2, a, item, up, up_front);
 #endif
-        if (label || !front) MODE(sweep_up)(2, a, shares, inverse, x, t);
+        if (label || !front) MODE(sweep_up)(2, a, shares, inverse, whole, up, up_front);
+        NAME(narrow)((double *)up, 2 * nodes * LANES);
         if (label) {
             /* References may be nodes of other parts: the largest u of each part becomes about 1, so that
              * drops are right to the rounding of it at worst. */
@@ -589,13 +616,14 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         }
     } else {
         if (front)
-            MODE(factorize_item)(a, item, front, MODE(forward_single), x, t);
+            MODE(factorize_item)(a, item, front, MODE(forward_single), up, up_front);
         else if (a->call != DIRECT_SAMPLE) {
 #if ROWS
-            NAME(tiles_up_some)(m, a, item, x, t);
+            NAME(tiles_up_some)(m, a, item, up, up_front);
 #endif
-            MODE(sweep_up)(m, a, shares, inverse, x, t);
+            MODE(sweep_up)(m, a, shares, inverse, whole, up, up_front);
         }
+        NAME(narrow)((double *)up, m * nodes * LANES);
         MODE(sweep_down)(m, a, shares, x, t);
 #if ROWS
         NAME(tiles_down_some)(m, a, item, x, t);
@@ -642,23 +670,26 @@ INLINE void MODE(pairs_some)(const int m, const struct direct_args *a, const str
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
     const int64_t *pair = (const int64_t *)a->source;
-    vec *x = (vec *)workspace, *t = (vec *)(workspace + m * MODE(values_bytes)(a));
-    memset(x, 0, (size_t)(a->nodes * m) * sizeof(vec));
+    const portion *whole = (const portion *)a->whole + item->slot * a->nodes;
+    wide *x = (wide *)workspace, *t = (wide *)(workspace + m * HALVES * MODE(values_bytes)(a));
+    memset(x, 0, (size_t)(a->nodes * m) * sizeof(wide));
     for (int64_t i = 0; i < m * LANES; i++) {
         const int64_t j = i / LANES, at = source + (ROWS ? i : j);
         if (at >= a->sources) continue;
-        ((REAL *)(x + pair[2 * at] * m + j))[i % LANES] += 1;
-        ((REAL *)(x + pair[2 * at + 1] * m + j))[i % LANES] -= 1;
+        ((double *)(x + pair[2 * at] * m + j))[i % LANES] += 1;
+        ((double *)(x + pair[2 * at + 1] * m + j))[i % LANES] -= 1;
     }
 #if ROWS
     NAME(tiles_up_some)(m, a, item, x, t);
 #endif
-    MODE(sweep_up)(m, a, shares, inverse, x, t);
-    vec found[MODE(SOURCES)] = {};
+    MODE(sweep_up)(m, a, shares, inverse, whole, x, t);
+    wide found[MODE(SOURCES)] = {};
     for (int64_t p = 0; p < a->nodes; p++) {
-        const vec i = WIDEN(inverse[p]);
-        UNROLL for (int j = 0; j < m; j++) found[j] +=
-            NAME(either)(i, x[p * m + j] * x[p * m + j] / i, (vec){});
+        /* Where there is none, x is 0. */
+        const vec i = NAME(either)(WIDEN(inverse[p]), WIDEN(inverse[p]), NAME(splat)(1));
+        const wide pivot = widen(&i);
+        UNROLL for (int j = 0; j < m; j++) UNROLL for (int k = 0; k < HALVES; k++) found[j].part[k] +=
+            x[p * m + j].part[k] * x[p * m + j].part[k] / pivot.part[k];
     }
     for (int64_t i = 0; i < m * LANES; i++) {
         const int64_t j = i / LANES, lane = i % LANES, at = source + (ROWS ? i : j);
@@ -666,7 +697,7 @@ INLINE void MODE(pairs_some)(const int m, const struct direct_args *a, const str
         const int64_t network = ROWS ? item->index : item->index * LANES + lane;
         const int64_t batch = network / a->channels, channel = network % a->channels;
         ((REAL *)a->potential)[(batch * a->sources + at) * a->channels + channel] =
-            found[j][lane] * factor[lane] + wrong[lane];
+            (REAL)((const double *)&found[j])[lane] * factor[lane] + wrong[lane];
     }
 }
 

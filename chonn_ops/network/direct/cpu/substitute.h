@@ -4,33 +4,65 @@
  *
  * `m` values go together: vectors of sources, which share what is read of the factors. */
 
+/* On the way up currents are doubles, and a pivot hands on all that it has: of single precision its
+ * shares, ground's among them, add up to 1 only to rounding, so what each hands on is divided by their
+ * sum. The factors then are those of a network whose conductances are off by their rounding, and no
+ * current is lost, which would lift all potentials behind a small leak by itself over that leak: sources
+ * may cancel. Complex networks are refined instead. */
+#if COMPLEX
+INLINE element MODE(read)(const element *share) { return *share; }
+
+INLINE carried MODE(hand_on)(carried c, element s, carried x) { return plus_product(c, s, x); }
+#else
+#if ROWS
+#define OF(s, k) (s)
+INLINE double MODE(read)(const element *share) { return (double)*share; }
+#else
+#define OF(s, k) (s).part[k]
+INLINE wide MODE(read)(const element *share) { return widen(share); }
+#endif
+
+INLINE carried MODE(hand_on)(carried c, portion s, carried x) {
+    UNROLL for (int k = 0; k < HALVES; k++) c.part[k] += OF(s, k) * x.part[k];
+    return c;
+}
+#endif
+
 /* Forward substitution of `pivots` from k on: they hand on to each other, then to all later nodes.
- * Shares lie `step` apart. */
+ * Shares, and numbers of `whole`, lie `step` apart. */
 INLINE void MODE(forward_pivots)(const int m, const int step, const int pivots, const element *shares,
-                                 int64_t k, int64_t f, unit *t) {
+                                 const portion *whole, int64_t k, int64_t f, carried *t) {
     const element *h[4];
-    unit x[4][4];
+    carried x[4][4];
+    UNROLL for (int i = 0; i < pivots; i++) h[i] = shares + share_index(f, k + i, 0) * step;
     UNROLL for (int i = 0; i < pivots; i++) {
-        h[i] = shares + share_index(f, k + i, 0) * step;
         UNROLL for (int j = 0; j < m; j++) x[i][j] = t[(k + i) * m + j];
         UNROLL for (int q = 0; q < i; q++) {
-            const unit s = WIDEN(h[q][(k + i) * step]);
-            UNROLL for (int j = 0; j < m; j++) x[i][j] = plus_product(x[i][j], s, x[q][j]);
+            const portion s = MODE(read)(h[q] + (k + i) * step);
+            UNROLL for (int j = 0; j < m; j++) x[i][j] = MODE(hand_on)(x[i][j], s, x[q][j]);
         }
         UNROLL for (int j = 0; j < m; j++) t[(k + i) * m + j] = x[i][j];
+#if COMPLEX
+        (void)whole;
+#else
+        if (HALVES == 1) continue;
+        const portion all = whole[(k + i) * step];
+        UNROLL for (int j = 0; j < m; j++) UNROLL for (int p = 0; p < HALVES; p++) x[i][j].part[p] *=
+            OF(all, p);
+#endif
     }
     for (int64_t q = k + pivots; q < f; q++) UNROLL for (int i = 0; i < pivots; i++) {
-            const unit s = WIDEN(h[i][q * step]);
-            UNROLL for (int j = 0; j < m; j++) t[q * m + j] = plus_product(t[q * m + j], s, x[i][j]);
+            const portion s = MODE(read)(h[i] + q * step);
+            UNROLL for (int j = 0; j < m; j++) t[q * m + j] = MODE(hand_on)(t[q * m + j], s, x[i][j]);
         }
 }
 
-INLINE void MODE(forward)(const int m, const int step, const element *shares, int64_t n, int64_t f,
-                          unit *t) {
+INLINE void MODE(forward)(const int m, const int step, const element *shares, const portion *whole,
+                          int64_t n, int64_t f, carried *t) {
     int64_t k = 0;
-    for (; k + 4 <= n; k += 4) MODE(forward_pivots)(m, step, 4, shares, k, f, t);
-    if (n & 2) MODE(forward_pivots)(m, step, 2, shares, k, f, t);
-    if (n & 1) MODE(forward_pivots)(m, step, 1, shares, n - 1, f, t);
+    for (; k + 4 <= n; k += 4) MODE(forward_pivots)(m, step, 4, shares, whole, k, f, t);
+    if (n & 2) MODE(forward_pivots)(m, step, 2, shares, whole, k, f, t);
+    if (n & 1) MODE(forward_pivots)(m, step, 1, shares, whole, n - 1, f, t);
 }
 
 /* Backward substitution: potentials of `pivots` from k on, given those of later nodes. */
@@ -63,13 +95,14 @@ INLINE void MODE(backward)(const int m, const int step, const element *shares, i
     for (int64_t k = n / 4 * 4 - 4; k >= 0; k -= 4) MODE(backward_pivots)(m, step, 4, shares, k, f, t);
 }
 
-/* Values of a front's nodes: pivots first, then the boundary. */
-INLINE void MODE(gather)(const int m, const struct direct_args *a, int64_t r, const unit *x, unit *t) {
+/* Values of a front's nodes, of `size` bytes each: pivots first, then the boundary. */
+INLINE void MODE(gather)(const int64_t size, const struct direct_args *a, int64_t r, const void *x,
+                         void *t) {
     const int64_t n = a->pivots[r], width = a->width[r];
     const int32_t *boundary = a->boundary + a->boundary_at[r];
-    memcpy(t, x + a->first[r] * m, (size_t)(n * m) * sizeof(unit));
+    memcpy(t, (const char *)x + a->first[r] * size, (size_t)(n * size));
     for (int64_t q = 0; q < width; q++)
-        UNROLL for (int j = 0; j < m; j++) t[(n + q) * m + j] = x[boundary[q] * (int64_t)m + j];
+        memcpy((char *)t + (n + q) * size, (const char *)x + boundary[q] * size, (size_t)size);
 }
 
 /* Fetches the first factors of the region that is next. */
@@ -81,37 +114,40 @@ INLINE void MODE(prefetch)(const struct direct_args *a, const element *shares, i
 }
 
 INLINE void MODE(forward_region)(const int m, const struct direct_args *a, int64_t r,
-                                 const element *shares, const element *inverse, unit *x, unit *t) {
-    const int64_t n = a->pivots[r], width = a->width[r];
+                                 const element *shares, const element *inverse, const portion *whole,
+                                 carried *x, carried *t) {
+    const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
     const int32_t *boundary = a->boundary + a->boundary_at[r];
     if (!n) return;
-    MODE(gather)(m, a, r, x, t);
-    MODE(forward)(m, 1, shares + a->share_at[r], n, n + width, t);
+    MODE(gather)(m * (int64_t)sizeof(carried), a, r, x, t);
+    MODE(forward)(m, 1, shares + a->share_at[r], whole ? whole + first : NULL, n, n + width, t);
     for (int64_t i = 0; i < n; i++) {
-        const unit s = WIDEN(inverse[a->first[r] + i]);
-        UNROLL for (int j = 0; j < m; j++) x[(a->first[r] + i) * m + j] = times(s, t[i * m + j]);
+        const portion s = MODE(read)(inverse + first + i);
+        UNROLL for (int j = 0; j < m; j++) x[(first + i) * m + j] =
+            MODE(hand_on)((carried){}, s, t[i * m + j]);
     }
     for (int64_t q = 0; q < width; q++)
         UNROLL for (int j = 0; j < m; j++) x[boundary[q] * (int64_t)m + j] = t[(n + q) * m + j];
 }
 
 /* Whether all of these values are 0. */
-INLINE int MODE(are_zero)(const unit *x, int64_t count) {
-    const vec *value = (const vec *)x;
+INLINE int MODE(are_zero)(const carried *x, int64_t count) {
+    const mask *value = (const mask *)x;
     mask some = {};
-    for (int64_t i = 0; i < count * (int64_t)(sizeof(unit) / sizeof(vec)); i++) some |= value[i] != 0;
+    for (int64_t i = 0; i < count * (int64_t)(sizeof(carried) / sizeof(mask)); i++) some |= value[i];
     int64_t all = 0;
     for (int lane = 0; lane < LANES; lane++) all |= some[lane];
     return !all;
 }
 
-/* A region that no current comes to hands none on: most regions, where sources are few nodes. */
+/* A region that no current comes to hands none on: most regions, where sources are few nodes.
+ * `whole`: read of single precision only. */
 INLINE void MODE(sweep_up)(const int m, const struct direct_args *a, const element *shares,
-                           const element *inverse, unit *x, unit *t) {
+                           const element *inverse, const portion *whole, carried *x, carried *t) {
     for (int64_t r = 0; r < a->regions; r++) {
         MODE(prefetch)(a, shares, r + 1);
         if (MODE(are_zero)(x + a->first[r] * m, a->pivots[r] * m)) continue;
-        MODE(forward_region)(m, a, r, shares, inverse, x, t);
+        MODE(forward_region)(m, a, r, shares, inverse, whole, x, t);
     }
 }
 
@@ -121,8 +157,10 @@ INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const ele
         const int64_t n = a->pivots[r];
         MODE(prefetch)(a, shares, r - 1);
         if (!n) continue;
-        MODE(gather)(m, a, r, x, t);
+        MODE(gather)(m * (int64_t)sizeof(unit), a, r, x, t);
         MODE(backward)(m, 1, shares + a->share_at[r], n, n + a->width[r], t);
         memcpy(x + a->first[r] * m, t, (size_t)(n * m) * sizeof(unit));
     }
 }
+
+#undef OF

@@ -10,6 +10,7 @@ struct NAME(group) {
     int64_t inside; /* nodes that are not of the rim; those of the rim follow */
     const int32_t *position, *edge;
     vec *shares, *inverse, *grounded;
+    wide *whole;
 };
 
 static struct NAME(group)
@@ -24,7 +25,9 @@ static struct NAME(group)
     group.shares = (vec *)groups + index * a->group_size;
     group.inverse = group.shares + tile->item_shares;
     group.grounded = group.inverse + tile->nodes;
+    group.whole = (wide *)(group.grounded + tile->nodes);
     tile->shares = group.shares, tile->inverse = group.inverse, tile->grounded = group.grounded;
+    tile->whole = group.whole;
     return group;
 }
 
@@ -39,8 +42,17 @@ INLINE void NAME(spread)(REAL *x, const int32_t *at, vec value) {
     UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane]] = value[lane];
 }
 
+/* Likewise of what is carried up: its lanes begin at `value`. */
+INLINE void NAME(collect_up)(const double *x, const int32_t *at, double *value) {
+    UNROLL for (int lane = 0; lane < LANES; lane++) value[lane] = at[lane] < 0 ? 0 : x[at[lane]];
+}
+
+INLINE void NAME(spread_up)(double *x, const int32_t *at, const double *value) {
+    UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane]] = value[lane];
+}
+
 /* Two tiles may have the same node in their rims. */
-INLINE void NAME(spread_more)(REAL *x, const int32_t *at, vec value) {
+INLINE void NAME(spread_more)(double *x, const int32_t *at, const double *value) {
     UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane]] += value[lane];
 }
 
@@ -140,7 +152,7 @@ static int64_t NAME(tiles_solve_bytes)(const struct direct_args *a) {
 
 /* Forward substitution of the tiles for a source, and for what `take_level` adds where `columns` is 2. */
 static void NAME(tiles_up)(const struct direct_args *a, const struct NAME(item) *item,
-                           REAL *const *column, int columns, char *workspace) {
+                           double *const *column, int columns, char *workspace) {
     const int threads = NAME(sharing)(a);
     const int64_t rim = rim_of(a);
     /* Rims in turn, so that sums do not depend on threads. */
@@ -148,23 +160,23 @@ static void NAME(tiles_up)(const struct direct_args *a, const struct NAME(item) 
     for (int64_t i = 0; i < a->groups; i++) {
         const struct NAME(group) group = NAME(group_at)(a, item, i);
         const struct direct_args *tile = &group.a;
-        vec *x = (vec *)(workspace + thread_number() * NAME(group_bytes)(a));
-        vec *t = (vec *)((char *)x + NAME(values_bytes_lanes)(tile));
-        vec *const rims = (vec *)((char *)t + NAME(front_values_bytes_lanes)(tile));
+        wide *x = (wide *)(workspace + thread_number() * NAME(group_bytes)(a));
+        wide *t = (wide *)((char *)x + HALVES * NAME(values_bytes_lanes)(tile));
+        wide *const rims = (wide *)((char *)t + NAME(front_values_bytes_lanes)(tile));
         for (int c = 0; c < columns; c++) {
             for (int64_t p = 0; p < group.inside; p++)
-                x[p] = NAME(collect)(column[c], group.position + p * LANES);
-            memset(x + group.inside, 0, (size_t)rim * sizeof(vec));
-            NAME(sweep_up_lanes)(1, tile, group.shares, group.inverse, x, t);
+                NAME(collect_up)(column[c], group.position + p * LANES, (double *)(x + p));
+            memset(x + group.inside, 0, (size_t)rim * sizeof(wide));
+            NAME(sweep_up_lanes)(1, tile, group.shares, group.inverse, group.whole, x, t);
             for (int64_t p = 0; p < group.inside; p++)
-                NAME(spread)(column[c], group.position + p * LANES, x[p]);
-            memcpy(rims + c * rim, x + group.inside, (size_t)rim * sizeof(vec));
+                NAME(spread_up)(column[c], group.position + p * LANES, (const double *)(x + p));
+            memcpy(rims + c * rim, x + group.inside, (size_t)rim * sizeof(wide));
         }
 #pragma omp ordered
         for (int c = 0; c < columns; c++)
             for (int64_t p = 0; p < rim; p++)
                 NAME(spread_more)(column[c], group.position + (group.inside + p) * LANES,
-                                  rims[c * rim + p]);
+                                  (const double *)(rims + c * rim + p));
     }
 }
 
