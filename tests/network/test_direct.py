@@ -93,18 +93,18 @@ def medium(kind: str, n: int, contrast: float, seed: int = 0) -> list[Tensor]:
 
 
 def cancelling(kind: str, small: float) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
-    """Source, conductances, leak and cotangent (24, 24) of a network that hardly leaks what its
+    """Source, conductances, leak and cotangent (16, 16) of a network that hardly leaks what its
     sources, a dipole, leave: everywhere, or in a block behind small conductances."""
     rng = np.random.default_rng(0)
-    g = [torch.from_numpy(np.exp(rng.normal(size=(24, 24)))).float() for _ in range(2)]
-    leak = torch.full((24, 24), small if kind == "leak" else 0.1)
+    g = [torch.from_numpy(np.exp(rng.normal(size=(16, 16)))).float() for _ in range(2)]
+    leak = torch.full((16, 16), small if kind == "leak" else 0.1)
     if kind == "block":
         for x in (g[0], g[1].mT):
-            x[[6, 16], 7:17] *= small
-        leak[7:17, 7:17] = 0
-    source, weight = torch.zeros(2, 24, 24).unbind()
-    source[8, 9], source[14, 13] = 1, -1
-    weight[9, 15], weight[13, 8] = 1, -1
+            x[[4, 11], 5:12] *= small
+        leak[5:12, 5:12] = 0
+    source, weight = torch.zeros(2, 16, 16).unbind()
+    source[6, 6], source[10, 9] = 1, -1
+    weight[6, 10], weight[9, 6] = 1, -1
     return source, g, leak, weight
 
 
@@ -208,8 +208,8 @@ def check_cancelling(backend, kind, small):
 def test_differences_where_sources_cancel(backend):
     """Sources that less the leaks' currents cancel were rounded before: 1e-5 off."""
     source, g, leak, weight = cancelling("block", 1e-4)
-    source[0, 0], weight[20, 20] = 3, 2
-    leak[7:17, 7:17] = 1e-7
+    source[0, 0], weight[14, 14] = 3, 2
+    leak[5:12, 5:12] = 1e-7
     found = []
     for dtype in (torch.float32, torch.float64):
         given = [x[None, ..., None].to(dtype) for x in (source, leak, weight, *g)]
@@ -235,15 +235,15 @@ def test_sources_that_cancel_however_vectors_are_filled(kind, filling):  # noqa:
     factor = Factor(g, l, (False, False), backend="cpu")
     several = factor.solve(torch.stack([s, -s, s.flip(1), s, s], 1))
     for v in (factor.solve(s), *several[:, [0, 3, 4]].unbind(1), -several[:, 1]):
-        assert_near(v[..., 0], expected.expand(20, 24, 24), 2e-5)
+        assert_near(v[..., 0], expected.expand(20, 16, 16), 2e-5)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_differences_where_sources_cancel(backend):
     """Sources that less the leaks' currents cancel were rounded before: 1e-5 off."""
     source, g, leak, weight = cancelling("block", 1e-4)
-    source[0, 0], weight[20, 20] = 3, 2
-    leak[7:17, 7:17] = 1e-7
+    source[0, 0], weight[14, 14] = 3, 2
+    leak[5:12, 5:12] = 1e-7
     found = []
     for dtype in (torch.float32, torch.float64):
         given = [x[None, ..., None].to(dtype) for x in (source, leak, weight, *g)]
@@ -266,7 +266,7 @@ def test_sources_that_cancel(backend, kind, small, filling):  # noqa: ARG001
     factor = Factor(g, l, (False, False), backend=backend)
     several = factor.solve(torch.stack([s, -s, s.flip(1), s, s], 1))
     for v in (factor.solve(s), *several[:, [0, 3, 4]].unbind(1), -several[:, 1]):
-        assert_near(v[..., 0], expected.expand(20, 24, 24), 2e-5)
+        assert_near(v[..., 0], expected.expand(20, 16, 16), 2e-5)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
