@@ -64,7 +64,8 @@ _EXPONENTS = 10.0
 
 
 class Band(NamedTuple):
-    """The prediction of a model and the ends of its band, three fields of one shape."""
+    """The prediction of a model and the ends of its band, three fields of one shape. The ends are
+    float32 at least."""
 
     prediction: Tensor
     lower: Tensor
@@ -165,7 +166,9 @@ class Bands(nn.Module):
         """
         with _evaluating(self):
             prediction, spread = self._predict(*args, **kwargs)
-        half = self.scale.to(spread.dtype) * spread
+        # Between 64 and 128 numbers of bfloat16 are half a unit apart, and bands may be narrower.
+        wide = torch.promote_types(spread.dtype, torch.float32)
+        half = self.scale.to(wide) * spread.to(wide)
         return Band(prediction, prediction - half, prediction + half)
 
     @torch.no_grad()

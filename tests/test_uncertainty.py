@@ -189,7 +189,25 @@ def test_saved_and_moved_like_any_module():
     for field, same in zip(bands(x), again(x), strict=True):
         assert torch.equal(field, same)
     narrow = Bands(nn.Conv2d(1, 1, 1)).half()(x.half())
-    assert narrow.lower.dtype == torch.float16
+    assert narrow.prediction.dtype == torch.float16
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_bands_are_narrower_than_the_rounding_of_half_precision(dtype):
+    x = 100 + torch.rand(200, 1, 8, 8)
+    y = x + 0.05 * torch.randn_like(x)
+    model = Rounded(dtype)
+    shares = conformal(model, [(x[:100], y[:100])]).evaluate([(x[100:], y[100:])]).shares
+    assert 0.85 < shares.mean() < 0.95
+
+
+class Rounded(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x):
+        return x.to(self.dtype)
 
 
 def test_gradients_flow_through_bands():

@@ -188,8 +188,8 @@ def _tensors(path: Path, part: slice) -> Samples:
             f"{path}: expected tensors, got a damaged or different file ({line})"
         ) from error
     x = content.get("x") if isinstance(content, dict) else content
-    if not isinstance(x, Tensor) or x.is_complex():
-        raise ValueError(f"{path}: expected a real tensor, or a dictionary with one as x")
+    if not isinstance(x, Tensor):
+        raise ValueError(f"{path}: expected a tensor, or a dictionary with one as x")
     fields = _frames(path, x[part])
     steady = isinstance(content, dict) and fields.shape[2] == 1 and fields.dim() == 5
     return Samples(fields, part.start, "input x" if steady else "input")
@@ -199,6 +199,8 @@ def _frames(path: Path, x: Tensor) -> Tensor:
     """(N, \\*grid) or (N, C, \\*grid) as (N, 1, C, \\*grid)."""
     if not 2 <= x.dim() <= 5:
         raise ValueError(f"{path}: expected (N, *grid) or (N, C, *grid), got {tuple(x.shape)}")
+    if x.is_complex():
+        raise ValueError(f"{path}: expected real numbers, got {x.dtype}")
     x = x.float()
     return x[:, None, None] if x.dim() < 4 else x[:, None]
 

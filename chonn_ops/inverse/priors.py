@@ -105,7 +105,7 @@ class Smoothness:
     Parameters
     ----------
     length : float
-        Distance at which the correlation has fallen to about 0.1, in the unit of the spacing.
+        Distance at which the correlation has fallen to about 0.14, in the unit of the spacing.
     deviation : float
         Standard deviation at every node: of the field's natural logarithm for a conductivity or a
         leak, of the field itself for a source. 1 means that two thirds of the nodes lie between

@@ -423,7 +423,7 @@ class Circuit:
             expected = f"integers of shape {grid}"
             raise error("labels", expected, f"{labels.dtype}, shape {tuple(labels.shape)}")
         edge, ends = edges_of(grid, self.periodic)
-        number, first, ends, which = merged_ends(ends, labels.flatten().cpu().numpy())
+        number, first, ends, which = merged_ends(ends, labels)
         if not ends.size:
             raise error("labels", "an edge between two of the new nodes at least", "none")
         if self.graph is None:

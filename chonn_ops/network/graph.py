@@ -177,13 +177,15 @@ def _checked(edges: Array, num_nodes: int) -> Array:
     return ends
 
 
-def merged_ends(ends: Array, labels: Array) -> tuple[Array, Array, Array, Array]:
+@plain_tensors
+def merged_ends(ends: Array, groups: Tensor) -> tuple[Array, Array, Array, Array]:
     """Edges with these ends (2, E) between groups of nodes. Nodes of one label above 0 are a group.
 
     Returns the group of each node; a node of each group, in ascending order; the ends of edges
     between groups; and which of those each edge is part of, their number for an edge inside a
     group.
     """
+    labels = groups.flatten().cpu().numpy()
     leader = np.arange(len(labels))
     _, first, of = np.unique(labels, return_index=True, return_inverse=True)
     leader = np.where(labels > 0, first[of], leader)

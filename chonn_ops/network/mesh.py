@@ -324,7 +324,7 @@ class Mesh:
             nodes = like(part.nodes)
             if isinstance(condition, Dirichlet) and is_zero(condition.distance):
                 held = held.index_fill(0, nodes, True)
-                given = _expanded(f"{name}: value", condition.value, value)
+                given = expanded(f"{name}: value", condition.value, value)
                 value = value.index_copy(1, nodes, given[:, nodes])
                 continue
             if tensor and isinstance(condition, Dirichlet):
@@ -338,7 +338,7 @@ class Mesh:
             numbers = {}
             for field, number, least in condition.numbers():
                 if isinstance(number, Tensor):
-                    whole = _expanded(f"{name}: {field}", number, value)
+                    whole = expanded(f"{name}: {field}", number, value)
                     if least == 0:
                         check_not_negative(f"{name}: {field}", whole)
                     if field == "distance":
@@ -449,7 +449,7 @@ def _is_infinite(coefficient: Any) -> bool:
     return not isinstance(coefficient, Tensor) and math.isinf(coefficient)
 
 
-def _expanded(name: str, value: Any, field: Tensor) -> Tensor:
+def expanded(name: str, value: Any, field: Tensor) -> Tensor:
     """A number of a condition as a field."""
     if isinstance(value, Tensor):
         if value.is_complex():
@@ -461,7 +461,7 @@ def _expanded(name: str, value: Any, field: Tensor) -> Tensor:
     try:
         return value.to(field.dtype).expand(field.shape)
     except RuntimeError:
-        expected = f"a number, or a shape that expands to (B, N, C) = {tuple(field.shape)}"
+        expected = f"a number, or a shape that expands to {tuple(field.shape)}"
         raise error(name, expected, tuple(value.shape)) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,13 +13,13 @@ from torch import Tensor
 
 from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
 from chonn_ops.checks import as_tensor, check_tensor, error
-from chonn_ops.network.checks import NETWORK_DTYPES, check_not_negative
+from chonn_ops.network.checks import NETWORK_DTYPES, check_field, check_not_negative
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
 from chonn_ops.network.edges import sum_of_ends
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
 from chonn_ops.network.grids import density_of
-from chonn_ops.network.mesh import Mesh, is_zero, node_numbers
+from chonn_ops.network.mesh import Mesh, expanded, is_zero, node_numbers
 
 _SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
 
@@ -262,11 +263,12 @@ class FiniteVolumes:
             c per unit volume: >= 0, or complex at a frequency, as the leaks of `helmholtz`.
         boundary : str, Condition, or a mapping from names of `sets` to them
             What holds at the walls: one for all, or one a set; walls of no set are insulated then,
-            and conditions on one wall add up.
-            As in `diffusion`, but "periodic" for domains without walls only. A `Dirichlet` of
-            another value than 0 at walls without distance holds their nodes, as in
-            `Mesh.diffusion`. Otherwise the distance of a wall counts as a millionth of the volume
-            over its area at least, because conductances divide by it.
+            and conditions on one wall add up. Numbers may be tensors that expand to (B, F, C), with
+            an entry for each wall of the set in ascending order. As in `diffusion`, but
+            "periodic" for domains without walls only. A `Dirichlet` of another value than 0 at
+            walls without distance holds their nodes, as in `Mesh.diffusion`. Otherwise the distance
+            of a wall counts as a millionth of the volume over its area at least, because
+            conductances divide by it.
         arithmetic : float or Tensor, shape (C,)
             Weight, 0 to 1, of the arithmetic mean of both ends' k in the k of an edge; the rest is
             their harmonic mean.
@@ -278,7 +280,10 @@ class FiniteVolumes:
         if conductivity.dim() != 3 or conductivity.shape[1] != n:
             expected = f"shape (B, N, C) with N = {n} nodes"
             raise error("conductivity", expected, tuple(conductivity.shape))
+        check_field("conductivity", conductivity)
         check_not_negative("conductivity", conductivity)
+        if not isinstance(arithmetic, Tensor) and not 0 <= arithmetic <= 1:
+            raise error("arithmetic", "a number from 0 to 1", repr(arithmetic))
         # Areas and distances may be beyond half precision.
         k = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
 
@@ -298,6 +303,13 @@ class FiniteVolumes:
             if condition.periodic and len(some):
                 raise error("boundary", "no 'periodic' where there are walls", repr(boundary))
             node = self.walls.node[some].to(k.device)
+            beside, numbers = k[:, node], {}
+            for field, number, least in condition.numbers():
+                if isinstance(number, Tensor):
+                    numbers[field] = expanded(f"{name}: {field}", number, beside)
+                    if least == 0:
+                        check_not_negative(f"{name}: {field}", number)
+            condition = dataclasses.replace(condition, **numbers)
             if (
                 isinstance(condition, Dirichlet)
                 and is_zero(condition.distance)
@@ -307,14 +319,13 @@ class FiniteVolumes:
                 # Behind a millionth of the distance, the current would be a difference of numbers
                 # that are equal in float32.
                 held.append(node)
-                given = torch.as_tensor(condition.value, dtype=k.dtype, device=k.device)
-                given = given.expand(len(k), len(node), k.shape[2])
+                given = expanded(f"{name}: value", condition.value, beside)
                 value = value.index_copy(1, node, given)
                 continue
             area = like_k(self.walls.area[some], d - 1)
             step = volume[node] / area
             distance = torch.maximum(like_k(self.walls.distance[some], 1), 1e-6 * step)
-            face = Face(k[:, node], area, distance, step, leak[:, node])
+            face = Face(beside, area, distance, step, leak[:, node])
             added = condition.wall(face)
             wall = _with(wall, added.conductance, node, k)
             current = _with(current, added.current, node, k)

@@ -95,6 +95,7 @@ def test_data_that_do_not_fit(given, tmp_path, capsys):
             r"expected 1 channels, as the model takes, got 1 frames of 3",
         ),
         "nan.npy": (np.full((2, 16, 16), np.nan), "expected finite fields"),
+        "complex.npy": (np.full((2, 16, 16), 1j), "expected real numbers, got torch.complex128"),
         "one.npy": (np.zeros(3), r"expected \(N, \*grid\)"),
     }
     for name, (array, message) in cases.items():

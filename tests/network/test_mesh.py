@@ -526,7 +526,7 @@ def test_wrong_meshes_are_named(change, message):
         ({"boundary": {"low": Periodic()}}, "boundary.'low'.: expected one of"),
         ({"boundary": Matched()}, "boundary.'boundary'.: expected one of"),
         ({"boundary": {"corner": Neumann(1.0)}}, "Dirichlet for a set without facets"),
-        ({"boundary": {"low": Dirichlet(torch.ones(3))}}, r"low: value: .* \(B, N, C\)"),
+        ({"boundary": {"low": Dirichlet(torch.ones(3))}}, r"low: value: .* \(1, \d+, 1\)"),
         ({"boundary": {"low": Dirichlet(0.0, torch.zeros(()))}}, "low: distance: expected > 0"),
         ({"boundary": {"low": Robin(torch.tensor(-1.0))}}, "low: coefficient: expected >= 0"),
         ({"boundary": {"low": Robin(torch.tensor(math.inf))}}, "low: coefficient: expected finite"),
@@ -574,3 +574,22 @@ def test_volumes_are_beyond_half_precision_and_their_nodes_are_counted():
         ValueError, match=r"conductivity: expected shape \(B, N, C\) with N = 4 nodes"
     ):
         volumes.circuit(torch.ones(1, 5, 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"arithmetic": 2.0}, "arithmetic: expected a number from 0 to 1, got 2.0"),
+        ({"conductivity": torch.ones(1, 4, 1, dtype=torch.int64)}, "conductivity: .* a dtype of"),
+        ({"boundary": {"left": Dirichlet(torch.tensor(1 + 2j))}}, "left: value: .* real numbers"),
+        ({"boundary": {"left": Neumann(torch.ones(1, 4, 1))}}, r"left: flux: .*\(1, 2, 1\), got"),
+        ({"boundary": {"left": Robin(-torch.ones(2, 1))}}, "left: coefficient: expected >= 0"),
+    ],
+)
+def test_volumes_check_their_options(change, expected):
+    cells = [[0, 1, 2], [1, 2, 3]]
+    volumes = FiniteVolumes.from_cells(
+        [[0, 0], [1, 0], [0, 1], [1, 1]], cells, sets={"left": [0, 2]}
+    )
+    with pytest.raises(ValueError, match=expected):
+        volumes.circuit(**({"conductivity": torch.ones(1, 4, 1)} | change))

@@ -381,3 +381,19 @@ def test_wrong_nodes_are_named():
             circuit.hold(torch.ones(9, 1, dtype=torch.bool), value)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="labels: expected an edge"):
         circuit.merge(torch.ones(9, dtype=torch.long))
+
+
+def test_merged_circuits_are_differentiated_by_torch_func():
+    """Between two electrodes two rows of two faces each have the resistance 1 / k."""
+    labels = torch.tensor([[1, 0, 2], [1, 0, 2]])
+
+    def resistance(k):
+        circuit, node = diffusion(k).merge(labels)
+        source, leak = torch.zeros(2, 1, 4, 1, dtype=DOUBLE)
+        source[:, node[0, 0]] = leak[:, node[0, 2]] = 1.0
+        v = Circuit(circuit.conductance[0], leak, circuit.graph).solve(source)
+        return v[0, node[0, 0], 0]
+
+    k = torch.ones(1, 2, 3, 1, dtype=DOUBLE)
+    for derivative in (torch.func.grad, torch.func.jacfwd):
+        assert derivative(resistance)(k).sum().item() == pytest.approx(-1)
