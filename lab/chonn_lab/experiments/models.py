@@ -19,15 +19,20 @@ from chonn_lab.baselines.ffno import FFNO
 from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.baselines.stack import CKBStack1d
 from chonn_lab.experiments.modules import PLAIN, Extended, GridFNO, Neuralop, Padded
-from chonn_lab.experiments.solvers import DirectSolve, NoCell, SolveThenConvolve
+from chonn_lab.experiments.solvers import (
+    CoarseMean,
+    DirectSolve,
+    LearnedCoefficients,
+    NoCell,
+    SolveThenConvolve,
+)
 from chonn_lab.experiments.steady import MULTIPLE
 from chonn_lab.problems.domains import SQUARE
+from chonn_lab.problems.unknown_law import MonotoneLaw
 from chonn_ops.checks import check_bool
 from chonn_ops.models import CHONNFNO2d, CHONNNetwork2d, CHONNRollout2d, CHONNUNet2d, CHONNWaves2d
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.nn import CKB, CKBOptions, Network, NetworkCell, Scan
-
-SOLVED = ("coefficient", "source")
 
 
 def unet(problem: Any, features: int) -> nn.Module:
@@ -212,12 +217,7 @@ def own_scheme(problem: Any) -> nn.Module:
 def direct(problem: Any, fitted: bool = False) -> nn.Module:
     """The control that knows the equation, not the scheme."""
     check_bool(fitted=fitted)
-    # On other domains a solver needs the walls; other equations are not solved by networks.
-    if problem.domain != SQUARE or problem.physics.input not in SOLVED:
-        raise ValueError(
-            f"direct: expected a problem on the square whose input is a {' or a '.join(SOLVED)}, "
-            f"got {problem.name}: {problem.physics.input} on the domain {problem.domain!r}"
-        )
+    _check_input(problem, "direct", "coefficient", "source")
     return DirectSolve(problem.physics, problem.about_unit_size, fitted)
 
 
@@ -226,6 +226,34 @@ def solve_cnn(problem: Any, width: int, depth: int) -> nn.Module:
     return SolveThenConvolve(
         cast("DirectSolve", direct(problem)), problem.about_unit_size, width, depth
     )
+
+
+def coarse_mean(problem: Any, mean: str) -> nn.Module:
+    """The control of upscaling that solves on the coarse grid."""
+    _check_input(problem, "coarse_mean", "medium in blocks")
+    return CoarseMean(mean)
+
+
+def monotone_law(problem: Any, knots: int) -> nn.Module:
+    """The control that knows the equation and fits a law of the porosity."""
+    _check_input(problem, "monotone_law", "porosity")
+    return MonotoneLaw(knots)
+
+
+def learned_coefficients(problem: Any, width: int, depth: int) -> nn.Module:
+    """The control that knows the equation and learns its coefficients."""
+    _check_input(problem, "learned_coefficients", "medium in blocks", "porosity")
+    return LearnedCoefficients(problem.fields_in, problem.about_unit_size, width, depth)
+
+
+def _check_input(problem: Any, name: str, *inputs: str) -> None:
+    """ValueError where a solve does not fit: other equations, or other domains, whose walls it
+    would need."""
+    if problem.domain != SQUARE or problem.physics.input not in inputs:
+        raise ValueError(
+            f"{name}: expected a problem on the square whose input is a {' or a '.join(inputs)}, "
+            f"got {problem.name}: {problem.physics.input} on the domain {problem.domain!r}"
+        )
 
 
 def waves(problem: Any, **options: Any) -> nn.Module:

@@ -103,7 +103,8 @@ def domains(record: Record) -> Iterator[Record]:
 
 
 def beyond_solvers(record: Record) -> Iterator[Record]:
-    """A row a model and control: errors on test data, of each kind of media too, milliseconds."""
+    """A row a model and control of files of an earlier program, which docs/lab/studies.md names:
+    errors on test data, of each kind of media too, milliseconds."""
     for row, runs in results_of(record):
         if row["model"] == "equation":
             row["model"] = "control: learned coefficients, the equation"
