@@ -54,7 +54,7 @@ def bands(record: Record) -> Iterator[Record]:
 
 
 def groups(record: Record, domain: str) -> dict[tuple[str, int, str], list[Record]]:
-    """Runs of the study of grids by problem, grid of the training and label of the model."""
+    """Runs on several grids by problem, grid of the training and label of the model."""
     found: dict[tuple[str, int, str], list[Record]] = {}
     runs = sorted(record.get("results", []), key=lambda run: (run["problem"], run["trained"]))
     for run in runs:

@@ -34,12 +34,15 @@ MODELS = {
 def test_smoke_runs_write_their_scores(tmp_path, problem):
     if problem == "shallow_water":
         pytest.importorskip("clawpack", reason="PyClaw missing: make setup-pyclaw")
+    # Evaluated on a finer grid, too.
+    finer = ["problem.test_resolutions=[48]"] if problem == "darcy" else []
     for model in MODELS[problem]:
         places = [f"output={tmp_path}", f"data={tmp_path / 'data'}", "device=cpu"]
-        config = compose([f"problem={problem}", f"model={model}", "scale=smoke", *places])
+        config = compose([f"problem={problem}", f"model={model}", "scale=smoke", *places, *finer])
         found = run(config, tmp_path / problem / "smoke" / f"{config.model.name}-seed0")
         assert found.diverged is None
         assert found.parameters > 0 or model in ("own_scheme", "coarse_mean")
+        assert ("at_48" in found.metrics) == bool(finer)
         scores = [value for split in found.metrics.values() for value in split.values()]
         assert np.isfinite(scores).all()
         assert all(file["official"] is False for file in found.data.values())
