@@ -30,7 +30,15 @@ from chonn_lab.experiments.steady import MULTIPLE
 from chonn_lab.problems.domains import SQUARE
 from chonn_lab.problems.unknown_law import MonotoneLaw
 from chonn_ops.checks import check_bool
-from chonn_ops.models import CHONNFNO2d, CHONNNetwork2d, CHONNRollout2d, CHONNUNet2d, CHONNWaves2d
+from chonn_ops.models import (
+    CHONNFNO1d,
+    CHONNFNO2d,
+    CHONNNetwork2d,
+    CHONNRollout1d,
+    CHONNRollout2d,
+    CHONNUNet2d,
+    CHONNWaves2d,
+)
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.nn import CKB, CKBOptions, Network, NetworkCell, Scan
 
@@ -49,7 +57,7 @@ def fno(
     downsample: int = 1,
     ckb: CKBOptions = PLAIN,
 ) -> nn.Module:
-    """PDEBench's FNO.
+    """PDEBench's FNO, of a line or a plane.
 
     `padding` is the number of points of zeros at the end of each axis.
     """
@@ -57,6 +65,8 @@ def fno(
     fields = problem.out_channels
     frames = problem.in_channels // fields
     options = {"ckb": ckb, "padding": padding, "downsample": downsample}
+    if problem.axes == 1:
+        return GridFNO(CHONNFNO1d(fields, modes, width, initial_step=frames, **options))
     return GridFNO(CHONNFNO2d(fields, modes, modes, width, initial_step=frames, **options))
 
 
@@ -262,8 +272,9 @@ def waves(problem: Any, **options: Any) -> nn.Module:
 
 
 def rollout(problem: Any, **options: Any) -> nn.Module:
-    """The model with substeps in the flow of the state."""
-    return CHONNRollout2d(1, problem.history, **options)
+    """The model whose solves follow the flow of the state."""
+    kind = CHONNRollout1d if problem.axes == 1 else CHONNRollout2d
+    return kind(1, problem.history, **options)
 
 
 def ckb_stack(

@@ -91,6 +91,7 @@ class Steady(Problem):
 
     on_domains: ClassVar[bool] = False
     on_finer_grids: ClassVar[bool] = True
+    axes: ClassVar[int] = 2
     fields_in: ClassVar[int] = 1
     fields_out: ClassVar[int] = 1
     physics: ClassVar[Physics]

@@ -17,6 +17,8 @@ MODELS = {
     "poisson": ["unet", "chonn_network", "own_scheme", "direct", "solve_cnn"],
     "shallow_water": ["unet", "fno", "chonn_fno", "networks_fno", "chonn_waves"],
     "navier_stokes": ["fno", "chonn_fno", "networks_fno", "chonn_rollout"],
+    "advection": ["fno", "chonn_rollout_line"],
+    "burgers": ["chonn_rollout_line"],
     "fno_darcy": ["unet", "cno", "chonn_network", "direct"],
     "darcy_contrast": ["chonn_network", "direct_fitted"],
     "darcy_lognormal": ["chonn_network"],
