@@ -9,5 +9,5 @@ with the `provenance` of data and code. `chonn_lab.report` reads the files.
 EXPERIMENTS = (
     *("order1d", "darcy", "poisson", "shallow_water", "navier_stokes"),
     *("advection", "burgers", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("condiff", "helmholtz", "helmholtz_open", "upscaling", "unknown_law"),
+    *("condiff", "helmholtz", "helmholtz_open", "upscaling", "unknown_law", "meshes"),
 )

@@ -34,6 +34,7 @@ from chonn_ops.models import (
     CHONNFNO1d,
     CHONNFNO2d,
     CHONNNetwork2d,
+    CHONNNetwork3d,
     CHONNRollout1d,
     CHONNRollout2d,
     CHONNUNet2d,
@@ -158,14 +159,15 @@ def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
 
 
 def network(problem: Any, width: int, depth: int, num_networks: int, **options: Any) -> nn.Module:
-    """The network model: networks on every point are the only coupling between points.
+    """The network model: networks on every point, or node of a mesh, are the only coupling.
 
     `options` are those of `chonn_ops.Network`; with ``ac`` the networks have the problem's walls.
     """
     ac = options.get("ac", False)
     margin = problem.margin if ac else 0.0
     cell = Network(num_networks=num_networks, nodes=problem.physics.nodes, **options)
-    model = CHONNNetwork2d(
+    kind = CHONNNetwork3d if problem.axes == 3 else CHONNNetwork2d
+    model = kind(
         problem.fields_in,
         problem.out_channels,
         width=width,
@@ -215,11 +217,12 @@ def _of_equal_size(build: Callable[[int], nn.Module], problem: Any, **sizes: int
 
 def own_scheme(problem: Any) -> nn.Module:
     """The control that is given the equation and the scheme that made the data."""
-    scheme = problem.own_scheme() if problem.domain == SQUARE else None
+    domain = getattr(problem, "domain", SQUARE)  # meshes have none
+    scheme = problem.own_scheme() if domain == SQUARE else None
     if scheme is None:
         raise ValueError(
             "own_scheme: expected a problem on the square whose inputs suffice for the data's "
-            f"scheme, got {problem.name} on the domain {problem.domain!r}"
+            f"scheme, got {problem.name} on the domain {domain!r}"
         )
     return scheme
 

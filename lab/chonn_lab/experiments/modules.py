@@ -136,14 +136,14 @@ class Neuralop(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.register_state_dict_post_hook(_without_metadata)
+        self.register_state_dict_post_hook(without_metadata)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(x)
 
 
-def _without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None:
-    # neuraloperator stores the arguments of its models under this key.
+def without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None:
+    """neuraloperator stores the arguments of its models under this key."""
     state.pop("_metadata", None)
 
 

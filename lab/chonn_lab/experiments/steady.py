@@ -204,7 +204,7 @@ class Steady(Problem):
             # Where there is nothing to predict, pictures show no error.
             exists = self.mask(self.resolution)
             fields["prediction"] = torch.where(exists, fields["prediction"], fields["target"])
-        took = _milliseconds(model, data.tests["test"])
+        took = milliseconds(model, data.tests["test"].tensors[0][:TIMED].split(1))
         return Evaluation(scores, fields=fields, milliseconds=took)
 
     def example(self) -> tuple[Tensor, ...]:
@@ -241,9 +241,8 @@ def pairs(source: np.ndarray | Tensor, target: np.ndarray | Tensor) -> TensorDat
     return TensorDataset(*(torch.as_tensor(field)[:, None] for field in (source, target)))
 
 
-def _milliseconds(model: nn.Module, test: TensorDataset) -> float | None:
+def milliseconds(model: nn.Module, inputs: Sequence[Any]) -> float | None:
     """Processor time of a prediction, all threads together, after a first one; None on a GPU."""
-    inputs = test.tensors[0][:TIMED].split(1)
     if device_of(model).type != "cpu":
         return None
     model(inputs[0])

@@ -36,7 +36,7 @@ def spread(values: Iterable[float], form: str = ".4f") -> str:
 
 
 def results_of(record: Record) -> Iterator[tuple[dict[str, Any], list[Record]]]:
-    """Cells of each model of a study of equal seconds, and its results."""
+    """Cells of each model of an earlier study of equal seconds, and its results."""
     models: dict[str, list[Record]] = {}
     for run in record["results"]:
         if run["kind"] == "result":

@@ -27,6 +27,7 @@ MODELS = {
     "helmholtz": ["chonn_network", "chonn_network_ac", "ffno", "own_scheme"],
     "helmholtz_open": ["chonn_network_ac", "unet", "fno", "uno", "own_scheme"],
     "upscaling": ["chonn_network", "unet", "own_scheme", "coarse_mean", "learned_coefficients"],
+    "meshes": ["chonn_network", "own_scheme", "node_scheme", "gino"],
     "unknown_law": ["chonn_network", "fno_neuralop", "own_scheme", "monotone_law"],
 }
 
@@ -43,7 +44,7 @@ def test_smoke_runs_write_their_scores(tmp_path, problem):
         config = compose([f"problem={problem}", f"model={model}", "scale=smoke", *places, *finer])
         found = run(config, tmp_path / problem / "smoke" / f"{config.model.name}-seed0")
         assert found.diverged is None
-        assert found.parameters > 0 or model in ("own_scheme", "coarse_mean")
+        assert found.parameters > 0 or model in ("own_scheme", "coarse_mean", "node_scheme")
         assert ("at_48" in found.metrics) == bool(finer)
         scores = [value for split in found.metrics.values() for value in split.values()]
         assert np.isfinite(scores).all()
