@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from chonn_lab.baselines.fields import count_parameters
 from chonn_ops.network.direct import flops
+from chonn_ops.network.graph import joined
 from chonn_ops.network.methods import choose
 from chonn_ops.scan.arguments import split
 from chonn_ops.scan.walks import plan
@@ -75,6 +76,8 @@ def _network_flops(source: Tensor, *rest: Any, out_val: tuple[Tensor, ...]) -> i
     grid = tuple(source.shape[-1 - axes : -1])
     nodes = math.prod(grid)
     networks = source.numel() // nodes
+    if len(rest) > 9 and rest[9] is not None:  # a graph
+        return round(networks * flops(grid, joined(periodic, rest[9])))
     if axes == 1:
         return 2 * networks * nodes * 8
     if not iterations.is_meta:

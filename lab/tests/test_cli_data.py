@@ -41,7 +41,7 @@ def test_every_problem_has_a_command(problem):
             ["2D_Da"],
         ),
         ("poisson --n-in 2 --n-out 1 --resolution 8 --workers 1", ["Poisson", "Poisson"]),
-        ("meshes --problem holes --resolution 8 --fraction 0.01", ["meshes_holes.h5"]),
+        ("meshes --problem holes --resolution 8 --n-train 2", ["meshes_holes.h5"]),
     ],
 )
 def test_generate(folder, capsys, command, names):

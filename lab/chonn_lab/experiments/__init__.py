@@ -8,6 +8,6 @@ with the `provenance` of data and code. `chonn_lab.report` reads the files.
 # In the order of the tables.
 EXPERIMENTS = (
     *("order1d", "darcy", "poisson", "shallow_water", "navier_stokes"),
-    *("fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("condiff", "helmholtz", "helmholtz_open"),
+    *("advection", "burgers", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
+    *("condiff", "helmholtz", "helmholtz_open", "upscaling", "unknown_law", "meshes"),
 )

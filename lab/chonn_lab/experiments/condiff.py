@@ -42,6 +42,7 @@ class ConDiff(Steady):
     covariance: str
     variance: float
 
+    on_finer_grids: ClassVar[bool] = False
     fields_in: ClassVar[int] = 5
     coordinates = staticmethod(condiff.corners)
     physics: ClassVar[Physics] = Physics("coefficient and source", "centres")
@@ -49,13 +50,6 @@ class ConDiff(Steady):
     def __post_init__(self) -> None:
         super().__post_init__()
         condiff.check_medium(self.covariance, self.variance)
-
-    def check_finer(self) -> None:
-        if self.test_resolutions:
-            raise ValueError(
-                "test_resolutions: expected none, as samples differ from grid to grid, got "
-                f"{self.test_resolutions}"
-            )
 
     @property
     def about_unit_size(self) -> Units:

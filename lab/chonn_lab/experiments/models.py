@@ -19,15 +19,29 @@ from chonn_lab.baselines.ffno import FFNO
 from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.baselines.stack import CKBStack1d
 from chonn_lab.experiments.modules import PLAIN, Extended, GridFNO, Neuralop, Padded
-from chonn_lab.experiments.solvers import DirectSolve, NoCell, SolveThenConvolve
+from chonn_lab.experiments.solvers import (
+    CoarseMean,
+    DirectSolve,
+    LearnedCoefficients,
+    NoCell,
+    SolveThenConvolve,
+)
 from chonn_lab.experiments.steady import MULTIPLE
 from chonn_lab.problems.domains import SQUARE
+from chonn_lab.problems.unknown_law import MonotoneLaw
 from chonn_ops.checks import check_bool
-from chonn_ops.models import CHONNFNO2d, CHONNNetwork2d, CHONNRollout2d, CHONNUNet2d, CHONNWaves2d
+from chonn_ops.models import (
+    CHONNFNO1d,
+    CHONNFNO2d,
+    CHONNNetwork2d,
+    CHONNNetwork3d,
+    CHONNRollout1d,
+    CHONNRollout2d,
+    CHONNUNet2d,
+    CHONNWaves2d,
+)
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.nn import CKB, CKBOptions, Network, NetworkCell, Scan
-
-SOLVED = ("coefficient", "source")
 
 
 def unet(problem: Any, features: int) -> nn.Module:
@@ -44,7 +58,7 @@ def fno(
     downsample: int = 1,
     ckb: CKBOptions = PLAIN,
 ) -> nn.Module:
-    """PDEBench's FNO.
+    """PDEBench's FNO, of a line or a plane.
 
     `padding` is the number of points of zeros at the end of each axis.
     """
@@ -52,6 +66,8 @@ def fno(
     fields = problem.out_channels
     frames = problem.in_channels // fields
     options = {"ckb": ckb, "padding": padding, "downsample": downsample}
+    if problem.axes == 1:
+        return GridFNO(CHONNFNO1d(fields, modes, width, initial_step=frames, **options))
     return GridFNO(CHONNFNO2d(fields, modes, modes, width, initial_step=frames, **options))
 
 
@@ -143,14 +159,15 @@ def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
 
 
 def network(problem: Any, width: int, depth: int, num_networks: int, **options: Any) -> nn.Module:
-    """The network model: networks on every point are the only coupling between points.
+    """The network model: networks on every point, or node of a mesh, are the only coupling.
 
     `options` are those of `chonn_ops.Network`; with ``ac`` the networks have the problem's walls.
     """
     ac = options.get("ac", False)
     margin = problem.margin if ac else 0.0
     cell = Network(num_networks=num_networks, nodes=problem.physics.nodes, **options)
-    model = CHONNNetwork2d(
+    kind = CHONNNetwork3d if problem.axes == 3 else CHONNNetwork2d
+    model = kind(
         problem.fields_in,
         problem.out_channels,
         width=width,
@@ -200,11 +217,12 @@ def _of_equal_size(build: Callable[[int], nn.Module], problem: Any, **sizes: int
 
 def own_scheme(problem: Any) -> nn.Module:
     """The control that is given the equation and the scheme that made the data."""
-    scheme = problem.own_scheme() if problem.domain == SQUARE else None
+    domain = getattr(problem, "domain", SQUARE)  # meshes have none
+    scheme = problem.own_scheme() if domain == SQUARE else None
     if scheme is None:
         raise ValueError(
             "own_scheme: expected a problem on the square whose inputs suffice for the data's "
-            f"scheme, got {problem.name} on the domain {problem.domain!r}"
+            f"scheme, got {problem.name} on the domain {domain!r}"
         )
     return scheme
 
@@ -212,12 +230,7 @@ def own_scheme(problem: Any) -> nn.Module:
 def direct(problem: Any, fitted: bool = False) -> nn.Module:
     """The control that knows the equation, not the scheme."""
     check_bool(fitted=fitted)
-    # On other domains a solver needs the walls; other equations are not solved by networks.
-    if problem.domain != SQUARE or problem.physics.input not in SOLVED:
-        raise ValueError(
-            f"direct: expected a problem on the square whose input is a {' or a '.join(SOLVED)}, "
-            f"got {problem.name}: {problem.physics.input} on the domain {problem.domain!r}"
-        )
+    _check_input(problem, "direct", "coefficient", "source")
     return DirectSolve(problem.physics, problem.about_unit_size, fitted)
 
 
@@ -228,14 +241,43 @@ def solve_cnn(problem: Any, width: int, depth: int) -> nn.Module:
     )
 
 
+def coarse_mean(problem: Any, mean: str) -> nn.Module:
+    """The control of upscaling that solves on the coarse grid."""
+    _check_input(problem, "coarse_mean", "medium in blocks")
+    return CoarseMean(mean)
+
+
+def monotone_law(problem: Any, knots: int) -> nn.Module:
+    """The control that knows the equation and fits a law of the porosity."""
+    _check_input(problem, "monotone_law", "porosity")
+    return MonotoneLaw(knots)
+
+
+def learned_coefficients(problem: Any, width: int, depth: int) -> nn.Module:
+    """The control that knows the equation and learns its coefficients."""
+    _check_input(problem, "learned_coefficients", "medium in blocks", "porosity")
+    return LearnedCoefficients(problem.fields_in, problem.about_unit_size, width, depth)
+
+
+def _check_input(problem: Any, name: str, *inputs: str) -> None:
+    """ValueError where a solve does not fit: other equations, or other domains, whose walls it
+    would need."""
+    if problem.domain != SQUARE or problem.physics.input not in inputs:
+        raise ValueError(
+            f"{name}: expected a problem on the square whose input is a {' or a '.join(inputs)}, "
+            f"got {problem.name}: {problem.physics.input} on the domain {problem.domain!r}"
+        )
+
+
 def waves(problem: Any, **options: Any) -> nn.Module:
     """The model of waves."""
     return CHONNWaves2d(1, problem.history, nodes="centres", **options)
 
 
 def rollout(problem: Any, **options: Any) -> nn.Module:
-    """The model with substeps in the flow of the state."""
-    return CHONNRollout2d(1, problem.history, **options)
+    """The model whose solves follow the flow of the state."""
+    kind = CHONNRollout1d if problem.axes == 1 else CHONNRollout2d
+    return kind(1, problem.history, **options)
 
 
 def ckb_stack(

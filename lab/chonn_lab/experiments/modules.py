@@ -17,12 +17,13 @@ PLAIN = CKBOptions(order=0)
 
 class Units(NamedTuple):
     """Typical mean and standard deviation of the fields, constants for every split; those of an
-    input with several channels one a channel."""
+    input with several channels one a channel, or of its logarithm."""
 
     input_centre: float | tuple[float, ...]
     input_spread: float | tuple[float, ...]
     output_centre: float
     output_spread: float
+    logarithm: bool = False
 
     def scaled(self, x: Tensor) -> Tensor:
         """An input (B, C, \\*grid) of about unit size around zero."""
@@ -30,7 +31,7 @@ class Units(NamedTuple):
             x.new_tensor(numbers).reshape(-1, *[1] * (x.dim() - 2))
             for numbers in (self.input_centre, self.input_spread)
         )
-        return (x - centre) / spread
+        return ((x.log() if self.logarithm else x) - centre) / spread
 
     def unshifted(self) -> Units:
         """The input as it is and the output only scaled: for models that take the logarithm of a
@@ -135,14 +136,14 @@ class Neuralop(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.register_state_dict_post_hook(_without_metadata)
+        self.register_state_dict_post_hook(without_metadata)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(x)
 
 
-def _without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None:
-    # neuraloperator stores the arguments of its models under this key.
+def without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None:
+    """neuraloperator stores the arguments of its models under this key."""
     state.pop("_metadata", None)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from chonn_lab.experiments.base import Data, Evaluation, Makers, consecutive, device_of
-from chonn_lab.experiments.rollout import Rollout, Windows, frame_errors, rollout
+from chonn_lab.experiments.rollout import Rollout, Windows, rollout
 from chonn_lab.problems import navier_stokes
 
 OFFICIAL_SAMPLES = 5000
@@ -42,6 +42,7 @@ class NavierStokes(Rollout):
 
     # The same for every history, so that all predict the same ones.
     given: ClassVar[int] = 10
+    relative: ClassVar[bool] = True
 
     @property
     def frames(self) -> int:
@@ -71,10 +72,6 @@ class NavierStokes(Rollout):
         (train,) = data.train.tensors
         windows = Windows(train, self.history + self.unroll, self.given - self.history)
         return dataclasses.replace(data, train=windows)
-
-    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        history, target = batch[0].split((self.history, self.unroll), dim=1)
-        return frame_errors(*self.forecast(model, history, target)).mean()
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, data: Data) -> Evaluation:

@@ -22,8 +22,9 @@ from chonn_lab.experiments.base import (
     relative_l2,
 )
 from chonn_lab.experiments.modules import Forecaster
-from chonn_ops.models import CHONNRollout2d, CHONNWaves2d
+from chonn_ops.models import CHONNRollout1d, CHONNRollout2d, CHONNWaves2d
 
+IN_TIME = CHONNRollout1d, CHONNRollout2d, CHONNWaves2d
 SCORED_AT_ONCE = 20
 PICTURES = 2
 
@@ -61,6 +62,10 @@ class Rollout(Problem):
         Frames that are known before a rollout, of which models see the last `history`.
     boundary : str
         Walls of networks in a model.
+    axes : int
+        Of the grid.
+    relative : bool
+        Train on the relative L2 error of every frame, not on the mean squared error.
     """
 
     resolution: int
@@ -72,6 +77,8 @@ class Rollout(Problem):
     given: ClassVar[int]
     out_channels: ClassVar[int] = 1
     boundary: ClassVar[str] = "periodic"
+    axes: ClassVar[int] = 2
+    relative: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,7 +99,7 @@ class Rollout(Problem):
 
     def wrap(self, model: nn.Module) -> nn.Module:
         # The models in time predict frames.
-        increment = self.increment and not isinstance(model, (CHONNRollout2d, CHONNWaves2d))
+        increment = self.increment and not isinstance(model, IN_TIME)
         return Forecaster(model, increment)
 
     def predicted(self, model: Predictor, frames: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,10 +118,12 @@ class Rollout(Problem):
         return rollout(model, history, 1), target[:, -1:]
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        """Mean squared error of the frames after a random place of each trajectory."""
+        """That of the frames after a random place of each trajectory."""
         stretch = stretches(batch[0], self.history + self.unroll)
         history, target = stretch.split((self.history, self.unroll), dim=1)
         prediction, target = self.forecast(model, history, target)
+        if self.relative:
+            return frame_errors(prediction, target).mean()
         return (prediction - target).square().mean()
 
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
@@ -143,14 +152,14 @@ class Rollout(Problem):
         return Evaluation({"test": scores}, curves, fields)
 
     def checked(self, path: Path, trajectories: np.ndarray) -> Tensor:
-        """The trajectories of a file; ValueError unless they are (N, T, R, R) as the settings."""
-        expected = (self.n_samples, self.frames, self.resolution, self.resolution)
+        """The trajectories of a file; ValueError unless they are (N, T, *grid) as the settings."""
+        expected = (self.n_samples, self.frames, *[self.resolution] * self.axes)
         if trajectories.shape != expected:
             raise ValueError(f"{path}: expected samples {expected}, got {trajectories.shape}")
         return torch.from_numpy(np.ascontiguousarray(trajectories))
 
     def example(self) -> tuple[Tensor, ...]:
-        return (torch.zeros(1, self.history, self.resolution, self.resolution),)
+        return (torch.zeros(1, self.history, *[self.resolution] * self.axes),)
 
 
 class Windows(TensorDataset):

@@ -18,8 +18,9 @@ from torch.utils.data import TensorDataset
 from chonn_lab.baselines.fields import with_coordinates
 from chonn_lab.experiments.base import Untrained
 from chonn_lab.experiments.modules import Units
+from chonn_lab.problems import unknown_law, upscaling
 from chonn_ops.boundary import Dirichlet
-from chonn_ops.checks import check_least
+from chonn_ops.checks import check_choice, check_least
 from chonn_ops.network import (
     absorbing_layer,
     diffusion,
@@ -44,7 +45,8 @@ class Physics(NamedTuple):
     input : str
         "coefficient": the k of ``-div(k grad u) = 1``; "source": an affine function of the f of
         ``-laplace u = f``, and then the output is one of u, too. `DirectSolve` solves these two.
-        "coefficient and source": the k and f of ``-div(k grad u) = f``; "wave number".
+        "coefficient and source": the k and f of ``-div(k grad u) = f``; "wave number"; "medium in
+        blocks", "porosity": of problems without a coefficient for the grid.
     nodes : str
         Where points lie, see `chonn_ops.NetworkCell`.
     strength : float
@@ -259,6 +261,56 @@ class SineScheme(OwnScheme):
         squares = math.pi**2 * (modes[:, None].square() + modes.square())
         weights = (2 / n) ** 2 * (sine @ (x - x[..., :1, :1]) @ sine.T) / squares
         return sine.T @ weights @ sine
+
+
+class BlockScheme(OwnScheme):
+    """Upscaling: the solve on the fine cells, of which each node has a block; the mean over it."""
+
+    def solve(self, x: Tensor) -> Tensor:
+        fine = nn.functional.pixel_shuffle(x, upscaling.PATCH)
+        return upscaling.blocks(upscaling.solved(fine[:, 0])).mean(1, keepdim=True)
+
+
+class CoarseMean(OwnScheme):
+    """Upscaling: the solve on the coarse grid with a mean of each block, of `upscaling.MEANS`."""
+
+    def __init__(self, mean: str) -> None:
+        super().__init__()
+        check_choice("mean", mean, tuple(upscaling.MEANS))
+        self.mean = mean
+
+    def solve(self, x: Tensor) -> Tensor:
+        return upscaling.solved(*upscaling.coarse_conductivities(x, self.mean))[:, None]
+
+
+class LawScheme(OwnScheme):
+    """The unknown law without its noise: the least error that one can hope for."""
+
+    def solve(self, x: Tensor) -> Tensor:
+        k = unknown_law.law(x[:, 0].cpu().numpy())
+        return upscaling.solved(torch.from_numpy(k).to(x))[:, None]
+
+
+class LearnedCoefficients(nn.Module):
+    """``-div(k grad u) = 1`` with log k of each axis from convolutions of the input."""
+
+    in_data_units = True
+
+    def __init__(self, channels: int, units: Units, width: int, depth: int) -> None:
+        super().__init__()
+        check_least(1, width=width, depth=depth)
+        self.units = units
+        layers: list[nn.Module] = []
+        for features in (channels + 2, *[width] * (depth - 1)):
+            convolution = nn.Conv2d(features, width, 3, padding=1, padding_mode="replicate")
+            layers += [convolution, nn.GELU()]
+        self.law = nn.Sequential(*layers, nn.Conv2d(width, 2, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        log = self.law(with_coordinates(self.units.scaled(x)))
+        # A conductivity beyond e^10 from 1 is none of these media.
+        k = (10 * torch.tanh(log / 10)).exp()
+        return upscaling.solved(k[:, 0], k[:, 1])[:, None]
 
 
 def _solve_faces(faces: Sequence[Tensor], source: Tensor, leak: Tensor | float = 0.0) -> Tensor:

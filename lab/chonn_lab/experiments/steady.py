@@ -72,6 +72,8 @@ class Steady(Problem):
     ----------
     on_domains : bool
         Whether the problem is defined on parts of the square, too.
+    on_finer_grids : bool
+        Whether there are the same samples on every grid.
     coordinates, physics : callable, Physics
         Positions of nodes along an axis, by their number; what a solver knows of the problem.
     metrics : tuple of str
@@ -88,6 +90,8 @@ class Steady(Problem):
     units: Mapping[str, Sequence[Any]]
 
     on_domains: ClassVar[bool] = False
+    on_finer_grids: ClassVar[bool] = True
+    axes: ClassVar[int] = 2
     fields_in: ClassVar[int] = 1
     fields_out: ClassVar[int] = 1
     physics: ClassVar[Physics]
@@ -108,6 +112,10 @@ class Steady(Problem):
     def check_finer(self) -> None:
         """ValueError for grids without the test samples, or that models cannot have."""
         finer = self.test_resolutions
+        if finer and not self.on_finer_grids:
+            raise ValueError(
+                f"test_resolutions: expected none, as samples differ from grid to grid, got {finer}"
+            )
         if len(set(finer)) < len(finer) or any(n % MULTIPLE or n <= self.resolution for n in finer):
             raise ValueError(
                 f"test_resolutions: expected different multiples of {MULTIPLE} above the "
@@ -138,7 +146,7 @@ class Steady(Problem):
         is_network = isinstance(model, CHONNNetwork2d)
         # With a source beside it, the mean of a coefficient would be a source, too, whose
         # potentials hide the other's: 3 to 11 epochs of 13 were lost on ConDiff.
-        if is_network and self.physics.input == "coefficient":
+        if is_network and (units.logarithm or self.physics.input == "coefficient"):
             units = units.unshifted()
         if self.domain != SQUARE:
             model = OnDomain(model, self.mask, not is_network)
@@ -196,12 +204,12 @@ class Steady(Problem):
             # Where there is nothing to predict, pictures show no error.
             exists = self.mask(self.resolution)
             fields["prediction"] = torch.where(exists, fields["prediction"], fields["target"])
-        took = _milliseconds(model, data.tests["test"])
+        took = milliseconds(model, data.tests["test"].tensors[0][:TIMED].split(1))
         return Evaluation(scores, fields=fields, milliseconds=took)
 
     def example(self) -> tuple[Tensor, ...]:
-        # Not of zeros, which are no medium.
-        return (torch.ones(1, self.fields_in, self.resolution, self.resolution),)
+        # A medium, and a porosity, that there is.
+        return (0.5 * torch.ones(1, self.fields_in, self.resolution, self.resolution),)
 
     def _scores(self, model: nn.Module, test: TensorDataset) -> dict[str, float]:
         accumulator, errors = MetricAccumulator(), []
@@ -233,9 +241,8 @@ def pairs(source: np.ndarray | Tensor, target: np.ndarray | Tensor) -> TensorDat
     return TensorDataset(*(torch.as_tensor(field)[:, None] for field in (source, target)))
 
 
-def _milliseconds(model: nn.Module, test: TensorDataset) -> float | None:
+def milliseconds(model: nn.Module, inputs: Sequence[Any]) -> float | None:
     """Processor time of a prediction, all threads together, after a first one; None on a GPU."""
-    inputs = test.tensors[0][:TIMED].split(1)
     if device_of(model).type != "cpu":
         return None
     model(inputs[0])

@@ -19,9 +19,10 @@ import chonn_lab
 from chonn_lab.experiments import EXPERIMENTS
 from chonn_lab.pages import blocks
 from chonn_lab.pages.files import load
+from chonn_lab.pages.rows import NAMES, groups
 from chonn_lab.paths import DOCS, RUNS
 from chonn_lab.report import claims, style
-from chonn_lab.report.comparison import number
+from chonn_lab.report.comparison import Statistic, number
 from chonn_lab.report.document import TEMPLATES, table_of
 from chonn_lab.report.page import at_points, cells, column, draw, notes, ratio
 from chonn_lab.report.runs import Model, Study, metric_label, read_studies, read_study, title
@@ -33,6 +34,12 @@ SEARCHED, HOURS = "sizes=seconds", "hours="
 BUDGETS = ("sizes", "hours")
 OURS = ["chonn", "stack"]
 CONTROLS = [WORDS["own_scheme"], *WORDS["other_scheme"], *WORDS["without_a_part"]]
+# In the figure of finer grids.
+LOOKS = {
+    "network": {"color": "#a50026", "marker": "o"},
+    "fno": {"color": "#0072b2", "marker": "^"},
+    "unet": {"color": "#e69f00", "marker": "s"},
+}
 # Fewest seeds of both models in a row of the README: as many have the runs of searched settings.
 SEEDS = 5
 # And the least share of our seconds that the other model has there.
@@ -256,7 +263,9 @@ def command(study: Study) -> str:
 
 
 def draw_figures(studies: Sequence[Study]) -> None:
-    """Draw a figure for each problem, and one of the rollouts of `rollouts` over the frames."""
+    """Draw a figure for each problem, one of the rollouts of `rollouts` over the frames, and one of
+    finer grids."""
+    draw_grids(load("resolution"), DOCS / "figures" / "resolution.png")
     for study in chosen(studies):
         draw(rows(study), DOCS / "figures" / figure_of(study))
     flow = read_study(RUNS / "rollouts" / "navier_stokes_rollouts-small.json", mixed=True)
@@ -269,6 +278,34 @@ def draw_figures(studies: Sequence[Study]) -> None:
     lines = [(label, range(1, len(curve) + 1), curve) for label, curve in curves]
     path = DOCS / "figures" / "rollouts.svg"
     style.curves(path, lines, "frames after the given ones", "relative L2", scale="linear")
+
+
+def draw_grids(record: dict[str, Any], path: Path) -> None:
+    """Relative L1 error by the evaluation grid; a line a model and training grid."""
+    found = groups(record, "square")
+    trainings = sorted({trained for _, trained, _ in found}, reverse=True)
+    dashes = dict(zip(trainings, ("-", "--", ":"), strict=True))
+    with style.styled():
+        figure, axes = style.grid(1, len(NAMES), 3.1)
+        places = dict(zip(NAMES, axes[0], strict=True))
+        for (problem, trained, label), runs in found.items():
+            errors = [run["errors"]["test"] for run in runs]
+            values = [Statistic.of(error[n] for error in errors) for n in errors[0]]
+            look = {"ls": dashes[trained], "label": f"{label}, trained at {trained}"}
+            look |= {**LOOKS[runs[0]["model"]], "markersize": 3}
+            style.line(places[problem], [*map(int, errors[0])], values, **look)
+        for row in filter(lambda row: row["errors"], record["interpolated"]):
+            look = {"color": "#666666", "ls": dashes[row["trained"]]}
+            look["label"] = f"truth at {row['trained']}, interpolated"
+            grids = [*map(int, row["errors"])]
+            places[row["problem"]].plot(grids, [*row["errors"].values()], **look)
+        ticks = sorted({int(n) for run in record["results"] for n in run["errors"]["test"]})
+        for axis in axes[0]:
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(ticks, [str(n) for n in ticks])
+            style.logarithmic(axis.yaxis)
+        what = "evaluation grid, points a side", ["relative L1 error"]
+        style.save(style.finish(figure, axes, NAMES.values(), *what), path)
 
 
 # Claims -------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def spread(values: Iterable[float], form: str = ".4f") -> str:
 
 
 def results_of(record: Record) -> Iterator[tuple[dict[str, Any], list[Record]]]:
-    """Cells of each model of a study of equal seconds, and its results."""
+    """Cells of each model of an earlier study of equal seconds, and its results."""
     models: dict[str, list[Record]] = {}
     for run in record["results"]:
         if run["kind"] == "result":
@@ -54,7 +54,7 @@ def bands(record: Record) -> Iterator[Record]:
 
 
 def groups(record: Record, domain: str) -> dict[tuple[str, int, str], list[Record]]:
-    """Runs of the study of grids by problem, grid of the training and label of the model."""
+    """Runs on several grids by problem, grid of the training and label of the model."""
     found: dict[tuple[str, int, str], list[Record]] = {}
     runs = sorted(record.get("results", []), key=lambda run: (run["problem"], run["trained"]))
     for run in runs:
@@ -103,7 +103,8 @@ def domains(record: Record) -> Iterator[Record]:
 
 
 def beyond_solvers(record: Record) -> Iterator[Record]:
-    """A row a model and control: errors on test data, of each kind of media too, milliseconds."""
+    """A row a model and control of files of an earlier program, which docs/lab/studies.md names:
+    errors on test data, of each kind of media too, milliseconds."""
     for row, runs in results_of(record):
         if row["model"] == "equation":
             row["model"] = "control: learned coefficients, the equation"

@@ -14,9 +14,9 @@ Input      k is constant in each cell and takes one of two values by the sign of
 Mesh       triangles: Delaunay, edges of about 1/36, 1,222 nodes (``holes``), 600 on average
            (``domains``); ``part``: boxes of a lattice with graded distances, six tetrahedra each,
            1,232 nodes. Edges of ``test_fine`` are half as long
-Splits     256 train, 32 validation, 64 test and, on the finer mesh, 32 of the same test samples;
-           ``part`` 128, 32, 32 and 16. Sample i of split s has ``spawn_key=(s, i)``; fields are
-           functions of the position, the same on every mesh
+Splits     256 train, 32 validation, 64 test and, on the finer mesh, half of the same test samples.
+           Sample i of split s has ``spawn_key=(s, i)``; fields are functions of the position, the
+           same on every mesh
 Generator  linear finite elements, lumped f and Robin walls
 Cost       half a minute on one core a file
 Layout     a group a split, in it a group a mesh: ``points`` (N, d), ``cells`` (T, d + 1), ``wall``
@@ -44,8 +44,8 @@ from chonn_ops import FiniteVolumes
 from chonn_ops.checks import check_choice, check_least
 
 SPLITS = ("train", "validation", "test", "test_fine")
-SIZES = {"holes": (256, 32, 64, 32), "domains": (256, 32, 64, 32), "part": (128, 32, 32, 16)}
 RESOLUTION = {"holes": 36, "domains": 36, "part": 12}
+PROBLEMS = tuple(RESOLUTION)
 HOLES = ((0.3, 0.35, 0.12), (0.68, 0.7, 0.17))  # x, y, radius
 SQUARE = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
 TRANSFER = 50.0  # current through a Robin wall, per area and u
@@ -74,29 +74,34 @@ def generate(
     problem: str = "holes",
     seed: int = 0,
     resolution: int = 0,
-    fraction: float = 1.0,
+    n_train: int = 256,
+    n_validation: int = 32,
+    n_test: int = 64,
     force: bool = False,
 ) -> Path:
     """Solve all samples of ``holes``, ``domains`` or ``part``; by default ``meshes_<problem>.h5``.
 
     `resolution` is that of edges along a side of the unit square, 8 or more, for ``part`` a
-    multiple of 12, 0 for that of the card; `fraction` that of the card's numbers of samples, at
-    least one each. Others, errors: `chonn_lab.problems.generation.write_groups`.
+    multiple of 12, 0 for that of the card. Others, errors:
+    `chonn_lab.problems.generation.write_groups`.
     """
-    check_choice("problem", problem, tuple(SIZES))
+    check_choice("problem", problem, PROBLEMS)
     resolution = resolution or RESOLUTION[problem]
     check_least(8, resolution=resolution)
     if problem == "part" and resolution % 12:
         raise ValueError(f"resolution: expected a multiple of 12 for part, got {resolution}")
 
+    sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
+    check_least(1, **sizes)
+
     def groups() -> Iterator[tuple[str, dict[str, Any]]]:
-        for split, full in zip(SPLITS, SIZES[problem], strict=True):
-            count = max(1, round(full * fraction))
+        counts = (*sizes.values(), max(1, n_test // 2))
+        for split, count in zip(SPLITS, counts, strict=True):
             for i, found in enumerate(_solved(problem, seed, resolution, split, count)):
                 fields = {"k": found.k, "f": found.f, "u": found.u}
                 yield f"{split}/{i}", {**found.shape._asdict(), **fields}
 
-    settings = {"problem": problem, "resolution": resolution, "fraction": fraction}
+    settings = {"problem": problem, "resolution": resolution, **sizes}
     path = Path(path or f"meshes_{problem}.h5")
     return write_groups(path, "meshes", seed, settings, groups(), force)
 
@@ -122,23 +127,21 @@ def _solved(problem: str, seed: int, resolution: int, split: str, count: int) ->
         for rng in generators:
             # A test domain has both meshes, or is drawn again.
             shapes = random_domain(rng, (resolution, 2 * resolution) if of == 2 else (resolution,))
-            yield sample(shapes[-1] if fine else shapes[0], [rng], 0.12, 10.0)
+            yield sample(shapes[-1] if fine else shapes[0], [rng])
     elif problem == "holes":
-        yield sample(square_with_holes(edges), generators, 0.12, 10.0)
+        yield sample(square_with_holes(edges), generators)
     else:
-        yield sample(part(edges), generators, 0.25, 20.0)
+        yield sample(part(edges), generators)
 
 
-def sample(
-    shape: Shape, generators: list[np.random.Generator], length: float, contrast: float
-) -> Samples:
-    """Random fields of each generator on a mesh, and their solutions."""
+def sample(shape: Shape, generators: list[np.random.Generator]) -> Samples:
+    """Random fields of each generator on a mesh, and their solutions; tetrahedra are ``part``."""
     solid = shape.points.shape[1] == 3
-    k = np.stack([medium(rng, shape, length, contrast) for rng in generators])
+    law = (0.25, 20.0) if solid else (0.12, 10.0)
+    k = np.stack([medium(rng, shape, *law) for rng in generators])
     one = np.ones(len(shape.points))
     f = np.stack([sources(rng, shape.points) if solid else one for rng in generators])
-    transfer = TRANSFER if solid else None
-    u = np.stack([solve(shape, *fields, transfer) for fields in zip(k, f, strict=True)])
+    u = np.stack([solve(shape, *fields) for fields in zip(k, f, strict=True)])
     return Samples(shape, k, f, u)
 
 
@@ -159,8 +162,8 @@ def sources(rng: np.random.Generator, points: np.ndarray) -> np.ndarray:
     return f
 
 
-def solve(shape: Shape, k: np.ndarray, f: np.ndarray, transfer: float | None = None) -> np.ndarray:
-    """u at the nodes: 0 on `wall`, or with ``-k du/dn = transfer u`` there."""
+def solve(shape: Shape, k: np.ndarray, f: np.ndarray, transfer: float = TRANSFER) -> np.ndarray:
+    """u at the nodes: 0 on `wall`; of tetrahedra ``-k du/dn = transfer u`` there."""
     points, cells, wall = shape
     n, d = points.shape
     corner = points[cells]
@@ -172,7 +175,7 @@ def solve(shape: Shape, k: np.ndarray, f: np.ndarray, transfer: float | None = N
     matrix = sparse.csr_array((local.ravel(), (rows.ravel(), columns.ravel())), (n, n))
     load = f * np.bincount(cells.ravel(), np.repeat(size / (d + 1), d + 1), n)
     free = np.arange(n)
-    if transfer is None:
+    if d == 2:
         free = np.setdiff1d(free, wall)
     else:
         share = np.repeat(transfer * sizes(points[wall]) / d, d)

@@ -36,11 +36,10 @@ from chonn_lab.problems.hdf5 import read_group
 from chonn_lab.problems.upscaling import SPLITS, gaussian_field, solve, solved
 from chonn_ops.checks import check_least
 
-SIZES = (256, 32, 64)
 RESOLUTION = 64
 LEAST, MOST = 0.05, 0.4  # porosity
 NOISE = 0.2
-_CROSS = np.array([[0, 1, 0], [1, 1, 1], [0, 1, 0]], bool)
+_CROSS = np.array([[[0, 1, 0], [1, 1, 1], [0, 1, 0]]], bool)
 
 
 class Samples(NamedTuple):
@@ -55,27 +54,31 @@ def generate(
     path: Path | str = "unknown_law.h5",
     seed: int = 0,
     resolution: int = RESOLUTION,
-    fraction: float = 1.0,
+    n_train: int = 256,
+    n_validation: int = 32,
+    n_test: int = 64,
     force: bool = False,
 ) -> Path:
     """Solve all samples, on R x R cells, R at least 8.
 
-    `fraction` is that of the card's numbers of samples; there is at least one of each. Errors:
-    `chonn_lab.problems.generation.write_groups`.
+    Errors: `chonn_lab.problems.generation.write_groups`.
     """
     check_least(8, resolution=resolution)
+    sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
+    check_least(1, **sizes)
 
     def groups() -> Iterator[tuple[str, dict[str, Any]]]:
-        for split, full in enumerate(SIZES):
+        for split, count in enumerate(sizes.values()):
             found = []
-            for i in range(max(1, round(full * fraction))):
+            for i in range(count):
                 rng = stream(seed, split, i)
                 p = porosity(rng, cell_centres(resolution))
-                found.append((p, law(p) * np.exp(NOISE * rng.standard_normal(p.shape))))
-            p, k = map(np.stack, zip(*found, strict=True))
+                found.append((p, np.exp(NOISE * rng.standard_normal(p.shape))))
+            p, noise = map(np.stack, zip(*found, strict=True))
+            k = law(p) * noise
             yield SPLITS[split], Samples(p, k, solve(k))._asdict()
 
-    settings = {"resolution": resolution, "fraction": fraction}
+    settings = {"resolution": resolution, **sizes}
     return write_groups(Path(path), "unknown_law", seed, settings, groups(), force)
 
 
@@ -91,7 +94,7 @@ def porosity(rng: np.random.Generator, place: np.ndarray) -> np.ndarray:
 
 
 def law(p: np.ndarray) -> np.ndarray:
-    """k (R, R) of a porosity (R, R), without noise."""
+    """k (S, R, R) of a porosity (S, R, R), without noise."""
     throat = (p + minimum_filter(p, footprint=_CROSS, mode="nearest")) / 2
     return throat**3 / (1 - throat) ** 2 / 0.0125
 
@@ -101,6 +104,8 @@ class MonotoneLaw(nn.Module):
 
     log k is linear between `knots` porosities from `LEAST` to `MOST`, and increases.
     """
+
+    in_data_units = True
 
     def __init__(self, knots: int = 16) -> None:
         super().__init__()
@@ -118,5 +123,5 @@ class MonotoneLaw(nn.Module):
         return (self.level + below[cell] + rises[cell] * (at - cell)).exp()
 
     def forward(self, p: Tensor) -> Tensor:
-        """u (S, R, R) of a porosity (S, R, R)."""
-        return solved(self.conductivity(p))
+        """u (S, 1, R, R) of a porosity (S, 1, R, R)."""
+        return solved(self.conductivity(p[:, 0]))[:, None]

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pixel_unshuffle
 
 from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.generation import stream, write_groups
@@ -38,7 +39,7 @@ from chonn_lab.problems.hdf5 import read_group
 from chonn_ops import Dirichlet, Neumann, diffusion
 from chonn_ops.checks import check_choice, check_least
 
-SPLITS, SIZES = ("train", "validation", "test"), (288, 48, 96)
+SPLITS = ("train", "validation", "test")
 KINDS = ("log-normal", "two-phase", "channels")
 RESOLUTION, PATCH = 256, 4
 CONTRAST = 1000.0
@@ -57,29 +58,33 @@ def generate(
     path: Path | str = "upscaling.h5",
     seed: int = 0,
     resolution: int = RESOLUTION,
-    fraction: float = 1.0,
+    n_train: int = 288,
+    n_validation: int = 48,
+    n_test: int = 96,
     force: bool = False,
 ) -> Path:
     """Solve all samples, on R x R cells, R a multiple of 4.
 
-    `fraction` is that of the card's numbers of samples; there is at least one of each kind. Errors:
-    `chonn_lab.problems.generation.write_groups`; ValueError for another R, or below 16.
+    Errors: `chonn_lab.problems.generation.write_groups`; ValueError for another R, or below 16.
     """
     check_least(16, resolution=resolution)
+    sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
+    check_least(1, **sizes)
     if resolution % PATCH:
         raise ValueError(f"resolution: expected a multiple of {PATCH}, got {resolution}")
 
     def groups() -> Iterator[tuple[str, dict[str, Any]]]:
-        for split, full in enumerate(SIZES):
-            kind = np.arange(max(len(KINDS), round(full * fraction))) % len(KINDS)
+        for split, count in enumerate(sizes.values()):
+            kind = np.arange(count) % len(KINDS)
             media = [
                 medium(stream(seed, split, i), KINDS[which], resolution)
                 for i, which in enumerate(kind)
             ]
-            u = np.concatenate([blocks(solve(k[None])).mean(-1) for k in media])
+            fine = [torch.from_numpy(solve(k[None])) for k in media]
+            u = torch.cat([blocks(one).mean(1) for one in fine]).numpy()
             yield SPLITS[split], Samples(np.stack(media), u, kind)._asdict()
 
-    settings = {"resolution": resolution, "fraction": fraction}
+    settings = {"resolution": resolution, **sizes}
     return write_groups(Path(path), "upscaling", seed, settings, groups(), force)
 
 
@@ -129,48 +134,39 @@ def solved(*k: Tensor) -> Tensor:
     return circuit.solve(torch.ones_like(media[0]), method="direct")[..., 0]
 
 
-def blocks(field: np.ndarray) -> np.ndarray:
-    """The values of each block (S, R/4, R/4, 16)."""
-    s, n, _ = field.shape
-    parts = field.reshape(s, n // PATCH, PATCH, n // PATCH, PATCH).swapaxes(2, 3)
-    return parts.reshape(s, n // PATCH, n // PATCH, PATCH**2)
+def blocks(field: Tensor) -> Tensor:
+    """The values of each block, row by row, (S, 16, R/4, R/4) of a field (S, R, R)."""
+    return pixel_unshuffle(field[:, None], PATCH)
 
 
-MEANS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+MEANS: dict[str, Callable[[Tensor], Tensor]] = {
     "harmonic": lambda k: 1 / (1 / k).mean((-2, -1)),
-    "geometric": lambda k: np.exp(np.log(k).mean((-2, -1))),
+    "geometric": lambda k: k.log().mean((-2, -1)).exp(),
     "arithmetic": lambda k: k.mean((-2, -1)),
-    "harmonic, then arithmetic": lambda k: (1 / (1 / k).mean(-2)).mean(-1),
-    "arithmetic, then harmonic": lambda k: 1 / (1 / k.mean(-1)).mean(-1),
+    "harmonic_arithmetic": lambda k: (1 / (1 / k).mean(-2)).mean(-1),
+    "arithmetic_harmonic": lambda k: 1 / (1 / k.mean(-1)).mean(-1),
     "flow": lambda k: _flow(k),
 }
 """Controls: the conductivity along axis -2 of blocks (..., 4, 4).
 
-``harmonic <= harmonic, then arithmetic <= flow <= arithmetic, then harmonic <= arithmetic``, since
-"harmonic, then arithmetic" insulates the lines along the axis from each other and "arithmetic, then
-harmonic" joins the cells across it. "flow" solves the equation in the block between potentials 1
-and 0 at two faces; the others are insulated.
+``harmonic <= harmonic_arithmetic <= flow <= arithmetic_harmonic <= arithmetic``, since
+"harmonic_arithmetic" insulates the lines along the axis from each other and "arithmetic_harmonic"
+joins the cells across it. "flow" solves the equation in the block between potentials 1 and 0 at two
+faces; the others are insulated.
 """
 
 
-def coarse_conductivities(k: np.ndarray, mean: str) -> tuple[np.ndarray, np.ndarray]:
-    """Conductivities of the blocks of k (S, R, R) along x and y, (S, R/4, R/4) each, by `MEANS`."""
-    parts = blocks(np.asarray(k, np.float64))
-    cells = parts.reshape(*parts.shape[:3], PATCH, PATCH)
-    return MEANS[mean](cells), MEANS[mean](cells.swapaxes(-1, -2))
+def coarse_conductivities(x: Tensor, mean: str) -> tuple[Tensor, Tensor]:
+    """Conductivities along x and y, (S, n, n) each, of `blocks` (S, 16, n, n), by `MEANS`."""
+    cells = x.movedim(1, -1).unflatten(-1, (PATCH, PATCH))
+    return MEANS[mean](cells), MEANS[mean](cells.mT)
 
 
-def _flow(cells: np.ndarray) -> np.ndarray:
+def _flow(cells: Tensor) -> Tensor:
     """Current through blocks (..., 4, 4) between potentials 1 and 0 at the ends of axis -2."""
-    k = torch.tensor(cells.reshape(-1, PATCH, PATCH))[..., None]
+    k = cells.reshape(-1, PATCH, PATCH, 1)
     sides = (Dirichlet(1.0), Dirichlet(0.0)), (Neumann(), Neumann())
     circuit = diffusion(k, 1 / PATCH, boundary=sides)
-    v = circuit.solve(torch.zeros_like(k), method="direct")[..., 0]
+    v = circuit.solve(torch.zeros_like(k), method="direct")
     # Half a cell lies between a face and the nodes beside it.
-    out = (2 * k[:, -1, :, 0] * v[:, -1]).sum(-1)
-    return out.numpy().reshape(cells.shape[:-2])
-
-
-def coarse_solve(k: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """u (S, n, n) in float64 of conductivities along x and y."""
-    return solved(*(torch.tensor(one, dtype=torch.float64) for one in k)).numpy()
+    return (2 * k[:, -1] * v[:, -1]).sum((-2, -1)).reshape(cells.shape[:-2])

@@ -45,7 +45,7 @@ def test_every_model_says_what_it_is(model):
     for scale in SCALES:
         found = resolved(compose([f"model={model}", f"scale={scale}", f"problem={problem}"]))
         found = found["model"]
-        assert found["_target_"].startswith("chonn_lab.experiments.models.")
+        assert found["_target_"].startswith("chonn_lab.experiments.")
         assert found["name"]
         assert found["label"]
         assert found["tags"]["family"]

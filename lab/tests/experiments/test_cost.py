@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from chonn_lab import cost
-from chonn_ops import CHONNFNO2d, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
+from chonn_ops import CHONNFNO2d, CKBOptions, Graph, KirchhoffCell, Network, NetworkCell, Scan
 from chonn_ops.network import kirchhoff_network
 from chonn_ops.network.direct import flops
 
@@ -101,6 +101,18 @@ def test_planes_are_eliminated():
     expected = products + round(6 * flops((48, 48), (False, False)) / 2)
     assert cost.measure(cell, [field]).multiply_adds == expected
     assert cost.measure(cell.to("meta"), [field.to("meta")]).multiply_adds == expected
+
+
+def test_graphs_are_eliminated():
+    """A grid as a graph takes about as many operations as the grid."""
+    source, k = torch.ones(2, 12, 12, 3), torch.ones(2, 12, 12, 3)
+    plane = count(lambda s: kirchhoff_network(s, (k, k), k), source)
+    number = torch.arange(144).view(12, 12)
+    ends = [(number[:-1], number[1:]), (number[:, :-1], number[:, 1:])]
+    edges = torch.cat([torch.stack([a.flatten(), b.flatten()]) for a, b in ends], 1)
+    graph, g, c = Graph(edges.T, 144), torch.ones(2, edges.shape[1], 3), torch.ones(2, 144, 3)
+    found = count(lambda s: kirchhoff_network(s, g, c, graph=graph), c)
+    assert 0.7 * plane < found < 1.5 * plane
 
 
 def test_solves_under_vmap_count_as_many():

@@ -17,6 +17,8 @@ MODELS = {
     "poisson": ["unet", "chonn_network", "own_scheme", "direct", "solve_cnn"],
     "shallow_water": ["unet", "fno", "chonn_fno", "networks_fno", "chonn_waves"],
     "navier_stokes": ["fno", "chonn_fno", "networks_fno", "chonn_rollout"],
+    "advection": ["fno", "chonn_rollout_line"],
+    "burgers": ["chonn_rollout_line"],
     "fno_darcy": ["unet", "cno", "chonn_network", "direct"],
     "darcy_contrast": ["chonn_network", "direct_fitted"],
     "darcy_lognormal": ["chonn_network"],
@@ -24,6 +26,9 @@ MODELS = {
     "condiff": ["unet", "fno", "chonn_network", "own_scheme"],
     "helmholtz": ["chonn_network", "chonn_network_ac", "ffno", "own_scheme"],
     "helmholtz_open": ["chonn_network_ac", "unet", "fno", "uno", "own_scheme"],
+    "upscaling": ["chonn_network", "unet", "own_scheme", "coarse_mean", "learned_coefficients"],
+    "meshes": ["chonn_network", "own_scheme", "node_scheme", "gino"],
+    "unknown_law": ["chonn_network", "fno_neuralop", "own_scheme", "monotone_law"],
 }
 
 
@@ -32,12 +37,15 @@ MODELS = {
 def test_smoke_runs_write_their_scores(tmp_path, problem):
     if problem == "shallow_water":
         pytest.importorskip("clawpack", reason="PyClaw missing: make setup-pyclaw")
+    # Evaluated on a finer grid, too.
+    finer = ["problem.test_resolutions=[48]"] if problem == "darcy" else []
     for model in MODELS[problem]:
         places = [f"output={tmp_path}", f"data={tmp_path / 'data'}", "device=cpu"]
-        config = compose([f"problem={problem}", f"model={model}", "scale=smoke", *places])
+        config = compose([f"problem={problem}", f"model={model}", "scale=smoke", *places, *finer])
         found = run(config, tmp_path / problem / "smoke" / f"{config.model.name}-seed0")
         assert found.diverged is None
-        assert found.parameters > 0 or model == "own_scheme"
+        assert found.parameters > 0 or model in ("own_scheme", "coarse_mean", "node_scheme")
+        assert ("at_48" in found.metrics) == bool(finer)
         scores = [value for split in found.metrics.values() for value in split.values()]
         assert np.isfinite(scores).all()
         assert all(file["official"] is False for file in found.data.values())

@@ -18,7 +18,7 @@ from chonn_ops.metrics import MetricAccumulator
 
 STEADY = (
     *("darcy", "poisson", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("condiff", "helmholtz", "helmholtz_open"),
+    *("condiff", "helmholtz", "helmholtz_open", "upscaling", "unknown_law"),
 )
 WITH_DOMAINS = ("darcy", "poisson")
 
@@ -64,14 +64,12 @@ def test_units_fit_the_fields(tmp_path, name):
     found.prepare(tmp_path)
     units = found.about_unit_size
     source, target = found.load(tmp_path).train.tensors
-    numbers = (units.input_centre, units.input_spread)
-    centre, spread = (torch.as_tensor(n).reshape(-1, 1, 1) for n in numbers)
-    for scaled in ((source - centre) / spread, (target - units[2]) / units[3]):
+    for scaled in (units.scaled(source), (target - units[2]) / units[3]):
         assert abs(float(scaled.mean())) < 0.35
         assert 0.6 < float(scaled.std()) < 1.5
     wrapped = found.wrap(nn.Identity())
     assert isinstance(wrapped, Standardized)
-    expected = units[2] + units[3] * ((source[:2] - centre) / spread)
+    expected = units[2] + units[3] * units.scaled(source[:2])
     torch.testing.assert_close(wrapped(source[:2]), expected)
 
 
@@ -178,7 +176,9 @@ def test_who_is_told_condiff_lacks_the_last_cells_alone(folders):
     assert 1e-3 < float(found.errors(told, (x, u)).mean()) < 0.2
 
 
-@pytest.mark.parametrize("name", sorted(set(STEADY) - {"condiff", "fno_darcy", "poisson"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(STEADY) - {"condiff", "fno_darcy", "poisson", "unknown_law"})
+)
 def test_who_is_told_the_equation_and_its_scheme_knows_the_data(folders, name):
     """To the rounding of float32 fields; another scheme, as `direct`, leaves 1e-3 and more."""
     found = smoke(name)
@@ -191,11 +191,46 @@ def test_who_is_told_the_equation_and_its_scheme_knows_the_data(folders, name):
     [
         ("fno_darcy", "own_scheme", "inputs suffice for the data's scheme, got fno_darcy"),
         ("condiff", "direct", "is a coefficient or a source, got condiff: coefficient and source"),
+        ("darcy", "coarse_mean", "whose input is a medium in blocks, got darcy: coefficient"),
+        ("upscaling", "monotone_law", "whose input is a porosity, got upscaling: medium in blocks"),
+        ("fno_darcy", "learned_coefficients", "is a medium in blocks or a porosity, got fno_darcy"),
     ],
 )
 def test_models_that_a_problem_cannot_have(name, kind, message):
     with pytest.raises(ValueError, match=message):
         model(smoke(name), kind)
+
+
+def test_kinds_of_media_are_scored_apart(folders):
+    """Of the means of blocks, each is the best one for another kind."""
+    found = smoke("upscaling")
+    data = found.load(folders["upscaling"])
+    kinds = ["log-normal", "two-phase", "channels"]
+    assert list(data.tests) == ["test", *kinds]
+    assert [len(data.tests[kind]) for kind in kinds] == [2, 2, 2]
+    assert torch.equal(data.tests["two-phase"].tensors[1], data.tests["test"].tensors[1][1::3])
+    means = {m: model(found, "coarse_mean", f"model.mean={m}") for m in ("flow", "arithmetic")}
+    scores = {mean: found.evaluate(control, data).metrics for mean, control in means.items()}
+    flow, arithmetic = ({k: scores[m][k]["relative_l1"] for k in kinds} for m in means)
+    assert flow["two-phase"] < arithmetic["two-phase"]
+    assert arithmetic["channels"] < flow["channels"]
+    with pytest.raises(ValueError, match=r"mean: expected one of .*'flow'.*, got 'power'"):
+        model(found, "coarse_mean", "model.mean=power")
+
+
+def test_the_law_without_its_noise_is_the_floor(folders):
+    found = smoke("unknown_law")
+    train = found.load(folders["unknown_law"]).train
+    assert 1e-3 < float(found.errors(found.own_scheme(), train.tensors).mean()) < 0.05
+
+
+@pytest.mark.parametrize("name", ["upscaling", "unknown_law"])
+def test_learned_coefficients_get_gradients(name, assert_learns):
+    found = smoke(name)
+    built = model(found, "learned_coefficients")
+    x = torch.rand(2, found.fields_in, 16, 16) / 2 + 0.1
+    (built(x) - torch.rand(2, 1, 16, 16)).abs().mean().backward()
+    assert_learns(built)
 
 
 def test_waves_at_other_frequencies_and_on_finer_grids(tmp_path):

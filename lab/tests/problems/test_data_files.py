@@ -52,13 +52,13 @@ CASES = {
             **dict.fromkeys(AXES, (16,)),
         },
     ),
-    "meshes": (("holes", 0, 8, 0.02), {"train/0/k": (5, 115), "train/0/points": (81, 2)}),
+    "meshes": (("holes", 0, 8, 5, 1, 2), {"train/0/k": (5, 115), "train/0/points": (81, 2)}),
     "navier_stokes": ((5, 3, 8, 16, 0.05), {"a": (8, 8, 5), "u": (3, 8, 8, 5), "t": (3, 1)}),
     "order1d": ((5, 3, 2), {"s": (256,), "train/x": (5, 256), "test/y": (2, 4, 256)}),
     "poisson": ((19, 3, 8), {"Sample_18/input": (8, 8), "Sample_0/output": (8, 8), "min_inp": ()}),
     "shallow_water": ((2, 8), {"0005/data": (101, 8, 8, 1), "0006/grid/t": (101,)}),
-    "unknown_law": ((0, 8, 0.01), {"train/porosity": (3, 8, 8)}),
-    "upscaling": ((0, 16, 0.01), {"test/k": (3, 16, 16), "test/u": (3, 4, 4)}),
+    "unknown_law": ((0, 8, 3, 1, 1), {"train/porosity": (3, 8, 8)}),
+    "upscaling": ((0, 16, 3, 3, 3), {"test/k": (3, 16, 16), "test/u": (3, 4, 4)}),
 }
 FOLDERS = ("fno_darcy", "poisson")
 MATLAB = ("fno_darcy", "navier_stokes")

@@ -36,9 +36,10 @@ def test_heat_leaves_a_slab_of_two_layers_through_its_film():
     np.testing.assert_allclose(found, exact, rtol=1e-10)
 
 
-@pytest.mark.parametrize("problem", meshes.SIZES)
+@pytest.mark.parametrize("problem", meshes.PROBLEMS)
 def test_samples_of_disjoint_seeds_and_finer_meshes_of_the_same_domains(tmp_path, problem):
-    path = meshes.generate(tmp_path / "data.h5", problem, resolution=12, fraction=1 / 32)
+    sizes = {"n_train": 8, "n_validation": 1, "n_test": 2}
+    path = meshes.generate(tmp_path / "data.h5", problem, resolution=12, **sizes)
     splits = {split: meshes.read(path, split) for split in meshes.SPLITS}
     u = [tuple(u.round(12)) for split in meshes.SPLITS[:3] for s in splits[split] for u in s.u]
     assert len(set(u)) == len(u)

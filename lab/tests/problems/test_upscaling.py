@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse as sparse
+import torch
 from scipy.sparse.linalg import spsolve
 
 from chonn_lab.problems import upscaling
@@ -52,7 +53,8 @@ def test_media_are_those_of_the_card(kind):
 
 
 def test_pressures_are_means_over_blocks_and_splits_differ(tmp_path):
-    path = upscaling.generate(tmp_path / "data.h5", resolution=32, fraction=1 / 96)
+    sizes = dict.fromkeys(("n_train", "n_validation", "n_test"), 3)
+    path = upscaling.generate(tmp_path / "data.h5", resolution=32, **sizes)
     splits = [upscaling.read(path, split) for split in upscaling.SPLITS]
     assert len({u.mean() for samples in splits for u in samples.u}) == 9
     for samples in splits:
@@ -64,13 +66,14 @@ def test_pressures_are_means_over_blocks_and_splits_differ(tmp_path):
 @pytest.mark.parametrize("kind", upscaling.KINDS)
 def test_coarse_conductivities_are_ordered_as_power_is(kind):
     """Joining cells raises conductivities, insulating lowers them; pressures go the other way."""
-    k = upscaling.medium(np.random.default_rng(1), kind, 64)[None]
-    found = {mean: upscaling.coarse_conductivities(k, mean) for mean in upscaling.MEANS}
+    k = torch.from_numpy(upscaling.medium(np.random.default_rng(1), kind, 64)[None]).double()
+    x = upscaling.blocks(k)
+    found = {mean: upscaling.coarse_conductivities(x, mean) for mean in upscaling.MEANS}
     rising = (
         "harmonic",
-        "harmonic, then arithmetic",
+        "harmonic_arithmetic",
         "flow",
-        "arithmetic, then harmonic",
+        "arithmetic_harmonic",
         "arithmetic",
     )
     for axis in (0, 1):
@@ -79,6 +82,6 @@ def test_coarse_conductivities_are_ordered_as_power_is(kind):
         geometric = found["geometric"][axis]
         assert (found["harmonic"][axis] <= geometric * (1 + 1e-9)).all()
         assert (geometric <= found["arithmetic"][axis] * (1 + 1e-9)).all()
-    total = [upscaling.coarse_solve(found[mean]).sum() for mean in rising]
+    total = [upscaling.solved(*found[mean]).sum() for mean in rising]
     assert total == sorted(total, reverse=True)
     assert total[0] > total[-1]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from chonn_lab.experiments import provenance
-from chonn_lab.pages import blocks, files
+from chonn_lab.pages import blocks, files, results
 from chonn_lab.paths import ROOT
 from chonn_lab.results_file import read_record
 
@@ -99,3 +99,31 @@ def test_results_of_other_data_or_code_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "digest", lambda: "other")
     with pytest.raises(SystemExit, match="expected runs of the code"):
         read_record(path, *arguments, data)
+
+
+def test_tables_of_finer_grids_and_domains():
+    def run(domain, seed, diverged=None, **errors):
+        about = {"problem": "darcy", "trained": 64, "label": "network", "parameters": 1234}
+        about |= {"domain": domain, "seed": seed, "diverged": diverged}
+        return about | {"errors": {"test": {name[2:]: error for name, error in errors.items()}}}
+
+    results = [
+        run("square", 0, at64=0.010, at128=0.008),
+        run("square", 1, at64=0.010, at128=0.010),
+        run("l-shape", 0, at64=0.016),
+        run("square", 2, "in epoch 2", at64=9.0, at128=9.0),
+    ]
+    exact = {"problem": "darcy", "trained": 64, "errors": {"128": 0.0125}}
+    record = {"results": results, "interpolated": [exact]}
+    assert blocks.build("grids", record).splitlines()[2:] == [
+        "| Darcy flow | network | 64 | 1,234 | 0.0100 ± 0.0000 | 0.0090 ± 0.0014 | 2 |",
+        "| Darcy flow | the true solution, interpolated | 64 | - | - | 0.0125 | - |",
+    ]
+    assert blocks.build("domains", record).splitlines()[2:] == [
+        "| Darcy flow | network | 64 | 0.0100 ± 0.0000 | 0.0160 | 1.60 | - | - |",
+    ]
+
+
+def test_the_figure_of_finer_grids_is_drawn_from_its_file(tmp_path):
+    results.draw_grids(files.load("resolution"), tmp_path / "grids.png")
+    assert (tmp_path / "grids.png").read_bytes().startswith(b"\x89PNG")
