@@ -92,6 +92,22 @@ def medium(kind: str, n: int, contrast: float, seed: int = 0) -> list[Tensor]:
     return [torch.from_numpy(2 / (1 / k + 1 / np.roll(k, -1, axis))) for axis in (0, 1)]
 
 
+def cancelling(kind: str, small: float) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
+    """Source, conductances, leak and cotangent (24, 24) of a network that hardly leaks what its
+    sources, a dipole, leave: everywhere, or in a block behind small conductances."""
+    rng = np.random.default_rng(0)
+    g = [torch.from_numpy(np.exp(rng.normal(size=(24, 24)))).float() for _ in range(2)]
+    leak = torch.full((24, 24), small if kind == "leak" else 0.1)
+    if kind == "block":
+        for x in (g[0], g[1].mT):
+            x[[6, 16], 7:17] *= small
+        leak[7:17, 7:17] = 0
+    source, weight = torch.zeros(2, 24, 24).unbind()
+    source[8, 9], source[14, 13] = 1, -1
+    weight[9, 15], weight[13, 8] = 1, -1
+    return source, g, leak, weight
+
+
 def assert_near(actual: Tensor, expected: Tensor, tolerance: float) -> None:
     assert actual.shape == expected.shape
     error = (actual.double() - expected).abs().amax() / expected.abs().amax()
@@ -174,6 +190,41 @@ def test_hard_media(backend, kind, contrast):
         v = Factor(g, l, (False, False), backend=backend).solve(s)[0, ..., 0].double()
         # Componentwise, because source and inverse are positive.
         assert ((v - expected).abs() / expected).max() <= tolerance
+
+
+def check_cancelling(backend, kind, small):
+    """Rounded shares of a pivot do not sum to 1, so that they lost current."""
+    source, g, leak, weight = cancelling(kind, small)
+    expected = [torch.from_numpy(elimination(x, g, leak).astype(float)) for x in (source, weight)]
+    source, leak, weight, *g = (x[None, ..., None] for x in (source, leak, weight, *g))
+    leaves = [x.requires_grad_() for x in (source, *g)]
+    v = kirchhoff_network(source, g, leak, backend=backend, method="direct")
+    gradient, *_ = torch.autograd.grad(v, leaves, weight)
+    for found, right in zip((v.detach(), gradient), expected, strict=True):
+        assert_near(found[0, ..., 0], right, 2e-5)
+
+
+@pytest.mark.parametrize("kind", ["leak", "block"])
+@pytest.mark.parametrize("small", [1e-4, 1e-8, 1e-10])
+@pytest.mark.parametrize("backend", ["torch"])
+def test_sources_that_cancel(backend, kind, small):
+    check_cancelling(backend, kind, small)
+
+
+@pytest.mark.parametrize("backend", ["torch"])
+def test_differences_where_sources_cancel(backend):
+    """Sources that less the leaks' currents cancel were rounded before: 1e-5 off."""
+    source, g, leak, weight = cancelling("block", 1e-4)
+    source[0, 0], weight[20, 20] = 3, 2
+    leak[7:17, 7:17] = 1e-7
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        given = [x[None, ..., None].to(dtype) for x in (source, leak, weight, *g)]
+        edges = [x.requires_grad_() for x in given[3:]]
+        v = kirchhoff_network(given[0], edges, given[1], backend=backend, method="direct")
+        found.append(torch.autograd.grad(v, edges, given[2]))
+    for actual, expected in zip(*found, strict=True):
+        assert_near(actual, expected, 2e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from network_cases import assert_equal, make_network, run, truth
+from test_direct import check_cancelling
 from test_graphs import circuit_on
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
@@ -295,6 +296,12 @@ def check_gradients(grid, dtype, leak, S, method="direct", **options):
     _assert_gradients_agree(g, leak, source, dtype, method=method, **options)
 
 
+@needs_triton
+@pytest.mark.parametrize("kind", ["leak", "block"])
+def test_sources_that_cancel(interpreted, kind):
+    interpreted(check_cancelling, "triton", kind, 1e-8)
+
+
 def check_gradients_of_graph(name, dtype):
     graph = _graph(name)
     g, leak, source = circuit_on(graph, B=1, contrast=1e12)
@@ -472,11 +479,11 @@ MOST = {
     "pivots": (255, 34816),
     "update": (200, 16384),
     "levels": (80, 64),
-    "up": (240, 1024),
+    "up": (244, 2048),
     "down": (220, 16384),
     "drops": (96, 4096),
 }
-MOST_SPILLED = {"float32": 16, "float64": 128}  # bytes of a thread
+MOST_SPILLED = {"float32": 16, "float64": 256}  # bytes of a thread
 
 
 def _assert_compile(compile_triton, cases, capability):

@@ -8,8 +8,7 @@ from unittest import mock
 # Pointers to what is of the dtype of the networks, and to integers.
 REALS = {
     *("g0", "g1", "g2", "leak", "g", "own", "judged", "shares", "inverse", "grounded", "updates"),
-    *("grounds", "W", "LW", "source", "x", "handed", "V", "potential", "relative", "base"),
-    "drop",
+    *("grounds", "W", "LW", "source", "x", "potential", "relative", "base", "drop"),
 }
 INTEGERS = {
     *("INFO", "REGION", "KID", "COLUMN", "EDGE_AT", "BEFORE_AT", "BEFORE", "NODE", "ENTRY"),
@@ -48,6 +47,7 @@ def arguments_of(launch, dtype):
     kernel, constants, warps = launch
     real, bits = ("fp32", "i32") if dtype == "float32" else ("fp64", "i64")
     kinds = dict.fromkeys(INTEGERS, "*i32") | dict.fromkeys(REALS, f"*{real}")
-    kinds |= {"most": f"*{bits}", "level": "*fp64"}
+    kinds |= {"most": f"*{bits}", "whole": "*i64"}
+    kinds |= dict.fromkeys(("level", "handed", "V"), "*fp64")
     types = {x: kinds.get(x, "i32") for x in kernel.arg_names if x not in constants}
     return kernel, types, [x for x in types if x in kinds and x != "judged"], constants, warps

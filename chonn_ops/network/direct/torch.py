@@ -321,19 +321,33 @@ class Factors:
         one = torch.eye(n, dtype=shares.dtype, device=shares.device)
         return one - shares[..., :n], shares[..., n:]
 
+    def _whole(self, index: int) -> Tensor:
+        """What a pivot's shares, ground's among them, sum to, (M, regions, pivots): 1 but for their
+        rounding, which has no derivative. Complex shares may cancel, so that theirs may not."""
+        inverse = self._inverses[index].detach()
+        if inverse.is_complex():
+            return torch.ones_like(inverse)
+        shares, grounded = self._shares[index].detach(), self._grounded[index].detach()
+        whole = shares.sum(-1, dtype=torch.float64) + grounded
+        return torch.where(inverse == 0, 1, whole)
+
     def _up(self, x: Tensor) -> Tensor:
-        """D^-1 U^-T x of rows (M, S, nodes) by position: forward substitution."""
+        """D^-1 U^-T x of rows (M, S, nodes) by position: forward substitution.
+
+        Where sources cancel, what is left of them may be smaller than the rounding of shares. So
+        each pivot hands on what it received over the sum of its shares, in float64: no current is
+        lost, and the shares are those of a network that differs by rounding of its conductances.
+        """
+        x = x if x.is_complex() else x.double()
         for index, batch in enumerate(self._batches):
             pivots, others = batch.nodes.split([batch.pivots, batch.width], 1)
-            upper, beyond = self._upper(index)
-            received = torch.linalg.solve_triangular(
-                upper.mT, _take(x, pivots), upper=False, unitriangular=True
-            )
-            handed = beyond.mT @ received
-            own = received * self._inverses[index][..., None]
+            upper, beyond = (y.to(x.dtype) for y in self._upper(index))
+            upper = upper + torch.diag_embed(self._whole(index) - 1)
+            handed = torch.linalg.solve_triangular(upper.mT, _take(x, pivots), upper=False)
+            own = handed * self._inverses[index][..., None]
             x = x.index_copy(2, pivots.flatten(), _flat(own))
-            x = x.index_add(2, others.flatten(), _flat(handed))
-        return x
+            x = x.index_add(2, others.flatten(), _flat(beyond.mT @ handed))
+        return x.to(self._g.dtype)
 
     def _down(self, x: Tensor) -> Tensor:
         """U^-1 x of rows (M, S, nodes) by position: back substitution."""
@@ -371,7 +385,7 @@ class Factors:
             def total(y: Tensor) -> Tensor:
                 return torch.zeros_like(y).scatter_add(2, to, torch.where(inside, y, 0))
 
-            ground, rest = total(leak), x
+            ground, rest = total(leak), x if x.is_complex() else x.double()
             ground = torch.where(ground != 0, ground, 1)
             for _ in range(2):  # what the first leaves is rounding of sources, not of itself
                 levels = torch.where(inside, (total(rest) / ground).gather(2, to), 0)

@@ -241,6 +241,7 @@ class Factors:
         self._g, self._own = leak.new_empty(M, edges), leak.new_empty(M, nodes)
         self._shares = leak.new_empty(M, tables.num_shares)
         self._inverse, self._grounded = torch.empty_like(self._own), torch.empty_like(self._own)
+        self._whole = torch.empty_like(self._own, dtype=torch.int64)
         if M:
             with torch.cuda.device_of(leak):
                 self._eliminate([*fields, *fields[-1:] * 2][:3], leak)
@@ -272,6 +273,7 @@ class Factors:
             self._shares,
             self._inverse,
             self._grounded,
+            self._whole,
         ]
 
     @classmethod
@@ -279,7 +281,8 @@ class Factors:
         """The factors with this `state`."""
         self = cls.__new__(cls)
         self._prepare(plan, leak)
-        self._g, self._own, self._numbers, self._shares, self._inverse, self._grounded = state
+        self._g, self._own, self._numbers, self._shares, *fields = state
+        self._inverse, self._grounded, self._whole = fields
         self.solution = None
         return self
 
@@ -300,7 +303,7 @@ class Factors:
         _launch(
             _K.pack,
             (M, -(-max(nodes, edges) // _BLOCK)),
-            *(*fields, leak, self._g, self._own, most, t.entry, t.node),
+            *(*fields, leak, self._g, self._own, self._whole, most, t.entry, t.node),
             *(nodes, edges, math.prod(self._plan.edge_grid), self._shape[-1]),
             AXES=len(self._plan.periodic),
             BLOCK=_BLOCK,
@@ -322,7 +325,7 @@ class Factors:
                 _K.pivots,
                 (M, p.fronts, max(1, -(-p.width // p.columns))),
                 *(self._g, self._own, most, self._numbers[1], self._shares, self._inverse),
-                *(self._grounded, updates, grounds, work, work_leak),
+                *(self._grounded, self._whole, updates, grounds, work, work_leak),
                 *(t.info, t.regions, t.kid, t.edge_at, t.column, t.before_at, t.before),
                 *(*offsets, t.num_grounds, p.work, entries),
                 **block,
@@ -350,14 +353,14 @@ class Factors:
     def _up(self, source: Tensor, level: Tensor, x: Tensor, *, drops: bool) -> None:
         """Currents over totals of pivots into x, (1 + drops, rows, nodes)."""
         t, rows, nodes = self._tables, x.shape[1], x.shape[2]
-        handed = x.new_empty(len(x), rows, t.num_grounds)
-        values = x.new_empty(len(x), rows, len(t.position))
+        handed = x.new_empty(len(x), rows, t.num_grounds, dtype=torch.float64)
+        values = x.new_empty(len(x), rows, len(t.position), dtype=torch.float64)
         for p in t.panels:
             _launch(
                 _K.up,
                 (rows, p.fronts, max(1, -(-p.width // p.columns))),
                 *(source, self._own, self._most, level, x, handed, values),
-                *(self._shares, self._inverse, t.info, t.regions, t.kid, t.node),
+                *(self._shares, self._inverse, self._whole, t.info, t.regions, t.kid, t.node),
                 *(p.start, p.k0, nodes, t.num_shares, t.num_grounds, len(t.position)),
                 *(self._shape[-1], rows // self._networks),
                 P=p.pivots,
@@ -366,7 +369,7 @@ class Factors:
                 BEGIN=p.begin,
                 END=p.end,
                 DROPS=drops,
-                warps=p.pivots // 16,
+                warps=p.pivots // 8,
             )
 
     def _down(
@@ -469,7 +472,7 @@ class Factors:
     @property
     def nbytes(self) -> int:
         """Bytes that the factors hold."""
-        return sum(x.nbytes for x in (self._shares, self._inverse, self._grounded))
+        return sum(x.nbytes for x in (self._shares, self._inverse, self._grounded, self._whole))
 
     @property
     def undetermined(self) -> list[tuple[int, int]]:

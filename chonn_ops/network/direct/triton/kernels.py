@@ -14,6 +14,12 @@ and the rest is products of positive numbers: E = X B, the edges from the pivots
 their turns come (B: before), the shares S = E / total, and the update S^T E of the rest. Currents
 go up as y = X x, rest += S^T y. Potentials come down as v = X^T (y / total + S v_rest).
 
+Sources may cancel but for less than the rounding of shares. So currents are float64, and a pivot
+hands on what it receives over `whole`, the sum of its shares: H to later pivots of its panel, S to
+the rest, and ground's. With w = y / whole this is (whole - H^T) w = x, which steps w += X (x + H^T w
+- whole w) solve; H is kept above the diagonal, where X is 0. `whole` is in units of 2^-60, as
+integers, whose sum does not depend on the order in which programs add.
+
 Every kernel takes its program's region from `INFO`, a row of `WORDS` numbers a region, and the
 network, or its pair with a source, from the first axis of the grid. Arrays of nodes are in the
 order of elimination ("positions"), and edges in the order of their earlier ends. The fields of the
@@ -41,6 +47,7 @@ PLAIN = (
     *("start", "k0", "nodes", "edges", "per_axis", "channels", "sources", "entries", "tiles"),
     *("num_shares", "num_updates", "num_grounds", "num_work", "size"),
 )
+_ONE = tl.constexpr(2**60)  # of `whole`
 # Edges of a pivot that are read side by side.
 _STEP = tl.constexpr(8)
 
@@ -164,7 +171,7 @@ def _entries(
 
 @triton.jit
 def pack(
-    g0, g1, g2, leak, g, own, most, ENTRY, NODE, nodes, edges, per_axis, channels,
+    g0, g1, g2, leak, g, own, whole, most, ENTRY, NODE, nodes, edges, per_axis, channels,
     AXES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Copy conductances by edge and leaks by position; `most`: the bits of the largest."""
@@ -177,13 +184,14 @@ def pack(
     at = (m // channels * nodes + node) * channels + m % channels
     ground = tl.load(leak + at, mask=e < nodes, other=0.0)
     tl.store(own + m * nodes + e, ground, mask=e < nodes)
+    tl.store(whole + m * nodes + e, tl.zeros([BLOCK], tl.int64), mask=e < nodes)
     tl.atomic_max(most + m, tl.max(tl.maximum(_bits(value), _bits(ground)), 0))
 
 
 @triton.jit(do_not_specialize=PLAIN)
 def pivots(
-    g, own, most, judged, shares, inverse, grounded, updates, grounds, W, LW, INFO, REGION, KID,
-    EDGE_AT, COLUMN, BEFORE_AT, BEFORE, start, k0, nodes, edges, num_shares, num_updates,
+    g, own, most, judged, shares, inverse, grounded, whole, updates, grounds, W, LW, INFO, REGION,
+    KID, EDGE_AT, COLUMN, BEFORE_AT, BEFORE, start, k0, nodes, edges, num_shares, num_updates,
     num_grounds, num_work, entries, KE: tl.constexpr, KIDS: tl.constexpr, P: tl.constexpr,
     C: tl.constexpr, REST: tl.constexpr, FUSED: tl.constexpr, BEGIN: tl.constexpr,
     END: tl.constexpr, PRECISION: tl.constexpr,
@@ -256,14 +264,17 @@ def pivots(
     inv = _inverse(total)
     handed = tl.sum(X * leak[None, :], 1)  # to ground, when their turns come
     beyond = tl.sum(tl.where(j > i, D, 0.0), 1) + tl.sum(X * outward[None, :], 1)
+    # Just 1 where a pivot without edges hands all to ground, which no other does.
+    below = 0.99999994 if D.dtype == tl.float32 else 0.9999999999999999
+    part = tl.minimum(handed * inv, below)
+    part = tl.where((beyond == 0) & (inv > 0), 1.0, part).to(D.dtype)
+    at = m * nodes + first + k0 + r
+    sums = tl.zeros([P], tl.float64)
     if chunk == 0:
-        at = m * nodes + first + k0 + r
-        tl.store(shares + (k0 + i) * f + k0 + j, X, mask=(i < n) & (j < n))
+        H = tl.where(j > i, D * inv[:, None], 0.0)
+        sums += tl.sum(H.to(tl.float64), 1) + tl.where(inv > 0, part, 1.0)
+        tl.store(shares + (k0 + i) * f + k0 + j, X + H, mask=(i < n) & (j < n))
         tl.store(inverse + at, inv, mask=r < n)
-        # Just 1 where a pivot without edges hands all to ground, which no other does.
-        below = 0.99999994 if D.dtype == tl.float32 else 0.9999999999999999
-        part = tl.minimum(handed * inv, below)
-        part = tl.where((beyond == 0) & (inv > 0), 1.0, part).to(D.dtype)
         tl.store(grounded + at, part, mask=r < n)
         over = (r < n) & (inv == 0)
         tied = (own_leak != 0) | (total > 0)
@@ -288,6 +299,7 @@ def pivots(
         S = E * inv[:, None]
         inside = (i < n) & (column[None, :] < width)
         tl.store(shares + (k0 + i) * f + rest + column[None, :], S, mask=inside)
+        sums += tl.sum(S.to(tl.float64), 1)
         given = tl.sum(S * handed[:, None], 0)
         if BEGIN:
             if KIDS:
@@ -308,8 +320,9 @@ def pivots(
             U = _product(tl.trans(S), E, PRECISION)
             if KIDS:
                 U += _kids(updates, info, KID, entries, rest + row, rest + c[None, :], inside)
-            at = tl.load(info + UPDATE) + row * width + c[None, :]
-            tl.store(updates + at, U, mask=inside)
+            to = tl.load(info + UPDATE) + row * width + c[None, :]
+            tl.store(updates + to, U, mask=inside)
+    tl.atomic_add(whole + at, (sums * _ONE).to(tl.int64), mask=r < n)
 
 
 @triton.jit(do_not_specialize=PLAIN)
@@ -384,19 +397,20 @@ def levels(
 def _source(source, own, most, level, NODE, row, m, at, nodes, channels, p, inside, second):
     """Sources at positions p; the `second` ones are less the leaks times the level."""
     node = tl.load(NODE + p, mask=inside, other=0)
-    given = tl.load(source + at + node * channels, mask=inside, other=0.0)
+    given = tl.load(source + at + node * channels, mask=inside, other=0.0).to(tl.float64)
     if second:
         leak = tl.load(own + m * nodes + p, mask=inside, other=0.0)
         ground = leak.to(tl.float64) * _scale(tl.load(most + m)).to(tl.float64)
-        given = (given.to(tl.float64) - ground * tl.load(level + row)).to(given.dtype)
+        given -= ground * tl.load(level + row)
     return given
 
 
 @triton.jit(do_not_specialize=PLAIN)
 def up(
-    source, own, most, level, x, handed, V, shares, inverse, INFO, REGION, KID, NODE, start, k0,
-    nodes, num_shares, num_grounds, entries, channels, sources, P: tl.constexpr, C: tl.constexpr,
-    KIDS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr, DROPS: tl.constexpr,
+    source, own, most, level, x, handed, V, shares, inverse, whole, INFO, REGION, KID, NODE, start,
+    k0, nodes, num_shares, num_grounds, entries, channels, sources, P: tl.constexpr,
+    C: tl.constexpr, KIDS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
+    DROPS: tl.constexpr,
 ):  # fmt: skip
     """Currents that a panel receives, y = X x, over its totals, and what it hands to C columns of
     the rest. V: a front's currents between panels. DROPS: for `_source`'s second sources, too."""
@@ -414,9 +428,12 @@ def up(
     i, j = r[:, None], r[None, :]
     column = chunk * C + tl.arange(0, C)
     outside = column[None, :]
-    X = tl.load(shares + (k0 + i) * f + k0 + j, mask=(j <= i) & (i < n), other=0.0)
+    block = tl.load(shares + (k0 + i) * f + k0 + j, mask=(i < n) & (j < n), other=0.0)
+    X, H = tl.where(j <= i, block, 0.0), tl.where(j > i, block, 0.0)
     S = tl.load(shares + (k0 + i) * f + rest + outside, mask=(i < n) & (outside < width), other=0.0)
-    inv = tl.load(inverse + m * nodes + first + k0 + r, mask=r < n, other=0.0)
+    here = m * nodes + first + k0 + r
+    inv = tl.load(inverse + here, mask=r < n, other=0.0)
+    sums = tl.load(whole + here, mask=r < n, other=_ONE).to(tl.float64) / _ONE
     for second in tl.static_range(1 + DROPS):
         lane = second * tl.num_programs(0) + row
         mine = handed + lane * num_grounds
@@ -430,8 +447,11 @@ def up(
                 given += _handed(mine, info, KID + front, entries, k0 + r, r < n)
         else:
             given = tl.load(values + k0 + r, mask=r < n, other=0.0)
-        y = tl.sum(X * given[None, :], 1)
-        on = tl.sum(S * y[:, None], 0)
+        w = tl.sum(X * given[None, :], 1)
+        for _ in tl.static_range(2):  # each takes the error times that of float32
+            left = given + tl.sum(H * w[:, None], 0) - sums * w
+            w += tl.sum(X * left[None, :], 1)
+        on = tl.sum(S * w[:, None], 0)
         if BEGIN:
             if KIDS:
                 on += _handed(mine, info, KID + front, entries, rest + column, column < width)
@@ -448,7 +468,7 @@ def up(
         else:
             tl.store(values + rest + column, on, mask=column < width)
         if chunk == 0:
-            tl.store(x + lane * nodes + first + k0 + r, y * inv, mask=r < n)
+            tl.store(x + lane * nodes + first + k0 + r, w * inv, mask=r < n)
 
 
 @triton.jit(do_not_specialize=PLAIN)
