@@ -156,12 +156,11 @@ def blended_edges(k: Tensor, steps: list[float], arithmetic: Tensor) -> list[Ten
 
     `arithmetic` (C,), between 0 and 1, is the weight of the arithmetic mean.
     """
-    resistivity = torch.reciprocal(k)
+    resistivity, of_harmonic = torch.reciprocal(k), torch.rsub(arithmetic, 2, alpha=2)
     found: list[Tensor] = []
     for axis, step in enumerate(steps):
         scale = face_area(steps, axis) / step
-        mean = 0.5 * scale * arithmetic
-        harmonic = torch.rsub(arithmetic, 2 * scale, alpha=2 * scale)
+        mean, harmonic = 0.5 * scale * arithmetic, scale * of_harmonic
         both, in_series = (x + x.roll(-1, axis + 1) for x in (k, resistivity))
         found.append(torch.addcmul(mean * both, harmonic, in_series.reciprocal()))
     return found
