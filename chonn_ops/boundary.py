@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -51,6 +51,15 @@ class Wall(NamedTuple):
 
     conductance: Tensor | None = None
     current: Tensor | None = None
+
+    def plus(self, other: Wall) -> Wall:
+        """The sum of both."""
+        pairs = zip(self, other, strict=True)
+        return Wall(*(b if a is None else a if b is None else a + b for a, b in pairs))
+
+    def each(self, function: Callable[[Tensor], Tensor]) -> Wall:
+        """What a function makes of each that is there."""
+        return Wall(*(None if x is None else function(x) for x in self))
 
 
 def series(a: Tensor, b: Tensor) -> Tensor:
@@ -145,6 +154,12 @@ class Condition:
         del face
         return Wall()
 
+    def over_conductivity(self, face: Face) -> Wall | None:
+        """Return what a face adds over the conductivity of the cells, where that depends on area
+        and distance alone; in a shape that broadcasts with it."""
+        del face
+        return None
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Neumann(Condition):
@@ -188,9 +203,13 @@ class Dirichlet(Condition):
     value: Number = 0.0
     distance: Number = dataclasses.field(default=0.0, metadata=_NOT_NEGATIVE)
 
-    def wall(self, face: Face) -> Wall:
-        g = face.conductivity * (face.area / (face.distance + self.distance))
+    def over_conductivity(self, face: Face) -> Wall:
+        g = face.area / (face.distance + self.distance)
+        g = g if isinstance(g, Tensor) else face.conductivity.new_full((), g)
         return Wall(g, _times(self.value, g))
+
+    def wall(self, face: Face) -> Wall:
+        return self.over_conductivity(face).each(lambda x: face.conductivity * x)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

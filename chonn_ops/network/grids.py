@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -149,21 +150,17 @@ def edges(k: Conductivity, steps: Steps, periodic: list[bool]) -> list[Tensor]:
     return found
 
 
-def blended_edges(
-    k: Tensor, steps: list[float], periodic: list[bool], arithmetic: Tensor
-) -> list[Tensor]:
-    """Conductances of faces that blend the arithmetic and the harmonic mean of k > 0.
+def blended_edges(k: Tensor, steps: list[float], arithmetic: Tensor) -> list[Tensor]:
+    """Conductances of faces that blend the arithmetic and the harmonic mean of k > 0; the last
+    entry along an axis joins the last node and the first.
 
     `arithmetic` (C,), between 0 and 1, is the weight of the arithmetic mean.
     """
-    resistivity = torch.reciprocal(k)
-    weights = torch.stack((0.5 * arithmetic, 2 - 2 * arithmetic)).view(2, *[1] * len(steps), -1)
+    resistivity, of_harmonic = torch.reciprocal(k), torch.rsub(arithmetic, 2, alpha=2)
     found: list[Tensor] = []
     for axis, step in enumerate(steps):
-        n, own = k.shape[axis + 1], weights * (face_area(steps, axis) / step)
-        if not periodic[axis] and n > 1:  # the last entry is not an edge
-            own = own * (indices(k, axis) < n - 1)
-        mean, harmonic = own.unbind()
+        scale = face_area(steps, axis) / step
+        mean, harmonic = 0.5 * scale * arithmetic, scale * of_harmonic
         both, in_series = (x + x.roll(-1, axis + 1) for x in (k, resistivity))
         found.append(torch.addcmul(mean * both, harmonic, in_series.reciprocal()))
     return found
@@ -202,6 +199,12 @@ def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
                     check_not_negative(name, value)
 
 
+def _beside(k: Tensor, axis: int, node: int, value: Tensor) -> Tensor:
+    """A value of the nodes of one index along an axis, 0 at the others; it broadcasts with k."""
+    value = value[(None,) * (k.dim() - value.dim())]
+    return pad(value, axis, node, k.shape[axis + 1] - 1 - node)
+
+
 def walls_of(
     k: Conductivity,
     steps: Steps,
@@ -229,36 +232,35 @@ def walls_of(
         From the low face of the grid to the first node and from the last node to the high face, in
         steps, > 0. All other faces are half a step from their node.
     """
-    conductance: Tensor | None = None
-    current: Tensor | None = None
-    each = zip(_per_axis(k, len(steps)), steps, faces, strict=True)
-    for axis, (k, step, pair) in enumerate(each):
+    wall = over_k = Wall()
+    known: dict[Any, Wall | None] = {}
+    of_axes = _per_axis(k, len(steps))
+    for axis, (k, step, pair) in enumerate(zip(of_axes, steps, faces, strict=True)):
         dim, n, area = axis + 1, k.shape[axis + 1], face_area(steps, axis)
         for condition, node, distance in zip(pair, (0, n - 1), distances, strict=True):
-            width = step_at(step, node)
-            cells = Face(
-                k.narrow(dim, node, 1), area, distance * width, width, leak.narrow(dim, node, 1)
-            )
-            added = condition.wall(cells)
-            if added.conductance is not None:
-                whole = pad(added.conductance, axis, node, n - 1 - node)
-                conductance = whole if conductance is None else conductance + whole
-            if added.current is not None:
-                slice_of_k = added.current.expand(cells.conductivity.shape)
-                whole = pad(slice_of_k, axis, node, n - 1 - node)
-                current = whole if current is None else current + whole
+            width, beside = step_at(step, node), k.narrow(dim, node, 1)
+            face = Face(beside, area, distance * width, width, leak.narrow(dim, node, 1))
+            # Faces that are alike are computed once. Symbols and tensors cannot be compared.
+            plain = isinstance(area, float) and isinstance(face.distance, float)
+            like = (condition, area, face.distance) if plain else None
+            if like is None or like not in known:
+                known[like] = condition.over_conductivity(face)
+            shares = known[like]
+            added = condition.wall(face) if shares is None else shares
+            added = added.each(partial(_beside, k, axis, node))
+            if shares is None:
+                wall = wall.plus(added)
+            else:
+                over_k = over_k.plus(added)
+        if axis + 1 == len(steps) or of_axes[axis + 1] is not k:
+            wall, over_k = wall.plus(over_k.each(lambda x, k=k: k * x)), Wall()
         if exists is None or inner is None:
             continue
         sides = _missing_neighbours(exists.expand(k.shape), axis, pair[0].periodic)
         for condition, beside in zip(inner[axis], sides, strict=True):
             added = condition.wall(Face(k, area, step / 2, step, leak))
-            if added.conductance is not None:
-                whole = torch.where(beside, added.conductance, 0)
-                conductance = whole if conductance is None else conductance + whole
-            if added.current is not None:
-                whole = torch.where(beside, added.current, 0)
-                current = whole if current is None else current + whole
-    return Wall(conductance, current)
+            wall = wall.plus(added.each(lambda x, beside=beside: torch.where(beside, x, 0)))
+    return wall
 
 
 def circuit_of(

@@ -357,8 +357,9 @@ class NetworkCell(Gained):
         u = as_field("u", u, self.parameters(), "B", *grid, self.dim)
         conductivity, leak, source = self.coefficients(u)
         source = source * SOURCE_GAIN
-        arithmetic = conductivity.new_zeros(self.options.num_networks)
-        if self.mean_param is not None:
+        if self.mean_param is None:
+            arithmetic = conductivity.new_zeros(self.options.num_networks)
+        else:
             mean = self.effective("mean_param").to(conductivity.dtype)
             arithmetic = torch.sigmoid(MEAN_GAIN * mean)
         known = dict(CELL_CONDITIONS)
@@ -381,8 +382,7 @@ class NetworkCell(Gained):
         )
         steps = [UNIT * step for step in spacing]
         leak = leak * math.prod(steps)
-        periodic = [condition.periodic for condition, _ in faces]
-        edges = recomputed(blended_edges, conductivity, steps, periodic, arithmetic)
+        edges = recomputed(blended_edges, conductivity, steps, arithmetic)
         exists = inner = None
         if mask is not None:
             exists = (mask if mask.dim() > axes else mask[None]).unsqueeze(-1)

@@ -239,37 +239,6 @@ def test_sources_that_cancel_however_vectors_are_filled(kind, filling):  # noqa:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_differences_where_sources_cancel(backend):
-    """Sources that less the leaks' currents cancel were rounded before: 1e-5 off."""
-    source, g, leak, weight = cancelling("block", 1e-4)
-    source[0, 0], weight[14, 14] = 3, 2
-    leak[5:12, 5:12] = 1e-7
-    found = []
-    for dtype in (torch.float32, torch.float64):
-        given = [x[None, ..., None].to(dtype) for x in (source, leak, weight, *g)]
-        edges = [x.requires_grad_() for x in given[3:]]
-        v = kirchhoff_network(given[0], edges, given[1], backend=backend, method="direct")
-        found.append(torch.autograd.grad(v, edges, given[2]))
-    for actual, expected in zip(*found, strict=True):
-        assert_near(actual, expected, 2e-6)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("kind", ["leak", "block"])
-@pytest.mark.parametrize("small", [1e-4, 1e-8, 1e-12])
-def test_sources_that_cancel(backend, kind, small, filling):  # noqa: ARG001
-    check_cancelling(backend, kind, small)
-    # Many networks, and several sources, fill vectors in other ways.
-    source, g, leak, _ = cancelling(kind, small)
-    expected = torch.from_numpy(elimination(source, g, leak).astype(float))
-    s, l, *g = (x[None, ..., None].repeat(20, 1, 1, 1) for x in (source, leak, *g))  # noqa: E741
-    factor = Factor(g, l, (False, False), backend=backend)
-    several = factor.solve(torch.stack([s, -s, s.flip(1), s, s], 1))
-    for v in (factor.solve(s), *several[:, [0, 3, 4]].unbind(1), -several[:, 1]):
-        assert_near(v[..., 0], expected.expand(20, 16, 16), 2e-5)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_parts_without_ground_are_named_and_others_stay_right(backend, filling):  # noqa: ARG001
     source, g, leak = random_network(2, (8, 9), 9)
     g[0][1, 3, :, 5] = 0  # rows 0 to 3 of network (1, 5) are cut off

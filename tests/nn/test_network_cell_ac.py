@@ -46,7 +46,7 @@ def test_the_cell_is_its_equations(grid, boundary):
     volume = math.prod(UNIT * step for step in spacing)
     steps = [UNIT * step for step in spacing]
     mean = torch.sigmoid(8 * cell.mean_param)
-    edges = blended_edges(k, steps, [boundary == "periodic"] * len(grid), mean)
+    edges = blended_edges(k, steps, mean)
     faces = conditions(boundary, len(grid))
     wall = walls_of(k, steps, faces, volume * leak).conductance
     leak = volume * leak if wall is None else volume * leak + wall

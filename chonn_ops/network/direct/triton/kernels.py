@@ -16,9 +16,10 @@ go up as y = X x, rest += S^T y. Potentials come down as v = X^T (y / total + S 
 
 Sources may cancel but for less than the rounding of shares. So currents are float64, and a pivot
 hands on what it receives over `whole`, the sum of its shares: H to later pivots of its panel, S to
-the rest, and ground's. With w = y / whole this is (whole - H^T) w = x, which steps w += X (x + H^T w
-- whole w) solve; H is kept above the diagonal, where X is 0. `whole` is in units of 2^-60, as
-integers, whose sum does not depend on the order in which programs add.
+the rest, and ground's. With w = y / whole this is (whole - H^T) w = x, which X almost inverts, so
+that steps w += X (x + H^T w - whole w) solve it. H is kept above the diagonal, where X is 0.
+`whole` is in units of 2^-60, as integers, whose sum does not depend on the order in which programs
+add.
 
 Every kernel takes its program's region from `INFO`, a row of `WORDS` numbers a region, and the
 network, or its pair with a source, from the first axis of the grid. Arrays of nodes are in the
@@ -412,8 +413,8 @@ def up(
     C: tl.constexpr, KIDS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
     DROPS: tl.constexpr,
 ):  # fmt: skip
-    """Currents that a panel receives, y = X x, over its totals, and what it hands to C columns of
-    the rest. V: a front's currents between panels. DROPS: for `_source`'s second sources, too."""
+    """Currents that a panel receives over its totals, and what it hands to C columns of the rest.
+    V: a front's currents between panels. DROPS: for `_source`'s second sources, too."""
     row, index, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     m = row // sources
     info = INFO + tl.load(REGION + start + index) * _WORDS
