@@ -212,8 +212,8 @@ class Factors:
         self._factors = spare.empty(leak, self._num_shares + self._fields * self._num_nodes + 1)
 
     def _measure(self, items: int) -> None:
-        # Shares, then for each node inverse pivot, own leak and, of real networks, ground's share and,
-        # of single precision, a double: `whole`, which may begin one number later.
+        # Shares, then for each node inverse pivot, own leak and, of real networks, ground's share,
+        # and of single precision a double, `whole`, which may begin one number later.
         self._num_shares = items * self._arguments.item_shares * self._lanes
         self._num_nodes = items * self._plan.nodes * self._lanes
 
