@@ -458,6 +458,23 @@ def test_integers_are_numbers(case, request, dtype):
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
+def test_integers_are_numbers_to_replicas(case, request):
+    """`DataParallel` calls copies whose weights are plain tensors, so that they have no
+    parameters."""
+    if "neuralop FNO" in request.node.name:
+        pytest.skip("neuraloperator's own layers refuse integers")
+    model, (x, *rest) = case
+    replica = copy.deepcopy(model)
+    for part in replica.modules():
+        for name, weight in list(part.named_parameters(recurse=False)):
+            delattr(part, name)
+            setattr(part, name, weight.detach())
+    whole = (10 * (x - 0.5)).long()
+    with torch.no_grad():
+        found, expected = replica(whole, *rest), model(whole.float(), *rest)
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_floats_are_refused_in_our_words(case, request, dtype):
     """PyTorch's words name an operand of a matrix product. Under autocast, halves are fine."""
