@@ -204,12 +204,14 @@ def test_copies_compute_the_same(case):
             torch.testing.assert_close(other.eval()(*inputs), expected, rtol=0, atol=0)
 
 
-def test_models_made_on_the_meta_device_compute_the_same(case, request):
+@pytest.mark.parametrize("assign", [False, True])
+def test_models_made_on_the_meta_device_compute_the_same(case, request, assign):
     model, inputs = case
     with torch.device("meta"):
-        other = MODELS[request.node.callspec.params["case"]][0]()
-    other = other.to_empty(device="cpu").eval()
-    other.load_state_dict(model.state_dict())
+        other = MODELS[request.node.callspec.params["case"]][0]().eval()
+    if not assign:
+        other.to_empty(device="cpu")
+    other.load_state_dict(model.state_dict(), assign=assign)
     with torch.no_grad():
         torch.testing.assert_close(other(*inputs), model(*inputs), rtol=0, atol=0)
 
