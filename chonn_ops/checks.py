@@ -181,8 +181,11 @@ def as_field(
     check_tensor(name, tensor)
     if shape:
         check_shape(name, tensor, *shape, multiple=multiple)
-    dtype = next((p.dtype for p in parameters if p.is_floating_point()), tensor.dtype)
-    if not (tensor.is_floating_point() or tensor.is_complex()):
+    numbers = tensor.is_floating_point() or tensor.is_complex()
+    # The replicas of `DataParallel` have no parameters.
+    unknown = tensor.dtype if numbers else torch.get_default_dtype()
+    dtype = next((p.dtype for p in parameters if p.is_floating_point()), unknown)
+    if not numbers:
         return tensor.to(dtype)
     if tensor.dtype != dtype and (
         tensor.is_complex()

@@ -88,6 +88,8 @@ class _Resample(nn.Module):
         return self
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.taps.is_meta and not x.is_meta:  # as `load_state_dict(assign=True)` leaves them
+            self.taps = half_band_taps(self.filter_size).to(x)
         height, width = x.shape[2:]
         # The sum of the coefficients that lie inside the domain.
         seen = self._along(x.new_ones(1, 1, height, 1), 0)

@@ -68,6 +68,8 @@ class CHONNUNet(nn.Module):
         check_choice("mode", mode, MODES)
         if mode == "correction" and ckb.order and ckb.cell.name != "network":
             raise error("mode", f"'stages' with cell={ckb.cell.name!r}", repr(mode))
+        if mode == "correction" and ckb.order and tuple(stages) != self.default_stages:
+            raise error("stages", "no other ones than by default without mode='stages'", stages)
         dims, self.in_channels = self.spatial_dims, in_channels
         factory: Factory = {"device": device, "dtype": dtype}
         widths = [init_features * 2**k for k in range(LEVELS + 1)]

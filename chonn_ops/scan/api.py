@@ -142,7 +142,8 @@ def kirchhoff_scan(
     boundary : {"matched", "periodic"}
         "matched" starts from rest or `initial_state`. "periodic" joins the line's end to its
         start: the scan starts from the state that one period reproduces, so the final state equals
-        the initial one. "neumann" and "dirichlet" need both directions of a line, and so
+        the initial one; it is NaN where all steps of a line are 0, as any state would do.
+        "neumann" and "dirichlet" need both directions of a line, and so
         `chonn_ops.scan_field`.
     backend : {"reference", "torch", "cpu", "cuda"}, optional
         Default: the environment variable ``CHONN_SCAN_BACKEND``, else by device.

@@ -118,6 +118,7 @@ def test_data_name_redirects_only_the_result():
         ({"ckb": {"downsample": 2}}, ("unknown option downsample for chonn_unet",)),
         ({"ckb": {"mode": "replace"}}, ("mode: expected one of ('correction', 'stages')",)),
         ({"ckb": {"stages": ["encoder5"]}}, ("stages: expected names out of", "['encoder5']")),
+        ({"ckb": {"stages": ["encoder1"]}}, ("without mode='stages'", "['encoder1']")),
         ({"ckb": {"d_state": 8}}, ("d_state: expected options of a block with cell='network'",)),
         (
             {"ckb": {"cell": "scna"}},
