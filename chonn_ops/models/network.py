@@ -24,7 +24,7 @@ from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn import CKBBranch, CKBOptions, Network
 from chonn_ops.nn.geometry import Nodes, check_volumes, node_positions, spacing_and_nodes
-from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear
+from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear, is_large
 from chonn_ops.nn.options import options_or_default
 
 # The weights of the readout count a tenth and start small, so that the first steps of an optimiser
@@ -69,53 +69,59 @@ def bounded(x: Tensor, most: float) -> Tensor:
     if x.dtype == torch.float16:  # whose fourth powers end at 16
         return bounded(x.float(), most).to(x.dtype)
     if torch.compiler.is_compiling():
-        return (x * _power(x, most).sqrt()).clamp(-most, most)
-    return cast("Tensor", _Bounded.apply(x, most))
+        return (x * _factor(x, most)).clamp(-most, most)
+    return cast("Tensor", _Bounded.apply(x, most)[0])
 
 
-def _power(x: Tensor, most: float) -> Tensor:
-    """(1 + (x / most)^4)^(-1/2) in functions that are fast; as at 10^5 where x / most is more,
+def _factor(x: Tensor, most: float) -> Tensor:
+    """(1 + (x / most)^4)^(-1/4) in functions that are fast; as at 10^5 where x / most is more,
     whose fourth power would overflow."""
     if torch.is_grad_enabled():
-        return (1 + (x / most).clamp(-1e5, 1e5).square().square()).rsqrt()
-    return (x / most).clamp_(-1e5, 1e5).square_().square_().add_(1).rsqrt_()
+        return (1 + (x / most).clamp(-1e5, 1e5).square().square()).rsqrt().sqrt()
+    return (x / most).clamp_(-1e5, 1e5).square_().square_().add_(1).rsqrt_().sqrt_()
 
 
-def _slope(x: Tensor, most: float) -> Tensor:
-    power = _power(x, most)
-    return power.square() * power.sqrt()
+def _slope(factor: Tensor) -> Tensor:
+    return factor.square().square() * factor
 
 
 class _Bounded(torch.autograd.Function):
-    """x (1 + (x / most)^4)^(-1/4), whose slope is the same power to -5/4.
+    """x times its factor, whose fifth power is the slope. Returns the factor, too, which large
+    fields do not keep.
 
     Autograd's own graph of these operations would keep all of them and take twice as long.
     """
 
     @staticmethod
-    def forward(x: Tensor, most: float) -> Tensor:
-        return _power(x, most).sqrt_().mul_(x).clamp_(-most, most)
+    def forward(x: Tensor, most: float) -> tuple[Tensor, Tensor]:
+        factor = _factor(x, most)
+        return (x * factor).clamp_(-most, most), factor
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        del output
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         x, ctx.most = inputs
-        ctx.save_for_backward(x)
+        ctx.save_for_backward(x, *([] if is_large(x) else output[1:]))
         ctx.save_for_forward(x)
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Tensor, Any]:
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Any, Any]:
         del info
-        return bounded(*inputs), in_dims[0]
+        return _Bounded.apply(*inputs), (in_dims[0], in_dims[0])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return grads[0] * _slope(ctx.saved_tensors[0], ctx.most), None
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, None]:
+        x, *kept = ctx.saved_tensors
+        if grads[0] is None:
+            return None, None
+        again = torch.is_grad_enabled() or not kept
+        return grads[0] * _slope(_factor(x, ctx.most) if again else kept[0]), None
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        with at_lower_levels(*ctx.saved_tensors) as (x,):
-            return tangents[0] * _slope(x, ctx.most)
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, None]:
+        with at_lower_levels(ctx.saved_tensors[0]) as (x,):
+            return tangents[0] * _slope(_factor(x, ctx.most)), None
 
 
 def _offsets(offset: Any, channels: int) -> list[float]:
@@ -282,7 +288,7 @@ class CHONNNetwork(Pretrained):
         if potentials:
             weights = y.unflatten(-1, (len(self.offset), -1))
             y = (weights * torch.cat(potentials, dim=-1).unsqueeze(-2)).sum(-1)
-        return READOUT_GAIN * y + self.offset_gain * self.offset
+        return torch.add(self.offset_gain * self.offset, y, alpha=READOUT_GAIN)
 
     def _check_nodes(self, nodes: Nodes) -> None:
         if self.patch > 1 and not (isinstance(nodes, str) and nodes == "centres"):

@@ -76,10 +76,10 @@ def adjoint(
         Which of their gradients are returned; the others are None.
     """
     source, *conductance, leak = inputs
-    several = v.dim() > leak.dim()
+    several, nothing = v.dim() > leak.dim(), w.new_zeros(())
 
     def product(a: Tensor, b: Tensor, given: Tensor) -> Tensor:
-        gradient = (a * b).neg().conj()
+        gradient = torch.addcmul(nothing, a, b, value=-1).conj()
         return to_dtype_of(gradient.sum(1) if several else gradient, given)
 
     gradients = [to_dtype_of(w.conj(), source) if needed[0] else None]

@@ -197,6 +197,11 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
+def is_large(field: Tensor) -> bool:
+    """Whether to compute again in the backward pass what would take as much memory as a field."""
+    return field.numel() >= RECOMPUTE_FROM * (1 if field.device.type == "cpu" else ON_GPU)
+
+
 def recomputed(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function; for large fields autograd keeps its arguments only and calls it again in the
     backward pass.
@@ -207,13 +212,11 @@ def recomputed(function: Callable[..., Any], *args: Any) -> Any:
     Compilers choose themselves what to keep, and reverse mode under `torch.func` does not support
     checkpoints: there this is a plain call.
     """
-    field = args[0]
-    least = RECOMPUTE_FROM * (1 if field.device.type == "cpu" else ON_GPU)
     if (
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
         or not torch.is_grad_enabled()
-        or field.numel() < least
+        or not is_large(args[0])
     ):
         return function(*args)
     return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)

@@ -47,7 +47,6 @@ def arguments_of(launch, dtype):
     kernel, constants, warps = launch
     real, bits = ("fp32", "i32") if dtype == "float32" else ("fp64", "i64")
     kinds = dict.fromkeys(INTEGERS, "*i32") | dict.fromkeys(REALS, f"*{real}")
-    kinds |= {"most": f"*{bits}", "whole": "*i64"}
-    kinds |= dict.fromkeys(("level", "handed", "V"), "*fp64")
+    kinds |= {"most": f"*{bits}"} | dict.fromkeys(("level", "handed", "V", "whole"), "*fp64")
     types = {x: kinds.get(x, "i32") for x in kernel.arg_names if x not in constants}
     return kernel, types, [x for x in types if x in kinds and x != "judged"], constants, warps

@@ -196,6 +196,13 @@ def counted(kernel: Any, grid: Sequence[int], args: Any, warps: int, constants: 
     touched = sum(x.numel() * x.itemsize for x in given.values() if torch.is_tensor(x))
     if name == "levels":
         trips = [-(-given["nodes"] // constants["BLOCK"])]
+    if name == "add":
+        pivots, size = given["INFO"].view(-1, kernels.WORDS)[:, 1:3].double().T
+        rows, block = (constants[x] for x in ("ROWS", "BLOCK"))
+        # Rows of a region at a time, and for each of these columns: on average from the middle on.
+        blocks = (pivots / rows).ceil()
+        trips = [blocks.mean(), (blocks * ((size - pivots / 2) / block).ceil()).mean()]
+        trips = [float(x) for x in trips]
     if "REGION" in given:  # of a level: pivots, and columns of the rest, of each front
         rows = given["REGION"][given["start"] :][: grid[1]].long()
         info = given["INFO"].view(-1, kernels.WORDS)[rows]

@@ -12,7 +12,7 @@ def test_launches_of_a_grid_that_is_one_front():
     """16 nodes are not cut: one panel of 16 pivots, for each of three networks, and no rest."""
     found = predicted.circuit((4, 4), 3, count=False)
     names = [(kernel.__name__, grid) for kernel, grid in found]
-    panel = [("pivots", (3, 1, 1)), ("up", (3, 1, 1)), ("down", (3, 1))]
+    panel = [("pivots", (3, 1, 1)), ("add", (3,)), ("up", (3, 1, 1)), ("down", (3, 1))]
     assert names == [("pack", (3, 1)), *panel]
 
 

@@ -43,6 +43,7 @@ _PANEL, _ALONE = 32, 64
 _COLUMNS = 64
 _TILE = 64
 _SWEPT = 1024  # entries of the shares that one program of `down` takes at a time
+_ADDED = {"ROWS": 16, "BLOCK": 32}  # of the shares, that one program adds at a time
 _BLOCK = 1024  # nodes or edges of one program where each has work of its own
 # How float64 is multiplied; see the kernels.
 _WIDE = "sums" if triton.__version__.startswith(("3.2.", "3.3.", "3.4.")) else "ieee"
@@ -241,7 +242,7 @@ class Factors:
         self._g, self._own = leak.new_empty(M, edges), leak.new_empty(M, nodes)
         self._shares = leak.new_empty(M, tables.num_shares)
         self._inverse, self._grounded = torch.empty_like(self._own), torch.empty_like(self._own)
-        self._whole = torch.empty_like(self._own, dtype=torch.int64)
+        self._whole = torch.empty_like(self._own, dtype=torch.float64)
         if M:
             with torch.cuda.device_of(leak):
                 self._eliminate([*fields, *fields[-1:] * 2][:3], leak)
@@ -303,7 +304,7 @@ class Factors:
         _launch(
             _K.pack,
             (M, -(-max(nodes, edges) // _BLOCK)),
-            *(*fields, leak, self._g, self._own, self._whole, most, t.entry, t.node),
+            *(*fields, leak, self._g, self._own, most, t.entry, t.node),
             *(nodes, edges, math.prod(self._plan.edge_grid), self._shape[-1]),
             AXES=len(self._plan.periodic),
             BLOCK=_BLOCK,
@@ -325,7 +326,7 @@ class Factors:
                 _K.pivots,
                 (M, p.fronts, max(1, -(-p.width // p.columns))),
                 *(self._g, self._own, most, self._numbers[1], self._shares, self._inverse),
-                *(self._grounded, self._whole, updates, grounds, work, work_leak),
+                *(self._grounded, updates, grounds, work, work_leak),
                 *(t.info, t.regions, t.kid, t.edge_at, t.column, t.before_at, t.before),
                 *(*offsets, t.num_grounds, p.work, entries),
                 **block,
@@ -350,6 +351,15 @@ class Factors:
                     warps=8 if tile > 32 else 4,
                 )
 
+        _launch(
+            _K.add,
+            (M * self._plan.regions,),
+            *(self._shares, self._inverse, self._grounded, self._whole, t.info),
+            *(self._plan.regions, nodes, t.num_shares),
+            **_ADDED,
+            warps=1,
+        )
+
     def _up(self, source: Tensor, level: Tensor, x: Tensor, *, drops: bool) -> None:
         """Currents over totals of pivots into x, (1 + drops, rows, nodes)."""
         t, rows, nodes = self._tables, x.shape[1], x.shape[2]
@@ -369,7 +379,7 @@ class Factors:
                 BEGIN=p.begin,
                 END=p.end,
                 DROPS=drops,
-                warps=p.pivots // 8,
+                warps=p.pivots // (16 if p.pivots == 16 else 8),  # larger blocks spilled
             )
 
     def _down(

@@ -18,8 +18,6 @@ Sources may cancel but for less than the rounding of shares. So currents are flo
 hands on what it receives over `whole`, the sum of its shares: H to later pivots of its panel, S to
 the rest, and ground's. With w = y / whole this is (whole - H^T) w = x, which X almost inverts, so
 that steps w += X (x + H^T w - whole w) solve it. H is kept above the diagonal, where X is 0.
-`whole` is in units of 2^-60, as integers, whose sum does not depend on the order in which programs
-add.
 
 Every kernel takes its program's region from `INFO`, a row of `WORDS` numbers a region, and the
 network, or its pair with a source, from the first axis of the grid. Arrays of nodes are in the
@@ -46,9 +44,8 @@ _WORDS = tl.constexpr(WORDS)
 # Sizes that would be compiled in as multiples of 16 or as 1: a kernel for all grids is enough.
 PLAIN = (
     *("start", "k0", "nodes", "edges", "per_axis", "channels", "sources", "entries", "tiles"),
-    *("num_shares", "num_updates", "num_grounds", "num_work", "size"),
+    *("num_shares", "num_updates", "num_grounds", "num_work", "size", "regions"),
 )
-_ONE = tl.constexpr(2**60)  # of `whole`
 # Edges of a pivot that are read side by side.
 _STEP = tl.constexpr(8)
 
@@ -172,7 +169,7 @@ def _entries(
 
 @triton.jit
 def pack(
-    g0, g1, g2, leak, g, own, whole, most, ENTRY, NODE, nodes, edges, per_axis, channels,
+    g0, g1, g2, leak, g, own, most, ENTRY, NODE, nodes, edges, per_axis, channels,
     AXES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Copy conductances by edge and leaks by position; `most`: the bits of the largest."""
@@ -185,14 +182,13 @@ def pack(
     at = (m // channels * nodes + node) * channels + m % channels
     ground = tl.load(leak + at, mask=e < nodes, other=0.0)
     tl.store(own + m * nodes + e, ground, mask=e < nodes)
-    tl.store(whole + m * nodes + e, tl.zeros([BLOCK], tl.int64), mask=e < nodes)
     tl.atomic_max(most + m, tl.max(tl.maximum(_bits(value), _bits(ground)), 0))
 
 
 @triton.jit(do_not_specialize=PLAIN)
 def pivots(
-    g, own, most, judged, shares, inverse, grounded, whole, updates, grounds, W, LW, INFO, REGION,
-    KID, EDGE_AT, COLUMN, BEFORE_AT, BEFORE, start, k0, nodes, edges, num_shares, num_updates,
+    g, own, most, judged, shares, inverse, grounded, updates, grounds, W, LW, INFO, REGION, KID,
+    EDGE_AT, COLUMN, BEFORE_AT, BEFORE, start, k0, nodes, edges, num_shares, num_updates,
     num_grounds, num_work, entries, KE: tl.constexpr, KIDS: tl.constexpr, P: tl.constexpr,
     C: tl.constexpr, REST: tl.constexpr, FUSED: tl.constexpr, BEGIN: tl.constexpr,
     END: tl.constexpr, PRECISION: tl.constexpr,
@@ -265,17 +261,15 @@ def pivots(
     inv = _inverse(total)
     handed = tl.sum(X * leak[None, :], 1)  # to ground, when their turns come
     beyond = tl.sum(tl.where(j > i, D, 0.0), 1) + tl.sum(X * outward[None, :], 1)
-    # Just 1 where a pivot without edges hands all to ground, which no other does.
-    below = 0.99999994 if D.dtype == tl.float32 else 0.9999999999999999
-    part = tl.minimum(handed * inv, below)
-    part = tl.where((beyond == 0) & (inv > 0), 1.0, part).to(D.dtype)
-    at = m * nodes + first + k0 + r
-    sums = tl.zeros([P], tl.float64)
     if chunk == 0:
-        H = tl.where(j > i, D * inv[:, None], 0.0)
-        sums += tl.sum(H.to(tl.float64), 1) + tl.where(inv > 0, part, 1.0)
-        tl.store(shares + (k0 + i) * f + k0 + j, X + H, mask=(i < n) & (j < n))
+        at = m * nodes + first + k0 + r
+        both = tl.where(j > i, D * inv[:, None], X)  # H and X
+        tl.store(shares + (k0 + i) * f + k0 + j, both, mask=(i < n) & (j < n))
         tl.store(inverse + at, inv, mask=r < n)
+        # Just 1 where a pivot without edges hands all to ground, which no other does.
+        below = 0.99999994 if D.dtype == tl.float32 else 0.9999999999999999
+        part = tl.minimum(handed * inv, below)
+        part = tl.where((beyond == 0) & (inv > 0), 1.0, part).to(D.dtype)
         tl.store(grounded + at, part, mask=r < n)
         over = (r < n) & (inv == 0)
         tied = (own_leak != 0) | (total > 0)
@@ -300,7 +294,6 @@ def pivots(
         S = E * inv[:, None]
         inside = (i < n) & (column[None, :] < width)
         tl.store(shares + (k0 + i) * f + rest + column[None, :], S, mask=inside)
-        sums += tl.sum(S.to(tl.float64), 1)
         given = tl.sum(S * handed[:, None], 0)
         if BEGIN:
             if KIDS:
@@ -321,9 +314,8 @@ def pivots(
             U = _product(tl.trans(S), E, PRECISION)
             if KIDS:
                 U += _kids(updates, info, KID, entries, rest + row, rest + c[None, :], inside)
-            to = tl.load(info + UPDATE) + row * width + c[None, :]
-            tl.store(updates + to, U, mask=inside)
-    tl.atomic_add(whole + at, (sums * _ONE).to(tl.int64), mask=r < n)
+            at = tl.load(info + UPDATE) + row * width + c[None, :]
+            tl.store(updates + at, U, mask=inside)
 
 
 @triton.jit(do_not_specialize=PLAIN)
@@ -370,6 +362,28 @@ def update(
         else:
             to = (rest + row[:, None]) * f + rest + column[None, :]
             tl.store(W + to, U, mask=inside)
+
+
+@triton.jit(do_not_specialize=PLAIN)
+def add(
+    shares, inverse, grounded, whole, INFO, regions, nodes, num_shares, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The sums of the shares of each pivot of a region, ground's included; 1 for pivots of 0."""
+    m = (tl.program_id(0) // regions).to(tl.int64)
+    info = INFO + tl.program_id(0) % regions * _WORDS
+    n, f = tl.load(info + PIVOTS), tl.load(info + SIZE)
+    shares += m * num_shares + tl.load(info + SHARES)
+    for k in range(0, n, ROWS):
+        r = k + tl.arange(0, ROWS)
+        at = m * nodes + tl.load(info + FIRST) + r
+        some = tl.load(inverse + at, mask=r < n, other=0.0) > 0
+        total = tl.load(grounded + at, mask=r < n, other=0.0).to(tl.float64)
+        for q in range(k, f, BLOCK):
+            i, j = r[:, None], q + tl.arange(0, BLOCK)[None, :]
+            S = tl.load(shares + i * f + j, mask=(i < n) & (i < j) & (j < f), other=0.0)
+            total += tl.sum(S.to(tl.float64), 1)
+        tl.store(whole + at, tl.where(some, total, 1.0), mask=r < n)
 
 
 @triton.jit(do_not_specialize=PLAIN)
@@ -434,7 +448,7 @@ def up(
     S = tl.load(shares + (k0 + i) * f + rest + outside, mask=(i < n) & (outside < width), other=0.0)
     here = m * nodes + first + k0 + r
     inv = tl.load(inverse + here, mask=r < n, other=0.0)
-    sums = tl.load(whole + here, mask=r < n, other=_ONE).to(tl.float64) / _ONE
+    sums = tl.load(whole + here, mask=r < n, other=1.0)
     for second in tl.static_range(1 + DROPS):
         lane = second * tl.num_programs(0) + row
         mine = handed + lane * num_grounds
