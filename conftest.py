@@ -88,6 +88,12 @@ def set_threads(monkeypatch):
 
 
 @pytest.fixture(scope="session")
+def smoke_data(tmp_path_factory):
+    """Folder of the laboratory's data at scale smoke, by problem, which are made once."""
+    return tmp_path_factory.mktemp("smoke_data")
+
+
+@pytest.fixture(scope="session")
 def quick_compiler(tmp_path_factory):
     """A C compiler that optimises nothing: for what does not depend on the kernel's speed."""
     wrapper = tmp_path_factory.mktemp("compiler") / "cc"

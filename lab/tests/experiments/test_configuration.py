@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 
+import hydra
 import pytest
 import yaml
 
 from chonn_lab.conf import __file__ as conf
 from chonn_lab.experiments import EXPERIMENTS
+from chonn_lab.experiments.configuration import CONF as CONFIGURATION
 from chonn_lab.experiments.configuration import build_problem, compose, flat, resolved
 
 CONF = os.path.dirname(conf)
@@ -87,15 +89,9 @@ def test_a_paper_scale_configuration_is_printed_and_nothing_written(tmp_path):
 
 
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_slurm", "ray"])
-def test_configurations_of_launchers(tmp_path, launcher):
+def test_configurations_of_launchers(launcher):
     if launcher == "submitit_slurm":
         pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    command = [sys.executable, "-m", "chonn_lab.cli", "run", f"hydra/launcher={launcher}"]
-    done = subprocess.run(
-        [*command, "--cfg", "hydra", "-p", "hydra.launcher"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert yaml.safe_load(done.stdout)["_target_"].endswith("Launcher")
+    with hydra.initialize_config_module(CONFIGURATION, version_base="1.3"):
+        found = hydra.compose("run", [f"hydra/launcher={launcher}"], return_hydra_config=True)
+    assert found.hydra.launcher._target_.endswith("Launcher")
