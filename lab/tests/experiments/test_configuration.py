@@ -1,13 +1,13 @@
 """What Hydra composes: every problem at every scale, the paper's settings, names of folders."""
 
 import os
-import subprocess
 import sys
 
 import hydra
 import pytest
 import yaml
 
+from chonn_lab import cli
 from chonn_lab.conf import __file__ as conf
 from chonn_lab.experiments import EXPERIMENTS
 from chonn_lab.experiments.configuration import CONF as CONFIGURATION
@@ -69,16 +69,14 @@ def test_tuned_settings_are_of_a_problem_a_model_and_a_scale():
             assert set(yaml.safe_load(file)) <= {"model", "train", "problem"}
 
 
-def test_a_paper_scale_configuration_is_printed_and_nothing_written(tmp_path):
-    command = [sys.executable, "-m", "chonn_lab.cli", "run", "problem=darcy", "model=chonn_unet"]
-    done = subprocess.run(
-        [*command, "scale=paper", "model.order=3", "--cfg", "job"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = yaml.safe_load(done.stdout)
+def test_a_paper_scale_configuration_is_printed_and_nothing_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    settings = ["problem=darcy", "model=chonn_unet", "scale=paper", "model.order=3"]
+    assert cli.main(["run", *settings, "--cfg", "job"]) == 0
+    found = yaml.safe_load(capsys.readouterr().out)
     assert found["model"]["label"] == "CHONN, order 3"
     assert found["problem"]["resolution"] == 128
     # As the paper has it.
