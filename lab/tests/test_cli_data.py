@@ -176,10 +176,8 @@ def test_an_installed_copy_writes_results_below_the_working_directory(tmp_path, 
     assert found["RESULTS"] == root / "lab" / "results"
 
 
+@pytest.mark.usefixtures("hydra_here")
 def test_a_missing_package_or_problem_is_named_and_denormals_stay(folder, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     monkeypatch.setitem(sys.modules, "physicsnemo", None)
     assert cli.main(["run", "model=transolver", "scale=smoke", f"data={folder}"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]

@@ -1,7 +1,6 @@
 """What Hydra composes: every problem at every scale, the paper's settings, names of folders."""
 
 import os
-import sys
 
 import hydra
 import pytest
@@ -69,11 +68,9 @@ def test_tuned_settings_are_of_a_problem_a_model_and_a_scale():
             assert set(yaml.safe_load(file)) <= {"model", "train", "problem"}
 
 
+@pytest.mark.usefixtures("hydra_here")
 def test_a_paper_scale_configuration_is_printed_and_nothing_written(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     settings = ["problem=darcy", "model=chonn_unet", "scale=paper", "model.order=3"]
     assert cli.main(["run", *settings, "--cfg", "job"]) == 0
     found = yaml.safe_load(capsys.readouterr().out)
@@ -86,6 +83,7 @@ def test_a_paper_scale_configuration_is_printed_and_nothing_written(tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("hydra_here")
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_slurm", "ray"])
 def test_configurations_of_launchers(launcher):
     if launcher == "submitit_slurm":
