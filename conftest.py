@@ -87,6 +87,22 @@ def set_threads(monkeypatch):
     return lambda threads: monkeypatch.setattr("torch.get_num_threads", lambda: threads)
 
 
+@pytest.fixture
+def hydra_here(monkeypatch):
+    """For ``chonn-lab run`` in this process: what Hydra changes in it is taken back."""
+    core = pytest.importorskip("hydra.core.hydra_config")
+    monkeypatch.setattr(core.HydraConfig.instance(), "cfg", None)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+
+
+@pytest.fixture(scope="session")
+def smoke_data(tmp_path_factory):
+    """Folder of the laboratory's data at scale smoke, by problem, which are made once."""
+    return tmp_path_factory.mktemp("smoke_data")
+
+
 @pytest.fixture(scope="session")
 def quick_compiler(tmp_path_factory):
     """A C compiler that optimises nothing: for what does not depend on the kernel's speed."""

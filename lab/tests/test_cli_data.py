@@ -176,13 +176,14 @@ def test_an_installed_copy_writes_results_below_the_working_directory(tmp_path, 
     assert found["RESULTS"] == root / "lab" / "results"
 
 
-def test_a_models_missing_package_is_named_and_denormals_stay(folder, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+@pytest.mark.usefixtures("hydra_here")
+def test_a_missing_package_or_problem_is_named_and_denormals_stay(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "physicsnemo", None)
     assert cli.main(["run", "model=transolver", "scale=smoke", f"data={folder}"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     where = "pip install '.[physicsnemo]' in a clone of chonn-ops"
     assert last == f"chonn-lab: error: this needs physicsnemo: {where}"
+    assert cli.main(["run", "problem=darci"]) == 1
+    shown = capsys.readouterr().err
+    assert "chonn-lab: error: In 'run': Could not find 'problem/darci' Available" in shown
     assert torch.full((64,), 1e-40).mul(0.5).all()

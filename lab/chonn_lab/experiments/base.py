@@ -103,15 +103,20 @@ class Problem(ABC):
             # Hydra reads "no" and "off" as texts, which Python takes for true.
             if field.type in (bool, "bool"):
                 check_bool(**{field.name: value})
-        self._check_least(1, "n_train", "n_validation", "n_test")
+        check_integer(1, **self.sizes)
 
     def _check_least(self, least: int, *names: str) -> None:
         check_integer(least, **{name: getattr(self, name) for name in names})
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Samples of each split, by the name of the setting."""
+        return {name: getattr(self, name) for name in ("n_train", "n_validation", "n_test")}
+
+    @property
     def n_samples(self) -> int:
         """Number of samples of the three splits together."""
-        return self.n_train + self.n_validation + self.n_test
+        return sum(self.sizes.values())
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """A model of `chonn_lab.experiments.models` with the interface of this problem."""
@@ -181,8 +186,7 @@ def relative_l2(prediction: Tensor, target: Tensor, first: int = 1) -> Tensor:
 
 def consecutive(problem: Problem, *fields: Tensor) -> Data:
     """Training, validation and test samples, which follow each other in all fields, (N, ...)."""
-    sizes = [problem.n_train, problem.n_validation, problem.n_test]
-    parts = zip(*(field.split(sizes) for field in fields), strict=True)
+    parts = zip(*(field.split([*problem.sizes.values()]) for field in fields), strict=True)
     train, validation, test = (TensorDataset(*part) for part in parts)
     return Data(train, validation, {"test": test})
 

@@ -36,10 +36,9 @@ class BeyondSolvers(Steady):
         return super().about_unit_size._replace(logarithm=True)
 
     def makers(self, folder: Path) -> Makers:
-        sizes = {n: getattr(self, n) for n in ("n_train", "n_validation", "n_test")}
         points = self.cells * self.resolution
-        name = f"{self.name}_{points}_{'+'.join(map(str, sizes.values()))}.h5"
-        make = functools.partial(self.generator.generate, resolution=points, **sizes)
+        name = f"{self.name}_{points}_{'+'.join(map(str, self.sizes.values()))}.h5"
+        make = functools.partial(self.generator.generate, resolution=points, **self.sizes)
         return {folder / name: make}
 
     def load(self, folder: Path) -> Data:

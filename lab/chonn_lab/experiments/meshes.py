@@ -139,10 +139,9 @@ class Meshes(Problem):
         return model if isinstance(model, Untrained) else Scaled(model, self.spread[self.mesh])
 
     def makers(self, folder: Path) -> Makers:
-        sizes = {n: getattr(self, n) for n in ("n_train", "n_validation", "n_test")}
         n = self.resolution or meshes.RESOLUTION[self.mesh]
-        name = f"meshes_{self.mesh}_{n}_{'+'.join(map(str, sizes.values()))}.h5"
-        make = functools.partial(meshes.generate, problem=self.mesh, resolution=n, **sizes)
+        name = f"meshes_{self.mesh}_{n}_{'+'.join(map(str, self.sizes.values()))}.h5"
+        make = functools.partial(meshes.generate, problem=self.mesh, resolution=n, **self.sizes)
         return {folder / name: make}
 
     def load(self, folder: Path) -> Data:

@@ -95,21 +95,15 @@ def fno_neuralop(
 
 
 def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module:
-    """neuraloperator's UNO, which adds the coordinates."""
-    sizes = (problem.in_channels, problem.out_channels, width, modes)
-    return Neuralop(darcy_uno(*sizes, domain_padding=padding))
-
-
-def darcy_uno(in_channels: int, out_channels: int, width: int, modes: int, **options: Any) -> Any:
-    """UNO with the shape of neuraloperator's Darcy example: the three middle layers have half the
-    grid and twice the channels."""
+    """neuraloperator's UNO, which adds the coordinates, with the shape of its Darcy example: the
+    three middle layers have half the grid and twice the channels."""
     from neuralop.models import UNO
 
     wide = 2 * width
     with contextlib.redirect_stdout(io.StringIO()):  # it prints what skips it has
-        return UNO(
-            in_channels,
-            out_channels,
+        model = UNO(
+            problem.in_channels,
+            problem.out_channels,
             width,
             lifting_channels=2 * wide,
             projection_channels=2 * wide,
@@ -118,8 +112,9 @@ def darcy_uno(in_channels: int, out_channels: int, width: int, modes: int, **opt
             uno_n_modes=[[modes] * 2] * 5,
             uno_scalings=[[scale, scale] for scale in (1, 0.5, 1, 2, 1)],
             channel_mlp_skip="linear",
-            **options,
+            domain_padding=padding,
         )
+    return Neuralop(model)
 
 
 def ffno(problem: Any, **sizes: Any) -> nn.Module:

@@ -10,16 +10,6 @@ from chonn_lab.pages.files import load
 
 Record = Mapping[str, Any]
 NAMES = {"darcy": "Darcy flow", "poisson": "Poisson"}
-METHODS = {
-    "uqno": "UQNO",
-    "uqno, own rule": "UQNO, its own rule",
-    "learned": "`fit_spread`, samples of its own",
-    "learned, all samples": "`fit_spread`, training samples",
-    "ensemble": "`Ensemble` of two",
-    "base, constant": "constant, samples of UQNO's base",
-    "member, constant": "constant, all samples",
-}
-SOURCES = {"neuralop": "neuraloperator's Darcy files", "darcy": "Darcy flow, 16 x 16"}
 MESHES = (
     "Darcy flow, a square with two holes",
     "Darcy flow, another polygon each sample",
@@ -29,28 +19,11 @@ INTERPOLATED = "the true solution, interpolated"
 
 
 def spread(values: Iterable[float], form: str = ".4f") -> str:
-    """Mean and standard deviation."""
+    """Mean and standard deviation; of one number that is too small for the form its exponent."""
     found = list(values)
-    text = format(statistics.fmean(found), form)
+    mean = statistics.fmean(found)
+    text = format(mean, form if len(found) > 1 or mean > 5e-5 else ".0e" if mean else "g")
     return f"{text} ± {format(statistics.stdev(found), form)}" if len(found) > 1 else text
-
-
-def results_of(record: Record) -> Iterator[tuple[dict[str, Any], list[Record]]]:
-    """Cells of each model of an earlier study of equal seconds, and its results."""
-    models: dict[str, list[Record]] = {}
-    for run in record["results"]:
-        if run["kind"] == "result":
-            models.setdefault(run["model"], []).append(run)
-    for model, runs in models.items():
-        steps = f"{statistics.median(run['steps'] for run in runs):,.0f}"
-        yield {"model": model, "parameters": f"{runs[0]['parameters']:,}", "steps": steps}, runs
-
-
-def bands(record: Record) -> Iterator[Record]:
-    """A row a problem, method and seed."""
-    for run in record["results"]:
-        for method, label in METHODS.items():
-            yield {"problem": SOURCES[run["problem"]], "method": label, **run["bands"][method]}
 
 
 def groups(record: Record, domain: str) -> dict[tuple[str, int, str], list[Record]]:
@@ -102,38 +75,20 @@ def domains(record: Record) -> Iterator[Record]:
             yield row
 
 
-def beyond_solvers(record: Record) -> Iterator[Record]:
-    """A row a model and control of files of an earlier program, which docs/lab/studies.md names:
-    errors on test data, of each kind of media too, milliseconds."""
-    for row, runs in results_of(record):
-        if row["model"] == "equation":
-            row["model"] = "control: learned coefficients, the equation"
-        row["ms"] = f"{statistics.median(run['milliseconds'] for run in runs):.1f}"
-        row |= {key: spread([run[key] for run in runs]) for key in ("relative_l1", "nrmse")}
-        yield row | {kind: spread([r["kinds"][kind] for r in runs]) for kind in runs[0]["kinds"]}
-    for control in record["controls"]:
-        row = {"model": f"control: {control['control']}", "ms": f"{control['milliseconds']:.1f}"}
-        errors = {key: control[key] for key in ("relative_l1", "nrmse")} | control["kinds"]
-        yield row | {
-            key: f"{error:.4f}" if error > 5e-5 else f"{error:.0e}" if error else "0"
-            for key, error in errors.items()
-        }
-
-
 def meshes(*records: Record) -> Iterator[Record]:
     """A row a problem and model: relative L1 on meshes of training and finer ones, and how many
     times that of the circuits; the equation with the models' inputs; the data's own scheme."""
     for problem, record in zip(MESHES, records, strict=True):
         ours = 0.0
-        for row, runs in results_of(record):
+        results = [run for run in record["results"] if run["kind"] == "result"]
+        for model in dict.fromkeys(run["model"] for run in results):
+            runs = [run for run in results if run["model"] == model]
             errors, finer = ([run["errors"][k] for run in runs] for k in ("test", "test_fine"))
             ours = ours or statistics.fmean(errors)
-            row |= {
-                "problem": problem,
-                "error": spread(errors),
-                "ratio": f"{statistics.fmean(errors) / ours:.1f}",
-            }
-            yield {**row, "finer": spread(finer)}
+            row = {"problem": problem, "model": model, "parameters": f"{runs[0]['parameters']:,}"}
+            row |= {"error": spread(errors), "ratio": f"{statistics.fmean(errors) / ours:.1f}"}
+            steps = f"{statistics.median(run['steps'] for run in runs):,.0f}"
+            yield {**row, "steps": steps, "finer": spread(finer)}
         told, scheme = record["controls"]["equation"], record["controls"]["scheme"]
         error = {"error": f"{told['test']:.4f}", "ratio": f"{told['test'] / ours:.1f}"}
         row = {"problem": problem, "model": "control: the equation, k at nodes", **error}

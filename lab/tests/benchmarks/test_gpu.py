@@ -11,17 +11,14 @@ import torch
 from chonn_lab.benchmarks import gpu
 
 
-def bench(*arguments):
-    command = [sys.executable, "-m", "chonn_lab.cli", "bench", "gpu", *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 def test_everything_without_a_gpu(tmp_path):
     """A mistake in the script must not be found on a machine that is lent for minutes."""
     path = tmp_path / "gpu.json"
-    done = bench("--interpret", "--rounds=1", f"--output={path}")
+    command = [sys.executable, "-m", "chonn_lab.cli", "bench", "gpu", "--interpret", "--rounds=1"]
+    command.append(f"--output={path}")
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("'passed': True") == 8  # four scans, four networks
     steps, scan, *networks = json.loads(path.read_text())["sections"]
@@ -39,10 +36,12 @@ def test_numbers_that_are_not_finite_pass_no_check(monkeypatch):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")
-def test_it_says_what_it_needs():
-    done = bench("--interpret")
-    assert done.returncode == 2
-    assert "expected another --output" in done.stderr
-    done = bench()
-    assert done.returncode == 1
-    assert done.stderr == "expected a CUDA GPU, found none (--interpret runs without)\n"
+def test_it_says_what_it_needs(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["gpu", "--interpret"])
+    with pytest.raises(SystemExit, match="2"):
+        gpu.main()
+    assert "expected another --output" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["gpu"])
+    assert gpu.main() == 1
+    needed = "expected a CUDA GPU, found none (--interpret runs without)\n"
+    assert capsys.readouterr().err == needed

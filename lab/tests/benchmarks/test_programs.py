@@ -10,6 +10,7 @@ from chonn_lab.benchmarks import accuracy, controls
 from chonn_lab.cli.bench import PROGRAMS
 from chonn_lab.pages import blocks, files
 from chonn_ops.network import available_backends
+from chonn_ops.scan import DIRECTIONS
 
 pytestmark = pytest.mark.skipif("cpu" not in available_backends(), reason="no compiled kernel")
 
@@ -20,7 +21,7 @@ def by_name(rows):
 
 def scan(found):
     assert by_name(found["rows"]).keys() >= {"chonn-ops", "torch", "loop", "exp alone"}
-    assert len(found["fields"]["rows"]) == 14
+    assert {row["directions"] for row in found["fields"]["rows"]} == set(DIRECTIONS)
 
 
 def network(found):

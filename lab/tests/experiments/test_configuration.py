@@ -1,14 +1,15 @@
 """What Hydra composes: every problem at every scale, the paper's settings, names of folders."""
 
 import os
-import subprocess
-import sys
 
+import hydra
 import pytest
 import yaml
 
+from chonn_lab import cli
 from chonn_lab.conf import __file__ as conf
 from chonn_lab.experiments import EXPERIMENTS
+from chonn_lab.experiments.configuration import CONF as CONFIGURATION
 from chonn_lab.experiments.configuration import build_problem, compose, flat, resolved
 
 CONF = os.path.dirname(conf)
@@ -67,16 +68,12 @@ def test_tuned_settings_are_of_a_problem_a_model_and_a_scale():
             assert set(yaml.safe_load(file)) <= {"model", "train", "problem"}
 
 
-def test_a_paper_scale_configuration_is_printed_and_nothing_written(tmp_path):
-    command = [sys.executable, "-m", "chonn_lab.cli", "run", "problem=darcy", "model=chonn_unet"]
-    done = subprocess.run(
-        [*command, "scale=paper", "model.order=3", "--cfg", "job"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = yaml.safe_load(done.stdout)
+@pytest.mark.usefixtures("hydra_here")
+def test_a_paper_scale_configuration_is_printed_and_nothing_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    settings = ["problem=darcy", "model=chonn_unet", "scale=paper", "model.order=3"]
+    assert cli.main(["run", *settings, "--cfg", "job"]) == 0
+    found = yaml.safe_load(capsys.readouterr().out)
     assert found["model"]["label"] == "CHONN, order 3"
     assert found["problem"]["resolution"] == 128
     # As the paper has it.
@@ -86,16 +83,11 @@ def test_a_paper_scale_configuration_is_printed_and_nothing_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("hydra_here")
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_slurm", "ray"])
-def test_configurations_of_launchers(tmp_path, launcher):
+def test_configurations_of_launchers(launcher):
     if launcher == "submitit_slurm":
         pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    command = [sys.executable, "-m", "chonn_lab.cli", "run", f"hydra/launcher={launcher}"]
-    done = subprocess.run(
-        [*command, "--cfg", "hydra", "-p", "hydra.launcher"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert yaml.safe_load(done.stdout)["_target_"].endswith("Launcher")
+    with hydra.initialize_config_module(CONFIGURATION, version_base="1.3"):
+        found = hydra.compose("run", [f"hydra/launcher={launcher}"], return_hydra_config=True)
+    assert found.hydra.launcher._target_.endswith("Launcher")

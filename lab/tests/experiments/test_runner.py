@@ -392,7 +392,3 @@ def test_the_command(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "tiny, order1 seed 0: relative_l2 " in done.stdout
     assert (tmp_path / "runs/tiny/smoke+train.epochs=3/order1-seed0.json").exists()
-    done = command(tmp_path, "problem=darci")
-    assert done.returncode == 1
-    assert "chonn-lab: error: In 'run': Could not find 'problem/darci' Available" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -34,13 +34,13 @@ MODELS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", MODELS)
-def test_smoke_runs_write_their_scores(tmp_path, problem):
+def test_smoke_runs_write_their_scores(tmp_path, smoke_data, problem):
     if problem == "shallow_water":
         pytest.importorskip("clawpack", reason="PyClaw missing: make setup-pyclaw")
     # Evaluated on a finer grid, too.
     finer = ["problem.test_resolutions=[48]"] if problem == "darcy" else []
     for model in MODELS[problem]:
-        places = [f"output={tmp_path}", f"data={tmp_path / 'data'}", "device=cpu"]
+        places = [f"output={tmp_path}", f"data={smoke_data}", "device=cpu"]
         config = compose([f"problem={problem}", f"model={model}", "scale=smoke", *places, *finer])
         found = run(config, tmp_path / problem / "smoke" / f"{config.model.name}-seed0")
         assert found.diverged is None

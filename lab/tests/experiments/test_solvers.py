@@ -1,5 +1,6 @@
 """Controls of the steady problems: what a direct solve gives, what a network without cells sees."""
 
+import itertools
 import math
 
 import numpy as np
@@ -43,10 +44,10 @@ def test_darcys_own_scheme_is_the_generators_on_finer_grids_too(resolution):
     assert error(found, generated(k, 0.5 / resolution)) < 1e-12
 
 
-def test_poissons_own_scheme_finds_the_ranges_of_the_normalised_fields(tmp_path):
+def test_poissons_own_scheme_finds_the_ranges_of_the_normalised_fields(smoke_data):
     found = problem("problem=poisson", "problem.test_resolutions=[96]")
-    found.prepare(tmp_path)
-    data = found.load(tmp_path)
+    found.prepare(smoke_data / "poisson")
+    data = found.load(smoke_data / "poisson")
     scheme = found.own_scheme()
     for test in data.tests.values():
         assert found.errors(scheme, test.tensors).min() > 0.1
@@ -146,11 +147,18 @@ def test_constant_conductances_do_not_depend_on_the_input():
         assert float(k.std(dim=(0, 1, 2)).max()) < 1e-6
 
 
-@pytest.mark.parametrize("kind", CONTROLS)
-@pytest.mark.parametrize("name", ["darcy", "poisson"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *itertools.product(("darcy", "poisson"), CONTROLS),
+        *itertools.product(("upscaling", "unknown_law"), ["learned_coefficients"]),
+        ("unknown_law", "monotone_law"),
+    ],
+)
 def test_gradients_reach_every_parameter(name, kind, assert_learns):
-    built = model(problem(f"problem={name}"), kind)
-    x = torch.rand(2, 1, 17, 12)
+    found = problem(f"problem={name}")
+    built = model(found, kind)
+    x = 0.1 + torch.rand(2, found.fields_in, 17, 12) / 4
     (built(x) - torch.rand(2, 1, 17, 12)).abs().mean().backward()
     assert_learns(built)
 

@@ -247,6 +247,17 @@ def test_full_disk_keeps_the_samples(tmp_path, monkeypatch, solved):
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]
 
 
+def test_who_is_ready_second_leaves_nothing(tmp_path, monkeypatch):
+    def faster(*_):
+        monkeypatch.undo()
+        lines(tmp_path / "out")
+
+    monkeypatch.setattr(generation.ProgressBar, "update", faster)
+    with pytest.raises(FileExistsError, match="output file exists"):
+        lines(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups")
 def test_killed_command_leaves_no_worker_and_goes_on(tmp_path, solved, wait_for_end):

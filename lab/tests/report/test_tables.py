@@ -2,19 +2,19 @@
 
 import json
 import re
-import subprocess
 import sys
 
 import pytest
 
 from chonn_lab.experiments import provenance
-from chonn_lab.pages import blocks, files, results
+from chonn_lab.pages import blocks, files, results, tables
 from chonn_lab.paths import ROOT
 from chonn_lab.results_file import read_record
 
 
-def test_tables_of_the_pages_come_from_the_result_files():
-    subprocess.run([sys.executable, "-m", "chonn_lab.pages.tables", "--check"], check=True)
+def test_tables_of_the_pages_come_from_the_result_files(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["tables", "--check"])
+    tables.main()
 
 
 def test_the_readme_has_no_typed_measurement():
