@@ -72,7 +72,9 @@ def widths(spacing: Any, k: Tensor) -> Steps:
         return spacings(spacing, len(grid))
     vectors: dict[int, Tensor] = {}
     for axis, given in enumerate(spacing):
-        if not isinstance(given, (tuple, list)) and getattr(given, "ndim", 0) == 0:
+        # Compilers do not know whether a number that they trace has dimensions.
+        is_vector = isinstance(given, (tuple, list))
+        if isinstance(given, (int, float)) or (not is_vector and getattr(given, "ndim", 0) == 0):
             continue
         width = torch.as_tensor(given, dtype=k.dtype, device=k.device)
         if width.shape != (grid[axis],):

@@ -157,6 +157,9 @@ class Pointwise(nn.Module):
 
     def forward(self, field: Tensor) -> Tensor:
         layers = (self.expand, self.contract)
+        # A layer's hooks, by which `torch.nn.utils.prune` makes its weight, run where it is called.
+        if any(layer._forward_pre_hooks or layer._forward_hooks for layer in layers):
+            return self.contract(F.silu(self.expand(field)))
         used = [layer.effective(name) for layer in layers for name in ("weight", "bias")]
         return recomputed(_pointwise, field, *used)
 

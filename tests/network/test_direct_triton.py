@@ -447,13 +447,13 @@ def count_launches(grid, batch, sources):
 @needs_triton
 @pytest.mark.parametrize("sources", [None, 4])
 @pytest.mark.parametrize(
-    ("grid", "batch", "forward", "both"), [((64, 64), 1, 33, 80), ((256, 256), 1, 140, 320)]
+    ("grid", "batch", "forward", "both"), [((64, 64), 1, 32, 80), ((256, 256), 1, 140, 320)]
 )
 def test_launches(interpreted, grid, batch, forward, both, sources):
     """Nothing of a step waits for the device."""
     alone, all_of, waits = interpreted(count_launches, grid, batch, sources)
     assert waits == []
-    assert alone <= forward
+    assert alone <= forward + (sources is not None)  # several are brought into order first
     assert all_of <= both
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from torch.nn.utils import prune
 
-from chonn_ops.nn.layers import PositionLinear
+from chonn_ops.nn.layers import Pointwise, PositionLinear
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -22,3 +23,22 @@ def test_equals_linear_in_every_layout(shape, bias):
             results.append((y, *grads))
         for actual, expected in zip(*results, strict=True):
             torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("positions", [5, 400_000])
+def test_layers_of_a_pair_are_pruned(positions):
+    """Pruning makes the weight in a hook of the layer, for large fields, too."""
+    torch.manual_seed(0)
+    pair, field = Pointwise(3, 4), torch.randn(1, positions, 3)
+    for layer in (pair.expand, pair.contract):
+        prune.identity(layer, "weight")
+        with torch.no_grad():
+            layer.weight_orig.mul_(0.5)
+    hidden = torch.nn.functional.linear(field, pair.expand.weight_orig, pair.expand.bias)
+    hidden = torch.nn.functional.silu(hidden)
+    expected = torch.nn.functional.linear(hidden, pair.contract.weight_orig, pair.contract.bias)
+    for _ in range(2):  # a second backward has a graph of its own
+        found = pair(field)
+        torch.testing.assert_close(found, expected)
+        found.sum().backward()
+    assert pair.expand.weight_orig.grad is not None
