@@ -484,7 +484,7 @@ MOST = {
     "down": (220, 16384),
     "drops": (96, 4096),
 }
-MOST_SPILLED = {"float32": 16, "float64": 128}  # bytes of a thread
+MOST_SPILLED = {"float32": 16, "float64": 336}  # bytes of a thread; panels of 64 in float64
 
 
 def _assert_compile(compile_triton, cases, capability):
