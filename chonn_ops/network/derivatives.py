@@ -79,6 +79,7 @@ def adjoint(
     several, nothing = v.dim() > leak.dim(), w.new_zeros(())
 
     def product(a: Tensor, b: Tensor, given: Tensor) -> Tensor:
+        # Minus the product, in one pass.
         gradient = torch.addcmul(nothing, a, b, value=-1).conj()
         return to_dtype_of(gradient.sum(1) if several else gradient, given)
 

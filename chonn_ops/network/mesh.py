@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import combinations, permutations
 from typing import Any, NamedTuple
@@ -336,18 +336,14 @@ class Mesh:
             beside = torch.zeros_like(wall).index_add(1, like(part.node), entries)[:, nodes]
             beside = torch.where(area > 0, beside / torch.where(area > 0, area, 1), 0)
             numbers = {}
-            for field, number, least in condition.numbers():
-                if isinstance(number, Tensor):
-                    whole = expanded(f"{name}: {field}", number, value)
-                    if least == 0:
-                        check_not_negative(f"{name}: {field}", whole)
-                    if field == "distance":
-                        check_positive(f"{name}: {field}", whole)
-                    infinite = least == 0 and answer(lambda x=whole: bool(x.isinf().any()), whole)
-                    if infinite:
-                        expected = "finite numbers (`Dirichlet` holds a potential)"
-                        raise error(f"{name}: {field}", expected, "infinite ones")
-                    numbers[field] = whole[:, nodes]
+            for field, whole, least in numbers_on(name, condition, value):
+                if field == "distance":
+                    check_positive(f"{name}: {field}", whole)
+                infinite = least == 0 and answer(lambda x=whole: bool(x.isinf().any()), whole)
+                if infinite:
+                    expected = "finite numbers (`Dirichlet` holds a potential)"
+                    raise error(f"{name}: {field}", expected, "infinite ones")
+                numbers[field] = whole[:, nodes]
             face = Face(beside.clamp(min=0), area, 0.0, 0.0, leak[:, nodes])
             added = dataclasses.replace(condition, **numbers).wall(face)
             if added.conductance is not None:
@@ -447,6 +443,19 @@ def is_zero(number: Any) -> bool:
 
 def _is_infinite(coefficient: Any) -> bool:
     return not isinstance(coefficient, Tensor) and math.isinf(coefficient)
+
+
+def numbers_on(
+    name: str, condition: Condition, field: Tensor
+) -> Iterator[tuple[str, Tensor, float]]:
+    """The numbers of a condition that are tensors, by name, as fields, with the least that each may
+    be."""
+    for number, value, least in condition.numbers():
+        if isinstance(value, Tensor):
+            whole = expanded(f"{name}: {number}", value, field)
+            if least == 0:
+                check_not_negative(f"{name}: {number}", whole)
+            yield number, whole, least
 
 
 def expanded(name: str, value: Any, field: Tensor) -> Tensor:

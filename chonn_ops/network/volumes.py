@@ -19,7 +19,7 @@ from chonn_ops.network.dissection import Array, begins
 from chonn_ops.network.edges import sum_of_ends
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
 from chonn_ops.network.grids import density_of
-from chonn_ops.network.mesh import Mesh, expanded, is_zero, node_numbers
+from chonn_ops.network.mesh import Mesh, expanded, is_zero, node_numbers, numbers_on
 
 _SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
 
@@ -303,12 +303,8 @@ class FiniteVolumes:
             if condition.periodic and len(some):
                 raise error("boundary", "no 'periodic' where there are walls", repr(boundary))
             node = self.walls.node[some].to(k.device)
-            beside, numbers = k[:, node], {}
-            for field, number, least in condition.numbers():
-                if isinstance(number, Tensor):
-                    numbers[field] = expanded(f"{name}: {field}", number, beside)
-                    if least == 0:
-                        check_not_negative(f"{name}: {field}", number)
+            beside = k[:, node]
+            numbers = {field: number for field, number, _ in numbers_on(name, condition, beside)}
             condition = dataclasses.replace(condition, **numbers)
             if (
                 isinstance(condition, Dirichlet)
