@@ -213,7 +213,7 @@ class Factors:
 
     def _measure(self, items: int) -> None:
         # Shares, then for each node inverse pivot, own leak and, of real networks, ground's share,
-        # and of single precision a double, `whole`, which may begin one number later.
+        # and of single precision a double, `over_sum`, which may begin one number later.
         self._num_shares = items * self._arguments.item_shares * self._lanes
         self._num_nodes = items * self._plan.nodes * self._lanes
 
@@ -287,7 +287,7 @@ class Factors:
         arguments.inverse = at = at + self._num_shares * size
         arguments.own_leak = at = at + self._num_nodes * size
         arguments.grounded = at = at + self._num_nodes * size
-        arguments.whole = -(-(at + self._num_nodes * size) // 8) * 8
+        arguments.over_sum = -(-(at + self._num_nodes * size) // 8) * 8
         arguments.scale, arguments.status = self._scale.data_ptr(), self._status.ctypes.data
         arguments.call = call
         size = self._kernel.workspace(self._isa, self._kind, arguments)

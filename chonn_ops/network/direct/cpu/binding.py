@@ -113,7 +113,7 @@ def _set_tiles(arguments: Arguments, plan: TiledPlan, parts: Array, lanes: int) 
     arguments.nbytes = sum(array.nbytes for array in arrays.values())
     arguments.groups = len(first) - 1
     arguments.largest_front = max(plan.largest_front, tiles.plan.largest_front)
-    # Vectors of shares, and of each node: inverse pivot, share of ground, two for `whole`.
+    # Vectors of shares, and of each node: inverse pivot, share of ground, two for `over_sum`.
     arguments.group_size = tile.item_shares + 4 * tile.nodes
     arguments.group_at = -(-arguments.item_shares // lanes) * lanes
     arguments.item_shares = arguments.group_at + arguments.groups * arguments.group_size * lanes

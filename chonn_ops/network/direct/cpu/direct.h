@@ -68,7 +68,7 @@ struct direct_args {
     void *grounded;
     /* (items, nodes) elements of doubles, where factors are of single precision: 1 over the sum of a
      * pivot's shares and ground's, which their rounding makes of it. */
-    void *whole;
+    void *over_sum;
     void *own_leak; /* (items, nodes) elements: leaks before the elimination, by position, scaled */
     void *scale; /* (networks,) powers of two that conductances were multiplied by */
     int64_t *status; /* (networks,): a node of a part without leak, or enum direct_status */

@@ -69,8 +69,8 @@ APART void MODE(update)(unit *front, int64_t f, const element *shares, int64_t k
 /* One pivot: what pivots since k0 hand on to its row, its shares and ground's, its inverse. */
 #if COMPLEX
 INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, element *inverse,
-                        element *grounded, portion *whole, int64_t k0, int64_t i) {
-    (void)n, (void)grounded, (void)whole;
+                        element *grounded, portion *over_sum, int64_t k0, int64_t i) {
+    (void)n, (void)grounded, (void)over_sum;
     const int64_t stride = f + 1;
     element *row = front + i * stride;
     const element *handed = shares + share_index(f, k0, i), *a = front + k0 * stride;
@@ -99,7 +99,7 @@ INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, elem
 }
 #else
 INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, element *inverse,
-                        element *grounded, portion *whole, int64_t k0, int64_t i) {
+                        element *grounded, portion *over_sum, int64_t k0, int64_t i) {
     const int64_t stride = MODE(vectors)(f), first = (i + !ROWS) / PER;
     vec *row = front + i * stride;
     const element *handed = shares + share_index(f, k0, i);
@@ -139,7 +139,7 @@ INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, elem
         for (; h + EACH <= last; h += EACH) sum += __builtin_convertvector(*(const half *)h, doubles);
         for (int lane = 0; lane < EACH; lane++) left -= sum[lane];
         for (; h < last; h++) left -= (double)*h;
-        whole[i] = 1 + left + left * left;
+        over_sum[i] = 1 + left + left * left;
     }
 #else
     const vec part = NAME(reciprocal)(t);
@@ -156,7 +156,7 @@ INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, elem
     const wide ground = widen(&grounded[i]);
     UNROLL for (int k = 0; HALVES > 1 && k < HALVES; k++) {
         const doubles off = 1 - ground.part[k] + left.part[k];
-        whole[i].part[k] = 1 + off + off * off;
+        over_sum[i].part[k] = 1 + off + off * off;
     }
 #endif
     inverse[i] = part;
@@ -218,7 +218,7 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
     element *shares = (element *)a->shares + item->slot * a->item_shares + a->share_at[r];
     element *inverse = (element *)a->inverse + item->slot * a->nodes + first;
     element *grounded = COMPLEX ? NULL : (element *)a->grounded + item->slot * a->nodes + first;
-    portion *whole = COMPLEX ? NULL : (portion *)a->whole + item->slot * a->nodes + first;
+    portion *over_sum = COMPLEX ? NULL : (portion *)a->over_sum + item->slot * a->nodes + first;
     const element *leak = (const element *)a->own_leak + item->slot * a->nodes + first;
     element *entries = (element *)front;
     if (ROWS && f <= SMALL_FRONT)
@@ -246,7 +246,7 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
         const int64_t k1 = least(k0 + PANEL, n);
         if (k0) MODE(update)(front, f, shares, 0, k0, k0, k1, threads);
         for (int64_t i = k0; i < k1; i++)
-            MODE(pivot)(front, f, n, shares, inverse, grounded, whole, k0, i);
+            MODE(pivot)(front, f, n, shares, inverse, grounded, over_sum, k0, i);
     }
     if (width) MODE(update)(front, f, shares, 0, n, n, f, threads);
     element *update = w->top;
@@ -364,7 +364,8 @@ INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct NAM
 }
 
 typedef void (*MODE(substitution))(const struct direct_args *a, int64_t r, const element *shares,
-                                   const element *inverse, const portion *whole, carried *x, carried *t);
+                                   const element *inverse, const portion *over_sum, carried *x,
+                                   carried *t);
 
 /* `forward`: NULL, or the forward substitution that follows the elimination of each region, with
  * values x by position and scratch t. */
@@ -373,7 +374,7 @@ static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(
     const scalar scale = MODE(scale)(a, item);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
-    const portion *whole = COMPLEX ? NULL : (const portion *)a->whole + item->slot * a->nodes;
+    const portion *over_sum = COMPLEX ? NULL : (const portion *)a->over_sum + item->slot * a->nodes;
     unit *front = (unit *)workspace;
     workspace += MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};
@@ -383,7 +384,7 @@ static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(
     for (int64_t r = 0; r < a->regions; r++) {
         if (MODE(eliminate_if_tile)(a, item, r, &w, scale, &group, tiles)) continue;
         MODE(eliminate)(a, item, r, front, &w, scale, 1);
-        if (forward) forward(a, r, shares, inverse, whole, x, t);
+        if (forward) forward(a, r, shares, inverse, over_sum, x, t);
     }
     MODE(finish)(a, item);
 }

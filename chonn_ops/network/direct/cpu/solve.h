@@ -53,10 +53,10 @@ static int64_t MODE(solve_bytes)(const struct direct_args *a) {
            (a->drop[0] ? drops : 0) + MODE(tiles_solve_bytes)(a);
 }
 
-#define FORWARD(name, m)                                                                          \
-    APART void MODE(name)(const struct direct_args *a, int64_t r, const element *shares,          \
-                          const element *inverse, const portion *whole, carried *x, carried *t) { \
-        MODE(forward_region)(m, a, r, shares, inverse, whole, x, t);                              \
+#define FORWARD(name, m)                                                                             \
+    APART void MODE(name)(const struct direct_args *a, int64_t r, const element *shares,             \
+                          const element *inverse, const portion *over_sum, carried *x, carried *t) { \
+        MODE(forward_region)(m, a, r, shares, inverse, over_sum, x, t);                              \
     }
 FORWARD(forward_single, 1)
 FORWARD(forward_double, 2)
@@ -206,7 +206,7 @@ INLINE void NAME(tiles_up_some)(const int m, const struct direct_args *a, const 
                 const int32_t *position = group.position + lane;
                 NAME(gather_tile)(m * (int64_t)sizeof(wide), tile, r, position, x, t);
                 MODE(forward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane,
-                              (const double *)(group.whole + first) + lane, n, f, t);
+                              (const double *)(group.over_sum + first) + lane, n, f, t);
                 for (int64_t q = 0; q < n; q++) {
                     const int64_t at = position[(first + q) * LANES];
                     const double s = (double)((const REAL *)(group.inverse + first + q))[lane];
@@ -299,7 +299,8 @@ INLINE doubles NAME(piece_up)(const REAL *at) {
 
 /* One source for one network: vectors run along the fronts' rows, and beyond their ends, where `t` has
  * room; what they read there of shares is finite. */
-static void NAME(forward_one)(const REAL *shares, const double *whole, int64_t n, int64_t f, double *t) {
+static void NAME(forward_one)(const REAL *shares, const double *over_sum, int64_t n, int64_t f,
+                              double *t) {
     enum { EACH = VECTOR_BYTES / 8 };
     int64_t k = 0;
     for (; k < n; k += 4) {
@@ -308,7 +309,7 @@ static void NAME(forward_one)(const REAL *shares, const double *whole, int64_t n
         doubles x[4];
         for (int i = 0; i < pivots; i++) {
             h[i] = shares + share_index(f, k + i, 0);
-            const double own = HALVES > 1 ? t[k + i] * whole[k + i] : t[k + i];
+            const double own = HALVES > 1 ? t[k + i] * over_sum[k + i] : t[k + i];
             x[i] = own - (doubles){};
             for (int q = i + 1; q < pivots; q++) t[k + q] += (double)h[i][k + q] * own;
         }
@@ -352,14 +353,14 @@ static void NAME(backward_one)(const REAL *shares, int64_t n, int64_t f, REAL *t
 
 /* `count` sources in turn, so that a front's shares are read from memory once. */
 static void NAME(sweep_up_one)(const struct direct_args *a, const REAL *shares, const REAL *inverse,
-                               const double *whole, int count, double *x, double *t) {
+                               const double *over_sum, int count, double *x, double *t) {
     for (int64_t r = 0; r < a->regions; r++) {
         const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
         const int32_t *boundary = a->boundary + a->boundary_at[r];
         for (int j = 0; n && j < count; j++) {
             double *own = x + j * a->nodes;
             MODE(gather)(sizeof(double), a, r, own, t);
-            NAME(forward_one)(shares + a->share_at[r], whole + first, n, n + width, t);
+            NAME(forward_one)(shares + a->share_at[r], over_sum + first, n, n + width, t);
             for (int64_t i = 0; i < n; i++) own[first + i] = t[i] * (double)inverse[first + i];
             for (int64_t q = 0; q < width; q++) own[boundary[q]] = t[n + q];
         }
@@ -428,7 +429,7 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     const REAL *inverse = (const REAL *)a->inverse + item->slot * nodes;
     const REAL *leak = (const REAL *)a->own_leak + item->slot * nodes;
     const REAL *grounded = (const REAL *)a->grounded + item->slot * nodes;
-    const double *whole = (const double *)a->whole + item->slot * nodes;
+    const double *over_sum = (const double *)a->over_sum + item->slot * nodes;
     const int64_t offset = item->of[0] + source * nodes * a->channels;
     const int64_t edges = item->edges_of[0] + source * a->entries * a->channels;
     const REAL *from = (const REAL *)a->source + offset;
@@ -457,7 +458,7 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
         NAME(take_level_one)(a, leak, inverse, up);
     if (a->call != DIRECT_SAMPLE) {
         NAME(tiles_up)(a, item, column, columns, tiles);
-        NAME(sweep_up_one)(a, shares, inverse, whole, columns, up, front);
+        NAME(sweep_up_one)(a, shares, inverse, over_sum, columns, up, front);
     }
     NAME(narrow)(up, columns * nodes);
     if (a->drop[0]) {
@@ -517,7 +518,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * nodes;
     const element *grounded = (const element *)a->grounded + item->slot * nodes;
-    const portion *whole = (const portion *)a->whole + item->slot * nodes;
+    const portion *over_sum = (const portion *)a->over_sum + item->slot * nodes;
     /* Sources and potentials in the order of nodes, one vector after the other. Potentials lie where
      * doubles were. */
     char *const s = workspace, *const v = s + (m + swept) * bytes;
@@ -586,7 +587,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
 #if ROWS
         NAME(tiles_up_some)(2, a, item, up, up_front);
 #endif
-        if (label || !front) MODE(sweep_up)(2, a, shares, inverse, whole, up, up_front);
+        if (label || !front) MODE(sweep_up)(2, a, shares, inverse, over_sum, up, up_front);
         NAME(narrow)((double *)up, 2 * nodes * LANES);
         if (label) {
             /* References may be nodes of other parts: the largest u of each part becomes about 1, so that
@@ -621,7 +622,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
 #if ROWS
             NAME(tiles_up_some)(m, a, item, up, up_front);
 #endif
-            MODE(sweep_up)(m, a, shares, inverse, whole, up, up_front);
+            MODE(sweep_up)(m, a, shares, inverse, over_sum, up, up_front);
         }
         NAME(narrow)((double *)up, m * nodes * LANES);
         MODE(sweep_down)(m, a, shares, x, t);
@@ -670,7 +671,7 @@ INLINE void MODE(pairs_some)(const int m, const struct direct_args *a, const str
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
     const int64_t *pair = (const int64_t *)a->source;
-    const portion *whole = (const portion *)a->whole + item->slot * a->nodes;
+    const portion *over_sum = (const portion *)a->over_sum + item->slot * a->nodes;
     wide *x = (wide *)workspace, *t = (wide *)(workspace + m * HALVES * MODE(values_bytes)(a));
     memset(x, 0, (size_t)(a->nodes * m) * sizeof(wide));
     for (int64_t i = 0; i < m * LANES; i++) {
@@ -682,7 +683,7 @@ INLINE void MODE(pairs_some)(const int m, const struct direct_args *a, const str
 #if ROWS
     NAME(tiles_up_some)(m, a, item, x, t);
 #endif
-    MODE(sweep_up)(m, a, shares, inverse, whole, x, t);
+    MODE(sweep_up)(m, a, shares, inverse, over_sum, x, t);
     wide found[MODE(SOURCES)] = {};
     for (int64_t p = 0; p < a->nodes; p++) {
         /* Where there is none, x is 0. */

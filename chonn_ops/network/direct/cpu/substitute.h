@@ -29,9 +29,9 @@ INLINE carried MODE(hand_on)(carried c, portion s, carried x) {
 #endif
 
 /* Forward substitution of `pivots` from k on: they hand on to each other, then to all later nodes.
- * Shares, and numbers of `whole`, lie `step` apart. */
+ * Shares, and numbers of `over_sum`, lie `step` apart. */
 INLINE void MODE(forward_pivots)(const int m, const int step, const int pivots, const element *shares,
-                                 const portion *whole, int64_t k, int64_t f, carried *t) {
+                                 const portion *over_sum, int64_t k, int64_t f, carried *t) {
     const element *h[4];
     carried x[4][4];
     UNROLL for (int i = 0; i < pivots; i++) h[i] = shares + share_index(f, k + i, 0) * step;
@@ -43,10 +43,10 @@ INLINE void MODE(forward_pivots)(const int m, const int step, const int pivots, 
         }
         UNROLL for (int j = 0; j < m; j++) t[(k + i) * m + j] = x[i][j];
 #if COMPLEX
-        (void)whole;
+        (void)over_sum;
 #else
         if (HALVES == 1) continue;
-        const portion all = whole[(k + i) * step];
+        const portion all = over_sum[(k + i) * step];
         UNROLL for (int j = 0; j < m; j++) UNROLL for (int p = 0; p < HALVES; p++) x[i][j].part[p] *=
             OF(all, p);
 #endif
@@ -57,12 +57,12 @@ INLINE void MODE(forward_pivots)(const int m, const int step, const int pivots, 
         }
 }
 
-INLINE void MODE(forward)(const int m, const int step, const element *shares, const portion *whole,
+INLINE void MODE(forward)(const int m, const int step, const element *shares, const portion *over_sum,
                           int64_t n, int64_t f, carried *t) {
     int64_t k = 0;
-    for (; k + 4 <= n; k += 4) MODE(forward_pivots)(m, step, 4, shares, whole, k, f, t);
-    if (n & 2) MODE(forward_pivots)(m, step, 2, shares, whole, k, f, t);
-    if (n & 1) MODE(forward_pivots)(m, step, 1, shares, whole, n - 1, f, t);
+    for (; k + 4 <= n; k += 4) MODE(forward_pivots)(m, step, 4, shares, over_sum, k, f, t);
+    if (n & 2) MODE(forward_pivots)(m, step, 2, shares, over_sum, k, f, t);
+    if (n & 1) MODE(forward_pivots)(m, step, 1, shares, over_sum, n - 1, f, t);
 }
 
 /* Backward substitution: potentials of `pivots` from k on, given those of later nodes. */
@@ -114,13 +114,13 @@ INLINE void MODE(prefetch)(const struct direct_args *a, const element *shares, i
 }
 
 INLINE void MODE(forward_region)(const int m, const struct direct_args *a, int64_t r,
-                                 const element *shares, const element *inverse, const portion *whole,
+                                 const element *shares, const element *inverse, const portion *over_sum,
                                  carried *x, carried *t) {
     const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
     const int32_t *boundary = a->boundary + a->boundary_at[r];
     if (!n) return;
     MODE(gather)(m * (int64_t)sizeof(carried), a, r, x, t);
-    MODE(forward)(m, 1, shares + a->share_at[r], whole ? whole + first : NULL, n, n + width, t);
+    MODE(forward)(m, 1, shares + a->share_at[r], over_sum ? over_sum + first : NULL, n, n + width, t);
     for (int64_t i = 0; i < n; i++) {
         const portion s = MODE(read)(inverse + first + i);
         UNROLL for (int j = 0; j < m; j++) x[(first + i) * m + j] =
@@ -141,13 +141,13 @@ INLINE int MODE(are_zero)(const carried *x, int64_t count) {
 }
 
 /* A region that no current comes to hands none on: most regions, where sources are few nodes.
- * `whole`: read of single precision only. */
+ * `over_sum`: read of single precision only. */
 INLINE void MODE(sweep_up)(const int m, const struct direct_args *a, const element *shares,
-                           const element *inverse, const portion *whole, carried *x, carried *t) {
+                           const element *inverse, const portion *over_sum, carried *x, carried *t) {
     for (int64_t r = 0; r < a->regions; r++) {
         MODE(prefetch)(a, shares, r + 1);
         if (MODE(are_zero)(x + a->first[r] * m, a->pivots[r] * m)) continue;
-        MODE(forward_region)(m, a, r, shares, inverse, whole, x, t);
+        MODE(forward_region)(m, a, r, shares, inverse, over_sum, x, t);
     }
 }
 

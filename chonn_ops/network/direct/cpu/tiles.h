@@ -10,7 +10,7 @@ struct NAME(group) {
     int64_t inside; /* nodes that are not of the rim; those of the rim follow */
     const int32_t *position, *edge;
     vec *shares, *inverse, *grounded;
-    wide *whole;
+    wide *over_sum;
 };
 
 static struct NAME(group)
@@ -25,9 +25,9 @@ static struct NAME(group)
     group.shares = (vec *)groups + index * a->group_size;
     group.inverse = group.shares + tile->item_shares;
     group.grounded = group.inverse + tile->nodes;
-    group.whole = (wide *)(group.grounded + tile->nodes);
+    group.over_sum = (wide *)(group.grounded + tile->nodes);
     tile->shares = group.shares, tile->inverse = group.inverse, tile->grounded = group.grounded;
-    tile->whole = group.whole;
+    tile->over_sum = group.over_sum;
     return group;
 }
 
@@ -167,7 +167,7 @@ static void NAME(tiles_up)(const struct direct_args *a, const struct NAME(item) 
             for (int64_t p = 0; p < group.inside; p++)
                 NAME(collect_up)(column[c], group.position + p * LANES, (double *)(x + p));
             memset(x + group.inside, 0, (size_t)rim * sizeof(wide));
-            NAME(sweep_up_lanes)(1, tile, group.shares, group.inverse, group.whole, x, t);
+            NAME(sweep_up_lanes)(1, tile, group.shares, group.inverse, group.over_sum, x, t);
             for (int64_t p = 0; p < group.inside; p++)
                 NAME(spread_up)(column[c], group.position + p * LANES, (const double *)(x + p));
             memcpy(rims + c * rim, x + group.inside, (size_t)rim * sizeof(wide));
