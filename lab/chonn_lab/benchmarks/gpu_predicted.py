@@ -53,7 +53,7 @@ from chonn_ops.network import checks as network_checks
 from chonn_ops.network import operator as network_operator
 from chonn_ops.network.direct import factor as direct
 from chonn_ops.network.direct import triton as elimination
-from chonn_ops.network.direct.triton import kernels
+from chonn_ops.network.direct.triton import kernels, small
 from chonn_ops.nn import layers
 from chonn_ops.scan import arguments as scan_arguments
 from chonn_ops.scan import cuda
@@ -197,13 +197,17 @@ def counted(kernel: Any, grid: Sequence[int], args: Any, warps: int, constants: 
     if name == "levels":
         trips = [-(-given["nodes"] // constants["BLOCK"])]
     if name == "add":
-        pivots, size = given["INFO"].view(-1, kernels.WORDS)[:, 1:3].double().T
+        regions = given["REGION"][given["start"] :].long()
+        pivots, size = given["INFO"].view(-1, kernels.WORDS)[regions, 1:3].double().T
         rows, block = (constants[x] for x in ("ROWS", "BLOCK"))
         # Rows of a region at a time, and for each of these columns: on average from the middle on.
         blocks = (pivots / rows).ceil()
         trips = [blocks.mean(), (blocks * ((size - pivots / 2) / block).ceil()).mean()]
         trips = [float(x) for x in trips]
-    if "REGION" in given:  # of a level: pivots, and columns of the rest, of each front
+    if kernel.fn.__module__ == small.__name__:
+        trips, touched = of_small_fronts(name, given, grid[1], bool(constants.get("DROPS")))
+        touched *= grid[0] * kernels.LANES.value
+    elif "REGION" in given and name != "add":  # pivots, and columns of the rest, of each front
         rows = given["REGION"][given["start"] :][: grid[1]].long()
         info = given["INFO"].view(-1, kernels.WORDS)[rows]
         pivots, size = (info[:, at.value].double() for at in (kernels.PIVOTS, kernels.SIZE))
@@ -218,7 +222,7 @@ def counted(kernel: Any, grid: Sequence[int], args: Any, warps: int, constants: 
         touched *= grid[0] * 4
         chunks = float((width / constants.get("C", 1)).ceil().mean())
         if name == "pivots":
-            apart = constants["REST"] and not constants["FUSED"]
+            apart = constants["REST"] and not constants["WHOLE"]
             # Loops after that over pivots look for parts without ground, which are none.
             trips = [*[chunks] * apart, float(block.mean())]
             trips += [0] * (len(code.loops) - len(trips))
@@ -228,6 +232,28 @@ def counted(kernel: Any, grid: Sequence[int], args: Any, warps: int, constants: 
             tiles = given["tiles"]
             programs = programs // tiles**2 * tiles * (tiles + 1) // 2
     return Launch(programs, warps, code.executed(trips), code.held(warps), touched)
+
+
+def of_small_fronts(
+    name: str, given: dict[str, Any], fronts: int, drops: bool
+) -> tuple[list[float], float]:
+    """How often the loops of a program of `fronts` small fronts run, and bytes of a network.
+
+    The compiler takes four earlier pivots at a time, and those that are left one by one."""
+    rows = given["REGION"][given["start"] :][:fronts].long()
+    info = given["INFO"].view(-1, kernels.WORDS)[rows]
+    first, pivots, size = (x.long() for x in info[:, :3].T)
+    width = size - pivots
+    size_of_rows = float((pivots * (size + 1)).sum())
+    if name != "eliminate":
+        return [float(pivots.double().mean())] * (1 + (name == "up" and drops)), 4 * size_of_rows
+    edges = given["EDGE_AT"][first + pivots] - given["EDGE_AT"][first]
+    before = [torch.arange(n) for n in pivots.tolist()]
+    own = [[x.div(4, rounding_mode="floor").sum(), (x % 4).sum()] for x in before]
+    fours, ones = torch.tensor(own).double().T
+    trips = [pivots, edges, fours, ones, width, width * (pivots // 4), width * (pivots % 4)]
+    update = float((width * (width + 1)).sum()) / 2
+    return [*(float(x.double().mean()) for x in trips), 0], 4 * (size_of_rows + 2 * update)
 
 
 class _Stub:

@@ -1,9 +1,9 @@
-"""The backend "triton" of the direct method: one launch a level of the plan on a CUDA device.
+"""The backend "triton" of the direct method: few launches a level of the plan on a CUDA device.
 
-`kernels` has the algorithm. This module lays the plan out in tables, chooses the sizes of blocks,
-and launches. No value is read back from the device, so that a solve can be recorded as a CUDA
-graph; what a check would read, parts without ground and inputs that are not finite, marks its
-network's residual. Networks are real, on grids or graphs.
+`kernels` has the algorithm; `small` has it for small fronts. This module lays the plan out in
+tables, chooses the sizes of blocks, and launches. No value is read back from the device, so that a
+solve can be recorded as a CUDA graph; what a check would read, parts without ground and inputs that
+are not finite, marks its network's residual. Networks are real, on grids or graphs.
 
 Under ``TRITON_INTERPRET=1`` the backend also takes CPU tensors; it is slow, and serves the tests.
 
@@ -28,19 +28,26 @@ from chonn_ops._library import CONSTANTS
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Array, Plan, begins, make_plan
-from chonn_ops.network.direct.triton import kernels
+from chonn_ops.network.direct.triton import kernels, small
 from chonn_ops.network.graph import Joined
 
 # Triton kernels have no Python types.
 _K: Any = kernels
+_S: Any = small
+_LANES = kernels.LANES.value
 
 # Boxes of at most so many nodes are not cut: the pivots of one block of the smallest size.
 LEAF = 16
+# Most nodes of the fronts of the levels that `small` takes.
+_SMALL = 63
 # Most pivots that are eliminated at once; larger fronts take several panels, and the last front,
 # which has no rest, as many as `_ALONE`.
 _PANEL, _ALONE = 32, 64
-# Columns of the rest that one program takes, and the rest that it updates from registers.
-_COLUMNS = 64
+# Columns of the rest that one program takes where it has the fewest pivots, and half as many where
+# it has more. The rest that it updates from registers has at most `_FUSED`; others are updated in
+# tiles.
+_COLUMNS = 128
+_FUSED = 64
 _TILE = 64
 _SWEPT = 1024  # entries of the shares that one program of `down` takes at a time
 _ADDED = {"ROWS": 16, "BLOCK": 32}  # of the shares, that one program adds at a time
@@ -71,9 +78,23 @@ class _Panel(NamedTuple):
     work: int  # entries of the workspaces of all fronts together
 
 
-class _Tables(NamedTuple):
-    """What the kernels read of a plan, on a device."""
+class _Level(NamedTuple):
+    """A level of small fronts: of `fronts` regions, from `start` on in `regions`."""
 
+    start: int
+    fronts: int
+    kids: bool
+    columns: int  # of a block, ground's included
+
+    @property
+    def warps(self) -> int:
+        return max(1, self.columns // 32)  # with fewer, blocks of 64 columns spilled registers
+
+
+class _Tables(NamedTuple):
+    """What the kernels read of a plan, on a device. Small fronts are those of the lowest levels."""
+
+    levels: list[_Level]
     panels: list[_Panel]
     info: Tensor
     regions: Tensor  # by level
@@ -89,6 +110,9 @@ class _Tables(NamedTuple):
     position: Tensor  # by entry of the fronts
     kid: Tensor  # (2, entries): where they are in the children's boundaries, or -1
     place: Tensor  # by boundary entry: where it is in the parent's front
+    num_small: int  # regions that are small, which come first in `regions`
+    num_rows: int  # entries of the rows of small fronts, and of their updates
+    num_lower: int
     num_shares: int
     num_updates: int
     num_grounds: int
@@ -104,9 +128,10 @@ def _panels_of(plan: Plan, rows: Array, several: bool, **common: Any) -> Iterato
     pivots, width = plan.pivots[rows], plan.width[rows]
     most, work = int(pivots.max()), int(((pivots + width) ** 2).sum())
     block = _PANEL if several else _pad(most)
+    most_columns = _COLUMNS if block == 16 else _COLUMNS // 2
     for k0 in range(0, most, block):
         rest = int((pivots + width - np.minimum(pivots, k0 + block)).max())
-        begin, end, columns = k0 == 0, k0 + block >= most, min(_pad(rest), _COLUMNS)
+        begin, end, columns = k0 == 0, k0 + block >= most, min(_pad(rest), most_columns)
         yield _Panel(
             fronts=len(rows),
             k0=k0,
@@ -124,7 +149,18 @@ def _panels_of(plan: Plan, rows: Array, several: bool, **common: Any) -> Iterato
 def _tables(plan: Plan, device: torch.device) -> _Tables:
     regions, pivots, width = plan.regions, plan.pivots, plan.width
     size = pivots + width
-    share_at, update_at, front_at = (begins(x) for x in (pivots * size, width**2, size))
+    height = np.zeros(regions, np.int64)
+    for region, parent in enumerate(plan.parent):  # children come first
+        if parent >= 0:
+            height[parent] = max(height[parent], height[region] + 1)
+    large = height[size > _SMALL].min(initial=regions)  # the first level of large fronts
+    is_small = height < large
+    # Entries of small fronts have a column more, ground's.
+    rows_at, lower_at = (
+        begins(is_small * x * (size + 1 - y)) for x, y in ((pivots, 0), (width, pivots))
+    )
+    share_at, update_at = (begins(~is_small * x) for x in (pivots * size, width**2))
+    front_at = begins(size)
     # What the arrays over positions, boundary entries and edges belong to.
     of_pivot, of_boundary, of_edge = (
         np.repeat(np.arange(regions), x) for x in (pivots, width, np.diff(plan.edge_at))
@@ -143,13 +179,16 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
     kid[side[of_boundary[inner]], at] = beyond[inner]
 
     info = np.zeros((regions, kernels.WORDS), np.int64)
-    places = (share_at[:-1], update_at[:-1], plan.boundary_at[:-1], front_at[:-1])
+    at_shares = np.where(is_small, rows_at[:-1], share_at[:-1])
+    at_update = np.where(is_small, lower_at[:-1], update_at[:-1])
+    places = (at_shares, at_update, plan.boundary_at[:-1], front_at[:-1])
     info[:, :8] = np.stack([plan.first, pivots, size, *places, front_at[plan.parent]], 1)
     for k, child in enumerate(plan.kids.T):
         there = child >= 0
         rows = child[there]
-        info[there, 8 + k], info[there, 10 + k] = update_at[rows], plan.boundary_at[rows]
-        info[there, 12 + k] = width[rows]
+        info[there, 8 + k], info[there, 10 + k] = at_update[rows], plan.boundary_at[rows]
+        info[there, 12 + k] = width[rows] + is_small[rows]
+        info[there, 15] += is_small[rows] << k
 
     near, far = front_at[of_edge] + plan.row, front_at[of_edge] + plan.column
     ends = np.sort(position[np.stack([near, far])], axis=0)
@@ -159,20 +198,21 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
     edge_of = np.full(len(plan.periodic) * math.prod(plan.edge_grid), -1)
     edge_of[plan.edge] = np.arange(len(plan.edge))
 
-    height = np.zeros(regions, np.int64)
-    for region, parent in enumerate(plan.parent):  # children come first
-        if parent >= 0:
-            height[parent] = max(height[parent], height[region] + 1)
     most = np.zeros(regions, np.int64)  # edges of a pivot
     np.maximum.at(most, of_pivot, counts[0])
     # Fronts of one level whose pivots take several panels are launched apart from the others.
-    several = pivots > np.where(width > 0, _PANEL, _ALONE)
+    several = ~is_small & (pivots > np.where(width > 0, _PANEL, _ALONE))
     kind = 2 * height + several
     order = np.argsort(kind, kind="stable")
+    levels: list[_Level] = []
     panels: list[_Panel] = []
     for start, stop in pairwise(np.flatnonzero(np.diff(kind[order], prepend=-1, append=-1))):
         for begin in range(start, stop, _FRONTS):
             rows = order[begin : min(begin + _FRONTS, stop)]
+            if is_small[rows[0]]:
+                columns = _pad(size[rows].max() + 1)
+                levels.append(_Level(int(begin), len(rows), bool(height[rows[0]]), columns))
+                continue
             info[rows, 14] = begins(size[rows] ** 2)[:-1]
             edges = int(most[rows].max())
             panels += _panels_of(
@@ -192,8 +232,12 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
     edges = (plan.edge, edge_of, edge_at, column, before_at, np.argsort(ends[1], kind="stable"))
     arrays = (info, order, plan.node, *edges, near, far, position, kid, plan.place)
     return _Tables(
+        levels,
         panels,
         *map(tensor, arrays),
+        num_small=int(is_small.sum()),
+        num_rows=int(rows_at[-1]),
+        num_lower=int(lower_at[-1]),
         num_shares=int(share_at[-1]),
         num_updates=int(update_at[-1]),
         num_grounds=int(plan.boundary_at[-1]),
@@ -201,8 +245,11 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
 
 
 def _warps_of(panel: _Panel) -> int:
-    """Warps of a program of `pivots`: with fewer, the larger blocks spilled registers."""
-    return min(8, 2 * panel.pivots // 16 * (1 if panel.columns <= 32 else 2))
+    """Warps of a program of `pivots`: with fewer, the larger blocks spilled registers. Where there
+    are many fronts, few warps take less time together."""
+    if panel.pivots == 16:
+        return 4 if panel.columns == 64 else 2
+    return 4 if panel.pivots == 32 and panel.begin and panel.fronts >= 8 else 8
 
 
 def _launch(kernel: Any, grid: tuple[int, ...], *args: Any, warps: int, **constants: Any) -> None:
@@ -241,6 +288,9 @@ class Factors:
         self._numbers = leak.new_zeros(2, M)
         self._g, self._own = leak.new_empty(M, edges), leak.new_empty(M, nodes)
         self._shares = leak.new_empty(M, tables.num_shares)
+        # The small fronts' last row is read beyond its end.
+        rows = -(-M // _LANES) * tables.num_rows + _pad(_SMALL)
+        self._rows = leak.new_empty(rows * _LANES)
         self._inverse, self._grounded = torch.empty_like(self._own), torch.empty_like(self._own)
         self._whole = torch.empty_like(self._own, dtype=torch.float64)
         if M:
@@ -272,6 +322,7 @@ class Factors:
             self._own,
             self._numbers,
             self._shares,
+            self._rows,
             self._inverse,
             self._grounded,
             self._whole,
@@ -282,7 +333,7 @@ class Factors:
         """The factors with this `state`."""
         self = cls.__new__(cls)
         self._prepare(plan, leak)
-        self._g, self._own, self._numbers, self._shares, *fields = state
+        self._g, self._own, self._numbers, self._shares, self._rows, *fields = state
         self._inverse, self._grounded, self._whole = fields
         self.solution = None
         return self
@@ -310,32 +361,65 @@ class Factors:
             BLOCK=_BLOCK,
             warps=4,
         )
-        updates, grounds = leak.new_empty(M, t.num_updates), leak.new_empty(M, t.num_grounds)
+        groups = -(-M // _LANES)
+        all_lower = groups * t.num_lower * _LANES
+        updates = leak.new_empty(all_lower + M * t.num_updates)
+        grounds = leak.new_empty(M, t.num_grounds)
+        for level in t.levels:
+            _launch(
+                _S.eliminate,
+                (groups, level.fronts),
+                *(self._g, self._own, most, self._numbers[1], self._rows, self._inverse),
+                *(self._grounded, self._whole, updates, grounds, t.info, t.regions, t.kid),
+                *(t.edge_at, t.column, t.before_at, t.before, level.start, M, nodes, edges),
+                *(t.num_rows, t.num_lower, t.num_grounds, entries),
+                KIDS=level.kids,
+                C=level.columns,
+                warps=level.warps,
+            )
+        if not t.panels:
+            return
         work, work_leak = updates, leak.new_empty(M, entries)
         for p in t.panels:
             if p.begin and not p.end:
                 work = leak.new_empty(M, p.work)
-            fused = p.begin and p.end and p.width <= p.columns
+            fused = p.begin and p.end and p.width <= min(p.columns, _FUSED)
             # The compiler of Triton 3.2 fails on other products of the smallest blocks.
             precision = "tf32x3" if p.kids else "ieee"
             if leak.dtype == torch.float64:
                 precision = _WIDE
-            block = {"KE": p.edges, "KIDS": p.kids, "P": p.pivots, "BEGIN": p.begin, "END": p.end}
-            offsets = (p.start, p.k0, nodes, edges, t.num_shares, t.num_updates)
+            block = {"KIDS": p.kids, "P": p.pivots, "BEGIN": p.begin, "END": p.end}
+            offsets = (p.start, p.k0, nodes, edges, t.num_shares)
+            of_updates = (t.num_updates, t.num_lower, all_lower)
+            whole = p.width <= p.columns
             _launch(
                 _K.pivots,
-                (M, p.fronts, max(1, -(-p.width // p.columns))),
+                (M, p.fronts),
                 *(self._g, self._own, most, self._numbers[1], self._shares, self._inverse),
                 *(self._grounded, updates, grounds, work, work_leak),
                 *(t.info, t.regions, t.kid, t.edge_at, t.column, t.before_at, t.before),
-                *(*offsets, t.num_grounds, p.work, entries),
+                *(*offsets, *of_updates, t.num_grounds, p.work, entries),
+                KE=p.edges,
                 **block,
                 C=p.columns,
                 REST=p.width > 0,
+                WHOLE=whole,
                 FUSED=fused,
                 PRECISION=precision,
                 warps=_warps_of(p),
             )
+            if not whole:
+                _launch(
+                    _K.beyond,
+                    (M, p.fronts, -(-p.width // p.columns)),
+                    *(self._own, most, self._shares, self._inverse, grounds, work_leak),
+                    *(t.info, t.regions, t.kid, p.start, p.k0, nodes),
+                    *(t.num_shares, t.num_grounds, entries),
+                    **block,
+                    C=p.columns,
+                    PRECISION=precision,
+                    warps=8,
+                )
             if p.width and not fused:
                 tile = _TILE if p.width > 2 * _TILE else _TILE // 2
                 tiles = -(-p.width // tile)
@@ -344,18 +428,20 @@ class Factors:
                     (M, p.fronts, tiles**2),
                     *(self._g, most, self._shares, self._inverse, updates, work),
                     *(t.info, t.regions, t.kid, t.edge_at, t.column),
-                    *(*offsets, p.work, entries, tiles),
+                    *(*offsets, *of_updates, p.work, entries, tiles),
+                    KE=p.edges,
                     **block,
                     T=tile,
                     PRECISION=precision,
-                    warps=8 if tile > 32 else 4,
+                    warps=8 if tile > 32 and not p.end else 4,
                 )
 
+        large = self._plan.regions - t.num_small
         _launch(
             _K.add,
-            (M * self._plan.regions,),
-            *(self._shares, self._inverse, self._grounded, self._whole, t.info),
-            *(self._plan.regions, nodes, t.num_shares),
+            (M * large,),
+            *(self._shares, self._inverse, self._grounded, self._whole, t.info, t.regions),
+            *(t.num_small, large, nodes, t.num_shares),
             **_ADDED,
             warps=1,
         )
@@ -365,16 +451,30 @@ class Factors:
         t, rows, nodes = self._tables, x.shape[1], x.shape[2]
         handed = x.new_empty(len(x), rows, t.num_grounds, dtype=torch.float64)
         values = x.new_empty(len(x), rows, len(t.position), dtype=torch.float64)
+        M, sources = self._networks, rows // self._networks
+        for q in t.levels:
+            _launch(
+                _S.up,
+                (-(-M // _LANES) * sources, q.fronts),
+                *(source, self._own, self._most, level, x, handed, self._rows, self._inverse),
+                *(self._whole, t.info, t.regions, t.kid, t.node, q.start, M, nodes),
+                *(t.num_rows, t.num_grounds, len(t.position), self._shape[-1], sources),
+                KIDS=q.kids,
+                C=q.columns,
+                DROPS=drops,
+                warps=q.warps,
+            )
         for p in t.panels:
+            columns = min(p.columns, _COLUMNS // 2)
             _launch(
                 _K.up,
-                (rows, p.fronts, max(1, -(-p.width // p.columns))),
+                (rows, p.fronts, max(1, -(-p.width // columns))),
                 *(source, self._own, self._most, level, x, handed, values),
                 *(self._shares, self._inverse, self._whole, t.info, t.regions, t.kid, t.node),
                 *(p.start, p.k0, nodes, t.num_shares, t.num_grounds, len(t.position)),
-                *(self._shape[-1], rows // self._networks),
+                *(self._shape[-1], sources),
                 P=p.pivots,
-                C=p.columns,
+                C=columns,
                 KIDS=p.kids,
                 BEGIN=p.begin,
                 END=p.end,
@@ -402,6 +502,19 @@ class Factors:
                 DROPS=drops,
                 SAMPLE=sample,
                 warps=p.pivots // 16 * (2 if drops else 1),
+            )
+        M, sources = self._networks, rows // self._networks
+        for q in reversed(t.levels):
+            _launch(
+                _S.down,
+                (-(-M // _LANES) * sources, q.fronts),
+                *(x, potential, *split, self._most, self._rows, self._inverse, self._grounded),
+                *(t.info, t.regions, t.position, t.place, t.node, q.start, M, nodes),
+                *(t.num_rows, len(t.position), self._shape[-1], sources),
+                C=q.columns,
+                DROPS=drops,
+                SAMPLE=sample,
+                warps=q.warps,
             )
         return split
 
@@ -482,7 +595,8 @@ class Factors:
     @property
     def nbytes(self) -> int:
         """Bytes that the factors hold."""
-        return sum(x.nbytes for x in (self._shares, self._inverse, self._grounded, self._whole))
+        kept = (self._shares, self._rows, self._inverse, self._grounded, self._whole)
+        return sum(x.nbytes for x in kept)
 
     @property
     def undetermined(self) -> list[tuple[int, int]]:

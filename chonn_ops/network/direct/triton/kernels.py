@@ -14,6 +14,8 @@ and the rest is products of positive numbers: E = X B, the edges from the pivots
 their turns come (B: before), the shares S = E / total, and the update S^T E of the rest. Currents
 go up as y = X x, rest += S^T y. Potentials come down as v = X^T (y / total + S v_rest).
 
+`small` has the kernels of the small fronts, which are those of the lowest levels.
+
 Sources may cancel but for less than the rounding of shares. So currents are float64, and a pivot
 hands on what it receives over `whole`, the sum of its shares: H to later pivots of its panel, S to
 the rest, and ground's. With w = y / whole this is (whole - H^T) w = x, which X almost inverts, so
@@ -35,16 +37,20 @@ import triton.language as tl
 # The columns of INFO: position of the first pivot, numbers of pivots and of nodes of the front, and
 # where begin its shares (rows of the whole front), update (a square) and boundary, and its entries
 # of the tables POSITION, KID and so on. Then where its parent's entries begin, for both children
-# where their updates and boundaries begin, and how wide these are, and where it has its workspace.
+# where their updates and boundaries begin, and how long their rows are, where it has its workspace,
+# and which children are small fronts, as bits.
 WORDS = 16
+# Networks that one program of `small` takes, whose rows and updates are side by side.
+LANES = tl.constexpr(8)
 FIRST, PIVOTS, SIZE, SHARES, UPDATE, BOUNDARY, FRONT, PARENT_FRONT = map(tl.constexpr, range(8))
-KID_UPDATE, KID_BOUNDARY, KID_WIDTH, WORK = map(tl.constexpr, (8, 10, 12, 14))
+KID_UPDATE, KID_BOUNDARY, KID_WIDTH, WORK, SMALL = map(tl.constexpr, (8, 10, 12, 14, 15))
 _WORDS = tl.constexpr(WORDS)
 
 # Sizes that would be compiled in as multiples of 16 or as 1: a kernel for all grids is enough.
 PLAIN = (
     *("start", "k0", "nodes", "edges", "per_axis", "channels", "sources", "entries", "tiles"),
-    *("num_shares", "num_updates", "num_grounds", "num_work", "size", "regions"),
+    *("num_shares", "num_updates", "num_grounds", "num_work", "num_rows", "num_lower", "all_lower"),
+    *("networks", "size", "regions"),
 )
 # Edges of a pivot that are read side by side.
 _STEP = tl.constexpr(8)
@@ -118,16 +124,28 @@ def _conductance(g0, g1, g2, m, entry, there, per_axis, channels, AXES: tl.const
 
 
 @triton.jit
-def _kids(updates, info, KID, entries, i, j, inside):
-    """What both children's updates add to entries (i, j) of a front, i < j."""
+def _kids(updates, lower, info, KID, entries, i, j, inside):
+    """What both children's updates add to entries (i, j) of a front, i < j. lower: how far from
+    this network's updates those of small fronts begin."""
     size = tl.load(info + SIZE)
     total = tl.zeros(inside.shape, updates.dtype.element_ty)
     for side in tl.static_range(2):
         a = tl.load(KID + side * entries + i, mask=i < size, other=-1)
         b = tl.load(KID + side * entries + j, mask=j < size, other=-1)
         at = tl.load(info + KID_UPDATE + side) + a * tl.load(info + KID_WIDTH + side) + b
-        total += tl.load(updates + at, mask=(a >= 0) & (b >= 0) & inside, other=0.0)
+        small = (tl.load(info + SMALL) >> side) & 1
+        begin = updates + tl.where(small > 0, lower, 0)
+        at = at * tl.where(small > 0, LANES, 1)
+        total += tl.load(begin + at, mask=(a >= 0) & (b >= 0) & inside, other=0.0)
     return total
+
+
+@triton.jit
+def _updates_of(updates, m, num_updates, num_lower, all_lower):
+    """Where the updates of a network begin, and `lower` as in `_kids`; all of small fronts come
+    first."""
+    begin = all_lower + m * num_updates
+    return updates + begin, (m // LANES * num_lower) * LANES + m % LANES - begin
 
 
 @triton.jit
@@ -143,15 +161,15 @@ def _handed(handed, info, KID, entries, r, inside):
 
 @triton.jit
 def _entries(
-    g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries, i, j, inside, KE: tl.constexpr,
-    KIDS: tl.constexpr, BEGIN: tl.constexpr,
+    g, scale, updates, lower, W, info, KID, EDGE_AT, COLUMN, entries, i, j, inside,
+    KE: tl.constexpr, KIDS: tl.constexpr, BEGIN: tl.constexpr,
 ):  # fmt: skip
     """Entries (i, j) of a front, i < j: before its first panel edges of the network and what both
     children add, later what the panel before left in the workspace."""
     if BEGIN:
         total = tl.zeros(inside.shape, g.dtype.element_ty)
         if KIDS:
-            total += _kids(updates, info, KID, entries, i, j, inside)
+            total += _kids(updates, lower, info, KID, entries, i, j, inside)
         if KE > 0:
             pivot = i < tl.load(info + PIVOTS)
             at = tl.load(EDGE_AT + i, mask=pivot, other=0)
@@ -185,26 +203,70 @@ def pack(
     tl.atomic_max(most + m, tl.max(tl.maximum(_bits(value), _bits(ground)), 0))
 
 
+@triton.jit
+def _leaks(
+    own, scale, grounds, LW, info, KID, entries, first, r, inside, KIDS: tl.constexpr,
+    BEGIN: tl.constexpr,
+):  # fmt: skip
+    """The leaks of pivots r of a front when their panel begins."""
+    if BEGIN:
+        leak = tl.load(own + first + r, mask=inside, other=0.0) * scale
+        if KIDS:
+            leak += _handed(grounds, info, KID, entries, r, inside)
+    else:
+        leak = tl.load(LW + r, mask=inside, other=0.0)
+    return leak
+
+
+@triton.jit
+def _hand_on(
+    X, B, inv, handed, own, scale, shares, grounds, LW, info, KID, entries, first, k0, n, rest,
+    column, KIDS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Edges E from the pivots of a panel to columns of the rest when their turns come, and their
+    shares S, which are stored; leaks that these columns get."""
+    f = tl.load(info + SIZE)
+    width = f - rest
+    i = tl.arange(0, X.shape[0])[:, None]
+    E = _product(X, B, PRECISION)
+    S = E * inv[:, None]
+    inside = (i < n) & (column[None, :] < width)
+    tl.store(shares + (k0 + i) * f + rest + column[None, :], S, mask=inside)
+    given = tl.sum(S * handed[:, None], 0)
+    if BEGIN:
+        if KIDS:
+            given += _handed(grounds, info, KID, entries, rest + column, column < width)
+        if not END:
+            later = rest + column < tl.load(info + PIVOTS)
+            given += tl.load(own + first + rest + column, mask=later, other=0.0) * scale
+    else:
+        given += tl.load(LW + rest + column, mask=column < width, other=0.0)
+    if END:
+        tl.store(grounds + tl.load(info + BOUNDARY) + column, given, mask=column < width)
+    else:
+        tl.store(LW + rest + column, given, mask=column < width)
+    return E, S
+
+
 @triton.jit(do_not_specialize=PLAIN)
 def pivots(
     g, own, most, judged, shares, inverse, grounded, updates, grounds, W, LW, INFO, REGION, KID,
     EDGE_AT, COLUMN, BEFORE_AT, BEFORE, start, k0, nodes, edges, num_shares, num_updates,
-    num_grounds, num_work, entries, KE: tl.constexpr, KIDS: tl.constexpr, P: tl.constexpr,
-    C: tl.constexpr, REST: tl.constexpr, FUSED: tl.constexpr, BEGIN: tl.constexpr,
-    END: tl.constexpr, PRECISION: tl.constexpr,
+    num_lower, all_lower, num_grounds, num_work, entries, KE: tl.constexpr, KIDS: tl.constexpr,
+    P: tl.constexpr, C: tl.constexpr, REST: tl.constexpr, WHOLE: tl.constexpr,
+    FUSED: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Eliminate a panel of each front of a level: pivots k0 ... k0 + P - 1, and its shares of C
-    columns of the rest.
+    """Eliminate a panel of each front of a level: pivots k0 ... k0 + P - 1.
 
-    Programs of other columns find the same X and totals. BEGIN, END: the front's first panel, its
-    last. FUSED: C columns are the whole rest, which is updated, too. KE: edges of a pivot at most.
-    W, LW: edges and leaks of fronts between panels. A pivot that has neither edge nor leak left,
-    but had an edge BEFORE, is the last of a part without ground: `judged` becomes infinite, or NaN
-    where an input is not finite.
+    BEGIN, END: the front's first panel, its last. REST: there is one. WHOLE: C columns hold it, so
+    that its shares are found, too; if not, `beyond` follows, which finds B in the place of shares.
+    FUSED: the rest is updated, too. KE: edges of a pivot at most. W, LW: edges and leaks of fronts
+    between panels. A pivot that has neither edge nor leak left, but had an edge BEFORE, is the last
+    of a part without ground: `judged` becomes infinite, or NaN where an input is not finite.
     """
-    m, index, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    m, index = tl.program_id(0).to(tl.int64), tl.program_id(1)
     info = INFO + tl.load(REGION + start + index) * _WORDS
-    first, front, boundary = tl.load(info + FIRST), tl.load(info + FRONT), tl.load(info + BOUNDARY)
+    first, front = tl.load(info + FIRST), tl.load(info + FRONT)
     f = tl.load(info + SIZE)
     n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
     rest = k0 + n  # the first column of the rest, all pivots of a front that is done before
@@ -212,7 +274,8 @@ def pivots(
     width = f - rest
     bits = tl.load(most + m)
     scale = _scale(bits)
-    g, updates, grounds = g + m * edges, updates + m * num_updates, grounds + m * num_grounds
+    g, own, grounds = g + m * edges, own + m * nodes, grounds + m * num_grounds
+    updates, lower = _updates_of(updates, m, num_updates, num_lower, all_lower)
     W, LW = W + m * num_work + tl.load(info + WORK), LW + m * entries + front
     KID, EDGE_AT = KID + front, EDGE_AT + first
     shares += m * num_shares + tl.load(info + SHARES)
@@ -220,33 +283,29 @@ def pivots(
     r = tl.arange(0, P)
     i, j = r[:, None], r[None, :]
     c = tl.arange(0, C)
-    own_leak = tl.load(own + m * nodes + first + k0 + r, mask=r < n, other=0.0)
-    if BEGIN:
-        leak = own_leak * scale
-        if KIDS:
-            leak += _handed(grounds, info, KID, entries, k0 + r, r < n)
-    else:
-        leak = tl.load(LW + k0 + r, mask=r < n, other=0.0)
+    leak = _leaks(own, scale, grounds, LW, info, KID, entries, first, k0 + r, r < n, KIDS, BEGIN)
     D = _entries(
-        g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries,
+        g, scale, updates, lower, W, info, KID, EDGE_AT, COLUMN, entries,
         k0 + i, k0 + j, (i < j) & (j < n), KE, KIDS, BEGIN,
     )  # fmt: skip
     outward = tl.zeros([P], D.dtype)  # of each pivot the edges to the rest
     if REST:
-        if FUSED:
+        if WHOLE:
             B = _entries(
-                g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries,
+                g, scale, updates, lower, W, info, KID, EDGE_AT, COLUMN, entries,
                 k0 + i, rest + c[None, :], (i < n) & (c[None, :] < width), KE, KIDS, BEGIN,
             )  # fmt: skip
             outward += tl.sum(B, 1)
         else:
             for q in range(tl.cdiv(width, C)):
                 column = q * C + c[None, :]
+                inside = (i < n) & (column < width)
                 B = _entries(
-                    g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries,
-                    k0 + i, rest + column, (i < n) & (column < width), KE, KIDS, BEGIN,
+                    g, scale, updates, lower, W, info, KID, EDGE_AT, COLUMN, entries,
+                    k0 + i, rest + column, inside, KE, KIDS, BEGIN,
                 )  # fmt: skip
                 outward += tl.sum(B, 1)
+                tl.store(shares + (k0 + i) * f + rest + column, B, mask=inside)
 
     X = tl.where(i == j, 1.0, 0.0).to(D.dtype) + 0.0 * D
     total = 0.0 * outward
@@ -260,70 +319,81 @@ def pivots(
         total = tl.where(r == k, all_of, total)
     inv = _inverse(total)
     handed = tl.sum(X * leak[None, :], 1)  # to ground, when their turns come
-    beyond = tl.sum(tl.where(j > i, D, 0.0), 1) + tl.sum(X * outward[None, :], 1)
-    if chunk == 0:
-        at = m * nodes + first + k0 + r
-        both = tl.where(j > i, D * inv[:, None], X)  # H and X
-        tl.store(shares + (k0 + i) * f + k0 + j, both, mask=(i < n) & (j < n))
-        tl.store(inverse + at, inv, mask=r < n)
-        # Just 1 where a pivot without edges hands all to ground, which no other does.
-        below = 0.99999994 if D.dtype == tl.float32 else 0.9999999999999999
-        part = tl.minimum(handed * inv, below)
-        part = tl.where((beyond == 0) & (inv > 0), 1.0, part).to(D.dtype)
-        tl.store(grounded + at, part, mask=r < n)
-        over = (r < n) & (inv == 0)
-        tied = (own_leak != 0) | (total > 0)
-        before = tl.load(BEFORE_AT + first + k0 + r, mask=over, other=0)
-        end = tl.load(BEFORE_AT + first + k0 + r + 1, mask=over, other=0)
-        for d in range(tl.max(end - before, 0)):
-            edge = tl.load(BEFORE + before + d, mask=before + d < end, other=0)
-            tied = tied | (tl.load(g + edge, mask=before + d < end, other=0.0) != 0)
-        floats = tl.max((over & tied).to(tl.int32), 0)
-        if tl.where(_finite(bits), floats, 1) > 0:
-            judgement = tl.where(_finite(bits), float("inf"), float("nan"))
-            tl.store(judged + m, judgement.to(D.dtype))
-    if REST:
-        column = chunk * C + c
-        if not FUSED:
-            B = _entries(
-                g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries,
-                k0 + i, rest + column[None, :], (i < n) & (column[None, :] < width),
-                KE, KIDS, BEGIN,
-            )  # fmt: skip
-        E = _product(X, B, PRECISION)
-        S = E * inv[:, None]
-        inside = (i < n) & (column[None, :] < width)
-        tl.store(shares + (k0 + i) * f + rest + column[None, :], S, mask=inside)
-        given = tl.sum(S * handed[:, None], 0)
-        if BEGIN:
-            if KIDS:
-                given += _handed(grounds, info, KID, entries, rest + column, column < width)
-            if not END:
-                later = rest + column < tl.load(info + PIVOTS)
-                leaks = tl.load(own + m * nodes + first + rest + column, mask=later, other=0.0)
-                given += leaks * scale
-        else:
-            given += tl.load(LW + rest + column, mask=column < width, other=0.0)
-        if END:
-            tl.store(grounds + boundary + column, given, mask=column < width)
-        else:
-            tl.store(LW + rest + column, given, mask=column < width)
+    onward = tl.sum(tl.where(j > i, D, 0.0), 1) + tl.sum(X * outward[None, :], 1)
+    at = m * nodes + first + k0 + r
+    both = tl.where(j > i, D * inv[:, None], X)  # H and X
+    tl.store(shares + (k0 + i) * f + k0 + j, both, mask=(i < n) & (j < n))
+    tl.store(inverse + at, inv, mask=r < n)
+    # Just 1 where a pivot without edges hands all to ground, which no other does.
+    below = 0.99999994 if D.dtype == tl.float32 else 0.9999999999999999
+    part = tl.minimum(handed * inv, below)
+    part = tl.where((onward == 0) & (inv > 0), 1.0, part).to(D.dtype)
+    tl.store(grounded + at, part, mask=r < n)
+    over = (r < n) & (inv == 0)
+    tied = (tl.load(own + first + k0 + r, mask=r < n, other=0.0) != 0) | (total > 0)
+    before = tl.load(BEFORE_AT + first + k0 + r, mask=over, other=0)
+    end = tl.load(BEFORE_AT + first + k0 + r + 1, mask=over, other=0)
+    for d in range(tl.max(end - before, 0)):
+        edge = tl.load(BEFORE + before + d, mask=before + d < end, other=0)
+        tied = tied | (tl.load(g + edge, mask=before + d < end, other=0.0) != 0)
+    floats = tl.max((over & tied).to(tl.int32), 0)
+    if tl.where(_finite(bits), floats, 1) > 0:
+        judgement = tl.where(_finite(bits), float("inf"), float("nan"))
+        tl.store(judged + m, judgement.to(D.dtype))
+    if REST & WHOLE:
+        E, S = _hand_on(
+            X, B, inv, handed, own, scale, shares, grounds, LW, info, KID, entries, first, k0, n,
+            rest, c, KIDS, BEGIN, END, PRECISION,
+        )  # fmt: skip
         if FUSED:
             row = c[:, None]
             inside = (row < c[None, :]) & (c[None, :] < width)
             U = _product(tl.trans(S), E, PRECISION)
             if KIDS:
-                U += _kids(updates, info, KID, entries, rest + row, rest + c[None, :], inside)
+                i, j = rest + row, rest + c[None, :]
+                U += _kids(updates, lower, info, KID, entries, i, j, inside)
             at = tl.load(info + UPDATE) + row * width + c[None, :]
             tl.store(updates + at, U, mask=inside)
 
 
 @triton.jit(do_not_specialize=PLAIN)
+def beyond(
+    own, most, shares, inverse, grounds, LW, INFO, REGION, KID, start, k0, nodes, num_shares,
+    num_grounds, entries, KIDS: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
+    BEGIN: tl.constexpr, END: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The shares of C columns of the rest after `pivots`."""
+    m, index, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    info = INFO + tl.load(REGION + start + index) * _WORDS
+    first, front = tl.load(info + FIRST), tl.load(info + FRONT)
+    f = tl.load(info + SIZE)
+    n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
+    rest = k0 + n
+    n = tl.maximum(n, 0)
+    r = tl.arange(0, P)
+    i, j, column = r[:, None], r[None, :], chunk * C + tl.arange(0, C)
+    scale = _scale(tl.load(most + m))
+    own += m * nodes
+    grounds, LW, KID = grounds + m * num_grounds, LW + m * entries + front, KID + front
+    shares += m * num_shares + tl.load(info + SHARES)
+    leak = _leaks(own, scale, grounds, LW, info, KID, entries, first, k0 + r, r < n, KIDS, BEGIN)
+    X = tl.load(shares + (k0 + i) * f + k0 + j, mask=(j <= i) & (i < n), other=0.0)
+    inside = (i < n) & (column[None, :] < f - rest)
+    B = tl.load(shares + (k0 + i) * f + rest + column[None, :], mask=inside, other=0.0)
+    inv = tl.load(inverse + m * nodes + first + k0 + r, mask=r < n, other=0.0)
+    handed = tl.sum(X * leak[None, :], 1)
+    _hand_on(
+        X, B, inv, handed, own, scale, shares, grounds, LW, info, KID, entries, first, k0, n, rest,
+        column, KIDS, BEGIN, END, PRECISION,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=PLAIN)
 def update(
     g, most, shares, inverse, updates, W, INFO, REGION, KID, EDGE_AT, COLUMN, start, k0, nodes,
-    edges, num_shares, num_updates, num_work, entries, tiles, KE: tl.constexpr, KIDS: tl.constexpr,
-    P: tl.constexpr, T: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
-    PRECISION: tl.constexpr,
+    edges, num_shares, num_updates, num_lower, all_lower, num_work, entries, tiles,
+    KE: tl.constexpr, KIDS: tl.constexpr, P: tl.constexpr, T: tl.constexpr, BEGIN: tl.constexpr,
+    END: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Update a T x T tile, one of tiles x tiles, of the rest of each front: S^T (total S)."""
     m, index, tile = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
@@ -339,7 +409,7 @@ def update(
         scale = _scale(tl.load(most + m))
         front = tl.load(info + FRONT)
         W += m * num_work + tl.load(info + WORK)
-        updates += m * num_updates
+        updates, lower = _updates_of(updates, m, num_updates, num_lower, all_lower)
         shares += m * num_shares + tl.load(info + SHARES)
         r = tl.arange(0, P)
         t = tl.arange(0, T)
@@ -353,8 +423,9 @@ def update(
         inside = (row[:, None] < column[None, :]) & (column[None, :] < width)
         U = _product(tl.trans(near), far, PRECISION)
         U += _entries(
-            g + m * edges, scale, updates, W, info, KID + front, EDGE_AT + first, COLUMN, entries,
-            rest + row[:, None], rest + column[None, :], inside, 0 if END else KE, KIDS, BEGIN,
+            g + m * edges, scale, updates, lower, W, info, KID + front, EDGE_AT + first, COLUMN,
+            entries, rest + row[:, None], rest + column[None, :], inside, 0 if END else KE, KIDS,
+            BEGIN,
         )  # fmt: skip
         if END:
             to = tl.load(info + UPDATE) + row[:, None] * width + column[None, :]
@@ -366,12 +437,12 @@ def update(
 
 @triton.jit(do_not_specialize=PLAIN)
 def add(
-    shares, inverse, grounded, whole, INFO, regions, nodes, num_shares, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    shares, inverse, grounded, whole, INFO, REGION, start, regions, nodes, num_shares,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The sums of the shares of each pivot of a region, ground's included; 1 for pivots of 0."""
     m = (tl.program_id(0) // regions).to(tl.int64)
-    info = INFO + tl.program_id(0) % regions * _WORDS
+    info = INFO + tl.load(REGION + start + tl.program_id(0) % regions) * _WORDS
     n, f = tl.load(info + PIVOTS), tl.load(info + SIZE)
     shares += m * num_shares + tl.load(info + SHARES)
     for k in range(0, n, ROWS):
