@@ -154,8 +154,8 @@ class Bands(nn.Module):
     def __init__(self, model: nn.Module, spread: nn.Module | None = None, scale: float = 1) -> None:
         super().__init__()
         check_number(scale=scale)
-        if not scale >= 0:
-            raise error("scale", "at least 0", scale)
+        if not 0 <= scale < math.inf:
+            raise error("scale", "at least 0, and finite", scale)
         self.model, self.spread = model, spread
         self.register_buffer("scale", torch.tensor(float(scale)))
 

@@ -428,6 +428,7 @@ def test_a_spread_of_zero():
         (lambda: Ensemble([IDENTITY, IDENTITY]), "models: expected .*got one of them twice"),
         (lambda: Bands(IDENTITY, scale=-1.0), "scale: expected at least 0"),
         (lambda: Bands(IDENTITY, scale=math.nan), "scale: expected at least 0"),
+        (lambda: Bands(IDENTITY, scale=math.inf), "scale: expected at least 0, and finite"),
         (lambda: Bands(IDENTITY).evaluate([]), "at least one sample, got 0"),
         (lambda: fit_spread(IDENTITY, []), "at least one sample, got 0"),
         (lambda: fit_spread(IDENTITY, [noisy(20)[:1] * 2]), "model: expected errors"),

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_integer, check_number, error
+from chonn_ops.checks import check_above, check_integer, check_number, error
 from chonn_ops.inverse.domain import Domain, domain_of, domain_on
 from chonn_ops.network import Factorization
 from chonn_ops.network.edges import differences_by_axis
@@ -41,14 +41,6 @@ LEVEL = 10.0
 # Relative step of the derivative by kappa^2 from four values. It leaves relative errors of about
 # 1e-11.
 STEP = 5e-4
-
-
-def check_above(least: float, **values: Any) -> None:
-    """Raise a ValueError for the first value that is no finite number above `least`."""
-    for name, value in values.items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not least < float(value) < math.inf:
-            raise error(name, f"a finite number > {least:g}", repr(value))
 
 
 class Gaussian:

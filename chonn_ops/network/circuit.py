@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import potential_dtype
-from chonn_ops.checks import check_number, check_tensor, error, is_integer, numbers_of
+from chonn_ops.checks import check_above, check_tensor, error, is_integer, numbers_of
 from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
     Periodic,
     any_complex,
     check_like,
+    check_not_negative,
     check_sources,
     on_graph,
     per_axis_periodic,
@@ -85,7 +86,8 @@ class Circuit:
     periodic : bool or sequence of bool
         Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
     volume : float or Tensor that expands to (B, \*grid, C)
-        V of the cell around each node, which turns a source per unit volume into a current.
+        V of the cell around each node, which turns a source per unit volume into a current: a
+        number > 0, or numbers >= 0.
     wall : Tensor, shape (B, \*grid, C), optional
         What part of the leak leads through the boundary.
     current : Tensor, shape (B, \*grid, C), optional
@@ -138,8 +140,11 @@ class Circuit:
             except RuntimeError:
                 expected = f"a number, or a shape that expands to {tuple(leak.shape)}"
                 raise error("volume", expected, tuple(volume.shape)) from None
+            if volume.is_complex():
+                raise error("volume", "real numbers", volume.dtype)
+            check_not_negative("volume", volume)
         else:
-            check_number(volume=volume)
+            check_above(0, volume=volume)
         self.volume, self.wall, self.current = volume, wall, current
 
     def source(self, density: Tensor) -> Tensor:
@@ -287,6 +292,8 @@ class Circuit:
         given = numbers_of("value", value, like.device)
         if given.is_complex() and not like.is_complex():
             raise error("value", "real numbers, as the circuit's", given.dtype)
+        if not isinstance(value, Tensor) and not bool(given.isfinite().all()):
+            raise error("value", "finite numbers", repr(value))
         given = given.to(like.dtype)
         for name, field in (("nodes", nodes), ("value", given)):
             fits = field.dim() <= len(shape) and all(

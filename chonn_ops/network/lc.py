@@ -309,6 +309,7 @@ def lc_energy(state: LCState, circuit: Circuit, capacitance: Tensor | float) -> 
     """
     v, current, ground = _check_state(state, circuit)
     storage = like("capacitance", capacitance, v)
+    check_positive("capacitance", storage)
     energy = (storage * circuit.volume * v.to(storage.dtype).square()).flatten(1, -2).sum(1)
     coils = [(circuit.leak, ground)]
     for (axis, g, closed), i in zip(circuit._axes(), current, strict=True):
