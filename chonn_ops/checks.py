@@ -52,13 +52,17 @@ def refuse_trace(name: str) -> None:
         )
 
 
-def refuse_transforms(name: str, *tensors: Tensor) -> None:
-    """Refuse tensors that `torch.func` or `torch.vmap` transforms."""
+def refuse_transforms(
+    name: str,
+    *tensors: Tensor,
+    instead: str = "torch.autograd differentiates factors; Circuit.solve and kirchhoff_network "
+    "take several sources (B, S, *grid, C), and all transforms",
+) -> None:
+    """Refuse tensors that `torch.func` or `torch.vmap` transforms, and say what to do `instead`."""
     if any(is_functorch_wrapped_tensor(x) for x in tensors):
         raise RuntimeError(
             f"{name}: expected networks made outside of torch.func's transforms and torch.vmap, "
-            "got some inside. torch.autograd differentiates factors; Circuit.solve and "
-            "kirchhoff_network take several sources (B, S, *grid, C), and all transforms"
+            f"got some inside. {instead}"
         )
 
 

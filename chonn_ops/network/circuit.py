@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import potential_dtype
-from chonn_ops.checks import check_above, check_tensor, error, is_integer, numbers_of
+from chonn_ops.checks import (
+    check_above,
+    check_tensor,
+    error,
+    is_integer,
+    numbers_of,
+    refuse_transforms,
+)
 from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
@@ -41,6 +48,10 @@ _SOLVED = 2**21
 # The kernel has at least so many resistances in the time of one solve: 3.4 on a Delaunay graph of
 # 100,000 nodes, 6.3 on a raster of 64 x 64.
 _PAIRS = 4
+_RESISTANCES = (
+    "One circuit with a batch (B, *grid, C) has the resistances of all networks, and pairs (P, 2) "
+    "all pairs; torch.autograd differentiates them, also in forward mode"
+)
 # Below this part of the numbers it is the difference of, a resistance is solved for itself.
 _CANCELLED = 1e-6
 
@@ -333,7 +344,8 @@ class Circuit:
 
         With one right-hand side a pair or one a node, whichever takes less time. Where no gradient
         is needed, a pair takes the compiled kernel less than half of a solve. Computed in float64.
-        Differentiable; a gradient keeps all potentials.
+        Differentiable by `torch.autograd`, not by `torch.func` and `torch.vmap`; a gradient
+        keeps all potentials.
 
         Parameters
         ----------
@@ -348,6 +360,7 @@ class Circuit:
         grid = self.leak.shape[1:-1]
         n = math.prod(grid)
         check_tensor("pairs", pairs)
+        refuse_transforms("resistance", pairs, self.leak, *self.conductance, instead=_RESISTANCES)
         if pairs.dim() != 2 or pairs.shape[1] != 2 or not is_integer(pairs):
             raise error("pairs", "integers of shape (P, 2)", f"{pairs.dtype}, {tuple(pairs.shape)}")
         if any_complex(self.leak, *self.conductance):
