@@ -274,11 +274,13 @@ class BoundTotalVariation:
         self.leak = exists / (exists.sum() * LEVEL**2)
 
     def _slope(self, offset: Tensor) -> Tensor:
-        """|grad x| of each node's cell, by differences to the next nodes."""
+        """|grad x| at each corner of the nodes' cells, (K, \\*grid): by the differences to the
+        neighbours along the edges that meet there. The mean over the corners treats both directions
+        of an axis alike, and a jump costs its height once."""
         x = offset.reshape(1, *self.domain.grid, 1)
         drops = differences_by_axis(x, self.domain.periodic)
         squares = [g * d[0, ..., 0].square() for g, d in zip(self.edges, drops, strict=True)]
-        mean = self.domain.at_nodes(squares) / self.domain.volume
+        mean = self.domain.at_corners(squares) / self.domain.volume
         return (mean + (FLAT / self.domain.step) ** 2).sqrt()
 
     def around(self, offset: Tensor) -> Gaussian:
@@ -301,7 +303,7 @@ class BoundTotalVariation:
             slope = self._slope(x)
             leaks = (self.leak.flatten() * x * x).sum() / 2
             pieces = ((x.square() / SAME**2).log1p() * self.volume.flatten()).sum()
-            jumps = (slope * self.volume).sum()
+            jumps = (slope.mean(0) * self.volume).sum()
             return self.prior.weight * jumps + leaks + self.prior.area / 2 * pieces
 
         gradient, energy = torch.func.grad_and_value(total)(offset.detach())
