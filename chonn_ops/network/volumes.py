@@ -122,6 +122,9 @@ class FiniteVolumes:
                 expected = f"indices of {len(node)} walls, or a mask of them; not 'boundary'"
                 raise error(f"sets[{name!r}]", expected, given)
             self.sets[name] = chosen.unique()
+        # Known here, because compilers cannot branch on values.
+        away = self.walls.distance != 0
+        self._on_nodes = {name: not bool(away[some].any()) for name, some in self.sets.items()}
 
     @property
     def num_nodes(self) -> int:
@@ -311,7 +314,7 @@ class FiniteVolumes:
                 isinstance(condition, Dirichlet)
                 and is_zero(condition.distance)
                 and not is_zero(condition.value)
-                and not self.walls.distance[some].any()
+                and self._on_nodes[name]
             ):
                 # Behind a millionth of the distance, the current would be a difference of numbers
                 # that are equal in float32.
