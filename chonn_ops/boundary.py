@@ -106,7 +106,7 @@ def _number(name: str, value: Any, least: float = -math.inf) -> None:
     is a `least`, as a conductance or a distance may be infinite and a potential not."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     if isinstance(value, Tensor) or (
-        number and float(value) >= least and (least > -math.inf or -math.inf < value < math.inf)
+        number and float(value) >= least and (least > -math.inf or abs(float(value)) < math.inf)
     ):
         return
     kind = "finite" if number and math.isinf(value) else "real"

@@ -300,7 +300,7 @@ def plain_number(name: str, value: Any) -> Tensor:
     """A finite real number of Python's, with all of its digits."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     # Compilers know no `isfinite` of a number that they trace.
-    if not number or not -math.inf < value < math.inf:
+    if not number or not abs(float(value)) < math.inf:
         raise error(name, f"a {'finite ' if number else ''}number or a Tensor", repr(value))
     return torch.full((), float(value), dtype=torch.float64)
 
