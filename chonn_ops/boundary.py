@@ -102,10 +102,15 @@ def endless_line(g: Tensor, leak: Tensor) -> Tensor:
 
 
 def _number(name: str, value: Any, least: float = -math.inf) -> None:
-    """Require a Tensor, or a real number of at least `least` that is not NaN."""
-    if isinstance(value, Tensor) or (isinstance(value, Real) and float(value) >= least):
+    """Require a Tensor, or a real number of at least `least`: no NaN, and infinity only where there
+    is a `least`, as a conductance or a distance may be infinite and a potential not."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if isinstance(value, Tensor) or (
+        number and float(value) >= least and (least > -math.inf or abs(float(value)) < math.inf)
+    ):
         return
-    expected = "a real number or a Tensor" + (f" >= {least:g}" if least > -math.inf else "")
+    kind = "finite" if number and math.isinf(value) else "real"
+    expected = f"a {kind} number or a Tensor" + (f" >= {least:g}" if least > -math.inf else "")
     raise error(name, expected, repr(value))
 
 

@@ -5,6 +5,7 @@ Every message names the argument and states what was expected and what was given
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -51,13 +52,17 @@ def refuse_trace(name: str) -> None:
         )
 
 
-def refuse_transforms(name: str, *tensors: Tensor) -> None:
-    """Refuse tensors that `torch.func` or `torch.vmap` transforms."""
+def refuse_transforms(
+    name: str,
+    *tensors: Tensor,
+    instead: str = "torch.autograd differentiates factors; Circuit.solve and kirchhoff_network "
+    "take several sources (B, S, *grid, C), and all transforms",
+) -> None:
+    """Refuse tensors that `torch.func` or `torch.vmap` transforms, and say what to do `instead`."""
     if any(is_functorch_wrapped_tensor(x) for x in tensors):
         raise RuntimeError(
             f"{name}: expected networks made outside of torch.func's transforms and torch.vmap, "
-            "got some inside. torch.autograd differentiates factors; Circuit.solve and "
-            "kirchhoff_network take several sources (B, S, *grid, C), and all transforms"
+            f"got some inside. {instead}"
         )
 
 
@@ -81,6 +86,25 @@ def check_number(**values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, (Real, torch.SymFloat, torch.SymInt)):
             raise error(name, "a number", repr(value))
+
+
+def check_above(least: float, /, **values: Any) -> None:
+    """Raise a ValueError for the first value that is neither a symbol nor a finite number above
+    `least`."""
+    for name, value in values.items():
+        if isinstance(value, (torch.SymFloat, torch.SymInt)):
+            continue
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not least < float(value) < math.inf:
+            raise error(name, f"a finite number > {least:g}", repr(value))
+
+
+def check_share(**values: Any) -> None:
+    """Raise a ValueError for the first value that is no number from 0 to 1."""
+    for name, value in values.items():
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not 0 <= float(value) <= 1:
+            raise error(name, "a number from 0 to 1", repr(value))
 
 
 def check_bool(**values: Any) -> None:

@@ -328,7 +328,7 @@ def _prepare(pred: Tensor, target: Tensor, spacing: float | Sequence[float]) -> 
     n_space = target.ndim - 3
     given: Any = (spacing,) * n_space if isinstance(spacing, Real) else spacing
     spacings = tuple(given)
-    if len(spacings) != n_space or not all(h > 0 for h in spacings):
+    if len(spacings) != n_space or not all(0 < h < math.inf for h in spacings):
         raise ValueError(
             f"spacing must be a positive number or {n_space} of them (one a space axis), "
             f"got {spacing}"

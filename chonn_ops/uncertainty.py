@@ -65,7 +65,7 @@ _EXPONENTS = 10.0
 
 class Band(NamedTuple):
     """The prediction of a model and the ends of its band, three fields of one shape. The ends are
-    float32 at least."""
+    float64, on "mps" float32."""
 
     prediction: Tensor
     lower: Tensor
@@ -154,8 +154,8 @@ class Bands(nn.Module):
     def __init__(self, model: nn.Module, spread: nn.Module | None = None, scale: float = 1) -> None:
         super().__init__()
         check_number(scale=scale)
-        if not scale >= 0:
-            raise error("scale", "at least 0", scale)
+        if not 0 <= scale < math.inf:
+            raise error("scale", "at least 0, and finite", scale)
         self.model, self.spread = model, spread
         self.register_buffer("scale", torch.tensor(float(scale)))
 
@@ -166,10 +166,10 @@ class Bands(nn.Module):
         """
         with _evaluating(self):
             prediction, spread = self._predict(*args, **kwargs)
-        # Between 64 and 128 numbers of bfloat16 are half a unit apart, and bands may be narrower.
-        wide = torch.promote_types(spread.dtype, torch.float32)
-        half = self.scale.to(wide) * spread.to(wide)
-        return Band(prediction, prediction - half, prediction + half)
+        # Around 10^6 numbers of float32 are a sixteenth apart, and around 100 those of bfloat16 are
+        # half a unit apart. Bands may be narrower: rounded ends would hold all targets or none.
+        middle, half = _wide(prediction), _wide(self.scale) * _wide(spread)
+        return Band(prediction, middle - half, middle + half)
 
     @torch.no_grad()
     def evaluate(self, loader: Iterable[Any]) -> Coverage:
@@ -274,9 +274,9 @@ def conformal(
         with _evaluating(bands):
             prediction, width = bands._predict(*args, **kwargs)
         _check_fields(prediction, target)
-        missed = (target - prediction).double().abs()
+        missed = (_wide(target) - _wide(prediction)).abs()
         # Where both are 0 the target is in the band of any scale.
-        ratio = torch.where(missed == 0, 0, missed / width.double())
+        ratio = torch.where(missed == 0, 0, missed / _wide(width))
         ratios += ratio.cpu()
     exact = conformal_scale(ratios, level, share=share)
     scale = bands.scale.new_tensor(exact)
@@ -521,6 +521,11 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
+
+
+def _wide(field: Tensor) -> Tensor:
+    """A field in float64, which "mps" does not have."""
+    return field.to(torch.float32 if field.device.type == "mps" else torch.float64)
 
 
 def _points(field: Tensor) -> Tensor:

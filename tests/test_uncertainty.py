@@ -201,6 +201,19 @@ def test_bands_are_narrower_than_the_rounding_of_half_precision(dtype):
     assert 0.85 < shares.mean() < 0.95
 
 
+@pytest.mark.parametrize("share", [None, 0.75])
+def test_bands_are_narrower_than_the_rounding_of_the_prediction(share):
+    """Targets in float64 around a prediction whose next numbers are a sixteenth away."""
+    generator = torch.Generator().manual_seed(0)
+    x = (1e6 + 10 * torch.rand(600, 1, 4, 4, generator=generator, dtype=torch.float64)).float()
+    y = x.double() + 1e-3 * torch.randn(x.shape, generator=generator, dtype=torch.float64)
+    bands = conformal(IDENTITY, [(x[:300], y[:300])], share=share)
+    found = bands.evaluate([(x[300:], y[300:])])
+    covered = found.shares if share is None else (found.shares >= share).double()
+    assert 0.85 < covered.mean() < 0.95
+    assert (bands(x).upper - bands(x).lower).mean() < 5e-3
+
+
 class Rounded(nn.Module):
     def __init__(self, dtype):
         super().__init__()
@@ -428,6 +441,7 @@ def test_a_spread_of_zero():
         (lambda: Ensemble([IDENTITY, IDENTITY]), "models: expected .*got one of them twice"),
         (lambda: Bands(IDENTITY, scale=-1.0), "scale: expected at least 0"),
         (lambda: Bands(IDENTITY, scale=math.nan), "scale: expected at least 0"),
+        (lambda: Bands(IDENTITY, scale=math.inf), "scale: expected at least 0, and finite"),
         (lambda: Bands(IDENTITY).evaluate([]), "at least one sample, got 0"),
         (lambda: fit_spread(IDENTITY, []), "at least one sample, got 0"),
         (lambda: fit_spread(IDENTITY, [noisy(20)[:1] * 2]), "model: expected errors"),

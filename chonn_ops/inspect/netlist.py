@@ -11,6 +11,7 @@ from torch import Tensor
 
 from chonn_ops.checks import check_integer, check_tensor
 from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn import KirchhoffCell, NetworkCell
 from chonn_ops.scan import kirchhoff_scan
@@ -28,7 +29,7 @@ def to_netlist(
     *,
     channel: int | None = None,
     reverse: bool = False,
-    spacing: Sequence[float] | None = None,
+    spacing: Spacing | None = None,
     mask: Tensor | None = None,
     volumes: FiniteVolumes | None = None,
     omega: float | None = None,
@@ -103,15 +104,14 @@ def to_netlist(
 def _networks(
     cell: NetworkCell,
     u: Tensor,
-    spacing: Sequence[float] | None,
+    spacing: Spacing | None,
     mask: Tensor | None,
     volumes: FiniteVolumes | None,
     omega: float,
 ) -> str:
     _check_one_sample(u, cell.spatial_dims if volumes is None else 1, cell.dim)
-    steps = None if spacing is None else list(spacing)
     with torch.no_grad():
-        circuit, density = cell.assemble(u, steps, mask, volumes=volumes)
+        circuit, density = cell.assemble(u, spacing, mask, volumes=volumes)
         source = circuit.source(density)
     count, ac = cell.options.num_networks, cell.options.ac
     lines: list[str] = []

@@ -75,12 +75,12 @@ class Domain(ABC):
         """Conductances between existing nodes of a medium of conductivity 1."""
 
     @abstractmethod
-    def at_nodes(self, edges: Sequence[Tensor]) -> Tensor:
-        """Sums (\\*grid) of the nodes' shares in numbers of edges."""
+    def at_corners(self, edges: Sequence[Tensor]) -> Tensor:
+        """Sums (K, \\*grid) of numbers of edges at each of the K corners of the nodes' cells."""
 
     @abstractmethod
-    def at_edges(self, nodes: Tensor) -> list[Tensor]:
-        """The transpose of `at_nodes`."""
+    def at_edges(self, corners: Tensor) -> list[Tensor]:
+        """The transpose of `at_corners`, over K."""
 
     def field(self, values: Tensor) -> Tensor:
         """(K, n) or (\\*grid) as (1, K, \\*grid, 1), 0 at missing nodes."""
@@ -94,8 +94,8 @@ class Domain(ABC):
 
 @dataclass(frozen=True, eq=False)
 class GridDomain(Domain):
-    """Cells of a grid: the spacing of each axis, and the condition at each face. An edge belongs to
-    its first node."""
+    """Cells of a grid: the spacing of each axis, and the condition at each face. Of the two edges
+    of a cell along an axis, each meets the other axes' in half of the cell's corners."""
 
     steps: list[float]
     faces: Faces
@@ -135,16 +135,27 @@ class GridDomain(Domain):
         options: Any = {"mask": self.mask, "boundary": self.faces, "inner": "neumann"}
         return diffusion(exists, self.steps, **options).conductance
 
-    def at_nodes(self, edges: Sequence[Tensor]) -> Tensor:
-        return torch.stack(list(edges)).sum(0)
+    def at_corners(self, edges: Sequence[Tensor]) -> Tensor:
+        total = torch.zeros(1, *self.grid, dtype=edges[0].dtype, device=edges[0].device)
+        for axis, edge in enumerate(edges):
+            both = torch.stack([edge, edge.roll(1, axis)])
+            total = (total[:, None] + both).flatten(0, 1)
+        return total
 
-    def at_edges(self, nodes: Tensor) -> list[Tensor]:
-        return [nodes] * len(self.grid)
+    def at_edges(self, corners: Tensor) -> list[Tensor]:
+        found, axes = [], len(self.grid)
+        corners = corners.unflatten(0, (2,) * axes) / len(corners)
+        for axis in range(axes):
+            others = [other for other in range(axes) if other != axis]
+            after, before = (corners.sum(others) if others else corners).unbind(0)
+            found.append(after + before.roll(-1, axis))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
 class MeshDomain(Domain):
-    """Volumes of a mesh, and the condition at each set of walls. Both nodes of an edge share it."""
+    """Volumes of a mesh, and the condition at each set of walls. A cell counts as one corner, and
+    both nodes of an edge share it."""
 
     volumes: FiniteVolumes
     walls: dict[str, Condition]
@@ -172,11 +183,11 @@ class MeshDomain(Domain):
     def insulated(self) -> tuple[Tensor, ...]:
         return (self.volumes.weight.to(self.mask.device)[None, :, None],)
 
-    def at_nodes(self, edges: Sequence[Tensor]) -> Tensor:
-        return at_both_ends(edges[0][None] / 2, 0, self.volumes.graph)[0]
+    def at_corners(self, edges: Sequence[Tensor]) -> Tensor:
+        return at_both_ends(edges[0][None] / 2, 0, self.volumes.graph)
 
-    def at_edges(self, nodes: Tensor) -> list[Tensor]:
-        return [sum_of_ends(nodes[None] / 2, 0, self.volumes.graph)[0]]
+    def at_edges(self, corners: Tensor) -> list[Tensor]:
+        return [sum_of_ends(corners / 2, 0, self.volumes.graph)[0]]
 
 
 def domain_of(

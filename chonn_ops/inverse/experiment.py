@@ -8,6 +8,7 @@ edge, w_i by the source. `torch.func` pulls them back from edges and leaks to th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,13 +18,15 @@ from torch import Tensor
 from chonn_ops.checks import error, numbers_of
 from chonn_ops.inverse.domain import Domain
 from chonn_ops.network import Factorization
-from chonn_ops.network.edges import at_both_ends, differences, rings
+from chonn_ops.network.edges import at_start, connected_parts, differences
 
 UNKNOWNS = ("conductivity", "leak", "source")
 # Fields that are pulled back or solved for at once.
 ROWS = 128
 # Sums of sources or of weights that are this part of their size count as zero.
 BALANCED = 1e-6
+# Leaks of a part count as none if they change its differences of potentials by less than this part.
+NEGLIGIBLE = 1e-12
 # Powers of 10 in which a constant field is searched. SI units reach from the permeability of shale,
 # 1e-20 m^2, to the conductance of silver.
 DECADES = range(-24, 13)
@@ -130,7 +133,7 @@ class Experiment:
         if self._fixed is not None:
             return self._fixed
         leak, *g = self.circuit(x.reshape(self.domain.grid))
-        network = self.domain.eliminate(g, leak)
+        network = self.domain.eliminate(g, leak + self._ground_of_lifted_parts(leak, g))
         if self.unknown == "source":
             self._fixed = network
         return network
@@ -172,41 +175,52 @@ class Experiment:
         return found
 
     def _ground_what_floats(self) -> None:
-        """Connect a node of each part without leak to ground, which carries no current where the
-        sources sum to zero in each part, and shifts no difference of potentials."""
-        x = torch.zeros_like(self.ground)
-        ground = self.ground.view(-1)
-        leak, *g = self.circuit(x)
-        tied = (leak != 0)[0, ..., 0]
-        for axis, (edge, joined) in enumerate(zip(g, rings(self.domain.periodic), strict=True)):
-            if x.shape[axis] > 1:
-                tied = tied | (at_both_ends((edge != 0).double(), axis, joined) != 0)[0, ..., 0]
-        # Elimination takes the potential of a node without edges and leak for 0.
-        self.ground[self.domain.mask & ~tied] = 1
-        leak, *g = self.circuit(x)
-        network = self.domain.eliminate(g, leak)
-        while network.undetermined:
-            for _, node in network.undetermined:
-                ground[node] = max(float(y.max()) for y in g) or 1.0
-            leak, *g = self.circuit(x)
-            network = self.domain.eliminate(g, leak)
-        nodes = ground.nonzero()[:, 0]
-        if not len(nodes):
-            return
-        # A current of i times this conductance into its node raises the i-th part to i.
-        currents = torch.zeros_like(ground)
-        currents[nodes] = ground[nodes] * torch.arange(1, len(nodes) + 1).to(ground)
-        parts = self._solve(network, currents[None])[0].round().long()
-        source = self.weights.new_ones(1, len(ground)) if self.source is None else self.source
-        loaded = _unbalanced(source.flatten(1), parts) | _unbalanced(self.weights, parts)
-        if bool(loaded[1:].any()):
-            first = int(nodes[loaded[1:]][0])
+        """Find the connected parts, and connect a node of each one without leak to ground, which
+        carries no current where the sources sum to zero in each part, and shifts no difference of
+        potentials."""
+        leak, *g = self.circuit(torch.zeros_like(self.ground))
+        label = connected_parts(g, self.domain.grid, self.domain.periodic)[0, :, 0]
+        self._nodes, self._part = label.unique(return_inverse=True)
+        source = self.weights.new_ones(1, len(label)) if self.source is None else self.source
+        rows = source.flatten(1), self.weights
+        loaded = _unbalanced(rows[0], self._part) | _unbalanced(rows[1], self._part)
+        self._balanced = ~loaded
+        total, _, most = self._conductances(leak, g)
+        # Elimination takes the potential of a missing node for 0.
+        floating = (total == 0) & self.domain.mask.flatten()[self._nodes]
+        if bool((floating & loaded).any()):
+            first = int(self._nodes[floating & loaded][0])
             raise error(
                 "leak",
                 "a leak or a 'dirichlet' face in every connected part, or sources that sum to "
                 "zero and measured differences of potentials (weights that sum to zero) in it",
                 f"a part without ground at node {first} in row-major order",
             )
+        self.ground.view(-1)[self._nodes[floating]] = torch.where(most > 0, most, 1)[floating]
+
+    def _conductances(self, leak: Tensor, g: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """The sum of the leaks of each connected part, and its least and largest edge."""
+        total = torch.zeros(len(self._nodes)).to(leak).index_add(0, self._part, leak.flatten())
+        least, most = torch.full_like(total, math.inf), torch.zeros_like(total)
+        field = self._part.reshape(1, *self.domain.grid, 1)
+        for axis, (edges, joined) in enumerate(zip(g, self.domain.periodic, strict=True)):
+            values, part = edges.flatten(), at_start(field, axis, joined).flatten()
+            positive = torch.where(values > 0, values, math.inf)
+            least = least.scatter_reduce(0, part, positive, "amin")
+            most = most.scatter_reduce(0, part, values, "amax")
+        return total, least, most
+
+    def _ground_of_lifted_parts(self, leak: Tensor, g: Sequence[Tensor]) -> Tensor:
+        """Conductances to ground at a node of each part in which sources and weights sum to zero,
+        where its leaks are so small that they do nothing but lift its potentials, by the rounding
+        of the sources over them."""
+        total, least, most = self._conductances(leak, g)
+        # No path of a part has a larger resistance than all of its nodes in series.
+        longest = self._part.bincount(minlength=len(total))
+        lifted = self._balanced & (total > 0) & (total * longest < NEGLIGIBLE * least)
+        ground = torch.zeros_like(leak)
+        ground.view(-1)[self._nodes[lifted]] = most[lifted]
+        return ground
 
 
 def _unbalanced(rows: Tensor, parts: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from chonn_ops.boundary import Boundary
 from chonn_ops.checks import (
+    check_above,
     check_bool,
     check_choice,
     check_integer,
@@ -41,7 +42,7 @@ from chonn_ops.inverse.experiment import (
     best_constant,
     weights_of,
 )
-from chonn_ops.inverse.priors import Gaussian, Smoothness, TotalVariation, check_above
+from chonn_ops.inverse.priors import Gaussian, Smoothness, TotalVariation
 from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
 

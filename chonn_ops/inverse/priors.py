@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_integer, check_number, error
+from chonn_ops.checks import check_above, check_integer, check_number, error
 from chonn_ops.inverse.domain import Domain, domain_of, domain_on
 from chonn_ops.network import Factorization
 from chonn_ops.network.edges import differences_by_axis
@@ -41,14 +41,6 @@ LEVEL = 10.0
 # Relative step of the derivative by kappa^2 from four values. It leaves relative errors of about
 # 1e-11.
 STEP = 5e-4
-
-
-def check_above(least: float, **values: Any) -> None:
-    """Raise a ValueError for the first value that is no finite number above `least`."""
-    for name, value in values.items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not least < float(value) < math.inf:
-            raise error(name, f"a finite number > {least:g}", repr(value))
 
 
 class Gaussian:
@@ -282,11 +274,13 @@ class BoundTotalVariation:
         self.leak = exists / (exists.sum() * LEVEL**2)
 
     def _slope(self, offset: Tensor) -> Tensor:
-        """|grad x| of each node's cell, by differences to the next nodes."""
+        """|grad x| at each corner of the nodes' cells, (K, \\*grid): by the differences to the
+        neighbours along the edges that meet there. The mean over the corners treats both directions
+        of an axis alike, and a jump costs its height once."""
         x = offset.reshape(1, *self.domain.grid, 1)
         drops = differences_by_axis(x, self.domain.periodic)
         squares = [g * d[0, ..., 0].square() for g, d in zip(self.edges, drops, strict=True)]
-        mean = self.domain.at_nodes(squares) / self.domain.volume
+        mean = self.domain.at_corners(squares) / self.domain.volume
         return (mean + (FLAT / self.domain.step) ** 2).sqrt()
 
     def around(self, offset: Tensor) -> Gaussian:
@@ -309,7 +303,7 @@ class BoundTotalVariation:
             slope = self._slope(x)
             leaks = (self.leak.flatten() * x * x).sum() / 2
             pieces = ((x.square() / SAME**2).log1p() * self.volume.flatten()).sum()
-            jumps = (slope * self.volume).sum()
+            jumps = (slope.mean(0) * self.volume).sum()
             return self.prior.weight * jumps + leaks + self.prior.area / 2 * pieces
 
         gradient, energy = torch.func.grad_and_value(total)(offset.detach())

@@ -159,10 +159,11 @@ class CHONN(nn.Module):
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
         """A fresh classifier; pooling stays as it is unless given."""
-        like, self.num_classes = self.stem.conv1.weight, num_classes
+        like = self.stem.conv1.weight
         classifier = vision.classifier_of(self.num_features, num_classes, like.device, like.dtype)
         vision.init_weights(classifier, trunc_normal_)
         self.head.reset(classifier, global_pool)
+        self.num_classes = num_classes
 
     def forward_intermediates(
         self,

@@ -10,13 +10,21 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import potential_dtype
-from chonn_ops.checks import check_number, check_tensor, error, is_integer, numbers_of
+from chonn_ops.checks import (
+    check_above,
+    check_tensor,
+    error,
+    is_integer,
+    numbers_of,
+    refuse_transforms,
+)
 from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
     Periodic,
     any_complex,
     check_like,
+    check_not_negative,
     check_sources,
     on_graph,
     per_axis_periodic,
@@ -40,6 +48,10 @@ _SOLVED = 2**21
 # The kernel has at least so many resistances in the time of one solve: 3.4 on a Delaunay graph of
 # 100,000 nodes, 6.3 on a raster of 64 x 64.
 _PAIRS = 4
+_RESISTANCES = (
+    "One circuit with a batch (B, *grid, C) has the resistances of all networks, and pairs (P, 2) "
+    "all pairs; torch.autograd differentiates them, also in forward mode"
+)
 # Below this part of the numbers it is the difference of, a resistance is solved for itself.
 _CANCELLED = 1e-6
 
@@ -85,7 +97,8 @@ class Circuit:
     periodic : bool or sequence of bool
         Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
     volume : float or Tensor that expands to (B, \*grid, C)
-        V of the cell around each node, which turns a source per unit volume into a current.
+        V of the cell around each node, which turns a source per unit volume into a current: a
+        number > 0, or numbers >= 0.
     wall : Tensor, shape (B, \*grid, C), optional
         What part of the leak leads through the boundary.
     current : Tensor, shape (B, \*grid, C), optional
@@ -138,8 +151,11 @@ class Circuit:
             except RuntimeError:
                 expected = f"a number, or a shape that expands to {tuple(leak.shape)}"
                 raise error("volume", expected, tuple(volume.shape)) from None
+            if volume.is_complex():
+                raise error("volume", "real numbers", volume.dtype)
+            check_not_negative("volume", volume)
         else:
-            check_number(volume=volume)
+            check_above(0, volume=volume)
         self.volume, self.wall, self.current = volume, wall, current
 
     def source(self, density: Tensor) -> Tensor:
@@ -287,6 +303,8 @@ class Circuit:
         given = numbers_of("value", value, like.device)
         if given.is_complex() and not like.is_complex():
             raise error("value", "real numbers, as the circuit's", given.dtype)
+        if not isinstance(value, Tensor) and not bool(given.isfinite().all()):
+            raise error("value", "finite numbers", repr(value))
         given = given.to(like.dtype)
         for name, field in (("nodes", nodes), ("value", given)):
             fits = field.dim() <= len(shape) and all(
@@ -326,7 +344,8 @@ class Circuit:
 
         With one right-hand side a pair or one a node, whichever takes less time. Where no gradient
         is needed, a pair takes the compiled kernel less than half of a solve. Computed in float64.
-        Differentiable; a gradient keeps all potentials.
+        Differentiable by `torch.autograd`, not by `torch.func` and `torch.vmap`; a gradient
+        keeps all potentials.
 
         Parameters
         ----------
@@ -341,6 +360,7 @@ class Circuit:
         grid = self.leak.shape[1:-1]
         n = math.prod(grid)
         check_tensor("pairs", pairs)
+        refuse_transforms("resistance", pairs, self.leak, *self.conductance, instead=_RESISTANCES)
         if pairs.dim() != 2 or pairs.shape[1] != 2 or not is_integer(pairs):
             raise error("pairs", "integers of shape (P, 2)", f"{pairs.dtype}, {tuple(pairs.shape)}")
         if any_complex(self.leak, *self.conductance):

@@ -290,8 +290,8 @@ class Factorization:
         -------
         Tensor, shape and dtype of `noise`
             With covariance A^-1 exactly. Which of its square roots is applied depends on the order
-            of elimination. If a gradient is needed, PyTorch eliminates the networks again and keeps
-            every front.
+            of elimination, which follows the numbers of networks and of threads. If a gradient is
+            needed, PyTorch eliminates the networks again and keeps every front.
 
         Raises
         ------

@@ -23,15 +23,18 @@ _HEAD = 5  # numbers before the arrays: two of the digest, nodes, edges, regions
 def plain_tensors(make: Callable[P, T]) -> Callable[P, T]:
     """A decorator: `make` makes tensors that all later calls may use, on the CPU, whatever the
     default device is, and neither of the inference mode nor of the transform of `torch.func` that
-    happens to be active. Compilers trace `make` as it is."""
+    happens to be active. It breaks the graph of `torch.compile`, which cannot trace its NumPy."""
+
+    def alone(*args: P.args, **kwargs: P.kwargs) -> T:
+        # No public name leaves the transforms of `torch.func`.
+        with torch.inference_mode(False), torch._C._DisableFuncTorch(), torch.device("cpu"):
+            return make(*args, **kwargs)
 
     @wraps(make)
     def plain(*args: P.args, **kwargs: P.kwargs) -> T:
         if torch.compiler.is_compiling():
-            return make(*args, **kwargs)
-        # No public name leaves the transforms of `torch.func`.
-        with torch.inference_mode(False), torch._C._DisableFuncTorch(), torch.device("cpu"):
-            return make(*args, **kwargs)
+            return torch.compiler.disable(alone)(*args, **kwargs)  # pyright: ignore[reportCallIssue]
+        return alone(*args, **kwargs)
 
     return plain
 

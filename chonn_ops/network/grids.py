@@ -53,6 +53,8 @@ def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
 def _length(step: Any) -> Any:
     """A float. What cannot be read stays as it is: a symbol of a grid whose size is free, as in
     `torch.export`, or a tensor under a compiler, a transform or the recording of a CUDA graph."""
+    if isinstance(step, bool):
+        raise TypeError
     if isinstance(step, torch.SymFloat):
         return step
     if isinstance(step, Tensor) and step.numel() == 1:
@@ -294,15 +296,22 @@ def check_symmetric(name: str, k: Tensor) -> None:
         raise error(name, "symmetric tensors", "others")
 
 
+def plain_number(name: str, value: Any) -> Tensor:
+    """A finite real number of Python's, with all of its digits."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    # Compilers know no `isfinite` of a number that they trace.
+    if not number or not abs(float(value)) < math.inf:
+        raise error(name, f"a {'finite ' if number else ''}number or a Tensor", repr(value))
+    return torch.full((), float(value), dtype=torch.float64)
+
+
 def density_of(
     name: str, value: Tensor | float, k: Tensor, dtypes: Sequence[torch.dtype] = DTYPES
 ) -> Tensor:
     """A number or a Tensor as a field of the shape of k, in its precision or wider; >= 0 where it
     is real."""
     if not isinstance(value, Tensor):
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise error(name, "a number or a Tensor", repr(value))
-        value = torch.full((), float(value), dtype=k.dtype, device=k.device)
+        value = plain_number(name, value).to(k)
     elif value.device != k.device:
         raise error(name, f"device {k.device}, as the conductivity", value.device)
     try:

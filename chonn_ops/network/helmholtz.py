@@ -18,7 +18,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype, real_dtype
 from chonn_ops.boundary import Boundary, Matched, Neumann, conditions
-from chonn_ops.checks import error
+from chonn_ops.checks import check_above, check_number, error
 from chonn_ops.network.checks import (
     answer,
     check_field,
@@ -32,6 +32,7 @@ from chonn_ops.network.grids import (
     circuit_of,
     edges,
     existing,
+    plain_number,
     spacings,
 )
 
@@ -44,17 +45,6 @@ GRADING = 2
 FEW_NODES = 4
 
 
-def _check_number(name: str, value: float, most: float, expected: str) -> None:
-    """Require a real number above 0 and below `most`."""
-    if not (isinstance(value, Real) and 0 < value < most):
-        raise error(name, expected, repr(value))
-
-
-def check_omega(omega: float) -> None:
-    """Require a finite number > 0."""
-    _check_number("omega", omega, math.inf, "a finite number > 0")
-
-
 def _dtype_of(*values: Density | None) -> torch.dtype:
     """float64 if one of the tensors has its precision, else float32."""
     return real_dtype(compute_dtype(*(x for x in values if isinstance(x, Tensor))))
@@ -64,10 +54,10 @@ def _density(
     name: str, value: Density, like: Tensor, dtype: torch.dtype, positive: bool = False
 ) -> Tensor:
     """A number or a tensor as one that broadcasts with fields of the shape of `like`."""
-    number = torch.float64 if isinstance(value, Real) else None  # all digits of a Python number
     try:
-        field = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=number)
-    except (RuntimeError, TypeError, ValueError):
+        given = plain_number(name, value) if isinstance(value, Real) else value
+        field = torch.as_tensor(given)
+    except (RuntimeError, TypeError):
         raise error(name, "a number or a Tensor", repr(value)) from None
     if isinstance(value, Tensor) and value.device != like.device:
         raise error(name, f"device {like.device}, as the others", value.device)
@@ -174,7 +164,7 @@ def helmholtz(
     >>> bool((u.abs().max() / u.abs().min()) < 1.001)
     True
     """
-    check_omega(omega)
+    check_above(0, omega=omega)
     check_field("conductivity", conductivity)
     wide = _dtype_of(conductivity, capacity, loss)
     capacity = _density("capacity", capacity, conductivity, wide)
@@ -254,8 +244,10 @@ def absorbing_layer(
     capacity = _density("capacity", capacity, conductivity, wide)
     axes = conductivity.dim() - 2
     steps, faces = spacings(spacing, axes), conditions(boundary, axes)
-    _check_number("thickness", thickness, math.inf, "a finite number > 0")
-    _check_number("attenuation", attenuation, 1, "above 0 and below 1")
+    check_above(0, thickness=thickness)
+    check_number(attenuation=attenuation)
+    if not 0 < attenuation < 1:
+        raise error("attenuation", "above 0 and below 1", attenuation)
     depth = torch.zeros((1,) * conductivity.dim(), dtype=wide, device=conductivity.device)
     for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
         n = conductivity.shape[axis + 1]

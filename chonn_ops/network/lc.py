@@ -25,6 +25,7 @@ from chonn_ops.network.edges import (
     edges_alone,
     outflow,
     rings,
+    used_edges,
 )
 from chonn_ops.network.graph import Graph
 from chonn_ops.network.rc import check_step, like, midpoint_end, midpoint_of
@@ -308,11 +309,12 @@ def lc_energy(state: LCState, circuit: Circuit, capacitance: Tensor | float) -> 
     """
     v, current, ground = _check_state(state, circuit)
     storage = like("capacitance", capacitance, v)
+    check_positive("capacitance", storage)
     energy = (storage * circuit.volume * v.to(storage.dtype).square()).flatten(1, -2).sum(1)
-    edges = (
-        edges_alone(g, axis, circuit.periodic[axis]) for axis, g in enumerate(circuit.conductance)
-    )
-    for g, i in ((circuit.leak, ground), *zip(edges, current, strict=True)):
+    coils = [(circuit.leak, ground)]
+    for (axis, g, closed), i in zip(circuit._axes(), current, strict=True):
+        coils.append((g, used_edges(i, axis, closed)))
+    for g, i in coils:
         stored = torch.where(g > 0, i.to(storage.dtype).square() / torch.where(g > 0, g, 1), 0)
         energy = energy + stored.flatten(1, -2).sum(1)
     return energy / 2

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal, overload
 
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import error
+from chonn_ops.checks import check_above, error
 from chonn_ops.network.api import NetworkInfo, info_of, solve_checked
 from chonn_ops.network.checks import (
     check_arguments,
@@ -18,6 +17,7 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import widened
+from chonn_ops.network.grids import plain_number
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.
@@ -26,15 +26,14 @@ METHODS = {"euler": 1.0, "midpoint": 2.0}
 
 def check_step(dt: float) -> None:
     """Require a finite number > 0, and no Tensor, because reading its value may stall a GPU."""
-    if isinstance(dt, Tensor) or not 0 < dt < math.inf:
-        raise error("dt", "a finite number > 0", dt)
+    check_above(0, dt=dt)
 
 
 def like(name: str, value: Tensor | float, field: Tensor) -> Tensor:
     """A number or a tensor as a tensor of the field's shape, in float32 at least."""
     wide = torch.promote_types(field.dtype, torch.float32)
     if not isinstance(value, Tensor):
-        return torch.full((), value, dtype=wide, device=field.device).expand(field.shape)
+        return plain_number(name, value).to(wide).to(field.device).expand(field.shape)
     if value.device != field.device:
         raise error(name, f"device {field.device}, where the potentials are", value.device)
     try:

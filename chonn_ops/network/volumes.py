@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
-from chonn_ops.checks import as_tensor, check_tensor, error
+from chonn_ops.checks import as_tensor, check_above, check_share, check_tensor, error
 from chonn_ops.network.checks import NETWORK_DTYPES, check_field, check_not_negative
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
@@ -122,6 +122,9 @@ class FiniteVolumes:
                 expected = f"indices of {len(node)} walls, or a mask of them; not 'boundary'"
                 raise error(f"sets[{name!r}]", expected, given)
             self.sets[name] = chosen.unique()
+        # Known here, because compilers cannot branch on values.
+        away = self.walls.distance != 0
+        self._on_nodes = {name: not bool(away[some].any()) for name, some in self.sets.items()}
 
     @property
     def num_nodes(self) -> int:
@@ -282,8 +285,9 @@ class FiniteVolumes:
             raise error("conductivity", expected, tuple(conductivity.shape))
         check_field("conductivity", conductivity)
         check_not_negative("conductivity", conductivity)
-        if not isinstance(arithmetic, Tensor) and not 0 <= arithmetic <= 1:
-            raise error("arithmetic", "a number from 0 to 1", repr(arithmetic))
+        if not isinstance(arithmetic, Tensor):
+            check_share(arithmetic=arithmetic)
+        check_above(0, unit=unit)
         # Areas and distances may be beyond half precision.
         k = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
 
@@ -310,7 +314,7 @@ class FiniteVolumes:
                 isinstance(condition, Dirichlet)
                 and is_zero(condition.distance)
                 and not is_zero(condition.value)
-                and not self.walls.distance[some].any()
+                and self._on_nodes[name]
             ):
                 # Behind a millionth of the distance, the current would be a difference of numbers
                 # that are equal in float32.

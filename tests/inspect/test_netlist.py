@@ -146,6 +146,11 @@ def test_boundaries_of_a_layer(boundary, options, tmp_path):
     assert relative(grid_of(found, 2, 5, 6), v) < 1e-6
 
 
+def test_one_spacing_stands_for_all_axes():
+    cell, u = network_cell(), features(5, 6)
+    assert to_netlist(cell, u, spacing=0.1) == to_netlist(cell, u, spacing=[0.1, 0.1])
+
+
 @needs_ngspice
 def test_a_layer_on_a_domain_with_a_hole(tmp_path):
     cell = network_cell()

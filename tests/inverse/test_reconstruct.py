@@ -351,6 +351,33 @@ def test_a_network_without_ground_takes_currents_and_differences_that_sum_to_zer
     assert inside.square().mean() < k[mask].log().square().mean()
 
 
+def test_leaks_that_only_lift_potentials_count_as_none():
+    """Currents that sum to zero up to rounding, which over a leak of 1e-30 is 10^13 volts."""
+    grid = (8, 8)
+    source = torch.zeros(2, *grid, dtype=torch.float64)
+    source[:, 5, 5], source[0, 0, 0], source[0, 7, 1], source[1, 2, 2] = 0.3, -0.1, -0.2, -0.3
+    assert source.sum((1, 2)).any()
+    electrode = torch.zeros(9, *grid, dtype=torch.float64)
+    rim = torch.cartesian_prod(torch.tensor([0, 3, 7]), torch.tensor([0, 4, 7]))
+    electrode[range(9), rim[:, 0], rim[:, 1]] = 1
+    weights = electrode.roll(1, 0) - electrode
+    ground = torch.zeros(grid, dtype=torch.float64)
+    ground[3, 3] = 1
+    k = torch.ones(grid, dtype=torch.float64)
+    k[2:5, 3:6] = 3
+    v = potentials(k, source, ground)
+    measured = torch.einsum("spq,mpq->sm", v, weights)
+    options = {"prior": Smoothness(4.0, mean=1.0), "noise": 1e-3}
+    none, *others = (
+        reconstruct(measured, weights, source, leak=leak, **options)
+        for leak in (None, *(torch.full(grid, x) for x in (1e-12, 1e-30, 1e-43)))
+    )
+    assert none.converged
+    for found in others:
+        torch.testing.assert_close(found.field, none.field, rtol=1e-8, atol=0)
+        torch.testing.assert_close(found.deviation(), none.deviation(), rtol=1e-7, atol=0)
+
+
 def test_unknown_noise_is_estimated():
     k, source, _ = wells()
     v = potentials(k, source, boundary="dirichlet")

@@ -17,7 +17,7 @@ import torch
 from network_cases import make_network, matrix, network_with_walls, walled
 from torch import Tensor
 
-from chonn_ops import factorize, kirchhoff_network
+from chonn_ops import Circuit, factorize, kirchhoff_network
 from chonn_ops.boundary import series
 from chonn_ops.network import methods, reference
 from chonn_ops.network.direct import Factor, cpu, flops, predicted_bytes, solve
@@ -490,6 +490,25 @@ def test_transforms_of_networks_are_refused():
     _, leak, *g = parameters((2, 3))
     with pytest.raises(RuntimeError, match="expected networks made outside"):
         torch.func.grad(lambda leak: factorize(g, leak).logdet().sum())(leak)
+
+
+def test_transforms_of_resistances_are_refused_and_a_batch_takes_their_place():
+    _, g, leak = random_network(3, (2, 3), 1)
+    pairs = torch.tensor([[0, 5], [1, 2]])
+
+    def of_one(i):
+        return Circuit([x[i, None] for x in g], leak[i, None]).resistance(pairs)
+
+    torch.testing.assert_close(
+        Circuit(g, leak).resistance(pairs), torch.cat([of_one(i) for i in range(3)])
+    )
+    for call in (
+        lambda: torch.func.grad(lambda x: Circuit(g, x).resistance(pairs).sum())(leak),
+        lambda: torch.vmap(lambda x: Circuit((x, x), leak[:1]).resistance(pairs))(g[0][:, None]),
+        lambda: torch.vmap(Circuit(g, leak).resistance)(pairs[None]),
+    ):
+        with pytest.raises(RuntimeError, match=r"^resistance: .*batch.* torch\.autograd"):
+            call()
 
 
 def test_predicted_memory_is_what_factors_hold():

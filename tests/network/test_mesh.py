@@ -593,3 +593,17 @@ def test_volumes_check_their_options(change, expected):
     )
     with pytest.raises(ValueError, match=expected):
         volumes.circuit(**({"conductivity": torch.ones(1, 4, 1)} | change))
+
+
+def test_held_walls_of_volumes_compile_as_one_graph():
+    volumes = FiniteVolumes.from_cells(
+        [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)],
+        [(0, 1, 2), (1, 2, 3)],
+        sets={"in": [0, 2]},
+    )
+
+    def solve(k):
+        return volumes.circuit(k, 0.1, {"in": Dirichlet(2.0)}).solve(torch.ones_like(k))
+
+    k, compiled = torch.rand(1, 4, 2) + 0.1, torch.compile(solve, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(k), solve(k))

@@ -232,6 +232,15 @@ def test_a_current_of_a_state_at_rest_is_set_alone():
     assert not state.ground.any()
 
 
+@pytest.mark.parametrize("periodic", [False, True])
+def test_only_edges_store_energy(periodic):
+    """An axis of one node has none, and the last entry of another one where it is periodic."""
+    v, one = torch.zeros(1, 1, 4, 1), torch.ones(1, 1, 4, 1)
+    circuit = Circuit([one, 2 * one], one, periodic=periodic)
+    state = LCState(v, (3 * one, one), v)
+    assert lc_energy(state, circuit, 1.0).item() == (4 if periodic else 3) / 4
+
+
 def test_a_node_without_coils_keeps_its_voltage():
     k = torch.tensor([1.0, 4.0, 0.0]).reshape(1, 3, 1)
     circuit = diffusion(k, 0.5, boundary="dirichlet")

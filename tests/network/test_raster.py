@@ -397,3 +397,22 @@ def test_merged_circuits_are_differentiated_by_torch_func():
     k = torch.ones(1, 2, 3, 1, dtype=DOUBLE)
     for derivative in (torch.func.grad, torch.func.jacfwd):
         assert derivative(resistance)(k).sum().item() == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("function", ["raster", "tensors", "merge"])
+def test_graphs_that_are_made_in_a_compiled_program(function):
+    """They break the program's graph, and nothing else."""
+    labels = torch.tensor([[1, 1, 0], [0, 2, 0], [0, 2, 0]])
+
+    def solve(field):
+        if function == "merge":
+            circuit, _ = diffusion(field, absorption=0.1).merge(labels)
+        elif function == "raster":
+            circuit = raster(field, leak=0.1)
+        else:
+            circuit = diffusion(torch.diag_embed(field[..., None].expand(*field.shape, 2)), 0.3)
+            circuit = Circuit(circuit.conductance[0], circuit.leak + 0.1, circuit.graph)
+        return circuit.solve(torch.ones_like(circuit.leak))
+
+    field = torch.rand(1, 3, 3, 2) + 0.1
+    torch.testing.assert_close(torch.compile(solve, backend="eager")(field), solve(field))

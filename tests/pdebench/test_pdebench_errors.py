@@ -234,7 +234,7 @@ def test_arguments(job):
     for key in ("if_training", "continue_training", "single_file", "ar_mode", "plot", "overwrite"):
         refused(job("1d", **{key: "no"}), f"args.{key}: expected true or false, got 'no'")
     for key in ("learning_rate", "scheduler_gamma"):
-        for value in ("x", -1.0, None, math.nan):
+        for value in ("x", -1.0, None, math.nan, math.inf):
             refused(job("1d", **{key: value}), f"args.{key}: expected a number of at least 0")
     without = job("1d")
     without = resolve({k: v for k, v in without.args.items() if k != "t_train"})

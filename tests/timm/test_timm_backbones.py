@@ -282,6 +282,11 @@ def test_head_norms_pools_and_classifies(pool):
     model.reset_classifier(7)
     assert model.forward_head(x).shape == (*features.shape[:-1], 7)
     assert model.num_classes == 7
+    # What is refused changes nothing.
+    with pytest.raises(ValueError, match=r"global_pool: expected one of .*, got 'mean'"):
+        model.reset_classifier(5, "mean")
+    assert (model.num_classes, model.head.pool_type) == (7, pool)
+    assert model.forward_head(x).shape == (*features.shape[:-1], 7)
 
 
 def test_circuit_parameters_do_not_decay():

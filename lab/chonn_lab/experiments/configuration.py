@@ -21,6 +21,12 @@ CONF = "chonn_lab.conf"
 SIZES = ("smoke", "small", "paper")
 # Entries of a model's YAML that its function does not take.
 TEXTS = ("name", "label", "tags")
+# What describes a run, and the other entries of conf/run.yaml and conf/search.yaml.
+PARTS = ("scale", "problem", "model", "train", "seed")
+OTHERS = (
+    *("device", "threads", "output", "data", "mixed", "suffix"),
+    *("recipe", "search", "trials", "seconds"),
+)
 
 
 def _of_scale(which: str) -> Any:
@@ -59,9 +65,13 @@ def compose(overrides: Sequence[str] = (), name: str = "run") -> DictConfig:
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """Everything that describes a run, as plain values."""
-    names = ("scale", "problem", "model", "train", "seed")
-    return {name: OmegaConf.to_container(config, resolve=True)[name] for name in names}  # type: ignore
+    """Everything that describes a run, as plain values; ValueError for a setting in the wrong
+    place, as ``+epochs=3`` is, which nothing would read."""
+    for part in ("train", "model", "problem"):
+        for name in config[part]:
+            if name in config and name not in (*PARTS, *OTHERS):
+                raise ValueError(f"{name}: expected it in its part, {part}.{name}={config[name]}")
+    return {name: OmegaConf.to_container(config, resolve=True)[name] for name in PARTS}  # type: ignore
 
 
 def flat(found: Mapping[str, Any]) -> dict[str, Any]:

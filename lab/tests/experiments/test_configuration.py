@@ -68,6 +68,13 @@ def test_tuned_settings_are_of_a_problem_a_model_and_a_scale():
             assert set(yaml.safe_load(file)) <= {"model", "train", "problem"}
 
 
+@pytest.mark.parametrize("setting", ["train.epochs", "model.width", "problem.n_train"])
+def test_a_setting_in_the_wrong_place_is_refused(setting):
+    name = setting.rpartition(".")[2]
+    with pytest.raises(ValueError, match=rf"^{name}: expected it in its part, {setting}=3$"):
+        resolved(compose([f"+{name}=3"]))
+
+
 @pytest.mark.usefixtures("hydra_here")
 def test_a_paper_scale_configuration_is_printed_and_nothing_written(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -6,6 +6,7 @@ after all other checks have passed.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from chonn_plugins.pdebench import processes, samples
@@ -140,7 +141,8 @@ def _check_arguments(job: Job) -> None:
             raise JobError(f"args.{key}: expected an integer of at least {least}, got {value!r}")
     for key in NUMBERS:
         value = args.get(key, 0)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 <= value < math.inf:
             raise JobError(f"args.{key}: expected a number of at least 0, got {value!r}")
     for key in BOOLEANS:
         if not isinstance(args.get(key, False), bool):
