@@ -23,7 +23,7 @@ from chonn_lab.problems import origin
 
 ANYWAY = "mixed=true"
 SHOWN = 12
-# The parts of the laboratory that numbers depend on; reports and studies do not count.
+# The parts of the laboratory that numbers depend on; reports do not count.
 LAB_FOLDERS = ("baselines", "conf", "experiments", "problems")
 SOURCES = (".py", ".c", ".h", ".yaml")
 

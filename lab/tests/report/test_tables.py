@@ -6,10 +6,8 @@ import sys
 
 import pytest
 
-from chonn_lab.experiments import provenance
 from chonn_lab.pages import blocks, files, results, tables
 from chonn_lab.paths import ROOT
-from chonn_lab.results_file import read_record
 
 
 def test_tables_of_the_pages_come_from_the_result_files(monkeypatch):
@@ -85,20 +83,6 @@ def test_a_page_names_its_files_without_an_origin(record, known, tmp_path, monke
     page, names = files.rewritten("p", text, {"t": lambda: f"{len(files.load('mine'))}\n"})
     assert names == {"t"}
     assert ("`mine.json`" in page) != known
-
-
-def test_results_of_other_data_or_code_are_refused(tmp_path, monkeypatch):
-    path, data = tmp_path / "record.json", {"a.hdf5": {"sha256": "0"}}
-    arguments = ("study", {"epochs": 1}, ("torch",), 1)
-    record = read_record(path, *arguments, data)
-    record["results"].append(provenance.code())
-    path.write_text(json.dumps(record))
-    assert read_record(path, *arguments, data) == record
-    with pytest.raises(SystemExit, match=r"expected runs of the data \{'a.hdf5': '1'\}, got"):
-        read_record(path, *arguments, {"a.hdf5": {"sha256": "1"}})
-    monkeypatch.setattr(provenance, "digest", lambda: "other")
-    with pytest.raises(SystemExit, match="expected runs of the code"):
-        read_record(path, *arguments, data)
 
 
 def test_tables_of_finer_grids_and_domains():
