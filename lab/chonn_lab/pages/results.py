@@ -155,12 +155,12 @@ def samples(n_train: int, resolution: int = 0, **_: Any) -> str:
 
 
 def given(study: Study) -> str:
-    """Error and milliseconds of the data's own scheme, by ``chonn-lab bench controls``."""
-    name = study.experiment + study.title.partition(", contrast")[2]
-    for row in load("controls")["rows"]:
-        if (row["problem"], row["name"], row["metric"]) == (name, "own scheme", headline(study)):
-            return f"{row['error']:.0e} in {number(row['ms'], 2)} ms"
-    return "-"
+    """Error and milliseconds a sample of the data's own scheme."""
+    if WORDS["own_scheme"] not in study.table.index:
+        return "-"
+    own = study.table.loc[WORDS["own_scheme"]]
+    error = own[f"test/{headline(study)}"].mean
+    return f"{error:.0e} in {number(own.milliseconds.mean, 2)} ms"
 
 
 def summary(studies: Sequence[Study]) -> str:
