@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import Data, Makers
 from chonn_lab.experiments.modules import Units
-from chonn_lab.experiments.solvers import BlockScheme, LawScheme, OwnScheme, Physics
+from chonn_lab.experiments.solvers import OwnScheme, Physics, block_scheme, law_scheme
 from chonn_lab.experiments.steady import Steady
 from chonn_lab.problems import unknown_law, upscaling
 
@@ -69,7 +69,7 @@ class Upscaling(BeyondSolvers):
     physics: ClassVar[Physics] = Physics("medium in blocks", "centres")
 
     def own_scheme(self) -> OwnScheme:
-        return BlockScheme()
+        return OwnScheme(block_scheme)
 
     def inputs(self, samples: upscaling.Samples) -> Tensor:
         return upscaling.blocks(torch.from_numpy(samples.k))
@@ -87,7 +87,7 @@ class UnknownLaw(BeyondSolvers):
     physics: ClassVar[Physics] = Physics("porosity", "centres")
 
     def own_scheme(self) -> OwnScheme:
-        return LawScheme()
+        return OwnScheme(law_scheme)
 
     def inputs(self, samples: unknown_law.Samples) -> Tensor:
         return torch.from_numpy(samples.porosity)[:, None]

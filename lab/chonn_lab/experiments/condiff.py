@@ -15,7 +15,7 @@ from torch import nn
 
 from chonn_lab.experiments.base import Data, Makers, consecutive
 from chonn_lab.experiments.modules import Units
-from chonn_lab.experiments.solvers import CornerScheme, Physics
+from chonn_lab.experiments.solvers import OwnScheme, Physics, corner_scheme
 from chonn_lab.experiments.steady import Steady
 from chonn_lab.problems import condiff
 
@@ -59,8 +59,8 @@ class ConDiff(Steady):
         spread = SPREAD / (self.resolution + 1)
         return Units((*[mean] * 4, 0.0), (*[deviation] * 4, 1.0), 0.0, spread)
 
-    def own_scheme(self) -> CornerScheme:
-        return CornerScheme()
+    def own_scheme(self) -> OwnScheme:
+        return OwnScheme(corner_scheme)
 
     def makers(self, folder: Path) -> Makers:
         law: dict[str, Any] = {"covariance": self.covariance, "variance": self.variance}

@@ -6,11 +6,12 @@ The card of each data set is the docstring of its generator in `chonn_lab.proble
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any, ClassVar
 
 from chonn_lab.experiments.base import Data, Makers
-from chonn_lab.experiments.solvers import CellScheme, Physics
+from chonn_lab.experiments.solvers import OwnScheme, Physics, cell_scheme
 from chonn_lab.experiments.steady import Steady, pairs
 from chonn_lab.problems import darcy, fno_darcy, origin
 from chonn_lab.problems.domains import cell_centres, nodes
@@ -38,8 +39,8 @@ class Darcy(Steady):
     coordinates = staticmethod(cell_centres)
     physics: ClassVar[Physics] = Physics("coefficient", "centres")
 
-    def own_scheme(self) -> CellScheme:
-        return CellScheme(self.resolution)
+    def own_scheme(self) -> OwnScheme:
+        return OwnScheme(functools.partial(cell_scheme, resolution=self.resolution))
 
     def makers(self, folder: Path) -> Makers:
         """PDEBench's file at its resolution, otherwise a name with the sizes; then the test samples

@@ -6,13 +6,14 @@ Networks at a frequency have coils and capacitors, whose admittances have both s
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import ClassVar
 
 from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import Data, Makers, consecutive
-from chonn_lab.experiments.solvers import Physics, WaveScheme
+from chonn_lab.experiments.solvers import OwnScheme, Physics, wave_scheme
 from chonn_lab.experiments.steady import Steady
 from chonn_lab.problems import helmholtz, helmholtz_open
 from chonn_lab.problems.domains import cell_centres
@@ -30,8 +31,8 @@ class Helmholtz(Steady):
     coordinates = staticmethod(cell_centres)
     physics: ClassVar[Physics] = Physics("wave number", "centres")
 
-    def own_scheme(self) -> WaveScheme:
-        return WaveScheme()
+    def own_scheme(self) -> OwnScheme:
+        return OwnScheme(wave_scheme)
 
     def makers(self, folder: Path) -> Makers:
         """All samples; then the test samples on finer grids."""
@@ -68,8 +69,9 @@ class HelmholtzOpen(Helmholtz):
     boundary: ClassVar[str | None] = "matched"
     margin: ClassVar[float] = 0.125
 
-    def own_scheme(self) -> WaveScheme:
-        return WaveScheme(helmholtz_open.LAYER, helmholtz_open.ATTENUATION)
+    def own_scheme(self) -> OwnScheme:
+        layer = {"layer": helmholtz_open.LAYER, "attenuation": helmholtz_open.ATTENUATION}
+        return OwnScheme(functools.partial(wave_scheme, **layer))
 
     def makers(self, folder: Path) -> Makers:
         """All samples; then the test samples on finer grids, and at other wave numbers."""

@@ -78,42 +78,29 @@ class OnDomain(nn.Module):
         return self.model(torch.cat((x, channel), dim=1))
 
 
-class Padded(nn.Module):
-    """A model that needs grid sizes which are multiples of a number, for fields of any size.
-
-    The last points of each axis of (B, C, \\*grid) are repeated, and cut off again.
-    """
-
-    def __init__(self, model: nn.Module, multiple: int) -> None:
-        super().__init__()
-        self.model, self.multiple = model, multiple
-
-    def forward(self, x: Tensor) -> Tensor:
-        grid = x.shape[2:]
-        padding = [side for n in reversed(grid) for side in (0, -n % self.multiple)]
-        y = self.model(F.pad(x, padding, mode="replicate"))
-        return y[(..., *(slice(n) for n in grid))]
-
-
 class Extended(nn.Module):
-    """A model that sees the fields (B, C, \\*grid) beyond the domain, where their outermost values
-    go on: room for a layer that absorbs waves.
+    """A model that sees the fields (B, C, \\*grid) beyond their ends, where the outermost values go
+    on.
 
     Parameters
     ----------
     model : nn.Module
     margin : float
-        Width that is added on every side and cut off again, over the domain's.
+        Width that is added on every side and cut off again, over the domain's: room for a layer
+        that absorbs waves.
+    multiple : int
+        A divisor of the numbers of points that the model needs; further ones are added at the ends.
     """
 
-    def __init__(self, model: nn.Module, margin: float) -> None:
+    def __init__(self, model: nn.Module, margin: float = 0.0, multiple: int = 1) -> None:
         super().__init__()
-        self.model, self.margin = model, margin
+        self.model, self.margin, self.multiple = model, margin, multiple
 
     def forward(self, x: Tensor) -> Tensor:
         grid = x.shape[2:]
         added = [round(self.margin * n) for n in grid]
-        padding = [side for n in reversed(added) for side in (n, n)]
+        ends = [(m, m + -(n + 2 * m) % self.multiple) for m, n in zip(added, grid, strict=True)]
+        padding = [side for pair in reversed(ends) for side in pair]
         y = self.model(F.pad(x, padding, mode="replicate"))
         return y[(..., *(slice(m, m + n) for m, n in zip(added, grid, strict=True)))]
 
