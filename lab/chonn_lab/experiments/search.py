@@ -17,13 +17,13 @@ from optuna.trial import FrozenTrial, TrialState
 from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import Data, Problem
-from chonn_lab.experiments.configuration import build_model, build_problem, flat, resolved
+from chonn_lab.experiments.configuration import build_problem, flat, resolved
 from chonn_lab.experiments.provenance import Provenance, code
 from chonn_lab.experiments.runner import (
     Diverged,
     Training,
     origin_of,
-    seed_everything,
+    seeded_model,
     select_device,
     use_threads,
 )
@@ -42,26 +42,14 @@ BEST, AGAIN = 3, 2
 def search(config: DictConfig) -> Path:
     """Try settings until there are `config.trials`, repeat the best, and write what won.
 
-    Trials are kept in ``<output>/search/<problem>_<model>_<scale>.log``, an Optuna journal: the
-    same call goes on where a killed one has stopped, and processes that call it at the same time
-    share the trials.
+    `config` is what conf/search.yaml composes. Trials are kept in
+    ``<output>/search/<problem>_<model>_<scale>.log``, an Optuna journal: the same call goes on
+    where a killed one has stopped, and processes that call it at the same time share the trials.
+    What won is in ``<output>/search/searched/<problem>_<model>_<scale>.yaml``, from which
+    ``chonn-lab run --config-dir <output>/search`` takes the settings.
 
-    Parameters
-    ----------
-    config : DictConfig
-        As conf/search.yaml composes it.
-
-    Returns
-    -------
-    Path
-        ``<output>/search/searched/<problem>_<model>_<scale>.yaml``. With
-        ``--config-dir <output>/search``, ``chonn-lab run`` takes the settings from it.
-
-    Raises
-    ------
-    ValueError
-        For settings out of range, a model without a space to search, trials of other settings or
-        data, or as many trials in a row as are wanted that were refused.
+    A ValueError for settings out of range, a model without a space to search, trials of other
+    settings or data, or as many trials in a row as are wanted that were refused.
     """
     check_integer(1, trials=config.trials)
     check_number(seconds=config.seconds)
@@ -96,7 +84,7 @@ def search(config: DictConfig) -> Path:
             "afresh"
         ) from error
     _claim(study, found, space, config, made)
-    while missing := _missing(study, config.trials):
+    while (missing := config.trials - len(_complete(study))) > 0:
         study.optimize(
             lambda trial: _error(trial, config, space, problem, data, made),
             callbacks=[MaxTrialsCallback(config.trials, states=(TrialState.COMPLETE,))],
@@ -127,10 +115,6 @@ def search(config: DictConfig) -> Path:
 
 def _complete(study: optuna.Study) -> list[FrozenTrial]:
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-
-
-def _missing(study: optuna.Study, trials: int) -> int:
-    return max(0, trials - len(_complete(study)))
 
 
 def _best(study: optuna.Study) -> list[FrozenTrial]:
@@ -206,13 +190,21 @@ def _error(
 ) -> float:
     """Validation error after the seconds of training; infinite if it diverges, `TrialPruned` for
     settings that the model or the training refuses."""
-    found = _found(config, {name: _suggest(trial, name, values) for name, values in space.items()})
+    found = _found(
+        config,
+        {
+            # A rate is any between two.
+            name: trial.suggest_float(name, *values, log=True)
+            if name == "train.learning_rate"
+            else trial.suggest_categorical(name, values)
+            for name, values in space.items()
+        },
+    )
     device = select_device(config.device)
     try:
         # The second of two short epochs tells what a whole one takes; the first one warms up.
         found["train"]["epochs"] = 2
-        seed_everything(found["seed"])
-        timed = Training(found, problem, build_model(found, problem).to(device), made)
+        timed = Training(found, problem, seeded_model(found, problem).to(device), made)
         size = max(len(data.train) // SHARE, timed.batch_size)
         share = size / len(data.train)
         some = TensorDataset(*data.train[:size])
@@ -239,8 +231,7 @@ def _train(
     found: dict[str, Any], problem: Problem, data: Data, made: Provenance, device: str
 ) -> dict[str, float]:
     """Validation error and seconds of a training; infinite if it diverges."""
-    seed_everything(found["seed"])
-    model = build_model(found, problem).to(select_device(device))
+    model = seeded_model(found, problem).to(select_device(device))
     training = Training(found, problem, model, made)
     try:
         training.fit(data)
@@ -248,14 +239,6 @@ def _train(
         log.info("%s", error)
         return {"error": math.inf, "seconds": training.seconds}
     return {"error": training.history["validation_error"][-1], "seconds": training.seconds}
-
-
-def _suggest(trial: optuna.Trial, name: str, values: list[Any]) -> Any:
-    """One of the values; a rate is any between two."""
-    if name == "train.learning_rate":
-        low, high = values
-        return trial.suggest_float(name, low, high, log=True)
-    return trial.suggest_categorical(name, values)
 
 
 def _write(

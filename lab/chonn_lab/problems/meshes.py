@@ -91,19 +91,19 @@ def generate(
     if problem == "part" and resolution % 12:
         raise ValueError(f"resolution: expected a multiple of 12 for part, got {resolution}")
 
-    sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
-    check_least(1, **sizes)
-
-    def groups() -> Iterator[tuple[str, dict[str, Any]]]:
-        counts = (*sizes.values(), max(1, n_test // 2))
-        for split, count in zip(SPLITS, counts, strict=True):
-            for i, found in enumerate(_solved(problem, seed, resolution, split, count)):
+    def groups(split: int, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        counts = {SPLITS[split]: count}
+        if SPLITS[split] == "test":
+            counts["test_fine"] = max(1, count // 2)
+        for name, n in counts.items():
+            for i, found in enumerate(_solved(problem, seed, resolution, name, n)):
                 fields = {"k": found.k, "f": found.f, "u": found.u}
-                yield f"{split}/{i}", {**found.shape._asdict(), **fields}
+                yield f"{name}/{i}", {**found.shape._asdict(), **fields}
 
-    settings = {"problem": problem, "resolution": resolution, **sizes}
-    path = Path(path or f"meshes_{problem}.h5")
-    return write_groups(path, "meshes", seed, settings, groups(), force)
+    sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
+    settings = {"problem": problem, "resolution": resolution}
+    path = path or f"meshes_{problem}.h5"
+    return write_groups(path, "meshes", settings, groups, sizes, seed, force)
 
 
 def read(path: Path | str, split: str) -> list[Samples]:

@@ -135,8 +135,8 @@ def draw(models: pd.DataFrame, path: Path) -> None:
         each = model.seconds.mean / max(epochs, default=1)
         curve = at_points(model.runs, "validation_error")
         if curve:
-            lines.append((model.label, [each * epoch for epoch in epochs][: len(curve)], curve))
-    style.curves(path, lines, "seconds of training", "validation error")
+            lines.append((model.label, [each * epoch for epoch in epochs][: len(curve)], curve, {}))
+    style.curves(path, {"": lines}, "seconds of training", "validation error")
 
 
 def at_points(runs: Iterable[Run], name: str) -> list[Statistic]:

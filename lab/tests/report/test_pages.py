@@ -150,7 +150,7 @@ def test_every_model_has_a_row_and_controls_follow():
     assert cells(row)[1:3] == ["100,000", "-"]
     assert cells(row)[4].endswith("x ?")
     assert "](../figures/results-darcy.svg)" in shown
-    assert "chonn-lab run problem=darcy model=chonn_network,direct,solve_cnn," in shown
+    assert "chonn-lab run problem=darcy model=chonn_network,direct," in shown
 
 
 @pytest.mark.parametrize("ratio", [2.0, 0.5, 1.0])

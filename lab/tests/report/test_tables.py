@@ -92,19 +92,20 @@ def test_tables_of_finer_grids_and_domains():
         return about | {"errors": {"test": {name[2:]: error for name, error in errors.items()}}}
 
     results = [
-        run("square", 0, at64=0.010, at128=0.008),
-        run("square", 1, at64=0.010, at128=0.010),
+        run("square", 0, at64=0.010, at256=0.008),
+        run("square", 1, at64=0.010, at256=0.010),
         run("l-shape", 0, at64=0.016),
-        run("square", 2, "in epoch 2", at64=9.0, at128=9.0),
+        run("holes", 0, at64=0.005),
+        run("square", 2, "in epoch 2", at64=9.0, at256=9.0),
     ]
-    exact = {"problem": "darcy", "trained": 64, "errors": {"128": 0.0125}}
+    exact = {"problem": "darcy", "trained": 64, "errors": {"256": 0.0125}}
     record = {"results": results, "interpolated": [exact]}
     assert blocks.build("grids", record).splitlines()[2:] == [
         "| Darcy flow | network | 64 | 1,234 | 0.0100 ± 0.0000 | 0.0090 ± 0.0014 | 2 |",
         "| Darcy flow | the true solution, interpolated | 64 | - | - | 0.0125 | - |",
     ]
     assert blocks.build("domains", record).splitlines()[2:] == [
-        "| Darcy flow | network | 64 | 0.0100 ± 0.0000 | 0.0160 | 1.60 | - | - |",
+        "| Darcy flow | network | 64 | 0.0100 ± 0.0000 | 0.0160 | 1.60 | 0.0050 | 0.50 |",
     ]
 
 
