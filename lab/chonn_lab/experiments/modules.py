@@ -55,13 +55,8 @@ class Standardized(nn.Module):
 class OnDomain(nn.Module):
     """A model of fields (B, C, R, R) with the mask of the nodes that exist as an input.
 
-    Parameters
-    ----------
-    model : nn.Module
-    mask : callable
-        The mask, (R, R) bool, of a grid of R x R nodes.
-    channel : bool
-        Whether the mask becomes a channel of zeros and ones; else the model takes a keyword `mask`.
+    `mask` has the mask, (R, R) bool, of a grid of R x R nodes. It becomes a channel of zeros and
+    ones, or without `channel` the keyword `mask` of the model.
     """
 
     def __init__(
@@ -80,16 +75,11 @@ class OnDomain(nn.Module):
 
 class Extended(nn.Module):
     """A model that sees the fields (B, C, \\*grid) beyond their ends, where the outermost values go
-    on.
+    on; what is added is cut off again.
 
-    Parameters
-    ----------
-    model : nn.Module
-    margin : float
-        Width that is added on every side and cut off again, over the domain's: room for a layer
-        that absorbs waves.
-    multiple : int
-        A divisor of the numbers of points that the model needs; further ones are added at the ends.
+    `margin` is the width that is added on every side, over the domain's: room for a layer that
+    absorbs waves. `multiple` divides the numbers of points that the model needs: further ones are
+    added at the ends.
     """
 
     def __init__(self, model: nn.Module, margin: float = 0.0, multiple: int = 1) -> None:
@@ -135,15 +125,8 @@ def without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None
 
 
 class Forecaster(nn.Module):
-    """Earlier frames (B, history, R, R) to the next one (B, R, R).
-
-    Parameters
-    ----------
-    model : Module
-        (B, history, R, R) to (B, 1, R, R).
-    increment : bool
-        Whether the model predicts the change from the last frame.
-    """
+    """Earlier frames (B, history, R, R) to the next one (B, R, R), by a model of one channel: the
+    frame, or with `increment` the change from the last one."""
 
     def __init__(self, model: nn.Module, increment: bool) -> None:
         super().__init__()

@@ -32,24 +32,16 @@ _EXACT: dict[str, Any] = {"tol": 1e-10, "method": "direct"}
 
 
 class Physics(NamedTuple):
-    """The equation that maps inputs to outputs on the unit square or cube, u = 0 at its walls.
+    """The equation that maps inputs to outputs on the unit square or cube, u = 0 at its walls."""
 
-    Attributes
-    ----------
-    input : str
-        "coefficient": the k of ``-div(k grad u) = 1``; "source": an affine function of the f of
-        ``-laplace u = f``, and then the output is one of u, too. `DirectSolve` solves these two.
-        "coefficient and source": the k and f of ``-div(k grad u) = f``; "wave number"; "medium in
-        blocks", "porosity": of problems without a coefficient for the grid.
-    nodes : str
-        Where points lie, see `chonn_ops.NetworkCell`.
-    strength : float
-        For a source only: about the f that changes u by one unit of the output, over the f that one
-        unit of the input stands for. Training starts from it.
-    """
-
+    # "coefficient": the k of ``-div(k grad u) = 1``; "source": an affine function of the f of
+    # ``-laplace u = f``, and then the output is one of u, too. `DirectSolve` solves these two.
+    # "coefficient and source": the k and f of ``-div(k grad u) = f``; "wave number"; "medium in
+    # blocks", "porosity": of problems without a coefficient for the grid.
     input: str
-    nodes: str
+    nodes: str  # where points lie, see `chonn_ops.NetworkCell`
+    # For a source only: about the f that changes u by one unit of the output, over the f that one
+    # unit of the input stands for. Training starts from it.
     strength: float = 1.0
 
 
