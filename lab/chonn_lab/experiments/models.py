@@ -52,25 +52,13 @@ def unet(problem: Any, features: int) -> nn.Module:
     return _padded(problem, CHONNUNet2d(*sizes, ckb=PLAIN))
 
 
-def fno(
-    problem: Any,
-    width: int,
-    modes: int,
-    padding: int = 0,
-    downsample: int = 1,
-    ckb: CKBOptions = PLAIN,
-) -> nn.Module:
-    """PDEBench's FNO, of a line or a plane.
-
-    `padding` is the number of points of zeros at the end of each axis.
-    """
+def fno(problem: Any, width: int, modes: int, ckb: CKBOptions = PLAIN) -> nn.Module:
+    """PDEBench's FNO, of a line or a plane."""
     # Input channels are passed as frames, since PDEBench's FNO returns as many channels as it gets.
-    fields = problem.out_channels
-    frames = problem.in_channels // fields
-    options = {"ckb": ckb, "padding": padding, "downsample": downsample}
-    if problem.axes == 1:
-        return GridFNO(CHONNFNO1d(fields, modes, width, initial_step=frames, **options))
-    return GridFNO(CHONNFNO2d(fields, modes, modes, width, initial_step=frames, **options))
+    fields, axes = problem.out_channels, problem.axes
+    kind: Any = CHONNFNO1d if axes == 1 else CHONNFNO2d
+    sizes = fields, *[modes] * axes, width
+    return GridFNO(kind(*sizes, initial_step=problem.in_channels // fields, ckb=ckb))
 
 
 def chonn_fno(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:

@@ -41,12 +41,6 @@ class Provenance:
     commit: str | None = None
     dirty: bool | None = None
 
-    @classmethod
-    def parse(cls, record: Mapping[str, Any]) -> Provenance:
-        """From a mapping that has these entries, and perhaps others."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(**{name: record[name] for name in names if name in record})
-
     @property
     def known(self) -> bool:
         """Whether data and code are recorded."""

@@ -157,7 +157,7 @@ def finished(
     if differing := differences(there, _identity(found)):
         raise ValueError(f"{result}: result of other settings ({differing}); {advice}")
     now = Provenance(provenance.files(filter(Path.is_file, problem.makers(data_folder))))
-    if not mixed and (differing := run.provenance.differences(now)):
+    if not mixed and (differing := run.differences(now)):
         raise ValueError(
             f"{result}: result of other data ({differing}); {advice}, or accept it with {ANYWAY}"
         )
@@ -387,7 +387,7 @@ class Training:
         content = load_checkpoint(path)
         try:
             state = content[STATE]
-            there = Provenance.parse(state["provenance"])
+            there = Provenance(**state["provenance"])
             if differing := differences(_identity(state["settings"]), _identity(self.found)):
                 raise _refusal(path, f"checkpoint of other settings ({differing})")
             if not mixed and (differing := there.differences(self.made)):

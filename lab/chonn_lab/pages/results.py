@@ -67,7 +67,7 @@ def chosen(studies: Sequence[Study]) -> list[Study]:
     ranks = {"paper": 1, "night": 2, "small": 3}
     found: dict[tuple[str, str], Study] = {}
     for study in sorted(
-        (s for s in studies if all(run.provenance.known for run in s.runs)),
+        (s for s in studies if all(run.known for run in s.runs)),
         key=lambda s: (SEARCHED not in s.scale, ranks.get(s.scale.partition("+")[0], 4), s.scale),
     ):
         found.setdefault((study.experiment, study.title), study)
