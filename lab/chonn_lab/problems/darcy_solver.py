@@ -16,8 +16,8 @@ def darcy_matrix(
     two cells; towards a cell that does not exist, nu continues unchanged up to the place where u =
     0.
 
-    `nu` and `exists` are (R, R), positive where a cell exists, and bool; all cells by default. u = 0
-    at the distance `margin` outside the domain; half a cell by default, so that u vanishes at the
+    `nu` and `exists` are (R, R), positive where a cell exists, and bool; all cells by default. u is
+    0 at the distance `margin` outside the domain; half a cell by default, so that u vanishes at the
     centres of the cells outside. What lies between has no forcing.
     """
     n = len(nu)

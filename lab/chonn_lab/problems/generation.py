@@ -36,40 +36,24 @@ Arrays = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A data file: the settings that its data depend on, and how its samples are made and stored.
+    """A data file: the settings that its data depend on, how its samples are made and stored."""
 
-    Parameters
-    ----------
-    generator : str
-        Module of `chonn_lab.problems` with the card.
-    sample : callable
-        Arrays of one sample, by the seed, its number, and the settings but ``n_samples`` and
-        ``first`` as keywords; a function of a module, as other processes import it.
-    settings : dict
-        JSON values: ``n_samples``, ``first`` if the first sample has another number than 0, others.
-    version, size : int
-        Increased when the same settings give other data; samples that are solved and kept together.
-    source : str
-        The same in short, with the seed as ``{seed}``.
-    fixed, attributes : mapping
-        Further data sets and attributes of the file.
-    store : callable, optional
-        Puts the arrays (S, ...) of some samples into the file, by their numbers; by default into
-        the rows of float32 data sets of their names.
-    user_block : bytes
-        See `create_hdf5`.
-    """
-
-    generator: str
+    generator: str  # module of `chonn_lab.problems` with the card
+    # Arrays of one sample, by the seed, its number, and the settings but ``n_samples`` and
+    # ``first`` as keywords; a function of a module, as other processes import it.
     sample: Callable[..., Arrays]
+    # JSON values: ``n_samples``, ``first`` if the first sample has another number than 0, others.
     settings: dict[str, Any]
-    version: int = 1
-    size: int = 8
-    source: str = ""
+    version: int = 1  # increased when the same settings give other data
+    size: int = 8  # samples that are solved and kept together
+    source: str = ""  # the settings in short, with the seed as ``{seed}``
+    # Further data sets and attributes of the file.
     fixed: Arrays = dataclasses.field(default_factory=dict)
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Puts the arrays (S, ...) of some samples into the file, by their numbers; by default into the
+    # rows of float32 data sets of their names.
     store: Callable[[h5py.File, range, Arrays], None] | None = None
-    user_block: bytes = b""
+    user_block: bytes = b""  # see `create_hdf5`
 
     @property
     def samples(self) -> range:
