@@ -19,7 +19,7 @@ from chonn_lab.baselines.cno import CNO
 from chonn_lab.baselines.ffno import FFNO
 from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.experiments import solvers
-from chonn_lab.experiments.modules import PLAIN, Extended, GridFNO, Neuralop
+from chonn_lab.experiments.modules import PLAIN, Extended, GridFNO, of_neuralop
 from chonn_lab.experiments.solvers import (
     DirectSolve,
     LearnedCoefficients,
@@ -81,7 +81,9 @@ def fno_neuralop(
 
     sizes = ((modes, modes), problem.in_channels, problem.out_channels, width)
     options: dict[str, Any] = {"n_layers": depth, "domain_padding": padding}
-    return Neuralop(FNO(*sizes, **options) if rank is None else TFNO(*sizes, rank=rank, **options))
+    return of_neuralop(
+        FNO(*sizes, **options) if rank is None else TFNO(*sizes, rank=rank, **options)
+    )
 
 
 def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module:
@@ -104,7 +106,7 @@ def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module
             channel_mlp_skip="linear",
             domain_padding=padding,
         )
-    return Neuralop(model)
+    return of_neuralop(model)
 
 
 def ffno(problem: Any, **sizes: Any) -> nn.Module:

@@ -107,16 +107,11 @@ class GridFNO(nn.Module):
         return y.squeeze(-2).movedim(-1, 1)
 
 
-class Neuralop(nn.Module):
+def of_neuralop(model: nn.Module) -> nn.Module:
     """A model of neuraloperator whose state dict has tensors only."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.register_state_dict_post_hook(without_metadata)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.model(x)
+    wrapped = nn.Sequential(model)
+    wrapped.register_state_dict_post_hook(without_metadata)
+    return wrapped
 
 
 def without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None:

@@ -10,7 +10,7 @@ from chonn_lab.problems import order1d
 
 
 def test_each_target_reads_its_own_signals(tmp_path):
-    order1d.generate(tmp_path / order1d.DEFAULT_NAME, 40, 4, 4, progress=False)
+    order1d.generate(tmp_path / order1d.DEFAULT_NAME, 40, 4, 4)
     for target in (1, 4):
         splits = smoke("order1d", f"target={target}").load(tmp_path)
         assert [len(s) for s in (splits.train, splits.validation, splits.tests["test"])] == [
