@@ -151,9 +151,9 @@ def file_of(
     folder: Path, generate: Callable[..., object], law: Mapping[str, Any], **options: Any
 ) -> Makers:
     """The file of a generator, named after it and the settings of its data."""
-    values = (f"{x:g}" if isinstance(x, float) else str(x) for x in law.values())
-    name = "_".join((generate.__module__.rpartition(".")[2], *values))
-    return {folder / f"{name}.hdf5": functools.partial(generate, **law, **options)}
+    settings = ",".join(f"{name}={value}" for name, value in law.items())
+    path = folder / f"{generate.__module__.rpartition('.')[2]}_{settings}.hdf5"
+    return {path: functools.partial(generate, **law, **options)}
 
 
 def or_published(made: Makers, published: Path, fits: bool) -> Makers:
