@@ -11,13 +11,8 @@ HEAD = 4096
 
 
 def refuse_foreign(paths: Iterable[Path]) -> None:
-    """Fail early, before any work, if files that would be replaced are not of this package.
-
-    Raises
-    ------
-    FileExistsError
-        For the first such file; says what to do.
-    """
+    """Fail early, before any work: a FileExistsError for the first file that would be replaced and
+    is not of this package."""
     for path in filter(Path.exists, paths):
         head = path.read_bytes()[:HEAD] if path.is_file() else b""
         if not any(mark in head for mark in MARKS):

@@ -86,8 +86,6 @@ class FFNO(nn.Module):
     padding : float
         Points of zeros at the end of each axis, as a part of its points: fields that are not
         periodic need some.
-    shared_weights : bool
-        One kernel K for all layers, as in the paper's deep networks.
 
     Raises
     ------
@@ -104,7 +102,6 @@ class FFNO(nn.Module):
         modes: int = 16,
         *,
         padding: float = 0.0,
-        shared_weights: bool = False,
     ) -> None:
         super().__init__()
         sizes = {"in_channels": in_channels, "out_channels": out_channels, "width": width}
@@ -116,8 +113,7 @@ class FFNO(nn.Module):
             return weight_norm(nn.Conv2d(channels, features, 1))
 
         self.lift = linear(in_channels + 2, width)
-        count = 1 if shared_weights else depth
-        self.kernels = nn.ModuleList(FactorizedSpectralConv(width, modes) for _ in range(count))
+        self.kernels = nn.ModuleList(FactorizedSpectralConv(width, modes) for _ in range(depth))
         self.pointwise = nn.ModuleList(
             nn.Sequential(linear(width, 2 * width), nn.ReLU(), linear(2 * width, width))
             for _ in range(depth)
@@ -131,7 +127,7 @@ class FFNO(nn.Module):
         margins = [round(self.padding * n) for n in grid]
         z = self.lift(with_coordinates(x))
         z = added = F.pad(z, [side for margin in reversed(margins) for side in (0, margin)])
-        for layer, pointwise in enumerate(self.pointwise):
-            added = pointwise(self.kernels[layer % len(self.kernels)](z))
+        for kernel, pointwise in zip(self.kernels, self.pointwise, strict=True):
+            added = pointwise(kernel(z))
             z = z + added
         return self.head(added[(..., *(slice(n) for n in grid))])

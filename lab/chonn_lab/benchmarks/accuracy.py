@@ -42,15 +42,16 @@ from chonn_lab.benchmarks.network_solvers import (
     products,
 )
 from chonn_ops import kirchhoff_network
-from chonn_ops.boundary import CONDITIONS, Robin
+from chonn_ops.boundary import Robin, conditions
 from chonn_ops.network.grids import walls_of
 
 MEDIA = ("smooth", "channels", "stripes", "binary noise", "log-uniform noise")
 CONTRASTS = (1e4, 1e12)
 LEAKS = (1e-2, 1e-12)
+FILM = Robin(0.5)
 BOUNDARIES: tuple[Any, ...] = (
-    *("neumann", "dirichlet", "periodic", "matched", "robin"),
-    (("matched", "neumann"), "periodic", ("robin", "dirichlet")),
+    *("neumann", "dirichlet", "periodic", "matched", FILM),
+    (("matched", "neumann"), "periodic", (FILM, "dirichlet")),
 )
 # Networks of a batch; the first of them are batches of their own.
 BATCHES = (1, 3, 17)
@@ -75,7 +76,7 @@ def walled(
 ) -> Networks:
     """Networks of numbers that the narrow dtype holds, in the wide one.
 
-    `boundary` is a word for all faces, or one or two an axis; "robin" has a film of 0.5. `k` is the
+    `boundary` is that of all faces, or has one or two entries for each of three axes. `k` is the
     conductivity of the cells beside walls.
     """
     wide = torch.complex128 if narrow.is_complex else torch.float64
@@ -83,12 +84,10 @@ def walled(
     def held(field: Array | Tensor) -> Tensor:
         return torch.as_tensor(field).to(narrow).to(wide)
 
-    known = {**CONDITIONS, "robin": Robin(0.5)}
-    entries = (boundary,) * len(g) if isinstance(boundary, str) else boundary[: len(g)]
-    pairs = ((entry, entry) if isinstance(entry, str) else entry for entry in entries)
-    faces = tuple((known[low], known[high]) for low, high in pairs)
+    axes = len(g)
+    faces = conditions(boundary[:axes] if isinstance(boundary, tuple) else boundary, axes)
     spaced = held(k)[..., None], held(leak)[..., None]
-    wall = walls_of(spaced[0], [1.0] * len(g), faces, spaced[1]).conductance
+    wall = walls_of(spaced[0], [1.0] * axes, faces, spaced[1]).conductance
     grounded = held(leak) if wall is None else held(held(leak) + wall[..., 0])
     periodic = tuple(low.periodic for low, _ in faces)
     return Networks(held(source), tuple(map(held, g)), grounded, periodic)

@@ -41,15 +41,7 @@ import torch
 from torch import Tensor
 
 from chonn_lab.benchmarks import harness
-from chonn_lab.benchmarks.harness import (
-    Call,
-    Row,
-    Run,
-    fresh_peak,
-    inference,
-    main_of,
-    milliseconds,
-)
+from chonn_lab.benchmarks.harness import Call, Row, Run, fresh_peak, inference, milliseconds
 from chonn_lab.benchmarks.network_solvers import Array, sparse
 from chonn_ops import Circuit, Graph, raster
 from chonn_ops.network.direct.plan import plan_of
@@ -240,8 +232,7 @@ def circuits(run: Run, nodes: int, count: int) -> dict[str, Any]:
         "splu": lambda: splu_peer(case),
     }
     makes = {name: functools.partial(checked, make) for name, make in makes.items()}
-    label = {"nodes": nodes, "networks": count}
-    return {**label, "rows": run.compare(makes, "chonn-ops", **label)}
+    return run.section(makes, nodes=nodes, networks=count)
 
 
 def pairs(run: Run) -> dict[str, Any]:
@@ -289,8 +280,7 @@ def pairs(run: Run) -> dict[str, Any]:
         "chonn-ops": lambda: {"calls": {"forward": call}},
         "CHOLMOD, one factor": peer,
     }
-    label = {"grid": [side, side], "pairs": count}
-    return {**label, "rows": run.compare(makes, "chonn-ops", **label)}
+    return run.section(makes, grid=[side, side], pairs=count)
 
 
 def large(run: Run) -> list[Row]:
@@ -321,7 +311,7 @@ SECTIONS: dict[str, Callable[[Run], Any]] = {
     "pairs": pairs,
     "large": large,
 }
-main = main_of(__doc__, "graphs", SECTIONS, ["scipy", "scikit-sparse"])
+main = harness.main_of(__doc__, "graphs", SECTIONS, ["scipy", "scikit-sparse"])
 
 if __name__ == "__main__":
     main()

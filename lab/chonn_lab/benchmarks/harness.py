@@ -26,6 +26,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -135,6 +136,10 @@ class Run:
                 rows[name][f"{column}_ratio"] = ratio
         show(list(rows.values()), **case)
         return list(rows.values())
+
+    def section(self, makes: Mapping[str, Callable[[], Row]], **case: Any) -> Row:
+        """A case with its rows, compared with the first contender."""
+        return {**case, "rows": self.compare(makes, next(iter(makes)), **case)}
 
     def steps(self, makes: Mapping[str, Make], base: str, evaluate: bool = False) -> list[Row]:
         """Rows of models: forward pass and training step, parameters and memory.
@@ -302,17 +307,8 @@ def show(rows: Sequence[Mapping[str, Any]], **case: Any) -> None:
     """Print a case and its rows: a line a row, bytes as MiB, "-" where there is no number."""
     if case:
         print(", ".join(f"{name} {value}" for name, value in case.items()))
-    keys = dict.fromkeys(key for row in rows for key in row if "quartiles" not in key)
-    lines = [[key.replace("_bytes", "_MiB") for key in keys], ["---"] * len(keys)]
-    lines += [[_shown(key, row.get(key)) for key in keys] for row in rows]
-    print("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n", flush=True)
-
-
-def _shown(key: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, (list, tuple)):
-        return "x".join(map(str, value))
-    if key.endswith("_bytes"):
-        value *= 2**-20
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    frame = pd.DataFrame(rows).filter(regex="^(?!.*quartiles)")
+    for name in frame.filter(like="_bytes"):
+        frame[name.replace("_bytes", "_MiB")] = frame.pop(name) / 2**20
+    options = {"index": False, "na_rep": "-", "float_format": "{:.4g}".format}
+    print(frame.to_string(**options) + "\n", flush=True)

@@ -112,7 +112,7 @@ def measure(
         return {**about, "calls": calls, "scale": per / count}
 
     makes = {name: functools.partial(contender, build) for name, build in builds.items()}
-    return {**label, "rows": run.compare(makes, next(iter(builds)), **label)}
+    return run.section(makes, **label)
 
 
 def peers(run: Run) -> list[dict[str, Any]]:
@@ -153,8 +153,7 @@ def sources(run: Run) -> dict[str, Any]:
         "together": lambda: {"calls": {"forward": together}},
         "multigrid": lambda: {"calls": {"forward": multigrid}, "scale": count},
     }
-    label = {"sources": count, "grid": [n, n]}
-    return {**label, "rows": run.compare(makes, "together", **label)}
+    return run.section(makes, sources=count, grid=[n, n])
 
 
 main = main_of(

@@ -34,18 +34,8 @@ HYDRA = {
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments, by default those of the process.
-
-    Returns
-    -------
-    int
-        Exit code. Wrong usage raises SystemExit(2), as argparse does.
-    """
+    """Run the command line, by default that of the process, for its exit code. Wrong usage raises
+    SystemExit(2), as argparse does."""
     given = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="chonn-lab", description="Experiments with chonn-ops.")
     parser.add_argument("--version", action="version", version=f"chonn-lab {__version__}")

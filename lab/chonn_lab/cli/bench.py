@@ -11,7 +11,6 @@ PROGRAMS = {
     "graphs": "circuits on graphs beside CHOLMOD and SciPy's sparse LU",
     "accuracy": "errors of kirchhoff_network and spsolve on hard media",
     "inverse": "reconstructions from measured potentials beside pyEIT",
-    "controls": "solvers on the steady problems of the results",
     "models": "training steps of the models beside PDEBench's",
     "vision": "inference and training steps of the timm models",
     "gpu": "the kernels for GPUs; needs CUDA",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import FileLock
@@ -25,15 +27,8 @@ Makers = Mapping[Path, Callable[[Path], object]]
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Splits of a problem, ready for the model.
-
-    Parameters
-    ----------
-    train, validation : TensorDataset
-        A batch is the tuple of its tensors.
-    tests : mapping of str to TensorDataset
-        "test", and further ones such as "out_of_distribution".
-    """
+    """Splits of a problem, ready for the model: a batch is the tuple of their tensors. `tests` are
+    "test", and further ones such as "out_of_distribution"."""
 
     train: TensorDataset
     validation: TensorDataset
@@ -44,16 +39,10 @@ class Data:
 class Evaluation:
     """Scores of a trained model.
 
-    Parameters
-    ----------
-    metrics : mapping of str to mapping of str to float
-        For each of `Data.tests`, numbers by metric name, lower is better.
-    curves : mapping of str to list of float
-        Scores along an axis, such as the error of every frame of a rollout.
-    fields : mapping of str to Tensor
-        A few samples for pictures: "input", "target", "prediction" and the like.
-    milliseconds : float, optional
-        Processor time of the prediction of a test sample by itself.
+    `metrics` are numbers by name, lower is better, for each of `Data.tests`; `curves` scores along
+    an axis, such as the error of every frame of a rollout; `fields` a few samples for pictures,
+    "input", "target", "prediction" and the like; `milliseconds` the processor time of the
+    prediction of a test sample by itself.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -71,22 +60,11 @@ class Untrained(nn.Module):
 
 @dataclasses.dataclass(kw_only=True)
 class Problem(ABC):
-    """A problem and its settings; subclasses add fields of their own.
+    """A problem and its settings; subclasses add fields of their own, and raise a ValueError for
+    values out of range.
 
-    `loss` may draw random numbers from torch's global generator, which is seeded at the start of
-    every epoch.
-
-    Parameters
-    ----------
-    name, title : str
-        For files and for people.
-    n_train, n_validation, n_test : int
-        Samples of each split.
-
-    Raises
-    ------
-    ValueError
-        For values out of range; states expected and actual.
+    `name` and `title` are for files and for people, the others samples of each split. `loss` may
+    draw random numbers from torch's global generator, which is seeded at the start of every epoch.
     """
 
     name: str
@@ -167,6 +145,23 @@ class Problem(ABC):
     @abstractmethod
     def example(self) -> tuple[Tensor, ...]:
         """Arguments of the model for one sample, to count its operations and test that it runs."""
+
+
+def file_of(
+    folder: Path, generate: Callable[..., object], law: Mapping[str, Any], **options: Any
+) -> Makers:
+    """The file of a generator, named after it and the settings of its data."""
+    settings = ",".join(f"{name}={value}" for name, value in law.items())
+    path = folder / f"{generate.__module__.rpartition('.')[2]}_{settings}.hdf5"
+    return {path: functools.partial(generate, **law, **options)}
+
+
+def or_published(made: Makers, published: Path, fits: bool) -> Makers:
+    """These files, but the published one instead of the first if its size fits and it is there."""
+    if not (fits and published.exists()):
+        return made
+    (_, make), *further = made.items()
+    return {published: make, **dict(further)}
 
 
 def relative_l1(prediction: Tensor, target: Tensor) -> Tensor:

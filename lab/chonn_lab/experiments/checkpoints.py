@@ -14,24 +14,8 @@ OURS = "chonn_lab.experiments."
 
 
 def read_model(path: Path, content: dict[str, Any]) -> TrainedModel | None:
-    """Rebuild the model of a checkpoint from the settings that it holds.
-
-    Parameters
-    ----------
-    path : Path
-    content : dict
-        The loaded checkpoint.
-
-    Returns
-    -------
-    TrainedModel or None
-        None if another program wrote the checkpoint.
-
-    Raises
-    ------
-    ValueError
-        If the settings are not those of a problem and a model of this package.
-    """
+    """Rebuild the model of a checkpoint from the settings in its content; None if another program
+    wrote it, a ValueError if they are not those of a problem and a model of this package."""
     if not {"state_dict", STATE} <= content.keys():
         return None
     try:

@@ -102,19 +102,11 @@ class Meshes(Problem):
     """Conductivity and source at the nodes of a mesh to the solution there.
 
     Samples of a batch are numbers, of a mesh and of a sample on it.
-
-    Parameters
-    ----------
-    mesh : {"holes", "domains", "part"}
-        See the card; with "domains", every sample has its own mesh.
-    resolution : int
-        Edges along a side of the unit square; 0 is that of the card.
-    spread : mapping of str to float
-        Standard deviation of the solution, by `mesh`: the unit of the models' outputs.
     """
 
-    mesh: str
-    resolution: int
+    mesh: str  # of the card; with "domains", every sample has its own
+    resolution: int  # edges along a side of the unit square; 0 is that of the card
+    # Standard deviation of the solution, by `mesh`: the unit of the models' outputs.
     spread: dict[str, float]
 
     out_channels: ClassVar[int] = 1

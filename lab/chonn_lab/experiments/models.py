@@ -7,6 +7,7 @@ with ``in_data_units`` takes fields as the data have them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 from collections.abc import Callable
 from typing import Any, cast
@@ -17,19 +18,20 @@ from torch import nn
 from chonn_lab.baselines.cno import CNO
 from chonn_lab.baselines.ffno import FFNO
 from chonn_lab.baselines.fields import count_parameters
-from chonn_lab.baselines.stack import CKBStack1d
-from chonn_lab.experiments.modules import PLAIN, Extended, GridFNO, Neuralop, Padded
+from chonn_lab.experiments import solvers
+from chonn_lab.experiments.modules import PLAIN, Extended, GridFNO, of_neuralop
 from chonn_lab.experiments.solvers import (
-    CoarseMean,
     DirectSolve,
     LearnedCoefficients,
     NoCell,
+    OwnScheme,
     SolveThenConvolve,
 )
 from chonn_lab.experiments.steady import MULTIPLE
+from chonn_lab.problems import upscaling
 from chonn_lab.problems.domains import SQUARE
 from chonn_lab.problems.unknown_law import MonotoneLaw
-from chonn_ops.checks import check_bool
+from chonn_ops.checks import check_choice, check_least
 from chonn_ops.models import (
     CHONNFNO1d,
     CHONNFNO2d,
@@ -50,25 +52,13 @@ def unet(problem: Any, features: int) -> nn.Module:
     return _padded(problem, CHONNUNet2d(*sizes, ckb=PLAIN))
 
 
-def fno(
-    problem: Any,
-    width: int,
-    modes: int,
-    padding: int = 0,
-    downsample: int = 1,
-    ckb: CKBOptions = PLAIN,
-) -> nn.Module:
-    """PDEBench's FNO, of a line or a plane.
-
-    `padding` is the number of points of zeros at the end of each axis.
-    """
+def fno(problem: Any, width: int, modes: int, ckb: CKBOptions = PLAIN) -> nn.Module:
+    """PDEBench's FNO, of a line or a plane."""
     # Input channels are passed as frames, since PDEBench's FNO returns as many channels as it gets.
-    fields = problem.out_channels
-    frames = problem.in_channels // fields
-    options = {"ckb": ckb, "padding": padding, "downsample": downsample}
-    if problem.axes == 1:
-        return GridFNO(CHONNFNO1d(fields, modes, width, initial_step=frames, **options))
-    return GridFNO(CHONNFNO2d(fields, modes, modes, width, initial_step=frames, **options))
+    fields, axes = problem.out_channels, problem.axes
+    kind: Any = CHONNFNO1d if axes == 1 else CHONNFNO2d
+    sizes = fields, *[modes] * axes, width
+    return GridFNO(kind(*sizes, initial_step=problem.in_channels // fields, ckb=ckb))
 
 
 def chonn_fno(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
@@ -91,7 +81,9 @@ def fno_neuralop(
 
     sizes = ((modes, modes), problem.in_channels, problem.out_channels, width)
     options: dict[str, Any] = {"n_layers": depth, "domain_padding": padding}
-    return Neuralop(FNO(*sizes, **options) if rank is None else TFNO(*sizes, rank=rank, **options))
+    return of_neuralop(
+        FNO(*sizes, **options) if rank is None else TFNO(*sizes, rank=rank, **options)
+    )
 
 
 def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module:
@@ -114,7 +106,7 @@ def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module
             channel_mlp_skip="linear",
             domain_padding=padding,
         )
-    return Neuralop(model)
+    return of_neuralop(model)
 
 
 def ffno(problem: Any, **sizes: Any) -> nn.Module:
@@ -222,11 +214,10 @@ def own_scheme(problem: Any) -> nn.Module:
     return scheme
 
 
-def direct(problem: Any, fitted: bool = False) -> nn.Module:
+def direct(problem: Any) -> nn.Module:
     """The control that knows the equation, not the scheme."""
-    check_bool(fitted=fitted)
     _check_input(problem, "direct", "coefficient", "source")
-    return DirectSolve(problem.physics, problem.about_unit_size, fitted)
+    return DirectSolve(problem.physics, problem.about_unit_size)
 
 
 def solve_cnn(problem: Any, width: int, depth: int) -> nn.Module:
@@ -239,7 +230,8 @@ def solve_cnn(problem: Any, width: int, depth: int) -> nn.Module:
 def coarse_mean(problem: Any, mean: str) -> nn.Module:
     """The control of upscaling that solves on the coarse grid."""
     _check_input(problem, "coarse_mean", "medium in blocks")
-    return CoarseMean(mean)
+    check_choice("mean", mean, tuple(upscaling.MEANS))
+    return OwnScheme(functools.partial(solvers.coarse_mean, mean=mean))
 
 
 def monotone_law(problem: Any, knots: int) -> nn.Module:
@@ -285,11 +277,17 @@ def ckb_stack(
     norm: str,
     directions: str,
 ) -> nn.Module:
-    """Blocks of an order, one behind the other, for signals."""
+    """Blocks of an order, one behind the other, for signals (B, 1, L).
+
+    Order n and depth 1 is the CHONN of the paper's order benchmark, order 1 and depth n its
+    depth-stacked baseline, order m and depth k its "m x k".
+    """
+    check_least(1, depth=depth)
     # Without the norm of the selection orders 3 and 4 and the deepest stack diverge at the small
     # scale's learning rate.
     cell = Scan(d_state, directions, selective_norm=True)
-    return CKBStack1d(width, depth, ckb=CKBOptions(cell, order=order, expand=expand, norm=norm))
+    blocks = (CKB(width, 1, cell=cell, order=order, expand=expand, norm=norm) for _ in range(depth))
+    return nn.Sequential(nn.Conv1d(1, width, 1), *blocks, nn.Conv1d(width, 1, 1))
 
 
 class ChannelsLast(nn.Module):
@@ -304,4 +302,4 @@ class ChannelsLast(nn.Module):
 
 
 def _padded(problem: Any, model: nn.Module) -> nn.Module:
-    return Padded(model, MULTIPLE) if problem.resolution % MULTIPLE else model
+    return Extended(model, multiple=MULTIPLE) if problem.resolution % MULTIPLE else model

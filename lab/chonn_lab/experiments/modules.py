@@ -55,13 +55,8 @@ class Standardized(nn.Module):
 class OnDomain(nn.Module):
     """A model of fields (B, C, R, R) with the mask of the nodes that exist as an input.
 
-    Parameters
-    ----------
-    model : nn.Module
-    mask : callable
-        The mask, (R, R) bool, of a grid of R x R nodes.
-    channel : bool
-        Whether the mask becomes a channel of zeros and ones; else the model takes a keyword `mask`.
+    `mask` has the mask, (R, R) bool, of a grid of R x R nodes. It becomes a channel of zeros and
+    ones, or without `channel` the keyword `mask` of the model.
     """
 
     def __init__(
@@ -78,42 +73,24 @@ class OnDomain(nn.Module):
         return self.model(torch.cat((x, channel), dim=1))
 
 
-class Padded(nn.Module):
-    """A model that needs grid sizes which are multiples of a number, for fields of any size.
-
-    The last points of each axis of (B, C, \\*grid) are repeated, and cut off again.
-    """
-
-    def __init__(self, model: nn.Module, multiple: int) -> None:
-        super().__init__()
-        self.model, self.multiple = model, multiple
-
-    def forward(self, x: Tensor) -> Tensor:
-        grid = x.shape[2:]
-        padding = [side for n in reversed(grid) for side in (0, -n % self.multiple)]
-        y = self.model(F.pad(x, padding, mode="replicate"))
-        return y[(..., *(slice(n) for n in grid))]
-
-
 class Extended(nn.Module):
-    """A model that sees the fields (B, C, \\*grid) beyond the domain, where their outermost values
-    go on: room for a layer that absorbs waves.
+    """A model that sees the fields (B, C, \\*grid) beyond their ends, where the outermost values go
+    on; what is added is cut off again.
 
-    Parameters
-    ----------
-    model : nn.Module
-    margin : float
-        Width that is added on every side and cut off again, over the domain's.
+    `margin` is the width that is added on every side, over the domain's: room for a layer that
+    absorbs waves. `multiple` divides the numbers of points that the model needs: further ones are
+    added at the ends.
     """
 
-    def __init__(self, model: nn.Module, margin: float) -> None:
+    def __init__(self, model: nn.Module, margin: float = 0.0, multiple: int = 1) -> None:
         super().__init__()
-        self.model, self.margin = model, margin
+        self.model, self.margin, self.multiple = model, margin, multiple
 
     def forward(self, x: Tensor) -> Tensor:
         grid = x.shape[2:]
         added = [round(self.margin * n) for n in grid]
-        padding = [side for n in reversed(added) for side in (n, n)]
+        ends = [(m, m + -(n + 2 * m) % self.multiple) for m, n in zip(added, grid, strict=True)]
+        padding = [side for pair in reversed(ends) for side in pair]
         y = self.model(F.pad(x, padding, mode="replicate"))
         return y[(..., *(slice(m, m + n) for m, n in zip(added, grid, strict=True)))]
 
@@ -130,16 +107,11 @@ class GridFNO(nn.Module):
         return y.squeeze(-2).movedim(-1, 1)
 
 
-class Neuralop(nn.Module):
+def of_neuralop(model: nn.Module) -> nn.Module:
     """A model of neuraloperator whose state dict has tensors only."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.register_state_dict_post_hook(without_metadata)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.model(x)
+    wrapped = nn.Sequential(model)
+    wrapped.register_state_dict_post_hook(without_metadata)
+    return wrapped
 
 
 def without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None:
@@ -148,15 +120,8 @@ def without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None
 
 
 class Forecaster(nn.Module):
-    """Earlier frames (B, history, R, R) to the next one (B, R, R).
-
-    Parameters
-    ----------
-    model : Module
-        (B, history, R, R) to (B, 1, R, R).
-    increment : bool
-        Whether the model predicts the change from the last frame.
-    """
+    """Earlier frames (B, history, R, R) to the next one (B, R, R), by a model of one channel: the
+    frame, or with `increment` the change from the last one."""
 
     def __init__(self, model: nn.Module, increment: bool) -> None:
         super().__init__()

@@ -20,16 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import (
-    Data,
-    Evaluation,
-    Makers,
-    Problem,
-    batches,
-    device_of,
-    relative_l2,
-    sample_fields,
-)
+from chonn_lab.experiments import base
+from chonn_lab.experiments.base import Data, Evaluation, Makers, Problem, batches, device_of
 from chonn_lab.problems import order1d
 from chonn_ops.checks import check_choice
 
@@ -55,15 +47,9 @@ def scores(prediction: Tensor, target: Tensor) -> dict[str, Tensor]:
 
 @dataclasses.dataclass(kw_only=True)
 class Order1d(Problem):
-    """Signal to its response under the n-th power of a first-order operator.
+    """Signal to its response under the n-th power of a first-order operator."""
 
-    Parameters
-    ----------
-    target : int
-        n of the operator to learn, 1 to 4.
-    """
-
-    target: int
+    target: int  # n of the operator to learn, 1 to 4
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,7 +72,7 @@ class Order1d(Problem):
 
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         source, target = batch
-        return relative_l2(model(source), target)
+        return base.relative_l2(model(source), target)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
@@ -96,7 +82,7 @@ class Order1d(Problem):
             for source, target in batches(test, SCORED_AT_ONCE, device_of(model))
         ]
         metrics = {name: float(torch.cat([row[name] for row in rows]).mean()) for name in rows[0]}
-        return Evaluation({"test": metrics}, fields=sample_fields(model, test, PICTURES))
+        return Evaluation({"test": metrics}, fields=base.sample_fields(model, test, PICTURES))
 
     def example(self) -> tuple[Tensor, ...]:
         return (torch.zeros(1, 1, order1d.RESOLUTION),)

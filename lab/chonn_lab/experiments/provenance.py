@@ -23,7 +23,7 @@ from chonn_lab.problems import origin
 
 ANYWAY = "mixed=true"
 SHOWN = 12
-# The parts of the laboratory that numbers depend on; reports and studies do not count.
+# The parts of the laboratory that numbers depend on; reports do not count.
 LAB_FOLDERS = ("baselines", "conf", "experiments", "problems")
 SOURCES = (".py", ".c", ".h", ".yaml")
 
@@ -40,12 +40,6 @@ class Provenance:
     code: str = ""
     commit: str | None = None
     dirty: bool | None = None
-
-    @classmethod
-    def parse(cls, record: Mapping[str, Any]) -> Provenance:
-        """From a mapping that has these entries, and perhaps others."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(**{name: record[name] for name in names if name in record})
 
     @property
     def known(self) -> bool:

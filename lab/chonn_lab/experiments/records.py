@@ -19,12 +19,10 @@ HISTORY = ("train_loss", "validation_error")
 MEASURED = ("metrics", "curve", "curves", "diverged")
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run(Provenance):
     """One trained model, with the fields of its file.
 
-    `data`, `code`, `commit` and `dirty` are those of
-    `chonn_lab.experiments.provenance.Provenance`, empty where an old file does not record them.
     `changes` names the settings that differ between models by design, `notes` has remarks for a
     reader of the numbers. `milliseconds` is that of `chonn_lab.experiments.base.Evaluation`.
     """
@@ -38,7 +36,6 @@ class Run:
     config: Mapping[str, Any]
     versions: Mapping[str, str]
     hardware: Mapping[str, Any]
-    commit: str | None
     date: str
     parameters: int
     multiply_adds: int
@@ -49,22 +46,14 @@ class Run:
     peak_memory_mib: float | None
     diverged: str | None = None
     title: str = ""
-    data: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    code: str = ""
-    dirty: bool | None = None
     changes: Sequence[str] | None = None
     notes: Sequence[str] = ()
     milliseconds: float | None = None
 
     @classmethod
     def parse(cls, record: Any) -> Run:
-        """From the content of a file; other entries of it are ignored.
-
-        Raises
-        ------
-        ValueError
-            For a missing field, a field of another type, or scores that do not match the checksum.
-        """
+        """From the content of a file; other entries of it are ignored. A ValueError for a missing
+        field, a field of another type, or scores that do not match the checksum."""
         if not isinstance(record, dict):
             raise ValueError(f"expected an object, got {type(record).__name__}")
         fields = dataclasses.fields(cls)
@@ -83,11 +72,6 @@ class Run:
                 f"{record['checksum']!r:.80}, got those of {found}"
             )
         return cls(**{f.name: record[f.name] for f in fields if f.name in record})
-
-    @property
-    def provenance(self) -> Provenance:
-        """Data and code behind the run."""
-        return Provenance(self.data, self.code, self.commit, self.dirty)
 
     def write(self, path: Path) -> Run:
         """Write a new file, whole or not at all; returns the run as the file has it."""

@@ -13,14 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import (
-    Data,
-    Evaluation,
-    Problem,
-    batches,
-    device_of,
-    relative_l2,
-)
+from chonn_lab.experiments.base import Data, Evaluation, Problem, batches, device_of, relative_l2
 from chonn_lab.experiments.modules import Forecaster
 from chonn_ops.models import CHONNRollout1d, CHONNRollout2d, CHONNWaves2d
 
@@ -40,45 +33,22 @@ Predictor = Callable[[Tensor], Tensor]
 
 @dataclasses.dataclass(kw_only=True)
 class Rollout(Problem):
-    """A forecasting problem; the problem itself is the subclass's.
+    """A forecasting problem; the problem itself is the subclass's."""
 
-    Parameters
-    ----------
-    resolution : int
-        Points along each axis.
-    history : int
-        Frames that a model is given to predict the next one.
-    unroll : int
-        Frames predicted in a training step, each from the ones before, with gradients through all.
-    pushforward : bool
-        Learn the last of the unrolled frames alone, and no gradients through the others, which are
-        a model's own errors as noise (Brandstetter et al. 2022, arXiv 2202.03376).
-    increment : bool
-        Let the models predict the change from the last frame.
-
-    Attributes
-    ----------
-    given : int
-        Frames that are known before a rollout, of which models see the last `history`.
-    boundary : str
-        Walls of networks in a model.
-    axes : int
-        Of the grid.
-    relative : bool
-        Train on the relative L2 error of every frame, not on the mean squared error.
-    """
-
-    resolution: int
-    history: int
+    resolution: int  # points along each axis
+    history: int  # frames that a model is given to predict the next one
+    # Frames predicted in a training step, each from the ones before, with gradients through all.
     unroll: int
+    # Learn the last of the unrolled frames alone, and no gradients through the others, which are a
+    # model's own errors as noise (Brandstetter et al. 2022, arXiv 2202.03376).
     pushforward: bool
-    increment: bool
+    increment: bool  # let the models predict the change from the last frame
 
-    given: ClassVar[int]
+    given: ClassVar[int]  # frames known before a rollout, of which models see the last `history`
     out_channels: ClassVar[int] = 1
-    boundary: ClassVar[str] = "periodic"
+    boundary: ClassVar[str] = "periodic"  # walls of networks in a model
     axes: ClassVar[int] = 2
-    relative: ClassVar[bool] = False
+    relative: ClassVar[bool] = False  # train on the relative L2 error of every frame, not on MSE
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -140,16 +110,11 @@ class Rollout(Problem):
             single.append(frame_errors(*steps).double())
             fields = fields or pictures(frames[:, self.given - 1], target, prediction)
         curve, one_step = (torch.cat(errors).mean(dim=0) for errors in (rolled, single))
-        scores = {
-            "rollout_relative_l2": float(curve.mean()),
-            "rollout_relative_l2_last": float(curve[-1]),
-            "one_step_relative_l2": float(one_step.mean()),
-        }
-        curves = {
-            "rollout_relative_l2": curve.tolist(),
-            "one_step_relative_l2": one_step.tolist(),
-        }
-        return Evaluation({"test": scores}, curves, fields)
+        curves = {"rollout_relative_l2": curve, "one_step_relative_l2": one_step}
+        scores = {name: float(values.mean()) for name, values in curves.items()}
+        scores["rollout_relative_l2_last"] = float(curve[-1])
+        found = {name: values.tolist() for name, values in curves.items()}
+        return Evaluation({"test": scores}, found, fields)
 
     def checked(self, path: Path, trajectories: np.ndarray) -> Tensor:
         """The trajectories of a file; ValueError unless they are (N, T, *grid) as the settings."""

@@ -53,23 +53,9 @@ log = logging.getLogger(__name__)
 def run(config: DictConfig, folder: Path) -> Run:
     """Train and score a model; resume an interrupted run, or read a finished one.
 
-    Parameters
-    ----------
-    config : DictConfig
-        As conf/run.yaml composes it.
-    folder : Path
-        Of the checkpoint; the result is beside it.
-
-    Returns
-    -------
-    Run
-        Without scores if the training diverged.
-
-    Raises
-    ------
-    ValueError, OSError
-        For settings out of range, and for data, a checkpoint or a result that is damaged or was
-        made with other settings or data.
+    `config` is what conf/run.yaml composes, `folder` that of the checkpoint, beside which the
+    result is. A run that diverged has no scores. ValueError or OSError for settings out of range,
+    and for data, a checkpoint or a result that is damaged or was made with other settings or data.
     """
     found = resolved(config)
     check_bool(mixed=config.mixed)
@@ -86,9 +72,7 @@ def run(config: DictConfig, folder: Path) -> Run:
     provenance.reset_peak_memory()
     data = problem.load(data_folder)
     made = origin_of(problem, data_folder, data)
-    # The weights are the first numbers drawn.
-    seed_everything(found["seed"])
-    model = build_model(found, problem)
+    model = seeded_model(found, problem)
     size = cost.measure(model, problem.example())
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint = folder / "last.ckpt"
@@ -157,11 +141,8 @@ def finished(
 ) -> Run | None:
     """The run of a result file; None if there is no file.
 
-    Raises
-    ------
-    ValueError
-        If the file is damaged or not a result, or of other settings or, unless `mixed`, other data;
-        names the difference.
+    A ValueError if it is damaged or not a result, or of other settings or, unless `mixed`, other
+    data; it names the difference.
     """
     advice = "move it away to run afresh, or choose another output folder"
     try:
@@ -176,7 +157,7 @@ def finished(
     if differing := differences(there, _identity(found)):
         raise ValueError(f"{result}: result of other settings ({differing}); {advice}")
     now = Provenance(provenance.files(filter(Path.is_file, problem.makers(data_folder))))
-    if not mixed and (differing := run.provenance.differences(now)):
+    if not mixed and (differing := run.differences(now)):
         raise ValueError(
             f"{result}: result of other data ({differing}); {advice}, or accept it with {ANYWAY}"
         )
@@ -206,12 +187,15 @@ def origin_of(problem: Problem, data_folder: Path, data: Data) -> Provenance:
     return provenance.of(problem.makers(data_folder), tensors)
 
 
-def seed_everything(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and PyTorch."""
+def seeded_model(found: Mapping[str, Any], problem: Problem) -> nn.Module:
+    """The model of a configuration; its weights are the first numbers drawn from the seed, which
+    is that of the global generators of Python, NumPy and PyTorch from then on."""
+    seed = found["seed"]
     check_integer(0, seed=seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     torch.manual_seed(seed)
+    return build_model(found, problem)
 
 
 def use_threads(count: int | None) -> None:
@@ -247,33 +231,13 @@ def clock(device: torch.device) -> float:
 
 
 class Training:
-    """A model in training, with the history of its epochs.
+    """A model in training, on the device where its weights are.
 
-    Parameters
-    ----------
-    found : mapping
-        The resolved configuration; its ``train`` is what conf/run.yaml describes.
-    problem : Problem
-    model : nn.Module
-        On the device of the training.
-    made : Provenance
-        Stored in the checkpoints.
-    checkpoint : Path, optional
-        Written after every epoch.
-
-    Attributes
-    ----------
-    history : dict of str to list of float
-        Training loss and validation error of every epoch.
-    seconds : float
-        Time of all epochs by `clock`, those before an interruption included.
-    notes : list of str
-        Remarks for the result, such as a resumption at another commit.
-
-    Raises
-    ------
-    ValueError
-        For values of ``train`` out of range.
+    `found` is the resolved configuration, whose ``train`` conf/run.yaml describes; a ValueError for
+    values out of range. `made` is stored in the `checkpoint`, which is written after every epoch.
+    `history` has the training loss and the validation error of every epoch, `seconds` is the time
+    of all epochs by `clock`, those before an interruption included, and `notes` are remarks for the
+    result, such as a resumption at another commit.
     """
 
     def __init__(
@@ -328,12 +292,7 @@ class Training:
 
     def fit(self, data: Data) -> None:
         """Train the remaining epochs, with a checkpoint after each; none of an `Untrained` model.
-
-        Raises
-        ------
-        Diverged, ValueError
-            As `epoch` does.
-        """
+        Errors are those of `epoch`."""
         if isinstance(self.model, Untrained):
             self.model.fit(data.train)
             return
@@ -348,15 +307,8 @@ class Training:
                 bar.update()
 
     def epoch(self, train: TensorDataset, validation: TensorDataset) -> None:
-        """Train one epoch and add to the history.
-
-        Raises
-        ------
-        Diverged
-            If a number is not finite.
-        ValueError
-            If a batch exceeds the training split.
-        """
+        """Train one epoch and add to the history; `Diverged` if a number is not finite, a
+        ValueError if a batch exceeds the training split."""
         if len(train) < self.batch_size:
             raise ValueError(
                 f"batch_size: expected at most the {len(train)} training samples, "
@@ -398,10 +350,8 @@ class Training:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """A ValueError from a model whose weights are not finite is a divergence.
-
-        Scans refuse such weights. They are checked after an error only.
-        """
+        """A ValueError from a model whose weights are not finite, which scans refuse, is a
+        divergence. Weights are checked after an error only."""
         try:
             yield
         except ValueError as error:
@@ -430,20 +380,14 @@ class Training:
             staged.write_bytes(buffer.getbuffer())
 
     def restore(self, mixed: bool = False) -> None:
-        """Continue from the checkpoint.
-
-        Raises
-        ------
-        ValueError
-            If the file is damaged, no checkpoint of such a run, of other settings or, unless
-            `mixed`, other data; says why and which file to remove.
-        """
+        """Continue from the checkpoint; a ValueError if it is damaged, of another kind of run, of
+        other settings or, unless `mixed`, other data, which says why and which file to remove."""
         path = self.checkpoint
         assert path is not None
         content = load_checkpoint(path)
         try:
             state = content[STATE]
-            there = Provenance.parse(state["provenance"])
+            there = Provenance(**state["provenance"])
             if differing := differences(_identity(state["settings"]), _identity(self.found)):
                 raise _refusal(path, f"checkpoint of other settings ({differing})")
             if not mixed and (differing := there.differences(self.made)):
@@ -468,13 +412,8 @@ class Training:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Content of a checkpoint of `Training`; nothing in it is executed.
-
-    Raises
-    ------
-    ValueError
-        If the file is damaged or holds anything but tensors and plain values.
-    """
+    """Content of a checkpoint of `Training`, of which nothing is executed; a ValueError if it is
+    damaged or holds anything but tensors and plain values."""
     # The errors of zipfile and torch.load for a damaged file vary with the damage.
     try:
         with zipfile.ZipFile(path) as archive:

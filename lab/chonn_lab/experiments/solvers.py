@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,42 +20,28 @@ from chonn_lab.experiments.base import Untrained
 from chonn_lab.experiments.modules import Units
 from chonn_lab.problems import unknown_law, upscaling
 from chonn_ops.boundary import Dirichlet
-from chonn_ops.checks import check_choice, check_least
-from chonn_ops.network import (
-    absorbing_layer,
-    diffusion,
-    kirchhoff_network,
-)
-from chonn_ops.network.grids import face_area, walls_of
+from chonn_ops.checks import check_least
+from chonn_ops.network import absorbing_layer, diffusion, helmholtz, kirchhoff_network
+from chonn_ops.network.grids import walls_of
 from chonn_ops.nn.geometry import wall_distances
 from chonn_ops.nn.layers import PositionLinear
 
 _TOLERANCE = 1e-6
 # In float64; elimination leaves less.
-_OWN_TOLERANCE = 1e-10
-# Initial distance of a fitted wall, relative to the side of the square.
-_WALL = 0.01
+_EXACT: dict[str, Any] = {"tol": 1e-10, "method": "direct"}
 
 
 class Physics(NamedTuple):
-    """The equation that maps inputs to outputs on the unit square or cube, u = 0 at its walls.
+    """The equation that maps inputs to outputs on the unit square or cube, u = 0 at its walls."""
 
-    Attributes
-    ----------
-    input : str
-        "coefficient": the k of ``-div(k grad u) = 1``; "source": an affine function of the f of
-        ``-laplace u = f``, and then the output is one of u, too. `DirectSolve` solves these two.
-        "coefficient and source": the k and f of ``-div(k grad u) = f``; "wave number"; "medium in
-        blocks", "porosity": of problems without a coefficient for the grid.
-    nodes : str
-        Where points lie, see `chonn_ops.NetworkCell`.
-    strength : float
-        For a source only: about the f that changes u by one unit of the output, over the f that one
-        unit of the input stands for. Training starts from it.
-    """
-
+    # "coefficient": the k of ``-div(k grad u) = 1``; "source": an affine function of the f of
+    # ``-laplace u = f``, and then the output is one of u, too. `DirectSolve` solves these two.
+    # "coefficient and source": the k and f of ``-div(k grad u) = f``; "wave number"; "medium in
+    # blocks", "porosity": of problems without a coefficient for the grid.
     input: str
-    nodes: str
+    nodes: str  # where points lie, see `chonn_ops.NetworkCell`
+    # For a source only: about the f that changes u by one unit of the output, over the f that one
+    # unit of the input stands for. Training starts from it.
     strength: float = 1.0
 
 
@@ -65,30 +51,18 @@ class DirectSolve(nn.Module):
     It knows the equation, not the scheme that made the data: faces have harmonic means and u = 0 at
     the walls, as in textbooks. The few unknown numbers of the equation are trained: the size of the
     source if the input is a coefficient, the three numbers of the two affine functions if it is a
-    source.
-
-    Parameters
-    ----------
-    physics : Physics
-    units : Units
-        Units of the fields.
-    fitted : bool
-        Train the choices of a discretisation, too: the distance of the walls behind the ends and,
-        for a coefficient, its mean at a face, from harmonic (0, as in textbooks) to arithmetic (1).
+    source. `units` are those of the fields.
     """
 
     in_data_units = True
 
-    def __init__(self, physics: Physics, units: Units, fitted: bool = False) -> None:
+    def __init__(self, physics: Physics, units: Units) -> None:
         super().__init__()
         if physics.input not in ("coefficient", "source"):
             raise ValueError(f"input: expected 'coefficient' or 'source', got {physics.input!r}")
         self.physics, self.units = physics, units
         numbers = (1.0,) if physics.input == "coefficient" else (1.0, 0.0, 0.0)
         self.numbers = nn.Parameter(torch.tensor(numbers))
-        self.wall = nn.Parameter(torch.tensor(math.log(_WALL))) if fitted else None
-        mean = fitted and physics.input == "coefficient"
-        self.mean = nn.Parameter(torch.tensor(0.1)) if mean else None
 
     def forward(self, x: Tensor) -> Tensor:
         units = self.units
@@ -109,125 +83,83 @@ class DirectSolve(nn.Module):
         k, source = k.movedim(1, -1), source.movedim(1, -1)
         shared = 1 if self.physics.nodes == "corners" else 0
         steps = [1 / (n - shared) for n in k.shape[1:-1]]
-        g = diffusion(k, steps).conductance
-        if self.mean is not None:
-            g = tuple(
-                harmonic + self.mean.abs() * (_arithmetic(k, axis, steps) - harmonic)
-                for axis, harmonic in enumerate(g)
-            )
-        wall = Dirichlet(0.0, 0.0 if self.wall is None else self.wall.exp())
-        faces = ((wall, wall),) * len(steps)
+        faces = ((Dirichlet(), Dirichlet()),) * len(steps)
         nothing, distances = torch.zeros_like(k), wall_distances(self.physics.nodes)
         leak = walls_of(k, steps, faces, nothing, distances=distances).conductance
         assert leak is not None
+        g = diffusion(k, steps).conductance
         v = kirchhoff_network(source * math.prod(steps), g, leak, tol=_TOLERANCE)
         return v.movedim(-1, 1)
 
 
-def _arithmetic(k: Tensor, axis: int, steps: list[float]) -> Tensor:
-    """Conductances along an axis with the arithmetic mean at the faces; 0 behind the last node."""
-    dim, n = axis + 1, k.shape[axis + 1]
-    faces = (k.narrow(dim, 0, n - 1) + k.narrow(dim, 1, n - 1)) / 2
-    padding = [0, 0] * (k.dim() - dim - 1) + [0, 1]
-    return nn.functional.pad(faces, padding) * (face_area(steps, axis) / steps[axis])
-
-
 class OwnScheme(Untrained):
-    """The scheme that made the data, on the data's own grid, in float64.
+    """The scheme that made the data, on the data's own grid, in float64: a function of the input.
 
     Nothing is trained, so what is left of the error is the rounding of the stored fields, or what
-    models do not see of the data. Subclasses solve.
+    models do not see of the data.
     """
 
     in_data_units = True
 
+    def __init__(self, solve: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.solve = solve
+
     def forward(self, x: Tensor) -> Tensor:
         return self.solve(x.double()).to(x.dtype)
 
-    def solve(self, x: Tensor) -> Tensor:
-        """The output of an input (B, C, R, R) in float64."""
-        raise NotImplementedError
 
-
-class CellScheme(OwnScheme):
+def cell_scheme(x: Tensor, resolution: int) -> Tensor:
     """PDEBench's scheme of ``-div(k grad u) = 1``, as `chonn_lab.problems.darcy_solver` has it.
 
-    A face has the arithmetic mean of its cells. u = 0 half a cell of the training grid outside.
-
-    Parameters
-    ----------
-    resolution : int
-        Cells along an axis of the training grid. On finer grids the walls stay where they are.
+    A face has the arithmetic mean of its cells. u = 0 half a cell of the training grid, which has
+    `resolution` cells along an axis, outside the square; on finer grids the walls stay there.
     """
-
-    def __init__(self, resolution: int) -> None:
-        super().__init__()
-        self.resolution = resolution
-
-    def solve(self, x: Tensor) -> Tensor:
-        # A cell over the distance from the outermost centres to the wall.
-        wall = 2 / (1 + x.shape[-1] / self.resolution)
-        faces = []
-        for dim in (2, 3):
-            n = x.shape[dim]
-            inner = (x.narrow(dim, 0, n - 1) + x.narrow(dim, 1, n - 1)) / 2
-            first, last = x.narrow(dim, 0, 1), x.narrow(dim, n - 1, 1)
-            faces.append(torch.cat((wall * first, inner, wall * last), dim))
-        return _solve_faces(faces, torch.full_like(x, x.shape[-1] ** -2.0))
+    k, wall = x.movedim(1, -1), Dirichlet(0.0, 0.5 / resolution)
+    circuit = diffusion(k, 1 / x.shape[-1], boundary=wall, arithmetic=1.0)
+    return circuit.solve(torch.ones_like(k), **_EXACT).movedim(-1, 1)
 
 
-class CornerScheme(OwnScheme):
+def corner_scheme(x: Tensor) -> Tensor:
     """ConDiff's scheme: finite volumes around the corners between cells.
 
     The equation is ``-div(k grad u) = f`` with k constant in each of (R + 1) x (R + 1) cells, and f
     and u at the corners between them. The input (B, 5, R, R) has the cells around each corner, the
     second of which lies further along the first axis and the third along the second, and then f.
     """
+    first, below, right, last = x[:, :4].split(1, 1)
+    k = torch.cat((torch.cat((first[..., :1, :], below), -2),
+                   torch.cat((right[..., :1, -1:], last[..., -1:]), -2)), -1)  # fmt: skip
+    # Half of the face between two corners lies in each of two cells; the outermost lead to ground.
+    faces = (k[..., 1:] + k[..., :-1]) / 2, (k[..., 1:, :] + k[..., :-1, :]) / 2
+    edges, leak = [], torch.zeros_like(first)
+    for dim, across in zip((2, 3), faces, strict=True):
+        low, inner, high = across.tensor_split((1, -1), dim)
+        nothing = torch.zeros_like(low)
+        edges.append(torch.cat((inner, nothing), dim).movedim(1, -1))
+        rest = torch.zeros_like(inner)
+        leak = leak + torch.cat((low, rest), dim) + torch.cat((rest, high), dim)
+    source = x[:, -1:] / k.shape[-1] ** 2
+    v = kirchhoff_network(source.movedim(1, -1), edges, leak.movedim(1, -1), **_EXACT)
+    return v.movedim(-1, 1)
 
-    def solve(self, x: Tensor) -> Tensor:
-        first, below, right, last = x[:, :4].split(1, 1)
-        k = torch.cat((torch.cat((first[..., :1, :], below), -2),
-                       torch.cat((right[..., :1, -1:], last[..., -1:]), -2)), -1)  # fmt: skip
-        # Half of the face between two corners lies in each of two cells.
-        faces = (k[..., 1:] + k[..., :-1]) / 2, (k[..., 1:, :] + k[..., :-1, :]) / 2
-        return _solve_faces(faces, x[:, -1:] / k.shape[-1] ** 2)
 
-
-class WaveScheme(OwnScheme):
+def wave_scheme(x: Tensor, layer: float = 0.0, attenuation: float = 0.01) -> Tensor:
     """Five-point finite volumes of ``-laplace u - k^2 u = f``, u = 0 at the outermost faces.
 
-    Parameters
-    ----------
-    layer, attenuation : float
-        Thickness of the absorbing medium around the square, and the amplitude that crosses it
-        twice. With thickness 0, f is 1 and u is real.
+    `layer` is the thickness of the absorbing medium around the square, and `attenuation` the
+    amplitude that crosses it twice. With thickness 0, f is 1 and u is real.
     """
-
-    def __init__(self, layer: float = 0.0, attenuation: float = 0.01) -> None:
-        super().__init__()
-        self.layer, self.attenuation = layer, attenuation
-
-    def solve(self, x: Tensor) -> Tensor:
-        n = x.shape[-1]
-        k, f = x[:, :1], x[:, 1:] if self.layer else torch.ones_like(x)
-        pad = math.ceil(self.layer * n)
-        k = nn.functional.pad(k, [pad] * 4, mode="replicate")
-        f = nn.functional.pad(f, [pad] * 4)
-        loss = torch.zeros_like(k)
-        if pad:
-            one = torch.ones_like(k).movedim(1, -1)
-            squares = k.square().movedim(1, -1)
-            loss = absorbing_layer(one, squares, pad / n, 1 / n, attenuation=self.attenuation)
-            loss = loss.movedim(-1, 1)
-        faces = []
-        for dim in (2, 3):
-            wall = torch.full_like(k.narrow(dim, 0, 1), 2.0)
-            inner = torch.ones_like(k.narrow(dim, 1, k.shape[dim] - 1))
-            faces.append(torch.cat((wall, inner, wall), dim))
-        # A complex network may have leaks of either sign.
-        u = _solve_faces(faces, f / n**2, torch.complex(-k.square(), -loss) / n**2)
-        u = u[..., pad : pad + n, pad : pad + n]
-        return torch.cat((u.real, u.imag), 1) if pad else u.real
+    n = x.shape[-1]
+    pad = math.ceil(layer * n)
+    k, f = x[:, :1], x[:, 1:] if pad else torch.ones_like(x)
+    squares = nn.functional.pad(k, [pad] * 4, mode="replicate").square().movedim(1, -1)
+    f = nn.functional.pad(f, [pad] * 4).movedim(1, -1)
+    one: Tensor = torch.ones_like(squares)
+    loss = absorbing_layer(one, squares, pad / n, 1 / n, attenuation=attenuation) if pad else 0.0
+    circuit = helmholtz(one, squares, loss, 1.0, 1 / n, boundary="dirichlet")
+    u = circuit.solve(f, **_EXACT).movedim(-1, 1)[..., pad : pad + n, pad : pad + n]
+    return torch.cat((u.real, u.imag), 1) if pad else u.real
 
 
 class SineScheme(OwnScheme):
@@ -238,7 +170,7 @@ class SineScheme(OwnScheme):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(lambda x: self.numbers[1] + self.numbers[0] * self.series(x))
         numbers = torch.tensor((1.0, 0.0), dtype=torch.float64)
         self.numbers = nn.Parameter(numbers, requires_grad=False)
 
@@ -247,10 +179,6 @@ class SineScheme(OwnScheme):
         found = self.series(f)
         scale = (found - found.mean()).mul(u).sum() / (found - found.mean()).square().sum()
         self.numbers.copy_(torch.stack((scale, u.mean() - scale * found.mean())))
-
-    def solve(self, x: Tensor) -> Tensor:
-        scale, level = self.numbers
-        return level + scale * self.series(x)
 
     def series(self, x: Tensor) -> Tensor:
         """Solution of the source less its value on the walls, u = 0 there."""
@@ -263,32 +191,21 @@ class SineScheme(OwnScheme):
         return sine.T @ weights @ sine
 
 
-class BlockScheme(OwnScheme):
+def block_scheme(x: Tensor) -> Tensor:
     """Upscaling: the solve on the fine cells, of which each node has a block; the mean over it."""
-
-    def solve(self, x: Tensor) -> Tensor:
-        fine = nn.functional.pixel_shuffle(x, upscaling.PATCH)
-        return upscaling.blocks(upscaling.solved(fine[:, 0])).mean(1, keepdim=True)
+    fine = nn.functional.pixel_shuffle(x, upscaling.PATCH)
+    return upscaling.blocks(upscaling.solved(fine[:, 0])).mean(1, keepdim=True)
 
 
-class CoarseMean(OwnScheme):
+def coarse_mean(x: Tensor, mean: str) -> Tensor:
     """Upscaling: the solve on the coarse grid with a mean of each block, of `upscaling.MEANS`."""
-
-    def __init__(self, mean: str) -> None:
-        super().__init__()
-        check_choice("mean", mean, tuple(upscaling.MEANS))
-        self.mean = mean
-
-    def solve(self, x: Tensor) -> Tensor:
-        return upscaling.solved(*upscaling.coarse_conductivities(x, self.mean))[:, None]
+    return upscaling.solved(*upscaling.coarse_conductivities(x, mean))[:, None]
 
 
-class LawScheme(OwnScheme):
+def law_scheme(x: Tensor) -> Tensor:
     """The unknown law without its noise: the least error that one can hope for."""
-
-    def solve(self, x: Tensor) -> Tensor:
-        k = unknown_law.law(x[:, 0].cpu().numpy())
-        return upscaling.solved(torch.from_numpy(k).to(x))[:, None]
+    k = unknown_law.law(x[:, 0].cpu().numpy())
+    return upscaling.solved(torch.from_numpy(k).to(x))[:, None]
 
 
 class LearnedCoefficients(nn.Module):
@@ -313,34 +230,11 @@ class LearnedCoefficients(nn.Module):
         return upscaling.solved(k[:, 0], k[:, 1])[:, None]
 
 
-def _solve_faces(faces: Sequence[Tensor], source: Tensor, leak: Tensor | float = 0.0) -> Tensor:
-    """Potentials (B, 1, R, R) of nodes between faces, the outermost of which lead to ground.
-
-    `faces` are the conductances across each axis, one more along it than there are nodes.
-    """
-    edges, total = [], torch.zeros_like(source) + leak
-    for dim, across in zip((2, 3), faces, strict=True):
-        n = source.shape[dim]
-        first, inner, last = across.tensor_split((1, n), dim)
-        edges.append(torch.cat((inner, torch.zeros_like(last)), dim).movedim(1, -1))
-        rest = torch.zeros_like(source.narrow(dim, 1, n - 1))
-        total = total + torch.cat((first, rest), dim) + torch.cat((rest, last), dim)
-    v = kirchhoff_network(
-        source.movedim(1, -1), edges, total.movedim(1, -1), tol=_OWN_TOLERANCE, method="direct"
-    )
-    return v.movedim(-1, 1)
-
-
 class SolveThenConvolve(nn.Module):
     """A `DirectSolve` that a small convolution network corrects.
 
-    Parameters
-    ----------
-    solve : DirectSolve
-    units : Units
-        In which the network sees input and solution and makes its correction.
-    width, depth : int
-        Channels and layers of 3 x 3 convolutions; at least two layers.
+    `units` are those in which the network sees input and solution and makes its correction; it has
+    `depth` layers of 3 x 3 convolutions, at least two, with `width` channels.
     """
 
     in_data_units = True
@@ -360,11 +254,7 @@ class SolveThenConvolve(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         units, u = self.units, self.direct(x)
         fields = torch.cat(
-            (
-                units.scaled(x),
-                (u - units.output_centre) / units.output_spread,
-            ),
-            dim=1,
+            (units.scaled(x), (u - units.output_centre) / units.output_spread), dim=1
         )
         return u + units.output_spread * self.network(with_coordinates(fields))
 

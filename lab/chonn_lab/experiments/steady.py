@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,10 +17,8 @@ from chonn_lab.experiments.base import (
     PDEBENCH_METRICS,
     Data,
     Evaluation,
-    Makers,
     Problem,
     batches,
-    consecutive,
     device_of,
     relative_l1,
     relative_l2,
@@ -49,54 +45,32 @@ ERRORS = {"relative_l1": relative_l1, "relative_l2": relative_l2}
 
 @dataclasses.dataclass(kw_only=True)
 class Steady(Problem):
-    """Settings, losses and scores of a steady problem; the problem itself is the subclass's.
+    """Settings, losses and scores of a steady problem; the problem itself is the subclass's."""
 
-    Parameters
-    ----------
-    resolution : int
-        Points along each axis.
-    domain : {"square", "l-shape", "holes"}
-        Part of the unit square that exists, see `chonn_lab.problems.domains`. On others than the
-        square, models see the mask in a second channel; losses and scores are those of the nodes
-        that exist, without the metrics of the grid's edge and of Fourier modes.
-    test_resolutions : tuple of int
-        Finer grids, on which the trained model is evaluated without retraining, for the same
-        samples. The scores on 128 x 128 are named "at_128".
-    standardize, units : bool, mapping of str to sequence of float
-        Let the models see and predict fields of about unit size around zero, by the numbers of
-        `Units` of the domain, or of "square". Loss and scores stay in the data's own units.
-    error : {"relative_l1", "relative_l2"}
-        Error of every sample: the training loss, the validation error and the first score.
-
-    Attributes
-    ----------
-    on_domains : bool
-        Whether the problem is defined on parts of the square, too.
-    on_finer_grids : bool
-        Whether there are the same samples on every grid.
-    coordinates, physics : callable, Physics
-        Positions of nodes along an axis, by their number; what a solver knows of the problem.
-    metrics : tuple of str
-        Keys of `MetricAccumulator.compute`, and "relative_l1_median".
-    boundary, margin : str or None, float
-        Of networks at a frequency: their walls, and the margin of `Extended`.
-    """
-
-    resolution: int
+    resolution: int  # points along each axis
+    # Part of the unit square that exists, see `chonn_lab.problems.domains`. On others than the
+    # square, models see the mask in a second channel; losses and scores are those of the nodes that
+    # exist, without the metrics of the grid's edge and of Fourier modes.
     domain: str
+    # Finer grids, on which the trained model is evaluated without retraining, for the same samples.
+    # The scores on 128 x 128 are named "at_128".
     test_resolutions: tuple[int, ...]
+    # Let the models see and predict fields of about unit size around zero, by the numbers of
+    # `Units` of the domain, or of "square". Loss and scores stay in the data's own units.
     standardize: bool
-    error: str
     units: Mapping[str, Sequence[Any]]
+    error: str  # a key of `ERRORS`: the training loss, the validation error and the first score
 
-    on_domains: ClassVar[bool] = False
-    on_finer_grids: ClassVar[bool] = True
+    on_domains: ClassVar[bool] = False  # defined on parts of the square, too
+    on_finer_grids: ClassVar[bool] = True  # the same samples on every grid
     axes: ClassVar[int] = 2
     fields_in: ClassVar[int] = 1
     fields_out: ClassVar[int] = 1
     physics: ClassVar[Physics]
+    # Keys of `MetricAccumulator.compute`, and "relative_l1_median".
     metrics: ClassVar[tuple[str, ...]] = ("relative_l1", "relative_l1_median", *PDEBENCH_METRICS)
-    coordinates: ClassVar[Callable[[int], np.ndarray]]
+    coordinates: ClassVar[Callable[[int], np.ndarray]]  # of nodes along an axis, by their number
+    # Of networks at a frequency: their walls, and the margin of `Extended`.
     boundary: ClassVar[str | None] = None
     margin: ClassVar[float] = 0.0
 
@@ -165,32 +139,6 @@ class Steady(Problem):
     def workers(self) -> int:
         """Processes that make the data: one for a few samples, which take less than its start."""
         return cpu_count() if self.n_samples > FEW_SAMPLES else 1
-
-    def files(
-        self, folder: Path, generate: Callable[..., object], wanted: Mapping[str, dict[str, Any]]
-    ) -> Makers:
-        """Data files of these names, with what else than the path their generator is given."""
-        make = functools.partial(generate, workers=self.workers)
-        return {folder / name: functools.partial(make, **law) for name, law in wanted.items()}
-
-    def with_finer(self, folder: Path, read: Callable[[Path, int], tuple[Any, Any]]) -> Data:
-        """The splits of the first file, and the test samples on finer grids from one file a grid.
-
-        `read` maps a path and a number of samples to inputs and solutions, each (N, R, R).
-        """
-
-        def checked(path: Path, n_samples: int, resolution: int) -> TensorDataset:
-            found = read(path, n_samples)
-            if any(field.shape != (n_samples, resolution, resolution) for field in found):
-                shapes = [tuple(field.shape) for field in found]
-                raise ValueError(f"{path}: expected {n_samples} of {resolution}^2, got {shapes}")
-            return pairs(*found)
-
-        path, *finer = self.makers(folder)
-        data = consecutive(self, *checked(path, self.n_samples, self.resolution).tensors)
-        grids = zip(self.test_resolutions, finer, strict=True)
-        tests = {f"at_{n}": checked(file, self.n_test, n) for n, file in grids}
-        return dataclasses.replace(data, tests={**data.tests, **tests})
 
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         source, target = batch

@@ -14,7 +14,6 @@ import jinja2
 import pandas as pd
 import yaml
 
-from chonn_lab.pages import rows
 from chonn_lab.pages.files import load
 from chonn_lab.report.comparison import Statistic
 from chonn_lab.report.document import table_of
@@ -35,11 +34,8 @@ def build(name: str, *records: Row) -> str:
     records = records or tuple(map(load, _listed(table["file"])))
     if not all(records):
         return MISSING
-    if "prepare" in table:
-        found = list(getattr(rows, table["prepare"])(*records))
-    else:
-        paths = _listed(table.get("rows", "results"))
-        found = [row for record in records for path in paths for row in descend(record, path)]
+    paths = _listed(table.get("rows", "results"))
+    found = [row for record in records for path in paths for row in descend(record, path)]
     return tabulate(table, found) if found else MISSING
 
 
@@ -122,11 +118,21 @@ def _form(value: Any, form: str, scale: float = 1) -> str:
     return format(value / scale if scale != 1 else value, form)
 
 
+def _spread(values: Iterable[float], form: str = ".4f") -> str:
+    """Mean and standard deviation; of one number that is too small for the form its exponent."""
+    found = list(values)
+    if not found:
+        return "-"
+    mean = statistics.fmean(found)
+    text = format(mean, form if len(found) > 1 or mean > 5e-5 else ".0e" if mean else "g")
+    return f"{text} ± {format(statistics.stdev(found), form)}" if len(found) > 1 else text
+
+
 ENVIRONMENT = jinja2.Environment(trim_blocks=True, undefined=jinja2.Undefined)
 ENVIRONMENT.filters |= {
     "f": _form,
     "x": lambda sizes: "x".join(map(str, sizes)),
-    "spread": rows.spread,
+    "spread": _spread,
     "median": statistics.median,
     "mean": statistics.fmean,
     "statistic": lambda values: str(Statistic.of(values)),

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from chonn_lab.paths import RESULTS
-from chonn_lab.results_file import has_origin
 
 Build = Callable[[], str]
 # The files that the current page has read.
@@ -50,3 +49,21 @@ def without_origin() -> str:
         what = "These files record at most a commit, but neither data nor code"
         return f"† {what}: {', '.join(names)}.\n"
     return "Every number on this page has a record of its data and code in `lab/results`.\n"
+
+
+def has_origin(record: Mapping[str, Any]) -> bool:
+    """Whether a results file records the data and code behind each of its numbers.
+
+    Timings have no data; published numbers of other people have neither.
+    """
+    if "values" in record:
+        return True
+    if "runs" in record:  # of `chonn-lab run`, kept
+        runs = [{**record["shared"], **run} for run in record["runs"]]
+        return all(run.get("code") or run.get("commit") for run in runs)
+    if "results" not in record:
+        return "code" in record.get("environment", {})
+    return all(
+        "sha256" in str(run.get("data", record.get("data"))) and "code" in run
+        for run in record["results"]
+    )

@@ -19,7 +19,6 @@ import chonn_lab
 from chonn_lab.experiments import EXPERIMENTS
 from chonn_lab.pages import blocks
 from chonn_lab.pages.files import load
-from chonn_lab.pages.rows import NAMES, groups
 from chonn_lab.paths import DOCS, RUNS
 from chonn_lab.report import claims, style
 from chonn_lab.report.comparison import Statistic, number
@@ -34,7 +33,8 @@ SEARCHED, HOURS = "sizes=seconds", "hours="
 BUDGETS = ("sizes", "hours")
 OURS = ["chonn", "stack"]
 CONTROLS = [WORDS["own_scheme"], *WORDS["other_scheme"], *WORDS["without_a_part"]]
-# In the figure of finer grids.
+# The figure of finer grids.
+GRIDS = {"darcy": "Darcy flow", "poisson": "Poisson"}
 LOOKS = {
     "network": {"color": "#a50026", "marker": "o"},
     "fno": {"color": "#0072b2", "marker": "^"},
@@ -67,7 +67,7 @@ def chosen(studies: Sequence[Study]) -> list[Study]:
     ranks = {"paper": 1, "night": 2, "small": 3}
     found: dict[tuple[str, str], Study] = {}
     for study in sorted(
-        (s for s in studies if all(run.provenance.known for run in s.runs)),
+        (s for s in studies if all(run.known for run in s.runs)),
         key=lambda s: (SEARCHED not in s.scale, ranks.get(s.scale.partition("+")[0], 4), s.scale),
     ):
         found.setdefault((study.experiment, study.title), study)
@@ -155,12 +155,12 @@ def samples(n_train: int, resolution: int = 0, **_: Any) -> str:
 
 
 def given(study: Study) -> str:
-    """Error and milliseconds of the data's own scheme, by ``chonn-lab bench controls``."""
-    name = study.experiment + study.title.partition(", contrast")[2]
-    for row in load("controls")["rows"]:
-        if (row["problem"], row["name"], row["metric"]) == (name, "own scheme", headline(study)):
-            return f"{row['error']:.0e} in {number(row['ms'], 2)} ms"
-    return "-"
+    """Error and milliseconds a sample of the data's own scheme."""
+    if WORDS["own_scheme"] not in study.table.index:
+        return "-"
+    own = study.table.loc[WORDS["own_scheme"]]
+    error = own[f"test/{headline(study)}"].mean
+    return f"{error:.0e} in {number(own.milliseconds.mean, 2)} ms"
 
 
 def summary(studies: Sequence[Study]) -> str:
@@ -275,37 +275,47 @@ def draw_figures(studies: Sequence[Study]) -> None:
         for name, model in flow.table.iterrows()
         if blocks.evaluate(where, {"variant": name})
     ]
-    lines = [(label, range(1, len(curve) + 1), curve) for label, curve in curves]
+    lines = [(label, range(1, len(curve) + 1), curve, {}) for label, curve in curves]
     path = DOCS / "figures" / "rollouts.svg"
-    style.curves(path, lines, "frames after the given ones", "relative L2", scale="linear")
+    style.curves(path, {"": lines}, "frames after the given ones", "relative L2", base=0)
 
 
 def draw_grids(record: dict[str, Any], path: Path) -> None:
     """Relative L1 error by the evaluation grid; a line a model and training grid."""
-    found = groups(record, "square")
-    trainings = sorted({trained for _, trained, _ in found}, reverse=True)
-    dashes = dict(zip(trainings, ("-", "--", ":"), strict=True))
-    with style.styled():
-        figure, axes = style.grid(1, len(NAMES), 3.1)
-        places = dict(zip(NAMES, axes[0], strict=True))
-        for (problem, trained, label), runs in found.items():
-            errors = [run["errors"]["test"] for run in runs]
-            values = [Statistic.of(error[n] for error in errors) for n in errors[0]]
-            look = {"ls": dashes[trained], "label": f"{label}, trained at {trained}"}
-            look |= {**LOOKS[runs[0]["model"]], "markersize": 3}
-            style.line(places[problem], [*map(int, errors[0])], values, **look)
-        for row in filter(lambda row: row["errors"], record["interpolated"]):
-            look = {"color": "#666666", "ls": dashes[row["trained"]]}
-            look["label"] = f"truth at {row['trained']}, interpolated"
-            grids = [*map(int, row["errors"])]
-            places[row["problem"]].plot(grids, [*row["errors"].values()], **look)
-        ticks = sorted({int(n) for run in record["results"] for n in run["errors"]["test"]})
-        for axis in axes[0]:
-            axis.set_xscale("log", base=2)
-            axis.set_xticks(ticks, [str(n) for n in ticks])
-            style.logarithmic(axis.yaxis)
-        what = "evaluation grid, points a side", ["relative L1 error"]
-        style.save(style.finish(figure, axes, NAMES.values(), *what), path)
+    panels: dict[str, list[style.Line]] = {title: [] for title in GRIDS.values()}
+    runs = pd.DataFrame(record["results"]).query("domain == 'square' and diverged.isna()")
+    dashes = dict(zip(sorted(set(runs.trained), reverse=True), ("-", "--", ":"), strict=True))
+    runs = runs.sort_values(["problem", "trained"], kind="stable")
+    for (problem, trained, label), seeds in runs.groupby(
+        ["problem", "trained", "label"], sort=False
+    ):
+        errors = pd.DataFrame([errors["test"] for errors in seeds.errors])
+        look = {**LOOKS[seeds.model.iloc[0]], "ls": dashes[trained], "markersize": 3}
+        values = [Statistic.of(errors[n]) for n in errors]
+        line = f"{label}, trained at {trained}", [*map(int, errors)], values, look
+        panels[GRIDS[problem]].append(line)
+    for row in filter(lambda row: row["errors"], record["interpolated"]):
+        label, look = f"truth at {row['trained']}, interpolated", {"color": "#666666"}
+        values = [Statistic((error,)) for error in row["errors"].values()]
+        line = label, [*map(int, row["errors"])], values, look | {"ls": dashes[row["trained"]]}
+        panels[GRIDS[row["problem"]]].append(line)
+    style.curves(path, panels, "evaluation grid, points a side", "relative L1 error", base=2)
+
+
+def kernel_speed() -> str:
+    """Least and largest ratio of the times of PyTorch and of our kernels, over all operators."""
+    scan, network = load("scan"), load("network")
+    cases: dict[Any, dict[str, Any]] = {}
+    for at, peers in enumerate(network["peers"]):
+        cases[at] = {row["name"]: row for row in peers["rows"]}
+    for row in scan["rows"]:
+        cases.setdefault(tuple(row["shape"]), {})[row["name"]] = row
+    ratios = [
+        case["torch"][time] / case["chonn-ops"][time]
+        for case in cases.values()
+        for time in ("forward_ms", "both_ms")
+    ]
+    return f"{min(ratios):.1f} to {max(ratios):.0f}"
 
 
 # Claims -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from chonn_lab.pages import blocks, results, rows
+from chonn_lab.pages import blocks, results
 from chonn_lab.pages.files import Build, rewritten
 from chonn_lab.paths import DOCS, ROOT
 from chonn_lab.report.claims import counted
@@ -19,7 +19,7 @@ CHECK = "--check"
 BLOCKS: dict[str, Build] = {
     "equal wall-clock": lambda: results.summary(results.kept()),
     "search": results.trials,
-    "kernel speed": rows.kernel_speed,
+    "kernel speed": results.kernel_speed,
     "verdicts": lambda: counted(results.judged(results.kept())),
     "all problems": lambda: results.problems(results.kept()),
     "problems": lambda: results.sections(results.kept()),

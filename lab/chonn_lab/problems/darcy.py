@@ -66,9 +66,7 @@ CONTRAST = 10.0
 
 
 def default_name(
-    domain: str = SQUARE,
-    coefficient: str = TWO_PHASE,
-    contrast: float = CONTRAST,
+    domain: str = SQUARE, coefficient: str = TWO_PHASE, contrast: float = CONTRAST
 ) -> str:
     """PDEBench's file name, with whatever is not PDEBench's."""
     kind = "" if coefficient == TWO_PHASE else f"_{coefficient}"
@@ -88,35 +86,19 @@ def generate(
     contrast: float = CONTRAST,
     **options: Any,
 ) -> Path:
-    """Generate a file.
+    """Generate a file from the sample `first` on; contrasts are 1 to 10^6.
 
-    Parameters
-    ----------
-    domain : {"square", "l-shape", "holes"}
-        See `chonn_lab.problems.domains`. The media are those of the square.
-    margin : float, optional
-        Distance outside the domain at which u = 0, at least 0; by default ``1 / (2 * resolution)``.
-        With that of a coarser grid, this is the problem of that grid on a finer one.
-    first : int
-        Number of the first sample.
-    coefficient, contrast
-        See the card; contrasts of 1 to 10^6.
+    On a `domain` the media are those of the square. u = 0 at a `margin` outside it, by default
+    ``1 / (2 * resolution)``: with that of a coarser grid, this is its problem on a finer one.
     """
     check_least(2, resolution=resolution)
     check_domain(domain, resolution)
     check_medium(coefficient, contrast)
     if margin is not None and not 0 <= margin < math.inf:
         raise ValueError(f"margin: expected at least 0 and finite, got {margin}")
-    settings = {
-        "n_samples": n_samples,
-        "resolution": resolution,
-        "beta": BETA,
-        "domain": domain,
-        "margin": margin,
-        "first": first,
-        "coefficient": coefficient,
-        "contrast": contrast,
-    }
+    settings = {"n_samples": n_samples, "resolution": resolution, "beta": BETA, "domain": domain}
+    settings |= {"margin": margin, "first": first}
+    settings |= {"coefficient": coefficient, "contrast": contrast}
     fixed = coordinates(resolution)
     attributes: dict[str, Any] = {"beta": BETA}
     if domain != SQUARE:

@@ -16,13 +16,9 @@ def darcy_matrix(
     two cells; towards a cell that does not exist, nu continues unchanged up to the place where u =
     0.
 
-    Parameters
-    ----------
-    nu, exists : ndarray
-        (R, R), positive where a cell exists, and bool; all cells by default.
-    margin : float, optional
-        Distance outside the domain at which u = 0; half a cell by default, so that u vanishes at
-        the centres of the cells outside. What lies between has no forcing.
+    `nu` and `exists` are (R, R), positive where a cell exists, and bool; all cells by default. u is
+    0 at the distance `margin` outside the domain; half a cell by default, so that u vanishes at the
+    centres of the cells outside. What lies between has no forcing.
     """
     n = len(nu)
     # Conductance of a face to the outside over that of one inside: a cell over the distance.

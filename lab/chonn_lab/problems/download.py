@@ -27,18 +27,10 @@ def fetch_darus(
 
 
 def download(url: str, known_hash: str, path: Path, force: bool, progress: bool = True) -> bool:
-    """Download a file, whose checksum is ``algorithm:hexdigest``, unless it is there already.
+    """Download a file, whose checksum is ``algorithm:hexdigest``; False if it was there already.
 
-    Returns
-    -------
-    bool
-        False if the right file was there already.
-
-    Raises
-    ------
-    FileExistsError, OSError, ValueError
-        Another file has the name and `force` is not set; the download failed; the checksum is
-        wrong. Nothing is left of a failed download.
+    A FileExistsError if another file has the name and `force` is not set, an OSError if the
+    download failed, a ValueError for a wrong checksum. Nothing is left of a failed download.
     """
     algorithm, digest = known_hash.split(":")
     if path.is_file() and pooch.file_hash(str(path), alg=algorithm) == digest:

@@ -36,40 +36,24 @@ Arrays = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A data file: the settings that its data depend on, and how its samples are made and stored.
+    """A data file: the settings that its data depend on, how its samples are made and stored."""
 
-    Parameters
-    ----------
-    generator : str
-        Module of `chonn_lab.problems` with the card.
-    sample : callable
-        Arrays of one sample, by the seed, its number, and the settings but ``n_samples`` and
-        ``first`` as keywords; a function of a module, as other processes import it.
-    settings : dict
-        JSON values: ``n_samples``, ``first`` if the first sample has another number than 0, others.
-    version, size : int
-        Increased when the same settings give other data; samples that are solved and kept together.
-    source : str
-        The same in short, with the seed as ``{seed}``.
-    fixed, attributes : mapping
-        Further data sets and attributes of the file.
-    store : callable, optional
-        Puts the arrays (S, ...) of some samples into the file, by their numbers; by default into
-        the rows of float32 data sets of their names.
-    user_block : bytes
-        See `create_hdf5`.
-    """
-
-    generator: str
+    generator: str  # module of `chonn_lab.problems` with the card
+    # Arrays of one sample, by the seed, its number, and the settings but ``n_samples`` and
+    # ``first`` as keywords; a function of a module, as other processes import it.
     sample: Callable[..., Arrays]
+    # JSON values: ``n_samples``, ``first`` if the first sample has another number than 0, others.
     settings: dict[str, Any]
-    version: int = 1
-    size: int = 8
-    source: str = ""
+    version: int = 1  # increased when the same settings give other data
+    size: int = 8  # samples that are solved and kept together
+    source: str = ""  # the settings in short, with the seed as ``{seed}``
+    # Further data sets and attributes of the file.
     fixed: Arrays = dataclasses.field(default_factory=dict)
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Puts the arrays (S, ...) of some samples into the file, by their numbers; by default into the
+    # rows of float32 data sets of their names.
     store: Callable[[h5py.File, range, Arrays], None] | None = None
-    user_block: bytes = b""
+    user_block: bytes = b""  # see `create_hdf5`
 
     @property
     def samples(self) -> range:
@@ -100,21 +84,11 @@ def make_files(
     beside it until then; only calls of the same settings, seed and sources of the generator use
     them.
 
-    Parameters
-    ----------
-    recipes : mapping of Path to Recipe
-        The files, in existing folders.
-    seed, workers : int
-        The data depend on the seed and the settings, not on the number of processes. With more than
-        one, a script that calls this needs the usual ``if __name__ == "__main__"`` guard.
-    force, progress : bool
-        Replace existing files; show a progress bar.
-
-    Raises
-    ------
-    ValueError, FileExistsError
-        If a number is out of range; if all files exist, or one that another call or somebody else
-        made, and `force` is not set.
+    The files are in existing folders; `force` replaces those that are there, `progress` shows a
+    bar. The data depend on the seed and the settings, not on the number of processes, `workers`.
+    With more than one, a script that calls this needs the usual ``if __name__ == "__main__"``
+    guard. A ValueError if a number is out of range; a FileExistsError if all files exist, or one
+    that another call or somebody else made, and `force` is not set.
     """
     check_least(0, seed=seed)
     check_least(1, workers=workers)
@@ -218,24 +192,30 @@ def stream(seed: int, *key: int) -> np.random.Generator:
 
 
 def write_groups(
-    path: Path,
+    path: Path | str,
     generator: str,
-    seed: int,
     settings: Mapping[str, Any],
-    groups: Iterable[tuple[str, Arrays]],
+    groups: Callable[[int, int], Iterable[tuple[str, Arrays]]],
+    sizes: Mapping[str, int],
+    seed: int,
     force: bool,
 ) -> Path:
-    """Write small data in this process, whole or not at all: a group of arrays a split.
+    """Write small data in this process, whole or not at all.
 
-    FileExistsError if the file exists and `force` is not set, ValueError for a negative seed.
+    ``groups(split, count)`` has the arrays of each group of a split, of which `sizes` has the
+    numbers of samples. FileExistsError if the file exists and `force` is not set, ValueError for a
+    negative seed or a size below 1.
     """
+    path = Path(path)
     check_least(0, seed=seed)
+    check_least(1, **sizes)
     refuse_existing(path, force)
     with create_hdf5(path, force) as file:
-        for group, arrays in groups:
-            for name, values in arrays.items():
-                file.create_dataset(f"{group}/{name}", data=values)
-        origin.stamp(file, generator, 1, seed, settings)
+        for split, count in enumerate(sizes.values()):
+            for group, arrays in groups(split, count):
+                for name, values in arrays.items():
+                    file.create_dataset(f"{group}/{name}", data=values)
+        origin.stamp(file, generator, 1, seed, {**settings, **sizes})
     return path
 
 

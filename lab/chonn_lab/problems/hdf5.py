@@ -87,19 +87,12 @@ def read_rows(
     domain: tuple[str, Any] | None = None,
     **axes: int,
 ) -> list[np.ndarray]:
-    """Samples of the data sets of these names and numbers of axes, float32.
+    """Samples from `start` up to `stop`, by default all, of the data sets of these names and
+    numbers of axes, float32.
 
-    Parameters
-    ----------
-    start, stop : int
-        First sample and the one after the last, by default the number of samples.
-    domain : tuple, optional
-        That the file must have: its name, and the coordinates of its nodes by their number.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file is missing, damaged or of another problem or domain, or lacks the samples.
+    `domain` is the one that the file must have: its name, and the coordinates of its nodes by their
+    number. FileNotFoundError or ValueError if the file is missing, damaged or of another problem or
+    domain, or lacks the samples.
     """
     with open_hdf5(path) as file:
         found = [dataset(file, name, ndim) for name, ndim in axes.items()]

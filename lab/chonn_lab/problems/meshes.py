@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 import scipy.sparse as sparse
+from matplotlib.path import Path as Polygon
 from scipy.sparse.linalg import spsolve
 from scipy.spatial import Delaunay
 
@@ -91,19 +92,19 @@ def generate(
     if problem == "part" and resolution % 12:
         raise ValueError(f"resolution: expected a multiple of 12 for part, got {resolution}")
 
-    sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
-    check_least(1, **sizes)
-
-    def groups() -> Iterator[tuple[str, dict[str, Any]]]:
-        counts = (*sizes.values(), max(1, n_test // 2))
-        for split, count in zip(SPLITS, counts, strict=True):
-            for i, found in enumerate(_solved(problem, seed, resolution, split, count)):
+    def groups(split: int, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        counts = {SPLITS[split]: count}
+        if SPLITS[split] == "test":
+            counts["test_fine"] = max(1, count // 2)
+        for name, n in counts.items():
+            for i, found in enumerate(_solved(problem, seed, resolution, name, n)):
                 fields = {"k": found.k, "f": found.f, "u": found.u}
-                yield f"{split}/{i}", {**found.shape._asdict(), **fields}
+                yield f"{name}/{i}", {**found.shape._asdict(), **fields}
 
-    settings = {"problem": problem, "resolution": resolution, **sizes}
-    path = Path(path or f"meshes_{problem}.h5")
-    return write_groups(path, "meshes", seed, settings, groups(), force)
+    sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
+    settings = {"problem": problem, "resolution": resolution}
+    path = path or f"meshes_{problem}.h5"
+    return write_groups(path, "meshes", settings, groups, sizes, seed, force)
 
 
 def read(path: Path | str, split: str) -> list[Samples]:
@@ -282,20 +283,15 @@ def plane_mesh(
 
 def _divided(corners: np.ndarray, h: float) -> np.ndarray:
     """Points along the sides of a polygon, about h apart."""
-    pieces = []
-    for start, end in zip(corners, np.roll(corners, -1, 0), strict=True):
-        count = max(1, round(np.hypot(*(end - start)) / h))
-        pieces.append(start + np.arange(count)[:, None] / count * (end - start))
-    return np.concatenate(pieces)
+    ends = np.roll(corners, -1, 0)
+    counts = np.maximum(1, (np.hypot(*(ends - corners).T) / h).round().astype(int))
+    sides = zip(corners, ends, counts, strict=True)
+    return np.concatenate([np.linspace(*side, endpoint=False) for side in sides])
 
 
 def inside(points: np.ndarray, *loops: np.ndarray) -> np.ndarray:
-    """Whether points (N, 2) lie in a polygon (M, 2) with polygonal holes, by counting crossings."""
-    a, x, y = np.concatenate(loops), points[:, :1], points[:, 1:]
-    b = np.concatenate([np.roll(loop, -1, 0) for loop in loops])
-    crosses = (a[:, 1] > y) != (b[:, 1] > y)
-    rise = np.where(a[:, 1] == b[:, 1], 1.0, b[:, 1] - a[:, 1])
-    return (crosses & (x < a[:, 0] + (y - a[:, 1]) / rise * (b[:, 0] - a[:, 0]))).sum(1) % 2 == 1
+    """Whether points (N, 2) lie in a polygon (M, 2) with polygonal holes."""
+    return np.logical_xor.reduce([Polygon(loop).contains_points(points) for loop in loops])
 
 
 def part(resolution: int) -> Shape:

@@ -93,24 +93,10 @@ def generate(
 ) -> Path:
     """Generate a data set in the layout of the published files.
 
-    Parameters
-    ----------
-    output : path
-        File to write, by default `default_name`; it appears when it is complete.
-    resolution, solver_resolution : int
-        Points along an axis R that are stored, and those of the solver, an even multiple of them.
-    step : float
-        Longest time step.
-    batch_size : int
-        Samples solved together, on a CUDA device if there is one. The data depend on either to
-        rounding only.
-    force, progress : bool
-        Replace an existing file; show a progress bar.
-
-    Raises
-    ------
-    ValueError, FileExistsError
-        If an argument is out of range, or the step too long; if the file exists.
+    `resolution` are the points along an axis R that are stored, `solver_resolution` those of the
+    solver, an even multiple of them, and `step` is its longest time step; a ValueError if that is
+    too long. `batch_size` samples are solved together, on a CUDA device if there is one; the data
+    depend on either to rounding only.
     """
     check_least(1, n_samples=n_samples, n_frames=n_frames, batch_size=batch_size)
     check_least(4, resolution=resolution)

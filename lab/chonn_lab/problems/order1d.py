@@ -22,22 +22,21 @@ Generator  discrete Fourier transform. All parts are resolved (a pulse has less 
            to rounding, and every second point of it is the target on half the grid
 Cost       1 s for all splits on one core, 82 MB
 Layout     ``s`` (R,) and for each split a group ``train``, ``validation``, ``test`` with ``x``
-           (N, R) and ``y`` (N, 4, R), ``y[:, n - 1]`` the target Tn, and its attribute ``seed``
+           (N, R) and ``y`` (N, 4, R), ``y[:, n - 1]`` the target Tn
 ========== =====================================================================================
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
-from chonn_lab.problems.generation import ProgressBar
-from chonn_lab.problems.hdf5 import check_range, create_hdf5, dataset, open_hdf5
-from chonn_lab.problems.origin import stamp
-from chonn_ops import __version__
-from chonn_ops.checks import check_choice, check_least
+from chonn_lab.problems.generation import write_groups
+from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
+from chonn_ops.checks import check_choice
 
 DEFAULT_NAME = "order1d.hdf5"
 TAU = 0.08
@@ -93,37 +92,18 @@ def generate(
     n_test: int = SIZES["test"],
     seed: int = SEED,
     force: bool = False,
-    progress: bool = True,
 ) -> Path:
-    """Generate the file, which appears when it is complete, of `seed` and the next two.
+    """Generate the file, of `seed` and the next two; errors are those of `write_groups`."""
 
-    ValueError or FileExistsError if an argument is out of range, or the file exists and `force` is
-    not set.
-    """
-    check_least(1, n_train=n_train, n_validation=n_validation, n_test=n_test)
-    check_least(0, seed=seed)
-    path = Path(output)
-    sizes = dict(zip(SIZES, (n_train, n_validation, n_test), strict=True))
-    settings = {"sizes": sizes, "resolution": RESOLUTION, "tau": TAU}
-    with (
-        create_hdf5(path, force) as file,
-        ProgressBar(total=sum(sizes.values()), unit="sample", disable=not progress) as bar,
-    ):
-        file.attrs["tau"] = TAU
-        file.attrs["source"] = f"chonn-ops {__version__} order1d generator"
-        stamp(file, "order1d", 1, seed, settings)
-        file["s"] = (np.arange(RESOLUTION) / RESOLUTION).astype("f4")
-        for offset, (split, n_signals) in enumerate(sizes.items()):
-            x = draw_signals(n_signals, seed + offset)
-            group = file.create_group(split)
-            group.attrs["seed"] = seed + offset
-            group["x"] = x.astype("f4")
-            target = group.create_dataset("y", (n_signals, len(ORDERS), RESOLUTION), "f4")
-            for start in range(0, n_signals, BLOCK):
-                rows = slice(start, start + BLOCK)
-                target[rows] = targets(x[rows])
-                bar.update(len(x[rows]))
-    return path
+    def groups(split: int, count: int) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        if split == 0:
+            yield "", {"s": (np.arange(RESOLUTION) / RESOLUTION).astype("f4")}
+        x = draw_signals(count, seed + split)
+        yield tuple(SIZES)[split], {"x": x.astype("f4"), "y": targets(x).astype("f4")}
+
+    sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
+    settings = {"resolution": RESOLUTION, "tau": TAU}
+    return write_groups(output, "order1d", settings, groups, sizes, seed, force)
 
 
 def read(

@@ -64,22 +64,19 @@ def generate(
     Errors: `chonn_lab.problems.generation.write_groups`.
     """
     check_least(8, resolution=resolution)
+
+    def groups(split: int, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        found = []
+        for i in range(count):
+            rng = stream(seed, split, i)
+            p = porosity(rng, cell_centres(resolution))
+            found.append((p, np.exp(NOISE * rng.standard_normal(p.shape))))
+        p, noise = map(np.stack, zip(*found, strict=True))
+        k = law(p) * noise
+        yield SPLITS[split], Samples(p, k, solve(k))._asdict()
+
     sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
-    check_least(1, **sizes)
-
-    def groups() -> Iterator[tuple[str, dict[str, Any]]]:
-        for split, count in enumerate(sizes.values()):
-            found = []
-            for i in range(count):
-                rng = stream(seed, split, i)
-                p = porosity(rng, cell_centres(resolution))
-                found.append((p, np.exp(NOISE * rng.standard_normal(p.shape))))
-            p, noise = map(np.stack, zip(*found, strict=True))
-            k = law(p) * noise
-            yield SPLITS[split], Samples(p, k, solve(k))._asdict()
-
-    settings = {"resolution": resolution, **sizes}
-    return write_groups(Path(path), "unknown_law", seed, settings, groups(), force)
+    return write_groups(path, "unknown_law", {"resolution": resolution}, groups, sizes, seed, force)
 
 
 def read(path: Path | str, split: str) -> Samples:

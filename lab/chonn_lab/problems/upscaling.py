@@ -68,24 +68,20 @@ def generate(
     Errors: `chonn_lab.problems.generation.write_groups`; ValueError for another R, or below 16.
     """
     check_least(16, resolution=resolution)
-    sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
-    check_least(1, **sizes)
     if resolution % PATCH:
         raise ValueError(f"resolution: expected a multiple of {PATCH}, got {resolution}")
 
-    def groups() -> Iterator[tuple[str, dict[str, Any]]]:
-        for split, count in enumerate(sizes.values()):
-            kind = np.arange(count) % len(KINDS)
-            media = [
-                medium(stream(seed, split, i), KINDS[which], resolution)
-                for i, which in enumerate(kind)
-            ]
-            fine = [torch.from_numpy(solve(k[None])) for k in media]
-            u = torch.cat([blocks(one).mean(1) for one in fine]).numpy()
-            yield SPLITS[split], Samples(np.stack(media), u, kind)._asdict()
+    def groups(split: int, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        kind = np.arange(count) % len(KINDS)
+        media = [
+            medium(stream(seed, split, i), KINDS[which], resolution) for i, which in enumerate(kind)
+        ]
+        fine = [torch.from_numpy(solve(k[None])) for k in media]
+        u = torch.cat([blocks(one).mean(1) for one in fine]).numpy()
+        yield SPLITS[split], Samples(np.stack(media), u, kind)._asdict()
 
-    settings = {"resolution": resolution, **sizes}
-    return write_groups(Path(path), "upscaling", seed, settings, groups(), force)
+    sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
+    return write_groups(path, "upscaling", {"resolution": resolution}, groups, sizes, seed, force)
 
 
 def read(path: Path | str, split: str) -> Samples:

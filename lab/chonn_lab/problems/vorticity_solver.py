@@ -33,20 +33,10 @@ def solve(
     so that products cannot alias onto the kept ones. Viscosity is treated by Crank-Nicolson,
     transport explicitly by the second-order Adams-Bashforth formula (the first step by Heun's).
 
-    Parameters
-    ----------
-    w0, forcing : Tensor
-        (B, n, n), n even, and (n, n); type and device of w0 are those of the computation. Its mean
-        stays.
-    step, interval : float
-        Longest time step; time between frames, divided into equal steps.
-    on_frame : callable
-        Called after every frame.
-
-    Raises
-    ------
-    ValueError
-        If the flow is not finite any more: the step is too long.
+    `w0` is (B, n, n), n even, and `forcing` (n, n); type and device of w0 are those of the
+    computation, and its mean stays. `interval` is divided into equal steps of at most `step`, and
+    `on_frame` is called after every frame. A ValueError if the flow is not finite any more: the
+    step is too long.
     """
     n = w0.shape[-1]
     k1, k2 = (k.to(w0.dtype) for k in angular_wavenumbers(n, w0.device))

@@ -57,14 +57,6 @@ class Pair(NamedTuple):
         return f"{self.name} {self.ours} {sign(self.ours, self.other)} {self.other}".strip()
 
 
-class Judgement(NamedTuple):
-    """What a study says about a claim: the number that decides, and all comparisons in words."""
-
-    verdict: str
-    decided: str
-    evidence: str = ""
-
-
 class Untested(Exception):
     """A study lacks what a claim is about; the message says what."""
 
@@ -193,7 +185,7 @@ class Claim:
     relation: str = "lower"
     partial: bool = False
 
-    def judge(self, study: Study) -> Judgement:
+    def judge(self, study: Study) -> Verdict:
         """The verdict on a study; smoke runs only check that everything works."""
         try:
             if study.scale.startswith("smoke"):
@@ -205,8 +197,8 @@ class Claim:
                 raise Untested("one seed has no spread")
             conditions, decided = RELATIONS[self.relation](pairs)
         except Untested as reason:
-            return Judgement(NOT_TESTED, str(reason))
-        return Judgement(decide(conditions), decided, "; ".join(map(str, pairs)))
+            return Verdict(self, study, NOT_TESTED, str(reason))
+        return Verdict(self, study, decide(conditions), decided, "; ".join(map(str, pairs)))
 
     def compared(self, study: Study) -> Iterator[Pair]:
         """The pairs of numbers, metric by metric."""
@@ -299,11 +291,14 @@ CLAIMS = tuple(
 
 
 class Verdict(NamedTuple):
-    """A claim judged on a study; no study where the experiment was not run."""
+    """A claim judged on a study, None where the experiment was not run: what decides, and all
+    comparisons in words."""
 
     claim: Claim
     study: Study | None
-    judgement: Judgement
+    verdict: str = NOT_TESTED
+    decided: str = "not run"
+    evidence: str = ""
 
     @property
     def heading(self) -> str:
@@ -313,14 +308,13 @@ class Verdict(NamedTuple):
 def verdicts(studies: Sequence[Study]) -> list[Verdict]:
     """Every claim on every study of its problem, by study; what was not run last."""
     found = [
-        Verdict(claim, study, claim.judge(study))
+        claim.judge(study)
         for study in studies
         for claim in CLAIMS
         if claim.problem == study.experiment
     ]
-    absent = Judgement(NOT_TESTED, "not run")
     there = {study.experiment for study in studies}
-    return found + [Verdict(claim, None, absent) for claim in CLAIMS if claim.problem not in there]
+    return found + [Verdict(claim, None) for claim in CLAIMS if claim.problem not in there]
 
 
 def boards(found: Iterable[Verdict]) -> dict[str, list[Verdict]]:
@@ -333,5 +327,5 @@ def boards(found: Iterable[Verdict]) -> dict[str, list[Verdict]]:
 
 def counted(found: Iterable[Verdict]) -> str:
     """How many claims have which verdict."""
-    counts = Counter(verdict.judgement.verdict for verdict in found)
+    counts = Counter(one.verdict for one in found)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from chonn_lab.marks import MARK
 from chonn_lab.paths import RUNS
 from chonn_lab.report.runs import read_study
@@ -50,9 +52,8 @@ def _thinned(curve: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     """Evenly spread points of each, the first and the last among them."""
     thin = {}
     for name, values in curve.items():
-        last = min(len(values), CURVE_POINTS) - 1
-        places = [round(i * (len(values) - 1) / max(last, 1)) for i in range(last + 1)]
-        thin[name] = [values[place] for place in places]
+        places = np.linspace(0, len(values) - 1, min(len(values), CURVE_POINTS))
+        thin[name] = [values[round(place)] for place in places]
     return thin
 
 

@@ -50,7 +50,7 @@ def section(study: Study, figure: str) -> dict[str, Any]:
         scores = [column(study, name, split) for name in study.metrics(split)]
         tables.append(shown.loc[:, ["model", *scores]])
     texts = ["Models are scaled down from their publications."] * study.scaled_down
-    code = conflicts(study.runs, lambda run: [("code", f"{run.provenance.state} {run.code}")])
+    code = conflicts(study.runs, lambda run: [("code", f"{run.state} {run.code}")])
     return {
         "title": f"{study.title}, {study.scale}",
         "texts": [*texts, *notes(study), *(f"Runs differ in {text}." for text in code)],
@@ -91,7 +91,7 @@ def notes(study: Study) -> list[str]:
     """In which data and settings the runs differ, and remarks of runs with whose they are."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for run in study.runs:
-        unknown = [] if run.provenance.known else ["no record of data and code"]
+        unknown = [] if run.known else ["no record of data and code"]
         for text in (*unknown, *run.notes):
             found[text][study.table.label[run.variant]] = None
     remarks = [f"{text}: {', '.join(models)}" for text, models in found.items()]
@@ -104,7 +104,7 @@ def settings(study: Study) -> dict[str, str]:
     files = {(name, _made(file)): None for run in runs for name, file in run.data.items()}
     return {
         **{part: _distinct(runs, part) for part in ("hardware", "versions")},
-        "commit": " / ".join(dict.fromkeys(run.provenance.state for run in runs)),
+        "commit": " / ".join(dict.fromkeys(run.state for run in runs)),
         "data": "; ".join(f"{name} ({made})" for name, made in files),
         "date": " / ".join(sorted({run.date[:10] for run in runs})),
         "settings": _distinct(runs, "config"),
@@ -135,8 +135,8 @@ def draw(models: pd.DataFrame, path: Path) -> None:
         each = model.seconds.mean / max(epochs, default=1)
         curve = at_points(model.runs, "validation_error")
         if curve:
-            lines.append((model.label, [each * epoch for epoch in epochs][: len(curve)], curve))
-    style.curves(path, lines, "seconds of training", "validation error")
+            lines.append((model.label, [each * epoch for epoch in epochs][: len(curve)], curve, {}))
+    style.curves(path, {"": lines}, "seconds of training", "validation error")
 
 
 def at_points(runs: Iterable[Run], name: str) -> list[Statistic]:

@@ -188,16 +188,9 @@ def _shortened(names: Sequence[str]) -> str:
 def read_study(source: Path, mixed: bool = False) -> Study:
     """The runs of ``<results>/<experiment>/<scale>``, or of a file of ``chonn-lab report --keep``.
 
-    Results of different data or settings are taken if `mixed`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no result file.
-    ValueError
-        For a damaged JSON file, with its name and what is wrong; for several results of a model
-        and seed, such as copies; for results of different data or settings unless `mixed`, with
-        what differs in which.
+    A FileNotFoundError if there is no result file; a ValueError for a damaged one, with its name
+    and what is wrong; for several results of a model and seed, such as copies; for results of
+    different data or settings unless `mixed`, with what differs in which.
     """
     runs = _runs(source)
     if not runs:

@@ -71,7 +71,7 @@ def test_long_calls_are_timed_on_fewer_networks_or_left_out(monkeypatch):
 
 
 @extended
-@pytest.mark.parametrize("boundary", ["periodic", "robin"])
+@pytest.mark.parametrize("boundary", ["periodic", accuracy.FILM], ids=str)
 @pytest.mark.parametrize("grid", [(7,), (5, 4), (3, 1, 4)])
 def test_the_truth_solves_the_equations(grid, boundary):
     networks: Networks = accuracy.resistors("binary noise", 1e2, grid, 1e-1, boundary, False)

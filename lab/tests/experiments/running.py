@@ -38,6 +38,11 @@ def problem(*overrides):
     return build_problem(resolved(compose(["scale=smoke", *overrides])))
 
 
+def smoke(name, *overrides):
+    """A problem at scale smoke, with settings of its own."""
+    return problem(f"problem={name}", *(f"problem.{override}" for override in overrides))
+
+
 def model(found, name, *overrides):
     """A model of a problem that `problem` made, at scale smoke."""
     torch.manual_seed(0)

@@ -11,6 +11,7 @@ from chonn_lab.conf import __file__ as conf
 from chonn_lab.experiments import EXPERIMENTS
 from chonn_lab.experiments.configuration import CONF as CONFIGURATION
 from chonn_lab.experiments.configuration import build_problem, compose, flat, resolved
+from chonn_lab.report.runs import ROLES
 
 CONF = os.path.dirname(conf)
 SCALES = ("smoke", "small", "paper", "night")
@@ -49,7 +50,9 @@ def test_every_model_says_what_it_is(model):
         assert found["_target_"].startswith("chonn_lab.experiments.")
         assert found["name"]
         assert found["label"]
+        # A role that is misspelt would leave a model out of every table, silently.
         assert found["tags"]["family"]
+        assert "target" in found["tags"] or found["tags"]["role"] in ROLES
 
 
 def test_tuned_settings_are_of_a_problem_a_model_and_a_scale():

@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from running import Persistence, problem
+from running import Persistence, smoke
 from torch import nn
 
 from chonn_lab.experiments.base import PDEBENCH_METRICS
@@ -19,10 +19,6 @@ needs_pyclaw = pytest.mark.skipif(
     importlib.util.find_spec("clawpack") is None, reason="PyClaw missing: make setup-pyclaw"
 )
 GIVEN = 10
-
-
-def smoke(name, *overrides):
-    return problem(f"problem={name}", *(f"problem.{override}" for override in overrides))
 
 
 def counted(n=3, frames=7, resolution=2):
@@ -50,7 +46,8 @@ def rings(n=8, resolution=16):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     found = {n: tmp_path_factory.mktemp(n) for n in ("shallow_water", "navier_stokes")}
-    with h5py.File(found["shallow_water"] / "2D_rdb_NA_NA_16x16_8.h5", "w") as file:
+    (path,) = smoke("shallow_water").makers(found["shallow_water"])
+    with h5py.File(path, "w") as file:
         for i, field in enumerate(rings()):
             file[f"{i:04d}/data"] = field[..., None]
     smoke("navier_stokes").prepare(found["navier_stokes"])

@@ -12,7 +12,7 @@ MODELS = {
     "darcy": [
         *("unet", "fno", "fno_neuralop", "tfno", "uno", "ffno", "cno", "chonn_unet"),
         *("chonn_network", "network_no_cell", "network_constant"),
-        *("own_scheme", "direct", "direct_fitted", "solve_cnn"),
+        *("own_scheme", "direct", "solve_cnn"),
     ],
     "poisson": ["unet", "chonn_network", "own_scheme", "direct", "solve_cnn"],
     "shallow_water": ["unet", "fno", "chonn_fno", "networks_fno", "chonn_waves"],
@@ -20,7 +20,7 @@ MODELS = {
     "advection": ["fno", "chonn_rollout_line"],
     "burgers": ["chonn_rollout_line"],
     "fno_darcy": ["unet", "cno", "chonn_network", "direct"],
-    "darcy_contrast": ["chonn_network", "direct_fitted"],
+    "darcy_contrast": ["chonn_network", "direct"],
     "darcy_lognormal": ["chonn_network"],
     "darcy_loguniform": ["chonn_network"],
     "condiff": ["unet", "fno", "chonn_network", "own_scheme"],

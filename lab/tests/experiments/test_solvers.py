@@ -13,7 +13,7 @@ from chonn_lab.experiments.modules import Units
 from chonn_lab.problems.darcy_solver import solve_steady
 from chonn_ops import NetworkCell
 
-CONTROLS = ("network_no_cell", "network_constant", "direct", "direct_fitted", "solve_cnn")
+CONTROLS = ("network_no_cell", "network_constant", "direct", "solve_cnn")
 UNITS = Units(0.5, 0.45, 0.15, 0.12)
 MEDIUM = controls.Physics("coefficient", "centres")
 SOURCE = controls.Physics("source", "corners", strength=2 * math.pi**2)
@@ -40,7 +40,7 @@ def error(found, expected):
 @pytest.mark.parametrize("resolution", [24, 12])
 def test_darcys_own_scheme_is_the_generators_on_finer_grids_too(resolution):
     k = medium()
-    found = controls.CellScheme(resolution)(k)
+    found = controls.cell_scheme(k, resolution)
     assert error(found, generated(k, 0.5 / resolution)) < 1e-12
 
 
@@ -55,20 +55,6 @@ def test_poissons_own_scheme_finds_the_ranges_of_the_normalised_fields(smoke_dat
     assert set(data.tests) >= {"test", "out_of_distribution", "at_96"}
     for name, test in data.tests.items():
         assert found.errors(scheme, test.tensors).max() < 3e-6, name
-
-
-def test_the_fitted_solve_can_be_the_datas_own():
-    k = medium()
-    solve = controls.DirectSolve(MEDIUM, UNITS, fitted=True).double()
-    with torch.no_grad():
-        solve.mean.fill_(1.0)
-        solve.wall.fill_(math.log(0.5 / 24))
-    assert error(solve(k), generated(k)) < 1e-5
-    assert error(controls.CellScheme(24)(k), generated(k)) < 1e-12
-    # And is another scheme with other walls or another mean at the faces.
-    with torch.no_grad():
-        solve.mean.fill_(0.0)
-    assert error(solve(k), generated(k)) > 0.02
 
 
 def test_the_textbooks_walls_are_at_the_ends_and_its_faces_harmonic():
@@ -177,9 +163,3 @@ def test_controls_are_about_as_large_as_the_network():
 def test_no_solver_where_the_domain_is_not_the_square(kind):
     with pytest.raises(ValueError, match=r"expected a problem on the square .*'l-shape'"):
         model(problem("problem=darcy", "problem.domain=l-shape"), kind)
-
-
-def test_a_word_is_no_truth_value():
-    """Hydra reads ``model.fitted=no`` as a text."""
-    with pytest.raises(ValueError, match="fitted: expected a bool, got 'no'"):
-        model(problem("problem=darcy"), "direct_fitted", "model.fitted=no")

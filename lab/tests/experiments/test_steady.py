@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from running import One, model, problem
+from running import One, model, smoke
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -22,10 +22,6 @@ STEADY = (
 )
 # With the finer grids that their tests need: of 256 nodes every 17th is one of 16.
 WITH_DOMAINS = {"darcy": "48", "poisson": "256,48"}
-
-
-def smoke(name, *overrides):
-    return problem(f"problem={name}", *(f"problem.{override}" for override in overrides))
 
 
 def small(name, domain="square", finer=""):
@@ -215,12 +211,6 @@ def test_kinds_of_media_are_scored_apart(folders):
     assert arithmetic["channels"] < flow["channels"]
     with pytest.raises(ValueError, match=r"mean: expected one of .*'flow'.*, got 'power'"):
         model(found, "coarse_mean", "model.mean=power")
-
-
-def test_the_law_without_its_noise_is_the_floor(folders):
-    found = smoke("unknown_law")
-    train = found.load(folders["unknown_law"]).train
-    assert 1e-3 < float(found.errors(found.own_scheme(), train.tensors).mean()) < 0.05
 
 
 def test_waves_at_other_frequencies_and_on_finer_grids(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from chonn_lab.problems import darcy
 from chonn_lab.problems.darcy_solver import solve_steady
+from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.random_fields import cosine_series, draw_batch, medium
 
 
@@ -66,10 +67,6 @@ def test_log_normal_samples(tmp_path):
     np.testing.assert_allclose(fine[0, 1::3, 1::3], low[0], rtol=1e-5)
 
 
-def centres(resolution):
-    return (np.arange(resolution) + 0.5) / resolution
-
-
 @pytest.mark.parametrize("mode", [(1, 2), (0, 2), (3, 0)])
 def test_one_mode_is_its_cosine(mode):
     noise = np.zeros((4, 4))
@@ -87,14 +84,14 @@ def test_one_mode_is_its_cosine(mode):
 def test_log_normal_spread_is_the_contrast(contrast):
     """Two standard deviations up and down: the ratio is the contrast."""
     noise = np.random.default_rng(1).standard_normal((3000, 6, 6))
-    logs = np.log([medium(sample, centres(6), "log-normal", contrast) for sample in noise])
+    logs = np.log([medium(sample, cell_centres(6), "log-normal", contrast) for sample in noise])
     assert np.exp(4 * np.sqrt((logs**2).mean())) == pytest.approx(contrast, rel=0.15)
     assert abs(np.median(logs)) < 0.1
 
 
 def test_logarithms_of_log_uniform_media_are_uniform():
     noise = np.random.default_rng(1).standard_normal((3000, 6, 6))
-    k = np.array([medium(sample, centres(6), "log-uniform", 1e4) for sample in noise])
+    k = np.array([medium(sample, cell_centres(6), "log-uniform", 1e4) for sample in noise])
     assert 1e-2 < k.min() < 1.2e-2
     assert 80 < k.max() < 1e2
     tenths = np.quantile(np.log10(k), np.linspace(0, 1, 11))

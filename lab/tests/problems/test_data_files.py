@@ -74,7 +74,7 @@ def generate(name, folder, **options):
     arguments = list(CASES[name][0])
     if name in GROUPS:
         arguments[arguments.index(0)] = options.pop("seed", 0)
-    else:
+    elif name != "order1d":
         options |= QUIET
     place = folder if name in FOLDERS else folder / "out"
     made = module(name).generate(place, *arguments, **options)

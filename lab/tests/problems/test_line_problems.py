@@ -8,6 +8,7 @@ from scipy.special import ive
 
 from chonn_lab.problems import advection, burgers
 from chonn_lab.problems.advection import Wave, draw_wave
+from chonn_lab.problems.domains import cell_centres
 
 
 def sine(n=1, phase=0.0, offset=0.0):
@@ -23,10 +24,6 @@ def wave_of(kind):
         for wave in (draw_wave(0, i) for i in range(200))
         if (wave.absolute, bool(wave.window)) == (kind == "absolute", kind == "windowed")
     )
-
-
-def centres(resolution):
-    return (np.arange(resolution) + 0.5) / resolution
 
 
 def test_waves_have_pdebenchs_law():
@@ -70,12 +67,12 @@ def test_waves_are_periodic_and_what_they_say(kind):
 def test_advection_between_cells():
     u = advection.solve(sine(2), beta=4.0, resolution=32, n_frames=201)
     t = 0.01 * np.arange(201)[:, None]
-    np.testing.assert_allclose(u, np.sin(4 * np.pi * (centres(32) - 4 * t)), atol=1e-12)
+    np.testing.assert_allclose(u, np.sin(4 * np.pi * (cell_centres(32) - 4 * t)), atol=1e-12)
 
 
 @pytest.mark.parametrize("nu", [0.05, 0.4])
 def test_burgers_of_a_sine_in_closed_form(nu):
-    d, x = nu / math.pi, centres(32)
+    d, x = nu / math.pi, cell_centres(32)
     u = burgers.solve(sine(), nu, 32, 201)
     for frame in (1, 30, 200):
         t = 0.01 * frame
@@ -98,7 +95,7 @@ def test_burgers_of_the_thinnest_shocks_against_one_long_step(kind):
     y = (np.arange(-2 * n, 3 * n) + 0.5) / n
     integral = np.cumsum(wave(y)) / n - wave(y) / (2 * n)
     for i in range(0, 32, 3):
-        distance = centres(32)[i] - y
+        distance = cell_centres(32)[i] - y
         exponent = -(distance**2 / (2 * t) + integral) / (2 * d)
         weight = np.exp(exponent - exponent.max())
         exact = (weight @ distance) / weight.sum() / t
@@ -109,8 +106,3 @@ def test_burgers_of_the_thinnest_shocks_against_one_long_step(kind):
 def test_a_sample_is_the_same_on_any_grid(problem):
     coarse, fine = (problem.solve(draw_wave(1, 0), 0.1, n, 5) for n in (16, 48))
     np.testing.assert_allclose(coarse, fine[:, 1::3], atol=2e-5)
-
-
-def test_published_names():
-    assert advection.file_name(0.4) == "1D_Advection_Sols_beta0.4.hdf5"
-    assert burgers.file_name(1) == "1D_Burgers_Sols_Nu1.0.hdf5"

@@ -8,17 +8,6 @@ from chonn_lab.problems import meshes
 from chonn_ops import FiniteVolumes
 
 
-def test_the_scheme_is_of_second_order_on_triangles():
-    """u = sin(pi x) sin(pi y) on the unit square."""
-    errors = []
-    for resolution in (12, 24, 48):
-        shape = meshes.plane_mesh(meshes.SQUARE, (), resolution, np.random.default_rng(0))
-        exact = np.sin(np.pi * shape.points).prod(1)
-        found = meshes.solve(shape, np.full(len(shape.cells), 3.0), 6 * np.pi**2 * exact)
-        errors.append(np.abs(found - exact).max())
-    assert errors[0] > 3 * errors[1] > 9 * errors[2]
-
-
 def test_heat_leaves_a_slab_of_two_layers_through_its_film():
     """k = 1 up to x = 1/2 and 4 beyond, f = 0 but at x = 1, a film of 5 at x = 0: exact."""
     box = meshes.lattice((8, 3, 3), lambda centre: centre[:, 0] > 0, 8)

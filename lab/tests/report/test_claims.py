@@ -27,7 +27,7 @@ def verdicts(runs, scale="small"):
     """First letters of the verdicts on the problem's claims, in the order of claims.yaml."""
     judged = study(runs, scale)
     found = (claim.judge(judged) for claim in CLAIMS if claim.problem == judged.experiment)
-    return "".join(judgement.verdict[0] for judgement in found)
+    return "".join(one.verdict[0] for one in found)
 
 
 def changed(runs, change, **tags):
@@ -152,9 +152,8 @@ def test_what_supports_nothing(experiment):
 def test_every_claim_is_on_the_page_with_its_verdict_and_what_decided():
     found = claims.verdicts([study(source()) for source in SOURCES.values()])
     page = results.verdicts([study(source()) for source in SOURCES.values()])
-    for claim, _, judgement in found:
-        row = f'| "{claim.sentence}" ({claim.place}) | {judgement.verdict} | {judgement.decided} |'
-        assert row in page
+    for claim, _, verdict, decided, _ in found:
+        assert f'| "{claim.sentence}" ({claim.place}) | {verdict} | {decided} |' in page
     counts = claims.counted(found)
     assert counts in page
     assert sum(int(part.split()[0]) for part in counts.split(", ")) == len(CLAIMS)

@@ -9,11 +9,9 @@ import result_files
 from scipy import stats
 
 from chonn_lab import cli
-from chonn_lab.experiments.configuration import compose, resolved
-from chonn_lab.pages.results import MODELS
 from chonn_lab.report.comparison import Statistic, gap, number, sign
 from chonn_lab.report.keep import keep
-from chonn_lab.report.runs import ROLES, read_studies, read_study
+from chonn_lab.report.runs import read_studies, read_study
 
 FNO = {"family": "fno", "role": "baseline"}
 
@@ -194,12 +192,3 @@ def test_runs_of_models_that_were_not_run_again_stay(tmp_path):
     expected = {(run["variant"], run["seed"]) for run in runs if run["variant"] != "fno"}
     assert kept.keys() == expected | {("fno", 0)}
     assert kept["fno", 0] == "2026-11-28"
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in MODELS.glob("*.yaml")))
-def test_tags_of_all_models_are_known(name):
-    """A role that is misspelt would leave a model out of every table, silently."""
-    problem = "order1d" if name.startswith("ckb") else "navier_stokes"
-    tags = resolved(compose([f"problem={problem}", f"model={name}"]))["model"]["tags"]
-    assert tags["family"]
-    assert tags.get("target") or tags["role"] in ROLES

@@ -6,10 +6,8 @@ import sys
 
 import pytest
 
-from chonn_lab.experiments import provenance
 from chonn_lab.pages import blocks, files, results, tables
 from chonn_lab.paths import ROOT
-from chonn_lab.results_file import read_record
 
 
 def test_tables_of_the_pages_come_from_the_result_files(monkeypatch):
@@ -87,20 +85,6 @@ def test_a_page_names_its_files_without_an_origin(record, known, tmp_path, monke
     assert ("`mine.json`" in page) != known
 
 
-def test_results_of_other_data_or_code_are_refused(tmp_path, monkeypatch):
-    path, data = tmp_path / "record.json", {"a.hdf5": {"sha256": "0"}}
-    arguments = ("study", {"epochs": 1}, ("torch",), 1)
-    record = read_record(path, *arguments, data)
-    record["results"].append(provenance.code())
-    path.write_text(json.dumps(record))
-    assert read_record(path, *arguments, data) == record
-    with pytest.raises(SystemExit, match=r"expected runs of the data \{'a.hdf5': '1'\}, got"):
-        read_record(path, *arguments, {"a.hdf5": {"sha256": "1"}})
-    monkeypatch.setattr(provenance, "digest", lambda: "other")
-    with pytest.raises(SystemExit, match="expected runs of the code"):
-        read_record(path, *arguments, data)
-
-
 def test_tables_of_finer_grids_and_domains():
     def run(domain, seed, diverged=None, **errors):
         about = {"problem": "darcy", "trained": 64, "label": "network", "parameters": 1234}
@@ -108,19 +92,20 @@ def test_tables_of_finer_grids_and_domains():
         return about | {"errors": {"test": {name[2:]: error for name, error in errors.items()}}}
 
     results = [
-        run("square", 0, at64=0.010, at128=0.008),
-        run("square", 1, at64=0.010, at128=0.010),
+        run("square", 0, at64=0.010, at256=0.008),
+        run("square", 1, at64=0.010, at256=0.010),
         run("l-shape", 0, at64=0.016),
-        run("square", 2, "in epoch 2", at64=9.0, at128=9.0),
+        run("holes", 0, at64=0.005),
+        run("square", 2, "in epoch 2", at64=9.0, at256=9.0),
     ]
-    exact = {"problem": "darcy", "trained": 64, "errors": {"128": 0.0125}}
+    exact = {"problem": "darcy", "trained": 64, "errors": {"256": 0.0125}}
     record = {"results": results, "interpolated": [exact]}
     assert blocks.build("grids", record).splitlines()[2:] == [
         "| Darcy flow | network | 64 | 1,234 | 0.0100 ± 0.0000 | 0.0090 ± 0.0014 | 2 |",
         "| Darcy flow | the true solution, interpolated | 64 | - | - | 0.0125 | - |",
     ]
     assert blocks.build("domains", record).splitlines()[2:] == [
-        "| Darcy flow | network | 64 | 0.0100 ± 0.0000 | 0.0160 | 1.60 | - | - |",
+        "| Darcy flow | network | 64 | 0.0100 ± 0.0000 | 0.0160 | 1.60 | 0.0050 | 0.50 |",
     ]
 
 

@@ -1,1 +1,0 @@
-"""Studies beyond the experiments; each module is a program, ``python -m chonn_lab.studies.X``."""
