@@ -164,6 +164,31 @@ def numbers_of(name: str, values: Any, device: torch.device | None = None) -> Te
     return as_tensor(name, values, device, widest_dtype(given.dtype))
 
 
+def expanded(
+    name: str,
+    value: Any,
+    like: Tensor,
+    owner: str = "the conductivity",
+    dtype: torch.dtype | None = None,
+    forms: str = "a number, or a shape",
+) -> Tensor:
+    """A number or a Tensor in the shape of the Tensor `like`, which messages call `owner`: where
+    that is, and in `dtype` or wider. By default a number has its dtype, and a Tensor its own.
+    `forms` is what messages say that a value may be."""
+    if not isinstance(value, Tensor):
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise error(name, "a number or a Tensor", repr(value))
+        value = torch.full((), float(value), dtype=dtype or like.dtype, device=like.device)
+    elif value.device != like.device:
+        raise error(name, f"device {like.device}, as {owner}", value.device)
+    shape = tuple(like.shape)
+    try:
+        wide = value if dtype is None else value.to(torch.promote_types(value.dtype, dtype))
+        return wide.expand(shape)
+    except RuntimeError:
+        raise error(name, f"{forms} that expands to {shape}", tuple(value.shape)) from None
+
+
 def as_field(
     name: str,
     tensor: Tensor,

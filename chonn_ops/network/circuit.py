@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import potential_dtype
-from chonn_ops.checks import check_number, check_tensor, error, is_integer, numbers_of
+from chonn_ops.checks import check_number, check_tensor, error, expanded, is_integer, numbers_of
 from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
@@ -133,11 +133,7 @@ class Circuit:
             if field is not None:
                 check_like(name, field, leak, "the leak", NETWORK_DTYPES)
         if isinstance(volume, Tensor):
-            try:
-                volume = volume.expand(leak.shape)
-            except RuntimeError:
-                expected = f"a number, or a shape that expands to {tuple(leak.shape)}"
-                raise error("volume", expected, tuple(volume.shape)) from None
+            volume = expanded("volume", volume, leak, "the leak")
         else:
             check_number(volume=volume)
         self.volume, self.wall, self.current = volume, wall, current
@@ -288,13 +284,10 @@ class Circuit:
         if given.is_complex() and not like.is_complex():
             raise error("value", "real numbers, as the circuit's", given.dtype)
         given = given.to(like.dtype)
-        for name, field in (("nodes", nodes), ("value", given)):
-            fits = field.dim() <= len(shape) and all(
-                m in (1, n) for m, n in zip(reversed(field.shape), reversed(shape), strict=False)
-            )
-            if not fits:
-                raise error(name, f"a shape that expands to {tuple(shape)}", tuple(field.shape))
-        nodes, given = nodes.expand(shape), given.expand(shape)
+        nodes, given = (
+            expanded(name, field, like, "the circuit", forms="a shape")
+            for name, field in (("nodes", nodes), ("value", given))
+        )
         held, some = nodes.to(like.dtype), torch.zeros((), dtype=like.dtype, device=like.device)
         through, carried, kept = torch.zeros_like(like), torch.zeros_like(like), []
         for axis, g, closed in self._axes():

@@ -23,13 +23,13 @@ from chonn_ops.network.checks import (
     answer,
     check_field,
     check_not_negative,
-    check_positive,
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import (
     Spacing,
     check_conditions,
     circuit_of,
+    density_of,
     edges,
     existing,
     spacings,
@@ -58,28 +58,6 @@ def check_omega(omega: float) -> None:
 def _dtype_of(*values: Density | None) -> torch.dtype:
     """float64 if one of the tensors has its precision, else float32."""
     return real_dtype(compute_dtype(*(x for x in values if isinstance(x, Tensor))))
-
-
-def _density(
-    name: str, value: Density, like: Tensor, dtype: torch.dtype, positive: bool = False
-) -> Tensor:
-    """A number or a tensor as one that broadcasts with fields of the shape of `like`."""
-    number = torch.float64 if isinstance(value, Real) else None  # all digits of a Python number
-    try:
-        field = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=number)
-    except (RuntimeError, TypeError, ValueError):
-        raise error(name, "a number or a Tensor", repr(value)) from None
-    if isinstance(value, Tensor) and value.device != like.device:
-        raise error(name, f"device {like.device}, as the others", value.device)
-    try:
-        field.expand(like.shape)
-    except RuntimeError:
-        expected = f"a number, or a shape that expands to {tuple(like.shape)}"
-        raise error(name, expected, tuple(field.shape)) from None
-    if field.is_complex():
-        raise error(name, "real numbers", field.dtype)
-    (check_positive if positive else check_not_negative)(name, field)
-    return field.to(dtype).to(like.device)
 
 
 def _warn_of_few_nodes(
@@ -177,17 +155,15 @@ def helmholtz(
     check_omega(omega)
     check_field("conductivity", conductivity)
     wide = _dtype_of(conductivity, capacity, loss)
-    capacity = _density("capacity", capacity, conductivity, wide)
-    loss = _density("loss", loss, conductivity, wide)
     conductivity = conductivity.to(wide)
+    capacity = density_of("capacity", capacity, conductivity)
+    loss = density_of("loss", loss, conductivity)
     axes = conductivity.dim() - 2
     faces, steps = conditions(boundary, axes), spacings(spacing, axes)
     k, exists = existing(conductivity, mask)
     check_conditions(faces, k)
     volume = math.prod(steps)
-    leak = volume * torch.complex(
-        (-(omega**2) * capacity).expand(k.shape), (-omega * loss).expand(k.shape)
-    )
+    leak = volume * torch.complex(-(omega**2) * capacity, -omega * loss)
     if exists is not None:
         leak = torch.where(exists, leak, 0)
     _warn_of_few_nodes(conductivity, capacity, exists, omega, steps)
@@ -251,7 +227,8 @@ def absorbing_layer(
     check_field("conductivity", conductivity)
     check_not_negative("conductivity", conductivity)
     wide = _dtype_of(conductivity, capacity)
-    capacity = _density("capacity", capacity, conductivity, wide)
+    conductivity = conductivity.to(wide)
+    capacity = density_of("capacity", capacity, conductivity)
     axes = conductivity.dim() - 2
     steps, faces = spacings(spacing, axes), conditions(boundary, axes)
     _check_number("thickness", thickness, math.inf, "a finite number > 0")
@@ -267,4 +244,4 @@ def absorbing_layer(
                 line = torch.maximum(line, (1 - distance / thickness).clamp(min=0))
         depth = torch.maximum(depth, line.reshape([n] + [1] * (conductivity.dim() - axis - 2)))
     strength = (GRADING + 1) * math.log(1 / attenuation) / thickness
-    return (conductivity.to(wide) * capacity).sqrt() * (strength * depth**GRADING)
+    return (conductivity * capacity).sqrt() * (strength * depth**GRADING)

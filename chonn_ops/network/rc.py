@@ -8,7 +8,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import error
+from chonn_ops.checks import error, expanded
 from chonn_ops.network.api import NetworkInfo, info_of, solve_checked
 from chonn_ops.network.checks import (
     check_arguments,
@@ -33,15 +33,7 @@ def check_step(dt: float) -> None:
 def like(name: str, value: Tensor | float, field: Tensor) -> Tensor:
     """A number or a tensor as a tensor of the field's shape, in float32 at least."""
     wide = torch.promote_types(field.dtype, torch.float32)
-    if not isinstance(value, Tensor):
-        return torch.full((), value, dtype=wide, device=field.device).expand(field.shape)
-    if value.device != field.device:
-        raise error(name, f"device {field.device}, where the potentials are", value.device)
-    try:
-        return value.to(torch.promote_types(wide, value.dtype)).expand(field.shape)
-    except RuntimeError:
-        expected = f"a number, or a shape that expands to {tuple(field.shape)}"
-        raise error(name, expected, tuple(value.shape)) from None
+    return expanded(name, value, field, "the potentials", wide)
 
 
 def midpoint_end(m: Tensor, v: Tensor, storage: Tensor) -> Tensor:
