@@ -17,7 +17,7 @@ from torch import Tensor
 from chonn_ops.checks import error, numbers_of
 from chonn_ops.inverse.domain import Domain
 from chonn_ops.network import Factorization
-from chonn_ops.network.edges import at_both_ends, differences, rings
+from chonn_ops.network.edges import differences, is_tied
 
 UNKNOWNS = ("conductivity", "leak", "source")
 # Fields that are pulled back or solved for at once.
@@ -177,11 +177,7 @@ class Experiment:
         x = torch.zeros_like(self.ground)
         ground = self.ground.view(-1)
         leak, *g = self.circuit(x)
-        tied = (leak != 0)[0, ..., 0]
-        for axis, (edge, joined) in enumerate(zip(g, rings(self.domain.periodic), strict=True)):
-            if x.shape[axis] > 1:
-                tied = tied | (at_both_ends((edge != 0).double(), axis, joined) != 0)[0, ..., 0]
-        # Elimination takes the potential of a node without edges and leak for 0.
+        tied = is_tied(g, leak, self.domain.periodic)[0, ..., 0]
         self.ground[self.domain.mask & ~tied] = 1
         leak, *g = self.circuit(x)
         network = self.domain.eliminate(g, leak)

@@ -27,6 +27,12 @@ def used_edges(g: Tensor, axis: int, joined: Joined) -> Tensor:
     return g if (joined and n > 1) or isinstance(joined, Graph) else g.narrow(axis + 1, 0, n - 1)
 
 
+def edges_by_axis(conductance: Sequence[Tensor], periodic: Sequence[Joined]) -> list[Tensor]:
+    """`used_edges` of each axis."""
+    pairs = enumerate(zip(conductance, periodic, strict=True))
+    return [used_edges(g, axis, joined) for axis, (g, joined) in pairs]
+
+
 def indices(field: Tensor, axis: int) -> Tensor:
     """Indices along a grid axis, in a shape that broadcasts with the field."""
     n = field.shape[axis + 1]
@@ -131,7 +137,7 @@ def connected_parts(
     B, C, device = conductance[0].shape[0], conductance[0].shape[-1], conductance[0].device
     nodes = torch.arange(math.prod(grid), device=device).reshape(*grid, 1)
     part = nodes.expand(B, *grid, C)
-    edges = [used_edges(g, axis, periodic[axis]) != 0 for axis, g in enumerate(conductance)]
+    edges = [edge != 0 for edge in edges_by_axis(conductance, periodic)]
     before = torch.empty_like(part[:0])
     while not torch.equal(part, before):
         before = part
@@ -155,6 +161,16 @@ def connected_parts(
     return part.flatten(1, -2)
 
 
+def is_tied(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]) -> Tensor:
+    """Which nodes are part of their network: those with an edge or a leak. The potential of others
+    is 0, whatever their source."""
+    tied = leak != 0
+    for axis, edge in enumerate(edges_by_axis(conductance, periodic)):
+        if leak.shape[axis + 1] > 1:
+            tied = tied | (at_both_ends((edge != 0).float(), axis, periodic[axis]) != 0)
+    return tied
+
+
 def excess(
     v: Tensor,
     source: Tensor,
@@ -164,10 +180,10 @@ def excess(
 ) -> Tensor:
     """Residuals s - A v, (B, \\*grid, C)."""
     left = source - leak * v
-    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
+    for axis, edge in enumerate(edges_by_axis(conductance, periodic)):
         if v.shape[axis + 1] > 1:
-            flow = used_edges(g, axis, closed) * drops_along(v, axis, closed)
-            left = left - outflow(flow, axis, closed)
+            flow = edge * drops_along(v, axis, periodic[axis])
+            left = left - outflow(flow, axis, periodic[axis])
     return left
 
 
@@ -186,15 +202,13 @@ def relative_residual(
     info = torch.finfo(v.dtype)
     least = info.tiny / info.eps
     size = v.abs() + least
-    sizes, tied = leak * size + least, leak != 0
-    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
-        if v.shape[axis + 1] == 1:
-            continue
-        edges = used_edges(g, axis, closed)
-        strength = edges * sum_of_ends(size, axis, closed)
-        sizes = sizes + at_both_ends(strength, axis, closed)
-        tied = tied | (at_both_ends((edges != 0).to(v.dtype), axis, closed) != 0)
-    # A node with neither edge nor leak is no part of the network; a NaN in its source still counts.
+    sizes = leak * size + least
+    for axis, edge in enumerate(edges_by_axis(conductance, periodic)):
+        if v.shape[axis + 1] > 1:
+            strength = edge * sum_of_ends(size, axis, periodic[axis])
+            sizes = sizes + at_both_ends(strength, axis, periodic[axis])
+    # A NaN in the source of a node outside of the network still counts.
+    tied = is_tied(conductance, leak, periodic)
     left = excess(v, source, conductance, leak, periodic)
     left, norm = (norm_of(torch.where(tied, x, 0 * x)) for x in (left, source))
     relative = left / torch.where(norm > 0, norm, 1)
@@ -228,14 +242,13 @@ def backward_error(
     conductance = [edges_alone(g, axis, periodic[axis]) for axis, g in enumerate(conductance)]
     around = rings(periodic)
     left = excess(v, source, conductance, leak, around).abs()
-    size, tied = v.abs(), leak != 0
+    size = v.abs()
     sizes = source.abs() + leak.abs() * size
-    for axis, g in enumerate(conductance):
+    for axis, (g, joined) in enumerate(zip(conductance, around, strict=True)):
         if v.shape[axis + 1] > 1:
-            joined = around[axis]
             sizes = sizes + at_both_ends(g.abs() * sum_of_ends(size, axis, joined), axis, joined)
-            tied = tied | (at_both_ends((g != 0).to(size.dtype), axis, joined) != 0)
-    # A node without edge and leak is no part of the network; a NaN in its source still counts.
+    # A NaN in the source of a node outside of the network still counts.
+    tied = is_tied(conductance, leak, around)
     error = torch.where(tied & (left != 0), left / sizes, 0 * left)
     return error.flatten(1, -2).amax(1)
 

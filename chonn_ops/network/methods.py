@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chonn_ops.checks import error
 from chonn_ops.network.direct import predicted_bytes, too_large
-from chonn_ops.network.edges import used_edges
+from chonn_ops.network.edges import edges_by_axis
 from chonn_ops.network.graph import Graph, Joined
 
 # Bytes that the factors of one call may take.
@@ -165,8 +165,7 @@ def exceed_digits(
     largest = torch.stack([g.amax() for g in conductance]).amax()
     if bool(eps * largest <= leak.amin()):  # the usual case, and the faster question
         return False
-    pairs = zip(conductance, periodic, strict=True)
-    used = (used_edges(g, axis, closed) for axis, (g, closed) in enumerate(pairs))
+    used = edges_by_axis(conductance, periodic)
     edges = [edge.flatten(1, -2) for edge in used if edge.numel()]
     if not edges:
         return False

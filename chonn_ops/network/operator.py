@@ -39,10 +39,10 @@ from chonn_ops.network.direct import Solution, factor_of
 from chonn_ops.network.direct.factor import undetermined
 from chonn_ops.network.edges import (
     differences_by_axis,
+    edges_by_axis,
     excess,
     norm_of,
     relative_residual,
-    used_edges,
 )
 from chonn_ops.network.graph import Joined, graph_of, joined
 
@@ -311,8 +311,7 @@ def _iterate(
     v, iterations, residual = networks.solve_by(solver, enough, most)
     residual = _without_rounding(networks, v, iterations, residual, tol)
     if bool(residual.isnan().any()):  # of an input, or where numbers of the iterations overflowed
-        pairs = enumerate(zip(networks.conductance, networks.periodic, strict=True))
-        edges = [used_edges(g, axis, closed) for axis, (g, closed) in pairs]
+        edges = edges_by_axis(networks.conductance, networks.periodic)
         fields = (networks.source, networks.leak, *edges)
         finite = [x.isfinite().flatten(1, -2).all(1) for x in fields]
         unsolved = residual.isnan() & torch.stack(finite).all(0)

@@ -30,6 +30,7 @@ from chonn_ops.network.edges import (
     at_both_ends,
     differences_by_axis,
     drops_along,
+    is_tied,
     outflow,
     sum_of_ends,
     used_edges,
@@ -63,13 +64,13 @@ def check_inverse(
     """Require of entries of the inverse Z that A Z has the diagonal 1: near a resonance nothing
     else tells that the last pivot has lost its digits. Networks that are `judged` (B, C) have an
     estimate of their own, see `Pivoted`."""
-    own, beside, tied = leak, torch.zeros_like(diagonal), leak != 0
+    own, beside = leak, torch.zeros_like(diagonal)
     for axis, (g, entry, closed) in enumerate(zip(conductance, entries, periodic, strict=True)):
         if leak.shape[axis + 1] > 1:
             edges, between = used_edges(g, axis, closed), used_edges(entry, axis, closed)
             own = own + at_both_ends(edges, axis, closed)
             beside = beside + at_both_ends(edges * between, axis, closed)
-            tied = tied | (at_both_ends((edges != 0).float(), axis, closed) != 0)
+    tied = is_tied(conductance, leak, periodic)
     left = torch.where(tied, own * diagonal - beside - 1, 0).abs().flatten(1, -2).amax(1)
     wrong = (left > LOST) & ~judged
     if bool(wrong.any()):
@@ -137,13 +138,10 @@ class RefinedFactors:
         """The solution for sources (B, S, \\*grid, C) of the `network`, leak and conductances."""
         plan, narrow = self._plan, network[0].dtype
         each = (..., *[None] * len(plan.grid), slice(None))  # numbers beside fields
+        closed = [_closed(plan, axis) for axis in range(len(network) - 1)]
+        tied = is_tied(network[1:], network[0], closed)[:, None]
         leak, *wide = (x.to(torch.complex128)[:, None] for x in network)
-        closed = [_closed(plan, axis) for axis in range(len(wide))]
         edges = [used_edges(g, axis + 1, closed[axis]) for axis, g in enumerate(wide)]
-        tied = leak != 0  # a node with neither edge nor leak is no part of the network
-        for axis, g in enumerate(edges):
-            if plan.grid[axis] > 1:
-                tied = tied | (at_both_ends((g != 0).float(), axis + 1, closed[axis]) != 0)
         s = source.to(torch.complex128)
         s = torch.where(tied, s, 0 * s)
         norm = _norm(s)
