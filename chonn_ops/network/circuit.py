@@ -200,20 +200,14 @@ class Circuit:
         """
         network = (self.source(source), self.conductance, self.leak)
         options: Any = {"tol": tol, "max_iterations": max_iterations, "method": method}
-        options.update(backend=backend)
-        if self.graph is None:
-            options.update(periodic=self.periodic)
-        else:
-            network = (network[0], self.conductance[0], self.leak)
-            options.update(graph=self.graph)
-        if not info:
-            v = kirchhoff_network(*network, **options)
-            return v.to(potential_dtype(source, v.dtype))
-        v, found = kirchhoff_network(*network, return_info=True, **options)
+        options.update(periodic=self.periodic, backend=backend, return_info=info)
+        solved = kirchhoff_network(*network, **options)
+        v, found = solved if info else (solved, None)
         rounded = v.to(potential_dtype(source, v.dtype))
+        if found is None:
+            return rounded
         if rounded.dtype != v.dtype:
-            fields = network[0], self.conductance, self.leak, self.periodic
-            error = backward_error(rounded, *fields)
+            error = backward_error(rounded, *network, self.periodic)
             found = found._replace(backward_error=error)
         return rounded, found
 

@@ -190,7 +190,8 @@ def run_network(
     axes = joined(periodic, graph)
     nodes = edges = leak.shape
     if (given := graph_of(axes)) is not None:
-        nodes, edges = ((leak.shape[0], n, leak.shape[-1]) for n in given.counts)
+        counts = given.num_nodes, given.num_edges
+        nodes, edges = ((leak.shape[0], n, leak.shape[-1]) for n in counts)
     expected = (nodes, nodes, *[edges] * len(conductance))
     shapes = (leak.shape, one, *(g.shape for g in conductance))
     names = ("leak", "source", "g0", "g1", "g2")

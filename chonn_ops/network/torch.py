@@ -187,10 +187,10 @@ def _solve_lines(
     return v, torch.zeros_like(norm, dtype=torch.int32), left / torch.where(norm > 0, norm, 1)
 
 
-def unit(values: Sequence[Tensor], networks: int = 0) -> tuple[Tensor, Tensor]:
-    """Find units for the M networks along an axis: powers of two near the largest magnitude of
-    their fields, and whether all numbers are finite, (M,) each."""
-    magnitudes = (field.abs().movedim(networks, 0).flatten(1) for field in values)
+def _unit(values: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Find units for M networks: powers of two near the largest magnitude of their fields, and
+    whether all numbers are finite, (M,) each."""
+    magnitudes = (field.abs().flatten(1) for field in values)
     largest = torch.stack([magnitude.amax(1) for magnitude in magnitudes]).amax(0)
     finite = largest.isfinite()
     exponent = torch.frexp(torch.where(finite, largest, 0)).exponent
@@ -210,8 +210,8 @@ def _solve_networks(
         if not periodic[axis]:
             g.select(axis + 1, -1).zero_()
     # Powers of two: tiny currents and conductances must not underflow when they are squared.
-    current, sound = unit([source])
-    siemens, finite = unit([leak, *conductance])
+    current, sound = _unit([source])
+    siemens, finite = _unit([leak, *conductance])
     sound = sound & finite
     for field, scale in ((source, current), *((g, siemens) for g in (leak, *conductance))):
         field.div_(_each(scale, field)).masked_fill_(_each(~sound, field), 0)

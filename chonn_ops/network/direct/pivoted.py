@@ -72,17 +72,8 @@ class Pivoted:
 
     def __init__(self, plan: Plan, conductance: Tensor, leak: Tensor) -> None:
         self._plan, self._g, device = plan, conductance, leak.device
-        owner = np.repeat(np.arange(plan.regions), np.diff(plan.edge_at))
-
-        def position(place: Array) -> Tensor:
-            beyond = place - plan.pivots[owner]
-            at = plan.first[owner] + place
-            outer = beyond >= 0
-            at[outer] = plan.boundary[plan.boundary_at[owner[outer]] + beyond[outer]]
-            return torch.from_numpy(at.astype(np.int64)).to(device)
-
         self._edge = torch.from_numpy(plan.edge.astype(np.int64)).to(device)
-        ends, each = (position(plan.row), position(plan.column)), conductance[self._edge]
+        ends, each = torch.from_numpy(plan.ends).to(device), conductance[self._edge]
         own = leak.index_add(0, ends[0], each).index_add(0, ends[1], each)
         with torch.no_grad():
             size = leak.abs().index_add(0, ends[0], each.abs()).index_add(0, ends[1], each.abs())

@@ -118,6 +118,16 @@ class Plan:
         position[self.node] = np.arange(self.nodes)
         return position
 
+    @property
+    def ends(self) -> Array:
+        """The positions of the two nodes of each edge, (2, edges)."""
+        owner = np.repeat(np.arange(self.regions), np.diff(self.edge_at))
+        place = np.stack([self.row, self.column]).astype(np.int64)
+        at, beyond = self.first[owner] + place, place - self.pivots[owner]
+        outer = beyond >= 0
+        at[outer] = self.boundary[(self.boundary_at[owner] + beyond)[outer]]
+        return at
+
     @cached_property
     def runs(self) -> Array:
         """All edges as runs, ordered by their lower nodes: axis, first entry, first node, how far
@@ -418,9 +428,8 @@ def make_plan(grid: tuple[int, ...], periodic: tuple[Joined, ...], leaf: int = L
     """
     graph = periodic[0]
     if isinstance(graph, Graph):
-        edges = np.arange(graph.num_edges), graph.ends_array()
-        return plan_of(graph.dissection, *edges, grid=grid, periodic=periodic)
-    if sum(n > 1 for n in grid) < 2:
-        leaf = 1
-    dissection, *_ = dissect(grid, tuple(map(bool, periodic)), leaf)
-    return plan_of(dissection, *grid_edges(grid, periodic), grid=grid, periodic=periodic)
+        dissection = graph.dissection
+    else:
+        leaf = 1 if sum(n > 1 for n in grid) < 2 else leaf
+        dissection, *_ = dissect(grid, tuple(map(bool, periodic)), leaf)
+    return plan_of(dissection, *edges_of(grid, periodic), grid=grid, periodic=periodic)

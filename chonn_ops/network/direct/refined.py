@@ -269,10 +269,9 @@ class ComplexFactor:
         """
         return self.solve_all(source, drops=False).potential
 
-    def solve_all(self, source: Tensor, *, drops: bool, network: Any = ()) -> Solution:
+    def solve_all(self, source: Tensor, *, drops: bool) -> Solution:
         """Return what `Factor.solve_all` does; drops are differences of potentials, which have the
         digits for it in complex128."""
-        del network  # every solve has found its residual
         s = self._rows(source)
         assert self._factors is not None
         solution = self._factors.solve(s, drops=drops, network=(self._leak, *self._g))

@@ -591,14 +591,10 @@ class Factors:
         is the last one of a part without leak."""
         plan, device = self._plan, self._g.device
         inverse = self._inverse().detach()
-        owner = np.repeat(np.arange(plan.regions), np.diff(plan.edge_at))
         g = self._g.detach()[:, torch.from_numpy(plan.edge).to(device)].abs()
         degree = torch.zeros_like(inverse, dtype=g.dtype)
-        for place in (plan.row, plan.column):
-            position, beyond = plan.first[owner] + place, place - plan.pivots[owner]
-            outer = beyond >= 0
-            position[outer] = plan.boundary[plan.boundary_at[owner[outer]] + beyond[outer]]
-            degree = degree.index_add(1, torch.from_numpy(position).to(device), g)
+        for end in torch.from_numpy(plan.ends).to(device):
+            degree = degree.index_add(1, end, g)
         return (inverse == 0) & (degree > 0) & self._sound[:, None]
 
     @property
