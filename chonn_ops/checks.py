@@ -5,6 +5,7 @@ Every message names the argument and states what was expected and what was given
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -81,6 +82,22 @@ def check_number(**values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, (Real, torch.SymFloat, torch.SymInt)):
             raise error(name, "a number", repr(value))
+
+
+def check_above(least: float, /, **values: Any) -> None:
+    """Raise a ValueError for the first value that is no finite number above `least`."""
+    for name, value in values.items():
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not least < float(value) < math.inf:
+            raise error(name, f"a finite number > {least:g}", repr(value))
+
+
+def check_share(**values: Any) -> None:
+    """Raise a ValueError for the first value that is no number above 0 and below 1."""
+    check_number(**values)
+    for name, value in values.items():
+        if not 0 < value < 1:
+            raise error(name, "above 0 and below 1", value)
 
 
 def check_bool(**values: Any) -> None:

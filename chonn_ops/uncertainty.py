@@ -46,7 +46,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
-from chonn_ops.checks import check_axes, check_integer, check_number, error, numbers_of
+from chonn_ops.checks import (
+    check_axes,
+    check_integer,
+    check_number,
+    check_share,
+    error,
+    numbers_of,
+)
 
 __all__ = [
     "Band",
@@ -456,9 +463,7 @@ def _mean(fields: Iterable[Tensor]) -> float:
 
 
 def _check_level(level: float, share: float | None) -> None:
-    check_number(level=level)
-    if not 0 < level < 1:
-        raise error("level", "above 0 and below 1", level)
+    check_share(level=level)
     if share is not None:
         check_number(share=share)
         if not 0 < share <= 1:

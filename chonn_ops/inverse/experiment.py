@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import error, numbers_of
-from chonn_ops.inverse.domain import Domain
+from chonn_ops.inverse.domain import Domain, eliminate
 from chonn_ops.network import Factorization
 from chonn_ops.network.edges import differences, is_tied
 
@@ -130,7 +130,7 @@ class Experiment:
         if self._fixed is not None:
             return self._fixed
         leak, *g = self.circuit(x.reshape(self.domain.grid))
-        network = self.domain.eliminate(g, leak)
+        network = eliminate(self.domain, g, leak)
         if self.unknown == "source":
             self._fixed = network
         return network
@@ -180,12 +180,12 @@ class Experiment:
         tied = is_tied(g, leak, self.domain.periodic)[0, ..., 0]
         self.ground[self.domain.mask & ~tied] = 1
         leak, *g = self.circuit(x)
-        network = self.domain.eliminate(g, leak)
+        network = eliminate(self.domain, g, leak)
         while network.undetermined:
             for _, node in network.undetermined:
                 ground[node] = max(float(y.max()) for y in g) or 1.0
             leak, *g = self.circuit(x)
-            network = self.domain.eliminate(g, leak)
+            network = eliminate(self.domain, g, leak)
         nodes = ground.nonzero()[:, 0]
         if not len(nodes):
             return

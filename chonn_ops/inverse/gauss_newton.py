@@ -25,10 +25,11 @@ from torch import Tensor
 
 from chonn_ops.boundary import Boundary
 from chonn_ops.checks import (
+    check_above,
     check_bool,
     check_choice,
     check_integer,
-    check_number,
+    check_share,
     error,
     numbers_of,
 )
@@ -41,7 +42,7 @@ from chonn_ops.inverse.experiment import (
     best_constant,
     weights_of,
 )
-from chonn_ops.inverse.priors import Gaussian, Smoothness, TotalVariation, check_above
+from chonn_ops.inverse.priors import Gaussian, Smoothness, TotalVariation
 from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
 
@@ -154,9 +155,7 @@ class Reconstruction:
         ValueError
             A level not between 0 and 1.
         """
-        check_number(level=level)
-        if not 0 < level < 1:
-            raise error("level", "above 0 and below 1", level)
+        check_share(level=level)
         half = math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))
         reach, x = half * self._deviation(), self._posterior.x
         low, high = x - reach, x + reach

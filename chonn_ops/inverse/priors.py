@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_integer, check_number, error
-from chonn_ops.inverse.domain import Domain, domain_of, domain_on
+from chonn_ops.checks import check_above, check_integer, check_number, error
+from chonn_ops.inverse.domain import Domain, domain_of, domain_on, eliminate
 from chonn_ops.network import Factorization
 from chonn_ops.network.edges import differences_by_axis
 from chonn_ops.network.volumes import FiniteVolumes
@@ -41,14 +41,6 @@ LEVEL = 10.0
 # Relative step of the derivative by kappa^2 from four values. It leaves relative errors of about
 # 1e-11.
 STEP = 5e-4
-
-
-def check_above(least: float, **values: Any) -> None:
-    """Raise a ValueError for the first value that is no finite number above `least`."""
-    for name, value in values.items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not least < float(value) < math.inf:
-            raise error(name, f"a finite number > {least:g}", repr(value))
 
 
 class Gaussian:
@@ -187,12 +179,12 @@ class BoundSmoothness:
         # diag(A^-1 V A^-1) is minus the derivative of diag(A^-1) by kappa^2.
         at = 1 + STEP * torch.tensor([-2, -1, 1, 2]).to(volume)
         leaks = kappa2 * volume * at.reshape(4, *[1] * (volume.dim() - 1))
-        networks = domain.eliminate([g.expand(4, *g.shape[1:]) for g in edges], leaks)
+        networks = eliminate(domain, [g.expand(4, *g.shape[1:]) for g in edges], leaks)
         a, b, c, d = networks.diagonal_of_inverse()[..., 0].flatten(1)
         variance = (8 * (b - c) - (a - d)) / (12 * STEP * kappa2)
         inside = domain.mask.flatten()
         scale = torch.where(inside, prior.deviation / variance.sqrt(), 0)
-        network = domain.eliminate(edges, kappa2 * volume)
+        network = eliminate(domain, edges, kappa2 * volume)
         self.gaussian = Gaussian(domain, network, scale, volume.flatten())
         self.variance = prior.deviation**2 * inside.to(volume)
 
@@ -296,7 +288,7 @@ class BoundTotalVariation:
         edges = [(mean * g)[None, ..., None] for mean, g in pairs]
         away = offset.reshape(self.domain.grid).square() + SAME**2
         leak = self.leak + self.volume * self.prior.area / away
-        return Gaussian(self.domain, self.domain.eliminate(edges, leak[None, ..., None]))
+        return Gaussian(self.domain, eliminate(self.domain, edges, leak[None, ..., None]))
 
     def variance_around(self, gaussian: Gaussian) -> Tensor:
         """Pointwise variance of `around`, (n,)."""

@@ -15,10 +15,10 @@ from chonn_ops.boundary import per_axis
 from chonn_ops.checks import (
     GRID_AXES,
     as_field,
+    check_above,
     check_bool,
     check_choice,
     check_integer,
-    check_number,
     error,
 )
 from chonn_ops.models.network import bounded
@@ -28,9 +28,8 @@ from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
 from chonn_ops.nn.geometry import NODES, Nodes, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear
+from chonn_ops.nn.network_cell import UNIT
 
-# Units of length of the networks in the domain's unit, as in `NetworkCell`.
-UNIT = 16.0
 # A parameter that is one number for the whole field is stored divided by this gain, because it has
 # to move further than a weight.
 RATE_GAIN = 8.0
@@ -87,9 +86,7 @@ class Forecast(Gained, Pretrained):
         check_choice("nodes", nodes, NODES)
         if width % heads:
             raise error("heads", f"a divisor of width={width}", heads)
-        check_number(reach=reach)
-        if not 0 < reach < math.inf:
-            raise error("reach", "a number > 0", repr(reach))
+        check_above(0, reach=reach)
         self.channels, self.history, self.coordinates = channels, history, coordinates
         self.boundary, self.nodes = words, nodes
         self.lengths = tuple(spacings(lengths, self.axes, "lengths"))

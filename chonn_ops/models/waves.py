@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_integer
-from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast
+from chonn_ops.models._forecast import RATE_GAIN, Forecast
 from chonn_ops.network import diffusion
 from chonn_ops.network.edges import drops_along, outflow, used_edges
 from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import Factory, Gained, PositionLinear
+from chonn_ops.nn.network_cell import UNIT
 
 # Distance that a wave travels per step before training, in the unit of the domain.
 TRAVEL = 1 / 128

@@ -11,19 +11,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from numbers import Real
 
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype, real_dtype
 from chonn_ops.boundary import Boundary, Matched, Neumann, conditions
-from chonn_ops.checks import error
-from chonn_ops.network.checks import (
-    answer,
-    check_field,
-    check_not_negative,
-)
+from chonn_ops.checks import answer, check_above, check_share
+from chonn_ops.network.checks import check_field, check_not_negative
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import (
     Spacing,
@@ -42,17 +37,6 @@ GRADING = 2
 # Nodes a wavelength. At 4 the waves on the grid are 13 % shorter than those of the equation
 # (2 - 2 cos(kappa h) = omega^2 h^2 c / k); below pi there are none.
 FEW_NODES = 4
-
-
-def _check_number(name: str, value: float, most: float, expected: str) -> None:
-    """Require a real number above 0 and below `most`."""
-    if not (isinstance(value, Real) and 0 < value < most):
-        raise error(name, expected, repr(value))
-
-
-def check_omega(omega: float) -> None:
-    """Require a finite number > 0."""
-    _check_number("omega", omega, math.inf, "a finite number > 0")
 
 
 def _dtype_of(*values: Density | None) -> torch.dtype:
@@ -152,7 +136,7 @@ def helmholtz(
     >>> bool((u.abs().max() / u.abs().min()) < 1.001)
     True
     """
-    check_omega(omega)
+    check_above(0, omega=omega)
     check_field("conductivity", conductivity)
     wide = _dtype_of(conductivity, capacity, loss)
     conductivity = conductivity.to(wide)
@@ -231,8 +215,8 @@ def absorbing_layer(
     capacity = density_of("capacity", capacity, conductivity)
     axes = conductivity.dim() - 2
     steps, faces = spacings(spacing, axes), conditions(boundary, axes)
-    _check_number("thickness", thickness, math.inf, "a finite number > 0")
-    _check_number("attenuation", attenuation, 1, "above 0 and below 1")
+    check_above(0, thickness=thickness)
+    check_share(attenuation=attenuation)
     depth = torch.zeros((1,) * conductivity.dim(), dtype=wide, device=conductivity.device)
     for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
         n = conductivity.shape[axis + 1]
