@@ -140,15 +140,7 @@ def is_integer(tensor: Tensor) -> bool:
 
 
 def check_tensor(name: str, value: Any) -> None:
-    """Require a dense tensor.
-
-    Raises
-    ------
-    TypeError
-        For another type.
-    ValueError
-        For a sparse tensor.
-    """
+    """Require a dense tensor: a TypeError for another type, a ValueError for a sparse tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
     if value.layout != torch.strided:

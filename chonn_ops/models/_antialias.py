@@ -24,23 +24,12 @@ ATTENUATION = 40.0  # dB, of the stop band
 
 
 def half_band_taps(filter_size: int) -> Tensor:
-    """Coefficients of the low-pass filter on the fine grid.
+    """Coefficients of the low-pass filter on the fine grid, (2 * filter_size - 1,): symmetric, sum
+    1.
 
-    Parameters
-    ----------
-    filter_size : int
-        Number of coarse samples that an interpolated value depends on; even.
-
-    Returns
-    -------
-    Tensor, shape (2 * filter_size - 1,)
-        Symmetric, sum 1. The response is 1/2 at a quarter of the sampling rate; for a size of 6 it
-        is within 2% of 1 below 0.138 of the rate and under 2% above 0.362.
-
-    Raises
-    ------
-    ValueError
-        If `filter_size` is odd or below 2.
+    `filter_size`, even (else a ValueError), is the number of coarse samples that an interpolated
+    value depends on. The response is 1/2 at a quarter of the sampling rate; for a size of 6 it is
+    within 2% of 1 below 0.138 of the rate and under 2% above 0.362.
     """
     if filter_size < 2 or filter_size % 2:
         raise ValueError(f"filter_size: expected an even number of at least 2, got {filter_size}")
@@ -58,13 +47,7 @@ def half_band_taps(filter_size: int) -> Tensor:
 
 
 class _Resample(nn.Module):
-    """A filter between two grids for fields (B, C, H, W).
-
-    Parameters
-    ----------
-    filter_size : int
-        See `half_band_taps`.
-    """
+    """A filter between two grids for fields (B, C, H, W); its size as in `half_band_taps`."""
 
     taps: Tensor
     order: tuple[int, int]  # of the axes
@@ -132,14 +115,8 @@ class Downsample(_Resample):
 
 
 class AntialiasedLeakyReLU(nn.Module):
-    """Leaky ReLU on a grid twice as fine: upsample, activate, low-pass, downsample.
-
-    Parameters
-    ----------
-    filter_size : int
-        See `half_band_taps`.
-    negative_slope : float
-    """
+    """Leaky ReLU on a grid twice as fine: upsample, activate, low-pass, downsample; the filters'
+    size as in `half_band_taps`."""
 
     def __init__(
         self,

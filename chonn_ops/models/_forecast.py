@@ -205,18 +205,8 @@ class Forecast(Gained, Pretrained):
 
 
 class Displacement(nn.Module):
-    """Displacements that are computed from potentials.
-
-    Parameters
-    ----------
-    num_networks : int
-        Potentials m.
-    heads : int
-        Number of displacements.
-    boundary : sequence of {"periodic", "robin"}, one an axis
-    reach : float
-        Upper bound of a displacement.
-    """
+    """Displacements that are computed from the potentials of m networks: so many `heads`, whose
+    components are below `reach`."""
 
     def __init__(
         self,

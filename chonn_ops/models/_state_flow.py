@@ -151,15 +151,8 @@ class StateFlow(Gained):
 
 
 def solve_shared(source: Tensor, edges: Sequence[Tensor], leak: float) -> Tensor:
-    """Potentials of networks (B, H, W, C), periodic, the same for the whole batch and at all nodes.
-
-    Parameters
-    ----------
-    source : Tensor, shape (B, H, W, C)
-    edges : sequence of Tensor that expand to (C,)
-        Conductance of the edges along each axis.
-    leak : float
-    """
+    """Potentials of networks with sources (B, H, W, C), periodic, the same for the whole batch and
+    at all nodes: edges along each axis, which expand to (C,), and a leak."""
     wide = source.to(torch.promote_types(source.dtype, torch.float32))
     shape = (1, *source.shape[1:])
     conductance = [edge.to(wide).expand(shape) for edge in edges]

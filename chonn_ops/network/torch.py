@@ -233,31 +233,10 @@ def solve(
     tol: float,
     max_iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials of resistor networks: ``sum_q g_pq (v_p - v_q) + l_p v_p = s_p``.
-
-    Parameters
-    ----------
-    source, leak : Tensor, shape (B, \\*grid, C)
-        Current into every node and its conductance to ground; 1 to 3 grid axes, any strides.
-    conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis: entry p joins node p and the next one; the last counts on periodic axes
-        alone.
-    periodic : sequence of bool
-        Whether an axis is periodic; else no edge leaves its ends.
-    tol : float
-        Every network stops by the rule of `Progress`.
-    max_iterations : int
-        Where it stops at the latest. Lines are eliminated, in no iterations.
-
-    Returns
-    -------
-    potential : Tensor, shape (B, \\*grid, C)
-        float64 if any input is, else float32. All NaN where a network has a NaN or an infinity.
-    iterations : Tensor, shape (B, C)
-        int32.
-    deviation : Tensor, shape (B, C)
-        See `Progress`; for lines the relative residual in the 2-norm.
-    """
+    """Potentials of resistor networks, as a backend of `chonn_ops.network.operator` computes them:
+    float64 if any input is, else float32; all NaN where a network has a NaN or an infinity.
+    Networks stop by the rule of `Progress`. Lines are eliminated, in no iterations, and have
+    relative residuals in the 2-norm for deviations."""
     fields = [source, leak, *conductance]
     dtype = compute_dtype(*fields)
     batch, *sizes, channels = source.shape

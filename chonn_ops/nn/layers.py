@@ -129,17 +129,11 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 class Pointwise(nn.Module):
-    """A two-layer network at every position: linear, SiLU, linear.
+    """A two-layer network at every position: linear, SiLU, linear, with `hidden` channels inside.
+    `gain` says how many times as fast it learns, see `learn_faster`.
 
     It has no norm. A norm over the field would remove the field's amplitude, in which a linear
     problem is linear.
-
-    Parameters
-    ----------
-    width, hidden : int
-        Channels outside and inside.
-    gain : float
-        How many times as fast it learns, see `learn_faster`.
     """
 
     def __init__(

@@ -90,22 +90,9 @@ def solve(
 ) -> tuple[Solution, list[tuple[int, int]]]:
     """Solve networks once, without keeping their factors.
 
-    For batches on the CPU this takes less memory and time than a `Factor`, because the factors of a
-    group of networks stay in the cache.
-
-    Parameters
-    ----------
-    source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
-    conductance, leak, periodic, backend, drops
-        As in `Factor`.
-
-    Returns
-    -------
-    solution : Solution
-        Potentials in float64 where any input is, else in float32; S left out where `source` has
-        none.
-    undetermined : list of tuple of int
-        See `Factor.undetermined`.
+    Arguments are those of `Factor`. Returns the solution, S left out where `source` has none, and
+    `Factor.undetermined`. For batches on the CPU this takes less memory and time than a `Factor`,
+    because the factors of a group of networks stay in the cache.
     """
     dtype = compute_dtype(source, leak, *conductance)
     several = source.dim() == leak.dim() + 1
@@ -272,19 +259,8 @@ def factor_of(
 def predicted_bytes(
     grid: Sequence[int], periodic: Sequence[Joined], count: int, dtype: torch.dtype = torch.float32
 ) -> int:
-    """Predict the bytes of the factors of `count` networks on the CPU and of the elimination's
-    workspace; a group of lanes that is not full counts as a full one.
-
-    Parameters
-    ----------
-    grid : sequence of int
-    periodic : sequence of bool
-        One an axis.
-    count : int
-        Networks: batch times channels.
-    dtype : torch.dtype
-        float32, float64, complex64 or complex128.
-    """
+    """Predict the bytes of the factors of `count` networks (batch times channels) on the CPU and of
+    the elimination's workspace; a group of lanes that is not full counts as a full one."""
     # The kernel lays its memory out by these.
     layout = torch.get_num_threads(), os.environ.get("CHONN_NETWORK_ISA")
     return _predicted_bytes(tuple(grid), tuple(periodic), count, dtype, *layout)

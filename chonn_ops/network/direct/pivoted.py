@@ -48,26 +48,13 @@ class _Front:
 
 
 class Pivoted:
-    """One complex network eliminated with pivoting.
+    """One complex network eliminated with pivoting; all results have derivatives of any order by
+    PyTorch's own rules.
 
-    All results have derivatives of any order by PyTorch's own rules.
-
-    Parameters
-    ----------
-    plan : Plan
-    conductance : Tensor, shape (axes * nodes,)
-        complex128; 0 where no edge is.
-    leak : Tensor, shape (nodes,)
-        By position in the plan.
-
-    Attributes
-    ----------
-    logdet : Tensor, shape ()
-        Nodes with neither edge nor leak left out.
-    loss : float
-        Estimated relative error of the determinant.
-    sound : bool
-        Whether `loss` is small. If not, the network or a part of it is at a resonance.
+    `conductance` (axis * nodes,) is 0 where no edge is, `leak` (nodes,) by position in the plan,
+    both complex128. `logdet` leaves out nodes with neither edge nor leak. `loss` is the estimated
+    relative error of the determinant, and `sound` whether that is small; if not, the network or a
+    part of it is at a resonance.
     """
 
     def __init__(self, plan: Plan, conductance: Tensor, leak: Tensor) -> None:

@@ -241,19 +241,9 @@ def plan_of(
     grid: tuple[int, ...],
     periodic: tuple[Joined, ...],
 ) -> Plan:
-    """The plan of a graph.
-
-    Parameters
-    ----------
-    dissection : Dissection
-    edge : Array, shape (edges,)
-        The entry of the conductances where each edge stands.
-    ends : Array, shape (2, edges)
-        The nodes that it joins. Edges of nodes that the dissection lacks, and edges between nodes
-        that are not eliminated, are left out.
-    grid, periodic
-        As in `Plan`.
-    """
+    """The plan of a graph, `grid` and `periodic` as in `Plan`: `edge` (edges,) says at which entry
+    of the conductances each edge stands, `ends` (2, edges) which nodes it joins. Edges of nodes
+    that the dissection lacks, and edges between nodes that are not eliminated, are left out."""
     node, pivots, parent = dissection
     count, regions = len(node), len(pivots)
     first = begins(pivots)

@@ -176,35 +176,21 @@ class ComplexFactor:
     """The elimination of complex networks, without checks and without derivatives.
 
     Factors are of the dtype of the networks. Networks that complex64 factors leave above `tol` are
-    eliminated again in complex128. What is above `tol` then is at a resonance, an error.
+    eliminated again in complex128. What is above `tol` then is at a resonance, an error. Results
+    that no source determines are complex128.
 
     Parameters
     ----------
-    plan : Plan
-    conductance : sequence of Tensor, shape (B, \\*grid, C)
-    leak : Tensor, shape (B, \\*grid, C)
-    dtype : torch.dtype
-        complex64 or complex128.
-    backend : {"cpu", "torch"}
+    plan, conductance, leak, dtype, backend, source, drops, state
+        As in `Factor`, but of complex networks and one of the backends "cpu" and "torch".
     tol : float
         Relative residual above which a network is not solved, and at which refinement of complex64
         factors stops.
     keep : bool
         False: the factors are those of `source` only, which is faster than to keep them.
-    source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C), optional
-        Solved for at once; `solution` holds what `solve_all` returns. Required without `keep`.
-    drops : bool
-        Whether `solution` has the drops.
-    state : sequence of Tensor, optional
-        What `state()` of a factor of the same networks returned; they are not eliminated again.
     before, channels : int
         Where these networks are some of the caller's, one channel each: how many of them come
         before these, and the caller's channels. Errors name networks by (batch, channel).
-
-    Attributes
-    ----------
-    dtype : torch.dtype
-        complex128, the dtype of results that no source determines.
     """
 
     dtype = torch.complex128
@@ -260,13 +246,7 @@ class ComplexFactor:
 
     def solve(self, source: Tensor) -> Tensor:
         """Potentials for sources (B, \\*grid, C) or (B, S, \\*grid, C): complex128 for float64 and
-        complex128, else complex64.
-
-        Raises
-        ------
-        RuntimeError
-            A network at a resonance.
-        """
+        complex128, else complex64. A network at a resonance is a RuntimeError."""
         return self.solve_all(source, drops=False).potential
 
     def solve_all(self, source: Tensor, *, drops: bool) -> Solution:

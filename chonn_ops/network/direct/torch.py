@@ -198,18 +198,8 @@ def _flat(value: Tensor) -> Tensor:
 
 
 class Factors:
-    """Networks eliminated by batched dense fronts.
-
-    Parameters
-    ----------
-    plan : Plan
-    conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis, of one floating dtype and device like all tensors here; of a graph one,
-        (B, E, C).
-    leak : Tensor, shape (B, \\*grid, C)
-    source, drops
-        As in the compiled `Factors`, `solution` too.
-    """
+    """Networks eliminated by batched dense fronts, like the compiled `Factors`: on any device, of
+    one floating or complex dtype."""
 
     def __init__(
         self,

@@ -62,14 +62,9 @@ class Placement:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Placement | None:
-        """Read a model's ``spectral_mixer*`` keywords; None without ``spectral_mixer``.
-
-        Raises
-        ------
-        ValueError
-            For an unknown mixer, mode or option, layers that are not integers, or settings of a
-            mixer without ``spectral_mixer``.
-        """
+        """Read a model's ``spectral_mixer*`` keywords; None without ``spectral_mixer``. A
+        ValueError for an unknown mixer, mode or option, layers that are not integers, or settings
+        of a mixer without ``spectral_mixer``."""
         values = {**KEYWORDS, **given}
         name = values["spectral_mixer"]
         layers = values["spectral_mixer_layers"]

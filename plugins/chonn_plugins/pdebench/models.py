@@ -53,15 +53,9 @@ def axes_that_fit(options: Mapping[str, Any]) -> int:
 
 
 class Placed:
-    """A host's model with blocks: builds it, checks its options, knows their defaults.
-
-    Parameters
-    ----------
-    models : mapping
-        The class for each number of axes.
-    places : mapping
-        Keywords of these classes that say where the blocks go, beside ``mode``, and their defaults.
-    """
+    """A host's model with blocks, a class for each number of axes: builds it, checks its options,
+    knows their defaults. `places` are keywords of these classes that say where the blocks go,
+    beside ``mode``, and their defaults."""
 
     def __init__(self, models: Mapping[int, Any], places: Mapping[str, Any]) -> None:
         self.models, self.places = models, places
@@ -112,16 +106,9 @@ SERIES_GAIN = 4.0
 
 
 class AsFNO(nn.Module):
-    """A model of channels-first fields that is called as PDEBench calls its FNOs.
-
-    Parameters
-    ----------
-    model : Module
-    channels : int
-        The last channels of the input, which the model sees.
-    has_nodes : bool
-        Whether the coordinates say where the nodes of the model's networks are.
-    """
+    """A model of channels-first fields that is called as PDEBench calls its FNOs. It sees the last
+    `channels` of the input; `has_nodes` says whether the coordinates say where the nodes of the
+    model's networks are."""
 
     def __init__(self, model: nn.Module, channels: int, *, has_nodes: bool = True) -> None:
         super().__init__()
