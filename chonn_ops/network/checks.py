@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -262,7 +263,7 @@ def check_grounded(
     check_not_empty(conductance, leak, periodic)
     check_some_leak(leak)
     b, c = (found >= 0).nonzero()[0].tolist()
-    raise ungrounded((b, c), node_index(int(found[b, c]), leak.shape[1:-1]))
+    raise ungrounded((b, c), int(found[b, c]), leak.shape[1:-1])
 
 
 def _floating(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]) -> Tensor:
@@ -282,13 +283,15 @@ def _floating(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Jo
     return torch.where(floats.any(1), floats.int().argmax(1), without)
 
 
-def ungrounded(network: tuple[int, ...], node: tuple[int, ...]) -> ValueError:
-    """The error of a network (batch, channel) with a part, named by a node, without ground."""
+def ungrounded(network: tuple[int, ...], node: int, grid: Sequence[int]) -> ValueError:
+    """The error of a network (batch, channel) with a part without ground, named by a node, in
+    row-major order."""
+    place = tuple(int(i) for i in np.unravel_index(node, tuple(grid)))
     return error(
         "leak",
         "> 0 at some node of every connected part of a network (at any one, where the part's "
         "sources sum to zero)",
-        f"none in the part of network {network} (batch, channel) that contains node {node}: its "
+        f"none in the part of network {network} (batch, channel) that contains node {place}: its "
         "potentials are not determined",
     )
 
@@ -301,12 +304,3 @@ def resonance(residual: float, tol: float, network: tuple[int, ...]) -> RuntimeE
         "no digits left, or a part of it has no leak. To solve it: loss (of a wave, a negative "
         "imaginary part of the leak; of admittances, a positive real part), or another frequency"
     )
-
-
-def node_index(node: int, grid: Sequence[int]) -> tuple[int, ...]:
-    """Position on the grid of a node in row-major order."""
-    index = []
-    for n in reversed(grid):
-        node, i = divmod(node, n)
-        index.append(i)
-    return tuple(reversed(index))

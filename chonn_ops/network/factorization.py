@@ -34,7 +34,6 @@ from chonn_ops.network.checks import (
     check_network,
     check_not_empty,
     check_sources,
-    node_index,
     on_graph,
     recording,
     refuse_negative,
@@ -193,7 +192,7 @@ class Factorization:
         if self.undetermined:
             network, node = self.undetermined[0]
             where = divmod(network, self.shape[-1])
-            raise ungrounded(where, node_index(node, self.shape[1:-1]))
+            raise ungrounded(where, node, self.shape[1:-1])
 
     @uncompiled
     def solve(self, source: Tensor) -> Tensor:

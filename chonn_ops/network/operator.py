@@ -29,7 +29,6 @@ from chonn_ops.checks import error
 from chonn_ops.network import direct, methods
 from chonn_ops.network.checks import (
     check_grounded,
-    node_index,
     recording,
     refuse_negative,
     resonance,
@@ -208,7 +207,7 @@ def run_network(
         check_grounded(conductance, leak, axes, least)
         if graph is not None and dtype.is_complex:
             for network, node in undetermined(conductance, leak, axes, None):
-                raise ungrounded(divmod(network, leak.shape[-1]), (node,))
+                raise ungrounded(divmod(network, leak.shape[-1]), node, leak.shape[1:-1])
     if source.numel() == 0:
         nothing = source.new_empty(_numbers(source, leak), dtype=real_dtype(dtype))
         v = source.new_empty(source.shape, dtype=dtype)
@@ -465,7 +464,7 @@ def _eliminate(
         if floating:
             network, node = floating[0]
             where = tuple(names[network + before]) if names else divmod(network + before, channels)
-            raise ungrounded(where, node_index(node, grid))
+            raise ungrounded(where, node, grid)
         solutions.append(solution)
     solution = _joined(solutions, networks.source)
     residual = solution.residual

@@ -8,7 +8,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import error, expanded
+from chonn_ops.checks import check_choice, error, expanded
 from chonn_ops.network.api import NetworkInfo, info_of, solve_checked
 from chonn_ops.network.checks import (
     check_arguments,
@@ -175,8 +175,7 @@ def rc_step(
     >>> rc_step(one, Circuit((one,), one), 1.0, 1.0).item()
     0.5
     """
-    if method not in METHODS:
-        raise error("method", f"one of {tuple(METHODS)}", repr(method))
+    check_choice("method", method, METHODS)
     check_step(dt)
     check_field("v", v)
     if not isinstance(circuit, Circuit):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._library import CONSTANTS
+from chonn_ops.checks import check_choice
 
 DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
 # The sign of the mirror image that continues a line beyond an end that reflects.
@@ -90,11 +91,9 @@ def _merged(loops: Loops) -> Loops:
 def axis_orders(n_axes: int, directions: str) -> list[tuple[int, ...]]:
     """Orders in which the axes of a field are walked, the last one fastest.
 
-    They are rotations of ``(0, .., n_axes - 1)``, the identity first. Raises ValueError for
-    directions that are not in `DIRECTIONS`.
+    They are rotations of ``(0, .., n_axes - 1)``, the identity first.
     """
-    if directions not in DIRECTIONS:
-        raise ValueError(f"directions: expected one of {DIRECTIONS}, got {directions!r}")
+    check_choice("directions", directions, DIRECTIONS)
     axes = tuple(range(n_axes))
     if directions in ("raster", "bidirectional"):
         return [axes]

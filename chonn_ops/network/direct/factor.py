@@ -67,12 +67,6 @@ def _plan_for(
     return _plan_of(grid, periodic)
 
 
-def available_backends() -> tuple[str, ...]:
-    """Names that `factorize` takes as `backend` here; "cpu" needs the compiled kernel, "triton" a
-    CUDA device and Triton."""
-    return BACKENDS.available()
-
-
 def _backend_of(leak: Tensor, backend: str | None, dtype: torch.dtype) -> str:
     """The backend; by default the fastest for the tensors' device. "triton" takes real networks."""
     name = BACKENDS.name_for(backend or "", leak.device)

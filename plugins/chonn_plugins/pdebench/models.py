@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import chonn_ops
 from chonn_ops import CKBOptions, Network, Scan
+from chonn_ops.checks import check_choice
 from chonn_ops.models.geometry import grid_geometry
 from chonn_ops.models.hosted import learn_faster, suit_host
 from chonn_plugins.fields import MODELS
@@ -126,8 +127,7 @@ class AsFNO(nn.Module):
 def kind_of(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     """Which model `chonn_network` is for these data: "steady", "flow" or "waves"."""
     kind = options.get("model", "auto")
-    if kind not in KINDS:
-        raise ValueError(f"model: expected one of {KINDS}, got {kind!r}")
+    check_choice("model", kind, KINDS)
     if kind == "auto":
         return "flow" if host["initial_step"] > 1 and ndim in SERIES["flow"] else "steady"
     if kind in SERIES and ndim not in SERIES[kind]:
