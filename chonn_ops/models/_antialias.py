@@ -14,11 +14,16 @@ the domain are dropped and the others scaled to sum 1: constants stay constants 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from chonn_ops.nn.layers import Factory
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 ATTENUATION = 40.0  # dB, of the stop band
 
@@ -52,15 +57,11 @@ class _Resample(nn.Module):
     taps: Tensor
     order: tuple[int, int]  # of the axes
 
-    def __init__(
-        self,
-        filter_size: int = 6,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, filter_size: int = 6, **factory: Unpack[Factory]) -> None:
         super().__init__()
         self.filter_size = filter_size
-        taps = half_band_taps(filter_size).to(device or torch.get_default_device(), dtype)
+        device = factory.get("device") or torch.get_default_device()
+        taps = half_band_taps(filter_size).to(device, factory.get("dtype"))
         self.register_buffer("taps", taps, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Resample:
@@ -118,17 +119,10 @@ class AntialiasedLeakyReLU(nn.Module):
     """Leaky ReLU on a grid twice as fine: upsample, activate, low-pass, downsample; the filters'
     size as in `half_band_taps`."""
 
-    def __init__(
-        self,
-        filter_size: int = 6,
-        negative_slope: float = 0.01,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, filter_size: int = 6, **factory: Unpack[Factory]) -> None:
         super().__init__()
-        self.up = Upsample(filter_size, device, dtype)
-        self.down = Downsample(filter_size, device, dtype)
-        self.negative_slope = negative_slope
+        self.up = Upsample(filter_size, **factory)
+        self.down = Downsample(filter_size, **factory)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.leaky_relu(self.up(x), self.negative_slope))
+        return self.down(F.leaky_relu(self.up(x), 0.01))
