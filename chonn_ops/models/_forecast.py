@@ -15,10 +15,10 @@ from chonn_ops.boundary import per_axis
 from chonn_ops.checks import (
     GRID_AXES,
     as_field,
-    check_above,
     check_bool,
     check_choice,
     check_integer,
+    check_number,
     error,
 )
 from chonn_ops.models.network import bounded
@@ -86,7 +86,9 @@ class Forecast(Gained, Pretrained):
         check_choice("nodes", nodes, NODES)
         if width % heads:
             raise error("heads", f"a divisor of width={width}", heads)
-        check_above(0, reach=reach)
+        check_number(reach=reach)
+        if not 0 < reach < math.inf:
+            raise error("reach", "a number > 0", repr(reach))
         self.channels, self.history, self.coordinates = channels, history, coordinates
         self.boundary, self.nodes = words, nodes
         self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
