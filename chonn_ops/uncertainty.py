@@ -311,9 +311,8 @@ def conformal_scale(ratios: Any, level: float = 0.9, *, share: float | None = No
     Raises
     ------
     ValueError
-        For a level or share out of range, for fewer samples than the level needs, which are
-        ``ceil(1 / (1 - level)) - 1``, for samples without points, and for ratios that are NaN,
-        below 0, or infinite at too many points.
+        As `conformal`; for samples without points, and for ratios that are NaN, below 0, or
+        infinite at too many points.
     """
     _check_level(level, share)
     needed = samples_needed(level)

@@ -8,10 +8,8 @@ r"""Priors of unknown fields. Both are Gaussian Markov fields whose precision is
   1 / |grad x| (lagged diffusivity). The price of an area, log(1 + x^2 / e^2) / 2, has the majorant
   y^2 / (2 (x^2 + e^2)) and a constant: the power of a leak.
 
-Source: F. Lindgren, H. Rue, J. Lindstrom, J. R. Stat. Soc. B 73 (2011) 423; C. R. Vogel,
-M. E. Oman, SIAM J. Sci. Comput. 17 (1996) 227; S. Geman, D. McClure, Bull. Int. Stat. Inst. 52
-(1987) 5, for penalties that grow slowly; D. Hunter, K. Lange, Am. Stat. 58 (2004) 30, for
-majorants.
+Source: that of each class; S. Geman, D. McClure, Bull. Int. Stat. Inst. 52 (1987) 5, for penalties
+that grow slowly; D. Hunter, K. Lange, Am. Stat. 58 (2004) 30, for majorants.
 """
 
 from __future__ import annotations

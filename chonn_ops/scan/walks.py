@@ -128,10 +128,8 @@ def run_walks(
 ) -> Any:
     """Run all walks in the order that their boundary needs; returns the last one's final state.
 
-    ``run(index, walk, start)`` runs a walk and returns its final state. With "neumann" and
-    "dirichlet" the reverse walk of a line starts from plus or minus the forward walk's final state.
-    With `adjoint`, states are gradients, and the last walk comes first: the forward walk's adjoint
-    starts from the reverse one's result.
+    ``run(index, walk, start)`` runs a walk and returns its final state. With `adjoint`, states are
+    gradients, and the last walk comes first. `_lines` says what walks start from.
     """
     end: Any = None
     for index in range(len(walks))[:: -1 if adjoint else 1]:

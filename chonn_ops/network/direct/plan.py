@@ -1,9 +1,9 @@
 """In which order the nodes of a graph are eliminated, and what that fills in.
 
-A *separator* cuts a graph in two; so do those of its halves, until a handful of nodes is left. A
-*region* is a part with its own nodes to eliminate (the *pivots*: its separator, or all nodes of a
-part that is not cut) after those of its halves, and with a *boundary*: nodes of earlier separators
-next to the part. Pivots and boundary together are the region's *front*, a dense symmetric matrix.
+A *region* is a part of a dissection (`chonn_ops.network.dissection`) with its own nodes to
+eliminate (the *pivots*: its separator, or all nodes of a part that is not cut) after those of its
+halves, and with a *boundary*: nodes of earlier separators next to the part. Pivots and boundary
+together are the region's *front*, a dense symmetric matrix.
 
 `plan_of` turns a tree of regions, a `Dissection`, into the arrays that eliminations read. It knows
 nodes and edges only. `dissect` makes the dissection of a box of a grid, whose separators are planes
@@ -12,8 +12,7 @@ one node thick; the first cut of a periodic axis takes two planes.
 Everything is made of arrays over all nodes, edges or regions, because users bring a new size with
 each crop: the first solve of a size is to take no more than half of what SciPy's takes.
 
-Reference: A. George, "Nested dissection of a regular finite element mesh", SIAM J. Numer. Anal. 10
-(1973); I. S. Duff, J. K. Reid, "The multifrontal solution of indefinite sparse symmetric linear
+Reference: I. S. Duff, J. K. Reid, "The multifrontal solution of indefinite sparse symmetric linear
 equations", ACM Trans. Math. Softw. 9 (1983).
 """
 
