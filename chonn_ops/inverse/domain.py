@@ -155,6 +155,11 @@ def eliminate(domain: Domain, edges: Sequence[Tensor], leak: Tensor) -> Factoriz
     return Factorization(tuple(edges), leak, domain.periodic)
 
 
+def solve_on(domain: Domain, network: Factorization, sources: Tensor) -> Tensor:
+    """Potentials (K, n) for sources (K, n)."""
+    return network.solve(domain.field(sources))[0, ..., 0].flatten(1)
+
+
 def domain_of(
     grid: Sequence[int],
     spacing: Spacing,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import error, numbers_of
-from chonn_ops.inverse.domain import Domain, eliminate
+from chonn_ops.inverse.domain import Domain, eliminate, solve_on
 from chonn_ops.network import Factorization
 from chonn_ops.network.edges import differences, is_tied
 
@@ -135,12 +135,10 @@ class Experiment:
             self._fixed = network
         return network
 
-    def _solve(self, network: Factorization, sources: Tensor) -> Tensor:
-        return network.solve(self.domain.field(sources))[0, ..., 0].flatten(1)
-
     def potentials(self, network: Factorization, x: Tensor) -> Tensor:
         """(S, n)."""
-        return self._solve(network, x[None] if self.source is None else self.source.flatten(1))
+        sources = x[None] if self.source is None else self.source.flatten(1)
+        return solve_on(self.domain, network, sources)
 
     def predict(self, potentials: Tensor) -> Tensor:
         """Measured values (S, M)."""
@@ -150,7 +148,7 @@ class Experiment:
         self, network: Factorization, x: Tensor, potentials: Tensor, rows: Tensor
     ) -> Tensor:
         """Derivatives (m, n) of the values `rows` (m, 2): source and measurement of each."""
-        w = self._solve(network, self.weights)
+        w = solve_on(self.domain, network, self.weights)
         if self.unknown == "source":
             return w[rows[:, 1]]
         grid, axes = self.domain.grid, len(self.domain.grid)
@@ -192,7 +190,7 @@ class Experiment:
         # A current of i times this conductance into its node raises the i-th part to i.
         currents = torch.zeros_like(ground)
         currents[nodes] = ground[nodes] * torch.arange(1, len(nodes) + 1).to(ground)
-        parts = self._solve(network, currents[None])[0].round().long()
+        parts = solve_on(self.domain, network, currents[None])[0].round().long()
         source = self.weights.new_ones(1, len(ground)) if self.source is None else self.source
         loaded = _unbalanced(source.flatten(1), parts) | _unbalanced(self.weights, parts)
         if bool(loaded[1:].any()):

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import check_above, check_integer, check_number, error
-from chonn_ops.inverse.domain import Domain, domain_of, domain_on, eliminate
+from chonn_ops.inverse.domain import Domain, domain_of, domain_on, eliminate, solve_on
 from chonn_ops.network import Factorization
 from chonn_ops.network.edges import differences_by_axis
 from chonn_ops.network.volumes import FiniteVolumes
@@ -58,7 +58,7 @@ class Gaussian:
         self.scale, self.volume = scale, volume
 
     def _solve(self, fields: Tensor) -> Tensor:
-        return self.network.solve(self.domain.field(fields))[0, ..., 0].flatten(1)
+        return solve_on(self.domain, self.network, fields)
 
     def times(self, fields: Tensor) -> Tensor:
         """Covariance times each of (K, n)."""

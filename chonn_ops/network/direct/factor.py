@@ -214,11 +214,6 @@ class Factor:
         return self.factors.inverse_entries()
 
     @property
-    def nbytes(self) -> int:
-        """Bytes that the factors hold."""
-        return self.factors.nbytes
-
-    @property
     def undetermined(self) -> list[tuple[int, int]]:
         """Networks that have a connected part without any leak, and a node of it: (batch * channels
         + channel, node in row-major order). All potentials of such a part may be shifted by one

@@ -129,11 +129,6 @@ class RefinedFactors:
         self._factors = dense.Factors.restored(plan, state, leak)
         return self
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the factors hold."""
-        return self._factors.nbytes
-
     def solve(self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor]) -> Solution:
         """The solution for sources (B, S, \\*grid, C) of the `network`, leak and conductances."""
         plan, narrow = self._plan, network[0].dtype
@@ -341,9 +336,3 @@ class ComplexFactor:
         network = (self._leak, self._g, self._plan.periodic)
         check_inverse(diagonal, entries, *network, factors.cancelled)
         return diagonal, entries
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the factors hold."""
-        wide = 0 if self._wide is None else self._wide[1].nbytes
-        return wide + (0 if self._factors is None else self._factors.nbytes)

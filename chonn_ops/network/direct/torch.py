@@ -588,11 +588,6 @@ class Factors:
         return (inverse == 0) & (degree > 0) & self._sound[:, None]
 
     @property
-    def nbytes(self) -> int:
-        """Bytes that the factors hold."""
-        return sum(x.nbytes for x in (*self._shares, *self._inverses, *self._grounded))
-
-    @property
     def undetermined(self) -> list[tuple[int, int]]:
         """Networks with a part without leak, and a node of that part."""
         without = self._without_ground()
