@@ -124,6 +124,18 @@ def at_both_ends(value: Tensor, axis: int, joined: Joined) -> Tensor:
     return pad(value, axis, 0, 1) + pad(value, axis, 1, 0)
 
 
+def sums_at_nodes(
+    own: Tensor, values: Sequence[Tensor], periodic: Sequence[Joined], size: Tensor | None = None
+) -> Tensor:
+    """Values (B, \\*grid, C) of nodes plus those of the edges that they have, of each axis; these
+    times the sum of `size` at both nodes where it is given."""
+    for axis, (value, joined) in enumerate(zip(values, periodic, strict=True)):
+        if own.shape[axis + 1] > 1:
+            value = value if size is None else value * sum_of_ends(size, axis, joined)
+            own = own + at_both_ends(value, axis, joined)
+    return own
+
+
 def rings(periodic: Sequence[Joined]) -> list[Joined]:
     """Axes as if all were periodic, so that each has as many edges as entries."""
     return [joined if isinstance(joined, Graph) else True for joined in periodic]
@@ -164,11 +176,8 @@ def connected_parts(
 def is_tied(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]) -> Tensor:
     """Which nodes are part of their network: those with an edge or a leak. The potential of others
     is 0, whatever their source."""
-    tied = leak != 0
-    for axis, edge in enumerate(edges_by_axis(conductance, periodic)):
-        if leak.shape[axis + 1] > 1:
-            tied = tied | (at_both_ends((edge != 0).float(), axis, periodic[axis]) != 0)
-    return tied
+    edges = [(edge != 0).float() for edge in edges_by_axis(conductance, periodic)]
+    return sums_at_nodes((leak != 0).float(), edges, periodic) != 0
 
 
 def excess(
@@ -178,12 +187,14 @@ def excess(
     leak: Tensor,
     periodic: Sequence[Joined],
 ) -> Tensor:
-    """Residuals s - A v, (B, \\*grid, C)."""
+    """Residuals s - A v, (B, \\*grid, C), or (B, S, \\*grid, C) of S sources."""
+    edges, several = edges_by_axis(conductance, periodic), v.dim() - conductance[0].dim()
+    if several:
+        leak, *edges = (x[:, None] for x in (leak, *edges))
     left = source - leak * v
-    for axis, edge in enumerate(edges_by_axis(conductance, periodic)):
+    for axis, (edge, joined) in enumerate(zip(edges, periodic, strict=True), several):
         if v.shape[axis + 1] > 1:
-            flow = edge * drops_along(v, axis, periodic[axis])
-            left = left - outflow(flow, axis, periodic[axis])
+            left = left - outflow(edge * drops_along(v, axis, joined), axis, joined)
     return left
 
 
@@ -202,11 +213,8 @@ def relative_residual(
     info = torch.finfo(v.dtype)
     least = info.tiny / info.eps
     size = v.abs() + least
-    sizes = leak * size + least
-    for axis, edge in enumerate(edges_by_axis(conductance, periodic)):
-        if v.shape[axis + 1] > 1:
-            strength = edge * sum_of_ends(size, axis, periodic[axis])
-            sizes = sizes + at_both_ends(strength, axis, periodic[axis])
+    edges = edges_by_axis(conductance, periodic)
+    sizes = sums_at_nodes(leak * size + least, edges, periodic, size)
     # A NaN in the source of a node outside of the network still counts.
     tied = is_tied(conductance, leak, periodic)
     left = excess(v, source, conductance, leak, periodic)
@@ -243,10 +251,8 @@ def backward_error(
     around = rings(periodic)
     left = excess(v, source, conductance, leak, around).abs()
     size = v.abs()
-    sizes = source.abs() + leak.abs() * size
-    for axis, (g, joined) in enumerate(zip(conductance, around, strict=True)):
-        if v.shape[axis + 1] > 1:
-            sizes = sizes + at_both_ends(g.abs() * sum_of_ends(size, axis, joined), axis, joined)
+    edges = [g.abs() for g in conductance]
+    sizes = sums_at_nodes(source.abs() + leak.abs() * size, edges, around, size)
     # A NaN in the source of a node outside of the network still counts.
     tied = is_tied(conductance, leak, around)
     error = torch.where(tied & (left != 0), left / sizes, 0 * left)

@@ -27,15 +27,13 @@ from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.pivoted import LOST
 from chonn_ops.network.direct.plan import Plan
 from chonn_ops.network.edges import (
-    at_both_ends,
     differences_by_axis,
-    drops_along,
+    edges_by_axis,
+    excess,
     is_tied,
-    outflow,
-    sum_of_ends,
-    used_edges,
+    sums_at_nodes,
 )
-from chonn_ops.network.graph import Graph, Joined
+from chonn_ops.network.graph import Joined
 
 # Relative residual of solutions by `factorize`, which has no `tol`.
 TOL = 1e-6
@@ -44,12 +42,6 @@ TOL = 1e-6
 ROUNDED = 4 * torch.finfo(torch.float64).eps
 # A residual above this is not put down to rounding: the solution has lost six digits or more.
 RESONANT = 1e-6
-
-
-def _closed(plan: Plan, axis: int) -> Joined:
-    """Whether an edge joins the last node of an axis and the first; or the graph."""
-    joined = plan.periodic[axis]
-    return joined if isinstance(joined, Graph) else joined and plan.grid[axis] > 1
 
 
 @torch.no_grad()
@@ -64,12 +56,10 @@ def check_inverse(
     """Require of entries of the inverse Z that A Z has the diagonal 1: near a resonance nothing
     else tells that the last pivot has lost its digits. Networks that are `judged` (B, C) have an
     estimate of their own, see `Pivoted`."""
-    own, beside = leak, torch.zeros_like(diagonal)
-    for axis, (g, entry, closed) in enumerate(zip(conductance, entries, periodic, strict=True)):
-        if leak.shape[axis + 1] > 1:
-            edges, between = used_edges(g, axis, closed), used_edges(entry, axis, closed)
-            own = own + at_both_ends(edges, axis, closed)
-            beside = beside + at_both_ends(edges * between, axis, closed)
+    edges, between = (edges_by_axis(x, periodic) for x in (conductance, entries))
+    own = sums_at_nodes(leak, edges, periodic)
+    products = [g * entry for g, entry in zip(edges, between, strict=True)]
+    beside = sums_at_nodes(torch.zeros_like(diagonal), products, periodic)
     tied = is_tied(conductance, leak, periodic)
     left = torch.where(tied, own * diagonal - beside - 1, 0).abs().flatten(1, -2).amax(1)
     wrong = (left > LOST) & ~judged
@@ -133,10 +123,8 @@ class RefinedFactors:
         """The solution for sources (B, S, \\*grid, C) of the `network`, leak and conductances."""
         plan, narrow = self._plan, network[0].dtype
         each = (..., *[None] * len(plan.grid), slice(None))  # numbers beside fields
-        closed = [_closed(plan, axis) for axis in range(len(network) - 1)]
-        tied = is_tied(network[1:], network[0], closed)[:, None]
-        leak, *wide = (x.to(torch.complex128)[:, None] for x in network)
-        edges = [used_edges(g, axis + 1, closed[axis]) for axis, g in enumerate(wide)]
+        tied = is_tied(network[1:], network[0], plan.periodic)[:, None]
+        leak, *wide = (x.to(torch.complex128) for x in network)
         s = source.to(torch.complex128)
         s = torch.where(tied, s, 0 * s)
         norm = _norm(s)
@@ -146,10 +134,7 @@ class RefinedFactors:
         for step in range(CONSTANTS["DIRECT_REFINEMENTS"] + 1):
             size = torch.where(residual > 0, residual * norm, 1)[each]
             ahead = v + self._factors.solve((left / size).to(narrow)).potential.to(v.dtype) * size
-            now = s - leak * ahead
-            for axis, g in enumerate(edges):
-                current = g * drops_along(ahead, axis + 1, closed[axis])
-                now = now - outflow(current, axis + 1, closed[axis])
+            now = excess(ahead, s, wide, leak, plan.periodic)
             v, left = (torch.where(active[each], a, b) for a, b in ((ahead, v), (now, left)))
             before, residual = residual, torch.where(active, _norm(left) / norm, residual)
             # In complex64 the residual may be far below the error, so we refine at least once.
@@ -308,15 +293,10 @@ class ComplexFactor:
 
     def _size(self, v: Tensor) -> Tensor:
         """| |A| |v| |, (B, S, C)."""
-        size = v.to(self.dtype).abs()
-        total = self._leak.abs()[:, None] * size
-        for axis, conductance in enumerate(self._g):
-            closed = self._plan.periodic[axis]
-            if v.shape[axis + 2] > 1:
-                g = used_edges(conductance, axis, closed).abs()[:, None]
-                ends = sum_of_ends(size, axis + 1, closed)
-                total = total + at_both_ends(g * ends, axis + 1, closed)
-        return _norm(total)
+        size, periodic = v.to(self.dtype).abs().movedim(1, -1), self._plan.periodic
+        edges = [g.abs()[..., None] for g in edges_by_axis(self._g, periodic)]
+        total = sums_at_nodes(self._leak.abs()[..., None] * size, edges, periodic, size)
+        return _norm(total.movedim(-1, 1))
 
     def _dense(self) -> dense.Factors:
         """Factors in complex128."""
