@@ -6,26 +6,11 @@ resistor network on a grid, `kirchhoff_scan` an RC circuit along a line. `Networ
 residual block, and the CHONN models are made of such blocks.
 """
 
-from chonn_ops import inverse, metrics, uncertainty
+from chonn_ops import inverse, metrics, models, uncertainty
 from chonn_ops._decompositions import decompositions
 from chonn_ops.boundary import Dirichlet, Matched, Neumann, Periodic, Robin
 from chonn_ops.inspect import read_circuits, to_netlist
-from chonn_ops.models import (
-    CHONNFNO1d,
-    CHONNFNO2d,
-    CHONNFNO3d,
-    CHONNNetwork1d,
-    CHONNNetwork2d,
-    CHONNNetwork3d,
-    CHONNRollout1d,
-    CHONNRollout2d,
-    CHONNUNet1d,
-    CHONNUNet2d,
-    CHONNUNet3d,
-    CHONNWaves1d,
-    CHONNWaves2d,
-    CNOUNet,
-)
+from chonn_ops.models import *  # noqa: F403 - its `__all__` is a part of ours
 from chonn_ops.network import (
     Circuit,
     FiniteVolumes,
@@ -49,21 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CKB",
-    "CHONNFNO1d",
-    "CHONNFNO2d",
-    "CHONNFNO3d",
-    "CHONNNetwork1d",
-    "CHONNNetwork2d",
-    "CHONNNetwork3d",
-    "CHONNRollout1d",
-    "CHONNRollout2d",
-    "CHONNUNet1d",
-    "CHONNUNet2d",
-    "CHONNUNet3d",
-    "CHONNWaves1d",
-    "CHONNWaves2d",
     "CKBOptions",
-    "CNOUNet",
     "Circuit",
     "Dirichlet",
     "FiniteVolumes",
@@ -97,3 +68,4 @@ __all__ = [
     "to_netlist",
     "uncertainty",
 ]
+__all__ += models.__all__

@@ -176,13 +176,8 @@ class Backends:
         return ""
 
     def give_up(self, name: str, device: torch.device, failure: KernelError) -> None:
-        """Select PyTorch on a device from now on, with a RuntimeWarning.
-
-        Raises
-        ------
-        KernelError
-            The failure, if the caller asked for the backend that failed.
-        """
+        """Select PyTorch on a device from now on, with a RuntimeWarning; raises the failure, a
+        KernelError, if the caller asked for the backend that failed."""
         if name or os.environ.get(self._variable):
             raise failure
         self._passed[device] = False

@@ -145,15 +145,9 @@ def _body(header: str, name: str, separator: str) -> list[str]:
 
 @cache
 def structure(header: str, name: str) -> type[ctypes.Structure]:
-    """The ctypes type of ``struct name``, read from the C header, which alone describes it.
-
-    Its fields are pointers, or `_TYPES`, other structs of the header, and arrays of these.
-
-    Raises
-    ------
-    ValueError
-        The header has no such struct, or the struct has another kind of field.
-    """
+    """The ctypes type of ``struct name``, read from the C header, which alone describes it. Its
+    fields are pointers, or `_TYPES`, other structs of the header, and arrays of these; a ValueError
+    for other kinds, and where the header has no such struct."""
     fields: list[tuple[str, Any]] = []
     for line in _body(header, f"struct {name}", ";"):
         declared = re.fullmatch(rf"(?:const )?(?:struct )?(\w+) ({_FIELD}(?:, {_FIELD})*)", line)
@@ -214,13 +208,8 @@ class Operator:
         self.isas = tuple(isa for i, isa in enumerate(ISAS) if self.lanes(i, 0))
 
     def isa(self, variable: str) -> int:
-        """The index of the fastest instruction set, or of the one that a variable names.
-
-        Raises
-        ------
-        ValueError
-            If the build does not contain the named one, or this processor does not run it.
-        """
+        """The index of the fastest instruction set, or of the one that a variable names; a
+        ValueError if the build does not contain that one, or this processor does not run it."""
         isa = os.environ.get(variable) or self.isas[-1]
         if isa not in self.isas:
             raise ValueError(f"{variable}: expected one of {', '.join(self.isas)}, got {isa!r}")

@@ -284,20 +284,9 @@ Faces = tuple[tuple[Condition, Condition], ...]
 
 
 def conditions(boundary: Boundary, axes: int) -> Faces:
-    """Two conditions an axis, for its low and its high face.
-
-    Parameters
-    ----------
-    boundary : str, Condition, or a sequence
-        One for all faces, or for each axis one or a pair (low face, high face).
-    axes : int
-        Number of axes.
-
-    Raises
-    ------
-    ValueError
-        For another word, another number of axes, or "periodic" at only one face of an axis.
-    """
+    """Two conditions an axis, for its low and its high face, from one for all faces, or for each
+    axis one or a pair (low face, high face). A ValueError for another word, another number of axes,
+    or "periodic" at only one face of an axis."""
     entries = _entries(boundary, axes)
     pairs = [entry if isinstance(entry, (tuple, list)) else (entry, entry) for entry in entries]
     faces: Any = tuple(
@@ -320,22 +309,9 @@ def named_conditions(
     *,
     inner: bool = False,
 ) -> dict[str, Condition]:
-    """One condition a named part of the boundary of a mesh.
-
-    Parameters
-    ----------
-    boundary : str, Condition, or a mapping from names to them
-        One alone is for the part "boundary", which is all of it.
-    names : collection of str
-        The parts.
-    inner : bool
-        Whether conditions have to be `Condition.inner`.
-
-    Raises
-    ------
-    ValueError
-        For another word, and for the name of no part.
-    """
+    """One condition a named part of the boundary of a mesh, from a mapping of these names; one
+    alone is for the part "boundary", which is all of it. With `inner` conditions have to be
+    `Condition.inner`. A ValueError for another word, and for the name of no part."""
     each = boundary if isinstance(boundary, Mapping) else {"boundary": boundary}
     found: dict[str, Condition] = {}
     for name, given in each.items():
@@ -371,22 +347,9 @@ def named_words(boundary: Any) -> NamedWords | None:
 def per_axis(
     boundary: str | Sequence[str], axes: int | None, known: Sequence[str] = BOUNDARIES
 ) -> tuple[str, ...]:
-    """Normalise boundary conditions to one word an axis.
-
-    Parameters
-    ----------
-    boundary : str or sequence of str
-        One word for all axes, or one for each axis.
-    axes : int or None
-        Number of axes. With None, a sequence may have any length and a single word gives one entry.
-    known : sequence of str
-        The words that the caller accepts.
-
-    Raises
-    ------
-    ValueError
-        For another word, or another number of words.
-    """
+    """One word an axis, from one for all axes or one each. Without a number of axes, a sequence may
+    have any length and a single word gives one entry. A ValueError for a word that the caller does
+    not accept (`known`), or another number of words."""
     words = _entries(boundary, axes or 1)
     right = all(isinstance(word, str) and word in known for word in words)
     if len(words) != (axes or max(len(words), 1)) or not right:

@@ -107,6 +107,14 @@ def check_share(**values: Any) -> None:
             raise error(name, "a number from 0 to 1", repr(value))
 
 
+def check_part(**values: Any) -> None:
+    """Raise a ValueError for the first value that is no number above 0 and below 1."""
+    check_number(**values)
+    for name, value in values.items():
+        if not 0 < value < 1:
+            raise error(name, "above 0 and below 1", value)
+
+
 def check_bool(**values: Any) -> None:
     """Raise a ValueError for the first value that is neither True nor False."""
     for name, value in values.items():
@@ -147,15 +155,7 @@ def is_integer(tensor: Tensor) -> bool:
 
 
 def check_tensor(name: str, value: Any) -> None:
-    """Require a dense tensor.
-
-    Raises
-    ------
-    TypeError
-        For another type.
-    ValueError
-        For a sparse tensor.
-    """
+    """Require a dense tensor: a TypeError for another type, a ValueError for a sparse tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
     if value.layout != torch.strided:
@@ -186,6 +186,33 @@ def numbers_of(name: str, values: Any, device: torch.device | None = None) -> Te
     if hasattr(values, "dtype") or not (given.is_floating_point() or given.is_complex()):
         return given
     return as_tensor(name, values, device, widest_dtype(given.dtype))
+
+
+def expanded(
+    name: str,
+    value: Any,
+    like: Tensor,
+    owner: str = "the conductivity",
+    dtype: torch.dtype | None = None,
+    forms: str = "a number, or a shape",
+) -> Tensor:
+    """A number or a Tensor in the shape of the Tensor `like`, which messages call `owner`: where
+    that is, and in `dtype` or wider. By default a number has its dtype, and a Tensor its own.
+    `forms` is what messages say that a value may be."""
+    if not isinstance(value, Tensor):
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        # Compilers know no `isfinite` of a number that they trace.
+        if not number or not abs(float(value)) < math.inf:
+            raise error(name, f"a {'finite ' if number else ''}number or a Tensor", repr(value))
+        value = torch.full((), float(value), dtype=dtype or like.dtype, device=like.device)
+    elif value.device != like.device:
+        raise error(name, f"device {like.device}, as {owner}", value.device)
+    shape = tuple(like.shape)
+    try:
+        wide = value if dtype is None else value.to(torch.promote_types(value.dtype, dtype))
+        return wide.expand(shape)
+    except RuntimeError:
+        raise error(name, f"{forms} that expands to {shape}", tuple(value.shape)) from None
 
 
 def as_field(

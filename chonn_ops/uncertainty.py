@@ -46,7 +46,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
-from chonn_ops.checks import check_axes, check_integer, check_number, error, numbers_of
+from chonn_ops.checks import (
+    check_axes,
+    check_integer,
+    check_number,
+    check_part,
+    error,
+    numbers_of,
+)
 
 __all__ = [
     "Band",
@@ -304,9 +311,8 @@ def conformal_scale(ratios: Any, level: float = 0.9, *, share: float | None = No
     Raises
     ------
     ValueError
-        For a level or share out of range, for fewer samples than the level needs, which are
-        ``ceil(1 / (1 - level)) - 1``, for samples without points, and for ratios that are NaN,
-        below 0, or infinite at too many points.
+        As `conformal`; for samples without points, and for ratios that are NaN, below 0, or
+        infinite at too many points.
     """
     _check_level(level, share)
     needed = samples_needed(level)
@@ -456,9 +462,7 @@ def _mean(fields: Iterable[Tensor]) -> float:
 
 
 def _check_level(level: float, share: float | None) -> None:
-    check_number(level=level)
-    if not 0 < level < 1:
-        raise error("level", "above 0 and below 1", level)
+    check_part(level=level)
     if share is not None:
         check_number(share=share)
         if not 0 < share <= 1:

@@ -24,18 +24,8 @@ INFO_PACKAGES = ("torch", "numpy", "scipy", "h5py", "pdebench", "neuraloperator"
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments, by default those of the process.
-
-    Returns
-    -------
-    int
-        Exit code. Wrong usage raises SystemExit(2), as argparse does.
-    """
+    """Run the command line, by default with the arguments of the process; returns the exit code.
+    Wrong usage raises SystemExit(2), as argparse does."""
     return execute(_parser(), argv, EXTRAS)
 
 
@@ -44,14 +34,8 @@ def execute(
 ) -> int:
     """Run the command that a parser finds, and turn errors into one line and an exit code.
 
-    Parameters
-    ----------
-    parser : ArgumentParser
-        Sets ``command``, a function of the parsed arguments.
-    argv : sequence of str, optional
-        Arguments, by default those of the process.
-    extras : mapping from str to str
-        What to install in a clone, by the name of a module that an optional part needs.
+    The parser sets ``command``, a function of the parsed arguments; `argv` as in `main`. `extras`
+    says what to install in a clone, by the name of a module that an optional part needs.
     """
     arguments = parser.parse_args(argv)
     # Without a handler SIGTERM ends the process before temporary files are removed.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_integer, check_tensor
+from chonn_ops.checks import check_above, check_integer, check_tensor
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
@@ -91,9 +91,9 @@ def to_netlist(
             raise ValueError("channel, reverse: expected None and False for a NetworkCell")
         if omega is not None and not cell.options.ac:
             raise ValueError(f"omega: expected None without Network(ac=True), got {omega}")
-        if omega is not None and not 0 < omega < np.inf:
-            raise ValueError(f"omega: expected a finite number > 0, got {omega}")
-        return _networks(cell, u, spacing, mask, volumes, 1.0 if omega is None else omega)
+        omega = 1.0 if omega is None else omega
+        check_above(0, omega=omega)
+        return _networks(cell, u, spacing, mask, volumes, omega)
     if not isinstance(cell, KirchhoffCell):
         raise TypeError(f"cell: expected a KirchhoffCell or NetworkCell, got {type(cell).__name__}")
     if any(option is not None for option in (spacing, mask, volumes, omega)):

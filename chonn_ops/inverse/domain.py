@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -31,8 +30,8 @@ _WITHOUT_VALUES = "conditions other than 'matched', without a value or flux othe
 
 
 @dataclass(frozen=True, eq=False)
-class Domain(ABC):
-    """Nodes, which of them exist, and the circuit of a medium around them.
+class _Nodes:
+    """Nodes, and which of them exist.
 
     Attributes
     ----------
@@ -46,54 +45,14 @@ class Domain(ABC):
         """The shape of a field."""
         return tuple(self.mask.shape)
 
-    @property
-    @abstractmethod
-    def periodic(self) -> tuple[Joined, ...]:
-        """What joins the nodes, as circuits have it."""
-
-    @property
-    @abstractmethod
-    def dimensions(self) -> int:
-        """Of space."""
-
-    @property
-    @abstractmethod
-    def step(self) -> float:
-        """How far neighbours are from each other."""
-
-    @property
-    @abstractmethod
-    def volume(self) -> Tensor:
-        """Volumes of the nodes' cells, (\\*grid)."""
-
-    @abstractmethod
-    def circuit(self, k: Tensor) -> Circuit:
-        """The circuit of a medium (1, \\*grid, 1), with walls and without absorption."""
-
-    @abstractmethod
-    def insulated(self) -> tuple[Tensor, ...]:
-        """Conductances between existing nodes of a medium of conductivity 1."""
-
-    @abstractmethod
-    def at_corners(self, edges: Sequence[Tensor]) -> Tensor:
-        """Sums (K, \\*grid) of numbers of edges at each of the K corners of the nodes' cells."""
-
-    @abstractmethod
-    def at_edges(self, corners: Tensor) -> list[Tensor]:
-        """The transpose of `at_corners`, over K."""
-
     def field(self, values: Tensor) -> Tensor:
         """(K, n) or (\\*grid) as (1, K, \\*grid, 1), 0 at missing nodes."""
         inside = values.reshape(-1, *self.grid)
         return torch.where(self.mask, inside, 0)[None, ..., None]
 
-    def eliminate(self, edges: Sequence[Tensor], leak: Tensor) -> Factorization:
-        """Networks whose leaks hold all conductances to ground."""
-        return Factorization(tuple(edges), leak, self.periodic)
-
 
 @dataclass(frozen=True, eq=False)
-class GridDomain(Domain):
+class GridDomain(_Nodes):
     """Cells of a grid: the spacing of each axis, and the condition at each face. Of the two edges
     of a cell along an axis, each meets the other axes' in half of the cell's corners."""
 
@@ -101,19 +60,23 @@ class GridDomain(Domain):
     faces: Faces
 
     @property
-    def periodic(self) -> tuple[bool, ...]:
+    def periodic(self) -> tuple[Joined, ...]:
+        """What joins the nodes, as circuits have it."""
         return tuple(low.periodic for low, _ in self.faces)
 
     @property
     def dimensions(self) -> int:
+        """Of space."""
         return len(self.grid)
 
     @property
     def step(self) -> float:
+        """How far neighbours are from each other."""
         return min(self.steps)
 
     @property
     def volume(self) -> Tensor:
+        """Volumes of the nodes' cells, (\\*grid)."""
         volume = torch.full(self.grid, math.prod(self.steps), dtype=torch.float64)
         return volume.to(self.mask.device)
 
@@ -127,15 +90,18 @@ class GridDomain(Domain):
         return walls.pop() if len(walls) == 1 else Neumann()
 
     def circuit(self, k: Tensor) -> Circuit:
+        """The circuit of a medium (1, \\*grid, 1), with walls and without absorption."""
         mask = None if self.inner is None else self.mask
         return diffusion(k, self.steps, boundary=self.faces, mask=mask, inner=self.inner)
 
     def insulated(self) -> tuple[Tensor, ...]:
+        """Conductances between existing nodes of a medium of conductivity 1."""
         exists = self.mask[None, ..., None].double()
         options: Any = {"mask": self.mask, "boundary": self.faces, "inner": "neumann"}
         return diffusion(exists, self.steps, **options).conductance
 
     def at_corners(self, edges: Sequence[Tensor]) -> Tensor:
+        """Sums (K, \\*grid) of numbers of edges at each of the K corners of the nodes' cells."""
         total = torch.zeros(1, *self.grid, dtype=edges[0].dtype, device=edges[0].device)
         for axis, edge in enumerate(edges):
             both = torch.stack([edge, edge.roll(1, axis)])
@@ -143,6 +109,7 @@ class GridDomain(Domain):
         return total
 
     def at_edges(self, corners: Tensor) -> list[Tensor]:
+        """The transpose of `at_corners`, over K."""
         found, axes = [], len(self.grid)
         corners = corners.unflatten(0, (2,) * axes) / len(corners)
         for axis in range(axes):
@@ -153,9 +120,9 @@ class GridDomain(Domain):
 
 
 @dataclass(frozen=True, eq=False)
-class MeshDomain(Domain):
-    """Volumes of a mesh, and the condition at each set of walls. A cell counts as one corner, and
-    both nodes of an edge share it."""
+class MeshDomain(_Nodes):
+    """Volumes of a mesh, and the condition at each set of walls; methods as those of `GridDomain`.
+    A cell counts as one corner, and both nodes of an edge share it."""
 
     volumes: FiniteVolumes
     walls: dict[str, Condition]
@@ -188,6 +155,19 @@ class MeshDomain(Domain):
 
     def at_edges(self, corners: Tensor) -> list[Tensor]:
         return [sum_of_ends(corners / 2, 0, self.volumes.graph)[0]]
+
+
+Domain = GridDomain | MeshDomain
+
+
+def eliminate(domain: Domain, edges: Sequence[Tensor], leak: Tensor) -> Factorization:
+    """Networks on a domain, whose leaks hold all conductances to ground."""
+    return Factorization(tuple(edges), leak, domain.periodic)
+
+
+def solve_on(domain: Domain, network: Factorization, sources: Tensor) -> Tensor:
+    """Potentials (K, n) for sources (K, n)."""
+    return network.solve(domain.field(sources))[0, ..., 0].flatten(1)
 
 
 def domain_of(

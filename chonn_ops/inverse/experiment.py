@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import error, numbers_of
-from chonn_ops.inverse.domain import Domain
+from chonn_ops.inverse.domain import Domain, eliminate, solve_on
 from chonn_ops.network import Factorization
 from chonn_ops.network.edges import at_start, connected_parts, differences
 
@@ -133,17 +133,15 @@ class Experiment:
         if self._fixed is not None:
             return self._fixed
         leak, *g = self.circuit(x.reshape(self.domain.grid))
-        network = self.domain.eliminate(g, leak + self._ground_of_lifted_parts(leak, g))
+        network = eliminate(self.domain, g, leak + self._ground_of_lifted_parts(leak, g))
         if self.unknown == "source":
             self._fixed = network
         return network
 
-    def _solve(self, network: Factorization, sources: Tensor) -> Tensor:
-        return network.solve(self.domain.field(sources))[0, ..., 0].flatten(1)
-
     def potentials(self, network: Factorization, x: Tensor) -> Tensor:
         """(S, n)."""
-        return self._solve(network, x[None] if self.source is None else self.source.flatten(1))
+        sources = x[None] if self.source is None else self.source.flatten(1)
+        return solve_on(self.domain, network, sources)
 
     def predict(self, potentials: Tensor) -> Tensor:
         """Measured values (S, M)."""
@@ -153,7 +151,7 @@ class Experiment:
         self, network: Factorization, x: Tensor, potentials: Tensor, rows: Tensor
     ) -> Tensor:
         """Derivatives (m, n) of the values `rows` (m, 2): source and measurement of each."""
-        w = self._solve(network, self.weights)
+        w = solve_on(self.domain, network, self.weights)
         if self.unknown == "source":
             return w[rows[:, 1]]
         grid, axes = self.domain.grid, len(self.domain.grid)

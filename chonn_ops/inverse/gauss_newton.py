@@ -29,7 +29,7 @@ from chonn_ops.checks import (
     check_bool,
     check_choice,
     check_integer,
-    check_number,
+    check_part,
     error,
     numbers_of,
 )
@@ -155,9 +155,7 @@ class Reconstruction:
         ValueError
             A level not between 0 and 1.
         """
-        check_number(level=level)
-        if not 0 < level < 1:
-            raise error("level", "above 0 and below 1", level)
+        check_part(level=level)
         half = math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))
         reach, x = half * self._deviation(), self._posterior.x
         low, high = x - reach, x + reach

@@ -8,10 +8,8 @@ r"""Priors of unknown fields. Both are Gaussian Markov fields whose precision is
   1 / |grad x| (lagged diffusivity). The price of an area, log(1 + x^2 / e^2) / 2, has the majorant
   y^2 / (2 (x^2 + e^2)) and a constant: the power of a leak.
 
-Source: F. Lindgren, H. Rue, J. Lindstrom, J. R. Stat. Soc. B 73 (2011) 423; C. R. Vogel,
-M. E. Oman, SIAM J. Sci. Comput. 17 (1996) 227; S. Geman, D. McClure, Bull. Int. Stat. Inst. 52
-(1987) 5, for penalties that grow slowly; D. Hunter, K. Lange, Am. Stat. 58 (2004) 30, for
-majorants.
+Source: that of each class; S. Geman, D. McClure, Bull. Int. Stat. Inst. 52 (1987) 5, for penalties
+that grow slowly; D. Hunter, K. Lange, Am. Stat. 58 (2004) 30, for majorants.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import check_above, check_integer, check_number, error
-from chonn_ops.inverse.domain import Domain, domain_of, domain_on
+from chonn_ops.inverse.domain import Domain, domain_of, domain_on, eliminate, solve_on
 from chonn_ops.network import Factorization
 from chonn_ops.network.edges import differences_by_axis
 from chonn_ops.network.volumes import FiniteVolumes
@@ -60,7 +58,7 @@ class Gaussian:
         self.scale, self.volume = scale, volume
 
     def _solve(self, fields: Tensor) -> Tensor:
-        return self.network.solve(self.domain.field(fields))[0, ..., 0].flatten(1)
+        return solve_on(self.domain, self.network, fields)
 
     def times(self, fields: Tensor) -> Tensor:
         """Covariance times each of (K, n)."""
@@ -179,12 +177,12 @@ class BoundSmoothness:
         # diag(A^-1 V A^-1) is minus the derivative of diag(A^-1) by kappa^2.
         at = 1 + STEP * torch.tensor([-2, -1, 1, 2]).to(volume)
         leaks = kappa2 * volume * at.reshape(4, *[1] * (volume.dim() - 1))
-        networks = domain.eliminate([g.expand(4, *g.shape[1:]) for g in edges], leaks)
+        networks = eliminate(domain, [g.expand(4, *g.shape[1:]) for g in edges], leaks)
         a, b, c, d = networks.diagonal_of_inverse()[..., 0].flatten(1)
         variance = (8 * (b - c) - (a - d)) / (12 * STEP * kappa2)
         inside = domain.mask.flatten()
         scale = torch.where(inside, prior.deviation / variance.sqrt(), 0)
-        network = domain.eliminate(edges, kappa2 * volume)
+        network = eliminate(domain, edges, kappa2 * volume)
         self.gaussian = Gaussian(domain, network, scale, volume.flatten())
         self.variance = prior.deviation**2 * inside.to(volume)
 
@@ -290,7 +288,7 @@ class BoundTotalVariation:
         edges = [(mean * g)[None, ..., None] for mean, g in pairs]
         away = offset.reshape(self.domain.grid).square() + SAME**2
         leak = self.leak + self.volume * self.prior.area / away
-        return Gaussian(self.domain, self.domain.eliminate(edges, leak[None, ..., None]))
+        return Gaussian(self.domain, eliminate(self.domain, edges, leak[None, ..., None]))
 
     def variance_around(self, gaussian: Gaussian) -> Tensor:
         """Pointwise variance of `around`, (n,)."""

@@ -14,33 +14,27 @@ the domain are dropped and the others scaled to sum 1: constants stay constants 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops.nn.layers import Factory
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 ATTENUATION = 40.0  # dB, of the stop band
 
 
 def half_band_taps(filter_size: int) -> Tensor:
-    """Coefficients of the low-pass filter on the fine grid.
+    """Coefficients of the low-pass filter on the fine grid, (2 * filter_size - 1,): symmetric, sum
+    1.
 
-    Parameters
-    ----------
-    filter_size : int
-        Number of coarse samples that an interpolated value depends on; even.
-
-    Returns
-    -------
-    Tensor, shape (2 * filter_size - 1,)
-        Symmetric, sum 1. The response is 1/2 at a quarter of the sampling rate; for a size of 6 it
-        is within 2% of 1 below 0.138 of the rate and under 2% above 0.362.
-
-    Raises
-    ------
-    ValueError
-        If `filter_size` is odd or below 2.
+    `filter_size`, even (else a ValueError), is the number of coarse samples that an interpolated
+    value depends on. The response is 1/2 at a quarter of the sampling rate; for a size of 6 it is
+    within 2% of 1 below 0.138 of the rate and under 2% above 0.362.
     """
     if filter_size < 2 or filter_size % 2:
         raise ValueError(f"filter_size: expected an even number of at least 2, got {filter_size}")
@@ -58,26 +52,16 @@ def half_band_taps(filter_size: int) -> Tensor:
 
 
 class _Resample(nn.Module):
-    """A filter between two grids for fields (B, C, H, W).
-
-    Parameters
-    ----------
-    filter_size : int
-        See `half_band_taps`.
-    """
+    """A filter between two grids for fields (B, C, H, W); its size as in `half_band_taps`."""
 
     taps: Tensor
     order: tuple[int, int]  # of the axes
 
-    def __init__(
-        self,
-        filter_size: int = 6,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, filter_size: int = 6, **factory: Unpack[Factory]) -> None:
         super().__init__()
         self.filter_size = filter_size
-        taps = half_band_taps(filter_size).to(device or torch.get_default_device(), dtype)
+        device = factory.get("device") or torch.get_default_device()
+        taps = half_band_taps(filter_size).to(device, factory.get("dtype"))
         self.register_buffer("taps", taps, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Resample:
@@ -132,26 +116,13 @@ class Downsample(_Resample):
 
 
 class AntialiasedLeakyReLU(nn.Module):
-    """Leaky ReLU on a grid twice as fine: upsample, activate, low-pass, downsample.
+    """Leaky ReLU on a grid twice as fine: upsample, activate, low-pass, downsample; the filters'
+    size as in `half_band_taps`."""
 
-    Parameters
-    ----------
-    filter_size : int
-        See `half_band_taps`.
-    negative_slope : float
-    """
-
-    def __init__(
-        self,
-        filter_size: int = 6,
-        negative_slope: float = 0.01,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, filter_size: int = 6, **factory: Unpack[Factory]) -> None:
         super().__init__()
-        self.up = Upsample(filter_size, device, dtype)
-        self.down = Downsample(filter_size, device, dtype)
-        self.negative_slope = negative_slope
+        self.up = Upsample(filter_size, **factory)
+        self.down = Downsample(filter_size, **factory)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.leaky_relu(self.up(x), self.negative_slope))
+        return self.down(F.leaky_relu(self.up(x), 0.01))

@@ -28,9 +28,8 @@ from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
 from chonn_ops.nn.geometry import NODES, Nodes, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear
+from chonn_ops.nn.network_cell import UNIT
 
-# Units of length of the networks in the domain's unit, as in `NetworkCell`.
-UNIT = 16.0
 # A parameter that is one number for the whole field is stored divided by this gain, because it has
 # to move further than a weight.
 RATE_GAIN = 8.0
@@ -208,18 +207,8 @@ class Forecast(Gained, Pretrained):
 
 
 class Displacement(nn.Module):
-    """Displacements that are computed from potentials.
-
-    Parameters
-    ----------
-    num_networks : int
-        Potentials m.
-    heads : int
-        Number of displacements.
-    boundary : sequence of {"periodic", "robin"}, one an axis
-    reach : float
-        Upper bound of a displacement.
-    """
+    """Displacements that are computed from the potentials of m networks: so many `heads`, whose
+    components are below `reach`."""
 
     def __init__(
         self,

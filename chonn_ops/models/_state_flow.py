@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,10 @@ from chonn_ops.models._forecast import in_steps
 from chonn_ops.models.transport import transport
 from chonn_ops.network import kirchhoff_network
 from chonn_ops.nn.geometry import Nodes, node_positions
-from chonn_ops.nn.layers import Gained
+from chonn_ops.nn.layers import Factory, Gained
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # The source is stored divided by this gain, because it has to move further than a weight.
 GAIN = 8.0
@@ -41,24 +45,15 @@ class StateFlow(Gained):
     """
 
     def __init__(
-        self,
-        channels: int,
-        substeps: int,
-        *,
-        forced: bool,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, channels: int, substeps: int, *, forced: bool, **factory: Unpack[Factory]
     ) -> None:
         super().__init__()
         self.substeps = substeps
         # At the start there is no flow, and no forcing.
-        self.source_param = nn.Parameter(torch.zeros(channels, device=device, dtype=dtype))
+        self.source_param = nn.Parameter(torch.zeros(channels, **factory))
         waves = 2 * HARMONICS + 1
-        self.forcing_param = (
-            nn.Parameter(torch.zeros(channels, waves, waves, device=device, dtype=dtype))
-            if forced
-            else None
-        )
+        forcing = torch.zeros(channels, waves, waves, **factory)
+        self.forcing_param = nn.Parameter(forcing) if forced else None
 
     def forcing(self, rows: Tensor, columns: Tensor) -> Tensor:
         """The increment (H, W, C) a frame at nodes of these places (H,) and (W,), from 0 to 1."""
@@ -151,15 +146,8 @@ class StateFlow(Gained):
 
 
 def solve_shared(source: Tensor, edges: Sequence[Tensor], leak: float) -> Tensor:
-    """Potentials of networks (B, H, W, C), periodic, the same for the whole batch and at all nodes.
-
-    Parameters
-    ----------
-    source : Tensor, shape (B, H, W, C)
-    edges : sequence of Tensor that expand to (C,)
-        Conductance of the edges along each axis.
-    leak : float
-    """
+    """Potentials of networks with sources (B, H, W, C), periodic, the same for the whole batch and
+    at all nodes: edges along each axis, which expand to (C,), and a leak."""
     wide = source.to(torch.promote_types(source.dtype, torch.float32))
     shape = (1, *source.shape[1:])
     conductance = [edge.to(wide).expand(shape) for edge in edges]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from chonn_ops.checks import check_choice
 from chonn_ops.nn import CKBOptions
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ def card(name: str) -> dict[str, Any]:
     ValueError
         For a name that is none of `names`.
     """
-    if name not in names():
-        raise ValueError(f"name: expected one of {names()}, got {name!r}")
+    check_choice("name", name, names())
     return json.loads((FOLDER / f"{name}.json").read_text())
 
 

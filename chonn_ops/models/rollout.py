@@ -10,12 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_bool, check_integer, error
-from chonn_ops.models._forecast import RATE_GAIN, UNIT, Displacement, Forecast, in_steps
+from chonn_ops.models._forecast import RATE_GAIN, Displacement, Forecast, in_steps
 from chonn_ops.models._state_flow import StateFlow
 from chonn_ops.models.transport import transport
 from chonn_ops.network import Circuit, rc_step
 from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import Factory
+from chonn_ops.nn.network_cell import UNIT
 
 # Initial diffusivity per step in the networks' unit of length: 5e-4 on the unit box.
 DIFFUSIVITY = 0.125

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from chonn_ops.checks import as_field
+from chonn_ops.checks import as_field, check_choice
 from chonn_ops.nn import CKBBranch, CKBOptions
 from chonn_ops.nn.layers import channels_last
 
@@ -173,9 +173,7 @@ class Head(nn.Module):
     def reset(self, classifier: nn.Module, pool_type: str | None) -> None:
         """Another classifier, put into the head's mode (train or eval); other pooling if given."""
         if pool_type is not None:
-            if pool_type not in ("avg", "max", ""):
-                known = "one of ('avg', 'max', '')"
-                raise ValueError(f"global_pool: expected {known}, got {pool_type!r}")
+            check_choice("global_pool", pool_type, ("avg", "max", ""))
             self.pool_type = pool_type
         self.fc = classifier.train(self.training)
 

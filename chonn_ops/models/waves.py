@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_integer
-from chonn_ops.models._forecast import RATE_GAIN, UNIT, Forecast
+from chonn_ops.models._forecast import RATE_GAIN, Forecast
 from chonn_ops.network import diffusion
-from chonn_ops.network.edges import drops_along, outflow, used_edges
+from chonn_ops.network.edges import excess
 from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import Factory, Gained, PositionLinear
+from chonn_ops.nn.network_cell import UNIT
 
 # Distance that a wave travels per step before training, in the unit of the domain.
 TRAVEL = 1 / 128
@@ -116,13 +117,7 @@ class _CHONNWaves(Forecast):
 
         def force(v: Tensor) -> Tensor:
             """Current into the capacitors at the voltages v."""
-            into = push
-            for axis, (edge, closed) in enumerate(zip(per_node, circuit.periodic, strict=True)):
-                flow = (edge if closed else used_edges(edge, axis, False)) * drops_along(
-                    v, axis, closed
-                )
-                into = into - outflow(flow, axis, closed)
-            return into
+            return excess(v, push, per_node, push.new_zeros(()), circuit.periodic)
 
         # `moved` is twice the displacement of a network that starts at rest: two frames and their
         # middle obey v' + v_before = 2 T(v), where T takes a network at rest at v one frame on.

@@ -20,7 +20,7 @@ from chonn_ops.network.checks import (
     on_graph,
 )
 from chonn_ops.network.edges import backward_error
-from chonn_ops.network.graph import Graph, Joined, packed_of
+from chonn_ops.network.graph import Graph, Joined, graph_of, packed_of
 from chonn_ops.network.methods import choose
 from chonn_ops.network.operator import BACKENDS
 
@@ -77,21 +77,11 @@ def solve_checked(
     with `tol`.
     """
     refuse_trace("kirchhoff_network")
-    axes = len(conductance)
+    g = (*conductance, None, None)[:3]
     closed, graph = packed_of(periodic)
-    network = (
-        conductance[0],
-        conductance[1] if axes > 1 else None,
-        conductance[2] if axes > 2 else None,
-        leak,
-        closed,
-        float(tol),
-        min(int(max_iterations), _MOST_ITERATIONS),
-        requested(backend),
-        method,
-        graph,
-    )
-    return solve_network(source, network)
+    most = min(int(max_iterations), _MOST_ITERATIONS)
+    options = (closed, float(tol), most, requested(backend), method, graph)
+    return solve_network(source, (*g, leak, *options))
 
 
 @overload
@@ -262,13 +252,14 @@ def kirchhoff_network(
     both = isinstance(source, Tensor) and isinstance(leak, Tensor)
     # With conductances that fit the source, it is the leak that lacks an axis.
     fit = both and isinstance(fields, (tuple, list)) and source.dim() == len(fields) + 2
-    if both and not fit and source.dim() == leak.dim() + 1:
-        closed = _check_many(source, fields, leak, joined, tol, max_iterations, method)
-        method = "direct" if graph is None else method
-    else:
-        closed = check_arguments(
-            source, fields, leak, joined, tol, max_iterations, method, NETWORK_DTYPES
-        )
+    several = both and not fit and source.dim() == leak.dim() + 1
+    one = leak if several else source
+    closed = check_arguments(one, fields, leak, joined, tol, max_iterations, method, NETWORK_DTYPES)
+    if several:  # they share one elimination
+        check_sources("source", source, leak, NETWORK_DTYPES)
+        if method == "multigrid":
+            raise error("method", "'auto' or 'direct' for sources (B, S, *grid, C)", repr(method))
+        method = "direct" if graph_of(closed) is None else method
     network = (source, fields, leak, closed)
     v, iterations, _ = solve_checked(*network, tol, max_iterations, backend, method)
     v = v.to(potential_dtype(source, v.dtype))
@@ -294,22 +285,3 @@ def info_of(
     dtype = compute_dtype(source, leak, *conductance)
     choice = choose(*shape, dtype, name, method)
     return NetworkInfo(iterations, error, choice.method, choice.reason)
-
-
-def _check_many(
-    source: Tensor,
-    conductance: Sequence[Tensor],
-    leak: Tensor,
-    periodic: Periodic | tuple[Joined, ...],
-    tol: float,
-    max_iterations: int,
-    method: str,
-) -> Sequence[Joined]:
-    """Check sources (B, S, \\*grid, C), which share one elimination; which axes are periodic."""
-    closed = check_arguments(
-        leak, conductance, leak, periodic, tol, max_iterations, method, NETWORK_DTYPES
-    )
-    check_sources("source", source, leak, NETWORK_DTYPES)
-    if method == "multigrid":
-        raise error("method", "'auto' or 'direct' for sources (B, S, *grid, C)", repr(method))
-    return closed

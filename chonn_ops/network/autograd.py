@@ -114,20 +114,9 @@ def solve_network(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Solve networks, differentiably in every mode.
 
-    Parameters
-    ----------
-    source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
-    network : tuple
-        What the operator takes behind the source, up to `graph`.
-    check : bool
-        Whether the operator checks values.
-    factor : Factor or ComplexFactor, optional
-        The factor of these networks. It solves for potentials alone.
-
-    Returns
-    -------
-    v, iterations, residual : Tensor
-        Potentials, and what the operator returns with them.
+    Sources are (B, \\*grid, C) or (B, S, \\*grid, C), `network` is what the operator takes behind
+    them, up to `graph`, and `check` says whether it checks values. `factor`, of these networks,
+    solves for potentials alone. Returns what the operator returns.
     """
     if torch.compiler.is_compiling():
         # A traced program keeps nothing, because what there is to keep depends on values.

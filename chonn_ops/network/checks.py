@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import COMPLEX_DTYPES, DTYPES
 from chonn_ops.checks import answer, check_choice, check_kind, check_tensor, error
 from chonn_ops.network.cpu import floating
-from chonn_ops.network.edges import used_edges
+from chonn_ops.network.edges import connected_parts, edges_by_axis, used_edges
 from chonn_ops.network.graph import Graph, Joined, graph_of
 
 AXES = 3
@@ -220,18 +221,12 @@ def check_some_leak(leak: Tensor) -> None:
         )
 
 
-def _flat_edges(conductance: Sequence[Tensor], periodic: Sequence[Joined]) -> list[Tensor]:
-    """The edges of each axis in one dimension, (B, edges, C)."""
-    pairs = enumerate(zip(conductance, periodic, strict=True))
-    return [used_edges(g, axis, wraps).flatten(1, -2) for axis, (g, wraps) in pairs]
-
-
 def check_not_empty(
     conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
 ) -> None:
     """Refuse networks without any edge and leak. Reads values."""
-    fields = (leak.flatten(1, -2), *_flat_edges(conductance, periodic))
-    empty = ~torch.stack([(x != 0).any(1) for x in fields]).any(0)
+    fields = (leak, *edges_by_axis(conductance, periodic))
+    empty = ~torch.stack([(x.flatten(1, -2) != 0).any(1) for x in fields]).any(0)
     if bool(empty.any()):
         raise error(
             "conductance",
@@ -261,62 +256,42 @@ def check_grounded(
     if graph_of(periodic):
         check_not_empty(conductance, leak, periodic)
         return check_some_leak(leak)
-    closed = [bool(axis) for axis in periodic]
-    found = floating(conductance, leak, closed)
-    if found is not None and bool((found == -1).all()):
+    found = floating(conductance, leak, [bool(axis) for axis in periodic])
+    found = _floating(conductance, leak, periodic) if found is None else found
+    if bool((found == -1).all()):
         return
     check_not_empty(conductance, leak, periodic)
     check_some_leak(leak)
-    leaks, edges = leak.flatten(1, -2), _flat_edges(conductance, periodic)
-    suspect = (leaks == 0).any(1) & torch.stack([(g == 0).any(1) for g in edges]).any(0)
-    b, c = suspect.nonzero(as_tuple=True)
-    if len(b):
-        field, *picked = (x.movedim(-1, 1)[b, c] for x in (leak, *conductance))
-        found = _floating_node(picked, field, closed)
-        if found is not None:
-            raise ungrounded((int(b[found[0]]), int(c[found[0]])), found[1:])
+    b, c = (found >= 0).nonzero()[0].tolist()
+    raise ungrounded((b, c), int(found[b, c]), leak.shape[1:-1])
 
 
-def _floating_node(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]
-) -> tuple[int, ...] | None:
-    """Network and node of a part with edges but without a leak, of networks (M, \\*grid), or None.
-
-    Ground is spread from the leaks, along whole runs of edges at a time, until nothing changes.
-    """
-    reached, tied = leak != 0, torch.zeros_like(leak, dtype=torch.bool)
-    runs = []
-    for axis, g in enumerate(conductance, 1):
-        edge = (g != 0).movedim(axis, -1).clone()  # from each node to the next along the axis
-        edge[..., -1] &= periodic[axis - 1] and leak.shape[axis] > 1
-        before = edge.roll(1, -1)
-        tied = tied | (edge | before).movedim(-1, axis)
-        # A run begins where no edge leads to a node, and with every line.
-        begins = ~before
-        begins[..., 0] = True
-        runs.append((begins.flatten().cumsum(0) - 1, edge[..., -1]))
-    while bool((tied & ~reached).any()):
-        last = reached
-        for axis, (run, wraps) in enumerate(runs, 1):
-            lines = reached.movedim(axis, -1).clone()
-            either = wraps & (lines[..., 0] | lines[..., -1])
-            lines[..., 0] |= either
-            lines[..., -1] |= either
-            found = torch.zeros(int(run[-1]) + 1, dtype=torch.bool, device=leak.device)
-            found[run[lines.flatten()]] = True
-            reached = found[run].reshape(lines.shape).movedim(-1, axis)
-        if torch.equal(reached, last):
-            return tuple((tied & ~reached).nonzero()[0].tolist())
-    return None
+def _floating(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]) -> Tensor:
+    """What `floating` of the kernel finds: the first node of a part with edges and without a leak,
+    -1 where there is none, -2 without any edge and leak; (B, C)."""
+    leaks, edges = (leak.flatten(1, -2) != 0).long(), edges_by_axis(conductance, periodic)
+    if all(bool((edge != 0).all()) for edge in edges):  # the usual case: networks of one part
+        first = 0 if any(edge.numel() for edge in edges) else -2
+        return torch.where(leaks.any(1), -1, first)
+    part = connected_parts(conductance, leak.shape[1:-1], periodic)
+    size, ground = (
+        torch.zeros_like(part).scatter_add(1, part, x).gather(1, part)
+        for x in (torch.ones_like(part), leaks)
+    )
+    floats = (size > 1) & (ground == 0)
+    without = torch.where((ground > 0).any(1), -1, -2)
+    return torch.where(floats.any(1), floats.int().argmax(1), without)
 
 
-def ungrounded(network: tuple[int, ...], node: tuple[int, ...]) -> ValueError:
-    """The error of a network (batch, channel) with a part, named by a node, without ground."""
+def ungrounded(network: tuple[int, ...], node: int, grid: Sequence[int]) -> ValueError:
+    """The error of a network (batch, channel) with a part without ground, named by a node, in
+    row-major order."""
+    place = tuple(int(i) for i in np.unravel_index(node, tuple(grid)))
     return error(
         "leak",
         "> 0 at some node of every connected part of a network (at any one, where the part's "
         "sources sum to zero)",
-        f"none in the part of network {network} (batch, channel) that contains node {node}: its "
+        f"none in the part of network {network} (batch, channel) that contains node {place}: its "
         "potentials are not determined",
     )
 
@@ -329,12 +304,3 @@ def resonance(residual: float, tol: float, network: tuple[int, ...]) -> RuntimeE
         "no digits left, or a part of it has no leak. To solve it: loss (of a wave, a negative "
         "imaginary part of the leak; of admittances, a positive real part), or another frequency"
     )
-
-
-def node_index(node: int, grid: Sequence[int]) -> tuple[int, ...]:
-    """Position on the grid of a node in row-major order."""
-    index = []
-    for n in reversed(grid):
-        node, i = divmod(node, n)
-        index.append(i)
-    return tuple(reversed(index))

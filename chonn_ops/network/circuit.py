@@ -14,6 +14,7 @@ from chonn_ops.checks import (
     check_above,
     check_tensor,
     error,
+    expanded,
     is_integer,
     numbers_of,
     refuse_transforms,
@@ -146,11 +147,7 @@ class Circuit:
             if field is not None:
                 check_like(name, field, leak, "the leak", NETWORK_DTYPES)
         if isinstance(volume, Tensor):
-            try:
-                volume = volume.expand(leak.shape)
-            except RuntimeError:
-                expected = f"a number, or a shape that expands to {tuple(leak.shape)}"
-                raise error("volume", expected, tuple(volume.shape)) from None
+            volume = expanded("volume", volume, leak, "the leak")
             if volume.is_complex():
                 raise error("volume", "real numbers", volume.dtype)
             check_not_negative("volume", volume)
@@ -220,20 +217,14 @@ class Circuit:
         """
         network = (self.source(source), self.conductance, self.leak)
         options: Any = {"tol": tol, "max_iterations": max_iterations, "method": method}
-        options.update(backend=backend)
-        if self.graph is None:
-            options.update(periodic=self.periodic)
-        else:
-            network = (network[0], self.conductance[0], self.leak)
-            options.update(graph=self.graph)
-        if not info:
-            v = kirchhoff_network(*network, **options)
-            return v.to(potential_dtype(source, v.dtype))
-        v, found = kirchhoff_network(*network, return_info=True, **options)
+        options.update(periodic=self.periodic, backend=backend, return_info=info)
+        solved = kirchhoff_network(*network, **options)
+        v, found = solved if info else (solved, None)
         rounded = v.to(potential_dtype(source, v.dtype))
+        if found is None:
+            return rounded
         if rounded.dtype != v.dtype:
-            fields = network[0], self.conductance, self.leak, self.periodic
-            error = backward_error(rounded, *fields)
+            error = backward_error(rounded, *network, self.periodic)
             found = found._replace(backward_error=error)
         return rounded, found
 
@@ -306,13 +297,10 @@ class Circuit:
         if not isinstance(value, Tensor) and not bool(given.isfinite().all()):
             raise error("value", "finite numbers", repr(value))
         given = given.to(like.dtype)
-        for name, field in (("nodes", nodes), ("value", given)):
-            fits = field.dim() <= len(shape) and all(
-                m in (1, n) for m, n in zip(reversed(field.shape), reversed(shape), strict=False)
-            )
-            if not fits:
-                raise error(name, f"a shape that expands to {tuple(shape)}", tuple(field.shape))
-        nodes, given = nodes.expand(shape), given.expand(shape)
+        nodes, given = (
+            expanded(name, field, like, "the circuit", forms="a shape")
+            for name, field in (("nodes", nodes), ("value", given))
+        )
         held, some = nodes.to(like.dtype), torch.zeros((), dtype=like.dtype, device=like.device)
         through, carried, kept = torch.zeros_like(like), torch.zeros_like(like), []
         for axis, g, closed in self._axes():

@@ -34,13 +34,13 @@ from chonn_ops._dtypes import compute_dtype, to_dtype_of, widest_dtype
 from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.network.direct import factor_of
 from chonn_ops.network.edges import (
-    at_both_ends,
     connected_parts,
     differences_by_axis,
     drops_along,
+    edges_by_axis,
     outflow,
     rings,
-    used_edges,
+    sums_at_nodes,
 )
 from chonn_ops.network.graph import Joined, joined
 from chonn_ops.network.operator import direct_backend
@@ -197,11 +197,8 @@ def _parts(
     """
     B, C = conductance[0].shape[0], conductance[0].shape[-1]
     g = [x.nan_to_num() for x in conductance]
-    total = g[0].new_zeros(B, *grid, C)
-    for axis, closed in enumerate(periodic):
-        if grid[axis] > 1:
-            edges = used_edges(g[axis], axis, closed).abs()
-            total = total + at_both_ends(edges, axis, closed)
+    edges = [x.abs() for x in edges_by_axis(g, periodic)]
+    total = sums_at_nodes(g[0].new_zeros(B, *grid, C), edges, periodic)
 
     def flat(field: Tensor) -> Tensor:
         return field.movedim(-1, 1).flatten(2)

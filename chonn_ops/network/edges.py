@@ -27,6 +27,12 @@ def used_edges(g: Tensor, axis: int, joined: Joined) -> Tensor:
     return g if (joined and n > 1) or isinstance(joined, Graph) else g.narrow(axis + 1, 0, n - 1)
 
 
+def edges_by_axis(conductance: Sequence[Tensor], periodic: Sequence[Joined]) -> list[Tensor]:
+    """`used_edges` of each axis."""
+    pairs = enumerate(zip(conductance, periodic, strict=True))
+    return [used_edges(g, axis, joined) for axis, (g, joined) in pairs]
+
+
 def indices(field: Tensor, axis: int) -> Tensor:
     """Indices along a grid axis, in a shape that broadcasts with the field."""
     n = field.shape[axis + 1]
@@ -118,6 +124,18 @@ def at_both_ends(value: Tensor, axis: int, joined: Joined) -> Tensor:
     return pad(value, axis, 0, 1) + pad(value, axis, 1, 0)
 
 
+def sums_at_nodes(
+    own: Tensor, values: Sequence[Tensor], periodic: Sequence[Joined], size: Tensor | None = None
+) -> Tensor:
+    """Values (B, \\*grid, C) of nodes plus those of the edges that they have, of each axis; these
+    times the sum of `size` at both nodes where it is given."""
+    for axis, (value, joined) in enumerate(zip(values, periodic, strict=True)):
+        if own.shape[axis + 1] > 1:
+            value = value if size is None else value * sum_of_ends(size, axis, joined)
+            own = own + at_both_ends(value, axis, joined)
+    return own
+
+
 def rings(periodic: Sequence[Joined]) -> list[Joined]:
     """Axes as if all were periodic, so that each has as many edges as entries."""
     return [joined if isinstance(joined, Graph) else True for joined in periodic]
@@ -131,7 +149,7 @@ def connected_parts(
     B, C, device = conductance[0].shape[0], conductance[0].shape[-1], conductance[0].device
     nodes = torch.arange(math.prod(grid), device=device).reshape(*grid, 1)
     part = nodes.expand(B, *grid, C)
-    edges = [used_edges(g, axis, periodic[axis]) != 0 for axis, g in enumerate(conductance)]
+    edges = [edge != 0 for edge in edges_by_axis(conductance, periodic)]
     before = torch.empty_like(part[:0])
     while not torch.equal(part, before):
         before = part
@@ -155,6 +173,13 @@ def connected_parts(
     return part.flatten(1, -2)
 
 
+def is_tied(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]) -> Tensor:
+    """Which nodes are part of their network: those with an edge or a leak. The potential of others
+    is 0, whatever their source."""
+    edges = [(edge != 0).float() for edge in edges_by_axis(conductance, periodic)]
+    return sums_at_nodes((leak != 0).float(), edges, periodic) != 0
+
+
 def excess(
     v: Tensor,
     source: Tensor,
@@ -162,12 +187,14 @@ def excess(
     leak: Tensor,
     periodic: Sequence[Joined],
 ) -> Tensor:
-    """Residuals s - A v, (B, \\*grid, C)."""
+    """Residuals s - A v, (B, \\*grid, C), or (B, S, \\*grid, C) of S sources."""
+    edges, several = edges_by_axis(conductance, periodic), v.dim() - conductance[0].dim()
+    if several:
+        leak, *edges = (x[:, None] for x in (leak, *edges))
     left = source - leak * v
-    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
+    for axis, (edge, joined) in enumerate(zip(edges, periodic, strict=True), several):
         if v.shape[axis + 1] > 1:
-            flow = used_edges(g, axis, closed) * drops_along(v, axis, closed)
-            left = left - outflow(flow, axis, closed)
+            left = left - outflow(edge * drops_along(v, axis, joined), axis, joined)
     return left
 
 
@@ -186,15 +213,10 @@ def relative_residual(
     info = torch.finfo(v.dtype)
     least = info.tiny / info.eps
     size = v.abs() + least
-    sizes, tied = leak * size + least, leak != 0
-    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
-        if v.shape[axis + 1] == 1:
-            continue
-        edges = used_edges(g, axis, closed)
-        strength = edges * sum_of_ends(size, axis, closed)
-        sizes = sizes + at_both_ends(strength, axis, closed)
-        tied = tied | (at_both_ends((edges != 0).to(v.dtype), axis, closed) != 0)
-    # A node with neither edge nor leak is no part of the network; a NaN in its source still counts.
+    edges = edges_by_axis(conductance, periodic)
+    sizes = sums_at_nodes(leak * size + least, edges, periodic, size)
+    # A NaN in the source of a node outside of the network still counts.
+    tied = is_tied(conductance, leak, periodic)
     left = excess(v, source, conductance, leak, periodic)
     left, norm = (norm_of(torch.where(tied, x, 0 * x)) for x in (left, source))
     relative = left / torch.where(norm > 0, norm, 1)
@@ -228,14 +250,11 @@ def backward_error(
     conductance = [edges_alone(g, axis, periodic[axis]) for axis, g in enumerate(conductance)]
     around = rings(periodic)
     left = excess(v, source, conductance, leak, around).abs()
-    size, tied = v.abs(), leak != 0
-    sizes = source.abs() + leak.abs() * size
-    for axis, g in enumerate(conductance):
-        if v.shape[axis + 1] > 1:
-            joined = around[axis]
-            sizes = sizes + at_both_ends(g.abs() * sum_of_ends(size, axis, joined), axis, joined)
-            tied = tied | (at_both_ends((g != 0).to(size.dtype), axis, joined) != 0)
-    # A node without edge and leak is no part of the network; a NaN in its source still counts.
+    size = v.abs()
+    edges = [g.abs() for g in conductance]
+    sizes = sums_at_nodes(source.abs() + leak.abs() * size, edges, around, size)
+    # A NaN in the source of a node outside of the network still counts.
+    tied = is_tied(conductance, leak, around)
     error = torch.where(tied & (left != 0), left / sizes, 0 * left)
     return error.flatten(1, -2).amax(1)
 

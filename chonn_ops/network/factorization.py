@@ -34,7 +34,6 @@ from chonn_ops.network.checks import (
     check_network,
     check_not_empty,
     check_sources,
-    node_index,
     on_graph,
     recording,
     refuse_negative,
@@ -42,7 +41,7 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.direct import Factor, factor_of
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
-from chonn_ops.network.direct.factor import available_backends, undetermined
+from chonn_ops.network.direct.factor import undetermined
 from chonn_ops.network.direct.refined import check_inverse
 from chonn_ops.network.edges import edges_alone, rings, sum_of_ends
 from chonn_ops.network.graph import Graph, Joined, packed_of
@@ -149,10 +148,6 @@ class Factorization:
         refuse_transforms("factorize", leak, *conductance)
         if not any_complex(leak, *conductance):
             refuse_negative(conductance, leak, self._periodic)
-        if backend is not None and backend not in available_backends():
-            raise error("backend", f"one of {available_backends()}", repr(backend))
-        if backend == "cpu" and leak.device.type != "cpu":
-            raise error("backend 'cpu'", "tensors on the CPU", leak.device)
         # Copies: refinement and derivatives need the networks as they were eliminated.
         self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
         self._backend, self._volume, self._current = backend, volume, current
@@ -197,7 +192,7 @@ class Factorization:
         if self.undetermined:
             network, node = self.undetermined[0]
             where = divmod(network, self.shape[-1])
-            raise ungrounded(where, node_index(node, self.shape[1:-1]))
+            raise ungrounded(where, node, self.shape[1:-1])
 
     @uncompiled
     def solve(self, source: Tensor) -> Tensor:

@@ -120,11 +120,6 @@ class Graph:
         self._read(packed)
         return self
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Nodes and edges."""
-        return self.num_nodes, self.num_edges
-
     @cached_property
     def dissection(self) -> Dissection:
         """The order of elimination."""

@@ -18,7 +18,7 @@ from chonn_ops.boundary import (
     Wall,
     series,
 )
-from chonn_ops.checks import answer, check_tensor, error
+from chonn_ops.checks import answer, check_tensor, error, expanded
 from chonn_ops.network.checks import (
     check_field,
     check_like,
@@ -184,19 +184,13 @@ def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
     """Check the tensors in conditions at the faces of the grid, or at inner faces of all cells:
     devices, shapes, and signs where they may be read."""
     for axis, pair in enumerate(faces):
-        shape = [1 if dim == axis + 1 and not inner else n for dim, n in enumerate(k.shape)]
+        beside = k if inner else k.narrow(axis + 1, 0, 1)
         for condition in pair:
             for field, value, least in condition.numbers():
                 if not isinstance(value, Tensor):
                     continue
                 name = f"{type(condition).__name__}.{field}"
-                if value.device != k.device:
-                    raise error(name, f"device {k.device}, as the conductivity", value.device)
-                try:
-                    value.expand(shape)
-                except RuntimeError:
-                    expected = f"a number, or a shape that expands to {tuple(shape)}"
-                    raise error(name, expected, tuple(value.shape)) from None
+                expanded(name, value, beside)
                 if least == 0:
                     if value.is_complex():
                         raise error(name, "real numbers", value.dtype)
@@ -296,29 +290,12 @@ def check_symmetric(name: str, k: Tensor) -> None:
         raise error(name, "symmetric tensors", "others")
 
 
-def plain_number(name: str, value: Any) -> Tensor:
-    """A finite real number of Python's, with all of its digits."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    # Compilers know no `isfinite` of a number that they trace.
-    if not number or not abs(float(value)) < math.inf:
-        raise error(name, f"a {'finite ' if number else ''}number or a Tensor", repr(value))
-    return torch.full((), float(value), dtype=torch.float64)
-
-
 def density_of(
     name: str, value: Tensor | float, k: Tensor, dtypes: Sequence[torch.dtype] = DTYPES
 ) -> Tensor:
     """A number or a Tensor as a field of the shape of k, in its precision or wider; >= 0 where it
     is real."""
-    if not isinstance(value, Tensor):
-        value = plain_number(name, value).to(k)
-    elif value.device != k.device:
-        raise error(name, f"device {k.device}, as the conductivity", value.device)
-    try:
-        field = value.to(torch.promote_types(value.dtype, k.dtype)).expand(k.shape)
-    except RuntimeError:
-        expected = f"a number, or a shape that expands to {tuple(k.shape)}"
-        raise error(name, expected, tuple(value.shape)) from None
+    field = expanded(name, value, k, dtype=k.dtype)
     check_like(name, field, k, "the conductivity", dtypes)
     if not field.is_complex():
         check_not_negative(name, field)

@@ -11,28 +11,22 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from numbers import Real
 
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype, real_dtype
 from chonn_ops.boundary import Boundary, Matched, Neumann, conditions
-from chonn_ops.checks import check_above, check_number, error
-from chonn_ops.network.checks import (
-    answer,
-    check_field,
-    check_not_negative,
-    check_positive,
-)
+from chonn_ops.checks import answer, check_above, check_part
+from chonn_ops.network.checks import check_field, check_not_negative
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import (
     Spacing,
     check_conditions,
     circuit_of,
+    density_of,
     edges,
     existing,
-    plain_number,
     spacings,
 )
 
@@ -48,28 +42,6 @@ FEW_NODES = 4
 def _dtype_of(*values: Density | None) -> torch.dtype:
     """float64 if one of the tensors has its precision, else float32."""
     return real_dtype(compute_dtype(*(x for x in values if isinstance(x, Tensor))))
-
-
-def _density(
-    name: str, value: Density, like: Tensor, dtype: torch.dtype, positive: bool = False
-) -> Tensor:
-    """A number or a tensor as one that broadcasts with fields of the shape of `like`."""
-    try:
-        given = plain_number(name, value) if isinstance(value, Real) else value
-        field = torch.as_tensor(given)
-    except (RuntimeError, TypeError):
-        raise error(name, "a number or a Tensor", repr(value)) from None
-    if isinstance(value, Tensor) and value.device != like.device:
-        raise error(name, f"device {like.device}, as the others", value.device)
-    try:
-        field.expand(like.shape)
-    except RuntimeError:
-        expected = f"a number, or a shape that expands to {tuple(like.shape)}"
-        raise error(name, expected, tuple(field.shape)) from None
-    if field.is_complex():
-        raise error(name, "real numbers", field.dtype)
-    (check_positive if positive else check_not_negative)(name, field)
-    return field.to(dtype).to(like.device)
 
 
 def _warn_of_few_nodes(
@@ -167,17 +139,15 @@ def helmholtz(
     check_above(0, omega=omega)
     check_field("conductivity", conductivity)
     wide = _dtype_of(conductivity, capacity, loss)
-    capacity = _density("capacity", capacity, conductivity, wide)
-    loss = _density("loss", loss, conductivity, wide)
     conductivity = conductivity.to(wide)
+    capacity = density_of("capacity", capacity, conductivity)
+    loss = density_of("loss", loss, conductivity)
     axes = conductivity.dim() - 2
     faces, steps = conditions(boundary, axes), spacings(spacing, axes)
     k, exists = existing(conductivity, mask)
     check_conditions(faces, k)
     volume = math.prod(steps)
-    leak = volume * torch.complex(
-        (-(omega**2) * capacity).expand(k.shape), (-omega * loss).expand(k.shape)
-    )
+    leak = volume * torch.complex(-(omega**2) * capacity, -omega * loss)
     if exists is not None:
         leak = torch.where(exists, leak, 0)
     _warn_of_few_nodes(conductivity, capacity, exists, omega, steps)
@@ -241,13 +211,12 @@ def absorbing_layer(
     check_field("conductivity", conductivity)
     check_not_negative("conductivity", conductivity)
     wide = _dtype_of(conductivity, capacity)
-    capacity = _density("capacity", capacity, conductivity, wide)
+    conductivity = conductivity.to(wide)
+    capacity = density_of("capacity", capacity, conductivity)
     axes = conductivity.dim() - 2
     steps, faces = spacings(spacing, axes), conditions(boundary, axes)
     check_above(0, thickness=thickness)
-    check_number(attenuation=attenuation)
-    if not 0 < attenuation < 1:
-        raise error("attenuation", "above 0 and below 1", attenuation)
+    check_part(attenuation=attenuation)
     depth = torch.zeros((1,) * conductivity.dim(), dtype=wide, device=conductivity.device)
     for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
         n = conductivity.shape[axis + 1]
@@ -259,4 +228,4 @@ def absorbing_layer(
                 line = torch.maximum(line, (1 - distance / thickness).clamp(min=0))
         depth = torch.maximum(depth, line.reshape([n] + [1] * (conductivity.dim() - axis - 2)))
     strength = (GRADING + 1) * math.log(1 / attenuation) / thickness
-    return (conductivity.to(wide) * capacity).sqrt() * (strength * depth**GRADING)
+    return (conductivity * capacity).sqrt() * (strength * depth**GRADING)

@@ -20,11 +20,11 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import (
-    at_both_ends,
     differences_by_axis,
     edges_alone,
     outflow,
     rings,
+    sums_at_nodes,
     used_edges,
 )
 from chonn_ops.network.graph import Graph
@@ -91,10 +91,8 @@ def _check_length(dt: float, storage: Tensor, circuit: Circuit, dtype: torch.dty
     """Refuse a step in which rounding grows to a part of the state, where values may be read."""
 
     def largest() -> float:
-        coils = torch.zeros_like(storage)
-        for axis, g, closed in circuit._axes():
-            if closed or coils.shape[axis + 1] > 1:
-                coils = coils + at_both_ends(g.detach(), axis, closed)
+        edges = [g.detach() for _, g, _ in circuit._axes()]
+        coils = sums_at_nodes(torch.zeros_like(storage), edges, circuit.periodic)
         # A node that is held has neither edges nor a capacitor, and does not swing.
         swings = (coils != 0) | (storage != 0)
         # Gershgorin: (omega dt)^2 <= 2 dt^2 sum(1 / L) / C.

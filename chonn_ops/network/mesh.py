@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import Condition, Dirichlet, Face, Robin, named_conditions
-from chonn_ops.checks import answer, as_tensor, check_tensor, error, is_integer
+from chonn_ops.checks import answer, as_tensor, check_tensor, error, expanded, is_integer
 from chonn_ops.network.checks import check_field, check_not_negative, check_positive
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
@@ -324,7 +324,7 @@ class Mesh:
             nodes = like(part.nodes)
             if isinstance(condition, Dirichlet) and is_zero(condition.distance):
                 held = held.index_fill(0, nodes, True)
-                given = expanded(f"{name}: value", condition.value, value)
+                given = number_on(f"{name}: value", condition.value, value)
                 value = value.index_copy(1, nodes, given[:, nodes])
                 continue
             if tensor and isinstance(condition, Dirichlet):
@@ -452,26 +452,17 @@ def numbers_on(
     be."""
     for number, value, least in condition.numbers():
         if isinstance(value, Tensor):
-            whole = expanded(f"{name}: {number}", value, field)
+            whole = number_on(f"{name}: {number}", value, field)
             if least == 0:
                 check_not_negative(f"{name}: {number}", whole)
             yield number, whole, least
 
 
-def expanded(name: str, value: Any, field: Tensor) -> Tensor:
+def number_on(name: str, value: Any, field: Tensor) -> Tensor:
     """A number of a condition as a field."""
-    if isinstance(value, Tensor):
-        if value.is_complex():
-            raise error(name, "real numbers", value.dtype)
-        if value.device != field.device:
-            raise error(name, f"device {field.device}, as the conductivity", value.device)
-    else:
-        value = torch.full((), float(value), dtype=field.dtype, device=field.device)
-    try:
-        return value.to(field.dtype).expand(field.shape)
-    except RuntimeError:
-        expected = f"a number, or a shape that expands to {tuple(field.shape)}"
-        raise error(name, expected, tuple(value.shape)) from None
+    if isinstance(value, Tensor) and value.is_complex():
+        raise error(name, "real numbers", value.dtype)
+    return expanded(name, value, field).to(field.dtype)
 
 
 def _faces(corners: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chonn_ops.checks import error
 from chonn_ops.network.direct import predicted_bytes, too_large
-from chonn_ops.network.edges import used_edges
+from chonn_ops.network.edges import edges_by_axis
 from chonn_ops.network.graph import Graph, Joined
 
 # Bytes that the factors of one call may take.
@@ -86,20 +86,11 @@ def choose(
 ) -> Choice:
     """How `num_networks` networks of one shape are solved by `backend`.
 
-    ``method="auto"`` eliminates real networks at once, without iterations, where all of these hold:
-
-    - the compiled kernel or the Triton kernels run (the fronts of the PyTorch backend are slower
-      than its iterations);
-    - the grid has two axes and at most 512 x 512 nodes, or three and at most 12 x 12 x 12;
-    - the factors of one network are predicted to take at most 2 GiB: groups of networks are
-      eliminated one after the other so that no group takes more.
-
-    Circuits on a graph are eliminated, or refused where the factors of one would take more than
-    2 GiB. All others are iterated. Those that are above `tol` after 12 iterations (40 on three
-    axes) are eliminated then, if the grid has at most 512 x 512 nodes, or 32 x 32 x 32, and the
-    factors of one network take at most 2 GiB. With such a grid all networks of a call are
-    eliminated at once where values show that iterations cannot judge themselves (`exceed_digits`).
-    A `tol` below 1e-4 is iterated to a quarter of it.
+    `chonn_ops.kirchhoff_network` says what ``method="auto"`` does, and the constants above say
+    where. The fronts of the PyTorch backend are slower than its iterations. With grids that are
+    eliminated where iterations fail, all networks of a call are eliminated at once if values show
+    that iterations cannot judge themselves (`exceed_digits`), and a `tol` below `TIGHT` is iterated
+    further (`SAFETY`).
 
     Factors that would take more than all memory are refused where they are made, whoever asks.
     """
@@ -165,8 +156,7 @@ def exceed_digits(
     largest = torch.stack([g.amax() for g in conductance]).amax()
     if bool(eps * largest <= leak.amin()):  # the usual case, and the faster question
         return False
-    pairs = zip(conductance, periodic, strict=True)
-    used = (used_edges(g, axis, closed) for axis, (g, closed) in enumerate(pairs))
+    used = edges_by_axis(conductance, periodic)
     edges = [edge.flatten(1, -2) for edge in used if edge.numel()]
     if not edges:
         return False

@@ -29,7 +29,6 @@ from chonn_ops.checks import error
 from chonn_ops.network import direct, methods
 from chonn_ops.network.checks import (
     check_grounded,
-    node_index,
     recording,
     refuse_negative,
     resonance,
@@ -39,10 +38,10 @@ from chonn_ops.network.direct import Solution, factor_of
 from chonn_ops.network.direct.factor import undetermined
 from chonn_ops.network.edges import (
     differences_by_axis,
+    edges_by_axis,
     excess,
     norm_of,
     relative_residual,
-    used_edges,
 )
 from chonn_ops.network.graph import Joined, graph_of, joined
 
@@ -190,7 +189,8 @@ def run_network(
     axes = joined(periodic, graph)
     nodes = edges = leak.shape
     if (given := graph_of(axes)) is not None:
-        nodes, edges = ((leak.shape[0], n, leak.shape[-1]) for n in given.counts)
+        counts = given.num_nodes, given.num_edges
+        nodes, edges = ((leak.shape[0], n, leak.shape[-1]) for n in counts)
     expected = (nodes, nodes, *[edges] * len(conductance))
     shapes = (leak.shape, one, *(g.shape for g in conductance))
     names = ("leak", "source", "g0", "g1", "g2")
@@ -207,7 +207,7 @@ def run_network(
         check_grounded(conductance, leak, axes, least)
         if graph is not None and dtype.is_complex:
             for network, node in undetermined(conductance, leak, axes, None):
-                raise ungrounded(divmod(network, leak.shape[-1]), (node,))
+                raise ungrounded(divmod(network, leak.shape[-1]), node, leak.shape[1:-1])
     if source.numel() == 0:
         nothing = source.new_empty(_numbers(source, leak), dtype=real_dtype(dtype))
         v = source.new_empty(source.shape, dtype=dtype)
@@ -311,8 +311,7 @@ def _iterate(
     v, iterations, residual = networks.solve_by(solver, enough, most)
     residual = _without_rounding(networks, v, iterations, residual, tol)
     if bool(residual.isnan().any()):  # of an input, or where numbers of the iterations overflowed
-        pairs = enumerate(zip(networks.conductance, networks.periodic, strict=True))
-        edges = [used_edges(g, axis, closed) for axis, (g, closed) in pairs]
+        edges = edges_by_axis(networks.conductance, networks.periodic)
         fields = (networks.source, networks.leak, *edges)
         finite = [x.isfinite().flatten(1, -2).all(1) for x in fields]
         unsolved = residual.isnan() & torch.stack(finite).all(0)
@@ -465,7 +464,7 @@ def _eliminate(
         if floating:
             network, node = floating[0]
             where = tuple(names[network + before]) if names else divmod(network + before, channels)
-            raise ungrounded(where, node_index(node, grid))
+            raise ungrounded(where, node, grid)
         solutions.append(solution)
     solution = _joined(solutions, networks.source)
     residual = solution.residual

@@ -7,7 +7,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_above, error
+from chonn_ops.checks import check_above, check_choice, expanded
 from chonn_ops.network.api import NetworkInfo, info_of, solve_checked
 from chonn_ops.network.checks import (
     check_arguments,
@@ -17,7 +17,6 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import widened
-from chonn_ops.network.grids import plain_number
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.
@@ -32,15 +31,7 @@ def check_step(dt: float) -> None:
 def like(name: str, value: Tensor | float, field: Tensor) -> Tensor:
     """A number or a tensor as a tensor of the field's shape, in float32 at least."""
     wide = torch.promote_types(field.dtype, torch.float32)
-    if not isinstance(value, Tensor):
-        return plain_number(name, value).to(wide).to(field.device).expand(field.shape)
-    if value.device != field.device:
-        raise error(name, f"device {field.device}, where the potentials are", value.device)
-    try:
-        return value.to(torch.promote_types(wide, value.dtype)).expand(field.shape)
-    except RuntimeError:
-        expected = f"a number, or a shape that expands to {tuple(field.shape)}"
-        raise error(name, expected, tuple(value.shape)) from None
+    return expanded(name, value, field, "the potentials", wide)
 
 
 def midpoint_end(m: Tensor, v: Tensor, storage: Tensor) -> Tensor:
@@ -182,8 +173,7 @@ def rc_step(
     >>> rc_step(one, Circuit((one,), one), 1.0, 1.0).item()
     0.5
     """
-    if method not in METHODS:
-        raise error("method", f"one of {tuple(METHODS)}", repr(method))
+    check_choice("method", method, METHODS)
     check_step(dt)
     check_field("v", v)
     if not isinstance(circuit, Circuit):

@@ -154,25 +154,11 @@ def solve(
     tol: float = 0.0,
     max_iterations: int = 0,  # noqa: ARG001 - direct
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials (B, \\*grid, C) (float64 or complex128), iterations (B, C) (0), relative residuals
-    (B, C).
+    """Potentials (float64 or complex128), iterations (0) and relative residuals, as a backend of
+    `chonn_ops.network.operator` computes them, on grids and graphs.
 
-    Parameters
-    ----------
-    source, leak : Tensor, shape (B, \\*grid, C)
-    conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One tensor an axis; entry p joins node p and the next one along the axis. The last entry
-        joins the last node and the first on a periodic axis, and is ignored on other axes. Of a
-        graph one, (B, E, C).
-    periodic : sequence of bool or Graph
-        One entry an axis; of a graph the graph alone.
-
-    Raises
-    ------
-    ValueError
-        Where a connected part of a network has no leak.
-    RuntimeError
-        Where corrections do not vanish: leaks near the rounding of the conductances in float64.
+    A connected part without leak is a ValueError. Corrections that do not vanish, because leaks are
+    near the rounding of the conductances in float64, are a RuntimeError.
     """
     fields = (source, leak, *conductance)
     wide = widest_dtype(compute_dtype(*fields))

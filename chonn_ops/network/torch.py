@@ -187,10 +187,10 @@ def _solve_lines(
     return v, torch.zeros_like(norm, dtype=torch.int32), left / torch.where(norm > 0, norm, 1)
 
 
-def unit(values: Sequence[Tensor], networks: int = 0) -> tuple[Tensor, Tensor]:
-    """Find units for the M networks along an axis: powers of two near the largest magnitude of
-    their fields, and whether all numbers are finite, (M,) each."""
-    magnitudes = (field.abs().movedim(networks, 0).flatten(1) for field in values)
+def _unit(values: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Find units for M networks: powers of two near the largest magnitude of their fields, and
+    whether all numbers are finite, (M,) each."""
+    magnitudes = (field.abs().flatten(1) for field in values)
     largest = torch.stack([magnitude.amax(1) for magnitude in magnitudes]).amax(0)
     finite = largest.isfinite()
     exponent = torch.frexp(torch.where(finite, largest, 0)).exponent
@@ -210,8 +210,8 @@ def _solve_networks(
         if not periodic[axis]:
             g.select(axis + 1, -1).zero_()
     # Powers of two: tiny currents and conductances must not underflow when they are squared.
-    current, sound = unit([source])
-    siemens, finite = unit([leak, *conductance])
+    current, sound = _unit([source])
+    siemens, finite = _unit([leak, *conductance])
     sound = sound & finite
     for field, scale in ((source, current), *((g, siemens) for g in (leak, *conductance))):
         field.div_(_each(scale, field)).masked_fill_(_each(~sound, field), 0)
@@ -233,31 +233,10 @@ def solve(
     tol: float,
     max_iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials of resistor networks: ``sum_q g_pq (v_p - v_q) + l_p v_p = s_p``.
-
-    Parameters
-    ----------
-    source, leak : Tensor, shape (B, \\*grid, C)
-        Current into every node and its conductance to ground; 1 to 3 grid axes, any strides.
-    conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis: entry p joins node p and the next one; the last counts on periodic axes
-        alone.
-    periodic : sequence of bool
-        Whether an axis is periodic; else no edge leaves its ends.
-    tol : float
-        Every network stops by the rule of `Progress`.
-    max_iterations : int
-        Where it stops at the latest. Lines are eliminated, in no iterations.
-
-    Returns
-    -------
-    potential : Tensor, shape (B, \\*grid, C)
-        float64 if any input is, else float32. All NaN where a network has a NaN or an infinity.
-    iterations : Tensor, shape (B, C)
-        int32.
-    deviation : Tensor, shape (B, C)
-        See `Progress`; for lines the relative residual in the 2-norm.
-    """
+    """Potentials of resistor networks, as a backend of `chonn_ops.network.operator` computes them:
+    float64 if any input is, else float32; all NaN where a network has a NaN or an infinity.
+    Networks stop by the rule of `Progress`. Lines are eliminated, in no iterations, and have
+    relative residuals in the 2-norm for deviations."""
     fields = [source, leak, *conductance]
     dtype = compute_dtype(*fields)
     batch, *sizes, channels = source.shape

@@ -19,7 +19,7 @@ from chonn_ops.network.dissection import Array, begins
 from chonn_ops.network.edges import sum_of_ends
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
 from chonn_ops.network.grids import density_of
-from chonn_ops.network.mesh import Mesh, expanded, is_zero, node_numbers, numbers_on
+from chonn_ops.network.mesh import Mesh, is_zero, node_numbers, number_on, numbers_on
 
 _SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
 
@@ -319,7 +319,7 @@ class FiniteVolumes:
                 # Behind a millionth of the distance, the current would be a difference of numbers
                 # that are equal in float32.
                 held.append(node)
-                given = expanded(f"{name}: value", condition.value, beside)
+                given = number_on(f"{name}: value", condition.value, beside)
                 value = value.index_copy(1, node, given)
                 continue
             area = like_k(self.walls.area[some], d - 1)

@@ -60,24 +60,10 @@ def spacing_and_nodes(
     mask: Tensor | None,
     nodes: Nodes | None,
 ) -> tuple[list[float], Nodes]:
-    """Check the geometry that a call states, and return spacing and nodes with their defaults.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        (B, \\*grid) of the field.
-    lengths : sequence of float, one an axis
-        Size of the domain, which the nodes fill where no spacing is given.
-    default : str
-        Where nodes lie if the call does not say.
-    spacing, mask, nodes
-        As in `chonn_ops.NetworkCell.forward`.
-
-    Raises
-    ------
-    ValueError
-        If spacing, mask or nodes do not fit the field.
-    """
+    """Check the geometry that a call states, which is that of `chonn_ops.NetworkCell.forward`, and
+    return spacing and nodes with their defaults: the nodes of a field of this shape (B, \\*grid)
+    fill a domain of these lengths, and lie where `default` says. A ValueError for what does not
+    fit."""
     grid = tuple(shape[1:])
     if mask is not None:
         check_tensor("mask", mask)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # Below so many elements recomputation is switched off: a batch keeps a few MiB at most. On a GPU
 # what is called again also costs launches, each as much time as many elements take.
@@ -129,30 +132,19 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 class Pointwise(nn.Module):
-    """A two-layer network at every position: linear, SiLU, linear.
+    """A two-layer network at every position: linear, SiLU, linear, with `hidden` channels inside.
+    `gain` says how many times as fast it learns, see `learn_faster`.
 
     It has no norm. A norm over the field would remove the field's amplitude, in which a linear
     problem is linear.
-
-    Parameters
-    ----------
-    width, hidden : int
-        Channels outside and inside.
-    gain : float
-        How many times as fast it learns, see `learn_faster`.
     """
 
     def __init__(
-        self,
-        width: int,
-        hidden: int,
-        gain: float = 1.0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, width: int, hidden: int, gain: float = 1.0, **factory: Unpack[Factory]
     ) -> None:
         super().__init__()
-        self.expand = PositionLinear(width, hidden, device=device, dtype=dtype)
-        self.contract = PositionLinear(hidden, width, device=device, dtype=dtype)
+        self.expand = PositionLinear(width, hidden, **factory)
+        self.contract = PositionLinear(hidden, width, **factory)
         learn_faster(self, gain)
 
     def forward(self, field: Tensor) -> Tensor:
@@ -171,13 +163,8 @@ def _pointwise(field: Tensor, inner: Tensor, b: Tensor, outer: Tensor, c: Tensor
 class FieldNorm(Gained, nn.GroupNorm):
     """One mean and one variance a sample, over channels and positions."""
 
-    def __init__(
-        self,
-        dim: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(1, dim, device=device, dtype=dtype)
+    def __init__(self, dim: int, **factory: Unpack[Factory]) -> None:
+        super().__init__(1, dim, **factory)
 
     def forward(self, input: Tensor) -> Tensor:
         field = input.movedim(-1, 1)

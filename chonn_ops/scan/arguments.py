@@ -54,13 +54,8 @@ def split(arguments: Sequence[Any]) -> tuple[Inputs, Modes]:
 
 
 def check_modes(directions: str, boundary: str) -> None:
-    """Require a known direction mode and a boundary that it can have.
-
-    Raises
-    ------
-    ValueError
-        For another word, or a boundary that reflects with "raster".
-    """
+    """Require a known direction mode and a boundary that it can have: one that reflects is a
+    ValueError with "raster"."""
     check_choice("directions", directions, DIRECTIONS)
     check_choice("boundary", boundary, BOUNDARIES)
     if directions == "raster" and boundary in MIRROR:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._library import CONSTANTS
+from chonn_ops.checks import check_choice
 
 DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
 # The sign of the mirror image that continues a line beyond an end that reflects.
@@ -90,11 +91,9 @@ def _merged(loops: Loops) -> Loops:
 def axis_orders(n_axes: int, directions: str) -> list[tuple[int, ...]]:
     """Orders in which the axes of a field are walked, the last one fastest.
 
-    They are rotations of ``(0, .., n_axes - 1)``, the identity first. Raises ValueError for
-    directions that are not in `DIRECTIONS`.
+    They are rotations of ``(0, .., n_axes - 1)``, the identity first.
     """
-    if directions not in DIRECTIONS:
-        raise ValueError(f"directions: expected one of {DIRECTIONS}, got {directions!r}")
+    check_choice("directions", directions, DIRECTIONS)
     axes = tuple(range(n_axes))
     if directions in ("raster", "bidirectional"):
         return [axes]
@@ -129,10 +128,8 @@ def run_walks(
 ) -> Any:
     """Run all walks in the order that their boundary needs; returns the last one's final state.
 
-    ``run(index, walk, start)`` runs a walk and returns its final state. With "neumann" and
-    "dirichlet" the reverse walk of a line starts from plus or minus the forward walk's final state.
-    With `adjoint`, states are gradients, and the last walk comes first: the forward walk's adjoint
-    starts from the reverse one's result.
+    ``run(index, walk, start)`` runs a walk and returns its final state. With `adjoint`, states are
+    gradients, and the last walk comes first. `_lines` says what walks start from.
     """
     end: Any = None
     for index in range(len(walks))[:: -1 if adjoint else 1]:

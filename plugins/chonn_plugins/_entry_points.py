@@ -36,22 +36,11 @@ def load(
 ) -> Any:
     """The object of this name in a group; entry points of other names are not imported.
 
-    Parameters
-    ----------
-    group, setting : str
-        The group, and the user's setting that holds the name, for messages.
-    name : object
-    fits : callable
-        Whether an object is `expected`, such as "a callable".
-    own : collection of str
-        Names that belong to the host itself.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, registered twice or the host's own, or if its entry point cannot be
-        imported or does not fit. Never KeyError: `neuralop.models.get_model` takes it for an
-        unknown model.
+    `setting` is the user's setting that holds the name, for messages; `fits` says whether an object
+    is `expected`, such as "a callable"; `own` are names that belong to the host itself. A
+    ValueError if the name is unknown, registered twice or the host's own, or if its entry point
+    cannot be imported or does not fit. Never KeyError: `neuralop.models.get_model` takes it for an
+    unknown model.
     """
     points = points_named(group, name)
     if not points:

@@ -53,22 +53,9 @@ def _plain(value: Any) -> Any:
 def build(
     name: str, in_channels: int, out_channels: int, axes: int, options: Mapping[str, Any]
 ) -> nn.Module:
-    """A model (B, in_channels, \\*grid) -> (B, out_channels, \\*grid) for a host's learning rates.
-
-    Parameters
-    ----------
-    name : {"chonn_network", "chonn_fno", "chonn_unet"}
-    in_channels, out_channels : int
-    axes : {1, 2, 3}
-        Axes of the grid.
-    options : mapping
-        What `plain_options` returns: other keywords of the class, and ``ckb``.
-
-    Raises
-    ------
-    ValueError
-        For another number of axes, and unfit options.
-    """
+    """A model (B, in_channels, \\*grid) -> (B, out_channels, \\*grid) for a host's learning rates,
+    out of `MODELS`. `options` are what `plain_options` returns: other keywords of the class, and
+    ``ckb``. A ValueError for another number of axes, and unfit options."""
     classes = MODELS[name]
     if axes not in classes:
         raise ValueError(f"{name}: expected a grid of 1, 2 or 3 axes, got {axes!r}")

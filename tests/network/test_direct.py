@@ -516,7 +516,7 @@ def test_predicted_memory_is_what_factors_hold():
         pytest.skip("no compiled kernel")
     _, g, leak = random_network(2, (100, 100), 2, dtype=torch.float32)
     factor = Factor(g, leak, (False, False), backend="cpu")
-    held = factor.nbytes
+    held = factor.factors.nbytes
     predicted = predicted_bytes((100, 100), (False, False), 4)
     assert held <= predicted <= 2 * held
     assert 1e5 < flops((32, 32), (False, False)) < flops((64, 64), (False, False)) / 6

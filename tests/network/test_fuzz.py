@@ -23,7 +23,7 @@ from torch.autograd import forward_ad
 
 from chonn_ops import factorize, kirchhoff_network
 from chonn_ops.network import available_backends
-from chonn_ops.network.direct.factor import available_backends as factor_backends
+from chonn_ops.network.direct import BACKENDS as FACTORS
 
 mpmath = pytest.importorskip("mpmath")
 
@@ -275,7 +275,7 @@ def _solvers(case: Case) -> Iterator[tuple[str, float, Callable[..., Tensor]]]:
                 return kirchhoff_network(s, g, l, **options)
 
             yield f"{backend} {method}", loose, solve
-    for backend in factor_backends():
+    for backend in FACTORS.available():
 
         def factor(s: Tensor, l: Tensor, *g: Tensor, backend: str = backend) -> Tensor:  # noqa: E741
             return factorize(g, l, periodic=periodic, backend=backend).solve(s)

@@ -67,12 +67,6 @@ def _plan_for(
     return _plan_of(grid, periodic)
 
 
-def available_backends() -> tuple[str, ...]:
-    """Names that `factorize` takes as `backend` here; "cpu" needs the compiled kernel, "triton" a
-    CUDA device and Triton."""
-    return BACKENDS.available()
-
-
 def _backend_of(leak: Tensor, backend: str | None, dtype: torch.dtype) -> str:
     """The backend; by default the fastest for the tensors' device. "triton" takes real networks."""
     name = BACKENDS.name_for(backend or "", leak.device)
@@ -90,22 +84,9 @@ def solve(
 ) -> tuple[Solution, list[tuple[int, int]]]:
     """Solve networks once, without keeping their factors.
 
-    For batches on the CPU this takes less memory and time than a `Factor`, because the factors of a
-    group of networks stay in the cache.
-
-    Parameters
-    ----------
-    source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
-    conductance, leak, periodic, backend, drops
-        As in `Factor`.
-
-    Returns
-    -------
-    solution : Solution
-        Potentials in float64 where any input is, else in float32; S left out where `source` has
-        none.
-    undetermined : list of tuple of int
-        See `Factor.undetermined`.
+    Arguments are those of `Factor`. Returns the solution, S left out where `source` has none, and
+    `Factor.undetermined`. For batches on the CPU this takes less memory and time than a `Factor`,
+    because the factors of a group of networks stay in the cache.
     """
     dtype = compute_dtype(source, leak, *conductance)
     several = source.dim() == leak.dim() + 1
@@ -233,11 +214,6 @@ class Factor:
         return self.factors.inverse_entries()
 
     @property
-    def nbytes(self) -> int:
-        """Bytes that the factors hold."""
-        return self.factors.nbytes
-
-    @property
     def undetermined(self) -> list[tuple[int, int]]:
         """Networks that have a connected part without any leak, and a node of it: (batch * channels
         + channel, node in row-major order). All potentials of such a part may be shifted by one
@@ -272,19 +248,8 @@ def factor_of(
 def predicted_bytes(
     grid: Sequence[int], periodic: Sequence[Joined], count: int, dtype: torch.dtype = torch.float32
 ) -> int:
-    """Predict the bytes of the factors of `count` networks on the CPU and of the elimination's
-    workspace; a group of lanes that is not full counts as a full one.
-
-    Parameters
-    ----------
-    grid : sequence of int
-    periodic : sequence of bool
-        One an axis.
-    count : int
-        Networks: batch times channels.
-    dtype : torch.dtype
-        float32, float64, complex64 or complex128.
-    """
+    """Predict the bytes of the factors of `count` networks (batch times channels) on the CPU and of
+    the elimination's workspace; a group of lanes that is not full counts as a full one."""
     # The kernel lays its memory out by these.
     layout = torch.get_num_threads(), os.environ.get("CHONN_NETWORK_ISA")
     return _predicted_bytes(tuple(grid), tuple(periodic), count, dtype, *layout)

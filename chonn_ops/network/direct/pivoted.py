@@ -48,41 +48,19 @@ class _Front:
 
 
 class Pivoted:
-    """One complex network eliminated with pivoting.
+    """One complex network eliminated with pivoting; all results have derivatives of any order by
+    PyTorch's own rules.
 
-    All results have derivatives of any order by PyTorch's own rules.
-
-    Parameters
-    ----------
-    plan : Plan
-    conductance : Tensor, shape (axes * nodes,)
-        complex128; 0 where no edge is.
-    leak : Tensor, shape (nodes,)
-        By position in the plan.
-
-    Attributes
-    ----------
-    logdet : Tensor, shape ()
-        Nodes with neither edge nor leak left out.
-    loss : float
-        Estimated relative error of the determinant.
-    sound : bool
-        Whether `loss` is small. If not, the network or a part of it is at a resonance.
+    `conductance` (axis * nodes,) is 0 where no edge is, `leak` (nodes,) by position in the plan,
+    both complex128. `logdet` leaves out nodes with neither edge nor leak. `loss` is the estimated
+    relative error of the determinant, and `sound` whether that is small; if not, the network or a
+    part of it is at a resonance.
     """
 
     def __init__(self, plan: Plan, conductance: Tensor, leak: Tensor) -> None:
         self._plan, self._g, device = plan, conductance, leak.device
-        owner = np.repeat(np.arange(plan.regions), np.diff(plan.edge_at))
-
-        def position(place: Array) -> Tensor:
-            beyond = place - plan.pivots[owner]
-            at = plan.first[owner] + place
-            outer = beyond >= 0
-            at[outer] = plan.boundary[plan.boundary_at[owner[outer]] + beyond[outer]]
-            return torch.from_numpy(at.astype(np.int64)).to(device)
-
         self._edge = torch.from_numpy(plan.edge.astype(np.int64)).to(device)
-        ends, each = (position(plan.row), position(plan.column)), conductance[self._edge]
+        ends, each = torch.from_numpy(plan.ends).to(device), conductance[self._edge]
         own = leak.index_add(0, ends[0], each).index_add(0, ends[1], each)
         with torch.no_grad():
             size = leak.abs().index_add(0, ends[0], each.abs()).index_add(0, ends[1], each.abs())

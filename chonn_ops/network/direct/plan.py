@@ -1,9 +1,9 @@
 """In which order the nodes of a graph are eliminated, and what that fills in.
 
-A *separator* cuts a graph in two; so do those of its halves, until a handful of nodes is left. A
-*region* is a part with its own nodes to eliminate (the *pivots*: its separator, or all nodes of a
-part that is not cut) after those of its halves, and with a *boundary*: nodes of earlier separators
-next to the part. Pivots and boundary together are the region's *front*, a dense symmetric matrix.
+A *region* is a part of a dissection (`chonn_ops.network.dissection`) with its own nodes to
+eliminate (the *pivots*: its separator, or all nodes of a part that is not cut) after those of its
+halves, and with a *boundary*: nodes of earlier separators next to the part. Pivots and boundary
+together are the region's *front*, a dense symmetric matrix.
 
 `plan_of` turns a tree of regions, a `Dissection`, into the arrays that eliminations read. It knows
 nodes and edges only. `dissect` makes the dissection of a box of a grid, whose separators are planes
@@ -12,8 +12,7 @@ one node thick; the first cut of a periodic axis takes two planes.
 Everything is made of arrays over all nodes, edges or regions, because users bring a new size with
 each crop: the first solve of a size is to take no more than half of what SciPy's takes.
 
-Reference: A. George, "Nested dissection of a regular finite element mesh", SIAM J. Numer. Anal. 10
-(1973); I. S. Duff, J. K. Reid, "The multifrontal solution of indefinite sparse symmetric linear
+Reference: I. S. Duff, J. K. Reid, "The multifrontal solution of indefinite sparse symmetric linear
 equations", ACM Trans. Math. Softw. 9 (1983).
 """
 
@@ -117,6 +116,16 @@ class Plan:
         position = np.empty(self.nodes, np.int64)
         position[self.node] = np.arange(self.nodes)
         return position
+
+    @property
+    def ends(self) -> Array:
+        """The positions of the two nodes of each edge, (2, edges)."""
+        owner = np.repeat(np.arange(self.regions), np.diff(self.edge_at))
+        place = np.stack([self.row, self.column]).astype(np.int64)
+        at, beyond = self.first[owner] + place, place - self.pivots[owner]
+        outer = beyond >= 0
+        at[outer] = self.boundary[(self.boundary_at[owner] + beyond)[outer]]
+        return at
 
     @cached_property
     def runs(self) -> Array:
@@ -231,19 +240,9 @@ def plan_of(
     grid: tuple[int, ...],
     periodic: tuple[Joined, ...],
 ) -> Plan:
-    """The plan of a graph.
-
-    Parameters
-    ----------
-    dissection : Dissection
-    edge : Array, shape (edges,)
-        The entry of the conductances where each edge stands.
-    ends : Array, shape (2, edges)
-        The nodes that it joins. Edges of nodes that the dissection lacks, and edges between nodes
-        that are not eliminated, are left out.
-    grid, periodic
-        As in `Plan`.
-    """
+    """The plan of a graph, `grid` and `periodic` as in `Plan`: `edge` (edges,) says at which entry
+    of the conductances each edge stands, `ends` (2, edges) which nodes it joins. Edges of nodes
+    that the dissection lacks, and edges between nodes that are not eliminated, are left out."""
     node, pivots, parent = dissection
     count, regions = len(node), len(pivots)
     first = begins(pivots)
@@ -418,9 +417,8 @@ def make_plan(grid: tuple[int, ...], periodic: tuple[Joined, ...], leaf: int = L
     """
     graph = periodic[0]
     if isinstance(graph, Graph):
-        edges = np.arange(graph.num_edges), graph.ends_array()
-        return plan_of(graph.dissection, *edges, grid=grid, periodic=periodic)
-    if sum(n > 1 for n in grid) < 2:
-        leaf = 1
-    dissection, *_ = dissect(grid, tuple(map(bool, periodic)), leaf)
-    return plan_of(dissection, *grid_edges(grid, periodic), grid=grid, periodic=periodic)
+        dissection = graph.dissection
+    else:
+        leaf = 1 if sum(n > 1 for n in grid) < 2 else leaf
+        dissection, *_ = dissect(grid, tuple(map(bool, periodic)), leaf)
+    return plan_of(dissection, *edges_of(grid, periodic), grid=grid, periodic=periodic)

@@ -27,14 +27,13 @@ from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.pivoted import LOST
 from chonn_ops.network.direct.plan import Plan
 from chonn_ops.network.edges import (
-    at_both_ends,
     differences_by_axis,
-    drops_along,
-    outflow,
-    sum_of_ends,
-    used_edges,
+    edges_by_axis,
+    excess,
+    is_tied,
+    sums_at_nodes,
 )
-from chonn_ops.network.graph import Graph, Joined
+from chonn_ops.network.graph import Joined
 
 # Relative residual of solutions by `factorize`, which has no `tol`.
 TOL = 1e-6
@@ -43,12 +42,6 @@ TOL = 1e-6
 ROUNDED = 4 * torch.finfo(torch.float64).eps
 # A residual above this is not put down to rounding: the solution has lost six digits or more.
 RESONANT = 1e-6
-
-
-def _closed(plan: Plan, axis: int) -> Joined:
-    """Whether an edge joins the last node of an axis and the first; or the graph."""
-    joined = plan.periodic[axis]
-    return joined if isinstance(joined, Graph) else joined and plan.grid[axis] > 1
 
 
 @torch.no_grad()
@@ -63,13 +56,11 @@ def check_inverse(
     """Require of entries of the inverse Z that A Z has the diagonal 1: near a resonance nothing
     else tells that the last pivot has lost its digits. Networks that are `judged` (B, C) have an
     estimate of their own, see `Pivoted`."""
-    own, beside, tied = leak, torch.zeros_like(diagonal), leak != 0
-    for axis, (g, entry, closed) in enumerate(zip(conductance, entries, periodic, strict=True)):
-        if leak.shape[axis + 1] > 1:
-            edges, between = used_edges(g, axis, closed), used_edges(entry, axis, closed)
-            own = own + at_both_ends(edges, axis, closed)
-            beside = beside + at_both_ends(edges * between, axis, closed)
-            tied = tied | (at_both_ends((edges != 0).float(), axis, closed) != 0)
+    edges, between = (edges_by_axis(x, periodic) for x in (conductance, entries))
+    own = sums_at_nodes(leak, edges, periodic)
+    products = [g * entry for g, entry in zip(edges, between, strict=True)]
+    beside = sums_at_nodes(torch.zeros_like(diagonal), products, periodic)
+    tied = is_tied(conductance, leak, periodic)
     left = torch.where(tied, own * diagonal - beside - 1, 0).abs().flatten(1, -2).amax(1)
     wrong = (left > LOST) & ~judged
     if bool(wrong.any()):
@@ -128,22 +119,12 @@ class RefinedFactors:
         self._factors = dense.Factors.restored(plan, state, leak)
         return self
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the factors hold."""
-        return self._factors.nbytes
-
     def solve(self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor]) -> Solution:
         """The solution for sources (B, S, \\*grid, C) of the `network`, leak and conductances."""
         plan, narrow = self._plan, network[0].dtype
         each = (..., *[None] * len(plan.grid), slice(None))  # numbers beside fields
-        leak, *wide = (x.to(torch.complex128)[:, None] for x in network)
-        closed = [_closed(plan, axis) for axis in range(len(wide))]
-        edges = [used_edges(g, axis + 1, closed[axis]) for axis, g in enumerate(wide)]
-        tied = leak != 0  # a node with neither edge nor leak is no part of the network
-        for axis, g in enumerate(edges):
-            if plan.grid[axis] > 1:
-                tied = tied | (at_both_ends((g != 0).float(), axis + 1, closed[axis]) != 0)
+        tied = is_tied(network[1:], network[0], plan.periodic)[:, None]
+        leak, *wide = (x.to(torch.complex128) for x in network)
         s = source.to(torch.complex128)
         s = torch.where(tied, s, 0 * s)
         norm = _norm(s)
@@ -153,10 +134,7 @@ class RefinedFactors:
         for step in range(CONSTANTS["DIRECT_REFINEMENTS"] + 1):
             size = torch.where(residual > 0, residual * norm, 1)[each]
             ahead = v + self._factors.solve((left / size).to(narrow)).potential.to(v.dtype) * size
-            now = s - leak * ahead
-            for axis, g in enumerate(edges):
-                current = g * drops_along(ahead, axis + 1, closed[axis])
-                now = now - outflow(current, axis + 1, closed[axis])
+            now = excess(ahead, s, wide, leak, plan.periodic)
             v, left = (torch.where(active[each], a, b) for a, b in ((ahead, v), (now, left)))
             before, residual = residual, torch.where(active, _norm(left) / norm, residual)
             # In complex64 the residual may be far below the error, so we refine at least once.
@@ -178,35 +156,21 @@ class ComplexFactor:
     """The elimination of complex networks, without checks and without derivatives.
 
     Factors are of the dtype of the networks. Networks that complex64 factors leave above `tol` are
-    eliminated again in complex128. What is above `tol` then is at a resonance, an error.
+    eliminated again in complex128. What is above `tol` then is at a resonance, an error. Results
+    that no source determines are complex128.
 
     Parameters
     ----------
-    plan : Plan
-    conductance : sequence of Tensor, shape (B, \\*grid, C)
-    leak : Tensor, shape (B, \\*grid, C)
-    dtype : torch.dtype
-        complex64 or complex128.
-    backend : {"cpu", "torch"}
+    plan, conductance, leak, dtype, backend, source, drops, state
+        As in `Factor`, but of complex networks and one of the backends "cpu" and "torch".
     tol : float
         Relative residual above which a network is not solved, and at which refinement of complex64
         factors stops.
     keep : bool
         False: the factors are those of `source` only, which is faster than to keep them.
-    source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C), optional
-        Solved for at once; `solution` holds what `solve_all` returns. Required without `keep`.
-    drops : bool
-        Whether `solution` has the drops.
-    state : sequence of Tensor, optional
-        What `state()` of a factor of the same networks returned; they are not eliminated again.
     before, channels : int
         Where these networks are some of the caller's, one channel each: how many of them come
         before these, and the caller's channels. Errors name networks by (batch, channel).
-
-    Attributes
-    ----------
-    dtype : torch.dtype
-        complex128, the dtype of results that no source determines.
     """
 
     dtype = torch.complex128
@@ -262,19 +226,12 @@ class ComplexFactor:
 
     def solve(self, source: Tensor) -> Tensor:
         """Potentials for sources (B, \\*grid, C) or (B, S, \\*grid, C): complex128 for float64 and
-        complex128, else complex64.
-
-        Raises
-        ------
-        RuntimeError
-            A network at a resonance.
-        """
+        complex128, else complex64. A network at a resonance is a RuntimeError."""
         return self.solve_all(source, drops=False).potential
 
-    def solve_all(self, source: Tensor, *, drops: bool, network: Any = ()) -> Solution:
+    def solve_all(self, source: Tensor, *, drops: bool) -> Solution:
         """Return what `Factor.solve_all` does; drops are differences of potentials, which have the
         digits for it in complex128."""
-        del network  # every solve has found its residual
         s = self._rows(source)
         assert self._factors is not None
         solution = self._factors.solve(s, drops=drops, network=(self._leak, *self._g))
@@ -336,15 +293,10 @@ class ComplexFactor:
 
     def _size(self, v: Tensor) -> Tensor:
         """| |A| |v| |, (B, S, C)."""
-        size = v.to(self.dtype).abs()
-        total = self._leak.abs()[:, None] * size
-        for axis, conductance in enumerate(self._g):
-            closed = self._plan.periodic[axis]
-            if v.shape[axis + 2] > 1:
-                g = used_edges(conductance, axis, closed).abs()[:, None]
-                ends = sum_of_ends(size, axis + 1, closed)
-                total = total + at_both_ends(g * ends, axis + 1, closed)
-        return _norm(total)
+        size, periodic = v.to(self.dtype).abs().movedim(1, -1), self._plan.periodic
+        edges = [g.abs()[..., None] for g in edges_by_axis(self._g, periodic)]
+        total = sums_at_nodes(self._leak.abs()[..., None] * size, edges, periodic, size)
+        return _norm(total.movedim(-1, 1))
 
     def _dense(self) -> dense.Factors:
         """Factors in complex128."""
@@ -364,9 +316,3 @@ class ComplexFactor:
         network = (self._leak, self._g, self._plan.periodic)
         check_inverse(diagonal, entries, *network, factors.cancelled)
         return diagonal, entries
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the factors hold."""
-        wide = 0 if self._wide is None else self._wide[1].nbytes
-        return wide + (0 if self._factors is None else self._factors.nbytes)

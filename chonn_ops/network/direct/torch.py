@@ -198,18 +198,8 @@ def _flat(value: Tensor) -> Tensor:
 
 
 class Factors:
-    """Networks eliminated by batched dense fronts.
-
-    Parameters
-    ----------
-    plan : Plan
-    conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis, of one floating dtype and device like all tensors here; of a graph one,
-        (B, E, C).
-    leak : Tensor, shape (B, \\*grid, C)
-    source, drops
-        As in the compiled `Factors`, `solution` too.
-    """
+    """Networks eliminated by batched dense fronts, like the compiled `Factors`: on any device, of
+    one floating or complex dtype."""
 
     def __init__(
         self,
@@ -591,20 +581,11 @@ class Factors:
         is the last one of a part without leak."""
         plan, device = self._plan, self._g.device
         inverse = self._inverse().detach()
-        owner = np.repeat(np.arange(plan.regions), np.diff(plan.edge_at))
         g = self._g.detach()[:, torch.from_numpy(plan.edge).to(device)].abs()
         degree = torch.zeros_like(inverse, dtype=g.dtype)
-        for place in (plan.row, plan.column):
-            position, beyond = plan.first[owner] + place, place - plan.pivots[owner]
-            outer = beyond >= 0
-            position[outer] = plan.boundary[plan.boundary_at[owner[outer]] + beyond[outer]]
-            degree = degree.index_add(1, torch.from_numpy(position).to(device), g)
+        for end in torch.from_numpy(plan.ends).to(device):
+            degree = degree.index_add(1, end, g)
         return (inverse == 0) & (degree > 0) & self._sound[:, None]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the factors hold."""
-        return sum(x.nbytes for x in (*self._shares, *self._inverses, *self._grounded))
 
     @property
     def undetermined(self) -> list[tuple[int, int]]:

@@ -64,16 +64,8 @@ def _axes(network: Network, lead: list[int]) -> list[bool]:
 
 
 class Multigrid:
-    """Multigrid cycles for M networks on one grid.
-
-    Parameters
-    ----------
-    network : Network
-        The finest level.
-    lead : sequence of int
-        For each axis, how often it is halved before the axes with a smaller lead, see
-        `lead_of_axes`.
-    """
+    """Multigrid cycles for M networks on one grid, `network`, the finest level. `lead` says for
+    each axis how often it is halved before the axes with a smaller lead, see `lead_of_axes`."""
 
     def __init__(self, network: Network, lead: Sequence[int]):
         self.levels: list[tuple[Network, Tensor, Transfer]] = []

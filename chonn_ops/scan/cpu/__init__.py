@@ -39,16 +39,8 @@ def _loops(loops: Loops) -> Structure:
 
 
 class Call:
-    """The kernel's arguments for all walks of one operator call, and the tensors they point to.
-
-    Parameters
-    ----------
-    inputs : Inputs
-        The first walk that runs adds ``d * u``.
-    dtype : torch.dtype
-        float32 or float64: what the kernel computes and writes.
-    walks : tuple of Walk
-    """
+    """The kernel's arguments for all walks of one operator call, and the tensors they point to. It
+    computes and writes `dtype`, float32 or float64. The first walk that runs adds ``d * u``."""
 
     def __init__(self, inputs: Inputs, dtype: torch.dtype, walks: tuple[Walk, ...]) -> None:
         u, delta, decay, b, c, self.d, _ = inputs

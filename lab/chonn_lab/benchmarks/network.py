@@ -131,7 +131,9 @@ def methods(run: Run) -> list[dict[str, Any]]:
             networks = make(case := Case((n, n), count, contrast, medium))
             section = measure(run, networks, METHODS, case.label(), 1)
             g = [x[..., None] for x in networks.conductance]
-            section["held_bytes"] = Factor(g, networks.leak[..., None], (False, False)).nbytes
+            section["held_bytes"] = Factor(
+                g, networks.leak[..., None], (False, False)
+            ).factors.nbytes
             found.append(section)
     return found
 

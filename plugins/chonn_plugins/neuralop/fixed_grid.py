@@ -45,16 +45,7 @@ class FixedGridCKB(nn.Module):
         self.grid = None if grid is None else self._checked(grid)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply the block.
-
-        Parameters
-        ----------
-        x : Tensor, shape (B, dim, \\*grid)
-
-        Returns
-        -------
-        Tensor, shape of `x`
-        """
+        """Apply the block to a field (B, dim, \\*grid)."""
         grid = tuple(x.shape[2:])
         if self.training and self.grid is None:
             self.grid = grid
@@ -82,19 +73,8 @@ class FixedGridCKB(nn.Module):
 
 
 def resample(x: Tensor, grid: tuple[int, ...]) -> Tensor:
-    """Fields (B, C, \\*old) at the points of another grid, by cubic convolution along each axis.
-
-    Parameters
-    ----------
-    x : Tensor, shape (B, C, \\*old)
-        Samples at ``i / n`` along each axis.
-    grid : tuple of int
-        Points along each axis of the result.
-
-    Returns
-    -------
-    Tensor, shape (B, C, \\*grid)
-    """
+    """Fields (B, C, \\*old), samples at ``i / n`` along each axis, at the points of another grid
+    (B, C, \\*grid), by cubic convolution along each axis."""
     for axis, points in enumerate(grid, start=2):
         if x.shape[axis] != points:
             weights = _cubic(x.shape[axis], points, x)

@@ -16,16 +16,10 @@ _ORIGINAL = "_init_without_spectral_mixers"
 
 def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None:
     """Let ``cls(...)`` accept the ``spectral_mixer*`` keywords; a second call does nothing.
+    `layers_of` lists the layers of a model that the original constructor has built.
 
     The constructor is replaced in the class itself, so it also takes effect for code that imported
     the class earlier and for subclasses that call ``super().__init__``.
-
-    Parameters
-    ----------
-    cls : type
-        The model class.
-    layers_of : callable
-        Lists the layers of a model that the original constructor has built.
     """
     if _ORIGINAL in vars(cls):
         return
@@ -56,14 +50,10 @@ def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None
 
 
 def refuse_elsewhere(base: Any) -> None:
-    """Let models without the keywords raise a ValueError that names those with them.
+    """Let models without the keywords raise a ValueError that names those with them, by ``__new__``
+    of neuraloperator's `BaseModel`, which sees the arguments of every model.
 
     Otherwise ``RNO(..., spectral_mixer="ckb")`` would fail with a TypeError about an argument.
-
-    Parameters
-    ----------
-    base : type
-        neuraloperator's `BaseModel`, whose ``__new__`` sees the arguments of every model.
     """
     original = base.__new__
     if hasattr(original, "__wrapped__"):

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from chonn_ops import CKB, CHONNFNO2d, CKBOptions
-from chonn_ops.models.hosted import BLOCK_GAIN, learn_faster
+from chonn_ops import CHONNFNO2d, CKBOptions
+from chonn_ops.models.hosted import hosted_ckb
 from chonn_plugins.neuralop.fixed_grid import FixedGridCKB
 
 # What the host decides for each cell. Its grids have their nodes at i / n. On its Darcy flow
@@ -24,7 +24,7 @@ class CKBMixer:
 
     Options are those of `chonn_ops.CKBOptions.from_mapping` (the order is at least 1). Networks are
     the default and stand behind the lifting, which had the lowest errors on Darcy flow; they learn
-    eight times as fast as the host's learning rate says (`learn_faster`). Their nodes are at i / n
+    eight times as fast as the host's learning rate says (`hosted_ckb`). Their nodes are at i / n
     (``nodes="left"``), as neuraloperator's grids have them. The paper's scans, ``cell="scan"``,
     take the place of the first layer's skip. One option is added, ``grid``:
 
@@ -54,10 +54,7 @@ class CKBMixer:
     def __call__(self, channels: int, n_modes: tuple[int, ...], **options: Any) -> nn.Module:
         chosen = self.complete(options)
         grid = chosen.pop("grid")
-        ckb = CKBOptions.from_mapping(chosen)
-        block = CKB(channels, len(n_modes), **vars(ckb))
-        if block.has_networks:
-            learn_faster(block, BLOCK_GAIN)
+        block = hosted_ckb(channels, len(n_modes), CKBOptions.from_mapping(chosen), {})
         if grid == "training":
             return FixedGridCKB(block)
         if grid == "input":

@@ -37,21 +37,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class Placement:
-    """Which mixer a model gets, and where.
+    """Which mixer, of an entry point's name, a model gets, and where.
 
-    Parameters
-    ----------
-    name : str
-        Name of the mixer's entry point.
-    mixer : SpectralMixer
-        The object that the entry point loads.
-    layers : tuple of int, optional
-        Indices of layers, all different; negative indices count from the end. None with "lift".
-    mode : {"replace", "alongside", "lift"}
-        "replace": mixers replace the layers' skips. "alongside": they are added to the skips.
-        "lift": one mixer acts on the lifted input, before padding and all layers.
-    options : mapping
-        Options of the mixer, with its defaults if it declares them.
+    `layers`, all different, and `mode` are as in the keywords (`chonn_plugins.neuralop.hook`), but
+    None for layers with "lift" only; `options` are the mixer's, with its defaults if it declares
+    them.
     """
 
     name: str
@@ -62,14 +52,9 @@ class Placement:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Placement | None:
-        """Read a model's ``spectral_mixer*`` keywords; None without ``spectral_mixer``.
-
-        Raises
-        ------
-        ValueError
-            For an unknown mixer, mode or option, layers that are not integers, or settings of a
-            mixer without ``spectral_mixer``.
-        """
+        """Read a model's ``spectral_mixer*`` keywords; None without ``spectral_mixer``. A
+        ValueError for an unknown mixer, mode or option, layers that are not integers, or settings
+        of a mixer without ``spectral_mixer``."""
         values = {**KEYWORDS, **given}
         name = values["spectral_mixer"]
         layers = values["spectral_mixer_layers"]

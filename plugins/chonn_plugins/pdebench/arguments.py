@@ -27,30 +27,14 @@ def check(
     runner: Callable[..., Any] | None,
     overrides: Iterable[str] = (),
 ) -> list[str]:
-    """Find settings that neither PDEBench nor the job's model knows.
+    """Find settings that neither PDEBench nor the job's model knows, and return a line for each
+    that is ignored. `outside` are the keys of the config outside of ``args``, `overrides` those of
+    the command line, ``[+]args.<name>=<value>``.
 
     A setting is known if it is in PDEBench's configs (our complete copies or those beside the
-    runner), or if the runner's function reads it; a copy of the runner may read more settings.
-
-    Parameters
-    ----------
-    job : Job
-    outside : iterable of str
-        Keys of the config outside of ``args``.
-    runner : callable or None
-    overrides : iterable of str
-        Overrides of the command line, ``[+]args.<name>=<value>``.
-
-    Returns
-    -------
-    list of str
-        A line for each setting that is ignored.
-
-    Raises
-    ------
-    JobError
-        For a misspelt known name, for a model's option given as ``++args.<option>``, and for a
-        setting given without ``args``, because PDEBench would ignore them.
+    runner), or if the runner's function reads it; a copy of the runner may read more settings. A
+    misspelt known name, a model's option given as ``++args.<option>``, and a setting given without
+    ``args`` are a JobError, because PDEBench would ignore them.
     """
     folders = [CONFIG_DIR / "base", CONFIG_DIR / "darcy"]
     code = getattr(runner, "__code__", None)

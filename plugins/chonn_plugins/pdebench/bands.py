@@ -26,13 +26,8 @@ PARTS = 3
 
 
 def level_of(job: Job, layout: Layout) -> float | None:
-    """The level that the job asks for, if any.
-
-    Raises
-    ------
-    JobError
-        If it is no number between 0 and 1, or needs more samples than the validation split has.
-    """
+    """The level that the job asks for, if any; a JobError if it is no number between 0 and 1, or
+    needs more samples than the validation split has."""
     level = job.args.get("bands")
     if level is None:
         return None
@@ -48,14 +43,8 @@ def level_of(job: Job, layout: Layout) -> float | None:
 
 
 class Collector:
-    """Predictions and targets of an evaluation, and their bands.
-
-    Parameters
-    ----------
-    level : float
-    initial_step : int
-        Leading frames, which are input and get no bands.
-    """
+    """Predictions and targets of an evaluation, and their bands; the leading `initial_step` frames
+    are input and get none."""
 
     def __init__(self, level: float, initial_step: int) -> None:
         self.level, self.initial_step = level, initial_step
@@ -68,16 +57,10 @@ class Collector:
             fields.append(batch[..., self.initial_step :, :].detach().cpu())
 
     def write(self, path: Path) -> dict[str, Any]:
-        """Write the bands; returns their summary for the report.
-
-        The file has ``prediction``, ``lower`` and ``upper``, (N, \\*space, frames, channels), the
-        predicted frames of the validation samples in PDEBench's order.
-
-        Raises
-        ------
-        ValueError
-            If predictions are not finite, or have errors where the mean error is 0.
-        """
+        """Write the bands; returns their summary for the report. The file has ``prediction``,
+        ``lower`` and ``upper``, (N, \\*space, frames, channels), the predicted frames of the
+        validation samples in PDEBench's order. A ValueError if predictions are not finite, or have
+        errors where the mean error is 0."""
         pred, target = torch.cat(self._pred), torch.cat(self._target)
         half = half_widths((target - pred).double().abs(), self.level).to(pred.dtype)
         lower, upper = pred - half, pred + half

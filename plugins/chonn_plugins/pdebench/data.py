@@ -80,20 +80,11 @@ def reductions(job: Job) -> tuple[int, int, int]:
 
 
 def read_layout(job: Job, *, grouped: bool) -> Layout:
-    """The layout of a job's data.
+    """The layout of a job's data; `grouped` says whether the reader expects one group per sample.
 
-    Parameters
-    ----------
-    job : Job
-    grouped : bool
-        Whether the reader expects one group per sample.
-
-    Raises
-    ------
-    JobError
-        If the file does not exist or is not a readable HDF5 file, if keys are missing, if the
-        shapes do not match a layout of PDEBench, or if a model gets coordinates that are not one
-        for each point or not equally spaced.
+    A JobError if the file does not exist or is not a readable HDF5 file, if keys are missing, if
+    the shapes do not match a layout of PDEBench, or if a model gets coordinates that are not one
+    for each point or not equally spaced.
     """
     path = data_file(job)
     if not path.is_file():

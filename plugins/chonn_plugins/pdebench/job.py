@@ -139,13 +139,8 @@ def _plain(value: Any) -> str:
 
 
 def resolve(args: Mapping[str, Any]) -> Job:
-    """The job that these arguments describe.
-
-    Raises
-    ------
-    JobError
-        For an unknown model, and for options that the model does not have or rejects.
-    """
+    """The job that these arguments describe; a JobError for an unknown model, and for options that
+    the model does not have or rejects."""
     name = args.get(TAG) or args.get("model_name")
     if name in registry.HOST_MODELS and not registry.is_registered(name):
         return Job(str(name), registry.HOST_MODELS[name], None, args)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import chonn_ops
 from chonn_ops import CKBOptions, Network, Scan
+from chonn_ops.checks import check_choice
 from chonn_ops.models.geometry import grid_geometry
 from chonn_ops.models.hosted import learn_faster, suit_host
 from chonn_plugins.fields import MODELS
@@ -53,15 +54,9 @@ def axes_that_fit(options: Mapping[str, Any]) -> int:
 
 
 class Placed:
-    """A host's model with blocks: builds it, checks its options, knows their defaults.
-
-    Parameters
-    ----------
-    models : mapping
-        The class for each number of axes.
-    places : mapping
-        Keywords of these classes that say where the blocks go, beside ``mode``, and their defaults.
-    """
+    """A host's model with blocks, a class for each number of axes: builds it, checks its options,
+    knows their defaults. `places` are keywords of these classes that say where the blocks go,
+    beside ``mode``, and their defaults."""
 
     def __init__(self, models: Mapping[int, Any], places: Mapping[str, Any]) -> None:
         self.models, self.places = models, places
@@ -112,16 +107,9 @@ SERIES_GAIN = 4.0
 
 
 class AsFNO(nn.Module):
-    """A model of channels-first fields that is called as PDEBench calls its FNOs.
-
-    Parameters
-    ----------
-    model : Module
-    channels : int
-        The last channels of the input, which the model sees.
-    has_nodes : bool
-        Whether the coordinates say where the nodes of the model's networks are.
-    """
+    """A model of channels-first fields that is called as PDEBench calls its FNOs. It sees the last
+    `channels` of the input; `has_nodes` says whether the coordinates say where the nodes of the
+    model's networks are."""
 
     def __init__(self, model: nn.Module, channels: int, *, has_nodes: bool = True) -> None:
         super().__init__()
@@ -139,8 +127,7 @@ class AsFNO(nn.Module):
 def kind_of(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     """Which model `chonn_network` is for these data: "steady", "flow" or "waves"."""
     kind = options.get("model", "auto")
-    if kind not in KINDS:
-        raise ValueError(f"model: expected one of {KINDS}, got {kind!r}")
+    check_choice("model", kind, KINDS)
     if kind == "auto":
         return "flow" if host["initial_step"] > 1 and ndim in SERIES["flow"] else "steady"
     if kind in SERIES and ndim not in SERIES[kind]:

@@ -45,25 +45,10 @@ NEEDED = (
 
 
 def check(job: Job, *, reads_grouped_single: bool) -> Layout:
-    """Check a job of the U-Net or FNO family.
-
-    Parameters
-    ----------
-    job : Job
-    reads_grouped_single : bool
-        Whether the installed FNO reader accepts a ``.h5`` file with ``single_file=True``, as
-        that of PDEBench's git version does.
-
-    Returns
-    -------
-    Layout
-        The layout of the data that the job will read.
-
-    Raises
-    ------
-    JobError
-        For the first check that fails.
-    """
+    """Check a job of the U-Net or FNO family, and return the layout of the data that it will read;
+    a JobError for the first check that fails. `reads_grouped_single`: whether the installed FNO
+    reader accepts a ``.h5`` file with ``single_file=True``, as that of PDEBench's git version
+    does."""
     _check_arguments(job)
     filename, single = job.args["filename"], job.args["single_file"]
     # The git version's FNO reads groups from a single .h5 file.

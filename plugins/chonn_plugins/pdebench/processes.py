@@ -32,13 +32,8 @@ def is_first() -> bool:
 
 
 def join(job: Job, *, sweep: bool) -> None:
-    """Connect the processes of a training; with one process this does nothing.
-
-    Raises
-    ------
-    JobError
-        For a job that only one process can do, and a batch that does not have equal shares.
-    """
+    """Connect the processes of a training; with one process this does nothing. A JobError for a job
+    that only one process can do, and a batch that does not have equal shares."""
     if number() == 1:
         return
     alone = "start it without torchrun"

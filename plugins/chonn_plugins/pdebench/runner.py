@@ -19,18 +19,8 @@ USAGE = "usage: chonn-pdebench [RUNNER.py] [Hydra overrides ...]"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run PDEBench's runner with our plugin, whatever its config folder is called.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments; default those of the process.
-
-    Raises
-    ------
-    SystemExit
-        If there is no runner, and whenever the runner raises it.
-    """
+    """Run PDEBench's runner with our plugin, whatever its config folder is called; SystemExit if
+    there is no runner, and whenever the runner raises it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     script = Path(arguments.pop(0)).resolve() if arguments and arguments[0][-3:] == ".py" else None
     if script is not None and not script.is_file():

@@ -64,16 +64,9 @@ class Use:
 
 
 def check(job: Job, layout: Layout, *, grouped: bool) -> None:
-    """Read what a job will use of its data.
-
-    Training uses both splits and the frames up to ``args.t_train``, evaluation all frames of the
-    validation split.
-
-    Raises
-    ------
-    JobError
-        If something cannot be read, or is not finite in float32; names file, key and samples.
-    """
+    """Read what a job will use of its data: training uses both splits and the frames up to
+    ``args.t_train``, evaluation all frames of the validation split. A JobError, which names file,
+    key and samples, if something cannot be read, or is not finite in float32."""
     first, last = 0, layout.train + layout.validation
     single = bool(job.args["single_file"])
     if not job.training:

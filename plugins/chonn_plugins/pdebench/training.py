@@ -28,14 +28,8 @@ class Diverged(JobError):
 
 
 class Watch:
-    """The losses of one training, by batch and epoch.
-
-    Parameters
-    ----------
-    show : bool
-        Print a line per epoch in the format of PDEBench's trainers, for the trainer that prints
-        none.
-    """
+    """The losses of one training, by batch and epoch. With `show` it prints a line per epoch in the
+    format of PDEBench's trainers, for the trainer that prints none."""
 
     def __init__(self, *, show: bool = False) -> None:
         self.show = show
@@ -81,13 +75,8 @@ class Watch:
         self._training = 0.0
 
     def end_batch(self, *, training: bool) -> None:
-        """Record the losses of one batch: one for each step in time, then the total.
-
-        Raises
-        ------
-        Diverged
-            If a training loss is not finite.
-        """
+        """Record the losses of one batch: one for each step in time, then the total. `Diverged` if
+        a training loss is not finite."""
         if not self._losses:
             return
         # One transfer per batch; PDEBench itself transfers every loss.
@@ -163,20 +152,9 @@ class WatchedLoader:
 
 @contextmanager
 def finite(job: Job, watch: Watch, saved: Callable[[], str]) -> Iterator[None]:
-    """Context of a training that raises an error if the training diverges.
-
-    Parameters
-    ----------
-    job : Job
-    watch : Watch
-    saved : callable
-        Returns the state of the checkpoint, for the message.
-
-    Raises
-    ------
-    JobError
-        States the epoch and the value that was not finite.
-    """
+    """Context of a training that raises a JobError, which states the epoch and the value that was
+    not finite, if the training diverges. `saved` returns the state of the checkpoint, for the
+    message."""
     try:
         yield
         watch.end_epoch()

@@ -167,27 +167,19 @@ class Solution(NamedTuple):
 
 
 class Factors:
-    """Networks eliminated by the kernel.
+    """Networks eliminated by the kernel, of one floating or complex dtype and on the CPU like all
+    tensors here. Conductances and leak are as in `Factor`.
 
     Parameters
     ----------
-    plan : Plan
-    conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis, of one floating or complex dtype and on the CPU like all tensors here; of a
-        graph one, (B, E, C).
-    leak : Tensor, shape (B, \\*grid, C)
     source : Tensor, shape (B, S, \\*grid, C), optional
-        Solved for while the factors are in the cache. Of the networks' dtype; of complex networks
-        of either complex dtype, which is that of the solution.
+        Solved for while the factors are in the cache, for `solution`. Of the networks' dtype; of
+        complex networks of either complex dtype, which is that of the solution.
     drops : bool
         Whether `solution` has them.
     tol : float
         Of complex networks: the relative residual at which refinement stops. Solutions have at most
         that, or as small a residual as refinement makes it.
-
-    Attributes
-    ----------
-    solution : Solution, optional
     """
 
     solution: Solution | None = None
