@@ -22,7 +22,7 @@ def autoload() -> None:
     try:
         from chonn_plugins.autoload import arm
 
-        arm()
+        arm(warn)
     except Exception as error:
         warn(
             "integrations with timm and neuraloperator disabled "

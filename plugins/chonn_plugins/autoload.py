@@ -14,16 +14,16 @@ fails because of an integration.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
-
-from chonn_autoload import warn
 
 # Host module -> our "module:function" to call whenever it has been loaded.
 # Submodules: with `import timm` first, `timm` itself is half loaded when torch calls us. Ours run
@@ -39,8 +39,17 @@ _tried: set[str] = set()
 _warned: set[str] = set()
 
 
-def arm() -> None:
-    """Integrate the hosts that are loaded, and watch for the others; idempotent, never raises."""
+def _warn(message: str) -> None:
+    with contextlib.suppress(RuntimeWarning):  # warnings may be errors, and arming never raises
+        warnings.warn(f"chonn-ops: {message}", RuntimeWarning, stacklevel=2)
+
+
+def arm(warn: Callable[[str], None] = _warn) -> None:
+    """Integrate the hosts that are loaded, and watch for the others; idempotent, never raises.
+
+    ``warn`` reports an integration that failed; it never raises either.
+    """
+    _finder.warn = warn
     try:
         if _finder not in sys.meta_path:
             sys.meta_path.insert(0, _finder)
@@ -57,6 +66,7 @@ class _Finder(MetaPathFinder):
         # `from neuralop.models import FNO` reaches its first `import torch` inside
         # neuralop.models.fno. The import that comes after integrates them.
         self.waiting: set[str] = set()
+        self.warn: Callable[[str], None] = _warn
         self._searching = threading.local()
 
     def find_spec(
@@ -156,7 +166,7 @@ def _disable(host: str, error: Exception) -> None:
     if host in _warned:
         return
     _warned.add(host)
-    warn(f"integration with {host} disabled: {type(error).__name__}: {error}")
+    _finder.warn(f"integration with {host} disabled: {type(error).__name__}: {error}")
 
 
 _finder = _Finder()
