@@ -47,3 +47,19 @@ def test_scores_of_a_single_wave():
 def test_bad_settings(override, message):
     with pytest.raises(ValueError, match=message):
         smoke("order1d", override)
+
+
+def test_spectral_error_is_the_pointwise_one_but_for_the_mean_and_the_highest_mode():
+    target, error = torch.randn(2, 8, 1, 256, dtype=torch.float64)
+    found = scores(target + error, target)
+    whole = torch.fft.fft(error).norm(dim=-1) / torch.fft.fft(target).norm(dim=-1)
+    torch.testing.assert_close(found["point"], whole[:, 0])  # Parseval
+    assert not torch.allclose(found["spectral"], found["point"], rtol=1e-6)
+
+    def without_ends(y):
+        spectrum = torch.fft.rfft(y)
+        spectrum[..., 0] = spectrum[..., -1] = 0
+        return torch.fft.irfft(spectrum)
+
+    found = scores(without_ends(target + error), without_ends(target))
+    torch.testing.assert_close(found["spectral"], found["point"])

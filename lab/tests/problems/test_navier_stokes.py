@@ -7,7 +7,7 @@ import pytest
 import scipy.io
 import torch
 
-from chonn_lab.problems import navier_stokes
+from chonn_lab.problems import navier_stokes, vorticity_solver
 from chonn_lab.problems.vorticity_solver import solve
 
 SMALL = {"resolution": 8, "solver_resolution": 16, "step": 0.05, "progress": False}
@@ -113,3 +113,17 @@ def test_file_of_both_versions(tmp_path):
         scipy.io.savemat(tmp_path / "6.mat", wrong)
         with pytest.raises(ValueError, match=r"6\.mat: (damaged|expected u of 4 axes)"):
             navier_stokes.read(tmp_path / "6.mat")
+
+
+def test_inviscid_flow_keeps_energy_and_enstrophy():
+    w0 = flow(0, 1, 48)
+    w = torch.cat([w0[:, None], solve(w0, torch.zeros(48, 48), 2, 0.01, nu=0.0)], dim=1)[0]
+    k1, k2 = vorticity_solver.angular_wavenumbers(48, w0.device)
+    square = k1**2 + k2**2
+    square[0, 0] = 1
+    weights = torch.full((25,), 2.0, dtype=torch.float64)
+    weights[0] = weights[-1] = 1
+    spectrum = torch.fft.rfft2(w).abs() ** 2 * weights
+    for invariant in (spectrum.sum((1, 2)), (spectrum / square).sum((1, 2))):
+        torch.testing.assert_close(invariant[1:], invariant[:1].expand(2), rtol=1e-4, atol=0)
+    assert relative(w[2], w[0]) > 0.3
