@@ -37,6 +37,7 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 import triton
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 from triton.backends.compiler import GPUTarget
@@ -205,7 +206,7 @@ def counted(kernel: Any, grid: Sequence[int], args: Any, warps: int, constants: 
         trips = [blocks.mean(), (blocks * ((size - pivots / 2) / block).ceil()).mean()]
         trips = [float(x) for x in trips]
     if kernel.fn.__module__ == small.__name__:
-        trips, touched = of_small_fronts(name, given, grid[1], bool(constants.get("DROPS")))
+        trips, touched = of_small_fronts(name, given, grid[1], code.loops)
         touched *= grid[0] * kernels.LANES.value
     elif "REGION" in given and name != "add":  # pivots, and columns of the rest, of each front
         rows = given["REGION"][given["start"] :][: grid[1]].long()
@@ -235,25 +236,35 @@ def counted(kernel: Any, grid: Sequence[int], args: Any, warps: int, constants: 
 
 
 def of_small_fronts(
-    name: str, given: dict[str, Any], fronts: int, drops: bool
+    name: str, given: dict[str, Any], fronts: int, loops: Sequence[tuple[int, int]]
 ) -> tuple[list[float], float]:
     """How often the loops of a program of `fronts` small fronts run, and bytes of a network.
 
-    The compiler takes four earlier pivots at a time, and those that are left one by one."""
+    The compiler takes four earlier pivots at a time, and those that are left one by one; so it may
+    take edges. Loops after those over pivots and over boundaries look for parts without ground."""
     rows = given["REGION"][given["start"] :][:fronts].long()
     info = given["INFO"].view(-1, kernels.WORDS)[rows]
     first, pivots, size = (x.long() for x in info[:, :3].T)
     width = size - pivots
     size_of_rows = float((pivots * (size + 1)).sum())
     if name != "eliminate":
-        return [float(pivots.double().mean())] * (1 + (name == "up" and drops)), 4 * size_of_rows
-    edges = given["EDGE_AT"][first + pivots] - given["EDGE_AT"][first]
-    before = [torch.arange(n) for n in pivots.tolist()]
-    own = [[x.div(4, rounding_mode="floor").sum(), (x % 4).sum()] for x in before]
-    fours, ones = torch.tensor(own).double().T
-    trips = [pivots, edges, fours, ones, width, width * (pivots // 4), width * (pivots % 4)]
+        return [float(pivots.double().mean())] * len(loops), 4 * size_of_rows
+
+    def mean(x: Tensor) -> float:
+        return float(x.double().sum()) / fronts
+
+    def by_four(x: Tensor) -> list[float]:
+        return [mean(x // 4), mean(x % 4)]
+
+    at = given["EDGE_AT"].long()
+    nodes = torch.cat([torch.arange(a, a + n) for a, n in zip(first, pivots, strict=True)])
+    edges = at[nodes + 1] - at[nodes]
+    before = torch.cat([torch.arange(n) for n in pivots])
+    apart = sum(loops[0][0] < x < loops[0][1] for x, _ in loops) == 4
+    trips = [mean(pivots), *(by_four(edges) if apart else [mean(edges)]), *by_four(before)]
+    trips += [mean(width), *(mean(width * x) for x in (pivots // 4, pivots % 4))]
     update = float((width * (width + 1)).sum()) / 2
-    return [*(float(x.double().mean()) for x in trips), 0], 4 * (size_of_rows + 2 * update)
+    return trips + [0] * (len(loops) - len(trips)), 4 * (size_of_rows + 2 * update)
 
 
 class _Stub:
