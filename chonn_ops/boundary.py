@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import error
+from chonn_ops.checks import error, is_real
 
 Number = float | Tensor
 
@@ -104,7 +103,7 @@ def endless_line(g: Tensor, leak: Tensor) -> Tensor:
 def _number(name: str, value: Any, least: float = -math.inf) -> None:
     """Require a Tensor, or a real number of at least `least`: no NaN, and infinity only where there
     is a `least`, as a conductance or a distance may be infinite and a potential not."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
+    number = is_real(value)
     if isinstance(value, Tensor) or (
         number and float(value) >= least and (least > -math.inf or abs(float(value)) < math.inf)
     ):

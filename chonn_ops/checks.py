@@ -88,22 +88,25 @@ def check_number(**values: Any) -> None:
             raise error(name, "a number", repr(value))
 
 
+def is_real(value: object) -> bool:
+    """Whether it is a real number of Python's or NumPy's, which a bool is not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def check_above(least: float, /, **values: Any) -> None:
     """Raise a ValueError for the first value that is neither a symbol nor a finite number above
     `least`."""
     for name, value in values.items():
         if isinstance(value, (torch.SymFloat, torch.SymInt)):
             continue
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not least < float(value) < math.inf:
+        if not is_real(value) or not least < float(value) < math.inf:
             raise error(name, f"a finite number > {least:g}", repr(value))
 
 
 def check_share(**values: Any) -> None:
     """Raise a ValueError for the first value that is no number from 0 to 1."""
     for name, value in values.items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not 0 <= float(value) <= 1:
+        if not is_real(value) or not 0 <= float(value) <= 1:
             raise error(name, "a number from 0 to 1", repr(value))
 
 
@@ -200,7 +203,7 @@ def expanded(
     that is, and in `dtype` or wider. By default a number has its dtype, and a Tensor its own.
     `forms` is what messages say that a value may be."""
     if not isinstance(value, Tensor):
-        number = isinstance(value, Real) and not isinstance(value, bool)
+        number = is_real(value)
         # Compilers know no `isfinite` of a number that they trace.
         if not number or not abs(float(value)) < math.inf:
             raise error(name, f"a {'finite ' if number else ''}number or a Tensor", repr(value))

@@ -289,7 +289,7 @@ class Factors:
         self._g, self._own = leak.new_empty(M, edges), leak.new_empty(M, nodes)
         self._shares = leak.new_empty(M, tables.num_shares)
         # The small fronts' last row is read beyond its end.
-        rows = -(-M // _LANES) * tables.num_rows + _pad(_SMALL)
+        rows = self._groups * tables.num_rows + _pad(_SMALL)
         self._rows = leak.new_empty(rows * _LANES)
         self._inverse, self._grounded = torch.empty_like(self._own), torch.empty_like(self._own)
         self._whole = torch.empty_like(self._own, dtype=torch.float64)
@@ -345,6 +345,11 @@ class Factors:
         return self._tables
 
     @property
+    def _groups(self) -> int:
+        """Groups of networks that a program of `small` takes."""
+        return -(-self._networks // _LANES)
+
+    @property
     def _most(self) -> Tensor:
         """The bits of the largest number of each network."""
         return self._numbers[0].view(torch.int32 if self._numbers.itemsize == 4 else torch.int64)
@@ -361,7 +366,7 @@ class Factors:
             BLOCK=_BLOCK,
             warps=4,
         )
-        groups = -(-M // _LANES)
+        groups = self._groups
         all_lower = groups * t.num_lower * _LANES
         updates = leak.new_empty(all_lower + M * t.num_updates)
         grounds = leak.new_empty(M, t.num_grounds)
@@ -455,7 +460,7 @@ class Factors:
         for q in t.levels:
             _launch(
                 _S.up,
-                (-(-M // _LANES) * sources, q.fronts),
+                (self._groups * sources, q.fronts),
                 *(source, self._own, self._most, level, x, handed, self._rows, self._inverse),
                 *(self._whole, t.info, t.regions, t.kid, t.node, q.start, M, nodes),
                 *(t.num_rows, t.num_grounds, len(t.position), self._shape[-1], sources),
@@ -507,7 +512,7 @@ class Factors:
         for q in reversed(t.levels):
             _launch(
                 _S.down,
-                (-(-M // _LANES) * sources, q.fronts),
+                (self._groups * sources, q.fronts),
                 *(x, potential, *split, self._most, self._rows, self._inverse, self._grounded),
                 *(t.info, t.regions, t.position, t.place, t.node, q.start, M, nodes),
                 *(t.num_rows, len(t.position), self._shape[-1], sources),

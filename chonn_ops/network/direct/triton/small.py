@@ -53,6 +53,25 @@ def _root(x):
 
 
 @triton.jit
+def _front(INFO, REGION, start):
+    """The front of a program: its row of INFO, and of that what every kernel reads."""
+    info = INFO + tl.load(REGION + start + tl.program_id(1)) * _WORDS
+    first, n, f = tl.load(info + FIRST), tl.load(info + PIVOTS), tl.load(info + SIZE)
+    return info, first, n, f, tl.load(info + FRONT)
+
+
+@triton.jit
+def _block(group, networks, C: tl.constexpr):
+    """Lanes, columns and networks of a block, and which of its networks there are; the last one
+    stands for those that are not. Networks are in the layout of rows, which no load has to leave.
+    """
+    lane = tl.arange(0, LANES)[None, :]
+    c = tl.arange(0, C)[:, None]
+    m = group * LANES + lane
+    return lane, c, tl.minimum(m, networks - 1) + 0 * c, m < networks
+
+
+@triton.jit
 def _row(
     rows, lower, info, KID, entries, r, pivots, f, c, lane, kids, j_0, j_1, KIDS: tl.constexpr
 ):  # fmt: skip
@@ -82,20 +101,13 @@ def eliminate(
 ):  # fmt: skip
     """Eliminate the fronts of a level. C: columns of the largest one, ground's included."""
     group = tl.program_id(0).to(tl.int64)
-    info = INFO + tl.load(REGION + start + tl.program_id(1)) * _WORDS
-    first, n, f = tl.load(info + FIRST), tl.load(info + PIVOTS), tl.load(info + SIZE)
-    front = tl.load(info + FRONT)
-    lane = tl.arange(0, LANES)[None, :]
-    c = tl.arange(0, C)[:, None]
-    m = group * LANES + lane
-    live = m < networks
-    m = tl.minimum(m, networks - 1)
-    every = m + 0 * c  # in the layout of the rows, which no load has to leave
-    bits = tl.load(most + every)
+    info, first, n, f, front = _front(INFO, REGION, start)
+    lane, c, m, live = _block(group, networks, C)
+    bits = tl.load(most + m)
     scale, finite = _scale(bits), _finite(bits)
     rows += (group * num_rows + tl.load(info + SHARES)) * LANES + lane
     update = lower + (group * num_lower + tl.load(info + UPDATE)) * LANES + lane
-    at_first = every * nodes + first
+    at_first = m * nodes + first
     kids = group * num_lower
     j_0, j_1 = c, c
     if KIDS:  # the columns of both children's updates
@@ -111,7 +123,7 @@ def eliminate(
         row = tl.load(own + at_first + r, mask=(c == f) & live, other=0.0) * scale
         for edge in range(tl.load(EDGE_AT + first + r), tl.load(EDGE_AT + first + r + 1)):
             there = (c == tl.load(COLUMN + edge)) & live
-            row += tl.load(g + every * edges + edge, mask=there, other=0.0) * scale
+            row += tl.load(g + m * edges + edge, mask=there, other=0.0) * scale
         row += _row(
             rows, lower, info, KID + front, entries, r, r, f, c, lane, kids, j_0, j_1, KIDS
         )  # fmt: skip
@@ -123,7 +135,7 @@ def eliminate(
         parts = tl.where(c == r, tl.where(to_nodes > 0, to_ground, -1.0), parts)
         sums = tl.where(c == r, tl.sum(h.to(tl.float64), 0)[None, :], sums)
         tl.debug_barrier()  # other threads read this row
-    grounds += every * num_grounds + tl.load(info + BOUNDARY)
+    grounds += m * num_grounds + tl.load(info + BOUNDARY)
     for r in range(n, f):
         row = _row(
             rows, lower, info, KID + front, entries, r, n, f, c, lane, kids, j_0, j_1, KIDS
@@ -149,11 +161,11 @@ def eliminate(
         degree = tl.load(BEFORE_AT + first + c + 1, mask=c < n, other=0) - before
         for d in range(tl.max(tl.max(degree, 1), 0)):
             edge = tl.load(BEFORE + before + d, mask=d < degree, other=0)
-            conductance = tl.load(g + every * edges + edge, mask=over & (d < degree), other=0.0)
+            conductance = tl.load(g + m * edges + edge, mask=over & (d < degree), other=0.0)
             tied = tied | (conductance != 0)
         wrong = wrong | (over & tied)
         judgement = tl.where(finite, float("inf"), float("nan")).to(inv.dtype)
-        tl.store(judged + every, judgement, mask=wrong)
+        tl.store(judged + m, judgement, mask=wrong)
 
 
 @triton.jit(do_not_specialize=PLAIN)
@@ -165,14 +177,8 @@ def up(
     """Received currents over totals of the fronts of a level, and what they hand to boundaries.
     DROPS: for `_source`'s second sources, too."""
     group = (tl.program_id(0) // sources).to(tl.int64)
-    info = INFO + tl.load(REGION + start + tl.program_id(1)) * _WORDS
-    first, n, f = tl.load(info + FIRST), tl.load(info + PIVOTS), tl.load(info + SIZE)
-    front, boundary = tl.load(info + FRONT), tl.load(info + BOUNDARY)
-    lane = tl.arange(0, LANES)[None, :]
-    c = tl.arange(0, C)[:, None]
-    m = group * LANES + lane
-    live = m < networks
-    m = tl.minimum(m, networks - 1) + 0 * c
+    info, first, n, f, front = _front(INFO, REGION, start)
+    lane, c, m, live = _block(group, networks, C)
     s = tl.program_id(0) % sources
     at = (m // channels * sources + s) * nodes * channels + m % channels
     rows += (group * num_rows + tl.load(info + SHARES)) * LANES + lane
@@ -197,7 +203,7 @@ def up(
             h = tl.load(rows + (k * (f + 1) + c) * LANES, mask=c < f, other=0.0)
             now += h.to(tl.float64) * q
         tl.store(x + row * nodes + first + c, now * root.to(tl.float64), mask=pivot)
-        at_boundary = handed + row * num_grounds + boundary + c - n
+        at_boundary = handed + row * num_grounds + tl.load(info + BOUNDARY) + c - n
         tl.store(at_boundary, now, mask=(c >= n) & (c < f) & live)
 
 
@@ -209,14 +215,8 @@ def down(
 ):  # fmt: skip
     """Potentials of the fronts of a level; as `kernels.down`, one pivot after the other."""
     group = (tl.program_id(0) // sources).to(tl.int64)
-    info = INFO + tl.load(REGION + start + tl.program_id(1)) * _WORDS
-    first, n, f = tl.load(info + FIRST), tl.load(info + PIVOTS), tl.load(info + SIZE)
-    front = tl.load(info + FRONT)
-    lane = tl.arange(0, LANES)[None, :]
-    c = tl.arange(0, C)[:, None]
-    m = group * LANES + lane
-    live = m < networks
-    m = tl.minimum(m, networks - 1) + 0 * c
+    info, first, n, f, front = _front(INFO, REGION, start)
+    lane, c, m, live = _block(group, networks, C)
     s = tl.program_id(0) % sources
     row = m * sources + s
     at = (m // channels * sources + s) * nodes * channels + m % channels
