@@ -21,11 +21,11 @@ from chonn_ops.checks import (
     check_number,
     error,
 )
-from chonn_ops.models.network import bounded
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
+from chonn_ops.nn.fused.functions import bounded_sum
 from chonn_ops.nn.geometry import NODES, Nodes, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear
 from chonn_ops.nn.network_cell import UNIT
@@ -153,8 +153,8 @@ class Forecast(Gained, Pretrained):
         potentials = h
         for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
             branch, potentials = layer(h, steps, lie)
-            h = h + bounded(branch, MOST)
-            h = h + bounded(pointwise(h), MOST)
+            h = bounded_sum(h, branch, MOST)
+            h = bounded_sum(h, pointwise(h), MOST)
         frame = self.advance(frames, media, self.head(h), potentials, steps, lie)
         return frame.movedim(-1, 1).to(x.dtype)
 

@@ -31,6 +31,7 @@ from chonn_ops.checks import (
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing, blended_edges, circuit_of
 from chonn_ops.network.volumes import FiniteVolumes
+from chonn_ops.nn.fused import functions as fused
 from chonn_ops.nn.geometry import (
     NODES,
     Nodes,
@@ -285,17 +286,24 @@ class NetworkCell(Gained):
             Per unit volume. The leak is above 0 and the same at all nodes; with alternating current
             leak and source are complex, and the leak follows the features.
         """
+        conductivity, leak, source = self._coefficients(u)
+        return conductivity, leak.expand_as(conductivity), source
+
+    def _coefficients(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`coefficients`, with leaks (m,) where they are the same at all nodes."""
         source = self.source_proj(u)
         wide = torch.promote_types(source.dtype, torch.float32)
-        raw = self.effective("conductivity_bias").to(wide)
+        bias = self.effective("conductivity_bias").to(wide)
         features = F.silu(u) if self.options.selective else u
-        if self.conductivity_proj is not None:
-            raw = raw + self.conductivity_proj(features)
         shape = (*u.shape[:-1], self.options.num_networks)
-        conductivity = torch.exp(LARGEST_LOG * torch.tanh(raw / LARGEST_LOG)).expand(shape)
+        if self.conductivity_proj is None:
+            raw = bias.new_zeros(1, self.options.num_networks)
+        else:
+            raw = self.conductivity_proj(features)
+        conductivity = fused.conductivity(raw, bias, LARGEST_LOG).expand(shape)
         numbers = self.effective("leak_param").to(wide)
         if not self.options.ac:
-            return conductivity, torch.exp(numbers).expand(shape), source.to(wide)
+            return conductivity, torch.exp(numbers), source.to(wide)
         if self.leak_proj is not None:
             numbers = numbers + self.leak_proj(features)
         reactance, loss = numbers.expand(*u.shape[:-1], -1).chunk(2, -1)
@@ -353,17 +361,19 @@ class NetworkCell(Gained):
         if volumes is not None:
             grid = [check_volumes(volumes, axes, spacing, mask, nodes)]
         u = as_field("u", u, self.parameters(), "B", *grid, self.dim)
-        conductivity, leak, source = self.coefficients(u)
+        conductivity, leaks, source = self._coefficients(u)
+        leak = leaks.expand_as(conductivity)
         source = source * SOURCE_GAIN
         if self.mean_param is None:
             arithmetic = conductivity.new_zeros(self.options.num_networks)
         else:
             mean = self.effective("mean_param").to(conductivity.dtype)
             arithmetic = torch.sigmoid(MEAN_GAIN * mean)
-        known = dict(CELL_CONDITIONS)
+        known, distance = dict(CELL_CONDITIONS), None
         if self.wall_param is not None:
             wall = self.effective("wall_param").to(conductivity.dtype)
-            known["robin"] = Dirichlet(0.0, torch.exp(WALL_GAIN * wall))
+            distance = torch.exp(WALL_GAIN * wall)
+            known["robin"] = Dirichlet(0.0, distance)
         if volumes is not None:
             words = self.boundary
             if not isinstance(words, NamedWords):
@@ -378,7 +388,20 @@ class NetworkCell(Gained):
         spacing, nodes = spacing_and_nodes(
             u.shape[:-1], [1.0] * axes, self.options.nodes, spacing, mask, nodes
         )
-        steps = [UNIT * step for step in spacing]
+        steps, distances = [UNIT * step for step in spacing], wall_distances(nodes)
+        if (
+            mask is None
+            and not self.options.ac
+            and "matched" not in self.boundary
+            and all(isinstance(x, float) for x in (*steps, *distances))
+            and fused.takes(conductivity, arithmetic, distance, leaks)
+        ):
+            geometry: Any = (steps, self.boundary, distances)
+            numbers = (arithmetic, distance, leaks)
+            edges, total, wall = fused.grid_circuit(conductivity, *numbers, *geometry)
+            periodic = [low.periodic for low, _ in faces]
+            volume = math.prod(steps)
+            return Circuit(edges, total, periodic=periodic, volume=volume, wall=wall), source
         leak = leak * math.prod(steps)
         edges = recomputed(blended_edges, conductivity, steps, arithmetic)
         exists = inner = None
@@ -401,7 +424,7 @@ class NetworkCell(Gained):
             faces,
             exists=exists,
             inner=inner,
-            distances=wall_distances(nodes),
+            distances=distances,
         )
         return circuit, source
 

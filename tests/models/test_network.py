@@ -19,9 +19,9 @@ from chonn_ops import (
     kirchhoff_network,
 )
 from chonn_ops.models import pretrained
-from chonn_ops.models.network import bounded
 from chonn_ops.network import methods
 from chonn_ops.nn import Network, layers
+from chonn_ops.nn.bounded import bounded
 
 MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 

@@ -495,14 +495,14 @@ def _distinct(*cases):
 MOST = {
     "pack": (96, 4096),
     "pivots": (255, 34816),
-    "beyond": (255, 16384),
+    "beyond": (255, 24576),
     "update": (255, 16384),
     "add": (128, 1024),
     "levels": (80, 64),
-    "up": (255, 2048),
+    "up": (255, 6144),
     "down": (220, 16384),
     "drops": (96, 4096),
-    "eliminate": (255, 4096),
+    "eliminate": (255, 4608),
 }
 # Bytes of a thread: panels of many fronts in float32, and of 64 pivots in float64.
 MOST_SPILLED = {"float32": 160, "float64": 336}

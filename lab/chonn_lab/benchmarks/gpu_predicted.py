@@ -56,6 +56,8 @@ from chonn_ops.network.direct import factor as direct
 from chonn_ops.network.direct import triton as elimination
 from chonn_ops.network.direct.triton import kernels, small
 from chonn_ops.nn import layers
+from chonn_ops.nn.fused import functions as fused_functions
+from chonn_ops.nn.fused import triton as fused
 from chonn_ops.scan import arguments as scan_arguments
 from chonn_ops.scan import cuda
 from chonn_ops.scan import operator as scan_operator
@@ -189,9 +191,12 @@ _TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int32: "*i32", t
 
 
 def counted(kernel: Any, grid: Sequence[int], args: Any, warps: int, constants: Any) -> Launch:
-    """The counts of a launch of the elimination."""
+    """The counts of a launch of a Triton kernel."""
     given = dict(zip((x for x in kernel.arg_names if x not in constants), args, strict=True))
-    types = {n: _TYPES[x.dtype] if torch.is_tensor(x) else "i32" for n, x in given.items()}
+    types = {
+        n: _TYPES[x.dtype] if torch.is_tensor(x) else "fp32" if isinstance(x, float) else "i32"
+        for n, x in given.items()
+    }
     code = code_of(kernel, types, constants, warps)
     name, programs, trips = kernel.__name__, math.prod(grid), []
     touched = sum(x.numel() * x.itemsize for x in given.values() if torch.is_tensor(x))
@@ -285,7 +290,9 @@ def noted(count: bool = True) -> Iterator[list[Any]]:
     """
     notes: list[Any] = []
 
-    def launch(kernel: Any, grid: Sequence[int], *args: Any, warps: int, **constants: Any) -> None:
+    def launch(
+        kernel: Any, grid: Sequence[int], *args: Any, warps: int = 4, **constants: Any
+    ) -> None:
         with _disable_current_modes():  # that count operations
             note = counted(kernel, grid, args, warps, constants) if count else (kernel, grid)
         notes.append(note)
@@ -295,6 +302,8 @@ def noted(count: bool = True) -> Iterator[list[Any]]:
     stub, recompute_from = _Stub(notes), layers.RECOMPUTE_FROM * layers.ON_GPU
     changes: tuple[tuple[Any, dict[str, Any]], ...] = (
         (elimination, {"_launch": launch}),
+        (fused, {"_launch": launch}),
+        (fused_functions, {"takes": lambda *_: True}),
         (network_operator.BACKENDS, {"name_for": lambda *_: "triton"}),
         (direct.BACKENDS, {"name_for": lambda *_: "triton"}),
         (scan_operator.BACKENDS, {"name_for": lambda *_: "cuda"}),

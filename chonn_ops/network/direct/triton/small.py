@@ -188,9 +188,10 @@ def up(
     root = _root(tl.load(inverse + at_pivot, mask=pivot, other=0.0))
     for second in tl.static_range(1 + DROPS):
         row = second * networks * sources + m * sources + s
+        # Triton 3.2 does not broadcast the positions to all lanes.
         now = _source(
-            source, own, most, level, NODE, m * sources + s, m, at, nodes, channels, first + c,
-            pivot, second,
+            source, own, most, level, NODE, m * sources + s, m, at, nodes, channels,
+            first + c + 0 * m, pivot, second,
         )  # fmt: skip
         if KIDS:
             for side in tl.static_range(2):

@@ -1,0 +1,112 @@
+"""The functions, by kernels where these take the fields.
+
+Compilers, transforms, derivatives of derivatives, and all that is not float32 or half precision on
+a CUDA device get PyTorch's operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops._backends import Backends
+from chonn_ops._forward_mode import has_tangents
+from chonn_ops.nn.fused import torch as operations
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@torch.no_grad()
+def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
+    """What the functions of a module give for a small field."""
+    raw = torch.linspace(-9, 9, 2 * 5 * 7 * 3, device=device).reshape(2, 5, 7, 3)
+    k = operations.conductivity(raw, raw[0, 0, 0], 8.0)[0]
+    mean = torch.linspace(0, 1, 3, device=device)
+    geometry = ((0.5, 0.25), ("robin", "periodic"), (0.5, 0.5))
+    return (
+        *module.bounded_sum(raw, raw, 2.0),
+        *module.conductivity(raw, raw[0, 0, 0], 8.0),
+        *module.grid_circuit(k, mean, mean + 0.1, mean, *geometry),
+    )
+
+
+# No variable of the environment selects one of these.
+BACKENDS = Backends("chonn_ops.nn.fused", "", names=("torch", "triton"), results_on=_small_results)
+
+
+def takes(*fields: Tensor | None) -> bool:
+    """Whether the kernels take these fields."""
+    given = [x for x in fields if x is not None]
+    return (
+        given[0].device.type == "cuda"
+        and all(x.dtype in _DTYPES and x.numel() < 2**31 for x in given)
+        and all(x.numel() for x in given)
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and not has_tangents(*given)
+        and BACKENDS.name_for("", given[0].device) == "triton"
+    )
+
+
+class _Kernel(torch.autograd.Function):
+    """A function of `triton`, by its name; its derivatives of higher order are those of `torch`."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, constants: Sequence[Any], *inputs: Tensor | None) -> Any:
+        ctx.name, ctx.constants = name, constants
+        ctx.save_for_backward(*inputs)
+        ctx.set_materialize_grads(False)
+        with torch.cuda.device_of(inputs[-1]):
+            return getattr(BACKENDS["triton"], name)(*inputs, *constants)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+        inputs, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
+        if all(grad is None for grad in grads):
+            return (None,) * len(ctx.needs_input_grad)
+        if torch.is_grad_enabled():
+            outputs = getattr(operations, ctx.name)(*inputs, *ctx.constants)
+            pairs = [pair for pair in zip(outputs, grads, strict=True) if pair[1] is not None]
+            wanted = [x for x, need in zip(inputs, needed, strict=True) if need]
+            outputs, given = zip(*pairs, strict=True)
+            found = iter(torch.autograd.grad(outputs, wanted, given, create_graph=True))
+            return None, None, *(next(found) if need else None for need in needed)
+        with torch.cuda.device_of(inputs[-1]):
+            backward = getattr(BACKENDS["triton"], f"{ctx.name}_backward")
+            found = backward(grads, *inputs, *ctx.constants)
+        return None, None, *(x if need else None for x, need in zip(found, needed, strict=True))
+
+
+def _call(name: str, inputs: Sequence[Tensor | None], constants: Sequence[Any]) -> Any:
+    if takes(*inputs):
+        return _Kernel.apply(name, constants, *inputs)
+    return getattr(operations, name)(*inputs, *constants)
+
+
+def bounded_sum(h: Tensor | None, x: Tensor, most: float) -> Tensor:
+    """h + x with x between -most and most, see `bounded`; h, if not None, of the shape of x."""
+    return _call("bounded_sum", (h, x), (most,))[0]
+
+
+def conductivity(raw: Tensor, bias: Tensor, largest: float) -> Tensor:
+    """exp(largest tanh((raw + bias) / largest)) of raw (B, \\*grid, C) and bias (C,)."""
+    return _call("conductivity", (raw, bias), (largest,))[0]
+
+
+def grid_circuit(
+    k: Tensor,
+    arithmetic: Tensor,
+    distance: Tensor | None,
+    leak: Tensor,
+    steps: Sequence[float],
+    words: Sequence[str],
+    distances: Sequence[float],
+) -> tuple[list[Tensor], Tensor, Tensor | None]:
+    """Edges of each axis, leaks with walls, and the walls' conductances, None without walls; see
+    `operations.grid_circuit`."""
+    made = _call("grid_circuit", (k, arithmetic, distance, leak), (steps, words, distances))
+    axes = len(steps)
+    return list(made[:axes]), made[axes], made[axes + 1] if len(made) > axes + 1 else None

@@ -1,0 +1,337 @@
+# type: ignore  (device code: Triton compiles it, and its types are not Python's)
+"""The functions of `chonn_ops.nn.fused.torch` as kernels, one launch each way. What a gradient sums
+over nodes, each program sums for its own ones, and PyTorch adds these sums.
+
+Fields (B, \\*grid, C) are rows of C channels, of which a program takes `_ENTRIES` entries. It reads
+neighbours where it needs them. Everything is computed in float32.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from chonn_ops.network.grids import face_area
+
+_ENTRIES = 1024
+# A kernel for all sizes is enough.
+_jit = triton.jit(do_not_specialize=("size", "rows", "channels", "n0", "n1", "n2"))
+
+
+def _launch(kernel, grid, *args, warps=4, **constants):
+    kernel[grid](*args, **constants, num_warps=warps)
+
+
+def _blocks(field):
+    """Programs of a field (..., C), and the rows and channels of each."""
+    channels = field.shape[-1]
+    across = triton.next_power_of_2(channels)
+    rows = max(1, _ENTRIES // across)
+    return -(-(field.numel() // channels) // rows), {"R": rows, "C": across}
+
+
+@triton.jit
+def _own(rows, channels, R: tl.constexpr, C: tl.constexpr):
+    """Rows (R, 1) and channels (1, C) of this program, and which of them there are."""
+    row = (tl.program_id(0) * R + tl.arange(0, R))[:, None]
+    channel = tl.arange(0, C)[None, :]
+    return row, channel, (row < rows) & (channel < channels)
+
+
+@triton.jit
+def _hand_on(PARTS, value, part, parts, channel, channels):
+    """Store the sum over a program's rows as one of its `parts` sums."""
+    to = PARTS + (tl.program_id(0) * parts + part) * channels + channel
+    tl.store(to, tl.sum(value, 0)[None, :], mask=channel < channels)
+
+
+# Bounded sums -------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _factor(x, most):
+    z = x / most
+    z = tl.where(tl.abs(z) > 1e5, 1e5, z)
+    return tl.rsqrt(tl.sqrt(1 + z * z * z * z))
+
+
+@_jit
+def _bounded(H, X, Y, size, most, SUM: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(X + at, mask=at < size, other=0.0).to(tl.float32)
+    y = x * _factor(x, most)
+    y = tl.where(y > most, most, tl.where(y < -most, -most, y))  # a NaN stays
+    if SUM:
+        y += tl.load(H + at, mask=at < size, other=0.0).to(tl.float32)
+    tl.store(Y + at, y, mask=at < size)
+
+
+@_jit
+def _bounded_backward(G, X, GX, size, most, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(X + at, mask=at < size, other=0.0).to(tl.float32)
+    f = _factor(x, most)
+    g = tl.load(G + at, mask=at < size, other=0.0).to(tl.float32)
+    tl.store(GX + at, g * (f * f * f * f * f), mask=at < size)
+
+
+def bounded_sum(h, x, most):
+    """As that of `torch`, as all below."""
+    x = x.contiguous()
+    h = x if h is None else h.contiguous()
+    y = torch.empty_like(x, dtype=torch.promote_types(h.dtype, x.dtype))
+    grid, constants = (-(-x.numel() // _ENTRIES),), {"SUM": h is not x, "BLOCK": _ENTRIES}
+    _launch(_bounded, grid, h, x, y, x.numel(), most, **constants)
+    return (y,)
+
+
+def bounded_sum_backward(grads, h, x, most):
+    """Gradients of the inputs from those of the outputs, as all below."""
+    (grad,), x = grads, x.contiguous()
+    found = torch.empty_like(x)
+    grid = (-(-x.numel() // _ENTRIES),)
+    _launch(_bounded_backward, grid, grad.contiguous(), x, found, x.numel(), most, BLOCK=_ENTRIES)
+    return None if h is None else grad.to(h.dtype), found
+
+
+# Conductivities -----------------------------------------------------------------------------------
+
+
+@triton.jit
+def _tanh(x, small):
+    """From small = exp(-2 |x|); near 0, where that loses digits, by its series."""
+    s = x * x
+    series = -17.0 / 315 + s * (62.0 / 2835 - s * (1382.0 / 155925))
+    series = x * (1 + s * (-1.0 / 3 + s * (2.0 / 15 + s * series)))
+    far = (1 - small) / (1 + small)
+    return tl.where(tl.abs(x) < 0.3, series, tl.where(x < 0, -far, far))
+
+
+@_jit
+def _conductivity(
+    RAW, BIAS, K, GRAD, PARTS, rows, channels, largest,
+    BACKWARD: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """The conductivities in K, or with `BACKWARD` the gradients of `RAW`."""
+    row, channel, there = _own(rows, channels, R, C)
+    at = row * channels + channel
+    raw = tl.load(RAW + at, mask=there, other=0.0).to(tl.float32)
+    raw += tl.load(BIAS + channel, mask=channel < channels, other=0.0).to(tl.float32)
+    x = raw / largest
+    small = tl.exp(-2 * tl.abs(x))
+    k = tl.exp(largest * _tanh(x, small))
+    if BACKWARD:
+        slope = 4 * small / ((1 + small) * (1 + small))
+        grad = tl.load(GRAD + at, mask=there, other=0.0) * k * slope
+        tl.store(K + at, grad, mask=there)
+        _hand_on(PARTS, grad, 0, 1, channel, channels)
+    else:
+        tl.store(K + at, k, mask=there)
+
+
+def conductivity(raw, bias, largest):
+    """See `bounded_sum`."""
+    raw, channels = raw.contiguous(), raw.shape[-1]
+    k = torch.empty_like(raw, dtype=torch.float32)
+    programs, block = _blocks(raw)
+    sizes = (raw.numel() // channels, channels, largest)
+    _launch(_conductivity, (programs,), raw, bias, k, k, k, *sizes, BACKWARD=False, **block)
+    return (k,)
+
+
+def conductivity_backward(grads, raw, bias, largest):
+    """See `bounded_sum_backward`."""
+    raw, channels = raw.contiguous(), raw.shape[-1]
+    grad, found = grads[0].contiguous(), torch.empty_like(raw)
+    programs, block = _blocks(raw)
+    parts = grad.new_empty(programs, channels)
+    args = (raw, bias, found, grad, parts, raw.numel() // channels, channels, largest)
+    _launch(_conductivity, (programs,), *args, BACKWARD=True, **block)
+    return found, parts.sum(0).to(bias.dtype)
+
+
+# Circuits of grids --------------------------------------------------------------------------------
+
+# What an axis has at both of its faces, as bits.
+_WALL, _LEARNED = 1, 2
+_FACES = ("F0", "F1", "F2")
+
+
+@triton.jit
+def _along(row, stride, n):
+    """Where rows lie along an axis, and the rows of the next and the previous node around it."""
+    at = row // stride % n
+    after = tl.where(at == n - 1, row - (n - 1) * stride, row + stride)
+    before = tl.where(at == 0, row + (n - 1) * stride, row - stride)
+    return at, after, before
+
+
+@triton.jit
+def _wall(at, n, distance, area, low, high, FACES: tl.constexpr):
+    """Conductance to the walls of an axis over the conductivity, and its derivative by the learned
+    distance."""
+    beyond = distance if FACES & 2 else 0.0 * distance
+    to_low, to_high = low + beyond, high + beyond
+    is_low, is_high = tl.where(at == 0, area, 0.0), tl.where(at == n - 1, area, 0.0)
+    share = is_low / to_low + is_high / to_high
+    slope = -is_low / (to_low * to_low) - is_high / (to_high * to_high)
+    return share, slope if FACES & 2 else 0.0 * slope
+
+
+@triton.jit
+def _axis(
+    K, E, k, arithmetic, distance, row, channel, there, stride, n, channels,
+    scale, area, low, high, FACES: tl.constexpr,
+):  # fmt: skip
+    """Store the edges of an axis; the share of its walls."""
+    at, after, _ = _along(row, stride, n)
+    other = tl.load(K + after * channels + channel, mask=there, other=1.0)
+    both = k + other
+    edge = 0.5 * arithmetic * both + (2 - 2 * arithmetic) * (k * other / both)
+    tl.store(E + row * channels + channel, scale * edge, mask=there)
+    share = tl.zeros_like(k)
+    if FACES:
+        more, _ = _wall(at, n, distance, area, low, high, FACES)
+        share += more
+    return share
+
+
+@_jit
+def _circuit(
+    K, A, D, LEAK, E0, E1, E2, TOTAL, WALL, rows, channels, n0, n1, n2, volume,
+    scale0, scale1, scale2, area0, area1, area2, low0, low1, low2, high0, high1, high2,
+    AXES: tl.constexpr, F0: tl.constexpr, F1: tl.constexpr, F2: tl.constexpr,
+    R: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    row, channel, there = _own(rows, channels, R, C)
+    at, of_channel = row * channels + channel, channel < channels
+    k = tl.load(K + at, mask=there, other=1.0)
+    a = tl.load(A + channel, mask=of_channel, other=0.0)
+    d = tl.load(D + channel, mask=of_channel, other=1.0)
+    share = _axis(
+        K, E0, k, a, d, row, channel, there, n1 * n2, n0, channels, scale0, area0, low0, high0, F0
+    )  # fmt: skip
+    if AXES > 1:
+        share += _axis(
+            K, E1, k, a, d, row, channel, there, n2, n1, channels, scale1, area1, low1, high1, F1
+        )  # fmt: skip
+    if AXES > 2:
+        share += _axis(
+            K, E2, k, a, d, row, channel, there, 1, n2, channels, scale2, area2, low2, high2, F2
+        )  # fmt: skip
+    total = tl.zeros_like(k) + tl.load(LEAK + channel, mask=of_channel, other=0.0) * volume
+    if F0 + F1 + F2 > 0:
+        tl.store(WALL + at, k * share, mask=there)
+        total += k * share
+    tl.store(TOTAL + at, total, mask=there)
+
+
+@triton.jit
+def _axis_backward(
+    K, G, k, arithmetic, distance, row, channel, there, stride, n, channels,
+    scale, area, low, high, FACES: tl.constexpr,
+):  # fmt: skip
+    """Gradients of conductivities and of the weight of the arithmetic mean by the edges of an axis,
+    and of its walls the share and the derivative."""
+    at, after, before = _along(row, stride, n)
+    harmonic = 2 - 2 * arithmetic
+    other = tl.load(K + after * channels + channel, mask=there, other=1.0)
+    g = scale * tl.load(G + row * channels + channel, mask=there, other=0.0)
+    both, less = k + other, k - other
+    r = other / both
+    of_k = g * (0.5 * arithmetic + harmonic * r * r)
+    of_mean = g * (0.5 * less * (less / both))
+    other = tl.load(K + before * channels + channel, mask=there, other=1.0)
+    g = scale * tl.load(G + before * channels + channel, mask=there, other=0.0)
+    r = other / (k + other)
+    of_k += g * (0.5 * arithmetic + harmonic * r * r)
+    share, slope = tl.zeros_like(k), tl.zeros_like(k)
+    if FACES:
+        share, slope = _wall(at, n, distance, area, low, high, FACES)
+    return of_k, of_mean, share, slope
+
+
+@_jit
+def _circuit_backward(
+    K, A, D, G0, G1, G2, GTOTAL, GWALL, GK, PARTS, rows, channels, n0, n1, n2, volume,
+    scale0, scale1, scale2, area0, area1, area2, low0, low1, low2, high0, high1, high2,
+    AXES: tl.constexpr, F0: tl.constexpr, F1: tl.constexpr, F2: tl.constexpr,
+    OF_WALL: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    row, channel, there = _own(rows, channels, R, C)
+    at, of_channel = row * channels + channel, channel < channels
+    k = tl.load(K + at, mask=there, other=1.0)
+    a = tl.load(A + channel, mask=of_channel, other=0.0)
+    d = tl.load(D + channel, mask=of_channel, other=1.0)
+    of_k, of_mean, share, slope = _axis_backward(
+        K, G0, k, a, d, row, channel, there, n1 * n2, n0, channels, scale0, area0, low0, high0, F0
+    )  # fmt: skip
+    if AXES > 1:
+        k_too, mean_too, share_too, slope_too = _axis_backward(
+            K, G1, k, a, d, row, channel, there, n2, n1, channels, scale1, area1, low1, high1, F1
+        )  # fmt: skip
+        of_k, of_mean = of_k + k_too, of_mean + mean_too
+        share, slope = share + share_too, slope + slope_too
+    if AXES > 2:
+        k_too, mean_too, share_too, slope_too = _axis_backward(
+            K, G2, k, a, d, row, channel, there, 1, n2, channels, scale2, area2, low2, high2, F2
+        )  # fmt: skip
+        of_k, of_mean = of_k + k_too, of_mean + mean_too
+        share, slope = share + share_too, slope + slope_too
+    total = tl.load(GTOTAL + at, mask=there, other=0.0)
+    wall = total
+    if OF_WALL:
+        wall += tl.load(GWALL + at, mask=there, other=0.0)
+    tl.store(GK + at, of_k + wall * share, mask=there)
+    _hand_on(PARTS, of_mean, 0, 3, channel, channels)
+    _hand_on(PARTS, tl.where(there, wall * k * slope, 0.0), 1, 3, channel, channels)
+    _hand_on(PARTS, total * volume, 2, 3, channel, channels)
+
+
+def _geometry(k, steps, words, distances):
+    """Sizes and numbers of the axes, three of each, and constants."""
+    axes = len(steps)
+    more = [0.0] * (3 - axes)
+    areas = [face_area(steps, axis) for axis in range(axes)]
+    ends = [[distance * step for step in steps] + more for distance in distances]
+    faces = [{"robin": _WALL | _LEARNED, "dirichlet": _WALL}.get(word, 0) for word in words]
+    scales = [area / step for area, step in zip(areas, steps, strict=True)]
+    channels, grid = k.shape[-1], [*k.shape[1:-1], 1, 1][:3]
+    programs, block = _blocks(k)
+    args = (k.numel() // channels, channels, *grid, math.prod(steps), *scales, *more, *areas, *more)
+    flags = dict(zip(_FACES, [*faces, 0, 0], strict=False))
+    return programs, (*args, *ends[0], *ends[1]), {"AXES": axes, **flags, **block}
+
+
+def _three(fields):
+    return [*fields, *fields[-1:] * 2][:3]
+
+
+def grid_circuit(k, arithmetic, distance, leak, steps, words, distances):
+    """See `bounded_sum`."""
+    k, (programs, args, constants) = k.contiguous(), _geometry(k, steps, words, distances)
+    has_walls = any(constants[name] for name in _FACES)
+    made = [torch.empty_like(k) for _ in range(len(steps) + 1 + has_walls)]
+    edges, total, wall = made[: len(steps)], made[len(steps)], made[-1]
+    numbers = (arithmetic, arithmetic if distance is None else distance, leak)
+    _launch(_circuit, (programs,), k, *numbers, *_three(edges), total, wall, *args, **constants)
+    return tuple(made)
+
+
+def grid_circuit_backward(grads, k, arithmetic, distance, leak, steps, words, distances):
+    """See `bounded_sum_backward`."""
+    del leak
+    k, (programs, args, constants) = k.contiguous(), _geometry(k, steps, words, distances)
+    axes = len(steps)
+    of_wall = len(grads) > axes + 1 and grads[-1] is not None
+    *edges, total = (torch.zeros_like(k) if x is None else x for x in grads[: axes + 1])
+    given = [x.contiguous() for x in (*_three(edges), total, grads[-1] if of_wall else total)]
+    found, parts = torch.empty_like(k), k.new_empty(programs, 3, k.shape[-1])
+    numbers = (arithmetic, arithmetic if distance is None else distance)
+    fields = (k, *numbers, *given, found, parts)
+    _launch(_circuit_backward, (programs,), *fields, *args, OF_WALL=of_wall, **constants)
+    of_mean, of_distance, of_leak = parts.sum(0)
+    return found, of_mean, None if distance is None else of_distance, of_leak

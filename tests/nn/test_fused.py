@@ -1,0 +1,251 @@
+"""The kernels beside solves, run by Triton's interpreter on the CPU, against PyTorch's operations
+in float64; their launches are counted, and they are compiled without a GPU.
+
+The interpreter is chosen when Triton is first imported: the checks run in a process of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+
+from chonn_ops import CHONNNetwork2d, NetworkCell
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+
+
+def _taken():
+    from chonn_ops.nn.fused import functions
+
+    return mock.patch.object(functions, "takes", return_value=True)
+
+
+def _rand(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _weights(x):
+    return torch.linspace(-1, 2, x.numel(), dtype=x.dtype).reshape(x.shape)
+
+
+def _differentiated(call, inputs, needed):
+    """Outputs, gradients, and gradients of the gradients' squares."""
+    outputs = call(*inputs)
+    wanted = [x for x, need in zip(inputs, needed, strict=True) if need]
+    total = torch.stack([(x * _weights(x)).sum() + x.square().sum() for x in outputs]).sum()
+    first = torch.autograd.grad(total, wanted, create_graph=True)
+    plain = torch.autograd.grad(total, wanted, retain_graph=True)
+    second = torch.autograd.grad(torch.stack([x.square().sum() for x in first]).sum(), wanted)
+    return [x.detach() for x in (*outputs, *first, *plain, *second)]
+
+
+def check_function(name, inputs, constants, dtypes=None):
+    """Values and derivatives in the maximum norm."""
+    from chonn_ops.nn.fused import functions
+    from chonn_ops.nn.fused import torch as operations
+
+    given = [x if x is None else x.clone() for x in inputs]
+    if dtypes:
+        given = [x if x is None else x.to(d) for x, d in zip(given, dtypes, strict=True)]
+    needed = [x is not None for x in given]
+    wide = [x if x is None else x.double().requires_grad_() for x in given]
+    given = [x if x is None else x.requires_grad_() for x in given]
+    right = _differentiated(lambda *x: getattr(operations, name)(*x, *constants), wide, needed)
+    with _taken():
+        found = _differentiated(
+            lambda *x: functions._call(name, x, constants), given, needed
+        )  # fmt: skip
+    assert len(found) == len(right)
+    for actual, expected in zip(found, right, strict=True):
+        tolerance = 1e-5 if actual.dtype == torch.float32 and dtypes is None else 3e-2
+        assert (actual - expected).abs().max() <= tolerance * (expected.abs().max() + 1e-30)
+
+
+@needs_triton
+@pytest.mark.parametrize("shape", [(3, 5, 7), (2, 3, 4, 5, 6), (1, 2050)])
+@pytest.mark.parametrize("alone", [False, True])
+def test_bounded_sum(interpreted, shape, alone):
+    h, x = _rand(*shape), 3 * _rand(*shape, seed=1)
+    interpreted(check_function, "bounded_sum", (None if alone else h, x), (2.0,))
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(interpreted, dtype):
+    """As under autocast: what is added is half, what it is added to is not."""
+    inputs = (_rand(3, 5, 7), _rand(3, 5, 7, seed=1))
+    interpreted(check_function, "bounded_sum", inputs, (2.0,), (torch.float32, dtype))
+    inputs = (0.1 * _rand(3, 5, 7), 0.1 * _rand(7, seed=1))
+    interpreted(check_function, "conductivity", inputs, (8.0,), (dtype, torch.float32))
+
+
+@needs_triton
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("channels", [1, 5, 8])
+def test_conductivity(interpreted, scale, channels):
+    inputs = (scale * _rand(2, 9, 11, channels), scale * _rand(channels, seed=1))
+    interpreted(check_function, "conductivity", inputs, (8.0,))
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ((5,), ("robin",)),
+        ((5, 6), ("robin", "periodic")),
+        ((1, 7), ("robin", "neumann")),
+        ((30, 37), ("neumann", "periodic")),
+        ((2, 2), ("dirichlet", "dirichlet")),
+        ((3, 4, 5), ("dirichlet", "robin", "periodic")),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 5])
+def test_circuits_of_grids(interpreted, grid, words, channels):
+    k = torch.exp(2 * _rand(2, *grid, channels))
+    mean, distance, leak = torch.sigmoid(_rand(3, channels, seed=1)).unbind()
+    steps = tuple(0.3 + 0.1 * axis for axis in range(len(grid)))
+    inputs = (k, mean, distance if "robin" in words else None, leak)
+    interpreted(check_function, "grid_circuit", inputs, (steps, words, (0.5, 0.25)))
+
+
+def check_nan():
+    """A NaN or an infinity in stays one."""
+    from chonn_ops.nn.fused import functions
+    from chonn_ops.nn.fused import torch as operations
+
+    x = torch.tensor([[torch.nan, torch.inf, -torch.inf, 1e30, -1e-30]])
+    with _taken():
+        found = functions.bounded_sum(x.nan_to_num(), x, 2.0)
+        k = functions.conductivity(x, x[0].nan_to_num(), 8.0)
+    torch.testing.assert_close(
+        found, operations.bounded_sum(x.nan_to_num(), x, 2.0)[0], equal_nan=True
+    )
+    expected = operations.conductivity(x, x[0].nan_to_num(), 8.0)[0]
+    torch.testing.assert_close(k, expected, equal_nan=True, rtol=1e-5, atol=0)
+
+
+@needs_triton
+def test_nan_stays(interpreted):
+    interpreted(check_nan)
+
+
+def _gradients(module, x) -> list[Tensor]:
+    y = module(x)
+    return [y.detach(), *torch.autograd.grad(y.square().sum(), list(module.parameters()))]
+
+
+def check_modules():
+    """Cells and models with the kernels and without; strides of other layouts among the inputs."""
+    from chonn_ops import CKB, CHONNRollout2d, Network
+    from chonn_ops.nn.fused import triton as kernels
+
+    torch.manual_seed(0)
+    cases: list[tuple[Any, Tensor]] = [
+        (CHONNNetwork2d(2, 1, width=6), torch.randn(2, 9, 8, 2).movedim(-1, 1))
+    ]
+    cases += [(CHONNRollout2d(1, history=2), torch.randn(2, 2, 8, 8))]
+    for axes, boundary in ((1, "periodic"), (2, ("robin", "periodic")), (3, "dirichlet")):
+        grid = torch.randn(2, *(4, 5, 3)[:axes], 4)
+        cases.append((NetworkCell(4, axes, Network(num_networks=3), boundary=boundary), grid))
+    cases.append((NetworkCell(4, 2, Network(selective=False)), torch.randn(2, 4, 5, 4)))
+    cases.append((CKB(4, 2, cell=Network(nodes="corners")), torch.randn(2, 4, 5, 6)))
+    for module, x in cases:
+        expected, launches = _gradients(module, x), []
+        launch = kernels._launch
+
+        def counted(*args, launch=launch, launches=launches, **constants):
+            launches.append(args[0])
+            launch(*args, **constants)
+
+        with _taken(), mock.patch.object(kernels, "_launch", counted):
+            found = _gradients(module, x)
+        assert launches
+        for actual, right in zip(found, expected, strict=True):
+            # Solves stop at 1e-3 of the residual where they are iterated, which these are not.
+            torch.testing.assert_close(
+                actual, right, rtol=2e-4, atol=2e-5 * float(right.abs().max())
+            )
+
+
+@needs_triton
+def test_modules(interpreted):
+    interpreted(check_modules)
+
+
+def _launches(smoke: bool) -> list:
+    """Kernel, arguments and constants of a training step's launches."""
+    from chonn_ops.nn.fused import triton as kernels
+
+    noted = []
+
+    def note(kernel, grid, *args, warps=4, **constants):
+        del grid
+        noted.append((kernel, args, constants, warps))
+
+    model = CHONNNetwork2d(1, 1)
+    given = mock.patch.object(torch, "empty_like", torch.ones_like)  # what no kernel writes
+    with _taken(), given, mock.patch.object(kernels, "_launch", note):
+        n = 8 if smoke else 64
+        model(torch.randn(1, 1, n, n)).sum().backward()
+    return noted
+
+
+@needs_triton
+def test_launches():
+    """A layer takes four forward, and as many back: circuits, conductivities, two sums. The inputs'
+    embedding takes one."""
+    names = [kernel.__name__ for kernel, *_ in _launches(smoke=True)]
+    assert len([x for x in names if "backward" not in x]) <= 1 + 2 * 4 + 2 + 2
+    assert len(names) <= 17
+
+
+@needs_triton
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="Triton interprets")
+@pytest.mark.parametrize("capability", [80, 90])
+def test_kernels_compile(compile_triton, capability):
+    """What the interpreter lets pass and the compiler does not; needs no GPU."""
+    kinds = {torch.float32: "*fp32"}
+    done = set()
+    for kernel, args, constants, warps in _launches(smoke=False):
+        if (key := (kernel.__name__, str(constants))) in done:
+            continue
+        done.add(key)
+        names = [x for x in kernel.arg_names if x not in constants]
+        types = {
+            n: kinds[x.dtype] if torch.is_tensor(x) else "fp32" if isinstance(x, float) else "i32"
+            for n, x in zip(names, args, strict=True)
+        }
+        aligned = [n for n, kind in types.items() if kind[0] == "*"]
+        found = compile_triton(kernel, types, aligned, constants, warps, capability)
+        registers, spilled, _ = found
+        assert not spilled, (key, found)
+        assert registers <= 224, (key, found)
+
+
+def test_cells_on_the_cpu_leave_triton_alone():
+    command = (
+        "import sys, torch; from chonn_ops import CHONNNetwork2d\n"
+        "CHONNNetwork2d()(torch.ones(1, 1, 8, 8)).sum().backward()\n"
+        "assert not {'triton', 'chonn_ops.nn.fused.triton'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", command], check=True)
+
+
+@needs_triton
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
+def test_on_cuda():
+    torch.manual_seed(0)
+    model, x = CHONNNetwork2d(1, 1), torch.randn(2, 1, 40, 33)
+    expected = _gradients(model.double(), x.double())
+    found = _gradients(model.float().cuda(), x.cuda())
+    for actual, right in zip(found, expected, strict=True):
+        error = (actual.cpu().double() - right).abs().max() / right.abs().max()
+        assert error <= 1e-3
