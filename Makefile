@@ -1,4 +1,4 @@
-# Targets: setup, setup-tools (setup-pyclaw, setup-ray, setup-ngspice, setup-chromium), demo, check, test-quick, test, test-slow, sanitize, docs, bench, lint (style), tables. `make PYTHON=python3.12 setup` picks an interpreter.
+# Targets: setup, setup-tools (setup-pyclaw, setup-ray, setup-triton, setup-ngspice, setup-chromium), demo, check, test-quick, test, test-slow, sanitize, docs, bench, lint (style), tables. `make PYTHON=python3.12 setup` picks an interpreter.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist lo
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
 INPUTS := pyproject.toml lab/pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(shell find chonn_ops -name '*.[ch]')
 
-.PHONY: setup setup-tools setup-pyclaw setup-ray setup-ngspice setup-chromium demo check test-quick test test-slow sanitize docs bench lint style tables
+.PHONY: setup setup-tools setup-pyclaw setup-ray setup-triton setup-ngspice setup-chromium demo check test-quick test test-slow sanitize docs bench lint style tables
 
 setup: $(STAMP)
 
@@ -22,7 +22,7 @@ $(STAMP): $(INPUTS)
 	@touch $@
 
 # What some tests need beside `setup`; they skip without it.
-setup-tools: setup-pyclaw setup-ray setup-ngspice setup-chromium
+setup-tools: setup-pyclaw setup-ray setup-triton setup-ngspice setup-chromium
 
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 APT_INSTALL := $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends
@@ -35,6 +35,11 @@ setup-pyclaw: setup
 # Ray and submitit, by which the laboratory runs on clusters.
 setup-ray: setup
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e "./lab[clusters]"
+
+# The oldest Triton that kernels are written for, that of PyTorch 2.6, beside the installed one. Its
+# interpreter needs an older NumPy.
+setup-triton: setup
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/triton-oldest triton==3.2.0 "numpy<2.4"
 
 # The simulator that netlists are for.
 setup-ngspice:

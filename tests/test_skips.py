@@ -37,9 +37,13 @@ def test_reasons_are_counted_and_missing_tools_fail_where_all_should_be_there(tm
     (tmp_path / "test_other.py").write_text("import pytest\npytest.importorskip('absent_module')\n")
     unwanted = ("CHONN_ALL_TOOLS", "PYTEST_", "COV_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
+    # Plugins that other packages bring cost every process their imports.
+    without = [
+        f"-pno:{name}" for name in ("cacheprovider", "hydra_pytest", "anyio", "hypothesispytest")
+    ]
     for all_tools in (False, True):
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"-n{processes}", "."],
+            [sys.executable, "-m", "pytest", *without, f"-n{processes}", "."],
             cwd=tmp_path,
             env=environment | ({"CHONN_ALL_TOOLS": "1"} if all_tools else {}),
             capture_output=True,

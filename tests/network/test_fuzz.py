@@ -338,11 +338,6 @@ def test_four_networks():
 
 
 @pytest.mark.thorough
-def test_sixty_networks():
-    _check(range(4, 60), DIRECT)
-
-
-@pytest.mark.thorough
 def test_differences_behind_weak_edges():
     """Gradients of edges had errors of 3.9 and 0.74: a part behind an edge of 1e-19 of the others
     was measured from nodes that have nothing to do with it."""
@@ -350,6 +345,7 @@ def test_differences_behind_weak_edges():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hundred", range(20))
-def test_two_thousand_networks(hundred):
-    _check(range(100 * hundred, 100 * hundred + 100), DIRECT)
+@pytest.mark.parametrize("first", range(4))
+def test_four_hundred_networks(first):
+    """Of 2,000 that were checked once, whose numbers `KNOWN` and the test above have."""
+    _check(range(first, 2000, 20), DIRECT)
