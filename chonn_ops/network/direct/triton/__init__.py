@@ -49,6 +49,8 @@ _PANEL, _ALONE = 32, 64
 _COLUMNS = 128
 _FUSED = 64
 _TILE = 64
+# Warps of small fronts' programs together that keep a GPU busy.
+_FEW = 2048
 _SWEPT = 1024  # entries of the shares that one program of `down` takes at a time
 _ADDED = {"ROWS": 16, "BLOCK": 32}  # of the shares, that one program adds at a time
 _BLOCK = 1024  # nodes or edges of one program where each has work of its own
@@ -86,9 +88,13 @@ class _Level(NamedTuple):
     kids: bool
     columns: int  # of a block, ground's included
 
-    @property
-    def warps(self) -> int:
-        return max(1, self.columns // 32)  # with fewer, blocks of 64 columns spilled registers
+    def warps(self, groups: int) -> int:
+        """Of a program for a group of networks: with fewer, blocks of 64 columns spilled registers.
+        Few programs take less time with more."""
+        warps = max(1, self.columns // 32)
+        while warps < 4 and 2 * warps * groups * self.fronts <= _FEW:
+            warps *= 2
+        return warps
 
 
 class _Tables(NamedTuple):
@@ -244,12 +250,13 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
     )
 
 
-def _warps_of(panel: _Panel) -> int:
+def _warps_of(panel: _Panel, networks: int) -> int:
     """Warps of a program of `pivots`: with fewer, the larger blocks spilled registers. Where there
-    are many fronts, few warps take less time together."""
+    are many programs, few warps take less time together."""
     if panel.pivots == 16:
         return 4 if panel.columns == 64 else 2
-    return 4 if panel.pivots == 32 and panel.begin and panel.fronts >= 8 else 8
+    many = networks * panel.fronts >= 256
+    return 4 if panel.pivots == 32 and panel.begin and many else 8
 
 
 def _launch(kernel: Any, grid: tuple[int, ...], *args: Any, warps: int, **constants: Any) -> None:
@@ -380,7 +387,7 @@ class Factors:
                 *(t.num_rows, t.num_lower, t.num_grounds, entries),
                 KIDS=level.kids,
                 C=level.columns,
-                warps=level.warps,
+                warps=level.warps(groups),
             )
         if not t.panels:
             return
@@ -411,7 +418,7 @@ class Factors:
                 WHOLE=whole,
                 FUSED=fused,
                 PRECISION=precision,
-                warps=_warps_of(p),
+                warps=_warps_of(p, M),
             )
             if not whole:
                 _launch(
@@ -467,7 +474,7 @@ class Factors:
                 KIDS=q.kids,
                 C=q.columns,
                 DROPS=drops,
-                warps=q.warps,
+                warps=q.warps(self._groups * sources),
             )
         for p in t.panels:
             columns = min(p.columns, _COLUMNS // 2)
@@ -484,7 +491,7 @@ class Factors:
                 BEGIN=p.begin,
                 END=p.end,
                 DROPS=drops,
-                warps=p.pivots // (16 if p.pivots == 16 else 8),  # larger blocks spilled
+                warps=max(2, p.pivots // 8),  # larger blocks spilled with fewer
             )
 
     def _down(
@@ -519,7 +526,7 @@ class Factors:
                 C=q.columns,
                 DROPS=drops,
                 SAMPLE=sample,
-                warps=q.warps,
+                warps=q.warps(self._groups * sources),
             )
         return split
 
