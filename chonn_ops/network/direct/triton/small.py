@@ -168,6 +168,18 @@ def eliminate(
         tl.store(judged + m, judgement, mask=wrong)
 
 
+@triton.jit
+def _of_kids(handed, info, KID, entries, at, c, f, live, KIDS: tl.constexpr):
+    """What both children hand to the columns of a front."""
+    total = tl.zeros([c.shape[0], LANES], tl.float64)
+    if KIDS:
+        for side in tl.static_range(2):
+            j = tl.load(KID + side * entries + c, mask=c < f, other=-1)
+            kid = tl.load(info + KID_BOUNDARY + side)
+            total += tl.load(handed + at + kid + j, mask=(j >= 0) & live, other=0)
+    return total
+
+
 @triton.jit(do_not_specialize=PLAIN)
 def up(
     source, own, most, level, x, handed, rows, inverse, whole, INFO, REGION, KID, NODE, start,
@@ -186,26 +198,36 @@ def up(
     at_pivot = m * nodes + first + c
     over = 1.0 / tl.load(whole + at_pivot, mask=pivot, other=1.0)
     root = _root(tl.load(inverse + at_pivot, mask=pivot, other=0.0))
-    for second in tl.static_range(1 + DROPS):
-        row = second * networks * sources + m * sources + s
-        # Triton 3.2 does not broadcast the positions to all lanes.
-        now = _source(
-            source, own, most, level, NODE, m * sources + s, m, at, nodes, channels,
-            first + c + 0 * m, pivot, second,
+    # Triton 3.2 does not broadcast positions to all lanes.
+    own_source = m * sources + s
+    position = first + c + 0 * m
+    now = _source(
+        source, own, most, level, NODE, own_source, m, at, nodes, channels, position, pivot, 0
+    )  # fmt: skip
+    now += _of_kids(handed, info, KID + front, entries, own_source * num_grounds, c, f, live, KIDS)
+    now *= over  # of pivots what they receive over `whole`, from the start
+    more = now
+    second = networks * sources + own_source
+    if DROPS:
+        more = _source(
+            source, own, most, level, NODE, own_source, m, at, nodes, channels, position, pivot, 1
         )  # fmt: skip
-        if KIDS:
-            for side in tl.static_range(2):
-                j = tl.load(KID + side * entries + front + c, mask=c < f, other=-1)
-                kid = tl.load(info + KID_BOUNDARY + side)
-                now += tl.load(handed + row * num_grounds + kid + j, mask=(j >= 0) & live, other=0)
-        for k in range(n):
-            now = tl.where(c == k, now * over, now)
-            q = tl.sum(tl.where(c == k, now, 0.0), 0)[None, :]
-            h = tl.load(rows + (k * (f + 1) + c) * LANES, mask=c < f, other=0.0)
-            now += h.to(tl.float64) * q
-        tl.store(x + row * nodes + first + c, now * root.to(tl.float64), mask=pivot)
-        at_boundary = handed + row * num_grounds + tl.load(info + BOUNDARY) + c - n
-        tl.store(at_boundary, now, mask=(c >= n) & (c < f) & live)
+        more += _of_kids(handed, info, KID + front, entries, second * num_grounds, c, f, live, KIDS)
+        more *= over
+    for k in range(n):
+        h = tl.load(rows + (k * (f + 1) + c) * LANES, mask=c < f, other=0.0).to(tl.float64)
+        shares = h * over
+        now += shares * tl.sum(tl.where(c == k, now, 0.0), 0)[None, :]
+        if DROPS:
+            more += shares * tl.sum(tl.where(c == k, more, 0.0), 0)[None, :]
+    root = root.to(tl.float64)
+    to = handed + tl.load(info + BOUNDARY) + c - n
+    boundary = (c >= n) & (c < f) & live
+    tl.store(x + own_source * nodes + first + c, now * root, mask=pivot)
+    tl.store(to + own_source * num_grounds, now, mask=boundary)
+    if DROPS:
+        tl.store(x + second * nodes + first + c, more * root, mask=pivot)
+        tl.store(to + second * num_grounds, more, mask=boundary)
 
 
 @triton.jit(do_not_specialize=PLAIN)
