@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops._dtypes import without_autocast
 from chonn_ops.checks import as_field, check_bool, check_integer, error
 from chonn_ops.nn.layers import PositionLinear
 from chonn_ops.scan import kirchhoff_scan
@@ -205,7 +206,9 @@ class KirchhoffCell(nn.Module):
         if self.options.selective_norm:
             b, c = _bounded(b), _bounded(c)
         raw = self.dt_proj(low_rank)
-        delta = F.softplus(raw.to(_at_least_float32(raw.dtype))).to(raw.dtype)
+        # In float32 inside, as autocast would have it, which makes two copies for that.
+        with without_autocast(raw):
+            delta = F.softplus(raw)
         return delta, b, c
 
     def forward(self, u: Tensor) -> Tensor:
