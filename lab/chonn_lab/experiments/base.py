@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from filelock import FileLock
 from torch import Tensor, nn
@@ -23,6 +26,9 @@ PDEBENCH_METRICS = (
 )
 
 Makers = Mapping[Path, Callable[[Path], object]]
+PICTURES = 2
+# Test samples whose predictions are timed.
+TIMED = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +48,7 @@ class Evaluation:
     `metrics` are numbers by name, lower is better, for each of `Data.tests`; `curves` scores along
     an axis, such as the error of every frame of a rollout; `fields` a few samples for pictures,
     "input", "target", "prediction" and the like; `milliseconds` the processor time of the
-    prediction of a test sample by itself.
+    prediction of a test sample by itself, with its error.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -58,6 +64,24 @@ class Untrained(nn.Module):
         """Take these numbers: by default none."""
 
 
+def relative_l1(prediction: Tensor, target: Tensor) -> Tensor:
+    """Relative L1 error of every sample, shape (B,)."""
+    error = (prediction - target).abs().flatten(1).sum(dim=1)
+    return error / target.abs().flatten(1).sum(dim=1)
+
+
+def relative_l2(prediction: Tensor, target: Tensor, first: int = 1) -> Tensor:
+    """Relative L2 error over the axes from `first` on.
+
+    The shape is (B,), one error a sample; for frames (B, T, R, R) and ``first=2`` it is (B, T).
+    """
+    error = (prediction - target).flatten(first).norm(dim=first)
+    return error / target.flatten(first).norm(dim=first)
+
+
+ERRORS = {"relative_l1": relative_l1, "relative_l2": relative_l2}
+
+
 @dataclasses.dataclass(kw_only=True)
 class Problem(ABC):
     """A problem and its settings; subclasses add fields of their own, and raise a ValueError for
@@ -65,6 +89,9 @@ class Problem(ABC):
 
     `name` and `title` are for files and for people, the others samples of each split. `loss` may
     draw random numbers from torch's global generator, which is seeded at the start of every epoch.
+
+    A problem has a `generator`, from which `makers` and `load` take its files by its `laws`, or its
+    own `load`, with its own `makers` if it has files. By default a batch is inputs and targets.
     """
 
     name: str
@@ -72,6 +99,15 @@ class Problem(ABC):
     n_train: int
     n_validation: int
     n_test: int
+
+    error: ClassVar[str] = "relative_l2"  # a key of `ERRORS`
+    scored_at_once: ClassVar[int] = 32
+    resolution: ClassVar[int]  # points along each axis of the grid
+    axes: ClassVar[int] = 2
+    generator: ClassVar[Any] = None  # a module of `chonn_lab.problems`, with `generate` and `read`
+    options: ClassVar[Mapping[str, Any]] = {}  # of `generate`, that the data do not depend on
+    # Name of a published file that has the samples of the settings: read where it exists.
+    published: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         # YAML has lists.
@@ -82,9 +118,6 @@ class Problem(ABC):
             if field.type in (bool, "bool"):
                 check_bool(**{field.name: value})
         check_integer(1, **self.sizes)
-
-    def _check_least(self, least: int, *names: str) -> None:
-        check_integer(least, **{name: getattr(self, name) for name in names})
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -100,9 +133,33 @@ class Problem(ABC):
         """A model of `chonn_lab.experiments.models` with the interface of this problem."""
         return model
 
-    def makers(self, folder: Path) -> Makers:  # noqa: ARG002
-        """Data files that `load` reads, each with a function that makes it."""
+    @property
+    def law(self) -> dict[str, Any]:
+        """Settings of the generator that are the same in all files, but for the resolution."""
         return {}
+
+    def further(self) -> dict[str, dict[str, Any]]:
+        """Further test splits by name: the test samples again, with other settings."""
+        return {}
+
+    def laws(self) -> dict[str, dict[str, Any]]:
+        """Settings of the generator's files: all samples, ``""``, and those of `further`."""
+        every = {"n_samples": self.n_samples, "resolution": self.resolution, **self.law}
+        test = {**every, "n_samples": self.n_test, "first": self.n_train + self.n_validation}
+        return {"": every, **{name: {**test, **law} for name, law in self.further().items()}}
+
+    def makers(self, folder: Path) -> Makers:
+        """Data files that `load` reads, each with a function that makes it; those of the generator
+        are named after it and the settings of their data."""
+        made: dict[Path, Callable[[Path], object]] = {}
+        for law in self.laws().values():
+            kind = self.generator.__name__.rpartition(".")[2]
+            settings = ",".join(f"{name}={value}" for name, value in law.items())
+            path = folder / f"{kind}_{settings}.hdf5"
+            if not made and self.published and (folder / self.published).exists():
+                path = folder / self.published
+            made[path] = functools.partial(self.generator.generate, **law, **self.options)
+        return made
 
     def prepare(self, folder: Path) -> None:
         """Make the data files that `load` reads and that are missing, one process at a time.
@@ -118,65 +175,73 @@ class Problem(ABC):
                 make: path for path, make in self.makers(folder).items() if not path.exists()
             }
             for make, path in missing.items():
-                try:
-                    make(path)
-                except FileExistsError as error:
-                    raise ValueError(
-                        f"{path}: missing, and made together with a file that is there, but is not "
-                        f"the one that would be made: move that away, or add {path.name}"
-                    ) from error
+                make(path)
 
-    @abstractmethod
+    def read(self, path: Path, n_samples: int) -> tuple[Tensor, ...]:
+        """The first samples (N, C, \\*grid) of a file of the generator: inputs and targets."""
+        return pairs(*self.generator.read(path, 0, n_samples)).tensors
+
     def load(self, folder: Path) -> Data:
         """Read the splits; FileNotFoundError or ValueError for missing or damaged files."""
+        found = {}
+        for path, (name, law) in zip(self.makers(folder), self.laws().items(), strict=True):
+            fields = self.read(path, law["n_samples"])
+            expected = law["n_samples"], *[law["resolution"]] * self.axes
+            for field in fields:
+                if (len(field), *field.shape[2:]) != expected:
+                    raise ValueError(f"{path}: expected samples {expected}, got {field.shape}")
+            found[name] = TensorDataset(*fields)
+        data = consecutive(self, *found.pop("").tensors)
+        return dataclasses.replace(data, tests={**data.tests, **found})
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """Training loss of a batch, a mean over its samples; by default that of `errors`."""
         return self.errors(model, batch).mean()
 
-    @abstractmethod
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """Validation error of every sample of a batch, shape (B,)."""
+        source, target = batch
+        return ERRORS[self.error](model(source), target)
 
-    @abstractmethod
+    @torch.no_grad()
     def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
         """Final scores, without gradients; the model is in evaluation mode on some device."""
+        scores = {name: self.scores(model, test) for name, test in data.tests.items()}
+        test = data.tests["test"]
+        took = self.milliseconds(model, test)
+        return Evaluation(scores, fields=self.pictures(model, test), milliseconds=took)
+
+    def scores(self, model: nn.Module, test: TensorDataset) -> dict[str, float]:
+        """Scores of a test split by name, for `evaluate`; by default the mean of `errors`."""
+        found = batches(test, self.scored_at_once, device_of(model))
+        return {self.error: float(torch.cat([self.errors(model, b) for b in found]).mean())}
+
+    def pictures(self, model: nn.Module, test: TensorDataset) -> dict[str, Tensor]:
+        """A few samples with their predictions, for `evaluate`."""
+        source, target = next(batches(test, PICTURES, device_of(model)))
+        shown = {"input": source, "target": target, "prediction": model(source)}
+        return {name: field[:, 0].float().cpu() for name, field in shown.items()}
+
+    def milliseconds(self, model: nn.Module, test: TensorDataset) -> float | None:
+        """Processor time of a sample, all threads together, after a first one; None on a GPU."""
+        device = device_of(model)
+        if device.type != "cpu":
+            return None
+        samples = [*itertools.islice(batches(test, 1, device), TIMED)]
+        self.errors(model, samples[0])
+        started = time.process_time()
+        for sample in samples:
+            self.errors(model, sample)
+        return 1e3 * (time.process_time() - started) / len(samples)
 
     @abstractmethod
     def example(self) -> tuple[Tensor, ...]:
         """Arguments of the model for one sample, to count its operations and test that it runs."""
 
 
-def file_of(
-    folder: Path, generate: Callable[..., object], law: Mapping[str, Any], **options: Any
-) -> Makers:
-    """The file of a generator, named after it and the settings of its data."""
-    settings = ",".join(f"{name}={value}" for name, value in law.items())
-    path = folder / f"{generate.__module__.rpartition('.')[2]}_{settings}.hdf5"
-    return {path: functools.partial(generate, **law, **options)}
-
-
-def or_published(made: Makers, published: Path, fits: bool) -> Makers:
-    """These files, but the published one instead of the first if its size fits and it is there."""
-    if not (fits and published.exists()):
-        return made
-    (_, make), *further = made.items()
-    return {published: make, **dict(further)}
-
-
-def relative_l1(prediction: Tensor, target: Tensor) -> Tensor:
-    """Relative L1 error of every sample, shape (B,)."""
-    error = (prediction - target).abs().flatten(1).sum(dim=1)
-    return error / target.abs().flatten(1).sum(dim=1)
-
-
-def relative_l2(prediction: Tensor, target: Tensor, first: int = 1) -> Tensor:
-    """Relative L2 error over the axes from `first` on.
-
-    The shape is (B,), one error a sample; for frames (B, T, R, R) and ``first=2`` it is (B, T).
-    """
-    error = (prediction - target).flatten(first).norm(dim=first)
-    return error / target.flatten(first).norm(dim=first)
+def pairs(*fields: np.ndarray | Tensor) -> TensorDataset:
+    """Arrays (N, *grid) as tensors (N, 1, *grid)."""
+    return TensorDataset(*(torch.as_tensor(field)[:, None] for field in fields))
 
 
 def consecutive(problem: Problem, *fields: Tensor) -> Data:
@@ -197,10 +262,3 @@ def batches(
 def device_of(model: nn.Module) -> torch.device:
     """Where the parameters of a model are; the CPU for a model without any."""
     return next((weights.device for weights in model.parameters()), torch.device("cpu"))
-
-
-def sample_fields(model: nn.Module, samples: TensorDataset, n: int) -> dict[str, Tensor]:
-    """The first `n` samples of fields (B, 1, \\*grid) with the predictions of a model."""
-    source, target = next(batches(samples, n, device_of(model)))
-    shown = {"input": source, "target": target, "prediction": model(source)}
-    return {name: field[:, 0].float().cpu() for name, field in shown.items()}

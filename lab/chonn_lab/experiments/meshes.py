@@ -11,7 +11,6 @@ the models have: the mesh, and one k a node, the mean of both means.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,18 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import (
-    Data,
-    Evaluation,
-    Makers,
-    Problem,
-    Untrained,
-    batches,
-    relative_l1,
-)
+from chonn_lab.experiments.base import Data, Problem, Untrained, batches, relative_l1
 from chonn_lab.experiments.modules import without_metadata
 from chonn_lab.experiments.solvers import Physics
-from chonn_lab.experiments.steady import TIMED, milliseconds
 from chonn_lab.problems import meshes
 from chonn_lab.problems.generation import stream
 from chonn_ops import Dirichlet, FiniteVolumes, Mesh, Robin
@@ -41,7 +31,6 @@ from chonn_ops.models.network import CHONNNetwork
 
 CPU = torch.device("cpu")
 GRID = {2: 24, 3: 12}  # latent points an axis of GINO, which has a third as many modes
-SCORED_AT_ONCE = 8
 
 
 @dataclasses.dataclass
@@ -105,10 +94,14 @@ class Meshes(Problem):
     """
 
     mesh: str  # of the card; with "domains", every sample has its own
-    resolution: int  # edges along a side of the unit square; 0 is that of the card
+    # Edges along a side of the unit square; 0 is that of the card.
+    resolution: int  # pyright: ignore[reportIncompatibleVariableOverride]
     # Standard deviation of the solution, by `mesh`: the unit of the models' outputs.
     spread: dict[str, float]
 
+    error: ClassVar[str] = "relative_l1"
+    scored_at_once: ClassVar[int] = 8
+    generator: ClassVar[Any] = meshes
     out_channels: ClassVar[int] = 1
     boundary: ClassVar[str | None] = None
     margin: ClassVar[float] = 0.0
@@ -120,21 +113,19 @@ class Meshes(Problem):
         self.on: list[OnMesh] = []
 
     @property
-    def axes(self) -> int:
+    def axes(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return 3 if self.mesh == "part" else 2
 
     @property
-    def fields_in(self) -> int:
+    def in_channels(self) -> int:
         return self.axes  # the source, too, in space
 
     def wrap(self, model: nn.Module) -> nn.Module:
         return model if isinstance(model, Untrained) else Scaled(model, self.spread[self.mesh])
 
-    def makers(self, folder: Path) -> Makers:
-        n = self.resolution or meshes.RESOLUTION[self.mesh]
-        name = f"meshes_{self.mesh}_{n}_{'+'.join(map(str, self.sizes.values()))}.h5"
-        make = functools.partial(meshes.generate, problem=self.mesh, resolution=n, **self.sizes)
-        return {folder / name: make}
+    def laws(self) -> dict[str, dict[str, Any]]:
+        points = self.resolution or meshes.RESOLUTION[self.mesh]
+        return {"": {"problem": self.mesh, "resolution": points, **self.sizes}}
 
     def load(self, folder: Path) -> Data:
         (path,) = self.makers(folder)
@@ -156,22 +147,14 @@ class Meshes(Problem):
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return torch.cat([relative_l1(model(on), on.y) for on in self.chosen(batch)])
 
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        errors = {
-            name: [self.errors(model, batch) for batch in batches(test, SCORED_AT_ONCE, CPU)]
-            for name, test in data.tests.items()
-        }
-        scores = {name: {"relative_l1": float(torch.cat(e).mean())} for name, e in errors.items()}
-        timed = TensorDataset(*data.tests["test"][:TIMED])
-        samples = [on for one in batches(timed, 1, CPU) for on in self.chosen(one)]
-        first = samples[0]
-        fields = {"input": first.x[..., 0], "target": first.y[..., 0]}
-        fields["prediction"] = model(first)[..., 0]
-        return Evaluation(scores, fields=fields, milliseconds=milliseconds(model, samples))
+    def pictures(self, model: nn.Module, test: TensorDataset) -> dict[str, Tensor]:
+        (first,) = self.chosen(next(batches(test, 1, CPU)))
+        fields = {"input": first.x, "target": first.y, "prediction": model(first)}
+        return {name: field[..., 0] for name, field in fields.items()}
 
-    def own_scheme(self) -> nn.Module:
-        return MeshScheme()
+    @property
+    def scheme(self) -> type[MeshScheme]:
+        return MeshScheme
 
     def example(self) -> tuple[Any, ...]:
         shape = meshes.part(12) if self.axes == 3 else meshes.square_with_holes(12)
@@ -222,7 +205,7 @@ class MeshGraphNet(nn.Module):
 
         parts = ("processor", "node_encoder", "edge_encoder", "node_decoder")
         hidden = {f"hidden_dim_{part}": width for part in parts}
-        nodes, edges = 2 * problem.fields_in + 1 + problem.axes, problem.axes + 1
+        nodes, edges = 2 * problem.in_channels + 1 + problem.axes, problem.axes + 1
         self.model = Model(nodes, edges, 1, processor_size=depth, **hidden)
 
     def forward(self, on: OnMesh) -> Tensor:
@@ -249,7 +232,7 @@ class Transolver(nn.Module):
         from physicsnemo.models.transolver import Transolver as Model
 
         sizes = {"n_layers": depth, "n_hidden": width, "mlp_ratio": 2}
-        self.model = Model(2 * problem.fields_in + 1, 1, problem.axes, use_te=False, **sizes)
+        self.model = Model(2 * problem.in_channels + 1, 1, problem.axes, use_te=False, **sizes)
 
     def forward(self, on: OnMesh) -> Tensor:
         return self.model(on.fields, on.places.expand(len(on.x), -1, -1))
@@ -275,7 +258,7 @@ class GINO(nn.Module):
         super().__init__()
         from neuralop.models import GINO as Model
 
-        axes, fields = problem.axes, 2 * problem.fields_in + 1
+        axes, fields = problem.axes, 2 * problem.in_channels + 1
         points = GRID[axes]
         self.model = Model(
             fields,

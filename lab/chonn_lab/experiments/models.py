@@ -19,7 +19,7 @@ from chonn_lab.baselines.cno import CNO
 from chonn_lab.baselines.ffno import FFNO
 from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.experiments import solvers
-from chonn_lab.experiments.modules import PLAIN, Extended, GridFNO, of_neuralop
+from chonn_lab.experiments.modules import MULTIPLE, PLAIN, Extended, GridFNO, of_neuralop
 from chonn_lab.experiments.solvers import (
     DirectSolve,
     LearnedCoefficients,
@@ -27,9 +27,7 @@ from chonn_lab.experiments.solvers import (
     OwnScheme,
     SolveThenConvolve,
 )
-from chonn_lab.experiments.steady import MULTIPLE
 from chonn_lab.problems import upscaling
-from chonn_lab.problems.domains import SQUARE
 from chonn_lab.problems.unknown_law import MonotoneLaw
 from chonn_ops.checks import check_choice, check_least
 from chonn_ops.models import (
@@ -155,7 +153,7 @@ def network(problem: Any, width: int, depth: int, num_networks: int, **options: 
     cell = Network(num_networks=num_networks, nodes=problem.physics.nodes, **options)
     kind = CHONNNetwork3d if problem.axes == 3 else CHONNNetwork2d
     model = kind(
-        problem.fields_in,
+        problem.in_channels,
         problem.out_channels,
         width=width,
         depth=depth,
@@ -204,14 +202,12 @@ def _of_equal_size(build: Callable[[int], nn.Module], problem: Any, **sizes: int
 
 def own_scheme(problem: Any) -> nn.Module:
     """The control that is given the equation and the scheme that made the data."""
-    domain = getattr(problem, "domain", SQUARE)  # meshes have none
-    scheme = problem.own_scheme() if domain == SQUARE else None
-    if scheme is None:
+    if problem.scheme is None:
         raise ValueError(
-            "own_scheme: expected a problem on the square whose inputs suffice for the data's "
-            f"scheme, got {problem.name} on the domain {domain!r}"
+            "own_scheme: expected a problem whose inputs suffice for the data's scheme, got "
+            f"{problem.name}"
         )
-    return scheme
+    return problem.scheme() if isinstance(problem.scheme, type) else OwnScheme(problem.scheme)
 
 
 def direct(problem: Any) -> nn.Module:
@@ -243,16 +239,15 @@ def monotone_law(problem: Any, knots: int) -> nn.Module:
 def learned_coefficients(problem: Any, width: int, depth: int) -> nn.Module:
     """The control that knows the equation and learns its coefficients."""
     _check_input(problem, "learned_coefficients", "medium in blocks", "porosity")
-    return LearnedCoefficients(problem.fields_in, problem.about_unit_size, width, depth)
+    return LearnedCoefficients(problem.in_channels, problem.about_unit_size, width, depth)
 
 
 def _check_input(problem: Any, name: str, *inputs: str) -> None:
-    """ValueError where a solve does not fit: other equations, or other domains, whose walls it
-    would need."""
-    if problem.domain != SQUARE or problem.physics.input not in inputs:
+    """ValueError for a problem of another equation than the solve's."""
+    if problem.physics.input not in inputs:
         raise ValueError(
-            f"{name}: expected a problem on the square whose input is a {' or a '.join(inputs)}, "
-            f"got {problem.name}: {problem.physics.input} on the domain {problem.domain!r}"
+            f"{name}: expected a problem whose input is a {' or a '.join(inputs)}, "
+            f"got {problem.name}: {problem.physics.input}"
         )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -13,6 +11,8 @@ from chonn_lab.baselines.fields import coordinates
 from chonn_ops.nn import CKBOptions
 
 PLAIN = CKBOptions(order=0)
+# The U-Net and the CNO halve the grid, the U-Net four times.
+MULTIPLE = 16
 
 
 class Units(NamedTuple):
@@ -33,11 +33,6 @@ class Units(NamedTuple):
         )
         return ((x.log() if self.logarithm else x) - centre) / spread
 
-    def unshifted(self) -> Units:
-        """The input as it is and the output only scaled: for models that take the logarithm of a
-        conductivity, and whose potentials are measured from the walls'."""
-        return Units(0.0, 1.0, 0.0, self.output_spread)
-
 
 class Standardized(nn.Module):
     """Scales the fields of a model to about unit size; input and output have the data's units."""
@@ -50,27 +45,6 @@ class Standardized(nn.Module):
         units = self.units
         y = self.model(units.scaled(x))
         return units.output_centre + units.output_spread * y
-
-
-class OnDomain(nn.Module):
-    """A model of fields (B, C, R, R) with the mask of the nodes that exist as an input.
-
-    `mask` has the mask, (R, R) bool, of a grid of R x R nodes. It becomes a channel of zeros and
-    ones, or without `channel` the keyword `mask` of the model.
-    """
-
-    def __init__(
-        self, model: nn.Module, mask: Callable[[int], Tensor], channel: bool = True
-    ) -> None:
-        super().__init__()
-        self.model, self._mask, self._channel = model, mask, channel
-
-    def forward(self, x: Tensor) -> Tensor:
-        mask = self._mask(x.shape[-1]).to(x.device)
-        if not self._channel:
-            return self.model(x, mask=mask)
-        channel = mask.to(x.dtype).expand(len(x), 1, -1, -1)
-        return self.model(torch.cat((x, channel), dim=1))
 
 
 class Extended(nn.Module):

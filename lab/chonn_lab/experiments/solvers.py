@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 from chonn_lab.baselines.fields import with_coordinates
 from chonn_lab.experiments.base import Untrained
 from chonn_lab.experiments.modules import Units
-from chonn_lab.problems import unknown_law, upscaling
+from chonn_lab.problems import helmholtz_open, unknown_law, upscaling
 from chonn_ops.boundary import Dirichlet
 from chonn_ops.checks import check_least
 from chonn_ops.network import absorbing_layer, diffusion, helmholtz, kirchhoff_network
@@ -58,8 +58,6 @@ class DirectSolve(nn.Module):
 
     def __init__(self, physics: Physics, units: Units) -> None:
         super().__init__()
-        if physics.input not in ("coefficient", "source"):
-            raise ValueError(f"input: expected 'coefficient' or 'source', got {physics.input!r}")
         self.physics, self.units = physics, units
         numbers = (1.0,) if physics.input == "coefficient" else (1.0, 0.0, 0.0)
         self.numbers = nn.Parameter(torch.tensor(numbers))
@@ -144,22 +142,20 @@ def corner_scheme(x: Tensor) -> Tensor:
     return v.movedim(-1, 1)
 
 
-def wave_scheme(x: Tensor, layer: float = 0.0, attenuation: float = 0.01) -> Tensor:
-    """Five-point finite volumes of ``-laplace u - k^2 u = f``, u = 0 at the outermost faces.
-
-    `layer` is the thickness of the absorbing medium around the square, and `attenuation` the
-    amplitude that crosses it twice. With thickness 0, f is 1 and u is real.
-    """
+def wave_scheme(x: Tensor) -> Tensor:
+    """Five-point finite volumes of ``-laplace u - k^2 u = f``, u = 0 at the outermost faces of the
+    absorbing medium around the square. The input has k and f, the output u's real and imaginary
+    part."""
     n = x.shape[-1]
-    pad = math.ceil(layer * n)
-    k, f = x[:, :1], x[:, 1:] if pad else torch.ones_like(x)
-    squares = nn.functional.pad(k, [pad] * 4, mode="replicate").square().movedim(1, -1)
-    f = nn.functional.pad(f, [pad] * 4).movedim(1, -1)
+    pad = math.ceil(helmholtz_open.LAYER * n)
+    squares = nn.functional.pad(x[:, :1], [pad] * 4, mode="replicate").square().movedim(1, -1)
+    f = nn.functional.pad(x[:, 1:], [pad] * 4).movedim(1, -1)
     one: Tensor = torch.ones_like(squares)
-    loss = absorbing_layer(one, squares, pad / n, 1 / n, attenuation=attenuation) if pad else 0.0
+    attenuation = helmholtz_open.ATTENUATION
+    loss = absorbing_layer(one, squares, pad / n, 1 / n, attenuation=attenuation)
     circuit = helmholtz(one, squares, loss, 1.0, 1 / n, boundary="dirichlet")
     u = circuit.solve(f, **_EXACT).movedim(-1, 1)[..., pad : pad + n, pad : pad + n]
-    return torch.cat((u.real, u.imag), 1) if pad else u.real
+    return torch.cat((u.real, u.imag), 1)
 
 
 class SineScheme(OwnScheme):

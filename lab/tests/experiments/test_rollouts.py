@@ -11,7 +11,7 @@ from running import Persistence, smoke
 from torch import nn
 
 from chonn_lab.experiments.base import PDEBENCH_METRICS
-from chonn_lab.experiments.rollout import Windows, frame_errors, rollout
+from chonn_lab.experiments.flows import Windows, frame_errors, rollout
 from chonn_lab.problems import navier_stokes
 from chonn_ops import metrics
 

@@ -48,7 +48,7 @@ def test_poissons_own_scheme_finds_the_ranges_of_the_normalised_fields(smoke_dat
     found = problem("problem=poisson", "problem.test_resolutions=[96]")
     found.prepare(smoke_data / "poisson")
     data = found.load(smoke_data / "poisson")
-    scheme = found.own_scheme()
+    scheme = model(found, "own_scheme")
     for test in data.tests.values():
         assert found.errors(scheme, test.tensors).min() > 0.1
     scheme.fit(data.train)
@@ -103,11 +103,6 @@ def test_convolutions_correct_the_solve():
         controls.SolveThenConvolve(direct, UNITS, depth=1)
 
 
-def test_unknown_inputs():
-    with pytest.raises(ValueError, match="input: expected 'coefficient' or 'source', got 'k'"):
-        controls.DirectSolve(controls.Physics("k", "centres"), UNITS)
-
-
 @pytest.mark.parametrize("name", ["darcy", "poisson"])
 def test_a_network_without_cells_sees_nothing_far_away(name):
     found = problem(f"problem={name}")
@@ -144,7 +139,7 @@ def test_constant_conductances_do_not_depend_on_the_input():
 def test_gradients_reach_every_parameter(name, kind, assert_learns):
     found = problem(f"problem={name}")
     built = model(found, kind)
-    x = 0.1 + torch.rand(2, found.fields_in, 17, 12) / 4
+    x = 0.1 + torch.rand(2, found.in_channels, 17, 12) / 4
     (built(x) - torch.rand(2, 1, 17, 12)).abs().mean().backward()
     assert_learns(built)
 
@@ -157,9 +152,3 @@ def test_controls_are_about_as_large_as_the_network():
         for kind in ("chonn_network", "network_no_cell", "network_constant")
     ]
     assert max(sizes) < 1.05 * min(sizes)
-
-
-@pytest.mark.parametrize("kind", ["direct", "solve_cnn", "own_scheme"])
-def test_no_solver_where_the_domain_is_not_the_square(kind):
-    with pytest.raises(ValueError, match=r"expected a problem on the square .*'l-shape'"):
-        model(problem("problem=darcy", "problem.domain=l-shape"), kind)
