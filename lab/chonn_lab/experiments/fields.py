@@ -41,7 +41,7 @@ from chonn_lab.problems import (
     unknown_law,
     upscaling,
 )
-from chonn_lab.problems.domains import cell_centres, nodes
+from chonn_lab.problems.grids import cell_centres, nodes
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -90,7 +90,6 @@ class Darcy(Drawn):
     contrast: float  # conductivity of one phase over the other's, or the law's own contrast
 
     generator: ClassVar[ModuleType] = darcy
-    on_domains: ClassVar[bool] = True
     coordinates = staticmethod(cell_centres)
     physics: ClassVar[Physics] = Physics("coefficient", "centres")
 
@@ -99,18 +98,15 @@ class Darcy(Drawn):
 
     def laws(self) -> dict[str, dict[str, Any]]:
         """Finer grids have the walls of the training grid."""
-        law = {"domain": self.domain, "coefficient": self.coefficient, "contrast": self.contrast}
+        law = {"coefficient": self.coefficient, "contrast": self.contrast}
         every = {"n_samples": self.n_samples, "resolution": self.resolution, **law}
         return {"": every, **self.finer(**law, margin=0.5 / self.resolution)}
 
     def makers(self, folder: Path) -> Makers:
-        usual = self.domain, self.coefficient, self.contrast
+        usual = self.coefficient, self.contrast
         fits = darcy.default_name(*usual) == darcy.OFFICIAL_NAME
         fits = fits and self.resolution == 128 and self.n_samples <= 10_000
         return or_published(super().makers(folder), folder / darcy.OFFICIAL_NAME, fits)
-
-    def read(self, path: Path, n_samples: int) -> tuple[Tensor, ...]:
-        return pairs(*darcy.read(path, 0, n_samples, self.domain)).tensors
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -273,7 +269,6 @@ class Poisson(Steady):
 
     n_out_of_distribution: int  # samples with K = 20
 
-    on_domains: ClassVar[bool] = True
     coordinates = staticmethod(nodes)
     physics: ClassVar[Physics] = Physics("source", "corners", strength=1400.0)
     metrics: ClassVar[tuple[str, ...]] = (
@@ -293,31 +288,28 @@ class Poisson(Steady):
     def makers(self, folder: Path) -> Makers:
         """Both files, at their resolution under the published names; then tests on finer grids."""
         grid = self.resolution
-        paths = [folder / poisson.file_name(kind, grid, self.domain) for kind in ("IN", "OUT")]
+        paths = [folder / poisson.file_name(kind, grid) for kind in ("IN", "OUT")]
 
         def make_both(_: Path) -> None:
-            poisson.generate(folder, resolution=grid, domain=self.domain)
+            poisson.generate(folder, resolution=grid)
 
         made: dict[Path, Callable[[Path], object]] = dict.fromkeys(paths, make_both)
         for _, kind, samples, n in self._finer_tests():
-            stem = Path(poisson.file_name(kind, n, self.domain)).stem
+            stem = Path(poisson.file_name(kind, n)).stem
             made[folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"] = (
-                lambda path, law=(kind, samples, n): poisson.generate_samples(
-                    path, *law, self.domain
-                )
+                lambda path, law=(kind, samples, n): poisson.generate_samples(path, *law)
             )
         return made
 
     def load(self, folder: Path) -> Data:
-        grid = self.resolution, self.domain
         splits: dict[str, TensorDataset] = {
-            split: pairs(*poisson.read(folder, split, getattr(self, f"n_{split}"), *grid))
+            split: pairs(*poisson.read(folder, split, getattr(self, f"n_{split}"), self.resolution))
             for split in poisson.SPLITS
         }
-        normalization = poisson.read_normalization(folder, *grid)
+        normalization = poisson.read_normalization(folder, self.resolution)
         finer = tuple(self.makers(folder))[2:]
         for path, (name, _, samples, _) in zip(finer, self._finer_tests(), strict=True):
-            fields = poisson.read_samples(path, samples, normalization, self.domain)
+            fields = poisson.read_samples(path, samples, normalization)
             splits[name] = pairs(*fields)
         return Data(splits.pop("train"), splits.pop("validation"), splits)
 

@@ -29,7 +29,6 @@ from chonn_lab.experiments.solvers import (
 )
 from chonn_lab.experiments.steady import MULTIPLE
 from chonn_lab.problems import upscaling
-from chonn_lab.problems.domains import SQUARE
 from chonn_lab.problems.unknown_law import MonotoneLaw
 from chonn_ops.checks import check_choice, check_least
 from chonn_ops.models import (
@@ -204,12 +203,11 @@ def _of_equal_size(build: Callable[[int], nn.Module], problem: Any, **sizes: int
 
 def own_scheme(problem: Any) -> nn.Module:
     """The control that is given the equation and the scheme that made the data."""
-    domain = getattr(problem, "domain", SQUARE)  # meshes have none
-    scheme = problem.own_scheme() if domain == SQUARE else None
+    scheme = problem.own_scheme()
     if scheme is None:
         raise ValueError(
-            "own_scheme: expected a problem on the square whose inputs suffice for the data's "
-            f"scheme, got {problem.name} on the domain {domain!r}"
+            "own_scheme: expected a problem whose inputs suffice for the data's scheme, "
+            f"got {problem.name}"
         )
     return scheme
 
@@ -247,12 +245,11 @@ def learned_coefficients(problem: Any, width: int, depth: int) -> nn.Module:
 
 
 def _check_input(problem: Any, name: str, *inputs: str) -> None:
-    """ValueError where a solve does not fit: other equations, or other domains, whose walls it
-    would need."""
-    if problem.domain != SQUARE or problem.physics.input not in inputs:
+    """ValueError where a solve does not fit: other equations."""
+    if problem.physics.input not in inputs:
         raise ValueError(
-            f"{name}: expected a problem on the square whose input is a {' or a '.join(inputs)}, "
-            f"got {problem.name}: {problem.physics.input} on the domain {problem.domain!r}"
+            f"{name}: expected a problem whose input is a {' or a '.join(inputs)}, "
+            f"got {problem.name}: {problem.physics.input}"
         )
 
 

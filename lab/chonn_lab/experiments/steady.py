@@ -24,9 +24,8 @@ from chonn_lab.experiments.base import (
     relative_l2,
     sample_fields,
 )
-from chonn_lab.experiments.modules import OnDomain, Standardized, Units
+from chonn_lab.experiments.modules import Standardized, Units
 from chonn_lab.experiments.solvers import OwnScheme, Physics
-from chonn_lab.problems.domains import SQUARE, check_domain, domain_mask
 from chonn_ops.checks import check_choice
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.models import CHONNNetwork2d
@@ -48,20 +47,15 @@ class Steady(Problem):
     """Settings, losses and scores of a steady problem; the problem itself is the subclass's."""
 
     resolution: int  # points along each axis
-    # Part of the unit square that exists, see `chonn_lab.problems.domains`. On others than the
-    # square, models see the mask in a second channel; losses and scores are those of the nodes that
-    # exist, without the metrics of the grid's edge and of Fourier modes.
-    domain: str
     # Finer grids, on which the trained model is evaluated without retraining, for the same samples.
     # The scores on 128 x 128 are named "at_128".
     test_resolutions: tuple[int, ...]
     # Let the models see and predict fields of about unit size around zero, by the numbers of
-    # `Units` of the domain, or of "square". Loss and scores stay in the data's own units.
+    # `Units` of "square". Loss and scores stay in the data's own units.
     standardize: bool
     units: Mapping[str, Sequence[Any]]
     error: str  # a key of `ERRORS`: the training loss, the validation error and the first score
 
-    on_domains: ClassVar[bool] = False  # defined on parts of the square, too
     on_finer_grids: ClassVar[bool] = True  # the same samples on every grid
     axes: ClassVar[int] = 2
     fields_in: ClassVar[int] = 1
@@ -78,9 +72,6 @@ class Steady(Problem):
         super().__post_init__()
         self._check_least(1, "resolution")
         check_choice("error", self.error, tuple(ERRORS))
-        check_domain(self.domain, self.resolution)
-        if self.domain != SQUARE and not self.on_domains:
-            raise ValueError(f"domain: expected {SQUARE!r} for this problem, got {self.domain!r}")
         self.check_finer()
 
     def check_finer(self) -> None:
@@ -98,8 +89,8 @@ class Steady(Problem):
 
     @property
     def in_channels(self) -> int:
-        """Number of input channels: the fields and, on a part of the square, the mask."""
-        return self.fields_in + (self.domain != SQUARE)
+        """Number of input channels."""
+        return self.fields_in
 
     @property
     def out_channels(self) -> int:
@@ -107,13 +98,13 @@ class Steady(Problem):
 
     @property
     def about_unit_size(self) -> Units:
-        """Units of the fields of the domain."""
-        centre, spread, *output = self.units.get(self.domain, self.units[SQUARE])
+        """Units of the fields."""
+        centre, spread, *output = self.units["square"]
         both = [tuple(part) if isinstance(part, Sequence) else part for part in (centre, spread)]
         return Units(both[0], both[1], *output)
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model gets the mask of the domain and fields of about unit size."""
+        """The model gets fields of about unit size."""
         if getattr(model, "in_data_units", False):
             return model
         units = self.about_unit_size
@@ -122,18 +113,12 @@ class Steady(Problem):
         # potentials hide the other's: 3 to 11 epochs of 13 were lost on ConDiff.
         if is_network and (units.logarithm or self.physics.input == "coefficient"):
             units = units.unshifted()
-        if self.domain != SQUARE:
-            model = OnDomain(model, self.mask, not is_network)
         return Standardized(model, units) if self.standardize else model
 
     def own_scheme(self) -> OwnScheme | None:
         """The control that is given the equation and the scheme that made the data of the square;
         None where the inputs of the models do not suffice for it."""
         return None
-
-    def mask(self, resolution: int) -> Tensor:
-        """Which nodes of a grid exist, (R, R) bool."""
-        return torch.from_numpy(domain_mask(self.domain, type(self).coordinates(resolution)))
 
     @property
     def workers(self) -> int:
@@ -142,16 +127,12 @@ class Steady(Problem):
 
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         source, target = batch
-        return ERRORS[self.error](*self._existing(model(source), target))
+        return ERRORS[self.error](model(source), target)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
         scores = {name: self._scores(model, test) for name, test in data.tests.items()}
         fields = sample_fields(model, data.tests["test"], PICTURES)
-        if self.domain != SQUARE:
-            # Where there is nothing to predict, pictures show no error.
-            exists = self.mask(self.resolution)
-            fields["prediction"] = torch.where(exists, fields["prediction"], fields["target"])
         took = milliseconds(model, data.tests["test"].tensors[0][:TIMED].split(1))
         return Evaluation(scores, fields=fields, milliseconds=took)
 
@@ -164,24 +145,15 @@ class Steady(Problem):
         # As many points at once on finer grids.
         size = max(1, SCORED_AT_ONCE * self.resolution**2 // test.tensors[0][0].numel())
         for source, target in batches(test, size, device_of(model)):
-            fields = self._existing(model(source).float(), target)
+            fields = model(source).float(), target
             errors.append(relative_l1(*fields).double())
             # (B, 1, *space) to the metrics' (batch, *space, time, channels).
             accumulator.update(*(field.movedim(1, -1)[..., None] for field in fields))
         scores = accumulator.compute()
         scores["relative_l1_median"] = float(torch.cat(errors).quantile(0.5))
         names = dict.fromkeys((self.error, *self.metrics))
-        if self.domain != SQUARE:
-            names = [name for name in names if name not in GRID_METRICS]
         # A grid too coarse for a Fourier band has no score there.
         return {name: value for name in names if (value := scores[name]) is not None}
-
-    def _existing(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Fields (B, 1, R, R) as they are, or (B, 1, N) at the nodes that exist."""
-        if self.domain == SQUARE:
-            return prediction, target
-        exists = self.mask(target.shape[-1]).to(target.device)
-        return prediction[..., exists], target[..., exists]
 
 
 def pairs(source: np.ndarray | Tensor, target: np.ndarray | Tensor) -> TensorDataset:
