@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
+from chonn_lab.problems.grids import cell_centres
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_ops.checks import check_least
 

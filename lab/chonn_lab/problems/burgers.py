@@ -29,8 +29,8 @@ import numpy as np
 
 from chonn_lab.problems import advection
 from chonn_lab.problems.advection import Wave, draw_wave, read
-from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.generation import Arrays, make_files, single
+from chonn_lab.problems.grids import cell_centres
 
 __all__ = ["NU", "cole_hopf", "file_name", "generate", "read", "solve"]
 

@@ -34,8 +34,8 @@ import numpy as np
 import torch
 
 from chonn_lab.problems.darcy_solver import conductance_matrix, factorise
-from chonn_lab.problems.domains import nodes
 from chonn_lab.problems.generation import Arrays, Recipe, make_files, stream
+from chonn_lab.problems.grids import nodes
 from chonn_lab.problems.hdf5 import MAT_BLOCK, check_range, create_array, dataset, matlab_arrays
 from chonn_lab.problems.random_fields import cosine_series
 from chonn_ops.checks import check_least

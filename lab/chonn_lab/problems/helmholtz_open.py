@@ -38,8 +38,8 @@ import scipy.sparse.linalg
 import torch
 
 from chonn_lab.problems.darcy_solver import laplace_matrix
-from chonn_lab.problems.domains import cell_centres, coordinates
 from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
+from chonn_lab.problems.grids import cell_centres, coordinates
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_lab.problems.helmholtz import N_MODES, RESOLUTION, check_resolved
 from chonn_lab.problems.random_fields import LOG_NORMAL, medium

@@ -27,7 +27,6 @@ from chonn_lab.problems import (
     poisson,
     shallow_water,
 )
-from chonn_lab.problems.domains import cell_centres, domain_mask, nodes
 from chonn_ops import files
 
 QUIET = {"progress": False}
@@ -339,28 +338,6 @@ def test_the_missing_one_of_two_files_is_made_the_same(tmp_path, name):
     assert kept.read_text() == "mine"
 
 
-def test_files_of_a_domain(tmp_path):
-    path = darcy.generate(tmp_path / "d", 3, 16, domain="holes", margin=0.125, **QUIET)
-    mask = domain_mask("holes", cell_centres(16))
-    with h5py.File(path) as file:
-        assert (file.attrs["domain"], file.attrs["margin"]) == ("holes", 0.125)
-        np.testing.assert_array_equal(file["mask"], mask)
-    for field in darcy.read(path, domain="holes"):
-        assert not field[:, ~mask].any()
-        assert (field[:, mask] > 0).all()
-    with pytest.raises(ValueError, match="expected data of the domain square, got holes"):
-        darcy.read(path)
-    inside, _ = poisson.generate(tmp_path, 3, 1, 16, domain="l-shape", **QUIET)
-    assert inside.name == "PoissonData_16x16_l-shape_IN.h5"
-    missing = ~domain_mask("l-shape", nodes(16))
-    found = poisson.read_samples(inside, range(3), poisson.Normalization(0, 1, 0, 1), "l-shape")
-    assert not any(field[:, missing].any() for field in found)
-    with h5py.File(inside, "r+") as file:
-        file["mask"][0, 0] = False
-    with pytest.raises(ValueError, match="expected the mask of the domain l-shape, got another"):
-        poisson.read(tmp_path, "train", 1, 16, "l-shape")
-
-
 def test_the_published_files_of_pdebenchs_problems_have_checksums():
     betas, nus = (0.1, 0.2, 0.4, 0.7, 1, 2, 4, 7), (1e-3, 2e-3, 4e-3, 0.01, 0.02, 0.04)
     names = [advection.file_name(beta) for beta in betas]
@@ -407,8 +384,6 @@ def test_a_published_checksum_makes_a_file_official(tmp_path, monkeypatch, capsy
         ("darcy", {"seed": -1}, "seed: expected at least 0, got -1"),
         ("darcy", {"first": -1}, "first: expected at least 0, got -1"),
         ("darcy", {"margin": -0.1}, "margin: expected at least 0 and finite, got -0.1"),
-        ("darcy", {"domain": "disc"}, "domain: expected one of square, l-shape, holes, got 'disc'"),
-        ("darcy", {"domain": "holes", "resolution": 8}, "at least 16 for the domain holes, got 8"),
         ("darcy", {"coefficient": "x"}, "coefficient: expected one of .*'log-normal'"),
         ("darcy", {"contrast": 1e7}, "contrast: expected 1 to 1e.06, got 10000000.0"),
         ("fno_darcy", {"resolution": 2}, "resolution: expected at least 3, got 2"),

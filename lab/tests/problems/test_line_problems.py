@@ -8,7 +8,7 @@ from scipy.special import ive
 
 from chonn_lab.problems import advection, burgers
 from chonn_lab.problems.advection import Wave, draw_wave
-from chonn_lab.problems.domains import cell_centres
+from chonn_lab.problems.grids import cell_centres
 
 
 def sine(n=1, phase=0.0, offset=0.0):

@@ -6,7 +6,7 @@ import scipy.optimize
 
 from chonn_lab.problems import fno_darcy, helmholtz, meshes
 from chonn_lab.problems.darcy_solver import solve_steady
-from chonn_lab.problems.domains import cell_centres, domain_mask, nodes
+from chonn_lab.problems.grids import cell_centres, nodes
 
 
 def plane(points):
@@ -21,17 +21,6 @@ def darcy(n):
     nu = 1 + 0.5 * x + 0.3 * y**2
     slope = 0.5 * k * cx * sy + 0.6 * y * k * sx * cy
     return solve_steady(nu, 2 * k**2 * nu * sx * sy - slope), sx * sy
-
-
-def l_shape(n):
-    """sin(2 pi x) sin(2 pi y) vanishes on all walls of the l-shape."""
-    (x, y), k = plane(cell_centres(n)), 2 * np.pi
-    exists = domain_mask("l-shape", cell_centres(n))
-    nu, exact = 1 + 0.5 * x + 0.3 * y, np.sin(k * x) * np.sin(k * y)
-    slope = 0.5 * k * np.cos(k * x) * np.sin(k * y) + 0.3 * k * np.sin(k * x) * np.cos(k * y)
-    u = solve_steady(nu, 2 * k**2 * nu * exact - slope, exists, margin=0.0)
-    assert not u[~exists].any()
-    return u, exact * exists
 
 
 def margin_of_a_coarser_grid(n):
@@ -65,7 +54,7 @@ def triangles(n):
     return meshes.solve(shape, np.full(len(shape.cells), 3.0), 6 * np.pi**2 * exact), exact
 
 
-CASES = darcy, l_shape, margin_of_a_coarser_grid, fnos_darcy, waves, triangles
+CASES = darcy, margin_of_a_coarser_grid, fnos_darcy, waves, triangles
 
 
 @pytest.mark.parametrize("case", CASES)
