@@ -10,5 +10,5 @@ code. `chonn_lab.report` reads the files.
 EXPERIMENTS = (
     *("order1d", "darcy", "poisson", "shallow_water", "navier_stokes"),
     *("advection", "burgers", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("condiff", "helmholtz", "helmholtz_open", "upscaling", "unknown_law", "meshes"),
+    *("condiff", "helmholtz_open", "upscaling", "unknown_law", "meshes"),
 )

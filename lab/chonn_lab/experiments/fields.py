@@ -34,7 +34,6 @@ from chonn_lab.problems import (
     condiff,
     darcy,
     fno_darcy,
-    helmholtz,
     helmholtz_open,
     origin,
     poisson,
@@ -158,29 +157,7 @@ class ConDiff(Drawn):
 
 
 @dataclasses.dataclass(kw_only=True)
-class Helmholtz(Drawn):
-    """Wave number to wave, in a closed square; samples are the same on every grid.
-
-    The inverse of a resistor network's matrix has no negative entry, so a positive source gives a
-    solution without negative values. About two thirds of the absolute value of these solutions is
-    negative, and no field without negative values has a relative L1 error below that. Networks at a
-    frequency have coils and capacitors, whose admittances have both signs.
-    """
-
-    generator: ClassVar[ModuleType] = helmholtz
-    coordinates = staticmethod(cell_centres)
-    physics: ClassVar[Physics] = Physics("wave number", "centres")
-
-    def own_scheme(self) -> OwnScheme:
-        return OwnScheme(wave_scheme)
-
-    def laws(self) -> dict[str, dict[str, Any]]:
-        every = {"n_samples": self.n_samples, "resolution": self.resolution}
-        return {"": every, **self.finer(drawn_at=self.resolution)}
-
-
-@dataclasses.dataclass(kw_only=True)
-class HelmholtzOpen(Helmholtz):
+class HelmholtzOpen(Drawn):
     """Wave number and source to outgoing waves, real and imaginary part."""
 
     # Other wave numbers, at which the trained model is evaluated on the test samples. The scores at
@@ -188,6 +165,8 @@ class HelmholtzOpen(Helmholtz):
     test_wavenumbers: tuple[float, ...]
 
     generator: ClassVar[ModuleType] = helmholtz_open
+    coordinates = staticmethod(cell_centres)
+    physics: ClassVar[Physics] = Physics("wave number", "centres")
     fields_in: ClassVar[int] = 2
     fields_out: ClassVar[int] = 2
     # "matched" walls alone reflect oblique waves: 0.075 without the margin (one seed).
