@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -55,6 +55,38 @@ class Evaluation:
     curves: Mapping[str, list[float]] = dataclasses.field(default_factory=dict)
     fields: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     milliseconds: float | None = None
+
+
+class Units(NamedTuple):
+    """Typical mean and standard deviation of the fields, constants for every split; those of an
+    input with several channels one a channel, or of its logarithm."""
+
+    input_centre: float | tuple[float, ...]
+    input_spread: float | tuple[float, ...]
+    output_centre: float
+    output_spread: float
+    logarithm: bool = False
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """An input (B, C, \\*grid) of about unit size around zero."""
+        centre, spread = (
+            x.new_tensor(numbers).reshape(-1, *[1] * (x.dim() - 2))
+            for numbers in (self.input_centre, self.input_spread)
+        )
+        return ((x.log() if self.logarithm else x) - centre) / spread
+
+
+class Standardized(nn.Module):
+    """Scales the fields of a model to about unit size; input and output have the data's units."""
+
+    def __init__(self, model: nn.Module, units: Units) -> None:
+        super().__init__()
+        self.model, self.units = model, units
+
+    def forward(self, x: Tensor) -> Tensor:
+        units = self.units
+        y = self.model(units.scaled(x))
+        return units.output_centre + units.output_spread * y
 
 
 class Untrained(nn.Module):

@@ -23,12 +23,14 @@ from chonn_lab.experiments.base import (
     Data,
     Makers,
     Problem,
+    Standardized,
+    Units,
     batches,
     device_of,
     pairs,
     relative_l1,
 )
-from chonn_lab.experiments.modules import MULTIPLE, Standardized, Units
+from chonn_lab.experiments.models import MULTIPLE
 from chonn_lab.experiments.solvers import (
     Physics,
     SineScheme,

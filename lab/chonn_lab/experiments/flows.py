@@ -27,7 +27,6 @@ from chonn_lab.experiments.base import (
     device_of,
     relative_l2,
 )
-from chonn_lab.experiments.modules import Forecaster
 from chonn_lab.problems import advection, burgers, navier_stokes, shallow_water
 from chonn_ops.checks import check_integer
 from chonn_ops.metrics import MetricAccumulator
@@ -51,6 +50,19 @@ def rollout(model: Predictor, frames: Tensor, steps: int) -> Tensor:
         predicted.append(model(frames))
         frames = torch.cat((frames[:, 1:], predicted[-1][:, None]), dim=1)
     return torch.stack(predicted, dim=1)
+
+
+class Forecaster(nn.Module):
+    """Earlier frames (B, history, R, R) to the next one (B, R, R), by a model of one channel: the
+    frame, or with `increment` the change from the last one."""
+
+    def __init__(self, model: nn.Module, increment: bool) -> None:
+        super().__init__()
+        self.model, self.increment = model, increment
+
+    def forward(self, frames: Tensor) -> Tensor:
+        predicted = self.model(frames)[:, 0]
+        return frames[:, -1] + predicted if self.increment else predicted
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import Data, Problem, Untrained, batches, relative_l1
-from chonn_lab.experiments.modules import without_metadata
+from chonn_lab.experiments.models import without_metadata
 from chonn_lab.experiments.solvers import Physics
 from chonn_lab.problems import meshes
 from chonn_lab.problems.generation import stream

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,14 +10,18 @@ import torch
 from running import model, problem
 
 from chonn_lab.experiments import solvers as controls
-from chonn_lab.experiments.modules import Units
+from chonn_lab.experiments.base import Units
 from chonn_lab.problems.darcy_solver import solve_steady
 from chonn_ops import NetworkCell
 
 CONTROLS = ("network_no_cell", "network_constant", "direct", "solve_cnn")
-UNITS = Units(0.5, 0.45, 0.15, 0.12)
-MEDIUM = controls.Physics("coefficient", "centres")
-SOURCE = controls.Physics("source", "corners", strength=2 * math.pi**2)
+MEDIUM = SimpleNamespace(
+    physics=controls.Physics("coefficient", "centres"), about_unit_size=Units(0.5, 0.45, 0.15, 0.12)
+)
+SOURCE = SimpleNamespace(
+    physics=controls.Physics("source", "corners", strength=2 * math.pi**2),
+    about_unit_size=Units(0.5, 0.1, 0.5, 0.1),
+)
 
 
 def medium(n=24, seed=0):
@@ -30,7 +35,7 @@ def medium(n=24, seed=0):
 
 
 def generated(k, margin=None):
-    return torch.from_numpy(np.stack([solve_steady(f[0].numpy(), 1.0, None, margin) for f in k]))
+    return torch.from_numpy(np.stack([solve_steady(f[0].numpy(), 1.0, margin=margin) for f in k]))
 
 
 def error(found, expected):
@@ -58,7 +63,7 @@ def test_poissons_own_scheme_finds_the_ranges_of_the_normalised_fields(smoke_dat
 
 
 def test_the_textbooks_walls_are_at_the_ends_and_its_faces_harmonic():
-    solve = controls.DirectSolve(MEDIUM, UNITS).double()
+    solve = controls.DirectSolve(MEDIUM).double()
     even = torch.full((2, 1, 24, 24), 0.3, dtype=torch.float64)
     assert error(solve(even), generated(even, margin=0.0)) < 1e-5
     # Layers across the current: exact with harmonic means, whatever the contrast.
@@ -75,7 +80,7 @@ def test_both_affine_functions_of_a_source_are_learned():
     x = torch.linspace(0, 1, 17)
     modes = torch.stack([torch.sin(math.pi * k * x) for k in (1, 2, 3)])
     f = torch.einsum("nij,ix,jy->nxy", torch.randn(8, 3, 3), modes, modes)[:, None]
-    solve = controls.DirectSolve(SOURCE, problem("problem=poisson").about_unit_size)
+    solve = controls.DirectSolve(SOURCE)
     u = solve.solve(torch.ones_like(f), f).detach()
     source, target = 0.45 + 0.1 * f, 0.6 + 2 * u
     optimizer = torch.optim.Adam(solve.parameters(), 2e-2)
@@ -91,16 +96,15 @@ def test_both_affine_functions_of_a_source_are_learned():
 
 def test_convolutions_correct_the_solve():
     torch.manual_seed(0)
-    direct = controls.DirectSolve(MEDIUM, UNITS)
-    model = controls.SolveThenConvolve(direct, UNITS, width=4, depth=3)
-    k = medium().float()
+    model = controls.SolveThenConvolve(MEDIUM, width=4, depth=3)
+    direct, k = controls.DirectSolve(MEDIUM), medium().float()
     assert model(k).shape == k.shape
     assert not torch.allclose(model(k), direct(k))
     torch.nn.init.zeros_(model.network[-1].weight)
     torch.nn.init.zeros_(model.network[-1].bias)
     torch.testing.assert_close(model(k), direct(k))
     with pytest.raises(ValueError, match="depth: expected at least 2, got 1"):
-        controls.SolveThenConvolve(direct, UNITS, depth=1)
+        controls.SolveThenConvolve(MEDIUM, 4, depth=1)
 
 
 @pytest.mark.parametrize("name", ["darcy", "poisson"])

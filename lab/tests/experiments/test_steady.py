@@ -10,7 +10,8 @@ from running import One, model, smoke
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.modules import Extended, Standardized
+from chonn_lab.experiments.base import Standardized
+from chonn_lab.experiments.models import Extended
 from chonn_lab.problems import condiff, darcy, fno_darcy
 from chonn_ops.metrics import MetricAccumulator
 
