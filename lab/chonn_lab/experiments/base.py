@@ -7,7 +7,7 @@ import functools
 import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -61,8 +61,8 @@ class Units(NamedTuple):
     """Typical mean and standard deviation of the fields, constants for every split; those of an
     input with several channels one a channel, or of its logarithm."""
 
-    input_centre: float | tuple[float, ...]
-    input_spread: float | tuple[float, ...]
+    input_centre: float | Sequence[float]
+    input_spread: float | Sequence[float]
     output_centre: float
     output_spread: float
     logarithm: bool = False
@@ -184,7 +184,7 @@ class Problem(ABC):
         """Data files that `load` reads, each with a function that makes it; those of the generator
         are named after it and the settings of their data."""
         made: dict[Path, Callable[[Path], object]] = {}
-        for law in self.laws().values():
+        for law in self.laws().values() if self.generator else ():
             kind = self.generator.__name__.rpartition(".")[2]
             settings = ",".join(f"{name}={value}" for name, value in law.items())
             path = folder / f"{kind}_{settings}.hdf5"

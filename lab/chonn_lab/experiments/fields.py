@@ -107,9 +107,7 @@ class Steady(Problem):
     @property
     def about_unit_size(self) -> Units:
         """Units of the fields."""
-        centre, spread, *output = self.units["square"]
-        both = [tuple(part) if isinstance(part, Sequence) else part for part in (centre, spread)]
-        return Units(both[0], both[1], *output)
+        return Units(*self.units["square"])
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model gets fields of about unit size."""
@@ -265,13 +263,7 @@ class FNODarcy(Steady):
     physics: ClassVar[Physics] = Physics("coefficient", "corners")
 
     def check_finer(self) -> None:
-        steps = self.solver_resolution - 1
-        for n in (self.resolution, *self.test_resolutions):
-            if n < 2 or steps % (n - 1):
-                raise ValueError(
-                    f"resolution, test_resolutions: expected 1 + divisors of {steps} "
-                    f"(solver_resolution - 1), got {n}"
-                )
+        """The reader refuses grids whose nodes are none of the solver's."""
 
     def makers(self, folder: Path) -> Makers:
         """Both published files if the one for training exists, otherwise generated ones."""

@@ -7,7 +7,6 @@ with ``in_data_units`` takes fields as the data have them.
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 from collections.abc import Callable
 from typing import Any, cast
@@ -19,11 +18,10 @@ from torch import Tensor, nn
 from chonn_lab.baselines.cno import CNO
 from chonn_lab.baselines.ffno import FFNO
 from chonn_lab.baselines.fields import coordinates, count_parameters
-from chonn_lab.experiments import solvers
 from chonn_lab.experiments.solvers import NoCell, OwnScheme, check_input
 from chonn_lab.problems import upscaling
 from chonn_lab.problems.unknown_law import MonotoneLaw
-from chonn_ops.checks import check_choice, check_least
+from chonn_ops.checks import check_choice
 from chonn_ops.models import (
     CHONNFNO1d,
     CHONNFNO2d,
@@ -209,10 +207,11 @@ def own_scheme(problem: Any) -> nn.Module:
 
 
 def coarse_mean(problem: Any, mean: str) -> nn.Module:
-    """The control of upscaling that solves on the coarse grid."""
+    """The control of upscaling that solves on the coarse grid, with a mean of each block, of
+    `upscaling.MEANS`."""
     check_input(problem, "coarse_mean", "medium in blocks")
-    check_choice("mean", mean, tuple(upscaling.MEANS))
-    return OwnScheme(functools.partial(solvers.coarse_mean, mean=mean))
+    check_choice("mean", mean, upscaling.MEANS)
+    return OwnScheme(lambda x: upscaling.solved(*upscaling.coarse_conductivities(x, mean))[:, None])
 
 
 def monotone_law(problem: Any, knots: int) -> nn.Module:
@@ -247,7 +246,6 @@ def ckb_stack(
     Order n and depth 1 is the CHONN of the paper's order benchmark, order 1 and depth n its
     depth-stacked baseline, order m and depth k its "m x k".
     """
-    check_least(1, depth=depth)
     # Without the norm of the selection orders 3 and 4 and the deepest stack diverge at the small
     # scale's learning rate.
     cell = Scan(d_state, directions, selective_norm=True)

@@ -20,7 +20,6 @@ from chonn_lab.baselines.fields import with_coordinates
 from chonn_lab.experiments.base import Untrained
 from chonn_lab.problems import condiff, helmholtz_open, unknown_law, upscaling
 from chonn_ops.boundary import Dirichlet
-from chonn_ops.checks import check_least
 from chonn_ops.network import absorbing_layer, diffusion, helmholtz, kirchhoff_network
 from chonn_ops.network.grids import walls_of
 from chonn_ops.nn.geometry import wall_distances
@@ -187,11 +186,6 @@ def block_scheme(x: Tensor) -> Tensor:
     return upscaling.blocks(upscaling.solved(fine[:, 0])).mean(1, keepdim=True)
 
 
-def coarse_mean(x: Tensor, mean: str) -> Tensor:
-    """Upscaling: the solve on the coarse grid with a mean of each block, of `upscaling.MEANS`."""
-    return upscaling.solved(*upscaling.coarse_conductivities(x, mean))[:, None]
-
-
 def law_scheme(x: Tensor) -> Tensor:
     """The unknown law without its noise: the least error that one can hope for."""
     k = unknown_law.law(x[:, 0].cpu().numpy())
@@ -206,7 +200,6 @@ class LearnedCoefficients(nn.Module):
     def __init__(self, problem: Any, width: int, depth: int) -> None:
         super().__init__()
         check_input(problem, "learned_coefficients", "medium in blocks", "porosity")
-        check_least(1, width=width, depth=depth)
         self.units = problem.about_unit_size
         layers: list[nn.Module] = []
         for features in (problem.in_channels + 2, *[width] * (depth - 1)):
@@ -223,14 +216,12 @@ class LearnedCoefficients(nn.Module):
 
 class SolveThenConvolve(nn.Module):
     """A `DirectSolve` that a small convolution network corrects, in fields of about unit size: it
-    has `depth` layers of 3 x 3 convolutions, at least two, with `width` channels."""
+    has `depth` layers of 3 x 3 convolutions with `width` channels."""
 
     in_data_units = True
 
     def __init__(self, problem: Any, width: int, depth: int) -> None:
         super().__init__()
-        check_least(1, width=width)
-        check_least(2, depth=depth)
         self.direct, self.units = DirectSolve(problem), problem.about_unit_size
         # Channels: input, solution and two coordinates.
         widths = [4, *[width] * (depth - 1), 1]

@@ -54,7 +54,7 @@ def test_result_file(tmp_path):
     assert run.code == provenance.digest()
     with np.load(work.folder.with_name("order2-seed0.npz")) as fields:
         shapes = {name: fields[name].shape for name in fields}
-    assert shapes == {"target": (1, 1, 32), "prediction": (1, 1, 32)}
+    assert shapes == dict.fromkeys(("input", "target", "prediction"), (2, 32))
 
 
 def test_same_seed_same_numbers_other_seed_others(tmp_path):
