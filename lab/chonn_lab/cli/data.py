@@ -28,7 +28,6 @@ PROBLEMS = {
 FETCHED = {
     "darcy": "PDEBench's 2D_DarcyFlow_beta1.0_Train.hdf5 (1.3 GB)",
     "shallow_water": "PDEBench's 2D_rdb_NA_NA.h5 (6.6 GB)",
-    "poisson": "CNO's PoissonData_64x64_{IN,OUT}.h5, out of 2.4 GB",
 }
 
 

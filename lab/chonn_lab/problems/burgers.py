@@ -69,7 +69,7 @@ def generate(
     if not LEAST_NU <= nu < math.inf:
         raise ValueError(f"nu: expected at least {LEAST_NU:g} and finite, got {nu}")
     settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}
-    recipe = advection.lines("burgers", _sample, {**settings, "Nu": float(nu)})
+    recipe = advection.lines(_sample, {**settings, "Nu": float(nu)})
     return make_files({Path(output or file_name(nu)): recipe}, **options)[0]
 
 

@@ -44,7 +44,7 @@ from typing import Any
 import numpy as np
 
 from chonn_lab.problems.darcy_solver import solve_steady
-from chonn_lab.problems.download import fetch_darus
+from chonn_lab.problems.download import download
 from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.grids import cell_centres, coordinates
 from chonn_lab.problems.hdf5 import read_rows
@@ -87,14 +87,7 @@ def generate(
     settings = {"n_samples": n_samples, "resolution": resolution, "beta": BETA, "margin": margin}
     settings |= {"first": first, "coefficient": coefficient, "contrast": contrast}
     attributes = {"beta": BETA} | ({} if margin is None else {"margin": float(margin)})
-    recipe = Recipe(
-        "darcy",
-        _sample,
-        settings,
-        source="Darcy generator, seed {seed}",
-        fixed=coordinates(resolution),
-        attributes=attributes,
-    )
+    recipe = Recipe(_sample, settings, fixed=coordinates(resolution), attributes=attributes)
     path = Path(output or default_name(coefficient, contrast))
     return make_files({path: recipe}, **options)[0]
 
@@ -111,7 +104,7 @@ def read(
 
 def fetch(folder: Path | str = ".", force: bool = False, progress: bool = True) -> bool:
     """Download PDEBench's official file (1.3 GB); see `chonn_lab.problems.download.download`."""
-    return fetch_darus(133219, OFFICIAL_NAME, folder, force, progress)
+    return download(133219, OFFICIAL_NAME, folder, force, progress)
 
 
 def _sample(

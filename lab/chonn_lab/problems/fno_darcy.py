@@ -86,11 +86,9 @@ def generate(
     recipes = {}
     for split, n in zip(SPLITS, (n_train, n_test), strict=True):
         recipes[Path(folder) / file_name(split, n, resolution)] = Recipe(
-            "fno_darcy",
             _sample,
             {"split": split, "n_samples": n, "resolution": resolution},
             size=4,
-            source=f"generator of FNO's Darcy flow, seed {{seed}}, {split}",
             store=functools.partial(_store, n_samples=n),
             user_block=MAT_BLOCK,
         )

@@ -97,7 +97,7 @@ def generate(
         )
     law = {"wavenumber": float(wavenumber), "contrast": CONTRAST}
     settings = {"n_samples": n_samples, "resolution": resolution, **law, "first": first}
-    recipe = Recipe("helmholtz_open", _sample, settings, fixed=coordinates(resolution))
+    recipe = Recipe(_sample, settings, fixed=coordinates(resolution))
     return make_files({Path(output or default_name(resolution, wavenumber)): recipe}, **options)[0]
 
 

@@ -33,12 +33,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from chonn_lab.problems import hdf5
-from chonn_lab.problems.generation import ProgressBar
 from chonn_lab.problems.origin import stamp
 from chonn_lab.problems.vorticity_solver import angular_wavenumbers, solve
-from chonn_ops import __version__
 from chonn_ops.checks import check_least
 
 RESOLUTION, SOLVER_RESOLUTION = 64, 256
@@ -120,7 +119,6 @@ def generate(
         "batch_size": batch_size,
         "device": device.type,
     }
-    source = f"seed {seed}, field paper, solver {solver_resolution}, step {step:g}"
     rng = np.random.default_rng(seed)
     f = forcing(solver_resolution, device)
     every = solver_resolution // resolution
@@ -128,10 +126,9 @@ def generate(
 
     with (
         hdf5.create_hdf5(path, force, hdf5.MAT_BLOCK) as file,
-        ProgressBar(total=n_samples * n_frames, unit="frame", disable=not progress) as bar,
+        tqdm(total=n_samples * n_frames, unit="frame", disable=not progress) as bar,
     ):
-        file.attrs["source"] = f"chonn-ops {__version__} Navier-Stokes generator, {source}"
-        stamp(file, "navier_stokes", 1, seed, settings)
+        stamp(file, "navier_stokes", seed, settings)
         shape = (resolution, resolution, n_samples)
         hdf5.create_array(file, "a", shape)
         hdf5.create_array(file, "u", (n_frames, *shape))

@@ -16,8 +16,7 @@ Layout     that of CNO: groups ``Sample_{i}`` with ``input`` and ``output`` (R, 
            scalars ``min_inp``, ``max_inp``, ``min_out``, ``max_out``, the range of the training
            samples; every split is normalised with them
 Official   ``PoissonData_64x64_IN.h5`` and ``PoissonData_64x64_OUT.h5`` in ``data.zip`` (2.4 GB) of
-           https://zenodo.org/records/10406879; `fetch` gets them. We know no checksum but that of
-           the archive, which the record states
+           https://zenodo.org/records/10406879. We know no checksum
 ========== =====================================================================================
 
 Neither the CNO paper (B. Raonic et al., NeurIPS 2023) nor its code says where the nodes of the
@@ -34,7 +33,6 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from chonn_lab.problems.download import fetch_members
 from chonn_lab.problems.generation import Arrays, Recipe, make_files
 from chonn_lab.problems.grids import nodes
 from chonn_lab.problems.hdf5 import dataset, open_hdf5
@@ -42,7 +40,6 @@ from chonn_ops.checks import check_choice, check_least
 
 K_IN, K_OUT = 16, 20
 N_IN, N_OUT = 1408, 256
-ARCHIVE_DOI, ARCHIVE_NAME = "10.5281/zenodo.10406879", "data.zip"
 R_EXPONENT = -0.5
 RESOLUTION = 64
 N_TRAIN = 1024
@@ -127,7 +124,6 @@ def _recipe(kind: str, samples: range, resolution: int, with_ranges: bool) -> Re
     check_least(3, resolution=resolution)
     size = {"kind": kind, "n_samples": len(samples), "first": samples.start}
     settings = {**size, "resolution": resolution}
-    source = "Poisson generator, seed {seed}"
     ranges: list[np.ndarray] = []
 
     def store(file: h5py.File, part: range, arrays: Arrays) -> None:
@@ -139,7 +135,7 @@ def _recipe(kind: str, samples: range, resolution: int, with_ranges: bool) -> Re
             for j, name in enumerate(Normalization._fields):
                 file[name] = (np.max if j % 2 else np.min)(training[:, j])
 
-    return Recipe("poisson", _sample, settings, source=source, store=store)
+    return Recipe(_sample, settings, store=store)
 
 
 def _sample(seed: int, i: int, kind: str, resolution: int) -> Arrays:
@@ -151,18 +147,6 @@ def _sample(seed: int, i: int, kind: str, resolution: int) -> Arrays:
     f, u = fields(a, resolution)
     ranges = [f.min(), f.max(), u.min(), u.max()]
     return {"f": f.astype("f4"), "u": u.astype("f4"), "ranges": np.array(ranges)}
-
-
-def fetch(folder: Path | str = ".", force: bool = False) -> bool:
-    """Download CNO's archive (2.4 GB) and keep its two Poisson files; see `fetch_members`.
-
-    False if both files were there already. They are not compared with anything.
-    """
-    paths = [Path(folder) / file_name(kind) for kind in KINDS]
-    if not force and all(path.is_file() for path in paths):
-        return False
-    fetch_members(ARCHIVE_DOI, ARCHIVE_NAME, paths, force)
-    return True
 
 
 def read_normalization(folder: Path | str, resolution: int = RESOLUTION) -> Normalization:
