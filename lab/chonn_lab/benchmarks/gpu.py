@@ -1,7 +1,7 @@
 """Scan and networks on a CUDA GPU: checked, then timed beside their peers.
 
     chonn-lab bench gpu               needs CUDA; writes lab/results/gpu.json
-    chonn-lab bench gpu --interpret   everything at tiny sizes on the CPU: networks by Triton's
+    chonn-lab bench gpu --smoke       everything at tiny sizes on the CPU: networks by Triton's
                                       interpreter, scans by PyTorch; needs another --output
 
 Checks
@@ -22,19 +22,16 @@ Columns
     peak_MiB        on the card during forward and backward, above those before
 
 Training steps of models come first: forward, backward and Adam, on 16 samples of 64 x 64 points.
-The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench. The file is written
-after every section; what fails is noted, and does not stop the others.
+The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench. What fails is
+noted, and does not stop the others.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -45,16 +42,14 @@ from chonn_lab.benchmarks.harness import (
     Call,
     Row,
     Run,
-    environment,
     gradients,
     inference,
+    main_of,
     training_step,
 )
 from chonn_lab.benchmarks.network_solvers import Case
 from chonn_lab.benchmarks.scan import make_inputs, mambapy_scan
-from chonn_lab.paths import RESULTS
 from chonn_ops import kirchhoff_network, kirchhoff_scan, scan_field
-from chonn_ops.files import write_json
 
 SHAPES = (
     ((8, 4096, 1536, 16), torch.bfloat16),
@@ -98,27 +93,17 @@ TINY_NETWORK_CHECKS = (Case((5, 4), 2), Case((7,), 2))
 SCAN_TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 6e-3}
 NETWORK_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 LONGEST_FOR_TORCH = 20_000
-PEERS = ("torch", "mamba-ssm", "mambapy", "torch-sla")
 
 
-class GpuRun(Run):
-    """Timed by CUDA events, three calls a round; on the CPU by the clock."""
-
-    def times(self, calls: Mapping[Any, Call]) -> dict[Any, list[float]]:
-        if not torch.cuda.is_available():
-            return super().times(calls)
-        times: dict[Any, list[float]] = {key: [] for key in calls}
-        for _ in range(self.rounds):
-            for key, call in calls.items():
-                call()
-                marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
-                marks[0].record()
-                for mark in marks[1:]:
-                    call()
-                    mark.record()
-                torch.cuda.synchronize()
-                times[key] += [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
-        return times
+def timed(call: Call) -> list[float]:
+    """Milliseconds of three calls by CUDA events."""
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+    marks[0].record()
+    for mark in marks[1:]:
+        call()
+        mark.record()
+    torch.cuda.synchronize()
+    return [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
 
 
 def peak_of(call: Call) -> int:
@@ -213,8 +198,9 @@ def networks(run: Run, device: str, case: Case) -> Row:
     given = network_solvers.make(case, device)
 
     def contender(build: Callable[..., network_solvers.Solver]) -> Row:
-        forward, both = build(given)
-        return {"peak_bytes": peak_of(both), "calls": {"forward": forward, "both": both}}
+        made = build(given)
+        calls = {"forward": made.forward, "both": made.both}
+        return {"peak_bytes": peak_of(made.both), "calls": calls}
 
     ours = functools.partial(network_solvers.ours, backend="triton")
     builds = {"chonn-ops": ours, "torch-sla": network_solvers.torch_sla}
@@ -261,50 +247,45 @@ def steps(run: Run, device: str) -> Row:
     return {**label, "rows": run.compare(makes, "FNO", **label)}
 
 
-def sections(run: Run, device: str) -> Iterator[Row]:
-    tiny = device == "cpu"
+def device_of(run: Run) -> str:
+    """Where a run computes; SystemExit if there is no GPU and it does not do without."""
+    if run.smoke:
+        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise SystemExit("expected a CUDA GPU, found none (--smoke runs without)")
+    run.visit = timed
+    return "cuda"
+
+
+def checks(run: Run) -> Iterator[Row]:
+    device = device_of(run)
+    rows = []
+    for row in itertools.chain(check_scans(device, run.smoke), check_networks(device, run.smoke)):
+        rows.append(row)
+        print("ok  " if row["passed"] else "FAIL", row)
+        yield row
+    if not all(row["passed"] for row in rows):
+        raise SystemExit("results are outside the tolerance; nothing timed")
+
+
+def sections(run: Run) -> Iterator[Row]:
+    device = device_of(run)
     yield steps(run, device)
-    for shape, dtype in TINY_SHAPES if tiny else SHAPES:
+    for shape, dtype in TINY_SHAPES if run.smoke else SHAPES:
         yield scans(run, device, shape, dtype)
-    for case in TINY_NETWORK_CHECKS if tiny else CASES:
+    for case in TINY_NETWORK_CHECKS if run.smoke else CASES:
         yield networks(run, device, case)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="three timed calls each")
-    parser.add_argument("--interpret", action="store_true", help="tiny sizes without a GPU")
-    parser.add_argument("--output", type=Path, default=RESULTS / "gpu.json")
-    options = parser.parse_args()
-    if options.interpret:
-        if options.output == parser.get_default("output"):
-            parser.error("expected another --output for a run without a GPU")
-        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported
-    elif not torch.cuda.is_available():
-        print("expected a CUDA GPU, found none (--interpret runs without)", file=sys.stderr)
-        return 1
-    device, tiny = "cpu" if options.interpret else "cuda", options.interpret
-    checks = []
-    for row in itertools.chain(check_scans(device, tiny), check_networks(device, tiny)):
-        checks.append(row)
-        print("ok  " if row["passed"] else "FAIL", row)
-    if not all(row["passed"] for row in checks):
-        print("results are outside the tolerance; nothing timed", file=sys.stderr)
-        return 1
-    run = GpuRun(options.rounds)
-    packages = ("triton", "mamba-ssm", "mambapy", "torch-sla")
-    about = environment({"rounds": options.rounds, "smoke": False}, packages)
-    name = None if options.interpret else torch.cuda.get_device_name(0)
-    about |= {"gpu": name, "cuda": torch.version.cuda}
-    found = []
-    for section in sections(run, device):
-        found.append(section)
-        # Whole after every section: a machine with a GPU may be lent for minutes only.
-        result = {"environment": about, "checks": checks, "notes": run.notes, "sections": found}
-        write_json(options.output, result)
-    print(*run.notes, sep="\n")
-    return int(any(not note.startswith(PEERS) for note in run.notes))
-
+main = main_of(
+    __doc__,
+    "gpu",
+    {"checks": checks, "sections": sections},
+    ["triton", "mamba-ssm", "mambapy", "torch-sla"],
+    rounds=5,
+    visit_ms=0.0,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
