@@ -1,14 +1,8 @@
-"""Scan and networks on a CUDA GPU: checked, then timed beside their peers.
+"""Scan, networks and training steps on a CUDA GPU, beside their peers.
 
     chonn-lab bench gpu               needs CUDA; writes lab/results/gpu.json
     chonn-lab bench gpu --smoke       everything at tiny sizes on the CPU: networks by Triton's
                                       interpreter, scans by PyTorch; needs another --output
-
-Checks
-    Scan: output and every gradient of backend "cuda" in float32 and bfloat16 against backend
-    "torch" in float64, by the tolerances of the tests; `errors` names each. Networks: potentials
-    and every gradient of backend "triton" in float64 and float32 against an elimination by PyTorch
-    on the CPU. Nothing is timed if a check fails.
 
 Contenders
     chonn-ops   backend "cuda" for scans, "triton" for networks
@@ -23,7 +17,8 @@ Columns
 
 Training steps of models come first: forward, backward and Adam, on 16 samples of 64 x 64 points.
 The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench. What fails is
-noted, and does not stop the others.
+noted, and does not stop the others. Values and gradients are checked on CUDA by
+tests/scan/test_scan_cuda.py and tests/network/test_direct_triton.py.
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -49,7 +44,7 @@ from chonn_lab.benchmarks.harness import (
 )
 from chonn_lab.benchmarks.network_solvers import Case
 from chonn_lab.benchmarks.scan import make_inputs, mambapy_scan
-from chonn_ops import kirchhoff_network, kirchhoff_scan, scan_field
+from chonn_ops import kirchhoff_scan
 
 SHAPES = (
     ((8, 4096, 1536, 16), torch.bfloat16),
@@ -65,33 +60,7 @@ CASES = (
     Case((1_000_000,), 4),
 )
 TINY_SHAPES = (((1, 5, 3, 2), torch.float32),)
-# Lanes with four states and with one, sums by tensor cores (N = 16) and without, lines in pieces.
-SCAN_CHECKS = (
-    ((8, 300, 1536, 16), ()),
-    ((2, 200, 20, 16), ()),
-    ((1, 1000, 16, 16), ()),
-    ((2, 200, 700, 64), ()),
-    ((2, 200, 700, 1), ()),
-    ((2, 2700, 20, 16), (9, 300)),
-    ((2, 2700, 700, 16), (9, 300)),
-)
-TINY_SCAN_CHECKS = (((1, 5, 3, 2), ()), ((1, 6, 2, 2), (2, 3)))
-FIELDS: tuple[dict[str, str], ...] = (
-    {"directions": "cross", "boundary": "matched"},
-    {"directions": "axial", "boundary": "periodic"},
-    {"directions": "bidirectional", "boundary": "neumann"},
-)
-NETWORK_CHECKS = (
-    Case((16, 16), 32),
-    Case((63, 64), 16),
-    Case((5, 7, 9), 4),
-    Case((1000,), 4),
-    Case((64, 64), 4, 10_000.0, "binary noise"),
-)
-TINY_NETWORK_CHECKS = (Case((5, 4), 2), Case((7,), 2))
-# As in tests/scan/scan_cases.py.
-SCAN_TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 6e-3}
-NETWORK_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
+TINY_CASES = (Case((5, 4), 2), Case((7,), 2))
 LONGEST_FOR_TORCH = 20_000
 
 
@@ -118,58 +87,6 @@ def peak_of(call: Call) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-def scan(device: str, **modes: str) -> Callable[..., Tensor]:
-    """The kernels of scans; on the CPU, where they do not run, PyTorch stands in for them."""
-    function: Any = scan_field if modes else kirchhoff_scan
-    return functools.partial(function, backend="torch" if device == "cpu" else "cuda", **modes)
-
-
-def values(
-    function: Callable[..., Tensor], inputs: Iterable[Tensor], device: str, dtype: Any = None
-) -> list[Tensor]:
-    """An output, and the gradients of its sum with random signs."""
-    leaves = [t.detach().to(device, dtype).requires_grad_() for t in inputs]
-    y = function(*leaves)
-    generator = torch.Generator().manual_seed(1)
-    signs = torch.randint(0, 2, y.shape, generator=generator) * 2.0 - 1.0
-    return [y, *torch.autograd.grad(y, leaves, signs.to(y))]
-
-
-def errors(found: list[Tensor], truth: list[Tensor]) -> list[float]:
-    """RMS of the error over RMS of the truth, of each tensor."""
-    pairs = zip(found, truth, strict=True)
-    return [((a.double().to(t) - t).norm() / t.norm()).item() for a, t in pairs]
-
-
-def check_scans(device: str, tiny: bool) -> Iterator[Row]:
-    names = ("y", "u", "delta", "decay", "b", "c", "d")
-    for shape, grid in TINY_SCAN_CHECKS if tiny else SCAN_CHECKS:
-        for modes in FIELDS[: 1 if tiny else None] if grid else ({},):
-            for dtype, tolerance in SCAN_TOLERANCE.items():
-                inputs = make_inputs(shape, dtype, grid)
-                exact: Any = functools.partial(scan(device, **modes), backend="torch")
-                truth = values(exact, inputs, device, torch.float64)
-                found = errors(values(scan(device, **modes), inputs, device), truth)
-                row = {"shape": [*shape], "grid": [*grid], **modes, "dtype": str(dtype)[6:]}
-                row["errors"] = dict(zip(names, found, strict=True))
-                yield row | {"passed": all(error <= tolerance for error in found)}
-
-
-def check_networks(device: str, tiny: bool) -> Iterator[Row]:
-    def solve(source: Tensor, leak: Tensor, *g: Tensor, backend: str) -> Tensor:
-        tol = 1e-12 if source.dtype == torch.float64 else network_solvers.TOLERANCE
-        return kirchhoff_network(source, g, leak, tol=tol, backend=backend, method="direct")
-
-    for case in TINY_NETWORK_CHECKS if tiny else NETWORK_CHECKS:
-        inputs = network_solvers.channels_last(network_solvers.make(case))
-        truth = values(functools.partial(solve, backend="torch"), inputs, "cpu", torch.float64)
-        for dtype, tolerance in NETWORK_TOLERANCE.items():
-            ours = values(functools.partial(solve, backend="triton"), inputs, device, dtype)
-            found = errors(ours, truth)
-            row = {**case.label(), "dtype": str(dtype)[6:], "errors": found}
-            yield row | {"passed": all(error <= tolerance for error in found)}
-
-
 def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> Row:
     inputs = [t.to(device) for t in make_inputs(shape, dtype)]
 
@@ -186,7 +103,9 @@ def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> 
         turned = [t.transpose(1, 2).contiguous() for t in (u, delta, b, c)]
         return contender(selective_scan_fn, [*turned[:2], -decay, *turned[2:], d])
 
-    makes: dict[str, Callable[[], Row]] = {"chonn-ops": lambda: contender(scan(device))}
+    # On the CPU, where the kernels do not run, PyTorch stands in for them.
+    ours = functools.partial(kirchhoff_scan, backend="torch" if device == "cpu" else "cuda")
+    makes: dict[str, Callable[[], Row]] = {"chonn-ops": lambda: contender(ours)}
     if shape[1] <= LONGEST_FOR_TORCH:
         makes["torch"] = lambda: contender(functools.partial(kirchhoff_scan, backend="torch"))
     makes |= {"mamba-ssm": mamba, "mambapy": lambda: contender(mambapy_scan)}
@@ -247,41 +166,25 @@ def steps(run: Run, device: str) -> Row:
     return {**label, "rows": run.compare(makes, "FNO", **label)}
 
 
-def device_of(run: Run) -> str:
-    """Where a run computes; SystemExit if there is no GPU and it does not do without."""
+def sections(run: Run) -> Iterator[Row]:
     if run.smoke:
         os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported
-        return "cpu"
-    if not torch.cuda.is_available():
+    elif torch.cuda.is_available():
+        run.visit = timed
+    else:
         raise SystemExit("expected a CUDA GPU, found none (--smoke runs without)")
-    run.visit = timed
-    return "cuda"
-
-
-def checks(run: Run) -> Iterator[Row]:
-    device = device_of(run)
-    rows = []
-    for row in itertools.chain(check_scans(device, run.smoke), check_networks(device, run.smoke)):
-        rows.append(row)
-        print("ok  " if row["passed"] else "FAIL", row)
-        yield row
-    if not all(row["passed"] for row in rows):
-        raise SystemExit("results are outside the tolerance; nothing timed")
-
-
-def sections(run: Run) -> Iterator[Row]:
-    device = device_of(run)
+    device = "cpu" if run.smoke else "cuda"
     yield steps(run, device)
     for shape, dtype in TINY_SHAPES if run.smoke else SHAPES:
         yield scans(run, device, shape, dtype)
-    for case in TINY_NETWORK_CHECKS if run.smoke else CASES:
+    for case in TINY_CASES if run.smoke else CASES:
         yield networks(run, device, case)
 
 
 main = main_of(
     __doc__,
     "gpu",
-    {"checks": checks, "sections": sections},
+    {"sections": sections},
     ["triton", "mamba-ssm", "mambapy", "torch-sla"],
     rounds=5,
     visit_ms=0.0,
