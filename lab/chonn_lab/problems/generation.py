@@ -133,9 +133,8 @@ def _write(
                 for part, arrays in zip(parts, solved, strict=True):
                     store(file, part, arrays)
                     bar.update(len(part))
-    except BaseException as error:
-        # Another call may have made the file meanwhile.
-        if isinstance(error, FileExistsError) or not any(folder.rglob("*.npz")):
+    except BaseException:
+        if not any(folder.rglob("*.npz")):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
