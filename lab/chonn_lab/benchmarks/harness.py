@@ -21,7 +21,7 @@ import platform
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -64,12 +64,14 @@ def milliseconds(
 class Run:
     """Options of a run, and notes of what was left out.
 
-    A contender's visit in a round lasts `visit_ms` at least.
+    A contender's visit in a round lasts `visit_ms` at least, in timed calls, or is what `visit`
+    says: the milliseconds of some calls.
     """
 
     rounds: int = 1
     visit_ms: float = 0.0
     smoke: bool = False
+    visit: Callable[[Call], list[float]] = lambda call: [milliseconds(call)]
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def times(self, calls: Mapping[Any, Call]) -> dict[Any, list[float]]:
@@ -78,9 +80,9 @@ class Run:
         for _ in range(self.rounds):
             for key, call in calls.items():
                 call()
-                visit = [milliseconds(call)]
+                visit = self.visit(call)
                 while sum(visit) < self.visit_ms:
-                    visit.append(milliseconds(call))
+                    visit += self.visit(call)
                 times[key] += visit
         return times
 
@@ -250,6 +252,7 @@ def environment(options: Mapping[str, Any], packages: Sequence[str] = ()) -> dic
     return {
         **options,
         **{name: machine[name] for name in ("threads", "cores", "processor")},
+        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
         "kernel": os.environ.get("CHONN_SCAN_ISA") or (isas[-1] if isas else None),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("torch", "numpy", *packages)},
@@ -269,7 +272,7 @@ def main_of(
     """The program of a benchmark, whose results go to ``lab/results/<results>.json``.
 
     It calls the `sections` in their order, unless ``--only`` names some, and records the versions
-    of `packages`. `defaults` are those of the options.
+    of `packages`. A section may be an iterator. `defaults` are those of the options.
     """
 
     def main(given: list[str] | None = None) -> None:
@@ -293,7 +296,11 @@ def main_of(
         # What is there when a run stops lies beside the results of the last whole one.
         unfinished = options.output.with_suffix(".unfinished.json")
         for name in options.only or sections:
-            result[name] = sections[name](run)
+            found = sections[name](run)
+            result[name] = [] if isinstance(found, Iterator) else found
+            for part in found if isinstance(found, Iterator) else ():
+                result[name].append(part)
+                write_json(unfinished, result)
             write_json(unfinished, result)
         for note in run.notes:
             print(f"note: {note}")

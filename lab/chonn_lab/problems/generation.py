@@ -123,7 +123,7 @@ def _write(
         ):
             # Processes run ahead of the results by a few parts.
             parallel = joblib.Parallel(workers, return_as="generator", pre_dispatch="4*n_jobs")
-            with _interrupts_held_back():
+            with _signals_held_back() if workers > 1 else contextlib.nullcontext():
                 solved: Any = parallel(joblib.delayed(work)(part) for part in parts)
             with contextlib.closing(solved):
                 origin.stamp(file, recipe.generator, seed, recipe.settings)
@@ -133,9 +133,8 @@ def _write(
                 for part, arrays in zip(parts, solved, strict=True):
                     store(file, part, arrays)
                     bar.update(len(part))
-    except BaseException as error:
-        # Another call may have made the file meanwhile.
-        if isinstance(error, FileExistsError) or not any(folder.rglob("*.npz")):
+    except BaseException:
+        if not any(folder.rglob("*.npz")):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
@@ -217,22 +216,31 @@ def write_groups(
 
 
 @contextlib.contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Block Ctrl-C while workers start, which inherit the block.
+def _signals_held_back() -> Iterator[None]:
+    """Block Ctrl-C and SIGTERM while workers start, which inherit the block.
 
-    It goes to all processes of a terminal, and only the parent has to know what to do.
+    Ctrl-C goes to all processes of a terminal; only the parent has to know what to do.
     """
-    if not hasattr(signal, "pthread_sigmask"):
+    main = threading.current_thread() is threading.main_thread()
+    if not (main and hasattr(signal, "pthread_sigmask")):
         yield
         return
-    # These unblock it when they start, which they would otherwise do with the first worker.
+    # These unblock both when they start, which they would otherwise do with the first worker.
     resource_tracker.ensure_running()
     loky_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    held = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    # Another thread, which does not block them, may take them.
+    came: list[int] = []
+    handlers = {one: signal.signal(one, lambda number, _: came.append(number)) for one in held}
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for one, handler in handlers.items():
+            signal.signal(one, handler or signal.SIG_DFL)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def _end_with(parent: int) -> None:

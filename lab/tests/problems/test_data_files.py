@@ -218,24 +218,6 @@ def test_another_number_of_samples_uses_them_and_a_damaged_part_is_solved_again(
     assert stopped.read_bytes() == lines(stopped.with_name("whole"), 18).read_bytes()
 
 
-def test_nothing_stays_of_a_call_that_solved_nothing(tmp_path, solved):
-    solved.most = 0
-    with pytest.raises(KeyboardInterrupt):
-        lines(tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_who_is_ready_second_leaves_nothing(tmp_path, monkeypatch):
-    def faster(*_):
-        monkeypatch.undo()
-        lines(tmp_path / "out")
-
-    monkeypatch.setattr(generation.tqdm, "update", faster)
-    with pytest.raises(FileExistsError, match="output file exists"):
-        lines(tmp_path / "out")
-    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups")
 def test_killed_command_leaves_no_worker_and_goes_on(tmp_path, solved, wait_for_end):
@@ -352,31 +334,18 @@ def test_a_published_checksum_makes_a_file_official(tmp_path, monkeypatch, capsy
     ("name", "arguments", "message"),
     [
         ("advection", {"beta": 0.0}, "beta: expected positive and finite, got 0.0"),
-        ("advection", {"resolution": 8}, "resolution: expected at least 16, got 8"),
         ("advection", {"workers": 0}, "workers: expected at least 1, got 0"),
         ("burgers", {"nu": 5e-4}, "nu: expected at least 0.001 and finite, got 0.0005"),
-        ("burgers", {"n_frames": 1}, "n_frames: expected at least 2, got 1"),
-        ("condiff", {"covariance": "matern"}, "covariance: expected one of .*cubic.*'matern'"),
         ("condiff", {"variance": 3.0}, "variance: expected one of 0.1, 0.4, 1, 2, got 3.0"),
-        ("darcy", {"n_samples": 0}, "n_samples: expected at least 1, got 0"),
         ("darcy", {"seed": -1}, "seed: expected at least 0, got -1"),
         ("darcy", {"first": -1}, "first: expected at least 0, got -1"),
         ("darcy", {"margin": -0.1}, "margin: expected at least 0 and finite, got -0.1"),
-        ("darcy", {"coefficient": "x"}, "coefficient: expected one of .*'log-normal'"),
         ("darcy", {"contrast": 1e7}, "contrast: expected 1 to 1e.06, got 10000000.0"),
-        ("fno_darcy", {"resolution": 2}, "resolution: expected at least 3, got 2"),
-        (
-            "helmholtz_open",
-            {"resolution": 47},
-            "at least 48 for 10 cells a wavelength at .* 30, got",
-        ),
+        ("helmholtz_open", {"resolution": 47}, "at least 48 for 10 cells .* 30, got 47"),
         ("helmholtz_open", {"wavenumber": 0.0}, "wavenumber: expected above 0 and finite, got 0"),
-        ("meshes", {"problem": "sphere"}, "problem: expected one of .*holes"),
         ("meshes", {"problem": "part", "resolution": 16}, "a multiple of 12 for part, got 16"),
         ("navier_stokes", {"solver_resolution": 96}, "a multiple of resolution 64, got 96"),
         ("navier_stokes", {"step": 0.0}, "step: expected above 0 and at most 1, got 0"),
-        ("order1d", {"n_test": 0}, "n_test: expected at least 1, got 0"),
-        ("poisson", {"resolution": 2}, "resolution: expected at least 3, got 2"),
         ("unknown_law", {"seed": -1}, "seed: expected at least 0, got -1"),
         ("upscaling", {"resolution": 30}, "expected a multiple of 4, got 30"),
     ],
