@@ -41,12 +41,10 @@ class FactorizedSpectralConv(nn.Module):
                 f"modes: expected at most {min(grid) // 2 + 1} on a (padded) grid of "
                 f"{tuple(grid)}, got {self.modes}"
             )
-        # There is no FFT in bfloat16: autocast regions transform in float32.
-        z = z.to(torch.promote_types(z.dtype, torch.float32))
         out = torch.zeros_like(z)
         for axis, (n, weight) in enumerate(zip(grid, self.weights, strict=True), start=2):
             spectrum = torch.fft.rfft(z.movedim(axis, -1), norm="ortho")[..., : self.modes]
-            mapped = torch.einsum("bi...m,iom->bo...m", spectrum, weight.to(spectrum.dtype))
+            mapped = torch.einsum("bi...m,iom->bo...m", spectrum, weight)
             # irfft takes the modes that are missing for zero.
             out = out + torch.fft.irfft(mapped, n=n, norm="ortho").movedim(-1, axis)
         return out
