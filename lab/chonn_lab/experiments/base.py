@@ -26,6 +26,7 @@ PDEBENCH_METRICS = (
 )
 
 Makers = Mapping[Path, Callable[[Path], object]]
+Scores = tuple[dict[str, float], dict[str, list[float]]]
 PICTURES = 2
 # Test samples whose predictions are timed.
 TIMED = 8
@@ -238,15 +239,16 @@ class Problem(ABC):
     @torch.no_grad()
     def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
         """Final scores, without gradients; the model is in evaluation mode on some device."""
-        scores = {name: self.scores(model, test) for name, test in data.tests.items()}
+        found = {name: self.scores(model, test) for name, test in data.tests.items()}
+        metrics = {name: scores for name, (scores, _) in found.items()}
         test = data.tests["test"]
-        took = self.milliseconds(model, test)
-        return Evaluation(scores, fields=self.pictures(model, test), milliseconds=took)
+        fields, took = self.pictures(model, test), self.milliseconds(model, test)
+        return Evaluation(metrics, found["test"][1], fields, took)
 
-    def scores(self, model: nn.Module, test: TensorDataset) -> dict[str, float]:
-        """Scores of a test split by name, for `evaluate`; by default the mean of `errors`."""
+    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
+        """Metrics and curves of a test split, for `evaluate`; by default the mean of `errors`."""
         found = batches(test, self.scored_at_once, device_of(model))
-        return {self.error: float(torch.cat([self.errors(model, b) for b in found]).mean())}
+        return {self.error: float(torch.cat([self.errors(model, b) for b in found]).mean())}, {}
 
     def pictures(self, model: nn.Module, test: TensorDataset) -> dict[str, Tensor]:
         """A few samples with their predictions, for `evaluate`."""

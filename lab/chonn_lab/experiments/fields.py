@@ -23,6 +23,7 @@ from chonn_lab.experiments.base import (
     Data,
     Makers,
     Problem,
+    Scores,
     Standardized,
     Units,
     batches,
@@ -135,7 +136,7 @@ class Steady(Problem):
         # A medium, and a porosity, that there is.
         return (0.5 * torch.ones(1, self.in_channels, self.resolution, self.resolution),)
 
-    def scores(self, model: nn.Module, test: TensorDataset) -> dict[str, float]:
+    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
         accumulator, errors = MetricAccumulator(), []
         # As many points at once on finer grids.
         size = max(1, self.scored_at_once * self.resolution**2 // test.tensors[0][0].numel())
@@ -148,7 +149,7 @@ class Steady(Problem):
         scores["relative_l1_median"] = float(torch.cat(errors).quantile(0.5))
         # A grid too coarse for a Fourier band has no score there.
         names = dict.fromkeys((self.error, *self.metrics))
-        return {name: value for name in names if (value := scores[name]) is not None}
+        return {name: value for name in names if (value := scores[name]) is not None}, {}
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -21,8 +21,8 @@ from chonn_lab.experiments.base import (
     PDEBENCH_METRICS,
     PICTURES,
     Data,
-    Evaluation,
     Problem,
+    Scores,
     batches,
     device_of,
     relative_l2,
@@ -140,10 +140,9 @@ class Rollout(Problem):
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return frame_errors(*self.predicted(model, batch[0])).mean(dim=1)
 
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        """Errors of rollouts, and of single steps from the true frames, on the test samples."""
-        test, rolled, single = data.tests["test"], [], []
+    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
+        """Errors of rollouts, and of single steps from the true frames."""
+        rolled, single = [], []
         for (frames,) in batches(test, self.scored_at_once, device_of(model)):
             rolled.append(frame_errors(*self.predicted(model, frames)).double())
             places = range(self.given, frames.shape[1])
@@ -154,8 +153,7 @@ class Rollout(Problem):
         curves = {"rollout_relative_l2": curve, "one_step_relative_l2": one_step}
         scores = {name: float(values.mean()) for name, values in curves.items()}
         scores["rollout_relative_l2_last"] = float(curve[-1])
-        found = {name: values.tolist() for name, values in curves.items()}
-        return Evaluation({"test": scores}, found, self.pictures(model, test))
+        return scores, {name: values.tolist() for name, values in curves.items()}
 
     def pictures(self, model: nn.Module, test: TensorDataset) -> dict[str, Tensor]:
         """The last given frame, the first and the last one of the rollout."""
@@ -255,21 +253,18 @@ class NavierStokes(Rollout):
         windows = Windows(train, self.history + self.unroll, self.given - self.history)
         return dataclasses.replace(data, train=windows)
 
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        found = super().evaluate(model, data)
-        if not self.long:
-            return found
-        growth = self._growth(model, data.tests["test"].tensors[0])
-        scores = {**found.metrics["test"], f"growth_{self.long}": growth}
-        return dataclasses.replace(found, metrics={"test": scores})
-
-    def _growth(self, model: nn.Module, frames: Tensor) -> float:
-        starts = [frames[:, stop - self.history : stop] for stop in (self.given, frames.shape[1])]
-        predicted = rollout(model, torch.cat(starts).to(device_of(model)), self.long)
-        largest = float(predicted.square().mean((2, 3)).sqrt().max())
-        known = float(frames.square().mean((2, 3)).sqrt().max())
-        return largest / known if math.isfinite(largest) else math.inf
+    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
+        scores, curves = super().scores(model, test)
+        if self.long:
+            (frames,) = test.tensors
+            ends = self.given, frames.shape[1]
+            starts = torch.cat([frames[:, end - self.history : end] for end in ends])
+            predicted = rollout(model, starts.to(device_of(model)), self.long)
+            largest, known = (
+                float(f.square().mean((2, 3)).sqrt().max()) for f in (predicted, frames)
+            )
+            scores[f"growth_{self.long}"] = largest / known if math.isfinite(largest) else math.inf
+        return scores, curves
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -296,9 +291,8 @@ class ShallowWater(Rollout):
         fits = self.resolution == 128 and self.n_samples <= 1000
         return shallow_water.OFFICIAL_NAME if fits else None
 
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        accumulator, errors, test = MetricAccumulator(), [], data.tests["test"]
+    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
+        accumulator, errors = MetricAccumulator(), []
         for (frames,) in batches(test, self.scored_at_once, device_of(model)):
             prediction, target = self.predicted(model, frames)
             errors.append(frame_errors(prediction, target).double())
@@ -307,7 +301,4 @@ class ShallowWater(Rollout):
         scores = accumulator.compute()
         # A grid too coarse for a Fourier band has no score there.
         metrics = {name: value for name in PDEBENCH_METRICS if (value := scores[name]) is not None}
-        curve = torch.cat(errors).mean(dim=0).tolist()
-        return Evaluation(
-            {"test": metrics}, {"rollout_relative_l2": curve}, self.pictures(model, test)
-        )
+        return metrics, {"rollout_relative_l2": torch.cat(errors).mean(dim=0).tolist()}

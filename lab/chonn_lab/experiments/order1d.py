@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import Data, Makers, Problem, batches, device_of, pairs
+from chonn_lab.experiments.base import Data, Makers, Problem, Scores, batches, device_of, pairs
 from chonn_lab.problems import order1d
 from chonn_ops.checks import check_choice
 
@@ -65,12 +65,12 @@ class Order1d(Problem):
         )
         return Data(train, validation, {"test": test})
 
-    def scores(self, model: nn.Module, test: TensorDataset) -> dict[str, float]:
+    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
         rows = [
             scores(model(source).cpu(), target.cpu())
             for source, target in batches(test, self.scored_at_once, device_of(model))
         ]
-        return {name: float(torch.cat([row[name] for row in rows]).mean()) for name in rows[0]}
+        return {name: float(torch.cat([row[name] for row in rows]).mean()) for name in rows[0]}, {}
 
     def example(self) -> tuple[Tensor, ...]:
         return (torch.zeros(1, 1, order1d.RESOLUTION),)
