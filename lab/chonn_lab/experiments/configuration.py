@@ -24,15 +24,6 @@ TEXTS = ("name", "label", "tags")
 PARTS = ("scale", "problem", "model", "train", "seed")
 
 
-def _of_scale(which: str) -> Any:
-    def choose(*values: Any, _root_: DictConfig) -> Any:
-        if len(values) != len(SIZES):
-            raise ValueError(f"expected a value each for {', '.join(SIZES)}, got {values}")
-        return values[SIZES.index(_root_.scale[which])]
-
-    return choose
-
-
 def _of_role(baseline: Any, other: Any, *, _root_: DictConfig) -> Any:
     return baseline if _root_.model.tags.get("role") == "baseline" else other
 
@@ -44,8 +35,8 @@ def _folder(scale: str, overrides: str) -> str:
 
 
 for _name, _resolver in {
-    "scale": _of_scale("data"),
-    "size": _of_scale("models"),
+    "scale": lambda *values, _root_: values[SIZES.index(_root_.scale.data)],
+    "size": lambda *values, _root_: values[SIZES.index(_root_.scale.models)],
     "baseline": _of_role,
     "times": lambda *factors: factors[0] * factors[1],
     "folder": _folder,

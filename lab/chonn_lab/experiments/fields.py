@@ -364,20 +364,16 @@ class BeyondSolvers(Steady):
 
     def load(self, folder: Path) -> Data:
         (path,) = self.makers(folder)
-        found = [self.generator.read(path, split) for split in upscaling.SPLITS]
+        found = (self.generator.read(path, split) for split in upscaling.SPLITS)
         train, validation, test = (
             TensorDataset(self.inputs(samples).float(), torch.tensor(samples.u).float()[:, None])
             for samples in found
         )
-        return Data(train, validation, {"test": test, **self.kinds(test, found[-1])})
+        return Data(train, validation, {"test": test})
 
     def inputs(self, samples: Any) -> Tensor:
         """What models see of the generator's samples, (S, C, R, R)."""
         raise NotImplementedError
-
-    def kinds(self, test: TensorDataset, samples: Any) -> dict[str, TensorDataset]:  # noqa: ARG002
-        """The test samples of each kind, where there are several."""
-        return {}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -393,9 +389,13 @@ class Upscaling(BeyondSolvers):
     def inputs(self, samples: upscaling.Samples) -> Tensor:
         return upscaling.blocks(torch.from_numpy(samples.k))
 
-    def kinds(self, test: TensorDataset, samples: upscaling.Samples) -> dict[str, TensorDataset]:
-        kinds = enumerate(upscaling.KINDS)
-        return {name: TensorDataset(*test[samples.kind == number]) for number, name in kinds}
+    def load(self, folder: Path) -> Data:
+        """The test samples of each kind are further splits."""
+        data = super().load(folder)
+        (path,), test = self.makers(folder), data.tests["test"]
+        kind, kinds = upscaling.read(path, "test").kind, enumerate(upscaling.KINDS)
+        apart = {name: TensorDataset(*test[kind == number]) for number, name in kinds}
+        return dataclasses.replace(data, tests={"test": test, **apart})
 
 
 @dataclasses.dataclass(kw_only=True)

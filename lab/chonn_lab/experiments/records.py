@@ -53,13 +53,11 @@ class Run(Provenance):
     @classmethod
     def parse(cls, record: Any) -> Run:
         """From the content of a file; other entries of it are ignored. A ValueError for a missing
-        field, a field of another type, or scores that do not match the checksum."""
-        if not isinstance(record, dict):
-            raise ValueError(f"expected an object, got {type(record).__name__}")
-        given = {f.name: record[f.name] for f in dataclasses.fields(cls) if f.name in record}
+        field, or scores that do not match the checksum."""
+        names = [field.name for field in dataclasses.fields(cls)]
         try:
-            run = cls(**given)
-        except TypeError as error:  # a field is missing
+            run = cls(**{name: record[name] for name in names if name in record})
+        except TypeError as error:  # a field is missing, or there are none
             raise ValueError(str(error)) from error
         if "checksum" in record and record["checksum"] != (found := _checksum(record)):
             raise ValueError(

@@ -57,13 +57,9 @@ def run(config: DictConfig, folder: Path) -> Run:
     result is. A run that diverged has no scores. ValueError or OSError for settings out of range,
     and for data, a checkpoint or a result that is damaged or was made with other settings or data.
     """
-    found = resolved(config)
     check_bool(mixed=config.mixed)
-    problem = build_problem(found)
+    found, problem, data_folder, device = begin(config)
     result = folder.with_name(f"{folder.name}.json")
-    data_folder = Path(config.data) / problem.name
-    use_threads(config.threads)
-    device = select_device(config.device)
     if result.exists():
         log.info("%s: finished before", result)
         return finished(result, found, origin_of(problem, data_folder), config.mixed)
@@ -123,6 +119,22 @@ def run(config: DictConfig, folder: Path) -> Run:
     )
     # Last, because this file marks the run as finished.
     return record.write(result)
+
+
+def begin(config: DictConfig) -> tuple[dict[str, Any], Problem, Path, torch.device]:
+    """The resolved configuration, the problem, the folder of its data, and the device; sets the
+    threads of a CPU. A ValueError for settings out of range, or if there is no GPU for "gpu"."""
+    found = resolved(config)
+    problem = build_problem(found)
+    if config.threads is not None:
+        check_integer(1, threads=config.threads)
+        torch.set_num_threads(config.threads)
+    check_choice("device", config.device, ("auto", "cpu", "gpu"))
+    gpu = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if config.device == "gpu" and gpu is None:
+        raise ValueError("device: expected a GPU, found none")
+    device = torch.device("cpu") if config.device == "cpu" or gpu is None else gpu
+    return found, problem, Path(config.data) / problem.name, device
 
 
 def finished(result: Path, found: Mapping[str, Any], now: Provenance, mixed: bool) -> Run:
@@ -186,22 +198,6 @@ def seeded_model(found: Mapping[str, Any], problem: Problem) -> nn.Module:
     np.random.seed(seed)  # noqa: NPY002
     torch.manual_seed(seed)
     return build_model(found, problem)
-
-
-def use_threads(count: int | None) -> None:
-    """Set PyTorch's threads on a CPU; None leaves them."""
-    if count is not None:
-        check_integer(1, threads=count)
-        torch.set_num_threads(count)
-
-
-def select_device(name: str) -> torch.device:
-    """The device for "cpu", "gpu" or "auto"; a ValueError if there is no GPU for "gpu"."""
-    check_choice("device", name, ("auto", "cpu", "gpu"))
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if name == "gpu" and found is None:
-        raise ValueError("device: expected a GPU, found none")
-    return torch.device("cpu") if name == "cpu" or found is None else found
 
 
 class Diverged(Exception):

@@ -20,16 +20,9 @@ from optuna.study import MaxTrialsCallback
 from optuna.trial import FrozenTrial, TrialState
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.configuration import build_problem, flat, resolved
+from chonn_lab.experiments.configuration import flat, resolved
 from chonn_lab.experiments.provenance import code
-from chonn_lab.experiments.runner import (
-    Diverged,
-    Training,
-    origin_of,
-    seeded_model,
-    select_device,
-    use_threads,
-)
+from chonn_lab.experiments.runner import Diverged, Training, begin, origin_of, seeded_model
 from chonn_ops.checks import check_above, check_integer
 from chonn_ops.files import write_whole
 
@@ -61,7 +54,6 @@ def search(config: DictConfig) -> Path:
         raise ValueError(
             f"model: expected one with a `search:` in its YAML, got {config.model.name}"
         )
-    use_threads(config.threads)
     trainer = _Trainer(config)
     # Without Hydra, in a test, the name of the model.
     known = HydraConfig.initialized()
@@ -130,10 +122,8 @@ class _Trainer:
     """Trains settings on the data of a search."""
 
     def __init__(self, config: DictConfig) -> None:
-        self.config, self.device = config, select_device(config.device)
-        self.found = resolved(config)
-        self.problem = build_problem(self.found)
-        folder = Path(config.data) / self.problem.name
+        self.config = config
+        self.found, self.problem, folder, self.device = begin(config)
         self.problem.prepare(folder)
         self.data = self.problem.load(folder)
         self.origin = origin_of(self.problem, folder, self.data)
