@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,8 +24,6 @@ from chonn_lab.experiments.provenance import code
 from chonn_lab.experiments.runner import Diverged, Training, begin, origin_of, seeded_model
 from chonn_ops.checks import check_above, check_integer
 from chonn_ops.files import write_whole
-
-log = logging.getLogger(__name__)
 
 # An epoch is timed on one of so many parts of the data.
 SHARE = 4
@@ -70,33 +67,32 @@ def search(config: DictConfig) -> Path:
         most = MaxTrialsCallback(config.trials, states=(TrialState.COMPLETE,))
         study.optimize(trainer.error, n_trials=2 * missing, callbacks=[most])
     seeds = range(config.seed + 1, config.seed + 1 + AGAIN)
-    # Another process may have ended a trial meanwhile, or repeated one.
-    while left := [
-        (trial, seed)
-        for trial in _best(study)
-        for seed in seeds
-        if _repeated(trial, seed) not in study.user_attrs
-    ]:
+    while True:
+        # Another process may have ended a trial meanwhile, or repeated one.
+        trials, kept = _best(study), study.user_attrs
+        left = [(t, seed) for t in trials for seed in seeds if _repeated(t, seed) not in kept]
+        if not left:
+            break
         trial, seed = left[0]
         found = trainer.changed(trial.params, trial.user_attrs["epochs"], seed)
         study.set_user_attr(_repeated(trial, seed), trainer.train(found))
     means = []
-    for trial in _best(study):
+    for trial in trials:
         first = {"error": trial.value, "seconds": trial.user_attrs["seconds"]}
-        runs = [first, *(study.user_attrs[_repeated(trial, seed)] for seed in seeds)]
+        runs = [first, *(kept[_repeated(trial, seed)] for seed in seeds)]
         means.append([sum(run[key] for run in runs) / len(runs) for key in first])
-    (error, seconds), best = min(zip(means, _best(study), strict=True), key=lambda both: both[0])
+    (error, seconds), best = min(zip(means, trials, strict=True), key=lambda both: both[0])
     if not math.isfinite(error):
         raise ValueError(f"{name}: expected a trial to train from {1 + AGAIN} seeds, got none")
     epochs = max(1, round(best.user_attrs["epochs"] * config.seconds / seconds))
     content = OmegaConf.create({"train": {"epochs": epochs}})
     for key, value in best.params.items():
         OmegaConf.update(content, key, value)
-    trials = len(study.get_trials(states=(TrialState.COMPLETE,)))
+    count = len(study.get_trials(states=(TrialState.COMPLETE,)))
     path = folder / "searched" / f"{name}.yaml"
     text = (
         "# @package _global_\n"
-        f"# The best of {trials} trials of {config.seconds:g} s, the first {len(means)} of them at "
+        f"# The best of {count} trials of {config.seconds:g} s, the first {len(means)} of them at "
         f"{1 + AGAIN} seeds from {config.seed} on,\n"
         f"# commit {best.user_attrs.get('commit')}: mean validation error {error:.4g}.\n"
     )
@@ -160,8 +156,7 @@ class _Trainer:
         found = self.changed(values, 2, self.config.seed)
         try:
             found["train"]["epochs"] = max(1, round(self.config.seconds / self.epoch_of(found)))
-        except Diverged as error:
-            log.info("trial %d: %s", trial.number, error)
+        except Diverged:
             return math.inf
         except ValueError as error:
             # Values that do not fit each other or the data: another trial takes their place.
@@ -192,7 +187,6 @@ class _Trainer:
         training = self.training(found)
         try:
             training.fit(self.data)
-        except Diverged as error:
-            log.info("%s", error)
+        except Diverged:
             return {"error": math.inf, "seconds": training.seconds}
         return {"error": training.history["validation_error"][-1], "seconds": training.seconds}
