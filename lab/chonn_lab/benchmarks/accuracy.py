@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -41,6 +40,7 @@ from chonn_lab.benchmarks.network_solvers import (
     Array,
     Networks,
     conductivity,
+    factors,
     harmonic,
 )
 from chonn_ops import kirchhoff_network
@@ -211,17 +211,8 @@ def ours(networks: Networks, dtype: torch.dtype, method: Any, batch: int) -> lis
 
 def theirs(networks: Networks) -> list[Tensor]:
     """The same by SciPy."""
-    from scipy.sparse.linalg import spsolve
-
-    both = [networks.source, weight_of(networks).conj().resolve_conj()]
-    columns = torch.stack([x.flatten(1) for x in both], -1).numpy()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of matrices that are singular to rounding
-        solved = [
-            spsolve(a, b, permc_spec="MMD_AT_PLUS_A")
-            for a, b in zip(networks.matrices(), columns, strict=True)
-        ]
-    v, w = (np.stack(solved)[..., i].reshape(-1, *networks.grid) for i in range(2))
+    solve = factors(networks)()
+    v, w = (solve(x).numpy() for x in (networks.source, weight_of(networks).conj()))
     return assembled(networks, v, w.conj(), networks.products(v, w.conj()))
 
 

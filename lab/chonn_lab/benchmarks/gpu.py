@@ -110,7 +110,7 @@ def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> 
         makes["torch"] = lambda: contender(functools.partial(kirchhoff_scan, backend="torch"))
     makes |= {"mamba-ssm": mamba, "mambapy": lambda: contender(mambapy_scan)}
     label = {"shape": [*shape], "dtype": str(dtype)[6:]}
-    return {**label, "rows": run.compare(makes, "chonn-ops", **label)}
+    return run.section(makes, **label)
 
 
 def networks(run: Run, device: str, case: Case) -> Row:
@@ -124,7 +124,7 @@ def networks(run: Run, device: str, case: Case) -> Row:
     ours = functools.partial(network_solvers.ours, backend="triton")
     builds = {"chonn-ops": ours, "torch-sla": network_solvers.torch_sla}
     makes = {name: functools.partial(contender, build) for name, build in builds.items()}
-    return {**case.label(), "rows": run.compare(makes, "chonn-ops", **case.label())}
+    return run.section(makes, **case.label())
 
 
 def models() -> dict[str, Callable[[], torch.nn.Module]]:
@@ -161,9 +161,8 @@ def steps(run: Run, device: str) -> Row:
         step = training_step(*step_parts(name, device, samples, n))
         return {"peak_bytes": peak_of(step), "calls": {"step": step}}
 
-    label = {"steps": f"{samples} samples of {n} x {n}"}
     makes = {name: functools.partial(make, name) for name in models()}
-    return {**label, "rows": run.compare(makes, "FNO", **label)}
+    return run.section(makes, steps=f"{samples} samples of {n} x {n}")
 
 
 def sections(run: Run) -> Iterator[Row]:

@@ -86,25 +86,12 @@ class Run:
                 times[key] += visit
         return times
 
-    def compare(
-        self, makes: Mapping[str, Callable[[], Row]], base: str | None = None, **case: Any
-    ) -> list[Row]:
-        """A printed row for each contender, timed in turns; one that fails is noted and left out.
+    def section(self, makes: Mapping[str, Callable[[], Row]], **case: Any) -> Row:
+        """A case with a printed row for each contender, timed in turns; one that fails is noted.
 
-        Parameters
-        ----------
-        makes : mapping
-            Make each contender's row. Its ``calls`` map columns to what is timed, its ``scale``
-            multiplies the times; the rest stays in the row.
-        base : str, optional
-            The contender whose times others are divided by.
-        **case
-            What the rows have in common, for the notes.
-
-        Returns
-        -------
-        list of dict
-            With ``column_ms``, ``column_quartiles_ms`` and ``column_ratio``.
+        `makes` make the rows. The ``calls`` of a row map columns to what is timed, its ``scale``
+        multiplies the times; the rest stays in it beside ``column_ms``, ``column_quartiles_ms``
+        and ``column_ratio``, the time over that of the first contender.
         """
         rows: dict[str, Row] = {}
         calls: dict[tuple[str, str], Call] = {}
@@ -131,26 +118,21 @@ class Run:
             if len(scaled) > 1:
                 low, _, high = statistics.quantiles(scaled, n=4)
                 rows[name][f"{column}_quartiles_ms"] = [low, high]
-        first = rows.get(base or "", {})
+        first = rows.get(next(iter(makes)), {})
         for name, column in times:
             if f"{column}_ms" in first:
                 ratio = rows[name][f"{column}_ms"] / first[f"{column}_ms"]
                 rows[name][f"{column}_ratio"] = ratio
         show(list(rows.values()), **case)
-        return list(rows.values())
+        return {**case, "rows": list(rows.values())}
 
-    def section(self, makes: Mapping[str, Callable[[], Row]], **case: Any) -> Row:
-        """A case with its rows, compared with the first contender."""
-        return {**case, "rows": self.compare(makes, next(iter(makes)), **case)}
-
-    def steps(self, makes: Mapping[str, Make], base: str, evaluate: bool = False) -> list[Row]:
+    def steps(self, makes: Mapping[str, Make], evaluate: bool = False) -> list[Row]:
         """Rows of models: forward pass and training step, parameters and memory.
 
         The forward pass is one of a model in evaluation mode if `evaluate`.
         """
-        return self.compare(
-            {n: functools.partial(_stepped, m, evaluate) for n, m in makes.items()}, base
-        )
+        made = {n: functools.partial(_stepped, m, evaluate) for n, m in makes.items()}
+        return self.section(made)["rows"]
 
 
 def _stepped(make: Make, evaluate: bool) -> Row:

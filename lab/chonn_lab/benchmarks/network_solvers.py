@@ -217,21 +217,25 @@ def one_by_one(networks: Networks, solvers: Sequence[Callable[[Array], Any]]) ->
     """A loop over the networks in NumPy, as a solve of tensors."""
 
     def solve(sources: Tensor) -> Tensor:
-        rows = sources.flatten(1).double().numpy()
+        rows = sources.flatten(1).resolve_conj().numpy()
+        rows = rows.astype(np.result_type(rows, np.float64))
         found = [solver(row) for solver, row in zip(solvers, rows, strict=True)]
         return torch.from_numpy(np.stack(found)).view(-1, *networks.grid)
 
     return solve
 
 
-def spsolve(networks: Networks) -> Solver:
+def factors(networks: Networks) -> Callable[[], Solve]:
     """SciPy's sparse LU, at its best for symmetric matrices."""
     from scipy.sparse.linalg import splu
 
     systems = networks.matrices()
     options: Any = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
-    begin = lambda: one_by_one(networks, [splu(a, **options).solve for a in systems])  # noqa: E731
-    return without_gradients(networks, begin)
+    return lambda: one_by_one(networks, [splu(a, **options).solve for a in systems])
+
+
+def spsolve(networks: Networks) -> Solver:
+    return without_gradients(networks, factors(networks))
 
 
 def load_blas() -> None:

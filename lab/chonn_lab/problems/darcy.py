@@ -44,10 +44,10 @@ from typing import Any
 import numpy as np
 
 from chonn_lab.problems.darcy_solver import solve_steady
-from chonn_lab.problems.download import download
 from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.grids import cell_centres, coordinates
 from chonn_lab.problems.hdf5 import read_rows
+from chonn_lab.problems.origin import download
 from chonn_lab.problems.random_fields import BATCH, TWO_PHASE, check_medium, draw_batch, medium
 from chonn_ops.checks import check_least
 
@@ -103,7 +103,7 @@ def read(
 
 
 def fetch(folder: Path | str = ".", force: bool = False, progress: bool = True) -> bool:
-    """Download PDEBench's official file (1.3 GB); see `chonn_lab.problems.download.download`."""
+    """Download PDEBench's official file (1.3 GB); see `chonn_lab.problems.origin.download`."""
     return download(133219, OFFICIAL_NAME, folder, force, progress)
 
 

@@ -124,7 +124,7 @@ def _store(file: h5py.File, part: range, arrays: Arrays, n_samples: int) -> None
     for name, values, compression in (("coeff", a, "gzip"), ("sol", u, None)):
         if name not in file:
             shape, chunks = (*values.shape[:2], n_samples), (*values.shape[:2], 1)
-            create_array(file, name, shape, chunks=chunks, compression=compression)
+            create_array(file, name, None, shape=shape, chunks=chunks, compression=compression)
         dataset(file, name)[..., part.start : part.stop] = values
 
 

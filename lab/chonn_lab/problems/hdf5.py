@@ -131,8 +131,7 @@ class _Reversed:
         return self._stored[(..., *place[::-1])].T
 
 
-def create_array(file: h5py.File, name: str, shape: tuple[int, ...], **options: Any) -> Any:
+def create_array(file: h5py.File, name: str, data: np.ndarray | None, **options: Any) -> None:
     """A float32 array of a 7.3 file, its axes in reverse."""
-    created = file.create_dataset(name, shape, "f4", **options)
+    created = file.create_dataset(name, dtype="f4", data=data, **options)
     created.attrs["MATLAB_class"] = np.bytes_("single")
-    return created

@@ -102,9 +102,7 @@ def generate(
     """
     sizes = zip(KINDS, (n_in, n_out), strict=True)
     recipes = {
-        Path(folder) / file_name(kind, resolution): _recipe(
-            kind, range(n), resolution, with_ranges=kind == "IN"
-        )
+        Path(folder) / file_name(kind, resolution): _recipe(kind, range(n), resolution)
         for kind, n in sizes
     }
     return make_files(recipes, **options)
@@ -115,12 +113,12 @@ def generate_samples(
 ) -> None:
     """Generate some of the samples of one file, such as those of a test on a finer grid.
 
-    The layout is the same, without ranges.
+    The layout is the same, without ranges unless they are the first of the file IN.
     """
-    make_files({path: _recipe(kind, samples, resolution, with_ranges=False)}, **options)
+    make_files({path: _recipe(kind, samples, resolution)}, **options)
 
 
-def _recipe(kind: str, samples: range, resolution: int, with_ranges: bool) -> Recipe:
+def _recipe(kind: str, samples: range, resolution: int) -> Recipe:
     check_least(3, resolution=resolution)
     size = {"kind": kind, "n_samples": len(samples), "first": samples.start}
     settings = {**size, "resolution": resolution}
@@ -130,7 +128,7 @@ def _recipe(kind: str, samples: range, resolution: int, with_ranges: bool) -> Re
         for i, f, u in zip(part, arrays["f"], arrays["u"], strict=True):
             file[f"Sample_{i}/input"], file[f"Sample_{i}/output"] = f, u
         ranges.extend(arrays["ranges"])
-        if with_ranges and part.stop == samples.stop:
+        if (kind, samples.start, part.stop) == ("IN", 0, samples.stop):
             training = np.array(ranges[:N_TRAIN])
             for j, name in enumerate(Normalization._fields):
                 file[name] = (np.max if j % 2 else np.min)(training[:, j])

@@ -35,9 +35,9 @@ from unittest import mock
 import h5py
 import numpy as np
 
-from chonn_lab.problems.download import download
 from chonn_lab.problems.generation import Arrays, Recipe, make_files
 from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
+from chonn_lab.problems.origin import download
 from chonn_ops.checks import check_least
 
 OFFICIAL_NAME = "2D_rdb_NA_NA.h5"
@@ -124,7 +124,7 @@ def _store(file: h5py.File, part: range, arrays: Arrays) -> None:
 
 
 def fetch(folder: Path | str = ".", force: bool = False, progress: bool = True) -> bool:
-    """Download PDEBench's official file (6.6 GB); see `chonn_lab.problems.download.download`."""
+    """Download PDEBench's official file (6.6 GB); see `chonn_lab.problems.origin.download`."""
     return download(133021, OFFICIAL_NAME, folder, force, progress)
 
 

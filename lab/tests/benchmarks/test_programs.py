@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from chonn_lab.benchmarks import accuracy
 from chonn_lab.cli.bench import PROGRAMS
@@ -109,3 +110,9 @@ def test_a_program_runs_and_its_tables_are_made(name, tmp_path, monkeypatch):
         rows = [row for row in blocks.build(key).splitlines() if row.startswith("|")]
         assert rows or (key == "inverse images" and not found["images"]), key
         assert len({row.count("|") for row in rows}) <= 1, key
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")
+def test_the_gpus_program_says_what_it_needs():
+    with pytest.raises(SystemExit, match="expected a CUDA GPU, found none"):
+        importlib.import_module("chonn_lab.benchmarks.gpu").main([])

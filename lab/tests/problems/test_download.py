@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chonn_lab.problems import darcy, download, origin, shallow_water
+from chonn_lab.problems import darcy, origin, shallow_water
 
 CONTENT = bytes(range(256)) * 2000
 NAME = darcy.OFFICIAL_NAME
@@ -23,7 +23,7 @@ def server(monkeypatch):
         if not isinstance(answer, bytes):
             raise answer
 
-    monkeypatch.setattr(download.pooch, "HTTPDownloader", lambda **_: get)
+    monkeypatch.setattr(origin.pooch, "HTTPDownloader", lambda **_: get)
     monkeypatch.setitem(origin.CHECKSUMS, NAME, hashlib.md5(CONTENT).hexdigest())
     return answers, asked
 
