@@ -256,12 +256,10 @@ def test_data_that_are_no_files_have_a_checksum_too():
 
 
 def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
-    def git(*arguments):
-        name = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-        done = subprocess.run(
-            ["git", *name, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
+    def git(command):
+        name = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        arguments = ["git", *name, *command.split()]
+        return subprocess.check_output(arguments, cwd=tmp_path, text=True).strip()
 
     module = tmp_path / "chonn_ops" / "__init__.py"
     module.parent.mkdir()
@@ -269,12 +267,12 @@ def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance.chonn_ops, "__file__", str(module))
     asked = provenance.commit.__wrapped__
     assert asked() == (None, None)
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "x")
-    assert asked() == (git("rev-parse", "HEAD"), False)
+    git("init -q")
+    git("add .")
+    git("commit -qm x")
+    assert asked() == (git("rev-parse HEAD"), False)
     module.write_text("changed = True")
-    assert asked() == (git("rev-parse", "HEAD"), True)
+    assert asked() == (git("rev-parse HEAD"), True)
 
 
 def test_digest_is_of_the_sources_that_numbers_depend_on(tmp_path, monkeypatch):
