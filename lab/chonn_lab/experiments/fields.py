@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -69,7 +69,7 @@ class Steady(Problem):
     # Let the models see and predict fields of about unit size around zero, by the numbers of
     # `Units`. Loss and scores stay in the data's own units.
     standardize: bool
-    units: Mapping[str, Sequence[Any]]
+    units: Sequence[Any]
     # The training loss, the validation error and the first score.
     error: str  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -108,7 +108,7 @@ class Steady(Problem):
     @property
     def about_unit_size(self) -> Units:
         """Units of the fields."""
-        return Units(*self.units["square"])
+        return Units(*self.units)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model gets fields of about unit size."""
