@@ -11,6 +11,8 @@ the models have: the mesh, and one k a node, the mean of both means.
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -238,19 +240,6 @@ class Transolver(nn.Module):
         return self.model(on.fields, on.places.expand(len(on.x), -1, -1))
 
 
-class Kept(nn.Module):
-    """A search that is done once for each list `found`."""
-
-    def __init__(self, search: nn.Module) -> None:
-        super().__init__()
-        self.search, self.found = search, []
-
-    def forward(self, **arguments: Any) -> Any:
-        if not self.found:
-            self.found.append(self.search(**arguments))
-        return self.found[0]
-
-
 class GINO(nn.Module):
     """neuraloperator's, with the distance to the mesh on its grid."""
 
@@ -278,20 +267,24 @@ class GINO(nn.Module):
             gno_use_open3d=False,
             gno_use_torch_scatter=find_spec("torch_scatter") is not None,
         )
-        # The original searches the neighbours of all points anew in every step.
-        self.neighbours = []
+        self.kept: dict[Any, Any] = {}
         for gno in (self.model.gno_in, self.model.gno_out):
-            self.neighbours.append(Kept(gno.neighbor_search))
-            setattr(gno, "neighbor_search", self.neighbours[-1])  # noqa: B010 - of another type
+            search: Any = gno.neighbor_search
+            search.forward = functools.partial(self._once, search.forward)
         side = [torch.linspace(0, 1, points)] * axes
         self.grid = torch.stack(torch.meshgrid(*side, indexing="ij"), -1)
         self.register_state_dict_post_hook(without_metadata)
 
     def forward(self, on: OnMesh) -> Tensor:
-        places, kept = on.places, on.kept
-        if "distance" not in kept:
+        places, self.kept = on.places, on.kept
+        if "distance" not in self.kept:
             distance = torch.cdist(self.grid.flatten(0, -2), places).amin(1)
-            kept["distance"] = distance.view(1, *self.grid.shape[:-1], 1)
-        for number, search in enumerate(self.neighbours):
-            search.found = kept.setdefault(number, [])
-        return self.model(places[None], self.grid[None], places[None], on.fields, kept["distance"])
+            self.kept["distance"] = distance.view(1, *self.grid.shape[:-1], 1)
+        distance = self.kept["distance"]
+        return self.model(places[None], self.grid[None], places[None], on.fields, distance)
+
+    def _once(self, search: Callable[..., Any], **arguments: Tensor) -> Any:
+        """The neighbours on a mesh, which the original searches anew in every step."""
+        if search not in self.kept:
+            self.kept[search] = search(**arguments)
+        return self.kept[search]
