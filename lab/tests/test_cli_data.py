@@ -37,7 +37,7 @@ def test_every_problem_has_a_command(problem):
     ("command", "names"),
     [
         (
-            "darcy --n-samples 2 --resolution 16 --domain holes --margin 0.125 --workers 1",
+            "darcy --n-samples 2 --resolution 16 --margin 0.125 --workers 1",
             ["2D_Da"],
         ),
         ("poisson --n-in 2 --n-out 1 --resolution 8 --workers 1", ["Poisson", "Poisson"]),

@@ -25,11 +25,13 @@ Columns, the worst of a medium and contrast
 
 from __future__ import annotations
 
-import warnings
+import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -38,8 +40,8 @@ from chonn_lab.benchmarks.network_solvers import (
     Array,
     Networks,
     conductivity,
+    factors,
     harmonic,
-    products,
 )
 from chonn_ops import kirchhoff_network
 from chonn_ops.boundary import Robin, conditions
@@ -190,7 +192,7 @@ def truth(networks: Networks) -> list[Tensor]:
     shape = (-1, *networks.grid)
     v, w = (lifted[:, i].reshape(shape) for i in range(2))
     a, b = (u[:, i].reshape(shape) for i in range(2))
-    return assembled(networks, v, w.conj(), products(a, b.conj(), networks.periodic))
+    return assembled(networks, v, w.conj(), networks.products(a, b.conj()))
 
 
 def ours(networks: Networks, dtype: torch.dtype, method: Any, batch: int) -> list[Tensor]:
@@ -209,62 +211,46 @@ def ours(networks: Networks, dtype: torch.dtype, method: Any, batch: int) -> lis
 
 def theirs(networks: Networks) -> list[Tensor]:
     """The same by SciPy."""
-    from scipy.sparse.linalg import spsolve
-
-    both = [networks.source, weight_of(networks).conj().resolve_conj()]
-    columns = torch.stack([x.flatten(1) for x in both], -1).numpy()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of matrices that are singular to rounding
-        solved = [
-            spsolve(a, b, permc_spec="MMD_AT_PLUS_A")
-            for a, b in zip(networks.matrices(), columns, strict=True)
-        ]
-    v, w = (np.stack(solved)[..., i].reshape(-1, *networks.grid) for i in range(2))
-    return assembled(networks, v, w.conj(), products(v, w.conj(), networks.periodic))
+    solve = factors(networks)()
+    v, w = (solve(x).numpy() for x in (networks.source, weight_of(networks).conj()))
+    return assembled(networks, v, w.conj(), networks.products(v, w.conj()))
 
 
-class Worst:
-    """The worst of a contender's calls."""
-
-    def __init__(self, name: str) -> None:
-        self.row: Row = {"name": name, "potential": 0.0, "gradient": 0.0, "unsolved": 0, "calls": 0}
-
-    def take(self, expected: Sequence[Tensor], call: Callable[[], Sequence[Tensor]]) -> None:
-        """Judge what `call` returns: potentials and gradients."""
-        row = self.row
-        row["calls"] += 1
-        try:
-            actual = call()
-        except (RuntimeError, ValueError) as failure:
-            print(f"{row['name']}: {failure}")
-            row["unsolved"] += 1
-            return
-        if not all(bool(x.isfinite().all()) for x in actual):
-            row["unsolved"] += 1
-            return
-        for i, (x, y) in enumerate(zip(actual, expected, strict=True)):
-            wanted = y[torch.arange(len(x)) % len(y)]
-            size = wanted.abs()
-            if i or row["name"] not in COMPONENTWISE:
-                size = size.flatten(1).amax(1).reshape(-1, *[1] * (x.dim() - 1))
-            error = (x.to(wanted.dtype) - wanted).abs()
-            key = "gradient" if i else "potential"
-            row[key] = max(row[key], float(torch.where(error > 0, error / size, 0).amax()))
+def judge(name: str, expected: Sequence[Tensor], call: Callable[[], Sequence[Tensor]]) -> Row:
+    """The errors of what a contender's `call` returns: potentials and gradients."""
+    row: Row = {"name": name, "potential": 0.0, "gradient": 0.0, "unsolved": 1, "calls": 1}
+    try:
+        actual = call()
+    except (RuntimeError, ValueError) as failure:
+        print(f"{name}: {failure}")
+        return row
+    if not all(bool(x.isfinite().all()) for x in actual):
+        return row
+    errors = []
+    for i, (x, y) in enumerate(zip(actual, expected, strict=True)):
+        wanted = y[torch.arange(len(x)) % len(y)]
+        size = wanted.abs()
+        if i or name not in COMPONENTWISE:
+            size = size.flatten(1).amax(1).reshape(-1, *[1] * (x.dim() - 1))
+        error = (x.to(wanted.dtype) - wanted).abs()
+        errors.append(float(torch.where(error > 0, error / size, 0).amax()))
+    return {**row, "potential": errors[0], "gradient": max(errors[1:]), "unsolved": 0}
 
 
 def judged(
     cases: Iterator[Networks], contenders: dict[str, tuple[torch.dtype, str]], **label: Any
 ) -> Row:
     """The worst of each contender over all networks and batches."""
-    found = {name: Worst(name) for name in (*contenders, "spsolve")}
+    found = []
     for networks in cases:
         expected = truth(networks)
-        for name, (dtype, method) in contenders.items():
-            for batch in BATCHES:
-                some = [x[:batch] for x in expected]
-                found[name].take(some, lambda: ours(networks, dtype, method, batch))  # noqa: B023
-        found["spsolve"].take(expected, lambda: theirs(networks))  # noqa: B023
-    rows = [worst.row for worst in found.values()]
+        for (name, given), batch in itertools.product(contenders.items(), BATCHES):
+            call = functools.partial(ours, networks, *given, batch)
+            found.append(judge(name, [x[:batch] for x in expected], call))
+        found.append(judge("spsolve", expected, functools.partial(theirs, networks)))
+    worst = {"potential": "max", "gradient": "max", "unsolved": "sum", "calls": "sum"}
+    frame = pd.DataFrame(found).groupby("name", sort=False).agg(worst)
+    rows = frame.reset_index().to_dict("records")
     show(rows, **label)
     return {**label, "rows": rows}
 

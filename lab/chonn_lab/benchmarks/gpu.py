@@ -1,14 +1,8 @@
-"""Scan and networks on a CUDA GPU: checked, then timed beside their peers.
+"""Scan, networks and training steps on a CUDA GPU, beside their peers.
 
     chonn-lab bench gpu               needs CUDA; writes lab/results/gpu.json
-    chonn-lab bench gpu --interpret   everything at tiny sizes on the CPU: networks by Triton's
+    chonn-lab bench gpu --smoke       everything at tiny sizes on the CPU: networks by Triton's
                                       interpreter, scans by PyTorch; needs another --output
-
-Checks
-    Scan: output and every gradient of backend "cuda" in float32 and bfloat16 against backend
-    "torch" in float64, by the tolerances of the tests; `errors` names each. Networks: potentials
-    and every gradient of backend "triton" in float64 and float32 against an elimination by PyTorch
-    on the CPU. Nothing is timed if a check fails.
 
 Contenders
     chonn-ops   backend "cuda" for scans, "triton" for networks
@@ -22,19 +16,17 @@ Columns
     peak_MiB        on the card during forward and backward, above those before
 
 Training steps of models come first: forward, backward and Adam, on 16 samples of 64 x 64 points.
-The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench. The file is written
-after every section; what fails is noted, and does not stop the others.
+The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench. What fails is
+noted, and does not stop the others. Values and gradients are checked on CUDA by
+tests/scan/test_scan_cuda.py and tests/network/test_direct_triton.py.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -45,16 +37,14 @@ from chonn_lab.benchmarks.harness import (
     Call,
     Row,
     Run,
-    environment,
     gradients,
     inference,
+    main_of,
     training_step,
 )
 from chonn_lab.benchmarks.network_solvers import Case
 from chonn_lab.benchmarks.scan import make_inputs, mambapy_scan
-from chonn_lab.paths import RESULTS
-from chonn_ops import kirchhoff_network, kirchhoff_scan, scan_field
-from chonn_ops.files import write_json
+from chonn_ops import kirchhoff_scan
 
 SHAPES = (
     ((8, 4096, 1536, 16), torch.bfloat16),
@@ -70,55 +60,19 @@ CASES = (
     Case((1_000_000,), 4),
 )
 TINY_SHAPES = (((1, 5, 3, 2), torch.float32),)
-# Lanes with four states and with one, sums by tensor cores (N = 16) and without, lines in pieces.
-SCAN_CHECKS = (
-    ((8, 300, 1536, 16), ()),
-    ((2, 200, 20, 16), ()),
-    ((1, 1000, 16, 16), ()),
-    ((2, 200, 700, 64), ()),
-    ((2, 200, 700, 1), ()),
-    ((2, 2700, 20, 16), (9, 300)),
-    ((2, 2700, 700, 16), (9, 300)),
-)
-TINY_SCAN_CHECKS = (((1, 5, 3, 2), ()), ((1, 6, 2, 2), (2, 3)))
-FIELDS: tuple[dict[str, str], ...] = (
-    {"directions": "cross", "boundary": "matched"},
-    {"directions": "axial", "boundary": "periodic"},
-    {"directions": "bidirectional", "boundary": "neumann"},
-)
-NETWORK_CHECKS = (
-    Case((16, 16), 32),
-    Case((63, 64), 16),
-    Case((5, 7, 9), 4),
-    Case((1000,), 4),
-    Case((64, 64), 4, 10_000.0, "binary noise"),
-)
-TINY_NETWORK_CHECKS = (Case((5, 4), 2), Case((7,), 2))
-# As in tests/scan/scan_cases.py.
-SCAN_TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 6e-3}
-NETWORK_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
+TINY_CASES = (Case((5, 4), 2), Case((7,), 2))
 LONGEST_FOR_TORCH = 20_000
-PEERS = ("torch", "mamba-ssm", "mambapy", "torch-sla")
 
 
-class GpuRun(Run):
-    """Timed by CUDA events, three calls a round; on the CPU by the clock."""
-
-    def times(self, calls: Mapping[Any, Call]) -> dict[Any, list[float]]:
-        if not torch.cuda.is_available():
-            return super().times(calls)
-        times: dict[Any, list[float]] = {key: [] for key in calls}
-        for _ in range(self.rounds):
-            for key, call in calls.items():
-                call()
-                marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
-                marks[0].record()
-                for mark in marks[1:]:
-                    call()
-                    mark.record()
-                torch.cuda.synchronize()
-                times[key] += [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
-        return times
+def timed(call: Call) -> list[float]:
+    """Milliseconds of three calls by CUDA events."""
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+    marks[0].record()
+    for mark in marks[1:]:
+        call()
+        mark.record()
+    torch.cuda.synchronize()
+    return [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
 
 
 def peak_of(call: Call) -> int:
@@ -131,58 +85,6 @@ def peak_of(call: Call) -> int:
     before = torch.cuda.memory_allocated()
     call()
     return torch.cuda.max_memory_allocated() - before
-
-
-def scan(device: str, **modes: str) -> Callable[..., Tensor]:
-    """The kernels of scans; on the CPU, where they do not run, PyTorch stands in for them."""
-    function: Any = scan_field if modes else kirchhoff_scan
-    return functools.partial(function, backend="torch" if device == "cpu" else "cuda", **modes)
-
-
-def values(
-    function: Callable[..., Tensor], inputs: Iterable[Tensor], device: str, dtype: Any = None
-) -> list[Tensor]:
-    """An output, and the gradients of its sum with random signs."""
-    leaves = [t.detach().to(device, dtype).requires_grad_() for t in inputs]
-    y = function(*leaves)
-    generator = torch.Generator().manual_seed(1)
-    signs = torch.randint(0, 2, y.shape, generator=generator) * 2.0 - 1.0
-    return [y, *torch.autograd.grad(y, leaves, signs.to(y))]
-
-
-def errors(found: list[Tensor], truth: list[Tensor]) -> list[float]:
-    """RMS of the error over RMS of the truth, of each tensor."""
-    pairs = zip(found, truth, strict=True)
-    return [((a.double().to(t) - t).norm() / t.norm()).item() for a, t in pairs]
-
-
-def check_scans(device: str, tiny: bool) -> Iterator[Row]:
-    names = ("y", "u", "delta", "decay", "b", "c", "d")
-    for shape, grid in TINY_SCAN_CHECKS if tiny else SCAN_CHECKS:
-        for modes in FIELDS[: 1 if tiny else None] if grid else ({},):
-            for dtype, tolerance in SCAN_TOLERANCE.items():
-                inputs = make_inputs(shape, dtype, grid)
-                exact: Any = functools.partial(scan(device, **modes), backend="torch")
-                truth = values(exact, inputs, device, torch.float64)
-                found = errors(values(scan(device, **modes), inputs, device), truth)
-                row = {"shape": [*shape], "grid": [*grid], **modes, "dtype": str(dtype)[6:]}
-                row["errors"] = dict(zip(names, found, strict=True))
-                yield row | {"passed": all(error <= tolerance for error in found)}
-
-
-def check_networks(device: str, tiny: bool) -> Iterator[Row]:
-    def solve(source: Tensor, leak: Tensor, *g: Tensor, backend: str) -> Tensor:
-        tol = 1e-12 if source.dtype == torch.float64 else network_solvers.TOLERANCE
-        return kirchhoff_network(source, g, leak, tol=tol, backend=backend, method="direct")
-
-    for case in TINY_NETWORK_CHECKS if tiny else NETWORK_CHECKS:
-        inputs = network_solvers.channels_last(network_solvers.make(case))
-        truth = values(functools.partial(solve, backend="torch"), inputs, "cpu", torch.float64)
-        for dtype, tolerance in NETWORK_TOLERANCE.items():
-            ours = values(functools.partial(solve, backend="triton"), inputs, device, dtype)
-            found = errors(ours, truth)
-            row = {**case.label(), "dtype": str(dtype)[6:], "errors": found}
-            yield row | {"passed": all(error <= tolerance for error in found)}
 
 
 def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> Row:
@@ -201,25 +103,28 @@ def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> 
         turned = [t.transpose(1, 2).contiguous() for t in (u, delta, b, c)]
         return contender(selective_scan_fn, [*turned[:2], -decay, *turned[2:], d])
 
-    makes: dict[str, Callable[[], Row]] = {"chonn-ops": lambda: contender(scan(device))}
+    # On the CPU, where the kernels do not run, PyTorch stands in for them.
+    ours = functools.partial(kirchhoff_scan, backend="torch" if device == "cpu" else "cuda")
+    makes: dict[str, Callable[[], Row]] = {"chonn-ops": lambda: contender(ours)}
     if shape[1] <= LONGEST_FOR_TORCH:
         makes["torch"] = lambda: contender(functools.partial(kirchhoff_scan, backend="torch"))
     makes |= {"mamba-ssm": mamba, "mambapy": lambda: contender(mambapy_scan)}
     label = {"shape": [*shape], "dtype": str(dtype)[6:]}
-    return {**label, "rows": run.compare(makes, "chonn-ops", **label)}
+    return run.section(makes, **label)
 
 
 def networks(run: Run, device: str, case: Case) -> Row:
     given = network_solvers.make(case, device)
 
     def contender(build: Callable[..., network_solvers.Solver]) -> Row:
-        forward, both = build(given)
-        return {"peak_bytes": peak_of(both), "calls": {"forward": forward, "both": both}}
+        made = build(given)
+        calls = {"forward": made.forward, "both": made.both}
+        return {"peak_bytes": peak_of(made.both), "calls": calls}
 
     ours = functools.partial(network_solvers.ours, backend="triton")
     builds = {"chonn-ops": ours, "torch-sla": network_solvers.torch_sla}
     makes = {name: functools.partial(contender, build) for name, build in builds.items()}
-    return {**case.label(), "rows": run.compare(makes, "chonn-ops", **case.label())}
+    return run.section(makes, **case.label())
 
 
 def models() -> dict[str, Callable[[], torch.nn.Module]]:
@@ -256,55 +161,33 @@ def steps(run: Run, device: str) -> Row:
         step = training_step(*step_parts(name, device, samples, n))
         return {"peak_bytes": peak_of(step), "calls": {"step": step}}
 
-    label = {"steps": f"{samples} samples of {n} x {n}"}
     makes = {name: functools.partial(make, name) for name in models()}
-    return {**label, "rows": run.compare(makes, "FNO", **label)}
+    return run.section(makes, steps=f"{samples} samples of {n} x {n}")
 
 
-def sections(run: Run, device: str) -> Iterator[Row]:
-    tiny = device == "cpu"
+def sections(run: Run) -> Iterator[Row]:
+    if run.smoke:
+        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported
+    elif torch.cuda.is_available():
+        run.visit = timed
+    else:
+        raise SystemExit("expected a CUDA GPU, found none (--smoke runs without)")
+    device = "cpu" if run.smoke else "cuda"
     yield steps(run, device)
-    for shape, dtype in TINY_SHAPES if tiny else SHAPES:
+    for shape, dtype in TINY_SHAPES if run.smoke else SHAPES:
         yield scans(run, device, shape, dtype)
-    for case in TINY_NETWORK_CHECKS if tiny else CASES:
+    for case in TINY_CASES if run.smoke else CASES:
         yield networks(run, device, case)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="three timed calls each")
-    parser.add_argument("--interpret", action="store_true", help="tiny sizes without a GPU")
-    parser.add_argument("--output", type=Path, default=RESULTS / "gpu.json")
-    options = parser.parse_args()
-    if options.interpret:
-        if options.output == parser.get_default("output"):
-            parser.error("expected another --output for a run without a GPU")
-        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported
-    elif not torch.cuda.is_available():
-        print("expected a CUDA GPU, found none (--interpret runs without)", file=sys.stderr)
-        return 1
-    device, tiny = "cpu" if options.interpret else "cuda", options.interpret
-    checks = []
-    for row in itertools.chain(check_scans(device, tiny), check_networks(device, tiny)):
-        checks.append(row)
-        print("ok  " if row["passed"] else "FAIL", row)
-    if not all(row["passed"] for row in checks):
-        print("results are outside the tolerance; nothing timed", file=sys.stderr)
-        return 1
-    run = GpuRun(options.rounds)
-    packages = ("triton", "mamba-ssm", "mambapy", "torch-sla")
-    about = environment({"rounds": options.rounds, "smoke": False}, packages)
-    name = None if options.interpret else torch.cuda.get_device_name(0)
-    about |= {"gpu": name, "cuda": torch.version.cuda}
-    found = []
-    for section in sections(run, device):
-        found.append(section)
-        # Whole after every section: a machine with a GPU may be lent for minutes only.
-        result = {"environment": about, "checks": checks, "notes": run.notes, "sections": found}
-        write_json(options.output, result)
-    print(*run.notes, sep="\n")
-    return int(any(not note.startswith(PEERS) for note in run.notes))
-
+main = main_of(
+    __doc__,
+    "gpu",
+    {"sections": sections},
+    ["triton", "mamba-ssm", "mambapy", "torch-sla"],
+    rounds=5,
+    visit_ms=0.0,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -337,15 +337,8 @@ def circuit(grid: tuple[int, ...], networks: int, count: bool = True) -> list[An
 
 
 def row(quantity: str, count: str, ms: Sequence[float], peers: str) -> Row:
-    low, central, high = ms
-    return {
-        "quantity": quantity,
-        "counted": count,
-        "ms": central,
-        "low_ms": low,
-        "high_ms": high,
-        "peers": peers,
-    }
+    names = "quantity", "counted", "low_ms", "ms", "high_ms", "peers"
+    return dict(zip(names, (quantity, count, *ms, peers), strict=True))
 
 
 def circuits(run: Run) -> list[Row]:
@@ -407,11 +400,22 @@ def paths(text: str) -> Iterator[tuple[int, int]]:
             yield lengths[start]
 
 
-def scan_paths(source: str, macros: Any) -> dict[str, tuple[int, int]]:
+def scan_setting(shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+    """How the kernels of a scan of B x L x D x N are compiled and launched."""
+    B, L, D, N = shape
+    return cuda.setting_of((B,), (L,), D, N, cuda.CODES[dtype], False, CARD)
+
+
+def kernel_paths(name: str, macros: Any) -> list[tuple[int, int]]:
+    """`paths` of one of our kernels of scans."""
+    code = nvrtc.machine_code(cuda.SOURCE.read_text("utf-8"), macros, CAPABILITY)
+    return list(paths(dump(code, "-sass", "-fun", name)))
+
+
+def scan_paths(macros: Any) -> dict[str, tuple[int, int]]:
     """Instructions of 8 steps of the forward, with outputs, of 8 steps that the backward does
     again and of 4 steps of its adjoint, where a lane has four states."""
-    code = nvrtc.machine_code(source, macros, CAPABILITY)
-    forward, back = (list(paths(dump(code, "-sass", "-fun", x))) for x in cuda.NAMES[:2])
+    forward, back = (kernel_paths(name, macros) for name in cuda.NAMES[:2])
     return {"forward": max(forward), "again": back[0], "adjoint": back[1]}
 
 
@@ -425,9 +429,7 @@ def state_steps(found: Mapping[str, Sequence[int]]) -> list[tuple[float, float]]
 def scan_ms(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[list[list[float]], list[str]]:
     """Least, middle and largest milliseconds of the forward and of both passes of a large scan,
     those of the probe times the ratio of instructions; and what was counted."""
-    B, L, D, N = shape
-    setting = cuda.setting_of((B,), (L,), D, N, cuda.CODES[dtype], False, CARD)
-    ours = state_steps(scan_paths(cuda.SOURCE.read_text("utf-8"), setting.macros))
+    ours = state_steps(scan_paths(scan_setting(shape, dtype).macros))
     given = probe()["scan"]
     theirs = state_steps(given["instructions"])
     forward = given["forward_ms"]
@@ -455,10 +457,9 @@ def small_ms(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[list[list[floa
     calls = inference(kirchhoff_scan, inputs), gradients(kirchhoff_scan, inputs)
     with noted():
         host = [min(harness.milliseconds(call) for _ in range(200)) for call in calls]
-    B, L, D, N = shape
-    setting = cuda.setting_of((B,), (L,), D, N, cuda.CODES[dtype], False, CARD)
-    code = nvrtc.machine_code(cuda.SOURCE.read_text("utf-8"), setting.macros, CAPABILITY)
-    walks = paths(dump(code, "-sass", "-fun", cuda.NAMES[0]))
+    B, L, D, _ = shape
+    setting = scan_setting(shape, dtype)
+    walks = kernel_paths(cuda.NAMES[0], setting.macros)
     (pieces,) = setting.pieces
     warps = pieces * setting.groups
     instructions = L / pieces / 8 * sum(statistics.fmean(x) for x in walks)

@@ -21,35 +21,38 @@ Columns
     forward, both   _ms a circuit: of forward and backward for source, leak and conductances. Peers
                     without gradients solve once more with their factor
     plan_ms         ours: order and plan of the graph; CHOLMOD: its analysis
-    error           of potentials, over the largest one, the truth being ours in float64; of
-                    resistances the largest relative one
+    error           as `network` has it; of resistances the largest relative one
     peak_bytes      of the forward call
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
+import dataclasses
 import functools
-import itertools
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_lab.benchmarks import harness
-from chonn_lab.benchmarks.harness import Call, Row, Run, fresh_peak, inference, milliseconds
-from chonn_lab.benchmarks.network_solvers import Array, sparse
-from chonn_ops import Circuit, Graph, raster
+from chonn_lab.benchmarks.harness import Call, Row, Run, fresh_peak, main_of, milliseconds
+from chonn_lab.benchmarks.network import measure
+from chonn_lab.benchmarks.network_solvers import (
+    Array,
+    Networks,
+    Solver,
+    cholmod,
+    fastest_cholmod,
+    ours,
+    sparse,
+    spsolve,
+)
+from chonn_ops import Graph, raster
 from chonn_ops.network.direct.plan import plan_of
 
 CONTRAST = 100.0
-ORDERINGS = ("amd", "metis", "nesdis")
 BLOCKS = (1, 4, 16, 64)
-CHECKED = 4  # circuits that peers are timed with, and that are compared
 
 
 def delaunay(nodes: int) -> tuple[Array, Array]:
@@ -93,146 +96,35 @@ def plan(shape: Shape, nodes: int) -> Call:
     return call
 
 
-class Case(NamedTuple):
-    """Circuits on one graph: conductances (B, E, 1), leaks and sources (B, N, 1)."""
-
-    graph: Graph
-    conductance: Tensor
-    leak: Tensor
-    source: Tensor
-
-    @classmethod
-    def of(cls, shape: Shape, nodes: int, count: int) -> Case:
-        edges, positions = shape(nodes)
-        rng = np.random.default_rng(1)
-        g = CONTRAST ** rng.random((count, len(edges), 1))
-        source = torch.from_numpy(rng.standard_normal((count, nodes, 1)))
-        leak = torch.full_like(source, 1e-3)
-        return cls(Graph(edges, nodes, positions), torch.from_numpy(g), leak, source)
-
-    def matrices(self, count: int) -> list[Any]:
-        p, q = self.graph.ends_array()
-        fields = zip(self.conductance[:count, :, 0], self.leak[:count, :, 0], strict=True)
-        return [sparse(p, q, g.numpy(), leak.numpy()) for g, leak in fields]
-
-    def calls(self, dtype: torch.dtype) -> dict[str, Callable[[], Any]]:
-        """Both of ours."""
-
-        def solve(g: Tensor, leak: Tensor, source: Tensor) -> Tensor:
-            return Circuit(g, leak, self.graph).solve(source)
-
-        given = [x.to(dtype) for x in self[1:]]
-        return {"forward": inference(solve, given), "both": harness.gradients(solve, given)}
+def on_graph(shape: Shape, nodes: int, count: int) -> Networks:
+    """Random circuits on one graph, in float64."""
+    edges, positions = shape(nodes)
+    rng = np.random.default_rng(1)
+    g = CONTRAST ** rng.random((count, len(edges)))
+    source = torch.from_numpy(rng.standard_normal((count, nodes)))
+    leak = torch.full_like(source, 1e-3)
+    graph = Graph(edges, nodes, positions)
+    return Networks(source, (torch.from_numpy(g),), leak, graph=graph)
 
 
 def forward(shape: Shape, nodes: int, count: int, dtype: torch.dtype) -> Call:
     """Our forward pass, for `fresh_peak`."""
-    return Case.of(shape, nodes, count).calls(dtype)["forward"]
-
-
-def load_blas() -> None:
-    """The BLAS that CHOLMOD shall use: SuiteSparse's may be the slow reference."""
-    torchs = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
-    try:
-        library = ctypes.CDLL("libopenblas.so.0", mode=ctypes.RTLD_GLOBAL)
-        library.openblas_set_num_threads(torch.get_num_threads())
-    except OSError:
-        with contextlib.suppress(OSError):
-            ctypes.CDLL(torchs, mode=ctypes.RTLD_GLOBAL)
-
-
-def cholmod(system: Any, source: Array) -> tuple[Any, dict[str, Any]]:
-    """The fastest of CHOLMOD's settings, for one elimination and a solve: an analysis, its name
-    and its milliseconds."""
-    from sksparse.cholmod import analyze
-
-    load_blas()
-    found = []
-    for ordering, mode in itertools.product(ORDERINGS, ("simplicial", "supernodal")):
-        begin = functools.partial(analyze, system, mode=mode, ordering_method=ordering)
-        made = begin()
-
-        def solve(made: Any = made) -> None:
-            made.cholesky_inplace(system)
-            made(source)
-
-        solve()
-        about = {"setting": f"{ordering}, {mode}", "plan_ms": milliseconds(begin)}
-        found.append((milliseconds(solve, 3), made, about))
-    _, made, about = min(found, key=lambda x: x[0])
-    return made, about
-
-
-Factor = Callable[[Any], Callable[[Array], Array]]
-
-
-def direct_peer(case: Case, factor: Factor, **about: Any) -> Row:
-    """The first circuits of a case, one after the other."""
-    few = case.matrices(CHECKED)
-    sources = list(case.source[:CHECKED, :, 0].numpy())
-    p, q = case.graph.ends_array()
-
-    def run(backward: bool) -> Array:
-        found = []
-        for system, s in zip(few, sources, strict=True):
-            solve = factor(system)
-            found.append(v := solve(s))
-            if backward:
-                w = solve(np.ones_like(v))
-                _ = -w * v, -(w[p] - w[q]) * (v[p] - v[q])
-        return np.stack(found)
-
-    calls = {"forward": lambda: run(False), "both": lambda: run(True)}
-    return {**about, "calls": calls, "scale": 1 / len(few)}
-
-
-def cholmod_peer(case: Case) -> Row:
-    made, about = cholmod(case.matrices(1)[0], case.source[0, :, 0].numpy())
-
-    def factor(system: Any) -> Any:
-        made.cholesky_inplace(system)
-        return made
-
-    return direct_peer(case, factor, **about)
-
-
-def splu_peer(case: Case) -> Row:
-    from scipy.sparse.linalg import splu
-
-    options: Any = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
-    return direct_peer(case, lambda system: splu(system, **options).solve)
-
-
-def difference(v: Any, truth: Tensor) -> float:
-    v = torch.as_tensor(v).to(truth.dtype)
-    return float((v - truth).abs().amax() / truth.abs().amax())
+    return ours(on_graph(shape, nodes, count).map(lambda x: x.to(dtype))).forward
 
 
 def circuits(run: Run, nodes: int, count: int) -> dict[str, Any]:
     """Rows of all contenders for `count` circuits on one Delaunay graph."""
-    case = Case.of(delaunay, nodes, count)
     planning = milliseconds(plan(delaunay, nodes), 3)
-    truth = case.calls(torch.float64)["forward"]()[:CHECKED, :, 0]
 
-    def ours(dtype: torch.dtype) -> Row:
+    def build(dtype: torch.dtype) -> Callable[[Networks], Solver]:
         peak = fresh_peak(forward, delaunay, nodes, count, dtype)
-        found = {"plan_ms": planning, "peak_bytes": peak, "scale": 1 / count}
-        return {**found, "calls": case.calls(dtype)}
+        about = {"plan_ms": planning, "peak_bytes": peak}
+        return lambda few: ours(few.map(lambda x: x.to(dtype)))._replace(about=about)
 
-    def checked(make: Callable[[], Row]) -> Row:
-        row = make()
-        found = torch.as_tensor(row["calls"]["forward"]())
-        found = found[:CHECKED, :, 0] if found.dim() == 3 else found
-        return {"error": difference(found, truth), **row}
-
-    makes: dict[str, Callable[[], Row]] = {
-        "chonn-ops": lambda: ours(torch.float32),
-        "chonn-ops, float64": lambda: ours(torch.float64),
-        "CHOLMOD": lambda: cholmod_peer(case),
-        "splu": lambda: splu_peer(case),
-    }
-    makes = {name: functools.partial(checked, make) for name, make in makes.items()}
-    return run.section(makes, nodes=nodes, networks=count)
+    builds = {"chonn-ops": build(torch.float32), "chonn-ops, float64": build(torch.float64)}
+    builds |= {"CHOLMOD": cholmod, "splu": spsolve}
+    label = {"nodes": nodes, "networks": count}
+    return measure(run, on_graph(delaunay, nodes, count), builds, label, 1)
 
 
 def pairs(run: Run) -> dict[str, Any]:
@@ -253,7 +145,7 @@ def pairs(run: Run) -> dict[str, Any]:
         source = np.zeros((side * side, few), order="F")
         np.add.at(source, (p, np.arange(few)), 1)
         np.add.at(source, (q, np.arange(few)), -1)
-        made, about = cholmod(system, source[:, :16])
+        made, about = fastest_cholmod(system, source[:, :16])
 
         def solved(block: int) -> Array:
             found = []
@@ -288,21 +180,22 @@ def large(run: Run) -> list[Row]:
     nodes = 400 if run.smoke else 10**6
 
     def make(shape: Shape) -> Row:
-        case = Case.of(shape, nodes, 1)
-        calls = case.calls(torch.float32)
-        truth = case.calls(torch.float64)["forward"]()
+        wide = on_graph(shape, nodes, 1)
+        made, truth = ours(wide.map(Tensor.float)), ours(wide).forward()
+        assert wide.graph is not None
         return {
             "nodes": nodes,
-            "edges": case.graph.num_edges,
-            "error": difference(calls["forward"](), truth),
+            "edges": wide.graph.num_edges,
+            "error": float((made.forward() - truth).abs().amax() / truth.abs().amax()),
             "plan_peak_bytes": fresh_peak(plan, shape, nodes),
             "peak_bytes": fresh_peak(forward, shape, nodes, 1, torch.float32),
-            "calls": {"plan": plan(shape, nodes), **calls},
+            "calls": {"plan": plan(shape, nodes), "forward": made.forward, "both": made.both},
         }
 
     shapes = {"path": path, "Delaunay": delaunay, "grid": lattice}
-    few = Run(min(run.rounds, 1), 0.0, run.smoke, run.notes)
-    return few.compare({name: functools.partial(make, shape) for name, shape in shapes.items()})
+    few = dataclasses.replace(run, rounds=1, visit_ms=0.0)
+    makes = {name: functools.partial(make, shape) for name, shape in shapes.items()}
+    return few.section(makes)["rows"]
 
 
 SECTIONS: dict[str, Callable[[Run], Any]] = {
@@ -311,7 +204,7 @@ SECTIONS: dict[str, Callable[[Run], Any]] = {
     "pairs": pairs,
     "large": large,
 }
-main = harness.main_of(__doc__, "graphs", SECTIONS, ["scipy", "scikit-sparse"])
+main = main_of(__doc__, "graphs", SECTIONS, ["scipy", "scikit-sparse"])
 
 if __name__ == "__main__":
     main()

@@ -21,7 +21,7 @@ import platform
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -64,12 +64,14 @@ def milliseconds(
 class Run:
     """Options of a run, and notes of what was left out.
 
-    A contender's visit in a round lasts `visit_ms` at least.
+    A contender's visit in a round lasts `visit_ms` at least, in timed calls, or is what `visit`
+    says: the milliseconds of some calls.
     """
 
     rounds: int = 1
     visit_ms: float = 0.0
     smoke: bool = False
+    visit: Callable[[Call], list[float]] = lambda call: [milliseconds(call)]
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def times(self, calls: Mapping[Any, Call]) -> dict[Any, list[float]]:
@@ -78,31 +80,18 @@ class Run:
         for _ in range(self.rounds):
             for key, call in calls.items():
                 call()
-                visit = [milliseconds(call)]
+                visit = self.visit(call)
                 while sum(visit) < self.visit_ms:
-                    visit.append(milliseconds(call))
+                    visit += self.visit(call)
                 times[key] += visit
         return times
 
-    def compare(
-        self, makes: Mapping[str, Callable[[], Row]], base: str | None = None, **case: Any
-    ) -> list[Row]:
-        """A printed row for each contender, timed in turns; one that fails is noted and left out.
+    def section(self, makes: Mapping[str, Callable[[], Row]], **case: Any) -> Row:
+        """A case with a printed row for each contender, timed in turns; one that fails is noted.
 
-        Parameters
-        ----------
-        makes : mapping
-            Make each contender's row. Its ``calls`` map columns to what is timed, its ``scale``
-            multiplies the times; the rest stays in the row.
-        base : str, optional
-            The contender whose times others are divided by.
-        **case
-            What the rows have in common, for the notes.
-
-        Returns
-        -------
-        list of dict
-            With ``column_ms``, ``column_quartiles_ms`` and ``column_ratio``.
+        `makes` make the rows. The ``calls`` of a row map columns to what is timed, its ``scale``
+        multiplies the times; the rest stays in it beside ``column_ms``, ``column_quartiles_ms``
+        and ``column_ratio``, the time over that of the first contender.
         """
         rows: dict[str, Row] = {}
         calls: dict[tuple[str, str], Call] = {}
@@ -129,26 +118,21 @@ class Run:
             if len(scaled) > 1:
                 low, _, high = statistics.quantiles(scaled, n=4)
                 rows[name][f"{column}_quartiles_ms"] = [low, high]
-        first = rows.get(base or "", {})
+        first = rows.get(next(iter(makes)), {})
         for name, column in times:
             if f"{column}_ms" in first:
                 ratio = rows[name][f"{column}_ms"] / first[f"{column}_ms"]
                 rows[name][f"{column}_ratio"] = ratio
         show(list(rows.values()), **case)
-        return list(rows.values())
+        return {**case, "rows": list(rows.values())}
 
-    def section(self, makes: Mapping[str, Callable[[], Row]], **case: Any) -> Row:
-        """A case with its rows, compared with the first contender."""
-        return {**case, "rows": self.compare(makes, next(iter(makes)), **case)}
-
-    def steps(self, makes: Mapping[str, Make], base: str, evaluate: bool = False) -> list[Row]:
+    def steps(self, makes: Mapping[str, Make], evaluate: bool = False) -> list[Row]:
         """Rows of models: forward pass and training step, parameters and memory.
 
         The forward pass is one of a model in evaluation mode if `evaluate`.
         """
-        return self.compare(
-            {n: functools.partial(_stepped, m, evaluate) for n, m in makes.items()}, base
-        )
+        made = {n: functools.partial(_stepped, m, evaluate) for n, m in makes.items()}
+        return self.section(made)["rows"]
 
 
 def _stepped(make: Make, evaluate: bool) -> Row:
@@ -250,6 +234,7 @@ def environment(options: Mapping[str, Any], packages: Sequence[str] = ()) -> dic
     return {
         **options,
         **{name: machine[name] for name in ("threads", "cores", "processor")},
+        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
         "kernel": os.environ.get("CHONN_SCAN_ISA") or (isas[-1] if isas else None),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("torch", "numpy", *packages)},
@@ -269,7 +254,7 @@ def main_of(
     """The program of a benchmark, whose results go to ``lab/results/<results>.json``.
 
     It calls the `sections` in their order, unless ``--only`` names some, and records the versions
-    of `packages`. `defaults` are those of the options.
+    of `packages`. A section may be an iterator. `defaults` are those of the options.
     """
 
     def main(given: list[str] | None = None) -> None:
@@ -293,7 +278,11 @@ def main_of(
         # What is there when a run stops lies beside the results of the last whole one.
         unfinished = options.output.with_suffix(".unfinished.json")
         for name in options.only or sections:
-            result[name] = sections[name](run)
+            found = sections[name](run)
+            result[name] = [] if isinstance(found, Iterator) else found
+            for part in found if isinstance(found, Iterator) else ():
+                result[name].append(part)
+                write_json(unfinished, result)
             write_json(unfinished, result)
         for note in run.notes:
             print(f"note: {note}")

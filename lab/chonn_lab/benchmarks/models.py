@@ -60,7 +60,7 @@ def make(name: str, smoke: bool) -> tuple[nn.Module, tuple[Tensor, ...], Tensor]
 def models(run: Run) -> list[Row]:
     """A row for each contender."""
     makes = {name: functools.partial(make, name, run.smoke) for name in NAMES}
-    rows = {row["name"]: row for row in run.steps(makes, "FNO")}
+    rows = {row["name"]: row for row in run.steps(makes)}
     for name, row in rows.items():
         base = rows[BASE.get(name, name)]
         for key in ("forward_ms", "step_ms", "peak_bytes", "parameters"):

@@ -85,11 +85,11 @@ def fitting(build: Callable[[Networks], Solver], networks: Networks) -> tuple[in
         return build(networks.map(lambda field: field[:count]))
 
     count = min(CHANNELS, len(networks))
-    each = milliseconds(first(1)[0])
+    each = milliseconds(first(1).forward)
     if each > TOO_LONG_MS:
         raise TimeoutError(f"{each / 1e3:.0f} s for one network")
     if each * count < CALL_MS:  # many at once take less each
-        each = milliseconds(first(count)[0]) / count
+        each = milliseconds(first(count).forward) / count
     count = max(1, min(len(networks), int(CALL_MS / each)))
     count -= count % CHANNELS if count > CHANNELS else 0
     return count, first(count)
@@ -100,15 +100,15 @@ def measure(
 ) -> dict[str, Any]:
     """Rows of contenders for `per` of the networks."""
     checked = networks.map(lambda field: field[:CHECKED].double())
-    truth = ours(checked, method="direct")[0]()
+    truth = ours(checked, method="direct").forward()
 
     def contender(build: Callable[[Networks], Solver]) -> Row:
-        count, (forward, both) = fitting(build, networks)
-        both()
-        found = forward()[:CHECKED].reshape(-1, *networks.grid)
+        count, made = fitting(build, networks)
+        made.both()
+        found = made.forward()[:CHECKED].reshape(-1, *networks.grid)
         error = (found.double() - truth[: len(found)]).abs().amax() / truth.abs().amax()
-        calls = {"forward": forward, "both": both}
-        about = {"timed_networks": count, "error": float(error)}
+        calls = {"forward": made.forward, "both": made.both}
+        about = {"timed_networks": count, "error": float(error), **made.about}
         return {**about, "calls": calls, "scale": per / count}
 
     makes = {name: functools.partial(contender, build) for name, build in builds.items()}

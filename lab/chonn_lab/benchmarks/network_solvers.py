@@ -8,31 +8,41 @@ the products that give the gradients.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import functools
+import itertools
 import math
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_lab.benchmarks.harness import Call, gradients, inference
-from chonn_ops import kirchhoff_network
+from chonn_lab.benchmarks.harness import Call, gradients, inference, milliseconds
+from chonn_ops import Circuit, Graph, kirchhoff_network
 
 TOLERANCE = 1e-5
 INCLUSION = 8  # points a side
 CHANNELS = 16  # networks side by side in the last axis of our tensors, as a layer has them
 PEER_ITERATIONS = 20_000
+ORDERINGS = ("amd", "metis", "nesdis")  # of CHOLMOD
 
 Array = np.ndarray[Any, Any]
-Solver = tuple[Callable[[], Tensor], Call]  # potentials (networks, *grid), and both passes
 Solve = Callable[[Tensor], Tensor]  # sources (networks, *grid) to potentials
+
+
+class Solver(NamedTuple):
+    """Potentials (networks, \\*grid), both passes, and what else a row says of the solver."""
+
+    forward: Callable[[], Tensor]
+    both: Call
+    about: dict[str, Any] = {}  # noqa: RUF012
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,12 +61,14 @@ class Case:
 @dataclasses.dataclass(frozen=True)
 class Networks:
     """Fields (networks, \\*grid), real or complex; conductances, one an axis, are 0 behind the last
-    node of an axis that is not periodic."""
+    node of an axis that is not periodic. On a graph fields are (networks, nodes), and conductances
+    one (networks, edges)."""
 
     source: Tensor
     conductance: tuple[Tensor, ...]
     leak: Tensor
     periodic: tuple[bool, ...] = ()
+    graph: Graph | None = None
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -68,10 +80,14 @@ class Networks:
     def map(self, change: Callable[[Tensor], Tensor]) -> Networks:
         """The same with every field changed."""
         g = tuple(map(change, self.conductance))
-        return Networks(change(self.source), g, change(self.leak), self.periodic)
+        changed = {"source": change(self.source), "conductance": g, "leak": change(self.leak)}
+        return dataclasses.replace(self, **changed)
 
     def edges(self) -> Iterator[tuple[Array, Array, Array]]:
         """For each axis the nodes that its edges join, and their conductances (networks, E)."""
+        if self.graph is not None:
+            yield *self.graph.ends_array(), self.conductance[0].numpy()
+            return
         nodes = np.arange(math.prod(self.grid)).reshape(self.grid)
         for axis, g in enumerate(self.conductance):
             n = self.grid[axis]
@@ -85,6 +101,19 @@ class Networks:
         leak = self.leak.cpu().flatten(1).numpy()
         wide = np.complex128 if self.leak.is_complex() else np.float64
         return [sparse(p, q, *(x[i].astype(wide) for x in (g, leak))) for i in range(len(self))]
+
+    def products(self, v: Array, w: Array) -> list[Array]:
+        """(w_p - w_q) (v_p - v_q)* of each edge for fields v and w, 0 where no edge is."""
+        if self.graph is not None:
+            p, q = self.graph.ends_array()
+            return [(w[:, p] - w[:, q]) * (v[:, p] - v[:, q]).conj()]
+        found = []
+        for axis in range(v.ndim - 1):
+            product = (w - np.roll(w, -1, axis + 1)) * (v - np.roll(v, -1, axis + 1)).conj()
+            if not (self.periodic and self.periodic[axis]):
+                product[(slice(None),) * (axis + 1) + (-1,)] = 0
+            found.append(product)
+        return found
 
 
 def sparse(p: Array, q: Array, g: Array, leak: Array) -> Any:
@@ -152,7 +181,7 @@ def make(case: Case, device: str = "cpu") -> Networks:
 
 def channels_last(networks: Networks) -> list[Tensor]:
     """source, leak, conductances as our operator takes them: (B, \\*grid, C)."""
-    channels = math.gcd(len(networks), CHANNELS)
+    channels = 1 if networks.graph else math.gcd(len(networks), CHANNELS)
     return [
         t.unflatten(0, (-1, channels)).movedim(1, -1).contiguous()
         for t in (networks.source, networks.leak, *networks.conductance)
@@ -161,26 +190,17 @@ def channels_last(networks: Networks) -> list[Tensor]:
 
 def ours(networks: Networks, backend: str = "cpu", **options: Any) -> Solver:
     def solve(source: Tensor, leak: Tensor, *conductance: Tensor) -> Tensor:
+        if networks.graph is not None:
+            return Circuit(conductance[0], leak, networks.graph).solve(source, **options)
         given = {"tol": TOLERANCE, "backend": backend, **options}
         return kirchhoff_network(source, conductance, leak, **given)
 
     inputs = channels_last(networks)
     forward = inference(solve, inputs)
-    return lambda: forward().movedim(-1, 1).flatten(0, 1), gradients(solve, inputs)
+    return Solver(lambda: forward().movedim(-1, 1).flatten(0, 1), gradients(solve, inputs))
 
 
-def products(v: Array, w: Array, periodic: Sequence[bool] = ()) -> list[Array]:
-    """(w_p - w_q) (v_p - v_q)* along each axis of fields (count, *grid), 0 where no edge is."""
-    found = []
-    for axis in range(v.ndim - 1):
-        product = (w - np.roll(w, -1, axis + 1)) * (v - np.roll(v, -1, axis + 1)).conj()
-        if not (periodic and periodic[axis]):
-            product[(slice(None),) * (axis + 1) + (-1,)] = 0
-        found.append(product)
-    return found
-
-
-def without_gradients(networks: Networks, begin: Callable[[], Solve]) -> Solver:
+def without_gradients(networks: Networks, begin: Callable[[], Solve], **about: Any) -> Solver:
     """The calls of a peer that has no gradients; ``begin()`` is part of them."""
     weight = torch.ones_like(networks.source)
 
@@ -188,30 +208,75 @@ def without_gradients(networks: Networks, begin: Callable[[], Solve]) -> Solver:
         solve = begin()
         v = solve(networks.source).numpy()
         w = solve(weight).numpy().conj()
-        return [w, -w * v.conj(), *(-product for product in products(v, w))]
+        return [w, -w * v.conj(), *(-product for product in networks.products(v, w))]
 
-    return lambda: begin()(networks.source), both
+    return Solver(lambda: begin()(networks.source), both, about)
 
 
 def one_by_one(networks: Networks, solvers: Sequence[Callable[[Array], Any]]) -> Solve:
     """A loop over the networks in NumPy, as a solve of tensors."""
 
     def solve(sources: Tensor) -> Tensor:
-        rows = sources.flatten(1).double().numpy()
+        rows = sources.flatten(1).resolve_conj().numpy()
+        rows = rows.astype(np.result_type(rows, np.float64))
         found = [solver(row) for solver, row in zip(solvers, rows, strict=True)]
         return torch.from_numpy(np.stack(found)).view(-1, *networks.grid)
 
     return solve
 
 
-def spsolve(networks: Networks) -> Solver:
-    """SciPy's sparse LU, ordered for symmetric patterns."""
+def factors(networks: Networks) -> Callable[[], Solve]:
+    """SciPy's sparse LU, at its best for symmetric matrices."""
     from scipy.sparse.linalg import splu
 
     systems = networks.matrices()
-    options = {"permc_spec": "MMD_AT_PLUS_A"}
-    begin = lambda: one_by_one(networks, [splu(a, **options).solve for a in systems])  # noqa: E731
-    return without_gradients(networks, begin)
+    options: Any = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
+    return lambda: one_by_one(networks, [splu(a, **options).solve for a in systems])
+
+
+def spsolve(networks: Networks) -> Solver:
+    return without_gradients(networks, factors(networks))
+
+
+def load_blas() -> None:
+    """The BLAS that CHOLMOD shall use: SuiteSparse's may be the slow reference."""
+    torchs = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
+    try:
+        library = ctypes.CDLL("libopenblas.so.0", mode=ctypes.RTLD_GLOBAL)
+        library.openblas_set_num_threads(torch.get_num_threads())
+    except OSError:
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(torchs, mode=ctypes.RTLD_GLOBAL)
+
+
+def fastest_cholmod(system: Any, source: Array) -> tuple[Any, dict[str, Any]]:
+    """The fastest of CHOLMOD's settings, for one elimination and a solve: an analysis, its name
+    and its milliseconds."""
+    from sksparse.cholmod import analyze
+
+    load_blas()
+    found = []
+    for ordering, mode in itertools.product(ORDERINGS, ("simplicial", "supernodal")):
+        begin = functools.partial(analyze, system, mode=mode, ordering_method=ordering)
+        made = begin()
+
+        def solve(made: Any = made) -> None:
+            made.cholesky_inplace(system)
+            made(source)
+
+        solve()
+        about = {"setting": f"{ordering}, {mode}", "plan_ms": milliseconds(begin)}
+        found.append((milliseconds(solve, 3), made, about))
+    _, made, about = min(found, key=lambda x: x[0])
+    return made, about
+
+
+def cholmod(networks: Networks) -> Solver:
+    """CHOLMOD, with the analysis of the pattern made beforehand."""
+    systems = networks.matrices()
+    made, about = fastest_cholmod(systems[0], networks.source[0].flatten().double().numpy())
+    begin = lambda: one_by_one(networks, [made.cholesky(a) for a in systems])  # noqa: E731
+    return without_gradients(networks, begin, **about)
 
 
 def banded(networks: Networks) -> Solver:
@@ -265,7 +330,8 @@ def torch_sla(networks: Networks) -> Solver:
         return spsolve_batch_same_layout(values, row, column, shape, source, **options)
 
     forward = inference(solve, (values, source))
-    return lambda: forward().view(-1, *networks.grid), gradients(solve, (values, source))
+    both = gradients(solve, (values, source))
+    return Solver(lambda: forward().view(-1, *networks.grid), both)
 
 
 def diagonal(networks: Networks) -> Tensor:

@@ -151,7 +151,7 @@ def shapes(run: Run) -> list[Row]:
         names = [name for name in SCANS if not run.smoke or name != "compiled loop"]
         makes: dict[str, Any] = {n: functools.partial(contender, n, shape) for n in names}
         makes["exp alone"] = functools.partial(exponentials, shape)
-        rows += run.compare(makes, "chonn-ops", shape=shape)
+        rows += run.section(makes, shape=shape)["rows"]
     return rows
 
 
@@ -179,7 +179,7 @@ def fields(run: Run) -> dict[str, Any]:
     boundaries = RASTER[:1] if run.smoke else BOUNDARIES
     pairs = [(d, b) for d in DIRECTIONS for b in boundaries if d != "raster" or b in RASTER]
     makes = {f"{d} {b}": functools.partial(make, d, b) for d, b in pairs}
-    return {"field": list(field), "rows": run.compare(makes)}
+    return run.section(makes, field=list(field))
 
 
 main = main_of(__doc__, "scan", {"rows": shapes, "fields": fields}, ["mambapy"])

@@ -18,7 +18,6 @@ PROBLEMS = {
     "navier_stokes": "vorticity, in FNO's layout",
     "fno_darcy": "the FNO paper's Darcy flow on 421 x 421; resumes",
     "condiff": "diffusion in rough log-normal media, after ConDiff; resumes",
-    "helmholtz": "Helmholtz' equation with two wave numbers; resumes",
     "helmholtz_open": "waves of a point source in an open medium; resumes",
     "meshes": "Darcy flow and heat on meshes of triangles and tetrahedra",
     "upscaling": "pressure on a coarse grid from a fine medium",
@@ -29,7 +28,6 @@ PROBLEMS = {
 FETCHED = {
     "darcy": "PDEBench's 2D_DarcyFlow_beta1.0_Train.hdf5 (1.3 GB)",
     "shallow_water": "PDEBench's 2D_rdb_NA_NA.h5 (6.6 GB)",
-    "poisson": "CNO's PoissonData_64x64_{IN,OUT}.h5, out of 2.4 GB",
 }
 
 

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
+from chonn_lab.problems.grids import cell_centres
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_ops.checks import check_least
 
@@ -113,7 +113,7 @@ def generate(
     if not 0 < beta < math.inf:
         raise ValueError(f"beta: expected positive and finite, got {beta}")
     settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}
-    recipe = lines("advection", _sample, {**settings, "beta": float(beta)})
+    recipe = lines(_sample, {**settings, "beta": float(beta)})
     return make_files({Path(output or file_name(beta)): recipe}, **options)[0]
 
 
@@ -121,7 +121,7 @@ def _sample(seed: int, i: int, resolution: int, n_frames: int, beta: float) -> A
     return single(tensor=solve(draw_wave(seed, i), beta, resolution, n_frames))
 
 
-def lines(generator: str, sample: Callable[..., Arrays], settings: dict[str, Any]) -> Recipe:
+def lines(sample: Callable[..., Arrays], settings: dict[str, Any]) -> Recipe:
     """A file of such waves; the last setting is the equation's parameter by PDEBench's name."""
     check_least(16, resolution=settings["resolution"])
     check_least(2, n_frames=settings["n_frames"])
@@ -132,7 +132,7 @@ def lines(generator: str, sample: Callable[..., Arrays], settings: dict[str, Any
         "t-coordinate": np.append(times, 2 * times[-1] - times[-2]),
     }
     parameter = dict([list(settings.items())[-1]])
-    return Recipe(generator, sample, settings, fixed=fixed, attributes=parameter)
+    return Recipe(sample, settings, fixed=fixed, attributes=parameter)
 
 
 def read(path: Path | str, start: int = 0, stop: int | None = None) -> np.ndarray:

@@ -29,8 +29,8 @@ import numpy as np
 
 from chonn_lab.problems import advection
 from chonn_lab.problems.advection import Wave, draw_wave, read
-from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.generation import Arrays, make_files, single
+from chonn_lab.problems.grids import cell_centres
 
 __all__ = ["NU", "cole_hopf", "file_name", "generate", "read", "solve"]
 
@@ -69,7 +69,7 @@ def generate(
     if not LEAST_NU <= nu < math.inf:
         raise ValueError(f"nu: expected at least {LEAST_NU:g} and finite, got {nu}")
     settings = {"n_samples": n_samples, "resolution": resolution, "n_frames": n_frames}
-    recipe = advection.lines("burgers", _sample, {**settings, "Nu": float(nu)})
+    recipe = advection.lines(_sample, {**settings, "Nu": float(nu)})
     return make_files({Path(output or file_name(nu)): recipe}, **options)[0]
 
 
@@ -98,7 +98,7 @@ def cole_hopf(
     every = max(2 * math.ceil((needed / resolution - 1) / 2) + 1, 1)
     n = every * resolution
     log_phi, turn = _initial_logarithm(initial, n, diffusivity)
-    kernel = _Kernel(n, dt, deviation, REACH * deviation + 1.1 * largest * dt, turn)
+    kernel = _kernel(n, dt, deviation, REACH * deviation + 1.1 * largest * dt, turn)
     frames = np.empty((n_frames, resolution))
     frames[0] = u = initial(cell_centres(resolution))
     for frame in range(1, n_frames):
@@ -131,26 +131,24 @@ def _initial_logarithm(
     return np.concatenate(([0.0], integral[:-1])) / (-2 * diffusivity), turn
 
 
-class _Kernel:
-    """One step: the Gaussian, and what gives u, as one matrix for blocks of neighbours."""
+def _kernel(
+    n: int, dt: float, deviation: float, reach: float, turn: float
+) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """One step, from log phi to log phi and u, which is the mean distance travelled over the time:
+    the Gaussian, and what gives u, as one matrix for blocks of neighbours."""
+    radius = math.ceil(reach * n)
+    window = np.arange(BLOCK + 2 * radius) - radius
+    places = np.arange(0, n, BLOCK)[:, None] + window
+    at, turns = places % n, turn * (places // n)
+    distance = (np.arange(BLOCK) - window[:, None]) / n
+    weights = np.exp(-0.5 * (distance / deviation) ** 2)
+    weights /= n * deviation * math.sqrt(2 * math.pi)
+    matrix = np.concatenate((weights, weights * distance / dt), axis=1)
 
-    def __init__(self, n: int, dt: float, deviation: float, reach: float, turn: float) -> None:
-        radius = math.ceil(reach * n)
-        window = np.arange(BLOCK + 2 * radius) - radius
-        starts = np.arange(0, n, BLOCK)
-        places = starts[:, None] + window
-        self.places, self.turns = places % n, turn * (places // n)
-        distance = (np.arange(BLOCK) - window[:, None]) / n
-        weights = np.exp(-0.5 * (distance / deviation) ** 2)
-        weights /= n * deviation * math.sqrt(2 * math.pi)
-        self.matrix = np.concatenate((weights, weights * distance / dt), axis=1)
-        self.n = n
-
-    def __call__(self, log_phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """log phi and u after the step: u is the mean distance travelled, over the time."""
-        terms = log_phi[self.places] + self.turns
+    def step(log_phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        terms = log_phi[at] + turns
         scale = terms.max(axis=1, keepdims=True)
-        sums = np.exp(terms - scale) @ self.matrix
-        phi, moment = sums[:, :BLOCK], sums[:, BLOCK:]
-        log_phi = (np.log(phi) + scale).ravel()[: self.n]
-        return log_phi, (moment / phi).ravel()[: self.n]
+        phi, moment = np.split(np.exp(terms - scale) @ matrix, 2, axis=1)
+        return (np.log(phi) + scale).ravel()[:n], (moment / phi).ravel()[:n]
+
+    return step

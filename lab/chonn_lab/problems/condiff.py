@@ -133,7 +133,7 @@ def generate(
     law = {"covariance": covariance, "variance": float(variance)}
     settings = {"n_samples": n_samples, "resolution": resolution, **law}
     path = Path(output or default_name(resolution, covariance, variance))
-    return make_files({path: Recipe("condiff", _sample, settings)}, **options)[0]
+    return make_files({path: Recipe(_sample, settings)}, **options)[0]
 
 
 def read(

@@ -2,13 +2,12 @@
 
 ========== =====================================================================================
 Equation   ``div(nu grad u) + beta = 0``; learn ``nu -> u``
-Domain     R x R cells, values at centres ``(i + 1/2) / R``. We add an l-shape and a square with
-           holes, see `chonn_lab.problems.domains`
+Domain     R x R cells, values at centres ``(i + 1/2) / R``
 Boundary   ``u = 0`` in the ghost cells, that is at ``-1/(2R)`` and ``1 + 1/(2R)``: half a cell
-           outside the unit square, as in PDEBench, and likewise at the walls of the other domains.
-           Solutions on two grids therefore differ by O(1/R): those of R = 64 and 256 by 5%
-           (relative L1). `margin` sets another distance m, ``u + m du/dn = 0`` at the walls. With
-           m = 1/128 on both grids, these solutions differ by 1.5%
+           outside the unit square, as in PDEBench. Solutions on two grids therefore differ by
+           O(1/R): those of R = 64 and 256 by 5% (relative L1). `margin` sets another distance m,
+           ``u + m du/dn = 0`` at the walls. With m = 1/128 on both grids, these solutions differ
+           by 1.5%
 Input      ``nu``: 1 where ``sum_{j=1..5} exp(-|x - c_j|^2 / s_j)`` is above its mean over all
            cells of a batch of 200 samples, else 0.1; centres ``c_j ~ U(0, 1)^2``, squared widths
            ``s_j ~ U(0, 1/2]``. Ours: with `contrast` c, 1 / c instead of 0.1; with the coefficient
@@ -45,17 +44,10 @@ from typing import Any
 import numpy as np
 
 from chonn_lab.problems.darcy_solver import solve_steady
-from chonn_lab.problems.domains import (
-    SQUARE,
-    cell_centres,
-    check_domain,
-    coordinates,
-    domain_mask,
-    suffix,
-)
-from chonn_lab.problems.download import fetch_darus
 from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
+from chonn_lab.problems.grids import cell_centres, coordinates
 from chonn_lab.problems.hdf5 import read_rows
+from chonn_lab.problems.origin import download
 from chonn_lab.problems.random_fields import BATCH, TWO_PHASE, check_medium, draw_batch, medium
 from chonn_ops.checks import check_least
 
@@ -65,21 +57,18 @@ BETA = 1.0
 CONTRAST = 10.0
 
 
-def default_name(
-    domain: str = SQUARE, coefficient: str = TWO_PHASE, contrast: float = CONTRAST
-) -> str:
+def default_name(coefficient: str = TWO_PHASE, contrast: float = CONTRAST) -> str:
     """PDEBench's file name, with whatever is not PDEBench's."""
     kind = "" if coefficient == TWO_PHASE else f"_{coefficient}"
     if contrast != CONTRAST:
         kind += f"_contrast{float(contrast):g}"
-    return f"2D_DarcyFlow_beta{BETA}_Train{suffix(domain)}{kind}.hdf5"
+    return f"2D_DarcyFlow_beta{BETA}_Train{kind}.hdf5"
 
 
 def generate(
     output: Path | str = "",
     n_samples: int = 1000,
     resolution: int = 128,
-    domain: str = SQUARE,
     margin: float | None = None,
     first: int = 0,
     coefficient: str = TWO_PHASE,
@@ -88,42 +77,34 @@ def generate(
 ) -> Path:
     """Generate a file from the sample `first` on; contrasts are 1 to 10^6.
 
-    On a `domain` the media are those of the square. u = 0 at a `margin` outside it, by default
-    ``1 / (2 * resolution)``: with that of a coarser grid, this is its problem on a finer one.
+    u = 0 at a `margin` outside the square, by default ``1 / (2 * resolution)``: with that of a
+    coarser grid, this is its problem on a finer one.
     """
     check_least(2, resolution=resolution)
-    check_domain(domain, resolution)
     check_medium(coefficient, contrast)
     if margin is not None and not 0 <= margin < math.inf:
         raise ValueError(f"margin: expected at least 0 and finite, got {margin}")
-    settings = {"n_samples": n_samples, "resolution": resolution, "beta": BETA, "domain": domain}
-    settings |= {"margin": margin, "first": first}
-    settings |= {"coefficient": coefficient, "contrast": contrast}
-    fixed = coordinates(resolution)
-    attributes: dict[str, Any] = {"beta": BETA}
-    if domain != SQUARE:
-        fixed["mask"], attributes["domain"] = domain_mask(domain, cell_centres(resolution)), domain
-    if margin is not None:
-        attributes["margin"] = float(margin)
-    source = "Darcy generator, seed {seed}"
-    recipe = Recipe("darcy", _sample, settings, source=source, fixed=fixed, attributes=attributes)
-    path = Path(output or default_name(domain, coefficient, contrast))
+    settings = {"n_samples": n_samples, "resolution": resolution, "beta": BETA, "margin": margin}
+    settings |= {"first": first, "coefficient": coefficient, "contrast": contrast}
+    attributes = {"beta": BETA} | ({} if margin is None else {"margin": float(margin)})
+    recipe = Recipe(_sample, settings, fixed=coordinates(resolution), attributes=attributes)
+    path = Path(output or default_name(coefficient, contrast))
     return make_files({path: recipe}, **options)[0]
 
 
 def read(
-    path: Path | str, start: int = 0, stop: int | None = None, domain: str = SQUARE
+    path: Path | str, start: int = 0, stop: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Samples of a file of a domain: nu and u, (N, R, R), float32; see `read_rows`."""
-    nu, u = read_rows(path, start, stop, (domain, cell_centres), nu=3, tensor=4)
+    """Samples of a file: nu and u, (N, R, R), float32; see `read_rows`."""
+    nu, u = read_rows(path, start, stop, nu=3, tensor=4)
     if u.shape[1] != 1:
         raise ValueError(f"{path}: expected tensor (N, 1, R, R), got {u.shape}")
     return nu, u[:, 0]
 
 
 def fetch(folder: Path | str = ".", force: bool = False, progress: bool = True) -> bool:
-    """Download PDEBench's official file (1.3 GB); see `chonn_lab.problems.download.download`."""
-    return fetch_darus(133219, OFFICIAL_NAME, folder, force, progress)
+    """Download PDEBench's official file (1.3 GB); see `chonn_lab.problems.origin.download`."""
+    return download(133219, OFFICIAL_NAME, folder, force, progress)
 
 
 def _sample(
@@ -131,19 +112,16 @@ def _sample(
     i: int,
     resolution: int,
     beta: float,
-    domain: str,
     margin: float | None,
     coefficient: str,
     contrast: float,
 ) -> Arrays:
-    exists = None if domain == SQUARE else domain_mask(domain, cell_centres(resolution))
     batch, place = divmod(i, BATCH)
     if coefficient == TWO_PHASE:
         nu = np.where(_phases(seed, batch, resolution)[place], 1.0, 1 / contrast)
     else:
         nu = medium(_noise(seed, batch)[place], cell_centres(resolution), coefficient, contrast)
-    u = solve_steady(nu, beta, exists, margin)[None]
-    return single(tensor=u, nu=nu if exists is None else np.where(exists, nu, 0))
+    return single(tensor=solve_steady(nu, beta, margin)[None], nu=nu)
 
 
 # Whole batches are drawn, of which a process takes one sample after the other.

@@ -7,36 +7,22 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 
-def darcy_matrix(
-    nu: np.ndarray, exists: np.ndarray | None = None, margin: float | None = None
-) -> scipy.sparse.csc_matrix:
-    """Matrix of ``-div(nu grad u)`` on the cell centres of the unit square, or of a part of it.
+def darcy_matrix(nu: np.ndarray, margin: float | None = None) -> scipy.sparse.csc_matrix:
+    """Matrix of ``-div(nu grad u)`` on the cell centres of the unit square, (R^2, R^2), symmetric
+    positive definite.
 
-    It is (M, M) for M cells that exist, symmetric positive definite. A face has the mean nu of its
-    two cells; towards a cell that does not exist, nu continues unchanged up to the place where u =
-    0.
-
-    `nu` and `exists` are (R, R), positive where a cell exists, and bool; all cells by default. u is
-    0 at the distance `margin` outside the domain; half a cell by default, so that u vanishes at the
-    centres of the cells outside. What lies between has no forcing.
+    A face has the mean of `nu` (R, R), positive, in its two cells; nu continues unchanged up to the
+    place where u = 0. That is at the distance `margin` outside the square; half a cell by default,
+    so that u vanishes at the centres of the cells outside. What lies between has no forcing.
     """
     n = len(nu)
     # Conductance of a face to the outside over that of one inside: a cell over the distance.
     wall = 1.0 if margin is None else 1 / (0.5 + n * margin)
-    padded = np.pad(nu, 1, mode="edge")
-    inside = np.pad(np.ones_like(nu, dtype=bool) if exists is None else exists, 1)
-    middle, lower, upper = slice(1, -1), slice(None, -1), slice(1, None)
-    faces = []
-    for low, high in (((lower, middle), (upper, middle)), ((middle, lower), (middle, upper))):
-        mean = 0.5 * (padded[high] + padded[low])
-        own = wall * np.where(inside[low], padded[low], padded[high])
-        # Cells that do not exist, and the faces between them, are left out below.
-        faces.append(np.where(inside[low] & inside[high], mean, own))
-    matrix = conductance_matrix(*faces) * n**2
-    if exists is None:
-        return matrix
-    kept = np.flatnonzero(exists)
-    return scipy.sparse.csc_matrix(matrix[kept][:, kept])
+    faces_x, faces_y = np.empty((n + 1, n)), np.empty((n, n + 1))
+    for faces, along in ((faces_x, nu), (faces_y.T, nu.T)):
+        faces[1:-1] = 0.5 * (along[1:] + along[:-1])
+        faces[[0, -1]] = wall * along[[0, -1]]
+    return conductance_matrix(faces_x, faces_y) * n**2
 
 
 def conductance_matrix(faces_x: np.ndarray, faces_y: np.ndarray) -> scipy.sparse.csc_matrix:
@@ -79,14 +65,8 @@ def factorise(matrix: scipy.sparse.csc_matrix) -> scipy.sparse.linalg.SuperLU:
 
 
 def solve_steady(
-    nu: np.ndarray,
-    forcing: np.ndarray | float,
-    exists: np.ndarray | None = None,
-    margin: float | None = None,
+    nu: np.ndarray, forcing: np.ndarray | float, margin: float | None = None
 ) -> np.ndarray:
-    """u (R, R) of ``-div(nu grad u) = forcing``, 0 where no cell exists; see `darcy_matrix`."""
-    factors = factorise(darcy_matrix(nu, exists, margin))
-    kept = np.ones(nu.shape, bool) if exists is None else exists
-    u = np.zeros(nu.shape)
-    u[kept] = factors.solve(np.broadcast_to(forcing, nu.shape)[kept])
-    return u
+    """u (R, R) of ``-div(nu grad u) = forcing``; see `darcy_matrix`."""
+    factors = factorise(darcy_matrix(nu, margin))
+    return factors.solve(np.broadcast_to(forcing, nu.shape).ravel()).reshape(nu.shape)

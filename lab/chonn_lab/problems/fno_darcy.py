@@ -34,8 +34,8 @@ import numpy as np
 import torch
 
 from chonn_lab.problems.darcy_solver import conductance_matrix, factorise
-from chonn_lab.problems.domains import nodes
 from chonn_lab.problems.generation import Arrays, Recipe, make_files, stream
+from chonn_lab.problems.grids import nodes
 from chonn_lab.problems.hdf5 import MAT_BLOCK, check_range, create_array, dataset, matlab_arrays
 from chonn_lab.problems.random_fields import cosine_series
 from chonn_ops.checks import check_least
@@ -86,11 +86,9 @@ def generate(
     recipes = {}
     for split, n in zip(SPLITS, (n_train, n_test), strict=True):
         recipes[Path(folder) / file_name(split, n, resolution)] = Recipe(
-            "fno_darcy",
             _sample,
             {"split": split, "n_samples": n, "resolution": resolution},
             size=4,
-            source=f"generator of FNO's Darcy flow, seed {{seed}}, {split}",
             store=functools.partial(_store, n_samples=n),
             user_block=MAT_BLOCK,
         )
@@ -126,7 +124,7 @@ def _store(file: h5py.File, part: range, arrays: Arrays, n_samples: int) -> None
     for name, values, compression in (("coeff", a, "gzip"), ("sol", u, None)):
         if name not in file:
             shape, chunks = (*values.shape[:2], n_samples), (*values.shape[:2], 1)
-            create_array(file, name, shape, chunks=chunks, compression=compression)
+            create_array(file, name, None, shape=shape, chunks=chunks, compression=compression)
         dataset(file, name)[..., part.start : part.stop] = values
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import hashlib
-import inspect
 import os
 import shutil
 import signal
@@ -38,15 +36,12 @@ Arrays = Mapping[str, Any]
 class Recipe:
     """A data file: the settings that its data depend on, how its samples are made and stored."""
 
-    generator: str  # module of `chonn_lab.problems` with the card
     # Arrays of one sample, by the seed, its number, and the settings but ``n_samples`` and
-    # ``first`` as keywords; a function of a module, as other processes import it.
+    # ``first`` as keywords; a function of the module with the card, as other processes import it.
     sample: Callable[..., Arrays]
     # JSON values: ``n_samples``, ``first`` if the first sample has another number than 0, others.
     settings: dict[str, Any]
-    version: int = 1  # increased when the same settings give other data
     size: int = 8  # samples that are solved and kept together
-    source: str = ""  # the settings in short, with the seed as ``{seed}``
     # Further data sets and attributes of the file.
     fixed: Arrays = dataclasses.field(default_factory=dict)
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -54,6 +49,11 @@ class Recipe:
     # rows of float32 data sets of their names.
     store: Callable[[h5py.File, range, Arrays], None] | None = None
     user_block: bytes = b""  # see `create_hdf5`
+
+    @property
+    def generator(self) -> str:
+        """Module of `chonn_lab.problems` with the card."""
+        return self.sample.__module__.rpartition(".")[2]
 
     @property
     def samples(self) -> range:
@@ -67,8 +67,8 @@ class Recipe:
             found = origin.read(path)
         except (FileNotFoundError, ValueError):
             return False
-        wanted = self.generator, self.version, seed, self.settings
-        return wanted == (found.generator, found.generator_version, found.seed, found.settings)
+        wanted = self.generator, seed, self.settings
+        return wanted == (found.generator, found.seed, found.settings)
 
 
 def make_files(
@@ -109,17 +109,16 @@ def _write(
     numbers, size = recipe.samples, recipe.size
     parts = [numbers[i : i + size] for i in range(0, len(numbers), size)]
     given = {k: v for k, v in recipe.settings.items() if k not in ("n_samples", "first")}
-    # What must be the same for kept samples to be used.
-    same = recipe.version, __version__, _sources(inspect.getfile(recipe.sample)), seed, given
     folder = path.with_name(f".{path.name}.parts")
-    kept = folder / str(joblib.hash((recipe.sample, same)))
-    work = functools.partial(_solved, kept, recipe.sample, seed, given)
+    what = recipe.sample, seed, given
+    work = functools.partial(_solved, folder / _key(*what), *what)
     workers = min(workers, len(parts))
-    options: Any = {"initializer": functools.partial(_serve, os.getpid())}
+    store = recipe.store or functools.partial(_store, numbers=numbers)
+    options: Any = {"initializer": functools.partial(_end_with, os.getpid())}
     try:
         with (
             create_hdf5(path, force, recipe.user_block) as file,
-            ProgressBar(total=len(numbers), unit="sample", disable=not progress) as bar,
+            tqdm(total=len(numbers), unit="sample", disable=not progress) as bar,
             joblib.parallel_config("loky", inner_max_num_threads=1, **options),
         ):
             # Processes run ahead of the results by a few parts.
@@ -127,27 +126,24 @@ def _write(
             with _signals_held_back() if workers > 1 else contextlib.nullcontext():
                 solved: Any = parallel(joblib.delayed(work)(part) for part in parts)
             with contextlib.closing(solved):
-                source = recipe.source or f"{recipe.generator} generator, seed {{seed}}"
-                file.attrs["source"] = f"chonn-ops {__version__} {source.format(seed=seed)}"
-                origin.stamp(file, recipe.generator, recipe.version, seed, recipe.settings)
+                origin.stamp(file, recipe.generator, seed, recipe.settings)
                 file.attrs.update(recipe.attributes)
                 for name, values in recipe.fixed.items():
-                    file[name] = values if values.dtype == bool else values.astype("f4")
+                    file[name] = values.astype("f4")
                 for part, arrays in zip(parts, solved, strict=True):
-                    (recipe.store or functools.partial(_store, numbers=numbers))(file, part, arrays)
+                    store(file, part, arrays)
                     bar.update(len(part))
-    except BaseException as error:
-        # Another call may have made the file meanwhile.
-        if isinstance(error, FileExistsError) or not any(folder.rglob("*.npz")):
+    except BaseException:
+        if not any(folder.rglob("*.npz")):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sources(module: str) -> str:
-    """SHA-256 of a generator's module and of what all generators share."""
-    paths = {Path(module).resolve(), *Path(__file__).resolve().parent.glob("*.py")}
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(paths))).hexdigest()
+def _key(*settings: object) -> str:
+    """What must be the same for kept samples to be used, with the sources of all problems."""
+    sources = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
+    return str(joblib.hash((settings, __version__, sources)))
 
 
 def _solved(
@@ -215,25 +211,15 @@ def write_groups(
             for group, arrays in groups(split, count):
                 for name, values in arrays.items():
                     file.create_dataset(f"{group}/{name}", data=values)
-        origin.stamp(file, generator, 1, seed, {**settings, **sizes})
+        origin.stamp(file, generator, seed, {**settings, **sizes})
     return path
-
-
-class ProgressBar(tqdm):
-    """tqdm's bar, which disappears if the work fails: the reason is then all there is to read."""
-
-    def __exit__(self, kind: Any, *rest: Any) -> None:
-        if kind is not None and issubclass(kind, Exception):
-            self.leave = False
-        super().__exit__(kind, *rest)
 
 
 @contextlib.contextmanager
 def _signals_held_back() -> Iterator[None]:
     """Block Ctrl-C and SIGTERM while workers start, which inherit the block.
 
-    A worker that Ctrl-C reaches before `_serve` does, or whose parent ends then, would print a
-    traceback.
+    Ctrl-C goes to all processes of a terminal; only the parent has to know what to do.
     """
     main = threading.current_thread() is threading.main_thread()
     if not (main and hasattr(signal, "pthread_sigmask")):
@@ -257,17 +243,15 @@ def _signals_held_back() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def _serve(parent: int) -> None:
-    # Ctrl-C goes to all processes of a terminal; only the parent has to know what to do.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    # `os.getppid()` is not asked here: a parent killed before this line has been replaced by then.
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
 def _end_with(parent: int) -> None:
-    """End this process soon after its parent, which may be killed. loky's would go on."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
+    """End this process soon after its parent, which may be killed. loky's would go on.
+
+    `os.getppid()` is not asked for the parent here: one killed before has been replaced by then.
+    """
+
+    def wait() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

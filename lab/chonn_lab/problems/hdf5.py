@@ -15,7 +15,6 @@ import h5py
 import numpy as np
 import scipy.io
 
-from chonn_lab.problems.domains import SQUARE, domain_mask
 from chonn_ops.files import whole_file
 
 # The smallest user block that HDF5 allows.
@@ -81,18 +80,13 @@ def check_range(path: Path | str, n_samples: int, start: int, stop: int | None) 
 
 
 def read_rows(
-    path: Path | str,
-    start: int = 0,
-    stop: int | None = None,
-    domain: tuple[str, Any] | None = None,
-    **axes: int,
+    path: Path | str, start: int = 0, stop: int | None = None, **axes: int
 ) -> list[np.ndarray]:
     """Samples from `start` up to `stop`, by default all, of the data sets of these names and
     numbers of axes, float32.
 
-    `domain` is the one that the file must have: its name, and the coordinates of its nodes by their
-    number. FileNotFoundError or ValueError if the file is missing, damaged or of another problem or
-    domain, or lacks the samples.
+    FileNotFoundError or ValueError if the file is missing, damaged or of another problem, or lacks
+    the samples.
     """
     with open_hdf5(path) as file:
         found = [dataset(file, name, ndim) for name, ndim in axes.items()]
@@ -102,8 +96,6 @@ def read_rows(
             shapes = [data.shape for data in found]
             raise ValueError(f"{path}: expected samples on one grid, got {shapes}")
         check_range(path, len(found[0]), start, stop)
-        if domain:
-            check_domain_of(file, found[0].shape[-1], *domain)
         return [data[start:stop].astype(np.float32) for data in found]
 
 
@@ -111,16 +103,6 @@ def read_group(path: Path | str, split: str, kind: Any) -> Any:
     """All arrays of a split, by the names of a NamedTuple; errors as `read_rows`."""
     with open_hdf5(path) as file:
         return kind(*(dataset(file, f"{split}/{name}")[...] for name in kind._fields))
-
-
-def check_domain_of(file: h5py.File, resolution: int, domain: str, coordinates: Any) -> None:
-    """ValueError unless a file has this domain, and its mask on nodes at ``coordinates(R)``."""
-    found = str(file.attrs.get("domain", SQUARE))
-    if found != domain:
-        raise ValueError(f"{file.filename}: expected data of the domain {domain}, got {found}")
-    mask = domain_mask(domain, coordinates(resolution))
-    if domain != SQUARE and not np.array_equal(dataset(file, "mask", 2)[...], mask):
-        raise ValueError(f"{file.filename}: expected the mask of the domain {domain}, got another")
 
 
 @contextlib.contextmanager
@@ -149,8 +131,7 @@ class _Reversed:
         return self._stored[(..., *place[::-1])].T
 
 
-def create_array(file: h5py.File, name: str, shape: tuple[int, ...], **options: Any) -> Any:
+def create_array(file: h5py.File, name: str, data: np.ndarray | None, **options: Any) -> None:
     """A float32 array of a 7.3 file, its axes in reverse."""
-    created = file.create_dataset(name, shape, "f4", **options)
+    created = file.create_dataset(name, dtype="f4", data=data, **options)
     created.attrs["MATLAB_class"] = np.bytes_("single")
-    return created

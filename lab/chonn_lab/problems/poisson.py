@@ -2,14 +2,10 @@
 
 ========== =====================================================================================
 Equation   ``-laplace u = f``, u = 0 on the walls; learn ``f -> u``
-Domain     R x R nodes ``x_p = p / (R - 1)`` with the boundary among them. Ours: also an l-shape, or
-           a square with holes, see `chonn_lab.problems.domains`, whose walls are on the faces
-           half-way to nodes that do not exist
+Domain     R x R nodes ``x_p = p / (R - 1)`` with the boundary among them
 Input      ``f = pi / K^2 sum_{i,j=1..K} a_ij (i^2 + j^2)^(-r) sin(pi i x) sin(pi j y)`` with
            ``r = -0.5`` and ``a_ij ~ U[-1, 1]``
-Solution   ``u = 1 / (pi K^2) sum a_ij (i^2 + j^2)^(-r-1) sin(pi i x) sin(pi j y)``: exact. On other
-           domains, the harmonic function that has these values on the walls is subtracted; it comes
-           from a direct sparse solve of five-point finite volumes on the grid itself
+Solution   ``u = 1 / (pi K^2) sum a_ij (i^2 + j^2)^(-r-1) sin(pi i x) sin(pi j y)``: exact
 Parameters K = 16, out of distribution K = 20; R = 64
 Splits     of the file IN: samples 0-1023 train, 1024-1151 validation, 1152-1407 test; of the file
            OUT (K = 20): 0-255
@@ -20,8 +16,7 @@ Layout     that of CNO: groups ``Sample_{i}`` with ``input`` and ``output`` (R, 
            scalars ``min_inp``, ``max_inp``, ``min_out``, ``max_out``, the range of the training
            samples; every split is normalised with them
 Official   ``PoissonData_64x64_IN.h5`` and ``PoissonData_64x64_OUT.h5`` in ``data.zip`` (2.4 GB) of
-           https://zenodo.org/records/10406879; `fetch` gets them. We know no checksum but that of
-           the archive, which the record states
+           https://zenodo.org/records/10406879. We know no checksum
 ========== =====================================================================================
 
 Neither the CNO paper (B. Raonic et al., NeurIPS 2023) nor its code says where the nodes of the
@@ -31,7 +26,6 @@ models, ``linspace(0, 1, 64)``.
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -39,16 +33,13 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from chonn_lab.problems.darcy_solver import conductance_matrix, factorise
-from chonn_lab.problems.domains import SQUARE, check_domain, domain_mask, nodes, suffix
-from chonn_lab.problems.download import fetch_members
 from chonn_lab.problems.generation import Arrays, Recipe, make_files
-from chonn_lab.problems.hdf5 import check_domain_of, dataset, open_hdf5
+from chonn_lab.problems.grids import nodes
+from chonn_lab.problems.hdf5 import dataset, open_hdf5
 from chonn_ops.checks import check_choice, check_least
 
 K_IN, K_OUT = 16, 20
 N_IN, N_OUT = 1408, 256
-ARCHIVE_DOI, ARCHIVE_NAME = "10.5281/zenodo.10406879", "data.zip"
 R_EXPONENT = -0.5
 RESOLUTION = 64
 N_TRAIN = 1024
@@ -65,61 +56,15 @@ SPLITS = MappingProxyType(
 
 def fields(a: np.ndarray, resolution: int = RESOLUTION) -> tuple[np.ndarray, np.ndarray]:
     """Source and exact solution (..., R, R) of coefficients (..., K, K), float64."""
-    sine = _sines(a.shape[-1], nodes(resolution))
-    of_f, of_u = _weights(a)
-    return sine.T @ of_f @ sine, sine.T @ of_u @ sine
-
-
-def _sines(k: int, points: np.ndarray) -> np.ndarray:
-    """(K, R) modes at points of the unit interval."""
-    sine = np.sin(np.pi * np.arange(1, k + 1)[:, None] * points)
+    k, points = a.shape[-1], nodes(resolution)
+    number = np.arange(1, k + 1)
+    sine = np.sin(np.pi * number[:, None] * points)
     # sin(pi i) is not quite 0 in floating point, and the boundary value is.
     sine[:, points == 1] = 0
-    return sine
-
-
-def _weights(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(..., K, K) weights of the modes in f and in u."""
-    number = np.arange(1, a.shape[-1] + 1)
     squares = (number**2)[:, None] + number**2
-    weighted = np.pi / a.shape[-1] ** 2 * a * squares**-R_EXPONENT
-    return weighted, weighted / (np.pi**2 * squares)
-
-
-def domain_fields(
-    a: np.ndarray, domain: str, resolution: int = RESOLUTION
-) -> tuple[np.ndarray, np.ndarray]:
-    """`fields` of coefficients (K, K) on a domain inside the square, 0 outside."""
-    f, u = fields(a, resolution)
-    if domain == SQUARE:
-        return f, u
-    mask, on_x, on_y, factors = _part(domain, resolution)
-    at_nodes = nodes(resolution)
-    between = (at_nodes[1:] + at_nodes[:-1]) / 2
-    sine, half = (_sines(a.shape[-1], points) for points in (at_nodes, between))
-    _, of_u = _weights(a)
-    # The harmonic function with the values of u on the walls inside.
-    x = (half.T @ of_u @ sine)[:, 1:-1] * on_x
-    y = (sine.T @ of_u @ half)[1:-1] * on_y
-    given = x[:-1] + x[1:] + y[:, :-1] + y[:, 1:]
-    w = np.zeros((resolution - 2,) * 2)
-    w[mask[1:-1, 1:-1]] = factors.solve(given[mask[1:-1, 1:-1]])
-    return f * mask, (u - np.pad(w, 1)) * mask
-
-
-@functools.lru_cache(1)
-def _part(domain: str, resolution: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
-    """Nodes that exist, conductances to walls inside along both axes, factors of the matrix.
-
-    Five-point finite volumes between the nodes inside the square: unit conductances, those towards
-    the walls, which lie on the faces to missing nodes, twice as large.
-    """
-    mask = domain_mask(domain, nodes(resolution))
-    along_x, along_y = mask[:, 1:-1], mask[1:-1]
-    on_x, on_y = along_x[1:] != along_x[:-1], along_y[:, 1:] != along_y[:, :-1]
-    kept = np.flatnonzero(mask[1:-1, 1:-1])
-    matrix = conductance_matrix(1.0 + on_x, 1.0 + on_y)[kept][:, kept]
-    return mask, 2.0 * on_x, 2.0 * on_y, factorise(matrix)
+    of_f = np.pi / k**2 * a * squares**-R_EXPONENT
+    of_u = of_f / (np.pi**2 * squares)
+    return sine.T @ of_f @ sine, sine.T @ of_u @ sine
 
 
 class Normalization(NamedTuple):
@@ -138,9 +83,9 @@ class Normalization(NamedTuple):
         )
 
 
-def file_name(kind: str, resolution: int = RESOLUTION, domain: str = SQUARE) -> str:
-    """CNO's file name, with the domain if not the square; `kind` is "IN" or "OUT"."""
-    return f"PoissonData_{resolution}x{resolution}{suffix(domain)}_{kind}.h5"
+def file_name(kind: str, resolution: int = RESOLUTION) -> str:
+    """CNO's file name; `kind` is "IN" or "OUT"."""
+    return f"PoissonData_{resolution}x{resolution}_{kind}.h5"
 
 
 def generate(
@@ -148,85 +93,63 @@ def generate(
     n_in: int = N_IN,
     n_out: int = N_OUT,
     resolution: int = RESOLUTION,
-    domain: str = SQUARE,
     **options: Any,
 ) -> tuple[Path, ...]:
     """Generate both files in CNO's layout, IN and OUT, in an existing folder.
 
     If one of them is there already, from a call with the same arguments, only the other one is
-    made. With fewer than 1024 samples in IN, the ranges are those of all of them. On a `domain` the
-    sources are those of the square, cut off.
+    made. With fewer than 1024 samples in IN, the ranges are those of all of them.
     """
     sizes = zip(KINDS, (n_in, n_out), strict=True)
     recipes = {
-        Path(folder) / file_name(kind, resolution, domain): _recipe(
-            kind, range(n), resolution, domain, with_ranges=kind == "IN"
-        )
+        Path(folder) / file_name(kind, resolution): _recipe(kind, range(n), resolution)
         for kind, n in sizes
     }
     return make_files(recipes, **options)
 
 
 def generate_samples(
-    path: Path, kind: str, samples: range, resolution: int, domain: str = SQUARE, **options: Any
+    path: Path, kind: str, samples: range, resolution: int, **options: Any
 ) -> None:
     """Generate some of the samples of one file, such as those of a test on a finer grid.
 
-    The layout is the same, without ranges.
+    The layout is the same, without ranges unless they are the first of the file IN.
     """
-    make_files({path: _recipe(kind, samples, resolution, domain, with_ranges=False)}, **options)
+    make_files({path: _recipe(kind, samples, resolution)}, **options)
 
 
-def _recipe(kind: str, samples: range, resolution: int, domain: str, with_ranges: bool) -> Recipe:
+def _recipe(kind: str, samples: range, resolution: int) -> Recipe:
     check_least(3, resolution=resolution)
-    check_domain(domain, resolution)
     size = {"kind": kind, "n_samples": len(samples), "first": samples.start}
-    settings = {**size, "resolution": resolution, "domain": domain}
-    source = "Poisson generator, seed {seed}"
+    settings = {**size, "resolution": resolution}
     ranges: list[np.ndarray] = []
 
     def store(file: h5py.File, part: range, arrays: Arrays) -> None:
-        if domain != SQUARE and "mask" not in file:
-            file["mask"], file.attrs["domain"] = _part(domain, resolution)[0], domain
         for i, f, u in zip(part, arrays["f"], arrays["u"], strict=True):
             file[f"Sample_{i}/input"], file[f"Sample_{i}/output"] = f, u
         ranges.extend(arrays["ranges"])
-        if with_ranges and part.stop == samples.stop:
+        if (kind, samples.start, part.stop) == ("IN", 0, samples.stop):
             training = np.array(ranges[:N_TRAIN])
             for j, name in enumerate(Normalization._fields):
                 file[name] = (np.max if j % 2 else np.min)(training[:, j])
 
-    return Recipe("poisson", _sample, settings, source=source, store=store)
+    return Recipe(_sample, settings, store=store)
 
 
-def _sample(seed: int, i: int, kind: str, resolution: int, domain: str) -> Arrays:
+def _sample(seed: int, i: int, kind: str, resolution: int) -> Arrays:
     child = KINDS.index(kind)
     k = (K_IN, K_OUT)[child]
     generator = np.random.PCG64(np.random.SeedSequence(seed).spawn(2)[child])
     # One stream a file: the numbers of earlier samples are skipped.
     a = np.random.Generator(generator.advance(i * k * k)).uniform(-1, 1, (k, k))
-    f, u = domain_fields(a, domain, resolution)
+    f, u = fields(a, resolution)
     ranges = [f.min(), f.max(), u.min(), u.max()]
     return {"f": f.astype("f4"), "u": u.astype("f4"), "ranges": np.array(ranges)}
 
 
-def fetch(folder: Path | str = ".", force: bool = False) -> bool:
-    """Download CNO's archive (2.4 GB) and keep its two Poisson files; see `fetch_members`.
-
-    False if both files were there already. They are not compared with anything.
-    """
-    paths = [Path(folder) / file_name(kind) for kind in KINDS]
-    if not force and all(path.is_file() for path in paths):
-        return False
-    fetch_members(ARCHIVE_DOI, ARCHIVE_NAME, paths, force)
-    return True
-
-
-def read_normalization(
-    folder: Path | str, resolution: int = RESOLUTION, domain: str = SQUARE
-) -> Normalization:
+def read_normalization(folder: Path | str, resolution: int = RESOLUTION) -> Normalization:
     """Ranges of the training samples, from the file IN."""
-    with open_hdf5(Path(folder) / file_name("IN", resolution, domain)) as file:
+    with open_hdf5(Path(folder) / file_name("IN", resolution)) as file:
         return Normalization(*(float(dataset(file, name)[()]) for name in Normalization._fields))
 
 
@@ -235,24 +158,22 @@ def read(
     split: str,
     n_samples: int | None = None,
     resolution: int = RESOLUTION,
-    domain: str = SQUARE,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Normalised inputs and outputs of one split, or of its first samples: (N, R, R), float32.
 
-    Nodes that do not exist have what 0 becomes. FileNotFoundError or ValueError if a file is
-    missing or damaged, of another domain, or holds fewer samples; if the split is unknown.
+    FileNotFoundError or ValueError if a file is missing or damaged, or holds fewer samples; if the
+    split is unknown.
     """
     check_choice("split", split, tuple(SPLITS))
     kind, samples = SPLITS[split]
     if n_samples is not None and not 1 <= n_samples <= len(samples):
         raise ValueError(f"n_samples: expected 1 to {len(samples)} for {split}, got {n_samples}")
-    path = Path(folder) / file_name(kind, resolution, domain)
-    normalization = read_normalization(folder, resolution, domain)
-    return read_samples(path, samples[:n_samples], normalization, domain)
+    path = Path(folder) / file_name(kind, resolution)
+    return read_samples(path, samples[:n_samples], read_normalization(folder, resolution))
 
 
 def read_samples(
-    path: Path, samples: range, normalization: Normalization, domain: str = SQUARE
+    path: Path, samples: range, normalization: Normalization
 ) -> tuple[np.ndarray, np.ndarray]:
     """`read` of numbered samples of one file, normalised as one pleases."""
     with open_hdf5(path) as file:
@@ -260,6 +181,5 @@ def read_samples(
             [dataset(file, f"Sample_{i}/{name}", 2)[...] for name in ("input", "output")]
             for i in samples
         ]
-        check_domain_of(file, len(pairs[0][0]), domain, nodes)
         f, u = normalization(*(np.stack(both) for both in zip(*pairs, strict=True)))
     return f.astype(np.float32), u.astype(np.float32)

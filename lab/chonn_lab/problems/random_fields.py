@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import ndtr
 
-from chonn_lab.problems.domains import cell_centres
+from chonn_lab.problems.grids import cell_centres
 from chonn_ops.checks import check_choice
 
 TAU, ALPHA = 3.0, 2.0

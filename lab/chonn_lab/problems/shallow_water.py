@@ -35,9 +35,9 @@ from unittest import mock
 import h5py
 import numpy as np
 
-from chonn_lab.problems.download import fetch_darus
 from chonn_lab.problems.generation import Arrays, Recipe, make_files
 from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
+from chonn_lab.problems.origin import download
 from chonn_ops.checks import check_least
 
 OFFICIAL_NAME = "2D_rdb_NA_NA.h5"
@@ -103,8 +103,7 @@ def generate(
     load_pyclaw()
     release = importlib.metadata.version("clawpack")
     settings = {"n_samples": n_samples, "resolution": resolution, "clawpack": release}
-    source = "shallow-water generator, seed {seed}"
-    recipe = Recipe("shallow_water", _sample, settings, size=1, source=source, store=_store)
+    recipe = Recipe(_sample, settings, size=1, store=_store)
     return make_files({Path(output): recipe}, **options)[0]
 
 
@@ -125,8 +124,8 @@ def _store(file: h5py.File, part: range, arrays: Arrays) -> None:
 
 
 def fetch(folder: Path | str = ".", force: bool = False, progress: bool = True) -> bool:
-    """Download PDEBench's official file (6.6 GB); see `chonn_lab.problems.download.download`."""
-    return fetch_darus(133021, OFFICIAL_NAME, folder, force, progress)
+    """Download PDEBench's official file (6.6 GB); see `chonn_lab.problems.origin.download`."""
+    return download(133021, OFFICIAL_NAME, folder, force, progress)
 
 
 def read(path: Path | str, start: int = 0, stop: int | None = None) -> np.ndarray:

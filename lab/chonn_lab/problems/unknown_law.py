@@ -30,8 +30,8 @@ from scipy.ndimage import minimum_filter
 from scipy.special import ndtr
 from torch import Tensor, nn
 
-from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.generation import stream, write_groups
+from chonn_lab.problems.grids import cell_centres
 from chonn_lab.problems.hdf5 import read_group
 from chonn_lab.problems.upscaling import SPLITS, gaussian_field, solve, solved
 from chonn_ops.checks import check_least

@@ -33,8 +33,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pixel_unshuffle
 
-from chonn_lab.problems.domains import cell_centres
 from chonn_lab.problems.generation import stream, write_groups
+from chonn_lab.problems.grids import cell_centres
 from chonn_lab.problems.hdf5 import read_group
 from chonn_ops import Dirichlet, Neumann, diffusion
 from chonn_ops.checks import check_choice, check_least

@@ -30,12 +30,12 @@ def test_scans_agree():
 )
 def test_all_contenders_find_the_same_potentials(case):
     networks = network_solvers.make(case)
-    exact = network_solvers.spsolve(networks)[0]()
+    exact = network_solvers.spsolve(networks).forward()
     compared = set()
     lines = {"solve_banded": network_solvers.banded} if len(case.grid) == 1 else {}
     for name, build in (CONTENDERS | lines).items():
         try:
-            v = build(networks)[0]().double()
+            v = build(networks).forward().double()
         except (ImportError, OSError):  # no compiler
             continue
         assert (v - exact).norm() < 1e-3 * exact.norm(), name
@@ -51,7 +51,7 @@ def test_gradients_of_a_peer_are_those_of_ours():
     ]
     v = kirchhoff_network(source, g, leak, tol=1e-12, backend="reference")
     expected = torch.autograd.grad(v, leaves, torch.ones_like(v))
-    found = network_solvers.spsolve(networks)[1]()
+    found = network_solvers.spsolve(networks).both()
     for axis, (actual, truth) in enumerate(zip(found, expected, strict=True), -1):
         truth = truth[..., 0]
         if axis > 0:  # edges that are none
@@ -84,13 +84,14 @@ def test_the_truth_solves_the_equations(grid, boundary):
 @extended
 def test_a_wrong_answer_is_counted_as_an_error():
     networks = accuracy.resistors("smooth", 1e2, (5, 4), 1e-2, "neumann", False)
-    expected, worst = accuracy.truth(networks), accuracy.Worst("float64")
+    expected = accuracy.truth(networks)
     wrong = [x.clone() for x in expected]
     wrong[0][1, 2, 3] *= 1.5
     wrong[3] *= 1 + 1e-4
-    worst.take(expected, lambda: wrong)
-    assert worst.row["potential"] == pytest.approx(0.5)
-    assert worst.row["gradient"] == pytest.approx(1e-4)
+    row = accuracy.judge("float64", expected, lambda: wrong)
+    assert (row["potential"], row["gradient"]) == pytest.approx((0.5, 1e-4))
     wrong[0][0, 0, 0] = float("nan")
-    worst.take(expected, lambda: wrong)
-    assert (worst.row["unsolved"], worst.row["calls"]) == (1, 2)
+    assert (row["unsolved"], accuracy.judge("float64", expected, lambda: wrong)["unsolved"]) == (
+        0,
+        1,
+    )

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("triton")
 
 from chonn_lab.benchmarks import gpu_predicted as predicted
-from chonn_lab.benchmarks.gpu_predicted import Code, Costs, Launch
+from chonn_lab.benchmarks.gpu_predicted import Code
 
 
 def test_launches_of_a_grid_that_is_one_front():
@@ -14,25 +14,6 @@ def test_launches_of_a_grid_that_is_one_front():
     names = [(kernel.__name__, grid) for kernel, grid in found]
     front = [(kernel, (1, 1)) for kernel in ("eliminate", "up", "down")]
     assert names == [("pack", (3, 1)), *front]
-
-
-def test_a_launch_takes_its_start_at_least_and_more_with_more_programs():
-    costs = Costs(busy=0.5, wait=4, start=1e-6)
-    assert predicted.seconds(Launch(1, 1, 0, 4, 0), costs) == 1e-6
-    one, full, twice, bytes_only = (
-        predicted.seconds(launch, costs) - 1e-6
-        for launch in (
-            Launch(1, 1, 1000, 4, 0),
-            Launch(10_000, 4, 1000, 4, 0),
-            Launch(20_000, 4, 1000, 4, 0),
-            Launch(1, 1, 1000, 4, predicted.BANDWIDTH),
-        )
-    )
-    # A warp alone waits four cycles an instruction; full schedulers give out every second cycle.
-    assert one == pytest.approx(4 * 1000 / predicted.CLOCK)
-    assert full == pytest.approx(40_000 * 1000 * 2 / predicted.CLOCK / predicted.SCHEDULERS)
-    assert twice == pytest.approx(2 * full)
-    assert bytes_only == pytest.approx(1)
 
 
 def test_instructions_of_nested_loops():

@@ -37,7 +37,7 @@ def test_rows_are_scaled_and_compared_and_a_failing_peer_is_noted(monkeypatch):
     }
     run = harness.Run()
     for nodes in (5, 7):
-        first, second = run.compare(makes, "ours", nodes=nodes)
+        first, second = run.section(makes, nodes=nodes)["rows"]
     assert (first["name"], first["error"], first["both_ms"]) == ("ours", 0.0, 3.0)
     assert second["forward_quartiles_ms"] == [0.75, 2.25]
     assert (first["forward_ratio"], second["forward_ratio"]) == (1.0, 0.5)

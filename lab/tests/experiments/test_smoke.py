@@ -24,7 +24,6 @@ MODELS = {
     "darcy_lognormal": ["chonn_network"],
     "darcy_loguniform": ["chonn_network"],
     "condiff": ["unet", "fno", "chonn_network", "own_scheme"],
-    "helmholtz": ["chonn_network", "chonn_network_ac", "ffno", "own_scheme"],
     "helmholtz_open": ["chonn_network_ac", "unet", "fno", "uno", "own_scheme"],
     "upscaling": ["chonn_network", "unet", "own_scheme", "coarse_mean", "learned_coefficients"],
     "meshes": ["chonn_network", "own_scheme", "node_scheme", "gino"],

@@ -6,7 +6,7 @@ import pytest
 
 from chonn_lab.problems import darcy
 from chonn_lab.problems.darcy_solver import solve_steady
-from chonn_lab.problems.domains import cell_centres
+from chonn_lab.problems.grids import cell_centres
 from chonn_lab.problems.random_fields import cosine_series, draw_batch, medium
 
 

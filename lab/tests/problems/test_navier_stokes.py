@@ -7,8 +7,8 @@ import pytest
 import scipy.io
 import torch
 
-from chonn_lab.problems import navier_stokes, vorticity_solver
-from chonn_lab.problems.vorticity_solver import solve
+from chonn_lab.problems import navier_stokes
+from chonn_lab.problems.navier_stokes import solve
 
 SMALL = {"resolution": 8, "solver_resolution": 16, "step": 0.05, "progress": False}
 
@@ -92,13 +92,6 @@ def test_random_field_has_the_stated_covariance():
     assert power[0, 0] < 1e-20
 
 
-def test_same_seed_same_field_on_another_grid():
-    fine = navier_stokes.draw_vorticity(np.random.default_rng(0), 2, 256)
-    coarse = navier_stokes.draw_vorticity(np.random.default_rng(0), 2, 64)
-    # What the coarse grid cannot carry is cut, not folded back.
-    assert relative(fine[:, ::4, ::4], coarse) < 1e-2
-
-
 def test_file_of_both_versions(tmp_path):
     path = navier_stokes.generate(tmp_path / "a.mat", 5, 3, seed=2, batch_size=2, **SMALL)
     # SciPy recognises version 7.3 and refers to HDF5, which is what readers of these files expect.
@@ -118,7 +111,7 @@ def test_file_of_both_versions(tmp_path):
 def test_inviscid_flow_keeps_energy_and_enstrophy():
     w0 = flow(0, 1, 48)
     w = torch.cat([w0[:, None], solve(w0, torch.zeros(48, 48), 2, 0.01, nu=0.0)], dim=1)[0]
-    k1, k2 = vorticity_solver.angular_wavenumbers(48, w0.device)
+    k1, k2 = navier_stokes.angular_wavenumbers(48, w0.device)
     square = k1**2 + k2**2
     square[0, 0] = 1
     weights = torch.full((25,), 2.0, dtype=torch.float64)

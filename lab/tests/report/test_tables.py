@@ -85,7 +85,7 @@ def test_a_page_names_its_files_without_an_origin(record, known, tmp_path, monke
     assert ("`mine.json`" in page) != known
 
 
-def test_tables_of_finer_grids_and_domains():
+def test_a_table_of_finer_grids():
     def run(domain, seed, diverged=None, **errors):
         about = {"problem": "darcy", "trained": 64, "label": "network", "parameters": 1234}
         about |= {"domain": domain, "seed": seed, "diverged": diverged}
@@ -95,7 +95,6 @@ def test_tables_of_finer_grids_and_domains():
         run("square", 0, at64=0.010, at256=0.008),
         run("square", 1, at64=0.010, at256=0.010),
         run("l-shape", 0, at64=0.016),
-        run("holes", 0, at64=0.005),
         run("square", 2, "in epoch 2", at64=9.0, at256=9.0),
     ]
     exact = {"problem": "darcy", "trained": 64, "errors": {"256": 0.0125}}
@@ -103,9 +102,6 @@ def test_tables_of_finer_grids_and_domains():
     assert blocks.build("grids", record).splitlines()[2:] == [
         "| Darcy flow | network | 64 | 1,234 | 0.0100 ± 0.0000 | 0.0090 ± 0.0014 | 2 |",
         "| Darcy flow | the true solution, interpolated | 64 | - | - | 0.0125 | - |",
-    ]
-    assert blocks.build("domains", record).splitlines()[2:] == [
-        "| Darcy flow | network | 64 | 0.0100 ± 0.0000 | 0.0160 | 1.60 | 0.0050 | 0.50 |",
     ]
 
 
