@@ -115,7 +115,7 @@ torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["CHONNNetwork2d", "CHONNUNet1d of scans", "CHONNFNO1d of scans"])
+@pytest.mark.parametrize("name", ["CHONNNetwork1d", "CHONNUNet1d of scans"])
 def test_packages_run_without_chonn_ops(name, tmp_path):
     build, inputs = MODELS[name]
     model, other = build().eval(), larger(inputs)

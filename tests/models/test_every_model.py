@@ -113,9 +113,15 @@ def case(request):
     return build().eval(), inputs
 
 
+# Programs of volumes have nothing that those of planes lack, and take a minute each, as that of a
+# U-Net of networks does, whose lines have all of it.
+LONG = tuple(name for name in MODELS if "3d" in name) + ("CHONNUNet2d of networks",)
+
+
 def programs():
     """Names of models for tests that trace, which takes seconds each."""
-    kinds = ((x, pytest.mark.thorough if x in QUICK else pytest.mark.slow) for x in MODELS)
+    names = (x for x in MODELS if x not in LONG)
+    kinds = ((x, pytest.mark.thorough if x in QUICK else pytest.mark.slow) for x in names)
     return pytest.mark.parametrize("name", [pytest.param(x, marks=mark) for x, mark in kinds])
 
 
