@@ -115,7 +115,7 @@ def case(request):
 
 # Programs of volumes have nothing that those of planes lack, and take a minute each, as that of a
 # U-Net of networks does, whose lines have all of it.
-LONG = tuple(name for name in MODELS if "3d" in name) + ("CHONNUNet2d of networks",)
+LONG = ("CHONNUNet2d of networks", *(name for name in MODELS if "3d" in name))
 
 
 def programs():

@@ -28,6 +28,7 @@ import re
 import statistics
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -42,7 +43,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 from triton.backends.compiler import GPUTarget
 
-from chonn_lab.benchmarks import harness
+from chonn_lab.benchmarks import harness, vision
 from chonn_lab.benchmarks.gpu import step_parts
 from chonn_lab.benchmarks.harness import Row, Run, gradients, inference, main_of
 from chonn_lab.benchmarks.scan import make_inputs
@@ -505,17 +506,24 @@ _BACKWARD = network_autograd.by_factor
 
 
 class Operations(TorchDispatchMode):
-    """Notes the bytes of each launch of PyTorch's operations, those inside of solves, too."""
+    """Notes the bytes of each launch of PyTorch's operations, those inside of solves, too; and by
+    the operations' names."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes: list[float] = []
+        self.by_name: Counter[str] = Counter()
+        self.states = 0  # steps of states of scans
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, func._schema.name.partition("::")[2]
         if name == "kirchhoff_network_kept":
             with self:
                 return _FORWARD(*args, **kwargs)
+        if name == "kirchhoff_scan":
+            inputs, modes = scan_arguments.split(args)
+            walks = {"raster": 1, "bidirectional": 2}.get(modes.directions, 2 * len(modes.grid))
+            self.states += walks * inputs.u.numel() * inputs.decay.shape[1]
         with mock.patch.object(network_autograd, "by_factor", self._inside):
             found = func(*args, **kwargs)
         if not func.is_view and name not in NOTHING and func.namespace != "chonn_ops":
@@ -523,6 +531,7 @@ class Operations(TorchDispatchMode):
             size = float(sum(x.numel() * x.itemsize for x in tensors))
             launches = -(-len(args[0]) // _LIST) if name.startswith("_foreach") else 1
             self.bytes += [size / launches] * launches
+            self.by_name[name] += size
         return found
 
     def _inside(self, *args: Any) -> Any:
@@ -585,6 +594,61 @@ def steps(run: Run) -> list[Row]:
     return found
 
 
+# Vision -------------------------------------------------------------------------------------------
+
+KINDS = {
+    "matrix products": ("mm", "addmm", "bmm", "convolution", "convolution_backward"),
+    "conversions and copies": ("_to_copy", "copy_", "clone", "cat"),
+    "activations": tuple(x + y for x in ("gelu", "silu", "softplus") for y in ("", "_backward")),
+    "norms": ("native_layer_norm", "native_layer_norm_backward"),
+}
+
+
+def vision_step(name: str, images: int, points: int) -> tuple[Operations, int]:
+    """The operations of a training step under autocast, and launches of scans."""
+    model = vision.build(name, points).train()
+    x, target = torch.randn(images, 3, points, points), torch.zeros(images, dtype=torch.long)
+    with noted(count=False) as notes, Operations() as operations:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = F.cross_entropy(model(x), target)
+        loss.backward()
+    return operations, len(notes)
+
+
+def backbones(run: Run) -> list[Row]:
+    """A training step of a backbone of timm, launched one by one under autocast.
+
+    The larger of the host's time, by launches as above, and the GPU's: bytes, counted for two and
+    for four images, at the rates of the measured peers, and scans, whose steps of a state take four
+    times those of the large scan above, as many instructions as there four states do together.
+    """
+    given = probe()["vision"]
+    images, points = given["images"], 64 if run.smoke else given["points"]
+    peers = {x: 1e3 * images / rate for x, rate in given["images_per_second"].items()}
+    names = [*peers, "chonn_tiny"]
+    counted, fno = {}, probe()["steps"][0]
+    for name in names:
+        few, more = (vision_step(name, n, points)[0] for n in (2, 4))
+        size = sum(few.by_name.values())
+        counted[name] = size + (sum(more.by_name.values()) - size) * (images - 2) / 2
+    rates = sorted(peers[name] / counted[name] for name in peers)
+    own, scans = vision_step(names[-1], 2, points)
+    shape, dtype = SCANS[0]
+    steps, step_ms = own.states * images / 2, scan_ms(shape, dtype)[0][1][1] / math.prod(shape)
+    launches = len(own.bytes) + scans
+    found = []
+    for rate in (rates[0], statistics.fmean(rates), rates[-1]):
+        device = rate * counted[names[-1]] + 4 * steps * step_ms
+        found.append(max(device, launches * fno["eager_ms"] / fno["kernels"]))
+    sizes = {x: sum(own.by_name[y] for y in names) for x, names in KINDS.items()}
+    sizes["others"] = sum(own.by_name.values()) - sum(sizes.values())
+    shares = ", ".join(f"{x} {y / sum(sizes.values()):.0%}" for x, y in sizes.items())
+    count = f"{launches} launches, {scans} of scans, {4 * steps * step_ms:.1f} ms; "
+    count += f"{counted[names[-1]] / 1e9:.0f} GB: {shares}"
+    text = ", ".join(f"{name} {ms:.1f}" for name, ms in peers.items())
+    return [row(f"step of {names[-1]}, {images} images, bfloat16", count, found, text)]
+
+
 def calibration(run: Run) -> Row:
     del run
     costs = fit()
@@ -593,7 +657,13 @@ def calibration(run: Run) -> Row:
     return {**costs._asdict(), "spread": spread, "low": min(errors), "high": max(errors)}
 
 
-sections = {"calibration": calibration, "circuits": circuits, "scans": scans, "steps": steps}
+sections = {
+    "calibration": calibration,
+    "circuits": circuits,
+    "scans": scans,
+    "steps": steps,
+    "vision": backbones,
+}
 main = main_of(__doc__, "gpu_predicted", sections, ["triton", "nvidia-cuda-nvrtc"])
 
 if __name__ == "__main__":
