@@ -103,14 +103,14 @@ def check_above(least: float, /, **values: Any) -> None:
             raise error(name, f"a finite number > {least:g}", repr(value))
 
 
-def check_share(**values: Any) -> None:
+def check_unit_interval(**values: Any) -> None:
     """Raise a ValueError for the first value that is no number from 0 to 1."""
     for name, value in values.items():
         if not is_real(value) or not 0 <= float(value) <= 1:
             raise error(name, "a number from 0 to 1", repr(value))
 
 
-def check_part(**values: Any) -> None:
+def check_open_unit_interval(**values: Any) -> None:
     """Raise a ValueError for the first value that is no number above 0 and below 1."""
     check_number(**values)
     for name, value in values.items():

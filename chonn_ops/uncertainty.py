@@ -50,7 +50,7 @@ from chonn_ops.checks import (
     check_axes,
     check_integer,
     check_number,
-    check_part,
+    check_open_unit_interval,
     error,
     numbers_of,
 )
@@ -462,7 +462,7 @@ def _mean(fields: Iterable[Tensor]) -> float:
 
 
 def _check_level(level: float, share: float | None) -> None:
-    check_part(level=level)
+    check_open_unit_interval(level=level)
     if share is not None:
         check_number(share=share)
         if not 0 < share <= 1:

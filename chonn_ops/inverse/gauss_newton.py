@@ -29,7 +29,7 @@ from chonn_ops.checks import (
     check_bool,
     check_choice,
     check_integer,
-    check_part,
+    check_open_unit_interval,
     error,
     numbers_of,
 )
@@ -155,7 +155,7 @@ class Reconstruction:
         ValueError
             A level not between 0 and 1.
         """
-        check_part(level=level)
+        check_open_unit_interval(level=level)
         half = math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))
         reach, x = half * self._deviation(), self._posterior.x
         low, high = x - reach, x + reach

@@ -53,7 +53,7 @@ class _CHONNRollout(Forecast):
             *(channels, 0, channels, history, width, depth, num_networks, heads, mlp_ratio),
             *(boundary, nodes, lengths, coordinates, reach, conservative, factory),
         )
-        self.carried, self.damped = carried, damped
+        self.damped = damped
         self.flow = self._flow(substeps, factory)
         self.carrier = None
         if carried:

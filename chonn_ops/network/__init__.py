@@ -1,7 +1,6 @@
 """Kirchhoff networks: grids of nodes solved by nodal analysis, on every backend of
 `available_backends`."""
 
-from chonn_ops.boundary import BOUNDARIES
 from chonn_ops.network.api import NetworkInfo, kirchhoff_network
 from chonn_ops.network.circuit import Circuit, Currents
 from chonn_ops.network.diffusion import diffusion
@@ -16,7 +15,6 @@ from chonn_ops.network.rc import rc_step
 from chonn_ops.network.volumes import FiniteVolumes
 
 __all__ = [
-    "BOUNDARIES",
     "Circuit",
     "Currents",
     "Factorization",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import CONDITIONS, Boundary, Condition, Faces, conditions
-from chonn_ops.checks import check_share, error
+from chonn_ops.checks import check_unit_interval, error
 from chonn_ops.network.checks import check_like
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import edges_alone
@@ -129,7 +129,7 @@ def diffusion(
     check_conditions(faces, k)
     if inside is not None:
         check_conditions(inside, k, inner=True)
-    check_share(arithmetic=arithmetic)
+    check_unit_interval(arithmetic=arithmetic)
     for other, _ in parts:
         k = k.to(torch.promote_types(k.dtype, other.dtype))
     leak = density_of("absorption", absorption, k) * math.prod(steps)

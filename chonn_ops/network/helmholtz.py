@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype, real_dtype
 from chonn_ops.boundary import Boundary, Matched, Neumann, conditions
-from chonn_ops.checks import answer, check_above, check_part
+from chonn_ops.checks import answer, check_above, check_open_unit_interval
 from chonn_ops.network.checks import check_field, check_not_negative
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import (
@@ -216,7 +216,7 @@ def absorbing_layer(
     axes = conductivity.dim() - 2
     steps, faces = spacings(spacing, axes), conditions(boundary, axes)
     check_above(0, thickness=thickness)
-    check_part(attenuation=attenuation)
+    check_open_unit_interval(attenuation=attenuation)
     depth = torch.zeros((1,) * conductivity.dim(), dtype=wide, device=conductivity.device)
     for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
         n = conductivity.shape[axis + 1]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
-from chonn_ops.checks import as_tensor, check_above, check_share, check_tensor, error
+from chonn_ops.checks import as_tensor, check_above, check_tensor, check_unit_interval, error
 from chonn_ops.network.checks import NETWORK_DTYPES, check_field, check_not_negative
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
@@ -286,7 +286,7 @@ class FiniteVolumes:
         check_field("conductivity", conductivity)
         check_not_negative("conductivity", conductivity)
         if not isinstance(arithmetic, Tensor):
-            check_share(arithmetic=arithmetic)
+            check_unit_interval(arithmetic=arithmetic)
         check_above(0, unit=unit)
         # Areas and distances may be beyond half precision.
         k = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))

@@ -25,7 +25,7 @@ from chonn_ops.checks import (
     check_bool,
     check_choice,
     check_integer,
-    check_part,
+    check_open_unit_interval,
     error,
 )
 from chonn_ops.network.circuit import Circuit
@@ -115,7 +115,7 @@ class Network:
         check_integer(1, num_networks=self.num_networks)
         check_choice("nodes", self.nodes, NODES)
         check_bool(selective=self.selective, ac=self.ac)
-        check_part(tol=self.tol)
+        check_open_unit_interval(tol=self.tol)
 
     def check_boundary(self, boundary: Any) -> str | tuple[str, ...] | NamedWords:
         """The boundary as a value that can be hashed; ValueError for an unknown one."""
