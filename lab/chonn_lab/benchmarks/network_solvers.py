@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from chonn_lab.benchmarks.harness import Call, gradients, inference, milliseconds
-from chonn_ops import Circuit, Graph, kirchhoff_network
+from chonn_ops import Circuit, Graph, diffusion, kirchhoff_network
 
 TOLERANCE = 1e-5
 INCLUSION = 8  # points a side
@@ -166,17 +166,12 @@ def make(case: Case, device: str = "cpu") -> Networks:
     first axis; sources are white noise.
     """
     k = conductivity(case.medium, case.contrast, case.networks, case.grid)
-    conductance = []
-    for axis in range(len(case.grid)):
-        edges = harmonic(k, axis)
-        edges[(slice(None),) * (axis + 1) + (-1,)] = 0
-        conductance.append(edges)
-    leak = np.full_like(k, 0.05 if k.ndim == 2 else 0.05 * 256 / case.grid[0] ** 2)
-    leak[:, 0] += 2 * k[:, 0]
-    source = np.random.default_rng(1).standard_normal(k.shape)
-    fields = (torch.from_numpy(x).float().to(device) for x in (source, leak, *conductance))
-    source, leak, *g = fields
-    return Networks(source, tuple(g), leak)
+    leak = 0.05 if len(case.grid) == 1 else 0.05 * 256 / case.grid[0] ** 2
+    walls = [("dirichlet", "neumann"), *["neumann"] * (len(case.grid) - 1)]
+    circuit = diffusion(torch.from_numpy(k)[..., None], boundary=walls, absorption=leak)
+    leaks, *g = (x[..., 0].float().to(device) for x in (circuit.leak, *circuit.conductance))
+    source = torch.from_numpy(np.random.default_rng(1).standard_normal(k.shape))
+    return Networks(source.float().to(device), tuple(g), leaks)
 
 
 def channels_last(networks: Networks) -> list[Tensor]:

@@ -36,7 +36,7 @@ import torch
 from chonn_lab.problems.darcy_solver import conductance_matrix, factorise
 from chonn_lab.problems.generation import Arrays, Recipe, make_files, stream
 from chonn_lab.problems.grids import nodes
-from chonn_lab.problems.hdf5 import MAT_BLOCK, check_range, create_array, dataset, matlab_arrays
+from chonn_lab.problems.hdf5 import check_range, create_array, dataset, matlab_arrays
 from chonn_lab.problems.random_fields import cosine_series
 from chonn_ops.checks import check_least
 
@@ -90,7 +90,7 @@ def generate(
             {"split": split, "n_samples": n, "resolution": resolution},
             size=4,
             store=functools.partial(_store, n_samples=n),
-            user_block=MAT_BLOCK,
+            matlab=True,
         )
     return make_files(recipes, **options)
 

@@ -48,7 +48,7 @@ class Recipe:
     # Puts the arrays (S, ...) of some samples into the file, by their numbers; by default into the
     # rows of float32 data sets of their names.
     store: Callable[[h5py.File, range, Arrays], None] | None = None
-    user_block: bytes = b""  # see `create_hdf5`
+    matlab: bool = False  # whether it is one of MATLAB 7.3
 
     @property
     def generator(self) -> str:
@@ -117,7 +117,7 @@ def _write(
     options: Any = {"initializer": functools.partial(_end_with, os.getpid())}
     try:
         with (
-            create_hdf5(path, force, recipe.user_block) as file,
+            create_hdf5(path, force, recipe.matlab) as file,
             tqdm(total=len(numbers), unit="sample", disable=not progress) as bar,
             joblib.parallel_config("loky", inner_max_num_threads=1, **options),
         ):
