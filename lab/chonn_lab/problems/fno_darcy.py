@@ -106,8 +106,6 @@ def read(
     """
     with matlab_arrays(path, "coeff", "sol") as fields:
         n_samples, *grid = fields[0].shape
-        if any(field.shape != (n_samples, *grid[:1] * 2) for field in fields):
-            raise ValueError(f"{path}: expected (N, R, R), got {[x.shape for x in fields]}")
         check_range(path, n_samples, start, stop)
         every, rest = divmod(grid[0] - 1, max(resolution - 1, 1))
         if resolution < 2 or rest or not every:
