@@ -60,7 +60,6 @@ BATCHES = (1, 3, 17)
 COUNT = 3  # different ones
 GRIDS = ((40,), (1, 9), (24, 20), (5, 1, 6), (6, 5, 7))
 SMOKE_GRIDS = ((5, 1, 6), (5, 5, 5))
-BOUNDS = {"float32": 2e-5, "auto": 2e-5, "float64": 1e-11, "complex64": 1e-5, "complex128": 1e-9}
 COMPONENTWISE = ("float32", "float64", "spsolve")
 
 
