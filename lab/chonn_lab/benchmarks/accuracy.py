@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from chonn_lab.benchmarks.harness import Row, Run, main_of, show
-from chonn_lab.benchmarks.network_solvers import (
+from chonn_lab.benchmarks.network import (
     Array,
     Networks,
     conductivity,
