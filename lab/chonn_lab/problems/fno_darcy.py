@@ -88,7 +88,6 @@ def generate(
         recipes[Path(folder) / file_name(split, n, resolution)] = Recipe(
             _sample,
             {"split": split, "n_samples": n, "resolution": resolution},
-            size=4,
             store=functools.partial(_store, n_samples=n),
             matlab=True,
         )
