@@ -1,5 +1,6 @@
 """The chonn-lab data commands: results, messages, exit codes, signals."""
 
+import importlib
 import os
 import runpy
 import shutil
@@ -14,7 +15,6 @@ import pytest
 import torch
 
 from chonn_lab import cli, paths
-from chonn_lab.cli.data import PROBLEMS, _parser, _problem
 
 
 @pytest.fixture(autouse=True)
@@ -27,10 +27,28 @@ def generate(*options):
     return cli.main(["data", "generate", *options])
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("problem", cli.modules("problems", "generate"))
 def test_every_problem_has_a_command(problem):
-    options = vars(_parser(problem, _problem(problem)).parse_args(["--seed", "5", "--force"]))
+    module = importlib.import_module(f"chonn_lab.problems.{problem}")
+    options = vars(cli.options_of(problem, module).parse_args(["--seed", "5", "--force"]))
     assert (options["seed"], options["force"]) == (5, True)
+
+
+def test_commands_on_modules_list_them(capsys):
+    for command, names in (
+        ("data generate", "burgers"),
+        ("data fetch", "poisson"),
+        ("bench", "scan"),
+    ):
+        with pytest.raises(SystemExit):
+            cli.main([*command.split(), "--help"])
+        assert f"\n{names} " in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        generate("darcy", "--help")
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    for said in ("div(nu grad u) + beta = 0", "--n-samples N_SAMPLES", "--workers WORKERS"):
+        assert said in shown
 
 
 @pytest.mark.parametrize(
@@ -93,16 +111,6 @@ def test_wrong_usage(folder, capsys, arguments, code, message):
     assert found == code
     assert message in capsys.readouterr().err
     assert list(folder.iterdir()) == []
-
-
-def test_help_is_the_data_card(capsys):
-    with pytest.raises(SystemExit) as stop:
-        generate("darcy", "--help")
-    assert stop.value.code == 0
-    shown = capsys.readouterr().out
-    assert "div(nu grad u) + beta = 0" in shown
-    assert "--n-samples N_SAMPLES" in shown
-    assert "--workers WORKERS" in shown
 
 
 def test_fetch(capsys, monkeypatch):

@@ -6,23 +6,13 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 log = logging.getLogger(__name__)
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Train and score one model, or many with ``-m``; the arguments are Hydra's."""
-    _hydra("run", _run, arguments)
-
-
-def search(arguments: Sequence[str]) -> None:
-    """Choose the settings of a model; the arguments are Hydra's."""
-    _hydra("search", _search, arguments)
 
 
 @contextlib.contextmanager
@@ -70,7 +60,12 @@ def _search(config: DictConfig) -> None:
     print(f"wrote {path}")
 
 
-def _hydra(name: str, task: Callable[[DictConfig], None], arguments: Sequence[str]) -> None:
+TASKS = {"run": _run, "search": _search}
+
+
+def run_hydra(name: str, arguments: Sequence[str]) -> None:
+    """The command of this name: train and score one model, or many with ``-m``, or choose the
+    settings of one; the arguments are Hydra's."""
     import hydra
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -85,7 +80,9 @@ def _hydra(name: str, task: Callable[[DictConfig], None], arguments: Sequence[st
     if "job" in given:
         given.append("--resolve")
     sys.argv = [f"chonn-lab {name}", *given]
-    main: Any = hydra.main(version_base="1.3", config_path=f"pkg://{CONF}", config_name=name)(task)
+    main: Any = hydra.main(version_base="1.3", config_path=f"pkg://{CONF}", config_name=name)(
+        TASKS[name]
+    )
     # Errors are raised, which the command prints in a line, not printed with a part of their trace.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:

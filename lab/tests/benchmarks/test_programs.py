@@ -7,8 +7,8 @@ import json
 import pytest
 
 from chonn_lab.benchmarks import accuracy
-from chonn_lab.cli.bench import PROGRAMS
-from chonn_lab.pages import blocks, files
+from chonn_lab.cli import modules
+from chonn_lab.report import tables
 from chonn_ops.network import available_backends
 from chonn_ops.scan import DIRECTIONS
 
@@ -77,7 +77,7 @@ CHECKS = {**globals(), "accuracy": errors}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "gpu"])
+@pytest.mark.parametrize("name", [name for name in modules("benchmarks", "main") if name != "gpu"])
 def test_a_program_runs_and_its_tables_are_made(name, tmp_path, monkeypatch):
     needs = {"models": "pdebench", "vision": "timm", "gpu_predicted": "triton"}
     pytest.importorskip(needs.get(name, "scipy"))
@@ -87,8 +87,8 @@ def test_a_program_runs_and_its_tables_are_made(name, tmp_path, monkeypatch):
     program.main([*given, "--output", str(output)])
     found = json.loads(output.read_text())
     CHECKS[name](found)
-    monkeypatch.setattr(files, "RESULTS", tmp_path)
-    for key in (key for key, table in blocks.TABLES.items() if table["file"] == name):
-        rows = [row for row in blocks.build(key).splitlines() if row.startswith("|")]
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    for key in (key for key, table in tables.TABLES.items() if table["file"] == name):
+        rows = [row for row in tables.build(key).splitlines() if row.startswith("|")]
         assert rows or (key == "inverse images" and not found["images"]), key
         assert len({row.count("|") for row in rows}) <= 1, key

@@ -1,0 +1,135 @@
+"""Figures of studies in one look, which is that of the style sheet beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+import pandas as pd
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
+
+from chonn_lab.experiments.records import MARK
+from chonn_lab.report.comparison import Statistic
+from chonn_ops.files import whole_file
+
+WIDTH, HEIGHT = 7.2, 3.2  # inches
+LINE = 116  # characters of a legend across it
+# Label, places along the horizontal axis, numbers there, options of `Axes.plot`.
+Line = tuple[str, Sequence[float], Sequence[Statistic], Mapping[str, Any]]
+# Problems and models in the figure of finer grids.
+GRIDS = {"darcy": "Darcy flow", "poisson": "Poisson"}
+LOOKS = {
+    "network": {"color": "#a50026", "marker": "o", "markersize": 3},
+    "fno": {"color": "#0072b2", "marker": "^", "markersize": 3},
+    "unet": {"color": "#e69f00", "marker": "s", "markersize": 3},
+    "truth": {"color": "#666666"},
+}
+
+
+def curves(
+    path: Path, panels: Mapping[str, Sequence[Line]], x: str, y: str, base: int = 10
+) -> None:
+    """Write a figure, an SVG or PNG file, of lines with a band of one standard deviation.
+
+    `panels` are the lines by the titles above them, side by side with one legend; `x` and `y` say
+    what is along the axes. The horizontal axis is logarithmic with this `base`, 2 with a tick at
+    every place, or linear for 0.
+    """
+    with matplotlib.style.context(Path(__file__).with_name("figures.mplstyle")):
+        figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        handles = {}
+        for axis, (title, lines) in zip(axes, panels.items(), strict=True):
+            for label, places, points, look in lines:
+                means = np.array([point.mean for point in points])
+                spread = np.nan_to_num([point.deviation for point in points])
+                # One point makes no line.
+                options = {"marker": "o" * (len(means) == 1), **look}
+                (drawn,) = axis.plot(places, means, label=label, **options)
+                handles.setdefault(label, drawn)
+                # A logarithmic axis shows no more than this below the mean.
+                low = np.fmax(means - spread, 0.1 * means)
+                band = {"color": drawn.get_color(), "alpha": 0.18, "linewidth": 0}
+                axis.fill_between(places, low, means + spread, **band)
+            if base == 2:
+                ticks = sorted({place for _, places, *_ in lines for place in places})
+                axis.set_xscale("log", base=2)
+                axis.set_xticks(ticks, map(str, ticks))
+            elif base:
+                _logarithmic(axis.xaxis)
+            _logarithmic(axis.yaxis)
+            axis.set(title=title, xlabel=x)
+        axes[0].set_ylabel(y)
+        if handles:
+            columns = max(1, min(len(handles), LINE // (max(map(len, handles)) + 7)))
+            place = {"loc": "outside upper center", "ncols": columns}
+            figure.legend(handles.values(), handles.keys(), **place)
+        kind = path.suffix[1:]
+        metadata = {"Date": None, "Creator": MARK} if kind == "svg" else {"Software": MARK}
+        with whole_file(path, force=True) as staged:
+            figure.savefig(staged, format=kind, dpi=150, metadata=metadata)
+
+
+def _logarithmic(axis: Axis) -> None:
+    """Logarithmic scale with plain numbers at 1, 2 and 5, or at powers of ten of a wide range."""
+    axis.axes.set(**{"xscale" if axis is axis.axes.xaxis else "yscale": "log"})
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 300 * low else (1.0,)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_locator(NullLocator())
+
+
+def draw_training(models: pd.DataFrame, path: Path) -> None:
+    """Validation error over seconds of training, of which every epoch of a run takes as many."""
+    lines: list[Line] = []
+    for _, model in models.iterrows():
+        epochs = next((run.curve["epoch"] for run in model.runs if run.curve.get("epoch")), [])
+        each = model.seconds.mean / max(epochs, default=1)
+        points = _points(run.curve.get("validation_error", ()) for run in model.runs)
+        if points:
+            places = [each * epoch for epoch in epochs][: len(points)]
+            lines.append((model.label, places, points, {}))
+    curves(path, {"": lines}, "seconds of training", "validation error")
+
+
+def draw_rollouts(models: pd.DataFrame, path: Path) -> None:
+    """Error of rollouts over the frames."""
+    lines: list[Line] = []
+    for _, model in models.iterrows():
+        points = _points(run.curves["rollout_relative_l2"] for run in model.runs)
+        lines.append((model.label, range(1, len(points) + 1), points, {}))
+    curves(path, {"": lines}, "frames after the given ones", "relative L2", base=0)
+
+
+def _points(runs: Iterable[Iterable[float | None]]) -> list[Statistic]:
+    """At every point of a curve; runs that stopped early end it."""
+    return [Statistic.of(values) for values in zip(*runs, strict=False)]
+
+
+def draw_grids(record: dict[str, Any], path: Path) -> None:
+    """Relative L1 error by the evaluation grid; a line a model and training grid."""
+    rows = [
+        run | {"label": f"{run['label']}, trained at {run['trained']}"}
+        for run in record["results"]
+        if run["domain"] == "square" and not run["diverged"]
+    ] + [
+        row
+        | {"label": f"truth at {row['trained']}, interpolated", "errors": {"test": row["errors"]}}
+        for row in record["interpolated"]
+        if row["errors"]
+    ]
+    runs = pd.DataFrame(rows).fillna({"model": "truth"})
+    runs = runs.iloc[np.lexsort((runs.trained, runs.problem, runs.model == "truth"))]
+    dashes = dict(zip(sorted(set(runs.trained), reverse=True), ("-", "--", ":"), strict=True))
+    panels: dict[str, list[Line]] = {title: [] for title in GRIDS.values()}
+    for (problem, label), seeds in runs.groupby(["problem", "label"], sort=False):
+        errors = pd.DataFrame([errors["test"] for errors in seeds.errors])
+        look = {**LOOKS[seeds.model.iloc[0]], "ls": dashes[seeds.trained.iloc[0]]}
+        values = [Statistic.of(errors[size]) for size in errors]
+        panels[GRIDS[problem]].append((label, [*map(int, errors)], values, look))
+    curves(path, panels, "evaluation grid, points a side", "relative L1 error", base=2)
