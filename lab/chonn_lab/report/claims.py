@@ -22,11 +22,8 @@ from chonn_lab.report.comparison import LEVEL, Statistic, p_lower, sign
 from chonn_lab.report.runs import Model, Study, metric_label, title
 
 CLAIMS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
-SUPPORTED = "supported"
-CONTRADICTED = "contradicted"
-INCONCLUSIVE = "inconclusive"
-NOT_TESTED = "not tested"
-VERDICTS = (SUPPORTED, CONTRADICTED, INCONCLUSIVE, NOT_TESTED)
+VERDICTS = ("supported", "contradicted", "inconclusive", "not tested")
+SUPPORTED, CONTRADICTED, INCONCLUSIVE, NOT_TESTED = VERDICTS
 Record = Mapping[str, Any]
 # p-values of what a claim says and of the opposite; a rule without a test has 0 or 1.
 Test = tuple[float, float]

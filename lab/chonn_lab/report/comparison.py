@@ -40,8 +40,15 @@ class Statistic:
         return statistics.stdev(self.values) if len(self.values) > 1 else math.nan
 
     def __str__(self) -> str:
-        single = math.isnan(self.deviation)
-        text = number(self.mean) if single else _with_spread(self.mean, self.deviation)
+        text, spread = number(self.mean), self.deviation
+        if spread > 0 and not 1e-4 <= max(abs(self.mean), spread) < 1e6:
+            text = f"{self.mean:.2e} ± {spread:.1e}"
+        elif spread > 0:
+            # Both to the second significant digit of the deviation.
+            decimals = max(0, 1 - math.floor(math.log10(spread)))
+            text = f"{self.mean:,.{decimals}f} ± {spread:,.{decimals}f}"
+        elif spread == 0:
+            text += " ± 0"
         if self.diverged:
             text += f" ({self.diverged} of {len(self.values) + self.diverged} diverged)"
         return text
@@ -55,18 +62,6 @@ def number(value: float, digits: int = 3) -> str:
         return f"{value:.{digits - 1}e}" if value else "0"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:,.{decimals}f}"
-
-
-def _with_spread(mean: float, deviation: float) -> str:
-    """Both to the second significant digit of the deviation, an exponent taken out."""
-    if not deviation:
-        return f"{number(mean)} ± 0"
-    power = math.floor(math.log10(max(abs(mean), deviation)))
-    power = 0 if -4 <= power < 6 else power
-    mean, deviation = mean / 10**power, deviation / 10**power
-    decimals = min(max(0, 1 - math.floor(math.log10(deviation))), 6)
-    text = f"{mean:,.{decimals}f} ± {deviation:,.{decimals}f}"
-    return f"({text})e{power}" if power else text
 
 
 def p_lower(ours: Statistic, other: Statistic) -> float:

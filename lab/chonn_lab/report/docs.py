@@ -1,15 +1,11 @@
-"""Rewrite the tables of README.md and docs/, from the result files.
-
-python -m chonn_lab.report.docs           # rewrite
-python -m chonn_lab.report.docs --check   # exit 1 if a table is out of date
-"""
+"""Rewrite the tables of README.md and docs/, from the result files: ``make tables``."""
 
 from __future__ import annotations
 
 import functools
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,12 +15,6 @@ from chonn_lab.report import claims, figures, page, tables
 from chonn_lab.report.runs import Study, read_studies
 from chonn_lab.report.tables import load, markdown
 from chonn_ops.files import write_whole
-
-CHECK = "--check"
-# Fewest seeds of both models in a row of the README: as many have the runs of searched settings.
-SEEDS = 5
-# And the least share of our seconds that the other model has there.
-SHARE = 0.9
 
 
 def rewritten(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
@@ -61,52 +51,36 @@ def kernel_speed() -> str:
     return f"{ratios.min(axis=None):.1f} to {ratios.max(axis=None):.0f}"
 
 
-def main() -> None:
-    """The program."""
-    check = CHECK in sys.argv[1:]
+def pages() -> dict[Path, str]:
+    """README.md and the pages of docs/ as the result files make them."""
     studies = read_studies(RUNS, mixed=True)
     chosen = page.chosen(studies)
     # Those of a search have other models than the paper.
     judged = claims.verdicts([study for study in studies if "+" not in study.scale])
     blocks: dict[str, Callable[[], str]] = {
-        "equal wall-clock": lambda: summary(
-            [study for study in chosen if page.SEARCHED in study.scale]
-        ),
+        "equal wall-clock": lambda: summary(chosen),
         "kernel speed": kernel_speed,
         "verdicts": lambda: claims.counted(judged),
-        "all problems": lambda: problems(chosen),
+        "all problems": lambda: markdown(page.overview(chosen), (0, 1, 2, 5)),
         "problems": lambda: "\n".join(page.section(study, docs=True) for study in chosen),
         "claims": lambda: page.TEMPLATES.boards(judged, page.link),
         "origin": without_code,
         **{name: functools.partial(tables.build, name) for name in tables.TABLES},
     }
-    for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
-        before = path.read_text()
-        text = rewritten(before, blocks)
-        if check and text != before:
-            raise SystemExit(f"{path.relative_to(ROOT)} is out of date: run `make tables`")
-        if not check:
-            write_whole(path, text)
-    if not check:
-        draw(chosen)
-
-
-def problems(studies: Sequence[Study]) -> str:
-    """The first table of the page of results."""
-    return markdown(page.overview(studies).drop(columns=["seeds", "share"]), (0, 1, 2, 5))
+    paths = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    return {path: rewritten(path.read_text(), blocks) for path in paths}
 
 
 def summary(studies: Sequence[Study]) -> str:
-    """The README's part of it: problems whose models have equal budgets and enough seeds."""
-    found: Any = page.overview(studies)
-    equal = found[(found.seeds >= SEEDS) & (found.share >= SHARE)]
-    long = ["samples", "model", "knows the equation, not the scheme", "seeds", "share"]
+    """The README's part of the first table of results: problems whose models have equal budgets."""
+    equal: Any = page.overview([study for study in studies if study.name in page.WORDS["readme"]])
+    long = ["samples", "model", "knows the equation, not the scheme"]
     return markdown(equal.drop(columns=long).rename(columns={"error": "CHONN network"}), (0, 3))
 
 
-def draw(studies: Sequence[Study]) -> None:
+def draw() -> None:
     """Draw the figures of docs/lab that result files make."""
-    for study in studies:
+    for study in page.chosen(read_studies(RUNS, mixed=True)):
         figures.draw_training(page.hardest(study), DOCS / page.figure_of(study))
     figures.draw_grids(load("resolution"), DOCS / "figures" / "resolution.png")
     path = RUNS / "rollouts" / "navier_stokes_rollouts-small.json"
@@ -117,4 +91,6 @@ def draw(studies: Sequence[Study]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    for path, text in pages().items():
+        write_whole(path, text)
+    draw()

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib.style
 import numpy as np
 import pandas as pd
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from chonn_lab.experiments.records import MARK
 from chonn_lab.report.comparison import Statistic
+from chonn_lab.report.runs import title
 from chonn_ops.files import whole_file
 
 WIDTH, HEIGHT = 7.2, 3.2  # inches
 LINE = 116  # characters of a legend across it
 # Label, places along the horizontal axis, numbers there, options of `Axes.plot`.
 Line = tuple[str, Sequence[float], Sequence[Statistic], Mapping[str, Any]]
-# Problems and models in the figure of finer grids.
-GRIDS = {"darcy": "Darcy flow", "poisson": "Poisson"}
-LOOKS = {
-    "network": {"color": "#a50026", "marker": "o", "markersize": 3},
-    "fno": {"color": "#0072b2", "marker": "^", "markersize": 3},
-    "unet": {"color": "#e69f00", "marker": "s", "markersize": 3},
-    "truth": {"color": "#666666"},
-}
 
 
 def curves(
@@ -37,49 +29,43 @@ def curves(
     """Write a figure, an SVG or PNG file, of lines with a band of one standard deviation.
 
     `panels` are the lines by the titles above them, side by side with one legend; `x` and `y` say
-    what is along the axes. The horizontal axis is logarithmic with this `base`, 2 with a tick at
-    every place, or linear for 0.
+    what is along the axes. The horizontal axis is logarithmic with this `base`, or linear for 0.
     """
     with matplotlib.style.context(Path(__file__).with_name("figures.mplstyle")):
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
         handles = {}
-        for axis, (title, lines) in zip(axes, panels.items(), strict=True):
+        for axis, (above, lines) in zip(axes, panels.items(), strict=True):
             for label, places, points, look in lines:
-                means = np.array([point.mean for point in points])
-                spread = np.nan_to_num([point.deviation for point in points])
+                means, spread = np.array([(point.mean, point.deviation) for point in points]).T
                 # One point makes no line.
                 options = {"marker": "o" * (len(means) == 1), **look}
-                (drawn,) = axis.plot(places, means, label=label, **options)
-                handles.setdefault(label, drawn)
+                (handles[label],) = axis.plot(places, means, label=label, **options)
                 # A logarithmic axis shows no more than this below the mean.
-                low = np.fmax(means - spread, 0.1 * means)
-                band = {"color": drawn.get_color(), "alpha": 0.18, "linewidth": 0}
-                axis.fill_between(places, low, means + spread, **band)
-            if base == 2:
-                ticks = sorted({place for _, places, *_ in lines for place in places})
-                axis.set_xscale("log", base=2)
-                axis.set_xticks(ticks, map(str, ticks))
-            elif base:
-                _logarithmic(axis.xaxis)
+                low, color = np.fmax(means - spread, 0.1 * means), handles[label].get_color()
+                axis.fill_between(places, low, means + spread, color=color, alpha=0.18, linewidth=0)
+            axis.set(title=above, xlabel=x)
             _logarithmic(axis.yaxis)
-            axis.set(title=title, xlabel=x)
+            if base:
+                _logarithmic(axis.xaxis, base)
         axes[0].set_ylabel(y)
         if handles:
-            columns = max(1, min(len(handles), LINE // (max(map(len, handles)) + 7)))
-            place = {"loc": "outside upper center", "ncols": columns}
-            figure.legend(handles.values(), handles.keys(), **place)
+            columns = max(1, LINE // (max(map(len, handles)) + 7))
+            place = "outside upper center"
+            figure.legend(handles.values(), handles.keys(), loc=place, ncols=columns)
         kind = path.suffix[1:]
         metadata = {"Date": None, "Creator": MARK} if kind == "svg" else {"Software": MARK}
         with whole_file(path, force=True) as staged:
             figure.savefig(staged, format=kind, dpi=150, metadata=metadata)
 
 
-def _logarithmic(axis: Axis) -> None:
-    """Logarithmic scale with plain numbers at 1, 2 and 5, or at powers of ten of a wide range."""
-    axis.axes.set(**{"xscale" if axis is axis.axes.xaxis else "yscale": "log"})
+def _logarithmic(axis: Any, base: int = 10) -> None:
+    """Logarithmic scale with plain numbers at powers of the base, of ten also at 2 and 5 times
+    those in a narrow range."""
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log", base=base)
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 300 * low else (1.0,)))
+    more = (1.0, 2.0, 5.0) if base == 10 and high < 300 * low else (1.0,)
+    axis.set_major_locator(LogLocator(base, more))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_locator(NullLocator())
 
@@ -90,8 +76,9 @@ def draw_training(models: pd.DataFrame, path: Path) -> None:
     for _, model in models.iterrows():
         epochs = next((run.curve["epoch"] for run in model.runs if run.curve.get("epoch")), [])
         each = model.seconds.mean / max(epochs, default=1)
-        points = _points(run.curve.get("validation_error", ()) for run in model.runs)
-        if points:
+        # Runs that stopped early end the curve.
+        runs = (run.curve.get("validation_error", ()) for run in model.runs)
+        if points := [Statistic.of(values) for values in zip(*runs, strict=False)]:
             places = [each * epoch for epoch in epochs][: len(points)]
             lines.append((model.label, places, points, {}))
     curves(path, {"": lines}, "seconds of training", "validation error")
@@ -101,14 +88,10 @@ def draw_rollouts(models: pd.DataFrame, path: Path) -> None:
     """Error of rollouts over the frames."""
     lines: list[Line] = []
     for _, model in models.iterrows():
-        points = _points(run.curves["rollout_relative_l2"] for run in model.runs)
+        runs = (run.curves["rollout_relative_l2"] for run in model.runs)
+        points = [Statistic.of(values) for values in zip(*runs, strict=True)]
         lines.append((model.label, range(1, len(points) + 1), points, {}))
     curves(path, {"": lines}, "frames after the given ones", "relative L2", base=0)
-
-
-def _points(runs: Iterable[Iterable[float | None]]) -> list[Statistic]:
-    """At every point of a curve; runs that stopped early end it."""
-    return [Statistic.of(values) for values in zip(*runs, strict=False)]
 
 
 def draw_grids(record: dict[str, Any], path: Path) -> None:
@@ -126,10 +109,14 @@ def draw_grids(record: dict[str, Any], path: Path) -> None:
     runs = pd.DataFrame(rows).fillna({"model": "truth"})
     runs = runs.iloc[np.lexsort((runs.trained, runs.problem, runs.model == "truth"))]
     dashes = dict(zip(sorted(set(runs.trained), reverse=True), ("-", "--", ":"), strict=True))
-    panels: dict[str, list[Line]] = {title: [] for title in GRIDS.values()}
+    looks = dict(
+        zip(runs.model.unique(), (("C3", "s"), ("C1", "^"), ("C0", "o"), ("C6", "")), strict=True)
+    )
+    panels: dict[str, list[Line]] = {title(problem): [] for problem in runs.problem.unique()}
     for (problem, label), seeds in runs.groupby(["problem", "label"], sort=False):
         errors = pd.DataFrame([errors["test"] for errors in seeds.errors])
-        look = {**LOOKS[seeds.model.iloc[0]], "ls": dashes[seeds.trained.iloc[0]]}
+        color, marker = looks[seeds.model.iloc[0]]
+        look = {"color": color, "marker": marker, "ls": dashes[seeds.trained.iloc[0]]}
         values = [Statistic.of(errors[size]) for size in errors]
-        panels[GRIDS[problem]].append((label, [*map(int, errors)], values, look))
+        panels[title(problem)].append((label, [*map(int, errors)], values, look))
     curves(path, panels, "evaluation grid, points a side", "relative L1 error", base=2)

@@ -17,8 +17,8 @@ from chonn_lab.report.tables import ENVIRONMENT, markdown
 from chonn_ops.files import refuse_existing, write_whole
 
 WORDS = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text("utf-8"))
-# In the name of a study: its models have the settings that won a search, or train for so long.
-SEARCHED, HOURS = "sizes=seconds", "hours="
+# In the name of a study: its models have the settings that won a search.
+SEARCHED = "sizes=seconds"
 OURS = ["chonn", "stack"]
 ENVIRONMENT.globals |= {"claims": claims, "level": f"{LEVEL:.0%}"}
 TEMPLATES: Any = ENVIRONMENT.get_template("pages.md.j2").module
@@ -142,24 +142,19 @@ def link(study: Study) -> str:
 
 
 def chosen(studies: Sequence[Study]) -> list[Study]:
-    """For each problem the study that is shown: with searched settings, else the largest scale.
+    """For each problem the study that is shown: with searched settings, else the first.
 
     An experiment whose title depends on a setting is several problems. Studies whose runs do not
     all record their data and code are left out.
     """
-    ranks = {"paper": 1, "night": 2, "small": 3}
-    found: dict[tuple[str, str], Study] = {}
-    for study in sorted(
-        (study for study in studies if all(run.known for run in study.runs)),
-        key=lambda s: (SEARCHED not in s.scale, ranks.get(s.scale.partition("+")[0], 4), s.scale),
-    ):
-        found.setdefault((study.experiment, study.title), study)
+    known = [study for study in reversed(studies) if all(run.known for run in study.runs)]
+    known.sort(key=lambda study: SEARCHED in study.scale)
+    found = {(study.experiment, study.title): study for study in known}
     return [study for study in studies if study in found.values()]
 
 
 def overview(studies: Sequence[Study]) -> pd.DataFrame:
-    """A row a problem that has two models to compare; `seeds` are the fewest of both, `share` the
-    other one's seconds over ours."""
+    """A row a problem that has two models to compare."""
     rows = []
     for study in studies:
         if (both := leaders(study)) is None:
@@ -185,8 +180,6 @@ def overview(studies: Sequence[Study]) -> pd.DataFrame:
                 )
                 or "-",
                 "knows the equation, not the scheme": str(known.iloc[0]) if len(known) else "-",
-                "seeds": min(len(model.runs) for model in both),
-                "share": seconds[1] / seconds[0],
             }
         )
     return pd.DataFrame(rows)

@@ -1,7 +1,6 @@
 """The tables of README.md and docs/ are those of the result files, and nobody types a number."""
 
 import re
-import sys
 
 import pytest
 
@@ -9,15 +8,11 @@ from chonn_lab.paths import ROOT
 from chonn_lab.report import docs, figures, tables
 
 
-def test_tables_of_the_pages_come_from_the_result_files(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["docs", "--check"])
-    docs.main()
-
-
-def test_every_table_is_on_a_page():
-    pages = [ROOT / "README.md", *docs.DOCS.rglob("*.md")]
-    text = "".join(path.read_text() for path in pages)
-    assert [name for name in tables.TABLES if f"<!-- /{name} -->" not in text] == []
+def test_tables_of_the_pages_come_from_the_result_files():
+    pages = docs.pages()
+    assert [path for path, text in pages.items() if path.read_text() != text] == []
+    shown = "".join(pages.values())
+    assert [name for name in tables.TABLES if f"<!-- /{name} -->" not in shown] == []
 
 
 def test_the_readme_has_no_typed_measurement():
@@ -62,10 +57,8 @@ def test_a_block_is_lines_or_words():
 @pytest.mark.parametrize(
     ("record", "known"),
     [
-        ({"results": [{"code": "1"}, {"code": "1"}]}, True),
         ({"results": [{"code": "1"}, {}]}, False),
         ({"shared": {"code": "1"}, "runs": [{}]}, True),
-        ({"environment": {"code": "1"}, "rows": []}, True),
         ({"environment": {"commit": "1"}, "rows": []}, False),
         ({"values": {"FNO": 0.01}}, True),
     ],
@@ -73,30 +66,6 @@ def test_a_block_is_lines_or_words():
 def test_a_page_names_its_files_without_a_record_of_their_code(record, known, monkeypatch):
     monkeypatch.setattr(tables, "LOADED", {"mine": record})
     assert ("`mine.json`" in docs.without_code()) != known
-
-
-def test_tables_of_finer_grids_and_domains():
-    def run(domain, seed, diverged=None, **errors):
-        about = {"problem": "darcy", "trained": 64, "label": "network", "parameters": 1234}
-        about |= {"domain": domain, "seed": seed, "diverged": diverged}
-        return about | {"errors": {"test": {name[2:]: error for name, error in errors.items()}}}
-
-    results = [
-        run("square", 0, at64=0.010, at256=0.008),
-        run("square", 1, at64=0.012, at256=0.010),
-        run("l-shape", 0, at64=0.022),
-        run("holes", 0, at64=0.0055),
-        run("square", 2, "in epoch 2", at64=9.0, at256=9.0),
-    ]
-    exact = {"problem": "darcy", "trained": 64, "errors": {"256": 0.0125}}
-    record = {"results": results, "interpolated": [exact]}
-    assert tables.build("grids", record).splitlines()[2:] == [
-        "| Darcy flow | network | 64 | 1,234 | 0.0110 ± 0.0014 | 0.0090 ± 0.0014 | 2 |",
-        "| Darcy flow | the true solution, interpolated | 64 | - | - | 0.0125 | - |",
-    ]
-    assert tables.build("domains", record).splitlines()[2:] == [
-        "| Darcy flow | network | 64 | 0.0110 ± 0.0014 | 0.0220 | 2.00 | 0.00550 | 0.50 |",
-    ]
 
 
 def test_the_figure_of_finer_grids_is_drawn_from_its_file(tmp_path):

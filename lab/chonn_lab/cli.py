@@ -7,22 +7,28 @@ peers.
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 143 terminated.
 """
 
+from __future__ import annotations
+
 import argparse
+import contextlib
 import importlib
 import inspect
+import logging
+import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from joblib import cpu_count
+from omegaconf import DictConfig
 
 from chonn_lab import __version__
-from chonn_lab.cli.run import run_hydra
 from chonn_ops import cli
 from chonn_ops.cli.arguments import add_force
 
+log = logging.getLogger(__name__)
 _MODULES = (
     *("filelock", "h5py", "hydra", "jinja2", "joblib", "matplotlib", "neuralop", "omegaconf"),
     *("optuna", "pandas", "pooch", "scipy", "tqdm", "yaml"),
@@ -38,7 +44,7 @@ HYDRA = {
 }
 
 
-def main(argv: "Sequence[str] | None" = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, by default that of the process, for its exit code. Wrong usage raises
     SystemExit(2), as argparse does."""
     given = list(sys.argv[1:] if argv is None else argv)
@@ -74,7 +80,7 @@ def modules(folder: str, function: str) -> dict[str, str]:
 
     Nothing is imported.
     """
-    paths = sorted((Path(__file__).parents[1] / folder).glob("*.py"))
+    paths = sorted((Path(__file__).parent / folder).glob("*.py"))
     texts = {path.stem: path.read_text("utf-8") for path in paths}
     return {
         name: text.partition('"""')[2].partition("\n")[0]
@@ -186,3 +192,87 @@ def _info(given: argparse.Namespace) -> None:
 
     for path in given.files:
         print(origin.identify(path))
+
+
+# Runs and searches -----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _denormals_flushed() -> Iterator[None]:
+    """Numbers below 1e-38 are zeros in this thread. A saturated SiLU gives many, with which
+    products of matrices take ten times as long."""
+    import torch
+
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def _run(config: DictConfig) -> None:
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    from chonn_lab.experiments import runner
+
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    try:
+        with _denormals_flushed():
+            found = runner.run(config, folder)
+    except Exception as error:
+        # Of several runs that fail, Hydra raises only the first one's error.
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            log.error("%s: %s", folder, " ".join(str(error).split()))
+        raise
+    if found.diverged:
+        text = f"diverged: {found.diverged}"
+    else:
+        scores = found.metrics["test"].items()
+        texts = (f"{name} {'-' if v is None else format(v, '.4g')}" for name, v in scores)
+        text = f"{', '.join(texts)}; {found.seconds:.0f} s of training"
+    print(f"{found.experiment}, {found.variant} seed {found.seed}: {text}")
+
+
+def _search(config: DictConfig) -> None:
+    from chonn_lab.experiments.search import search
+
+    with _denormals_flushed():
+        path = search(config)
+    print(f"wrote {path}")
+
+
+TASKS = {"run": _run, "search": _search}
+
+
+def run_hydra(name: str, arguments: Sequence[str]) -> None:
+    """The command of this name: train and score one model, or many with ``-m``, or choose the
+    settings of one; the arguments are Hydra's."""
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from chonn_lab.experiments.configuration import CONF
+
+    # Problems and models of your own are found beside your conf/, as `python -m` finds them.
+    sys.path.insert(0, str(Path.cwd()))
+    # Hydra's parser takes overrides on one side of -m only.
+    given = sorted(arguments, key=lambda text: text not in ("-m", "--multirun"))
+    # As ``--cfg job`` prints them, settings are values, not what chooses them.
+    if "job" in given:
+        given.append("--resolve")
+    sys.argv = [f"chonn-lab {name}", *given]
+    main: Any = hydra.main(version_base="1.3", config_path=f"pkg://{CONF}", config_name=name)(
+        TASKS[name]
+    )
+    # Errors are raised, which the command prints in a line, not printed with a part of their trace.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        main()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(str(error)) from error
+
+
+if __name__ == "__main__":
+    # Hydra's launchers find the tasks by the name of this module.
+    sys.exit(importlib.import_module("chonn_lab.cli").main())
