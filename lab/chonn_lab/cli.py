@@ -37,11 +37,6 @@ EXTRAS = dict.fromkeys(_MODULES, "./lab") | {
     "physicsnemo": ".[physicsnemo]",
     "ray": "./lab[clusters]",
 }
-# Their arguments are Hydra's.
-HYDRA = {
-    "run": "train and score models; --help lists problems, models and settings",
-    "search": "choose the settings of a model by Optuna",
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="chonn-lab", description="Experiments with chonn-ops.")
     parser.add_argument("--version", action="version", version=f"chonn-lab {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, text in HYDRA.items():
+    for name, (_, text) in HYDRA.items():
         command = commands.add_parser(name, help=text)
         command.set_defaults(command=lambda _, name=name: run_hydra(name, given[1:]))
     _add_report(commands)
@@ -242,7 +237,11 @@ def _search(config: DictConfig) -> None:
     print(f"wrote {path}")
 
 
-TASKS = {"run": _run, "search": _search}
+# Their arguments are Hydra's.
+HYDRA = {
+    "run": (_run, "train and score models; --help lists problems, models and settings"),
+    "search": (_search, "choose the settings of a model by Optuna"),
+}
 
 
 def run_hydra(name: str, arguments: Sequence[str]) -> None:
@@ -263,7 +262,7 @@ def run_hydra(name: str, arguments: Sequence[str]) -> None:
         given.append("--resolve")
     sys.argv = [f"chonn-lab {name}", *given]
     main: Any = hydra.main(version_base="1.3", config_path=f"pkg://{CONF}", config_name=name)(
-        TASKS[name]
+        HYDRA[name][0]
     )
     # Errors are raised, which the command prints in a line, not printed with a part of their trace.
     os.environ["HYDRA_FULL_ERROR"] = "1"

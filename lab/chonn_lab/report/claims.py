@@ -154,14 +154,16 @@ def compared(claim: Record, study: Study) -> Iterator[Any]:
 
 
 def _choose(study: Study, wanted: Record, metric: str, tags: Record) -> Model | None:
-    """The first model with these tags and those of the loop; of "best" the lowest in the metric."""
+    """The first model with these tags and those of the loop, or with one of a list; of "best" the
+    lowest in the metric."""
     if "best" in wanted:
         found = [_choose(study, one, metric, tags) for one in wanted["best"]]
         errors = [math.nan if one is None else one[f"test/{metric}"].mean for one in found]
         return None if np.isnan(errors).any() else found[int(np.argmin(errors))]
-    common = {name: value for name, value in tags.items() if name != "n"}
-    own = {n: tags.get(x, x) if isinstance(x, str) else x for n, x in wanted.items()}
-    models = study.find(**common | own)
+    models: Any = study.table
+    for name, value in {**tags, **wanted}.items():
+        value = tags.get(value, value) if isinstance(value, str) else value
+        models = models[models[name].isin(value if isinstance(value, list) else [value])]
     return None if models.empty else models.iloc[0]
 
 

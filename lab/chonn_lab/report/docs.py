@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import pandas as pd
 
 from chonn_lab.paths import DOCS, ROOT, RUNS
 from chonn_lab.report import claims, figures, page, tables
-from chonn_lab.report.runs import Study, read_studies
-from chonn_lab.report.tables import load, markdown
+from chonn_lab.report.runs import read_studies
+from chonn_lab.report.tables import load
 from chonn_ops.files import write_whole
 
 
@@ -58,36 +58,32 @@ def pages() -> dict[Path, str]:
     # Those of a search have other models than the paper.
     judged = claims.verdicts([study for study in studies if "+" not in study.scale])
     blocks: dict[str, Callable[[], str]] = {
-        "equal wall-clock": lambda: summary(chosen),
         "kernel speed": kernel_speed,
         "verdicts": lambda: claims.counted(judged),
-        "all problems": lambda: markdown(page.overview(chosen), (0, 1, 2, 5)),
         "problems": lambda: "\n".join(page.section(study, docs=True) for study in chosen),
         "claims": lambda: page.TEMPLATES.boards(judged, page.link),
         "origin": without_code,
         **{name: functools.partial(tables.build, name) for name in tables.TABLES},
+        **{
+            name: functools.partial(tables.tabulate, tables.TABLES[name], page.overview(chosen))
+            for name in ("all problems", "equal wall-clock")
+        },
     }
     paths = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
     return {path: rewritten(path.read_text(), blocks) for path in paths}
 
 
-def summary(studies: Sequence[Study]) -> str:
-    """The README's part of the first table of results: problems whose models have equal budgets."""
-    equal: Any = page.overview([study for study in studies if study.name in page.WORDS["readme"]])
-    long = ["samples", "model", "knows the equation, not the scheme"]
-    return markdown(equal.drop(columns=long).rename(columns={"error": "CHONN network"}), (0, 3))
-
-
 def draw() -> None:
     """Draw the figures of docs/lab that result files make."""
     for study in page.chosen(read_studies(RUNS, mixed=True)):
-        figures.draw_training(page.hardest(study), DOCS / page.figure_of(study))
+        figures.draw_curves(page.hardest(study), DOCS / page.figure_of(study), *page.TRAINED)
     figures.draw_grids(load("resolution"), DOCS / "figures" / "resolution.png")
     path = RUNS / "rollouts" / "navier_stokes_rollouts-small.json"
     (flow,) = read_studies(path, mixed=True)
     where = tables.TABLES["rollouts"]["where"]
     shown = [name for name in flow.table.index if tables.evaluate(where, {"variant": name})]
-    figures.draw_rollouts(flow.table.loc[shown], DOCS / "figures" / "rollouts.svg")
+    path = DOCS / "figures" / "rollouts.svg"
+    figures.draw_curves(flow.table.loc[shown], path, "rollout_relative_l2", "relative L2", False)
 
 
 if __name__ == "__main__":

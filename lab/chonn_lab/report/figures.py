@@ -70,28 +70,21 @@ def _logarithmic(axis: Any, base: int = 10) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def draw_training(models: pd.DataFrame, path: Path) -> None:
-    """Validation error over seconds of training, of which every epoch of a run takes as many."""
+def draw_curves(models: pd.DataFrame, path: Path, name: str, y: str, seconds: bool = True) -> None:
+    """A curve of each model over seconds of training, of which every epoch of a run takes as many,
+    or over frames. Runs that stopped early end it."""
     lines: list[Line] = []
     for _, model in models.iterrows():
-        epochs = next((run.curve["epoch"] for run in model.runs if run.curve.get("epoch")), [])
-        each = model.seconds.mean / max(epochs, default=1)
-        # Runs that stopped early end the curve.
-        runs = (run.curve.get("validation_error", ()) for run in model.runs)
-        if points := [Statistic.of(values) for values in zip(*runs, strict=False)]:
-            places = [each * epoch for epoch in epochs][: len(points)]
-            lines.append((model.label, places, points, {}))
-    curves(path, {"": lines}, "seconds of training", "validation error")
-
-
-def draw_rollouts(models: pd.DataFrame, path: Path) -> None:
-    """Error of rollouts over the frames."""
-    lines: list[Line] = []
-    for _, model in models.iterrows():
-        runs = (run.curves["rollout_relative_l2"] for run in model.runs)
-        points = [Statistic.of(values) for values in zip(*runs, strict=True)]
-        lines.append((model.label, range(1, len(points) + 1), points, {}))
-    curves(path, {"": lines}, "frames after the given ones", "relative L2", base=0)
+        runs = [run.curves.get(name) or run.curve.get(name, ()) for run in model.runs]
+        points = [Statistic.of(values) for values in zip(*runs, strict=False)]
+        epochs = next((run.curve["epoch"] for run in model.runs if run.curve.get("epoch")), [1])
+        places = [epoch * model.seconds.mean / max(epochs) for epoch in epochs][: len(points)]
+        if points:
+            lines.append(
+                (model.label, places if seconds else range(1, len(points) + 1), points, {})
+            )
+    x = "seconds of training" if seconds else "frames after the given ones"
+    curves(path, {"": lines}, x, y, base=10 if seconds else 0)
 
 
 def draw_grids(record: dict[str, Any], path: Path) -> None:

@@ -17,6 +17,8 @@ from chonn_lab.report.tables import ENVIRONMENT, markdown
 from chonn_ops.files import refuse_existing, write_whole
 
 WORDS = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text("utf-8"))
+# The curve of a study's figure.
+TRAINED = "validation_error", "validation error"
 # In the name of a study: its models have the settings that won a search.
 SEARCHED = "sizes=seconds"
 OURS = ["chonn", "stack"]
@@ -35,7 +37,7 @@ def write_report(source: Path, output: Path, mixed: bool = False, force: bool = 
     for path in (page, *(output / figure_of(study) for study in studies)):
         refuse_existing(path, force)
     for study in studies:
-        figures.draw_training(hardest(study), output / figure_of(study))
+        figures.draw_curves(hardest(study), output / figure_of(study), *TRAINED)
     text = "# Results\n\n" + "\n".join(section(study) for study in studies)
     found = claims.verdicts(studies).dropna(subset="study")
     text += f"\n## The paper's claims\n\n{TEMPLATES.boards(found)}" if len(found) else ""
@@ -153,33 +155,22 @@ def chosen(studies: Sequence[Study]) -> list[Study]:
     return [study for study in studies if study in found.values()]
 
 
-def overview(studies: Sequence[Study]) -> pd.DataFrame:
-    """A row a problem that has two models to compare."""
+def overview(studies: Sequence[Study]) -> list[dict[str, Any]]:
+    """Rows of the tables of problems, one for each that has two models to compare."""
     rows = []
     for study in studies:
-        if (both := leaders(study)) is None:
-            continue
-        (ours, other), table, config = both, ranked(study), study.runs[0].config
-        seconds, size = [model.seconds.mean for model in both], config.get("resolution")
-        own = table[table.index == WORDS["own_scheme"]]
-        known = table[table.index.isin(WORDS["other_scheme"])].error
-        rows.append(
-            {
-                "problem": f"{study.title}, {metric_label(headline(study))}",
-                "samples": f"{config['n_train']:,}" + (f" of {size} x {size}" if size else ""),
-                "model": ours.label,
-                "error": str(ours.error),
-                "s": number(seconds[0]),
-                "best other model": other.label,
-                "its error": str(other.error),
-                "its s": f"{number(seconds[1])} ({seconds[1] / seconds[0]:.2f}x)",
-                "/ ours": ratio(ours.error, other.error, ".1f"),
-                "given the equation": "".join(
-                    f"{error.mean:.0e} in {number(time.mean, 2)} ms"
-                    for error, time in zip(own.error, own.milliseconds, strict=True)
-                )
-                or "-",
-                "knows the equation, not the scheme": str(known.iloc[0]) if len(known) else "-",
-            }
-        )
-    return pd.DataFrame(rows)
+        if (both := leaders(study)) is not None:
+            (ours, other), table = both, ranked(study)
+            rows.append(
+                {
+                    "study": study,
+                    "config": study.runs[0].config,
+                    "metric": metric_label(headline(study)),
+                    "ours": ours,
+                    "other": other,
+                    "ratio": ratio(ours.error, other.error, ".1f"),
+                    "own": table[table.index == WORDS["own_scheme"]],
+                    "known": table[table.index.isin(WORDS["other_scheme"])],
+                }
+            )
+    return rows

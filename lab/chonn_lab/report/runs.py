@@ -87,14 +87,6 @@ class Study:
                 table[name] = models[name].agg(Statistic.of)
         return table.assign(runs=models["runs"].agg(list), label=table.apply(_label, axis=1))
 
-    def find(self, **tags: Any) -> pd.DataFrame:
-        """The models with these tags, or with one of these in a list."""
-        found: Any = self.table
-        for name, value in tags.items():
-            values = value if isinstance(value, list) else [value]
-            found = found[found[name].isin(values)] if name in found else found[:0]
-        return found
-
     def splits(self) -> list[str]:
         return list(dict.fromkeys(split for run in self.runs for split in run.metrics))
 

@@ -16,7 +16,7 @@ import pandas as pd
 import yaml
 
 from chonn_lab.paths import RESULTS
-from chonn_lab.report.comparison import Statistic
+from chonn_lab.report.comparison import Statistic, number
 
 MISSING = "Not measured yet.\n"
 Row = Mapping[str, Any]
@@ -141,6 +141,7 @@ ENVIRONMENT = jinja2.Environment(
 )
 ENVIRONMENT.filters |= {
     "f": _form,
+    "number": number,
     "x": lambda sizes: "x".join(map(str, sizes)),
     "median": statistics.median,
     "mean": statistics.fmean,
