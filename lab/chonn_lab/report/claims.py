@@ -120,8 +120,6 @@ def judge(claim: Record, study: Study) -> tuple[str, str]:
     if None in pairs or len({pair["part"] for pair in pairs}) < 1 + (relation in BETWEEN_PARTS):
         return NOT_TESTED, "no results for it"
     table = pd.DataFrame(pairs)
-    table["below"] = [p_lower(*both) for both in zip(table.ours, table.other, strict=True)]
-    table["above"] = [p_lower(*both) for both in zip(table.other, table.ours, strict=True)]
     if table.below.isna().any():
         return NOT_TESTED, "one seed has no spread"
     tests, decided = relation(table)
@@ -150,7 +148,14 @@ def compared(claim: Record, study: Study) -> Iterator[Any]:
                 bound = Statistic(
                     tuple(pair.get("times", 1) * x for x in other.values), other.diverged
                 )
-                yield {"what": name.strip(), "part": part, "ours": ours, "other": bound}
+                yield row(ours, bound, name.strip(), part)
+
+
+def row(ours: Statistic, other: Statistic, what: str = "", part: str = "") -> dict[str, Any]:
+    """A comparison as relations take it."""
+    below, above = p_lower(ours, other), p_lower(other, ours)
+    found = {"what": what, "part": part, "ours": ours, "other": other}
+    return {**found, "below": below, "above": above}
 
 
 def _choose(study: Study, wanted: Record, metric: str, tags: Record) -> Model | None:

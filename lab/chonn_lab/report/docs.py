@@ -54,7 +54,7 @@ def kernel_speed() -> str:
 def pages() -> dict[Path, str]:
     """README.md and the pages of docs/ as the result files make them."""
     studies = read_studies(RUNS, mixed=True)
-    chosen = page.chosen(studies)
+    chosen = [study for study in studies if study.name in page.WORDS["studies"]]
     # Those of a search have other models than the paper.
     judged = claims.verdicts([study for study in studies if "+" not in study.scale])
     blocks: dict[str, Callable[[], str]] = {
@@ -75,7 +75,8 @@ def pages() -> dict[Path, str]:
 
 def draw() -> None:
     """Draw the figures of docs/lab that result files make."""
-    for study in page.chosen(read_studies(RUNS, mixed=True)):
+    for name in page.WORDS["studies"]:
+        (study,) = read_studies(RUNS / f"{name}.json", mixed=True)
         figures.draw_curves(page.hardest(study), DOCS / page.figure_of(study), *page.TRAINED)
     figures.draw_grids(load("resolution"), DOCS / "figures" / "resolution.png")
     path = RUNS / "rollouts" / "navier_stokes_rollouts-small.json"

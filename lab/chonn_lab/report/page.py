@@ -19,8 +19,6 @@ from chonn_ops.files import refuse_existing, write_whole
 WORDS = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text("utf-8"))
 # The curve of a study's figure.
 TRAINED = "validation_error", "validation error"
-# In the name of a study: its models have the settings that won a search.
-SEARCHED = "sizes=seconds"
 OURS = ["chonn", "stack"]
 ENVIRONMENT.globals |= {"claims": claims, "level": f"{LEVEL:.0%}"}
 TEMPLATES: Any = ENVIRONMENT.get_template("pages.md.j2").module
@@ -125,7 +123,7 @@ def section(study: Study, docs: bool = False) -> str:
         for text in [*run.notes, *["no record of data and code"] * (not run.known)]:
             said[text][study.table.label[run.variant]] = None
     epochs = study.runs[0].config.get("epochs")
-    texts = [WORDS["settings"].get(study.experiment, f"{epochs} epochs")] * docs
+    texts = [WORDS["studies"].get(study.name) or f"{epochs} epochs"] * docs
     texts += [f"Runs differ in {text}" for text in study.mixed]
     texts += [f"{text}: {', '.join(labels)}" for text, labels in said.items()]
     figure = f"{'../' * docs}{figure_of(study)}"
@@ -141,18 +139,6 @@ def link(study: Study) -> str:
 
 
 # All problems ------------------------------------------------------------------------------------
-
-
-def chosen(studies: Sequence[Study]) -> list[Study]:
-    """For each problem the study that is shown: with searched settings, else the first.
-
-    An experiment whose title depends on a setting is several problems. Studies whose runs do not
-    all record their data and code are left out.
-    """
-    known = [study for study in reversed(studies) if all(run.known for run in study.runs)]
-    known.sort(key=lambda study: SEARCHED in study.scale)
-    found = {(study.experiment, study.title): study for study in known}
-    return [study for study in studies if study in found.values()]
 
 
 def overview(studies: Sequence[Study]) -> list[dict[str, Any]]:

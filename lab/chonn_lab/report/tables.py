@@ -36,13 +36,10 @@ def load(name: str) -> dict[str, Any]:
     return LOADED[name]
 
 
-def build(name: str, *records: Row) -> str:
-    """The table or text of this name in Markdown, of its files or of the `records` of a run.
-
-    It says so where nothing is measured.
-    """
+def build(name: str) -> str:
+    """The table or text of this name in Markdown; it says so where nothing is measured."""
     table = TABLES[name]
-    records = records or tuple(map(load, _listed(table["file"])))
+    records = [load(file) for file in _listed(table["file"])]
     if not all(records):
         return MISSING
     if "text" in table:
@@ -83,8 +80,7 @@ def tabulate(table: Row, found: Sequence[Row]) -> str:
         found = list(grouped(found, table["by"]))
     found = [{**row, "table": found} for row in found]
     columns, texts = [*table["columns"]], table.get("texts", [0])
-    cells = {name: table[name] for name in ("across", "cell") if name in table}
-    cells = table["columns"] | cells
+    cells = table["columns"] | {n: table[n] for n in ("across", "cell") if n in table}
     frame = pd.DataFrame([{n: evaluate(cell, row) for n, cell in cells.items()} for row in found])
     if "across" in table:
         order = frame["across"].unique()

@@ -17,8 +17,7 @@ from chonn_lab.report.page import write_report
 
 README = (ROOT / "README.md").read_text()
 OWN = "own-scheme"
-CONTROLS = ("direct", "direct-fitted", "solve-cnn", "network-no-cell", "network-constant")
-SEARCHED = "small+sizes=seconds"
+SEARCHED, EQUAL = "small+sizes=seconds", "equal wall-clock"
 
 
 def test_a_report_has_every_study_and_replaces_files_on_request(tmp_path, capsys):
@@ -85,90 +84,58 @@ def test_a_report_of_runs_that_diverged_or_were_not_trained(tmp_path, experiment
 # docs/lab/results.md -----------------------------------------------------------------------------
 
 
-def equal_time(controls=2.0, network=0.01, **changes):
-    """Ten baselines beside a network, and controls with so many times its error."""
-    told = {"family": "direct", "role": "control"}
-    for seed in range(5):
-        models = {
-            "network": (network, {"tags": {"family": "chonn", "role": "network"}}),
-            **{f"base{i}": (0.03 + 0.01 * i, {}) for i in range(10)},
-            **dict.fromkeys(CONTROLS, (controls * network, {"tags": told})),
-        }
-        for name, (error, own) in models.items():
-            yield record("darcy", name, error, seed, **{**own, **changes})
-    own = {"tags": told, "seconds": 0.0, "milliseconds": 2.5}
-    yield record("darcy", OWN, 1e-8, **{**own, **changes})
+def equal_time():
+    """A network, a baseline and two controls."""
+    told, ours = {"family": "direct", "role": "control"}, {"family": "chonn", "role": "network"}
+    config = {"n_train": 256, "resolution": 64}
+    for seed in range(3):
+        for name, error, tags in (("network", 0.01, ours), ("solve-cnn", 0.01, told)):
+            yield record("darcy", name, error, seed, tags=tags, config=config)
+        yield record("darcy", "base", 0.03, seed, config=config)
+    yield record("darcy", OWN, 1e-8, tags=told, config=config, seconds=0.0, milliseconds=2.5)
 
 
-def cells(line):
-    return line.strip("| ").split(" | ")
+def cells(text):
+    return [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
 
 
 def test_every_model_has_a_row_and_controls_follow():
     shown = page.section(study(equal_time(), SEARCHED), docs=True)
-    rows = [cells(line) for line in re.findall(r"^\| (?!model|---).*$", shown, flags=re.M)]
-    names = [row[0] for row in rows]
-    assert names[:11] == ["network", *(f"base{place}" for place in range(10))]
-    assert set(names[11:]) == {OWN, *CONTROLS}
-    own = rows[names.index(OWN)]
-    assert own[1:4] == ["100,000", "-", "2.5"]
-    assert own[5].endswith("x ?")
+    assert cells(shown)[2:] == [
+        ["network", "100,000", "65.0", "-", "0.01007 ± 0.00031", "1x", "3"],
+        ["base", "100,000", "65.0", "-", "0.03040 ± 0.00092", "3x", "3"],
+        [OWN, "100,000", "-", "2.5", "9.60e-09", "9.5e-07x ?", "1"],
+        ["solve-cnn", "100,000", "65.0", "-", "0.01013 ± 0.00031", "1x ≈", "3"],
+    ]
     assert f"](../figures/results-darcy-{SEARCHED}.svg)" in shown
     assert "Searched; the controls are " in shown
 
 
-def table(name, runs):
-    rows = page.overview([study(runs, SEARCHED)])
-    return [cells(line) for line in tables.tabulate(tables.TABLES[name], rows).splitlines()[2:]]
-
-
 def test_the_first_table_has_a_row_for_each_problem_of_which_the_readme_shows_a_part():
-    runs = list(equal_time(0.5, config={"n_train": 256, "resolution": 64}))
-
-    def error(name, digits):
-        found = [r["metrics"]["test"]["relative_l1"] for r in runs if r["variant"] == name]
-        return f"{statistics.fmean(found):.{digits}f} ± {statistics.stdev(found):.{digits}f}"
-
-    ours, other = error("network", 5), error("base0", 5)
-    ratio = f"{float(other.split()[0]) / float(ours.split()[0]):.1f}x"
-    best = min(CONTROLS[:3], key=lambda name: error(name, 5))
-    parts = ["Darcy flow, relative L1", "256 of 64 x 64", "network", ours, "70.0", "base0", other]
-    parts += ["70.0 (1.00x)", ratio, "1e-08 in 2.5 ms", error(best, 5)]
-    assert table("all problems", runs) == [parts]
-    (short,) = table("equal wall-clock", runs)
-    assert short == [parts[0], *parts[3:10]]
-
-
-def test_the_study_of_a_search_is_preferred_and_another_title_is_another_problem():
-    slow, quick = study(equal_time()), study(equal_time(), SEARCHED)
-    other = study(equal_time(), "small+sizes=parameters")
-    assert page.chosen([slow, other, quick]) == [quick]
-    assert page.chosen([slow, other]) == [slow]
-    # Without a record of data and code a study is left out.
-    assert page.chosen([study([*equal_time(), next(equal_time(data={}))])]) == []
-    contrasts = [
-        study([record("darcy_contrast", "fno", 1, title=title)]) for title in ("one", "another")
+    rows = page.overview([study(equal_time(), SEARCHED)])
+    full, short = (tables.tabulate(tables.TABLES[name], rows) for name in ("all problems", EQUAL))
+    parts = ["Darcy flow, relative L1", "256 of 64 x 64", "network"]
+    parts += [*cells(short)[2][1:], "0.01013 ± 0.00031"]
+    assert cells(full)[2] == parts
+    assert parts[4:10] == [
+        "65.0",
+        "base",
+        "0.03040 ± 0.00092",
+        "65.0 (1.00x)",
+        "3.0x",
+        "1e-08 in 2.5 ms",
     ]
-    assert page.chosen(contrasts) == contrasts
 
 
 # The README --------------------------------------------------------------------------------------
 
 
-def block(name):
-    return README.partition(f"<!-- {name} -->")[2].partition(f"<!-- /{name} -->")[0]
-
-
-def kept(name):
-    """Runs of a file, read without the code of the laboratory."""
-    record = json.loads((RESULTS / "runs" / f"{name}.json").read_text())
-    return [{**record["shared"], **run} for run in record["runs"]]
-
-
 def test_the_readmes_numbers_are_those_of_the_files():
-    rows = [cells(line) for line in block("equal wall-clock").strip().splitlines()[2:]]
-    for row, problem in zip(rows, ("darcy", "poisson"), strict=True):
-        runs = kept(f"{problem}-small+sizes=seconds")
+    shown = README.partition(f"<!-- {EQUAL} -->")[2].partition(f"<!-- /{EQUAL} -->")[0]
+    for row, problem in zip(cells(shown)[2:], ("darcy", "poisson"), strict=True):
+        # Read without the code of the laboratory.
+        record = json.loads((RESULTS / "runs" / f"{problem}-{SEARCHED}.json").read_text())
+        runs = [{**record["shared"], **run} for run in record["runs"]]
         for name, shown in (("CHONN network", row[1]), (row[3], row[4])):
             found = [r["metrics"]["test"]["relative_l1"] for r in runs if r["label"] == name]
             mean, deviation = map(float, shown.split(" ± "))

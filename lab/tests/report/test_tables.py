@@ -4,13 +4,17 @@ import re
 
 import pytest
 
-from chonn_lab.paths import ROOT
-from chonn_lab.report import docs, figures, tables
+from chonn_lab.paths import ROOT, RUNS
+from chonn_lab.report import docs, figures, page, tables
+from chonn_lab.report.runs import read_studies
 
 
 def test_tables_of_the_pages_come_from_the_result_files():
     pages = docs.pages()
     assert [path for path, text in pages.items() if path.read_text() != text] == []
+    for name in page.WORDS["studies"]:
+        (study,) = read_studies(RUNS / f"{name}.json", mixed=True)
+        assert all(run.known for run in study.runs), "the docs show runs with data and code"
     shown = "".join(pages.values())
     assert [name for name in tables.TABLES if f"<!-- /{name} -->" not in shown] == []
 
@@ -46,10 +50,10 @@ def test_rows_are_found_below_what_holds_them():
 
 
 def test_a_block_is_lines_or_words():
-    page = docs.rewritten(
+    text = docs.rewritten(
         "a <!-- n -->1<!-- /n --> b\n<!-- m -->\n<!-- /m -->", {"n": str, "m": str}
     )
-    assert page == "a <!-- n --><!-- /n --> b\n<!-- m -->\n<!-- /m -->"
+    assert text == "a <!-- n --><!-- /n --> b\n<!-- m -->\n<!-- /m -->"
     with pytest.raises(KeyError, match="u"):
         docs.rewritten("<!-- u --><!-- /u -->", {})
 
