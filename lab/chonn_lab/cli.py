@@ -29,14 +29,7 @@ from chonn_ops import cli
 from chonn_ops.cli.arguments import add_force
 
 log = logging.getLogger(__name__)
-_MODULES = (
-    *("filelock", "h5py", "hydra", "jinja2", "joblib", "matplotlib", "neuralop", "omegaconf"),
-    *("optuna", "pandas", "pooch", "scipy", "tqdm", "yaml"),
-)
-EXTRAS = dict.fromkeys(_MODULES, "./lab") | {
-    "physicsnemo": ".[physicsnemo]",
-    "ray": "./lab[clusters]",
-}
+EXTRAS = {"physicsnemo": ".[physicsnemo]", "ray": "./lab[clusters]"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

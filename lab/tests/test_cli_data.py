@@ -112,19 +112,6 @@ def test_fetch(capsys, monkeypatch):
         assert capsys.readouterr().out == f"darcy: {said}\n"
 
 
-@pytest.mark.parametrize(
-    ("module", "arguments"), [("h5py", "generate darcy"), ("pooch", "fetch darcy")]
-)
-def test_missing_package_is_named(folder, capsys, monkeypatch, module, arguments):
-    for name in [n for n in sys.modules if n.startswith("chonn_lab.problems")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, module, None)
-    assert cli.main(["data", *arguments.split()]) == 1
-    where = "pip install './lab' in a clone of chonn-ops"
-    assert capsys.readouterr().err == f"chonn-lab: error: this needs {module}: {where}\n"
-    assert list(folder.iterdir()) == []
-
-
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(

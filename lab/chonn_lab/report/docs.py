@@ -77,7 +77,7 @@ def draw() -> None:
     """Draw the figures of docs/lab that result files make."""
     for name in page.WORDS["studies"]:
         (study,) = read_studies(RUNS / f"{name}.json", mixed=True)
-        figures.draw_curves(page.hardest(study), DOCS / page.figure_of(study), *page.TRAINED)
+        page.draw(study, DOCS)
     figures.draw_grids(load("resolution"), DOCS / "figures" / "resolution.png")
     path = RUNS / "rollouts" / "navier_stokes_rollouts-small.json"
     (flow,) = read_studies(path, mixed=True)

@@ -17,8 +17,6 @@ from chonn_lab.report.tables import ENVIRONMENT, markdown
 from chonn_ops.files import refuse_existing, write_whole
 
 WORDS = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text("utf-8"))
-# The curve of a study's figure.
-TRAINED = "validation_error", "validation error"
 OURS = ["chonn", "stack"]
 ENVIRONMENT.globals |= {"claims": claims, "level": f"{LEVEL:.0%}"}
 TEMPLATES: Any = ENVIRONMENT.get_template("pages.md.j2").module
@@ -35,7 +33,7 @@ def write_report(source: Path, output: Path, mixed: bool = False, force: bool = 
     for path in (page, *(output / figure_of(study) for study in studies)):
         refuse_existing(path, force)
     for study in studies:
-        figures.draw_curves(hardest(study), output / figure_of(study), *TRAINED)
+        draw(study, output)
     text = "# Results\n\n" + "\n".join(section(study) for study in studies)
     found = claims.verdicts(studies).dropna(subset="study")
     text += f"\n## The paper's claims\n\n{TEMPLATES.boards(found)}" if len(found) else ""
@@ -52,21 +50,18 @@ def headline(study: Study) -> str:
 
 
 def ranked(study: Study) -> pd.DataFrame:
-    """All models, controls last, with their errors in the column `error`, the lowest first."""
-    missing = pd.Series([Statistic((), len(runs)) for runs in study.table.runs], study.table.index)
-    table = study.table.assign(error=study.table.get(f"test/{headline(study)}", missing))
+    """All models, controls last, with their errors in the column `error`, the lowest first.
+
+    Of models by target or history those of the highest or longest are `hard`, and all controls.
+    """
+    table: Any = study.table
+    missing = pd.Series([Statistic((), len(runs)) for runs in table.runs], table.index)
+    table = table.assign(error=table.get(f"test/{headline(study)}", missing))
     table = table.assign(control=table.role == "control", mean=[e.mean for e in table.error])
-    return table.sort_values(
-        ["control", "target", "history", "mean"], ascending=[True, False, False, True]
-    )
-
-
-def hardest(study: Study) -> pd.DataFrame:
-    """Of models by target or history those of the highest or longest; all controls."""
-    table: Any = ranked(study)
-    for name in ("target", "history"):
-        table = table[(table[name] == table[name].max()) | table.control]
-    return table
+    hardest = table[["target", "history"]] == table[["target", "history"]].max()
+    table["hard"] = hardest.all(axis=1) | table.control
+    order = {"control": True, "target": False, "history": False, "mean": True}
+    return table.sort_values([*order], ascending=[*order.values()])
 
 
 def leaders(study: Study) -> tuple[Model, Model] | None:
@@ -75,9 +70,8 @@ def leaders(study: Study) -> tuple[Model, Model] | None:
     Without a network, the CHONN with the lowest error is ours, of blocks of several orders the
     paper's second.
     """
-    found = hardest(study)
-    found = found[~found.control & (found.role != "probe") & found["mean"].notna()]
-    found = found[(found.role != "ablation") | (found.order == 2)]
+    wanted = "hard and not control and role != 'probe' and mean.notna()"
+    found = ranked(study).query(f"{wanted} and (role != 'ablation' or order == 2)")
     ours, others = (found[found.family.isin(OURS) == own] for own in (True, False))
     ours = ours[ours.role == "network"] if (ours.role == "network").any() else ours
     return None if ours.empty or others.empty else (ours.iloc[0], others.iloc[0])
@@ -98,6 +92,12 @@ def figure_of(study: Study) -> str:
     return f"figures/results-{study.name}.svg"
 
 
+def draw(study: Study, folder: Path) -> None:
+    """The figure, of the hardest target or history."""
+    models, path = ranked(study).query("hard"), folder / figure_of(study)
+    figures.draw_curves(models, path, "validation_error", "validation error")
+
+
 def section(study: Study, docs: bool = False) -> str:
     """Models, scores and costs of a study, how its runs differ, and what they say of themselves.
 
@@ -113,7 +113,7 @@ def section(study: Study, docs: bool = False) -> str:
             more = f", {split.replace('_', ' ')}" if split != study.splits()[0] else ""
             shown[metric_label(name) + more] = models[f"{split}/{name}"].map(str)
     if both:
-        errors = hardest(study).error
+        errors = models[models.hard].error
         shown["/ ours"] = pd.Series([ratio(both[0].error, e) for e in errors], errors.index)
     shown["seeds"] = models.runs.map(len)
     shown = shown.fillna("-")

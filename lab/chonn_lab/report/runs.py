@@ -85,7 +85,9 @@ class Study:
         for name in frame:
             if name in NUMBERS or "/" in str(name):
                 table[name] = models[name].agg(Statistic.of)
-        return table.assign(runs=models["runs"].agg(list), label=table.apply(_label, axis=1))
+        # Labels of files leave out the history.
+        histories = [f", {frames} to 1" if frames else "" for frames in table.history]
+        return table.assign(runs=models["runs"].agg(list), label=table.label + histories)
 
     def splits(self) -> list[str]:
         return list(dict.fromkeys(split for run in self.runs for split in run.metrics))
@@ -134,16 +136,6 @@ def title(experiment: str, own: str = "") -> str:
 def metric_label(name: str) -> str:
     """What pages call a metric."""
     return METRICS.get(name, name.replace("_", " "))
-
-
-def _label(tags: Model) -> str:
-    """What tells a model from the others: labels of files leave out history and target."""
-    if tags.history:
-        return f"{tags.label}, {tags.history} to 1"
-    if not tags.target:
-        return tags.label
-    blocks = {"stack": f"{tags.order}x{tags.depth}", "depth": f"{tags.depth} first-order blocks"}
-    return f"T{tags.target} {blocks.get(tags.family, f'order {tags.order}')}"
 
 
 def _shortened(found: pd.Series) -> str:
