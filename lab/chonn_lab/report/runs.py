@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -166,8 +166,7 @@ def read_studies(source: Path, mixed: bool = False) -> list[Study]:
     studies = [Study(*key, tuple(runs)) for key, runs in found.items()]
     for study in studies:
         where = f"{source}, {study.experiment} {study.scale}"
-        copies = Counter(f"{run.variant} seed {run.seed}" for run in study.runs)
-        if twice := [name for name, count in copies.items() if count > 1]:
+        if twice := [*study.facts.index[study.facts.index.duplicated()]]:
             raise ValueError(
                 f"{where}: expected one result a seed, got several of {', '.join(twice)}"
             )

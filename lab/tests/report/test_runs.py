@@ -41,9 +41,6 @@ def test_numbers_over_the_seeds_and_a_diverged_run(tmp_path, gone):
 )
 def test_text_of_a_statistic(value, text):
     assert str(value) == text
-
-
-def test_text_of_a_number():
     found = [number(value) for value in (0.0, 0.123456, 65.0, -2e-7, math.nan)]
     assert found == ["0", "0.123", "65.0", "-2.00e-07", "-"]
 
