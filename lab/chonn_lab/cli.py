@@ -110,8 +110,6 @@ def _add_report(commands: Any) -> None:
     folder: Any = {"type": Path, "metavar": "FOLDER"}
     report.add_argument("--results", default="runs", help="of chonn-lab run", **folder)
     report.add_argument("--output", default="report", help="of the page", **folder)
-    text = "accept results of different data or settings in one table, and say so there"
-    report.add_argument("--mixed", action="store_true", help=text)
     text = (
         "write no page, but the runs of these folders <results>/<problem>/<scale> into one file "
         "each in lab/results/runs; models that were not run again stay there"
@@ -125,10 +123,10 @@ def _report(given: argparse.Namespace) -> None:
     from chonn_lab.report.runs import keep
 
     for folder in given.keep or ():
-        for path in keep(folder, given.mixed):
+        for path in keep(folder):
             print(f"wrote {path}")
     if not given.keep:
-        print(f"wrote {write_report(given.results, given.output, given.mixed, given.force)}")
+        print(f"wrote {write_report(given.results, given.output, given.force)}")
 
 
 # Data --------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def kernel_speed() -> str:
 
 def pages() -> dict[Path, str]:
     """README.md and the pages of docs/ as the result files make them."""
-    studies = read_studies(RUNS, mixed=True)
+    studies = read_studies(RUNS)
     chosen = [study for study in studies if study.name in page.WORDS["studies"]]
     # Those of a search have other models than the paper.
     judged = claims.verdicts([study for study in studies if "+" not in study.scale])
@@ -76,11 +76,11 @@ def pages() -> dict[Path, str]:
 def draw() -> None:
     """Draw the figures of docs/lab that result files make."""
     for name in page.WORDS["studies"]:
-        (study,) = read_studies(RUNS / f"{name}.json", mixed=True)
+        (study,) = read_studies(RUNS / f"{name}.json")
         page.draw(study, DOCS)
     figures.draw_grids(load("resolution"), DOCS / "figures" / "resolution.png")
     path = RUNS / "rollouts" / "navier_stokes_rollouts-small.json"
-    (flow,) = read_studies(path, mixed=True)
+    (flow,) = read_studies(path)
     where = tables.TABLES["rollouts"]["where"]
     shown = [name for name in flow.table.index if tables.evaluate(where, {"variant": name})]
     path = DOCS / "figures" / "rollouts.svg"

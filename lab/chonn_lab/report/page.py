@@ -22,13 +22,14 @@ ENVIRONMENT.globals |= {"claims": claims, "level": f"{LEVEL:.0%}"}
 TEMPLATES: Any = ENVIRONMENT.get_template("pages.md.j2").module
 
 
-def write_report(source: Path, output: Path, mixed: bool = False, force: bool = False) -> Path:
+def write_report(source: Path, output: Path, force: bool = False) -> Path:
     """Write ``<output>/results.md`` with tables, a figure and the claims of every study.
 
-    `source` and `mixed` are those of `read_studies`, whose errors it raises; a FileExistsError
-    before anything is drawn if a file exists and `force` is not set.
+    `source` is that of `read_studies`, whose errors it raises; a FileExistsError before anything is
+    drawn if a file exists and `force` is not set. The page says in which data and settings runs
+    differ.
     """
-    studies, page = read_studies(source, mixed), output / "results.md"
+    studies, page = read_studies(source), output / "results.md"
     (output / "figures").mkdir(parents=True, exist_ok=True)
     for path in (page, *(output / figure_of(study) for study in studies)):
         refuse_existing(path, force)
@@ -124,7 +125,7 @@ def section(study: Study, docs: bool = False) -> str:
             said[text][study.table.label[run.variant]] = None
     epochs = study.runs[0].config.get("epochs")
     texts = [WORDS["studies"].get(study.name) or f"{epochs} epochs"] * docs
-    texts += [f"Runs differ in {text}" for text in study.mixed]
+    texts += [f"Runs differ in {text}" for text in study.differences]
     texts += [f"{text}: {', '.join(labels)}" for text, labels in said.items()]
     figure = f"{'../' * docs}{figure_of(study)}"
     facts = (

@@ -111,7 +111,7 @@ class Study:
         return pd.DataFrame(told, [f"{run.variant} seed {run.seed}" for run in self.runs])
 
     @property
-    def mixed(self) -> list[str]:
+    def differences(self) -> list[str]:
         """Data and settings in which runs of one table differ, with the runs; empty if in none.
 
         Settings that models change by design may differ between models.
@@ -146,14 +146,13 @@ def _shortened(found: pd.Series) -> str:
 # Files -------------------------------------------------------------------------------------------
 
 
-def read_studies(source: Path, mixed: bool = False) -> list[Study]:
+def read_studies(source: Path) -> list[Study]:
     """All studies of a folder, in the paper's order, then by scale.
 
     `source` holds ``<experiment>/<scale>/*.json`` or is such a folder of a scale, or has files of
     `keep`, or is one. JSON files of other programs are left out. A FileNotFoundError if there is no
-    result file; a ValueError for a damaged one, with its name and what is wrong; for several
-    results of a model and seed, such as copies; for results of different data or settings unless
-    `mixed`, with what differs in which.
+    result file; a ValueError for a damaged one, with its name and what is wrong, and for several
+    results of a model and seed, such as copies.
     """
     if not source.exists():
         raise FileNotFoundError(f"folder of results does not exist: {source}")
@@ -165,16 +164,10 @@ def read_studies(source: Path, mixed: bool = False) -> list[Study]:
         raise FileNotFoundError(f"no result files in {source}")
     studies = [Study(*key, tuple(runs)) for key, runs in found.items()]
     for study in studies:
-        where = f"{source}, {study.experiment} {study.scale}"
         if twice := [*study.facts.index[study.facts.index.duplicated()]]:
             raise ValueError(
-                f"{where}: expected one result a seed, got several of {', '.join(twice)}"
-            )
-        if not mixed and (differing := study.mixed):
-            raise ValueError(
-                f"{where}: expected results of the same data and settings, got "
-                f"{', '.join(differing)} "
-                "(run them again, move some away, or mix them with --mixed / mixed=True)"
+                f"{source}, {study.name}: expected one result a seed, got several of "
+                f"{', '.join(twice)}"
             )
     order = {name: place for place, name in enumerate(EXPERIMENTS)}
     return sorted(studies, key=lambda x: (order.get(x.experiment, len(order)), x.scale))
@@ -194,18 +187,18 @@ def _read(path: Path) -> list[Run]:
         raise ValueError(f"{path} is not a result file, or damaged: {error}") from error
 
 
-def keep(source: Path, mixed: bool = False, output: Path = RUNS) -> list[Path]:
+def keep(source: Path, output: Path = RUNS) -> list[Path]:
     """Merge the runs of each study into ``<output>/<experiment>-<scale>.json``, for `read_studies`,
-    whose arguments these are.
+    whose argument `source` is.
 
     What all runs share is written once, numbers keep six digits and training curves at most thirty
     epochs. Runs of an earlier file stay if their model was not run again, whatever their data and
     settings; the pages say where these differ.
     """
     paths = []
-    for study in read_studies(source, mixed):
+    for study in read_studies(source):
         path = output / f"{study.name}.json"
-        earlier = read_studies(path, mixed=True)[0].runs if path.exists() else ()
+        earlier = read_studies(path)[0].runs if path.exists() else ()
         stay = [run for run in earlier if run.variant not in study.table.index]
         records = [
             dataclasses.asdict(run)

@@ -56,7 +56,7 @@ def test_a_gain_has_the_error_of_the_ratio():
 
 def judged(problem, change=None, scale="small", wanted=lambda _: True):
     """First letters of the verdicts on the kept runs, in the order of claims.yaml."""
-    (study,) = read_studies(RUNS / f"{problem}-small.json", mixed=True)
+    (study,) = read_studies(RUNS / f"{problem}-small.json")
     runs = tuple(change(run) if change else run for run in study.runs if wanted(run))
     study = dataclasses.replace(study, runs=runs, scale=scale)
     return "".join(claims.judge(one, study)[0][0] for one in CLAIMS if one["problem"] == problem)
@@ -107,7 +107,7 @@ def test_claims_follow_the_numbers(problem, change, expected):
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_what_supports_nothing(problem):
     """One seed, a smoke run, runs of ours that diverged, and models that are not there."""
-    (first, *_) = read_studies(RUNS / f"{problem}-small.json", mixed=True)[0].runs
+    (first, *_) = read_studies(RUNS / f"{problem}-small.json")[0].runs
     untested = "n" * len(judged(problem))
     assert judged(problem, wanted=lambda run: run.seed == first.seed) == untested
     assert judged(problem, scale="smoke") == untested

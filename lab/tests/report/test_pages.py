@@ -57,7 +57,7 @@ def test_the_report_of_an_own_experiment_says_which_runs_differ(tmp_path):
     own[0] |= {"data": {"data.hdf5": {"sha256": "0" * 64}}, "commit": "f" * 40}
     own[1]["notes"] = ["resumed after epoch 3: code a there, b here"]
     result_files.write(tmp_path / "runs", own)
-    text = write_report(tmp_path / "runs", tmp_path / "report", mixed=True).read_text()
+    text = write_report(tmp_path / "runs", tmp_path / "report").read_text()
     for said in (
         "## My own problem\n",
         f"Runs differ in data data.hdf5 ({'0' * 12}: one seed 0; da7ada7ada7a: one seed 1).",

@@ -96,10 +96,10 @@ def test_a_copy_of_a_result_is_no_other_seed(tmp_path):
     folder = result_files.write(tmp_path, one_variant([1.0, 2.0])) / "darcy" / "small"
     (folder / "copy.json").write_text((folder / "fno-seed1.json").read_text())
     with pytest.raises(ValueError, match=r"got several of fno seed 1$"):
-        read_studies(folder, mixed=True)
+        read_studies(folder)
 
 
-def test_runs_of_other_data_or_settings_are_named_and_need_a_word(tmp_path):
+def test_runs_of_other_data_or_settings_are_named(tmp_path):
     runs = list(one_variant([1.0, 2.0, 3.0]))
     runs[1]["data"] = {"data.hdf5": {"sha256": "0" * 64}}
     runs[2]["config"] = {"epochs": 39, "batch_size": 7}
@@ -113,11 +113,8 @@ def test_runs_of_other_data_or_settings_are_named_and_need_a_word(tmp_path):
         f"setting epochs (40: {others}, unet seed 0; 39: fno seed 2)",
         f"setting batch_size of fno (8: {others}; 7: fno seed 2)",
     ]
-    (study,) = read_studies(folder, mixed=True)
-    assert study.mixed == expected
-    with pytest.raises(ValueError, match="same data and settings") as caught:
-        read_studies(folder)
-    assert all(text in str(caught.value) for text in expected)
+    (study,) = read_studies(folder)
+    assert study.differences == expected
 
 
 def test_a_kept_file_says_the_same_and_keeps_models_that_were_not_run_again(tmp_path):
@@ -136,6 +133,6 @@ def test_a_kept_file_says_the_same_and_keeps_models_that_were_not_run_again(tmp_
         assert other.curve["validation_error"][::29] == pytest.approx(error[::39], rel=1e-5)
     again = [record("poisson", "fno", 0.5, date="2026-11-28")]
     keep(result_files.write(tmp_path / "again", again), output=tmp_path)
-    dates = {(r.variant, r.seed): r.date for r in read_studies(path, mixed=True)[0].runs}
+    dates = {(r.variant, r.seed): r.date for r in read_studies(path)[0].runs}
     assert dates.keys() == {("chonn", 0), ("chonn", 1), ("fno", 0), ("unet", 0), ("unet", 1)}
     assert dates["fno", 0] == "2026-11-28"

@@ -13,7 +13,7 @@ def test_tables_of_the_pages_come_from_the_result_files():
     pages = docs.pages()
     assert [path for path, text in pages.items() if path.read_text() != text] == []
     for name in page.WORDS["studies"]:
-        (study,) = read_studies(RUNS / f"{name}.json", mixed=True)
+        (study,) = read_studies(RUNS / f"{name}.json")
         assert all(run.known for run in study.runs), "the docs show runs with data and code"
     shown = "".join(pages.values())
     assert [name for name in tables.TABLES if f"<!-- /{name} -->" not in shown] == []
