@@ -9,8 +9,8 @@ import sys
 import pytest
 import torch
 
-from chonn_lab.cli.bench import PROGRAMS
-from chonn_lab.pages import blocks, files
+from chonn_lab.cli import modules
+from chonn_lab.report import tables
 from chonn_ops.network import available_backends
 from chonn_ops.scan import DIRECTIONS
 
@@ -92,7 +92,7 @@ CHECKS = {**globals(), "accuracy": errors}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", modules("benchmarks", "main"))
 def test_a_program_runs_and_its_tables_are_made(name, tmp_path, monkeypatch):
     pytest.importorskip({"models": "pdebench", "vision": "timm"}.get(name, "scipy"))
     pytest.importorskip("triton" if name.startswith("gpu") else "scipy")
@@ -105,10 +105,10 @@ def test_a_program_runs_and_its_tables_are_made(name, tmp_path, monkeypatch):
         importlib.import_module(f"chonn_lab.benchmarks.{name}").main(given)
     found = json.loads(output.read_text())
     CHECKS[name](found)
-    monkeypatch.setattr(files, "RESULTS", tmp_path)
-    keys = [key for key, table in blocks.TABLES.items() if table["file"] == name]
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    keys = [key for key, table in tables.TABLES.items() if table["file"] == name]
     for key in sorted({*keys} - {"gpu steps"}):  # of a size that this run does not have
-        rows = [row for row in blocks.build(key).splitlines() if row.startswith("|")]
+        rows = [row for row in tables.build(key).splitlines() if row.startswith("|")]
         assert rows or (key == "inverse images" and not found["images"]), key
         assert len({row.count("|") for row in rows}) <= 1, key
 
