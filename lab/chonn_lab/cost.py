@@ -19,7 +19,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from chonn_lab.baselines.fields import count_parameters
 from chonn_ops.network.direct import flops
 from chonn_ops.network.graph import joined
-from chonn_ops.network.methods import choose
 from chonn_ops.scan.arguments import split
 from chonn_ops.scan.walks import plan
 
@@ -43,8 +42,6 @@ def measure(model: nn.Module, inputs: Sequence[Tensor]) -> Cost:
     return Cost(count_parameters(model), counter.get_total_flops() // 2)
 
 
-# Without values, on the meta device, a network that is not eliminated takes so many iterations.
-_ITERATIONS = 5
 # Formulas count two operations for a multiply-add, as those of PyTorch do.
 
 
@@ -80,12 +77,10 @@ def _network_flops(source: Tensor, *rest: Any, out_val: tuple[Tensor, ...]) -> i
         return round(networks * flops(grid, joined(periodic, rest[9])))
     if axes == 1:
         return 2 * networks * nodes * 8
+    eliminated, total = networks, 0
+    # Without values, on the meta device, networks count as eliminated, as those of planes are.
     if not iterations.is_meta:
         eliminated, total = int((iterations == 0).sum()), int(iterations.sum())
-    else:
-        choice = choose(grid, periodic, networks, out_val[0].dtype, "cpu")
-        eliminated = networks if choice.method == "direct" else 0
-        total = 0 if eliminated else networks * _ITERATIONS
     elimination = flops(grid, periodic) if eliminated else 0.0
     product = 2 * axes + 1
     cycle = (4 * product + 12) / (1 - 2 / 2**axes)

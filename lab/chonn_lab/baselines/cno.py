@@ -12,9 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_lab.baselines.fields import check_field
-from chonn_ops.checks import check_least
-
 
 def _resized(x: Tensor, factor: float) -> Tensor:
     size = [round(factor * n) for n in x.shape[2:]]
@@ -50,31 +47,16 @@ class Residual(nn.Module):
 class CNO(nn.Module):
     """CNO: (B, C, H, W) -> (B, C', H, W), H and W multiples of ``2^n_layers``.
 
-    The grid is halved ``n_layers`` times. Residual blocks see each grid, and at all but the
-    coarsest one their output goes to the decoder only.
-
-    Parameters
-    ----------
-    in_channels, out_channels : int
-    n_layers : int
-    n_res, n_res_neck : int
-        Residual blocks of each grid, and of the coarsest one.
-    channel_multiplier : int
-        Channels behind the first halving; the finest grid has half of them, and each halving
-        doubles them.
-    latent : int
-        Channels inside lifting and projection.
-
-    Raises
-    ------
-    ValueError
-        For sizes out of range; when called with another shape.
+    The grid is halved `n_layers` times; channels are `channel_multiplier` behind the first halving,
+    half as many on the finest grid, and twice as many behind each further halving. `n_res` residual
+    blocks see each grid, `n_res_neck` the coarsest one; at all but that one their output goes to
+    the decoder only. Lifting and projection have `latent` channels inside.
     """
 
     def __init__(
         self,
-        in_channels: int = 1,
-        out_channels: int = 1,
+        in_channels: int,
+        out_channels: int,
         n_layers: int = 3,
         n_res: int = 4,
         n_res_neck: int = 4,
@@ -82,11 +64,6 @@ class CNO(nn.Module):
         latent: int = 64,
     ) -> None:
         super().__init__()
-        check_least(1, in_channels=in_channels, out_channels=out_channels, n_layers=n_layers)
-        check_least(0, n_res=n_res, n_res_neck=n_res_neck)
-        check_least(1, latent=latent)
-        check_least(2, channel_multiplier=channel_multiplier)
-        self.in_channels, self.multiple = in_channels, 2**n_layers
 
         def ends(channels: int, features: int) -> nn.Module:
             block = Block(channels, latent, norm=False)
@@ -111,11 +88,6 @@ class CNO(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map fields (B, in_channels, H, W) to fields (B, out_channels, H, W)."""
-        check_field(x, self.in_channels)
-        if any(n % self.multiple for n in x.shape[2:]):
-            raise ValueError(
-                f"x: expected a grid of multiples of {self.multiple}, got {tuple(x.shape[2:])}"
-            )
         x, kept = self.lift(x), []
         for residuals, encoder, link in zip(
             self.residuals, self.encoders, self.links[:-1], strict=True

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from chonn_lab.baselines.fields import check_field, with_coordinates
-from chonn_ops.checks import check_least
+from chonn_lab.baselines.fields import with_coordinates
 
 
 class FactorizedSpectralConv(nn.Module):
@@ -22,24 +21,12 @@ class FactorizedSpectralConv(nn.Module):
 
         K(z) = \sum_d \mathrm{IFFT}_d (R_d \cdot \mathrm{FFT}_d(z))
 
-    with :math:`R_d` a complex matrix for each of the lowest modes, which is the paper's
-    equation for the kernel of a layer.
-
-    Parameters
-    ----------
-    channels : int
-    modes : int
-        Kept along each axis.
-
-    Raises
-    ------
-    ValueError
-        For sizes below 1; when called on a grid that does not resolve the modes.
+    with :math:`R_d` a complex matrix for each of the lowest `modes`, which is the paper's
+    equation for the kernel of a layer. A ValueError for a grid that does not resolve the modes.
     """
 
     def __init__(self, channels: int, modes: int) -> None:
         super().__init__()
-        check_least(1, channels=channels, modes=modes)
         self.modes = modes
         # Of Xavier's size with all modes as inputs.
         scale = (2 * channels * modes) ** -0.5
@@ -54,12 +41,10 @@ class FactorizedSpectralConv(nn.Module):
                 f"modes: expected at most {min(grid) // 2 + 1} on a (padded) grid of "
                 f"{tuple(grid)}, got {self.modes}"
             )
-        # There is no FFT in bfloat16: autocast regions transform in float32.
-        z = z.to(torch.promote_types(z.dtype, torch.float32))
         out = torch.zeros_like(z)
         for axis, (n, weight) in enumerate(zip(grid, self.weights, strict=True), start=2):
             spectrum = torch.fft.rfft(z.movedim(axis, -1), norm="ortho")[..., : self.modes]
-            mapped = torch.einsum("bi...m,iom->bo...m", spectrum, weight.to(spectrum.dtype))
+            mapped = torch.einsum("bi...m,iom->bo...m", spectrum, weight)
             # irfft takes the modes that are missing for zero.
             out = out + torch.fft.irfft(mapped, n=n, norm="ortho").movedim(-1, axis)
         return out
@@ -74,40 +59,22 @@ class FFNO(nn.Module):
     0 to 1, are additional inputs. The paper writes an activation behind :math:`W_2`, which its code
     does not have.
 
-    Parameters
-    ----------
-    in_channels, out_channels : int
-    width : int
-        Hidden channels.
-    depth : int
-        Layers.
-    modes : int
-        Fourier modes kept along each axis.
-    padding : float
-        Points of zeros at the end of each axis, as a part of its points: fields that are not
-        periodic need some.
-
-    Raises
-    ------
-    ValueError
-        For sizes below 1 or a negative padding; when called with another shape.
+    There are `depth` layers with `width` channels, which keep `modes` along each axis. `padding`
+    are points of zeros at the end of each axis, as a part of its points: fields that are not
+    periodic need some.
     """
 
     def __init__(
         self,
-        in_channels: int = 1,
-        out_channels: int = 1,
-        width: int = 64,
-        depth: int = 4,
-        modes: int = 16,
-        *,
+        in_channels: int,
+        out_channels: int,
+        width: int,
+        depth: int,
+        modes: int,
         padding: float = 0.0,
     ) -> None:
         super().__init__()
-        sizes = {"in_channels": in_channels, "out_channels": out_channels, "width": width}
-        check_least(1, **sizes, depth=depth, modes=modes)
-        check_least(0, padding=padding)
-        self.in_channels, self.padding = in_channels, padding
+        self.padding = padding
 
         def linear(channels: int, features: int) -> nn.Module:
             return weight_norm(nn.Conv2d(channels, features, 1))
@@ -122,7 +89,6 @@ class FFNO(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map fields (B, in_channels, H, W) to fields (B, out_channels, H, W)."""
-        check_field(x, self.in_channels)
         grid = x.shape[2:]
         margins = [round(self.padding * n) for n in grid]
         z = self.lift(with_coordinates(x))

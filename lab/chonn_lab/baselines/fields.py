@@ -1,15 +1,9 @@
-"""Fields (B, C, H, W) of the baselines: their check and their coordinates."""
+"""Coordinates of fields, and the size of models."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-
-
-def check_field(x: Tensor, in_channels: int) -> None:
-    """ValueError unless x is (B, in_channels, H, W)."""
-    if x.ndim != 4 or x.shape[1] != in_channels:
-        raise ValueError(f"x: expected shape (B, {in_channels}, H, W), got {tuple(x.shape)}")
 
 
 def coordinates(x: Tensor) -> Tensor:

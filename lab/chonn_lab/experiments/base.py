@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from filelock import FileLock
 from torch import Tensor, nn
@@ -23,6 +26,10 @@ PDEBENCH_METRICS = (
 )
 
 Makers = Mapping[Path, Callable[[Path], object]]
+Scores = tuple[dict[str, float], dict[str, list[float]]]
+PICTURES = 2
+# Test samples whose predictions are timed.
+TIMED = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +49,7 @@ class Evaluation:
     `metrics` are numbers by name, lower is better, for each of `Data.tests`; `curves` scores along
     an axis, such as the error of every frame of a rollout; `fields` a few samples for pictures,
     "input", "target", "prediction" and the like; `milliseconds` the processor time of the
-    prediction of a test sample by itself.
+    prediction of a test sample by itself, with its error.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -51,117 +58,43 @@ class Evaluation:
     milliseconds: float | None = None
 
 
+class Units(NamedTuple):
+    """Typical mean and standard deviation of the fields, constants for every split; those of an
+    input with several channels one a channel, or of its logarithm."""
+
+    input_centre: float | Sequence[float]
+    input_spread: float | Sequence[float]
+    output_centre: float
+    output_spread: float
+    logarithm: bool = False
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """An input (B, C, \\*grid) of about unit size around zero."""
+        centre, spread = (
+            x.new_tensor(numbers).reshape(-1, *[1] * (x.dim() - 2))
+            for numbers in (self.input_centre, self.input_spread)
+        )
+        return ((x.log() if self.logarithm else x) - centre) / spread
+
+
+class Standardized(nn.Module):
+    """Scales the fields of a model to about unit size; input and output have the data's units."""
+
+    def __init__(self, model: nn.Module, units: Units) -> None:
+        super().__init__()
+        self.model, self.units = model, units
+
+    def forward(self, x: Tensor) -> Tensor:
+        units = self.units
+        y = self.model(units.scaled(x))
+        return units.output_centre + units.output_spread * y
+
+
 class Untrained(nn.Module):
     """A model that no optimiser trains; it may take numbers from the training split."""
 
     def fit(self, train: TensorDataset) -> None:
         """Take these numbers: by default none."""
-
-
-@dataclasses.dataclass(kw_only=True)
-class Problem(ABC):
-    """A problem and its settings; subclasses add fields of their own, and raise a ValueError for
-    values out of range.
-
-    `name` and `title` are for files and for people, the others samples of each split. `loss` may
-    draw random numbers from torch's global generator, which is seeded at the start of every epoch.
-    """
-
-    name: str
-    title: str
-    n_train: int
-    n_validation: int
-    n_test: int
-
-    def __post_init__(self) -> None:
-        # YAML has lists.
-        for field in dataclasses.fields(self):
-            if isinstance(value := getattr(self, field.name), list):
-                setattr(self, field.name, tuple(value))
-            # Hydra reads "no" and "off" as texts, which Python takes for true.
-            if field.type in (bool, "bool"):
-                check_bool(**{field.name: value})
-        check_integer(1, **self.sizes)
-
-    def _check_least(self, least: int, *names: str) -> None:
-        check_integer(least, **{name: getattr(self, name) for name in names})
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Samples of each split, by the name of the setting."""
-        return {name: getattr(self, name) for name in ("n_train", "n_validation", "n_test")}
-
-    @property
-    def n_samples(self) -> int:
-        """Number of samples of the three splits together."""
-        return sum(self.sizes.values())
-
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """A model of `chonn_lab.experiments.models` with the interface of this problem."""
-        return model
-
-    def makers(self, folder: Path) -> Makers:  # noqa: ARG002
-        """Data files that `load` reads, each with a function that makes it."""
-        return {}
-
-    def prepare(self, folder: Path) -> None:
-        """Make the data files that `load` reads and that are missing, one process at a time.
-
-        Nothing is written to the folder if all are there.
-        """
-        if all(path.exists() for path in self.makers(folder)):
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"):
-            # A function that makes several files is called once.
-            missing = {
-                make: path for path, make in self.makers(folder).items() if not path.exists()
-            }
-            for make, path in missing.items():
-                try:
-                    make(path)
-                except FileExistsError as error:
-                    raise ValueError(
-                        f"{path}: missing, and made together with a file that is there, but is not "
-                        f"the one that would be made: move that away, or add {path.name}"
-                    ) from error
-
-    @abstractmethod
-    def load(self, folder: Path) -> Data:
-        """Read the splits; FileNotFoundError or ValueError for missing or damaged files."""
-
-    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        """Training loss of a batch, a mean over its samples; by default that of `errors`."""
-        return self.errors(model, batch).mean()
-
-    @abstractmethod
-    def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        """Validation error of every sample of a batch, shape (B,)."""
-
-    @abstractmethod
-    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        """Final scores, without gradients; the model is in evaluation mode on some device."""
-
-    @abstractmethod
-    def example(self) -> tuple[Tensor, ...]:
-        """Arguments of the model for one sample, to count its operations and test that it runs."""
-
-
-def file_of(
-    folder: Path, generate: Callable[..., object], law: Mapping[str, Any], **options: Any
-) -> Makers:
-    """The file of a generator, named after it and the settings of its data."""
-    settings = ",".join(f"{name}={value}" for name, value in law.items())
-    path = folder / f"{generate.__module__.rpartition('.')[2]}_{settings}.hdf5"
-    return {path: functools.partial(generate, **law, **options)}
-
-
-def or_published(made: Makers, published: Path, fits: bool) -> Makers:
-    """These files, but the published one instead of the first if its size fits and it is there."""
-    if not (fits and published.exists()):
-        return made
-    (_, make), *further = made.items()
-    return {published: make, **dict(further)}
 
 
 def relative_l1(prediction: Tensor, target: Tensor) -> Tensor:
@@ -177,6 +110,172 @@ def relative_l2(prediction: Tensor, target: Tensor, first: int = 1) -> Tensor:
     """
     error = (prediction - target).flatten(first).norm(dim=first)
     return error / target.flatten(first).norm(dim=first)
+
+
+ERRORS = {"relative_l1": relative_l1, "relative_l2": relative_l2}
+
+
+@dataclasses.dataclass(kw_only=True)
+class Problem(ABC):
+    """A problem and its settings; subclasses add fields of their own, and raise a ValueError for
+    values out of range.
+
+    `name` and `title` are for files and for people, the others samples of each split. `loss` may
+    draw random numbers from torch's global generator, which is seeded at the start of every epoch.
+
+    A problem has a `generator`, from which `makers` and `load` take its files by its `laws`, or its
+    own `load`, with its own `makers` if it has files. By default a batch is inputs and targets.
+    """
+
+    name: str
+    title: str
+    n_train: int
+    n_validation: int
+    n_test: int
+
+    error: ClassVar[str] = "relative_l2"  # a key of `ERRORS`
+    scored_at_once: ClassVar[int] = 32
+    resolution: ClassVar[int]  # points along each axis of the grid
+    axes: ClassVar[int] = 2
+    generator: ClassVar[Any] = None  # a module of `chonn_lab.problems`, with `generate` and `read`
+    options: ClassVar[Mapping[str, Any]] = {}  # of `generate`, that the data do not depend on
+    # Name of a published file that has the samples of the settings: read where it exists.
+    published: ClassVar[str | None] = None
+
+    def __post_init__(self) -> None:
+        # YAML has lists.
+        for field in dataclasses.fields(self):
+            if isinstance(value := getattr(self, field.name), list):
+                setattr(self, field.name, tuple(value))
+            # Hydra reads "no" and "off" as texts, which Python takes for true.
+            if field.type in (bool, "bool"):
+                check_bool(**{field.name: value})
+        check_integer(1, **self.sizes)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Samples of each split, by the name of the setting."""
+        return {name: getattr(self, name) for name in ("n_train", "n_validation", "n_test")}
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples of the three splits together."""
+        return sum(self.sizes.values())
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """A model of `chonn_lab.experiments.models` with the interface of this problem."""
+        return model
+
+    @property
+    def law(self) -> dict[str, Any]:
+        """Settings of the generator that are the same in all files, but for the resolution."""
+        return {}
+
+    def further(self) -> dict[str, dict[str, Any]]:
+        """Further test splits by name: the test samples again, with other settings."""
+        return {}
+
+    def laws(self) -> dict[str, dict[str, Any]]:
+        """Settings of the generator's files: all samples, ``""``, and those of `further`."""
+        every = {"n_samples": self.n_samples, "resolution": self.resolution, **self.law}
+        test = {**every, "n_samples": self.n_test, "first": self.n_train + self.n_validation}
+        return {"": every, **{name: {**test, **law} for name, law in self.further().items()}}
+
+    def makers(self, folder: Path) -> Makers:
+        """Data files that `load` reads, each with a function that makes it; those of the generator
+        are named after it and the settings of their data."""
+        made: dict[Path, Callable[[Path], object]] = {}
+        for law in self.laws().values() if self.generator else ():
+            kind = self.generator.__name__.rpartition(".")[2]
+            settings = ",".join(f"{name}={value}" for name, value in law.items())
+            path = folder / f"{kind}_{settings}.hdf5"
+            if not made and self.published and (folder / self.published).exists():
+                path = folder / self.published
+            made[path] = functools.partial(self.generator.generate, **law, **self.options)
+        return made
+
+    def prepare(self, folder: Path) -> None:
+        """Make the data files that `load` reads and that are missing, one process at a time.
+
+        Nothing is written to the folder if all are there.
+        """
+        if all(path.exists() for path in self.makers(folder)):
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock"):
+            # A function that makes several files is called once.
+            missing = {
+                make: path for path, make in self.makers(folder).items() if not path.exists()
+            }
+            for make, path in missing.items():
+                make(path)
+
+    def read(self, path: Path, n_samples: int) -> tuple[Tensor, ...]:
+        """The first samples (N, C, \\*grid) of a file of the generator: inputs and targets."""
+        return pairs(*self.generator.read(path, 0, n_samples)).tensors
+
+    def load(self, folder: Path) -> Data:
+        """Read the splits; FileNotFoundError or ValueError for missing or damaged files."""
+        found = {}
+        for path, (name, law) in zip(self.makers(folder), self.laws().items(), strict=True):
+            fields = self.read(path, law["n_samples"])
+            expected = law["n_samples"], *[law["resolution"]] * self.axes
+            for field in fields:
+                if (len(field), *field.shape[2:]) != expected:
+                    raise ValueError(f"{path}: expected samples {expected}, got {field.shape}")
+            found[name] = TensorDataset(*fields)
+        data = consecutive(self, *found.pop("").tensors)
+        return dataclasses.replace(data, tests={**data.tests, **found})
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        """Training loss of a batch, a mean over its samples; by default that of `errors`."""
+        return self.errors(model, batch).mean()
+
+    def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        """Validation error of every sample of a batch, shape (B,)."""
+        source, target = batch
+        return ERRORS[self.error](model(source), target)
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
+        """Final scores, without gradients; the model is in evaluation mode on some device."""
+        found = {name: self.scores(model, test) for name, test in data.tests.items()}
+        metrics = {name: scores for name, (scores, _) in found.items()}
+        test = data.tests["test"]
+        fields, took = self.pictures(model, test), self.milliseconds(model, test)
+        return Evaluation(metrics, found["test"][1], fields, took)
+
+    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
+        """Metrics and curves of a test split, for `evaluate`; by default the mean of `errors`."""
+        found = batches(test, self.scored_at_once, device_of(model))
+        return {self.error: float(torch.cat([self.errors(model, b) for b in found]).mean())}, {}
+
+    def pictures(self, model: nn.Module, test: TensorDataset) -> dict[str, Tensor]:
+        """A few samples with their predictions, for `evaluate`."""
+        source, target = next(batches(test, PICTURES, device_of(model)))
+        shown = {"input": source, "target": target, "prediction": model(source)}
+        return {name: field[:, 0].float().cpu() for name, field in shown.items()}
+
+    def milliseconds(self, model: nn.Module, test: TensorDataset) -> float | None:
+        """Processor time of a sample, all threads together, after a first one; None on a GPU."""
+        device = device_of(model)
+        if device.type != "cpu":
+            return None
+        samples = [*itertools.islice(batches(test, 1, device), TIMED)]
+        self.errors(model, samples[0])
+        started = time.process_time()
+        for sample in samples:
+            self.errors(model, sample)
+        return 1e3 * (time.process_time() - started) / len(samples)
+
+    @abstractmethod
+    def example(self) -> tuple[Tensor, ...]:
+        """Arguments of the model for one sample, to count its operations and test that it runs."""
+
+
+def pairs(*fields: np.ndarray | Tensor) -> TensorDataset:
+    """Arrays (N, *grid) as tensors (N, 1, *grid)."""
+    return TensorDataset(*(torch.as_tensor(field)[:, None] for field in fields))
 
 
 def consecutive(problem: Problem, *fields: Tensor) -> Data:
@@ -197,10 +296,3 @@ def batches(
 def device_of(model: nn.Module) -> torch.device:
     """Where the parameters of a model are; the CPU for a model without any."""
     return next((weights.device for weights in model.parameters()), torch.device("cpu"))
-
-
-def sample_fields(model: nn.Module, samples: TensorDataset, n: int) -> dict[str, Tensor]:
-    """The first `n` samples of fields (B, 1, \\*grid) with the predictions of a model."""
-    source, target = next(batches(samples, n, device_of(model)))
-    shown = {"input": source, "target": target, "prediction": model(source)}
-    return {name: field[:, 0].float().cpu() for name, field in shown.items()}

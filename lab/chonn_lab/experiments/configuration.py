@@ -6,7 +6,6 @@ a, b or c for smoke, small and paper data, ``${size:a,b,c}`` the same for the si
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,21 +20,8 @@ CONF = "chonn_lab.conf"
 SIZES = ("smoke", "small", "paper")
 # Entries of a model's YAML that its function does not take.
 TEXTS = ("name", "label", "tags")
-# What describes a run, and the other entries of conf/run.yaml and conf/search.yaml.
+# What describes a run.
 PARTS = ("scale", "problem", "model", "train", "seed")
-OTHERS = (
-    *("device", "threads", "output", "data", "mixed", "suffix"),
-    *("recipe", "search", "trials", "seconds"),
-)
-
-
-def _of_scale(which: str) -> Any:
-    def choose(*values: Any, _root_: DictConfig) -> Any:
-        if len(values) != len(SIZES):
-            raise ValueError(f"expected a value each for {', '.join(SIZES)}, got {values}")
-        return values[SIZES.index(_root_.scale[which])]
-
-    return choose
 
 
 def _of_role(baseline: Any, other: Any, *, _root_: DictConfig) -> Any:
@@ -49,8 +35,8 @@ def _folder(scale: str, overrides: str) -> str:
 
 
 for _name, _resolver in {
-    "scale": _of_scale("data"),
-    "size": _of_scale("models"),
+    "scale": lambda *values, _root_: values[SIZES.index(_root_.scale.data)],
+    "size": lambda *values, _root_: values[SIZES.index(_root_.scale.models)],
     "baseline": _of_role,
     "times": lambda *factors: factors[0] * factors[1],
     "folder": _folder,
@@ -69,7 +55,7 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     place, as ``+epochs=3`` is, which nothing would read."""
     for part in ("train", "model", "problem"):
         for name in config[part]:
-            if name in config and name not in (*PARTS, *OTHERS):
+            if name in config:
                 raise ValueError(f"{name}: expected it in its part, {part}.{name}={config[name]}")
     return {name: OmegaConf.to_container(config, resolve=True)[name] for name in PARTS}  # type: ignore
 
@@ -95,15 +81,8 @@ def build_model(found: Mapping[str, Any], problem: Problem) -> nn.Module:
 def _made(found: Mapping[str, Any], *arguments: object) -> Any:
     options = dict(found)
     make = hydra.utils.get_object(options.pop("_target_"))
-    known = inspect.signature(make).parameters
-    more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    if not more and (unknown := [name for name in options if name not in known]):
-        takes = ", ".join(list(known)[len(arguments) :]) or "none"
-        raise ValueError(
-            f"{make.__name__}: expected settings among {takes}, got {', '.join(unknown)}"
-        )
     try:
         return make(*arguments, **options)
     except TypeError as error:
-        # A setting that is missing or of another type.
+        # A setting that is missing, unknown or of another type.
         raise ValueError(f"{make.__name__}: {error}") from error

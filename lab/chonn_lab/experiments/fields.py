@@ -1,4 +1,4 @@
-"""The steady problems on grids: the settings of their data, and what models see of them.
+"""The steady problems on grids: the settings of their data, what models see, losses and scores.
 
 The card of each data set is the docstring of its generator in `chonn_lab.problems`.
 """
@@ -8,19 +8,31 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
+from joblib import cpu_count
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import Data, Makers, consecutive, file_of, or_published
-from chonn_lab.experiments.modules import Units
+from chonn_lab.experiments.base import (
+    ERRORS,
+    PDEBENCH_METRICS,
+    Data,
+    Makers,
+    Problem,
+    Scores,
+    Standardized,
+    Units,
+    batches,
+    device_of,
+    pairs,
+    relative_l1,
+)
+from chonn_lab.experiments.models import MULTIPLE
 from chonn_lab.experiments.solvers import (
-    OwnScheme,
     Physics,
     SineScheme,
     block_scheme,
@@ -29,7 +41,6 @@ from chonn_lab.experiments.solvers import (
     law_scheme,
     wave_scheme,
 )
-from chonn_lab.experiments.steady import Steady, pairs
 from chonn_lab.problems import (
     condiff,
     darcy,
@@ -40,76 +51,138 @@ from chonn_lab.problems import (
     unknown_law,
     upscaling,
 )
-from chonn_lab.problems.grids import cell_centres, nodes
+from chonn_ops.checks import check_choice, check_integer
+from chonn_ops.metrics import MetricAccumulator
+from chonn_ops.models import CHONNNetwork2d
+
+FEW_SAMPLES = 64
 
 
 @dataclasses.dataclass(kw_only=True)
-class Drawn(Steady):
-    """Problems with a file of all samples, and one of the test samples on each finer grid."""
+class Steady(Problem):
+    """One field in, one field out: settings, losses and scores; the problem is the subclass's."""
 
-    generator: ClassVar[ModuleType]
+    resolution: int  # pyright: ignore[reportIncompatibleVariableOverride]
+    # Finer grids, on which the trained model is evaluated without retraining, for the same samples.
+    # The scores on 128 x 128 are named "at_128".
+    test_resolutions: tuple[int, ...]
+    # Let the models see and predict fields of about unit size around zero, by the numbers of
+    # `Units`. Loss and scores stay in the data's own units.
+    standardize: bool
+    units: Sequence[Any]
+    # The training loss, the validation error and the first score.
+    error: str  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def laws(self) -> dict[str, dict[str, Any]]:
-        """Settings of the generator's files: all samples, ``""``, and further test splits."""
-        raise NotImplementedError
+    on_finer_grids: ClassVar[bool] = True  # the same samples on every grid
+    in_channels: ClassVar[int] = 1
+    out_channels: ClassVar[int] = 1
+    physics: ClassVar[Physics]
+    # The equation solved by the scheme that made the data: a function of the input in float64, or a
+    # model; None where the inputs of the models do not suffice for it.
+    scheme: ClassVar[Callable[..., Any] | None] = None
+    # Keys of `MetricAccumulator.compute`, and "relative_l1_median".
+    metrics: ClassVar[tuple[str, ...]] = ("relative_l1", "relative_l1_median", *PDEBENCH_METRICS)
+    # Of networks at a frequency: their walls, and the margin of `Extended`.
+    boundary: ClassVar[str | None] = None
+    margin: ClassVar[float] = 0.0
 
-    def finer(self, **law: Any) -> dict[str, dict[str, Any]]:
-        """Those of the test samples on finer grids."""
-        test = {"n_samples": self.n_test, "first": self.n_train + self.n_validation, **law}
-        return {f"at_{n}": {**test, "resolution": n} for n in self.test_resolutions}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer(1, resolution=self.resolution)
+        check_choice("error", self.error, ERRORS)
+        self.check_finer()
 
-    def read(self, path: Path, n_samples: int) -> tuple[Tensor, ...]:
-        """Inputs and outputs (N, C, R, R) of the first samples of a file."""
-        return pairs(*self.generator.read(path, 0, n_samples)).tensors
+    def check_finer(self) -> None:
+        """ValueError for grids without the test samples, or that models cannot have."""
+        finer = self.test_resolutions
+        if finer and not self.on_finer_grids:
+            raise ValueError(
+                f"test_resolutions: expected none, as samples differ from grid to grid, got {finer}"
+            )
+        if len(set(finer)) < len(finer) or any(n % MULTIPLE or n <= self.resolution for n in finer):
+            raise ValueError(
+                f"test_resolutions: expected different multiples of {MULTIPLE} above the "
+                f"resolution {self.resolution}, got {finer}"
+            )
 
-    def makers(self, folder: Path) -> Makers:
-        made: dict[Path, Callable[[Path], object]] = {}
-        for law in self.laws().values():
-            made |= file_of(folder, self.generator.generate, law, workers=self.workers)
-        return made
+    @property
+    def about_unit_size(self) -> Units:
+        """Units of the fields."""
+        return Units(*self.units)
 
-    def load(self, folder: Path) -> Data:
-        found = {}
-        for path, (name, law) in zip(self.makers(folder), self.laws().items(), strict=True):
-            n, points = law["n_samples"], law["resolution"]
-            fields = self.read(path, n)
-            if any(field.shape[2:] != (points, points) for field in fields):
-                shapes = [tuple(field.shape) for field in fields]
-                raise ValueError(f"{path}: expected {n} of {points}^2, got {shapes}")
-            found[name] = TensorDataset(*fields)
-        data = consecutive(self, *found.pop("").tensors)
-        return dataclasses.replace(data, tests={**data.tests, **found})
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model gets fields of about unit size."""
+        if getattr(model, "in_data_units", False) or not self.standardize:
+            return model
+        units = self.about_unit_size
+        # Networks take the logarithm of a conductivity, and their potentials are measured from the
+        # walls'. With a source beside it, the mean of a coefficient would be a source, too, whose
+        # potentials hide the other's: 3 to 11 epochs of 13 were lost on ConDiff.
+        if isinstance(model, CHONNNetwork2d) and (
+            units.logarithm or self.physics.input == "coefficient"
+        ):
+            units = Units(0.0, 1.0, 0.0, units.output_spread)
+        return Standardized(model, units)
+
+    @property
+    def options(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        # One process makes a few samples in less time than others need to start.
+        return {"workers": cpu_count() if self.n_samples > FEW_SAMPLES else 1}
+
+    def further(self) -> dict[str, dict[str, Any]]:
+        return {f"at_{n}": {"resolution": n} for n in self.test_resolutions}
+
+    def example(self) -> tuple[Tensor, ...]:
+        # A medium, and a porosity, that there is.
+        return (0.5 * torch.ones(1, self.in_channels, self.resolution, self.resolution),)
+
+    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
+        accumulator, errors = MetricAccumulator(), []
+        # As many points at once on finer grids.
+        size = max(1, self.scored_at_once * self.resolution**2 // test.tensors[0][0].numel())
+        for source, target in batches(test, size, device_of(model)):
+            fields = model(source).float(), target
+            errors.append(relative_l1(*fields).double())
+            # (B, 1, *space) to the metrics' (batch, *space, time, channels).
+            accumulator.update(*(field.movedim(1, -1)[..., None] for field in fields))
+        scores = accumulator.compute()
+        scores["relative_l1_median"] = float(torch.cat(errors).quantile(0.5))
+        # A grid too coarse for a Fourier band has no score there.
+        names = dict.fromkeys((self.error, *self.metrics))
+        return {name: value for name in names if (value := scores[name]) is not None}, {}
 
 
 @dataclasses.dataclass(kw_only=True)
-class Darcy(Drawn):
+class Darcy(Steady):
     """Medium to pressure: PDEBench's with beta = 1 (Fig. 4), and in harder media."""
 
     coefficient: str  # law of the medium, see `chonn_lab.problems.random_fields`
     contrast: float  # conductivity of one phase over the other's, or the law's own contrast
 
-    generator: ClassVar[ModuleType] = darcy
-    coordinates = staticmethod(cell_centres)
+    generator: ClassVar[Any] = darcy
     physics: ClassVar[Physics] = Physics("coefficient", "centres")
 
-    def own_scheme(self) -> OwnScheme:
-        return OwnScheme(functools.partial(cell_scheme, resolution=self.resolution))
+    def scheme(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return cell_scheme(x, self.resolution)
 
-    def laws(self) -> dict[str, dict[str, Any]]:
+    @property
+    def law(self) -> dict[str, Any]:
+        return {"coefficient": self.coefficient, "contrast": self.contrast}
+
+    def further(self) -> dict[str, dict[str, Any]]:
         """Finer grids have the walls of the training grid."""
-        law = {"coefficient": self.coefficient, "contrast": self.contrast}
-        every = {"n_samples": self.n_samples, "resolution": self.resolution, **law}
-        return {"": every, **self.finer(**law, margin=0.5 / self.resolution)}
+        margin = {"margin": 0.5 / self.resolution}
+        return {name: {**law, **margin} for name, law in super().further().items()}
 
-    def makers(self, folder: Path) -> Makers:
-        usual = self.coefficient, self.contrast
-        fits = darcy.default_name(*usual) == darcy.OFFICIAL_NAME
-        fits = fits and self.resolution == 128 and self.n_samples <= 10_000
-        return or_published(super().makers(folder), folder / darcy.OFFICIAL_NAME, fits)
+    @property
+    def published(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        fits = self.resolution == 128 and self.n_samples <= 10_000
+        name = darcy.default_name(**self.law)
+        return name if fits and name == darcy.OFFICIAL_NAME else None
 
 
 @dataclasses.dataclass(kw_only=True)
-class ConDiff(Drawn):
+class ConDiff(Steady):
     """Coefficient and source to solution.
 
     Models see all cells of the coefficient but the last row and column, as ConDiff's models do. At
@@ -123,15 +196,11 @@ class ConDiff(Drawn):
     covariance: str
     variance: float
 
-    generator: ClassVar[ModuleType] = condiff
+    generator: ClassVar[Any] = condiff
     on_finer_grids: ClassVar[bool] = False
-    fields_in: ClassVar[int] = 5
-    coordinates = staticmethod(condiff.corners)
+    in_channels: ClassVar[int] = 5
     physics: ClassVar[Physics] = Physics("coefficient and source", "centres")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        condiff.check_medium(self.covariance, self.variance)
+    scheme = staticmethod(corner_scheme)
 
     @property
     def about_unit_size(self) -> Units:
@@ -142,12 +211,9 @@ class ConDiff(Drawn):
         spread = 0.06 / (self.resolution + 1)
         return Units((*[mean] * 4, 0.0), (*[deviation] * 4, 1.0), 0.0, spread)
 
-    def own_scheme(self) -> OwnScheme:
-        return OwnScheme(corner_scheme)
-
-    def laws(self) -> dict[str, dict[str, Any]]:
-        law = {"covariance": self.covariance, "variance": self.variance}
-        return {"": {"n_samples": self.n_samples, "resolution": self.resolution, **law}}
+    @property
+    def law(self) -> dict[str, Any]:
+        return {"covariance": self.covariance, "variance": self.variance}
 
     def read(self, path: Path, n_samples: int) -> tuple[Tensor, ...]:
         k, f, u = condiff.read(path, 0, n_samples)
@@ -157,32 +223,29 @@ class ConDiff(Drawn):
 
 
 @dataclasses.dataclass(kw_only=True)
-class HelmholtzOpen(Drawn):
+class HelmholtzOpen(Steady):
     """Wave number and source to outgoing waves, real and imaginary part."""
 
     # Other wave numbers, at which the trained model is evaluated on the test samples. The scores at
     # 24 are named "at_wavenumber_24".
     test_wavenumbers: tuple[float, ...]
 
-    generator: ClassVar[ModuleType] = helmholtz_open
-    coordinates = staticmethod(cell_centres)
+    generator: ClassVar[Any] = helmholtz_open
+    in_channels: ClassVar[int] = 2
+    out_channels: ClassVar[int] = 2
     physics: ClassVar[Physics] = Physics("wave number", "centres")
-    fields_in: ClassVar[int] = 2
-    fields_out: ClassVar[int] = 2
+    scheme = staticmethod(wave_scheme)
     # "matched" walls alone reflect oblique waves: 0.075 without the margin (one seed).
     boundary: ClassVar[str | None] = "matched"
     margin: ClassVar[float] = 0.125
 
-    def own_scheme(self) -> OwnScheme:
-        layer = {"layer": helmholtz_open.LAYER, "attenuation": helmholtz_open.ATTENUATION}
-        return OwnScheme(functools.partial(wave_scheme, **layer))
+    @property
+    def law(self) -> dict[str, Any]:
+        return {"wavenumber": helmholtz_open.WAVENUMBER}
 
-    def laws(self) -> dict[str, dict[str, Any]]:
-        known = {"wavenumber": helmholtz_open.WAVENUMBER}
-        every = {"n_samples": self.n_samples, "resolution": self.resolution, **known}
-        test = {**every, "n_samples": self.n_test, "first": self.n_train + self.n_validation}
-        others = {f"at_wavenumber_{k:g}": {**test, "wavenumber": k} for k in self.test_wavenumbers}
-        return {"": every, **self.finer(**known), **others}
+    def further(self) -> dict[str, dict[str, Any]]:
+        others = {f"at_wavenumber_{k:g}": {"wavenumber": k} for k in self.test_wavenumbers}
+        return {**super().further(), **others}
 
     def read(self, path: Path, n_samples: int) -> tuple[Tensor, ...]:
         return helmholtz_open.read(path, 0, n_samples)
@@ -198,17 +261,10 @@ class FNODarcy(Steady):
     # Nodes along each axis where it is solved; other resolutions are every so many of them.
     solver_resolution: int
 
-    coordinates = staticmethod(nodes)
     physics: ClassVar[Physics] = Physics("coefficient", "corners")
 
     def check_finer(self) -> None:
-        steps = self.solver_resolution - 1
-        for n in (self.resolution, *self.test_resolutions):
-            if n < 2 or steps % (n - 1):
-                raise ValueError(
-                    f"resolution, test_resolutions: expected 1 + divisors of {steps} "
-                    f"(solver_resolution - 1), got {n}"
-                )
+        """The reader refuses grids whose nodes are none of the solver's."""
 
     def makers(self, folder: Path) -> Makers:
         """Both published files if the one for training exists, otherwise generated ones."""
@@ -222,7 +278,7 @@ class FNODarcy(Steady):
         def make_both(_: Path) -> None:
             if published:
                 raise FileNotFoundError(f"{test}: expected beside the published {train.name}")
-            fno_darcy.generate(folder, n, self.n_test, resolution, workers=self.workers)
+            fno_darcy.generate(folder, n, self.n_test, resolution, **self.options)
 
         return {train: make_both, test: make_both}
 
@@ -248,35 +304,24 @@ class Poisson(Steady):
 
     n_out_of_distribution: int  # samples with K = 20
 
-    coordinates = staticmethod(nodes)
     physics: ClassVar[Physics] = Physics("source", "corners", strength=1400.0)
+    scheme = SineScheme
     metrics: ClassVar[tuple[str, ...]] = (
         *("relative_l1", "relative_l1_median", "range_nrmse", "max_mse"),
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_least(3, "resolution")
-        for split, (_, samples) in poisson.SPLITS.items():
-            if not 1 <= (n := getattr(self, f"n_{split}")) <= len(samples):
-                raise ValueError(f"n_{split}: expected 1 to {len(samples)}, got {n}")
-
-    def own_scheme(self) -> SineScheme:
-        return SineScheme()
-
     def makers(self, folder: Path) -> Makers:
         """Both files, at their resolution under the published names; then tests on finer grids."""
-        grid = self.resolution
-        paths = [folder / poisson.file_name(kind, grid) for kind in ("IN", "OUT")]
 
         def make_both(_: Path) -> None:
-            poisson.generate(folder, resolution=grid)
+            poisson.generate(folder, resolution=self.resolution)
 
+        paths = [folder / poisson.file_name(kind, self.resolution) for kind in ("IN", "OUT")]
         made: dict[Path, Callable[[Path], object]] = dict.fromkeys(paths, make_both)
         for _, kind, samples, n in self._finer_tests():
             stem = Path(poisson.file_name(kind, n)).stem
-            made[folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"] = (
-                lambda path, law=(kind, samples, n): poisson.generate_samples(path, *law)
+            made[folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"] = functools.partial(
+                poisson.generate_samples, kind=kind, samples=samples, resolution=n
             )
         return made
 
@@ -288,8 +333,7 @@ class Poisson(Steady):
         normalization = poisson.read_normalization(folder, self.resolution)
         finer = tuple(self.makers(folder))[2:]
         for path, (name, _, samples, _) in zip(finer, self._finer_tests(), strict=True):
-            fields = poisson.read_samples(path, samples, normalization)
-            splits[name] = pairs(*fields)
+            splits[name] = pairs(*poisson.read_samples(path, samples, normalization))
         return Data(splits.pop("train"), splits.pop("validation"), splits)
 
     def _finer_tests(self) -> Iterator[tuple[str, str, range, int]]:
@@ -308,64 +352,59 @@ class BeyondSolvers(Steady):
     """Fields at the centres of R x R cells to the pressure there."""
 
     on_finer_grids: ClassVar[bool] = False
-    generator: ClassVar[ModuleType]
+    options: ClassVar[dict[str, Any]] = {}  # pyright: ignore[reportIncompatibleMethodOverride]
     cells: ClassVar[int] = 1  # of the generator, along each axis of a cell of the models
 
     @property
     def about_unit_size(self) -> Units:
         return super().about_unit_size._replace(logarithm=True)
 
-    def makers(self, folder: Path) -> Makers:
-        law = {"resolution": self.cells * self.resolution, **self.sizes}
-        return file_of(folder, self.generator.generate, law)
+    def laws(self) -> dict[str, dict[str, Any]]:
+        return {"": {"resolution": self.cells * self.resolution, **self.sizes}}
 
     def load(self, folder: Path) -> Data:
         (path,) = self.makers(folder)
-        found = [self.generator.read(path, split) for split in upscaling.SPLITS]
+        found = (self.generator.read(path, split) for split in upscaling.SPLITS)
         train, validation, test = (
             TensorDataset(self.inputs(samples).float(), torch.tensor(samples.u).float()[:, None])
             for samples in found
         )
-        return Data(train, validation, {"test": test, **self.kinds(test, found[-1])})
+        return Data(train, validation, {"test": test})
 
     def inputs(self, samples: Any) -> Tensor:
         """What models see of the generator's samples, (S, C, R, R)."""
         raise NotImplementedError
-
-    def kinds(self, test: TensorDataset, samples: Any) -> dict[str, TensorDataset]:  # noqa: ARG002
-        """The test samples of each kind, where there are several."""
-        return {}
 
 
 @dataclasses.dataclass(kw_only=True)
 class Upscaling(BeyondSolvers):
     """The values of k in the block of each coarse cell to the mean of u there."""
 
-    generator: ClassVar[ModuleType] = upscaling
+    generator: ClassVar[Any] = upscaling
     cells: ClassVar[int] = upscaling.PATCH
-    fields_in: ClassVar[int] = upscaling.PATCH**2
+    in_channels: ClassVar[int] = upscaling.PATCH**2
     physics: ClassVar[Physics] = Physics("medium in blocks", "centres")
-
-    def own_scheme(self) -> OwnScheme:
-        return OwnScheme(block_scheme)
+    scheme = staticmethod(block_scheme)
 
     def inputs(self, samples: upscaling.Samples) -> Tensor:
         return upscaling.blocks(torch.from_numpy(samples.k))
 
-    def kinds(self, test: TensorDataset, samples: upscaling.Samples) -> dict[str, TensorDataset]:
-        kinds = enumerate(upscaling.KINDS)
-        return {name: TensorDataset(*test[samples.kind == number]) for number, name in kinds}
+    def load(self, folder: Path) -> Data:
+        """The test samples of each kind are further splits."""
+        data = super().load(folder)
+        (path,), test = self.makers(folder), data.tests["test"]
+        kind, kinds = upscaling.read(path, "test").kind, enumerate(upscaling.KINDS)
+        apart = {name: TensorDataset(*test[kind == number]) for number, name in kinds}
+        return dataclasses.replace(data, tests={"test": test, **apart})
 
 
 @dataclasses.dataclass(kw_only=True)
 class UnknownLaw(BeyondSolvers):
     """Porosity to pressure; `own_scheme` knows the law, without the noise that nobody sees."""
 
-    generator: ClassVar[ModuleType] = unknown_law
+    generator: ClassVar[Any] = unknown_law
     physics: ClassVar[Physics] = Physics("porosity", "centres")
-
-    def own_scheme(self) -> OwnScheme:
-        return OwnScheme(law_scheme)
+    scheme = staticmethod(law_scheme)
 
     def inputs(self, samples: unknown_law.Samples) -> Tensor:
         return torch.from_numpy(samples.porosity)[:, None]

@@ -1,4 +1,4 @@
-"""The problems in time: the settings of their data, and their scores.
+"""The problems in time: the settings of their data, recursive prediction, losses and scores.
 
 The card of each data set is the docstring of its generator in `chonn_lab.problems`.
 """
@@ -7,33 +7,181 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import (
     PDEBENCH_METRICS,
+    PICTURES,
     Data,
-    Evaluation,
-    Makers,
+    Problem,
+    Scores,
     batches,
-    consecutive,
     device_of,
-    file_of,
-    or_published,
-)
-from chonn_lab.experiments.rollout import (
-    SCORED_AT_ONCE,
-    Rollout,
-    Windows,
-    frame_errors,
-    pictures,
-    rollout,
+    relative_l2,
 )
 from chonn_lab.problems import advection, burgers, navier_stokes, shallow_water
+from chonn_ops.checks import check_integer
 from chonn_ops.metrics import MetricAccumulator
+from chonn_ops.models import CHONNRollout1d, CHONNRollout2d, CHONNWaves2d
+
+IN_TIME = CHONNRollout1d, CHONNRollout2d, CHONNWaves2d
+
+# Earlier frames to the next one.
+Predictor = Callable[[Tensor], Tensor]
+
+
+def frame_errors(prediction: Tensor, target: Tensor) -> Tensor:
+    """Relative L2 error of every frame: (B, T) for fields (B, T, R, R)."""
+    return relative_l2(prediction, target, 2)
+
+
+def rollout(model: Predictor, frames: Tensor, steps: int) -> Tensor:
+    """Predict recursively from frames (B, history, R, R): (B, steps, R, R)."""
+    predicted = []
+    for _ in range(steps):
+        predicted.append(model(frames))
+        frames = torch.cat((frames[:, 1:], predicted[-1][:, None]), dim=1)
+    return torch.stack(predicted, dim=1)
+
+
+class Forecaster(nn.Module):
+    """Earlier frames (B, history, R, R) to the next one (B, R, R), by a model of one channel: the
+    frame, or with `increment` the change from the last one."""
+
+    def __init__(self, model: nn.Module, increment: bool) -> None:
+        super().__init__()
+        self.model, self.increment = model, increment
+
+    def forward(self, frames: Tensor) -> Tensor:
+        predicted = self.model(frames)[:, 0]
+        return frames[:, -1] + predicted if self.increment else predicted
+
+
+@dataclasses.dataclass(kw_only=True)
+class Rollout(Problem):
+    """A forecasting problem; the problem itself is the subclass's."""
+
+    resolution: int  # pyright: ignore[reportIncompatibleVariableOverride]
+    history: int  # frames that a model is given to predict the next one
+    # Frames predicted in a training step, each from the ones before, with gradients through all.
+    unroll: int
+    # Learn the last of the unrolled frames alone, and no gradients through the others, which are a
+    # model's own errors as noise (Brandstetter et al. 2022, arXiv 2202.03376).
+    pushforward: bool
+    increment: bool  # let the models predict the change from the last frame
+
+    given: ClassVar[int]  # frames known before a rollout, of which models see the last `history`
+    stride: ClassVar[int] = 1  # frames of the file from one frame of the models to the next
+    out_channels: ClassVar[int] = 1
+    boundary: ClassVar[str] = "periodic"  # walls of networks in a model
+    relative: ClassVar[bool] = False  # train on the relative L2 error of every frame, not on MSE
+    scored_at_once: ClassVar[int] = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer(1, resolution=self.resolution, history=self.history, unroll=self.unroll)
+        for name, most in (("history", self.given), ("unroll", self.frames - self.given)):
+            if getattr(self, name) > most:
+                raise ValueError(f"{name}: expected at most {most}, got {getattr(self, name)}")
+
+    @property
+    @abstractmethod
+    def frames(self) -> int:
+        """Frames of a trajectory."""
+
+    @property
+    def in_channels(self) -> int:
+        """Number of frames that a model is given."""
+        return self.history
+
+    def read(self, path: Path, n_samples: int) -> tuple[Tensor, ...]:
+        frames = self.generator.read(path, 0, n_samples)[:, :: self.stride]
+        return (torch.from_numpy(np.ascontiguousarray(frames)),)
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        # The models in time predict frames.
+        increment = self.increment and not isinstance(model, IN_TIME)
+        return Forecaster(model, increment)
+
+    def predicted(self, model: Predictor, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Prediction of all frames after the given ones, and the truth."""
+        known, target = frames.tensor_split((self.given,), dim=1)
+        return rollout(model, known[:, -self.history :], target.shape[1]), target
+
+    def forecast(self, model: Predictor, history: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Prediction in training and its target, frames (B, T, R, R)."""
+        if not self.pushforward:
+            return rollout(model, history, self.unroll), target
+        if self.unroll > 1:
+            with torch.no_grad():
+                own = rollout(model, history, self.unroll - 1)
+            history = torch.cat((history, own), dim=1)[:, -self.history :]
+        return rollout(model, history, 1), target[:, -1:]
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        """That of the frames after a random place of each trajectory."""
+        (frames,), length = batch, self.history + self.unroll
+        starts = torch.randint(frames.shape[1] - length + 1, (len(frames), 1))
+        stretch = frames[torch.arange(len(frames))[:, None], starts + torch.arange(length)]
+        history, target = stretch.split((self.history, self.unroll), dim=1)
+        prediction, target = self.forecast(model, history, target)
+        if self.relative:
+            return frame_errors(prediction, target).mean()
+        return (prediction - target).square().mean()
+
+    def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        return frame_errors(*self.predicted(model, batch[0])).mean(dim=1)
+
+    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
+        """Errors of rollouts, and of single steps from the true frames."""
+        rolled, single = [], []
+        for (frames,) in batches(test, self.scored_at_once, device_of(model)):
+            rolled.append(frame_errors(*self.predicted(model, frames)).double())
+            places = range(self.given, frames.shape[1])
+            steps = [model(frames[:, place - self.history : place]) for place in places]
+            true = frames[:, self.given :]
+            single.append(frame_errors(torch.stack(steps, dim=1), true).double())
+        curve, one_step = (torch.cat(errors).mean(dim=0) for errors in (rolled, single))
+        curves = {"rollout_relative_l2": curve, "one_step_relative_l2": one_step}
+        scores = {name: float(values.mean()) for name, values in curves.items()}
+        scores["rollout_relative_l2_last"] = float(curve[-1])
+        return scores, {name: values.tolist() for name, values in curves.items()}
+
+    def pictures(self, model: nn.Module, test: TensorDataset) -> dict[str, Tensor]:
+        """The last given frame, the first and the last one of the rollout."""
+        (frames,) = next(batches(test, PICTURES, device_of(model)))
+        prediction, target = (f[:, [0, -1]] for f in self.predicted(model, frames))
+        fields = {"input": frames[:, self.given - 1], "target": target, "prediction": prediction}
+        return {name: field.float().cpu() for name, field in fields.items()}
+
+    def example(self) -> tuple[Tensor, ...]:
+        return (torch.zeros(1, self.history, *[self.resolution] * self.axes),)
+
+
+class Windows(TensorDataset):
+    """Windows of `length` consecutive frames of trajectories (N, T, R, R), gathered on access.
+
+    One begins at every frame from `first` on that leaves room for it.
+    """
+
+    def __init__(self, trajectories: Tensor, length: int, first: int = 0) -> None:
+        super().__init__(trajectories[:, first:].unfold(1, length, 1))
+
+    def __len__(self) -> int:
+        return math.prod(self.tensors[0].shape[:2])
+
+    def __getitem__(self, index: int | Sequence[int]) -> tuple[Tensor, ...]:
+        (windows,) = self.tensors
+        places = torch.unravel_index(torch.as_tensor(index), windows.shape[:2])
+        return (windows[places].movedim(-1, -3).contiguous(),)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -53,15 +201,13 @@ class Line(Rollout):
     def frames(self) -> int:
         return self.given + self.horizon
 
-    def makers(self, folder: Path) -> Makers:
-        value = {"nu": self.nu} if self.nu else {"beta": self.beta}
-        law = {"n_samples": self.n_samples, "resolution": self.resolution, "n_frames": self.frames}
-        generator = burgers if self.nu else advection
-        return file_of(folder, generator.generate, {**law, **value})
+    @property
+    def generator(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return burgers if self.nu else advection
 
-    def load(self, folder: Path) -> Data:
-        (path,) = self.makers(folder)
-        return consecutive(self, self.checked(path, advection.read(path, 0, self.n_samples)))
+    @property
+    def law(self) -> dict[str, Any]:
+        return {"n_frames": self.frames, **({"nu": self.nu} if self.nu else {"beta": self.beta})}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -80,44 +226,45 @@ class NavierStokes(Rollout):
     # The same for every history, so that all predict the same ones.
     given: ClassVar[int] = 10
     relative: ClassVar[bool] = True
+    generator: ClassVar[Any] = navier_stokes
 
     @property
     def frames(self) -> int:
         return self.given + self.horizon
 
-    def makers(self, folder: Path) -> Makers:
-        law = {"n_samples": self.n_samples, "n_frames": self.frames, "resolution": self.resolution}
-        law |= {"solver_resolution": self.solver_resolution, "step": self.solver_step}
+    @property
+    def law(self) -> dict[str, Any]:
+        solver = {"solver_resolution": self.solver_resolution, "step": self.solver_step}
+        return {"n_frames": self.frames, **solver}
+
+    @property
+    def options(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
         # Small arrays are faster on a CPU: the allocator keeps their memory.
-        batch_size = 4 if self.solver_resolution <= 64 else 20
-        made = file_of(folder, navier_stokes.generate, law, batch_size=batch_size)
+        return {"batch_size": 4 if self.solver_resolution <= 64 else 20}
+
+    @property
+    def published(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         fits = self.resolution == navier_stokes.RESOLUTION and self.horizon == 40
-        fits = fits and self.n_samples <= 5000
-        return or_published(made, folder / navier_stokes.OFFICIAL_NAME, fits)
+        return navier_stokes.OFFICIAL_NAME if fits and self.n_samples <= 5000 else None
 
     def load(self, folder: Path) -> Data:
-        (path,) = self.makers(folder)
-        frames = navier_stokes.read(path, 0, self.n_samples)
-        data = consecutive(self, self.checked(path, frames))
+        data = super().load(folder)
         (train,) = data.train.tensors
         windows = Windows(train, self.history + self.unroll, self.given - self.history)
         return dataclasses.replace(data, train=windows)
 
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        found = super().evaluate(model, data)
-        if not self.long:
-            return found
-        growth = self._growth(model, data.tests["test"].tensors[0])
-        scores = {**found.metrics["test"], f"growth_{self.long}": growth}
-        return dataclasses.replace(found, metrics={"test": scores})
-
-    def _growth(self, model: nn.Module, frames: Tensor) -> float:
-        starts = [frames[:, stop - self.history : stop] for stop in (self.given, frames.shape[1])]
-        predicted = rollout(model, torch.cat(starts).to(device_of(model)), self.long)
-        largest = float(predicted.square().mean((2, 3)).sqrt().max())
-        known = float(frames.square().mean((2, 3)).sqrt().max())
-        return largest / known if math.isfinite(largest) else math.inf
+    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
+        scores, curves = super().scores(model, test)
+        if self.long:
+            (frames,) = test.tensors
+            ends = self.given, frames.shape[1]
+            starts = torch.cat([frames[:, end - self.history : end] for end in ends])
+            predicted = rollout(model, starts.to(device_of(model)), self.long)
+            largest, known = (
+                float(f.square().mean((2, 3)).sqrt().max()) for f in (predicted, frames)
+            )
+            scores[f"growth_{self.long}"] = largest / known if math.isfinite(largest) else math.inf
+        return scores, curves
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -125,41 +272,33 @@ class ShallowWater(Rollout):
     """Depth of the last frames to the next frame, fed back to the end of the sample: the radial dam
     break of PDEBench (Fig. 5a-c)."""
 
-    stride: int  # frames of the file from one frame of the models to the next
+    stride: int  # pyright: ignore[reportIncompatibleVariableOverride]
     given: int  # pyright: ignore[reportIncompatibleVariableOverride]
 
     boundary: ClassVar[str] = "neumann"
+    generator: ClassVar[Any] = shallow_water
 
     def __post_init__(self) -> None:
-        self._check_least(1, "stride")
+        check_integer(1, stride=self.stride)
         super().__post_init__()
 
     @property
     def frames(self) -> int:
         return shallow_water.N_STEPS // self.stride + 1
 
-    def makers(self, folder: Path) -> Makers:
-        law = {"n_samples": self.n_samples, "resolution": self.resolution}
+    @property
+    def published(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         fits = self.resolution == 128 and self.n_samples <= 1000
-        made = file_of(folder, shallow_water.generate, law)
-        return or_published(made, folder / shallow_water.OFFICIAL_NAME, fits)
+        return shallow_water.OFFICIAL_NAME if fits else None
 
-    def load(self, folder: Path) -> Data:
-        (path,) = self.makers(folder)
-        frames = shallow_water.read(path, 0, self.n_samples)[:, :: self.stride]
-        return consecutive(self, self.checked(path, frames))
-
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        accumulator, errors, fields = MetricAccumulator(), [], {}
-        for (frames,) in batches(data.tests["test"], SCORED_AT_ONCE, device_of(model)):
+    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
+        accumulator, errors = MetricAccumulator(), []
+        for (frames,) in batches(test, self.scored_at_once, device_of(model)):
             prediction, target = self.predicted(model, frames)
             errors.append(frame_errors(prediction, target).double())
             # (B, T, R, R) to the metrics' (batch, *space, time, channels).
             accumulator.update(*(f.movedim(1, -1)[..., None] for f in (prediction, target)))
-            fields = fields or pictures(frames[:, self.given - 1], target, prediction)
         scores = accumulator.compute()
         # A grid too coarse for a Fourier band has no score there.
         metrics = {name: value for name in PDEBENCH_METRICS if (value := scores[name]) is not None}
-        curve = torch.cat(errors).mean(dim=0).tolist()
-        return Evaluation({"test": metrics}, {"rollout_relative_l2": curve}, fields)
+        return metrics, {"rollout_relative_l2": torch.cat(errors).mean(dim=0).tolist()}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,18 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import (
-    Data,
-    Evaluation,
-    Makers,
-    Problem,
-    Untrained,
-    batches,
-    relative_l1,
-)
-from chonn_lab.experiments.modules import without_metadata
+from chonn_lab.experiments.base import Data, Problem, Untrained, batches, relative_l1
+from chonn_lab.experiments.models import without_metadata
 from chonn_lab.experiments.solvers import Physics
-from chonn_lab.experiments.steady import TIMED, milliseconds
 from chonn_lab.problems import meshes
 from chonn_lab.problems.generation import stream
 from chonn_ops import Dirichlet, FiniteVolumes, Mesh, Robin
@@ -41,7 +33,6 @@ from chonn_ops.models.network import CHONNNetwork
 
 CPU = torch.device("cpu")
 GRID = {2: 24, 3: 12}  # latent points an axis of GINO, which has a third as many modes
-SCORED_AT_ONCE = 8
 
 
 @dataclasses.dataclass
@@ -105,10 +96,14 @@ class Meshes(Problem):
     """
 
     mesh: str  # of the card; with "domains", every sample has its own
-    resolution: int  # edges along a side of the unit square; 0 is that of the card
+    # Edges along a side of the unit square; 0 is that of the card.
+    resolution: int  # pyright: ignore[reportIncompatibleVariableOverride]
     # Standard deviation of the solution, by `mesh`: the unit of the models' outputs.
     spread: dict[str, float]
 
+    error: ClassVar[str] = "relative_l1"
+    scored_at_once: ClassVar[int] = 8
+    generator: ClassVar[Any] = meshes
     out_channels: ClassVar[int] = 1
     boundary: ClassVar[str | None] = None
     margin: ClassVar[float] = 0.0
@@ -120,21 +115,19 @@ class Meshes(Problem):
         self.on: list[OnMesh] = []
 
     @property
-    def axes(self) -> int:
+    def axes(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return 3 if self.mesh == "part" else 2
 
     @property
-    def fields_in(self) -> int:
+    def in_channels(self) -> int:
         return self.axes  # the source, too, in space
 
     def wrap(self, model: nn.Module) -> nn.Module:
         return model if isinstance(model, Untrained) else Scaled(model, self.spread[self.mesh])
 
-    def makers(self, folder: Path) -> Makers:
-        n = self.resolution or meshes.RESOLUTION[self.mesh]
-        name = f"meshes_{self.mesh}_{n}_{'+'.join(map(str, self.sizes.values()))}.h5"
-        make = functools.partial(meshes.generate, problem=self.mesh, resolution=n, **self.sizes)
-        return {folder / name: make}
+    def laws(self) -> dict[str, dict[str, Any]]:
+        points = self.resolution or meshes.RESOLUTION[self.mesh]
+        return {"": {"problem": self.mesh, "resolution": points, **self.sizes}}
 
     def load(self, folder: Path) -> Data:
         (path,) = self.makers(folder)
@@ -156,22 +149,14 @@ class Meshes(Problem):
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return torch.cat([relative_l1(model(on), on.y) for on in self.chosen(batch)])
 
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        errors = {
-            name: [self.errors(model, batch) for batch in batches(test, SCORED_AT_ONCE, CPU)]
-            for name, test in data.tests.items()
-        }
-        scores = {name: {"relative_l1": float(torch.cat(e).mean())} for name, e in errors.items()}
-        timed = TensorDataset(*data.tests["test"][:TIMED])
-        samples = [on for one in batches(timed, 1, CPU) for on in self.chosen(one)]
-        first = samples[0]
-        fields = {"input": first.x[..., 0], "target": first.y[..., 0]}
-        fields["prediction"] = model(first)[..., 0]
-        return Evaluation(scores, fields=fields, milliseconds=milliseconds(model, samples))
+    def pictures(self, model: nn.Module, test: TensorDataset) -> dict[str, Tensor]:
+        (first,) = self.chosen(next(batches(test, 1, CPU)))
+        fields = {"input": first.x, "target": first.y, "prediction": model(first)}
+        return {name: field[..., 0] for name, field in fields.items()}
 
-    def own_scheme(self) -> nn.Module:
-        return MeshScheme()
+    @property
+    def scheme(self) -> type[MeshScheme]:
+        return MeshScheme
 
     def example(self) -> tuple[Any, ...]:
         shape = meshes.part(12) if self.axes == 3 else meshes.square_with_holes(12)
@@ -222,7 +207,7 @@ class MeshGraphNet(nn.Module):
 
         parts = ("processor", "node_encoder", "edge_encoder", "node_decoder")
         hidden = {f"hidden_dim_{part}": width for part in parts}
-        nodes, edges = 2 * problem.fields_in + 1 + problem.axes, problem.axes + 1
+        nodes, edges = 2 * problem.in_channels + 1 + problem.axes, problem.axes + 1
         self.model = Model(nodes, edges, 1, processor_size=depth, **hidden)
 
     def forward(self, on: OnMesh) -> Tensor:
@@ -249,23 +234,10 @@ class Transolver(nn.Module):
         from physicsnemo.models.transolver import Transolver as Model
 
         sizes = {"n_layers": depth, "n_hidden": width, "mlp_ratio": 2}
-        self.model = Model(2 * problem.fields_in + 1, 1, problem.axes, use_te=False, **sizes)
+        self.model = Model(2 * problem.in_channels + 1, 1, problem.axes, use_te=False, **sizes)
 
     def forward(self, on: OnMesh) -> Tensor:
         return self.model(on.fields, on.places.expand(len(on.x), -1, -1))
-
-
-class Kept(nn.Module):
-    """A search that is done once for each list `found`."""
-
-    def __init__(self, search: nn.Module) -> None:
-        super().__init__()
-        self.search, self.found = search, []
-
-    def forward(self, **arguments: Any) -> Any:
-        if not self.found:
-            self.found.append(self.search(**arguments))
-        return self.found[0]
 
 
 class GINO(nn.Module):
@@ -275,7 +247,7 @@ class GINO(nn.Module):
         super().__init__()
         from neuralop.models import GINO as Model
 
-        axes, fields = problem.axes, 2 * problem.fields_in + 1
+        axes, fields = problem.axes, 2 * problem.in_channels + 1
         points = GRID[axes]
         self.model = Model(
             fields,
@@ -295,20 +267,24 @@ class GINO(nn.Module):
             gno_use_open3d=False,
             gno_use_torch_scatter=find_spec("torch_scatter") is not None,
         )
-        # The original searches the neighbours of all points anew in every step.
-        self.neighbours = []
+        self.kept: dict[Any, Any] = {}
         for gno in (self.model.gno_in, self.model.gno_out):
-            self.neighbours.append(Kept(gno.neighbor_search))
-            setattr(gno, "neighbor_search", self.neighbours[-1])  # noqa: B010 - of another type
+            search: Any = gno.neighbor_search
+            search.forward = functools.partial(self._once, search.forward)
         side = [torch.linspace(0, 1, points)] * axes
         self.grid = torch.stack(torch.meshgrid(*side, indexing="ij"), -1)
         self.register_state_dict_post_hook(without_metadata)
 
     def forward(self, on: OnMesh) -> Tensor:
-        places, kept = on.places, on.kept
-        if "distance" not in kept:
+        places, self.kept = on.places, on.kept
+        if "distance" not in self.kept:
             distance = torch.cdist(self.grid.flatten(0, -2), places).amin(1)
-            kept["distance"] = distance.view(1, *self.grid.shape[:-1], 1)
-        for number, search in enumerate(self.neighbours):
-            search.found = kept.setdefault(number, [])
-        return self.model(places[None], self.grid[None], places[None], on.fields, kept["distance"])
+            self.kept["distance"] = distance.view(1, *self.grid.shape[:-1], 1)
+        distance = self.kept["distance"]
+        return self.model(places[None], self.grid[None], places[None], on.fields, distance)
+
+    def _once(self, search: Callable[..., Any], **arguments: Tensor) -> Any:
+        """The neighbours on a mesh, which the original searches anew in every step."""
+        if search not in self.kept:
+            self.kept[search] = search(**arguments)
+        return self.kept[search]

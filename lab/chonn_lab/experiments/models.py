@@ -7,30 +7,21 @@ with ``in_data_units`` takes fields as the data have them.
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from chonn_lab.baselines.cno import CNO
 from chonn_lab.baselines.ffno import FFNO
-from chonn_lab.baselines.fields import count_parameters
-from chonn_lab.experiments import solvers
-from chonn_lab.experiments.modules import PLAIN, Extended, GridFNO, of_neuralop
-from chonn_lab.experiments.solvers import (
-    DirectSolve,
-    LearnedCoefficients,
-    NoCell,
-    OwnScheme,
-    SolveThenConvolve,
-)
-from chonn_lab.experiments.steady import MULTIPLE
+from chonn_lab.baselines.fields import coordinates, count_parameters
+from chonn_lab.experiments.solvers import NoCell, OwnScheme, check_input
 from chonn_lab.problems import upscaling
 from chonn_lab.problems.unknown_law import MonotoneLaw
-from chonn_ops.checks import check_choice, check_least
+from chonn_ops.checks import check_choice
 from chonn_ops.models import (
     CHONNFNO1d,
     CHONNFNO2d,
@@ -43,6 +34,10 @@ from chonn_ops.models import (
 )
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.nn import CKB, CKBOptions, Network, NetworkCell, Scan
+
+PLAIN = CKBOptions(order=0)
+# The U-Net and the CNO halve the grid, the U-Net four times.
+MULTIPLE = 16
 
 
 def unet(problem: Any, features: int) -> nn.Module:
@@ -154,7 +149,7 @@ def network(problem: Any, width: int, depth: int, num_networks: int, **options: 
     cell = Network(num_networks=num_networks, nodes=problem.physics.nodes, **options)
     kind = CHONNNetwork3d if problem.axes == 3 else CHONNNetwork2d
     model = kind(
-        problem.fields_in,
+        problem.in_channels,
         problem.out_channels,
         width=width,
         depth=depth,
@@ -203,54 +198,26 @@ def _of_equal_size(build: Callable[[int], nn.Module], problem: Any, **sizes: int
 
 def own_scheme(problem: Any) -> nn.Module:
     """The control that is given the equation and the scheme that made the data."""
-    scheme = problem.own_scheme()
-    if scheme is None:
+    if problem.scheme is None:
         raise ValueError(
-            "own_scheme: expected a problem whose inputs suffice for the data's scheme, "
-            f"got {problem.name}"
+            "own_scheme: expected a problem whose inputs suffice for the data's scheme, got "
+            f"{problem.name}"
         )
-    return scheme
-
-
-def direct(problem: Any) -> nn.Module:
-    """The control that knows the equation, not the scheme."""
-    _check_input(problem, "direct", "coefficient", "source")
-    return DirectSolve(problem.physics, problem.about_unit_size)
-
-
-def solve_cnn(problem: Any, width: int, depth: int) -> nn.Module:
-    """A direct solve that convolutions correct."""
-    return SolveThenConvolve(
-        cast("DirectSolve", direct(problem)), problem.about_unit_size, width, depth
-    )
+    return problem.scheme() if isinstance(problem.scheme, type) else OwnScheme(problem.scheme)
 
 
 def coarse_mean(problem: Any, mean: str) -> nn.Module:
-    """The control of upscaling that solves on the coarse grid."""
-    _check_input(problem, "coarse_mean", "medium in blocks")
-    check_choice("mean", mean, tuple(upscaling.MEANS))
-    return OwnScheme(functools.partial(solvers.coarse_mean, mean=mean))
+    """The control of upscaling that solves on the coarse grid, with a mean of each block, of
+    `upscaling.MEANS`."""
+    check_input(problem, "coarse_mean", "medium in blocks")
+    check_choice("mean", mean, upscaling.MEANS)
+    return OwnScheme(lambda x: upscaling.solved(*upscaling.coarse_conductivities(x, mean))[:, None])
 
 
 def monotone_law(problem: Any, knots: int) -> nn.Module:
     """The control that knows the equation and fits a law of the porosity."""
-    _check_input(problem, "monotone_law", "porosity")
+    check_input(problem, "monotone_law", "porosity")
     return MonotoneLaw(knots)
-
-
-def learned_coefficients(problem: Any, width: int, depth: int) -> nn.Module:
-    """The control that knows the equation and learns its coefficients."""
-    _check_input(problem, "learned_coefficients", "medium in blocks", "porosity")
-    return LearnedCoefficients(problem.fields_in, problem.about_unit_size, width, depth)
-
-
-def _check_input(problem: Any, name: str, *inputs: str) -> None:
-    """ValueError where a solve does not fit: other equations."""
-    if problem.physics.input not in inputs:
-        raise ValueError(
-            f"{name}: expected a problem whose input is a {' or a '.join(inputs)}, "
-            f"got {problem.name}: {problem.physics.input}"
-        )
 
 
 def waves(problem: Any, **options: Any) -> nn.Module:
@@ -279,7 +246,6 @@ def ckb_stack(
     Order n and depth 1 is the CHONN of the paper's order benchmark, order 1 and depth n its
     depth-stacked baseline, order m and depth k its "m x k".
     """
-    check_least(1, depth=depth)
     # Without the norm of the selection orders 3 and 4 and the deepest stack diverge at the small
     # scale's learning rate.
     cell = Scan(d_state, directions, selective_norm=True)
@@ -296,6 +262,52 @@ class ChannelsLast(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.model(x.movedim(1, -1)).movedim(-1, 1)
+
+
+class Extended(nn.Module):
+    """A model that sees the fields (B, C, \\*grid) beyond their ends, where the outermost values go
+    on; what is added is cut off again.
+
+    `margin` is the width that is added on every side, over the domain's: room for a layer that
+    absorbs waves. `multiple` divides the numbers of points that the model needs: further ones are
+    added at the ends.
+    """
+
+    def __init__(self, model: nn.Module, margin: float = 0.0, multiple: int = 1) -> None:
+        super().__init__()
+        self.model, self.margin, self.multiple = model, margin, multiple
+
+    def forward(self, x: Tensor) -> Tensor:
+        grid = x.shape[2:]
+        added = [round(self.margin * n) for n in grid]
+        ends = [(m, m + -(n + 2 * m) % self.multiple) for m, n in zip(added, grid, strict=True)]
+        padding = [side for pair in reversed(ends) for side in pair]
+        y = self.model(F.pad(x, padding, mode="replicate"))
+        return y[(..., *(slice(m, m + n) for m, n in zip(added, grid, strict=True)))]
+
+
+class GridFNO(nn.Module):
+    """Calls PDEBench's FNO, whose arguments are (x, grid), with fields (B, C, \\*grid)."""
+
+    def __init__(self, fno: nn.Module) -> None:
+        super().__init__()
+        self.fno = fno
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.fno(x.movedim(1, -1), coordinates(x).movedim(1, -1))
+        return y.squeeze(-2).movedim(-1, 1)
+
+
+def of_neuralop(model: nn.Module) -> nn.Module:
+    """A model of neuraloperator whose state dict has tensors only."""
+    wrapped = nn.Sequential(model)
+    wrapped.register_state_dict_post_hook(without_metadata)
+    return wrapped
+
+
+def without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None:
+    """neuraloperator stores the arguments of its models under this key."""
+    state.pop("_metadata", None)
 
 
 def _padded(problem: Any, model: nn.Module) -> nn.Module:

@@ -15,18 +15,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments import base
-from chonn_lab.experiments.base import Data, Evaluation, Makers, Problem, batches, device_of
+from chonn_lab.experiments.base import Data, Makers, Problem, Scores, batches, device_of, pairs
 from chonn_lab.problems import order1d
 from chonn_ops.checks import check_choice
-
-SCORED_AT_ONCE = 256
-PICTURES = 4
 
 
 def scores(prediction: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -51,11 +48,10 @@ class Order1d(Problem):
 
     target: int  # n of the operator to learn, 1 to 4
 
+    scored_at_once: ClassVar[int] = 256
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        for split, most in order1d.SIZES.items():
-            if (n := getattr(self, f"n_{split}")) > most:
-                raise ValueError(f"n_{split}: expected at most {most}, got {n}")
         check_choice("target", self.target, order1d.ORDERS)
 
     def makers(self, folder: Path) -> Makers:
@@ -63,26 +59,18 @@ class Order1d(Problem):
 
     def load(self, folder: Path) -> Data:
         (path,) = self.makers(folder)
+        train, validation, test = (
+            pairs(*order1d.read(path, split, self.target, self.sizes[f"n_{split}"]))
+            for split in order1d.SIZES
+        )
+        return Data(train, validation, {"test": test})
 
-        def split(name: str) -> TensorDataset:
-            signals = order1d.read(path, name, self.target, getattr(self, f"n_{name}"))
-            return TensorDataset(*(torch.from_numpy(signal)[:, None] for signal in signals))
-
-        return Data(split("train"), split("validation"), {"test": split("test")})
-
-    def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        source, target = batch
-        return base.relative_l2(model(source), target)
-
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        test = data.tests["test"]
+    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
         rows = [
             scores(model(source).cpu(), target.cpu())
-            for source, target in batches(test, SCORED_AT_ONCE, device_of(model))
+            for source, target in batches(test, self.scored_at_once, device_of(model))
         ]
-        metrics = {name: float(torch.cat([row[name] for row in rows]).mean()) for name in rows[0]}
-        return Evaluation({"test": metrics}, fields=base.sample_fields(model, test, PICTURES))
+        return {name: float(torch.cat([row[name] for row in rows]).mean()) for name in rows[0]}, {}
 
     def example(self) -> tuple[Tensor, ...]:
         return (torch.zeros(1, 1, order1d.RESOLUTION),)

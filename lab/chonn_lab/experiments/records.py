@@ -54,25 +54,18 @@ class Run(Provenance):
     @classmethod
     def parse(cls, record: Any) -> Run:
         """From the content of a file; other entries of it are ignored. A ValueError for a missing
-        field, a field of another type, or scores that do not match the checksum."""
-        if not isinstance(record, dict):
-            raise ValueError(f"expected an object, got {type(record).__name__}")
-        fields = dataclasses.fields(cls)
-        missing = [f.name for f in fields if f.default is f.default_factory]
-        if missing := [name for name in missing if name not in record]:
-            raise ValueError(f"missing {', '.join(missing)}")
-        for field in (field for field in fields if field.name in record):
-            value, annotation = record[field.name], str(field.type)
-            words, types = _KINDS[annotation.partition("[")[0].partition(" ")[0]]
-            optional = value is None and annotation.endswith("| None")
-            if not isinstance(value, types) and not optional:
-                raise ValueError(f"{field.name}: expected {words}, got {value!r:.80}")
+        field, or scores that do not match the checksum."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        try:
+            run = cls(**{name: record[name] for name in names if name in record})
+        except TypeError as error:  # a field is missing, or there are none
+            raise ValueError(str(error)) from error
         if "checksum" in record and record["checksum"] != (found := _checksum(record)):
             raise ValueError(
                 f"{', '.join(MEASURED)}: expected those of checksum "
                 f"{record['checksum']!r:.80}, got those of {found}"
             )
-        return cls(**{f.name: record[f.name] for f in fields if f.name in record})
+        return run
 
     def write(self, path: Path) -> Run:
         """Write a new file, whole or not at all; returns the run as the file has it."""
@@ -87,14 +80,3 @@ class Run(Provenance):
 def _checksum(record: Mapping[str, Any]) -> str:
     measured = {name: record.get(name) for name in MEASURED}
     return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:DIGITS]
-
-
-# Types of a JSON value for an annotation of `Run`, and what messages call them.
-_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
-    "Mapping": ("an object", (dict,)),
-    "Sequence": ("a list", (list, tuple)),
-    "str": ("text", (str,)),
-    "int": ("an integer", (int,)),
-    "float": ("a number", (int, float)),
-    "bool": ("true or false", (bool,)),
-}

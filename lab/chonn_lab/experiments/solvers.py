@@ -11,16 +11,15 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_lab.baselines.fields import with_coordinates
 from chonn_lab.experiments.base import Untrained
-from chonn_lab.experiments.modules import Units
-from chonn_lab.problems import unknown_law, upscaling
+from chonn_lab.problems import condiff, helmholtz_open, unknown_law, upscaling
 from chonn_ops.boundary import Dirichlet
-from chonn_ops.checks import check_least
 from chonn_ops.network import absorbing_layer, diffusion, helmholtz, kirchhoff_network
 from chonn_ops.network.grids import walls_of
 from chonn_ops.nn.geometry import wall_distances
@@ -45,23 +44,31 @@ class Physics(NamedTuple):
     strength: float = 1.0
 
 
+def check_input(problem: Any, name: str, *inputs: str) -> None:
+    """ValueError for a problem of another equation than the solve's."""
+    if problem.physics.input not in inputs:
+        raise ValueError(
+            f"{name}: expected a problem whose input is a {' or a '.join(inputs)}, "
+            f"got {problem.name}: {problem.physics.input}"
+        )
+
+
 class DirectSolve(nn.Module):
     """Finite volumes on the input's own grid, (B, 1, \\*grid), in the data's own units.
 
     It knows the equation, not the scheme that made the data: faces have harmonic means and u = 0 at
     the walls, as in textbooks. The few unknown numbers of the equation are trained: the size of the
     source if the input is a coefficient, the three numbers of the two affine functions if it is a
-    source. `units` are those of the fields.
+    source.
     """
 
     in_data_units = True
 
-    def __init__(self, physics: Physics, units: Units) -> None:
+    def __init__(self, problem: Any) -> None:
         super().__init__()
-        if physics.input not in ("coefficient", "source"):
-            raise ValueError(f"input: expected 'coefficient' or 'source', got {physics.input!r}")
-        self.physics, self.units = physics, units
-        numbers = (1.0,) if physics.input == "coefficient" else (1.0, 0.0, 0.0)
+        check_input(problem, "direct", "coefficient", "source")
+        self.physics, self.units = problem.physics, problem.about_unit_size
+        numbers = (1.0,) if self.physics.input == "coefficient" else (1.0, 0.0, 0.0)
         self.numbers = nn.Parameter(torch.tensor(numbers))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -121,45 +128,27 @@ def cell_scheme(x: Tensor, resolution: int) -> Tensor:
 
 
 def corner_scheme(x: Tensor) -> Tensor:
-    """ConDiff's scheme: finite volumes around the corners between cells.
-
-    The equation is ``-div(k grad u) = f`` with k constant in each of (R + 1) x (R + 1) cells, and f
-    and u at the corners between them. The input (B, 5, R, R) has the cells around each corner, the
-    second of which lies further along the first axis and the third along the second, and then f.
-    """
-    first, below, right, last = x[:, :4].split(1, 1)
-    k = torch.cat((torch.cat((first[..., :1, :], below), -2),
-                   torch.cat((right[..., :1, -1:], last[..., -1:]), -2)), -1)  # fmt: skip
-    # Half of the face between two corners lies in each of two cells; the outermost lead to ground.
-    faces = (k[..., 1:] + k[..., :-1]) / 2, (k[..., 1:, :] + k[..., :-1, :]) / 2
-    edges, leak = [], torch.zeros_like(first)
-    for dim, across in zip((2, 3), faces, strict=True):
-        low, inner, high = across.tensor_split((1, -1), dim)
-        nothing = torch.zeros_like(low)
-        edges.append(torch.cat((inner, nothing), dim).movedim(1, -1))
-        rest = torch.zeros_like(inner)
-        leak = leak + torch.cat((low, rest), dim) + torch.cat((rest, high), dim)
-    source = x[:, -1:] / k.shape[-1] ** 2
-    v = kirchhoff_network(source.movedim(1, -1), edges, leak.movedim(1, -1), **_EXACT)
-    return v.movedim(-1, 1)
+    """ConDiff's scheme, by its generator's solver. The input (B, 5, R, R) has the four cells around
+    each corner, of which the first suffices, and the source; copies stand for the missing cells."""
+    samples = x.cpu().numpy()
+    u = [condiff.solve(np.pad(k, (0, 1), mode="edge"), f) for k, *_, f in samples]
+    return torch.from_numpy(np.stack(u)[:, None]).to(x)
 
 
-def wave_scheme(x: Tensor, layer: float = 0.0, attenuation: float = 0.01) -> Tensor:
-    """Five-point finite volumes of ``-laplace u - k^2 u = f``, u = 0 at the outermost faces.
-
-    `layer` is the thickness of the absorbing medium around the square, and `attenuation` the
-    amplitude that crosses it twice. With thickness 0, f is 1 and u is real.
-    """
+def wave_scheme(x: Tensor) -> Tensor:
+    """Five-point finite volumes of ``-laplace u - k^2 u = f``, u = 0 at the outermost faces of the
+    absorbing medium around the square. The input has k and f, the output u's real and imaginary
+    part."""
     n = x.shape[-1]
-    pad = math.ceil(layer * n)
-    k, f = x[:, :1], x[:, 1:] if pad else torch.ones_like(x)
-    squares = nn.functional.pad(k, [pad] * 4, mode="replicate").square().movedim(1, -1)
-    f = nn.functional.pad(f, [pad] * 4).movedim(1, -1)
+    pad = math.ceil(helmholtz_open.LAYER * n)
+    squares = nn.functional.pad(x[:, :1], [pad] * 4, mode="replicate").square().movedim(1, -1)
+    f = nn.functional.pad(x[:, 1:], [pad] * 4).movedim(1, -1)
     one: Tensor = torch.ones_like(squares)
-    loss = absorbing_layer(one, squares, pad / n, 1 / n, attenuation=attenuation) if pad else 0.0
+    attenuation = helmholtz_open.ATTENUATION
+    loss = absorbing_layer(one, squares, pad / n, 1 / n, attenuation=attenuation)
     circuit = helmholtz(one, squares, loss, 1.0, 1 / n, boundary="dirichlet")
     u = circuit.solve(f, **_EXACT).movedim(-1, 1)[..., pad : pad + n, pad : pad + n]
-    return torch.cat((u.real, u.imag), 1) if pad else u.real
+    return torch.cat((u.real, u.imag), 1)
 
 
 class SineScheme(OwnScheme):
@@ -197,11 +186,6 @@ def block_scheme(x: Tensor) -> Tensor:
     return upscaling.blocks(upscaling.solved(fine[:, 0])).mean(1, keepdim=True)
 
 
-def coarse_mean(x: Tensor, mean: str) -> Tensor:
-    """Upscaling: the solve on the coarse grid with a mean of each block, of `upscaling.MEANS`."""
-    return upscaling.solved(*upscaling.coarse_conductivities(x, mean))[:, None]
-
-
 def law_scheme(x: Tensor) -> Tensor:
     """The unknown law without its noise: the least error that one can hope for."""
     k = unknown_law.law(x[:, 0].cpu().numpy())
@@ -213,12 +197,12 @@ class LearnedCoefficients(nn.Module):
 
     in_data_units = True
 
-    def __init__(self, channels: int, units: Units, width: int, depth: int) -> None:
+    def __init__(self, problem: Any, width: int, depth: int) -> None:
         super().__init__()
-        check_least(1, width=width, depth=depth)
-        self.units = units
+        check_input(problem, "learned_coefficients", "medium in blocks", "porosity")
+        self.units = problem.about_unit_size
         layers: list[nn.Module] = []
-        for features in (channels + 2, *[width] * (depth - 1)):
+        for features in (problem.in_channels + 2, *[width] * (depth - 1)):
             convolution = nn.Conv2d(features, width, 3, padding=1, padding_mode="replicate")
             layers += [convolution, nn.GELU()]
         self.law = nn.Sequential(*layers, nn.Conv2d(width, 2, 1))
@@ -231,19 +215,14 @@ class LearnedCoefficients(nn.Module):
 
 
 class SolveThenConvolve(nn.Module):
-    """A `DirectSolve` that a small convolution network corrects.
-
-    `units` are those in which the network sees input and solution and makes its correction; it has
-    `depth` layers of 3 x 3 convolutions, at least two, with `width` channels.
-    """
+    """A `DirectSolve` that a small convolution network corrects, in fields of about unit size: it
+    has `depth` layers of 3 x 3 convolutions with `width` channels."""
 
     in_data_units = True
 
-    def __init__(self, solve: DirectSolve, units: Units, width: int = 20, depth: int = 4) -> None:
+    def __init__(self, problem: Any, width: int, depth: int) -> None:
         super().__init__()
-        check_least(1, width=width)
-        check_least(2, depth=depth)
-        self.direct, self.units = solve, units
+        self.direct, self.units = DirectSolve(problem), problem.about_unit_size
         # Channels: input, solution and two coordinates.
         widths = [4, *[width] * (depth - 1), 1]
         layers: list[nn.Module] = []

@@ -37,16 +37,9 @@ def test_scores_of_a_single_wave():
     torch.testing.assert_close(found["derivative"], 0.1 * steps / steps[0])
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("n_train=12001", "n_train: expected at most 12000, got 12001"),
-        ("target=5", r"target: expected one of \(1, 2, 3, 4\), got 5"),
-    ],
-)
-def test_bad_settings(override, message):
-    with pytest.raises(ValueError, match=message):
-        smoke("order1d", override)
+def test_bad_settings():
+    with pytest.raises(ValueError, match=r"target: expected one of \(1, 2, 3, 4\), got 5"):
+        smoke("order1d", "target=5")
 
 
 def test_spectral_error_is_the_pointwise_one_but_for_the_mean_and_the_highest_mode():

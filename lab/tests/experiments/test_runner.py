@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import multiprocessing
 import os
-import random
 import re
 import signal
 import subprocess
@@ -14,12 +12,10 @@ import numpy as np
 import pytest
 import torch
 from running import Work, command, numbers, read
-from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments import provenance, runner
 from chonn_lab.experiments.configuration import build_model, build_problem
 from chonn_lab.experiments.records import Run
-from chonn_ops import files
 
 
 def spoil(path):
@@ -56,7 +52,7 @@ def test_result_file(tmp_path):
     assert run.code == provenance.digest()
     with np.load(work.folder.with_name("order2-seed0.npz")) as fields:
         shapes = {name: fields[name].shape for name in fields}
-    assert shapes == {"target": (1, 1, 32), "prediction": (1, 1, 32)}
+    assert shapes == dict.fromkeys(("input", "target", "prediction"), (2, 32))
 
 
 def test_same_seed_same_numbers_other_seed_others(tmp_path):
@@ -68,7 +64,8 @@ def test_same_seed_same_numbers_other_seed_others(tmp_path):
 
 
 def test_equals_a_plain_loop(tmp_path):
-    work = Work(tmp_path, "model.dropout=0", "train.epochs=3")
+    """Two batches of 12 out of 32 samples: a last incomplete one is left out."""
+    work = Work(tmp_path, "model.dropout=0", "train.epochs=3", "train.batch_size=12")
     run = work.run()
     problem = build_problem(work.found)
     data = problem.load(work.data.parent)
@@ -82,12 +79,12 @@ def test_equals_a_plain_loop(tmp_path):
         torch.manual_seed(int(np.random.SeedSequence((0, number)).generate_state(1)[0]))
         model.train()
         total = 0.0
-        for chosen in torch.randperm(32).split(8):
+        for chosen in torch.randperm(32).split(12)[:2]:
             loss = problem.loss(model, data.train[chosen])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            total += loss.item() / 4
+            total += loss.item() / 2
         schedule.step()
         model.eval()
         losses.append(total)
@@ -98,16 +95,6 @@ def test_equals_a_plain_loop(tmp_path):
     assert run.curve["validation_error"] == pytest.approx(errors, rel=1e-6)
     scores = problem.evaluate(model, data).metrics["test"]
     assert run.metrics["test"] == pytest.approx(scores, rel=1e-6)
-
-
-def test_a_last_incomplete_batch_is_left_out():
-    data = TensorDataset(torch.arange(37))
-    first, second = (
-        [batch.tolist() for (batch,) in runner.training_batches(data, 8)] for _ in range(2)
-    )
-    assert [len(batch) for batch in first] == [8] * 4
-    assert len({number for batch in first for number in batch}) == 32
-    assert first != second
 
 
 def test_steps_as_the_paper_has_them(tmp_path):
@@ -126,21 +113,16 @@ def test_steps_as_the_paper_has_them(tmp_path):
     ("override", "message"),
     [
         ("train.batch_size=33", "batch_size: expected at most the 32 training samples, got 33"),
-        ("train.epochs=0", "epochs: expected an integer of at least 1, got 0"),
         ("train.epochs=two", "epochs: expected an integer of at least 1, got 'two'"),
         ("train.learning_rate=high", "learning_rate: expected a number, got 'high'"),
-        (
-            "train.learning_rate=nan",
-            "learning_rate: expected a finite number of at least 0, got nan",
-        ),
+        ("train.learning_rate=-1", "Invalid learning rate: -1"),
         ("problem.noisy=no", "noisy: expected a bool, got 'no'"),
         ("mixed=off", "mixed: expected a bool, got 'off'"),
         ("train.optimizer=sgd", "optimizer: expected one of .*adamw.*, got 'sgd'"),
         ("problem.n_test=0", "n_test: expected an integer of at least 1, got 0"),
-        ("+problem.n_tests=1", r"Tiny: expected settings among .*n_test, .*, got n_tests$"),
-        ("+model.widht=1", "network: expected settings among order, width, dropout, got widht"),
-        ("+train.lr=1", "train: expected settings among .*learning_rate, .*, got lr$"),
-        ("seed=-1", "seed: expected an integer of at least 0, got -1"),
+        ("+problem.n_tests=1", "Tiny: .* unexpected keyword argument 'n_tests'"),
+        ("+model.widht=1", "network: .* unexpected keyword argument 'widht'"),
+        ("+train.lr=1", "train: expected no settings lr$"),
         ("seed=one", "seed: expected an integer of at least 0, got 'one'"),
         ("threads=0", "threads: expected an integer of at least 1, got 0"),
         ("device=tpu", "device: expected one of .*cpu.*, got 'tpu'"),
@@ -149,22 +131,15 @@ def test_steps_as_the_paper_has_them(tmp_path):
 def test_bad_settings(tmp_path, override, message):
     with pytest.raises(ValueError, match=message):
         Work(tmp_path, override).run()
-    assert not (tmp_path / "runs").exists() or not list(tmp_path.glob("runs/**/*.json"))
+    assert not list(tmp_path.glob("runs/**/*.json"))
 
 
-def test_finished_runs_are_read(tmp_path):
+def test_finished_runs_are_read_and_others_are_in_the_way(tmp_path):
     work = Work(tmp_path)
     record = work.run()
-    written = work.result.stat().st_mtime_ns
+    kept, written = work.result.read_bytes(), work.result.stat().st_mtime_ns
     work.checkpoint.unlink()
     assert work.run() == record
-    assert work.result.stat().st_mtime_ns == written
-
-
-def test_results_of_other_settings_or_data_are_in_the_way(tmp_path):
-    work = Work(tmp_path)
-    work.run()
-    kept = work.result.read_bytes()
     other = Work(tmp_path, "train.epochs=9", "model.width=5")
     message = "other settings .epochs: 2 there, 9 here, width: 4 there, 5 here.; move it away"
     with pytest.raises(ValueError, match=message) as caught:
@@ -173,30 +148,19 @@ def test_results_of_other_settings_or_data_are_in_the_way(tmp_path):
     spoil(work.data)
     with pytest.raises(ValueError, match=r"of other data \(data tiny32.hdf5: .*mixed=true"):
         work.run()
-    assert Work(tmp_path, "mixed=true").run().seed == 0
-    assert work.result.read_bytes() == kept
+    assert Work(tmp_path, "mixed=true").run() == record
+    assert (work.result.read_bytes(), work.result.stat().st_mtime_ns) == (kept, written)
 
 
-def test_a_result_that_another_process_has_written_meanwhile_is_taken(tmp_path, monkeypatch):
-    work = Work(tmp_path)
-    first = work.run()
-    find = runner.finished
-    answers = iter([None])
-    monkeypatch.setattr(runner, "finished", lambda *given: next(answers, find(*given)))
-    assert work.run() == first
-
-
-@pytest.mark.parametrize("change", ["lost", "another", "curve", "cut"])
+@pytest.mark.parametrize("change", ["lost", "another", "cut"])
 def test_damaged_results(tmp_path, change):
     work = Work(tmp_path)
     work.run()
     record = read(work.result)
     if change == "lost":
-        del record["metrics"]["test"]["relative_l2"]
-    elif change == "another":
+        del record["seconds"]
+    else:
         record["metrics"]["test"]["relative_l2"] *= 1 + 1e-12
-    elif change == "curve":
-        record["curve"]["train_loss"].pop()
     text = json.dumps(record)
     work.result.write_text(text[:100] if change == "cut" else text)
     with pytest.raises(ValueError, match=r"order2-seed0\.json: damaged, or no result .* away"):
@@ -214,44 +178,23 @@ def test_divergence_is_a_result_without_scores(tmp_path, step, epochs):
     assert Run.parse(read(work.result)) == run
 
 
-def _run(folder, kill_at, kill_in_write):
-    """In a process of its own, which kills itself at a step or as it writes a checkpoint."""
-    if kill_at:
-        os.environ["TINY_KILL"] = f"order2:{kill_at}"
-    if kill_in_write:
-        files.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-    Work(folder, "problem.noisy=true", "train.epochs=6").run()
-
-
-def _exit_code(*arguments):
-    # Imports once, in the server that the processes fork from.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    process = context.Process(target=_run, args=arguments)
-    process.start()
-    process.join(60)
-    return process.exitcode
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 def test_killed_runs_end_at_the_same_numbers(tmp_path):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    for folder in (whole, killed):
-        Work(folder).run()
-        Work(folder).result.unlink()
-        Work(folder).checkpoint.unlink()
-    assert _exit_code(whole, 0, False) == 0
-    work = Work(killed)
-    for step, in_write, epochs in ((6, False, 1), (0, True, 1), (11, False, 3)):
-        assert _exit_code(killed, step, in_write) == -signal.SIGKILL
-        assert not work.result.exists()
-        assert bool(list(work.folder.glob(".*.tmp"))) == in_write
-        state = torch.load(work.checkpoint, weights_only=True)["chonn_ops"]
-        assert len(state["history"]["train_loss"]) == epochs
-    assert _exit_code(killed, 0, False) == 0
-    assert numbers(read(work.result)) == numbers(read(Work(whole).result))
-    assert not list(work.folder.glob(".*.tmp"))
+    """Killed in the second epoch and in the third one, of four steps each."""
+    settings, found = ("problem.noisy=true", "train.epochs=6"), []
+    for name, kills in (("whole", ()), ("killed", (6, 7))):
+        folder = tmp_path / name
+        folder.mkdir()
+        for step in kills:
+            done = command(folder, *settings, TINY_KILL=f"order2:{step}")
+            assert done.returncode == -signal.SIGKILL
+            assert not list(folder.glob("runs/tiny/*/*.json"))
+        done = command(folder, *settings)
+        assert done.returncode == 0, done.stderr
+        (result,) = folder.glob("runs/tiny/*/*.json")
+        found.append(numbers(read(result)))
+    assert found[0] == found[1]
 
 
 @pytest.fixture(scope="module")
@@ -275,73 +218,48 @@ class Evil:
         return os.system, ("touch ran",)
 
 
-def test_refused_checkpoint_is_not_advised_to_be_loaded(tmp_path, checkpoint, monkeypatch):
+@pytest.mark.parametrize("change", ["evil", "cut", "bit", "foreign"])
+def test_damaged_or_foreign_checkpoints(tmp_path, checkpoint, monkeypatch, change):
+    """Nothing in them is executed, and nobody is advised to load them all the same."""
     monkeypatch.chdir(tmp_path)
-    work = left(tmp_path, checkpoint)
-    content = torch.load(work.checkpoint, weights_only=True)
-    torch.save({**content, "evil": Evil()}, work.checkpoint)
-    with pytest.raises(ValueError, match=r"damaged or foreign checkpoint \(") as caught:
-        work.run()
-    text = str(caught.value)
-    assert text.endswith(f"; remove {work.checkpoint} to start this run afresh")
-    assert "weights_only" not in text
-    assert "trust" not in text
+    path = left(tmp_path, checkpoint).checkpoint
+    content = torch.load(path, weights_only=True)
+    if change in ("evil", "foreign"):
+        torch.save({**content, "evil": Evil()} if change == "evil" else {"weights": 0}, path)
+    else:
+        weights = content["state_dict"]["0.weight"].numpy().tobytes()
+        spoiled = checkpoint.replace(weights, bytes([weights[0] ^ 1]) + weights[1:])
+        path.write_bytes(checkpoint[:1000] if change == "cut" else spoiled)
+    with pytest.raises(ValueError, match=r"last\.ckpt: damaged or foreign checkpoint; move it"):
+        Work(tmp_path).run()
     assert not (tmp_path / "ran").exists()
 
 
-def test_damaged_checkpoint_says_why(tmp_path, checkpoint):
-    """Wherever a bit has changed: a file and a sentence, no bare key, or the run as it was."""
-    work = left(tmp_path, checkpoint)
-    draw = random.Random(0)
-    refused: list[str] = []
-    for _ in range(40):
-        spoiled = bytearray(checkpoint)
-        for _ in range(draw.choice((1, 20))):
-            spoiled[draw.randrange(len(spoiled))] ^= 1 << draw.randrange(8)
-        work.checkpoint.write_bytes(spoiled)
-        try:
-            runner.load_checkpoint(work.checkpoint)
-        except ValueError as error:
-            refused.append(str(error))
-    assert len(refused) > 20
-    for text in refused:
-        found = re.search(r": damaged or foreign checkpoint \((.*)\); remove ", text)
-        assert found, text
-        assert re.search("[a-z]{3,} [a-z]", found[1]), text
-
-
-def test_checkpoint_of_other_settings_or_data(tmp_path, checkpoint):
+def test_checkpoint_of_other_settings_data_or_commit(tmp_path, checkpoint, monkeypatch):
     work = left(tmp_path, checkpoint, "train.epochs=3", "model.width=5")
     with pytest.raises(ValueError, match="epochs: 2 there, 3 here, width: 4 there, 5 here"):
         work.run()
     work = left(tmp_path / "data", checkpoint)
     build_problem(work.found).prepare(work.data.parent)
     spoil(work.data)
-    with pytest.raises(ValueError, match=r"of other data .*, or continue from it with mixed=true"):
+    with pytest.raises(ValueError, match=r"of other data .*, or accept it: mixed=true"):
         work.run()
-
-
-def test_resuming_at_another_commit_is_noted(tmp_path, checkpoint, monkeypatch):
-    work = left(tmp_path, checkpoint)
     monkeypatch.setattr(provenance, "commit", lambda: ("b" * 40, True))
-    (note,) = work.run().notes
+    (note,) = left(tmp_path / "commit", checkpoint).run().notes
     assert re.fullmatch(r"resumed after epoch 2: commit \w+(-dirty)? there, b{12}-dirty here", note)
 
 
 def test_data_that_are_no_files_have_a_checksum_too():
     first, other = torch.arange(3.0), torch.arange(3.0) + 1
-    found = [provenance.of([], {"train": (x,)}).data for x in (first, first.clone(), other)]
-    assert found[0].keys() == {"as loaded"}
+    found = [provenance.of_tensors((x,)) for x in (first, first.clone(), other)]
     assert found[0] == found[1] != found[2]
 
 
 def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
-    def git(*arguments):
-        name = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-        done = subprocess.run(
-            ["git", *name, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
+    def git(command):
+        name = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        arguments = ["git", *name, *command.split()]
+        return subprocess.check_output(arguments, cwd=tmp_path, text=True).strip()
 
     module = tmp_path / "chonn_ops" / "__init__.py"
     module.parent.mkdir()
@@ -349,12 +267,12 @@ def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance.chonn_ops, "__file__", str(module))
     asked = provenance.commit.__wrapped__
     assert asked() == (None, None)
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "x")
-    assert asked() == (git("rev-parse", "HEAD"), False)
+    git("init -q")
+    git("add .")
+    git("commit -qm x")
+    assert asked() == (git("rev-parse HEAD"), False)
     module.write_text("changed = True")
-    assert asked() == (git("rev-parse", "HEAD"), True)
+    assert asked() == (git("rev-parse HEAD"), True)
 
 
 def test_digest_is_of_the_sources_that_numbers_depend_on(tmp_path, monkeypatch):

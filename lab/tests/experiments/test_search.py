@@ -5,7 +5,8 @@ import statistics
 
 import optuna
 import pytest
-from omegaconf import OmegaConf
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from running import TINY, command, read
 
 from chonn_lab.experiments.configuration import compose, resolved
@@ -14,21 +15,16 @@ from chonn_lab.experiments.search import search
 SHORT = ("seconds=0.05", "trials=3")
 
 
-def loaded(folder, model="tiny"):
-    backend = optuna.storages.journal.JournalFileBackend(
-        str(folder / "runs" / "search" / f"tiny_{model}_smoke.log")
-    )
-    storage = optuna.storages.JournalStorage(backend)
-    (study,) = optuna.get_all_study_names(storage)
-    return optuna.load_study(study_name=study, storage=storage)
+def studies(folder, model="tiny"):
+    journal = folder / "runs" / "search" / f"tiny_{model}_smoke.log"
+    storage = JournalStorage(JournalFileBackend(str(journal)))
+    names = optuna.get_all_study_names(storage)
+    return [optuna.load_study(study_name=name, storage=storage) for name in names]
 
 
 def trials(folder, model="tiny"):
-    return loaded(folder, model).trials
-
-
-def attributes(folder):
-    return loaded(folder).user_attrs
+    (study,) = studies(folder, model)
+    return study.trials
 
 
 @pytest.mark.slow
@@ -49,7 +45,7 @@ def test_a_search_goes_on_and_a_run_takes_what_it_found(tmp_path):
     assert re.search(
         r"best of [34] trials of 0.05 s, the first 3 of them at 3 seeds from 1000 on", text
     )
-    again = attributes(tmp_path)
+    again = studies(tmp_path)[0].user_attrs
     means = {
         trial.number: statistics.mean(
             [trial.value, *(again[f"trial {trial.number} seed {s}"]["error"] for s in (1001, 1002))]
@@ -74,8 +70,7 @@ def test_a_search_goes_on_and_a_run_takes_what_it_found(tmp_path):
     ("overrides", "message"),
     [
         (["trials=0"], "trials: expected an integer of at least 1, got 0"),
-        (["seconds=0"], "seconds: expected a finite number above 0, got 0"),
-        (["seconds=long"], "seconds: expected a number, got 'long'"),
+        (["seconds=0"], "seconds: expected a finite number > 0, got 0"),
         (["threads=0"], "threads: expected an integer of at least 1, got 0"),
         (["model=own_scheme"], "expected one with a `search:` in its YAML, got own-scheme"),
     ],
@@ -97,39 +92,19 @@ def test_refused_values_are_no_trials(tmp_path):
     assert states.count(optuna.trial.TrialState.PRUNED) > 0
     settings.search = {"train.batch_size": [64]}
     settings.output = str(tmp_path / "other")
-    message = "12 trials in a row were refused, the last: batch_size: expected at most the 32"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="expected a trial that does not diverge, got none"):
         search(settings)
 
 
 def test_trials_of_other_settings_do_not_mix(tmp_path):
-    """What a search does not choose is in no file that it writes."""
+    """What a search does not choose is in no file that it writes: every value has its study."""
     places = (f"output={tmp_path / 'runs'}", f"data={tmp_path / 'data'}", "device=cpu")
     settings = compose([*TINY, *places, "seconds=0.01", "trials=1"], "search")
     settings.search = {"train.batch_size": [8]}
-    search(settings)
-    settings.trials = 2
-    for name, value in ("train.weight_decay", 0.5), ("model.dropout", 0.25), ("seconds", 0.02):
-        changed = settings.copy()
-        OmegaConf.update(changed, name, value)
-        what = rf"expected trials of {name.rpartition('.')[2]} {value}, got .*; move the journal"
-        with pytest.raises(ValueError, match=what):
-            search(changed)
-    changed = settings.copy()
-    changed.search = {"train.batch_size": [8, 16]}
-    with pytest.raises(ValueError, match="expected trials of search"):
-        search(changed)
-    search(settings)
-    assert len(trials(tmp_path, "order2")) == 2
-
-
-def test_a_damaged_journal_is_named(tmp_path):
-    journal = tmp_path / "search" / "tiny_order2_smoke.log"
-    journal.parent.mkdir()
-    journal.write_text("not a journal\n")
-    settings = compose([*TINY, f"output={tmp_path}", f"data={tmp_path / 'data'}"], "search")
-    with pytest.raises(ValueError, match=r"tiny_order2_smoke\.log: damaged, or no journal"):
+    for dropout, settings.trials in (0.1, 1), (0.25, 1), (0.1, 2):
+        settings.model.dropout = dropout
         search(settings)
+    assert sorted(len(study.trials) for study in studies(tmp_path, "order2")) == [1, 2]
 
 
 def test_what_a_search_found_wins_over_the_laboratorys(tmp_path):

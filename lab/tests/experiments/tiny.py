@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from chonn_lab.experiments.base import Evaluation, Problem, consecutive, device_of, relative_l2
+from chonn_lab.experiments.base import Problem, consecutive
 from chonn_lab.problems.hdf5 import create_hdf5, dataset, open_hdf5
 from chonn_ops import CKB, Scan
 
@@ -74,18 +74,6 @@ class Tiny(Problem):
             inputs = inputs + 0.1 * torch.randn(inputs.shape)
         spoiled = model.steps == self.spoiled_step
         return self.errors(model, (inputs, targets)).mean() * (torch.nan if spoiled else 1)
-
-    def errors(self, model, batch):
-        inputs, targets = batch
-        return relative_l2(model(inputs), targets)
-
-    def evaluate(self, model, data):
-        inputs, targets = (t.to(device_of(model)) for t in data.tests["test"].tensors)
-        error = relative_l2(model(inputs), targets)
-        fields = {"target": targets[:1], "prediction": model(inputs[:1])}
-        return Evaluation(
-            {"test": {"relative_l2": error.mean().item()}}, {"by_sample": error.tolist()}, fields
-        )
 
     def example(self):
         return (torch.zeros(1, 1, POINTS),)

@@ -60,9 +60,7 @@ def test_a_difference_is_welchs_test_and_a_diverged_run_an_infinite_error():
     ("spoil", "reason"),
     [
         (lambda text: text[: len(text) // 2], "damaged"),
-        (lambda text: text.replace('"parameters"', '"size"'), "missing parameters"),
-        (lambda text: text.replace('"seconds": 60.0', '"seconds": "long"'), "seconds: expected a"),
-        (lambda text: text.replace('"curves": {}', '"curves": []'), "curves: expected an object"),
+        (lambda text: text.replace('"parameters"', '"size"'), "argument: 'parameters'"),
         (lambda text: text.replace("{", '{"checksum": "0",', 1), "expected those of checksum '0'"),
         (lambda _: "\udcff", "damaged"),
     ],
