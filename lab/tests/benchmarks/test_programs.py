@@ -32,7 +32,9 @@ def network(found):
     for section in (*found["peers"], *found["methods"]):
         assert len(rows := by_name(section["rows"])) > 2
         assert all(row["error"] < 1e-4 and row["both_ms"] > 0 for row in rows.values())
-    assert {"solve_banded", "torch", "spsolve"} <= by_name(found["peers"][-1]["rows"]).keys()
+    assert {"solve_banded", "torch", "Jacobi-CG", "spsolve"} <= by_name(
+        found["peers"][-1]["rows"]
+    ).keys()
     assert by_name(found["sources"]["rows"]).keys() == {"together", "multigrid"}
 
 
