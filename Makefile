@@ -95,7 +95,7 @@ bench: setup
 
 # The tables of README and docs, from the files in lab/results.
 tables: setup
-	$(BIN)/python -m chonn_lab.pages.tables
+	$(BIN)/python -m chonn_lab.report.docs
 
 lint: style
 	$(BIN)/pyright

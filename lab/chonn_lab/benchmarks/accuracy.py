@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from chonn_lab.benchmarks.harness import Row, Run, main_of, show
-from chonn_lab.benchmarks.network_solvers import (
+from chonn_lab.benchmarks.network import (
     Array,
     Networks,
     conductivity,
@@ -60,7 +60,6 @@ BATCHES = (1, 3, 17)
 COUNT = 3  # different ones
 GRIDS = ((40,), (1, 9), (24, 20), (5, 1, 6), (6, 5, 7))
 SMOKE_GRIDS = ((5, 1, 6), (5, 5, 5))
-BOUNDS = {"float32": 2e-5, "auto": 2e-5, "float64": 1e-11, "complex64": 1e-5, "complex128": 1e-9}
 COMPONENTWISE = ("float32", "float64", "spsolve")
 
 

@@ -32,7 +32,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_lab.benchmarks import network_solvers
 from chonn_lab.benchmarks.harness import (
     Call,
     Row,
@@ -42,7 +41,7 @@ from chonn_lab.benchmarks.harness import (
     main_of,
     training_step,
 )
-from chonn_lab.benchmarks.network_solvers import Case
+from chonn_lab.benchmarks.network import Case, Solver, make, ours, torch_sla
 from chonn_lab.benchmarks.scan import make_inputs, mambapy_scan
 from chonn_ops import kirchhoff_scan
 
@@ -114,15 +113,14 @@ def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> 
 
 
 def networks(run: Run, device: str, case: Case) -> Row:
-    given = network_solvers.make(case, device)
+    given = make(case, device)
 
-    def contender(build: Callable[..., network_solvers.Solver]) -> Row:
+    def contender(build: Callable[..., Solver]) -> Row:
         made = build(given)
         calls = {"forward": made.forward, "both": made.both}
         return {"peak_bytes": peak_of(made.both), "calls": calls}
 
-    ours = functools.partial(network_solvers.ours, backend="triton")
-    builds = {"chonn-ops": ours, "torch-sla": network_solvers.torch_sla}
+    builds = {"chonn-ops": functools.partial(ours, backend="triton"), "torch-sla": torch_sla}
     makes = {name: functools.partial(contender, build) for name, build in builds.items()}
     return run.section(makes, **case.label())
 

@@ -37,13 +37,13 @@ import torch
 from torch import Tensor
 
 from chonn_lab.benchmarks.harness import Call, Row, Run, fresh_peak, main_of, milliseconds
-from chonn_lab.benchmarks.network import measure
-from chonn_lab.benchmarks.network_solvers import (
+from chonn_lab.benchmarks.network import (
     Array,
     Networks,
     Solver,
     cholmod,
     fastest_cholmod,
+    measure,
     ours,
     sparse,
     spsolve,

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from chonn_lab.experiments.provenance import Provenance
-from chonn_lab.marks import MARK
 from chonn_ops.files import finite, whole_file
 
+# Tells the files of this package from those of other programs.
+MARK = "chonn-ops"
 DIGITS = 16
 HISTORY = ("train_loss", "validation_error")
 # Scores and curves; the checksum of a file covers them.

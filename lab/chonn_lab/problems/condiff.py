@@ -145,9 +145,6 @@ def read(
     """
     k, *flat = read_rows(path, start, stop, k=3, rhs=2, x=2)
     n = k.shape[-1] - 1
-    if k.shape[1] != n + 1 or any(field.shape[1] != n * n for field in flat):
-        shapes = [field.shape for field in (k, *flat)]
-        raise ValueError(f"{path}: expected k (N, R + 1, R + 1), rhs and x (N, R^2), got {shapes}")
     f, u = (np.ascontiguousarray(field.reshape(-1, n, n).swapaxes(1, 2)) for field in flat)
     return torch.from_numpy(k), torch.from_numpy(f), torch.from_numpy(u)
 

@@ -36,7 +36,7 @@ import torch
 from chonn_lab.problems.darcy_solver import conductance_matrix, factorise
 from chonn_lab.problems.generation import Arrays, Recipe, make_files, stream
 from chonn_lab.problems.grids import nodes
-from chonn_lab.problems.hdf5 import MAT_BLOCK, check_range, create_array, dataset, matlab_arrays
+from chonn_lab.problems.hdf5 import check_range, create_array, dataset, matlab_arrays
 from chonn_lab.problems.random_fields import cosine_series
 from chonn_ops.checks import check_least
 
@@ -88,9 +88,8 @@ def generate(
         recipes[Path(folder) / file_name(split, n, resolution)] = Recipe(
             _sample,
             {"split": split, "n_samples": n, "resolution": resolution},
-            size=4,
             store=functools.partial(_store, n_samples=n),
-            user_block=MAT_BLOCK,
+            matlab=True,
         )
     return make_files(recipes, **options)
 
@@ -106,8 +105,6 @@ def read(
     """
     with matlab_arrays(path, "coeff", "sol") as fields:
         n_samples, *grid = fields[0].shape
-        if any(field.shape != (n_samples, *grid[:1] * 2) for field in fields):
-            raise ValueError(f"{path}: expected (N, R, R), got {[x.shape for x in fields]}")
         check_range(path, n_samples, start, stop)
         every, rest = divmod(grid[0] - 1, max(resolution - 1, 1))
         if resolution < 2 or rest or not every:

@@ -30,6 +30,7 @@ from chonn_ops.files import refuse_existing, whole_file
 
 # Arrays by name.
 Arrays = Mapping[str, Any]
+TOGETHER = 8  # samples that are solved and kept together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +42,13 @@ class Recipe:
     sample: Callable[..., Arrays]
     # JSON values: ``n_samples``, ``first`` if the first sample has another number than 0, others.
     settings: dict[str, Any]
-    size: int = 8  # samples that are solved and kept together
     # Further data sets and attributes of the file.
     fixed: Arrays = dataclasses.field(default_factory=dict)
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # Puts the arrays (S, ...) of some samples into the file, by their numbers; by default into the
     # rows of float32 data sets of their names.
     store: Callable[[h5py.File, range, Arrays], None] | None = None
-    user_block: bytes = b""  # see `create_hdf5`
+    matlab: bool = False  # whether it is one of MATLAB 7.3
 
     @property
     def generator(self) -> str:
@@ -106,8 +106,8 @@ def make_files(
 def _write(
     path: Path, recipe: Recipe, seed: int, workers: int, force: bool, progress: bool
 ) -> None:
-    numbers, size = recipe.samples, recipe.size
-    parts = [numbers[i : i + size] for i in range(0, len(numbers), size)]
+    numbers = recipe.samples
+    parts = [numbers[i : i + TOGETHER] for i in range(0, len(numbers), TOGETHER)]
     given = {k: v for k, v in recipe.settings.items() if k not in ("n_samples", "first")}
     folder = path.with_name(f".{path.name}.parts")
     what = recipe.sample, seed, given
@@ -117,7 +117,7 @@ def _write(
     options: Any = {"initializer": functools.partial(_end_with, os.getpid())}
     try:
         with (
-            create_hdf5(path, force, recipe.user_block) as file,
+            create_hdf5(path, force, recipe.matlab) as file,
             tqdm(total=len(numbers), unit="sample", disable=not progress) as bar,
             joblib.parallel_config("loky", inner_max_num_threads=1, **options),
         ):

@@ -17,27 +17,24 @@ import scipy.io
 
 from chonn_ops.files import whole_file
 
-# The smallest user block that HDF5 allows.
-USER_BLOCK = 512
-# What makes an HDF5 file a MATLAB 7.3 file.
-MAT_BLOCK = b"MATLAB 7.3 MAT-file, written by chonn-ops".ljust(116) + bytes(8) + b"\x00\x02IM"
+# What makes an HDF5 file a MATLAB 7.3 file, in the smallest user block that HDF5 allows.
+MATLAB = b"MATLAB 7.3 MAT-file, written by chonn-ops".ljust(116) + bytes(8) + b"\x00\x02IM"
+MATLAB = MATLAB.ljust(512, b"\0")
 
 
 @contextlib.contextmanager
-def create_hdf5(path: Path, force: bool, user_block: bytes = b"") -> Iterator[h5py.File]:
+def create_hdf5(path: Path, force: bool, matlab: bool = False) -> Iterator[h5py.File]:
     """A new HDF5 file, which appears when the ``with`` block has ended without an exception.
 
-    `user_block` are at most 512 bytes that precede HDF5's own. OSError if ``path`` cannot be
-    written, such as on a full disk, or exists and `force` is not set.
+    OSError if ``path`` cannot be written, such as on a full disk, or exists and `force` is not set.
     """
+    header = MATLAB if matlab else b""
     with whole_file(path, force) as staged:
         # `whole_file` holds the lock of the file already.
-        size = USER_BLOCK if user_block else 0
-        with h5py.File(staged, "w", userblock_size=size, locking=False) as file:
+        with h5py.File(staged, "w", userblock_size=len(header), locking=False) as file:
             yield file
-        if user_block:
-            with open(staged, "rb+") as start:
-                start.write(user_block.ljust(USER_BLOCK, b"\0"))
+        with open(staged, "rb+") as start:
+            start.write(header)
 
 
 @contextlib.contextmanager

@@ -190,7 +190,7 @@ def generate(
     # In MATLAB's axes, reversed; HDF5 would make a write of its own for every point and frame.
     fields = np.empty((1 + n_frames, resolution, resolution, n_samples), "f4")
     with (
-        hdf5.create_hdf5(path, force, hdf5.MAT_BLOCK) as file,
+        hdf5.create_hdf5(path, force, matlab=True) as file,
         tqdm(total=n_samples, unit="sample", disable=not progress) as bar,
     ):
         stamp(file, "navier_stokes", seed, settings)

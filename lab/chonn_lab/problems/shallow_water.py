@@ -103,7 +103,7 @@ def generate(
     load_pyclaw()
     release = importlib.metadata.version("clawpack")
     settings = {"n_samples": n_samples, "resolution": resolution, "clawpack": release}
-    recipe = Recipe(_sample, settings, size=1, store=_store)
+    recipe = Recipe(_sample, settings, store=_store)
     return make_files({Path(output): recipe}, **options)[0]
 
 

@@ -6,269 +6,184 @@ comparison is Welch's one-sided t-test over the seeds (`chonn_lab.report.compari
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import yaml
+from scipy.special import stdtr
 from scipy.stats import fisher_exact, gmean
 
-from chonn_lab.report.comparison import (
-    LEVEL,
-    Estimate,
-    Statistic,
-    combined,
-    gap,
-    number,
-    sign,
-)
+from chonn_lab.report.comparison import LEVEL, Statistic, p_lower, sign
 from chonn_lab.report.runs import Model, Study, metric_label, title
 
-SUPPORTED = "supported"
-CONTRADICTED = "contradicted"
-INCONCLUSIVE = "inconclusive"
-NOT_TESTED = "not tested"
-VERDICTS = (SUPPORTED, CONTRADICTED, INCONCLUSIVE, NOT_TESTED)
-MODERATE = 1.5
+CLAIMS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+VERDICTS = ("supported", "contradicted", "inconclusive", "not tested")
+SUPPORTED, CONTRADICTED, INCONCLUSIVE, NOT_TESTED = VERDICTS
 Record = Mapping[str, Any]
+# p-values of what a claim says and of the opposite; a rule without a test has 0 or 1.
+Test = tuple[float, float]
 
 
-class Pair(NamedTuple):
-    """Two numbers of which the claim says that the first is lower.
-
-    `part` names the group of comparisons that it belongs to, for relations that need groups.
-    """
-
-    name: str
-    ours: Statistic
-    other: Statistic
-    part: str = ""
-
-    @property
-    def gap(self) -> Estimate:
-        return gap(self.ours, self.other)
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.ours} {sign(self.ours, self.other)} {self.other}".strip()
+# Relations: the tests that must pass, and the numbers that decide, in words ----------------------
+# `pairs` has a row a comparison: `ours` should be lower than `other`, whose p-values are `below`
+# and `above`; `part` is the group that it belongs to, for relations that need groups.
 
 
-class Untested(Exception):
-    """A study lacks what a claim is about; the message says what."""
-
-
-# Relations ---------------------------------------------------------------------------------------
-
-# What must be above zero, and the numbers that decide, in words.
-Conditions = tuple[Sequence[Estimate], str]
-
-
-def lower(pairs: Sequence[Pair]) -> Conditions:
+def lower(pairs: pd.DataFrame) -> tuple[list[Test], str]:
     """Every first number is lower."""
-    gaps = [pair.gap for pair in pairs]
-    if len(pairs) == 1:
-        return gaps, str(pairs[0]._replace(name=""))
-    weakest = min(pairs, key=lambda pair: pair.gap.distance)
-    return gaps, f"{sum(gap.above() for gap in gaps)} of {len(pairs)}; {weakest}"
+    weakest: Any = pairs.loc[pairs.below.idxmax()]
+    words = f"{weakest.ours} {sign(weakest.ours, weakest.other)} {weakest.other}"
+    if len(pairs) > 1:
+        passed = (pairs.below < LEVEL).sum()
+        words = f"{passed} of {len(pairs)}; " + f"{weakest.what} {words}".strip()
+    return [*zip(pairs.below, pairs.above, strict=True)], words
 
 
-def mostly_lower(pairs: Sequence[Pair]) -> Conditions:
+def mostly_lower(pairs: pd.DataFrame) -> tuple[list[Test], str]:
     """In every part, more than half of the first numbers are lower, and not higher."""
-    conditions, words = [], []
-    for name, part in _by_part(pairs).items():
-        below, above = (sum(test(pair.gap) for pair in part) for test in _SIDES)
-        conditions.append(_known((below > len(part) / 2) - (above > len(part) / 2)))
-        counts = f"lower in {below}, higher in {above} of {len(part)}"
-        words.append(f"{name}: {counts}" if name else counts)
-    return conditions, "; ".join(words)
+    tests, words = [], []
+    for name, part in pairs.groupby("part", sort=False):
+        below, above = (part[["below", "above"]] < LEVEL).sum()
+        tests.append((float(below <= len(part) / 2), float(above <= len(part) / 2)))
+        words.append(f"{name}: lower in {below}, higher in {above} of {len(part)}")
+    return tests, "; ".join(words).removeprefix(": ")
 
 
-def largest_gain(pairs: Sequence[Pair]) -> Conditions:
+def largest_gain(pairs: pd.DataFrame) -> tuple[list[Test], str]:
     """The mean reduction ``1 - ours / other`` in part "first" is positive, and larger than in the
     others."""
-    if any(pair.ours.diverged or not pair.other.values for pair in pairs):
-        return [_known(0)], "a run diverged"
-    parts = _by_part(pairs)
-    first = parts.pop("first", [])
-    rest = [pair for part in parts.values() for pair in part]
-    if not first or not rest:
-        raise Untested("no results for it")
-    gain, more = _mean_gain({1: first}), _mean_gain({1: first, -1: rest})
-    return [more, gain], f"mean gain {gain}, less that of the others {more}"
+    both = pairs[["ours", "other"]].map
+    means, deviations = (np.array(both(f)) for f in (lambda x: x.mean, lambda x: x.deviation))
+    counts, first = np.array(both(lambda x: len(x.values))), np.array(pairs.part == "first")
+    if both(lambda x: x.diverged).ours.any() or not counts.all():
+        return [(1.0, 1.0)], "a run diverged"
+    ratios = means[:, 0] / means[:, 1]
+    tests, words = [], []
+    for weights in (first / first.sum(), first / first.sum() - ~first / (~first).sum()):
+        gain = weights @ (1 - ratios)
+        # Errors of ratios to first order, with Satterthwaite's degrees of freedom of their sum.
+        parts = ((weights * ratios)[:, None] * deviations / means) ** 2 / counts
+        freedom = parts.sum() ** 2 / (parts**2 / (counts - 1)).sum()
+        error = math.sqrt(parts.sum())
+        tests.append((stdtr(freedom, -gain / error), stdtr(freedom, gain / error)))
+        words.append(f"{gain:+.1%} ± {error:.1%}")
+    return tests, "mean gain {}, less that of the others {}".format(*words)
 
 
-def lower_more_often(pairs: Sequence[Pair]) -> Conditions:
-    """A larger share of the first numbers is lower in the first part than in the second.
+def larger_gain(pairs: pd.DataFrame) -> tuple[list[Test], str]:
+    """The mean reduction in part "first" is larger than in the others, positive or not."""
+    tests, words = largest_gain(pairs)
+    return tests[-1:], words
 
-    By Fisher's exact test, one-sided.
-    """
-    parts = _by_part(pairs)
-    if len(parts) < 2:
-        raise Untested("needs every order and every depth from 1 to 4")
-    counts = {name: sum(pair.gap.above() for pair in part) for name, part in parts.items()}
-    table = [(counts[name], len(part) - counts[name]) for name, part in parts.items()]
+
+def lower_more_often(pairs: pd.DataFrame) -> tuple[list[Test], str]:
+    """A larger share of the first numbers is lower in the first part than in the second, by
+    Fisher's exact test."""
+    parts = (pairs.below < LEVEL).groupby(pairs.part, sort=False).agg(["sum", "count"])
+    table = [(passed, count - passed) for passed, count in parts.to_numpy()]
     tests: list[Any] = [fisher_exact(table, side) for side in ("greater", "less")]
-    more, less = (test.pvalue < LEVEL for test in tests)
-    words = ", ".join(f"{name} {counts[name]} of {len(part)}" for name, part in parts.items())
-    return [_known(int(more) - int(less))], f"steps that lower the error: {words}"
+    words = (f"{name} {passed} of {count}" for name, passed, count in parts.itertuples())
+    return [(tests[0].pvalue, tests[1].pvalue)], f"steps that lower the error: {', '.join(words)}"
 
 
-def at_most_moderate(pairs: Sequence[Pair]) -> Conditions:
-    """The first number is at most `MODERATE` times the second; both are known exactly."""
-    (pair,) = pairs
-    ratio = pair.ours.mean / pair.other.mean
-    return [_known(MODERATE - ratio)], f"{pair.name} {number(ratio)} times"
-
-
-_RELATIONS = (lower, mostly_lower, largest_gain, lower_more_often, at_most_moderate)
-RELATIONS: Mapping[str, Callable[[Sequence[Pair]], Conditions]] = {
-    relation.__name__: relation for relation in _RELATIONS
+BETWEEN_PARTS = (largest_gain, larger_gain, lower_more_often)
+RELATIONS: Mapping[str, Callable[[pd.DataFrame], tuple[list[Test], str]]] = {
+    relation.__name__: relation for relation in (lower, mostly_lower, *BETWEEN_PARTS)
 }
-_SIDES = (Estimate.above, Estimate.below)
 
 
-def _known(value: float) -> Estimate:
-    """A number without an error."""
-    return Estimate(value, 0.0)
+def decide(tests: Sequence[Test]) -> str:
+    """Supported if every test passes, since all must.
 
-
-def _by_part(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
-    parts: dict[str, list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        parts[pair.part].append(pair)
-    return parts
-
-
-def _mean_gain(parts: Mapping[int, Sequence[Pair]]) -> Estimate:
-    """Sum over the parts of a sign times the mean of ``1 - ours / other``."""
-    mean, terms = 0.0, []
-    for factor, pairs in parts.items():
-        for pair in pairs:
-            weight = factor / len(pairs)
-            ratio = pair.ours.mean / pair.other.mean
-            mean += weight * (1 - ratio)
-            terms += [(weight * ratio / value.mean, value) for value in pair[1:3]]
-    return combined(mean, terms)
-
-
-def decide(conditions: Sequence[Estimate]) -> str:
-    """Supported if each condition is above zero by its one-sided test, since all must be.
-
-    Contradicted if any is below zero by a one-sided test at the level divided by their number
+    Contradicted if any passes in the opposite direction at the level divided by their number
     (Bonferroni).
     """
-    if all(one.above() for one in conditions):
+    if all(p < LEVEL for p, _ in tests):
         return SUPPORTED
-    return CONTRADICTED if any(one.below(len(conditions)) for one in conditions) else INCONCLUSIVE
+    return CONTRADICTED if any(p < LEVEL / len(tests) for _, p in tests) else INCONCLUSIVE
 
 
 # Claims ------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Claim:
-    """An entry of ``claims.yaml``, which describes the fields."""
-
-    problem: str
-    sentence: str
-    place: str
-    test: str
-    pairs: Sequence[Record] = ()
-    each: Record = dataclasses.field(default_factory=dict)
-    metrics: Sequence[str] = ()
-    first: Sequence[str] = ()
-    read: Record = dataclasses.field(default_factory=dict)
-    relation: str = "lower"
-    partial: bool = False
-
-    def judge(self, study: Study) -> Verdict:
-        """The verdict on a study; smoke runs only check that everything works."""
-        try:
-            if study.scale.startswith("smoke"):
-                raise Untested("a smoke run only checks that everything works")
-            pairs = list(self.compared(study))
-            if not pairs:
-                raise Untested("no results for it")
-            if "parameters" not in self.read and any(math.isnan(p.gap.error) for p in pairs):
-                raise Untested("one seed has no spread")
-            conditions, decided = RELATIONS[self.relation](pairs)
-        except Untested as reason:
-            return Verdict(self, study, NOT_TESTED, str(reason))
-        return Verdict(self, study, decide(conditions), decided, "; ".join(map(str, pairs)))
-
-    def compared(self, study: Study) -> Iterator[Pair]:
-        """The pairs of numbers, metric by metric."""
-        metrics = [name for name in study.metrics() if not self.metrics or name in self.metrics]
-        for metric in [""] if self.read else metrics:
-            for values in itertools.product(*self.each.values()):
-                tags = dict(zip(self.each, values, strict=True))
-                for pair in self.pairs:
-                    yield from self._pairs(study, metric, pair, tags)
-
-    def _pairs(self, study: Study, metric: str, pair: Record, tags: Record) -> Iterator[Pair]:
-        over = pair.get("over")
-        ours, other = (
-            self._side(study, metric, pair[side], over, tags) for side in ("ours", "other")
-        )
-        if ours is None or other is None:
-            if self.partial:
-                return
-            raise Untested("no results for it")
-        words = [pair.get("name", "").format(**tags, other=other[0])]
-        words += [metric_label(metric)] if metric and len(self.metrics) != 1 else []
-        part = "first" if metric in self.first else pair.get("part", "").format(**tags)
-        for first, second in zip(ours[1], other[1], strict=False):
-            yield Pair(" ".join(filter(None, words)), first, second, part)
-
-    def _side(
-        self, study: Study, metric: str, wanted: Record, over: Record | None, tags: Record
-    ) -> tuple[str, list[Statistic]] | None:
-        """Label and numbers of a model, over those of the model that differs in some tags."""
-        model = _choose(study, wanted, metric, tags)
-        below = _choose(study, {**wanted, **over}, metric, tags) if over else model
-        # Ratios are those of the same seeds.
-        if model is None or below is None or _seeds(model) != _seeds(below):
-            return None
-        read = self.read or {"score": metric}
-        numbers = _numbers(model, read)
-        if over:
-            numbers = [_ratio(*both) for both in zip(numbers, _numbers(below, read), strict=True)]
-        return model.label, numbers
+def judge(claim: Record, study: Study) -> tuple[str, str]:
+    """The verdict on a study, and what decides; smoke runs only check that everything works."""
+    relation = RELATIONS[claim.get("relation", "lower")]
+    pairs = list(compared(claim, study))
+    if study.scale.startswith("smoke"):
+        return NOT_TESTED, "a smoke run only checks that everything works"
+    if None in pairs or len({pair["part"] for pair in pairs}) < 1 + (relation in BETWEEN_PARTS):
+        return NOT_TESTED, "no results for it"
+    table = pd.DataFrame(pairs)
+    if table.below.isna().any():
+        return NOT_TESTED, "one seed has no spread"
+    tests, decided = relation(table)
+    return decide(tests), decided
 
 
-def _seeds(model: Model) -> list[int]:
-    return [run.seed for run in model.runs]
+def compared(claim: Record, study: Study) -> Iterator[Any]:
+    """The pairs of numbers, metric by metric; None where a model is missing."""
+    each, named = claim.get("each", {}), claim.get("metrics", ())
+    metrics = [name for name in study.metrics() if not named or name in named]
+    for metric, *values in itertools.product([""] if "read" in claim else metrics, *each.values()):
+        tags = dict(zip(each, values, strict=True))
+        for pair in claim.get("pairs", ()):
+            models: list[Any] = [
+                _choose(study, pair[side], metric, tags) for side in ("ours", "other")
+            ]
+            if any(model is None for model in models):
+                yield from [] if claim.get("partial") else [None]
+                continue
+            name = pair.get("name", "").format(**tags, other=models[1].label)
+            name += f" {metric_label(metric)}" if metric and len(named) != 1 else ""
+            part = pair.get("part", "").format(**tags)
+            part = "first" if metric in claim.get("first", ()) else part
+            numbers = (_numbers(model, metric, claim.get("read")) for model in models)
+            for ours, other in zip(*numbers, strict=False):
+                bound = Statistic(
+                    tuple(pair.get("times", 1) * x for x in other.values), other.diverged
+                )
+                yield row(ours, bound, name.strip(), part)
+
+
+def row(ours: Statistic, other: Statistic, what: str = "", part: str = "") -> dict[str, Any]:
+    """A comparison as relations take it."""
+    below, above = p_lower(ours, other), p_lower(other, ours)
+    found = {"what": what, "part": part, "ours": ours, "other": other}
+    return {**found, "below": below, "above": above}
 
 
 def _choose(study: Study, wanted: Record, metric: str, tags: Record) -> Model | None:
-    """The first model with these tags and those of the loop; of "best" the lowest in the metric."""
+    """The first model with these tags and those of the loop, or with one of a list; of "best" the
+    lowest in the metric."""
     if "best" in wanted:
         found = [_choose(study, one, metric, tags) for one in wanted["best"]]
         errors = [math.nan if one is None else one[f"test/{metric}"].mean for one in found]
         return None if np.isnan(errors).any() else found[int(np.argmin(errors))]
-    common = {name: value for name, value in tags.items() if name != "n"}
-    own = {n: tags.get(x, x) if isinstance(x, str) else x for n, x in wanted.items()}
-    models = study.find(**common | own)
+    models: Any = study.table
+    for name, value in {**tags, **wanted}.items():
+        value = tags.get(value, value) if isinstance(value, str) else value
+        models = models[models[name].isin(value if isinstance(value, list) else [value])]
     return None if models.empty else models.iloc[0]
 
 
-def _numbers(model: Model, read: Record) -> list[Statistic]:
-    """One or more numbers of every seed, as a claim's entry ``read`` names them."""
+def _numbers(model: Model, metric: str, read: Record | None) -> list[Statistic]:
+    """The metric over the seeds, or what the entry ``read`` names, one or more numbers."""
+    if read is None:
+        return [model.get(f"test/{metric}", Statistic((), len(model.runs)))]
     ((how, name),) = read.items()
-    if how == "parameters":
-        return [Statistic((model.parameters,))]
-    if how == "score":
-        return [model.get(f"test/{name}", Statistic((), len(model.runs)))]
+    if how == "field":
+        return [Statistic.of(getattr(run, name) for run in model.runs)]
     found = (run.curves.get(name) or run.curve.get(name) or [None] for run in model.runs)
     curves = [np.array(curve, dtype=float) for curve in found]
     if how == "steps":
         return [Statistic.of(values) for values in zip(*curves, strict=False)]
-    reduced = {"geometric_mean": gmean, "last": lambda curve: curve[-1], "growth": _growth}[how]
-    return [Statistic.of(map(reduced, curves))]
+    return [Statistic.of(map(REDUCED[how], curves))]
 
 
 def _growth(curve: np.ndarray) -> float:
@@ -277,55 +192,32 @@ def _growth(curve: np.ndarray) -> float:
     return curve[-quarter:].mean() - curve[:quarter].mean()
 
 
-def _ratio(ours: Statistic, below: Statistic) -> Statistic:
-    """Seed by seed."""
-    if ours.diverged or below.diverged or ours.count != below.count:
-        return Statistic((), 1)
-    return Statistic.of(np.divide(ours.values, below.values))
+REDUCED = {"geometric_mean": gmean, "last": lambda curve: curve[-1], "growth": _growth}
 
 
-CLAIMS = tuple(
-    Claim(**entry)
-    for entry in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
-)
-
-
-class Verdict(NamedTuple):
-    """A claim judged on a study, None where the experiment was not run: what decides, and all
-    comparisons in words."""
-
-    claim: Claim
-    study: Study | None
-    verdict: str = NOT_TESTED
-    decided: str = "not run"
-    evidence: str = ""
-
-    @property
-    def heading(self) -> str:
-        return f"{title(self.claim.problem)}, {self.study.scale if self.study else 'not run'}"
-
-
-def verdicts(studies: Sequence[Study]) -> list[Verdict]:
+def verdicts(studies: Sequence[Study]) -> pd.DataFrame:
     """Every claim on every study of its problem, by study; what was not run last."""
-    found = [
-        claim.judge(study)
-        for study in studies
-        for claim in CLAIMS
-        if claim.problem == study.experiment
-    ]
     there = {study.experiment for study in studies}
-    return found + [Verdict(claim, None) for claim in CLAIMS if claim.problem not in there]
+    rows = [
+        (claim, study, *(judge(claim, study) if study else (NOT_TESTED, "not run")))
+        for study in (*studies, None)
+        for claim in CLAIMS
+        if (claim["problem"] == study.experiment if study else claim["problem"] not in there)
+    ]
+    return pd.DataFrame(
+        {
+            "heading": f"{title(claim['problem'])}, {study.scale if study else decided}",
+            "study": study,
+            "claim": f'"{claim["sentence"]}" ({claim["place"]})',
+            "test": claim["test"],
+            "verdict": verdict,
+            "decided by": decided,
+        }
+        for claim, study, verdict, decided in rows
+    )
 
 
-def boards(found: Iterable[Verdict]) -> dict[str, list[Verdict]]:
-    """The verdicts by heading."""
-    rows: dict[str, list[Verdict]] = defaultdict(list)
-    for verdict in found:
-        rows[verdict.heading].append(verdict)
-    return rows
-
-
-def counted(found: Iterable[Verdict]) -> str:
+def counted(found: pd.DataFrame) -> str:
     """How many claims have which verdict."""
-    counts = Counter(one.verdict for one in found)
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+    counts = found.verdict.value_counts()
+    return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in VERDICTS)

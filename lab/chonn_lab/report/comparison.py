@@ -1,25 +1,18 @@
 """Numbers over seeds: mean and standard deviation, and when one is lower than another.
 
-Welch's t-test [1]_ on the means over the seeds, one-sided: whether a difference is above zero. Its
-error is sqrt(s1^2 / n1 + s2^2 / n2) with the standard deviations s over n seeds, its degrees of
-freedom are Satterthwaite's. A single seed has no spread and decides nothing. A diverged run counts
-as an infinite error.
-
-References
-----------
-.. [1] B. L. Welch, "The generalization of Student's problem when several different population
-   variances are involved", Biometrika 34, 1947.
+By Welch's t-test on the means over the seeds, one-sided. A single seed has no spread and decides
+nothing. A diverged run counts as an infinite error.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import statistics
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from scipy.special import stdtrit
+from scipy.stats import ttest_ind_from_stats
 
 LEVEL = 0.05
 
@@ -38,24 +31,26 @@ class Statistic:
         return cls(finite, len(given) - len(finite))
 
     @property
-    def count(self) -> int:
-        return len(self.values)
-
-    @property
     def mean(self) -> float:
         return statistics.fmean(self.values) if self.values else math.nan
 
     @property
     def deviation(self) -> float:
         """Standard deviation over the seeds; NaN for fewer than two."""
-        return statistics.stdev(self.values) if self.count > 1 else math.nan
+        return statistics.stdev(self.values) if len(self.values) > 1 else math.nan
 
     def __str__(self) -> str:
-        text = "-"
-        if self.values:
-            text = _with_spread(self.mean, self.deviation) if self.count > 1 else number(self.mean)
+        text, spread = number(self.mean), self.deviation
+        if spread > 0 and not 1e-4 <= max(abs(self.mean), spread) < 1e6:
+            text = f"{self.mean:.2e} ± {spread:.1e}"
+        elif spread > 0:
+            # Both to the second significant digit of the deviation.
+            decimals = max(0, 1 - math.floor(math.log10(spread)))
+            text = f"{self.mean:,.{decimals}f} ± {spread:,.{decimals}f}"
+        elif spread == 0:
+            text += " ± 0"
         if self.diverged:
-            text += f" ({self.diverged} of {self.count + self.diverged} diverged)"
+            text += f" ({self.diverged} of {len(self.values) + self.diverged} diverged)"
         return text
 
 
@@ -69,67 +64,21 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def _with_spread(mean: float, deviation: float) -> str:
-    """Both to the second significant digit of the deviation, an exponent taken out."""
-    if not deviation:
-        return f"{number(mean)} ± 0"
-    power = math.floor(math.log10(max(abs(mean), deviation)))
-    power = 0 if -4 <= power < 6 else power
-    mean, deviation = mean / 10**power, deviation / 10**power
-    decimals = min(max(0, 1 - math.floor(math.log10(deviation))), 6)
-    text = f"{mean:,.{decimals}f} ± {deviation:,.{decimals}f}"
-    return f"({text})e{power}" if power else text
+def p_lower(ours: Statistic, other: Statistic) -> float:
+    """The p-value of `ours` being lower, by Welch's test; NaN for a single seed.
 
-
-class Estimate(NamedTuple):
-    """A combination of means: its standard error, NaN where one has a single seed, and the
-    degrees of freedom of the error."""
-
-    mean: float
-    error: float
-    freedom: float = math.inf
-
-    def above(self, tests: int = 1) -> bool:
-        """Whether it is above zero, one-sided at `LEVEL` over so many tests."""
-        return self.mean > float(stdtrit(self.freedom, 1 - LEVEL / tests)) * self.error
-
-    def below(self, tests: int = 1) -> bool:
-        """The same below zero."""
-        return self._replace(mean=-self.mean).above(tests)
-
-    @property
-    def distance(self) -> float:
-        """From zero, in standard errors."""
-        return self.mean / self.error if self.error else math.copysign(math.inf, self.mean)
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.1%} ± {self.error:.1%}"
-
-
-def combined(mean: float, terms: Iterable[tuple[float, Statistic]]) -> Estimate:
-    """A value whose errors are, to first order, weights times those of independent means."""
-    parts = [(w * s.deviation / math.sqrt(s.count), s.count - 1) for w, s in terms]
-    error = math.hypot(*(part for part, _ in parts))
-    if math.isnan(error):
-        return Estimate(mean, math.nan, math.nan)
-    fourth = sum(part**4 / freedom for part, freedom in parts if part)
-    return Estimate(mean, error, error**4 / fourth if fourth else math.inf)
-
-
-def gap(ours: Statistic, other: Statistic) -> Estimate:
-    """By how much `ours` is lower."""
-    if not ours.values and not other.values:
-        return Estimate(0.0, math.inf)
-    if not ours.values or not other.values:
-        return Estimate(math.inf if ours.values else -math.inf, 0.0)
-    found = combined(other.mean - ours.mean, [(1, ours), (1, other)])
-    # Some runs of ours have an infinite error: it is not lower, whatever the others say.
-    return Estimate(0.0, math.inf) if ours.diverged and found.mean > 0 else found
+    If some of ours diverged, it is not lower whatever the others say.
+    """
+    if ours.diverged or not other.values:
+        return 1.0 if ours.diverged else 0.0
+    samples = ((s.mean, s.deviation, len(s.values)) for s in (ours, other))
+    numbers = itertools.chain.from_iterable(samples)
+    return float(ttest_ind_from_stats(*numbers, equal_var=False, alternative="less").pvalue)
 
 
 def sign(ours: Statistic, other: Statistic) -> str:
     """``<`` or ``>`` by the one-sided test each, ``≈`` if neither; ``?`` without a spread."""
-    below, above = gap(ours, other), gap(other, ours)
-    if math.isnan(below.error):
+    below, above = p_lower(ours, other), p_lower(other, ours)
+    if math.isnan(below + above):
         return "?"
-    return "<" if below.above() else ">" if above.above() else "≈"
+    return "<" if below < LEVEL else ">" if above < LEVEL else "≈"

@@ -1,77 +1,81 @@
-"""Pages of results: the section of a study, and the page that ``chonn-lab report`` writes."""
+"""Pages of results: sections of studies, a table of all problems, and the verdicts on claims."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
+import yaml
 
-from chonn_lab.experiments.provenance import SHOWN
-from chonn_lab.experiments.records import Run
-from chonn_lab.marks import MARK, refuse_foreign
-from chonn_lab.report import claims, style
-from chonn_lab.report.comparison import Statistic, number, sign
-from chonn_lab.report.document import TEMPLATES, table_of
-from chonn_lab.report.runs import Model, Study, conflicts, metric_label, read_studies
-from chonn_ops.files import write_whole
+from chonn_lab.report import claims, figures
+from chonn_lab.report.comparison import LEVEL, Statistic, number, sign
+from chonn_lab.report.runs import Model, Study, metric_label, read_studies
+from chonn_lab.report.tables import ENVIRONMENT, markdown
+from chonn_ops.files import refuse_existing, write_whole
+
+WORDS = yaml.safe_load(Path(__file__).with_name("problems.yaml").read_text("utf-8"))
+OURS = ["chonn", "stack"]
+ENVIRONMENT.globals |= {"claims": claims, "level": f"{LEVEL:.0%}"}
+TEMPLATES: Any = ENVIRONMENT.get_template("pages.md.j2").module
 
 
-def write_report(results: Path, output: Path, mixed: bool = False) -> Path:
+def write_report(source: Path, output: Path, force: bool = False) -> Path:
     """Write ``<output>/results.md`` with tables, a figure and the claims of every study.
 
-    `results` and `mixed` are those of `read_studies`, whose errors it raises; a FileExistsError
-    before anything is drawn if another program's file would be replaced.
+    `source` is that of `read_studies`, whose errors it raises; a FileExistsError before anything is
+    drawn if a file exists and `force` is not set. The page says in which data and settings runs
+    differ.
     """
-    studies = read_studies(results, mixed)
-    page = output / "results.md"
-    figures = [f"figures/{study.experiment}-{study.scale}.svg" for study in studies]
-    refuse_foreign([page, *(output / name for name in figures)])
-    for study, name in zip(studies, figures, strict=True):
-        draw(study.table, output / name)
-    text = f"# Results\n\n<!-- generator: {MARK} -->\n\n"
-    text += "\n".join(
-        TEMPLATES.section(section(*both)) for both in zip(studies, figures, strict=True)
-    )
-    if found := [verdict for verdict in claims.verdicts(studies) if verdict.study]:
-        text += f"\n## The paper's claims\n\n{TEMPLATES.boards(found, evidence=True)}"
+    studies, page = read_studies(source), output / "results.md"
+    (output / "figures").mkdir(parents=True, exist_ok=True)
+    for path in (page, *(output / figure_of(study) for study in studies)):
+        refuse_existing(path, force)
+    for study in studies:
+        draw(study, output)
+    text = "# Results\n\n" + "\n".join(section(study) for study in studies)
+    found = claims.verdicts(studies).dropna(subset="study")
+    text += f"\n## The paper's claims\n\n{TEMPLATES.boards(found)}" if len(found) else ""
     write_whole(page, text)
     return page
 
 
-def section(study: Study, figure: str) -> dict[str, Any]:
-    """What the macro ``section`` shows: all models, every metric, and how they ran."""
-    shown = cells(study, study.table)
-    costs = ["parameters", "multiply-adds, M", "training, s", "peak MiB", "seeds"]
-    tables = [shown.loc[:, ["model", *costs]]]
-    for split in study.splits():
-        scores = [column(study, name, split) for name in study.metrics(split)]
-        tables.append(shown.loc[:, ["model", *scores]])
-    texts = ["Models are scaled down from their publications."] * study.scaled_down
-    code = conflicts(study.runs, lambda run: [("code", f"{run.state} {run.code}")])
-    return {
-        "title": f"{study.title}, {study.scale}",
-        "texts": [*texts, *notes(study), *(f"Runs differ in {text}." for text in code)],
-        "tables": [table_of(table) for table in tables if len(table.columns) > 1],
-        "figure": figure,
-        "settings": settings(study),
-    }
+# Models of a study -------------------------------------------------------------------------------
 
 
-def cells(study: Study, models: pd.DataFrame) -> pd.DataFrame:
-    """Texts of a table of models, a row a model; `column` has the headers of metrics."""
-    table = pd.DataFrame({"model": models.label})
-    table["parameters"] = models.parameters.map("{:,}".format)
-    table["multiply-adds, M"] = (models.multiply_adds / 1e6).map(number)
-    table["training, s"] = [number(s.mean) if s.mean else "-" for s in models.seconds]
-    table["peak MiB"] = [number(s.mean) for s in models.peak_memory_mib]
-    table["seeds"] = models.runs.map(len)
-    for split in study.splits():
-        for name in study.metrics(split):
-            table[column(study, name, split)] = models[f"{split}/{name}"].map(str)
-    return table
+def headline(study: Study) -> str:
+    """The metric that is quoted for a problem."""
+    return WORDS["headline"].get(study.experiment) or next(iter(study.metrics()), "")
+
+
+def ranked(study: Study) -> pd.DataFrame:
+    """All models, controls last, with their errors in the column `error`, the lowest first.
+
+    Of models by target or history those of the highest or longest are `hard`, and all controls.
+    """
+    table: Any = study.table
+    missing = pd.Series([Statistic((), len(runs)) for runs in table.runs], table.index)
+    table = table.assign(error=table.get(f"test/{headline(study)}", missing))
+    table = table.assign(control=table.role == "control", mean=[e.mean for e in table.error])
+    hardest = table[["target", "history"]] == table[["target", "history"]].max()
+    table["hard"] = hardest.all(axis=1) | table.control
+    order = {"control": True, "target": False, "history": False, "mean": True}
+    return table.sort_values([*order], ascending=[*order.values()])
+
+
+def leaders(study: Study) -> tuple[Model, Model] | None:
+    """Ours, which is the network where there is one, and the best other model; None without both.
+
+    Without a network, the CHONN with the lowest error is ours, of blocks of several orders the
+    paper's second.
+    """
+    wanted = "hard and not control and role != 'probe' and mean.notna()"
+    found = ranked(study).query(f"{wanted} and (role != 'ablation' or order == 2)")
+    ours, others = (found[found.family.isin(OURS) == own] for own in (True, False))
+    ours = ours[ours.role == "network"] if (ours.role == "network").any() else ours
+    return None if ours.empty or others.empty else (ours.iloc[0], others.iloc[0])
 
 
 def ratio(ours: Statistic, other: Statistic, form: str = ".2g") -> str:
@@ -81,65 +85,79 @@ def ratio(ours: Statistic, other: Statistic, form: str = ".2g") -> str:
     return f"{other.mean / ours.mean:{form}}x {mark.strip('<>')}".strip()
 
 
-def column(study: Study, metric: str, split: str) -> str:
-    """The header of a metric on a split, of which the first one goes without saying."""
-    more = f", {split.replace('_', ' ')}" if split != study.splits()[0] else ""
-    return metric_label(metric) + more
+# Sections ----------------------------------------------------------------------------------------
 
 
-def notes(study: Study) -> list[str]:
-    """In which data and settings the runs differ, and remarks of runs with whose they are."""
-    found: dict[str, dict[str, None]] = defaultdict(dict)
+def figure_of(study: Study) -> str:
+    """The file of its figure."""
+    return f"figures/results-{study.name}.svg"
+
+
+def draw(study: Study, folder: Path) -> None:
+    """The figure, of the hardest target or history."""
+    models, path = ranked(study).query("hard"), folder / figure_of(study)
+    figures.draw_curves(models, path, "validation_error", "validation error")
+
+
+def section(study: Study, docs: bool = False) -> str:
+    """Models, scores and costs of a study, how its runs differ, and what they say of themselves.
+
+    In the docs one metric stands for all, and a link to the file for what the runs say.
+    """
+    models, both = ranked(study), leaders(study)
+    shown = pd.DataFrame({"model": models.label})
+    shown["parameters"] = models.parameters.map("{:,}".format)
+    shown["training, s"] = [number(s.mean) if s.mean else "-" for s in models.seconds]
+    shown["ms a sample"] = [number(s.mean, 2) for s in models.milliseconds]
+    for split in study.splits():
+        for name in [headline(study)] if docs else study.metrics(split):
+            more = f", {split.replace('_', ' ')}" if split != study.splits()[0] else ""
+            shown[metric_label(name) + more] = models[f"{split}/{name}"].map(str)
+    if both:
+        errors = models[models.hard].error
+        shown["/ ours"] = pd.Series([ratio(both[0].error, e) for e in errors], errors.index)
+    shown["seeds"] = models.runs.map(len)
+    shown = shown.fillna("-")
+    table = markdown(shown.loc[:, (shown != "-").any()])
+    said: dict[str, dict[str, None]] = defaultdict(dict)
     for run in study.runs:
-        unknown = [] if run.known else ["no record of data and code"]
-        for text in (*unknown, *run.notes):
-            found[text][study.table.label[run.variant]] = None
-    remarks = [f"{text}: {', '.join(models)}" for text, models in found.items()]
-    return [*(f"Runs differ in {text}." for text in study.mixed), *remarks]
+        for text in [*run.notes, *["no record of data and code"] * (not run.known)]:
+            said[text][study.table.label[run.variant]] = None
+    epochs = study.runs[0].config.get("epochs")
+    texts = [WORDS["studies"].get(study.name) or f"{epochs} epochs"] * docs
+    texts += [f"Runs differ in {text}" for text in study.differences]
+    texts += [f"{text}: {', '.join(labels)}" for text, labels in said.items()]
+    figure = f"{'../' * docs}{figure_of(study)}"
+    facts = (
+        {} if docs else {name: " / ".join(x.dropna().unique()) for name, x in study.facts.items()}
+    )
+    return TEMPLATES.section(study, docs and link(study), texts, table, figure, facts)
 
 
-def settings(study: Study) -> dict[str, str]:
-    """Where, when and with what a study was run; several values where the runs differ."""
-    runs = study.runs
-    files = {(name, _made(file)): None for run in runs for name, file in run.data.items()}
-    return {
-        **{part: _distinct(runs, part) for part in ("hardware", "versions")},
-        "commit": " / ".join(dict.fromkeys(run.state for run in runs)),
-        "data": "; ".join(f"{name} ({made})" for name, made in files),
-        "date": " / ".join(sorted({run.date[:10] for run in runs})),
-        "settings": _distinct(runs, "config"),
-    }
+def link(study: Study) -> str:
+    """To the file of a study, from a page of docs/lab."""
+    return f"[{study.name}.json](../../lab/results/runs/{study.name}.json)"
 
 
-def _distinct(runs: Iterable[Run], part: str) -> str:
-    values: dict[str, dict[str, None]] = defaultdict(dict)
-    for run in runs:
-        for name, value in getattr(run, part).items():
-            values[name][str(value)] = None
-    return ", ".join(f"{name} {' / '.join(found)}" for name, found in values.items())
+# All problems ------------------------------------------------------------------------------------
 
 
-def _made(file: Mapping[str, Any]) -> str:
-    """Where a data file comes from, and its checksum."""
-    made = "official" if file.get("official") else "origin unknown"
-    if "generator" in file:
-        made = f"made by {file['generator']}, version {file.get('generator_version')}"
-    return f"{made}, SHA-256 {str(file.get('sha256'))[:SHOWN]}"
-
-
-def draw(models: pd.DataFrame, path: Path) -> None:
-    """Validation error over seconds of training, of which every epoch of a run takes as many."""
-    lines, rows = [], cast("Iterable[Model]", models.itertuples())
-    for model in rows:
-        epochs = next((run.curve["epoch"] for run in model.runs if run.curve.get("epoch")), [])
-        each = model.seconds.mean / max(epochs, default=1)
-        curve = at_points(model.runs, "validation_error")
-        if curve:
-            lines.append((model.label, [each * epoch for epoch in epochs][: len(curve)], curve, {}))
-    style.curves(path, {"": lines}, "seconds of training", "validation error")
-
-
-def at_points(runs: Iterable[Run], name: str) -> list[Statistic]:
-    """A statistic at every point of a curve; runs that stopped early end the curve."""
-    curves = [run.curves.get(name) or run.curve.get(name) or [] for run in runs]
-    return [Statistic.of(values) for values in zip(*curves, strict=False)]
+def overview(studies: Sequence[Study]) -> list[dict[str, Any]]:
+    """Rows of the tables of problems, one for each that has two models to compare."""
+    rows = []
+    for study in studies:
+        if (both := leaders(study)) is not None:
+            (ours, other), table = both, ranked(study)
+            rows.append(
+                {
+                    "study": study,
+                    "config": study.runs[0].config,
+                    "metric": metric_label(headline(study)),
+                    "ours": ours,
+                    "other": other,
+                    "ratio": ratio(ours.error, other.error, ".1f"),
+                    "own": table[table.index == WORDS["own_scheme"]],
+                    "known": table[table.index.isin(WORDS["other_scheme"])],
+                }
+            )
+    return rows

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from chonn_lab.benchmarks import accuracy, network, network_solvers, scan
+from chonn_lab.benchmarks import accuracy, network, scan
 from chonn_lab.benchmarks.harness import Run
-from chonn_lab.benchmarks.network_solvers import CONTENDERS, Case, Networks
+from chonn_lab.benchmarks.network import CONTENDERS, Case, Networks
 from chonn_ops import kirchhoff_network
 from chonn_ops.network import available_backends
 
@@ -25,33 +25,15 @@ def test_scans_agree():
             assert name == "mambapy"
 
 
-@pytest.mark.parametrize(
-    "case", [Case((9, 7), 3, 100.0, "smooth"), Case((5, 4, 3), 2), Case((20,), 2, 1.0)], ids=str
-)
-def test_all_contenders_find_the_same_potentials(case):
-    networks = network_solvers.make(case)
-    exact = network_solvers.spsolve(networks).forward()
-    compared = set()
-    lines = {"solve_banded": network_solvers.banded} if len(case.grid) == 1 else {}
-    for name, build in (CONTENDERS | lines).items():
-        try:
-            v = build(networks).forward().double()
-        except (ImportError, OSError):  # no compiler
-            continue
-        assert (v - exact).norm() < 1e-3 * exact.norm(), name
-        compared.add(name)
-    assert compared >= {"chonn-ops", "torch", "spsolve"}
-
-
 def test_gradients_of_a_peer_are_those_of_ours():
-    networks = network_solvers.make(Case((5, 4), 2)).map(torch.Tensor.double)
+    networks = network.make(Case((5, 4), 2)).map(torch.Tensor.double)
     source, leak, *g = leaves = [
         x[..., None].requires_grad_()
         for x in (networks.source, networks.leak, *networks.conductance)
     ]
     v = kirchhoff_network(source, g, leak, tol=1e-12, backend="reference")
     expected = torch.autograd.grad(v, leaves, torch.ones_like(v))
-    found = network_solvers.spsolve(networks).both()
+    found = network.spsolve(networks).both()
     for axis, (actual, truth) in enumerate(zip(found, expected, strict=True), -1):
         truth = truth[..., 0]
         if axis > 0:  # edges that are none
@@ -60,7 +42,7 @@ def test_gradients_of_a_peer_are_those_of_ours():
 
 
 def test_long_calls_are_timed_on_fewer_networks_or_left_out(monkeypatch):
-    networks, builds = network_solvers.make(Case((6, 5), 4)), {"torch": CONTENDERS["torch"]}
+    networks, builds = network.make(Case((6, 5), 4)), {"torch": CONTENDERS["torch"]}
     monkeypatch.setattr(network, "CALL_MS", 1e-3)
     (row,) = network.measure(Run(), networks, builds, {}, 4)["rows"]
     assert row["timed_networks"] == 1

@@ -38,4 +38,4 @@ def test_example_of_the_docs(tmp_path, monkeypatch):
     assert cli.main(report) == 0
     page = (tmp_path / "report" / "results.md").read_text()
     assert "Antiderivatives of periodic signals" in page
-    assert "](figures/antiderivative-smoke.svg)" in page
+    assert "](figures/results-antiderivative-smoke.svg)" in page

@@ -287,7 +287,7 @@ def test_digest_is_of_the_sources_that_numbers_depend_on(tmp_path, monkeypatch):
         ("chonn_ops/scan/kernel.c", True),
         ("chonn_lab/conf/problem/darcy.yaml", True),
         ("chonn_lab/baselines/ffno.py", True),
-        ("chonn_lab/pages/results.py", False),
+        ("chonn_lab/report/page.py", False),
     ):
         path = tmp_path / name
         path.parent.mkdir(parents=True)

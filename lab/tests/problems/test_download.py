@@ -9,6 +9,7 @@ from chonn_lab.problems import darcy, origin, shallow_water
 
 CONTENT = bytes(range(256)) * 2000
 NAME = darcy.OFFICIAL_NAME
+FAILURES = OSError("404 Not Found"), KeyboardInterrupt(), b"other"
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def server(monkeypatch):
 
     def get(url, file, _):
         asked.append(url)
-        answer = answers.pop()
+        answer = answers.pop(0)
         Path(file).write_bytes(answer if isinstance(answer, bytes) else CONTENT[:9])
         if not isinstance(answer, bytes):
             raise answer
@@ -28,36 +29,25 @@ def server(monkeypatch):
     return answers, asked
 
 
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+@pytest.mark.parametrize("before", [{}, {NAME: b"mine"}])
+def test_a_file_is_there_whole_or_not_at_all_and_replaces_none(server, tmp_path, before):
+    def contents():
+        return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-
-def test_a_file_is_there_whole_or_not_at_all(server, tmp_path):
     answers, asked = server
-    for answer in (OSError("404 Not Found"), KeyboardInterrupt(), b"other"):
-        answers.append(answer)
-        with pytest.raises(ValueError if isinstance(answer, bytes) else type(answer)):
+    for content in before.values():
+        (tmp_path / NAME).write_bytes(content)
+        with pytest.raises(FileExistsError, match="output file exists"):
             darcy.fetch(tmp_path)
-    assert contents(tmp_path) == {}
-    answers.append(CONTENT)
-    assert darcy.fetch(tmp_path) is True
-    assert contents(tmp_path) == {NAME: CONTENT}
+    answers += [*FAILURES, CONTENT]
+    for answer in FAILURES:
+        with pytest.raises(ValueError if isinstance(answer, bytes) else type(answer)):
+            darcy.fetch(tmp_path, force=bool(before))
+        assert contents() == before
+    assert darcy.fetch(tmp_path, force=bool(before)) is True
+    assert contents() == {NAME: CONTENT}
     assert darcy.fetch(tmp_path) is darcy.fetch(tmp_path, force=True) is False
     assert len(asked) == 4
-
-
-def test_another_file_is_replaced_only_with_force_and_only_by_the_right_one(server, tmp_path):
-    answers, asked = server
-    (tmp_path / NAME).write_bytes(b"mine")
-    with pytest.raises(FileExistsError, match="output file exists"):
-        darcy.fetch(tmp_path)
-    assert asked == []
-    answers += [CONTENT, OSError("404")]
-    with pytest.raises(OSError, match="404"):
-        darcy.fetch(tmp_path, force=True)
-    assert contents(tmp_path) == {NAME: b"mine"}
-    assert darcy.fetch(tmp_path, force=True) is True
-    assert contents(tmp_path) == {NAME: CONTENT}
 
 
 def test_pdebenchs_addresses(server, tmp_path):

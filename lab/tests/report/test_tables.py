@@ -1,18 +1,22 @@
 """The tables of README.md and docs/ are those of the result files, and nobody types a number."""
 
-import json
 import re
-import sys
 
 import pytest
 
-from chonn_lab.pages import blocks, files, results, tables
-from chonn_lab.paths import ROOT
+from chonn_lab.paths import ROOT, RUNS
+from chonn_lab.report import docs, figures, page, tables
+from chonn_lab.report.runs import read_studies
 
 
-def test_tables_of_the_pages_come_from_the_result_files(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["tables", "--check"])
-    tables.main()
+def test_tables_of_the_pages_come_from_the_result_files():
+    pages = docs.pages()
+    assert [path for path, text in pages.items() if path.read_text() != text] == []
+    for name in page.WORDS["studies"]:
+        (study,) = read_studies(RUNS / f"{name}.json")
+        assert all(run.known for run in study.runs), "the docs show runs with data and code"
+    shown = "".join(pages.values())
+    assert [name for name in tables.TABLES if f"<!-- /{name} -->" not in shown] == []
 
 
 def test_the_readme_has_no_typed_measurement():
@@ -25,86 +29,49 @@ def test_the_readme_has_no_typed_measurement():
 
 def test_a_table_is_made_as_it_is_described():
     rows = [{"size": 2, "name": n, "ms": ms} for n, ms in (("b", 1.5), ("a", 2.5), ("a", 3.5))]
-    rows[0]["seconds"] = 1000
     wide = {"columns": {"n": "size|f('d')"}, "across": "name", "cell": "ms|f('.1f')"}
-    wide["last"] = {"s": "seconds|f(',')"}
-    assert blocks.tabulate(
-        wide, rows[:2]
-    ) == "| n | b | a | s |\n| --- | ---: | ---: | ---: |\n" + ("| 2 | 1.5 | 2.5 | 1,000 |\n")
-    tall = {"by": ["name"], "where": "ms > 1", "sort": "name"}
-    tall["columns"] = {
-        "name": "name",
-        "ms": "runs.ms|spread('.1f')",
-        "s": "seconds",
-        "n": "table|length",
-    }
-    assert blocks.tabulate(tall, rows).splitlines()[2:] == [
-        "| a | 3.0 ± 0.7 | - | 2 |",
-        "| b | 1.5 | 1000 | 2 |",
+    found = tables.tabulate(wide, rows[:2])
+    assert found == "| n | b | a |\n| --- | ---: | ---: |\n| 2 | 1.5 | 2.5 |\n"
+    tall = {"by": ["name"], "where": "ms > 1", "sort": "name", "below": "{{ size }} rows"}
+    columns = {"name": "name", "ms": "runs.ms|statistic", "s": "seconds", "n": "table|length"}
+    assert tables.tabulate({**tall, "columns": columns}, rows).splitlines()[2:] == [
+        "| a | 3.00 ± 0.71 | - | 2 |",
+        "| b | 1.50 | - | 2 |",
+        "",
+        "2 rows",
     ]
 
 
 def test_rows_are_found_below_what_holds_them():
     record = {"size": 9, "parts": [{"size": 1, "rows": [{"ms": 2}]}, {"size": 3, "rows": []}]}
-    ((row,),) = (blocks.descend(record, "parts.rows"),)
+    (row,) = tables.descend(record, "parts.rows")
     assert (row["size"], row["ms"], row["section"]["size"]) == (1, 2, 1)
-    assert blocks.descend(record, "absent") == []
+    assert tables.descend(record, "absent") == []
 
 
-def test_words_of_a_line_are_a_block_too():
-    page, names = files.rewritten("p", "a <!-- n -->1<!-- /n --> b", {"n": lambda: "2"})
-    assert (page, names) == ("a <!-- n -->2<!-- /n --> b", {"n"})
-
-
-def test_a_block_that_nothing_makes_is_an_error():
-    with pytest.raises(SystemExit, match=r"p: expected a block out of \['t'\], got 'u'"):
-        files.rewritten("p", "<!-- u -->\n<!-- /u -->\n", {"t": str})
-
-
-ORIGIN = {"data": {"a.hdf5": {"sha256": "0"}}}
+def test_a_block_is_lines_or_words():
+    text = docs.rewritten(
+        "a <!-- n -->1<!-- /n --> b\n<!-- m -->\n<!-- /m -->", {"n": str, "m": str}
+    )
+    assert text == "a <!-- n --><!-- /n --> b\n<!-- m -->\n<!-- /m -->"
+    with pytest.raises(KeyError, match="u"):
+        docs.rewritten("<!-- u --><!-- /u -->", {})
 
 
 @pytest.mark.parametrize(
     ("record", "known"),
     [
-        ({**ORIGIN, "results": [{"code": "1"}, {"code": "1"}]}, True),
-        ({"results": [{**ORIGIN, "code": "1"}]}, True),
-        ({**ORIGIN, "results": [{"code": "1"}, {}]}, False),
-        ({"data": {"file": "a.hdf5"}, "results": [{"code": "1"}]}, False),
-        ({"environment": {"code": "1"}, "rows": []}, True),
+        ({"results": [{"code": "1"}, {}]}, False),
+        ({"shared": {"code": "1"}, "runs": [{}]}, True),
         ({"environment": {"commit": "1"}, "rows": []}, False),
         ({"values": {"FNO": 0.01}}, True),
     ],
 )
-def test_a_page_names_its_files_without_an_origin(record, known, tmp_path, monkeypatch):
-    (tmp_path / "mine.json").write_text(json.dumps(record))
-    monkeypatch.setattr(files, "RESULTS", tmp_path)
-    text = "<!-- t -->\n<!-- /t -->\n<!-- origin -->\n<!-- /origin -->\n"
-    page, names = files.rewritten("p", text, {"t": lambda: f"{len(files.load('mine'))}\n"})
-    assert names == {"t"}
-    assert ("`mine.json`" in page) != known
-
-
-def test_a_table_of_finer_grids():
-    def run(domain, seed, diverged=None, **errors):
-        about = {"problem": "darcy", "trained": 64, "label": "network", "parameters": 1234}
-        about |= {"domain": domain, "seed": seed, "diverged": diverged}
-        return about | {"errors": {"test": {name[2:]: error for name, error in errors.items()}}}
-
-    results = [
-        run("square", 0, at64=0.010, at256=0.008),
-        run("square", 1, at64=0.010, at256=0.010),
-        run("l-shape", 0, at64=0.016),
-        run("square", 2, "in epoch 2", at64=9.0, at256=9.0),
-    ]
-    exact = {"problem": "darcy", "trained": 64, "errors": {"256": 0.0125}}
-    record = {"results": results, "interpolated": [exact]}
-    assert blocks.build("grids", record).splitlines()[2:] == [
-        "| Darcy flow | network | 64 | 1,234 | 0.0100 ± 0.0000 | 0.0090 ± 0.0014 | 2 |",
-        "| Darcy flow | the true solution, interpolated | 64 | - | - | 0.0125 | - |",
-    ]
+def test_a_page_names_its_files_without_a_record_of_their_code(record, known, monkeypatch):
+    monkeypatch.setattr(tables, "LOADED", {"mine": record})
+    assert ("`mine.json`" in docs.without_code()) != known
 
 
 def test_the_figure_of_finer_grids_is_drawn_from_its_file(tmp_path):
-    results.draw_grids(files.load("resolution"), tmp_path / "grids.png")
+    figures.draw_grids(tables.load("resolution"), tmp_path / "grids.png")
     assert (tmp_path / "grids.png").read_bytes().startswith(b"\x89PNG")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,26 +15,35 @@ import jinja2
 import pandas as pd
 import yaml
 
-from chonn_lab.pages.files import load
-from chonn_lab.report.comparison import Statistic
-from chonn_lab.report.document import table_of
+from chonn_lab.paths import RESULTS
+from chonn_lab.report.comparison import Statistic, number
 
 MISSING = "Not measured yet.\n"
 Row = Mapping[str, Any]
 TABLES: dict[str, dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("tables.yaml").read_text("utf-8")
+    Path(__file__).with_suffix(".yaml").read_text("utf-8")
 )
+# The files that were read.
+LOADED: dict[str, dict[str, Any]] = {}
 
 
-def build(name: str, *records: Row) -> str:
-    """The table of this name in Markdown, of its files or of the `records` of a run.
+def load(name: str) -> dict[str, Any]:
+    """A file of `RESULTS`; empty if there is none."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return {}
+    LOADED[name] = json.loads(path.read_text())
+    return LOADED[name]
 
-    It says so where nothing is measured.
-    """
+
+def build(name: str) -> str:
+    """The table or text of this name in Markdown; it says so where nothing is measured."""
     table = TABLES[name]
-    records = records or tuple(map(load, _listed(table["file"])))
+    records = [load(file) for file in _listed(table["file"])]
     if not all(records):
         return MISSING
+    if "text" in table:
+        return ENVIRONMENT.from_string(table["text"]).render(records[0])
     paths = _listed(table.get("rows", "results"))
     found = [row for record in records for path in paths for row in descend(record, path)]
     return tabulate(table, found) if found else MISSING
@@ -69,21 +79,15 @@ def tabulate(table: Row, found: Sequence[Row]) -> str:
     if "by" in table:
         found = list(grouped(found, table["by"]))
     found = [{**row, "table": found} for row in found]
-    columns = table["columns"]
-    frame = pd.DataFrame([[evaluate(cell, row) for cell in columns.values()] for row in found])
-    frame.columns = [*columns]
-    texts = table.get("texts", [0])
+    columns, texts = [*table["columns"]], table.get("texts", [0])
+    cells = table["columns"] | {n: table[n] for n in ("across", "cell") if n in table}
+    frame = pd.DataFrame([{n: evaluate(cell, row) for n, cell in cells.items()} for row in found])
     if "across" in table:
-        frame["across"] = [evaluate(table["across"], row) for row in found]
-        frame["cell"] = [evaluate(table["cell"], row) for row in found]
-        firsts = frame.drop_duplicates([*columns]).index
+        order = frame["across"].unique()
         wide = frame.set_index([*columns, "across"])["cell"].unstack(sort=False, fill_value="-")
-        frame = wide[list(dict.fromkeys(frame["across"]))].reset_index()
-        for header, cell in table.get("last", {}).items():
-            frame[header] = [evaluate(cell, found[at]) for at in firsts]
-        texts = table.get("texts", range(len(columns)))
-    text = table_of(frame, texts)
-    if table.get("below"):
+        frame, texts = wide[order].reset_index(), range(len(columns))
+    text = markdown(frame, texts)
+    if "below" in table:
         text += "\n" + ENVIRONMENT.from_string(table["below"]).render(found[0]) + "\n"
     return text
 
@@ -96,6 +100,16 @@ def grouped(found: Iterable[Row], keys: Sequence[str]) -> Iterator[dict[str, Any
     for group in groups.values():
         own = [{name: value for name, value in row.items() if name != "section"} for row in group]
         yield {**group[0], "runs": pd.json_normalize(own)}
+
+
+def markdown(frame: pd.DataFrame, texts: Iterable[int] = (0,)) -> str:
+    """A table; columns in `texts` are left-aligned, the others hold numbers. Nothing of an empty
+    one."""
+    if frame.empty:
+        return ""
+    align = ["---" if place in texts else "---:" for place in range(len(frame.columns))]
+    lines = [[*frame], align, *frame.to_numpy().tolist()]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 
 
 def evaluate(text: str, row: Row) -> Any:
@@ -118,23 +132,15 @@ def _form(value: Any, form: str, scale: float = 1) -> str:
     return format(value / scale if scale != 1 else value, form)
 
 
-def _spread(values: Iterable[float], form: str = ".4f") -> str:
-    """Mean and standard deviation; of one number that is too small for the form its exponent."""
-    found = list(values)
-    if not found:
-        return "-"
-    mean = statistics.fmean(found)
-    text = format(mean, form if len(found) > 1 or mean > 5e-5 else ".0e" if mean else "g")
-    return f"{text} ± {format(statistics.stdev(found), form)}" if len(found) > 1 else text
-
-
-ENVIRONMENT = jinja2.Environment(trim_blocks=True, undefined=jinja2.Undefined)
+ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
+)
 ENVIRONMENT.filters |= {
     "f": _form,
+    "number": number,
     "x": lambda sizes: "x".join(map(str, sizes)),
-    "spread": _spread,
     "median": statistics.median,
     "mean": statistics.fmean,
     "statistic": lambda values: str(Statistic.of(values)),
 }
-ENVIRONMENT.globals["MiB"] = 2**20
+ENVIRONMENT.globals |= {"MiB": 2**20, "markdown": markdown}

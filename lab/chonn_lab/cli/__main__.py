@@ -1,7 +1,0 @@
-"""``python -m chonn_lab.cli``."""
-
-import sys
-
-from chonn_lab.cli import main
-
-sys.exit(main())

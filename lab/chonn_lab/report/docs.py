@@ -1,0 +1,93 @@
+"""Rewrite the tables of README.md and docs/, from the result files: ``make tables``."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from chonn_lab.paths import DOCS, ROOT, RUNS
+from chonn_lab.report import claims, figures, page, tables
+from chonn_lab.report.runs import read_studies
+from chonn_lab.report.tables import load
+from chonn_ops.files import write_whole
+
+
+def rewritten(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
+    """The page with everything between ``<!-- name -->`` and ``<!-- /name -->`` made anew, lines or
+    words, by the block of that name; a KeyError for a block that nothing makes."""
+    tables.LOADED.clear()
+    block = re.compile(r"(<!-- ([^/]+?) -->\n?).*?(<!-- /\2 -->)", flags=re.S)
+    return block.sub(lambda found: found[1] + blocks[found[2]]() + found[3], text)
+
+
+def without_code() -> str:
+    """The results files above on a page that lack a record of their code."""
+    names = sorted(f"`{name}.json`" for name, file in tables.LOADED.items() if not has_code(file))
+    if names:
+        what = "These files record a commit at most, and no digest of the code"
+        return f"† {what}: {', '.join(names)}.\n"
+    return "Every number on this page has a record of its code in `lab/results`.\n"
+
+
+def has_code(record: Mapping[str, Any]) -> bool:
+    """Whether each number of a results file has a digest of its code; published ones have none."""
+    shared = {**record, **record.get("shared", {}), **record.get("environment", {})}
+    runs = record.get("results", record.get("runs", [{}]))
+    return "values" in record or all("code" in {**shared, **run} for run in runs)
+
+
+def kernel_speed() -> str:
+    """Least and largest ratio of the times of PyTorch and of our kernels, over all operators."""
+    scan, network = load("scan"), load("network")
+    rows = [{"case": str(row["shape"]), **row} for row in scan["rows"]]
+    rows += [{"case": at, **row} for at, x in enumerate(network["peers"]) for row in x["rows"]]
+    times = pd.DataFrame(rows).pivot(index="case", columns="name", values=["forward_ms", "both_ms"])
+    ratios = times.xs("torch", axis=1, level=1) / times.xs("chonn-ops", axis=1, level=1)
+    return f"{ratios.min(axis=None):.1f} to {ratios.max(axis=None):.0f}"
+
+
+def pages() -> dict[Path, str]:
+    """README.md and the pages of docs/ as the result files make them."""
+    studies = read_studies(RUNS)
+    chosen = [study for study in studies if study.name in page.WORDS["studies"]]
+    # Those of a search have other models than the paper.
+    judged = claims.verdicts([study for study in studies if "+" not in study.scale])
+    blocks: dict[str, Callable[[], str]] = {
+        "kernel speed": kernel_speed,
+        "verdicts": lambda: claims.counted(judged),
+        "problems": lambda: "\n".join(page.section(study, docs=True) for study in chosen),
+        "claims": lambda: page.TEMPLATES.boards(judged, page.link),
+        "origin": without_code,
+        **{name: functools.partial(tables.build, name) for name in tables.TABLES},
+        **{
+            name: functools.partial(tables.tabulate, tables.TABLES[name], page.overview(chosen))
+            for name in ("all problems", "equal wall-clock")
+        },
+    }
+    paths = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    return {path: rewritten(path.read_text(), blocks) for path in paths}
+
+
+def draw() -> None:
+    """Draw the figures of docs/lab that result files make."""
+    for name in page.WORDS["studies"]:
+        (study,) = read_studies(RUNS / f"{name}.json")
+        page.draw(study, DOCS)
+    figures.draw_grids(load("resolution"), DOCS / "figures" / "resolution.png")
+    path = RUNS / "rollouts" / "navier_stokes_rollouts-small.json"
+    (flow,) = read_studies(path)
+    where = tables.TABLES["rollouts"]["where"]
+    shown = [name for name in flow.table.index if tables.evaluate(where, {"variant": name})]
+    path = DOCS / "figures" / "rollouts.svg"
+    figures.draw_curves(flow.table.loc[shown], path, "rollout_relative_l2", "relative L2", False)
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        write_whole(path, text)
+    draw()
