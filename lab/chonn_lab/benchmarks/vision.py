@@ -30,7 +30,9 @@ SMOKE = ("test_vit", "test_chonn")
 def build(name: str, points: int, device: str = "cpu") -> nn.Module:
     torch.manual_seed(0)
     # Transformers with windows or positions need to know the size; others refuse the option.
-    sized: dict[str, Any] = {"img_size": points} if name.startswith(("swin", "test_vit", "deit")) else {}
+    sized: dict[str, Any] = (
+        {"img_size": points} if name.startswith(("swin", "test_vit", "deit")) else {}
+    )
     return timm.create_model(name, **sized, device=device)
 
 
