@@ -1,8 +1,17 @@
-"""Scan, networks and training steps on a CUDA GPU, beside their peers.
+"""Scan, networks and training steps on a CUDA GPU, checked, then timed beside their peers.
 
     chonn-lab bench gpu               needs CUDA; writes lab/results/gpu.json
     chonn-lab bench gpu --smoke       everything at tiny sizes on the CPU: networks by Triton's
                                       interpreter, scans by PyTorch; needs another --output
+
+Sections, the most valuable first; each is written as it ends, and what fails is noted
+    checks      outputs and gradients of scans, networks and whole models against the CPU's in
+                float64. Nothing is timed if one is off by more than its bound
+    sections    training steps of models on 16 samples of 64 x 64 points: forward, backward, Adam.
+                The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench.
+                Then scans and networks
+    vision      training steps of timm's backbones on 64 images under bfloat16 autocast
+    compiled    the training steps by `torch.compile`
 
 Contenders
     chonn-ops   backend "cuda" for scans, "triton" for networks
@@ -13,12 +22,11 @@ Contenders
 
 Columns
     forward, both   _ms: median of CUDA events; without autograd, and with gradients of all inputs
+    step, autocast, recorded, compiled
+                    _ms: a training step launched one by one, under bfloat16 autocast, replayed as
+                    a CUDA graph, and compiled
+    kernels         launches of a step, and whether one waits for the GPU (`synchronises`)
     peak_MiB        on the card during forward and backward, above those before
-
-Training steps of models come first: forward, backward and Adam, on 16 samples of 64 x 64 points.
-The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench. What fails is
-noted, and does not stop the others. Values and gradients are checked on CUDA by
-tests/scan/test_scan_cuda.py and tests/network/test_direct_triton.py.
 """
 
 from __future__ import annotations
@@ -26,7 +34,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -43,7 +51,7 @@ from chonn_lab.benchmarks.harness import (
 )
 from chonn_lab.benchmarks.network import Case, Solver, make, ours, torch_sla
 from chonn_lab.benchmarks.scan import make_inputs, mambapy_scan
-from chonn_ops import kirchhoff_scan
+from chonn_ops import kirchhoff_network, kirchhoff_scan
 
 SHAPES = (
     ((8, 4096, 1536, 16), torch.bfloat16),
@@ -58,6 +66,9 @@ CASES = (
     Case((32, 32, 32), 32),
     Case((1_000_000,), 4),
 )
+VISION = ("convnext_tiny", "chonn_tiny", "deit_small_patch16_224", "swin_tiny_patch4_window7_224")
+# Of values and of gradients in float32, over the largest of each.
+BOUND = 1e-3
 TINY_SHAPES = (((1, 5, 3, 2), torch.float32),)
 TINY_CASES = (Case((5, 4), 2), Case((7,), 2))
 LONGEST_FOR_TORCH = 20_000
@@ -84,6 +95,46 @@ def peak_of(call: Call) -> int:
     before = torch.cuda.memory_allocated()
     call()
     return torch.cuda.max_memory_allocated() - before
+
+
+def error_of(device: str, function: Callable[..., Any], inputs: Sequence[Tensor]) -> float:
+    """The largest error of an output and of all gradients, over the largest of each."""
+    found = []
+    for place, dtype in ((device, torch.float32), ("cpu", torch.float64)):
+        given = [x.detach().to(place, dtype).requires_grad_() for x in inputs]
+        y = function(*given)
+        found.append((y, *torch.autograd.grad(y.square().mean(), given)))
+    pairs = ((a.detach().cpu().double(), b.detach()) for a, b in zip(*found, strict=True))
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+
+
+def checks(run: Run) -> Row:
+    device = begun(run)
+    names = ("CHONNNetwork2d", "CHONNUNet2d", "CHONNRollout2d")
+    n, shape = (16, (1, 33, 3, 2)) if run.smoke else (64, (3, 1000, 33, 5))
+    errors = {"scan": error_of(device, kirchhoff_scan, make_inputs(shape, torch.float32))}
+    case = Case((9, 7) if run.smoke else (130, 100), 2)
+    given = make(case, "cpu")
+    fields = [x[..., None] for x in (given.source, given.leak, *given.conductance)]
+
+    def solve(source: Tensor, leak: Tensor, *g: Tensor) -> Tensor:
+        return kirchhoff_network(source, g, leak, method="direct")
+
+    errors["network"] = error_of(device, solve, fields)
+    for name in names:
+        model, (x,), _ = step_parts(name, "cpu", 2, n)
+        model.eval()
+
+        def call(x: Tensor, *weights: Tensor, model: Any = model) -> Tensor:
+            held = dict(zip((k for k, _ in model.named_parameters()), weights, strict=True))
+            others = {k: v.to(x) for k, v in model.named_buffers() if v.is_floating_point()}
+            return torch.func.functional_call(model, held | others, (x,))
+
+        errors[name] = error_of(device, call, (x, *model.parameters()))
+    print(errors)
+    if wrong := {name: error for name, error in errors.items() if not error <= BOUND}:
+        raise SystemExit(f"expected errors of at most {BOUND}, got {wrong}: nothing is timed")
+    return errors
 
 
 def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> Row:
@@ -151,26 +202,112 @@ def step_parts(name: str, device: str, samples: int, n: int) -> tuple[Any, tuple
     return model, inputs, target
 
 
+def begun(run: Run) -> str:
+    """The device, after what has to be set before the first section."""
+    if run.smoke:
+        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise SystemExit("expected a CUDA GPU, found none (--smoke runs without)")
+    run.visit = timed
+    return "cuda"
+
+
+def recorded(step: Call) -> Call:
+    """Replays a step as a CUDA graph."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def launches(step: Call) -> Row:
+    """Kernels of a step, and whether it waits for the GPU."""
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        step()
+        torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+        waits = False
+    except RuntimeError:
+        waits = True
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    kernels = [x for x in profile.events() if x.device_type == torch.autograd.DeviceType.CUDA]
+    return {"kernels": len(kernels), "synchronises": waits}
+
+
+def under_autocast(model: torch.nn.Module, device: str) -> Callable[..., Tensor]:
+    def call(*inputs: Tensor) -> Tensor:
+        with torch.autocast(device, torch.bfloat16):
+            return model(*inputs).float()
+
+    return call
+
+
 def steps(run: Run, device: str) -> Row:
     """Training steps of models."""
     samples, n = (1, 32) if device == "cpu" else (16, 64)
 
     def make(name: str) -> Row:
-        step = training_step(*step_parts(name, device, samples, n))
-        return {"peak_bytes": peak_of(step), "calls": {"step": step}}
+        model, inputs, target = step_parts(name, device, samples, n)
+        step = training_step(model, inputs, target)
+        half = training_step(model, inputs, target, under_autocast(model, device))
+        row: Row = {"peak_bytes": peak_of(step), "calls": {"step": step, "autocast": half}}
+        if device == "cuda":
+            row |= launches(step)
+            row["calls"]["recorded"] = recorded(training_step(model, inputs, target))
+        return row
 
     makes = {name: functools.partial(make, name) for name in models()}
     return run.section(makes, steps=f"{samples} samples of {n} x {n}")
 
 
+def compiled(run: Run) -> Iterator[Row]:
+    """Training steps by `torch.compile`, a model at a time."""
+    device = begun(run)
+    samples, n = (1, 32) if device == "cpu" else (16, 64)
+
+    def make(name: str) -> Row:
+        model, inputs, target = step_parts(name, device, samples, n)
+        backend = "aot_eager" if device == "cpu" else "inductor"
+        step = training_step(model, inputs, target, torch.compile(model, backend=backend))
+        return {"peak_bytes": peak_of(step), "calls": {"compiled": step}}
+
+    for name in [*models()][: 2 if run.smoke else None]:
+        yield run.section({name: functools.partial(make, name)}, compiled=name)
+
+
+def backbones(run: Run) -> Iterator[Row]:
+    """Training steps of timm's backbones, one at a time, since each takes gigabytes."""
+    from chonn_lab.benchmarks import vision  # imports Triton, before `begun` could choose
+
+    device, names = begun(run), vision.SMOKE if run.smoke else VISION
+    images, points = (2, 32) if run.smoke else (64, 224)
+
+    def make(name: str) -> Row:
+        model = vision.build(name, points, device).train()
+        x = torch.randn(images, 3, points, points, device=device)
+        target = torch.randn(images, 1000, device=device)
+        step = training_step(model, (x,), target, under_autocast(model, device))
+        return {"peak_bytes": peak_of(step), "calls": {"step": step}}
+
+    for name in names:
+        found = run.section({name: functools.partial(make, name)}, images=images)
+        for row in found["rows"]:
+            row["images_per_second"] = 1e3 * images / row["step_ms"]
+        yield found
+
+
 def sections(run: Run) -> Iterator[Row]:
-    if run.smoke:
-        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported
-    elif torch.cuda.is_available():
-        run.visit = timed
-    else:
-        raise SystemExit("expected a CUDA GPU, found none (--smoke runs without)")
-    device = "cpu" if run.smoke else "cuda"
+    device = begun(run)
     yield steps(run, device)
     for shape, dtype in TINY_SHAPES if run.smoke else SHAPES:
         yield scans(run, device, shape, dtype)
@@ -181,8 +318,8 @@ def sections(run: Run) -> Iterator[Row]:
 main = main_of(
     __doc__,
     "gpu",
-    {"sections": sections},
-    ["triton", "mamba-ssm", "mambapy", "torch-sla"],
+    {"checks": checks, "sections": sections, "vision": backbones, "compiled": compiled},
+    ["triton", "timm", "mamba-ssm", "mambapy", "torch-sla"],
     rounds=5,
     visit_ms=0.0,
 )

@@ -161,16 +161,24 @@ def _two_steps(make: Make) -> Call:
     return call
 
 
-def training_step(model: nn.Module, inputs: tuple[Tensor, ...], target: Tensor) -> Call:
+def training_step(
+    model: nn.Module,
+    inputs: tuple[Tensor, ...],
+    target: Tensor,
+    forward: Callable[..., Tensor] | None = None,
+) -> Call:
     """Forward, mean squared error, backward, Adam; one call is one step.
 
     The learning rate is 0: Adam does all its work, and every step is one on the same numbers.
+    `forward` calls the model in another way.
     """
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+    # A CUDA graph needs numbers of steps on the GPU.
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0, capturable=target.is_cuda)
+    called = model if forward is None else forward
 
     def step() -> None:
         optimizer.zero_grad()
-        F.mse_loss(model(*inputs), target).backward()
+        F.mse_loss(called(*inputs), target).backward()
         optimizer.step()
 
     return step
