@@ -87,10 +87,8 @@ def test_folder_and_the_file_that_is_there_already(folder, capsys):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("generate darcy --workers 0", 1, "workers: expected at least 1, got 0"),
         ("generate navier_stokes --step 0", 1, "step: expected above 0 and at most 1, got 0.0"),
         ("", 2, "the following arguments are required: ACTION"),
-        ("generate darcy --n-samples many", 2, "invalid int value: 'many'"),
         ("generate darcy --colour red", 2, "unrecognized arguments: --colour red"),
         ("fetch navier_stokes", 2, "invalid choice: 'navier_stokes'"),
     ],

@@ -112,20 +112,22 @@ class Study:
 
     @property
     def differences(self) -> list[str]:
-        """Data and settings in which runs of one table differ, with the runs; empty if in none.
+        """Data and settings in which runs of one table differ, with the runs of each value in the
+        order of the values; empty if in none.
 
         Settings that models change by design may differ between models.
         """
         own = {n for run in self.runs for n in (run.config if run.changes is None else run.changes)}
-        variants, texts = [run.variant for run in self.runs], []
+        variants = [run.variant for run in self.runs]
+        facts: dict[str, list[str]] = defaultdict(list)
         for name, values in self.facts.filter(regex="^(data|setting) ").items():
             models = variants if name.removeprefix("setting ") in own else [""] * len(variants)
             for model, found in values.groupby(models):
                 sides = found.groupby(found, sort=False).apply(_shortened)
                 if len(sides) > 1:
                     where = f"{name} of {model}" if model else name
-                    texts.append(f"{where} ({'; '.join(map(': '.join, sides.items()))})")
-        return texts
+                    facts["; ".join(sides)].append(f"{where} ({'; '.join(sides.index)})")
+        return [f"{', '.join(names)}: {sides}" for sides, names in facts.items()]
 
 
 def title(experiment: str, own: str = "") -> str:

@@ -60,7 +60,7 @@ def test_the_report_of_an_own_experiment_says_which_runs_differ(tmp_path):
     text = write_report(tmp_path / "runs", tmp_path / "report").read_text()
     for said in (
         "## My own problem\n",
-        f"Runs differ in data data.hdf5 ({'0' * 12}: one seed 0; da7ada7ada7a: one seed 1).",
+        f"Runs differ in data data.hdf5 ({'0' * 12}; da7ada7ada7a): one seed 0; one seed 1.",
         "resumed after epoch 3: code a there, b here: one.\n",
         f"commit: {'f' * 12} / 0123456789ab; date",
     ):

@@ -100,16 +100,18 @@ def test_a_copy_of_a_result_is_no_other_seed(tmp_path):
 def test_runs_of_other_data_or_settings_are_named(tmp_path):
     runs = list(one_variant([1.0, 2.0, 3.0]))
     runs[1]["data"] = {"data.hdf5": {"sha256": "0" * 64}}
-    runs[2]["config"] = {"epochs": 39, "batch_size": 7}
     # A setting that a model changes by design may differ between models, not within one.
     runs.append(record("darcy", "unet", 1.0))
+    for run in runs:
+        run["config"]["gamma"] = 1
+    runs[2]["config"] = {"epochs": 39, "batch_size": 7, "gamma": 2}
     folder = result_files.write(tmp_path, runs) / "darcy" / "small"
     others = "fno seed 0, fno seed 1"
     expected = [
-        f"data data.hdf5 (da7ada7ada7a: fno seed 0, fno seed 2, unet seed 0; {'0' * 12}: "
-        "fno seed 1)",
-        f"setting epochs (40: {others}, unet seed 0; 39: fno seed 2)",
-        f"setting batch_size of fno (8: {others}; 7: fno seed 2)",
+        f"data data.hdf5 (da7ada7ada7a; {'0' * 12}): "
+        "fno seed 0, fno seed 2, unet seed 0; fno seed 1",
+        f"setting epochs (40; 39), setting gamma (1; 2): {others}, unet seed 0; fno seed 2",
+        f"setting batch_size of fno (8; 7): {others}; fno seed 2",
     ]
     (study,) = read_studies(folder)
     assert study.differences == expected

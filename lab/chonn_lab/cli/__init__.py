@@ -68,7 +68,7 @@ def modules(folder: str, function: str) -> dict[str, str]:
 
     Nothing is imported.
     """
-    paths = sorted((Path(__file__).parent / folder).glob("*.py"))
+    paths = sorted((Path(__file__).parents[1] / folder).glob("*.py"))
     texts = {path.stem: path.read_text("utf-8") for path in paths}
     return {
         name: text.partition('"""')[2].partition("\n")[0]
@@ -261,8 +261,3 @@ def run_hydra(name: str, arguments: Sequence[str]) -> None:
         main()
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(str(error)) from error
-
-
-if __name__ == "__main__":
-    # Hydra's launchers find the tasks by the name of this module.
-    sys.exit(importlib.import_module("chonn_lab.cli").main())
