@@ -41,6 +41,7 @@ from chonn_lab.benchmarks.harness import (
     main_of,
     training_step,
 )
+from chonn_lab.benchmarks.models import step_parts
 from chonn_lab.benchmarks.network import Case, Solver, make, ours, torch_sla
 from chonn_lab.benchmarks.scan import make_inputs, mambapy_scan
 from chonn_ops import kirchhoff_scan
@@ -86,13 +87,15 @@ def peak_of(call: Call) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
+def timed_passes(forward: Call, both: Call) -> Row:
+    return {"peak_bytes": peak_of(both), "calls": {"forward": forward, "both": both}}
+
+
 def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> Row:
     inputs = [t.to(device) for t in make_inputs(shape, dtype)]
 
     def contender(function: Callable[..., Tensor], given: list[Tensor] = inputs) -> Row:
-        both = gradients(function, given)
-        calls = {"forward": inference(function, given), "both": both}
-        return {"peak_bytes": peak_of(both), "calls": calls}
+        return timed_passes(inference(function, given), gradients(function, given))
 
     def mamba() -> Row:
         """mamba-ssm's scan with inputs in its own layout."""
@@ -116,9 +119,7 @@ def networks(run: Run, device: str, case: Case) -> Row:
     given = make(case, device)
 
     def contender(build: Callable[..., Solver]) -> Row:
-        made = build(given)
-        calls = {"forward": made.forward, "both": made.both}
-        return {"peak_bytes": peak_of(made.both), "calls": calls}
+        return timed_passes(*build(given)[:2])
 
     builds = {"chonn-ops": functools.partial(ours, backend="triton"), "torch-sla": torch_sla}
     makes = {name: functools.partial(contender, build) for name, build in builds.items()}
@@ -138,25 +139,12 @@ def models() -> dict[str, Callable[[], torch.nn.Module]]:
     }
 
 
-def step_parts(name: str, device: str, samples: int, n: int) -> tuple[Any, tuple[Any, ...], Tensor]:
-    """Model, inputs and target of a training step."""
-    torch.manual_seed(0)
-    model = models()[name]().to(device).train()
-    x, target = torch.rand(2, samples, 1, n, n, device=device).unbind()
-    inputs = (x,)
-    if "FNO" in name:  # channels last, with coordinates
-        at = (torch.arange(n, device=device) + 0.5) / n
-        grid = torch.stack(torch.meshgrid(at, at, indexing="ij"), -1).expand(samples, n, n, 2)
-        inputs, target = (x.movedim(1, -1), grid), target.movedim(1, -1)[..., None, :]
-    return model, inputs, target
-
-
 def steps(run: Run, device: str) -> Row:
     """Training steps of models."""
     samples, n = (1, 32) if device == "cpu" else (16, 64)
 
     def make(name: str) -> Row:
-        step = training_step(*step_parts(name, device, samples, n))
+        step = training_step(*step_parts(models()[name], samples, n, device))
         return {"peak_bytes": peak_of(step), "calls": {"step": step}}
 
     makes = {name: functools.partial(make, name) for name in models()}
