@@ -63,12 +63,12 @@ COMPONENTWISE = ("float32", "float64", "spsolve")
 
 
 def disc(grid: Sequence[int]) -> Array:
-    """1 in a disc with a slit, which is one part, and 0 outside."""
+    """Which nodes lie in a disc with a slit, which is one part."""
     x = np.meshgrid(*[(np.arange(n) + 0.5) / n - 0.5 for n in grid], indexing="ij")
-    inside = sum(axis**2 for axis in x) < 0.24
+    inside = np.square(x).sum(0) < 0.24
     if len(grid) > 1 and min(grid) > 3:
         inside &= ~((np.abs(x[0]) < 0.6 / grid[0]) & (x[1] > 0))
-    return inside.astype(float)
+    return inside
 
 
 def rounded(
@@ -89,9 +89,8 @@ def resistors(
 ) -> Networks:
     """Networks of one medium with positive sources and leaks of `leak` at every node."""
     k = conductivity(medium, contrast, COUNT, grid)
-    inside = disc(grid) if masked else np.ones(grid)
-    mask = torch.from_numpy(inside > 0)
-    walls: Any = {"boundary": boundary, "mask": mask, "inner": "neumann"}
+    inside = disc(grid) if masked else np.ones(grid, bool)
+    walls: Any = {"boundary": boundary, "mask": torch.from_numpy(inside), "inner": "neumann"}
     circuit = diffusion(torch.from_numpy(k)[..., None], absorption=leak, **walls)
     leaks, *g = (x[..., 0] for x in (circuit.leak, *circuit.conductance))
     source = np.random.default_rng(1).random(k.shape) * inside
@@ -104,7 +103,7 @@ def alternating(
     """Waves in a random medium or coils, resistors and capacitors; a relative `loss`."""
     rng = np.random.default_rng(0)
     k = conductivity("log-uniform noise", 4.0, COUNT, grid)
-    inside = disc(grid) if masked else np.ones(grid)
+    inside = disc(grid) if masked else np.ones(grid, bool)
     if kind == "waves":  # -laplace u - (omega / c)^2 (1 + i loss) u, 8 to 16 nodes a wave
         g: list[Array] = [np.ones(k.shape) + 0j for _ in grid]
         leak = -((2 * np.pi / 16) ** 2) * k * (1 + 1j * loss)

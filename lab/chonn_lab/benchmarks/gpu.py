@@ -6,9 +6,7 @@
 
 Contenders
     chonn-ops   backend "cuda" for scans, "triton" for networks
-    torch       scans: backend "torch"; lines of up to 20,000 steps, which it takes one by one
     mamba-ssm   `selective_scan_fn`, in its own layout (B, D, L)
-    mambapy     `pscan` on materialised (B, L, D, N) coefficients
     torch-sla   conjugate gradients for a batch of matrices
 
 Columns
@@ -43,7 +41,7 @@ from chonn_lab.benchmarks.harness import (
 )
 from chonn_lab.benchmarks.models import step_parts
 from chonn_lab.benchmarks.network import Case, Solver, make, ours, torch_sla
-from chonn_lab.benchmarks.scan import make_inputs, mambapy_scan
+from chonn_lab.benchmarks.scan import make_inputs
 from chonn_ops import kirchhoff_scan
 
 SHAPES = (
@@ -61,7 +59,6 @@ CASES = (
 )
 TINY_SHAPES = (((1, 5, 3, 2), torch.float32),)
 TINY_CASES = (Case((5, 4), 2), Case((7,), 2))
-LONGEST_FOR_TORCH = 20_000
 
 
 def timed(call: Call) -> list[float]:
@@ -107,12 +104,8 @@ def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> 
 
     # On the CPU, where the kernels do not run, PyTorch stands in for them.
     ours = functools.partial(kirchhoff_scan, backend="torch" if device == "cpu" else "cuda")
-    makes: dict[str, Callable[[], Row]] = {"chonn-ops": lambda: contender(ours)}
-    if shape[1] <= LONGEST_FOR_TORCH:
-        makes["torch"] = lambda: contender(functools.partial(kirchhoff_scan, backend="torch"))
-    makes |= {"mamba-ssm": mamba, "mambapy": lambda: contender(mambapy_scan)}
-    label = {"shape": [*shape], "dtype": str(dtype)[6:]}
-    return run.section(makes, **label)
+    makes = {"chonn-ops": lambda: contender(ours), "mamba-ssm": mamba}
+    return run.section(makes, shape=[*shape], dtype=str(dtype)[6:])
 
 
 def networks(run: Run, device: str, case: Case) -> Row:
@@ -170,7 +163,7 @@ main = main_of(
     __doc__,
     "gpu",
     {"sections": sections},
-    ["triton", "mamba-ssm", "mambapy", "torch-sla"],
+    ["triton", "mamba-ssm", "torch-sla"],
     rounds=5,
     visit_ms=0.0,
 )
