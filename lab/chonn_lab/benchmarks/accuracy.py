@@ -41,9 +41,8 @@ from chonn_lab.benchmarks.network import (
     Networks,
     conductivity,
     factors,
-    harmonic,
 )
-from chonn_ops import kirchhoff_network
+from chonn_ops import diffusion, kirchhoff_network
 from chonn_ops.boundary import Robin, conditions
 from chonn_ops.network.grids import walls_of
 
@@ -64,34 +63,25 @@ COMPONENTWISE = ("float32", "float64", "spsolve")
 
 
 def disc(grid: Sequence[int]) -> Array:
-    """1 in a disc with a slit, which is one part, and 0 outside."""
+    """Which nodes lie in a disc with a slit, which is one part."""
     x = np.meshgrid(*[(np.arange(n) + 0.5) / n - 0.5 for n in grid], indexing="ij")
-    inside = sum(axis**2 for axis in x) < 0.24
+    inside = np.square(x).sum(0) < 0.24
     if len(grid) > 1 and min(grid) > 3:
         inside &= ~((np.abs(x[0]) < 0.6 / grid[0]) & (x[1] > 0))
-    return inside.astype(float)
+    return inside
 
 
-def walled(
-    source: Array, leak: Array, g: Sequence[Array], k: Array, boundary: Any, narrow: torch.dtype
+def rounded(
+    source: Array | Tensor,
+    leak: Array | Tensor,
+    g: Sequence[Array | Tensor],
+    periodic: Sequence[Any],
+    narrow: torch.dtype,
 ) -> Networks:
-    """Networks of numbers that the narrow dtype holds, in the wide one.
-
-    `boundary` is that of all faces, or has one or two entries for each of three axes. `k` is the
-    conductivity of the cells beside walls.
-    """
+    """Networks of numbers that the narrow dtype holds, in the wide one."""
     wide = torch.complex128 if narrow.is_complex else torch.float64
-
-    def held(field: Array | Tensor) -> Tensor:
-        return torch.as_tensor(field).to(narrow).to(wide)
-
-    axes = len(g)
-    faces = conditions(boundary[:axes] if isinstance(boundary, tuple) else boundary, axes)
-    spaced = held(k)[..., None], held(leak)[..., None]
-    wall = walls_of(spaced[0], [1.0] * axes, faces, spaced[1]).conductance
-    grounded = held(leak) if wall is None else held(held(leak) + wall[..., 0])
-    periodic = tuple(low.periodic for low, _ in faces)
-    return Networks(held(source), tuple(map(held, g)), grounded, periodic)
+    fields = [torch.as_tensor(x).to(narrow).to(wide) for x in (source, leak, *g)]
+    return Networks(fields[0], tuple(fields[2:]), fields[1], tuple(periodic))
 
 
 def resistors(
@@ -99,10 +89,12 @@ def resistors(
 ) -> Networks:
     """Networks of one medium with positive sources and leaks of `leak` at every node."""
     k = conductivity(medium, contrast, COUNT, grid)
-    inside = disc(grid) if masked else np.ones(grid)
-    g = [harmonic(k, axis) * inside * np.roll(inside, -1, axis) for axis in range(len(grid))]
+    inside = disc(grid) if masked else np.ones(grid, bool)
+    walls: Any = {"boundary": boundary, "mask": torch.from_numpy(inside), "inner": "neumann"}
+    circuit = diffusion(torch.from_numpy(k)[..., None], absorption=leak, **walls)
+    leaks, *g = (x[..., 0] for x in (circuit.leak, *circuit.conductance))
     source = np.random.default_rng(1).random(k.shape) * inside
-    return walled(source, leak * np.ones(k.shape) * inside, g, k * inside, boundary, torch.float32)
+    return rounded(source, leaks, g, circuit.periodic, torch.float32)
 
 
 def alternating(
@@ -111,7 +103,7 @@ def alternating(
     """Waves in a random medium or coils, resistors and capacitors; a relative `loss`."""
     rng = np.random.default_rng(0)
     k = conductivity("log-uniform noise", 4.0, COUNT, grid)
-    inside = disc(grid) if masked else np.ones(grid)
+    inside = disc(grid) if masked else np.ones(grid, bool)
     if kind == "waves":  # -laplace u - (omega / c)^2 (1 + i loss) u, 8 to 16 nodes a wave
         g: list[Array] = [np.ones(k.shape) + 0j for _ in grid]
         leak = -((2 * np.pi / 16) ** 2) * k * (1 + 1j * loss)
@@ -122,7 +114,12 @@ def alternating(
         leak = 0.3 * (loss + 1j) * (1 + rng.random(k.shape))
     g = [x * inside * np.roll(inside, -1, axis) for axis, x in enumerate(g)]
     source = (rng.standard_normal(k.shape) + 1j * rng.standard_normal(k.shape)) * inside
-    return walled(source, leak * inside, g, medium * inside, boundary, torch.complex64)
+    faces = conditions(boundary, len(grid))
+    beside, leaks = (torch.from_numpy(x * inside)[..., None] for x in (medium, leak))
+    wall = walls_of(beside, [1.0] * len(grid), faces, leaks).conductance
+    grounded = leaks if wall is None else leaks + wall
+    periodic = [low.periodic for low, _ in faces]
+    return rounded(source, grounded[..., 0], g, periodic, torch.complex64)
 
 
 def weight_of(networks: Networks) -> Tensor:
@@ -259,7 +256,8 @@ def places(smoke: bool) -> Iterator[tuple[Any, Any, bool]]:
     for boundary in BOUNDARIES:
         for grid in SMOKE_GRIDS if smoke else GRIDS:
             for masked in (False, True)[: 1 + (min(grid) > 4 and len(grid) > 1)]:
-                yield grid, boundary, masked
+                faces = boundary[: len(grid)] if isinstance(boundary, tuple) else boundary
+                yield grid, faces, masked
 
 
 def media(run: Run) -> list[Row]:

@@ -15,9 +15,7 @@ Sections, the most valuable first; each is written as it ends, and what fails is
 
 Contenders
     chonn-ops   backend "cuda" for scans, "triton" for networks
-    torch       scans: backend "torch"; lines of up to 20,000 steps, which it takes one by one
     mamba-ssm   `selective_scan_fn`, in its own layout (B, D, L)
-    mambapy     `pscan` on materialised (B, L, D, N) coefficients
     torch-sla   conjugate gradients for a batch of matrices
 
 Columns
@@ -49,8 +47,9 @@ from chonn_lab.benchmarks.harness import (
     main_of,
     training_step,
 )
+from chonn_lab.benchmarks.models import step_parts
 from chonn_lab.benchmarks.network import Case, Solver, make, ours, torch_sla
-from chonn_lab.benchmarks.scan import make_inputs, mambapy_scan
+from chonn_lab.benchmarks.scan import make_inputs
 from chonn_ops import kirchhoff_network, kirchhoff_scan
 
 SHAPES = (
@@ -71,7 +70,6 @@ VISION = ("convnext_tiny", "chonn_tiny", "deit_small_patch16_224", "swin_tiny_pa
 BOUND = 1e-3
 TINY_SHAPES = (((1, 5, 3, 2), torch.float32),)
 TINY_CASES = (Case((5, 4), 2), Case((7,), 2))
-LONGEST_FOR_TORCH = 20_000
 
 
 def timed(call: Call) -> list[float]:
@@ -122,7 +120,7 @@ def checks(run: Run) -> Row:
 
     errors["network"] = error_of(device, solve, fields)
     for name in names:
-        model, (x,), _ = step_parts(name, "cpu", 2, n)
+        model, (x,), _ = step_parts(models()[name], 2, n)
         model.eval()
 
         def call(x: Tensor, *weights: Tensor, model: Any = model) -> Tensor:
@@ -137,13 +135,15 @@ def checks(run: Run) -> Row:
     return errors
 
 
+def timed_passes(forward: Call, both: Call) -> Row:
+    return {"peak_bytes": peak_of(both), "calls": {"forward": forward, "both": both}}
+
+
 def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> Row:
     inputs = [t.to(device) for t in make_inputs(shape, dtype)]
 
     def contender(function: Callable[..., Tensor], given: list[Tensor] = inputs) -> Row:
-        both = gradients(function, given)
-        calls = {"forward": inference(function, given), "both": both}
-        return {"peak_bytes": peak_of(both), "calls": calls}
+        return timed_passes(inference(function, given), gradients(function, given))
 
     def mamba() -> Row:
         """mamba-ssm's scan with inputs in its own layout."""
@@ -155,21 +155,15 @@ def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> 
 
     # On the CPU, where the kernels do not run, PyTorch stands in for them.
     ours = functools.partial(kirchhoff_scan, backend="torch" if device == "cpu" else "cuda")
-    makes: dict[str, Callable[[], Row]] = {"chonn-ops": lambda: contender(ours)}
-    if shape[1] <= LONGEST_FOR_TORCH:
-        makes["torch"] = lambda: contender(functools.partial(kirchhoff_scan, backend="torch"))
-    makes |= {"mamba-ssm": mamba, "mambapy": lambda: contender(mambapy_scan)}
-    label = {"shape": [*shape], "dtype": str(dtype)[6:]}
-    return run.section(makes, **label)
+    makes = {"chonn-ops": lambda: contender(ours), "mamba-ssm": mamba}
+    return run.section(makes, shape=[*shape], dtype=str(dtype)[6:])
 
 
 def networks(run: Run, device: str, case: Case) -> Row:
     given = make(case, device)
 
     def contender(build: Callable[..., Solver]) -> Row:
-        made = build(given)
-        calls = {"forward": made.forward, "both": made.both}
-        return {"peak_bytes": peak_of(made.both), "calls": calls}
+        return timed_passes(*build(given)[:2])
 
     builds = {"chonn-ops": functools.partial(ours, backend="triton"), "torch-sla": torch_sla}
     makes = {name: functools.partial(contender, build) for name, build in builds.items()}
@@ -187,19 +181,6 @@ def models() -> dict[str, Callable[[], torch.nn.Module]]:
         "CHONNUNet2d": lambda: CHONNUNet2d(1, 1),
         "CHONNRollout2d": lambda: CHONNRollout2d(1, 1),
     }
-
-
-def step_parts(name: str, device: str, samples: int, n: int) -> tuple[Any, tuple[Any, ...], Tensor]:
-    """Model, inputs and target of a training step."""
-    torch.manual_seed(0)
-    model = models()[name]().to(device).train()
-    x, target = torch.rand(2, samples, 1, n, n, device=device).unbind()
-    inputs = (x,)
-    if "FNO" in name:  # channels last, with coordinates
-        at = (torch.arange(n, device=device) + 0.5) / n
-        grid = torch.stack(torch.meshgrid(at, at, indexing="ij"), -1).expand(samples, n, n, 2)
-        inputs, target = (x.movedim(1, -1), grid), target.movedim(1, -1)[..., None, :]
-    return model, inputs, target
 
 
 def begun(run: Run) -> str:
@@ -257,7 +238,7 @@ def steps(run: Run, device: str) -> Row:
     samples, n = (1, 32) if device == "cpu" else (16, 64)
 
     def make(name: str) -> Row:
-        model, inputs, target = step_parts(name, device, samples, n)
+        model, inputs, target = step_parts(models()[name], samples, n, device)
         step = training_step(model, inputs, target)
         half = training_step(model, inputs, target, under_autocast(model, device))
         row: Row = {"peak_bytes": peak_of(step), "calls": {"step": step, "autocast": half}}
@@ -276,7 +257,7 @@ def compiled(run: Run) -> Iterator[Row]:
     samples, n = (1, 32) if device == "cpu" else (16, 64)
 
     def make(name: str) -> Row:
-        model, inputs, target = step_parts(name, device, samples, n)
+        model, inputs, target = step_parts(models()[name], samples, n, device)
         backend = "aot_eager" if device == "cpu" else "inductor"
         step = training_step(model, inputs, target, torch.compile(model, backend=backend))
         return {"peak_bytes": peak_of(step), "calls": {"compiled": step}}
@@ -319,7 +300,7 @@ main = main_of(
     __doc__,
     "gpu",
     {"checks": checks, "sections": sections, "vision": backbones, "compiled": compiled},
-    ["triton", "timm", "mamba-ssm", "mambapy", "torch-sla"],
+    ["triton", "timm", "mamba-ssm", "torch-sla"],
     rounds=5,
     visit_ms=0.0,
 )

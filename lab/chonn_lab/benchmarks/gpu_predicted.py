@@ -28,10 +28,11 @@ import re
 import statistics
 import subprocess
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -44,8 +45,9 @@ from torch.utils._pytree import tree_leaves
 from triton.backends.compiler import GPUTarget
 
 from chonn_lab.benchmarks import harness, vision
-from chonn_lab.benchmarks.gpu import step_parts
+from chonn_lab.benchmarks.gpu import models
 from chonn_lab.benchmarks.harness import Row, Run, gradients, inference, main_of
+from chonn_lab.benchmarks.models import step_parts
 from chonn_lab.benchmarks.scan import make_inputs
 from chonn_lab.paths import RESULTS
 from chonn_ops import kirchhoff_scan
@@ -94,15 +96,13 @@ class Costs(NamedTuple):
     start: float
 
 
-def seconds(launch: Launch, costs: Costs) -> float:
-    programs, warps, instructions, held, size = launch
-    each = programs * warps / SCHEDULERS
-    cycles = instructions * max(each / costs.busy, costs.wait * max(each / held, 1))
-    return costs.start + max(cycles / CLOCK, size / BANDWIDTH)
-
-
 def milliseconds(launches: Sequence[Any], costs: Costs) -> float:
-    return 1e3 * sum(seconds(Launch(*x), costs) for x in launches)
+    total = 0.0
+    for programs, warps, instructions, held, size in launches:
+        each = programs * warps / SCHEDULERS
+        cycles = instructions * max(each / costs.busy, costs.wait * max(each / held, 1))
+        total += costs.start + max(cycles / CLOCK, size / BANDWIDTH)
+    return 1e3 * total
 
 
 @cache
@@ -273,16 +273,6 @@ def of_small_fronts(
     return trips + [0] * (len(loops) - len(trips)), 4 * (size_of_rows + 2 * update)
 
 
-class _Stub:
-    """Stands in for the loaded kernels of scans: packs their arguments, and notes the launch."""
-
-    def __init__(self, notes: list[Any]) -> None:
-        self._notes = notes
-
-    def launch(self, which: int, *sizes: Any) -> None:
-        self._notes.append(cuda.LAYOUT.pack(*sizes[-1]) and which)
-
-
 @contextlib.contextmanager
 def noted(count: bool = True) -> Iterator[list[Any]]:
     """Operators on CPU tensors take their paths for CUDA, whose launches are noted and not done.
@@ -298,9 +288,14 @@ def noted(count: bool = True) -> Iterator[list[Any]]:
             note = counted(kernel, grid, args, warps, constants) if count else (kernel, grid)
         notes.append(note)
 
+    def launch_scan(which: int, *sizes: Any) -> None:
+        """Pack the arguments, and note the launch."""
+        notes.append(cuda.LAYOUT.pack(*sizes[-1]) and which)
+
     def nothing(*_: object) -> None: ...
 
-    stub, recompute_from = _Stub(notes), layers.RECOMPUTE_FROM * layers.ON_GPU
+    stub = SimpleNamespace(launch=launch_scan)
+    recompute_from = layers.RECOMPUTE_FROM * layers.ON_GPU
     changes: tuple[tuple[Any, dict[str, Any]], ...] = (
         (elimination, {"_launch": launch}),
         (fused, {"_launch": launch}),
@@ -413,30 +408,26 @@ def kernel_paths(name: str, macros: Any) -> list[tuple[int, int]]:
     return list(paths(dump(code, "-sass", "-fun", name)))
 
 
-def scan_paths(macros: Any) -> dict[str, tuple[int, int]]:
-    """Instructions of 8 steps of the forward, with outputs, of 8 steps that the backward does
-    again and of 4 steps of its adjoint, where a lane has four states."""
-    forward, back = (kernel_paths(name, macros) for name in cuda.NAMES[:2])
-    return {"forward": max(forward), "again": back[0], "adjoint": back[1]}
-
-
-def state_steps(found: Mapping[str, Sequence[int]]) -> list[tuple[float, float]]:
+def state_steps(*found: Sequence[int]) -> list[tuple[float, float]]:
     """Instructions of the forward and of the backward a step of a warp's lane and a state of it,
-    along the shortest and the longest way."""
-    ways = zip(found["forward"], found["again"], found["adjoint"], strict=True)
-    return [(a / 32, b / 32 + c / 16) for a, b, c in ways]
+    along the shortest and the longest way, where a lane has four states.
+
+    Found are those of 8 steps of the forward, with outputs, of 8 steps that the backward does again
+    and of 4 steps of its adjoint.
+    """
+    return [(a / 32, b / 32 + c / 16) for a, b, c in zip(*found, strict=True)]
 
 
 def scan_ms(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[list[list[float]], list[str]]:
     """Least, middle and largest milliseconds of the forward and of both passes of a large scan,
     those of the probe times the ratio of instructions; and what was counted."""
-    ours = state_steps(scan_paths(scan_setting(shape, dtype).macros))
-    given = probe()["scan"]
-    theirs = state_steps(given["instructions"])
-    forward = given["forward_ms"]
-    back = [b - a for a, b in zip(forward, given["both_ms"], strict=True)]
+    macros, given = scan_setting(shape, dtype).macros, probe()["scan"]
+    forward, back = (kernel_paths(name, macros) for name in cuda.NAMES[:2])
+    ours = state_steps(max(forward), *back[:2])
+    theirs = state_steps(*(given["instructions"][x] for x in ("forward", "again", "adjoint")))
+    both = zip(given["forward_ms"], given["both_ms"], strict=True)
     parts = []
-    for k, ms in enumerate((forward, back)):
+    for k, ms in enumerate((given["forward_ms"], [b - a for a, b in both])):
         ratios = [a[k] / b[k] for a, b in zip(ours, theirs, strict=True)]
         middle = statistics.median(ms) * statistics.geometric_mean(ratios)
         parts.append([min(ms) * min(ratios), middle, max(ms) * max(ratios)])
@@ -512,7 +503,7 @@ class Operations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.bytes: list[float] = []
-        self.by_name: Counter[str] = Counter()
+        self.by_name: defaultdict[str, float] = defaultdict(float)
         self.states = 0  # steps of states of scans
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -541,7 +532,7 @@ class Operations(TorchDispatchMode):
 
 def step(name: str, samples: int, n: int) -> tuple[list[float], list[Launch]]:
     """Bytes of the launches of PyTorch's operations in a training step, and the other launches."""
-    model, inputs, target = step_parts(name, "cpu", samples, n)
+    model, inputs, target = step_parts(models()[name], samples, n)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0, foreach=True)
 
     def call() -> None:

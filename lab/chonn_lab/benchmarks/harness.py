@@ -45,18 +45,13 @@ Row = dict[str, Any]
 Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...], Tensor]]
 
 
-def milliseconds(
-    call: Call, repeats: int = 1, clock: Callable[[], float] = time.perf_counter
-) -> float:
-    """The median of some calls.
-
-    With `time.process_time` it is CPU time, which a shared machine changes less.
-    """
+def milliseconds(call: Call, repeats: int = 1) -> float:
+    """The median of some calls."""
     found = []
     for _ in range(repeats):
-        start = clock()
+        start = time.perf_counter()
         call()
-        found.append(clock() - start)
+        found.append(time.perf_counter() - start)
     return 1e3 * statistics.median(found)
 
 
@@ -126,18 +121,16 @@ class Run:
         show(list(rows.values()), **case)
         return {**case, "rows": list(rows.values())}
 
-    def steps(self, makes: Mapping[str, Make], evaluate: bool = False) -> list[Row]:
-        """Rows of models: forward pass and training step, parameters and memory.
-
-        The forward pass is one of a model in evaluation mode if `evaluate`.
-        """
-        made = {n: functools.partial(_stepped, m, evaluate) for n, m in makes.items()}
+    def steps(self, makes: Mapping[str, Make]) -> list[Row]:
+        """Rows of models: forward pass in evaluation mode and training step, parameters and
+        memory."""
+        made = {name: functools.partial(_stepped, make) for name, make in makes.items()}
         return self.section(made)["rows"]
 
 
-def _stepped(make: Make, evaluate: bool) -> Row:
+def _stepped(make: Make) -> Row:
     model, inputs, target = make()
-    forward = inference(make()[0].eval() if evaluate else model, inputs)
+    forward = inference(make()[0].eval(), inputs)
     step = training_step(model, inputs, target)
     step()
     # Other numbers may take another time.

@@ -74,7 +74,7 @@ class Pyeit:
         self.forward = EITForward(self.mesh, self.protocol)
         x, y = np.meshgrid(centres(POINTS), centres(POINTS), indexing="ij")
         triangles = Triangulation(self.mesh.node[:, 0], self.mesh.node[:, 1], self.mesh.element)
-        element = triangles.get_trifinder()(x, y)
+        element: Any = triangles.get_trifinder()(x, y)
         self.inside = (element >= 0) & (x**2 + y**2 < 0.98**2)
         self.element = element[self.inside]
 

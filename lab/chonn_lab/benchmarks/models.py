@@ -9,7 +9,7 @@ Contenders
     chonn_network           `CHONNNetwork2d`; its ratios are to FNO
 
 Columns
-    forward_ms      without autograd
+    forward_ms      without autograd, in evaluation mode
     step_ms         and step_ratio, over that of the plain model
     peak_MiB        highest resident memory in a step, model and optimizer included, in a fresh
                     process; peak_ratio, over that of the plain model
@@ -18,6 +18,7 @@ Columns
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,7 +36,6 @@ def build(name: str, smoke: bool) -> nn.Module:
     from pdebench.models.fno.fno import FNO2d
     from pdebench.models.unet.unet import UNet2d
 
-    torch.manual_seed(0)
     features, modes, width = (4, 4, 6) if smoke else (32, 12, 20)
     fno: dict[str, Any] = {"modes1": modes, "modes2": modes, "width": width, "initial_step": 1}
     return {
@@ -47,14 +47,22 @@ def build(name: str, smoke: bool) -> nn.Module:
     }[name]()
 
 
+def step_parts(
+    build: Callable[[], nn.Module], samples: int, n: int, device: str = "cpu"
+) -> tuple[nn.Module, tuple[Tensor, ...], Tensor]:
+    """A model in training, random inputs and a target on n x n points, in its family's layout."""
+    torch.manual_seed(0)
+    model = build().to(device).train()
+    x, target = torch.rand(2, samples, 1, n, n, device=device).unbind()
+    if "FNO" not in type(model).__name__:
+        return model, (x,), target
+    # Channels last, with coordinates.
+    grid = torch.rand(samples, n, n, 2, device=device)
+    return model, (x.movedim(1, -1), grid), target.movedim(1, -1)[..., None, :]
+
+
 def make(name: str, smoke: bool) -> tuple[nn.Module, tuple[Tensor, ...], Tensor]:
-    """A model, its inputs and a target, in each family's layout."""
-    model = build(name, smoke)
-    torch.manual_seed(1)
-    field = (2, 16, 16) if smoke else (8, 128, 128)
-    if "fno" not in name.lower():
-        return model, (torch.randn(field)[:, None],), torch.randn(field)[:, None]
-    return model, (torch.randn(*field, 1), torch.rand(*field, 2)), torch.randn(*field, 1, 1)
+    return step_parts(functools.partial(build, name, smoke), *((2, 16) if smoke else (8, 128)))
 
 
 def models(run: Run) -> list[Row]:
@@ -63,7 +71,7 @@ def models(run: Run) -> list[Row]:
     rows = {row["name"]: row for row in run.steps(makes)}
     for name, row in rows.items():
         base = rows[BASE.get(name, name)]
-        for key in ("forward_ms", "step_ms", "peak_bytes", "parameters"):
+        for key in ("forward_ms", "step_ms", "peak_bytes"):
             if base[key]:
                 row[f"{key.split('_')[0]}_ratio"] = row[key] / base[key]
     return list(rows.values())

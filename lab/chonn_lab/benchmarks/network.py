@@ -183,11 +183,6 @@ def conductivity(medium: str, contrast: float, count: int, grid: Sequence[int]) 
     return contrast ** rng.random(shape)  # log-uniform noise
 
 
-def harmonic(k: Array, axis: int) -> Array:
-    """Conductance from each node of (count, *grid) to the next one along an axis."""
-    return 2 / (1 / k + 1 / np.roll(k, -1, axis + 1))
-
-
 def make(case: Case, device: str = "cpu") -> Networks:
     """Random networks in float32, the same at every call.
 

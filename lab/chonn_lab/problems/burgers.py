@@ -32,7 +32,7 @@ from chonn_lab.problems.advection import Wave, draw_wave, read
 from chonn_lab.problems.generation import Arrays, make_files, single
 from chonn_lab.problems.grids import cell_centres
 
-__all__ = ["NU", "cole_hopf", "file_name", "generate", "read", "solve"]
+__all__ = ["NU", "file_name", "generate", "read", "solve"]
 
 # Of PDEBench's config_Bgs.yaml.
 NU = 1.0
@@ -50,11 +50,6 @@ BLOCK = 32
 def file_name(nu: float = NU) -> str:
     """PDEBench's name of the file."""
     return f"1D_Burgers_Sols_Nu{float(nu)}.hdf5"
-
-
-def solve(wave: Wave, nu: float, resolution: int, n_frames: int) -> np.ndarray:
-    """Values at the cell centres, (n_frames, R), float64."""
-    return cole_hopf(wave, nu / math.pi, resolution, advection.END_TIME / (n_frames - 1), n_frames)
 
 
 def generate(
@@ -77,19 +72,10 @@ def _sample(seed: int, i: int, resolution: int, n_frames: int, Nu: float) -> Arr
     return single(tensor=solve(draw_wave(seed, i), Nu, resolution, n_frames))
 
 
-def cole_hopf(
-    initial: Callable[[np.ndarray], np.ndarray],
-    diffusivity: float,
-    resolution: int,
-    interval: float,
-    n_frames: int,
-) -> np.ndarray:
-    """Solve ``u_t + u u_x = d u_xx`` by the transform of Cole and Hopf: (n_frames, R), float64.
-
-    `initial` is u at t = 0 as a function of period 1, of arrays, `diffusivity` d > 0. Values are
-    those at the centres of R cells, at t = 0 and every `interval`.
-    """
-    largest = np.abs(initial(cell_centres(LEAST_POINTS))).max()
+def solve(wave: Wave, nu: float, resolution: int, n_frames: int) -> np.ndarray:
+    """Values at the cell centres by the transform of Cole and Hopf, (n_frames, R), float64."""
+    diffusivity, interval = nu / math.pi, advection.END_TIME / (n_frames - 1)
+    largest = np.abs(wave(cell_centres(LEAST_POINTS))).max()
     steps = _steps(diffusivity, interval, 1.1 * largest)
     dt = interval / steps
     deviation = math.sqrt(2 * diffusivity * dt)
@@ -97,10 +83,10 @@ def cole_hopf(
     # Odd: the centres of the coarse cells are those of fine ones.
     every = max(2 * math.ceil((needed / resolution - 1) / 2) + 1, 1)
     n = every * resolution
-    log_phi, turn = _initial_logarithm(initial, n, diffusivity)
+    log_phi, turn = _initial_logarithm(wave, n, diffusivity)
     kernel = _kernel(n, dt, deviation, REACH * deviation + 1.1 * largest * dt, turn)
     frames = np.empty((n_frames, resolution))
-    frames[0] = u = initial(cell_centres(resolution))
+    frames[0] = u = wave(cell_centres(resolution))
     for frame in range(1, n_frames):
         for _ in range(steps):
             log_phi, u = kernel(log_phi)
@@ -119,14 +105,12 @@ def _steps(diffusivity: float, interval: float, largest: float) -> int:
         steps *= 2
 
 
-def _initial_logarithm(
-    initial: Callable[[np.ndarray], np.ndarray], n: int, diffusivity: float
-) -> tuple[np.ndarray, float]:
+def _initial_logarithm(wave: Wave, n: int, diffusivity: float) -> tuple[np.ndarray, float]:
     """log phi at the centres of n cells, and what it gains in one turn around the interval."""
     nodes, weights = np.polynomial.legendre.leggauss(5)
     # From each centre to the next one.
     places = (np.arange(n)[:, None] + 1 + nodes / 2) / n
-    integral = np.cumsum(initial(places) @ weights / (2 * n))
+    integral = np.cumsum(wave(places) @ weights / (2 * n))
     turn = -integral[-1] / (2 * diffusivity)
     return np.concatenate(([0.0], integral[:-1])) / (-2 * diffusivity), turn
 

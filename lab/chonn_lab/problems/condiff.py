@@ -73,19 +73,6 @@ def default_name(
     return f"condiff_{covariance}{float(variance)}_grid{resolution}.hdf5"
 
 
-def check_medium(covariance: str, variance: float) -> None:
-    """ValueError for a covariance or a variance that ConDiff does not have."""
-    check_choice("covariance", covariance, tuple(CORRELATIONS))
-    if variance not in CONTRASTS:
-        known = ", ".join(f"{value:g}" for value in CONTRASTS)
-        raise ValueError(f"variance: expected one of {known}, got {variance}")
-
-
-def corners(resolution: int) -> np.ndarray:
-    """(R,) places of f and u along an axis, the walls at 0 and 1 not among them."""
-    return np.arange(1, resolution + 1) / (resolution + 1)
-
-
 def draw(
     seed: int, sample: int, resolution: int, covariance: str, variance: float
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -129,7 +116,10 @@ def generate(
 ) -> Path:
     """Generate a file; a ValueError if the grid is too coarse for the contrasts of the variance."""
     check_least(2, resolution=resolution)
-    check_medium(covariance, variance)
+    check_choice("covariance", covariance, tuple(CORRELATIONS))
+    if variance not in CONTRASTS:
+        known = ", ".join(f"{value:g}" for value in CONTRASTS)
+        raise ValueError(f"variance: expected one of {known}, got {variance}")
     law = {"covariance": covariance, "variance": float(variance)}
     settings = {"n_samples": n_samples, "resolution": resolution, **law}
     path = Path(output or default_name(resolution, covariance, variance))

@@ -53,13 +53,15 @@ def laplace_matrix(n: int) -> scipy.sparse.csc_matrix:
     return conductance_matrix(faces * n**2, faces.T * n**2)
 
 
-def factorise(matrix: scipy.sparse.csc_matrix) -> scipy.sparse.linalg.SuperLU:
-    """LU factors of a symmetric positive definite matrix."""
-    # It needs no pivoting, which leaves less fill-in.
+def factorise(
+    matrix: scipy.sparse.csc_matrix, threshold: float = 0.0
+) -> scipy.sparse.linalg.SuperLU:
+    """LU factors of a symmetric matrix; a positive definite one needs no pivoting, which leaves
+    less fill-in."""
     return scipy.sparse.linalg.splu(
         matrix,
         permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
+        diag_pivot_thresh=threshold,
         options={"SymmetricMode": True},
     )
 

@@ -34,10 +34,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-import scipy.sparse.linalg
 import torch
 
-from chonn_lab.problems.darcy_solver import laplace_matrix
+from chonn_lab.problems.darcy_solver import factorise, laplace_matrix
 from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.grids import cell_centres, coordinates
 from chonn_lab.problems.hdf5 import read_rows
@@ -67,12 +66,7 @@ def solve(k: np.ndarray, f: np.ndarray) -> np.ndarray:
     strength = 3 * math.log(1 / ATTENUATION) / LAYER * np.maximum.outer(depth, depth) ** 2
     laplace = laplace_matrix(len(wide)) * (n / len(wide)) ** 2
     matrix = laplace - scipy.sparse.diags((wide**2 + 1j * wide * strength).ravel())
-    factors = scipy.sparse.linalg.splu(
-        matrix.tocsc(),
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.01,
-        options={"SymmetricMode": True},
-    )
+    factors = factorise(matrix.tocsc(), threshold=0.01)
     u = factors.solve(np.pad(f, pad).astype(complex).ravel()).reshape(wide.shape)
     return u[pad:-pad, pad:-pad]
 

@@ -42,7 +42,6 @@ K_IN, K_OUT = 16, 20
 N_IN, N_OUT = 1408, 256
 R_EXPONENT = -0.5
 RESOLUTION = 64
-N_TRAIN = 1024
 KINDS = ("IN", "OUT")
 SPLITS = MappingProxyType(
     {
@@ -129,7 +128,7 @@ def _recipe(kind: str, samples: range, resolution: int) -> Recipe:
             file[f"Sample_{i}/input"], file[f"Sample_{i}/output"] = f, u
         ranges.extend(arrays["ranges"])
         if (kind, samples.start, part.stop) == ("IN", 0, samples.stop):
-            training = np.array(ranges[:N_TRAIN])
+            training = np.array(ranges[: SPLITS["train"][1].stop])
             for j, name in enumerate(Normalization._fields):
                 file[name] = (np.max if j % 2 else np.min)(training[:, j])
 

@@ -1,4 +1,4 @@
-"""Upscaling: scheme against SciPy, media, and the order of the coarse conductivities."""
+"""Upscaling: the equation, media, and the order of the coarse conductivities."""
 
 import itertools
 
@@ -7,24 +7,13 @@ import pytest
 import torch
 
 from chonn_lab.problems import upscaling
-from chonn_lab.problems.darcy_solver import conductance_matrix, factorise
+from chonn_lab.problems.darcy_solver import factorise, laplace_matrix
 
 
-def solved_by_scipy(k):
-    """-div(k grad u) = 1 with harmonic means at the faces, u = 0 half a cell beyond the ends."""
-    n = len(k)
-    faces = [
-        np.concatenate([2 * x[:1], 2 / (1 / x[1:] + 1 / x[:-1]), 2 * x[-1:]]) for x in (k, k.T)
-    ]
-    matrix = conductance_matrix(faces[0], faces[1].T) * n**2
-    return factorise(matrix).solve(np.ones(n * n)).reshape(n, n)
-
-
-@pytest.mark.parametrize("kind", upscaling.KINDS)
-def test_the_scheme_is_scipys(kind):
-    k = upscaling.medium(np.random.default_rng(3), kind, 24)
-    found = upscaling.solve(k[None])[0]
-    np.testing.assert_allclose(found, solved_by_scipy(k.astype(float)), rtol=1e-9)
+def test_the_equation_in_one_medium():
+    """Means at faces are those of `chonn_ops.diffusion`; spacing, source and walls are checked."""
+    expected = factorise(laplace_matrix(24)).solve(np.ones(24 * 24)).reshape(24, 24)
+    np.testing.assert_allclose(upscaling.solve(np.ones((1, 24, 24)))[0], expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", upscaling.KINDS)
