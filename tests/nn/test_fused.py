@@ -6,6 +6,7 @@ The interpreter is chosen when Triton is first imported: the checks run in a pro
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -114,6 +115,83 @@ def test_circuits_of_grids(interpreted, grid, words, channels):
     steps = tuple(0.3 + 0.1 * axis for axis in range(len(grid)))
     inputs = (k, mean, distance if "robin" in words else None, leak)
     interpreted(check_function, "grid_circuit", inputs, (steps, words, (0.5, 0.25)))
+
+
+def check_selection():
+    """The check that a GPU has to pass before its kernels are selected, which compares a sum of a
+    field with itself."""
+    from chonn_ops.nn.fused.functions import BACKENDS
+
+    for default in (torch.float32, torch.bfloat16):
+        torch.set_default_dtype(default)
+        try:
+            assert not BACKENDS._difference(torch.device("cpu"))
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+@needs_triton
+def test_kernels_pass_their_check(interpreted):
+    interpreted(check_selection)
+
+
+def check_gradients_by_operations():
+    """Gradients that the kernels leave to PyTorch's operations: those of a graph, where an input is
+    computed from another one; mapped ones; and those with tangents."""
+    from torch.autograd import forward_ad
+
+    from chonn_ops.nn.fused import functions
+
+    h, unit = _rand(3, 4).requires_grad_(), torch.eye(12).reshape(12, 3, 4)
+
+    def gradients():
+        y = functions.bounded_sum(h, 3 * torch.sin(h), 2.0)
+        yield torch.autograd.grad(y, h, unit[0], retain_graph=True)[0]
+        yield torch.autograd.grad(y, h, unit[0], create_graph=True)[0]
+        yield torch.autograd.grad(y, h, unit, is_grads_batched=True, retain_graph=True)[0]
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(torch.ones_like(y), unit[0])
+            yield forward_ad.unpack_dual(torch.autograd.grad(y, h, dual)[0]).tangent
+
+    right = list(gradients())
+    with _taken():
+        found = list(gradients())
+    for actual, expected in zip(found, right, strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+@needs_triton
+def test_gradients_by_operations(interpreted):
+    interpreted(check_gradients_by_operations)
+
+
+def check_gradients_of_some():
+    """Gradients of some inputs from those of some outputs, of which each depends on some inputs."""
+    from chonn_ops.nn.fused import functions
+
+    fields = (torch.exp(_rand(2, 3, 4, 2)), *torch.sigmoid(_rand(3, 2, seed=1)).unbind())
+    geometry = ((0.3, 0.4), ("robin", "periodic"), (0.5, 0.25))
+    for wanted in ([0], [1], [2], [3], [0, 1, 2, 3]):
+        inputs = [x.clone().requires_grad_(i in wanted) for i, x in enumerate(fields)]
+        for ends in ([0], [2], [3], [0, 1, 2]):
+            found = []
+            for kernels in (_taken(), contextlib.nullcontext()):
+                with kernels:
+                    edges, total, wall = functions.grid_circuit(*inputs, *geometry)
+                made = [(*edges, total, wall)[end] for end in ends]
+                loss = torch.stack([x.square().sum() for x in made]).sum()
+                if not loss.requires_grad:
+                    continue
+                of = [inputs[i] for i in wanted]
+                options: Any = {"create_graph": True, "allow_unused": True, "materialize_grads": True}
+                found.append(torch.autograd.grad(loss, of, **options))
+            if len(found) == 2:
+                torch.testing.assert_close(*found)
+
+
+@needs_triton
+def test_gradients_of_some(interpreted):
+    interpreted(check_gradients_of_some)
 
 
 def check_nan():
