@@ -170,7 +170,7 @@ def check_gradients_of_some():
     from chonn_ops.nn.fused import functions
 
     fields = (torch.exp(_rand(2, 3, 4, 2)), *torch.sigmoid(_rand(3, 2, seed=1)).unbind())
-    geometry = ((0.3, 0.4), ("robin", "periodic"), (0.5, 0.25))
+    geometry: Any = ((0.3, 0.4), ("robin", "periodic"), (0.5, 0.25))
     for wanted in ([0], [1], [2], [3], [0, 1, 2, 3]):
         inputs = [x.clone().requires_grad_(i in wanted) for i, x in enumerate(fields)]
         for ends in ([0], [2], [3], [0, 1, 2]):
@@ -183,7 +183,7 @@ def check_gradients_of_some():
                 if not loss.requires_grad:
                     continue
                 of = [inputs[i] for i in wanted]
-                options: Any = {"create_graph": True, "allow_unused": True, "materialize_grads": True}
+                options = dict.fromkeys(("create_graph", "allow_unused", "materialize_grads"), True)
                 found.append(torch.autograd.grad(loss, of, **options))
             if len(found) == 2:
                 torch.testing.assert_close(*found)
@@ -192,6 +192,35 @@ def check_gradients_of_some():
 @needs_triton
 def test_gradients_of_some(interpreted):
     interpreted(check_gradients_of_some)
+
+
+def check_strides():
+    """Expanded and strided fields, and numbers of the channels with strides, as parameters have
+    that were cut from larger ones."""
+    from chonn_ops.nn.fused import functions
+
+    geometry: Any = ((0.3, 0.4), ("robin", "periodic"), (0.5, 0.25))
+    for k in (_rand(2, 3, 4, 5).exp().movedim(1, -1), torch.full((1,), 2.0).expand(2, 3, 4, 3)):
+        numbers = torch.sigmoid(_rand(2 * k.shape[-1], 3))[::2].unbind(1)
+
+        def made(k=k, numbers=numbers):
+            inputs = [x.detach().requires_grad_() for x in (k, *numbers)]
+            edges, total, _ = functions.grid_circuit(*inputs, *geometry)
+            added = functions.bounded_sum(inputs[0].mT, inputs[0].mT, 2.0)
+            outputs = (*edges, total, added, functions.conductivity(inputs[0], inputs[1], 8.0))
+            loss = torch.stack([x.square().sum() for x in outputs]).sum()
+            return [*outputs, *torch.autograd.grad(loss, inputs)]
+
+        right = made()
+        with _taken():
+            found = made()
+        for actual, expected in zip(found, right, strict=True):
+            assert (actual - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+@needs_triton
+def test_strides(interpreted):
+    interpreted(check_strides)
 
 
 def check_nan():

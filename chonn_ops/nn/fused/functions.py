@@ -96,7 +96,7 @@ def _gradients(
         # Views, because an input may be computed from another one: each counts alone here.
         views = [x if x is None else x.view_as(x) for x in inputs]
         outputs = getattr(operations, name)(*views, *constants)
-    wanted = [x for x, need in zip(views, needed, strict=True) if need]
+    wanted: Any = [x for x, need in zip(views, needed, strict=True) if need]
     pairs = [
         (y, grad)
         for y, grad in zip(outputs, grads, strict=True)

@@ -134,7 +134,7 @@ def _conductivity(
 
 def conductivity(raw, bias, largest):
     """See `bounded_sum`."""
-    raw, channels = raw.contiguous(), raw.shape[-1]
+    raw, bias, channels = raw.contiguous(), bias.contiguous(), raw.shape[-1]
     k = torch.empty_like(raw, dtype=torch.float32)
     programs, block = _blocks(raw)
     sizes = (raw.numel() // channels, channels, largest)
@@ -144,7 +144,7 @@ def conductivity(raw, bias, largest):
 
 def conductivity_backward(grads, raw, bias, largest):
     """See `bounded_sum_backward`."""
-    raw, channels = raw.contiguous(), raw.shape[-1]
+    raw, bias, channels = raw.contiguous(), bias.contiguous(), raw.shape[-1]
     grad, found = grads[0].contiguous(), torch.empty_like(raw)
     programs, block = _blocks(raw)
     parts = grad.new_empty(programs, channels)
@@ -306,6 +306,11 @@ def _geometry(k, steps, words, distances):
     return programs, (*args, *ends[0], *ends[1]), {"AXES": axes, **flags, **block}
 
 
+def _numbers(*fields):
+    """Of the channels: without a stride, which vectors cut from larger parameters have."""
+    return [x.contiguous() for x in fields]
+
+
 def _three(fields):
     return [*fields, *fields[-1:] * 2][:3]
 
@@ -316,7 +321,7 @@ def grid_circuit(k, arithmetic, distance, leak, steps, words, distances):
     has_walls = any(constants[name] for name in _FACES)
     made = [torch.empty_like(k) for _ in range(len(steps) + 1 + has_walls)]
     edges, total, wall = made[: len(steps)], made[len(steps)], made[-1]
-    numbers = (arithmetic, arithmetic if distance is None else distance, leak)
+    numbers = _numbers(arithmetic, arithmetic if distance is None else distance, leak)
     _launch(_circuit, (programs,), k, *numbers, *_three(edges), total, wall, *args, **constants)
     return tuple(made)
 
@@ -330,7 +335,7 @@ def grid_circuit_backward(grads, k, arithmetic, distance, leak, steps, words, di
     *edges, total = (torch.zeros_like(k) if x is None else x for x in grads[: axes + 1])
     given = [x.contiguous() for x in (*_three(edges), total, grads[-1] if of_wall else total)]
     found, parts = torch.empty_like(k), k.new_empty(programs, 3, k.shape[-1])
-    numbers = (arithmetic, arithmetic if distance is None else distance)
+    numbers = _numbers(arithmetic, arithmetic if distance is None else distance)
     fields = (k, *numbers, *given, found, parts)
     _launch(_circuit_backward, (programs,), *fields, *args, OF_WALL=of_wall, **constants)
     of_mean, of_distance, of_leak = parts.sum(0)
