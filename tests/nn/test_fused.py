@@ -169,15 +169,16 @@ def check_gradients_of_some():
     """Gradients of some inputs from those of some outputs, of which each depends on some inputs."""
     from chonn_ops.nn.fused import functions
 
+    circuit: Any = functions.grid_circuit
     fields = (torch.exp(_rand(2, 3, 4, 2)), *torch.sigmoid(_rand(3, 2, seed=1)).unbind())
-    geometry: Any = ((0.3, 0.4), ("robin", "periodic"), (0.5, 0.25))
+    geometry = ((0.3, 0.4), ("robin", "periodic"), (0.5, 0.25))
     for wanted in ([0], [1], [2], [3], [0, 1, 2, 3]):
         inputs = [x.clone().requires_grad_(i in wanted) for i, x in enumerate(fields)]
         for ends in ([0], [2], [3], [0, 1, 2]):
             found = []
             for kernels in (_taken(), contextlib.nullcontext()):
                 with kernels:
-                    edges, total, wall = functions.grid_circuit(*inputs, *geometry)
+                    edges, total, wall = circuit(*inputs, *geometry)
                 made = [(*edges, total, wall)[end] for end in ends]
                 loss = torch.stack([x.square().sum() for x in made]).sum()
                 if not loss.requires_grad:
@@ -199,13 +200,14 @@ def check_strides():
     that were cut from larger ones."""
     from chonn_ops.nn.fused import functions
 
-    geometry: Any = ((0.3, 0.4), ("robin", "periodic"), (0.5, 0.25))
+    circuit: Any = functions.grid_circuit
+    geometry = ((0.3, 0.4), ("robin", "periodic"), (0.5, 0.25))
     for k in (_rand(2, 3, 4, 5).exp().movedim(1, -1), torch.full((1,), 2.0).expand(2, 3, 4, 3)):
         numbers = torch.sigmoid(_rand(2 * k.shape[-1], 3))[::2].unbind(1)
 
         def made(k=k, numbers=numbers):
             inputs = [x.detach().requires_grad_() for x in (k, *numbers)]
-            edges, total, _ = functions.grid_circuit(*inputs, *geometry)
+            edges, total, _ = circuit(*inputs, *geometry)
             added = functions.bounded_sum(inputs[0].mT, inputs[0].mT, 2.0)
             outputs = (*edges, total, added, functions.conductivity(inputs[0], inputs[1], 8.0))
             loss = torch.stack([x.square().sum() for x in outputs]).sum()
