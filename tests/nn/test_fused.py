@@ -17,6 +17,8 @@ from unittest import mock
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from chonn_ops import CHONNNetwork2d, NetworkCell
 
@@ -346,6 +348,19 @@ def test_cells_on_the_cpu_leave_triton_alone():
         "assert not {'triton', 'chonn_ops.nn.fused.triton'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", command], check=True)
+
+
+def test_fake_tensors_and_exports_get_operations():
+    """On a CUDA device whose tensors have no memory. Sizes stay free: a batch, too."""
+    from chonn_ops.nn.fused import functions
+
+    chosen = mock.patch.object(functions.BACKENDS, "name_for", return_value="triton")
+    with chosen, FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
+        model, x = CHONNNetwork2d(device="cuda"), torch.ones(2, 1, 6, 5, device="cuda")
+        assert model(x).shape == x.shape
+        batch = {0: torch.export.Dim("batch")}
+        program = torch.export.export(model, (x,), dynamic_shapes=(batch,))
+    assert program.range_constraints
 
 
 @needs_triton
