@@ -6,6 +6,7 @@ The interpreter is chosen when Triton is first imported: the checks run in a pro
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from unittest import mock
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from chonn_ops import CHONNNetwork2d, NetworkCell
 
@@ -114,6 +117,114 @@ def test_circuits_of_grids(interpreted, grid, words, channels):
     steps = tuple(0.3 + 0.1 * axis for axis in range(len(grid)))
     inputs = (k, mean, distance if "robin" in words else None, leak)
     interpreted(check_function, "grid_circuit", inputs, (steps, words, (0.5, 0.25)))
+
+
+def check_selection():
+    """The check that a GPU has to pass before its kernels are selected, which compares a sum of a
+    field with itself."""
+    from chonn_ops.nn.fused.functions import BACKENDS
+
+    for default in (torch.float32, torch.bfloat16):
+        torch.set_default_dtype(default)
+        try:
+            assert not BACKENDS._difference(torch.device("cpu"))
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+@needs_triton
+def test_kernels_pass_their_check(interpreted):
+    interpreted(check_selection)
+
+
+def check_gradients_by_operations():
+    """Gradients that the kernels leave to PyTorch's operations: those of a graph, where an input is
+    computed from another one; mapped ones; and those with tangents."""
+    from torch.autograd import forward_ad
+
+    from chonn_ops.nn.fused import functions
+
+    h, unit = _rand(3, 4).requires_grad_(), torch.eye(12).reshape(12, 3, 4)
+
+    def gradients():
+        y = functions.bounded_sum(h, 3 * torch.sin(h), 2.0)
+        yield torch.autograd.grad(y, h, unit[0], retain_graph=True)[0]
+        yield torch.autograd.grad(y, h, unit[0], create_graph=True)[0]
+        yield torch.autograd.grad(y, h, unit, is_grads_batched=True, retain_graph=True)[0]
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(torch.ones_like(y), unit[0])
+            yield forward_ad.unpack_dual(torch.autograd.grad(y, h, dual)[0]).tangent
+
+    right = list(gradients())
+    with _taken():
+        found = list(gradients())
+    for actual, expected in zip(found, right, strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+@needs_triton
+def test_gradients_by_operations(interpreted):
+    interpreted(check_gradients_by_operations)
+
+
+def check_gradients_of_some():
+    """Gradients of some inputs from those of some outputs, of which each depends on some inputs."""
+    from chonn_ops.nn.fused import functions
+
+    circuit: Any = functions.grid_circuit
+    fields = (torch.exp(_rand(2, 3, 4, 2)), *torch.sigmoid(_rand(3, 2, seed=1)).unbind())
+    geometry = ((0.3, 0.4), ("robin", "periodic"), (0.5, 0.25))
+    for wanted in ([0], [1], [2], [3], [0, 1, 2, 3]):
+        inputs = [x.clone().requires_grad_(i in wanted) for i, x in enumerate(fields)]
+        for ends in ([0], [2], [3], [0, 1, 2]):
+            found = []
+            for kernels in (_taken(), contextlib.nullcontext()):
+                with kernels:
+                    edges, total, wall = circuit(*inputs, *geometry)
+                made = [(*edges, total, wall)[end] for end in ends]
+                loss = torch.stack([x.square().sum() for x in made]).sum()
+                if not loss.requires_grad:
+                    continue
+                of = [inputs[i] for i in wanted]
+                options = dict.fromkeys(("create_graph", "allow_unused", "materialize_grads"), True)
+                found.append(torch.autograd.grad(loss, of, **options))
+            if len(found) == 2:
+                torch.testing.assert_close(*found)
+
+
+@needs_triton
+def test_gradients_of_some(interpreted):
+    interpreted(check_gradients_of_some)
+
+
+def check_strides():
+    """Expanded and strided fields, and numbers of the channels with strides, as parameters have
+    that were cut from larger ones."""
+    from chonn_ops.nn.fused import functions
+
+    circuit: Any = functions.grid_circuit
+    geometry = ((0.3, 0.4), ("robin", "periodic"), (0.5, 0.25))
+    for k in (_rand(2, 3, 4, 5).exp().movedim(1, -1), torch.full((1,), 2.0).expand(2, 3, 4, 3)):
+        numbers = torch.sigmoid(_rand(2 * k.shape[-1], 3))[::2].unbind(1)
+
+        def made(k=k, numbers=numbers):
+            inputs = [x.detach().requires_grad_() for x in (k, *numbers)]
+            edges, total, _ = circuit(*inputs, *geometry)
+            added = functions.bounded_sum(inputs[0].mT, inputs[0].mT, 2.0)
+            outputs = (*edges, total, added, functions.conductivity(inputs[0], inputs[1], 8.0))
+            loss = torch.stack([x.square().sum() for x in outputs]).sum()
+            return [*outputs, *torch.autograd.grad(loss, inputs)]
+
+        right = made()
+        with _taken():
+            found = made()
+        for actual, expected in zip(found, right, strict=True):
+            assert (actual - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+@needs_triton
+def test_strides(interpreted):
+    interpreted(check_strides)
 
 
 def check_nan():
@@ -237,6 +348,19 @@ def test_cells_on_the_cpu_leave_triton_alone():
         "assert not {'triton', 'chonn_ops.nn.fused.triton'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", command], check=True)
+
+
+def test_fake_tensors_and_exports_get_operations():
+    """On a CUDA device whose tensors have no memory. Sizes stay free: a batch, too."""
+    from chonn_ops.nn.fused import functions
+
+    right = mock.patch.object(functions.BACKENDS, "check", return_value=True)
+    with right, FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
+        model, x = CHONNNetwork2d(device="cuda"), torch.ones(2, 1, 6, 5, device="cuda")
+        assert model(x).shape == x.shape
+        batch = {0: torch.export.Dim("batch")}
+        program = torch.export.export(model, (x,), dynamic_shapes=(batch,))
+    assert program.range_constraints
 
 
 @needs_triton

@@ -11,20 +11,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 
-from chonn_ops._backends import Backends
+from chonn_ops._backends import Backends, _has_triton
 from chonn_ops._forward_mode import has_tangents
 from chonn_ops.nn.fused import torch as operations
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_CLASSES = (Tensor, torch.nn.Parameter)
 
 
 @torch.no_grad()
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
     """What the functions of a module give for a small field."""
-    raw = torch.linspace(-9, 9, 2 * 5 * 7 * 3, device=device).reshape(2, 5, 7, 3)
+    options: Any = {"dtype": torch.float32, "device": device}  # whatever the default is
+    raw = torch.linspace(-9, 9, 2 * 5 * 7 * 3, **options).reshape(2, 5, 7, 3)
     k = operations.conductivity(raw, raw[0, 0, 0], 8.0)[0]
-    mean = torch.linspace(0, 1, 3, device=device)
+    mean = torch.linspace(0, 1, 3, **options)
     geometry = ((0.5, 0.25), ("robin", "periodic"), (0.5, 0.5))
     return (
         *module.bounded_sum(raw, raw, 2.0),
@@ -38,16 +41,17 @@ BACKENDS = Backends("chonn_ops.nn.fused", "", names=("torch", "triton"), results
 
 
 def takes(*fields: Tensor | None) -> bool:
-    """Whether the kernels take these fields."""
+    """Whether the kernels take these fields. Tensors of other classes may have no memory."""
     given = [x for x in fields if x is not None]
     return (
         given[0].device.type == "cuda"
-        and all(x.dtype in _DTYPES and x.numel() < 2**31 for x in given)
-        and all(x.numel() for x in given)
-        and not torch.compiler.is_compiling()
+        and not torch.compiler.is_compiling()  # first: sizes may be symbols, which a choice fixes
+        and all(type(x) in _CLASSES and x.dtype in _DTYPES for x in given)
+        and all(0 < x.numel() < 2**31 for x in given)
         and not torch._C._are_functorch_transforms_active()
         and not has_tangents(*given)
-        and BACKENDS.name_for("", given[0].device) == "triton"
+        and _has_triton()  # the operators warn where it is not
+        and BACKENDS.check(given[0].device)
     )
 
 
@@ -67,17 +71,44 @@ class _Kernel(torch.autograd.Function):
         inputs, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
         if all(grad is None for grad in grads):
             return (None,) * len(ctx.needs_input_grad)
-        if torch.is_grad_enabled():
-            outputs = getattr(operations, ctx.name)(*inputs, *ctx.constants)
-            pairs = [pair for pair in zip(outputs, grads, strict=True) if pair[1] is not None]
-            wanted = [x for x, need in zip(inputs, needed, strict=True) if need]
-            outputs, given = zip(*pairs, strict=True)
-            found = iter(torch.autograd.grad(outputs, wanted, given, create_graph=True))
-            return None, None, *(next(found) if need else None for need in needed)
+        if torch.is_grad_enabled() or has_tangents(*grads, *inputs) or _are_mapped(grads):
+            return None, None, *_gradients(ctx.name, ctx.constants, inputs, needed, grads)
         with torch.cuda.device_of(inputs[-1]):
             backward = getattr(BACKENDS["triton"], f"{ctx.name}_backward")
             found = backward(grads, *inputs, *ctx.constants)
         return None, None, *(x if need else None for x, need in zip(found, needed, strict=True))
+
+
+def _are_mapped(grads: Sequence[Tensor | None]) -> bool:
+    """Whether `is_grads_batched` maps over gradients."""
+    return any(is_legacy_batchedtensor(grad) for grad in grads if grad is not None)
+
+
+def _gradients(
+    name: str,
+    constants: Sequence[Any],
+    inputs: Sequence[Tensor | None],
+    needed: Sequence[bool],
+    grads: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """Gradients of a function by PyTorch's operations, which can be differentiated."""
+    differentiable = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Views, because an input may be computed from another one: each counts alone here.
+        views = [x if x is None else x.view_as(x) for x in inputs]
+        outputs = getattr(operations, name)(*views, *constants)
+    wanted: Any = [x for x, need in zip(views, needed, strict=True) if need]
+    pairs = [
+        (y, grad)
+        for y, grad in zip(outputs, grads, strict=True)
+        if grad is not None and y.requires_grad
+    ]
+    if not pairs:
+        return [None] * len(needed)
+    ends, given = zip(*pairs, strict=True)
+    options: Any = {"create_graph": differentiable, "allow_unused": True}
+    found = iter(torch.autograd.grad(ends, wanted, given, **options))
+    return [next(found) if need else None for need in needed]
 
 
 def _call(name: str, inputs: Sequence[Tensor | None], constants: Sequence[Any]) -> Any:

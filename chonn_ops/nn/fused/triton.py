@@ -44,7 +44,7 @@ def _own(rows, channels, R: tl.constexpr, C: tl.constexpr):
 @triton.jit
 def _hand_on(PARTS, value, part, parts, channel, channels):
     """Store the sum over a program's rows as one of its `parts` sums."""
-    to = PARTS + (tl.program_id(0) * parts + part) * channels + channel
+    to = PARTS + (tl.program_id(0).to(tl.int64) * parts + part) * channels + channel
     tl.store(to, tl.sum(value, 0)[None, :], mask=channel < channels)
 
 
@@ -80,10 +80,10 @@ def _bounded_backward(G, X, GX, size, most, BLOCK: tl.constexpr):
 
 def bounded_sum(h, x, most):
     """As that of `torch`, as all below."""
-    x = x.contiguous()
-    h = x if h is None else h.contiguous()
+    x, adds = x.contiguous(), h is not None
+    h = h.contiguous() if adds else x
     y = torch.empty_like(x, dtype=torch.promote_types(h.dtype, x.dtype))
-    grid, constants = (-(-x.numel() // _ENTRIES),), {"SUM": h is not x, "BLOCK": _ENTRIES}
+    grid, constants = (-(-x.numel() // _ENTRIES),), {"SUM": adds, "BLOCK": _ENTRIES}
     _launch(_bounded, grid, h, x, y, x.numel(), most, **constants)
     return (y,)
 
@@ -134,7 +134,7 @@ def _conductivity(
 
 def conductivity(raw, bias, largest):
     """See `bounded_sum`."""
-    raw, channels = raw.contiguous(), raw.shape[-1]
+    raw, bias, channels = raw.contiguous(), bias.contiguous(), raw.shape[-1]
     k = torch.empty_like(raw, dtype=torch.float32)
     programs, block = _blocks(raw)
     sizes = (raw.numel() // channels, channels, largest)
@@ -144,7 +144,7 @@ def conductivity(raw, bias, largest):
 
 def conductivity_backward(grads, raw, bias, largest):
     """See `bounded_sum_backward`."""
-    raw, channels = raw.contiguous(), raw.shape[-1]
+    raw, bias, channels = raw.contiguous(), bias.contiguous(), raw.shape[-1]
     grad, found = grads[0].contiguous(), torch.empty_like(raw)
     programs, block = _blocks(raw)
     parts = grad.new_empty(programs, channels)
@@ -173,12 +173,12 @@ def _along(row, stride, n):
 def _wall(at, n, distance, area, low, high, FACES: tl.constexpr):
     """Conductance to the walls of an axis over the conductivity, and its derivative by the learned
     distance."""
-    beyond = distance if FACES & 2 else 0.0 * distance
+    beyond = distance if FACES & 2 else tl.zeros_like(distance)
     to_low, to_high = low + beyond, high + beyond
     is_low, is_high = tl.where(at == 0, area, 0.0), tl.where(at == n - 1, area, 0.0)
     share = is_low / to_low + is_high / to_high
     slope = -is_low / (to_low * to_low) - is_high / (to_high * to_high)
-    return share, slope if FACES & 2 else 0.0 * slope
+    return share, slope if FACES & 2 else tl.zeros_like(slope)
 
 
 @triton.jit
@@ -190,7 +190,7 @@ def _axis(
     at, after, _ = _along(row, stride, n)
     other = tl.load(K + after * channels + channel, mask=there, other=1.0)
     both = k + other
-    edge = 0.5 * arithmetic * both + (2 - 2 * arithmetic) * (k * other / both)
+    edge = 0.5 * arithmetic * both + (2 - 2 * arithmetic) * (k * (other / both))
     tl.store(E + row * channels + channel, scale * edge, mask=there)
     share = tl.zeros_like(k)
     if FACES:
@@ -306,6 +306,11 @@ def _geometry(k, steps, words, distances):
     return programs, (*args, *ends[0], *ends[1]), {"AXES": axes, **flags, **block}
 
 
+def _numbers(*fields):
+    """Of the channels: without a stride, which vectors cut from larger parameters have."""
+    return [x.contiguous() for x in fields]
+
+
 def _three(fields):
     return [*fields, *fields[-1:] * 2][:3]
 
@@ -316,7 +321,7 @@ def grid_circuit(k, arithmetic, distance, leak, steps, words, distances):
     has_walls = any(constants[name] for name in _FACES)
     made = [torch.empty_like(k) for _ in range(len(steps) + 1 + has_walls)]
     edges, total, wall = made[: len(steps)], made[len(steps)], made[-1]
-    numbers = (arithmetic, arithmetic if distance is None else distance, leak)
+    numbers = _numbers(arithmetic, arithmetic if distance is None else distance, leak)
     _launch(_circuit, (programs,), k, *numbers, *_three(edges), total, wall, *args, **constants)
     return tuple(made)
 
@@ -330,7 +335,7 @@ def grid_circuit_backward(grads, k, arithmetic, distance, leak, steps, words, di
     *edges, total = (torch.zeros_like(k) if x is None else x for x in grads[: axes + 1])
     given = [x.contiguous() for x in (*_three(edges), total, grads[-1] if of_wall else total)]
     found, parts = torch.empty_like(k), k.new_empty(programs, 3, k.shape[-1])
-    numbers = (arithmetic, arithmetic if distance is None else distance)
+    numbers = _numbers(arithmetic, arithmetic if distance is None else distance)
     fields = (k, *numbers, *given, found, parts)
     _launch(_circuit_backward, (programs,), *fields, *args, OF_WALL=of_wall, **constants)
     of_mean, of_distance, of_leak = parts.sum(0)
