@@ -132,10 +132,6 @@ class Steady(Problem):
     def further(self) -> dict[str, dict[str, Any]]:
         return {f"at_{n}": {"resolution": n} for n in self.test_resolutions}
 
-    def example(self) -> tuple[Tensor, ...]:
-        # A medium, and a porosity, that there is.
-        return (0.5 * torch.ones(1, self.in_channels, self.resolution, self.resolution),)
-
     def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
         accumulator, errors = MetricAccumulator(), []
         # As many points at once on finer grids.

@@ -19,7 +19,6 @@ from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import (
     PDEBENCH_METRICS,
-    PICTURES,
     Data,
     Problem,
     Scores,
@@ -154,16 +153,6 @@ class Rollout(Problem):
         scores = {name: float(values.mean()) for name, values in curves.items()}
         scores["rollout_relative_l2_last"] = float(curve[-1])
         return scores, {name: values.tolist() for name, values in curves.items()}
-
-    def pictures(self, model: nn.Module, test: TensorDataset) -> dict[str, Tensor]:
-        """The last given frame, the first and the last one of the rollout."""
-        (frames,) = next(batches(test, PICTURES, device_of(model)))
-        prediction, target = (f[:, [0, -1]] for f in self.predicted(model, frames))
-        fields = {"input": frames[:, self.given - 1], "target": target, "prediction": prediction}
-        return {name: field.float().cpu() for name, field in fields.items()}
-
-    def example(self) -> tuple[Tensor, ...]:
-        return (torch.zeros(1, self.history, *[self.resolution] * self.axes),)
 
 
 class Windows(TensorDataset):

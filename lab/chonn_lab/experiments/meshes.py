@@ -22,11 +22,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import Data, Problem, Untrained, batches, relative_l1
+from chonn_lab.experiments.base import Data, Problem, Untrained, relative_l1
 from chonn_lab.experiments.models import without_metadata
 from chonn_lab.experiments.solvers import Physics
 from chonn_lab.problems import meshes
-from chonn_lab.problems.generation import stream
 from chonn_ops import Dirichlet, FiniteVolumes, Mesh, Robin
 from chonn_ops.checks import check_choice
 from chonn_ops.models.network import CHONNNetwork
@@ -149,18 +148,9 @@ class Meshes(Problem):
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return torch.cat([relative_l1(model(on), on.y) for on in self.chosen(batch)])
 
-    def pictures(self, model: nn.Module, test: TensorDataset) -> dict[str, Tensor]:
-        (first,) = self.chosen(next(batches(test, 1, CPU)))
-        fields = {"input": first.x, "target": first.y, "prediction": model(first)}
-        return {name: field[..., 0] for name, field in fields.items()}
-
     @property
     def scheme(self) -> type[MeshScheme]:
         return MeshScheme
-
-    def example(self) -> tuple[Any, ...]:
-        shape = meshes.part(12) if self.axes == 3 else meshes.square_with_holes(12)
-        return (OnMesh.of(meshes.sample(shape, [stream(0)])),)
 
 
 class Scaled(nn.Module):

@@ -39,7 +39,6 @@ class Run(Provenance):
     hardware: Mapping[str, Any]
     date: str
     parameters: int
-    multiply_adds: int
     curve: Mapping[str, Sequence[float | None]]
     metrics: Mapping[str, Mapping[str, float | None]]
     curves: Mapping[str, Sequence[float | None]]

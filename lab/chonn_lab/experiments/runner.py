@@ -4,8 +4,8 @@ An interrupted run resumes after its last complete epoch and ends at the same nu
 the last bit: an epoch depends on the checkpoint before it and on (seed, epoch) alone.
 
 A run that has finished has the file ``<output>/<problem>/<scale>/<model>-seed<k>.json``. Beside it
-are the sample fields, ``<model>-seed<k>.npz``, and the folder ``<model>-seed<k>`` with the
-checkpoint, ``last.ckpt``, and Hydra's record of the settings.
+is the folder ``<model>-seed<k>`` with the checkpoint, ``last.ckpt``, and Hydra's record of the
+settings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
 from torch.utils.data import TensorDataset
 from tqdm import tqdm
 
-from chonn_lab import cost
+from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.experiments import provenance
 from chonn_lab.experiments.base import Data, Evaluation, Problem, Untrained, batches, device_of
 from chonn_lab.experiments.configuration import build_model, build_problem, flat, resolved
@@ -68,7 +68,6 @@ def run(config: DictConfig, folder: Path) -> Run:
     data = problem.load(data_folder)
     origin = origin_of(problem, data_folder, data)
     model = seeded_model(found, problem)
-    size = cost.measure(model, problem.example())
     folder.mkdir(parents=True, exist_ok=True)
     training = Training(found, problem, model.to(device), origin)
     checkpoint = folder / "last.ckpt"
@@ -85,11 +84,6 @@ def run(config: DictConfig, folder: Path) -> Run:
     else:
         with torch.no_grad():
             evaluation = problem.evaluate(model.eval(), data)
-    if evaluation.fields:
-        arrays = {name: field.cpu().numpy() for name, field in evaluation.fields.items()}
-        fields = folder.with_name(f"{folder.name}.npz")
-        with whole_file(fields, force=True) as staged, open(staged, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
     described = found["model"]
     record = Run(
         experiment=problem.name,
@@ -107,8 +101,7 @@ def run(config: DictConfig, folder: Path) -> Run:
         **dataclasses.asdict(origin),
         notes=training.notes,
         date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        parameters=size.parameters,
-        multiply_adds=size.multiply_adds,
+        parameters=count_parameters(model),
         curve={"epoch": list(range(1, training.epochs + 1)), **training.history},
         diverged=diverged,
         metrics=evaluation.metrics,

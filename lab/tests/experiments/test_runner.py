@@ -42,7 +42,6 @@ def test_result_file(tmp_path):
     assert run.versions["torch"] == torch.__version__.partition("+")[0]
     assert run.hardware["device"] == "cpu"
     assert run.parameters == 169
-    assert run.multiply_adds > 32 * 169 / 2
     assert 0 < run.seconds < 60
     assert 10 < run.peak_memory_mib < 10_000
     data = work.data.read_bytes()
@@ -50,9 +49,6 @@ def test_result_file(tmp_path):
     assert run.data == {"tiny32.hdf5": {"sha256": sha256, "size": len(data)}}
     assert (run.commit, run.dirty) == provenance.commit()
     assert run.code == provenance.digest()
-    with np.load(work.folder.with_name("order2-seed0.npz")) as fields:
-        shapes = {name: fields[name].shape for name in fields}
-    assert shapes == dict.fromkeys(("input", "target", "prediction"), (2, 32))
 
 
 def test_same_seed_same_numbers_other_seed_others(tmp_path):

@@ -78,7 +78,6 @@ def test_scores_of_a_known_error(folders, name):
     expected = accumulator.compute()
     scores.pop("relative_l1_median")
     assert scores == pytest.approx({metric: expected[metric] for metric in scores}, rel=1e-5)
-    torch.testing.assert_close(evaluation.fields["prediction"], 1.1 * evaluation.fields["target"])
     assert evaluation.milliseconds > 0
 
 
