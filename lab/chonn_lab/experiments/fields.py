@@ -31,7 +31,6 @@ from chonn_lab.experiments.base import (
     pairs,
     relative_l1,
 )
-from chonn_lab.experiments.models import MULTIPLE
 from chonn_lab.experiments.solvers import (
     Physics,
     SineScheme,
@@ -46,7 +45,6 @@ from chonn_lab.problems import (
     darcy,
     fno_darcy,
     helmholtz_open,
-    origin,
     poisson,
     unknown_law,
     upscaling,
@@ -90,19 +88,10 @@ class Steady(Problem):
         super().__post_init__()
         check_integer(1, resolution=self.resolution)
         check_choice("error", self.error, ERRORS)
-        self.check_finer()
-
-    def check_finer(self) -> None:
-        """ValueError for grids without the test samples, or that models cannot have."""
-        finer = self.test_resolutions
-        if finer and not self.on_finer_grids:
+        if self.test_resolutions and not self.on_finer_grids:
             raise ValueError(
-                f"test_resolutions: expected none, as samples differ from grid to grid, got {finer}"
-            )
-        if len(set(finer)) < len(finer) or any(n % MULTIPLE or n <= self.resolution for n in finer):
-            raise ValueError(
-                f"test_resolutions: expected different multiples of {MULTIPLE} above the "
-                f"resolution {self.resolution}, got {finer}"
+                "test_resolutions: expected none, as samples differ from grid to grid, "
+                f"got {self.test_resolutions}"
             )
 
     @property
@@ -259,21 +248,16 @@ class FNODarcy(Steady):
 
     physics: ClassVar[Physics] = Physics("coefficient", "corners")
 
-    def check_finer(self) -> None:
-        """The reader refuses grids whose nodes are none of the solver's."""
-
     def makers(self, folder: Path) -> Makers:
-        """Both published files if the one for training exists, otherwise generated ones."""
+        """Generated files, of which that to train on may have the name of a published one; beside
+        that one the published test file, if it exists."""
         n, resolution = self.n_train + self.n_validation, self.solver_resolution
         train = folder / fno_darcy.file_name("train", n, resolution)
-        test = folder / fno_darcy.file_name("test", self.n_test, resolution)
-        named = train.name in fno_darcy.OFFICIAL_NAMES and train.exists()
-        if published := named and origin.read(train).generator is None:
-            test = folder / fno_darcy.OFFICIAL_NAMES[1]
+        test = folder / fno_darcy.OFFICIAL_NAMES[1]
+        if train.name != fno_darcy.OFFICIAL_NAMES[0] or not test.exists():
+            test = folder / fno_darcy.file_name("test", self.n_test, resolution)
 
         def make_both(_: Path) -> None:
-            if published:
-                raise FileNotFoundError(f"{test}: expected beside the published {train.name}")
             fno_darcy.generate(folder, n, self.n_test, resolution, **self.options)
 
         return {train: make_both, test: make_both}

@@ -43,7 +43,7 @@ MULTIPLE = 16
 def unet(problem: Any, features: int) -> nn.Module:
     """PDEBench's U-Net."""
     sizes = (problem.in_channels, problem.out_channels, features)
-    return _padded(problem, CHONNUNet2d(*sizes, ckb=PLAIN))
+    return Extended(CHONNUNet2d(*sizes, ckb=PLAIN), multiple=MULTIPLE)
 
 
 def fno(problem: Any, width: int, modes: int, ckb: CKBOptions = PLAIN) -> nn.Module:
@@ -128,7 +128,8 @@ def transolver(problem: Any, width: int, depth: int, heads: int, slices: int) ->
 
 def cno(problem: Any, **sizes: int) -> nn.Module:
     """CNO, which no package has."""
-    return _padded(problem, CNO(problem.in_channels, problem.out_channels, **sizes))
+    model = CNO(problem.in_channels, problem.out_channels, **sizes)
+    return Extended(model, multiple=MULTIPLE)
 
 
 def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
@@ -136,7 +137,7 @@ def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
     # Without a norm the initial outputs of orders above 2 overflow.
     ckb = CKBOptions(Scan(d_state=d_state, selective_norm=True), order=order)
     sizes |= {"in_channels": problem.in_channels, "out_channels": problem.out_channels}
-    return _padded(problem, CNOUNet(**sizes, ckb=ckb))
+    return Extended(CNOUNet(**sizes, ckb=ckb), multiple=MULTIPLE)
 
 
 def network(problem: Any, width: int, depth: int, num_networks: int, **options: Any) -> nn.Module:
@@ -308,7 +309,3 @@ def of_neuralop(model: nn.Module) -> nn.Module:
 def without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None:
     """neuraloperator stores the arguments of its models under this key."""
     state.pop("_metadata", None)
-
-
-def _padded(problem: Any, model: nn.Module) -> nn.Module:
-    return Extended(model, multiple=MULTIPLE) if problem.resolution % MULTIPLE else model

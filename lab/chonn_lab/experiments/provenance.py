@@ -21,7 +21,6 @@ import chonn_lab
 import chonn_ops
 from chonn_lab.problems import origin
 
-ANYWAY = "mixed=true"
 SHOWN = 12
 # The parts of the laboratory that numbers depend on; reports do not count.
 LAB_FOLDERS = ("baselines", "conf", "experiments", "problems")

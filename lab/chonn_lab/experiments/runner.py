@@ -36,13 +36,14 @@ from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.experiments import provenance
 from chonn_lab.experiments.base import Data, Evaluation, Problem, Untrained, batches, device_of
 from chonn_lab.experiments.configuration import build_model, build_problem, flat, resolved
-from chonn_lab.experiments.provenance import ANYWAY, Provenance
+from chonn_lab.experiments.provenance import Provenance
 from chonn_lab.experiments.records import HISTORY, Run
-from chonn_ops.checks import check_bool, check_choice, check_integer, check_number
-from chonn_ops.files import clear_remains, whole_file
+from chonn_ops.checks import check_choice, check_integer, check_number
+from chonn_ops.files import whole_file
 
 # Entry of a checkpoint with everything that is not torch's.
 STATE = "chonn_ops"
+DAMAGED = "damaged or foreign checkpoint; move it away to run afresh"
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 SCHEDULES = ("step", "cosine")
 COUNTS = ("batch_size", "epochs", "step_size")
@@ -57,12 +58,11 @@ def run(config: DictConfig, folder: Path) -> Run:
     result is. A run that diverged has no scores. ValueError or OSError for settings out of range,
     and for data, a checkpoint or a result that is damaged or was made with other settings or data.
     """
-    check_bool(mixed=config.mixed)
     found, problem, data_folder, device = begin(config)
     result = folder.with_name(f"{folder.name}.json")
     if result.exists():
         log.info("%s: finished before", result)
-        return finished(result, found, origin_of(problem, data_folder), config.mixed)
+        return finished(result, found, origin_of(problem, data_folder))
     problem.prepare(data_folder)
     provenance.reset_peak_memory()
     data = problem.load(data_folder)
@@ -71,9 +71,8 @@ def run(config: DictConfig, folder: Path) -> Run:
     folder.mkdir(parents=True, exist_ok=True)
     training = Training(found, problem, model.to(device), origin)
     checkpoint = folder / "last.ckpt"
-    clear_remains(checkpoint)  # of killed processes
     if checkpoint.exists():
-        training.restore(checkpoint, config.mixed)
+        training.restore(checkpoint)
     for note in training.notes:
         log.warning("%s: %s", folder, note)
     diverged, evaluation = None, Evaluation(metrics={})
@@ -130,7 +129,7 @@ def begin(config: DictConfig) -> tuple[dict[str, Any], Problem, Path, torch.devi
     return found, problem, Path(config.data) / problem.name, device
 
 
-def finished(result: Path, found: Mapping[str, Any], now: Provenance, mixed: bool) -> Run:
+def finished(result: Path, found: Mapping[str, Any], now: Provenance) -> Run:
     """The run of a result file; a ValueError if it is damaged or not a result, or as
     `refuse_other`."""
     try:
@@ -139,7 +138,7 @@ def finished(result: Path, found: Mapping[str, Any], now: Provenance, mixed: boo
         text = f"damaged, or no result of chonn-lab run ({error})"
         raise ValueError(f"{result}: {text}; move it away to run afresh") from error
     there = {"problem": run.experiment, "model": run.label, "seed": run.seed, **run.config}
-    refuse_other(result, there, found, run, now, mixed)
+    refuse_other(result, there, found, run, now)
     return run
 
 
@@ -149,21 +148,18 @@ def refuse_other(
     found: Mapping[str, Any],
     origin: Provenance,
     now: Provenance,
-    mixed: bool,
 ) -> None:
     """A ValueError that names the difference, ``epochs: 2 there, 3 here``, if a result or
-    checkpoint has other settings than `found` or, unless `mixed`, other data than `now`."""
+    checkpoint has other settings than `found` or other data than `now`."""
     here, missing = identity(found), object()
     differing = ", ".join(
         f"{name}: {there.get(name, 'none')} there, {here.get(name, 'none')} here"
         for name in sorted(there.keys() | here.keys())
         if there.get(name, missing) != here.get(name, missing)
     )
-    advice = "move it away to run afresh"
-    if differing:
-        raise ValueError(f"{path}: of other settings ({differing}); {advice}")
-    if not mixed and (differing := origin.differences(now)):
-        raise ValueError(f"{path}: of other data ({differing}); {advice}, or accept it: {ANYWAY}")
+    for what, text in (("settings", differing), ("data", origin.differences(now))):
+        if text:
+            raise ValueError(f"{path}: of other {what} ({text}); move it away to run afresh")
 
 
 def identity(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -328,18 +324,13 @@ class Training:
         with whole_file(path, force=True) as staged:
             staged.write_bytes(buffer.getbuffer())
 
-    def restore(self, path: Path, mixed: bool = False) -> None:
-        """Continue from a checkpoint; a ValueError if it is damaged or of another model, or as
-        `refuse_other`."""
+    def restore(self, path: Path) -> None:
+        """Continue from a checkpoint; a ValueError if it is damaged, or as `refuse_other`."""
         content = load_checkpoint(path)
         state = content[STATE]
         there = Provenance(**state["provenance"])
-        known = identity(state["settings"])
-        refuse_other(path, known, self.found, there, self.origin, mixed)
-        try:
-            self.model.load_state_dict(content["state_dict"])
-        except RuntimeError as error:
-            raise _damaged(path, "checkpoint of another model") from error
+        refuse_other(path, identity(state["settings"]), self.found, there, self.origin)
+        self.model.load_state_dict(content["state_dict"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.schedule.load_state_dict(content["schedule"])
         self.history, self.seconds = state["history"], state["seconds"]
@@ -357,11 +348,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             damaged = archive.testzip()
         content = None if damaged else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise _damaged(path) from error
+        raise ValueError(f"{path}: {DAMAGED}") from error
     if not isinstance(content, dict) or STATE not in content:
-        raise _damaged(path)
+        raise ValueError(f"{path}: {DAMAGED}")
     return content
-
-
-def _damaged(path: Path, what: str = "damaged or foreign checkpoint") -> ValueError:
-    return ValueError(f"{path}: {what}; move it away to run afresh")

@@ -28,7 +28,6 @@ def test_result_file(tmp_path):
     work = Work(tmp_path, "train.epochs=3")
     run = work.run()
     content = read(work.result)
-    assert len(content.pop("checksum")) == 16
     assert content == {"generator": "chonn-ops", **vars(run)}
     assert (run.experiment, run.scale, run.variant) == ("tiny", "smoke", "order2")
     assert (run.label, run.tags) == ("Order 2", {"order": 2})
@@ -113,7 +112,6 @@ def test_steps_as_the_paper_has_them(tmp_path):
         ("train.learning_rate=high", "learning_rate: expected a number, got 'high'"),
         ("train.learning_rate=-1", "Invalid learning rate: -1"),
         ("problem.noisy=no", "noisy: expected a bool, got 'no'"),
-        ("mixed=off", "mixed: expected a bool, got 'off'"),
         ("train.optimizer=sgd", "optimizer: expected one of .*adamw.*, got 'sgd'"),
         ("problem.n_test=0", "n_test: expected an integer of at least 1, got 0"),
         ("+problem.n_tests=1", "Tiny: .* unexpected keyword argument 'n_tests'"),
@@ -142,21 +140,17 @@ def test_finished_runs_are_read_and_others_are_in_the_way(tmp_path):
         other.run()
     assert str(work.result) in str(caught.value)
     spoil(work.data)
-    with pytest.raises(ValueError, match=r"of other data \(data tiny32.hdf5: .*mixed=true"):
+    with pytest.raises(ValueError, match=r"of other data \(data tiny32.hdf5: .*; move it away"):
         work.run()
-    assert Work(tmp_path, "mixed=true").run() == record
     assert (work.result.read_bytes(), work.result.stat().st_mtime_ns) == (kept, written)
 
 
-@pytest.mark.parametrize("change", ["lost", "another", "cut"])
+@pytest.mark.parametrize("change", ["lost", "cut"])
 def test_damaged_results(tmp_path, change):
     work = Work(tmp_path)
     work.run()
     record = read(work.result)
-    if change == "lost":
-        del record["seconds"]
-    else:
-        record["metrics"]["test"]["relative_l2"] *= 1 + 1e-12
+    del record["seconds"]
     text = json.dumps(record)
     work.result.write_text(text[:100] if change == "cut" else text)
     with pytest.raises(ValueError, match=r"order2-seed0\.json: damaged, or no result .* away"):
@@ -238,7 +232,7 @@ def test_checkpoint_of_other_settings_data_or_commit(tmp_path, checkpoint, monke
     work = left(tmp_path / "data", checkpoint)
     build_problem(work.found).prepare(work.data.parent)
     spoil(work.data)
-    with pytest.raises(ValueError, match=r"of other data .*, or accept it: mixed=true"):
+    with pytest.raises(ValueError, match=r"of other data .*; move it away"):
         work.run()
     monkeypatch.setattr(provenance, "commit", lambda: ("b" * 40, True))
     (note,) = left(tmp_path / "commit", checkpoint).run().notes
