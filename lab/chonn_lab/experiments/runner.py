@@ -38,6 +38,7 @@ from chonn_lab.experiments.base import Data, Evaluation, Problem, Untrained, bat
 from chonn_lab.experiments.configuration import build_model, build_problem, flat, resolved
 from chonn_lab.experiments.provenance import Provenance
 from chonn_lab.experiments.records import HISTORY, Run
+from chonn_lab.problems.origin import identify
 from chonn_ops.checks import check_choice, check_integer, check_number
 from chonn_ops.files import whole_file
 
@@ -66,7 +67,7 @@ def run(config: DictConfig, folder: Path) -> Run:
     problem.prepare(data_folder)
     provenance.reset_peak_memory()
     data = problem.load(data_folder)
-    origin = origin_of(problem, data_folder, data)
+    origin = origin_of(problem, data_folder)
     model = seeded_model(found, problem)
     folder.mkdir(parents=True, exist_ok=True)
     training = Training(found, problem, model.to(device), origin)
@@ -168,14 +169,10 @@ def identity(found: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps({**names, "seed": found["seed"], **flat(found)}))
 
 
-def origin_of(problem: Problem, folder: Path, data: Data | None = None) -> Provenance:
-    """Data and code behind a run that starts now. The data are identified by their files, or where
-    there are none by the tensors of their splits."""
-    files = provenance.files(filter(Path.is_file, problem.makers(folder)))
-    if not files and data is not None:
-        splits = {"train": data.train, "validation": data.validation, **data.tests}
-        files = {name: provenance.of_tensors(split.tensors) for name, split in splits.items()}
-    return Provenance(files, **provenance.code())
+def origin_of(problem: Problem, folder: Path) -> Provenance:
+    """Files of the data and code behind a run that starts now."""
+    paths = filter(Path.is_file, problem.makers(folder))
+    return Provenance({p.name: identify(p).record() for p in paths}, **provenance.code())
 
 
 def seeded_model(found: Mapping[str, Any], problem: Problem) -> nn.Module:

@@ -118,7 +118,7 @@ class _Trainer:
         self.found, self.problem, folder, self.device = begin(config)
         self.problem.prepare(folder)
         self.data = self.problem.load(folder)
-        self.origin = origin_of(self.problem, folder, self.data)
+        self.origin = origin_of(self.problem, folder)
 
     def common(self) -> str:
         """Digest of the settings and data that trials have in common."""
