@@ -40,20 +40,6 @@ class Data:
     tests: Mapping[str, TensorDataset]
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """Scores of a trained model.
-
-    `metrics` are numbers by name, lower is better, for each of `Data.tests`; `curves` scores along
-    an axis, such as the error of every frame of a rollout; `milliseconds` the processor time of the
-    prediction of a test sample by itself, with its error.
-    """
-
-    metrics: Mapping[str, Mapping[str, float]]
-    curves: Mapping[str, list[float]] = dataclasses.field(default_factory=dict)
-    milliseconds: float | None = None
-
-
 class Units(NamedTuple):
     """Typical mean and standard deviation of the fields, constants for every split; those of an
     input with several channels one a channel, or of its logarithm."""
@@ -228,12 +214,13 @@ class Problem:
         return ERRORS[self.error](model(source), target)
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        """Final scores, without gradients; the model is in evaluation mode on some device."""
+    def evaluate(self, model: nn.Module, data: Data) -> dict[str, Any]:
+        """Final scores as a `chonn_lab.experiments.records.Run` has them, without gradients; the
+        model is in evaluation mode on some device."""
         found = {name: self.scores(model, test) for name, test in data.tests.items()}
         metrics = {name: scores for name, (scores, _) in found.items()}
         took = self.milliseconds(model, data.tests["test"])
-        return Evaluation(metrics, found["test"][1], took)
+        return {"metrics": metrics, "curves": found["test"][1], "milliseconds": took}
 
     def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
         """Metrics and curves of a test split, for `evaluate`; by default the mean of `errors`."""

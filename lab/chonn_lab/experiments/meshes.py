@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import Data, Problem, Untrained, relative_l1
-from chonn_lab.experiments.models import without_metadata
 from chonn_lab.experiments.solvers import Physics
 from chonn_lab.problems import meshes
 from chonn_ops import Dirichlet, FiniteVolumes, Mesh, Robin
@@ -204,14 +203,12 @@ class MeshGraphNet(nn.Module):
         from torch_geometric.data import Data as Graph
 
         B, N, _ = on.x.shape
-        if B not in on.kept:
-            ends = on.volumes.graph.ends
-            ends = torch.cat((ends, ends.flip(0)), 1)
-            step = 36 * (on.places[ends[0]] - on.places[ends[1]])
-            step = torch.cat((step, step.norm(dim=1, keepdim=True)), 1).repeat(B, 1)
-            copies = (ends[:, None] + N * torch.arange(B)[:, None]).flatten(1)
-            on.kept[B] = Graph(edge_index=copies, num_nodes=B * N), step
-        graph, step = on.kept[B]
+        ends = on.volumes.graph.ends
+        ends = torch.cat((ends, ends.flip(0)), 1)
+        step = 36 * (on.places[ends[0]] - on.places[ends[1]])
+        step = torch.cat((step, step.norm(dim=1, keepdim=True)), 1).repeat(B, 1)
+        copies = (ends[:, None] + N * torch.arange(B)[:, None]).flatten(1)
+        graph = Graph(edge_index=copies, num_nodes=B * N)
         nodes = torch.cat((on.fields, on.places.expand(B, -1, -1)), -1).flatten(0, 1)
         return self.model(nodes, step, graph).view(B, N, 1)
 
@@ -263,7 +260,6 @@ class GINO(nn.Module):
             search.forward = functools.partial(self._once, search.forward)
         side = [torch.linspace(0, 1, points)] * axes
         self.grid = torch.stack(torch.meshgrid(*side, indexing="ij"), -1)
-        self.register_state_dict_post_hook(without_metadata)
 
     def forward(self, on: OnMesh) -> Tensor:
         places, self.kept = on.places, on.kept

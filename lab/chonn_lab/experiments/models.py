@@ -75,9 +75,7 @@ def fno_neuralop(
 
     sizes = ((modes, modes), problem.in_channels, problem.out_channels, width)
     options: dict[str, Any] = {"n_layers": depth, "domain_padding": padding}
-    return of_neuralop(
-        FNO(*sizes, **options) if rank is None else TFNO(*sizes, rank=rank, **options)
-    )
+    return FNO(*sizes, **options) if rank is None else TFNO(*sizes, rank=rank, **options)
 
 
 def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module:
@@ -87,7 +85,7 @@ def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module
 
     wide = 2 * width
     with contextlib.redirect_stdout(io.StringIO()):  # it prints what skips it has
-        model = UNO(
+        return UNO(
             problem.in_channels,
             problem.out_channels,
             width,
@@ -100,7 +98,6 @@ def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module
             channel_mlp_skip="linear",
             domain_padding=padding,
         )
-    return of_neuralop(model)
 
 
 def ffno(problem: Any, **sizes: Any) -> nn.Module:
@@ -297,15 +294,3 @@ class GridFNO(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.fno(x.movedim(1, -1), coordinates(x).movedim(1, -1))
         return y.squeeze(-2).movedim(-1, 1)
-
-
-def of_neuralop(model: nn.Module) -> nn.Module:
-    """A model of neuraloperator whose state dict has tensors only."""
-    wrapped = nn.Sequential(model)
-    wrapped.register_state_dict_post_hook(without_metadata)
-    return wrapped
-
-
-def without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None:
-    """neuraloperator stores the arguments of its models under this key."""
-    state.pop("_metadata", None)

@@ -21,7 +21,10 @@ class Run(Provenance):
     """One trained model, with the fields of its file.
 
     `changes` names the settings that differ between models by design, `notes` has remarks for a
-    reader of the numbers. `milliseconds` is that of `chonn_lab.experiments.base.Evaluation`.
+    reader of the numbers. What `Problem.evaluate` finds is empty if the training diverged:
+    `metrics` are numbers by name for each test split, lower is better; `curves` scores along an
+    axis, such as the error of every frame of a rollout; `milliseconds` the processor time of the
+    prediction of a test sample by itself, with its error.
     """
 
     experiment: str
@@ -36,14 +39,14 @@ class Run(Provenance):
     date: str
     parameters: int
     curve: Mapping[str, Sequence[float | None]]
-    metrics: Mapping[str, Mapping[str, float | None]]
-    curves: Mapping[str, Sequence[float | None]]
     seconds: float
     peak_memory_mib: float | None
     diverged: str | None = None
     title: str = ""
     changes: Sequence[str] | None = None
     notes: Sequence[str] = ()
+    metrics: Mapping[str, Mapping[str, float | None]] = dataclasses.field(default_factory=dict)
+    curves: Mapping[str, Sequence[float | None]] = dataclasses.field(default_factory=dict)
     milliseconds: float | None = None
 
     @classmethod

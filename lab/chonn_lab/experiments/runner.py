@@ -34,7 +34,7 @@ from tqdm import tqdm
 
 from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.experiments import provenance
-from chonn_lab.experiments.base import Data, Evaluation, Problem, Untrained, batches, device_of
+from chonn_lab.experiments.base import Data, Problem, Untrained, batches, device_of
 from chonn_lab.experiments.configuration import build_model, build_problem, flat, resolved
 from chonn_lab.experiments.provenance import Provenance
 from chonn_lab.experiments.records import HISTORY, Run
@@ -76,7 +76,7 @@ def run(config: DictConfig, folder: Path) -> Run:
         training.restore(checkpoint)
     for note in training.notes:
         log.warning("%s: %s", folder, note)
-    diverged, evaluation = None, Evaluation(metrics={})
+    diverged, evaluation = None, {}
     try:
         training.fit(data, checkpoint)
     except Diverged as error:
@@ -104,11 +104,9 @@ def run(config: DictConfig, folder: Path) -> Run:
         parameters=count_parameters(model),
         curve={"epoch": list(range(1, training.epochs + 1)), **training.history},
         diverged=diverged,
-        metrics=evaluation.metrics,
-        curves=evaluation.curves,
         seconds=training.seconds,
-        milliseconds=evaluation.milliseconds,
         peak_memory_mib=provenance.peak_memory_mib(device),
+        **evaluation,
     )
     # Last, because this file marks the run as finished.
     return record.write(result)
@@ -303,8 +301,10 @@ class Training:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, whole or not at all."""
+        weights = self.model.state_dict()
+        weights.pop("_metadata", None)  # neuraloperator's arguments of its models
         content = {
-            "state_dict": self.model.state_dict(),
+            "state_dict": weights,
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             STATE: {

@@ -80,7 +80,7 @@ def test_equals_a_plain_loop(tmp_path):
     assert run.curve["epoch"] == [1, 2, 3]
     assert run.curve["train_loss"] == pytest.approx(losses, rel=1e-6)
     assert run.curve["validation_error"] == pytest.approx(errors, rel=1e-6)
-    scores = problem.evaluate(model, data).metrics["test"]
+    scores = problem.evaluate(model, data)["metrics"]["test"]
     assert run.metrics["test"] == pytest.approx(scores, rel=1e-6)
 
 
