@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -298,11 +298,8 @@ class Poisson(Steady):
 
         paths = [folder / poisson.file_name(kind, self.resolution) for kind in ("IN", "OUT")]
         made: dict[Path, Callable[[Path], object]] = dict.fromkeys(paths, make_both)
-        for _, kind, samples, n in self._finer_tests():
-            stem = Path(poisson.file_name(kind, n)).stem
-            made[folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"] = functools.partial(
-                poisson.generate_samples, kind=kind, samples=samples, resolution=n
-            )
+        for path, (_, law) in self._finer_tests(folder).items():
+            made[path] = functools.partial(poisson.generate_samples, **law)
         return made
 
     def load(self, folder: Path) -> Data:
@@ -311,20 +308,22 @@ class Poisson(Steady):
             for split in poisson.SPLITS
         }
         normalization = poisson.read_normalization(folder, self.resolution)
-        finer = tuple(self.makers(folder))[2:]
-        for path, (name, _, samples, _) in zip(finer, self._finer_tests(), strict=True):
-            splits[name] = pairs(*poisson.read_samples(path, samples, normalization))
+        for path, (name, law) in self._finer_tests(folder).items():
+            splits[name] = pairs(*poisson.read_samples(path, law["samples"], normalization))
         return Data(splits.pop("train"), splits.pop("validation"), splits)
 
-    def _finer_tests(self) -> Iterator[tuple[str, str, range, int]]:
-        """For each test on a finer grid: name, kind, numbers of the samples, resolution."""
-        for split, prefix, n in (
-            ("test", "", self.n_test),
-            ("out_of_distribution", "out_of_distribution_", self.n_out_of_distribution),
-        ):
+    def _finer_tests(self, folder: Path) -> dict[Path, tuple[str, dict[str, Any]]]:
+        """Files of the tests on finer grids, each with its name and settings."""
+        found = {}
+        for split, prefix in (("test", ""), ("out_of_distribution", "out_of_distribution_")):
             kind, samples = poisson.SPLITS[split]
-            for resolution in self.test_resolutions:
-                yield f"{prefix}at_{resolution}", kind, samples[:n], resolution
+            samples = samples[: getattr(self, f"n_{split}")]
+            for n in self.test_resolutions:
+                stem = Path(poisson.file_name(kind, n)).stem
+                path = folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"
+                law = {"kind": kind, "samples": samples, "resolution": n}
+                found[path] = f"{prefix}at_{n}", law
+        return found
 
 
 @dataclasses.dataclass(kw_only=True)

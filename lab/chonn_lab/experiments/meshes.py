@@ -263,10 +263,8 @@ class GINO(nn.Module):
 
     def forward(self, on: OnMesh) -> Tensor:
         places, self.kept = on.places, on.kept
-        if "distance" not in self.kept:
-            distance = torch.cdist(self.grid.flatten(0, -2), places).amin(1)
-            self.kept["distance"] = distance.view(1, *self.grid.shape[:-1], 1)
-        distance = self.kept["distance"]
+        distance = torch.cdist(self.grid.flatten(0, -2), places).amin(1)
+        distance = distance.view(1, *self.grid.shape[:-1], 1)
         return self.model(places[None], self.grid[None], places[None], on.fields, distance)
 
     def _once(self, search: Callable[..., Any], **arguments: Tensor) -> Any:
