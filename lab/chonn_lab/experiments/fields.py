@@ -334,10 +334,6 @@ class BeyondSolvers(Steady):
     options: ClassVar[dict[str, Any]] = {}  # pyright: ignore[reportIncompatibleMethodOverride]
     cells: ClassVar[int] = 1  # of the generator, along each axis of a cell of the models
 
-    @property
-    def about_unit_size(self) -> Units:
-        return super().about_unit_size._replace(logarithm=True)
-
     def laws(self) -> dict[str, dict[str, Any]]:
         return {"": {"resolution": self.cells * self.resolution, **self.sizes}}
 
