@@ -22,7 +22,7 @@ class FactorizedSpectralConv(nn.Module):
         K(z) = \sum_d \mathrm{IFFT}_d (R_d \cdot \mathrm{FFT}_d(z))
 
     with :math:`R_d` a complex matrix for each of the lowest `modes`, which is the paper's
-    equation for the kernel of a layer. A ValueError for a grid that does not resolve the modes.
+    equation for the kernel of a layer. The grid has to resolve the modes.
     """
 
     def __init__(self, channels: int, modes: int) -> None:
@@ -35,14 +35,8 @@ class FactorizedSpectralConv(nn.Module):
         )
 
     def forward(self, z: Tensor) -> Tensor:
-        grid = z.shape[2:]
-        if self.modes > min(grid) // 2 + 1:
-            raise ValueError(
-                f"modes: expected at most {min(grid) // 2 + 1} on a (padded) grid of "
-                f"{tuple(grid)}, got {self.modes}"
-            )
         out = torch.zeros_like(z)
-        for axis, (n, weight) in enumerate(zip(grid, self.weights, strict=True), start=2):
+        for axis, (n, weight) in enumerate(zip(z.shape[2:], self.weights, strict=True), start=2):
             spectrum = torch.fft.rfft(z.movedim(axis, -1), norm="ortho")[..., : self.modes]
             mapped = torch.einsum("bi...m,iom->bo...m", spectrum, weight)
             # irfft takes the modes that are missing for zero.

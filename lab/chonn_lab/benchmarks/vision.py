@@ -52,9 +52,7 @@ def models(run: Run) -> list[Row]:
         for key in ("forward", "step"):
             row[f"{key}_images_per_second"] = batch / row[f"{key}_ms"] * 1e3
             row[f"{key}_speed"] = 1 / row[f"{key}_ratio"]
-        row["multiply_adds"] = cost.measure(
-            build(row["name"], points, "meta"), [image]
-        ).multiply_adds
+        row["multiply_adds"] = cost.multiply_adds(build(row["name"], points, "meta"), [image])
     return rows
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import itertools
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -27,7 +26,6 @@ PDEBENCH_METRICS = (
 
 Makers = Mapping[Path, Callable[[Path], object]]
 Scores = tuple[dict[str, float], dict[str, list[float]]]
-PICTURES = 2
 # Test samples whose predictions are timed.
 TIMED = 8
 
@@ -40,22 +38,6 @@ class Data:
     train: TensorDataset
     validation: TensorDataset
     tests: Mapping[str, TensorDataset]
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """Scores of a trained model.
-
-    `metrics` are numbers by name, lower is better, for each of `Data.tests`; `curves` scores along
-    an axis, such as the error of every frame of a rollout; `fields` a few samples for pictures,
-    "input", "target", "prediction" and the like; `milliseconds` the processor time of the
-    prediction of a test sample by itself, with its error.
-    """
-
-    metrics: Mapping[str, Mapping[str, float]]
-    curves: Mapping[str, list[float]] = dataclasses.field(default_factory=dict)
-    fields: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
-    milliseconds: float | None = None
 
 
 class Units(NamedTuple):
@@ -116,7 +98,7 @@ ERRORS = {"relative_l1": relative_l1, "relative_l2": relative_l2}
 
 
 @dataclasses.dataclass(kw_only=True)
-class Problem(ABC):
+class Problem:
     """A problem and its settings; subclasses add fields of their own, and raise a ValueError for
     values out of range.
 
@@ -218,12 +200,7 @@ class Problem(ABC):
         """Read the splits; FileNotFoundError or ValueError for missing or damaged files."""
         found = {}
         for path, (name, law) in zip(self.makers(folder), self.laws().items(), strict=True):
-            fields = self.read(path, law["n_samples"])
-            expected = law["n_samples"], *[law["resolution"]] * self.axes
-            for field in fields:
-                if (len(field), *field.shape[2:]) != expected:
-                    raise ValueError(f"{path}: expected samples {expected}, got {field.shape}")
-            found[name] = TensorDataset(*fields)
+            found[name] = TensorDataset(*self.read(path, law["n_samples"]))
         data = consecutive(self, *found.pop("").tensors)
         return dataclasses.replace(data, tests={**data.tests, **found})
 
@@ -237,24 +214,18 @@ class Problem(ABC):
         return ERRORS[self.error](model(source), target)
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, data: Data) -> Evaluation:
-        """Final scores, without gradients; the model is in evaluation mode on some device."""
+    def evaluate(self, model: nn.Module, data: Data) -> dict[str, Any]:
+        """Final scores as a `chonn_lab.experiments.records.Run` has them, without gradients; the
+        model is in evaluation mode on some device."""
         found = {name: self.scores(model, test) for name, test in data.tests.items()}
         metrics = {name: scores for name, (scores, _) in found.items()}
-        test = data.tests["test"]
-        fields, took = self.pictures(model, test), self.milliseconds(model, test)
-        return Evaluation(metrics, found["test"][1], fields, took)
+        took = self.milliseconds(model, data.tests["test"])
+        return {"metrics": metrics, "curves": found["test"][1], "milliseconds": took}
 
     def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
         """Metrics and curves of a test split, for `evaluate`; by default the mean of `errors`."""
         found = batches(test, self.scored_at_once, device_of(model))
         return {self.error: float(torch.cat([self.errors(model, b) for b in found]).mean())}, {}
-
-    def pictures(self, model: nn.Module, test: TensorDataset) -> dict[str, Tensor]:
-        """A few samples with their predictions, for `evaluate`."""
-        source, target = next(batches(test, PICTURES, device_of(model)))
-        shown = {"input": source, "target": target, "prediction": model(source)}
-        return {name: field[:, 0].float().cpu() for name, field in shown.items()}
 
     def milliseconds(self, model: nn.Module, test: TensorDataset) -> float | None:
         """Processor time of a sample, all threads together, after a first one; None on a GPU."""
@@ -267,10 +238,6 @@ class Problem(ABC):
         for sample in samples:
             self.errors(model, sample)
         return 1e3 * (time.process_time() - started) / len(samples)
-
-    @abstractmethod
-    def example(self) -> tuple[Tensor, ...]:
-        """Arguments of the model for one sample, to count its operations and test that it runs."""
 
 
 def pairs(*fields: np.ndarray | Tensor) -> TensorDataset:

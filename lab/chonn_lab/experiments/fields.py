@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,7 +31,6 @@ from chonn_lab.experiments.base import (
     pairs,
     relative_l1,
 )
-from chonn_lab.experiments.models import MULTIPLE
 from chonn_lab.experiments.solvers import (
     Physics,
     SineScheme,
@@ -46,7 +45,6 @@ from chonn_lab.problems import (
     darcy,
     fno_darcy,
     helmholtz_open,
-    origin,
     poisson,
     unknown_law,
     upscaling,
@@ -90,19 +88,10 @@ class Steady(Problem):
         super().__post_init__()
         check_integer(1, resolution=self.resolution)
         check_choice("error", self.error, ERRORS)
-        self.check_finer()
-
-    def check_finer(self) -> None:
-        """ValueError for grids without the test samples, or that models cannot have."""
-        finer = self.test_resolutions
-        if finer and not self.on_finer_grids:
+        if self.test_resolutions and not self.on_finer_grids:
             raise ValueError(
-                f"test_resolutions: expected none, as samples differ from grid to grid, got {finer}"
-            )
-        if len(set(finer)) < len(finer) or any(n % MULTIPLE or n <= self.resolution for n in finer):
-            raise ValueError(
-                f"test_resolutions: expected different multiples of {MULTIPLE} above the "
-                f"resolution {self.resolution}, got {finer}"
+                "test_resolutions: expected none, as samples differ from grid to grid, "
+                f"got {self.test_resolutions}"
             )
 
     @property
@@ -131,10 +120,6 @@ class Steady(Problem):
 
     def further(self) -> dict[str, dict[str, Any]]:
         return {f"at_{n}": {"resolution": n} for n in self.test_resolutions}
-
-    def example(self) -> tuple[Tensor, ...]:
-        # A medium, and a porosity, that there is.
-        return (0.5 * torch.ones(1, self.in_channels, self.resolution, self.resolution),)
 
     def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
         accumulator, errors = MetricAccumulator(), []
@@ -263,21 +248,16 @@ class FNODarcy(Steady):
 
     physics: ClassVar[Physics] = Physics("coefficient", "corners")
 
-    def check_finer(self) -> None:
-        """The reader refuses grids whose nodes are none of the solver's."""
-
     def makers(self, folder: Path) -> Makers:
-        """Both published files if the one for training exists, otherwise generated ones."""
+        """Generated files, of which that to train on may have the name of a published one; beside
+        that one the published test file, if it exists."""
         n, resolution = self.n_train + self.n_validation, self.solver_resolution
         train = folder / fno_darcy.file_name("train", n, resolution)
-        test = folder / fno_darcy.file_name("test", self.n_test, resolution)
-        named = train.name in fno_darcy.OFFICIAL_NAMES and train.exists()
-        if published := named and origin.read(train).generator is None:
-            test = folder / fno_darcy.OFFICIAL_NAMES[1]
+        test = folder / fno_darcy.OFFICIAL_NAMES[1]
+        if train.name != fno_darcy.OFFICIAL_NAMES[0] or not test.exists():
+            test = folder / fno_darcy.file_name("test", self.n_test, resolution)
 
         def make_both(_: Path) -> None:
-            if published:
-                raise FileNotFoundError(f"{test}: expected beside the published {train.name}")
             fno_darcy.generate(folder, n, self.n_test, resolution, **self.options)
 
         return {train: make_both, test: make_both}
@@ -318,11 +298,8 @@ class Poisson(Steady):
 
         paths = [folder / poisson.file_name(kind, self.resolution) for kind in ("IN", "OUT")]
         made: dict[Path, Callable[[Path], object]] = dict.fromkeys(paths, make_both)
-        for _, kind, samples, n in self._finer_tests():
-            stem = Path(poisson.file_name(kind, n)).stem
-            made[folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"] = functools.partial(
-                poisson.generate_samples, kind=kind, samples=samples, resolution=n
-            )
+        for path, (_, law) in self._finer_tests(folder).items():
+            made[path] = functools.partial(poisson.generate_samples, **law)
         return made
 
     def load(self, folder: Path) -> Data:
@@ -331,20 +308,22 @@ class Poisson(Steady):
             for split in poisson.SPLITS
         }
         normalization = poisson.read_normalization(folder, self.resolution)
-        finer = tuple(self.makers(folder))[2:]
-        for path, (name, _, samples, _) in zip(finer, self._finer_tests(), strict=True):
-            splits[name] = pairs(*poisson.read_samples(path, samples, normalization))
+        for path, (name, law) in self._finer_tests(folder).items():
+            splits[name] = pairs(*poisson.read_samples(path, law["samples"], normalization))
         return Data(splits.pop("train"), splits.pop("validation"), splits)
 
-    def _finer_tests(self) -> Iterator[tuple[str, str, range, int]]:
-        """For each test on a finer grid: name, kind, numbers of the samples, resolution."""
-        for split, prefix, n in (
-            ("test", "", self.n_test),
-            ("out_of_distribution", "out_of_distribution_", self.n_out_of_distribution),
-        ):
+    def _finer_tests(self, folder: Path) -> dict[Path, tuple[str, dict[str, Any]]]:
+        """Files of the tests on finer grids, each with its name and settings."""
+        found = {}
+        for split, prefix in (("test", ""), ("out_of_distribution", "out_of_distribution_")):
             kind, samples = poisson.SPLITS[split]
-            for resolution in self.test_resolutions:
-                yield f"{prefix}at_{resolution}", kind, samples[:n], resolution
+            samples = samples[: getattr(self, f"n_{split}")]
+            for n in self.test_resolutions:
+                stem = Path(poisson.file_name(kind, n)).stem
+                path = folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"
+                law = {"kind": kind, "samples": samples, "resolution": n}
+                found[path] = f"{prefix}at_{n}", law
+        return found
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -354,10 +333,6 @@ class BeyondSolvers(Steady):
     on_finer_grids: ClassVar[bool] = False
     options: ClassVar[dict[str, Any]] = {}  # pyright: ignore[reportIncompatibleMethodOverride]
     cells: ClassVar[int] = 1  # of the generator, along each axis of a cell of the models
-
-    @property
-    def about_unit_size(self) -> Units:
-        return super().about_unit_size._replace(logarithm=True)
 
     def laws(self) -> dict[str, dict[str, Any]]:
         return {"": {"resolution": self.cells * self.resolution, **self.sizes}}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +18,6 @@ from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import (
     PDEBENCH_METRICS,
-    PICTURES,
     Data,
     Problem,
     Scores,
@@ -79,6 +77,7 @@ class Rollout(Problem):
     increment: bool  # let the models predict the change from the last frame
 
     given: ClassVar[int]  # frames known before a rollout, of which models see the last `history`
+    horizon: ClassVar[int]  # frames of a rollout
     stride: ClassVar[int] = 1  # frames of the file from one frame of the models to the next
     out_channels: ClassVar[int] = 1
     boundary: ClassVar[str] = "periodic"  # walls of networks in a model
@@ -93,9 +92,9 @@ class Rollout(Problem):
                 raise ValueError(f"{name}: expected at most {most}, got {getattr(self, name)}")
 
     @property
-    @abstractmethod
     def frames(self) -> int:
         """Frames of a trajectory."""
+        return self.given + self.horizon
 
     @property
     def in_channels(self) -> int:
@@ -155,16 +154,6 @@ class Rollout(Problem):
         scores["rollout_relative_l2_last"] = float(curve[-1])
         return scores, {name: values.tolist() for name, values in curves.items()}
 
-    def pictures(self, model: nn.Module, test: TensorDataset) -> dict[str, Tensor]:
-        """The last given frame, the first and the last one of the rollout."""
-        (frames,) = next(batches(test, PICTURES, device_of(model)))
-        prediction, target = (f[:, [0, -1]] for f in self.predicted(model, frames))
-        fields = {"input": frames[:, self.given - 1], "target": target, "prediction": prediction}
-        return {name: field.float().cpu() for name, field in fields.items()}
-
-    def example(self) -> tuple[Tensor, ...]:
-        return (torch.zeros(1, self.history, *[self.resolution] * self.axes),)
-
 
 class Windows(TensorDataset):
     """Windows of `length` consecutive frames of trajectories (N, T, R, R), gathered on access.
@@ -189,17 +178,14 @@ class Line(Rollout):
     """The last frames of a wave on a line to the next frame, fed back over the horizon: advection
     and Burgers' equation, of PDEBench, without discretisation in time."""
 
-    horizon: int  # frames of a rollout; the file has `given` more, from t = 0 to 2
+    # The file has `given` frames more, from t = 0 to 2.
+    horizon: int  # pyright: ignore[reportIncompatibleVariableOverride]
     beta: float  # speed of advection
     nu: float  # PDEBench's viscosity, or 0 for advection
 
     given: ClassVar[int] = 10
     axes: ClassVar[int] = 1
     relative: ClassVar[bool] = True
-
-    @property
-    def frames(self) -> int:
-        return self.given + self.horizon
 
     @property
     def generator(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -215,7 +201,7 @@ class NavierStokes(Rollout):
     """Navier-Stokes vorticity of the last frames to the next one, fed back over the horizon:
     rollouts of FNOs, plain and with a block, from 3, 5 and 10 frames (Fig. 5d-f)."""
 
-    horizon: int  # frames of a rollout
+    horizon: int  # pyright: ignore[reportIncompatibleVariableOverride]
     # Points along each axis of the reference solution, and its longest time step.
     solver_resolution: int
     solver_step: float
@@ -227,10 +213,6 @@ class NavierStokes(Rollout):
     given: ClassVar[int] = 10
     relative: ClassVar[bool] = True
     generator: ClassVar[Any] = navier_stokes
-
-    @property
-    def frames(self) -> int:
-        return self.given + self.horizon
 
     @property
     def law(self) -> dict[str, Any]:

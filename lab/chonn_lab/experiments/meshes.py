@@ -22,11 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import Data, Problem, Untrained, batches, relative_l1
-from chonn_lab.experiments.models import without_metadata
+from chonn_lab.experiments.base import Data, Problem, Untrained, relative_l1
 from chonn_lab.experiments.solvers import Physics
 from chonn_lab.problems import meshes
-from chonn_lab.problems.generation import stream
 from chonn_ops import Dirichlet, FiniteVolumes, Mesh, Robin
 from chonn_ops.checks import check_choice
 from chonn_ops.models.network import CHONNNetwork
@@ -149,18 +147,9 @@ class Meshes(Problem):
     def errors(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return torch.cat([relative_l1(model(on), on.y) for on in self.chosen(batch)])
 
-    def pictures(self, model: nn.Module, test: TensorDataset) -> dict[str, Tensor]:
-        (first,) = self.chosen(next(batches(test, 1, CPU)))
-        fields = {"input": first.x, "target": first.y, "prediction": model(first)}
-        return {name: field[..., 0] for name, field in fields.items()}
-
     @property
     def scheme(self) -> type[MeshScheme]:
         return MeshScheme
-
-    def example(self) -> tuple[Any, ...]:
-        shape = meshes.part(12) if self.axes == 3 else meshes.square_with_holes(12)
-        return (OnMesh.of(meshes.sample(shape, [stream(0)])),)
 
 
 class Scaled(nn.Module):
@@ -214,14 +203,12 @@ class MeshGraphNet(nn.Module):
         from torch_geometric.data import Data as Graph
 
         B, N, _ = on.x.shape
-        if B not in on.kept:
-            ends = on.volumes.graph.ends
-            ends = torch.cat((ends, ends.flip(0)), 1)
-            step = 36 * (on.places[ends[0]] - on.places[ends[1]])
-            step = torch.cat((step, step.norm(dim=1, keepdim=True)), 1).repeat(B, 1)
-            copies = (ends[:, None] + N * torch.arange(B)[:, None]).flatten(1)
-            on.kept[B] = Graph(edge_index=copies, num_nodes=B * N), step
-        graph, step = on.kept[B]
+        ends = on.volumes.graph.ends
+        ends = torch.cat((ends, ends.flip(0)), 1)
+        step = 36 * (on.places[ends[0]] - on.places[ends[1]])
+        step = torch.cat((step, step.norm(dim=1, keepdim=True)), 1).repeat(B, 1)
+        copies = (ends[:, None] + N * torch.arange(B)[:, None]).flatten(1)
+        graph = Graph(edge_index=copies, num_nodes=B * N)
         nodes = torch.cat((on.fields, on.places.expand(B, -1, -1)), -1).flatten(0, 1)
         return self.model(nodes, step, graph).view(B, N, 1)
 
@@ -273,14 +260,11 @@ class GINO(nn.Module):
             search.forward = functools.partial(self._once, search.forward)
         side = [torch.linspace(0, 1, points)] * axes
         self.grid = torch.stack(torch.meshgrid(*side, indexing="ij"), -1)
-        self.register_state_dict_post_hook(without_metadata)
 
     def forward(self, on: OnMesh) -> Tensor:
         places, self.kept = on.places, on.kept
-        if "distance" not in self.kept:
-            distance = torch.cdist(self.grid.flatten(0, -2), places).amin(1)
-            self.kept["distance"] = distance.view(1, *self.grid.shape[:-1], 1)
-        distance = self.kept["distance"]
+        distance = torch.cdist(self.grid.flatten(0, -2), places).amin(1)
+        distance = distance.view(1, *self.grid.shape[:-1], 1)
         return self.model(places[None], self.grid[None], places[None], on.fields, distance)
 
     def _once(self, search: Callable[..., Any], **arguments: Tensor) -> Any:

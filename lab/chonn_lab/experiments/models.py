@@ -43,7 +43,7 @@ MULTIPLE = 16
 def unet(problem: Any, features: int) -> nn.Module:
     """PDEBench's U-Net."""
     sizes = (problem.in_channels, problem.out_channels, features)
-    return _padded(problem, CHONNUNet2d(*sizes, ckb=PLAIN))
+    return Extended(CHONNUNet2d(*sizes, ckb=PLAIN), multiple=MULTIPLE)
 
 
 def fno(problem: Any, width: int, modes: int, ckb: CKBOptions = PLAIN) -> nn.Module:
@@ -75,9 +75,7 @@ def fno_neuralop(
 
     sizes = ((modes, modes), problem.in_channels, problem.out_channels, width)
     options: dict[str, Any] = {"n_layers": depth, "domain_padding": padding}
-    return of_neuralop(
-        FNO(*sizes, **options) if rank is None else TFNO(*sizes, rank=rank, **options)
-    )
+    return FNO(*sizes, **options) if rank is None else TFNO(*sizes, rank=rank, **options)
 
 
 def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module:
@@ -87,7 +85,7 @@ def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module
 
     wide = 2 * width
     with contextlib.redirect_stdout(io.StringIO()):  # it prints what skips it has
-        model = UNO(
+        return UNO(
             problem.in_channels,
             problem.out_channels,
             width,
@@ -100,7 +98,6 @@ def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module
             channel_mlp_skip="linear",
             domain_padding=padding,
         )
-    return of_neuralop(model)
 
 
 def ffno(problem: Any, **sizes: Any) -> nn.Module:
@@ -128,7 +125,8 @@ def transolver(problem: Any, width: int, depth: int, heads: int, slices: int) ->
 
 def cno(problem: Any, **sizes: int) -> nn.Module:
     """CNO, which no package has."""
-    return _padded(problem, CNO(problem.in_channels, problem.out_channels, **sizes))
+    model = CNO(problem.in_channels, problem.out_channels, **sizes)
+    return Extended(model, multiple=MULTIPLE)
 
 
 def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
@@ -136,7 +134,7 @@ def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
     # Without a norm the initial outputs of orders above 2 overflow.
     ckb = CKBOptions(Scan(d_state=d_state, selective_norm=True), order=order)
     sizes |= {"in_channels": problem.in_channels, "out_channels": problem.out_channels}
-    return _padded(problem, CNOUNet(**sizes, ckb=ckb))
+    return Extended(CNOUNet(**sizes, ckb=ckb), multiple=MULTIPLE)
 
 
 def network(problem: Any, width: int, depth: int, num_networks: int, **options: Any) -> nn.Module:
@@ -296,19 +294,3 @@ class GridFNO(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.fno(x.movedim(1, -1), coordinates(x).movedim(1, -1))
         return y.squeeze(-2).movedim(-1, 1)
-
-
-def of_neuralop(model: nn.Module) -> nn.Module:
-    """A model of neuraloperator whose state dict has tensors only."""
-    wrapped = nn.Sequential(model)
-    wrapped.register_state_dict_post_hook(without_metadata)
-    return wrapped
-
-
-def without_metadata(_module: nn.Module, state: dict[str, Any], *_: Any) -> None:
-    """neuraloperator stores the arguments of its models under this key."""
-    state.pop("_metadata", None)
-
-
-def _padded(problem: Any, model: nn.Module) -> nn.Module:
-    return Extended(model, multiple=MULTIPLE) if problem.resolution % MULTIPLE else model

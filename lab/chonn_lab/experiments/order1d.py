@@ -71,6 +71,3 @@ class Order1d(Problem):
             for source, target in batches(test, self.scored_at_once, device_of(model))
         ]
         return {name: float(torch.cat([row[name] for row in rows]).mean()) for name in rows[0]}, {}
-
-    def example(self) -> tuple[Tensor, ...]:
-        return (torch.zeros(1, 1, order1d.RESOLUTION),)

@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,7 @@ import torch
 
 import chonn_lab
 import chonn_ops
-from chonn_lab.problems import origin
 
-ANYWAY = "mixed=true"
 SHOWN = 12
 # The parts of the laboratory that numbers depend on; reports do not count.
 LAB_FOLDERS = ("baselines", "conf", "experiments", "problems")
@@ -33,7 +31,7 @@ class Provenance:
     """Data and code behind a run; empty where an old file does not record them.
 
     `data` has for each file the record of `chonn_lab.problems.origin.Origin`, which has its
-    SHA-256; the others are what `code` returns.
+    SHA-256, and is empty for data that the code makes; the others are what `code` returns.
     """
 
     data: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -43,8 +41,8 @@ class Provenance:
 
     @property
     def known(self) -> bool:
-        """Whether data and code are recorded."""
-        return bool(self.data and (self.code or self.commit))
+        """Whether the code is recorded."""
+        return bool(self.code or self.commit)
 
     @property
     def state(self) -> str:
@@ -60,29 +58,10 @@ class Provenance:
         )
 
     def note(self, now: Provenance) -> str:
-        """A remark for a result or checkpoint that is used although it differs; empty if equal."""
-        if not self.known:
-            return "without a record of data and code"
-        found = [self.differences(now)]
+        """A remark for a checkpoint of other code that is used all the same; empty if equal."""
         if self.state != now.state:
-            found.append(f"commit {self.state} there, {now.state} here")
-        elif self.code and self.code != now.code:
-            found.append(f"code {self.code} there, {now.code} here")
-        return ", ".join(filter(None, found))
-
-
-def of_tensors(tensors: Iterable[torch.Tensor]) -> dict[str, str]:
-    """What identifies data that are no file."""
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().numpy().tobytes())
-    return {"sha256": digest.hexdigest()}
-
-
-def files(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
-    """Origin of data files, with their SHA-256, by name."""
-    return {path.name: origin.identify(path).record() for path in paths}
+            return f"commit {self.state} there, {now.state} here"
+        return "" if self.code == now.code else f"code {self.code} there, {now.code} here"
 
 
 def _sha256(file: Mapping[str, Any]) -> str:

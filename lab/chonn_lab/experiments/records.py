@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,10 +13,7 @@ from chonn_ops.files import finite, whole_file
 
 # Tells the files of this package from those of other programs.
 MARK = "chonn-ops"
-DIGITS = 16
 HISTORY = ("train_loss", "validation_error")
-# Scores and curves; the checksum of a file covers them.
-MEASURED = ("metrics", "curve", "curves", "diverged")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,7 +21,10 @@ class Run(Provenance):
     """One trained model, with the fields of its file.
 
     `changes` names the settings that differ between models by design, `notes` has remarks for a
-    reader of the numbers. `milliseconds` is that of `chonn_lab.experiments.base.Evaluation`.
+    reader of the numbers. What `Problem.evaluate` finds is empty if the training diverged:
+    `metrics` are numbers by name for each test split, lower is better; `curves` scores along an
+    axis, such as the error of every frame of a rollout; `milliseconds` the processor time of the
+    prediction of a test sample by itself, with its error.
     """
 
     experiment: str
@@ -39,44 +38,31 @@ class Run(Provenance):
     hardware: Mapping[str, Any]
     date: str
     parameters: int
-    multiply_adds: int
     curve: Mapping[str, Sequence[float | None]]
-    metrics: Mapping[str, Mapping[str, float | None]]
-    curves: Mapping[str, Sequence[float | None]]
     seconds: float
     peak_memory_mib: float | None
     diverged: str | None = None
     title: str = ""
     changes: Sequence[str] | None = None
     notes: Sequence[str] = ()
+    metrics: Mapping[str, Mapping[str, float | None]] = dataclasses.field(default_factory=dict)
+    curves: Mapping[str, Sequence[float | None]] = dataclasses.field(default_factory=dict)
     milliseconds: float | None = None
 
     @classmethod
     def parse(cls, record: Any) -> Run:
         """From the content of a file; other entries of it are ignored. A ValueError for a missing
-        field, or scores that do not match the checksum."""
+        field."""
         names = [field.name for field in dataclasses.fields(cls)]
         try:
-            run = cls(**{name: record[name] for name in names if name in record})
+            return cls(**{name: record[name] for name in names if name in record})
         except TypeError as error:  # a field is missing, or there are none
             raise ValueError(str(error)) from error
-        if "checksum" in record and record["checksum"] != (found := _checksum(record)):
-            raise ValueError(
-                f"{', '.join(MEASURED)}: expected those of checksum "
-                f"{record['checksum']!r:.80}, got those of {found}"
-            )
-        return run
 
     def write(self, path: Path) -> Run:
         """Write a new file, whole or not at all; returns the run as the file has it."""
         record = finite(dataclasses.asdict(self))
-        marks = {"generator": MARK, "checksum": _checksum(record)}
         with whole_file(path, force=False) as staged:
-            content = json.dumps({**marks, **record}, indent=1, allow_nan=False)
+            content = json.dumps({"generator": MARK, **record}, indent=1, allow_nan=False)
             staged.write_text(content + "\n", encoding="utf-8")
         return Run(**record)
-
-
-def _checksum(record: Mapping[str, Any]) -> str:
-    measured = {name: record.get(name) for name in MEASURED}
-    return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:DIGITS]

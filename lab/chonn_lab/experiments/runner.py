@@ -4,8 +4,8 @@ An interrupted run resumes after its last complete epoch and ends at the same nu
 the last bit: an epoch depends on the checkpoint before it and on (seed, epoch) alone.
 
 A run that has finished has the file ``<output>/<problem>/<scale>/<model>-seed<k>.json``. Beside it
-are the sample fields, ``<model>-seed<k>.npz``, and the folder ``<model>-seed<k>`` with the
-checkpoint, ``last.ckpt``, and Hydra's record of the settings.
+is the folder ``<model>-seed<k>`` with the checkpoint, ``last.ckpt``, and Hydra's record of the
+settings.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
 from torch.utils.data import TensorDataset
 from tqdm import tqdm
 
-from chonn_lab import cost
+from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.experiments import provenance
-from chonn_lab.experiments.base import Data, Evaluation, Problem, Untrained, batches, device_of
+from chonn_lab.experiments.base import Data, Problem, Untrained, batches, device_of
 from chonn_lab.experiments.configuration import build_model, build_problem, flat, resolved
-from chonn_lab.experiments.provenance import ANYWAY, Provenance
+from chonn_lab.experiments.provenance import Provenance
 from chonn_lab.experiments.records import HISTORY, Run
-from chonn_ops.checks import check_bool, check_choice, check_integer, check_number
-from chonn_ops.files import clear_remains, whole_file
+from chonn_lab.problems.origin import identify
+from chonn_ops.checks import check_choice, check_integer, check_number
+from chonn_ops.files import whole_file
 
 # Entry of a checkpoint with everything that is not torch's.
 STATE = "chonn_ops"
+DAMAGED = "damaged or foreign checkpoint; move it away to run afresh"
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 SCHEDULES = ("step", "cosine")
 COUNTS = ("batch_size", "epochs", "step_size")
@@ -57,27 +59,24 @@ def run(config: DictConfig, folder: Path) -> Run:
     result is. A run that diverged has no scores. ValueError or OSError for settings out of range,
     and for data, a checkpoint or a result that is damaged or was made with other settings or data.
     """
-    check_bool(mixed=config.mixed)
     found, problem, data_folder, device = begin(config)
     result = folder.with_name(f"{folder.name}.json")
     if result.exists():
         log.info("%s: finished before", result)
-        return finished(result, found, origin_of(problem, data_folder), config.mixed)
+        return finished(result, found, origin_of(problem, data_folder))
     problem.prepare(data_folder)
     provenance.reset_peak_memory()
     data = problem.load(data_folder)
-    origin = origin_of(problem, data_folder, data)
+    origin = origin_of(problem, data_folder)
     model = seeded_model(found, problem)
-    size = cost.measure(model, problem.example())
     folder.mkdir(parents=True, exist_ok=True)
     training = Training(found, problem, model.to(device), origin)
     checkpoint = folder / "last.ckpt"
-    clear_remains(checkpoint)  # of killed processes
     if checkpoint.exists():
-        training.restore(checkpoint, config.mixed)
+        training.restore(checkpoint)
     for note in training.notes:
         log.warning("%s: %s", folder, note)
-    diverged, evaluation = None, Evaluation(metrics={})
+    diverged, evaluation = None, {}
     try:
         training.fit(data, checkpoint)
     except Diverged as error:
@@ -85,11 +84,6 @@ def run(config: DictConfig, folder: Path) -> Run:
     else:
         with torch.no_grad():
             evaluation = problem.evaluate(model.eval(), data)
-    if evaluation.fields:
-        arrays = {name: field.cpu().numpy() for name, field in evaluation.fields.items()}
-        fields = folder.with_name(f"{folder.name}.npz")
-        with whole_file(fields, force=True) as staged, open(staged, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
     described = found["model"]
     record = Run(
         experiment=problem.name,
@@ -107,15 +101,12 @@ def run(config: DictConfig, folder: Path) -> Run:
         **dataclasses.asdict(origin),
         notes=training.notes,
         date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        parameters=size.parameters,
-        multiply_adds=size.multiply_adds,
+        parameters=count_parameters(model),
         curve={"epoch": list(range(1, training.epochs + 1)), **training.history},
         diverged=diverged,
-        metrics=evaluation.metrics,
-        curves=evaluation.curves,
         seconds=training.seconds,
-        milliseconds=evaluation.milliseconds,
         peak_memory_mib=provenance.peak_memory_mib(device),
+        **evaluation,
     )
     # Last, because this file marks the run as finished.
     return record.write(result)
@@ -137,7 +128,7 @@ def begin(config: DictConfig) -> tuple[dict[str, Any], Problem, Path, torch.devi
     return found, problem, Path(config.data) / problem.name, device
 
 
-def finished(result: Path, found: Mapping[str, Any], now: Provenance, mixed: bool) -> Run:
+def finished(result: Path, found: Mapping[str, Any], now: Provenance) -> Run:
     """The run of a result file; a ValueError if it is damaged or not a result, or as
     `refuse_other`."""
     try:
@@ -146,7 +137,7 @@ def finished(result: Path, found: Mapping[str, Any], now: Provenance, mixed: boo
         text = f"damaged, or no result of chonn-lab run ({error})"
         raise ValueError(f"{result}: {text}; move it away to run afresh") from error
     there = {"problem": run.experiment, "model": run.label, "seed": run.seed, **run.config}
-    refuse_other(result, there, found, run, now, mixed)
+    refuse_other(result, there, found, run, now)
     return run
 
 
@@ -156,21 +147,18 @@ def refuse_other(
     found: Mapping[str, Any],
     origin: Provenance,
     now: Provenance,
-    mixed: bool,
 ) -> None:
     """A ValueError that names the difference, ``epochs: 2 there, 3 here``, if a result or
-    checkpoint has other settings than `found` or, unless `mixed`, other data than `now`."""
+    checkpoint has other settings than `found` or other data than `now`."""
     here, missing = identity(found), object()
     differing = ", ".join(
         f"{name}: {there.get(name, 'none')} there, {here.get(name, 'none')} here"
         for name in sorted(there.keys() | here.keys())
         if there.get(name, missing) != here.get(name, missing)
     )
-    advice = "move it away to run afresh"
-    if differing:
-        raise ValueError(f"{path}: of other settings ({differing}); {advice}")
-    if not mixed and (differing := origin.differences(now)):
-        raise ValueError(f"{path}: of other data ({differing}); {advice}, or accept it: {ANYWAY}")
+    for what, text in (("settings", differing), ("data", origin.differences(now))):
+        if text:
+            raise ValueError(f"{path}: of other {what} ({text}); move it away to run afresh")
 
 
 def identity(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,14 +167,10 @@ def identity(found: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps({**names, "seed": found["seed"], **flat(found)}))
 
 
-def origin_of(problem: Problem, folder: Path, data: Data | None = None) -> Provenance:
-    """Data and code behind a run that starts now. The data are identified by their files, or where
-    there are none by the tensors of their splits."""
-    files = provenance.files(filter(Path.is_file, problem.makers(folder)))
-    if not files and data is not None:
-        splits = {"train": data.train, "validation": data.validation, **data.tests}
-        files = {name: provenance.of_tensors(split.tensors) for name, split in splits.items()}
-    return Provenance(files, **provenance.code())
+def origin_of(problem: Problem, folder: Path) -> Provenance:
+    """Files of the data and code behind a run that starts now."""
+    paths = filter(Path.is_file, problem.makers(folder))
+    return Provenance({p.name: identify(p).record() for p in paths}, **provenance.code())
 
 
 def seeded_model(found: Mapping[str, Any], problem: Problem) -> nn.Module:
@@ -317,8 +301,10 @@ class Training:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, whole or not at all."""
+        weights = self.model.state_dict()
+        weights.pop("_metadata", None)  # neuraloperator's arguments of its models
         content = {
-            "state_dict": self.model.state_dict(),
+            "state_dict": weights,
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             STATE: {
@@ -335,18 +321,13 @@ class Training:
         with whole_file(path, force=True) as staged:
             staged.write_bytes(buffer.getbuffer())
 
-    def restore(self, path: Path, mixed: bool = False) -> None:
-        """Continue from a checkpoint; a ValueError if it is damaged or of another model, or as
-        `refuse_other`."""
+    def restore(self, path: Path) -> None:
+        """Continue from a checkpoint; a ValueError if it is damaged, or as `refuse_other`."""
         content = load_checkpoint(path)
         state = content[STATE]
         there = Provenance(**state["provenance"])
-        known = identity(state["settings"])
-        refuse_other(path, known, self.found, there, self.origin, mixed)
-        try:
-            self.model.load_state_dict(content["state_dict"])
-        except RuntimeError as error:
-            raise _damaged(path, "checkpoint of another model") from error
+        refuse_other(path, identity(state["settings"]), self.found, there, self.origin)
+        self.model.load_state_dict(content["state_dict"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.schedule.load_state_dict(content["schedule"])
         self.history, self.seconds = state["history"], state["seconds"]
@@ -364,11 +345,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             damaged = archive.testzip()
         content = None if damaged else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise _damaged(path) from error
+        raise ValueError(f"{path}: {DAMAGED}") from error
     if not isinstance(content, dict) or STATE not in content:
-        raise _damaged(path)
+        raise ValueError(f"{path}: {DAMAGED}")
     return content
-
-
-def _damaged(path: Path, what: str = "damaged or foreign checkpoint") -> ValueError:
-    return ValueError(f"{path}: {what}; move it away to run afresh")

@@ -201,10 +201,7 @@ class LearnedCoefficients(nn.Module):
         super().__init__()
         check_input(problem, "learned_coefficients", "medium in blocks", "porosity")
         self.units = problem.about_unit_size
-        layers: list[nn.Module] = []
-        for features in (problem.in_channels + 2, *[width] * (depth - 1)):
-            convolution = nn.Conv2d(features, width, 3, padding=1, padding_mode="replicate")
-            layers += [convolution, nn.GELU()]
+        layers = _convolutions(problem.in_channels + 2, *[width] * depth, padding_mode="replicate")
         self.law = nn.Sequential(*layers, nn.Conv2d(width, 2, 1))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -224,11 +221,7 @@ class SolveThenConvolve(nn.Module):
         super().__init__()
         self.direct, self.units = DirectSolve(problem), problem.about_unit_size
         # Channels: input, solution and two coordinates.
-        widths = [4, *[width] * (depth - 1), 1]
-        layers: list[nn.Module] = []
-        for channels, features in itertools.pairwise(widths):
-            layers += [nn.Conv2d(channels, features, 3, padding=1), nn.GELU()]
-        self.network = nn.Sequential(*layers[:-1])
+        self.network = nn.Sequential(*_convolutions(4, *[width] * (depth - 1), 1)[:-1])
 
     def forward(self, x: Tensor) -> Tensor:
         units, u = self.units, self.direct(x)
@@ -236,6 +229,14 @@ class SolveThenConvolve(nn.Module):
             (units.scaled(x), (u - units.output_centre) / units.output_spread), dim=1
         )
         return u + units.output_spread * self.network(with_coordinates(fields))
+
+
+def _convolutions(*channels: int, **options: Any) -> list[nn.Module]:
+    """3 x 3 convolutions from each of these numbers of channels to the next, each with a GELU."""
+    layers: list[nn.Module] = []
+    for before, behind in itertools.pairwise(channels):
+        layers += [nn.Conv2d(before, behind, 3, padding=1, **options), nn.GELU()]
+    return layers
 
 
 class NoCell(nn.Module):

@@ -15,7 +15,7 @@ def test_samples_are_scored_on_their_own_mesh(tmp_path, mesh, assert_learns):
     found.prepare(tmp_path)
     data = found.load(tmp_path)
     assert list(data.tests) == ["test", "test_fine"]
-    told, nodes = (found.evaluate(model(found, kind), data).metrics for kind in CONTROLS)
+    told, nodes = (found.evaluate(model(found, kind), data)["metrics"] for kind in CONTROLS)
     assert told["test"]["relative_l1"] < 1e-6
     assert 1e-3 < nodes["test_fine"]["relative_l1"] < nodes["test"]["relative_l1"] < 0.2
     network = model(found, "chonn_network", f"problem.mesh={mesh}")

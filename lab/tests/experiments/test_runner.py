@@ -28,7 +28,6 @@ def test_result_file(tmp_path):
     work = Work(tmp_path, "train.epochs=3")
     run = work.run()
     content = read(work.result)
-    assert len(content.pop("checksum")) == 16
     assert content == {"generator": "chonn-ops", **vars(run)}
     assert (run.experiment, run.scale, run.variant) == ("tiny", "smoke", "order2")
     assert (run.label, run.tags) == ("Order 2", {"order": 2})
@@ -42,7 +41,6 @@ def test_result_file(tmp_path):
     assert run.versions["torch"] == torch.__version__.partition("+")[0]
     assert run.hardware["device"] == "cpu"
     assert run.parameters == 169
-    assert run.multiply_adds > 32 * 169 / 2
     assert 0 < run.seconds < 60
     assert 10 < run.peak_memory_mib < 10_000
     data = work.data.read_bytes()
@@ -50,17 +48,6 @@ def test_result_file(tmp_path):
     assert run.data == {"tiny32.hdf5": {"sha256": sha256, "size": len(data)}}
     assert (run.commit, run.dirty) == provenance.commit()
     assert run.code == provenance.digest()
-    with np.load(work.folder.with_name("order2-seed0.npz")) as fields:
-        shapes = {name: fields[name].shape for name in fields}
-    assert shapes == dict.fromkeys(("input", "target", "prediction"), (2, 32))
-
-
-def test_same_seed_same_numbers_other_seed_others(tmp_path):
-    first, second = (Work(tmp_path / name, "problem.noisy=true").run() for name in "ab")
-    assert first.curve == second.curve
-    other = Work(tmp_path, "problem.noisy=true", "seed=1").run()
-    assert other.seed == 1
-    assert other.curve["train_loss"][0] != first.curve["train_loss"][0]
 
 
 def test_equals_a_plain_loop(tmp_path):
@@ -93,7 +80,7 @@ def test_equals_a_plain_loop(tmp_path):
     assert run.curve["epoch"] == [1, 2, 3]
     assert run.curve["train_loss"] == pytest.approx(losses, rel=1e-6)
     assert run.curve["validation_error"] == pytest.approx(errors, rel=1e-6)
-    scores = problem.evaluate(model, data).metrics["test"]
+    scores = problem.evaluate(model, data)["metrics"]["test"]
     assert run.metrics["test"] == pytest.approx(scores, rel=1e-6)
 
 
@@ -117,7 +104,6 @@ def test_steps_as_the_paper_has_them(tmp_path):
         ("train.learning_rate=high", "learning_rate: expected a number, got 'high'"),
         ("train.learning_rate=-1", "Invalid learning rate: -1"),
         ("problem.noisy=no", "noisy: expected a bool, got 'no'"),
-        ("mixed=off", "mixed: expected a bool, got 'off'"),
         ("train.optimizer=sgd", "optimizer: expected one of .*adamw.*, got 'sgd'"),
         ("problem.n_test=0", "n_test: expected an integer of at least 1, got 0"),
         ("+problem.n_tests=1", "Tiny: .* unexpected keyword argument 'n_tests'"),
@@ -146,21 +132,17 @@ def test_finished_runs_are_read_and_others_are_in_the_way(tmp_path):
         other.run()
     assert str(work.result) in str(caught.value)
     spoil(work.data)
-    with pytest.raises(ValueError, match=r"of other data \(data tiny32.hdf5: .*mixed=true"):
+    with pytest.raises(ValueError, match=r"of other data \(data tiny32.hdf5: .*; move it away"):
         work.run()
-    assert Work(tmp_path, "mixed=true").run() == record
     assert (work.result.read_bytes(), work.result.stat().st_mtime_ns) == (kept, written)
 
 
-@pytest.mark.parametrize("change", ["lost", "another", "cut"])
+@pytest.mark.parametrize("change", ["lost", "cut"])
 def test_damaged_results(tmp_path, change):
     work = Work(tmp_path)
     work.run()
     record = read(work.result)
-    if change == "lost":
-        del record["seconds"]
-    else:
-        record["metrics"]["test"]["relative_l2"] *= 1 + 1e-12
+    del record["seconds"]
     text = json.dumps(record)
     work.result.write_text(text[:100] if change == "cut" else text)
     with pytest.raises(ValueError, match=r"order2-seed0\.json: damaged, or no result .* away"):
@@ -242,17 +224,11 @@ def test_checkpoint_of_other_settings_data_or_commit(tmp_path, checkpoint, monke
     work = left(tmp_path / "data", checkpoint)
     build_problem(work.found).prepare(work.data.parent)
     spoil(work.data)
-    with pytest.raises(ValueError, match=r"of other data .*, or accept it: mixed=true"):
+    with pytest.raises(ValueError, match=r"of other data .*; move it away"):
         work.run()
     monkeypatch.setattr(provenance, "commit", lambda: ("b" * 40, True))
     (note,) = left(tmp_path / "commit", checkpoint).run().notes
     assert re.fullmatch(r"resumed after epoch 2: commit \w+(-dirty)? there, b{12}-dirty here", note)
-
-
-def test_data_that_are_no_files_have_a_checksum_too():
-    first, other = torch.arange(3.0), torch.arange(3.0) + 1
-    found = [provenance.of_tensors((x,)) for x in (first, first.clone(), other)]
-    assert found[0] == found[1] != found[2]
 
 
 def test_commit_and_changes_of_the_checkout(tmp_path, monkeypatch):
@@ -283,16 +259,11 @@ def test_digest_is_of_the_sources_that_numbers_depend_on(tmp_path, monkeypatch):
         monkeypatch.setattr(getattr(provenance, name), "__file__", str(module))
     digest = provenance.digest.__wrapped__
     before = digest()
-    for name, counts in (
-        ("chonn_ops/scan/kernel.c", True),
-        ("chonn_lab/conf/problem/darcy.yaml", True),
-        ("chonn_lab/baselines/ffno.py", True),
-        ("chonn_lab/report/page.py", False),
-    ):
+    for name in ("chonn_lab/report/page.py", "chonn_ops/kernel.c", "chonn_lab/conf/darcy.yaml"):
         path = tmp_path / name
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(exist_ok=True)
         path.write_text("x")
-        assert (digest() != before) == counts, name
+        assert (digest() != before) == (path.name != "page.py"), name
         before = digest()
 
 

@@ -45,7 +45,7 @@ def test_units_fit_the_fields(smoke_data, name):
     torch.testing.assert_close(wrapped(source[:2]), expected)
 
 
-def test_splits_follow_each_other_in_the_file(folders, tmp_path):
+def test_splits_follow_each_other_in_the_file(folders):
     (path,) = smoke("darcy").makers(folders["darcy"])
     with h5py.File(path) as file:
         fields = file["nu"][...][:, None], file["tensor"][...]
@@ -55,11 +55,6 @@ def test_splits_follow_each_other_in_the_file(folders, tmp_path):
         found = torch.cat([split.tensors[at] for split in splits])
         np.testing.assert_array_equal(found, stored)
     assert [len(split) for split in splits] == [8, 4, 4]
-    other = smoke("darcy", "resolution=16")
-    (theirs,) = other.makers(tmp_path)
-    theirs.write_bytes(path.read_bytes())
-    with pytest.raises(ValueError, match=r"expected samples \(16, 16, 16\), got"):
-        other.load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["darcy", "poisson", "fno_darcy"])
@@ -69,7 +64,7 @@ def test_scores_of_a_known_error(folders, name):
     target = data.tests["test"].tensors[1]
     data = dataclasses.replace(data, tests={"test": TensorDataset(target, target)})
     evaluation = found.evaluate(One(lambda x: 1.1 * x), data)
-    scores = evaluation.metrics["test"]
+    scores = evaluation["metrics"]["test"]
     assert next(iter(scores)) == found.error
     for metric in ("relative_l1", "relative_l1_median", found.error):
         assert scores[metric] == pytest.approx(0.1, rel=1e-5)
@@ -78,8 +73,7 @@ def test_scores_of_a_known_error(folders, name):
     expected = accumulator.compute()
     scores.pop("relative_l1_median")
     assert scores == pytest.approx({metric: expected[metric] for metric in scores}, rel=1e-5)
-    torch.testing.assert_close(evaluation.fields["prediction"], 1.1 * evaluation.fields["target"])
-    assert evaluation.milliseconds > 0
+    assert evaluation["milliseconds"] > 0
 
 
 def test_the_published_file_is_read_and_never_replaced(tmp_path):
@@ -110,28 +104,18 @@ def test_fno_darcy_is_every_so_many_nodes_of_two_files(folders):
 
 
 def test_published_files_of_fno_are_read_in_place_of_ours(tmp_path):
-    """Both or none: ours and theirs are not of one law."""
     sizes = ("n_train=3", "n_validation=1021", "n_test=2", "resolution=22")
     found = smoke("fno_darcy", *sizes, "solver_resolution=421", "resolution=85")
-    a = np.random.default_rng(0).random((43, 43, 1024), dtype="f4")
     paths = [tmp_path / name for name in fno_darcy.OFFICIAL_NAMES]
-
-    def write(path):
-        with h5py.File(path, "w") as file:
-            for name in ("coeff", "sol"):
-                file.create_dataset(name, data=a, chunks=(43, 43, 1))
-
-    write(paths[0])
-    with pytest.raises(FileNotFoundError, match=r"smooth2.mat: expected beside the published"):
-        found.prepare(tmp_path)
-    write(paths[1])
+    for path in paths:
+        path.touch()
     assert list(found.makers(tmp_path)) == paths
 
 
 def test_who_is_told_condiff_lacks_the_last_cells_alone(folders):
     found = smoke("condiff")
     data = found.load(folders["condiff"])
-    scores = found.evaluate(model(found, "own_scheme"), data).metrics["test"]
+    scores = found.evaluate(model(found, "own_scheme"), data)["metrics"]["test"]
     assert 1e-3 < scores["relative_l2"] < 0.2
 
 
@@ -169,7 +153,7 @@ def test_kinds_of_media_are_scored_apart(folders):
     assert [len(data.tests[kind]) for kind in kinds] == [2, 2, 2]
     assert torch.equal(data.tests["two-phase"].tensors[1], data.tests["test"].tensors[1][1::3])
     means = {m: model(found, "coarse_mean", f"model.mean={m}") for m in ("flow", "arithmetic")}
-    scores = {mean: found.evaluate(control, data).metrics for mean, control in means.items()}
+    scores = {mean: found.evaluate(control, data)["metrics"] for mean, control in means.items()}
     flow, arithmetic = ({k: scores[m][k]["relative_l1"] for k in kinds} for m in means)
     assert flow["two-phase"] < arithmetic["two-phase"]
     assert arithmetic["channels"] < flow["channels"]
@@ -232,8 +216,6 @@ def test_poissons_finer_tests_are_the_same_samples(tmp_path):
 @pytest.mark.parametrize(
     ("name", "override", "message"),
     [
-        ("darcy", "test_resolutions=[64,100]", "multiples of 16 above .* 32, got .64, 100."),
-        ("darcy", "test_resolutions=[64,64]", "different multiples of 16"),
         ("darcy", "error=l3", "error: expected one of .*relative_l2.*, got 'l3'"),
         ("condiff", "test_resolutions=[128]", "test_resolutions: expected none"),
     ],

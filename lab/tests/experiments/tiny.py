@@ -74,6 +74,3 @@ class Tiny(Problem):
             inputs = inputs + 0.1 * torch.randn(inputs.shape)
         spoiled = model.steps == self.spoiled_step
         return self.errors(model, (inputs, targets)).mean() * (torch.nan if spoiled else 1)
-
-    def example(self):
-        return (torch.zeros(1, 1, POINTS),)

@@ -61,7 +61,6 @@ def test_a_difference_is_welchs_test_and_a_diverged_run_an_infinite_error():
     [
         (lambda text: text[: len(text) // 2], "damaged"),
         (lambda text: text.replace('"parameters"', '"size"'), "argument: 'parameters'"),
-        (lambda text: text.replace("{", '{"checksum": "0",', 1), "expected those of checksum '0'"),
         (lambda _: "\udcff", "damaged"),
     ],
 )
