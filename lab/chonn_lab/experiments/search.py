@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import MaxTrialsCallback
 from optuna.trial import FrozenTrial, TrialState
+from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.configuration import flat, resolved
 from chonn_lab.experiments.provenance import code
@@ -23,6 +25,8 @@ from chonn_lab.experiments.runner import Diverged, Training, begin, origin_of, s
 from chonn_ops.checks import check_above, check_integer
 from chonn_ops.files import write_whole
 
+# An epoch is timed on one of so many parts of the data.
+SHARE = 4
 # The settings of so many of the best trials train again from so many further seeds, and the lowest
 # mean wins: the best of many single trainings is often at a rate where every second one fails.
 BEST, AGAIN = 3, 2
@@ -167,12 +171,16 @@ class _Trainer:
         return Training(found, self.problem, model, self.origin)
 
     def epoch_of(self, found: dict[str, Any]) -> float:
-        """Seconds of an epoch: the second one, as the first one warms up."""
-        timed = self.training(found)
-        timed.epoch(self.data.train, self.data.validation)
+        """Seconds of an epoch. The second of two short ones tells it; the first one warms up."""
+        timed, (train, validation) = self.training(found), (self.data.train, self.data.validation)
+        size = min(max(len(train) // SHARE, timed.batch_size), len(train))
+        share = size / len(train)
+        some = TensorDataset(*train[torch.arange(size)])
+        few = TensorDataset(*validation[: math.ceil(len(validation) * share)])
+        timed.epoch(some, few)
         warm = timed.seconds
-        timed.epoch(self.data.train, self.data.validation)
-        return timed.seconds - warm
+        timed.epoch(some, few)
+        return (timed.seconds - warm) / share
 
     def train(self, found: dict[str, Any]) -> dict[str, float]:
         """Validation error and seconds of a training; the error is infinite if it diverges."""
