@@ -56,5 +56,6 @@ def to_dtype_of(gradient: Tensor, tensor: Tensor) -> Tensor:
 def without_autocast(field: Tensor) -> AbstractContextManager[object]:
     """A context in which autocast is off. Entering it takes time only where autocast is on."""
     kind = field.device.type
-    on = torch.is_autocast_enabled(kind)
+    # PyTorch knows no autocast of some devices, such as "meta", and raises for them.
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if on else nullcontext()
