@@ -37,7 +37,8 @@ def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
     B, H, W, D, N = 2, 9, 40, 56, 16
 
     def wave(*shape: int) -> Tensor:
-        return torch.linspace(1, 7, math.prod(shape), device=device).reshape(shape).sin()
+        numbers = torch.linspace(1, 7, math.prod(shape), dtype=torch.float32, device=device)
+        return numbers.reshape(shape).sin()
 
     inputs = Inputs(
         wave(B, H * W, D),

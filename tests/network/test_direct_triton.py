@@ -148,6 +148,20 @@ def test_fronts_of_several_panels(interpreted, grid, periodic, leaf, dtype):
     interpreted(check_grid, grid, periodic, dtype, leaf, sizes=FEW)
 
 
+def check_selection():
+    """The check that a GPU has to pass before its kernels are selected."""
+    from chonn_ops.network import operator
+    from chonn_ops.network.direct import factor
+
+    for backends in (operator.BACKENDS, factor.BACKENDS):
+        assert not backends._difference(torch.device("cpu"))
+
+
+@needs_triton
+def test_kernels_pass_their_check(interpreted):
+    interpreted(check_selection)
+
+
 def check_mask():
     """A network whose left half, a hole and all, is the network; the rest is no part of it."""
     from chonn_ops.network.direct import triton as backend

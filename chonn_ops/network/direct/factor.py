@@ -30,9 +30,11 @@ from chonn_ops.network.graph import Graph, Joined
 @torch.no_grad()
 def small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
     """Potentials and differences of a small network by the `Factors` of a module."""
-    ones = torch.ones(1, 9, 7, 1, device=device)
+    ones = torch.ones(1, 9, 7, 1, dtype=torch.float32, device=device)
     conductance, leak = (ones.cumsum(1), 1e3 / ones.cumsum(2)), 1e-3 * ones
-    plan, source = _plan_of((9, 7), (False, True)), ones.cumsum(1)[:, None]
+    # Differences along each axis: where there are none, the rounding of each module would be all.
+    source = (ones.cumsum(1) * ones.cumsum(2))[:, None]
+    plan = _plan_of((9, 7), (False, True))
     solution = module.Factors(plan, conductance, leak, source, drops=True).solution
     return solution.potential, *solution.drops
 
