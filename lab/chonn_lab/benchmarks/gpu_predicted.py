@@ -574,7 +574,7 @@ def steps(run: Run) -> list[Row]:
         sizes, solves = step(name, samples, n)
         solving = milliseconds(solves, costs)
         count = f"{len(sizes)} launches of operations, {sum(sizes) / 1e9:.1f} GB; {len(solves)} of "
-        count += f"solves, {solving:.1f} ms"
+        count += f"Triton, {solving:.1f} ms"
         pairs = zip(host, triton_host, strict=True)
         eager = [a * len(sizes) + b * len(solves) for a, b in pairs]
         parts = zip((1, math.sqrt(factor), factor), (1 / spread, 1, spread), strict=True)
