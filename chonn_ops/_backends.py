@@ -32,7 +32,8 @@ def _installed(package: str) -> bool:
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """Whether a release of Triton is here that the kernels are written for."""
     if not _installed("triton"):
         return False
     version = tuple(int(part) for part in importlib.metadata.version("triton").split(".")[:2])
@@ -41,7 +42,7 @@ def _has_triton() -> bool:
 
 def _lacks_triton() -> str:
     """Say which release of Triton is needed; empty if it is here."""
-    if _has_triton():
+    if has_triton():
         return ""
     found = importlib.metadata.version("triton") if _installed("triton") else "none"
     return f"Triton {'.'.join(map(str, _TRITON))} or later, got {found}"

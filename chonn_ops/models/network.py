@@ -57,9 +57,8 @@ def embedded(x: Tensor) -> Tensor:
     lets an outlier dominate.
     """
     wide = x.to(torch.promote_types(x.dtype, torch.float32))  # float16 overflows at 65 / 1e-3
-    return torch.cat((bounded_sum(None, wide, LARGE), torch.asinh(wide / SMALL) / 3), dim=-1).to(
-        x.dtype
-    )
+    both = bounded_sum(None, wide, LARGE), torch.asinh(wide / SMALL) / 3
+    return torch.cat(both, dim=-1).to(x.dtype)
 
 
 def _offsets(offset: Any, channels: int) -> list[float]:

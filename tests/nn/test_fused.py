@@ -63,9 +63,7 @@ def check_function(name, inputs, constants, dtypes=None):
     given = [x if x is None else x.requires_grad_() for x in given]
     right = _differentiated(lambda *x: getattr(operations, name)(*x, *constants), wide, needed)
     with _taken():
-        found = _differentiated(
-            lambda *x: functions._call(name, x, constants), given, needed
-        )  # fmt: skip
+        found = _differentiated(lambda *x: functions._call(name, x, constants), given, needed)
     assert len(found) == len(right)
     for actual, expected in zip(found, right, strict=True):
         tolerance = 1e-5 if actual.dtype == torch.float32 and dtypes is None else 3e-2

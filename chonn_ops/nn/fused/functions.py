@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 
-from chonn_ops._backends import Backends, _has_triton
+from chonn_ops._backends import Backends, has_triton
 from chonn_ops._forward_mode import has_tangents
 from chonn_ops.nn.fused import torch as operations
 
@@ -50,7 +50,7 @@ def takes(*fields: Tensor | None) -> bool:
         and all(0 < x.numel() < 2**31 for x in given)
         and not torch._C._are_functorch_transforms_active()
         and not has_tangents(*given)
-        and _has_triton()  # the operators warn where it is not
+        and has_triton()  # the operators warn where it is not
         and BACKENDS.check(given[0].device)
     )
 
@@ -136,8 +136,9 @@ def grid_circuit(
     words: Sequence[str],
     distances: Sequence[float],
 ) -> tuple[list[Tensor], Tensor, Tensor | None]:
-    """Edges of each axis, leaks with walls, and the walls' conductances, None without walls; see
-    `operations.grid_circuit`."""
-    made = _call("grid_circuit", (k, arithmetic, distance, leak), (steps, words, distances))
+    """Edges of each axis, leaks with walls, and the walls' conductances, None without walls, of
+    fields that the kernels take; see `operations.grid_circuit`."""
+    inputs, geometry = (k, arithmetic, distance, leak), (steps, words, distances)
+    made = _Kernel.apply("grid_circuit", geometry, *inputs)
     axes = len(steps)
     return list(made[:axes]), made[axes], made[axes + 1] if len(made) > axes + 1 else None

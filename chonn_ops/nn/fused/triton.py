@@ -161,6 +161,15 @@ _FACES = ("F0", "F1", "F2")
 
 
 @triton.jit
+def _read(K, A, D, there, of_channel):
+    """Conductivities, weights of the arithmetic mean and distances of walls; outside of the field
+    what may be divided by is 1."""
+    k = tl.load(K, mask=there, other=1.0)
+    a = tl.load(A, mask=of_channel, other=0.0)
+    return k, a, tl.load(D, mask=of_channel, other=1.0)
+
+
+@triton.jit
 def _along(row, stride, n):
     """Where rows lie along an axis, and the rows of the next and the previous node around it."""
     at = row // stride % n
@@ -207,10 +216,8 @@ def _circuit(
     R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     row, channel, there = _own(rows, channels, R, C)
-    at, of_channel = row * channels + channel, channel < channels
-    k = tl.load(K + at, mask=there, other=1.0)
-    a = tl.load(A + channel, mask=of_channel, other=0.0)
-    d = tl.load(D + channel, mask=of_channel, other=1.0)
+    at = row * channels + channel
+    k, a, d = _read(K + at, A + channel, D + channel, there, channel < channels)
     share = _axis(
         K, E0, k, a, d, row, channel, there, n1 * n2, n0, channels, scale0, area0, low0, high0, F0
     )  # fmt: skip
@@ -222,7 +229,8 @@ def _circuit(
         share += _axis(
             K, E2, k, a, d, row, channel, there, 1, n2, channels, scale2, area2, low2, high2, F2
         )  # fmt: skip
-    total = tl.zeros_like(k) + tl.load(LEAK + channel, mask=of_channel, other=0.0) * volume
+    leak = tl.load(LEAK + channel, mask=channel < channels, other=0.0)
+    total = tl.zeros_like(k) + leak * volume
     if F0 + F1 + F2 > 0:
         tl.store(WALL + at, k * share, mask=there)
         total += k * share
@@ -262,10 +270,8 @@ def _circuit_backward(
     OF_WALL: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     row, channel, there = _own(rows, channels, R, C)
-    at, of_channel = row * channels + channel, channel < channels
-    k = tl.load(K + at, mask=there, other=1.0)
-    a = tl.load(A + channel, mask=of_channel, other=0.0)
-    d = tl.load(D + channel, mask=of_channel, other=1.0)
+    at = row * channels + channel
+    k, a, d = _read(K + at, A + channel, D + channel, there, channel < channels)
     of_k, of_mean, share, slope = _axis_backward(
         K, G0, k, a, d, row, channel, there, n1 * n2, n0, channels, scale0, area0, low0, high0, F0
     )  # fmt: skip

@@ -68,6 +68,8 @@ CASES = (
 VISION = ("convnext_tiny", "chonn_tiny", "deit_small_patch16_224", "swin_tiny_patch4_window7_224")
 # Of values and of gradients in float32, over the largest of each.
 BOUND = 1e-3
+# Samples and points a side of training steps.
+SIZES = {"cpu": (1, 32), "cuda": (16, 64)}
 TINY_SHAPES = (((1, 5, 3, 2), torch.float32),)
 TINY_CASES = (Case((5, 4), 2), Case((7,), 2))
 
@@ -100,8 +102,10 @@ def error_of(device: str, function: Callable[..., Any], inputs: Sequence[Tensor]
     found = []
     for place, dtype in ((device, torch.float32), ("cpu", torch.float64)):
         given = [x.detach().to(place, dtype).requires_grad_() for x in inputs]
-        y = function(*given)
-        found.append((y, *torch.autograd.grad(y.square().mean(), given)))
+        # By default convolutions of float32 have ten bits on a GPU.
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            y = function(*given)
+            found.append((y, *torch.autograd.grad(y.square().mean(), given)))
     pairs = ((a.detach().cpu().double(), b.detach()) for a, b in zip(*found, strict=True))
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 
@@ -235,7 +239,7 @@ def under_autocast(model: torch.nn.Module, device: str) -> Callable[..., Tensor]
 
 def steps(run: Run, device: str) -> Row:
     """Training steps of models."""
-    samples, n = (1, 32) if device == "cpu" else (16, 64)
+    samples, n = SIZES[device]
 
     def make(name: str) -> Row:
         model, inputs, target = step_parts(models()[name], samples, n, device)
@@ -254,7 +258,7 @@ def steps(run: Run, device: str) -> Row:
 def compiled(run: Run) -> Iterator[Row]:
     """Training steps by `torch.compile`, a model at a time."""
     device = begun(run)
-    samples, n = (1, 32) if device == "cpu" else (16, 64)
+    samples, n = SIZES[device]
 
     def make(name: str) -> Row:
         model, inputs, target = step_parts(models()[name], samples, n, device)

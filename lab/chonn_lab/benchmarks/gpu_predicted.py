@@ -45,7 +45,7 @@ from torch.utils._pytree import tree_leaves
 from triton.backends.compiler import GPUTarget
 
 from chonn_lab.benchmarks import harness, vision
-from chonn_lab.benchmarks.gpu import models
+from chonn_lab.benchmarks.gpu import SIZES, models
 from chonn_lab.benchmarks.harness import Row, Run, gradients, inference, main_of
 from chonn_lab.benchmarks.models import step_parts
 from chonn_lab.benchmarks.scan import make_inputs
@@ -557,7 +557,7 @@ def steps(run: Run) -> list[Row]:
     10,522 of the first Triton kernels. On the GPU operations take the time of their bytes at least,
     and at most as many times that as the FNO did, recorded.
     """
-    samples, n = (1, 32) if run.smoke else (16, 64)
+    samples, n = SIZES["cpu" if run.smoke else "cuda"]
     fno, ours, many = (x for x in probe()["steps"][:3])
     costs, found = fit(), []
     spread = deviation("levels", costs)
@@ -619,11 +619,11 @@ def backbones(run: Run) -> list[Row]:
     names = [*peers, "chonn_tiny"]
     counted, fno = {}, probe()["steps"][0]
     for name in names:
-        few, more = (vision_step(name, n, points)[0] for n in (2, 4))
+        (few, scans), (more, _) = (vision_step(name, n, points) for n in (2, 4))
         size = sum(few.by_name.values())
         counted[name] = size + (sum(more.by_name.values()) - size) * (images - 2) / 2
     rates = sorted(peers[name] / counted[name] for name in peers)
-    own, scans = vision_step(names[-1], 2, points)
+    own = few  # of the last name, as are its scans
     shape, dtype = SCANS[0]
     steps, step_ms = own.states * images / 2, scan_ms(shape, dtype)[0][1][1] / math.prod(shape)
     launches = len(own.bytes) + scans
@@ -631,10 +631,11 @@ def backbones(run: Run) -> list[Row]:
     for rate in (rates[0], statistics.fmean(rates), rates[-1]):
         device = rate * counted[names[-1]] + 4 * steps * step_ms
         found.append(max(device, launches * fno["eager_ms"] / fno["kernels"]))
-    sizes = {x: sum(own.by_name[y] for y in names) for x, names in KINDS.items()}
+    sizes = {x: sum(own.by_name[y] for y in kind) for x, kind in KINDS.items()}
     sizes["others"] = sum(own.by_name.values()) - sum(sizes.values())
     shares = ", ".join(f"{x} {y / sum(sizes.values()):.0%}" for x, y in sizes.items())
-    count = f"{launches} launches, {scans} of scans, {4 * steps * step_ms:.1f} ms; "
+    count = f"{1e3 * images / found[1]:,.0f} images a second; "
+    count += f"{launches} launches, {scans} of scans, {4 * steps * step_ms:.1f} ms; "
     count += f"{counted[names[-1]] / 1e9:.0f} GB: {shares}"
     text = ", ".join(f"{name} {ms:.1f}" for name, ms in peers.items())
     return [row(f"step of {names[-1]}, {images} images, bfloat16", count, found, text)]
