@@ -88,8 +88,8 @@ docs: setup
 # About three quarters of an hour on two cores, which should have nothing else to do.
 BENCHMARKS := scan network graphs inverse models vision
 bench: setup
-	# Peers of the networks and of reconstructions; a peer that is absent is left out with a note.
-	-$(BIN)/python -m pip install --quiet -c constraints.txt pyamg pyeit torch-sla
+	# Peers of the networks; a peer that is absent is left out with a note.
+	-$(BIN)/python -m pip install --quiet -c constraints.txt pyamg torch-sla
 	for name in $(BENCHMARKS); do $(BIN)/chonn-lab bench $$name || exit 1; done
 	$(MAKE) tables
 

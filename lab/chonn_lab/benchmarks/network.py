@@ -1,7 +1,7 @@
 """Time of the network operator on the CPU, beside its peers, in one run.
 
-Sections: peers (all networks of a case), methods (one network), sources (many on one network). The
-networks are random, the same for all.
+Sections: peers (all networks of a case), methods (one network). The networks are random, the same
+for all.
 
 A solver is built for some networks; what it builds (matrices, hierarchies) is not timed, but for
 "pyamg", which sets its hierarchies up in the timed call. Where a peer has no gradients, its
@@ -90,14 +90,12 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Networks:
-    """Fields (networks, \\*grid), real or complex; conductances, one an axis, are 0 behind the last
-    node of an axis that is not periodic. On a graph fields are (networks, nodes), and conductances
-    one (networks, edges)."""
+    """Fields (networks, \\*grid); conductances, one an axis, are 0 behind its last node. On a graph
+    fields are (networks, nodes), and conductances one (networks, edges)."""
 
     source: Tensor
     conductance: tuple[Tensor, ...]
     leak: Tensor
-    periodic: tuple[bool, ...] = ()
     graph: Graph | None = None
 
     @property
@@ -120,28 +118,25 @@ class Networks:
             return
         nodes = np.arange(math.prod(self.grid)).reshape(self.grid)
         for axis, g in enumerate(self.conductance):
-            n = self.grid[axis]
-            n -= not (self.periodic and self.periodic[axis] and n > 1)
-            p, q = (y.take(range(n), axis).ravel() for y in (nodes, np.roll(nodes, -1, axis)))
-            yield p, q, g.cpu().numpy().take(range(n), axis + 1).reshape(len(g), -1)
+            last = self.grid[axis] - 1
+            p, q = (nodes.take(range(i, last + i), axis).ravel() for i in (0, 1))
+            yield p, q, g.cpu().numpy().take(range(last), axis + 1).reshape(len(g), -1)
 
     def matrices(self) -> list[Any]:
-        """The matrix of each network in SciPy's CSC, in float64 or complex128."""
+        """The matrix of each network in SciPy's CSC, in float64."""
         p, q, g = (np.concatenate(x, -1) for x in zip(*self.edges(), strict=True))
-        leak = self.leak.cpu().flatten(1).numpy()
-        wide = np.complex128 if self.leak.is_complex() else np.float64
-        return [sparse(p, q, *(x[i].astype(wide) for x in (g, leak))) for i in range(len(self))]
+        fields = g, self.leak.cpu().flatten(1).numpy()
+        return [sparse(p, q, *(x[i].astype(float) for x in fields)) for i in range(len(self))]
 
     def products(self, v: Array, w: Array) -> list[Array]:
-        """(w_p - w_q) (v_p - v_q)* of each edge for fields v and w, 0 where no edge is."""
+        """(w_p - w_q) (v_p - v_q) of each edge for fields v and w, 0 where no edge is."""
         if self.graph is not None:
             p, q = self.graph.ends_array()
-            return [(w[:, p] - w[:, q]) * (v[:, p] - v[:, q]).conj()]
+            return [(w[:, p] - w[:, q]) * (v[:, p] - v[:, q])]
         found = []
         for axis in range(v.ndim - 1):
-            product = (w - np.roll(w, -1, axis + 1)) * (v - np.roll(v, -1, axis + 1)).conj()
-            if not (self.periodic and self.periodic[axis]):
-                product[(slice(None),) * (axis + 1) + (-1,)] = 0
+            product = (w - np.roll(w, -1, axis + 1)) * (v - np.roll(v, -1, axis + 1))
+            product[(slice(None),) * (axis + 1) + (-1,)] = 0
             found.append(product)
         return found
 
@@ -162,25 +157,16 @@ def conductivity(medium: str, contrast: float, count: int, grid: Sequence[int]) 
     """(count, *grid), from 1 to `contrast`; "inclusions" are cubes of `INCLUSION` points a side."""
     rng = np.random.default_rng(0)
     x = np.meshgrid(*[(np.arange(n) + 0.5) / n for n in grid], indexing="ij")
-    shape, each = (count, *grid), (count, *[1] * len(grid))
     if medium == "inclusions":
         cubes = rng.random((count, *(-(-n // INCLUSION) for n in grid))) < 0.5
         for axis, n in enumerate(grid, 1):
             cubes = cubes.repeat(INCLUSION, axis).take(range(n), axis)
         return np.where(cubes, contrast, 1.0)
-    turn = rng.uniform(0, 6, (len(grid), *each))
-    waves = [np.sin(7 * axis + shift) for axis, shift in zip(x, turn, strict=True)]
-    if medium == "smooth":
-        return contrast ** (0.5 + 0.5 * np.prod(waves, axis=0))
-    if medium == "channels":
-        path = x[0] - 0.5 - 0.3 * (waves[-1] if len(grid) > 1 else 0 * turn[0])
-        return np.where(np.abs(path) < 1.5 / grid[0], contrast, 1.0) * np.ones(shape)
-    if medium == "stripes":
-        odd = (np.arange(grid[-1]) + np.arange(count)[:, None]) % 2
-        return np.where(odd, contrast, 1.0).reshape(*each[:-1], grid[-1]) * np.ones(shape)
     if medium == "binary noise":
-        return np.where(rng.random(shape) < 0.5, contrast, 1.0)
-    return contrast ** rng.random(shape)  # log-uniform noise
+        return np.where(rng.random((count, *grid)) < 0.5, contrast, 1.0)
+    turn = rng.uniform(0, 6, (len(grid), count, *[1] * len(grid)))
+    waves = [np.sin(7 * axis + shift) for axis, shift in zip(x, turn, strict=True)]
+    return contrast ** (0.5 + 0.5 * np.prod(waves, axis=0))  # smooth
 
 
 def make(case: Case, device: str = "cpu") -> Networks:
@@ -227,8 +213,8 @@ def without_gradients(networks: Networks, begin: Callable[[], Solve], **about: A
     def both() -> list[Array]:
         solve = begin()
         v = solve(networks.source).numpy()
-        w = solve(weight).numpy().conj()
-        return [w, -w * v.conj(), *(-product for product in networks.products(v, w))]
+        w = solve(weight).numpy()
+        return [w, -w * v, *(-product for product in networks.products(v, w))]
 
     return Solver(lambda: begin()(networks.source), both, about)
 
@@ -237,8 +223,7 @@ def one_by_one(networks: Networks, solvers: Sequence[Callable[[Array], Any]]) ->
     """A loop over the networks in NumPy, as a solve of tensors."""
 
     def solve(sources: Tensor) -> Tensor:
-        rows = sources.flatten(1).resolve_conj().numpy()
-        rows = rows.astype(np.result_type(rows, np.float64))
+        rows = sources.flatten(1).double().numpy()
         found = [solver(row) for solver, row in zip(solvers, rows, strict=True)]
         return torch.from_numpy(np.stack(found)).view(-1, *networks.grid)
 
@@ -496,30 +481,10 @@ def methods(run: Run) -> list[dict[str, Any]]:
     return found
 
 
-def sources(run: Run) -> dict[str, Any]:
-    """Sources on one network, in one elimination and one solve after another."""
-    count, n = (3, 24) if run.smoke else (30, 500)
-    networks = make(Case((n, n), 1, 1e2, "smooth"))
-    leak, *g = (x[..., None] for x in (networks.leak, *networks.conductance))
-    s = torch.randn(1, count, n, n, 1, generator=torch.Generator().manual_seed(0))
-
-    def together() -> Tensor:
-        return kirchhoff_network(s, g, leak)
-
-    def multigrid() -> Tensor:  # one of them
-        return kirchhoff_network(s[:, 0], g, leak, method="multigrid", tol=TOLERANCE)
-
-    makes: dict[str, Callable[[], Row]] = {
-        "together": lambda: {"calls": {"forward": together}},
-        "multigrid": lambda: {"calls": {"forward": multigrid}, "scale": count},
-    }
-    return run.section(makes, sources=count, grid=[n, n])
-
-
 main = main_of(
     __doc__,
     "network",
-    {"peers": peers, "methods": methods, "sources": sources},
+    {"peers": peers, "methods": methods},
     ["scipy", "pyamg", "torch-sla"],
 )
 

@@ -8,7 +8,6 @@ Columns
                     loss, backward and Adam in training mode, drop-path at its default
     speed           images a second over those of the first peer
     peak_MiB        highest resident memory in a step, model and optimizer included
-    multiply_adds   of a forward pass of one image, see `chonn_lab.cost`
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from chonn_lab import cost
 from chonn_lab.benchmarks.harness import Row, Run, main_of
 
 MODELS = ("swin_tiny_patch4_window7_224", "chonn_tiny", "convnext_tiny", "mambaout_tiny")
@@ -47,12 +45,10 @@ def models(run: Run) -> list[Row]:
     batch, points = (2, 32) if run.smoke else (8, 224)
     makes = {name: functools.partial(make, name, batch, points) for name in names}
     rows = run.steps(makes)
-    image = torch.empty(1, 3, points, points, device="meta")
     for row in rows:
         for key in ("forward", "step"):
             row[f"{key}_images_per_second"] = batch / row[f"{key}_ms"] * 1e3
             row[f"{key}_speed"] = 1 / row[f"{key}_ratio"]
-        row["multiply_adds"] = cost.multiply_adds(build(row["name"], points, "meta"), [image])
     return rows
 
 

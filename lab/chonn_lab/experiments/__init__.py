@@ -9,6 +9,6 @@ result file, with the `provenance` of data and code. `chonn_lab.report` reads th
 # In the order of the tables.
 EXPERIMENTS = (
     *("order1d", "darcy", "poisson", "shallow_water", "navier_stokes"),
-    *("advection", "burgers", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("condiff", "helmholtz_open", "upscaling", "unknown_law", "meshes"),
+    *("fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
+    *("upscaling", "unknown_law", "meshes"),
 )

@@ -119,6 +119,7 @@ class Problem:
     scored_at_once: ClassVar[int] = 32
     resolution: ClassVar[int]  # points along each axis of the grid
     axes: ClassVar[int] = 2
+    boundary: ClassVar[str | None] = None  # walls of networks in a model of another kind
     generator: ClassVar[Any] = None  # a module of `chonn_lab.problems`, with `generate` and `read`
     options: ClassVar[Mapping[str, Any]] = {}  # of `generate`, that the data do not depend on
     # Name of a published file that has the samples of the settings: read where it exists.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,15 +35,11 @@ from chonn_lab.experiments.solvers import (
     SineScheme,
     block_scheme,
     cell_scheme,
-    corner_scheme,
     law_scheme,
-    wave_scheme,
 )
 from chonn_lab.problems import (
-    condiff,
     darcy,
     fno_darcy,
-    helmholtz_open,
     poisson,
     unknown_law,
     upscaling,
@@ -80,9 +75,6 @@ class Steady(Problem):
     scheme: ClassVar[Callable[..., Any] | None] = None
     # Keys of `MetricAccumulator.compute`, and "relative_l1_median".
     metrics: ClassVar[tuple[str, ...]] = ("relative_l1", "relative_l1_median", *PDEBENCH_METRICS)
-    # Of networks at a frequency: their walls, and the margin of `Extended`.
-    boundary: ClassVar[str | None] = None
-    margin: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,8 +97,7 @@ class Steady(Problem):
             return model
         units = self.about_unit_size
         # Networks take the logarithm of a conductivity, and their potentials are measured from the
-        # walls'. With a source beside it, the mean of a coefficient would be a source, too, whose
-        # potentials hide the other's: 3 to 11 epochs of 13 were lost on ConDiff.
+        # walls'.
         if isinstance(model, CHONNNetwork2d) and (
             units.logarithm or self.physics.input == "coefficient"
         ):
@@ -164,76 +155,6 @@ class Darcy(Steady):
         fits = self.resolution == 128 and self.n_samples <= 10_000
         name = darcy.default_name(**self.law)
         return name if fits and name == darcy.OFFICIAL_NAME else None
-
-
-@dataclasses.dataclass(kw_only=True)
-class ConDiff(Steady):
-    """Coefficient and source to solution.
-
-    Models see all cells of the coefficient but the last row and column, as ConDiff's models do. At
-    each node they get the four cells around it, the first of which is ConDiff's own input; copies
-    stand for the missing ones. With that one alone networks had an error of 0.21 to 0.36 instead of
-    0.165, and F-FNO the same 0.34 (cubic, variance 2). ConDiff's models minimise the L2 error
-    itself and are compared by the relative one.
-    """
-
-    # Of the logarithm of the coefficient, see the card.
-    covariance: str
-    variance: float
-
-    generator: ClassVar[Any] = condiff
-    on_finer_grids: ClassVar[bool] = False
-    in_channels: ClassVar[int] = 5
-    physics: ClassVar[Physics] = Physics("coefficient and source", "centres")
-    scheme = staticmethod(corner_scheme)
-
-    @property
-    def about_unit_size(self) -> Units:
-        """Mean and deviation of the log-normal law, without the limits on the contrast. That of u
-        is nearly 0.06 over R + 1, at every covariance and variance."""
-        mean = math.exp(self.variance / 2)
-        deviation = mean * math.sqrt(math.expm1(self.variance))
-        spread = 0.06 / (self.resolution + 1)
-        return Units((*[mean] * 4, 0.0), (*[deviation] * 4, 1.0), 0.0, spread)
-
-    @property
-    def law(self) -> dict[str, Any]:
-        return {"covariance": self.covariance, "variance": self.variance}
-
-    def read(self, path: Path, n_samples: int) -> tuple[Tensor, ...]:
-        k, f, u = condiff.read(path, 0, n_samples)
-        k = nn.functional.pad(k[:, :-1, :-1], [0, 1, 0, 1], mode="replicate")
-        around = k[:, :-1, :-1], k[:, 1:, :-1], k[:, :-1, 1:], k[:, 1:, 1:]
-        return torch.stack((*around, f), dim=1), u[:, None]
-
-
-@dataclasses.dataclass(kw_only=True)
-class HelmholtzOpen(Steady):
-    """Wave number and source to outgoing waves, real and imaginary part."""
-
-    # Other wave numbers, at which the trained model is evaluated on the test samples. The scores at
-    # 24 are named "at_wavenumber_24".
-    test_wavenumbers: tuple[float, ...]
-
-    generator: ClassVar[Any] = helmholtz_open
-    in_channels: ClassVar[int] = 2
-    out_channels: ClassVar[int] = 2
-    physics: ClassVar[Physics] = Physics("wave number", "centres")
-    scheme = staticmethod(wave_scheme)
-    # "matched" walls alone reflect oblique waves: 0.075 without the margin (one seed).
-    boundary: ClassVar[str | None] = "matched"
-    margin: ClassVar[float] = 0.125
-
-    @property
-    def law(self) -> dict[str, Any]:
-        return {"wavenumber": helmholtz_open.WAVENUMBER}
-
-    def further(self) -> dict[str, dict[str, Any]]:
-        others = {f"at_wavenumber_{k:g}": {"wavenumber": k} for k in self.test_wavenumbers}
-        return {**super().further(), **others}
-
-    def read(self, path: Path, n_samples: int) -> tuple[Tensor, ...]:
-        return helmholtz_open.read(path, 0, n_samples)
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -25,12 +25,12 @@ from chonn_lab.experiments.base import (
     device_of,
     relative_l2,
 )
-from chonn_lab.problems import advection, burgers, navier_stokes, shallow_water
+from chonn_lab.problems import navier_stokes, shallow_water
 from chonn_ops.checks import check_integer
 from chonn_ops.metrics import MetricAccumulator
-from chonn_ops.models import CHONNRollout1d, CHONNRollout2d, CHONNWaves2d
+from chonn_ops.models import CHONNRollout2d, CHONNWaves2d
 
-IN_TIME = CHONNRollout1d, CHONNRollout2d, CHONNWaves2d
+IN_TIME = CHONNRollout2d, CHONNWaves2d
 
 # Earlier frames to the next one.
 Predictor = Callable[[Tensor], Tensor]
@@ -80,7 +80,7 @@ class Rollout(Problem):
     horizon: ClassVar[int]  # frames of a rollout
     stride: ClassVar[int] = 1  # frames of the file from one frame of the models to the next
     out_channels: ClassVar[int] = 1
-    boundary: ClassVar[str] = "periodic"  # walls of networks in a model
+    boundary: ClassVar[str | None] = "periodic"
     relative: ClassVar[bool] = False  # train on the relative L2 error of every frame, not on MSE
     scored_at_once: ClassVar[int] = 20
 
@@ -174,29 +174,6 @@ class Windows(TensorDataset):
 
 
 @dataclasses.dataclass(kw_only=True)
-class Line(Rollout):
-    """The last frames of a wave on a line to the next frame, fed back over the horizon: advection
-    and Burgers' equation, of PDEBench, without discretisation in time."""
-
-    # The file has `given` frames more, from t = 0 to 2.
-    horizon: int  # pyright: ignore[reportIncompatibleVariableOverride]
-    beta: float  # speed of advection
-    nu: float  # PDEBench's viscosity, or 0 for advection
-
-    given: ClassVar[int] = 10
-    axes: ClassVar[int] = 1
-    relative: ClassVar[bool] = True
-
-    @property
-    def generator(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return burgers if self.nu else advection
-
-    @property
-    def law(self) -> dict[str, Any]:
-        return {"n_frames": self.frames, **({"nu": self.nu} if self.nu else {"beta": self.beta})}
-
-
-@dataclasses.dataclass(kw_only=True)
 class NavierStokes(Rollout):
     """Navier-Stokes vorticity of the last frames to the next one, fed back over the horizon:
     rollouts of FNOs, plain and with a block, from 3, 5 and 10 frames (Fig. 5d-f)."""
@@ -257,7 +234,7 @@ class ShallowWater(Rollout):
     stride: int  # pyright: ignore[reportIncompatibleVariableOverride]
     given: int  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    boundary: ClassVar[str] = "neumann"
+    boundary: ClassVar[str | None] = "neumann"
     generator: ClassVar[Any] = shallow_water
 
     def __post_init__(self) -> None:

@@ -103,8 +103,6 @@ class Meshes(Problem):
     scored_at_once: ClassVar[int] = 8
     generator: ClassVar[Any] = meshes
     out_channels: ClassVar[int] = 1
-    boundary: ClassVar[str | None] = None
-    margin: ClassVar[float] = 0.0
     physics: ClassVar[Physics] = Physics("mesh", "centres")
 
     def __post_init__(self) -> None:

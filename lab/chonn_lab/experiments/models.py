@@ -23,11 +23,9 @@ from chonn_lab.problems import upscaling
 from chonn_lab.problems.unknown_law import MonotoneLaw
 from chonn_ops.checks import check_choice
 from chonn_ops.models import (
-    CHONNFNO1d,
     CHONNFNO2d,
     CHONNNetwork2d,
     CHONNNetwork3d,
-    CHONNRollout1d,
     CHONNRollout2d,
     CHONNUNet2d,
     CHONNWaves2d,
@@ -43,16 +41,15 @@ MULTIPLE = 16
 def unet(problem: Any, features: int) -> nn.Module:
     """PDEBench's U-Net."""
     sizes = (problem.in_channels, problem.out_channels, features)
-    return Extended(CHONNUNet2d(*sizes, ckb=PLAIN), multiple=MULTIPLE)
+    return Extended(CHONNUNet2d(*sizes, ckb=PLAIN))
 
 
 def fno(problem: Any, width: int, modes: int, ckb: CKBOptions = PLAIN) -> nn.Module:
-    """PDEBench's FNO, of a line or a plane."""
+    """PDEBench's FNO."""
     # Input channels are passed as frames, since PDEBench's FNO returns as many channels as it gets.
-    fields, axes = problem.out_channels, problem.axes
-    kind: Any = CHONNFNO1d if axes == 1 else CHONNFNO2d
-    sizes = fields, *[modes] * axes, width
-    return GridFNO(kind(*sizes, initial_step=problem.in_channels // fields, ckb=ckb))
+    fields = problem.out_channels
+    sizes = fields, modes, modes, width
+    return GridFNO(CHONNFNO2d(*sizes, initial_step=problem.in_channels // fields, ckb=ckb))
 
 
 def chonn_fno(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
@@ -125,8 +122,7 @@ def transolver(problem: Any, width: int, depth: int, heads: int, slices: int) ->
 
 def cno(problem: Any, **sizes: int) -> nn.Module:
     """CNO, which no package has."""
-    model = CNO(problem.in_channels, problem.out_channels, **sizes)
-    return Extended(model, multiple=MULTIPLE)
+    return Extended(CNO(problem.in_channels, problem.out_channels, **sizes))
 
 
 def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
@@ -134,27 +130,18 @@ def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
     # Without a norm the initial outputs of orders above 2 overflow.
     ckb = CKBOptions(Scan(d_state=d_state, selective_norm=True), order=order)
     sizes |= {"in_channels": problem.in_channels, "out_channels": problem.out_channels}
-    return Extended(CNOUNet(**sizes, ckb=ckb), multiple=MULTIPLE)
+    return Extended(CNOUNet(**sizes, ckb=ckb))
 
 
 def network(problem: Any, width: int, depth: int, num_networks: int, **options: Any) -> nn.Module:
     """The network model: networks on every point, or node of a mesh, are the only coupling.
 
-    `options` are those of `chonn_ops.Network`; with ``ac`` the networks have the problem's walls.
+    `options` are those of `chonn_ops.Network`.
     """
-    ac = options.get("ac", False)
-    margin = problem.margin if ac else 0.0
     cell = Network(num_networks=num_networks, nodes=problem.physics.nodes, **options)
     kind = CHONNNetwork3d if problem.axes == 3 else CHONNNetwork2d
-    model = kind(
-        problem.in_channels,
-        problem.out_channels,
-        width=width,
-        depth=depth,
-        lengths=1 + 2 * margin,
-        ckb=CKBOptions(cell, boundary=problem.boundary if ac else None),
-    )
-    return Extended(model, margin) if margin else model
+    sizes = problem.in_channels, problem.out_channels, width, depth
+    return kind(*sizes, ckb=CKBOptions(cell))
 
 
 def network_no_cell(problem: Any, **sizes: int) -> nn.Module:
@@ -225,8 +212,7 @@ def waves(problem: Any, **options: Any) -> nn.Module:
 
 def rollout(problem: Any, **options: Any) -> nn.Module:
     """The model whose solves follow the flow of the state."""
-    kind = CHONNRollout1d if problem.axes == 1 else CHONNRollout2d
-    return kind(1, problem.history, **options)
+    return CHONNRollout2d(1, problem.history, **options)
 
 
 def ckb_stack(
@@ -263,25 +249,18 @@ class ChannelsLast(nn.Module):
 
 
 class Extended(nn.Module):
-    """A model that sees the fields (B, C, \\*grid) beyond their ends, where the outermost values go
-    on; what is added is cut off again.
+    """A model that sees fields (B, C, \\*grid) beyond their ends, where the outermost values go on,
+    so that `MULTIPLE` divides the numbers of points; what is added is cut off again."""
 
-    `margin` is the width that is added on every side, over the domain's: room for a layer that
-    absorbs waves. `multiple` divides the numbers of points that the model needs: further ones are
-    added at the ends.
-    """
-
-    def __init__(self, model: nn.Module, margin: float = 0.0, multiple: int = 1) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.margin, self.multiple = model, margin, multiple
+        self.model = model
 
     def forward(self, x: Tensor) -> Tensor:
         grid = x.shape[2:]
-        added = [round(self.margin * n) for n in grid]
-        ends = [(m, m + -(n + 2 * m) % self.multiple) for m, n in zip(added, grid, strict=True)]
-        padding = [side for pair in reversed(ends) for side in pair]
+        padding = [side for n in reversed(grid) for side in (0, -n % MULTIPLE)]
         y = self.model(F.pad(x, padding, mode="replicate"))
-        return y[(..., *(slice(m, m + n) for m, n in zip(added, grid, strict=True)))]
+        return y[(..., *(slice(n) for n in grid))]
 
 
 class GridFNO(nn.Module):

@@ -11,16 +11,15 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_lab.baselines.fields import with_coordinates
 from chonn_lab.experiments.base import Untrained
-from chonn_lab.problems import condiff, helmholtz_open, unknown_law, upscaling
+from chonn_lab.problems import unknown_law, upscaling
 from chonn_ops.boundary import Dirichlet
-from chonn_ops.network import absorbing_layer, diffusion, helmholtz, kirchhoff_network
+from chonn_ops.network import diffusion, kirchhoff_network
 from chonn_ops.network.grids import walls_of
 from chonn_ops.nn.geometry import wall_distances
 from chonn_ops.nn.layers import PositionLinear
@@ -35,8 +34,7 @@ class Physics(NamedTuple):
 
     # "coefficient": the k of ``-div(k grad u) = 1``; "source": an affine function of the f of
     # ``-laplace u = f``, and then the output is one of u, too. `DirectSolve` solves these two.
-    # "coefficient and source": the k and f of ``-div(k grad u) = f``; "wave number"; "medium in
-    # blocks", "porosity": of problems without a coefficient for the grid.
+    # "medium in blocks", "porosity": of problems without a coefficient for the grid.
     input: str
     nodes: str  # where points lie, see `chonn_ops.NetworkCell`
     # For a source only: about the f that changes u by one unit of the output, over the f that one
@@ -125,30 +123,6 @@ def cell_scheme(x: Tensor, resolution: int) -> Tensor:
     k, wall = x.movedim(1, -1), Dirichlet(0.0, 0.5 / resolution)
     circuit = diffusion(k, 1 / x.shape[-1], boundary=wall, arithmetic=1.0)
     return circuit.solve(torch.ones_like(k), **_EXACT).movedim(-1, 1)
-
-
-def corner_scheme(x: Tensor) -> Tensor:
-    """ConDiff's scheme, by its generator's solver. The input (B, 5, R, R) has the four cells around
-    each corner, of which the first suffices, and the source; copies stand for the missing cells."""
-    samples = x.cpu().numpy()
-    u = [condiff.solve(np.pad(k, (0, 1), mode="edge"), f) for k, *_, f in samples]
-    return torch.from_numpy(np.stack(u)[:, None]).to(x)
-
-
-def wave_scheme(x: Tensor) -> Tensor:
-    """Five-point finite volumes of ``-laplace u - k^2 u = f``, u = 0 at the outermost faces of the
-    absorbing medium around the square. The input has k and f, the output u's real and imaginary
-    part."""
-    n = x.shape[-1]
-    pad = math.ceil(helmholtz_open.LAYER * n)
-    squares = nn.functional.pad(x[:, :1], [pad] * 4, mode="replicate").square().movedim(1, -1)
-    f = nn.functional.pad(x[:, 1:], [pad] * 4).movedim(1, -1)
-    one: Tensor = torch.ones_like(squares)
-    attenuation = helmholtz_open.ATTENUATION
-    loss = absorbing_layer(one, squares, pad / n, 1 / n, attenuation=attenuation)
-    circuit = helmholtz(one, squares, loss, 1.0, 1 / n, boundary="dirichlet")
-    u = circuit.solve(f, **_EXACT).movedim(-1, 1)[..., pad : pad + n, pad : pad + n]
-    return torch.cat((u.real, u.imag), 1)
 
 
 class SineScheme(OwnScheme):

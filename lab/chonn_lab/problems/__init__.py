@@ -4,8 +4,8 @@ Where a card says nothing else, this holds for all of them: the domain is the un
 square; values are dimensionless; axis 0 of a plane is x, axis 1 is y; R is the resolution along an
 axis and N the number of samples; sample i draws from ``numpy.random.SeedSequence(seed,
 spawn_key=(i,))``, so it is the same for every number of samples and of workers; solves are in
-float64, stored as float32 in HDF5 with the attributes of `chonn_lab.problems.origin`. Solved
-samples are kept beside the file until it is complete: the same call goes on after an interruption.
+float64, stored as float32 in HDF5 with the attributes of `chonn_lab.problems.origin`. Files
+appear when they are complete; a call that was interrupted starts again.
 
 PDEBench is M. Takamoto et al., "PDEBench: An Extensive Benchmark for Scientific Machine Learning",
 NeurIPS Datasets and Benchmarks, 2022, data https://doi.org/10.18419/darus-2986; the data of FNO (Z.

@@ -46,22 +46,12 @@ def conductance_matrix(faces_x: np.ndarray, faces_y: np.ndarray) -> scipy.sparse
     return scipy.sparse.csc_matrix(scipy.sparse.coo_matrix((np.concatenate(entries), places)))
 
 
-def laplace_matrix(n: int) -> scipy.sparse.csc_matrix:
-    """``-laplace`` on n x n cells of the unit square, u = 0 at its walls, half a cell away."""
-    faces = np.ones((n + 1, n))
-    faces[[0, -1]] = 2
-    return conductance_matrix(faces * n**2, faces.T * n**2)
-
-
-def factorise(
-    matrix: scipy.sparse.csc_matrix, threshold: float = 0.0
-) -> scipy.sparse.linalg.SuperLU:
-    """LU factors of a symmetric matrix; a positive definite one needs no pivoting, which leaves
-    less fill-in."""
+def factorise(matrix: scipy.sparse.csc_matrix) -> scipy.sparse.linalg.SuperLU:
+    """LU factors of a symmetric positive definite matrix, which needs no pivoting."""
     return scipy.sparse.linalg.splu(
         matrix,
         permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=threshold,
+        diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},
     )
 

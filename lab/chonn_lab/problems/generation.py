@@ -1,4 +1,4 @@
-"""Generation of data files: samples solved in parallel, and kept until the file is written."""
+"""Generation of data files: samples solved in parallel, files whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import contextlib
 import dataclasses
 import functools
 import os
-import shutil
 import signal
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -24,13 +22,12 @@ from tqdm import tqdm
 
 from chonn_lab.problems import origin
 from chonn_lab.problems.hdf5 import create_hdf5
-from chonn_ops import __version__
 from chonn_ops.checks import check_least
-from chonn_ops.files import refuse_existing, whole_file
+from chonn_ops.files import refuse_existing
 
 # Arrays by name.
 Arrays = Mapping[str, Any]
-TOGETHER = 8  # samples that are solved and kept together
+TOGETHER = 8  # samples that a process solves at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,11 +75,7 @@ def make_files(
     force: bool = False,
     progress: bool = True,
 ) -> tuple[Path, ...]:
-    """Make the files of a data set that are missing; an interrupted call is resumed by the next.
-
-    Each file appears when it is complete. Solved samples are kept in the folder ``.<name>.parts``
-    beside it until then; only calls of the same settings, seed and sources of the generator use
-    them.
+    """Make the files of a data set that are missing; each appears when it is complete.
 
     The files are in existing folders; `force` replaces those that are there, `progress` shows a
     bar. The data depend on the seed and the settings, not on the number of processes, `workers`.
@@ -109,66 +102,35 @@ def _write(
     numbers = recipe.samples
     parts = [numbers[i : i + TOGETHER] for i in range(0, len(numbers), TOGETHER)]
     given = {k: v for k, v in recipe.settings.items() if k not in ("n_samples", "first")}
-    folder = path.with_name(f".{path.name}.parts")
-    what = recipe.sample, seed, given
-    work = functools.partial(_solved, folder / _key(*what), *what)
+    work = functools.partial(_solved, recipe.sample, seed, given)
     workers = min(workers, len(parts))
     store = recipe.store or functools.partial(_store, numbers=numbers)
     options: Any = {"initializer": functools.partial(_end_with, os.getpid())}
-    try:
-        with (
-            create_hdf5(path, force, recipe.matlab) as file,
-            tqdm(total=len(numbers), unit="sample", disable=not progress) as bar,
-            joblib.parallel_config("loky", inner_max_num_threads=1, **options),
-        ):
-            # Processes run ahead of the results by a few parts.
-            parallel = joblib.Parallel(workers, return_as="generator", pre_dispatch="4*n_jobs")
-            with _signals_held_back() if workers > 1 else contextlib.nullcontext():
-                solved: Any = parallel(joblib.delayed(work)(part) for part in parts)
-            with contextlib.closing(solved):
-                origin.stamp(file, recipe.generator, seed, recipe.settings)
-                file.attrs.update(recipe.attributes)
-                for name, values in recipe.fixed.items():
-                    file[name] = values.astype("f4")
-                for part, arrays in zip(parts, solved, strict=True):
-                    store(file, part, arrays)
-                    bar.update(len(part))
-    except BaseException:
-        if not any(folder.rglob("*.npz")):
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _key(*settings: object) -> str:
-    """What must be the same for kept samples to be used, with the sources of all problems."""
-    sources = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
-    return str(joblib.hash((settings, __version__, sources)))
+    with (
+        create_hdf5(path, force, recipe.matlab) as file,
+        tqdm(total=len(numbers), unit="sample", disable=not progress) as bar,
+        joblib.parallel_config("loky", inner_max_num_threads=1, **options),
+    ):
+        # Processes run ahead of the results by a few parts.
+        parallel = joblib.Parallel(workers, return_as="generator", pre_dispatch="4*n_jobs")
+        with _signals_held_back() if workers > 1 else contextlib.nullcontext():
+            solved: Any = parallel(joblib.delayed(work)(part) for part in parts)
+        with contextlib.closing(solved):
+            origin.stamp(file, recipe.generator, seed, recipe.settings)
+            file.attrs.update(recipe.attributes)
+            for name, values in recipe.fixed.items():
+                file[name] = values.astype("f4")
+            for part, arrays in zip(parts, solved, strict=True):
+                store(file, part, arrays)
+                bar.update(len(part))
 
 
 def _solved(
-    folder: Path,
-    sample: Callable[..., Arrays],
-    seed: int,
-    settings: dict[str, Any],
-    numbers: range,
+    sample: Callable[..., Arrays], seed: int, settings: dict[str, Any], numbers: range
 ) -> Arrays:
-    """Arrays of some samples, from the folder if they are kept there.
-
-    `joblib.Memory` does the same, but swallows what a signal's handler raises in some of its lines,
-    and the command goes on.
-    """
-    path = folder / f"{numbers.start}-{numbers.stop}.npz"
-    # A damaged file is made anew.
-    damaged = OSError, ValueError, EOFError, zipfile.BadZipFile
-    with contextlib.suppress(*damaged), np.load(path) as file:
-        return dict(file)
+    """Arrays of some samples."""
     found = [sample(seed, i, **settings) for i in numbers]
-    arrays = {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
-    folder.mkdir(parents=True, exist_ok=True)
-    with whole_file(path, force=True) as staged, open(staged, "wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
-    return arrays
+    return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
 
 
 def _store(file: h5py.File, part: range, arrays: Arrays, numbers: range) -> None:

@@ -15,8 +15,7 @@ Seeds      samples are drawn one after the other from ``numpy.random.default_rng
            for modes that a coarse grid cannot carry
 Generator  pseudo-spectral on 256 x 256, two-thirds dealiasing, Crank-Nicolson for viscosity and
            second-order Adams-Bashforth for transport, steps of 2.5e-3; every fourth point is stored
-Cost       46 s a sample on 256 x 256 and one core, 0.5 s on 64 x 64 with steps of 1e-2; 1.0 GB. A
-           call that was interrupted starts again
+Cost       46 s a sample on 256 x 256 and one core, 0.5 s on 64 x 64 with steps of 1e-2; 1.0 GB
 Layout     that of the published file as MATLAB 7.3, which is HDF5 with the axes reversed: ``a``
            (N, R, R) at t = 0, ``u`` (N, R, R, T), ``t`` (1, T). `read` takes the published files
            too, MATLAB 5 ones included

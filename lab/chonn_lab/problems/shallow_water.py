@@ -17,7 +17,7 @@ Seeds      sample i has the radius of ``numpy.random.RandomState(seed + i)``. Wi
 Generator  PyClaw (D. I. Ketcheson et al., SIAM Journal on Scientific Computing 34, 2012), ``make
            setup-pyclaw``: Roe's solver with entropy fix, monotonised central limiter, dimensional
            splitting, Courant number 0.9
-Cost       0.6 s a sample and core; 6.6 GB for 1,000 samples, twice that while it runs
+Cost       0.6 s a sample and core; 6.6 GB for 1,000 samples
 Layout     that of PDEBench: groups ``0000``, ``0001``, ... (the sample's seed) with ``data``
            (101, R, R, 1), ``grid/x``, ``grid/y`` (R,), ``grid/t`` (101,), axis 1 of the data is x;
            attribute ``config`` of each group, YAML

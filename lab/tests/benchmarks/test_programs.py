@@ -1,7 +1,6 @@
 """Every program runs whole at a tiny scale, and what it times is right; tables come from it."""
 
 import importlib
-import importlib.util
 import json
 import subprocess
 import sys
@@ -15,8 +14,6 @@ from chonn_ops.network import available_backends
 from chonn_ops.scan import DIRECTIONS
 
 pytestmark = pytest.mark.skipif("cpu" not in available_backends(), reason="no compiled kernel")
-
-BOUNDS = {"float32": 2e-5, "auto": 2e-5, "float64": 1e-11, "complex64": 1e-5, "complex128": 1e-9}
 
 
 def by_name(rows):
@@ -35,7 +32,6 @@ def network(found):
     assert {"solve_banded", "torch", "Jacobi-CG", "spsolve"} <= by_name(
         found["peers"][-1]["rows"]
     ).keys()
-    assert by_name(found["sources"]["rows"]).keys() == {"together", "multigrid"}
 
 
 def graphs(found):
@@ -46,19 +42,9 @@ def graphs(found):
     assert [row["name"] for row in found["large"]] == ["path", "Delaunay", "grid"]
 
 
-def errors(found):
-    for case in found["media"] + found["complex"]:
-        rows = by_name(case["rows"])
-        for name in rows.keys() & BOUNDS.keys():
-            assert rows[name]["unsolved"] == 0
-            assert max(rows[name]["potential"], rows[name]["gradient"]) <= BOUNDS[name]
-    assert max(by_name(case["rows"])["spsolve"]["potential"] for case in found["media"]) > 1e-3
-
-
 def inverse(found):
     assert all(row["ratio"] < 1 and row["converged"] for row in found["wells"]["rows"])
     assert 0.75 < found["wells"]["coverage"] < 1
-    assert bool(found["images"]) == (importlib.util.find_spec("pyeit") is not None)
 
 
 def models(found):
@@ -71,7 +57,6 @@ def vision(found):
     peer, ours = found["rows"]
     assert ours["step_speed"] == pytest.approx(peer["step_ms"] / ours["step_ms"])
     assert ours["forward_images_per_second"] == pytest.approx(2e3 / ours["forward_ms"])
-    assert ours["multiply_adds"] > 0
 
 
 def gpu_predicted(found):
@@ -90,9 +75,6 @@ def gpu(found):
         assert min(ours["forward_ms"], ours["both_ms"]) > 0
 
 
-CHECKS = {**globals(), "accuracy": errors}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", modules("benchmarks", "main"))
 def test_a_program_runs_and_its_tables_are_made(name, tmp_path, monkeypatch):
@@ -106,12 +88,12 @@ def test_a_program_runs_and_its_tables_are_made(name, tmp_path, monkeypatch):
     else:
         importlib.import_module(f"chonn_lab.benchmarks.{name}").main(given)
     found = json.loads(output.read_text())
-    CHECKS[name](found)
+    globals()[name](found)
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     keys = [key for key, table in tables.TABLES.items() if table["file"] == name]
     for key in sorted({*keys} - {"gpu steps"}):  # of a size that this run does not have
         rows = [row for row in tables.build(key).splitlines() if row.startswith("|")]
-        assert rows or (key == "inverse images" and not found["images"]), key
+        assert rows, key
         assert len({row.count("|") for row in rows}) <= 1, key
 
 
