@@ -1,6 +1,6 @@
 """Every model on two processes against one.
 
-It prints the table of docs/many_gpus.md, or writes all results to a file::
+It prints a table, as in lab/results/logs/two_processes.log, or writes all results to a file::
 
     python -m torch.distributed.run --nproc_per_node=2 tests/distributed/two_processes.py [FILE]
 """

@@ -26,19 +26,21 @@ def rewritten(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
 
 
 def without_code() -> str:
-    """The results files above on a page that lack a record of their code."""
+    """The results files above on a page whose code no commit has for certain."""
     names = sorted(f"`{name}.json`" for name, file in tables.LOADED.items() if not has_code(file))
     if names:
-        what = "These files record a commit at most, and no digest of the code"
+        what = "These files record no digest of their code, or sources that were not committed"
         return f"† {what}: {', '.join(names)}.\n"
     return "Every number on this page has a record of its code in `lab/results`.\n"
 
 
 def has_code(record: Mapping[str, Any]) -> bool:
-    """Whether each number of a results file has a digest of its code; published ones have none."""
+    """Whether each number of a results file has a digest of its code, which is that of a commit;
+    published ones have none."""
     shared = {**record, **record.get("shared", {}), **record.get("environment", {})}
     runs = record.get("results", record.get("runs", [{}]))
-    return "values" in record or all("code" in {**shared, **run} for run in runs)
+    known = all("code" in {**shared, **run} for run in runs) and not shared.get("changed")
+    return "values" in record or known
 
 
 def kernel_speed() -> str:
