@@ -17,6 +17,8 @@ Contenders
     chonn-ops   backend "cuda" for scans, "triton" for networks
     mamba-ssm   `selective_scan_fn`, in its own layout (B, D, L)
     torch-sla   conjugate gradients for a batch of matrices
+    cuDSS       sparse Cholesky by nvmath-python; its plan is made beforehand, in `plan_ms`
+    Cholesky    PyTorch's, of dense matrices, where they take at most 16 GiB
 
 Columns
     forward, both   _ms: median of CUDA events; without autograd, and with gradients of all inputs
@@ -24,7 +26,7 @@ Columns
                     _ms: a training step launched one by one, under bfloat16 autocast, replayed as
                     a CUDA graph, and compiled
     kernels         launches of a step, and whether one waits for the GPU (`synchronises`)
-    peak_MiB        on the card during forward and backward, above those before
+    peak_MiB        of PyTorch on the card during forward and backward, above those before
 """
 
 from __future__ import annotations
@@ -45,10 +47,11 @@ from chonn_lab.benchmarks.harness import (
     gradients,
     inference,
     main_of,
+    milliseconds,
     training_step,
 )
 from chonn_lab.benchmarks.models import step_parts
-from chonn_lab.benchmarks.network import Case, Solver, make, ours, torch_sla
+from chonn_lab.benchmarks.network import Case, Networks, Solver, entries, make, ours, torch_sla
 from chonn_lab.benchmarks.scan import make_inputs
 from chonn_ops import kirchhoff_network, kirchhoff_scan
 
@@ -59,6 +62,7 @@ SHAPES = (
     ((1, 1_000_000, 16, 16), torch.float32),
 )
 CASES = (
+    Case((64, 64), 128),
     Case((64, 64), 400),
     Case((256, 256), 32),
     Case((512, 512), 8),
@@ -70,6 +74,7 @@ VISION = ("convnext_tiny", "chonn_tiny", "deit_small_patch16_224", "swin_tiny_pa
 BOUND = 1e-3
 # Samples and points a side of training steps.
 SIZES = {"cpu": (1, 32), "cuda": (16, 64)}
+DENSE_BYTES = 2**34
 TINY_SHAPES = (((1, 5, 3, 2), torch.float32),)
 TINY_CASES = (Case((5, 4), 2), Case((7,), 2))
 
@@ -163,13 +168,75 @@ def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> 
     return run.section(makes, shape=[*shape], dtype=str(dtype)[6:])
 
 
+def factored(
+    networks: Networks, place: tuple[Tensor, Tensor], factor: Callable[[], Any], **about: Any
+) -> Solver:
+    """A peer without gradients, which factors matrices whose entries are in this place. The
+    gradients of values and source take one more solve with the factors."""
+    (row, column), source = place, networks.source.flatten(1)
+    weight = torch.ones_like(source)
+
+    def both() -> tuple[Tensor, Tensor]:
+        solve = factor()
+        v, w = solve(source), solve(weight)
+        return -w[:, row] * v[:, column], w
+
+    return Solver(lambda: factor()(source).view_as(networks.source), both, about)
+
+
+def cholesky(networks: Networks) -> Solver:
+    """Dense matrices one by one: a batch took longer on an H100."""
+    row, column, values = entries(networks)
+    empty = values.new_zeros(2 * [int(row[-1]) + 1])
+
+    def factor() -> Any:
+        lower = [torch.linalg.cholesky(empty.index_put((row, column), v)) for v in values]
+        return lambda b: torch.cat(
+            [torch.cholesky_solve(x[:, None], a).mT for x, a in zip(b, lower, strict=True)]
+        )
+
+    return factored(networks, (row, column), factor)
+
+
+def cudss(networks: Networks) -> Solver:
+    """All matrices at once, by their upper triangles."""
+    from nvmath.sparse import advanced  # pyright: ignore[reportMissingImports]
+
+    row, column, values = entries(networks)
+    upper = row <= column
+    held, n = values[:, upper], int(row[-1]) + 1
+    starts = torch.searchsorted(row[upper], torch.arange(n + 1, device=row.device))
+    places = [x.int().repeat(len(held), 1) for x in (starts, column[upper])]
+    matrices = torch.sparse_csr_tensor(*places, held, (len(held), n, n))
+    b = torch.empty_like(networks.source).view(len(held), n, 1)
+    options = {
+        "sparse_system_type": advanced.DirectSolverMatrixType.SPD,
+        "sparse_system_view": advanced.DirectSolverMatrixViewType.UPPER,
+    }
+    solver = advanced.DirectSolver(matrices, b, options=options)
+
+    def solve(source: Tensor) -> Tensor:
+        b.copy_(source[..., None])
+        return solver.solve()[..., 0]
+
+    def factor() -> Any:
+        solver.factorize()
+        return solve
+
+    return factored(networks, (row, column), factor, plan_ms=milliseconds(solver.plan))
+
+
 def networks(run: Run, device: str, case: Case) -> Row:
     given = make(case, device)
 
     def contender(build: Callable[..., Solver]) -> Row:
-        return timed_passes(*build(given)[:2])
+        made = build(given)
+        return {**made.about, **timed_passes(made.forward, made.both)}
 
-    builds = {"chonn-ops": functools.partial(ours, backend="triton"), "torch-sla": torch_sla}
+    triton = functools.partial(ours, backend="triton")
+    builds = {"chonn-ops": triton, "torch-sla": torch_sla, "cuDSS": cudss}
+    if len(given) * 4 * given.source[0].numel() ** 2 <= DENSE_BYTES:
+        builds["Cholesky"] = cholesky
     makes = {name: functools.partial(contender, build) for name, build in builds.items()}
     return run.section(makes, **case.label())
 
@@ -304,7 +371,7 @@ main = main_of(
     __doc__,
     "gpu",
     {"checks": checks, "sections": sections, "vision": backbones, "compiled": compiled},
-    ["triton", "timm", "mamba-ssm", "torch-sla"],
+    ["triton", "timm", "mamba-ssm", "torch-sla", "nvmath-python", "nvidia-cudss-cu13"],
     rounds=5,
     visit_ms=0.0,
 )

@@ -312,6 +312,15 @@ def pyamg(networks: Networks, cached: bool = False) -> Solver:
     return without_gradients(networks, begin)
 
 
+def entries(networks: Networks) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows and columns (entries,) of the entries that all matrices have, row by row, and their
+    values (networks, entries)."""
+    systems = [a.tocsr().tocoo() for a in networks.matrices()]
+    values = torch.from_numpy(np.stack([a.data for a in systems])).to(networks.source)
+    row, column = (torch.from_numpy(x).to(values.device) for x in (systems[0].row, systems[0].col))
+    return row.long(), column.long(), values
+
+
 def torch_sla(networks: Networks) -> Solver:
     """Its one solver for a batch of matrices of one pattern: CG with Jacobi's preconditioner.
 
@@ -320,18 +329,13 @@ def torch_sla(networks: Networks) -> Solver:
     """
     from torch_sla import spsolve_batch_same_layout
 
-    device = networks.source.device
-    systems = [a.tocoo() for a in networks.matrices()]
-    row, column = (
-        torch.from_numpy(x.astype(np.int64)).to(device) for x in (systems[0].row, systems[0].col)
-    )
-    values = torch.from_numpy(np.stack([a.data for a in systems])).float().to(device)
+    row, column, values = entries(networks)
     source = networks.source.flatten(1)
+    shape = (source.shape[1],) * 2
     atol = TOLERANCE * float(source.norm(dim=1).min())
     options = {"method": "cg", "atol": atol, "maxiter": PEER_ITERATIONS}
 
     def solve(values: Tensor, source: Tensor) -> Tensor:
-        shape = systems[0].shape
         return spsolve_batch_same_layout(values, row, column, shape, source, **options)
 
     forward = inference(solve, (values, source))

@@ -186,7 +186,7 @@ class NodeScheme(Untrained):
 
 
 class MeshGraphNet(nn.Module):
-    """PhysicsNeMo's, on copies of the mesh; needs torch_scatter, too."""
+    """PhysicsNeMo's, on copies of the mesh; needs torch_geometric and torch_scatter, too."""
 
     def __init__(self, problem: Meshes, width: int, depth: int) -> None:
         super().__init__()

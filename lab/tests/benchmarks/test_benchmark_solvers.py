@@ -1,8 +1,12 @@
 """What the benchmarks compare solves the same problems."""
 
+import sys
+from types import SimpleNamespace
+
+import pytest
 import torch
 
-from chonn_lab.benchmarks import network, scan
+from chonn_lab.benchmarks import gpu, network, scan
 from chonn_lab.benchmarks.harness import Run
 from chonn_lab.benchmarks.network import CONTENDERS, Case
 from chonn_ops import kirchhoff_network
@@ -35,6 +39,49 @@ def test_gradients_of_a_peer_are_those_of_ours():
         if axis > 0:  # edges that are none
             truth.select(axis, -1).zero_()
         torch.testing.assert_close(torch.from_numpy(actual), truth, rtol=1e-9, atol=1e-9)
+
+
+class DirectSolver:
+    """Stands in for nvmath-python's solver of this name, which needs a GPU."""
+
+    def __init__(self, a, b, options):
+        assert (a.crow_indices().dtype, b.stride(1)) == (torch.int32, 1)  # it takes no others
+        assert options == {"sparse_system_type": "SPD", "sparse_system_view": "UPPER"}
+        self.a, self.b, self.planned = a, b, False
+
+    def plan(self):
+        self.planned = True
+
+    def factorize(self):
+        assert self.planned
+        upper = self.a.to_dense()
+        assert torch.equal(upper, upper.triu())
+        self.matrices = upper + upper.triu(1).mT
+
+    def solve(self):
+        return torch.linalg.solve(self.matrices, self.b)
+
+
+@pytest.mark.parametrize("build", [gpu.cholesky, gpu.cudss])
+def test_peers_on_a_gpu_solve_our_networks(build, monkeypatch):
+    """Values and gradients, of entries and of the source."""
+    kinds = {"DirectSolverMatrixType": SimpleNamespace(SPD="SPD")}
+    kinds["DirectSolverMatrixViewType"] = SimpleNamespace(UPPER="UPPER")
+    advanced = SimpleNamespace(DirectSolver=DirectSolver, **kinds)
+    monkeypatch.setitem(sys.modules, "nvmath", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "nvmath.sparse", SimpleNamespace(advanced=advanced))
+    networks = network.make(Case((5, 4), 3)).map(torch.Tensor.double)
+    made = build(networks)
+    truth = network.ours(networks, method="direct").forward()
+    torch.testing.assert_close(made.forward(), truth, rtol=1e-9, atol=1e-9)
+    row, column, values = network.entries(networks)
+    leaves = [x.requires_grad_() for x in (values, networks.source.flatten(1).clone())]
+    matrices = torch.zeros(3, 20, 20, dtype=values.dtype).index_put(
+        (torch.arange(3)[:, None], row, column), values
+    )
+    v = torch.linalg.solve(matrices, leaves[1])
+    expected = torch.autograd.grad(v, leaves, torch.ones_like(v))
+    torch.testing.assert_close(made.both(), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_long_calls_are_timed_on_fewer_networks_or_left_out(monkeypatch):

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
+from chonn_lab.baselines.fields import count_parameters
+from chonn_lab.experiments.checkpoints import read_model
 from chonn_lab.experiments.configuration import compose
 from chonn_lab.experiments.runner import run
 
@@ -44,3 +47,21 @@ def test_smoke_runs_write_their_scores(tmp_path, smoke_data, problem):
         scores = [value for split in found.metrics.values() for value in split.values()]
         assert np.isfinite(scores).all()
         assert all(file["official"] is False for file in found.data.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["transolver", "mesh_transolver", "mesh_graph_net"])
+def test_models_of_physicsnemo_are_trained_and_read_again(tmp_path, smoke_data, model):
+    pytest.importorskip("physicsnemo", reason="PhysicsNeMo missing: pip install '.[physicsnemo]'")
+    if model == "mesh_graph_net":
+        pytest.importorskip("torch_geometric")
+        pytest.importorskip("torch_scatter")
+    problem = "meshes" if model.startswith("mesh") else "darcy"
+    places = [f"output={tmp_path}", f"data={smoke_data}", "device=cpu"]
+    config = compose([f"problem={problem}", f"model={model}", "scale=smoke", *places])
+    found = run(config, tmp_path / "run")
+    assert found.diverged is None
+    path = tmp_path / "run" / "last.ckpt"
+    read = read_model(path, torch.load(path, weights_only=True))
+    assert read is not None
+    assert count_parameters(read.model) == found.parameters
