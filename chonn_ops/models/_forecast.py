@@ -153,7 +153,7 @@ class Forecast(Gained, Pretrained):
         for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
             branch, potentials = layer(h, steps, lie)
             h = bounded_sum(h, branch, MOST)
-            h = bounded_sum(h, pointwise(h), MOST)
+            h = pointwise(h, MOST)
         frame = self.advance(frames, media, self.head(h), potentials, steps, lie)
         return frame.movedim(-1, 1).to(x.dtype)
 

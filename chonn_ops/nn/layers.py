@@ -106,9 +106,25 @@ class PositionLinear(Gained, nn.Linear):
     larger than that.
     """
 
-    def forward(self, input: Tensor, silu: bool = False, gain: float = 1.0) -> Tensor:
-        """The map of an input, or of its SiLU, times `gain`."""
-        return fused.linear(input, self.weight, self.bias, gain * self.gain, silu)
+    def forward(self, input: Tensor) -> Tensor:
+        return fused.linear(input, self.weight, self.bias, self.gain)[0]
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether the layer computes nothing else: hooks, by which `torch.nn.utils.prune` makes its
+    weight, run where it is called."""
+    return type(layer) is PositionLinear and not (layer._forward_pre_hooks or layer._forward_hooks)
+
+
+def apply_linear(
+    layer: PositionLinear, field: Tensor, gain: float = 1.0, silu: bool = False
+) -> tuple[Tensor, Tensor]:
+    """`gain` times what the layer makes of a field, or of its SiLU; and the field for what else
+    depends on it, see `linear` of `chonn_ops.nn.fused.functions`."""
+    if _is_plain(layer):
+        return fused.linear(field, layer.weight, layer.bias, gain * layer.gain, silu)
+    made = layer(F.silu(field) if silu else field)
+    return (made if gain == 1 else gain * made), field
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -118,7 +134,8 @@ def channels_last(x: Tensor) -> Tensor:
 
 class Pointwise(nn.Module):
     """A two-layer network at every position: linear, SiLU, linear, with `hidden` channels inside.
-    `gain` says how many times as fast it learns, see `learn_faster`.
+    `gain` says how many times as fast it learns, see `learn_faster`. Called with a field and
+    `most`, it returns the field plus the output, which is bounded to `most` (`bounded_sum`).
 
     It has no norm. A norm over the field would remove the field's amplitude, in which a linear
     problem is linear.
@@ -132,17 +149,17 @@ class Pointwise(nn.Module):
         self.contract = PositionLinear(hidden, width, **factory)
         learn_faster(self, gain)
 
-    def forward(self, field: Tensor) -> Tensor:
+    def forward(self, field: Tensor, most: float) -> Tensor:
         layers = (self.expand, self.contract)
-        # A layer's hooks, by which `torch.nn.utils.prune` makes its weight, run where it is called.
-        if any(layer._forward_pre_hooks or layer._forward_hooks for layer in layers):
-            return self.contract(F.silu(self.expand(field)))
+        if not all(map(_is_plain, layers)):
+            return fused.bounded_sum(field, self.contract(F.silu(self.expand(field))), most)
         used = [x for layer in layers for x in (layer.weight, layer.bias, layer.gain)]
-        return recomputed(_pointwise, field, *used)
+        return recomputed(_pointwise, field, most, *used)
 
 
-def _pointwise(field: Tensor, *layers: Any) -> Tensor:
-    return fused.linear(fused.linear(field, *layers[:3]), *layers[3:], silu=True)
+def _pointwise(field: Tensor, most: float, *layers: Any) -> Tensor:
+    hidden, field = fused.linear(field, *layers[:3])
+    return fused.bounded_sum(field, fused.linear(hidden, *layers[3:], silu=True)[0], most)
 
 
 class FieldNorm(Gained, nn.GroupNorm):

@@ -39,7 +39,7 @@ from chonn_ops.nn.geometry import (
     spacing_and_nodes,
     wall_distances,
 )
-from chonn_ops.nn.layers import Gained, PositionLinear
+from chonn_ops.nn.layers import Gained, PositionLinear, apply_linear
 from chonn_ops.nn.memory import recomputed
 
 # The unit of length of the networks is a sixteenth of the domain's: there the initial numbers below
@@ -297,20 +297,20 @@ class NetworkCell(Gained):
 
     def _coefficients(self, u: Tensor, gain: float = 1.0) -> tuple[Tensor, Tensor | None, Tensor]:
         """`coefficients`, without leaks that are the same at all nodes; sources times `gain`."""
-        source = self.source_proj(u, gain=gain)
+        source, u = apply_linear(self.source_proj, u, gain)
         wide = torch.promote_types(source.dtype, torch.float32)
         bias = self.effective("conductivity_bias").to(wide)
         shape = (*u.shape[:-1], self.options.num_networks)
         if self.conductivity_proj is None:
             raw = bias.new_zeros(1, self.options.num_networks)
         else:
-            raw = self.conductivity_proj(u, silu=True)
+            raw, _ = apply_linear(self.conductivity_proj, u, silu=True)
         conductivity = fused.conductivity(raw, bias, LARGEST_LOG).expand(shape)
         if not self.options.ac:
             return conductivity, None, source.to(wide)
         numbers = self.effective("leak_param").to(wide)
         if self.leak_proj is not None:
-            numbers = numbers + self.leak_proj(u, silu=True)
+            numbers = numbers + self.leak_proj(F.silu(u))
         reactance, loss = numbers.expand(*u.shape[:-1], -1).chunk(2, -1)
         leak = torch.complex(reactance, -F.softplus(LOSS_GAIN * loss) - LEAST_LOSS)
         return conductivity, leak, torch.complex(*source.to(wide).chunk(2, -1))

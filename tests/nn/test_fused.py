@@ -229,8 +229,8 @@ def check_strides():
             edges, total, _ = circuit(*inputs, *GEOMETRY)
             added = functions.bounded_sum(inputs[0].mT, inputs[0].mT, 2.0)
             outputs = (*edges, total, added, functions.conductivity(inputs[0], inputs[1], 8.0))
-            outputs += (functions.linear(inputs[0], weight, weight[:, 0], 2.0),)
-            outputs += (functions.linear(inputs[0][..., 1:], weight[:, 1:], None, silu=True),)
+            outputs += (functions.linear(inputs[0], weight, weight[:, 0], 2.0)[0],)
+            outputs += functions.linear(inputs[0][..., 1:], weight[:, 1:], None, silu=True)
             outputs += (functions.gated(inputs[0][..., 1:], inputs[0][..., 1:]),)
             loss = torch.stack([x.square().sum() for x in outputs]).sum()
             return [*outputs, *torch.autograd.grad(loss, inputs)]
@@ -267,7 +267,7 @@ def check_nan():
 
     def made():
         leaf = x.clone().requires_grad_()
-        y = functions.linear(leaf, weight, None, 2.0, silu=True)
+        y = functions.linear(leaf, weight, None, 2.0, silu=True)[0]
         return y, functions.gated(x, leaf), *torch.autograd.grad(y[[0, 1, 3]].sum(), [leaf, weight])
 
     expected = made()
@@ -371,7 +371,7 @@ def test_kernels_compile(compile_triton, capability):
         found = compile_triton(kernel, types, aligned, constants, warps, capability)
         registers, spilled, _ = found
         assert not spilled, (key, found)
-        assert registers <= 224, (key, found)
+        assert registers <= 248, (key, found)
 
 
 def test_cells_on_the_cpu_leave_triton_alone():

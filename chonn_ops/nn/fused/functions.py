@@ -143,8 +143,9 @@ def _rows(x: Tensor) -> Tensor:
 
 def linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, gain: float = 1.0, silu: bool = False
-) -> Tensor:
-    """gain (weight x + bias) of x (..., D), weight (H, D), bias (H,) or None, or that of SiLU(x).
+) -> tuple[Tensor, Tensor]:
+    """gain (weight x + bias) of x (..., D), weight (H, D), bias (H,) or None, or that of SiLU(x);
+    and x for what else depends on it, whose gradient is then added in the same launch.
 
     Autocast gets PyTorch's operations, as its products are in half precision, and so do widths for
     which PyTorch's products are made."""
@@ -156,9 +157,9 @@ def linear(
         and all(y is None or y.dtype == torch.float32 for y in inputs)
         and not torch.is_autocast_enabled(x.device.type)
     ):
-        made = _Kernel.apply("linear", (gain, silu), bias, weight, _rows(x))[0]
-        return made.view(*x.shape[:-1], -1)
-    return operations.linear(*inputs, gain, silu)[0]
+        made, rows = _Kernel.apply("linear", (gain, silu), bias, weight, _rows(x))
+        return made.view(*x.shape[:-1], -1), rows.view(x.shape)
+    return operations.linear(*inputs, gain, silu)
 
 
 def gated(x: Tensor, gate: Tensor) -> Tensor:

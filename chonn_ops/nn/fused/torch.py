@@ -32,11 +32,11 @@ def position_linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
 
 def linear(
     bias: Tensor | None, weight: Tensor, x: Tensor, gain: float, silu: bool
-) -> tuple[Tensor]:
-    """gain (weight x + bias), or that of SiLU(x)."""
+) -> tuple[Tensor, Tensor]:
+    """gain (weight x + bias), or that of SiLU(x); and x."""
     if gain != 1:
         bias, weight = None if bias is None else gain * bias, gain * weight
-    return (position_linear(F.silu(x) if silu else x, weight, bias),)
+    return position_linear(F.silu(x) if silu else x, weight, bias), x
 
 
 def gated(x: Tensor, gate: Tensor) -> tuple[Tensor]:

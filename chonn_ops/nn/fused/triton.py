@@ -50,7 +50,8 @@ def _hand_on(PARTS, value, part, parts, channel, channels):
 
 # Linear maps --------------------------------------------------------------------------------------
 
-# Three products by tensor cores, whose sum has the digits of float32.
+# Three products by tensor cores. Emulated, errors of sums of 24 and of 48 products are below 7e-7 of
+# the sum of their magnitudes, and float32's below 3e-7.
 _PRECISION = "tf32x3"
 
 
@@ -81,11 +82,12 @@ def _linear(
 
 @_jit
 def _linear_backward(
-    W, X, G, GX, PARTS, rows, gain, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
+    W, X, G, MORE, GX, PARTS, rows, gain, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
     STRIDE: tl.constexpr, SILU: tl.constexpr, BIAS: tl.constexpr, R: tl.constexpr,
-    D: tl.constexpr, H: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, H: tl.constexpr, PRECISION: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of x, and of a program's rows those of the weight and, behind them, the bias."""
+    """Gradients of x, with `ADD` those in MORE added, and of a program's rows those of the weight
+    and, behind them, the bias."""
     row = (tl.program_id(0).to(tl.int64) * R + tl.arange(0, R))[:, None]
     d, h = tl.arange(0, D)[None, :], tl.arange(0, H)[:, None]
     there, some = (row < rows) & (d < WIDTH), (d < WIDTH) & (h < OUTPUTS)
@@ -99,6 +101,8 @@ def _linear_backward(
         s = _sigmoid(x)
         found *= s * (1 + x * (1 - s))
         x *= s
+    if ADD:
+        found += tl.load(MORE + row * WIDTH + d, mask=there, other=0.0)
     tl.store(GX + row * WIDTH + d, found, mask=there)
     to = PARTS + tl.program_id(0).to(tl.int64) * ((WIDTH + BIAS) * OUTPUTS)
     if D < H:  # the other way spills registers
@@ -126,7 +130,7 @@ def linear(bias, weight, x, gain, silu):
     y = x.new_empty(len(x), len(weight))
     given = weight if bias is None else bias.contiguous()
     _launch(_linear, (programs,), given, weight, x, y, len(x), gain, **constants)
-    return (y,)
+    return y, x
 
 
 def linear_backward(grads, bias, weight, x, gain, silu):
@@ -134,10 +138,13 @@ def linear_backward(grads, bias, weight, x, gain, silu):
     weight, (outputs, width) = weight.contiguous(), weight.shape
     rows = 32 if max(width, outputs) > 32 else 64  # with more, the wide ones spilled registers
     programs, constants = _products(bias, weight, x, silu, rows)
+    grad, more = grads
+    grad = x.new_zeros(len(x), outputs) if grad is None else grad.contiguous()
+    given = weight if more is None else more.contiguous()
     found = x.new_empty(len(x), width)
     parts = x.new_empty(programs, (width + constants["BIAS"]) * outputs)
-    args = (weight, x, grads[0].contiguous(), found, parts, len(x), gain)
-    _launch(_linear_backward, (programs,), *args, **constants)
+    args = (weight, x, grad, given, found, parts, len(x), gain)
+    _launch(_linear_backward, (programs,), *args, **constants, ADD=more is not None)
     of_weight, of_bias = parts.sum(0).tensor_split((weight.numel(),))
     return None if bias is None else of_bias, of_weight.view(outputs, width), found
 
