@@ -7,6 +7,7 @@ The interpreter is chosen when Triton is first imported: the checks run in a pro
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -88,6 +89,31 @@ def test_linear(interpreted, rows, width, outputs, silu):
     x, weight, bias = _rand(rows, width), _rand(outputs, width, seed=1), _rand(outputs, seed=2)
     for given in (bias, None):
         interpreted(check_function, "linear", (given, weight, x), (1.5, silu))
+
+
+def check_field_that_goes_on():
+    """The gradients of a map's output, of the field that goes on, and of both, of some inputs."""
+    from chonn_ops.nn.fused import functions
+
+    fields = (_rand(2, 3, 5), _rand(4, 5, seed=1), _rand(4, seed=2))
+    for ends, wanted in itertools.product(([0], [1], [0, 1]), ([0], [1], [0, 1, 2])):
+        found = []
+        for kernels in (_taken(), contextlib.nullcontext()):
+            inputs = [x.clone().requires_grad_(i in wanted) for i, x in enumerate(fields)]
+            with kernels:
+                made = functions.linear(*inputs, 1.5, silu=True)
+            loss = torch.stack([made[end].square().sum() for end in ends]).sum()
+            if loss.requires_grad:
+                of = [inputs[i] for i in wanted]
+                options: Any = dict.fromkeys(("allow_unused", "materialize_grads"), True)
+                found.append(torch.autograd.grad(loss, of, **options))
+        if found:
+            torch.testing.assert_close(*found)
+
+
+@needs_triton
+def test_field_that_goes_on(interpreted):
+    interpreted(check_field_that_goes_on)
 
 
 @needs_triton
