@@ -26,31 +26,35 @@ WIDEST = 32, 64
 
 @torch.no_grad()
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
-    """What the functions of a module give for a small field, and their gradients."""
+    """What the functions of a module give for a small field, and their gradients.
+
+    PyTorch's are computed in float64, which neither autocast nor TF32 makes less accurate."""
     options: Any = {"dtype": torch.float32, "device": device}  # whatever the default is
     raw = torch.linspace(-9, 9, 2 * 5 * 7 * 3, **options).reshape(2, 5, 7, 3)
     k = operations.conductivity(raw, raw[0, 0, 0], 8.0)[0]
     mean = torch.linspace(0, 1, 3, **options)
+    weight = torch.linspace(-9, 9, 48 * 24, **options).sin().reshape(48, 24)
     geometry = ((0.5, 0.25), ("robin", "periodic"), (0.5, 0.5), (2.0, 1.5, 0.5))
     calls: Any = (
         ("bounded_sum", (2.0,), raw, raw),
         ("conductivity", (8.0,), raw, raw[0, 0, 0]),
         ("grid_circuit", geometry, k, mean, mean + 0.1, mean),
         ("gated", (), raw[0, 0], raw[1, 0]),
-        ("linear", (2.0, True), raw[1, 0, :, 0], raw[1, 0], raw[1, 1]),
-        ("linear", (1.0, False), None, raw[1, 0], raw[1, 1]),
+        ("linear", (1.0, False), weight[:, 0], weight, weight[:33]),
+        ("linear", (2.0, True), None, weight.T, weight.T.contiguous()),
     )
     found = []
     for name, constants, *inputs in calls:
+        if module is operations:
+            inputs = [x if x is None else x.double().requires_grad_() for x in inputs]
         outputs = getattr(module, name)(*inputs, *constants)
         grads = [torch.linspace(0.5, 1.5, x.numel(), **options).view_as(x) for x in outputs]
         if module is operations:
-            leaves = [x if x is None else x.clone().requires_grad_() for x in inputs]
             needed = [x is not None for x in inputs]
-            more = _gradients(name, constants, leaves, needed, grads)
+            more = _gradients(name, constants, inputs, needed, [x.double() for x in grads])
         else:
             more = getattr(module, f"{name}_backward")(grads, *inputs, *constants)
-        found += [*outputs, *(x for x in more if x is not None)]
+        found += [x.detach() for x in (*outputs, *more) if x is not None]
     return tuple(found)
 
 

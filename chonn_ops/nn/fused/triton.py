@@ -50,8 +50,8 @@ def _hand_on(PARTS, value, part, parts, channel, channels):
 
 # Linear maps --------------------------------------------------------------------------------------
 
-# Three products by tensor cores. In an emulation sums of 24 and of 48 products had errors of at most
-# 7e-7 of the sum of their magnitudes, and those of float32 3e-7.
+# Three products by tensor cores. In an emulation, sums of 24 and of 48 products had errors of at
+# most 7e-7 of the sum of their magnitudes, and those of float32 3e-7.
 _PRECISION = "tf32x3"
 
 
