@@ -116,6 +116,19 @@ def test_field_that_goes_on(interpreted):
     interpreted(check_field_that_goes_on)
 
 
+@pytest.mark.parametrize("why", ["autocast", "wide", "bfloat16", "float64"])
+def test_products_of_pytorch(why):
+    from chonn_ops.nn.fused import functions
+
+    width = 65 if why == "wide" else 5
+    layer = torch.nn.Linear(width, 3, dtype=getattr(torch, why, torch.float32))
+    x = torch.ones(2, width, dtype=layer.weight.dtype)
+    with torch.autocast("cpu", enabled=why == "autocast"), _taken():
+        assert torch.equal(functions.linear(x, layer.weight, layer.bias)[0], layer(x))
+    with _taken(), mock.patch.object(functions, "_Kernel", None), pytest.raises(AttributeError):
+        functions.linear(torch.ones(2, 5), torch.ones(3, 5), None)
+
+
 @needs_triton
 @pytest.mark.parametrize("rows", [1, 300])
 def test_gated(interpreted, rows):
