@@ -120,8 +120,11 @@ def test_field_that_goes_on(interpreted):
 def test_products_of_pytorch(why):
     from chonn_ops.nn.fused import functions
 
-    width = 65 if why == "wide" else 5
-    layer = torch.nn.Linear(width, 3, dtype=getattr(torch, why, torch.float32))
+    width, dtypes = (
+        65 if why == "wide" else 5,
+        {"bfloat16": torch.bfloat16, "float64": torch.float64},
+    )
+    layer = torch.nn.Linear(width, 3, dtype=dtypes.get(why))
     x = torch.ones(2, width, dtype=layer.weight.dtype)
     with torch.autocast("cpu", enabled=why == "autocast"), _taken():
         assert torch.equal(functions.linear(x, layer.weight, layer.bias)[0], layer(x))
@@ -410,7 +413,8 @@ def test_kernels_compile(compile_triton, capability):
         found = compile_triton(kernel, types, aligned, constants, warps, capability)
         registers, spilled, _ = found
         assert not spilled, (key, found)
-        assert registers <= 248, (key, found)
+        # Programs of matrix products may need all 255 that there are.
+        assert registers <= (255 if "PRECISION" in constants else 224), (key, found)
 
 
 def test_cells_on_the_cpu_leave_triton_alone():
