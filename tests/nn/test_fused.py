@@ -101,7 +101,7 @@ def check_field_that_goes_on():
         for kernels in (_taken(), contextlib.nullcontext()):
             inputs = [x.clone().requires_grad_(i in wanted) for i, x in enumerate(fields)]
             with kernels:
-                made = functions.linear(*inputs, 1.5, silu=True)
+                made = functions.linear(*inputs, gain=1.5, silu=True)
             loss = torch.stack([made[end].square().sum() for end in ends]).sum()
             if loss.requires_grad:
                 of = [inputs[i] for i in wanted]
