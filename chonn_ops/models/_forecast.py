@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.boundary import per_axis
@@ -25,7 +24,7 @@ from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
-from chonn_ops.nn.fused.functions import bounded_sum
+from chonn_ops.nn.fused.functions import bounded_sum, gated
 from chonn_ops.nn.geometry import NODES, Nodes, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear
 from chonn_ops.nn.network_cell import UNIT
@@ -154,7 +153,7 @@ class Forecast(Gained, Pretrained):
         for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
             branch, potentials = layer(h, steps, lie)
             h = bounded_sum(h, branch, MOST)
-            h = bounded_sum(h, pointwise(h), MOST)
+            h = pointwise(h, MOST)
         frame = self.advance(frames, media, self.head(h), potentials, steps, lie)
         return frame.movedim(-1, 1).to(x.dtype)
 
@@ -279,8 +278,8 @@ class CarrierLayer(nn.Module):
         path = in_steps(self.carrier(potentials, spacing), spacing)
         # Features are many, so they are interpolated linearly.
         moved = transport(value, path, boundary=self.boundary, order=1) - value
-        gated = potentials * F.silu(gate.contiguous())
-        return self.out_proj(torch.cat((gated, moved), -1)), potentials
+        both = torch.cat((gated(potentials, gate), moved), -1)
+        return self.out_proj(both), potentials
 
 
 def _derivative(field: Tensor, axis: int, step: float, ring: bool) -> Tensor:

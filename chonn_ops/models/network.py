@@ -214,7 +214,7 @@ class CHONNNetwork(Pretrained):
                 added, v = self.blocks[layer](h, *geometry)
                 potentials.append(v.to(h.dtype))
                 h = bounded_sum(h, added, CIRCUITS_ADD)
-            h = bounded_sum(h, pointwise(h), POINTWISE_ADDS)
+            h = pointwise(h, POINTWISE_ADDS)
         return self._read(h, potentials)
 
     def _read(self, h: Tensor, potentials: list[Tensor]) -> Tensor:

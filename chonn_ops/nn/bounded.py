@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._forward_mode import at_lower_levels
-from chonn_ops.nn.layers import is_large
+from chonn_ops.nn.memory import is_large
 
 
 def bounded(x: Tensor, most: float) -> Tensor:

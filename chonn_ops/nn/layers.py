@@ -1,25 +1,22 @@
-"""Layers that blocks and models are made of: how fast they learn, and how they save memory.
+"""Layers that blocks and models are made of, and how fast they learn.
 
 All of them map channels-last fields (B, \\*grid, C).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+
+from chonn_ops.nn.fused import functions as fused
+from chonn_ops.nn.memory import recomputed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-# Below so many elements recomputation is switched off: a batch keeps a few MiB at most. On a GPU
-# what is called again also costs launches, each as much time as many elements take.
-RECOMPUTE_FROM, ON_GPU = 2**19, 2**5
 
 
 class Factory(TypedDict, total=False):
@@ -110,20 +107,24 @@ class PositionLinear(Gained, nn.Linear):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        return position_linear(input, self.effective("weight"), self.effective("bias"))
+        return fused.linear(input, self.weight, self.bias, self.gain)[0]
 
 
-def position_linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`PositionLinear` as a function."""
-    if input.dim() < 3 or input.device.type != "cpu" or torch.compiler.is_compiling():
-        return F.linear(input, weight, bias)
-    positions = math.prod(input.shape[1:-1])
-    if weight.numel() > positions * sum(weight.shape):
-        return F.linear(input, weight, bias)
-    lines = input.flatten(1, -2)
-    weights = weight.mT.expand(input.shape[0], *weight.mT.shape)
-    output = torch.bmm(lines, weights) if bias is None else torch.baddbmm(bias, lines, weights)
-    return output.unflatten(1, input.shape[1:-1])
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether the layer computes nothing else: hooks, by which `torch.nn.utils.prune` makes its
+    weight, run where it is called."""
+    return type(layer) is PositionLinear and not (layer._forward_pre_hooks or layer._forward_hooks)
+
+
+def apply_linear(
+    layer: PositionLinear, field: Tensor, gain: float = 1.0, silu: bool = False
+) -> tuple[Tensor, Tensor]:
+    """`gain` times what the layer makes of a field, or of its SiLU; and the field for what else
+    depends on it, see `linear` of `chonn_ops.nn.fused.functions`."""
+    if _is_plain(layer):
+        return fused.linear(field, layer.weight, layer.bias, gain * layer.gain, silu)
+    made = layer(F.silu(field) if silu else field)
+    return (made if gain == 1 else gain * made), field
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -133,7 +134,8 @@ def channels_last(x: Tensor) -> Tensor:
 
 class Pointwise(nn.Module):
     """A two-layer network at every position: linear, SiLU, linear, with `hidden` channels inside.
-    `gain` says how many times as fast it learns, see `learn_faster`.
+    `gain` says how many times as fast it learns, see `learn_faster`. Called with a field and
+    `most`, it returns the field plus the output, which is bounded to `most` (`bounded_sum`).
 
     It has no norm. A norm over the field would remove the field's amplitude, in which a linear
     problem is linear.
@@ -147,17 +149,17 @@ class Pointwise(nn.Module):
         self.contract = PositionLinear(hidden, width, **factory)
         learn_faster(self, gain)
 
-    def forward(self, field: Tensor) -> Tensor:
+    def forward(self, field: Tensor, most: float) -> Tensor:
         layers = (self.expand, self.contract)
-        # A layer's hooks, by which `torch.nn.utils.prune` makes its weight, run where it is called.
-        if any(layer._forward_pre_hooks or layer._forward_hooks for layer in layers):
-            return self.contract(F.silu(self.expand(field)))
-        used = [layer.effective(name) for layer in layers for name in ("weight", "bias")]
-        return recomputed(_pointwise, field, *used)
+        if not all(map(_is_plain, layers)):
+            return fused.bounded_sum(field, self.contract(F.silu(self.expand(field))), most)
+        used = [x for layer in layers for x in (layer.weight, layer.bias, layer.gain)]
+        return recomputed(_pointwise, field, most, *used)
 
 
-def _pointwise(field: Tensor, inner: Tensor, b: Tensor, outer: Tensor, c: Tensor) -> Tensor:
-    return position_linear(F.silu(position_linear(field, inner, b)), outer, c)
+def _pointwise(field: Tensor, most: float, *layers: Any) -> Tensor:
+    hidden, field = fused.linear(field, *layers[:3])
+    return fused.bounded_sum(field, fused.linear(hidden, *layers[3:], silu=True)[0], most)
 
 
 class FieldNorm(Gained, nn.GroupNorm):
@@ -185,28 +187,3 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
     "layer": LayerNorm,
     "none": nn.Identity,
 }
-
-
-def is_large(field: Tensor) -> bool:
-    """Whether to compute again in the backward pass what would take as much memory as a field."""
-    return field.numel() >= RECOMPUTE_FROM * (1 if field.device.type == "cpu" else ON_GPU)
-
-
-def recomputed(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function; for large fields autograd keeps its arguments only and calls it again in the
-    backward pass.
-
-    Everything the function depends on must be an argument: a module's attributes may have other
-    values in the backward pass (`torch.func.functional_call`).
-
-    Compilers choose themselves what to keep, and reverse mode under `torch.func` does not support
-    checkpoints: there this is a plain call.
-    """
-    if (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or not torch.is_grad_enabled()
-        or not is_large(args[0])
-    ):
-        return function(*args)
-    return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)

@@ -39,7 +39,8 @@ from chonn_ops.nn.geometry import (
     spacing_and_nodes,
     wall_distances,
 )
-from chonn_ops.nn.layers import Gained, PositionLinear, recomputed
+from chonn_ops.nn.layers import Gained, PositionLinear, apply_linear
+from chonn_ops.nn.memory import recomputed
 
 # The unit of length of the networks is a sixteenth of the domain's: there the initial numbers below
 # start well, except for the sources, which would make potentials of order 10. With this gain the
@@ -287,25 +288,29 @@ class NetworkCell(Gained):
             leak and source are complex, and the leak follows the features.
         """
         conductivity, leak, source = self._coefficients(u)
+        leak = self._leak(conductivity.dtype) if leak is None else leak
         return conductivity, leak.expand_as(conductivity), source
 
-    def _coefficients(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`coefficients`, with leaks (m,) where they are the same at all nodes."""
-        source = self.source_proj(u)
+    def _leak(self, dtype: torch.dtype) -> Tensor:
+        """Leaks (m,) that are the same at all nodes."""
+        return torch.exp(self.effective("leak_param").to(dtype))
+
+    def _coefficients(self, u: Tensor, gain: float = 1.0) -> tuple[Tensor, Tensor | None, Tensor]:
+        """`coefficients`, without leaks that are the same at all nodes; sources times `gain`."""
+        source, u = apply_linear(self.source_proj, u, gain)
         wide = torch.promote_types(source.dtype, torch.float32)
         bias = self.effective("conductivity_bias").to(wide)
-        features = F.silu(u) if self.options.selective else u
         shape = (*u.shape[:-1], self.options.num_networks)
         if self.conductivity_proj is None:
             raw = bias.new_zeros(1, self.options.num_networks)
         else:
-            raw = self.conductivity_proj(features)
+            raw, _ = apply_linear(self.conductivity_proj, u, silu=True)
         conductivity = fused.conductivity(raw, bias, LARGEST_LOG).expand(shape)
-        numbers = self.effective("leak_param").to(wide)
         if not self.options.ac:
-            return conductivity, torch.exp(numbers), source.to(wide)
+            return conductivity, None, source.to(wide)
+        numbers = self.effective("leak_param").to(wide)
         if self.leak_proj is not None:
-            numbers = numbers + self.leak_proj(features)
+            numbers = numbers + self.leak_proj(F.silu(u))
         reactance, loss = numbers.expand(*u.shape[:-1], -1).chunk(2, -1)
         leak = torch.complex(reactance, -F.softplus(LOSS_GAIN * loss) - LEAST_LOSS)
         return conductivity, leak, torch.complex(*source.to(wide).chunk(2, -1))
@@ -361,47 +366,55 @@ class NetworkCell(Gained):
         if volumes is not None:
             grid = [check_volumes(volumes, axes, spacing, mask, nodes)]
         u = as_field("u", u, self.parameters(), "B", *grid, self.dim)
-        conductivity, leaks, source = self._coefficients(u)
-        leak = leaks.expand_as(conductivity)
-        source = source * SOURCE_GAIN
+        conductivity, leak, source = self._coefficients(u, SOURCE_GAIN)
+        dtype = conductivity.dtype
+        steps, distances, boundary = [], (), self.boundary
+        if volumes is None:
+            if isinstance(boundary, NamedWords):
+                raise error("boundary", "words for the axes of a grid", boundary)
+            spacing, nodes = spacing_and_nodes(
+                u.shape[:-1], [1.0] * axes, self.options.nodes, spacing, mask, nodes
+            )
+            steps, distances = [UNIT * step for step in spacing], wall_distances(nodes)
+            if (
+                mask is None
+                and leak is None
+                and "matched" not in boundary
+                and all(isinstance(x, float) for x in (*steps, *distances))
+                and fused.takes(conductivity, self.mean_param, self.wall_param, self.leak_param)
+            ):
+                mean, wall = self.mean_param, self.wall_param
+                if mean is None:  # the logit of 0
+                    mean = conductivity.new_full((self.options.num_networks,), -math.inf)
+                numbers = (
+                    mean.to(dtype),
+                    None if wall is None else wall.to(dtype),
+                    self.leak_param.to(dtype),
+                )
+                gains = [self.gain * gain for gain in (MEAN_GAIN, WALL_GAIN, 1.0)]
+                geometry = (steps, boundary, distances, gains)
+                edges, total, wall = fused.grid_circuit(conductivity, *numbers, *geometry)
+                periodic = [CELL_CONDITIONS[word].periodic for word in boundary]
+                volume = math.prod(steps)
+                return Circuit(edges, total, periodic=periodic, volume=volume, wall=wall), source
+        leak = (self._leak(dtype) if leak is None else leak).expand_as(conductivity)
         if self.mean_param is None:
             arithmetic = conductivity.new_zeros(self.options.num_networks)
         else:
-            mean = self.effective("mean_param").to(conductivity.dtype)
-            arithmetic = torch.sigmoid(MEAN_GAIN * mean)
-        known, distance = dict(CELL_CONDITIONS), None
+            arithmetic = torch.sigmoid(MEAN_GAIN * self.effective("mean_param").to(dtype))
+        known = dict(CELL_CONDITIONS)
         if self.wall_param is not None:
-            wall = self.effective("wall_param").to(conductivity.dtype)
-            distance = torch.exp(WALL_GAIN * wall)
+            distance = torch.exp(WALL_GAIN * self.effective("wall_param").to(dtype))
             known["robin"] = Dirichlet(0.0, distance)
         if volumes is not None:
-            words = self.boundary
+            words = boundary
             if not isinstance(words, NamedWords):
                 if len(set(words)) > 1:
                     raise error("boundary", "one word on a graph, or one a set of walls", words)
                 words = {"boundary": words[0]}
             walls = {name: known[word] for name, word in words.items()}
             return volumes.circuit(conductivity, leak, walls, arithmetic, UNIT), source
-        if isinstance(self.boundary, NamedWords):
-            raise error("boundary", "words for the axes of a grid", self.boundary)
-        faces = tuple((known[word], known[word]) for word in self.boundary)
-        spacing, nodes = spacing_and_nodes(
-            u.shape[:-1], [1.0] * axes, self.options.nodes, spacing, mask, nodes
-        )
-        steps, distances = [UNIT * step for step in spacing], wall_distances(nodes)
-        if (
-            mask is None
-            and not self.options.ac
-            and "matched" not in self.boundary
-            and all(isinstance(x, float) for x in (*steps, *distances))
-            and fused.takes(conductivity, arithmetic, distance, leaks)
-        ):
-            geometry: Any = (steps, self.boundary, distances)
-            numbers = (arithmetic, distance, leaks)
-            edges, total, wall = fused.grid_circuit(conductivity, *numbers, *geometry)
-            periodic = [low.periodic for low, _ in faces]
-            volume = math.prod(steps)
-            return Circuit(edges, total, periodic=periodic, volume=volume, wall=wall), source
+        faces = tuple((known[word], known[word]) for word in boundary)
         leak = leak * math.prod(steps)
         edges = recomputed(blended_edges, conductivity, steps, arithmetic)
         exists = inner = None

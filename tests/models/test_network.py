@@ -20,7 +20,7 @@ from chonn_ops import (
 )
 from chonn_ops.models import pretrained
 from chonn_ops.network import methods
-from chonn_ops.nn import Network, layers
+from chonn_ops.nn import Network, memory
 from chonn_ops.nn.bounded import bounded
 
 MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
@@ -170,7 +170,7 @@ def test_large_fields_keep_less_and_have_the_same_gradients(monkeypatch):
     monkeypatch.setattr(methods, "KEPT", 0)  # the factors of eliminations are kept in both cases
     kept, gradients = [], []
     for least in (0, 10**9):
-        monkeypatch.setattr(layers, "RECOMPUTE_FROM", least)
+        monkeypatch.setattr(memory, "RECOMPUTE_FROM", least)
         storages = {}
 
         def pack(tensor, storages=storages):
@@ -187,7 +187,7 @@ def test_large_fields_keep_less_and_have_the_same_gradients(monkeypatch):
 
 def test_functional_parameters_are_those_of_the_backward(monkeypatch):
     """What is computed again in the backward pass sees what the forward pass saw."""
-    monkeypatch.setattr(layers, "RECOMPUTE_FROM", 0)
+    monkeypatch.setattr(memory, "RECOMPUTE_FROM", 0)
     model, x = CHONNNetwork2d(1, 1, width=8).double(), torch.randn(2, 1, 6, 7).double()
     other = {name: (2 * p).detach() for name, p in model.named_parameters()}
     for value in other.values():

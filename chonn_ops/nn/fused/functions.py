@@ -19,21 +19,43 @@ from chonn_ops.nn.fused import torch as operations
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _CLASSES = (Tensor, torch.nn.Parameter)
+# Channels on the one side and on the other of the kernels' matrix products, whose blocks have all
+# of them: wider ones spilled registers.
+WIDEST = 32, 64
 
 
 @torch.no_grad()
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
-    """What the functions of a module give for a small field."""
+    """What the functions of a module give for a small field, and their gradients.
+
+    PyTorch's are computed in float64, which neither autocast nor TF32 makes less accurate."""
     options: Any = {"dtype": torch.float32, "device": device}  # whatever the default is
     raw = torch.linspace(-9, 9, 2 * 5 * 7 * 3, **options).reshape(2, 5, 7, 3)
     k = operations.conductivity(raw, raw[0, 0, 0], 8.0)[0]
     mean = torch.linspace(0, 1, 3, **options)
-    geometry = ((0.5, 0.25), ("robin", "periodic"), (0.5, 0.5))
-    return (
-        *module.bounded_sum(raw, raw, 2.0),
-        *module.conductivity(raw, raw[0, 0, 0], 8.0),
-        *module.grid_circuit(k, mean, mean + 0.1, mean, *geometry),
+    weight = torch.linspace(-9, 9, 48 * 24, **options).sin().reshape(48, 24)
+    geometry = ((0.5, 0.25), ("robin", "periodic"), (0.5, 0.5), (2.0, 1.5, 0.5))
+    calls: Any = (
+        ("bounded_sum", (2.0,), raw, raw),
+        ("conductivity", (8.0,), raw, raw[0, 0, 0]),
+        ("grid_circuit", geometry, k, mean, mean + 0.1, mean),
+        ("gated", (), raw[0, 0], raw[1, 0]),
+        ("linear", (1.0, False), weight[:, 0], weight, weight[:33]),
+        ("linear", (2.0, True), None, weight.T, weight.T.contiguous()),
     )
+    found = []
+    for name, constants, *inputs in calls:
+        if module is operations:
+            inputs = [x if x is None else x.double().requires_grad_() for x in inputs]
+        outputs = getattr(module, name)(*inputs, *constants)
+        grads = [torch.linspace(0.5, 1.5, x.numel(), **options).view_as(x) for x in outputs]
+        if module is operations:
+            needed = [x is not None for x in inputs]
+            more = _gradients(name, constants, inputs, needed, [x.double() for x in grads])
+        else:
+            more = getattr(module, f"{name}_backward")(grads, *inputs, *constants)
+        found += [x.detach() for x in (*outputs, *more) if x is not None]
+    return tuple(found)
 
 
 # No variable of the environment selects one of these.
@@ -117,6 +139,40 @@ def _call(name: str, inputs: Sequence[Tensor | None], constants: Sequence[Any]) 
     return getattr(operations, name)(*inputs, *constants)
 
 
+def _rows(x: Tensor) -> Tensor:
+    """A field as rows, whose channels have no stride; a view where that is one."""
+    rows = x.reshape(-1, x.shape[-1])
+    return rows if rows.stride(1) == 1 else rows.contiguous()
+
+
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, gain: float = 1.0, silu: bool = False
+) -> tuple[Tensor, Tensor]:
+    """gain (weight x + bias) of x (..., D), weight (H, D), bias (H,) or None, or that of SiLU(x);
+    and x for what else depends on it, whose gradient is then added in the same launch.
+
+    Autocast gets PyTorch's operations, as its products are in half precision, and so do widths for
+    which PyTorch's products are made."""
+    inputs = (bias, weight, x)
+    if (
+        takes(*inputs)
+        and all(n <= most for n, most in zip(sorted(weight.shape), WIDEST, strict=True))
+        and x.shape[-1:] == weight.shape[1:]
+        and all(y is None or y.dtype == torch.float32 for y in inputs)
+        and not torch.is_autocast_enabled(x.device.type)
+    ):
+        made, rows = _Kernel.apply("linear", (gain, silu), bias, weight, _rows(x))
+        return made.view(*x.shape[:-1], -1), rows.view(x.shape)
+    return operations.linear(*inputs, gain, silu)
+
+
+def gated(x: Tensor, gate: Tensor) -> Tensor:
+    """x SiLU(gate), of one shape, in the dtype of the gate."""
+    if takes(x, gate):
+        return _Kernel.apply("gated", (), _rows(x), _rows(gate))[0].view(x.shape)
+    return operations.gated(x, gate)[0]
+
+
 def bounded_sum(h: Tensor | None, x: Tensor, most: float) -> Tensor:
     """h + x with x between -most and most, see `bounded`; h, if not None, of the shape of x."""
     return _call("bounded_sum", (h, x), (most,))[0]
@@ -128,17 +184,10 @@ def conductivity(raw: Tensor, bias: Tensor, largest: float) -> Tensor:
 
 
 def grid_circuit(
-    k: Tensor,
-    arithmetic: Tensor,
-    distance: Tensor | None,
-    leak: Tensor,
-    steps: Sequence[float],
-    words: Sequence[str],
-    distances: Sequence[float],
+    k: Tensor, mean: Tensor, wall: Tensor | None, leak: Tensor, *geometry: Any
 ) -> tuple[list[Tensor], Tensor, Tensor | None]:
     """Edges of each axis, leaks with walls, and the walls' conductances, None without walls, of
     fields that the kernels take; see `operations.grid_circuit`."""
-    inputs, geometry = (k, arithmetic, distance, leak), (steps, words, distances)
-    made = _Kernel.apply("grid_circuit", geometry, *inputs)
-    axes = len(steps)
+    made = _Kernel.apply("grid_circuit", geometry, k, mean, wall, leak)
+    axes = len(geometry[0])
     return list(made[:axes]), made[axes], made[axes + 1] if len(made) > axes + 1 else None

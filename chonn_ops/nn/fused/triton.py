@@ -18,7 +18,7 @@ from chonn_ops.network.grids import face_area
 
 _ENTRIES = 1024
 # A kernel for all sizes is enough.
-_jit = triton.jit(do_not_specialize=("size", "rows", "channels", "n0", "n1", "n2"))
+_jit = triton.jit(do_not_specialize=("size", "rows", "channels", "stride", "n0", "n1", "n2"))
 
 
 def _launch(kernel, grid, *args, warps=4, **constants):
@@ -46,6 +46,148 @@ def _hand_on(PARTS, value, part, parts, channel, channels):
     """Store the sum over a program's rows as one of its `parts` sums."""
     to = PARTS + (tl.program_id(0).to(tl.int64) * parts + part) * channels + channel
     tl.store(to, tl.sum(value, 0)[None, :], mask=channel < channels)
+
+
+# Linear maps --------------------------------------------------------------------------------------
+
+# Three products by tensor cores. In an emulation, sums of 24 and of 48 products had errors of at
+# most 7e-7 of the sum of their magnitudes, and those of float32 3e-7.
+_PRECISION = "tf32x3"
+
+
+@triton.jit
+def _sigmoid(x):
+    return 1 / (1 + tl.exp(-x))
+
+
+@_jit
+def _linear(
+    B, W, X, Y, rows, gain, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, STRIDE: tl.constexpr,
+    SILU: tl.constexpr, BIAS: tl.constexpr, R: tl.constexpr, D: tl.constexpr, H: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    row = (tl.program_id(0).to(tl.int64) * R + tl.arange(0, R))[:, None]
+    d, h = tl.arange(0, D), tl.arange(0, H)
+    x = tl.load(X + row * STRIDE + d[None, :], mask=(row < rows) & (d[None, :] < WIDTH), other=0.0)
+    some = (d[:, None] < WIDTH) & (h[None, :] < OUTPUTS)
+    w = tl.load(W + h[None, :] * WIDTH + d[:, None], mask=some, other=0.0)
+    if SILU:
+        x *= _sigmoid(x)
+    y = tl.dot(x, w, input_precision=PRECISION)
+    if BIAS:
+        y += tl.load(B + h, mask=h < OUTPUTS, other=0.0)[None, :]
+    to = Y + row * OUTPUTS + h[None, :]
+    tl.store(to, gain * y, mask=(row < rows) & (h[None, :] < OUTPUTS))
+
+
+@_jit
+def _linear_backward(
+    W, X, G, MORE, GX, PARTS, rows, gain, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
+    STRIDE: tl.constexpr, SILU: tl.constexpr, BIAS: tl.constexpr, R: tl.constexpr,
+    D: tl.constexpr, H: tl.constexpr, PRECISION: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
+    """Gradients of x, with `ADD` those in MORE added, and of a program's rows those of the weight
+    and, behind them, the bias."""
+    row = (tl.program_id(0).to(tl.int64) * R + tl.arange(0, R))[:, None]
+    d, h = tl.arange(0, D)[None, :], tl.arange(0, H)[:, None]
+    there, some = (row < rows) & (d < WIDTH), (d < WIDTH) & (h < OUTPUTS)
+    x = tl.load(X + row * STRIDE + d, mask=there, other=0.0)
+    w = tl.load(W + h * WIDTH + d, mask=some, other=0.0)
+    output = tl.arange(0, H)[None, :]
+    of_output = (row < rows) & (output < OUTPUTS)
+    g = gain * tl.load(G + row * OUTPUTS + output, mask=of_output, other=0.0)
+    found = tl.dot(g, w, input_precision=PRECISION)
+    if SILU:
+        s = _sigmoid(x)
+        found *= s * (1 + x * (1 - s))
+        x *= s
+    if ADD:
+        found += tl.load(MORE + row * WIDTH + d, mask=there, other=0.0)
+    tl.store(GX + row * WIDTH + d, found, mask=there)
+    to = PARTS + tl.program_id(0).to(tl.int64) * ((WIDTH + BIAS) * OUTPUTS)
+    if D < H:  # the other way spills registers
+        of_weight = tl.trans(tl.dot(tl.trans(x), g, input_precision=PRECISION))
+    else:
+        of_weight = tl.dot(tl.trans(g), x, input_precision=PRECISION)
+    tl.store(to + h * WIDTH + d, of_weight, mask=some)
+    if BIAS:
+        to += WIDTH * OUTPUTS + output
+        tl.store(to, tl.sum(g, 0)[None, :], mask=output < OUTPUTS)
+
+
+def _products(bias, weight, x, silu, rows=64):
+    """Programs of a linear map, with so many rows each, and its constants."""
+    (outputs, width), (stride, _) = weight.shape, x.stride()
+    across = [max(16, triton.next_power_of_2(n)) for n in (width, outputs)]
+    constants = {"WIDTH": width, "OUTPUTS": outputs, "STRIDE": stride, "SILU": silu}
+    constants |= {"BIAS": bias is not None, "PRECISION": _PRECISION}
+    return -(-len(x) // rows), constants | dict(zip("RDH", (rows, *across), strict=True))
+
+
+def linear(bias, weight, x, gain, silu):
+    """As that of `torch`, as all below, of rows x without a stride of their channels."""
+    weight, (programs, constants) = weight.contiguous(), _products(bias, weight, x, silu)
+    y = x.new_empty(len(x), len(weight))
+    given = weight if bias is None else bias.contiguous()
+    _launch(_linear, (programs,), given, weight, x, y, len(x), gain, **constants)
+    return y, x
+
+
+def linear_backward(grads, bias, weight, x, gain, silu):
+    """Gradients of the inputs from those of the outputs, as all below."""
+    weight, (outputs, width) = weight.contiguous(), weight.shape
+    rows = 32 if max(width, outputs) > 32 else 64  # with more, the wide ones spilled registers
+    programs, constants = _products(bias, weight, x, silu, rows)
+    grad, more = grads
+    grad = x.new_zeros(len(x), outputs) if grad is None else grad.contiguous()
+    given = weight if more is None else more.contiguous()
+    found = x.new_empty(len(x), width)
+    parts = x.new_empty(programs, (width + constants["BIAS"]) * outputs)
+    args = (weight, x, grad, given, found, parts, len(x), gain)
+    _launch(_linear_backward, (programs,), *args, **constants, ADD=more is not None)
+    of_weight, of_bias = parts.sum(0).tensor_split((weight.numel(),))
+    return None if bias is None else of_bias, of_weight.view(outputs, width), found
+
+
+# Gates --------------------------------------------------------------------------------------------
+
+
+@_jit
+def _gated(
+    X, GATE, Y, G, GX, rows, channels, stride, BACKWARD: tl.constexpr, R: tl.constexpr,
+    C: tl.constexpr,
+):  # fmt: skip
+    """x SiLU(gate) in Y, or with `BACKWARD` the gradients of both in GX and Y."""
+    row, channel, there = _own(rows, channels, R, C)
+    at = row * channels + channel
+    x = tl.load(X + at, mask=there, other=0.0).to(tl.float32)
+    gate = tl.load(GATE + row.to(tl.int64) * stride + channel, mask=there, other=0.0)
+    gate = gate.to(tl.float32)
+    s = _sigmoid(gate)
+    if BACKWARD:
+        g = tl.load(G + at, mask=there, other=0.0).to(tl.float32)
+        tl.store(GX + at, g * gate * s, mask=there)
+        tl.store(Y + at, g * x * (s * (1 + gate * (1 - s))), mask=there)
+    else:
+        tl.store(Y + at, x * gate * s, mask=there)
+
+
+def gated(x, gate):
+    """See `linear`; the gates are rows without a stride of their channels."""
+    x, (programs, block) = x.contiguous(), _blocks(x)
+    y = x.new_empty(x.shape, dtype=gate.dtype)
+    args = (x, gate, y, y, y, *gate.shape, gate.stride(0))
+    _launch(_gated, (programs,), *args, BACKWARD=False, **block)
+    return (y,)
+
+
+def gated_backward(grads, x, gate):
+    """See `linear_backward`."""
+    x, (programs, block) = x.contiguous(), _blocks(x)
+    of_gate, found = x.new_empty(gate.shape, dtype=gate.dtype), torch.empty_like(x)
+    args = (x, gate, of_gate, grads[0].contiguous(), found, *gate.shape, gate.stride(0))
+    _launch(_gated, (programs,), *args, BACKWARD=True, **block)
+    return found, of_gate
 
 
 # Bounded sums -------------------------------------------------------------------------------------
@@ -79,7 +221,7 @@ def _bounded_backward(G, X, GX, size, most, BLOCK: tl.constexpr):
 
 
 def bounded_sum(h, x, most):
-    """As that of `torch`, as all below."""
+    """See `linear`."""
     x, adds = x.contiguous(), h is not None
     h = h.contiguous() if adds else x
     y = torch.empty_like(x, dtype=torch.promote_types(h.dtype, x.dtype))
@@ -89,7 +231,7 @@ def bounded_sum(h, x, most):
 
 
 def bounded_sum_backward(grads, h, x, most):
-    """Gradients of the inputs from those of the outputs, as all below."""
+    """See `linear_backward`."""
     (grad,), x = grads, x.contiguous()
     found = torch.empty_like(x)
     grid = (-(-x.numel() // _ENTRIES),)
@@ -133,7 +275,7 @@ def _conductivity(
 
 
 def conductivity(raw, bias, largest):
-    """See `bounded_sum`."""
+    """See `linear`."""
     raw, bias, channels = raw.contiguous(), bias.contiguous(), raw.shape[-1]
     k = torch.empty_like(raw, dtype=torch.float32)
     programs, block = _blocks(raw)
@@ -143,7 +285,7 @@ def conductivity(raw, bias, largest):
 
 
 def conductivity_backward(grads, raw, bias, largest):
-    """See `bounded_sum_backward`."""
+    """See `linear_backward`."""
     raw, bias, channels = raw.contiguous(), bias.contiguous(), raw.shape[-1]
     grad, found = grads[0].contiguous(), torch.empty_like(raw)
     programs, block = _blocks(raw)
@@ -161,12 +303,13 @@ _FACES = ("F0", "F1", "F2")
 
 
 @triton.jit
-def _read(K, A, D, there, of_channel):
-    """Conductivities, weights of the arithmetic mean and distances of walls; outside of the field
-    what may be divided by is 1."""
+def _read(K, A, D, LEAK, there, of_channel, of_mean, of_wall, of_leak):
+    """Conductivities, weights of the arithmetic mean, distances of walls and leaks; outside of the
+    field what may be divided by is 1."""
     k = tl.load(K, mask=there, other=1.0)
-    a = tl.load(A, mask=of_channel, other=0.0)
-    return k, a, tl.load(D, mask=of_channel, other=1.0)
+    a = _sigmoid(of_mean * tl.load(A, mask=of_channel, other=0.0))
+    d = tl.exp(of_wall * tl.load(D, mask=of_channel, other=0.0))
+    return k, a, d, tl.exp(of_leak * tl.load(LEAK, mask=of_channel, other=0.0))
 
 
 @triton.jit
@@ -210,14 +353,18 @@ def _axis(
 
 @_jit
 def _circuit(
-    K, A, D, LEAK, E0, E1, E2, TOTAL, WALL, rows, channels, n0, n1, n2, volume,
+    K, A, D, LEAK, E0, E1, E2, TOTAL, WALL, rows, channels, n0, n1, n2, of_mean, of_wall, of_leak,
+    volume,
     scale0, scale1, scale2, area0, area1, area2, low0, low1, low2, high0, high1, high2,
     AXES: tl.constexpr, F0: tl.constexpr, F1: tl.constexpr, F2: tl.constexpr,
     R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     row, channel, there = _own(rows, channels, R, C)
     at = row * channels + channel
-    k, a, d = _read(K + at, A + channel, D + channel, there, channel < channels)
+    k, a, d, leak = _read(
+        K + at, A + channel, D + channel, LEAK + channel, there, channel < channels, of_mean,
+        of_wall, of_leak,
+    )  # fmt: skip
     share = _axis(
         K, E0, k, a, d, row, channel, there, n1 * n2, n0, channels, scale0, area0, low0, high0, F0
     )  # fmt: skip
@@ -229,7 +376,6 @@ def _circuit(
         share += _axis(
             K, E2, k, a, d, row, channel, there, 1, n2, channels, scale2, area2, low2, high2, F2
         )  # fmt: skip
-    leak = tl.load(LEAK + channel, mask=channel < channels, other=0.0)
     total = tl.zeros_like(k) + leak * volume
     if F0 + F1 + F2 > 0:
         tl.store(WALL + at, k * share, mask=there)
@@ -264,40 +410,45 @@ def _axis_backward(
 
 @_jit
 def _circuit_backward(
-    K, A, D, G0, G1, G2, GTOTAL, GWALL, GK, PARTS, rows, channels, n0, n1, n2, volume,
+    K, A, D, LEAK, G0, G1, G2, GTOTAL, GWALL, GK, PARTS, rows, channels, n0, n1, n2, of_mean,
+    of_wall, of_leak, volume,
     scale0, scale1, scale2, area0, area1, area2, low0, low1, low2, high0, high1, high2,
     AXES: tl.constexpr, F0: tl.constexpr, F1: tl.constexpr, F2: tl.constexpr,
     OF_WALL: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     row, channel, there = _own(rows, channels, R, C)
     at = row * channels + channel
-    k, a, d = _read(K + at, A + channel, D + channel, there, channel < channels)
-    of_k, of_mean, share, slope = _axis_backward(
+    k, a, d, leak = _read(
+        K + at, A + channel, D + channel, LEAK + channel, there, channel < channels, of_mean,
+        of_wall, of_leak,
+    )  # fmt: skip
+    of_k, mean, share, slope = _axis_backward(
         K, G0, k, a, d, row, channel, there, n1 * n2, n0, channels, scale0, area0, low0, high0, F0
     )  # fmt: skip
     if AXES > 1:
         k_too, mean_too, share_too, slope_too = _axis_backward(
             K, G1, k, a, d, row, channel, there, n2, n1, channels, scale1, area1, low1, high1, F1
         )  # fmt: skip
-        of_k, of_mean = of_k + k_too, of_mean + mean_too
+        of_k, mean = of_k + k_too, mean + mean_too
         share, slope = share + share_too, slope + slope_too
     if AXES > 2:
         k_too, mean_too, share_too, slope_too = _axis_backward(
             K, G2, k, a, d, row, channel, there, 1, n2, channels, scale2, area2, low2, high2, F2
         )  # fmt: skip
-        of_k, of_mean = of_k + k_too, of_mean + mean_too
+        of_k, mean = of_k + k_too, mean + mean_too
         share, slope = share + share_too, slope + slope_too
     total = tl.load(GTOTAL + at, mask=there, other=0.0)
     wall = total
     if OF_WALL:
         wall += tl.load(GWALL + at, mask=there, other=0.0)
     tl.store(GK + at, of_k + wall * share, mask=there)
-    _hand_on(PARTS, of_mean, 0, 3, channel, channels)
-    _hand_on(PARTS, tl.where(there, wall * k * slope, 0.0), 1, 3, channel, channels)
-    _hand_on(PARTS, total * volume, 2, 3, channel, channels)
+    _hand_on(PARTS, mean * (of_mean * a * (1 - a)), 0, 3, channel, channels)
+    of_distance = tl.where(there, wall * k * slope, 0.0)
+    _hand_on(PARTS, of_distance * (of_wall * d), 1, 3, channel, channels)
+    _hand_on(PARTS, total * (volume * of_leak * leak), 2, 3, channel, channels)
 
 
-def _geometry(k, steps, words, distances):
+def _geometry(k, steps, words, distances, gains):
     """Sizes and numbers of the axes, three of each, and constants."""
     axes = len(steps)
     more = [0.0] * (3 - axes)
@@ -307,42 +458,40 @@ def _geometry(k, steps, words, distances):
     scales = [area / step for area, step in zip(areas, steps, strict=True)]
     channels, grid = k.shape[-1], [*k.shape[1:-1], 1, 1][:3]
     programs, block = _blocks(k)
-    args = (k.numel() // channels, channels, *grid, math.prod(steps), *scales, *more, *areas, *more)
+    args = (k.numel() // channels, channels, *grid, *gains, math.prod(steps))
+    args += (*scales, *more, *areas, *more)
     flags = dict(zip(_FACES, [*faces, 0, 0], strict=False))
     return programs, (*args, *ends[0], *ends[1]), {"AXES": axes, **flags, **block}
 
 
-def _numbers(*fields):
+def _numbers(mean, wall, leak):
     """Of the channels: without a stride, which vectors cut from larger parameters have."""
-    return [x.contiguous() for x in fields]
+    return [x.contiguous() for x in (mean, mean if wall is None else wall, leak)]
 
 
 def _three(fields):
     return [*fields, *fields[-1:] * 2][:3]
 
 
-def grid_circuit(k, arithmetic, distance, leak, steps, words, distances):
-    """See `bounded_sum`."""
-    k, (programs, args, constants) = k.contiguous(), _geometry(k, steps, words, distances)
-    has_walls = any(constants[name] for name in _FACES)
-    made = [torch.empty_like(k) for _ in range(len(steps) + 1 + has_walls)]
-    edges, total, wall = made[: len(steps)], made[len(steps)], made[-1]
-    numbers = _numbers(arithmetic, arithmetic if distance is None else distance, leak)
-    _launch(_circuit, (programs,), k, *numbers, *_three(edges), total, wall, *args, **constants)
+def grid_circuit(k, mean, wall, leak, *geometry):
+    """See `linear`."""
+    k, (programs, args, constants) = k.contiguous(), _geometry(k, *geometry)
+    axes, has_walls = constants["AXES"], any(constants[name] for name in _FACES)
+    made = [torch.empty_like(k) for _ in range(axes + 1 + has_walls)]
+    fields = (k, *_numbers(mean, wall, leak), *_three(made[:axes]), made[axes], made[-1])
+    _launch(_circuit, (programs,), *fields, *args, **constants)
     return tuple(made)
 
 
-def grid_circuit_backward(grads, k, arithmetic, distance, leak, steps, words, distances):
-    """See `bounded_sum_backward`."""
-    del leak
-    k, (programs, args, constants) = k.contiguous(), _geometry(k, steps, words, distances)
-    axes = len(steps)
+def grid_circuit_backward(grads, k, mean, wall, leak, *geometry):
+    """See `linear_backward`."""
+    k, (programs, args, constants) = k.contiguous(), _geometry(k, *geometry)
+    axes = constants["AXES"]
     of_wall = len(grads) > axes + 1 and grads[-1] is not None
     *edges, total = (torch.zeros_like(k) if x is None else x for x in grads[: axes + 1])
     given = [x.contiguous() for x in (*_three(edges), total, grads[-1] if of_wall else total)]
     found, parts = torch.empty_like(k), k.new_empty(programs, 3, k.shape[-1])
-    numbers = _numbers(arithmetic, arithmetic if distance is None else distance)
-    fields = (k, *numbers, *given, found, parts)
+    fields = (k, *_numbers(mean, wall, leak), *given, found, parts)
     _launch(_circuit_backward, (programs,), *fields, *args, OF_WALL=of_wall, **constants)
     of_mean, of_distance, of_leak = parts.sum(0)
-    return found, of_mean, None if distance is None else of_distance, of_leak
+    return found, of_mean, None if wall is None else of_distance, of_leak

@@ -58,8 +58,9 @@ from chonn_ops.network import operator as network_operator
 from chonn_ops.network.direct import factor as direct
 from chonn_ops.network.direct import triton as elimination
 from chonn_ops.network.direct.triton import kernels, small
-from chonn_ops.nn import layers
+from chonn_ops.nn import memory
 from chonn_ops.nn.fused import functions as fused_functions
+from chonn_ops.nn.fused import torch as fused_operations
 from chonn_ops.nn.fused import triton as fused
 from chonn_ops.scan import arguments as scan_arguments
 from chonn_ops.scan import cuda
@@ -183,6 +184,10 @@ def code_of(kernel: Any, types: dict[str, str], constants: dict[str, Any], warps
         registers = re.search(r"REG:(\d+)", text)
         assert registers is not None
         addresses = [at for _, at in jumps]
+        # A product of four warps at once counts as the products, 16 x 8 each, that a warp would do.
+        for at, x in lines:
+            wide = re.search(r"HGMMA\.64x(\d+)x", x)
+            addresses += [int(at, 16)] * (int(wide[1]) // 8 - 1 if wide else 0)
         shared = found.metadata.shared
         _codes[key] = Code(addresses, sorted(loops), int(registers[1]), shared)
     return _codes[key]
@@ -295,7 +300,7 @@ def noted(count: bool = True) -> Iterator[list[Any]]:
     def nothing(*_: object) -> None: ...
 
     stub = SimpleNamespace(launch=launch_scan)
-    recompute_from = layers.RECOMPUTE_FROM * layers.ON_GPU
+    recompute_from = memory.RECOMPUTE_FROM * memory.ON_GPU
     changes: tuple[tuple[Any, dict[str, Any]], ...] = (
         (elimination, {"_launch": launch}),
         (fused, {"_launch": launch}),
@@ -310,7 +315,8 @@ def noted(count: bool = True) -> Iterator[list[Any]]:
         (network_checks, {"answer": nothing}),
         (scan_arguments, {"answer": nothing}),
         (model_network, {"answer": nothing}),
-        (layers, {"position_linear": F.linear, "RECOMPUTE_FROM": recompute_from}),
+        (fused_operations, {"position_linear": F.linear}),
+        (memory, {"RECOMPUTE_FROM": recompute_from}),
     )
     with contextlib.ExitStack() as stack:
         for target, names in changes:
