@@ -446,3 +446,32 @@ def test_on_cuda():
     for actual, right in zip(found, expected, strict=True):
         error = (actual.cpu().double() - right).abs().max() / right.abs().max()
         assert error <= 1e-3
+
+
+class OnCard:
+    """As much of a tensor on a GPU as `takes` asks for."""
+
+    dtype = torch.float32
+
+    def __init__(self, device="cuda:0"):
+        self.device = torch.device(device)
+
+    def numel(self):
+        return 1
+
+
+def test_kernels_take_fields_of_one_device_unless_another_backend_is_chosen(monkeypatch):
+    from chonn_ops.nn.fused import functions
+
+    monkeypatch.setattr(functions, "_CLASSES", (OnCard,))
+    monkeypatch.setattr(functions, "has_tangents", lambda *_: False)
+    monkeypatch.setattr(functions, "has_triton", lambda: True)
+    monkeypatch.setattr(functions.BACKENDS, "check", lambda _: True)
+    monkeypatch.delenv("CHONN_NETWORK_BACKEND", raising=False)
+    assert functions.takes(None, OnCard(), OnCard())
+    assert not functions.takes(OnCard(), OnCard("cpu"))
+    assert not functions.takes(OnCard("cpu"), OnCard())
+    assert not functions.takes(OnCard(), OnCard("cuda:1"))
+    for name, taken in (("triton", True), ("torch", False), ("reference", False)):
+        monkeypatch.setenv("CHONN_NETWORK_BACKEND", name)
+        assert functions.takes(OnCard()) == taken

@@ -6,6 +6,7 @@ a CUDA device get PyTorch's operations.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,22 +59,24 @@ def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-# No variable of the environment selects one of these.
+# What selects the backend of networks selects these kernels, too: see `takes`.
 BACKENDS = Backends("chonn_ops.nn.fused", "", names=("torch", "triton"), results_on=_small_results)
 
 
 def takes(*fields: Tensor | None) -> bool:
     """Whether the kernels take these fields. Tensors of other classes may have no memory."""
     given = [x for x in fields if x is not None]
+    device = given[0].device
     return (
-        given[0].device.type == "cuda"
+        device.type == "cuda"
         and not torch.compiler.is_compiling()  # first: sizes may be symbols, which a choice fixes
-        and all(type(x) in _CLASSES and x.dtype in _DTYPES for x in given)
+        and all(type(x) in _CLASSES and x.dtype in _DTYPES and x.device == device for x in given)
         and all(0 < x.numel() < 2**31 for x in given)
         and not torch._C._are_functorch_transforms_active()
         and not has_tangents(*given)
         and has_triton()  # the operators warn where it is not
-        and BACKENDS.check(given[0].device)
+        and os.environ.get("CHONN_NETWORK_BACKEND", "triton") == "triton"
+        and BACKENDS.check(device)
     )
 
 
