@@ -29,8 +29,8 @@ MOST_STATES = 128  # states of a channel that the kernels take
 SOURCE = Path(__file__).with_name("scan.cu")
 NAMES = ("scan_forward", "scan_backward", "scan_finish")
 _FORWARD, _BACKWARD, _FINISH = range(3)
-# `Args` in scan.cu: pointers, strides, the share, numbers.
-LAYOUT = Struct("=23Q10qd21i4x")
+# `Args` in scan.cu: pointers, strides, numbers.
+LAYOUT = Struct("=23Q10q21i4x")
 _ROWS_ALIGNED, _STATES_ALIGNED, _ADD, _UNFINISHED, _PERIODIC = 1, 2, 4, 8, 16
 
 # Units of work, in warps of a processor. From `_ENOUGH` on, lanes hold several states; below
@@ -102,7 +102,8 @@ def setting_of(
         """`F_SIZE` and `B_SIZE` of scan.cu, in bytes."""
         outputs = 1 if groups == max(pieces) == 1 else 2
         backward = CUDA_CHECKPOINT * (3 * channels + 2 * NP + 32 * S + outputs * 2 * NP)
-        return size * tile * 2 * (channels + NP), size * backward
+        series = 0 if double else (3 if narrow else 4) * 32 * S
+        return size * tile * 2 * (channels + NP), size * (backward + series)
 
     while max(shared()) * groups * max(pieces) > on.shared:
         if groups > 1:
@@ -118,8 +119,10 @@ def setting_of(
     macros = {
         "STREAM": code,
         "NP": NP,
+        "WHOLE": int(N == NP),
         "S": S,
         "NESTED": int(nested),
+        "WALKS": len(lines),
         "CK": CUDA_CHECKPOINT,
         "MAXT": 32 * most,
         "MINB": resident,
@@ -203,7 +206,7 @@ class _Plan:
             inner, stride, outer = _nest(walk.lines)
             self.numbers.append(
                 (
-                    *(*batch, *row, 1.0 / len(walks), inner, stride, outer, walk.line_count),
+                    *(*batch, *row, inner, stride, outer, walk.line_count),
                     *(*_nest(walk.steps), walk.length, walk.reverse, B, P, D, N),
                     *(k, -(-chunks[i] // k) * CUDA_CHECKPOINT, self.blocks, lines[i], each[i]),
                     *(sum(shares[:i]), sum(shares)),
@@ -290,7 +293,7 @@ def forward(
     u, delta, b, c = call.streams
     decay, d = call.decay, call.d
     N, device = decay.shape[1], u.device
-    y = torch.empty(u.shape, dtype=call.dtype, device=device)
+    y = u.new_empty(u.shape)
     if y.numel() == 0:
         return y, decay.new_empty(u.shape[0], *decay.shape)
     strides = (u.stride(), delta.stride(), b.stride(), c.stride())
@@ -308,7 +311,7 @@ def forward(
     def run(index: int, walk: Walk, start: Tensor | None) -> Tensor | None:
         """Add one walk's readout; return its final states where they are needed."""
         needed = not last or (boundary in MIRROR and not walk.reverse)
-        end = torch.empty(plan.states[index], dtype=call.real, device=device) if needed else None
+        end = decay.new_empty(plan.states[index]) if needed else None
         pointers = (
             *(*common, _address(start), _address(end), *results),
             *(kept + plan.kept_at[index] if kept else 0, 0, 0, 0, 0, 0),
@@ -337,7 +340,7 @@ def backward(
     u, delta, b, c = call.streams
     decay, d = call.decay, call.d
     N, device = decay.shape[1], u.device
-    fields = [torch.empty(x.shape, dtype=call.dtype, device=device) for x in call.streams]
+    fields = [x.new_empty(x.shape) for x in call.streams]
     grad_u, grad_delta, grad_b, grad_c = fields
     grad_decay = torch.empty_like(decay)
     grad_d = None if d is None else torch.empty_like(d)
@@ -357,7 +360,7 @@ def backward(
                 torch.empty_like(grad_u, dtype=call.real),
             )
     size = call.real.itemsize
-    parts = torch.empty(sum(plan.parts), dtype=call.real, device=device)
+    parts = decay.new_empty(sum(plan.parts))
     part_bc = parts.data_ptr()
     part_decay = part_bc + size * plan.parts[0]
     part_d = part_decay + size * plan.parts[1]
@@ -371,7 +374,7 @@ def backward(
     def run(index: int, walk: Walk, grad_end: Tensor | None) -> Tensor | None:
         """Add one walk's gradients; return those of its initial states where they are needed."""
         needed = inputs.initial_state is not None or (boundary in MIRROR and walk.reverse)
-        start = torch.empty(plan.states[index], dtype=call.real, device=device) if needed else None
+        start = decay.new_empty(plan.states[index]) if needed else None
         pointers = (*common, _address(grad_end), _address(start), *results)
         pointers = (*pointers, kept + plan.kept_at[index], *sums)
         own = flags | (_ADD if index < first else 0)
