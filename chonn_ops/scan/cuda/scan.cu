@@ -36,9 +36,9 @@
 #else
 #define ARCHITECTURE __CUDA_ARCH__
 #endif
-// Tensor cores sum over the channels; TF32 needs compute capability 8.
 #define SEVERAL (WALKS > 1)
 #define SHARE ((R)1 / WALKS)
+// Tensor cores sum over the channels; TF32 needs compute capability 8.
 #define USE_MMA (S == 4 && CPW == 8 && !FLOAT64 && ARCHITECTURE >= 800)
 #define VECTOR (FLOAT64 ? 2 : 4)  // elements that are loaded at once
 #define VX (CPW < VECTOR ? CPW : VECTOR)
