@@ -132,7 +132,8 @@ def scan(inputs: Sequence[Tensor | None], modes: Modes) -> tuple[Tensor, Tensor]
         if modes.keep or torch._C._are_functorch_transforms_active():
             apply = _Scan.apply
         elif not has_tangents(*inputs):
-            return _run(_OPERATOR, *inputs, *modes)[:2]
+            with torch._C._AutoDispatchBelowAutograd():
+                return _OPERATOR(*inputs, *modes)[:2]
     y, state, _ = apply(*inputs, *modes)
     return y, state
 
