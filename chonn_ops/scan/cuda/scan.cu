@@ -530,8 +530,7 @@ DEV long long states_at(const Args &p, const Lane &l, long long row) {
 // They are zero where `from` is null.
 DEV void load_states(const Args &p, const Lane &l, const R *from, R *v) {
 #pragma unroll
-    for (int s = 0; s < S; ++s)
-        v[s] = from && l.live && l.group * S + s < p.N ? from[s] : (R)0;
+    for (int s = 0; s < S; ++s) v[s] = from && l.live && l.group * S + s < p.N ? from[s] : (R)0;
 }
 DEV void store_states(const Args &p, const Lane &l, R *to, const R *v) {
     if (!l.live) return;
@@ -1062,19 +1061,19 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __g
         r.own = at % G;
         R start[S];
         const R *kept = p.kept + states_at(p, l, (long long)line * chunks);
-#define LOAD(t)                                                    \
-    {                                                              \
-        const int rows = end - (t);                                \
-        td.load(delta, q, t, rows, width, rows_aligned, lane);     \
-        tu.load(u, q, t, rows, width, rows_aligned, lane);         \
-        tg.load(gy, q, t, rows, width, rows_aligned, lane);        \
-        tb.load(b, q, t, rows, p.N, states_aligned, lane);         \
-        tc.load(c, q, t, rows, p.N, states_aligned, lane);         \
-        const R *from = kept + (Offset)((t) / CK) * p.D * p.N;     \
-        if (WHOLE) {                                               \
-            if (l.live) read_vector<S>(start, from);               \
-        } else                                                     \
-            load_states(p, l, from, start);                        \
+#define LOAD(t)                                                \
+    {                                                          \
+        const int rows = end - (t);                            \
+        td.load(delta, q, t, rows, width, rows_aligned, lane); \
+        tu.load(u, q, t, rows, width, rows_aligned, lane);     \
+        tg.load(gy, q, t, rows, width, rows_aligned, lane);    \
+        tb.load(b, q, t, rows, p.N, states_aligned, lane);     \
+        tc.load(c, q, t, rows, p.N, states_aligned, lane);     \
+        const R *from = kept + (Offset)((t) / CK) * p.D * p.N; \
+        if (WHOLE) {                                           \
+            if (l.live) read_vector<S>(start, from);           \
+        } else                                                 \
+            load_states(p, l, from, start);                    \
     }
 #pragma unroll
         for (int s = 0; s < S; ++s) start[s] = 0;
