@@ -201,6 +201,8 @@ class Backends:
         """
         forced = name or os.environ.get(self._variable, "")
         if not forced:  # queries CUDA for CUDA tensors only: a query may start its driver
+            if self._passed.get(device):
+                return self._gpu
             if device.type == "cpu":
                 if self._compiled():
                     return "cpu"

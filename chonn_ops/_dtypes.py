@@ -11,6 +11,7 @@ from chonn_ops._library import CONSTANTS
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 COMPLEX_DTYPES = (torch.complex64, torch.complex128)
+_WIDE = {torch.float64, torch.complex128}
 CODES = {
     torch.float32: CONSTANTS["DTYPE_FLOAT32"],
     torch.float64: CONSTANTS["DTYPE_FLOAT64"],
@@ -22,8 +23,8 @@ CODES = {
 def compute_dtype(*tensors: Tensor | None) -> torch.dtype:
     """float64 if any input is float64 or complex128, else float32; complex if any input is."""
     dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
-    wide = bool(dtypes & {torch.float64, torch.complex128})
-    if dtypes & set(COMPLEX_DTYPES):
+    wide = not dtypes.isdisjoint(_WIDE)
+    if not dtypes.isdisjoint(COMPLEX_DTYPES):
         return torch.complex128 if wide else torch.complex64
     return torch.float64 if wide else torch.float32
 

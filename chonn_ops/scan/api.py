@@ -45,15 +45,16 @@ def scan_checked(
     `initial_state` and `reverse` are for "raster" only.
     """
     refuse_trace("kirchhoff_scan")
-    u, delta, decay, b, c, d, initial_state = inputs
+    u = inputs.u
     if not passive:
-        delta = _limit_growth(delta, decay)
-    # A grid with a single stride, as in a slice of channels, flattens to a view; others are copied.
-    u_flat, delta_flat, b_flat, c_flat = (x.flatten(1, -2) for x in (u, delta, b, c))
-    inputs = Inputs(u_flat, delta_flat, decay, b_flat, c_flat, d, initial_state)
+        inputs = inputs._replace(delta=_limit_growth(inputs.delta, inputs.decay))
     grid, keep = u.shape[1:-1], _keeps_checkpoints(*inputs)
     modes = Modes(grid, directions, reverse, boundary, requested(backend), passive, keep)
-    y, state = scan(inputs, modes)
+    if len(grid) == 1:
+        return scan(inputs, modes)
+    # A grid with a single stride, as in a slice of channels, flattens to a view; others are copied.
+    flat = {x: getattr(inputs, x).flatten(1, -2) for x in ("u", "delta", "b", "c")}
+    y, state = scan(inputs._replace(**flat), modes)
     return y.reshape(u.shape), state
 
 

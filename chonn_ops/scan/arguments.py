@@ -77,7 +77,7 @@ def check_arguments(
     "\\*grid" for a field.
     """
     check_modes(directions, boundary)
-    for name, value in inputs._asdict().items():
+    for name, value in zip(inputs._fields, inputs, strict=True):
         if value is not None or name not in ("d", "initial_state"):
             check_tensor(name, value)
     u, delta, decay, b, c, d, initial_state = inputs

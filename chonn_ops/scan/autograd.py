@@ -127,11 +127,13 @@ def scan(inputs: Sequence[Tensor | None], modes: Modes) -> tuple[Tensor, Tensor]
 
     Compilers and exporters record the operator, which differentiates itself as below.
     """
-    apply: Any = _Scan.apply
-    if torch.compiler.is_compiling():
-        apply = _OPERATOR
-    elif not modes.keep and not torch._C._are_functorch_transforms_active():
-        apply = _OPERATOR if has_tangents(*inputs) else partial(_run, _OPERATOR)
+    apply: Any = _OPERATOR
+    if not torch.compiler.is_compiling():
+        if modes.keep or torch._C._are_functorch_transforms_active():
+            apply = _Scan.apply
+        elif not has_tangents(*inputs):
+            with torch._C._AutoDispatchBelowAutograd():
+                return _OPERATOR(*inputs, *modes)[:2]
     y, state, _ = apply(*inputs, *modes)
     return y, state
 

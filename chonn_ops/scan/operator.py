@@ -134,13 +134,15 @@ def _scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """
     inputs, modes = split(arguments)
     u, decay = inputs.u, inputs.decay
-    check_delta(inputs.delta)
-    if modes.passive:
-        check_decay(decay)
+    if u.is_cpu:  # elsewhere no values are read
+        check_delta(inputs.delta)
+        if modes.passive:
+            check_decay(decay)
     walks = _plan(u, modes)
     dtype = compute_dtype(*inputs)
-    checkpoints = u.new_empty(_kept(u, decay, modes), dtype=dtype)
-    kept = checkpoints if checkpoints.numel() else None
+    size = _kept(u, decay, modes)
+    checkpoints = u.new_empty(size, dtype=dtype)
+    kept = checkpoints if size else None
     with without_autocast(u):
         try:
             y, state = _implementation(u, decay, modes).forward(inputs, walks, modes.boundary, kept)
@@ -149,7 +151,8 @@ def _scan(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
             y, state = BACKENDS["torch"].forward(inputs, walks, modes.boundary, kept)
     if modes.directions != "raster":
         state = u.new_empty(0)
-    return y.to(u.dtype), state.to(dtype), checkpoints
+    y = y if y.dtype == u.dtype else y.to(u.dtype)
+    return y, state if state.dtype == dtype else state.to(dtype), checkpoints
 
 
 torch.library.impl(_SCAN, "default", _scan)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,8 +34,7 @@ def spacing(states: int) -> int:
     return -(-states // CHUNK)
 
 
-@dataclass(frozen=True)
-class Walk:
+class Walk(NamedTuple):
     """A pass through all lines of a field; `reverse` goes from the last step to the first."""
 
     lines: Loops

@@ -29,8 +29,8 @@ MOST_STATES = 128  # states of a channel that the kernels take
 SOURCE = Path(__file__).with_name("scan.cu")
 NAMES = ("scan_forward", "scan_backward", "scan_finish")
 _FORWARD, _BACKWARD, _FINISH = range(3)
-# `Args` in scan.cu: pointers, strides, the share, numbers.
-LAYOUT = Struct("=23Q10qd21i4x")
+# `Args` in scan.cu: pointers, strides, numbers.
+LAYOUT = Struct("=23Q10q21i4x")
 _ROWS_ALIGNED, _STATES_ALIGNED, _ADD, _UNFINISHED, _PERIODIC = 1, 2, 4, 8, 16
 
 # Units of work, in warps of a processor. From `_ENOUGH` on, lanes hold several states; below
@@ -102,7 +102,8 @@ def setting_of(
         """`F_SIZE` and `B_SIZE` of scan.cu, in bytes."""
         outputs = 1 if groups == max(pieces) == 1 else 2
         backward = CUDA_CHECKPOINT * (3 * channels + 2 * NP + 32 * S + outputs * 2 * NP)
-        return size * tile * 2 * (channels + NP), size * backward
+        series = 0 if double else (3 if narrow else 4) * 32 * S
+        return size * tile * 2 * (channels + NP), size * (backward + series)
 
     while max(shared()) * groups * max(pieces) > on.shared:
         if groups > 1:
@@ -118,8 +119,10 @@ def setting_of(
     macros = {
         "STREAM": code,
         "NP": NP,
+        "WHOLE": int(N == NP),
         "S": S,
         "NESTED": int(nested),
+        "WALKS": len(lines),
         "CK": CUDA_CHECKPOINT,
         "MAXT": 32 * most,
         "MINB": resident,
@@ -173,7 +176,9 @@ class _Plan:
         self.real = torch.float64 if dtype == torch.float64 else torch.float32
         lines = tuple(B * walk.line_count for walk in walks)
         chunks = tuple(-(-walk.length // CUDA_CHECKPOINT) for walk in walks)
-        farthest = P * max(D, *(row for _, row, _ in strides))
+        # Results are looked for up to a tile of steps beyond a line.
+        beyond = CUDA_CHECKPOINT * max(_nest(walk.steps)[1] for walk in walks)
+        farthest = (P + beyond) * max(D, *(row for _, row, _ in strides))
         wide = max(farthest, *(count * D * N for count in chunks)) >= 2**31
         nested = wide or any(len(walk.steps) == 2 for walk in walks)
         lengths = tuple(walk.length for walk in walks)
@@ -203,7 +208,7 @@ class _Plan:
             inner, stride, outer = _nest(walk.lines)
             self.numbers.append(
                 (
-                    *(*batch, *row, 1.0 / len(walks), inner, stride, outer, walk.line_count),
+                    *(*batch, *row, inner, stride, outer, walk.line_count),
                     *(*_nest(walk.steps), walk.length, walk.reverse, B, P, D, N),
                     *(k, -(-chunks[i] // k) * CUDA_CHECKPOINT, self.blocks, lines[i], each[i]),
                     *(sum(shares[:i]), sum(shares)),
@@ -254,21 +259,17 @@ def _whole(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return tensor.to(dtype).contiguous()
 
 
+def _like(tensor: Tensor) -> Tensor:
+    """A contiguous tensor of the same shape: PyTorch takes 1 us more to read the shape's sizes."""
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
 def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-class _Call(NamedTuple):
-    """The inputs as the kernels take them."""
-
-    dtype: torch.dtype
-    real: torch.dtype
-    streams: tuple[Tensor, Tensor, Tensor, Tensor]  # u, delta, b, c
-    decay: Tensor
-    d: Tensor | None
-
-
-def _prepare(inputs: Inputs) -> _Call:
+def _prepare(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """u, delta, b and c, which the kernels take in one dtype, and decay and d in that of states."""
     u, delta, decay, b, c, d, _ = inputs
     real = compute_dtype(*inputs)
     same = u.dtype == delta.dtype == b.dtype == c.dtype
@@ -276,7 +277,7 @@ def _prepare(inputs: Inputs) -> _Call:
     streams = (_stream(u, dtype), _stream(delta, dtype), _stream(b, dtype), _stream(c, dtype))
     contiguous = _whole(decay, real)
     assert contiguous is not None
-    return _Call(dtype, real, streams, contiguous, _whole(d, real))
+    return *streams, contiguous, _whole(d, real)
 
 
 def forward(
@@ -286,19 +287,17 @@ def forward(
     checkpoints: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Output (B, P, D), and for plans with one walk the final states (B, D, N)."""
-    call = _prepare(inputs)
-    u, delta, b, c = call.streams
-    decay, d = call.decay, call.d
-    N, device = decay.shape[1], u.device
-    y = torch.empty(u.shape, dtype=call.dtype, device=device)
+    u, delta, b, c, decay, d = _prepare(inputs)
+    y = _like(u)
     if y.numel() == 0:
         return y, decay.new_empty(u.shape[0], *decay.shape)
     strides = (u.stride(), delta.stride(), b.stride(), c.stride())
-    plan = plan_of(tuple(u.shape), N, call.dtype, strides, walks, boundary, _card(device))
+    on = _card(u.device)
+    plan = plan_of(u.shape, decay.shape[1], u.dtype, strides, walks, boundary, on)
     last = len(walks) - 1
     total = None
     if last:
-        total = y if call.dtype == call.real else torch.empty_like(y, dtype=call.real)
+        total = y if y.dtype == plan.real else torch.empty_like(y, dtype=plan.real)
     at = (u.data_ptr(), delta.data_ptr(), b.data_ptr(), c.data_ptr())
     flags = plan.flags_of(at[0] | at[1], at[2] | at[3])
     common = (*at, 0, decay.data_ptr(), _address(d))
@@ -308,7 +307,7 @@ def forward(
     def run(index: int, walk: Walk, start: Tensor | None) -> Tensor | None:
         """Add one walk's readout; return its final states where they are needed."""
         needed = not last or (boundary in MIRROR and not walk.reverse)
-        end = torch.empty(plan.states[index], dtype=call.real, device=device) if needed else None
+        end = decay.new_empty(plan.states[index]) if needed else None
         pointers = (
             *(*common, _address(start), _address(end), *results),
             *(kept + plan.kept_at[index] if kept else 0, 0, 0, 0, 0, 0),
@@ -320,7 +319,7 @@ def forward(
         return end
 
     with torch.cuda.device_of(y):
-        state = run_walks(walks, boundary, _whole(inputs.initial_state, call.real), run)
+        state = run_walks(walks, boundary, _whole(inputs.initial_state, plan.real), run)
     return y, decay.new_empty(0) if state is None else state
 
 
@@ -333,31 +332,29 @@ def backward(
     checkpoints: Tensor,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the seven inputs; None for an absent d or initial_state."""
-    call = _prepare(inputs)
-    u, delta, b, c = call.streams
-    decay, d = call.decay, call.d
-    N, device = decay.shape[1], u.device
-    fields = [torch.empty(x.shape, dtype=call.dtype, device=device) for x in call.streams]
+    u, delta, b, c, decay, d = _prepare(inputs)
+    fields = [_like(x) for x in (u, delta, b, c)]
     grad_u, grad_delta, grad_b, grad_c = fields
     grad_decay = torch.empty_like(decay)
     grad_d = None if d is None else torch.empty_like(d)
     if grad_u.numel() == 0:
         zeros = [None if x is None else x.zero_() for x in (grad_decay, grad_b, grad_c, grad_d)]
         return (grad_u, grad_delta, *zeros, inputs.initial_state)
-    gy = _stream(grad_y, call.dtype)
+    gy = _stream(grad_y, u.dtype)
     strides = (u.stride(), delta.stride(), b.stride(), c.stride(), gy.stride())
-    plan = plan_of(tuple(u.shape), N, call.dtype, strides, walks, boundary, _card(device))
+    on = _card(u.device)
+    plan = plan_of(u.shape, decay.shape[1], u.dtype, strides, walks, boundary, on)
     first = len(walks) - 1  # the walk whose adjoint comes first
     totals: tuple[Tensor | None, Tensor | None] = (None, None)
     if first:
         totals = (grad_u, grad_delta)
-        if call.dtype != call.real:
+        if u.dtype != plan.real:
             totals = (
-                torch.empty_like(grad_u, dtype=call.real),
-                torch.empty_like(grad_u, dtype=call.real),
+                torch.empty_like(grad_u, dtype=plan.real),
+                torch.empty_like(grad_u, dtype=plan.real),
             )
-    size = call.real.itemsize
-    parts = torch.empty(sum(plan.parts), dtype=call.real, device=device)
+    size = plan.real.itemsize
+    parts = decay.new_empty(sum(plan.parts))
     part_bc = parts.data_ptr()
     part_decay = part_bc + size * plan.parts[0]
     part_d = part_decay + size * plan.parts[1]
@@ -371,7 +368,7 @@ def backward(
     def run(index: int, walk: Walk, grad_end: Tensor | None) -> Tensor | None:
         """Add one walk's gradients; return those of its initial states where they are needed."""
         needed = inputs.initial_state is not None or (boundary in MIRROR and walk.reverse)
-        start = torch.empty(plan.states[index], dtype=call.real, device=device) if needed else None
+        start = decay.new_empty(plan.states[index]) if needed else None
         pointers = (*common, _address(grad_end), _address(start), *results)
         pointers = (*pointers, kept + plan.kept_at[index], *sums)
         own = flags | (_ADD if index < first else 0)
@@ -384,7 +381,7 @@ def backward(
         return start
 
     with torch.cuda.device_of(gy):
-        grad_start = run_walks(walks, boundary, _whole(grad_state, call.real), run, adjoint=True)
+        grad_start = run_walks(walks, boundary, _whole(grad_state, plan.real), run, adjoint=True)
     return (
         *(grad_u, grad_delta, grad_decay, grad_b, grad_c, grad_d),
         None if inputs.initial_state is None else grad_start,

@@ -14,8 +14,10 @@
 // Compile-time settings:
 //   STREAM  dtype of u, delta, b, c and their gradients, as DTYPE_* in chonn_ops/_library.py
 //   NP      states, rounded up to a power of two, at most 128
+//   WHOLE   1: there are exactly NP states
 //   S       states of a lane; divides NP
 //   NESTED  1: steps are two nested loops, or offsets need 64 bits
+//   WALKS   walks whose mean is the result
 //   MAXT    most threads of a block;  MINB  blocks that a processor should hold
 //   CK      steps between checkpoints, and of a tile of the backward; a multiple of 8
 //   KC      K if it is known, else 0;  CGC  groups of channels of a block if known, else 0
@@ -34,6 +36,8 @@
 #else
 #define ARCHITECTURE __CUDA_ARCH__
 #endif
+#define SEVERAL (WALKS > 1)
+#define SHARE ((R)1 / WALKS)
 // Tensor cores sum over the channels; TF32 needs compute capability 8.
 #define USE_MMA (S == 4 && CPW == 8 && !FLOAT64 && ARCHITECTURE >= 800)
 #define VECTOR (FLOAT64 ? 2 : 4)  // elements that are loaded at once
@@ -159,7 +163,6 @@ struct Args {
     R *part_bc, *part_decay, *part_d;  // (blocks, 2, B P, NP), (runs, D, NP), (runs, D)
     long long u_batch, delta_batch, b_batch, c_batch, gy_batch;
     long long u_row, delta_row, b_row, c_row, gy_row;
-    double share;  // one over the number of walks
     int line_inner, line_inner_stride, line_outer_stride, lines;
     int step_inner, step_inner_stride, step_outer_stride, length, reverse;
     int B, P, D, N;
@@ -177,6 +180,8 @@ struct Args {
 #if FLOAT64
 #define PHI_LIMIT 0.5
 #define PSI_LIMIT 0.5
+#define PHI_TERMS 1  // as many as phi_small has would take too many registers
+DEV R phi_term(int) { return 1; }
 DEV R phi_small(R z) {
     R sum = 1;
 #pragma unroll
@@ -192,10 +197,10 @@ DEV R psi_small(R z) {
 #elif NARROW
 #define PHI_LIMIT 1.0f
 #define PSI_LIMIT 1.0f
-DEV R phi_small(R z) {  // relative error 5.5e-5
-    R p = fmaf(z, -2.804992794e-02f, 1.585530940e-01f);
-    p = fmaf(p, z, -4.983625733e-01f);
-    return fmaf(p, z, 9.999455464e-01f);
+#define PHI_TERMS 4  // relative error 5.5e-5
+DEV R phi_term(int k) {
+    const R terms[] = {9.999455464e-01f, -4.983625733e-01f, 1.585530940e-01f, -2.804992794e-02f};
+    return terms[k];
 }
 DEV R psi_small(R z) {  // 1.8e-5
     R p = fmaf(z, -6.009045023e-03f, 4.028123057e-02f);
@@ -205,11 +210,11 @@ DEV R psi_small(R z) {  // 1.8e-5
 #else
 #define PHI_LIMIT 0.5f
 #define PSI_LIMIT 0.75f
-DEV R phi_small(R z) {  // 7.7e-8
-    R p = fmaf(z, 6.771036690e-03f, -4.100127750e-02f);
-    p = fmaf(p, z, 1.665481511e-01f);
-    p = fmaf(p, z, -4.999924984e-01f);
-    return fmaf(p, z, 9.999999227e-01f);
+#define PHI_TERMS 5  // 7.7e-8
+DEV R phi_term(int k) {
+    const R terms[] = {9.999999227e-01f, -4.999924984e-01f, 1.665481511e-01f, -4.100127750e-02f,
+                       6.771036690e-03f};
+    return terms[k];
 }
 DEV R psi_small(R z) {  // 1.6e-7
     R p = fmaf(z, 1.065715669e-03f, -8.129618690e-03f);
@@ -218,8 +223,18 @@ DEV R psi_small(R z) {  // 1.6e-7
     return fmaf(p, z, 4.999999216e-01f);
 }
 #endif
+#if !FLOAT64
+DEV R phi_small(R z) {
+    R sum = phi_term(PHI_TERMS - 1);
+#pragma unroll
+    for (int k = PHI_TERMS - 2; k >= 0; --k) sum = fma(sum, z, phi_term(k));
+    return sum;
+}
+#endif
 // Decay rates below this are raised to it, as in chonn_ops/scan/arguments.py.
 #define SLOWEST ((R)(FLOAT64 ? 1e-290 : 1e-30))
+// Powers of decay rates up to this, and of steps up to this, are numbers.
+#define FASTEST ((R)1e9)
 DEV R kept_part(R z) { return exp2_of(z * -LOG2_E); }  // exp(-z)
 DEV R size_of(R z) { return z < 0 ? -z : z; }
 
@@ -234,16 +249,6 @@ DEV R phi_of(R z, R inverse_z) {
     if (MODE == POSITIVE) return z < PHI_LIMIT ? phi_small(z) : large;
     const R a = size_of(z);
     return a < PHI_LIMIT ? phi_small(a) * (z < 0 ? keep : (R)1) : large;
-}
-
-// The state v a step later, with x = delta b u: exp(-z) v + phi(z) x. Where z is small nothing cancels
-// in the form v + phi (x - z v); where it is not, that would leave the rounding of a large v that the
-// step forgets.
-template <Mode MODE>
-DEV R relaxed(R v, R z, R inverse_z, R x) {
-    const R phi = phi_of<MODE>(z, inverse_z), few = fma(phi, fma(-z, v, x), v);
-    if (MODE == SMALL) return few;
-    return size_of(z) < PHI_LIMIT ? few : fma(kept_part(z), v, phi * x);
 }
 
 // ---- where a line's steps are
@@ -487,7 +492,7 @@ DEV Lane lane_of(const Args &p, int c0) {
     l.group = l.lane / CPW;
     l.c0 = c0;
     l.live = c0 + l.channel < p.D;
-    l.fastest = 0;
+    l.fastest = FLOAT64 ? 0 : 1 / FASTEST;
     bool negative = false;
 #pragma unroll
     for (int s = 0; s < S; ++s) {
@@ -498,29 +503,44 @@ DEV Lane lane_of(const Args &p, int c0) {
         l.rate[s] = there && size_of(decay) < SLOWEST ? slow : decay;
         l.per[s] = l.rate[s] != 0 ? (R)1 / l.rate[s] : (R)0;
         // The polynomials are for z >= 0.
-        l.fastest = fmax(l.fastest, l.rate[s] < 0 ? (R)1e30 : l.rate[s]);
+        const bool general = l.rate[s] < 0 || (!FLOAT64 && l.rate[s] > FASTEST);
+        l.fastest = general ? (R)as_float(0x7f800000) : fmax(l.fastest, l.rate[s]);
         negative = negative || l.rate[s] < 0;
     }
     l.negative = !every(!negative);
     return l;
 }
-// States of the lane in a contiguous (.., D, N) tensor.
-DEV void load_states(const Args &p, const Lane &l, const R *from, R *v) {
+// phi(delta decay) in powers of delta where z is small.
+struct Series {
+    R term[PHI_TERMS][S];  // the first is unused
+};
+DEV void make_series(const Lane &l, Series &series) {
 #pragma unroll
     for (int s = 0; s < S; ++s) {
-        const int n = l.group * S + s;
-        v[s] = from && l.live && n < p.N ? from[n] : (R)0;
+        R power = 1;
+#pragma unroll
+        for (int k = 1; k < PHI_TERMS; ++k) power *= l.rate[s], series.term[k][s] = power * phi_term(k);
     }
+}
+
+// Where the states of the lane are in a contiguous (.., D, N) tensor.
+DEV long long states_at(const Args &p, const Lane &l, long long row) {
+    return (row * p.D + l.c0 + l.channel) * p.N + l.group * S;
+}
+// They are zero where `from` is null.
+DEV void load_states(const Args &p, const Lane &l, const R *from, R *v) {
+#pragma unroll
+    for (int s = 0; s < S; ++s) v[s] = from && l.live && l.group * S + s < p.N ? from[s] : (R)0;
 }
 DEV void store_states(const Args &p, const Lane &l, R *to, const R *v) {
     if (!l.live) return;
-    if (p.N == NP) {
-        write_vector<S>(to + l.group * S, v);
+    if (WHOLE) {
+        write_vector<S>(to, v);
         return;
     }
 #pragma unroll
     for (int s = 0; s < S; ++s)
-        if (l.group * S + s < p.N) to[l.group * S + s] = v[s];
+        if (l.group * S + s < p.N) to[s] = v[s];
 }
 
 // The state that piece `k` of K starts with, from what each piece ends with from rest and the sum
@@ -564,30 +584,83 @@ DEV void leave_end(const Lane &l, R *ends, const R *v, R time) {
     ends[S * 32 + l.lane] = time;
 }
 
-// A result of one of several walks.
-DEV void leave_sum(const Args &p, T *result, R *sum, long long to, R value) {
-    if (p.flags & ADD) value += sum[to];
-    if (p.flags & UNFINISHED)
-        sum[to] = value;
-    else
-        result[to] = narrow(value);
+// What the states of a channel share in a step.
+struct Step {
+    R delta, u, flow;  // flow = delta u
+    R per;  // 1 / delta
+};
+template <Mode MODE>
+DEV Step step_of(R delta, R u) {
+    Step x;
+    x.delta = delta;
+    x.u = u;
+    x.flow = delta * u;
+    x.per = MODE == SMALL ? (R)0 : inverse(delta);
+    return x;
+}
+
+// The lane's state `s` a step later: exp(-z) v + phi(z) delta b u. Where z is small nothing cancels in
+// the form v + phi (delta b u - z v); where it is not, that would leave the rounding of a large v that
+// the step forgets.
+template <Mode MODE>
+DEV R relaxed(R v, const Lane &l, const Series &series, int s, const Step &x, R b) {
+    if (MODE == SMALL && !FLOAT64) {  // delta phi(z), whose powers of delta the lane's states share
+        R sum = series.term[PHI_TERMS - 1][s];
+#pragma unroll
+        for (int k = PHI_TERMS - 2; k > 0; --k) sum = fma(sum, x.delta, series.term[k][s]);
+        sum = fma(sum, x.delta * x.delta, x.delta * phi_term(0));
+        return fma(sum, fma(-l.rate[s], v, x.u * b), v);
+    }
+    const R z = x.delta * l.rate[s], phi = phi_of<MODE>(z, x.per * l.per[s]), in = x.flow * b;
+    const R few = fma(phi, fma(-z, v, in), v);
+    if (MODE == SMALL) return few;
+    return size_of(z) < PHI_LIMIT ? few : fma(kept_part(z), v, phi * in);
+}
+
+// Where a lane leaves results of a step, in rows of D: those of the walk, or what several walks add
+// up. If steps are nested, those of the field's first position.
+struct Place {
+    T *result;
+    R *sum;
+    DEV void move(const Args &p, const Path &q, int steps) {
+        if (NESTED) return;
+        result += steps * q.step * p.D;
+        if (SEVERAL) sum += steps * q.step * p.D;
+    }
+    // Of the step `i` after step `t`, where this place is.
+    DEV void leave(const Args &p, const Path &q, int t, int i, R value) const {
+        const Offset to = NESTED ? q.at(t + i) * p.D : i * q.step * p.D;
+        if (SEVERAL && p.flags & ADD) value += sum[to];
+        if (SEVERAL && p.flags & UNFINISHED)
+            sum[to] = value;
+        else
+            result[to] = narrow(value);
+    }
+};
+DEV Place place_of(const Args &p, const Lane &l, const Path &q, T *result, R *sum, int t) {
+    const long long first = (long long)q.batch * p.P * p.D + l.c0 + l.channel;
+    const long long at = NESTED ? first : first + q.at(t) * p.D;
+    Place to;
+    to.result = result + at;
+    to.sum = sum + at;
+    return to;
 }
 
 // ================================================================ forward
 #define F_SIZE (TF * CPW * 2 + TF * NP * 2)  // elements of shared memory of a warp
 
 template <Mode MODE, bool OUT>
-DEV void forward_steps(R *v, const Lane &l, const R *dl, const R *uu, const R *bs, const R *cs, R *acc) {
+DEV void forward_steps(R *v, const Lane &l, const Series &series, const R *dl, const R *uu, const R *bs,
+                       const R *cs, R *acc) {
 #pragma unroll
     for (int j = 0; j < GF; ++j) {
         R bb[S], cc[S], out = 0;
-        const R du = dl[j] * uu[j], per_delta = MODE == SMALL ? (R)0 : inverse(dl[j]);
+        const Step x = step_of<MODE>(dl[j], uu[j]);
         read_vector<S>(bb, bs + j * NP);
         if (OUT) read_vector<S>(cc, cs + j * NP);
 #pragma unroll
         for (int s = 0; s < S; ++s) {
-            v[s] = relaxed<MODE>(v[s], dl[j] * l.rate[s], MODE == SMALL ? (R)0 : per_delta * l.per[s],
-                                 du * bb[s]);
+            v[s] = relaxed<MODE>(v[s], l, series, s, x, bb[s]);
             if (OUT) out = s == 0 ? cc[s] * v[s] : fma(cc[s], v[s], out);
         }
         acc[j] = out;
@@ -603,23 +676,21 @@ DEV void forward_walk(const Args &p, const Lane &l, const Path &q, int line, R *
     typedef Tile<TF, NP, VN> States;
     const int lane = l.lane, width = p.D - l.c0;
     const bool rows_aligned = p.flags & ROWS_ALIGNED, states_aligned = p.flags & STATES_ALIGNED;
-    const R share = (R)p.share, skip = l.live && p.d ? share * p.d[l.c0 + l.channel] : (R)0;
+    const R skip = l.live && p.d ? SHARE * p.d[l.c0 + l.channel] : (R)0;
     R *xs = mine, *bs = xs + TF * CPW * 2, *cs = bs + TF * NP;
     enum { LEFT = LPC >= GF ? 1 : GF / LPC };  // outputs of GF steps that a lane writes
     const int at = Sum<GF, CPW, LANE_BITS>::first(lane);
     const bool writes = l.live && (LPC <= GF || l.group < GF);
-    const long long column = (long long)q.batch * p.P * p.D + l.c0 + l.channel;
-    T *y = p.y + column;
-    const bool adds = p.flags & (ADD | UNFINISHED);
+    Place y = place_of(p, l, q, p.y, p.sum_y, first + at);
     const Source u = source_of(p.u, p.u_batch, p.u_row, q.batch, l.c0);
     const Source delta = source_of(p.delta, p.delta_batch, p.delta_row, q.batch, l.c0);
     const Source b = source_of(p.b, p.b_batch, p.b_row, q.batch, 0);
     const Source c = source_of(p.c, p.c_batch, p.c_row, q.batch, 0);
-    R *kept = 0;
-    if (OUT && p.kept)
-        kept =
-            p.kept +
-            (((long long)line * ((p.length + CK - 1) / CK) + first / CK) * p.D + l.c0 + l.channel) * p.N;
+    const int chunks = (p.length + CK - 1) / CK;
+    R *kept = p.kept + states_at(p, l, (long long)line * chunks + first / CK);
+    const int unwanted = p.kept ? 0 : 1;  // if 1, no g | unwanted is a multiple of CK
+    Series series;
+    make_series(l, series);
     Rows tu, td;
     States tb, tc;
 #define LOAD(t)                                                     \
@@ -638,11 +709,11 @@ DEV void forward_walk(const Args &p, const Lane &l, const Path &q, int line, R *
         if (OUT) tc.store(cs, lane, (R)1);
         sync_warp();
         if (t0 + TF < end) LOAD(t0 + TF)
-        const int rows = end - t0;
+        const int steps = min(TF, end - t0);
         const R *xg = xs + l.channel * 2, *bg = bs + l.group * S;
 #pragma unroll 1
-        for (int g = 0; g < TF && g < rows; g += GF, xg += GF * CPW * 2, bg += GF * NP) {
-            if (OUT && kept && g % CK == 0) {
+        for (int g = 0; g < steps; g += GF, xg += GF * CPW * 2, bg += GF * NP) {
+            if (OUT && (g | unwanted) % CK == 0) {
                 store_states(p, l, kept, v);
                 kept += (Offset)p.D * p.N;
             }
@@ -656,29 +727,26 @@ DEV void forward_walk(const Args &p, const Lane &l, const Path &q, int line, R *
                 most = fmax(most, dl[j]);
             }
             if (every(most * l.fastest <= PHI_LIMIT))
-                forward_steps<SMALL, OUT>(v, l, dl, uu, bg, bg + TF * NP, acc);
+                forward_steps<SMALL, OUT>(v, l, series, dl, uu, bg, bg + TF * NP, acc);
             else if (!l.negative)
-                forward_steps<POSITIVE, OUT>(v, l, dl, uu, bg, bg + TF * NP, acc);
+                forward_steps<POSITIVE, OUT>(v, l, series, dl, uu, bg, bg + TF * NP, acc);
             else
-                forward_steps<SIGNED, OUT>(v, l, dl, uu, bg, bg + TF * NP, acc);
+                forward_steps<SIGNED, OUT>(v, l, series, dl, uu, bg, bg + TF * NP, acc);
             if (!OUT) {
 #pragma unroll
                 for (int j = 0; j < GF; ++j) time += dl[j];
                 continue;
             }
             Sum<GF, CPW, LANE_BITS>::run(acc, lane);
-            if (!writes) continue;
+            if (writes) {
 #pragma unroll
-            for (int i = 0; i < LEFT; ++i) {
-                const R own_u = LPC == 1 ? uu[i] : xg[(at + i) * CPW * 2 + 1];
-                const R out = fma(skip, own_u, acc[i] * share);
-                if (g + at + i >= rows) continue;
-                const Offset to = q.at(t0 + g + at + i) * p.D;
-                if (!adds)
-                    y[to] = narrow(out);
-                else
-                    leave_sum(p, p.y, p.sum_y, column + to, out);
+                for (int i = 0; i < LEFT; ++i) {
+                    const R own_u = LPC == 1 ? uu[i] : xg[(at + i) * CPW * 2 + 1];
+                    const R out = fma(skip, own_u, acc[i] * SHARE);
+                    if (g + at + i < steps) y.leave(p, q, t0 + g + at, i, out);
+                }
             }
+            y.move(p, q, GF);
         }
     }
 #undef LOAD
@@ -695,7 +763,7 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_forward(const __gr
     R *mine = shared + warp * F_SIZE;
     R v[S], time = 0;
     const int first = k * p.piece, end = min(first + p.piece, p.length);
-    const long long channel_at = ((long long)line * p.D + l.c0 + l.channel) * p.N;
+    const long long own = states_at(p, l, line);
     const bool periodic = p.flags & PERIODIC;
     if (K > 1 || periodic) {
         for (int s = 0; s < S; ++s) v[s] = 0;
@@ -704,25 +772,27 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_forward(const __gr
         leave_end(l, mine, v, time);
         sync_block();
     }
-    load_states(p, l, p.start ? p.start + channel_at : 0, v);
+    load_states(p, l, p.start ? p.start + own : 0, v);
     if (K > 1 || periodic) {
         join_pieces<false>(p, l, mine - k * F_SIZE, F_SIZE, K, k, v);
         sync_block();
     }
     forward_walk<true>(p, l, q, line, mine, v, time, first, end);
-    if (p.end && k == K - 1) store_states(p, l, p.end + channel_at, v);
+    if (p.end && k == K - 1) store_states(p, l, p.end + own, v);
 }
 
 // ================================================================ backward
 // A warp's shared memory: rows of delta and u in pairs, gy, b, c, the states of the tile, and its
-// sums over channels for the gradients of b and c, twice where another warp may still read them.
+// sums over channels for the gradients of b and c, twice where another warp may still read them. And
+// the lanes' series, which would take registers from the adjoint.
 #define B_X 0
 #define B_G (B_X + CK * CPW * 2)
 #define B_B (B_G + CK * CPW)
 #define B_C (B_B + CK * NP)
 #define B_V (B_C + CK * NP)
 #define B_O (B_V + CK * S * 32)
-#define B_SIZE (B_O + (CGC == 1 ? 1 : 2) * 2 * CK * NP)
+#define B_S (B_O + (CGC == 1 ? 1 : 2) * 2 * CK * NP)
+#define B_SIZE (B_S + (PHI_TERMS - 1) * 32 * S)
 #define G (USE_MMA ? 4 : S >= 4 ? 2 : 4)  // steps between two sums over lanes
 
 // One step of the adjoint: gradients of b and c, and the lane's parts of those of u (su) and delta
@@ -759,30 +829,34 @@ DEV void backward_step(const Lane &l, R delta, R u, R gy, const R *bb, const R *
         gc[s] = gy * v[s];
         gb[s] = weighed * du;
         su = s == 0 ? weighed * bb[s] : fma(weighed, bb[s], su);
-        const R cb = carried[s] * before[s], slope = (g * bb[s]) * fall;
-        sb = s == 0 ? carried[s] * bb[s] : fma(carried[s], bb[s], sb);
-        sr = s == 0 ? l.rate[s] * cb : fma(l.rate[s], cb, sr);
-        slow[s] = fma(delta, fma(du, slope, cb), slow[s]);
+        const R cb = carried[s] * before[s], of_rate = fma(du, (g * bb[s]) * fall, cb);
+        slow[s] = fma(delta, of_rate, slow[s]);
+        if (MODE != SMALL) sb = s == 0 ? carried[s] * bb[s] : fma(carried[s], bb[s], sb);
+        const R part = MODE == SMALL ? of_rate : cb;
+        sr = s == 0 ? l.rate[s] * part : fma(l.rate[s], part, sr);
         v[s] = before[s];
     }
-    sd = fma(u, sb, -sr);
+    // By z (phi - psi) = phi - exp(-z), which cancels where z is large, the gradient of delta follows
+    // from those of u and of the decay.
+    sd = fma(u, MODE == SMALL ? su : sb, -sr);
 }
 
 // Walk through 8 steps and store the state before each.
 template <Mode MODE>
-DEV void recompute(R *v, const Lane &l, const R *dl, const R *xs, const R *bs, R *vs) {
+DEV void recompute(R *v, const Lane &l, const R *terms, const R *dl, const R *xs, const R *bs, R *vs) {
+    Series series;
+    if (MODE == SMALL) {
+#pragma unroll
+        for (int k = 1; k < PHI_TERMS; ++k) read_vector<S>(series.term[k], terms + (k - 1) * 32 * S);
+    }
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
         R bb[S];
-        const R du = dl[j] * xs[j * CPW * 2 + 1];
-        const R per_delta = MODE == SMALL ? (R)0 : inverse(dl[j]);
+        const Step x = step_of<MODE>(dl[j], xs[j * CPW * 2 + 1]);
         read_vector<S>(bb, bs + j * NP);
         write_vector<S>(vs + j * 32 * S, v);
 #pragma unroll
-        for (int s = 0; s < S; ++s) {
-            v[s] = relaxed<MODE>(v[s], dl[j] * l.rate[s], MODE == SMALL ? (R)0 : per_delta * l.per[s],
-                                 du * bb[s]);
-        }
+        for (int s = 0; s < S; ++s) v[s] = relaxed<MODE>(v[s], l, series, s, x, bb[s]);
     }
 }
 
@@ -828,8 +902,7 @@ DEV void add_rows(R *sum, const Pick &pick, const R *gb, const R *gc) {
 struct Rows {
     const R *x, *g, *b, *v;
     R *out;
-    T *gu, *gdelta;
-    long long column;
+    Place gu, gdelta;
     int own;
 };
 
@@ -890,13 +963,7 @@ DEV void backward_group(const Args &p, const Lane &l, const Path &q, const Rows 
     for (int i = 0; i < LEFT; ++i) {
         const int step = t + (LPC > 1 ? r.own + i : i % G);
         if (step >= end) continue;
-        const Offset to = q.at(step) * p.D;
-        if (!(p.flags & (ADD | UNFINISHED))) {
-            (LPC > 1 || i < G ? r.gu : r.gdelta)[to] = narrow(sums[i]);
-        } else {
-            const bool of_u = LPC > 1 ? r.gu == p.gu + r.column : i < G;
-            leave_sum(p, of_u ? p.gu : p.gdelta, of_u ? p.sum_u : p.sum_delta, r.column + to, sums[i]);
-        }
+        (LPC > 1 || i < G ? r.gu : r.gdelta).leave(p, q, t + r.own, step - t - r.own, sums[i]);
     }
 }
 
@@ -925,14 +992,17 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __g
     const Lane l = lane_of(p, (block * groups + warp / K) * CPW);
     const int lane = l.lane, width = p.D - l.c0;
     const bool rows_aligned = p.flags & ROWS_ALIGNED, states_aligned = p.flags & STATES_ALIGNED;
-    const R share = (R)p.share;
     const R skip = l.group == 0 && l.live && p.d ? p.d[l.c0 + l.channel] : (R)0;
     const int first = k * p.piece, end = min(first + p.piece, p.length);
     const int chunks = (p.length + CK - 1) / CK;
     const int last = p.piece / CK - 1;  // the same in all warps, because they wait for one another
     const Pick pick = pick_of(p, lane);
-    R *mine = shared + warp * B_SIZE;
+    R *mine = shared + warp * B_SIZE, *terms = mine + B_S + lane * S;
     R v[S], carried[S], slow[S], gd = 0;
+    Series series;
+    make_series(l, series);
+#pragma unroll
+    for (int k = 1; k < PHI_TERMS; ++k) write_vector<S>(terms + (k - 1) * 32 * S, series.term[k]);
 #pragma unroll
     for (int s = 0; s < S; ++s) slow[s] = 0;
     int turn = 0;
@@ -948,7 +1018,7 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __g
         const Source gy = source_of(p.gy, p.gy_batch, p.gy_row, q.batch, l.c0);
         const Source b = source_of(p.b, p.b_batch, p.b_row, q.batch, 0);
         const Source c = source_of(p.c, p.c_batch, p.c_row, q.batch, 0);
-        const long long channel_at = ((long long)line * p.D + l.c0 + l.channel) * p.N;
+        const long long own = states_at(p, l, line);
         const bool periodic = p.flags & PERIODIC;
 
         if (K > 1 || periodic) {  // the adjoint that each piece ends with from rest
@@ -963,7 +1033,7 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __g
                     tg.load(gy, q, t0, rows, width, rows_aligned, lane);
                     tc.load(c, q, t0, rows, p.N, states_aligned, lane);
                     sync_warp();
-                    store_pairs(td, tg, mine + B_X, lane, share);
+                    store_pairs(td, tg, mine + B_X, lane, SHARE);
                     tc.store(mine + B_C, lane, (R)1);
                     sync_warp();
 #pragma unroll 4
@@ -980,37 +1050,30 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __g
             leave_end(l, mine + B_V, carried, time);
             sync_block();
         }
-        load_states(p, l, p.start ? p.start + channel_at : 0, carried);
+        load_states(p, l, p.start ? p.start + own : 0, carried);
         if (K > 1 || periodic) {
             join_pieces<true>(p, l, mine - k * B_SIZE + B_V, B_SIZE, K, k, carried);
             sync_block();
         }
 
         Rows r;
-        r.column = (long long)q.batch * p.P * p.D + l.c0 + l.channel;
-        r.gu = p.gu + r.column;
-        r.gdelta = p.gdelta + r.column;
-        r.own = 0;
-        if (LPC > 1) {
-            const int at = Sum<2 * G, CPW, LANE_BITS>::first(lane);
-            r.own = at % G;
-            r.gu = at < G ? r.gu : r.gdelta;
-        }
+        const int at = LPC > 1 ? Sum<2 * G, CPW, LANE_BITS>::first(lane) : 0;
+        r.own = at % G;
         R start[S];
-        const R *kept = p.kept + ((long long)line * chunks * p.D + l.c0 + l.channel) * p.N;
-#define LOAD(t)                                                    \
-    {                                                              \
-        const int rows = end - (t);                                \
-        td.load(delta, q, t, rows, width, rows_aligned, lane);     \
-        tu.load(u, q, t, rows, width, rows_aligned, lane);         \
-        tg.load(gy, q, t, rows, width, rows_aligned, lane);        \
-        tb.load(b, q, t, rows, p.N, states_aligned, lane);         \
-        tc.load(c, q, t, rows, p.N, states_aligned, lane);         \
-        const R *from = kept + (Offset)((t) / CK) * p.D * p.N;     \
-        if (p.N == NP) {                                           \
-            if (l.live) read_vector<S>(start, from + l.group * S); \
-        } else                                                     \
-            load_states(p, l, from, start);                        \
+        const R *kept = p.kept + states_at(p, l, (long long)line * chunks);
+#define LOAD(t)                                                \
+    {                                                          \
+        const int rows = end - (t);                            \
+        td.load(delta, q, t, rows, width, rows_aligned, lane); \
+        tu.load(u, q, t, rows, width, rows_aligned, lane);     \
+        tg.load(gy, q, t, rows, width, rows_aligned, lane);    \
+        tb.load(b, q, t, rows, p.N, states_aligned, lane);     \
+        tc.load(c, q, t, rows, p.N, states_aligned, lane);     \
+        const R *from = kept + (Offset)((t) / CK) * p.D * p.N; \
+        if (WHOLE) {                                           \
+            if (l.live) read_vector<S>(start, from);           \
+        } else                                                 \
+            load_states(p, l, from, start);                    \
     }
 #pragma unroll
         for (int s = 0; s < S; ++s) start[s] = 0;
@@ -1025,7 +1088,7 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __g
             if (rows > 0) {
                 sync_warp();
                 store_pairs(td, tu, mine + B_X, lane, (R)1);
-                tg.store(mine + B_G, lane, share);
+                tg.store(mine + B_G, lane, SHARE);
                 tb.store(mine + B_B, lane, (R)1);
                 tc.store(mine + B_C, lane, (R)1);
 #pragma unroll
@@ -1034,7 +1097,7 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __g
             }
             if (i > 0 && t0 - CK < end) LOAD(t0 - CK)
             if (rows > 0) {
-                unsigned small = 0;  // a bit for each 8 steps
+                unsigned small = 0;  // a bit for each step
                 const R *xs = mine + B_X + l.channel * 2, *bs = mine + B_B + l.group * S;
                 R *vs = mine + B_V + lane * S;
 #pragma unroll 1
@@ -1044,22 +1107,25 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __g
                     for (int j = 0; j < 8; ++j) dl[j] = xs[j * CPW * 2], most = fmax(most, dl[j]);
                     const bool all =
                         every(most * l.fastest <= (PHI_LIMIT < PSI_LIMIT ? PHI_LIMIT : PSI_LIMIT));
-                    small |= (unsigned)all << g;
+                    small |= (all ? 0xffu : 0u) << g;
                     if (all)
-                        recompute<SMALL>(v, l, dl, xs, bs, vs);
+                        recompute<SMALL>(v, l, terms, dl, xs, bs, vs);
                     else if (!l.negative)
-                        recompute<POSITIVE>(v, l, dl, xs, bs, vs);
+                        recompute<POSITIVE>(v, l, terms, dl, xs, bs, vs);
                     else
-                        recompute<SIGNED>(v, l, dl, xs, bs, vs);
+                        recompute<SIGNED>(v, l, terms, dl, xs, bs, vs);
                 }
                 r.x = mine + B_X + ((CK - G) * CPW + l.channel) * 2;
                 r.g = mine + B_G + (CK - G) * CPW + l.channel;
                 r.b = mine + B_B + (CK - G) * NP + l.group * S;
                 r.v = mine + B_V + ((CK - G) * 32 + lane) * S;
                 r.out = out + (CK - G) * NP;
+                r.gu = place_of(p, l, q, at < G ? p.gu : p.gdelta, at < G ? p.sum_u : p.sum_delta,
+                                t0 + CK - G + r.own);
+                if (LPC == 1) r.gdelta = place_of(p, l, q, p.gdelta, p.sum_delta, t0 + CK - G);
 #pragma unroll 1
                 for (int g = CK - G; g >= 0; g -= G) {
-                    if (small >> (g & ~7) & 1)
+                    if (small >> g & 1)
                         backward_group<SMALL>(p, l, q, r, t0 + g, end, skip, pick, v, carried, slow, gd);
                     else if (!l.negative)
                         backward_group<POSITIVE>(p, l, q, r, t0 + g, end, skip, pick, v, carried, slow,
@@ -1067,6 +1133,7 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __g
                     else
                         backward_group<SIGNED>(p, l, q, r, t0 + g, end, skip, pick, v, carried, slow, gd);
                     r.x -= G * CPW * 2, r.g -= G * CPW, r.b -= G * NP, r.v -= G * 32 * S, r.out -= G * NP;
+                    r.gu.move(p, q, -G), r.gdelta.move(p, q, -G);
                 }
             }
             enum { PART = 2 * CK * NP / VN };
@@ -1099,7 +1166,7 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __g
             }
         }
 #undef LOAD
-        if (p.end && k == 0) store_states(p, l, p.end + channel_at, carried);
+        if (p.end && k == 0) store_states(p, l, p.end + own, carried);
     }
     if (l.live) {
         const long long row = ((long long)(p.first_run + run * K + k) * p.D + l.c0 + l.channel);

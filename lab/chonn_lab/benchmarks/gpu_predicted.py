@@ -313,7 +313,7 @@ def noted(count: bool = True) -> Iterator[list[Any]]:
         (scan_operator, {"walks_whole_lines": lambda *_: False}),
         (network_operator, {"refuse_negative": nothing, "check_grounded": nothing}),
         (network_checks, {"answer": nothing}),
-        (scan_arguments, {"answer": nothing}),
+        (scan_operator, {"check_delta": nothing, "check_decay": nothing}),
         (model_network, {"answer": nothing}),
         (fused_operations, {"position_linear": F.linear}),
         (memory, {"RECOMPUTE_FROM": recompute_from}),
