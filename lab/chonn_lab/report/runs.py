@@ -120,7 +120,9 @@ class Study:
         own = {n for run in self.runs for n in (run.config if run.changes is None else run.changes)}
         variants = [run.variant for run in self.runs]
         facts: dict[str, list[str]] = defaultdict(list)
-        for name, values in self.facts.filter(regex="^(data|setting) ").items():
+        told = self.facts.filter(regex="^(data|setting) ")
+        files = told.filter(regex="^data ").columns
+        for name, values in told.fillna(dict.fromkeys(files, "none")).items():
             models = variants if name.removeprefix("setting ") in own else [""] * len(variants)
             for model, found in values.groupby(models):
                 sides = found.groupby(found, sort=False).apply(_shortened)

@@ -60,7 +60,7 @@ def test_tuned_settings_are_of_a_problem_a_model_and_a_scale():
     known = {f"{p}_{m}_{s}.yaml" for p in EXPERIMENTS for m in MODELS for s in SCALES}
     assert set(names) <= known
     assert settings("problem=poisson", "model=unet")["epochs"] == 27
-    assert settings("problem=darcy", "model=unet")["epochs"] == 37
+    assert settings("problem=darcy", "model=unet")["epochs"] == 40
     assert settings("problem=poisson", "model=unet", "scale=paper")["epochs"] == 1000
     assert settings("problem=poisson", "model=unet", "train.epochs=3")["epochs"] == 3
     night = settings("problem=fno_darcy", "model=unet", "scale=night")
