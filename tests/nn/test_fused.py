@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils.flop_counter import FlopCounterMode
 
 from chonn_ops import CHONNNetwork2d, NetworkCell
 
@@ -472,6 +473,8 @@ def test_kernels_take_fields_of_one_device_unless_another_backend_is_chosen(monk
     assert not functions.takes(OnCard(), OnCard("cpu"))
     assert not functions.takes(OnCard("cpu"), OnCard())
     assert not functions.takes(OnCard(), OnCard("cuda:1"))
+    with FlopCounterMode(display=False):  # which counts no products of kernels
+        assert not functions.takes(OnCard())
     for name, taken in (("triton", True), ("torch", False), ("reference", False)):
         monkeypatch.setenv("CHONN_NETWORK_BACKEND", name)
         assert functions.takes(OnCard()) == taken
