@@ -209,6 +209,7 @@ def check_gradients_by_operations():
         yield torch.autograd.grad(y, h, unit[0], retain_graph=True)[0]
         yield torch.autograd.grad(y, h, unit[0], create_graph=True)[0]
         yield torch.autograd.grad(y, h, unit, is_grads_batched=True, retain_graph=True)[0]
+        yield torch.vmap(lambda row: torch.autograd.grad(y, h, row, retain_graph=True)[0])(unit)
         with forward_ad.dual_level():
             dual = forward_ad.make_dual(torch.ones_like(y), unit[0])
             yield forward_ad.unpack_dual(torch.autograd.grad(y, h, dual)[0]).tangent

@@ -107,7 +107,9 @@ class _Kernel(torch.autograd.Function):
 
 
 def _are_mapped(grads: Sequence[Tensor | None]) -> bool:
-    """Whether `is_grads_batched` maps over gradients."""
+    """Whether `is_grads_batched` maps over gradients, or `torch.vmap` over their computation."""
+    if torch._C._are_functorch_transforms_active():
+        return True
     return any(is_legacy_batchedtensor(grad) for grad in grads if grad is not None)
 
 
