@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 
 from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.boundary import per_axis
@@ -101,7 +102,7 @@ def _products(rows: Tensor, table: Tensor, weights: Tensor) -> Tensor:
 def _sent(rows: Tensor, field: Tensor, weights: Tensor, table: Tensor) -> Tensor:
     """The transpose of `_products`: a field (N, C) in the shape of a table (M, C)."""
     sent = weights[..., None] * field[:, None]
-    return torch.zeros_like(table).index_add(0, rows.flatten(), sent.flatten(0, 1))
+    return torch.zeros_like(table).index_add(0, rows.flatten(), sent.reshape(-1, table.shape[1]))
 
 
 class _Sums(torch.autograd.Function):
@@ -129,7 +130,9 @@ class _Sums(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
         rows, table, weights = ctx.saved_tensors
         (change,) = grads
-        if torch.is_grad_enabled():  # a higher derivative
+        # What is differentiated once more, or mapped over, is not computed in place.
+        mapped = is_legacy_batchedtensor(change) or torch._C._are_functorch_transforms_active()
+        if torch.is_grad_enabled() or mapped:
             values = table.index_select(0, rows.flatten()).view(*rows.shape, table.shape[1])
             return None, _sent(rows, change, weights, table), (values * change[:, None]).sum(-1)
         to_table, to_weights = torch.zeros_like(table), torch.empty_like(weights)

@@ -143,7 +143,9 @@ def _gradients(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
     over_v, state = kept[: ctx.num_drops], kept[ctx.num_drops :]
     network = (*inputs[1:], *ctx.options)
     given = (grad, inputs[0], v)
-    if torch.is_grad_enabled() or has_tangents(grad, *inputs):
+    # What transforms a backward without a graph is `torch.vmap` over `torch.autograd.grad`.
+    transformed = torch._C._are_functorch_transforms_active()
+    if torch.is_grad_enabled() or transformed or has_tangents(grad, *inputs):
         return _differentiable(*given, network, needed, ctx.factor)
     if ctx.factor is not None and not _is_mapped(grad):
         return by_factor(*given, over_v, ctx.factor, network, needed)

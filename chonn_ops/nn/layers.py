@@ -111,9 +111,16 @@ class PositionLinear(Gained, nn.Linear):
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether the layer computes nothing else: hooks, by which `torch.nn.utils.prune` makes its
-    weight, run where it is called."""
-    return type(layer) is PositionLinear and not (layer._forward_pre_hooks or layer._forward_hooks)
+    """Whether the layer computes nothing else. Hooks, by which `torch.nn.utils.prune` makes its
+    weight, run where it is called, and so does a `forward` of its own, by which libraries fetch
+    weights from other devices."""
+    hooks = (
+        layer._forward_pre_hooks,
+        layer._forward_hooks,
+        layer._backward_pre_hooks,
+        layer._backward_hooks,
+    )
+    return type(layer) is PositionLinear and "forward" not in layer.__dict__ and not any(hooks)
 
 
 def apply_linear(

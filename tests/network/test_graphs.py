@@ -669,6 +669,8 @@ def test_batches_of_gradients_and_compiled_programs():
     (batched,) = torch.autograd.grad(v, g, rows, is_grads_batched=True, retain_graph=True)
     each = torch.stack([torch.autograd.grad(v, g, row, retain_graph=True)[0] for row in rows])
     assert torch.allclose(batched, each)
+    mapped = torch.vmap(lambda row: torch.autograd.grad(v, g, row, retain_graph=True)[0])(rows)
+    assert torch.allclose(mapped, each)
 
     def loss(g):
         return kirchhoff_network(s, g, leak, graph=graph)

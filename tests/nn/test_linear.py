@@ -1,11 +1,14 @@
 """The block's linear maps against `torch.nn.Linear`: values, gradients, parameters."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn.utils import prune
 
 from chonn_ops.nn.bounded import bounded
 from chonn_ops.nn.layers import Pointwise, PositionLinear
+from chonn_ops.nn.network_cell import NetworkCell
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -44,3 +47,37 @@ def test_layers_of_a_pair_are_pruned(positions):
         torch.testing.assert_close(found, expected)
         found.sum().backward()
     assert pair.expand.weight_orig.grad is not None
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "register_forward_pre_hook",
+        "register_forward_hook",
+        "register_full_backward_pre_hook",
+        "register_full_backward_hook",
+        "forward",
+    ],
+)
+def test_hooks_of_layers_run_where_several_layers_are_one_call(hook):
+    """And so does a `forward` of one layer alone, by which Accelerate fetches its weights."""
+    torch.manual_seed(0)
+    pair, cell = Pointwise(3, 4), NetworkCell(3)
+    field = torch.randn(1, 4, 5, 3, requires_grad=True)
+    expected = cell(pair(field, 2.0))
+    layers: Any = (pair.expand, pair.contract, cell.source_proj, cell.conductivity_proj)
+    called = []
+    for layer in layers:
+
+        def note(*call, layer=layer, forward=layer.forward):
+            called.append(layer)
+            return forward(*call) if hook == "forward" else None
+
+        if hook == "forward":
+            layer.forward = note
+        else:
+            getattr(layer, hook)(note)
+    found = cell(pair(field, 2.0))
+    torch.testing.assert_close(found, expected)
+    found.sum().backward()
+    assert all(called.count(layer) == 1 for layer in layers)

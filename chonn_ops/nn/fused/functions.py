@@ -1,7 +1,8 @@
 """The functions, by kernels where these take the fields.
 
-Compilers, transforms, derivatives of derivatives, and all that is not float32 or half precision on
-a CUDA device get PyTorch's operations.
+Compilers, transforms, modes that see each operation (as PyTorch's counter of multiply-adds),
+derivatives of derivatives, and all that is not float32 or half precision on a CUDA device get
+PyTorch's operations.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def takes(*fields: Tensor | None) -> bool:
         and all(type(x) in _CLASSES and x.dtype in _DTYPES and x.device == device for x in given)
         and all(0 < x.numel() < 2**31 for x in given)
         and not torch._C._are_functorch_transforms_active()
+        and not torch._C._len_torch_dispatch_stack()
         and not has_tangents(*given)
         and has_triton()  # the operators warn where it is not
         and os.environ.get("CHONN_NETWORK_BACKEND", "triton") == "triton"
@@ -105,7 +107,9 @@ class _Kernel(torch.autograd.Function):
 
 
 def _are_mapped(grads: Sequence[Tensor | None]) -> bool:
-    """Whether `is_grads_batched` maps over gradients."""
+    """Whether `is_grads_batched` maps over gradients, or `torch.vmap` over their computation."""
+    if torch._C._are_functorch_transforms_active():
+        return True
     return any(is_legacy_batchedtensor(grad) for grad in grads if grad is not None)
 
 
