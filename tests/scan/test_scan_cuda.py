@@ -343,7 +343,20 @@ def test_empty_batches(emulate):
     found = run(make_case(0, 5, 3, 2), backend="cuda")
     assert found["y"].shape == (0, 5, 3)
     assert not found["grad_decay"].any()
+    assert not any(tensor.requires_grad for name, tensor in found.items() if "grad" in name)
     assert not launched
+
+
+@needs_compiler
+@pytest.mark.parametrize("processors", [1, 100])
+def test_a_ring_without_time_has_no_state(emulate, processors):
+    emulate(processors)
+    case = make_case(1, 140, 9, 3)
+    del case["initial_state"]
+    case["delta"][..., 4] = 0
+    y = kirchhoff_scan(**case, boundary="periodic", backend="cuda")
+    assert y[..., 4].isnan().all()
+    assert y.isnan().sum() == 140
 
 
 @pytest.mark.parametrize("shared", [65536, 101376, 166912, 232448])

@@ -565,7 +565,8 @@ DEV void join_pieces(const Args &p, const Lane &l, const R *ends, int apart, int
 #pragma unroll
         for (int s = 0; s < S; ++s) {
             const R z = sum * l.rate[s];
-            v[s] = z != 0 ? (v[s] + around[s]) / (z * phi_of<SIGNED>(z, (R)1 / z)) : (R)0;
+            const R lost = z * phi_of<SIGNED>(z, (R)1 / z);
+            v[s] = l.rate[s] != 0 ? (v[s] + around[s]) / lost : (R)0;  // NaN if no time passes
         }
     }
     for (int i = 0; i < (BACK ? K - 1 - k : k); ++i) {
