@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import subprocess
 import sys
@@ -159,6 +160,26 @@ def test_units_of_time(emulate, unit, dtype):
 def test_steps_of_all_sizes(emulate):
     emulate()
     check_line((1, 33, 9, 16), spread=6.0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("N", [3, pytest.param(16, marks=thorough)])
+@pytest.mark.parametrize("step", [1e22, math.inf])
+def test_steps_that_forget_all(emulate, N, step):
+    """A step without end injects b u / decay; by a shorter one the decay has a gradient, too."""
+    emulate()
+    case = make_case(1, 20, 9, N)
+    case["delta"][:, 7] = step
+    if step < math.inf:  # all results follow from that step alone
+        case |= {"u": torch.zeros(1, 20, 9), "initial_state": torch.zeros(1, 9, N)}
+        case["u"][:, 7], case["c"][:, 8:] = 1.0, 0.0
+    found = run(case, backend="cuda")
+    wide = {name: tensor.double() for name, tensor in case.items()}
+    expected = run(wide, backend="reference")
+    if step == math.inf:
+        del found["grad_decay"], expected["grad_decay"]
+    assert all(tensor.isfinite().all() for tensor in found.values())
+    assert_close(found, expected, TOLERANCE[torch.float32])
 
 
 @needs_compiler
