@@ -87,8 +87,6 @@ DEV bool every(bool p) {
 }
 DEV float exp2_of(float x) { return exp2f(x); }
 DEV double exp2_of(double x) { return exp2(x); }
-DEV float inverse(float x) { return 1.0f / x; }
-DEV double inverse(double x) { return 1.0 / x; }
 DEV float as_float(unsigned x) {
     float f;
     memcpy(&f, &x, 4);

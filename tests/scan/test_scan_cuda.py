@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import subprocess
 import sys
@@ -159,6 +160,26 @@ def test_units_of_time(emulate, unit, dtype):
 def test_steps_of_all_sizes(emulate):
     emulate()
     check_line((1, 33, 9, 16), spread=6.0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("N", [3, pytest.param(16, marks=thorough)])
+@pytest.mark.parametrize("step", [1e22, math.inf])
+def test_steps_that_forget_all(emulate, N, step):
+    """A step without end injects b u / decay; by a shorter one the decay has a gradient, too."""
+    emulate()
+    case = make_case(1, 20, 9, N)
+    case["delta"][:, 7] = step
+    if step < math.inf:  # all results follow from that step alone
+        case |= {"u": torch.zeros(1, 20, 9), "initial_state": torch.zeros(1, 9, N)}
+        case["u"][:, 7], case["c"][:, 8:] = 1.0, 0.0
+    found = run(case, backend="cuda")
+    wide = {name: tensor.double() for name, tensor in case.items()}
+    expected = run(wide, backend="reference")
+    if step == math.inf:
+        del found["grad_decay"], expected["grad_decay"]
+    assert all(tensor.isfinite().all() for tensor in found.values())
+    assert_close(found, expected, TOLERANCE[torch.float32])
 
 
 @needs_compiler
@@ -343,7 +364,20 @@ def test_empty_batches(emulate):
     found = run(make_case(0, 5, 3, 2), backend="cuda")
     assert found["y"].shape == (0, 5, 3)
     assert not found["grad_decay"].any()
+    assert not any(tensor.requires_grad for name, tensor in found.items() if "grad" in name)
     assert not launched
+
+
+@needs_compiler
+@pytest.mark.parametrize("processors", [1, 100])
+def test_a_ring_without_time_has_no_state(emulate, processors):
+    emulate(processors)
+    case = make_case(1, 140, 9, 3)
+    del case["initial_state"]
+    case["delta"][..., 4] = 0
+    y = kirchhoff_scan(**case, boundary="periodic", backend="cuda")
+    assert y[..., 4].isnan().all()
+    assert y.isnan().sum() == 140
 
 
 @pytest.mark.parametrize("shared", [65536, 101376, 166912, 232448])

@@ -180,6 +180,19 @@ def test_only_the_asked_gradients_are_needed(backend):
     assert rms_ratio(from_state, expected) < TOLERANCE[torch.float32]
 
 
+@EACH_BACKEND
+@pytest.mark.parametrize("reverse", [False, True])
+def test_results_may_be_changed_in_place(backend, reverse):
+    case = make_case(2, 7, 3, 2)
+    u = case["u"].requires_grad_()
+    y, state = kirchhoff_scan(**case, reverse=reverse, return_state=True, backend=backend)
+    (expected,) = torch.autograd.grad(3 * y.sum() + 2 * state.sum(), u, retain_graph=True)
+    y *= 3
+    state *= 2
+    (found,) = torch.autograd.grad(y.sum() + state.sum(), u)
+    torch.testing.assert_close(found, expected)
+
+
 PEAK = """
 import resource, sys
 import torch

@@ -339,7 +339,8 @@ def backward(
     grad_d = None if d is None else torch.empty_like(d)
     if grad_u.numel() == 0:
         zeros = [None if x is None else x.zero_() for x in (grad_decay, grad_b, grad_c, grad_d)]
-        return (grad_u, grad_delta, *zeros, inputs.initial_state)
+        start = inputs.initial_state
+        return (grad_u, grad_delta, *zeros, None if start is None else _like(start))
     gy = _stream(grad_y, u.dtype)
     strides = (u.stride(), delta.stride(), b.stride(), c.stride(), gy.stride())
     on = _card(u.device)

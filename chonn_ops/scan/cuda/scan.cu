@@ -76,12 +76,6 @@ DEV float exp2_of(float x) {
     return y;
 }
 DEV double exp2_of(double x) { return exp2(x); }
-DEV float inverse(float x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-DEV double inverse(double x) { return 1.0 / x; }
 DEV float as_float(unsigned x) { return __uint_as_float(x); }
 DEV unsigned as_word(float x) { return __float_as_uint(x); }
 DEV unsigned short to_float16(float x) {
@@ -241,14 +235,10 @@ DEV R size_of(R z) { return z < 0 ? -z : z; }
 // How a warp computes 8 steps: all its z are small; z >= 0; or the decay has either sign.
 enum Mode { SMALL, POSITIVE, SIGNED };
 
-// phi, with `inverse_z` = 1 / z where z is not small; phi(-a) = exp(a) phi(a).
-template <Mode MODE>
-DEV R phi_of(R z, R inverse_z) {
-    if (MODE == SMALL) return phi_small(z);
-    const R keep = kept_part(z), large = ((R)1 - keep) * inverse_z;
-    if (MODE == POSITIVE) return z < PHI_LIMIT ? phi_small(z) : large;
-    const R a = size_of(z);
-    return a < PHI_LIMIT ? phi_small(a) * (z < 0 ? keep : (R)1) : large;
+// 1 - exp(-z); phi(-a) = exp(a) phi(a).
+DEV R lost_part(R z) {
+    const R a = size_of(z), keep = kept_part(z);
+    return a < PHI_LIMIT ? z * phi_small(a) * (z < 0 ? keep : (R)1) : (R)1 - keep;
 }
 
 // ---- where a line's steps are
@@ -500,8 +490,8 @@ DEV Lane lane_of(const Args &p, int c0) {
         const bool there = l.live && n < p.N;
         const R decay = there ? p.decay[(long long)(c0 + l.channel) * p.N + n] : (R)0;
         const R slow = decay < 0 ? -SLOWEST : SLOWEST;
-        l.rate[s] = there && size_of(decay) < SLOWEST ? slow : decay;
-        l.per[s] = l.rate[s] != 0 ? (R)1 / l.rate[s] : (R)0;
+        l.rate[s] = size_of(decay) < SLOWEST ? slow : decay;
+        l.per[s] = (R)1 / l.rate[s];
         // The polynomials are for z >= 0.
         const bool general = l.rate[s] < 0 || (!FLOAT64 && l.rate[s] > FASTEST);
         l.fastest = general ? (R)as_float(0x7f800000) : fmax(l.fastest, l.rate[s]);
@@ -564,8 +554,8 @@ DEV void join_pieces(const Args &p, const Lane &l, const R *ends, int apart, int
         }
 #pragma unroll
         for (int s = 0; s < S; ++s) {
-            const R z = sum * l.rate[s];
-            v[s] = z != 0 ? (v[s] + around[s]) / (z * phi_of<SIGNED>(z, (R)1 / z)) : (R)0;
+            const bool there = l.live && l.group * S + s < p.N;  // NaN if no time passes
+            v[s] = there ? (v[s] + around[s]) / lost_part(sum * l.rate[s]) : (R)0;
         }
     }
     for (int i = 0; i < (BACK ? K - 1 - k : k); ++i) {
@@ -587,15 +577,12 @@ DEV void leave_end(const Lane &l, R *ends, const R *v, R time) {
 // What the states of a channel share in a step.
 struct Step {
     R delta, u, flow;  // flow = delta u
-    R per;  // 1 / delta
 };
-template <Mode MODE>
 DEV Step step_of(R delta, R u) {
     Step x;
     x.delta = delta;
     x.u = u;
     x.flow = delta * u;
-    x.per = MODE == SMALL ? (R)0 : inverse(delta);
     return x;
 }
 
@@ -611,10 +598,14 @@ DEV R relaxed(R v, const Lane &l, const Series &series, int s, const Step &x, R 
         sum = fma(sum, x.delta * x.delta, x.delta * phi_term(0));
         return fma(sum, fma(-l.rate[s], v, x.u * b), v);
     }
-    const R z = x.delta * l.rate[s], phi = phi_of<MODE>(z, x.per * l.per[s]), in = x.flow * b;
-    const R few = fma(phi, fma(-z, v, in), v);
+    const R z = x.delta * l.rate[s], a = MODE == SIGNED ? size_of(z) : z;
+    const R keep = MODE == SMALL ? (R)0 : kept_part(z);
+    const R phi = phi_small(a) * (MODE == SIGNED && z < 0 ? keep : (R)1);
+    const R few = fma(phi, fma(-z, v, x.flow * b), v);
     if (MODE == SMALL) return few;
-    return size_of(z) < PHI_LIMIT ? few : fma(kept_part(z), v, phi * in);
+    // The product of phi and delta, which may be infinite.
+    const R weight = ((R)1 - keep) * l.per[s];
+    return a < PHI_LIMIT ? few : fma(keep, v, weight * (x.u * b));
 }
 
 // Where a lane leaves results of a step, in rows of D: those of the walk, or what several walks add
@@ -655,7 +646,7 @@ DEV void forward_steps(R *v, const Lane &l, const Series &series, const R *dl, c
 #pragma unroll
     for (int j = 0; j < GF; ++j) {
         R bb[S], cc[S], out = 0;
-        const Step x = step_of<MODE>(dl[j], uu[j]);
+        const Step x = step_of(dl[j], uu[j]);
         read_vector<S>(bb, bs + j * NP);
         if (OUT) read_vector<S>(cc, cs + j * NP);
 #pragma unroll
@@ -795,42 +786,40 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_forward(const __gr
 #define B_SIZE (B_S + (PHI_TERMS - 1) * 32 * S)
 #define G (USE_MMA ? 4 : S >= 4 ? 2 : 4)  // steps between two sums over lanes
 
-// One step of the adjoint: gradients of b and c, and the lane's parts of those of u (su) and delta
-// (sd). `slow` adds up minus the gradient of the decay.
+// One step of the adjoint: gradients of b and c, and the lane's parts of those of u (su, over delta
+// where all z are small) and delta (sd). `slow` adds up minus the gradient of the decay.
 template <Mode MODE>
 DEV void backward_step(const Lane &l, R delta, R u, R gy, const R *bb, const R *cc, const R *before, R *v,
                        R *carried, R *slow, R *gb, R *gc, R &su, R &sd) {
-    const R du = delta * u, per_delta = MODE == SMALL ? (R)0 : inverse(delta);
+    const R du = delta * u;
     R sb = 0, sr = 0;
     su = 0;
 #pragma unroll
     for (int s = 0; s < S; ++s) {
         const R z = delta * l.rate[s], g = fma(cc[s], gy, carried[s]);
-        R phi, fall, weighed;  // fall = phi - psi = (phi - exp(-z)) / z
-        if (MODE == SMALL) {
-            const R psi = psi_small(z);
-            phi = fma(-z, psi, (R)1);
-            fall = phi - psi;
-            weighed = g * phi;
-            carried[s] = fma(-z, weighed, g);
-        } else {
-            const R a = MODE == SIGNED ? size_of(z) : z, keep = kept_part(z);
-            const R inverse_z = per_delta * l.per[s], large = ((R)1 - keep) * inverse_z;
-            const R psi = psi_small(a);
-            const bool few = a < PSI_LIMIT;
-            phi = fma(-a, psi, (R)1);
-            fall = phi - psi;
-            if (MODE == SIGNED && z < 0) phi *= keep, fall = keep * psi;  // fall(-a) = exp(a) psi(a)
-            phi = few ? phi : large;
-            fall = few ? fall : (large - keep) * inverse_z;
-            weighed = g * phi;
-            carried[s] = few ? fma(-z, weighed, g) : keep * g;
-        }
+        const R a = MODE == SIGNED ? size_of(z) : z, psi = psi_small(a);
+        R phi = fma(-a, psi, (R)1), fall = phi - psi, cb, of_rate;  // fall = (phi - exp(-z)) / z
         gc[s] = gy * v[s];
-        gb[s] = weighed * du;
-        su = s == 0 ? weighed * bb[s] : fma(weighed, bb[s], su);
-        const R cb = carried[s] * before[s], of_rate = fma(du, (g * bb[s]) * fall, cb);
-        slow[s] = fma(delta, of_rate, slow[s]);
+        if (MODE == SMALL) {
+            const R weighed = g * phi;
+            carried[s] = fma(-z, weighed, g);
+            gb[s] = weighed * du;
+            su = s == 0 ? weighed * bb[s] : fma(weighed, bb[s], su);
+            cb = carried[s] * before[s], of_rate = fma(du, (g * bb[s]) * fall, cb);
+            slow[s] = fma(delta, of_rate, slow[s]);
+        } else {
+            const R keep = kept_part(z), large = ((R)1 - keep) * l.per[s];
+            const bool few = a < PSI_LIMIT;
+            if (MODE == SIGNED && z < 0) phi *= keep, fall = keep * psi;  // fall(-a) = exp(a) psi(a)
+            carried[s] = few ? fma(-z, g * phi, g) : keep * g;
+            const R weighed = g * (few ? delta * phi : large);
+            gb[s] = weighed * u;
+            su = s == 0 ? weighed * bb[s] : fma(weighed, bb[s], su);
+            cb = carried[s] * before[s], of_rate = few ? fma(du, (g * bb[s]) * fall, cb) : cb;
+            // delta^2 fall, without powers of large z.
+            const R slope = few ? (R)0 : (large - delta * keep) * l.per[s];
+            slow[s] = fma(delta, of_rate, fma(slope, (g * bb[s]) * u, slow[s]));
+        }
         if (MODE != SMALL) sb = s == 0 ? carried[s] * bb[s] : fma(carried[s], bb[s], sb);
         const R part = MODE == SMALL ? of_rate : cb;
         sr = s == 0 ? l.rate[s] * part : fma(l.rate[s], part, sr);
@@ -852,7 +841,7 @@ DEV void recompute(R *v, const Lane &l, const R *terms, const R *dl, const R *xs
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
         R bb[S];
-        const Step x = step_of<MODE>(dl[j], xs[j * CPW * 2 + 1]);
+        const Step x = step_of(dl[j], xs[j * CPW * 2 + 1]);
         read_vector<S>(bb, bs + j * NP);
         write_vector<S>(vs + j * 32 * S, v);
 #pragma unroll
@@ -927,7 +916,7 @@ DEV void backward_group(const Args &p, const Lane &l, const Path &q, const Rows 
         read_vector<S>(before, r.v + j * 32 * S);
         backward_step<MODE>(l, x[0], x[1], gy, bb, cc, before, v, carried, slow, gb, gc, su, sd);
         gd = fma(gy, x[1], gd);
-        sums[j] = fma(su, x[0], skip * gy);
+        sums[j] = MODE == SMALL ? fma(su, x[0], skip * gy) : fma(skip, gy, su);
         sums[G + j] = sd;
 #if USE_MMA
         add_rows(sum[j], pick, gb, gc);
