@@ -1,5 +1,5 @@
 """Forward mode of `torch.autograd.Function`, nested as `torch.func` nests it, and of operators that
-compiled and exported programs call."""
+compiled and exported programs call; and what maps over gradients."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 
 
@@ -32,6 +33,13 @@ def has_tangents(*fields: Tensor | None) -> bool:
         return False
     duals = (forward_ad.unpack_dual(x) for x in fields if x is not None)
     return any(dual.tangent is not None for dual in duals)
+
+
+def are_mapped(*grads: Tensor | None) -> bool:
+    """Whether `is_grads_batched` maps over gradients, or `torch.vmap` over their computation."""
+    if torch._C._are_functorch_transforms_active():
+        return True
+    return any(is_legacy_batchedtensor(grad) for grad in grads if grad is not None)
 
 
 def differentiate(

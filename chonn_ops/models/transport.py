@@ -10,9 +10,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
 
-from chonn_ops._forward_mode import at_lower_levels
+from chonn_ops._forward_mode import are_mapped, at_lower_levels
 from chonn_ops.boundary import per_axis
 from chonn_ops.checks import check_choice
 
@@ -131,8 +130,7 @@ class _Sums(torch.autograd.Function):
         rows, table, weights = ctx.saved_tensors
         (change,) = grads
         # What is differentiated once more, or mapped over, is not computed in place.
-        mapped = is_legacy_batchedtensor(change) or torch._C._are_functorch_transforms_active()
-        if torch.is_grad_enabled() or mapped:
+        if torch.is_grad_enabled() or are_mapped(change):
             values = table.index_select(0, rows.flatten()).view(*rows.shape, table.shape[1])
             return None, _sent(rows, change, weights, table), (values * change[:, None]).sum(-1)
         to_table, to_weights = torch.zeros_like(table), torch.empty_like(weights)

@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
 
 from chonn_ops._backends import Backends, has_triton
-from chonn_ops._forward_mode import has_tangents
+from chonn_ops._forward_mode import are_mapped, has_tangents
 from chonn_ops.nn.fused import torch as operations
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -98,19 +97,12 @@ class _Kernel(torch.autograd.Function):
         inputs, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
         if all(grad is None for grad in grads):
             return (None,) * len(ctx.needs_input_grad)
-        if torch.is_grad_enabled() or has_tangents(*grads, *inputs) or _are_mapped(grads):
+        if torch.is_grad_enabled() or has_tangents(*grads, *inputs) or are_mapped(*grads):
             return None, None, *_gradients(ctx.name, ctx.constants, inputs, needed, grads)
         with torch.cuda.device_of(inputs[-1]):
             backward = getattr(BACKENDS["triton"], f"{ctx.name}_backward")
             found = backward(grads, *inputs, *ctx.constants)
         return None, None, *(x if need else None for x, need in zip(found, needed, strict=True))
-
-
-def _are_mapped(grads: Sequence[Tensor | None]) -> bool:
-    """Whether `is_grads_batched` maps over gradients, or `torch.vmap` over their computation."""
-    if torch._C._are_functorch_transforms_active():
-        return True
-    return any(is_legacy_batchedtensor(grad) for grad in grads if grad is not None)
 
 
 def _gradients(
