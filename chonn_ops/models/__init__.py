@@ -1,5 +1,6 @@
 """Models with cascaded Kirchhoff blocks, called as their hosts call the plain ones."""
 
+from chonn_ops.models.circuit import CHONNCircuit1d, CHONNCircuit2d, CHONNCircuit3d
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.fno import CHONNFNO1d, CHONNFNO2d, CHONNFNO3d
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
@@ -8,6 +9,9 @@ from chonn_ops.models.unet import CHONNUNet1d, CHONNUNet2d, CHONNUNet3d
 from chonn_ops.models.waves import CHONNWaves1d, CHONNWaves2d
 
 __all__ = [
+    "CHONNCircuit1d",
+    "CHONNCircuit2d",
+    "CHONNCircuit3d",
     "CHONNFNO1d",
     "CHONNFNO2d",
     "CHONNFNO3d",

@@ -255,6 +255,7 @@ class FiniteVolumes:
         boundary: str | Condition | Mapping[str, str | Condition] = "neumann",
         arithmetic: Tensor | float = 0.0,
         unit: float = 1.0,
+        faces: Tensor | None = None,
     ) -> Circuit:
         r"""The circuits of :math:`-\nabla \cdot (k \nabla v) + c \, v = f` with k at the nodes.
 
@@ -277,6 +278,8 @@ class FiniteVolumes:
             their harmonic mean.
         unit : float
             The domain's unit of length in that of k, c and f.
+        faces : Tensor, shape (B, E, C), optional
+            k of the edges, instead of a mean of k at both ends.
         """
         d, n = self.positions.shape[1], self.num_nodes
         check_tensor("conductivity", conductivity)
@@ -294,8 +297,16 @@ class FiniteVolumes:
         def like_k(numbers: Tensor, power: int) -> Tensor:
             return (numbers * unit**power).to(k)[:, None]
 
-        in_series = 2 * (1 - arithmetic) / sum_of_ends(k.reciprocal(), 0, self.graph)
-        mean = in_series + 0.5 * arithmetic * sum_of_ends(k, 0, self.graph)
+        if faces is None:
+            in_series = 2 * (1 - arithmetic) / sum_of_ends(k.reciprocal(), 0, self.graph)
+            faces = in_series + 0.5 * arithmetic * sum_of_ends(k, 0, self.graph)
+        else:
+            check_field("faces", faces)
+            shape = (k.shape[0], self.graph.num_edges, k.shape[2])
+            if tuple(faces.shape) != shape:
+                raise error("faces", f"shape {shape}, an entry an edge", tuple(faces.shape))
+            check_not_negative("faces", faces)
+
         volume = like_k(self.volume, d)
         leak = density_of("absorption", absorption, k, NETWORK_DTYPES) * volume
         wall: Tensor | None = None
@@ -330,7 +341,7 @@ class FiniteVolumes:
             wall = _with(wall, added.conductance, node, k)
             current = _with(current, added.current, node, k)
         total = leak if wall is None else leak + wall
-        edges = mean * like_k(self.weight, d - 2)
+        edges = faces.to(k) * like_k(self.weight, d - 2)
         circuit = Circuit(edges, total, self.graph, volume=volume, wall=wall, current=current)
         if not held:
             return circuit

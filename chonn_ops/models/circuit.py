@@ -1,0 +1,403 @@
+"""Models whose output is the potential of one circuit: a trunk makes features, a head solves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from chonn_ops.boundary import Condition
+from chonn_ops.checks import GRID_AXES, as_field, check_integer, error
+from chonn_ops.models.pretrained import Pretrained
+from chonn_ops.network.grids import Spacing, spacings
+from chonn_ops.network.volumes import FiniteVolumes
+from chonn_ops.nn.circuit_head import DISTANCE, GAIN, LEVEL_GAIN, CircuitHead
+from chonn_ops.nn.geometry import Nodes, check_volumes, spacing_and_nodes
+from chonn_ops.nn.layers import Factory
+
+# Exponents of power laws move so many times as far a step of an optimiser as other weights.
+POWER_GAIN = 4.0
+# The floor of a positive channel over its typical value, below which logarithms become linear.
+FLOOR = 1e-6
+# Nodes of all samples of `calibrate`: 48 of 64 x 64.
+NODES = 48 * 64**2
+# Distances of walls that `calibrate` tries, in the mean step of the grid, and that of a wall that
+# insulates, in the unit of the domain.
+NEAR, FAR = (1e-3, 0.5), 1e4
+
+
+class Units(nn.Module):
+    """Inputs (..., C) as logarithms and as values of about unit size.
+
+    Logarithms are ``asinh(x / (2 floor)) - centre``: those of x where x is far above the floor,
+    and smooth through 0. Until `fit` has seen data, inputs count as standardised.
+    """
+
+    floor: Tensor
+    centre: Tensor
+    spread: Tensor
+    size: Tensor
+
+    def __init__(self, channels: int, **factory: Any) -> None:
+        super().__init__()
+        for name, value in (("floor", 0.5), ("centre", 0.0), ("spread", 1.0), ("size", 1.0)):
+            self.register_buffer(name, torch.full((channels,), value, **factory))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logarithms and values."""
+        return torch.asinh(x / (2 * self.floor)) - self.centre, x / self.size
+
+    @torch.no_grad()
+    def fit(self, x: Tensor) -> Tensor:
+        """Take the units of inputs (N, C); returns which channels are positive."""
+        size = x.square().mean(0).sqrt()
+        size = torch.where(size > 0, size, 1)
+        positive = (x > 0).all(0)
+        typical = torch.where(positive, x, 1).log().mean(0).exp()
+        floor = torch.where(positive, FLOOR * typical, size / 2)
+        logs = torch.asinh(x / (2 * floor))
+        spread = logs.std(0, correction=0)
+        for buffer, value in zip(
+            (self.floor, self.centre, self.spread, self.size),
+            (floor, logs.mean(0), torch.where(spread > 1e-6, spread, 1), size),
+            strict=True,
+        ):
+            buffer.copy_(value)
+        return positive
+
+
+class PointwiseTrunk(nn.Sequential):
+    """A network of each point, (..., C) to (..., width)."""
+
+    def __init__(self, channels: int, width: int, depth: int, **factory: Any) -> None:
+        layers: list[nn.Module] = []
+        for _ in range(depth):
+            layers += [nn.Linear(channels, width, **factory), nn.GELU()]
+            channels = width
+        super().__init__(*layers)
+
+
+class CHONNCircuit(Pretrained):
+    """The model in any number of dimensions; see `CHONNCircuit2d`."""
+
+    axes: ClassVar[int]
+
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        width: int = 16,
+        depth: int = 2,
+        *,
+        trunk: nn.Module | None = None,
+        lengths: float | Sequence[float] = 1.0,
+        boundary: Any = "robin",
+        inner: str | Condition = "robin",
+        nodes: str = "centres",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_integer(1, in_channels=in_channels, out_channels=out_channels, width=width)
+        check_integer(0, depth=depth)
+        self.in_channels, self.out_channels, self.width = in_channels, out_channels, width
+        self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
+        factory: Factory = {"device": device, "dtype": dtype}
+        self.units = Units(in_channels, **factory)
+        self.trunk = trunk or PointwiseTrunk(in_channels, width, depth, **factory)
+        if trunk is None and not depth:
+            self.width = in_channels
+        self.head = CircuitHead(
+            self.width + 2 * in_channels,
+            self.axes,
+            out_channels,
+            boundary=boundary,
+            inner=inner,
+            nodes=nodes,
+            **factory,
+        )
+        with torch.no_grad():  # the trunk alone sets the first conductivities
+            self.head.conductivity.weight[:, self.width :] = 0
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the head gets of inputs (B, \\*grid, C): features, logarithms and values."""
+        logs, values = self.units(x)
+        h = self.trunk(logs / self.units.spread)
+        power = POWER_GAIN / math.sqrt(self.in_channels)
+        return torch.cat((h, (power * logs).to(h.dtype), values.to(h.dtype)), -1)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        spacing: Spacing | None = None,
+        mask: Tensor | None = None,
+        nodes: Nodes | None = None,
+        volumes: FiniteVolumes | None = None,
+    ) -> Tensor:
+        """Map fields to fields.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, in_channels, \\*grid); with `volumes` (B, N, in_channels)
+        spacing : float or sequence of float, one an axis, optional
+            Distance of the points, in the unit of `lengths`. Default: the points fill `lengths`.
+        mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
+            Which points belong to the domain. The output is 0 at the others.
+        nodes : {"centres", "left", "corners"}, optional
+            Where the points lie, see `chonn_ops.Network`. Default: the option.
+        volumes : FiniteVolumes, optional
+            A mesh instead of a grid.
+
+        Returns
+        -------
+        Tensor, shape (B, out_channels, \\*grid); with `volumes` (B, N, out_channels)
+
+        Raises
+        ------
+        ValueError
+            For another number of axes or channels, or a geometry that does not fit.
+        """
+        x, geometry = self._points(x, spacing, mask, nodes, volumes)
+        u = self.head(self.features(x), *geometry).to(x.dtype)
+        return u if volumes is not None else u.movedim(-1, 1)
+
+    def _points(
+        self,
+        x: Tensor,
+        spacing: Spacing | None,
+        mask: Tensor | None,
+        nodes: Nodes | None,
+        volumes: FiniteVolumes | None,
+    ) -> tuple[Tensor, tuple[Any, ...]]:
+        """Checked inputs (B, \\*grid, C), and the geometry that the head takes."""
+        if volumes is not None:
+            count = check_volumes(volumes, self.axes, spacing, mask, nodes)
+            x = as_field("x", x, self.parameters(), "B", count, self.in_channels)
+            return x, (None, None, None, volumes)
+        x = as_field("x", x, self.parameters(), "B", self.in_channels, *GRID_AXES[: self.axes])
+        shape = (x.shape[0], *x.shape[2:])
+        steps, lie = spacing_and_nodes(shape, self.lengths, self.head.nodes, spacing, mask, nodes)
+        if mask is not None:  # values outside of the domain must not matter, not even NaN
+            exists = mask if mask.dim() > self.axes else mask[None]
+            x = torch.where(exists[:, None], x, self._ordinary(x))
+        return x.movedim(1, -1), (steps, mask, lie, None)
+
+    def _ordinary(self, x: Tensor) -> Tensor:
+        """A value of each channel whose logarithm is 0, (C, 1, ...)."""
+        value = 2 * self.units.floor * torch.sinh(self.units.centre)
+        return value.to(x.dtype).reshape(-1, *[1] * self.axes)
+
+    @torch.no_grad()
+    def calibrate(self, x: Tensor, y: Tensor, **geometry: Any) -> Tensor:
+        """Start from the constant law that fits some samples best.
+
+        Takes the units of the inputs, then tries circuits of constant laws: conductivities that
+        are constant, follow the inputs or their inverse; all walls near, or those of one axis;
+        each driven by a constant, by the inputs and by the walls, in shares that least squares
+        find. The best one sets the first parameters. It takes about a second for 48 samples of
+        64 x 64 points, and draws no random numbers. Without it the model starts from a constant
+        medium and source, and takes its inputs as standardised.
+
+        Parameters
+        ----------
+        x, y : Tensor
+            Inputs and outputs as `forward` has them, of a few tens of samples that represent the
+            data. More than 48 * 64 * 64 points are left out.
+        **geometry
+            As `forward` takes it.
+
+        Returns
+        -------
+        Tensor, shape (out_channels,)
+            Residual of the best circuit over the deviation of the output from its mean.
+
+        Raises
+        ------
+        ValueError
+            For shapes that do not fit, or numbers that are not finite.
+        """
+        given = dict.fromkeys(("spacing", "mask", "nodes", "volumes")) | geometry
+        x, where = self._points(x, *given.values())
+        mask, volumes = given["mask"], given["volumes"]
+        y = y if volumes is not None else y.movedim(1, -1)
+        if y.shape != (*x.shape[:-1], self.out_channels):
+            raise error("y", "a field of outputs for each input", tuple(y.shape))
+        if not (x.isfinite().all() and y.isfinite().all()):
+            raise error("x, y", "finite numbers", "others")
+        count = max(1, NODES // max(1, math.prod(x.shape[1:-1])))
+        x, y = x[:count], y[:count]
+        inside = torch.ones_like(y[..., 0], dtype=torch.bool)
+        if mask is not None:
+            each = mask[:count] if mask.dim() > self.axes else mask
+            where, inside = (where[0], each, *where[2:]), inside & each
+        positive = self.units.fit(x[inside])
+        values = self.units(x)[1]
+        sources = torch.cat((torch.ones_like(values[..., :1]), values), -1).movedim(-1, 1)
+        target, many = y[inside].double(), self.head.out_channels
+        spread = (target - target.mean(0)).norm(dim=0)
+        size = spread / math.sqrt(len(target))
+        size = torch.where(size > 0, size, 1)
+        start = {name: p.clone() for name, p in self.head.named_parameters()}
+        best, kept = torch.full((many,), math.inf, device=x.device), dict(start)
+        for powers, walls, distance in self._constant_laws(positive, where):
+            self._set(start, powers, walls, distance)
+            columns = self._responses(self.features(x), sources, walls, where)
+            driven, *fields = (v[inside].double() for v in columns)
+            for j in range(many):
+                matrix = torch.stack([v[:, j] for v in fields], 1)
+                unit = matrix.norm(dim=0)
+                matrix = matrix / torch.where(unit > 0, unit, 1)
+                rest = target[:, j] - driven[:, j]
+                # Walls of one level are no drive, so the columns depend on one another.
+                inverse = torch.linalg.pinv(matrix.T @ matrix, rtol=1e-11, hermitian=True)
+                shares = inverse @ (matrix.T @ rest)
+                residual = (matrix @ shares - rest).norm() / spread[j].clamp_min(1e-300)
+                shares = shares / torch.where(unit > 0, unit, 1)
+                if residual < best[j]:
+                    best[j] = residual
+                    self._drive(shares / size[j], float(size[j]), walls, j)
+                    kept = self._with_output(kept, j)
+        self._load(kept)
+        return best
+
+    def _constant_laws(
+        self, positive: Tensor, where: tuple[Any, ...]
+    ) -> Iterator[tuple[Tensor, list[int], float]]:
+        """Exponents of the inputs in the conductivity, (C,); the learned walls that are near, the
+        others insulate; and how far these are behind their faces."""
+        media = [positive.double() * p / positive.sum().clamp_min(1) for p in (0, 1, -1)]
+        places = self.head.learned
+        # Without a mask nothing is known of the walls of holes, which stay as near as the others.
+        seen = [i for i, place in enumerate(places) if place != "inner" or where[1] is not None]
+        if where[3] is not None and not isinstance(self.head.boundary, Mapping):
+            seen = seen[:1]
+        groups = [seen] + [[i for i in seen if places[i][0] == axis] for axis in range(self.axes)]
+        groups = [group for i, group in enumerate(groups) if not i or group not in groups[:i]]
+        if where[3] is None:
+            step = float(sum(where[0]) / self.axes)
+        else:
+            step = float((where[3].volume ** (1 / self.axes)).mean())
+        for powers in media if positive.any() else media[:1]:
+            for group in groups:
+                for near in NEAR if group else NEAR[:1]:
+                    yield powers, group, near * step
+
+    def _set(
+        self, start: dict[str, Tensor], powers: Tensor, walls: list[int], distance: float
+    ) -> None:
+        """Give the head a constant law, without what drives it."""
+        self._load(start)
+        head, first, C = self.head, self.width, self.in_channels
+        gain = POWER_GAIN / math.sqrt(C)
+        head.conductivity.weight[:, first : first + C] = (powers / gain).to(head.source.weight)
+        for p in (head.source.weight, head.source.bias, head.level, head.scale, head.offset):
+            p.zero_()
+        head.distance.fill_(math.log(FAR / DISTANCE) / GAIN)
+        hole = [i for i, place in enumerate(head.learned) if place == "inner"]
+        head.distance[[*walls, *hole]] = math.log(max(distance, 1e-9) / DISTANCE) / GAIN
+
+    def _responses(
+        self, h: Tensor, sources: Tensor, walls: list[int], where: tuple[Any, ...]
+    ) -> list[Tensor]:
+        """The output of the head (B, \\*grid, m) without sources; what each of the sources
+        (B, S, \\*grid) adds, and the potential of each wall; and 1, for the offset."""
+        head = self.head
+        circuit = head.assemble(h, *where)[0]
+        fields = [torch.zeros_like(circuit.leak)]
+        fields += [x[..., None].expand_as(fields[0]) for x in sources.to(fields[0]).unbind(1)]
+        for wall in walls:
+            head.level.zero_()
+            head.level[wall] = 1 / LEVEL_GAIN
+            current = head.assemble(h, *where)[0].source(fields[0])
+            fields.append((current - circuit.source(fields[0])) / circuit.volume)
+        head.level.zero_()
+        driven, *found = circuit.solve(torch.stack(fields, 1)).unbind(1)
+        return [driven, *(v - driven for v in found), torch.ones_like(driven)]
+
+    def _drive(self, shares: Tensor, size: float, walls: list[int], j: int) -> None:
+        """Drive output j by shares of a constant, of the inputs, of walls and of the offset; the
+        potential is in the unit `size` of the output."""
+        head, C = self.head, self.in_channels
+        shares = shares.to(head.source.weight)
+        head.source.bias[j] = shares[0]
+        head.source.weight[j, self.width + C :] = shares[1 : 1 + C]
+        head.level[walls, j] = shares[1 + C : -1] / LEVEL_GAIN
+        head.scale[j] = math.log(size) / GAIN
+        head.offset[j] = shares[-1] / GAIN
+
+    def _with_output(self, parameters: dict[str, Tensor], j: int) -> dict[str, Tensor]:
+        """These parameters of the head, with those of output j as they are now."""
+        many, found = self.out_channels, {}
+        for name, now in self.head.named_parameters():
+            new = parameters[name].clone()
+            if name.startswith(("conductivity", "source")):
+                new[j::many] = now[j::many]
+            else:
+                new[..., j] = now[..., j]
+            found[name] = new
+        return found
+
+    def _load(self, parameters: dict[str, Tensor]) -> None:
+        for name, p in self.head.named_parameters():
+            p.copy_(parameters[name])
+
+
+class CHONNCircuit1d(CHONNCircuit):
+    """`CHONNCircuit2d` for fields (B, C, N)."""
+
+    axes = 1
+
+
+class CHONNCircuit2d(CHONNCircuit):
+    """Neural operator whose output is the potential of one circuit, which the inputs set.
+
+    A network of each point makes features of the inputs; a `chonn_ops.nn.CircuitHead` predicts
+    conductivities, source, absorption and walls from them and from the inputs' logarithms and
+    values, and solves -div(k grad v) + c v = f. So a power law of the medium is one weight.
+
+    Weights belong to the domain, so a trained model can be evaluated on finer grids, in other
+    shapes with `mask`, and on meshes with `volumes`.
+
+    `calibrate` takes units and first parameters from some data; a state dict has them all.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        Channels of input and output fields; each output has a circuit of its own.
+    width, depth : int
+        Channels and layers of the network of each point.
+    trunk : Module, optional
+        Another one in its place: (B, \\*grid, in_channels), about unit size, to
+        (B, \\*grid, width).
+    lengths : float or sequence of float, one an axis
+        Size of the domain, which sets the default spacing of a grid; the unit box by default.
+    boundary, inner, nodes
+        As in `chonn_ops.nn.CircuitHead`.
+    device, dtype
+        As in `torch.nn`.
+
+    Raises
+    ------
+    ValueError
+        For sizes below 1, lengths not above 0 or an unknown boundary.
+
+    Examples
+    --------
+    >>> model = CHONNCircuit2d(1, 1)
+    >>> k, u = torch.rand(8, 1, 32, 48) + 0.1, torch.rand(8, 1, 32, 48)
+    >>> residual = model.calibrate(k, u)
+    >>> model(k).shape
+    torch.Size([8, 1, 32, 48])
+    """
+
+    axes = 2
+
+
+class CHONNCircuit3d(CHONNCircuit):
+    """`CHONNCircuit2d` for fields (B, C, X, Y, Z)."""
+
+    axes = 3

@@ -1,0 +1,208 @@
+"""The circuit head against dense float64 solves of its equation, and what its weights belong to."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from chonn_ops import Dirichlet, FiniteVolumes, Neumann
+from chonn_ops.nn import CircuitHead
+from chonn_ops.nn.circuit_head import mean_of_ends
+
+
+def made(*arguments, seed=0, **options):
+    """A head in float64 whose every number is random."""
+    torch.manual_seed(seed)
+    head = CircuitHead(*arguments, dtype=torch.float64, **options)
+    with torch.no_grad():
+        for name, p in head.named_parameters():
+            p.add_(torch.randn_like(p) * (0.1 if name in {"distance", "absorption"} else 0.5))
+    return head
+
+
+def features(*shape, seed=1):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def plain(head, h, steps, offsets=(0.5, 0.5)):
+    """The output for one sample by a dense matrix, node by node; the first output alone."""
+    *grid, _ = h.shape
+    axes, m = len(grid), head.out_channels
+    volume = math.prod(steps)
+    logs = (h @ head.conductivity.weight.T).reshape(*grid, axes, m)[..., 0].clamp(-15, 15)
+    f = (h @ head.source.weight.T + head.source.bias)[..., 0]
+    c = math.exp(-9 + 8 * float(head.absorption[0]))
+    number = np.arange(math.prod(grid)).reshape(grid)
+    matrix, current = np.zeros((number.size,) * 2), f.flatten().numpy() * volume
+    matrix[np.diag_indices(number.size)] = c * volume
+    t = 4 * float(head.mean[0])
+    level = 0.2 * (head.level - head.level.mean(0))[:, 0]
+    distance = 0.01 * (8 * head.distance[:, 0]).exp()
+    for place in np.ndindex(*grid):
+        p = number[place]
+        for axis in range(axes):
+            area, a = volume / steps[axis], float(logs[place][axis])
+            after = list(place)
+            after[axis] += 1
+            if after[axis] < grid[axis]:
+                q, b = number[tuple(after)], float(logs[tuple(after)][axis])
+                k = math.exp((a + b) / 2) * math.cosh((a - b) / 2) ** t
+                g = k * area / steps[axis]
+                matrix[[p, q], [p, q]] += g
+                matrix[[p, q], [q, p]] -= g
+            for end, at in enumerate((0, grid[axis] - 1)):
+                if place[axis] == at:
+                    far = offsets[end] * steps[axis] + float(distance[2 * axis + end])
+                    matrix[p, p] += math.exp(a) * area / far
+                    current[p] += math.exp(a) * area / far * float(level[2 * axis + end])
+    v = np.linalg.solve(matrix, current).reshape(grid)
+    size = volume ** (2 / axes)
+    k = np.exp(logs.mean(-1).numpy())
+    v = v + float(head.cell[0]) * size * f.numpy() / k
+    return math.exp(8 * float(head.scale[0])) * (v + 8 * float(head.offset[0]))
+
+
+@pytest.mark.parametrize("grid", [(7,), (4, 5), (3, 2, 4)])
+def test_outputs_solve_the_equation(grid):
+    head = made(3, len(grid), 2).requires_grad_(False)
+    h = features(2, *grid, 3)
+    steps = [0.3 / n for n in grid]
+    out = head(h, steps)
+    for sample in range(2):
+        right = plain(head, h[sample], steps)
+        assert np.allclose(out[sample, ..., 0], right, rtol=1e-9, atol=1e-9 * abs(right).max())
+
+
+def test_nodes_on_walls():
+    head = made(3, 2).requires_grad_(False)
+    h = features(1, 4, 5, 3)
+    right = plain(head, h[0], [1 / 3, 1 / 4], (1e-3, 1e-3))
+    assert np.allclose(head(h, nodes="corners")[0, ..., 0], right, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("mean", "right"), [(1.0, 5.5), (0.0, math.sqrt(10)), (-1.0, 20 / 11)])
+def test_faces_have_means_of_both_nodes(mean, right):
+    a, b = torch.tensor([1.0, 10.0], dtype=torch.float64).log()
+    assert mean_of_ends(a, b, torch.tensor(mean)).item() == pytest.approx(right, rel=1e-7)
+
+
+def test_gradients_of_every_number():
+    head = made(2, 2, 2)
+    h = features(1, 3, 3, 2).requires_grad_()
+    names = dict(head.named_parameters())
+
+    def call(h, *values):
+        return torch.func.functional_call(head, dict(zip(names, values, strict=True)), (h,))
+
+    inputs = (h, *(p.detach().requires_grad_() for p in names.values()))
+    assert torch.autograd.gradcheck(call, inputs)
+    assert torch.autograd.gradgradcheck(call, inputs)
+
+
+def test_outputs_converge_on_finer_grids():
+    head = made(2, 2).requires_grad_(False)
+    head.cell.zero_()
+
+    def at(n):
+        x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+        x, y = torch.meshgrid(x, x, indexing="ij")
+        h = torch.stack((torch.sin(3 * x) * y, torch.cos(2 * y + x)), -1)[None]
+        u = head(h)[0, ..., 0]
+        return u.unfold(0, n // 8, n // 8).unfold(1, n // 8, n // 8).mean((-1, -2))
+
+    coarse, middle, fine = at(16), at(32), at(64)
+    assert (coarse - fine).abs().max() > 3 * (middle - fine).abs().max()
+    assert (middle - fine).abs().max() < 2e-3 * fine.abs().max()
+
+
+def test_conditions_hold_in_the_unit_of_the_output():
+    plates = [(Dirichlet(2.0), Dirichlet(-1.0)), "neumann"]
+    head = made(2, 2, boundary=plates).requires_grad_(False)
+    head.source.weight.zero_()
+    head.source.bias.zero_()
+    head.absorption.fill_(-2)
+    u = head(features(1, 64, 4, 2))[0, ..., 0]
+    assert len(head.level) == 1  # of holes
+    ends = 1.5 * u[[0, -1]] - 0.5 * u[[1, -2]]  # at the faces, up to the curvature there
+    assert ends[0].mean().item() == pytest.approx(2, abs=0.1)
+    assert ends[1].mean().item() == pytest.approx(-1, abs=0.1)
+
+
+def test_fluxes_hold_in_the_unit_of_the_output():
+    head = made(1, 1, boundary=[(Neumann(3.0), Dirichlet(1.0))]).requires_grad_(False)
+    for p in (head.conductivity.weight, head.source.weight, head.source.bias, head.cell):
+        p.zero_()
+    head.absorption.fill_(-2)
+    u = head(features(1, 10, 1))[0, :, 0]  # a straight line: k = 1
+    x = (torch.arange(10, dtype=torch.float64) + 0.5) / 10
+    assert torch.allclose(u, 1 + 3 * (1 - x), rtol=1e-6)
+
+
+def test_holes_have_walls_of_their_own():
+    head = made(2, 2, inner=Dirichlet(5.0)).requires_grad_(False)
+    mask = torch.ones(6, 6, dtype=torch.bool)
+    mask[2:4, 2:4] = False
+    h = features(1, 6, 6, 2)
+    u = head(h, mask=mask)
+    assert (u[0][~mask] == 0).all()
+    assert (u - head(h.masked_fill(~mask[..., None], 7.0), mask=mask)).abs().max() == 0
+    learned = made(2, 2).requires_grad_(False)
+    before = learned(h, mask=mask)
+    learned.distance[-1] -= 0.5
+    assert (learned(h, mask=mask) - before).abs().max() > 1e-3
+
+
+def test_a_grid_as_a_mesh_has_the_outputs_of_the_grid():
+    head = made(3, 2, boundary={"boundary": "robin"}).requires_grad_(False)
+    on_grid = made(3, 2).requires_grad_(False)
+    shared = {k: v for k, v in head.state_dict().items() if k not in {"level", "distance"}}
+    on_grid.load_state_dict({**on_grid.state_dict(), **shared})
+    head.level.fill_(0.3)
+    on_grid.level.fill_(0.3)
+    on_grid.distance[:] = head.distance[0]
+    n = 5
+    number = np.arange(n * n).reshape(n, n)
+    ends = (number[:-1], number[1:]), (number[:, :-1], number[:, 1:])
+    edges = np.concatenate([np.stack((p.ravel(), q.ravel()), 1) for p, q in ends])
+    places = (np.stack(np.unravel_index(np.arange(n * n), (n, n)), 1) + 0.5) / n
+    node = np.concatenate([number[0], number[-1], number[:, 0], number[:, -1]])
+    walls = node, np.full(len(node), 1 / n), np.full(len(node), 0.5 / n)
+    volumes = FiniteVolumes(edges, np.ones(len(edges)), np.full(n * n, n**-2.0), places, walls)
+    # One k for both axes beside walls: of meshes, walls take the mean of the axes'.
+    head.conductivity.weight[1] = head.conductivity.weight[0]
+    on_grid.conductivity.weight.copy_(head.conductivity.weight)
+    h = features(2, n, n, 3)
+    on_mesh = head(h.flatten(1, 2), volumes=volumes).reshape(2, n, n, 1)
+    assert torch.allclose(on_mesh, on_grid(h), rtol=1e-9)
+
+
+def test_half_precision_and_states():
+    head = CircuitHead(4, 2)
+    h = torch.randn(2, 8, 8, 4, generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", torch.bfloat16):
+        u = head(h)
+    assert u.dtype == torch.float32
+    assert torch.allclose(u, head(h), rtol=0.05, atol=0.05 * u.abs().max().item())
+    other = CircuitHead(4, 2)
+    other.load_state_dict(head.state_dict())
+    assert torch.equal(other(h), head(h))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dim": 0}, "dim: expected"),
+        ({"spatial_dims": 4}, "spatial_dims: expected one of"),
+        ({"boundary": "open"}, "boundary"),
+        ({"boundary": ["robin"] * 3}, "boundary"),
+        ({"boundary": ["periodic", ("periodic", "robin")]}, "'periodic' at both faces"),
+        ({"inner": "open"}, "inner"),
+        ({"nodes": "middle"}, "nodes: expected one of"),
+    ],
+)
+def test_bad_options(options, words):
+    with pytest.raises(ValueError, match=words):
+        CircuitHead(**{"dim": 2, "spatial_dims": 2, **options})
