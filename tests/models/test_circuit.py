@@ -75,15 +75,15 @@ def test_training_goes_on_from_there():
     model.calibrate(x[:8], y[:8])
     inputs, right = (field.float() for field in driven_by_a_constant(seed=1))
     before = error(model(inputs).detach(), right)
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
-    for _ in range(20):
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
+    for _ in range(40):
         for part in torch.randperm(32).split(8):
             optimizer.zero_grad()
             (model(x[part]) - y[part]).square().mean().backward()
             optimizer.step()
         scheduler.step()
-    assert error(model(inputs).detach(), right) < before / 2 < 0.1
+    assert error(model(inputs).detach(), right) < 0.03 < before < 0.1
 
 
 def test_a_state_dict_is_a_function():

@@ -41,12 +41,15 @@ from chonn_lab.experiments.records import HISTORY, Run
 from chonn_lab.problems.origin import identify
 from chonn_ops.checks import check_choice, check_integer, check_number
 from chonn_ops.files import whole_file
+from chonn_ops.models.circuit import CHONNCircuit
 
 # Entry of a checkpoint with everything that is not torch's.
 STATE = "chonn_ops"
 DAMAGED = "damaged or foreign checkpoint; move it away to run afresh"
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 SCHEDULES = ("step", "cosine")
+# Samples that models take their units and first parameters from.
+CALIBRATED = 48
 COUNTS = ("batch_size", "epochs", "step_size")
 NUMBERS = ("learning_rate", "weight_decay", "gamma", "gradient_clip")
 log = logging.getLogger(__name__)
@@ -245,6 +248,10 @@ class Training:
         if isinstance(self.model, Untrained):
             self.model.fit(data.train)
             return
+        if isinstance(self.model, CHONNCircuit) and not self.epochs:
+            started = clock(self.device)
+            self.model.calibrate(*(x.to(self.device) for x in data.train[:CALIBRATED]))
+            self.seconds += clock(self.device) - started
         left = range(self.epochs, self.wanted)
         for _ in tqdm(left, unit="epoch", disable=not sys.stderr.isatty()):
             self.epoch(data.train, data.validation)
