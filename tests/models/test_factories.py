@@ -11,6 +11,9 @@ from model_cases import BLOCKS, MODELS
 EVERY = {**MODELS, **BLOCKS}
 # Of the names and shapes in the state dict, as the first checkpoints of these models have them.
 DIGESTS = {
+    "CHONNCircuit1d": "709f91b270c6",
+    "CHONNCircuit2d": "b119a2022ba4",
+    "CHONNCircuit3d": "d68536c44679",
     "CKB of scans": "5291aa4b8952",
     "CNOUNet of networks": "855648ba6634",
     "CHONNUNet3d of networks": "8e0441941d43",
