@@ -24,6 +24,10 @@ import sys
 import time
 from pathlib import Path
 
+from chonn_plugins.openmp import sleep_while_waiting
+
+sleep_while_waiting()  # before torch is imported
+
 import h5py
 import torch
 from _darcy_figure import draw_fields

@@ -13,6 +13,10 @@ from __future__ import annotations
 import argparse
 from itertools import combinations
 
+from chonn_plugins.openmp import sleep_while_waiting
+
+sleep_while_waiting()  # before torch is imported
+
 import numpy as np
 import torch
 from scipy.spatial import Delaunay
