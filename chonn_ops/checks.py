@@ -188,7 +188,7 @@ def numbers_of(name: str, values: Any, device: torch.device | None = None) -> Te
     given = as_tensor(name, values, device)
     if hasattr(values, "dtype") or not (given.is_floating_point() or given.is_complex()):
         return given
-    return as_tensor(name, values, device, widest_dtype(given.dtype))
+    return as_tensor(name, values, device, widest_dtype(given.dtype, given.device))
 
 
 def expanded(

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, overload
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import potential_dtype
+from chonn_ops._dtypes import potential_dtype, widened
 from chonn_ops.checks import (
     check_above,
     check_tensor,
@@ -360,17 +360,17 @@ class Circuit:
         # would grow without bounds as leaks vanish. `_without_ground` takes it away again.
         part = connected_parts(self.conductance, grid, self.periodic)
         first = part == torch.arange(n, device=part.device)[:, None]
-        edges = [g.double() for g in self.conductance]
+        edges = [widened(g) for g in self.conductance]
         most = torch.stack([g.detach().flatten(1, -2).amax(1) for g in edges]).amax(0)
         most = torch.where(most > 0, most, 1)[:, None]
-        leak = self.leak.double()
+        leak = widened(self.leak)
         ground = leak + (first * most).reshape(leak.shape)
         factor = Factorization(edges, ground, self.periodic)
         nodes, at = torch.unique(pairs, return_inverse=True)
         r = factor._resistances(pairs) if len(pairs) <= _PAIRS * len(nodes) else None
         if r is None:
             r = self._solved_resistances(factor, pairs, nodes, at)
-        sources = torch.stack([first.double().reshape(leak.shape), leak], 1)
+        sources = torch.stack([first.to(leak.dtype).reshape(leak.shape), leak], 1)
         v, w = factor.solve(sources).flatten(2, -2).unbind(1)
         r = r + _without_ground(most, part, leak.flatten(1, -2), v, w, pairs)
         return r.to(self.leak.dtype)
@@ -384,7 +384,7 @@ class Circuit:
         by_node = len(nodes) < len(pairs)
         count, found = len(nodes) if by_node else len(pairs), []
         for few in torch.arange(count, device=pairs.device).split(max(1, _SOLVED // (n * B * C))):
-            unit = pairs.new_zeros(len(few), n, dtype=torch.float64)
+            unit = torch.zeros(len(few), n, dtype=factor.dtype, device=pairs.device)
             each = torch.arange(len(few), device=pairs.device)
             unit[each, nodes[few] if by_node else p[few]] = 1
             if not by_node:

@@ -103,7 +103,7 @@ class _LogDet(torch.autograd.Function):
         # Across an edge entries of the inverse are nearly equal where leaks are small.
         with without_autocast(leak):
             if torch.is_grad_enabled():  # this gradient is differentiated, too
-                wide = widest_dtype(factor.dtype)
+                wide = widest_dtype(factor.dtype, leak.device)
                 factor = _differentiable(g, leak, ctx.periodic, wide)
             else:
                 factor = factor.wide(g, leak, ctx.periodic)
@@ -229,7 +229,7 @@ class Factorization:
         """
         leak, *g = self._given
         if has_tangents(leak, *g):
-            wide = widest_dtype(self.dtype)
+            wide = widest_dtype(self.dtype, leak.device)
             with without_autocast(leak):
                 out = _differentiable(g, leak, self._periodic, wide).logdet()
         else:

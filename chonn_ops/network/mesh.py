@@ -305,8 +305,9 @@ class Mesh:
 
         def like(values: Tensor) -> Tensor:
             """Numbers of entries as a factor of fields, or as indices."""
-            values = values.to(k.device)
-            return values.to(k.dtype)[:, None] if values.is_floating_point() else values
+            if not values.is_floating_point():
+                return values.to(k.device)
+            return values.to(k.device, k.dtype)[:, None]
 
         if tensor:
             graph, g = self._of_tensors(wide.to(k.dtype))

@@ -7,6 +7,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import widened
 from chonn_ops.checks import check_above, check_choice, expanded
 from chonn_ops.network.api import NetworkInfo, info_of, solve_checked
 from chonn_ops.network.checks import (
@@ -16,7 +17,6 @@ from chonn_ops.network.checks import (
     check_not_negative,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import widened
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.
@@ -42,8 +42,8 @@ def midpoint_end(m: Tensor, v: Tensor, storage: Tensor) -> Tensor:
 
 def midpoint_of(after: Tensor, v: Tensor, storage: Tensor) -> Tensor:
     """Potentials at the midpoint of a step, from those at its end: inverts `midpoint_end`."""
-    after = widened(after)
-    return torch.where(storage == 0, after, (after + widened(v)) / 2)
+    after, v = widened(after.detach()), widened(v.detach())
+    return torch.where(storage == 0, after, (after + v) / 2)
 
 
 @overload
