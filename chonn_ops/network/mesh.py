@@ -278,9 +278,8 @@ class Mesh:
         -------
         Circuit
             Its fields are (B, N, C). Its graph is `graph`, or with a tensor k one of all sides. Its
-            `solve` takes f per unit volume at nodes. Its edges between a node and one that is held
-            are walls, so that `currents` has what flows through a set in the walls of the nodes
-            beside it.
+            `solve` takes f per unit volume at nodes. `currents` has what flows through a set in the
+            walls of its nodes.
 
         Raises
         ------
