@@ -72,9 +72,9 @@ class LCState(NamedTuple):
 def _check_state(state: Any, circuit: Any) -> LCState:
     if not isinstance(state, tuple) or len(state) != 3:
         raise error("state", "an LCState (voltage, current, ground)", type(state).__name__)
-    check_circuit(circuit)
     voltage, current, ground = state
     check_field("voltage", voltage)
+    check_circuit(circuit, "voltage", voltage)
     axes = len(circuit.conductance)
     if not isinstance(current, (tuple, list)) or len(current) != axes:
         count = len(current) if isinstance(current, (tuple, list)) else type(current).__name__

@@ -28,14 +28,15 @@ def check_step(dt: float) -> None:
     check_above(0, dt=dt)
 
 
-def check_circuit(circuit: Any) -> None:
-    """Require a circuit whose current is one real number a node."""
+def check_circuit(circuit: Any, name: str, v: Tensor) -> None:
+    """Require a circuit whose current is one real number a node, and its potentials `name`."""
     if not isinstance(circuit, Circuit):
         raise TypeError(f"circuit: expected a Circuit, got {type(circuit).__name__}")
     current, leak = circuit.current, circuit.leak
     if current is not None and (current.is_complex() or current.dim() > leak.dim()):
         expected = f"one real current or held potential for each node, {tuple(leak.shape)}"
         raise error("circuit", expected, f"{current.dtype}, {tuple(current.shape)}")
+    check_like(name, v, leak, "the circuit")
 
 
 def like(name: str, value: Tensor | float, field: Tensor) -> Tensor:
@@ -186,7 +187,7 @@ def rc_step(
     check_choice("method", method, METHODS)
     check_step(dt)
     check_field("v", v)
-    check_circuit(circuit)
+    check_circuit(circuit, "v", v)
     closed = check_arguments(
         v, circuit.conductance, circuit.leak, circuit.periodic, tol, max_iterations
     )

@@ -307,6 +307,15 @@ def test_steps_want_one_potential_a_node():
             rc_step(v, held, 1.0, 1.0)
         with pytest.raises(ValueError, match="circuit: expected one real current or held"):
             lc_step(LCState.at_rest(v), held, 1.0, 1.0)
+    several = v[:, None].expand(-1, S, -1, -1, -1)
+    with pytest.raises(
+        ValueError, match=r"^v: expected shape \(B, \*grid, C\) = \(2, 3, 4, 2\), got"
+    ):
+        rc_step(several, circuit, 1.0, 1.0)
+    with pytest.raises(
+        ValueError, match=r"^voltage: expected shape \(B, \*grid, C\) = \(2, 3, 4, 2\)"
+    ):
+        lc_step(LCState.at_rest(several)._replace(current=(v, v)), circuit, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("dtype", [DOUBLE, torch.complex128], ids=str)
@@ -385,7 +394,7 @@ def test_currents_into_the_electrodes_of_meshes():
         assert not walls[:, 4].any()
 
 
-def test_volumes_with_losses_at_a_frequency_may_be_held():
+def test_meshes_with_losses_at_a_frequency_may_be_held():
     sides = {"left": [0, 3], "right": [1, 2]}
     volumes = FiniteVolumes.from_cells(SQUARE, TRIANGLES, sets=sides)
     ones = torch.ones(1, 5, 1, dtype=DOUBLE)
@@ -396,6 +405,11 @@ def test_volumes_with_losses_at_a_frequency_may_be_held():
     dense = dense_of(circuit, 0, 0)
     x = dense.solve(torch.zeros(5, 1, dtype=torch.complex128), torch.ones(5, 1, dtype=DOUBLE))
     torch.testing.assert_close(v[0], x)
+    mesh = Mesh(SQUARE, TRIANGLES, sides)
+    plates = {"left": Dirichlet(1.0), "right": Dirichlet(2.0)}
+    v = volumes.circuit(ones, (0.3 - 2j) * ones, plates).solve(0 * ones)
+    waves = mesh.diffusion(ones[:, :4], absorption=(0.3 - 2j) * ones, boundary=plates)
+    torch.testing.assert_close(waves.solve(0 * ones), v)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, DOUBLE], ids=str)
