@@ -223,14 +223,15 @@ class Factorization:
         check_sources("source", source, self._given[0], NETWORK_DTYPES)
         self._check_ground()
         s = currents_of(source, self._volume, self._current, self.dtype)
-        several, split = s.dim() > len(self.shape), s.is_complex() and not self.dtype.is_complex
-        if split:  # two real sources of a real network
-            s = torch.cat([x if several else x[:, None] for x in (s.real, s.imag)], 1)
-        s = s.to(self._factor.dtype)
-        v, *_ = solve_network(s, self._network, check=False, factor=self._factor)
-        if split:
-            v = torch.complex(*v.chunk(2, 1))
-            v = v if several else v[:, 0]
+
+        def potentials(s: Tensor) -> Tensor:
+            s = s.to(self._factor.dtype)
+            return solve_network(s, self._network, check=False, factor=self._factor)[0]
+
+        if s.is_complex() and not self.dtype.is_complex:
+            v = torch.complex(potentials(s.real), potentials(s.imag))
+        else:
+            v = potentials(s)
         return v.to(potential_dtype(source, v.dtype))
 
     @uncompiled
@@ -270,7 +271,8 @@ class Factorization:
     def diagonal_of_inverse(self) -> Tensor:
         """Potential of each node for a unit current into that node alone, (B, \\*grid, C).
 
-        For a Gaussian Markov field whose precision is the matrix, these are the variances. If a
+        For a Gaussian Markov field whose precision is the matrix, these are the variances: 0 of
+        nodes that `Circuit.hold` holds. If a
         gradient is needed, PyTorch eliminates the networks again and keeps every front. A network
         without edges and leaks and a connected part without leak are a `ValueError` that names
         them, a complex network at a resonance a `RuntimeError`.
@@ -301,9 +303,10 @@ class Factorization:
         Returns
         -------
         Tensor, shape and dtype of `noise`
-            With covariance A^-1 exactly. Which of its square roots is applied depends on the order
-            of elimination, which follows the numbers of networks and of threads. If a gradient is
-            needed, PyTorch eliminates the networks again and keeps every front.
+            With covariance A^-1 exactly, 0 at held nodes. Which of its square roots is applied
+            depends on the order of elimination, which follows the numbers of networks and of
+            threads. If a gradient is needed, PyTorch eliminates the networks again and keeps every
+            front.
 
         Raises
         ------
