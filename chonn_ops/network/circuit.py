@@ -279,11 +279,11 @@ class Circuit:
         """
         check_sources("v", v, self.leak, NETWORK_DTYPES)
         circuit, flows = self.before or self, list(self._flows(v))
-        out = torch.zeros_like(v) if circuit.wall is None else beside(circuit.wall, v) * v
-        left = out - beside(circuit.leak, v) * v
+        out = left = torch.zeros_like(v) if circuit.wall is None else beside(circuit.wall, v) * v
         if circuit.current is not None:
             out = out - current_beside("v", circuit.current, v)
         if self.held is not None:  # what edges bring and no leak takes flows into what holds
+            left = left - beside(circuit.leak, v) * v
             for axis, flow, closed in flows:
                 left = left - outflow(flow, axis, closed)
             out = torch.where(beside(self.held, v), left, out)
@@ -483,8 +483,11 @@ class Circuit:
         if labels.shape != grid or not (is_integer(labels) or labels.dtype == torch.bool):
             expected = f"integers of shape {grid}"
             raise error("labels", expected, f"{labels.dtype}, shape {tuple(labels.shape)}")
-        if self.held is not None and bool((self.held & (labels > 0)[..., None]).any()):
-            raise error("labels", "0 at held nodes (merge first, then hold the new ones)", "others")
+        if self.held is not None:
+            wrong = (self.held.any(0).any(-1) & (labels > 0)).nonzero().tolist()
+            if wrong:
+                expected = "0 at held nodes (merge first, then hold the new ones)"
+                raise error("labels", expected, f"others at {wrong}")
         old = self.before or self
         edge, ends = edges_of(grid, self.periodic)
         number, first, ends, which = merged_ends(ends, labels)

@@ -298,6 +298,15 @@ def test_each_source_may_have_potentials_of_its_own(kind, dtype):
                 solve(source)
 
 
+def test_held_nodes_are_merged_before():
+    circuit = circuit_of("plane", DOUBLE)
+    held = circuit.hold(nodes_of(circuit) | (labels_of(circuit) > 0)[..., None])
+    with pytest.raises(
+        ValueError, match=r"0 at held nodes \(merge first.* at \[\[0, 0\], \[0, 1\]"
+    ):
+        held.merge(labels_of(circuit))
+
+
 def test_steps_want_one_potential_a_node():
     circuit = circuit_of("plane", DOUBLE)
     nodes, v = nodes_of(circuit), values_of(circuit)
