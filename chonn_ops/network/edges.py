@@ -20,6 +20,12 @@ def pad(field: Tensor, axis: int, before: int, after: int) -> Tensor:
     return F.pad(field, [0, 0] * (field.dim() - axis - 2) + [before, after])
 
 
+def beside(field: Tensor, other: Tensor) -> Tensor:
+    """A field (B, ...) of networks, in a shape that broadcasts with one of theirs that may have an
+    entry for each of several sources, (B, S, ...)."""
+    return field[:, None] if other.dim() > field.dim() else field
+
+
 def used_edges(g: Tensor, axis: int, joined: Joined) -> Tensor:
     """The entries along a grid axis that are edges: all if periodic, otherwise all but the last.
     All entries of a graph are."""
