@@ -17,6 +17,8 @@ from chonn_ops.checks import (
     check_integer,
     check_number,
     error,
+    numbers_of,
+    plain,
 )
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.grids import Spacing, spacings
@@ -62,17 +64,15 @@ def embedded(x: Tensor) -> Tensor:
 
 
 def _offsets(offset: Any, channels: int) -> list[float]:
-    """One number for each output channel."""
-    if isinstance(offset, Tensor):  # of a normaliser, (1, C, 1, 1)
-        offset = offset.item() if offset.numel() == 1 else offset.flatten().tolist()
-    values = list(offset) if isinstance(offset, (tuple, list)) else [offset] * channels
-    if len(values) != channels:
+    """One number for each output channel; a normaliser's have the shape (1, C, 1, 1)."""
+    values = numbers_of("offset", plain("offset", offset), torch.device("cpu")).flatten().tolist()
+    if len(values) not in (1, channels):
         raise error("offset", f"one number or {channels}, one an output channel", offset)
     for value in values:
         check_number(offset=value)
         if not math.isfinite(value):
             raise error("offset", "finite numbers", offset)
-    return [float(value) for value in values]
+    return [float(value) for value in values] * (channels // len(values))
 
 
 class CHONNNetwork(Pretrained):
@@ -91,7 +91,7 @@ class CHONNNetwork(Pretrained):
         patch: int = 1,
         coordinates: bool = True,
         lengths: float | Sequence[float] = 1.0,
-        offset: float | Sequence[float] = 0.0,
+        offset: float | Sequence[float] | Tensor = 0.0,
         ckb: CKBOptions | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -107,7 +107,7 @@ class CHONNNetwork(Pretrained):
         self.patch, self.coordinates = patch, coordinates
         self._check_nodes(ckb.cell.nodes)
         self.nodes = "centres" if patch > 1 else ckb.cell.nodes
-        self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
+        self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
         factory: Factory = {"device": device, "dtype": dtype}
         points = patch**self.axes
         inputs = 2 * in_channels * points + (self.axes if coordinates else 0)
@@ -293,7 +293,7 @@ class CHONNNetwork2d(CHONNNetwork):
         "periodic" axes.
     lengths : float or sequence of float, one an axis
         Size of the domain, which sets the default spacing of a grid; the unit box by default.
-    offset : float or sequence of float, one an output channel
+    offset : float or sequence of float, one an output channel; also as a tensor
         Constant that the outputs start with, and learn from there. With shifted targets, as in
         ``mean + std * model(x)``, set it to ``-mean / std``: then rates from 5e-4 to 2e-2 train as
         well as with targets that are not shifted. From 0 the constant is learned at rates of 3e-3
