@@ -26,7 +26,7 @@ from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn import CKBBranch, CKBOptions, Network
 from chonn_ops.nn.fused.functions import bounded_sum
 from chonn_ops.nn.geometry import Nodes, check_volumes, node_positions, spacing_and_nodes
-from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear
+from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
 
 # The weights of the readout count a tenth and start small, so that the first steps of an optimiser
@@ -75,7 +75,7 @@ def _offsets(offset: Any, channels: int) -> list[float]:
     return [float(value) for value in values] * (channels // len(values))
 
 
-class CHONNNetwork(Pretrained):
+class CHONNNetwork(Gained, Pretrained):
     """The model in any number of dimensions; see `CHONNNetwork2d`."""
 
     axes: ClassVar[int]
@@ -131,7 +131,7 @@ class CHONNNetwork(Pretrained):
         nn.init.normal_(self.head.weight, std=READOUT_GAIN * width**-0.5)
         nn.init.zeros_(self.head.bias)
         start = _offsets(offset, out_channels)
-        self.offset_gain = OFFSET_GAIN
+        self.gain = OFFSET_GAIN  # of its own parameter
         self.offset = nn.Parameter(torch.tensor(start * points, **factory).div_(OFFSET_GAIN))
 
     def forward(
@@ -142,6 +142,7 @@ class CHONNNetwork(Pretrained):
         mask: Tensor | None = None,
         nodes: str | None = None,
         volumes: FiniteVolumes | None = None,
+        y: Tensor | None = None,
     ) -> Tensor:
         """Map fields to fields.
 
@@ -159,6 +160,8 @@ class CHONNNetwork(Pretrained):
         volumes : FiniteVolumes, optional
             A mesh or another graph instead of a grid, with all nodes in the box from 0 to
             `lengths`; needs ``patch=1``. A regular grid given so has the outputs of the grid.
+        y : Tensor, optional
+            Ignored: neuraloperator's `Trainer` calls a model with whole samples, targets too.
 
         Returns
         -------
@@ -225,7 +228,7 @@ class CHONNNetwork(Pretrained):
         if potentials:
             weights = y.unflatten(-1, (len(self.offset), -1))
             y = (weights * torch.cat(potentials, dim=-1).unsqueeze(-2)).sum(-1)
-        return torch.add(self.offset_gain * self.offset, y, alpha=READOUT_GAIN)
+        return torch.add(self.effective("offset"), y, alpha=READOUT_GAIN)
 
     def _check_nodes(self, nodes: Nodes) -> None:
         if self.patch > 1 and not (isinstance(nodes, str) and nodes == "centres"):

@@ -2,6 +2,8 @@
 examples/cfd/darcy_fno."""
 
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -158,3 +160,23 @@ def test_networks_take_autocast_of_float16(name):
         gradients.append(torch.cat([g.flatten() for g in found]))
     for single, half in (outputs, gradients):
         assert (half - single).norm() < 0.05 * single.norm()
+
+
+def test_published_weights(tmp_path):
+    """By the snippet of docs/hosts.md: the model computes what it was trained for, and trains."""
+    pytest.importorskip("safetensors")
+    page = Path(__file__).parents[2] / "docs" / "hosts.md"
+    [code] = re.findall(
+        r"```\n([^`]*load_state_dict[^`]*)```", page.read_text().split("\nThe Well's")[0]
+    )
+    names = {}
+    exec(code, names)
+    model, trained = names["model"], names["trained"]
+    x = torch.rand(2, 1, 32, 32) + 0.1
+    torch.testing.assert_close(model(x), trained(x), rtol=0, atol=0)
+    model.save(tmp_path / "model.mdlus")
+    loaded = Module.from_checkpoint(tmp_path / "model.mdlus")
+    torch.testing.assert_close(loaded(x), trained(x), rtol=0, atol=0)
+    step = StaticCaptureTraining(model=model, optim=torch.optim.Adam(model.parameters(), lr=1e-3))
+    losses = [step(lambda: (model(x) - trained(x) - 0.1).square().mean())() for _ in range(8)]
+    assert losses[-1] < 0.8 * losses[0]

@@ -1,5 +1,8 @@
 """The models in The Well's benchmark: by ``_target_``, in its trainer, to and from hub folders."""
 
+import re
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -67,6 +70,22 @@ def test_numbers_of_tensors_and_numpy_are_saved(name, numbers, tmp_path, monkeyp
     torch.testing.assert_close(loaded(x), model(x), rtol=0, atol=0)
     with pytest.raises(ValueError, match="dtype: expected numbers, words"):
         getattr(the_well, name)(1, 2, 2, (32, 32), dtype=torch.float64)
+
+
+def test_published_weights(tmp_path, monkeypatch):
+    """By the snippet of docs/hosts.md, and as The Well's train.py builds the model."""
+    pytest.importorskip("safetensors")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "hosts.md").read_text()
+    [code] = re.findall(r"```\n([^`]*save_pretrained[^`]*)```", page)
+    names = {}
+    exec(code, names)
+    model = create(
+        "CHONNNetwork.from_pretrained", 1, 1, (64, 64), pretrained_model_name_or_path="FOLDER"
+    )
+    x = torch.rand(1, 1, 48, 48) + 0.1
+    torch.testing.assert_close(model(x), names["trained"](x), rtol=0, atol=0)
 
 
 def write_waves(path, seed):
