@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from neuralop import LpLoss, Trainer
@@ -56,6 +57,22 @@ def test_checkpoints(tmp_path):
     assert {"num_networks": 3, "cell": "network", "order": 1}.items() <= saved._init_kwargs[
         "ckb"
     ].items()
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"offset": np.full((1, 2, 1, 1), 0.5, np.float32), "width": np.int64(6)},
+        {"lengths": torch.tensor([1.0, 2.0]), "ckb": {"num_networks": np.int8(3)}},
+    ],
+)
+def test_numbers_of_tensors_and_numpy_are_saved(tmp_path, numbers):
+    """`Trainer` resumes by ``torch.load``, which refuses NumPy's numbers."""
+    saved = CHONNNetwork(np.int64(1), out_channels=np.int64(2), **{**SMALL, **numbers})
+    saved.save_checkpoint(tmp_path, "model")
+    loaded, x = CHONNNetwork.from_checkpoint(tmp_path, "model"), torch.randn(1, 1, 8, 12)
+    torch.testing.assert_close(loaded(x), saved(x), rtol=0, atol=0)
+    torch.load(tmp_path / "model_state_dict.pt", weights_only=True)
 
 
 def loader_of(fields):

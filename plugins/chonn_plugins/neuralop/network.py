@@ -62,6 +62,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         ckb: Mapping[str, Any] | None = None,
     ) -> None:
         # Imported here, so that loading neuraloperator alone does not import our models.
+        from chonn_ops.checks import plain
         from chonn_plugins.fields import MODELS, build, plain_options
 
         super().__init__()
@@ -84,7 +85,10 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
                 "ckb": given,
             }
         )
+        # What checkpoints keep. `Trainer` resumes from plain values; a subclass may have others.
         recorded: Any = self._init_kwargs
+        if type(self) is __class__:
+            recorded.update({name: plain(name, value) for name, value in recorded.items()})
         if "ckb" in recorded:  # else a subclass chose them
             # All options, so that checkpoints survive a change of a default.
             recorded["ckb"] = options["ckb"]
