@@ -19,6 +19,7 @@ from chonn_ops.checks import (
     check_integer,
     check_number,
     error,
+    plain,
 )
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
@@ -90,7 +91,7 @@ class Forecast(Gained, Pretrained):
             raise error("reach", "a number > 0", repr(reach))
         self.channels, self.history, self.coordinates = channels, history, coordinates
         self.boundary, self.nodes = words, nodes
-        self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
+        self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
         self.conservative, self.media = conservative, media
         self.in_channels = inputs = channels * history + media
         if coordinates:

@@ -17,6 +17,8 @@ from chonn_ops.checks import (
     check_integer,
     check_number,
     error,
+    numbers_of,
+    plain,
 )
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.grids import Spacing, spacings
@@ -24,7 +26,7 @@ from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn import CKBBranch, CKBOptions, Network
 from chonn_ops.nn.fused.functions import bounded_sum
 from chonn_ops.nn.geometry import Nodes, check_volumes, node_positions, spacing_and_nodes
-from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear
+from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
 
 # The weights of the readout count a tenth and start small, so that the first steps of an optimiser
@@ -62,20 +64,18 @@ def embedded(x: Tensor) -> Tensor:
 
 
 def _offsets(offset: Any, channels: int) -> list[float]:
-    """One number for each output channel."""
-    if isinstance(offset, Tensor):  # of a normaliser, (1, C, 1, 1)
-        offset = offset.item() if offset.numel() == 1 else offset.flatten().tolist()
-    values = list(offset) if isinstance(offset, (tuple, list)) else [offset] * channels
-    if len(values) != channels:
+    """One number for each output channel; a normaliser's have the shape (1, C, 1, 1)."""
+    values = numbers_of("offset", plain("offset", offset), torch.device("cpu")).flatten().tolist()
+    if len(values) not in (1, channels):
         raise error("offset", f"one number or {channels}, one an output channel", offset)
     for value in values:
         check_number(offset=value)
         if not math.isfinite(value):
             raise error("offset", "finite numbers", offset)
-    return [float(value) for value in values]
+    return [float(value) for value in values] * (channels // len(values))
 
 
-class CHONNNetwork(Pretrained):
+class CHONNNetwork(Gained, Pretrained):
     """The model in any number of dimensions; see `CHONNNetwork2d`."""
 
     axes: ClassVar[int]
@@ -91,7 +91,7 @@ class CHONNNetwork(Pretrained):
         patch: int = 1,
         coordinates: bool = True,
         lengths: float | Sequence[float] = 1.0,
-        offset: float | Sequence[float] = 0.0,
+        offset: float | Sequence[float] | Tensor = 0.0,
         ckb: CKBOptions | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -107,7 +107,7 @@ class CHONNNetwork(Pretrained):
         self.patch, self.coordinates = patch, coordinates
         self._check_nodes(ckb.cell.nodes)
         self.nodes = "centres" if patch > 1 else ckb.cell.nodes
-        self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
+        self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
         factory: Factory = {"device": device, "dtype": dtype}
         points = patch**self.axes
         inputs = 2 * in_channels * points + (self.axes if coordinates else 0)
@@ -131,7 +131,7 @@ class CHONNNetwork(Pretrained):
         nn.init.normal_(self.head.weight, std=READOUT_GAIN * width**-0.5)
         nn.init.zeros_(self.head.bias)
         start = _offsets(offset, out_channels)
-        self.offset_gain = OFFSET_GAIN
+        self.gain = OFFSET_GAIN  # of its own parameter
         self.offset = nn.Parameter(torch.tensor(start * points, **factory).div_(OFFSET_GAIN))
 
     def forward(
@@ -142,6 +142,7 @@ class CHONNNetwork(Pretrained):
         mask: Tensor | None = None,
         nodes: str | None = None,
         volumes: FiniteVolumes | None = None,
+        y: Tensor | None = None,
     ) -> Tensor:
         """Map fields to fields.
 
@@ -159,6 +160,8 @@ class CHONNNetwork(Pretrained):
         volumes : FiniteVolumes, optional
             A mesh or another graph instead of a grid, with all nodes in the box from 0 to
             `lengths`; needs ``patch=1``. A regular grid given so has the outputs of the grid.
+        y : Tensor, optional
+            Ignored: neuraloperator's `Trainer` calls a model with whole samples, targets too.
 
         Returns
         -------
@@ -225,7 +228,7 @@ class CHONNNetwork(Pretrained):
         if potentials:
             weights = y.unflatten(-1, (len(self.offset), -1))
             y = (weights * torch.cat(potentials, dim=-1).unsqueeze(-2)).sum(-1)
-        return torch.add(self.offset_gain * self.offset, y, alpha=READOUT_GAIN)
+        return torch.add(self.effective("offset"), y, alpha=READOUT_GAIN)
 
     def _check_nodes(self, nodes: Nodes) -> None:
         if self.patch > 1 and not (isinstance(nodes, str) and nodes == "centres"):
@@ -293,7 +296,7 @@ class CHONNNetwork2d(CHONNNetwork):
         "periodic" axes.
     lengths : float or sequence of float, one an axis
         Size of the domain, which sets the default spacing of a grid; the unit box by default.
-    offset : float or sequence of float, one an output channel
+    offset : float or sequence of float, one an output channel; also as a tensor
         Constant that the outputs start with, and learn from there. With shifted targets, as in
         ``mean + std * model(x)``, set it to ``-mean / std``: then rates from 5e-4 to 2e-2 train as
         well as with targets that are not shifted. From 0 the constant is learned at rates of 3e-3

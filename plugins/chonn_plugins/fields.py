@@ -3,7 +3,7 @@ their constructors in files as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import chonn_ops
 from chonn_ops import CKBOptions, Network
+from chonn_ops.checks import plain
 from chonn_ops.models.geometry import node_positions
 from chonn_ops.models.hosted import suit_host
 
@@ -27,27 +28,19 @@ MODELS: dict[str, dict[int, type[Any]]] = {
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a model as a host's file should have them: of types that JSON knows, and ``ckb``
+    """Arguments of a model as a host's file should have them: of types that JSON knows, and ``ckb``
     with all options of the blocks, so that files survive a change of a default.
 
     Raises
     ------
     ValueError
-        For unknown options of the blocks.
+        For unknown options of the blocks, and what JSON does not know, such as a dtype.
     """
-    ckb = options.get("ckb") or {}
+    arguments = {name: plain(name, value) for name, value in options.items()}
+    ckb = arguments.get("ckb") or {}
     if not isinstance(ckb, Mapping):
         raise ValueError(f"ckb: expected a mapping of options or None, got {ckb!r}")
-    return _plain({**options, "ckb": CKBOptions.from_mapping(_plain(ckb)).to_mapping()})
-
-
-def _plain(value: Any) -> Any:
-    """Mappings and sequences, such as Hydra's, as dictionaries and lists."""
-    if isinstance(value, Mapping):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(entry) for entry in value]
-    return value
+    return {**arguments, "ckb": CKBOptions.from_mapping(ckb).to_mapping()}
 
 
 def build(
