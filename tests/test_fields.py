@@ -7,6 +7,7 @@ import torch
 
 from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, CKBOptions, Network
 from chonn_ops.models.hosted import suit_host
+from chonn_ops.nn.geometry import NODES
 from chonn_plugins.fields import build, plain_options
 
 CKB = {"num_networks": 3, "nodes": "left", "boundary": ("periodic", "robin")}
@@ -44,7 +45,7 @@ def test_coordinates_of_the_fno_are_those_of_its_nodes(nodes):
         lambda _, __, keywords: seen.update(keywords), with_kwargs=True
     )
     model(torch.randn(1, 1, 32, 32))
-    assert seen["nodes"] == nodes
+    assert seen["nodes"] == [NODES[nodes]] * 2
     assert seen["spacing"] == pytest.approx([1 / (31 if nodes == "corners" else 32)] * 2)
 
 

@@ -155,7 +155,7 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
         patches.torch_functions(undo, train, save, watch, clip=job.clip)
         patches.loss_function(undo, train, watch)
         patches.trainer_log(undo, train)
-        patches.model_builders(undo, train, job, watch, save)
+        patches.model_builders(undo, train, job, layout, watch, save)
         results.collect(undo, host, job, layout, overrides)
         patches.training_call(undo, train, job, _run(job, watch, save, path))
     except BaseException:

@@ -135,7 +135,7 @@ class Job:
 
 def _plain(value: Any) -> str:
     """An option as part of a file's name: lists without brackets, spaces and quotes."""
-    return "-".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return "-".join(map(_plain, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def resolve(args: Mapping[str, Any]) -> Job:

@@ -23,7 +23,7 @@ from chonn_ops.files import whole_file
 from chonn_plugins.clipping import clip_gradients
 from chonn_plugins.pdebench import processes
 from chonn_plugins.pdebench.contract import JobError
-from chonn_plugins.pdebench.data import reductions
+from chonn_plugins.pdebench.data import Layout, reductions
 from chonn_plugins.pdebench.job import DataName, Job
 from chonn_plugins.pdebench.training import Watch, WatchedLoader
 
@@ -164,19 +164,22 @@ def trainer_log(patches: Patches, train: ModuleType) -> None:
 
 
 def model_builders(
-    patches: Patches, train: ModuleType, job: Job, watch: Watch, save: WholeSave
+    patches: Patches, train: ModuleType, job: Job, layout: Layout, watch: Watch, save: WholeSave
 ) -> None:
-    """Make the trainer build the job's model in the place of its U-Net or FNO, and store a
-    description of the model in its checkpoints."""
+    """Make the trainer build the job's model in the place of its U-Net or FNO, for the geometry of
+    the data, and store a description of the model in its checkpoints."""
     model = job.model
     if model is None:
         return
     stem = {"unet": "UNet", "fno": "FNO"}[model.family]
     _, every_frame, every_point = reductions(job)
+    geometry: dict[str, Any] = {"box": layout.box}
+    if model.family == "unet":
+        geometry = {"lengths": layout.lengths, "nodes": layout.nodes}
 
     def builder(ndim: int) -> Callable[..., torch.nn.Module]:
         def build(*channels: int, **host: Any) -> torch.nn.Module:
-            host.update(zip(("in_channels", "out_channels"), channels, strict=False))
+            host.update(zip(("in_channels", "out_channels"), channels, strict=False), **geometry)
             save.described = {
                 "name": job.name,
                 "ndim": ndim,

@@ -95,12 +95,8 @@ def notes(job: Job, layout: Layout, *, from_git: bool) -> list[str]:
             f"args.training_type=single: PDEBench evaluates {job.name} as a rollout, frame by "
             f"frame, although it was trained to map the first frame to frame t_train"
         )
-    wanted = job.options.get("nodes")
-    if job.model is not None and isinstance(wanted, str) and layout.nodes not in (None, wanted):
-        lines.append(
-            f"args.{job.model.options_key}.nodes={wanted} is ignored: by the coordinates of "
-            f"{job.args['filename']} they are {layout.nodes!r}"
-        )
+    if layout.walls_note:
+        lines.append(layout.walls_note)
     if job.model is None and job.args.get("ckb"):
         lines.append(f"args.ckb is for registered models, {job.name} ignores it")
     return lines
