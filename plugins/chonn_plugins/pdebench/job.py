@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,12 @@ class Job:
             if shown
             else self.name
         )
+
+    def settings(self, points: Sequence[int]) -> dict[str, Any]:
+        """The settings as plain values, and the points of a frame, for the job's checkpoint."""
+        plain = (str, int, float, bool, type(None))
+        kept = {key: value for key, value in self.args.items() if isinstance(value, plain)}
+        return {**kept, "points": list(points)}
 
     @property
     def stem(self) -> str:

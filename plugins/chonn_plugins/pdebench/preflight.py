@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from chonn_plugins.pdebench import processes, samples
+from chonn_plugins.pdebench import checkpoints, processes, samples
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.data import Layout, advice, data_file, read_layout
 from chonn_plugins.pdebench.job import Job
@@ -237,6 +237,8 @@ def _check_checkpoint(job: Job, layout: Layout) -> None:
             + (". Its name holds the model's options and the seed" if job.model else "")
             + ". Expected the same settings as in training."
         )
+    if not job.training or continues:
+        checkpoints.check(job, layout, path)
     if job.training and not job.replaces and path.exists():
         raise JobError(
             f"the checkpoint {path.resolve()} exists, and a new training would overwrite it. "
