@@ -85,7 +85,7 @@ def grid_geometry(
             for end in (0, -1)
             for axis in range(axes)
         ]
-    ).double()
+    )
     walls = None if box is None else tuple((float(low), float(high)) for low, high in box)
     if walls is not None and (len(walls) != axes or any(low >= high for low, high in walls)):
         raise error("box", f"{axes} pairs (low, high), one an axis", box)
@@ -93,8 +93,10 @@ def grid_geometry(
     if numbers is not None:
         plain = nodes if isinstance(nodes, str) else tuple(map(tuple, distances_of(nodes, axes)))
         spacing, pairs, length = _of_numbers(tuple(numbers), tuple(sizes), plain, walls)
-        return {"spacing": spacing, "nodes": pairs}, ends.new_tensor(length)
-    assumed = torch.tensor(distances_of(nodes, axes), dtype=ends.dtype, device=ends.device)
+        wide = torch.promote_types(ends.dtype, torch.float32)
+        return {"spacing": spacing, "nodes": pairs}, ends.new_tensor(length, dtype=wide)
+    ends = ends.double()
+    assumed = ends.new_tensor(distances_of(nodes, axes))
     steps, distances, length, _ = _geometry(ends, sizes, assumed, walls)
     spacing: Any = list(steps)
     return {"spacing": spacing, "nodes": distances}, length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 
 import h5py
@@ -156,20 +157,44 @@ def darcy_data(folder, n, samples):
         file["x-coordinate"] = file["y-coordinate"] = LINES["centres"](n).astype("f4")
 
 
+def coarsened(source, folder, every):
+    """The same fields on centres of larger cells, the means over them."""
+    folder.mkdir()
+    with (
+        h5py.File(source / "2D_Darcy.hdf5") as fine,
+        h5py.File(folder / "2D_Darcy.hdf5", "w") as file,
+    ):
+        for key in ("nu", "tensor"):
+            *others, n, _ = fine[key].shape
+            cells = fine[key][:].reshape(*others, n // every, every, n // every, every)
+            file[key] = cells.mean((-3, -1))
+        for key in ("x-coordinate", "y-coordinate"):
+            file[key] = fine[key][:].reshape(-1, every).mean(1)
+
+
 @pytest.mark.host
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [2, 4])
-def test_a_model_of_kept_points_holds_on_all_points(tmp_path, pdebench, every):
-    """PDEBench's own runner; its metric on all points is that on its own, while walls that are a
-    quarter of a step off made it twice as large."""
+def test_a_model_of_kept_points_is_one_of_the_domain(tmp_path, pdebench, every):
+    """PDEBench's own runner and metric. Measured with every second and fourth of 64 points: 0.0100
+    and 0.0183 on the points kept, 0.0092 and 0.0176 on all, where a model of centred points has
+    0.0095 and 0.0170. With walls half a step from the points kept, 0.016 and 0.043."""
     darcy_data(tmp_path, 64, 200)
-    settings = {"data_path": tmp_path, "model_name": "chonn_network", "seed": 0}
-    settings |= {"batch_size": 10, "learning_rate": 5e-3, "epochs": 12, "model_update": 1}
-    pdebench(tmp_path, "darcy", **settings, reduced_resolution=every)
+    coarsened(tmp_path, tmp_path / "centred", every)
+    settings = {"model_name": "chonn_network", "seed": 0, "batch_size": 10}
+    settings |= {"learning_rate": 5e-3, "epochs": 12}
     errors = {}
-    for points in (every, 1):
-        pdebench(tmp_path, "darcy", **settings, reduced_resolution=points, if_training=False)
-        reports = sorted(tmp_path.glob("*_metrics.json"), key=lambda path: path.stat().st_mtime)
-        errors[points] = json.loads(reports[-1].read_text())["pdebench_metrics"]["nrmse"]
-    print(every, errors)
-    assert errors[1] < 1.3 * errors[every], errors
+    for data, points in (
+        (tmp_path, every),
+        (tmp_path / "centred", 1),
+    ):
+        given = {**settings, "data_path": data}
+        pdebench(data, "darcy", **given, reduced_resolution=points, model_update=1)
+        for shown in sorted({points, 1}):
+            printed = pdebench(data, "darcy", **given, reduced_resolution=shown, if_training=False)
+            (name,) = re.findall(r"(\S+)_metrics.txt and .json", printed)
+            report = json.loads((data / f"{name}_metrics.json").read_text())
+            errors[data.name, shown] = report["pdebench_metrics"]["nrmse"]
+    kept, everywhere = errors[tmp_path.name, every], errors[tmp_path.name, 1]
+    assert everywhere < 1.3 * kept, errors
+    assert kept < 1.3 * errors["centred", 1], errors
