@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, CKBOptions, Network
+from chonn_ops import (
+    CHONNFNO2d,
+    CHONNNetwork2d,
+    CHONNUNet2d,
+    CKBOptions,
+    Network,
+    NetworkCell,
+)
 from chonn_ops.models.hosted import suit_host
+from chonn_ops.nn.geometry import NODES
 from chonn_plugins.fields import build, plain_options
 
 CKB = {"num_networks": 3, "nodes": "left", "boundary": ("periodic", "robin")}
@@ -45,8 +53,27 @@ def test_coordinates_of_the_fno_are_those_of_its_nodes(nodes):
         lambda _, __, keywords: seen.update(keywords), with_kwargs=True
     )
     model(torch.randn(1, 1, 32, 32))
-    assert seen["nodes"] == nodes
+    assert seen["nodes"] == [NODES[nodes]] * 2
     assert seen["spacing"] == pytest.approx([1 / (31 if nodes == "corners" else 32)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "domain"),
+    [
+        ("chonn_network", {"lengths": [1.0, 0.5]}),
+        ("chonn_unet", {"lengths": [1.0, 0.5]}),
+        ("chonn_fno", {"box": [[-1, 3], [0, 2]]}),
+    ],
+)
+def test_domains_that_are_no_squares(name, domain):
+    nodes = [[0.25, 0.75], [0, 1]]
+    model, seen = built(name, 1, 1, **domain, ckb={"nodes": nodes}), []
+    cell = next(m for m in model.modules() if isinstance(m, NetworkCell))
+    cell.register_forward_pre_hook(lambda _, args: seen.append((args[1], args[3])))
+    model(torch.randn(1, 1, 32, 32))
+    [(spacing, lie)] = seen
+    assert spacing == pytest.approx([1 / 32, 1 / 64])
+    assert lie == [pytest.approx(pair) for pair in nodes]
 
 
 def test_options_are_plain_and_complete():

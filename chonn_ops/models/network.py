@@ -25,7 +25,13 @@ from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn import CKBBranch, CKBOptions, Network
 from chonn_ops.nn.fused.functions import bounded_sum
-from chonn_ops.nn.geometry import Nodes, check_volumes, node_positions, spacing_and_nodes
+from chonn_ops.nn.geometry import (
+    Nodes,
+    check_volumes,
+    coarser,
+    node_positions,
+    spacing_and_nodes,
+)
 from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
 
@@ -105,8 +111,7 @@ class CHONNNetwork(Gained, Pretrained):
             raise error("ckb", "cell='network'", ckb)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.patch, self.coordinates = patch, coordinates
-        self._check_nodes(ckb.cell.nodes)
-        self.nodes = "centres" if patch > 1 else ckb.cell.nodes
+        self.nodes = ckb.cell.nodes
         self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
         factory: Factory = {"device": device, "dtype": dtype}
         points = patch**self.axes
@@ -140,7 +145,7 @@ class CHONNNetwork(Gained, Pretrained):
         *,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
         volumes: FiniteVolumes | None = None,
         y: Tensor | None = None,
     ) -> Tensor:
@@ -154,9 +159,8 @@ class CHONNNetwork(Gained, Pretrained):
             Distance of the points, in the unit of `lengths`. Default: the points fill `lengths`.
         mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
             Which points belong to the domain; needs ``patch=1``. The output is 0 at the others.
-        nodes : {"centres", "left", "corners"}, optional
-            Where the points lie, see `chonn_ops.Network`; patches need "centres". Default: the
-            option of the cells.
+        nodes : {"centres", "left", "corners"} or pairs of float, optional
+            Where the points lie, see `chonn_ops.Network`. Default: the option of the cells.
         volumes : FiniteVolumes, optional
             A mesh or another graph instead of a grid, with all nodes in the box from 0 to
             `lengths`; needs ``patch=1``. A regular grid given so has the outputs of the grid.
@@ -177,10 +181,9 @@ class CHONNNetwork(Gained, Pretrained):
             return self._on_graph(x, volumes, spacing, mask, nodes)
         shape = ("B", self.in_channels, *GRID_AXES[: self.axes])
         x = as_field("x", x, self.parameters(), *shape, multiple=self.patch)
-        spacing, lie = spacing_and_nodes(
+        spacing, distances = spacing_and_nodes(
             (x.shape[0], *x.shape[2:]), self.lengths, self.nodes, spacing, mask, nodes
         )
-        self._check_nodes(lie)
         if mask is not None and self.patch > 1:
             raise ValueError(f"mask: expected None with patch={self.patch}, as masks need patch=1")
         steps = [self.patch * step for step in spacing]
@@ -188,6 +191,7 @@ class CHONNNetwork(Gained, Pretrained):
         if outside is not None:  # Values outside the domain must not matter, not even NaN.
             x = x.masked_fill(outside[:, None], 0)
         field = self._to_patches(x.movedim(1, -1))
+        lie = coarser(distances, self.patch)
         places = torch.stack(node_positions(field, lie), -1)
         y = self._to_points(self._nodes_to_nodes(field, places, steps, mask, lie)).movedim(-1, 1)
         return y if outside is None else y.masked_fill(outside[:, None], 0)
@@ -229,10 +233,6 @@ class CHONNNetwork(Gained, Pretrained):
             weights = y.unflatten(-1, (len(self.offset), -1))
             y = (weights * torch.cat(potentials, dim=-1).unsqueeze(-2)).sum(-1)
         return torch.add(self.effective("offset"), y, alpha=READOUT_GAIN)
-
-    def _check_nodes(self, nodes: Nodes) -> None:
-        if self.patch > 1 and not (isinstance(nodes, str) and nodes == "centres"):
-            raise error("nodes", f"'centres' with patch={self.patch}", repr(nodes))
 
     def _to_patches(self, field: Tensor) -> Tensor:
         """(B, \\*grid, C) to (B, \\*grid / patch, patch^axes C)."""

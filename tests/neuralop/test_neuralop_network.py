@@ -201,7 +201,7 @@ def test_defaults_are_those_of_the_cell(fno):
         ValueError, match="d_state: expected options of a block with cell='network'"
     ):
         fno(spectral_mixer_kwargs={"d_state": 4})
-    assert get_model(config(patch=2)).model.nodes == "centres"
+    assert get_model(config(patch=2)).model.nodes == "left"
 
 
 def test_a_mixer_of_scans_keeps_its_names(fno):

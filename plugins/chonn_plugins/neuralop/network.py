@@ -31,8 +31,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         the normaliser.
     ckb : mapping, optional
         Options of the blocks, see `chonn_ops.CKBOptions.from_mapping`; the cell is "network".
-        ``nodes`` is "left" by default, since neuraloperator's grids have their nodes at i / n;
-        with patches it is "centres".
+        ``nodes`` is "left" by default, since neuraloperator's grids have their nodes at i / n.
 
     Raises
     ------
@@ -72,7 +71,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
             raise ValueError(f"ckb: expected a mapping of options or None, got {ckb!r}")
         given = {"cell": "network", **(ckb or {})}
         if given["cell"] == "network":
-            given = {"nodes": "left" if patch == 1 else "centres", **given}
+            given = {"nodes": "left", **given}
         options = plain_options(
             {
                 "width": width,
@@ -100,7 +99,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         *,
         spacing: Sequence[float] | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Any = None,
         **_: Any,
     ) -> Tensor:
         """Map fields (B, in_channels, \\*grid) to (B, out_channels, \\*grid).
