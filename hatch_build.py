@@ -6,6 +6,7 @@ Windows clang. The environment's ``CC``, ``CFLAGS``, ``LDFLAGS`` and (macOS) ``A
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import runpy
@@ -46,6 +47,8 @@ ISAS = {
         ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"],
     ),
 }
+# A part of the library: what made it.
+LABEL = '__attribute__((used, visibility("default"))) const char chonn_build[] = "%s";\n'
 PROBE = "#ifdef _OPENMP\n#include <omp.h>\n#endif\nint probe(void) { return 0; }\n"
 
 
@@ -79,8 +82,9 @@ def architectures() -> list[str]:
     return ["-arch", "arm64", "-arch", "x86_64"] if universal else []
 
 
-def run(command: list[str]) -> None:
-    """Run a compiler, on macOS for the oldest system that the wheel's tag admits."""
+def run(command: list[str]) -> str:
+    """Run a compiler, on macOS for the oldest system that the wheel's tag admits; returns what it
+    prints."""
     oldest = sysconfig.get_config_var("MACOSX_DEPLOYMENT_TARGET")
     env = {"MACOSX_DEPLOYMENT_TARGET": str(oldest), **os.environ} if oldest else None
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
@@ -90,6 +94,7 @@ def run(command: list[str]) -> None:
         reason = lines[0] if lines else f"exit status {done.returncode}"
         raise CompilerError(f"{command[0]} {command[-1]}: {reason}")
     sys.stderr.write(done.stderr)
+    return done.stdout
 
 
 def compile_kernel() -> Path:
@@ -97,7 +102,8 @@ def compile_kernel() -> Path:
 
     ``kernel.c`` of each operator is compiled once for each instruction set that processor and
     compiler know, with the names that ``KERNEL`` makes. ``HAVE_AVX2`` and ``HAVE_AVX512`` tell
-    ``_library.c`` which are there.
+    ``_library.c`` which are there. A library that the same sources, flags and compiler made on this
+    machine stays as it is, because every extra that is installed later comes here again.
 
     Raises
     ------
@@ -105,6 +111,7 @@ def compile_kernel() -> Path:
         There is no compiler, or it failed.
     """
     position = [] if WINDOWS else ["-fPIC"]
+    version = run([*find_compiler(), "--version"])
     compiler = [*find_compiler(), *architectures(), *given("CFLAGS"), *FLAGS, *position]
 
     def link(inputs: list[Path], output: Path, *flags: str) -> Path:
@@ -134,6 +141,15 @@ def compile_kernel() -> Path:
         macros += [f"-D{name}={value}" for name, value in LIBRARY["CONSTANTS"].items()]
         macros.append(f"-DCHONN_INTERFACE={LIBRARY['interface_version']()}LL")
 
+        # `-march=native` is another processor on another machine that sees this folder.
+        machine = platform.node() if any("native" in word for word in compiler) else ""
+        system = sysconfig.get_platform(), os.environ.get("MACOSX_DEPLOYMENT_TARGET"), machine
+        settings = (compiler, version, given("LDFLAGS"), openmp, ISAS, macros, system)
+        made_by = repr(settings) + Path(__file__).read_text("utf-8")
+        label = f"chonn build {hashlib.sha256(made_by.encode()).hexdigest()}"
+        if KERNEL.exists() and label.encode() in KERNEL.read_bytes():
+            return KERNEL
+
         def compile_source(given: tuple[Path, str]) -> Path:
             source, isa = given
             width, flags = ISAS[isa]
@@ -151,7 +167,8 @@ def compile_kernel() -> Path:
         ]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = pool.map(compile_source, builds)
-        linked = link([*objects], folder / KERNEL.name, *openmp)
+        (folder / "label.c").write_text(LABEL % label)
+        linked = link([*objects, folder / "label.c"], folder / KERNEL.name, *openmp)
         # A rename, so that a process that has the old library loaded keeps it.
         staged = KERNEL.with_name(KERNEL.name + ".tmp")
         shutil.copyfile(linked, staged)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chonn_ops._dtypes import compute_dtype
+from chonn_ops._dtypes import compute_dtype, widened
 from chonn_ops.checks import error
 from chonn_ops.network.edges import edges_alone
 from chonn_ops.scan import derivatives
@@ -95,9 +95,10 @@ def _network(
 
     def blocks(field: Tensor) -> Tensor:
         """(B, \\*grid, C) to (B C, n, m)."""
-        return field.double().movedim((-1, first + 1), (1, 2)).reshape(B * C, n, m)
+        return widened(field).movedim((-1, first + 1), (1, 2)).reshape(B * C, n, m)
 
-    diagonal, beside = blocks(leak), torch.zeros((), dtype=torch.float64, device=leak.device)
+    diagonal = blocks(leak)
+    beside = diagonal.new_zeros(())
     across = torch.zeros_like(diagonal)
     for axis, g in enumerate(x for x in (g0, g1, g2) if x is not None):
         if grid[axis] == 1:
@@ -108,7 +109,7 @@ def _network(
             across = blocks(g)
             continue
         # Row j of `to` has its one where the next node along the axis has it in the unit matrix.
-        to = torch.eye(m, dtype=torch.float64, device=g.device)
+        to = torch.eye(m, dtype=diagonal.dtype, device=g.device)
         to = to.reshape(*(grid[k] for k in other), m).roll(-1, other.index(axis)).reshape(m, m)
         coupling = blocks(g)[..., None] * to
         beside = beside + coupling + coupling.mT

@@ -11,6 +11,7 @@ from chonn_ops._library import CONSTANTS
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 COMPLEX_DTYPES = (torch.complex64, torch.complex128)
+NARROW_DEVICES = {"mps"}  # Apple's GPUs have no float64
 _WIDE = {torch.float64, torch.complex128}
 CODES = {
     torch.float32: CONSTANTS["DTYPE_FLOAT32"],
@@ -29,9 +30,16 @@ def compute_dtype(*tensors: Tensor | None) -> torch.dtype:
     return torch.float64 if wide else torch.float32
 
 
-def widest_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float64, or complex128 for a complex dtype."""
+def widest_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """float64, or complex128 for a complex dtype; on a device without them float32 or complex64."""
+    if device.type in NARROW_DEVICES:
+        return torch.complex64 if dtype.is_complex else torch.float32
     return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def widened(field: Tensor) -> Tensor:
+    """A field in the widest dtype of its device."""
+    return field.to(widest_dtype(field.dtype, field.device))
 
 
 def real_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -6,7 +6,7 @@ Every message names the argument and states what was expected and what was given
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -183,12 +183,30 @@ def as_tensor(
         raise error(name, "numbers, as an array or a Tensor", found) from failure
 
 
+def plain(name: str, value: Any) -> Any:
+    """An argument as files of JSON can hold it: tensors, arrays and numbers of NumPy become numbers
+    and lists of Python's, other sequences and mappings lists and dictionaries. A ValueError for
+    what has no such form, such as a dtype or a tensor on the meta device."""
+    if isinstance(value, Mapping):
+        return {key: plain(f"{name}.{key}", entry) for key, entry in value.items()}
+    if isinstance(value, (Tensor, np.ndarray, np.generic)):
+        try:
+            return plain(name, value.tolist())
+        except RuntimeError as failure:  # no values, or not dense
+            raise error(name, "numbers that can be read", repr(value)) from failure
+    if value is None or isinstance(value, (bool, str, int, float)):
+        return value
+    if isinstance(value, Sequence):
+        return [plain(name, entry) for entry in value]
+    raise error(name, "numbers, words, or lists or mappings of them", repr(value))
+
+
 def numbers_of(name: str, values: Any, device: torch.device | None = None) -> Tensor:
     """Numbers of any array as a Tensor; those of Python with all of their digits."""
     given = as_tensor(name, values, device)
     if hasattr(values, "dtype") or not (given.is_floating_point() or given.is_complex()):
         return given
-    return as_tensor(name, values, device, widest_dtype(given.dtype))
+    return as_tensor(name, values, device, widest_dtype(given.dtype, given.device))
 
 
 def expanded(

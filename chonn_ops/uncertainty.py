@@ -46,6 +46,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
+from chonn_ops._dtypes import widened
 from chonn_ops.checks import (
     check_axes,
     check_integer,
@@ -136,7 +137,7 @@ class Ensemble(nn.Module):
                 raise error("models", wanted, tuple(prediction.shape))
         predictions = torch.stack(members)
         # Squares may be beyond the precision of fields: those of 300 are infinite in float16.
-        variance = predictions.double().var(dim=0)
+        variance = widened(predictions).var(dim=0)
         average = _points(variance).mean(dim=1).view(-1, *(1,) * (variance.ndim - 1))
         spread = ((variance + average) / 2).sqrt()
         return predictions.mean(dim=0), spread.to(predictions.dtype)
@@ -175,7 +176,7 @@ class Bands(nn.Module):
             prediction, spread = self._predict(*args, **kwargs)
         # Around 10^6 numbers of float32 are a sixteenth apart, and around 100 those of bfloat16 are
         # half a unit apart. Bands may be narrower: rounded ends would hold all targets or none.
-        middle, half = _wide(prediction), _wide(self.scale) * _wide(spread)
+        middle, half = widened(prediction), widened(self.scale) * widened(spread)
         return Band(prediction, middle - half, middle + half)
 
     @torch.no_grad()
@@ -192,8 +193,8 @@ class Bands(nn.Module):
             band = self(*args, **kwargs)
             _check_fields(band.prediction, target)
             inside = (band.lower <= target) & (target <= band.upper)
-            shares.append(_points(inside.double()).mean(dim=1).cpu())
-            widths.append(_points((band.upper - band.lower).double()).mean(dim=1).cpu())
+            shares.append(_points(widened(inside)).mean(dim=1).cpu())
+            widths.append(_points(widened(band.upper - band.lower)).mean(dim=1).cpu())
         if not shares:
             raise error("loader", "at least one sample", 0)
         return Coverage(torch.cat(shares), torch.cat(widths))
@@ -281,9 +282,9 @@ def conformal(
         with _evaluating(bands):
             prediction, width = bands._predict(*args, **kwargs)
         _check_fields(prediction, target)
-        missed = (_wide(target) - _wide(prediction)).abs()
+        missed = (widened(target) - widened(prediction)).abs()
         # Where both are 0 the target is in the band of any scale.
-        ratio = torch.where(missed == 0, 0, missed / _wide(width))
+        ratio = torch.where(missed == 0, 0, missed / widened(width))
         ratios += ratio.cpu()
     exact = conformal_scale(ratios, level, share=share)
     scale = bands.scale.new_tensor(exact)
@@ -320,7 +321,7 @@ def conformal_scale(ratios: Any, level: float = 0.9, *, share: float | None = No
     for ratio in given:
         if ratio.is_complex():
             raise error("ratios", "real numbers", ratio.dtype)
-    flat = [ratio.flatten().double() for ratio in given]
+    flat = [ratio.flatten().cpu().double() for ratio in given]
     if len(flat) < needed:
         raise error("samples", f"at least {needed} to calibrate the level {level}", len(flat))
     if not all(map(len, flat)):
@@ -449,7 +450,7 @@ def _errors(
             prediction = model(*args, **kwargs)
         _check_fields(prediction, target)
         found.append(((args, kwargs), (target - prediction).abs()))
-        squares.append(prediction.double().square())
+        squares.append(widened(prediction).square())
     if not found:
         raise error("loader", "at least one sample", 0)
     return found, math.sqrt(_mean(squares)) or 1.0
@@ -457,7 +458,7 @@ def _errors(
 
 def _mean(fields: Iterable[Tensor]) -> float:
     """The mean over all values of fields of any shapes."""
-    sums = [(field.double().sum().item(), field.numel()) for field in fields]
+    sums = [(widened(field).sum().item(), field.numel()) for field in fields]
     return sum(total for total, _ in sums) / sum(number for _, number in sums)
 
 
@@ -525,11 +526,6 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
-
-
-def _wide(field: Tensor) -> Tensor:
-    """A field in float64, which "mps" does not have."""
-    return field.to(torch.float32 if field.device.type == "mps" else torch.float64)
 
 
 def _points(field: Tensor) -> Tensor:

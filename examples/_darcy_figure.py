@@ -1,5 +1,8 @@
-"""Draw a comparison on Darcy flow: the input, the truth, each model's prediction and error, and the
-conductivity that its networks learned."""
+"""Draw a comparison on Darcy flow.
+
+It shows the input, the truth, each model's prediction and error, and the conductivity that its
+networks learned.
+"""
 
 from __future__ import annotations
 

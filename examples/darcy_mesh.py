@@ -14,6 +14,10 @@ import argparse
 import time
 from typing import NamedTuple
 
+from chonn_plugins.openmp import sleep_while_waiting
+
+sleep_while_waiting()  # before torch is imported
+
 import numpy as np
 import scipy.sparse as sparse
 import torch

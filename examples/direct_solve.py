@@ -14,6 +14,10 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from chonn_plugins.openmp import sleep_while_waiting
+
+sleep_while_waiting()  # before torch is imported
+
 import h5py
 import torch
 from torch import Tensor

@@ -12,6 +12,10 @@ from __future__ import annotations
 
 import argparse
 
+from chonn_plugins.openmp import sleep_while_waiting
+
+sleep_while_waiting()  # before torch is imported
+
 import torch
 from torch import Tensor
 
@@ -45,7 +49,8 @@ def connectivity(resistance: Tensor, patches: Tensor) -> tuple[Tensor, Tensor, T
         source[:, start] = 1.0
         ground = torch.zeros(resistance.numel(), 1, dtype=torch.bool)
         ground[end] = True
-        current += habitat.node_currents(habitat.hold(ground).solve(source))[0, :, 0]
+        held = habitat.hold(ground)
+        current += held.node_currents(held.solve(source))[0, :, 0]
     return pairs, found, current.reshape(resistance.shape)
 
 

@@ -3,12 +3,17 @@
 Solves -div(k grad u) = 1 with u = 0 on the whole boundary, k = 1 or, where the file has such cell
 data, that of --conductivity, and writes u for ParaView.
 
+    pip install '.[meshes]'    # meshio
     python examples/mesh_file.py part.msh --output temperature.vtu
 """
 
 from __future__ import annotations
 
 import argparse
+
+from chonn_plugins.openmp import sleep_while_waiting
+
+sleep_while_waiting()  # before torch is imported
 
 import meshio
 import torch

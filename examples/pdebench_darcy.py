@@ -1,6 +1,6 @@
-"""Train five models on Darcy flow in PDEBench's own runner: its U-Net and FNO, their CHONN
-versions, and a CHONN network.
+"""Train five models on Darcy flow in PDEBench's own runner.
 
+The models are PDEBench's U-Net and FNO, their CHONN versions, and a CHONN network.
 All models get the same data, epochs, batch size, learning rate and seeds. Each is trained and
 evaluated by ``python -m pdebench.models.train_models_forward`` in its own process. The script
 prints one table and writes ``results.json`` and ``fields.png``. A comparison that was stopped
@@ -23,6 +23,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from chonn_plugins.openmp import sleep_while_waiting
+
+sleep_while_waiting()  # before torch is imported
 
 import h5py
 import torch
@@ -61,7 +65,7 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, default=Path("runs/demo"))
     parser.add_argument("--data", type=Path, help="Darcy file in PDEBench's layout")
     parser.add_argument("--n", type=int, default=200, help="samples to generate without --data")

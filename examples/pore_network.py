@@ -13,6 +13,10 @@ from __future__ import annotations
 import argparse
 from itertools import combinations
 
+from chonn_plugins.openmp import sleep_while_waiting
+
+sleep_while_waiting()  # before torch is imported
+
 import numpy as np
 import torch
 from scipy.spatial import Delaunay
@@ -47,11 +51,9 @@ def permeability(graph: Graph, radius: Tensor, length: Tensor) -> tuple[Tensor, 
     circuit = Circuit(g[None, :, None], torch.zeros(1, graph.num_nodes, 1).double(), graph)
     inlet, outlet = x < 0.1, x > 0.9
     held = circuit.hold((inlet | outlet)[:, None], DROP * inlet[:, None].double())
-    pressure = held.solve(torch.zeros(1, graph.num_nodes, 1).double())[0, :, 0]
-    start, end = graph.ends
-    flow = g * (pressure[start] - pressure[end])
-    through = (flow * (inlet[start].double() - inlet[end].double())).sum() * 1e-18 / VISCOSITY
-    return through * VISCOSITY * 0.8 * SIDE / (SIDE**2 * DROP), pressure
+    pressure = held.solve(torch.zeros(1, graph.num_nodes, 1).double())
+    through = -held.currents(pressure).walls[:, inlet].sum() * 1e-18 / VISCOSITY
+    return through * VISCOSITY * 0.8 * SIDE / (SIDE**2 * DROP), pressure[0, :, 0]
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -13,6 +13,10 @@ from __future__ import annotations
 import argparse
 import math
 
+from chonn_plugins.openmp import sleep_while_waiting
+
+sleep_while_waiting()  # before torch is imported
+
 import torch
 from torch import Tensor
 

@@ -13,6 +13,10 @@ import argparse
 import time
 from pathlib import Path
 
+from chonn_plugins.openmp import sleep_while_waiting
+
+sleep_while_waiting()  # before torch is imported
+
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor

@@ -2,11 +2,20 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
-from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, CKBOptions, Network
+from chonn_ops import (
+    CHONNFNO2d,
+    CHONNNetwork2d,
+    CHONNUNet2d,
+    CKBOptions,
+    Network,
+    NetworkCell,
+)
 from chonn_ops.models.hosted import suit_host
+from chonn_ops.nn.geometry import NODES
 from chonn_plugins.fields import build, plain_options
 
 CKB = {"num_networks": 3, "nodes": "left", "boundary": ("periodic", "robin")}
@@ -44,8 +53,27 @@ def test_coordinates_of_the_fno_are_those_of_its_nodes(nodes):
         lambda _, __, keywords: seen.update(keywords), with_kwargs=True
     )
     model(torch.randn(1, 1, 32, 32))
-    assert seen["nodes"] == nodes
+    assert seen["nodes"] == [NODES[nodes]] * 2
     assert seen["spacing"] == pytest.approx([1 / (31 if nodes == "corners" else 32)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "domain"),
+    [
+        ("chonn_network", {"lengths": [1.0, 0.5]}),
+        ("chonn_unet", {"lengths": [1.0, 0.5]}),
+        ("chonn_fno", {"box": [[-1, 3], [0, 2]]}),
+    ],
+)
+def test_domains_that_are_no_squares(name, domain):
+    nodes = [[0.25, 0.75], [0, 1]]
+    model, seen = built(name, 1, 1, **domain, ckb={"nodes": nodes}), []
+    cell = next(m for m in model.modules() if isinstance(m, NetworkCell))
+    cell.register_forward_pre_hook(lambda _, args: seen.append((args[1], args[3])))
+    model(torch.randn(1, 1, 32, 32))
+    [(spacing, lie)] = seen
+    assert spacing == pytest.approx([1 / 32, 1 / 64])
+    assert lie == [pytest.approx(pair) for pair in nodes]
 
 
 def test_options_are_plain_and_complete():
@@ -57,6 +85,54 @@ def test_options_are_plain_and_complete():
     assert CKBOptions().to_mapping().keys() == options["ckb"].keys()
     assert options["offset"] == [0.5, 1.0]
     assert built("chonn_network", 1, 2, **options)(torch.randn(1, 1, 8, 8)).shape == (1, 2, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (torch.tensor([[[[-1.5]], [[2.0]]]]), [[[[-1.5]], [[2.0]]]]),
+        (torch.tensor(0.5, requires_grad=True), 0.5),
+        (torch.ones(2, dtype=torch.bfloat16), [1.0, 1.0]),
+        (np.float32(-1.5), -1.5),
+        (np.arange(2), [0, 1]),
+        ((np.int64(2), [np.float64(0.5)]), [2, [0.5]]),
+        ({"inlet": np.str_("robin")}, {"inlet": "robin"}),
+        (np.True_, True),
+        (None, None),
+    ],
+    ids=str,
+)
+def test_numbers_are_plain(given, expected):
+    found = plain_options({"a": given})["a"]
+    assert found == expected
+    assert json.loads(json.dumps(found)) == expected
+
+
+@pytest.mark.parametrize(
+    "cell", [{"num_networks": np.int64(3), "tol": np.float64(1e-4)}, {"order": np.int8(2)}]
+)
+def test_options_of_blocks_are_plain(cell):
+    """Those that a program made of its own numbers, too."""
+    for options in (
+        CKBOptions.from_mapping(cell),
+        CKBOptions.from_mapping(plain_options({"ckb": cell})["ckb"]),
+    ):
+        mapping = options.to_mapping()
+        assert CKBOptions.from_mapping(json.loads(json.dumps(mapping))) == options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": torch.float64}, "dtype: expected numbers, words, or lists .* got torch.float64"),
+        ({"offset": torch.ones(1, device="meta")}, "offset: expected numbers that can be read"),
+        ({"ckb": {"tol": 1j}}, r"ckb\.tol: expected numbers, words"),
+        ({"lengths": [1.0, {1.0}]}, "lengths: expected numbers, words"),
+    ],
+)
+def test_what_a_file_cannot_hold_is_refused_by_name(options, message):
+    with pytest.raises(ValueError, match=message):
+        plain_options(options)
 
 
 def test_unfit_options():

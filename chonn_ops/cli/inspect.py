@@ -27,7 +27,12 @@ def add_inspect_command(commands: Any) -> None:
         "train.py, or a state dict (.pt, .safetensors)",
     )
     parser.add_argument(
-        "--data", metavar="FILE", required=True, help="data file; pictures for models of timm"
+        "--data",
+        metavar="FILE",
+        required=True,
+        help="data file of a host; a picture or a folder of them for models of timm; or inputs of "
+        "your own, .npy or .pt, in the units of the training: an array (N, n), (N, H, W), "
+        "(N, C, H, W) or (N, C, X, Y, Z)",
     )
     parser.add_argument(
         "--output",

@@ -1,6 +1,7 @@
 """Trained models read as circuits, and the paper's theory of a cell.
 
-- Trained cells: `read_circuits` returns their numbers, `to_netlist` their SPICE text.
+- Trained cells: `read_circuits` returns their numbers, `to_netlist` their SPICE text and that of
+  any circuit.
 - Checkpoints: `load_checkpoint`, `read_samples` and `write_page` are the steps of
   ``chonn inspect``.
 - Cells with fixed coefficients as systems of `scipy.signal`: `rc_cell`, `zero_order_hold`,

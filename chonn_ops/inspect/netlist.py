@@ -1,4 +1,4 @@
-"""Trained cells as SPICE text, in element lines that ngspice, LTspice and Xyce all read."""
+"""Circuits and trained cells as SPICE text, in lines that ngspice, LTspice and Xyce all read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_above, check_integer, check_tensor
+from chonn_ops.checks import check_above, check_integer, check_tensor, error
+from chonn_ops.network.checks import any_complex
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
@@ -24,7 +25,7 @@ _SHORTEST = 1e-7
 
 
 def to_netlist(
-    cell: KirchhoffCell | NetworkCell,
+    cell: KirchhoffCell | NetworkCell | Circuit,
     u: Tensor,
     *,
     channel: int | None = None,
@@ -34,7 +35,7 @@ def to_netlist(
     volumes: FiniteVolumes | None = None,
     omega: float | None = None,
 ) -> str:
-    """SPICE text of a cell at an input, where it is a linear circuit.
+    """SPICE text of a circuit with its source, or of a cell at an input, where it is one.
 
     One channel of a scan cell is N parallel RC stages of capacitance 1 and conductance `decay`.
     Position k takes the time Delta_k. The input u and the coefficients b and c computed from it are
@@ -42,23 +43,29 @@ def to_netlist(
     transient starts from the initial state that the boundary condition gives. It measures the
     potential of node ``y`` at the end of position k = 1..L as ``y_k``: the cell's output there.
 
-    A network cell is written with all its networks: a resistor for each edge, leak and wall, and a
-    current source for each node. Node (i, j) of network c is ``n<c>_<i>_<j>``, and the probe
-    ``Vn<c>_ground``, a voltage source of 0 V, carries the sum of the leak currents. The potentials
-    of the operating point are the output of the cell, to the tolerance `Network.tol`. Nodes outside
-    the mask are left out.
+    A circuit and a network cell are written with all their networks: a resistor for each edge, leak
+    and wall, and a current source for each node. A node that `Circuit.hold` holds has a voltage
+    source instead, with the current into what holds it. Node (i, j) of network c is
+    ``n<c>_<i>_<j>``, node i of a graph ``n<c>_<i>``, and the probe ``Vn<c>_ground``, a voltage
+    source of 0 V, carries the sum of the leak currents. The potentials of the operating point are
+    those of the circuit, and the output of the cell, to the tolerance `Network.tol`. Nodes without
+    edges and leaks, as those outside the mask, are left out.
+
+    Complex admittances y of a circuit are resistors 1 / Re y beside coils or capacitors, which have
+    Im y at `omega`. The analysis is ``.ac`` then, as with complex sources.
 
     A network cell at a frequency (``Network(ac=True)``) is written as a circuit of coils,
     capacitors and resistors that has its potentials at `omega`: conductivities are coils, leaks are
-    coils or capacitors, and losses resistors. The analysis is ``.ac``. SPICE counts phases the
-    other way round: its potentials are the complex conjugates of the cell's.
+    coils or capacitors, and losses resistors. The analysis is ``.ac``.
+
+    SPICE counts phases the other way round: its complex potentials are the conjugates of ours.
 
     Parameters
     ----------
-    cell : KirchhoffCell or NetworkCell
+    cell : KirchhoffCell, NetworkCell or Circuit
     u : Tensor, shape (1, L, D) or (1, \\*grid, D)
         One line of the field for a scan cell, the field for a network cell; \\*grid is N with
-        `volumes`.
+        `volumes`. The source of a circuit, as its `solve` takes it.
     channel : int, optional
         Channel of a scan cell; 0 by default.
     reverse : bool
@@ -67,7 +74,8 @@ def to_netlist(
     spacing, mask, volumes : optional
         Network cells only, see `NetworkCell`.
     omega : float, optional
-        Network cells at a frequency only: angular frequency > 0, by default 1 / s.
+        Complex circuits and network cells at a frequency only: angular frequency > 0, by default
+        1 / s.
 
     Returns
     -------
@@ -78,7 +86,7 @@ def to_netlist(
     TypeError
         For any other module.
     ValueError
-        For a wrong shape, a channel that does not exist, or options of the other kind of cell.
+        For a wrong shape, a channel that does not exist, or options of another kind of cell.
 
     Examples
     --------
@@ -86,6 +94,12 @@ def to_netlist(
     >>> text.splitlines()[0]
     'NetworkCell: 1 network of 8 x 8 nodes'
     """
+    if isinstance(cell, Circuit):
+        if channel is not None or reverse or not (spacing is mask is volumes is None):
+            raise ValueError(
+                "channel, reverse, spacing, mask, volumes: expected None and False for a Circuit"
+            )
+        return _circuit(cell, u, omega)
     if isinstance(cell, NetworkCell):
         if channel is not None or reverse:
             raise ValueError("channel, reverse: expected None and False for a NetworkCell")
@@ -95,7 +109,8 @@ def to_netlist(
         check_above(0, omega=omega)
         return _networks(cell, u, spacing, mask, volumes, omega)
     if not isinstance(cell, KirchhoffCell):
-        raise TypeError(f"cell: expected a KirchhoffCell or NetworkCell, got {type(cell).__name__}")
+        kinds = "KirchhoffCell, NetworkCell or Circuit"
+        raise TypeError(f"cell: expected a {kinds}, got {type(cell).__name__}")
     if any(option is not None for option in (spacing, mask, volumes, omega)):
         raise ValueError("spacing, mask, volumes, omega: expected None for a KirchhoffCell")
     return _line(cell, u, 0 if channel is None else channel, reverse)
@@ -112,62 +127,90 @@ def _networks(
     _check_one_sample(u, cell.spatial_dims if volumes is None else 1, cell.dim)
     with torch.no_grad():
         circuit, density = cell.assemble(u, spacing, mask, volumes=volumes)
-        source = circuit.source(density)
-    count, ac = cell.options.num_networks, cell.options.ac
+        # -div(k grad v) - omega^2 c v - i omega d v = f, times i / omega, is a law of currents.
+        ac = cell.options.ac
+        return _analysis(type(cell).__name__, circuit, density, omega if ac else None, ac)
+
+
+def _circuit(circuit: Circuit, source: Tensor, omega: float | None) -> str:
+    shape = (1, *circuit.leak.shape[1:])
+    for name, field in (("circuit", circuit.leak), ("u", source), ("circuit", circuit.current)):
+        if field is not None and field.shape != shape:
+            raise error(name, f"one network a channel, and one source, {shape}", tuple(field.shape))
+    ac = any_complex(source, circuit.leak, circuit.current, *circuit.conductance)
+    if omega is not None and not ac:
+        raise error("omega", "None without complex numbers", omega)
+    omega = 1.0 if omega is None else omega
+    check_above(0, omega=omega)
+    with torch.no_grad():
+        return _analysis("Circuit", circuit, source, omega if ac else None)
+
+
+def _analysis(
+    name: str, circuit: Circuit, density: Tensor, omega: float | None, waves: bool = False
+) -> str:
+    """A netlist of all networks of the first sample, at a frequency where there is an `omega`."""
     lines: list[str] = []
+    count = circuit.leak.shape[-1]
     for c in range(count):
-        elements = _elements(circuit, source, c, omega if ac else None)
-        lines += [f"* network {c}", *elements]
-    if ac:
+        lines += [f"* network {c}", *_elements(circuit, density, c, omega, waves)]
+    if omega is None:
+        lines.append(".op")
+    else:
         # The search for an operating point would fail: at frequency 0 any current may circulate in
         # a ring of coils.
         frequency = _number(omega / (2 * np.pi))
-        driven = [line.split()[2] for line in lines if line.startswith("I")]
+        driven = [line.split()[0][1:] for line in lines if line[0] in "IV"]
         lines += [".options noopac", f".ac lin 1 {frequency} {frequency}"]
-        lines += [f".print ac vr({name}) vi({name})" for name in driven]
-    else:
-        lines.append(".op")
-    nodes = " x ".join(str(n) for n in u.shape[1:-1])
+        lines += [f".print ac vr({node}) vi({node})" for node in driven]
+    nodes = " x ".join(str(n) for n in circuit.leak.shape[1:-1])
     plural = "" if count == 1 else "s"
-    return _deck(f"{type(cell).__name__}: {count} network{plural} of {nodes} nodes", lines)
+    return _deck(f"{name}: {count} network{plural} of {nodes} nodes", lines)
 
 
-def _elements(circuit: Circuit, current: Tensor, network: int, omega: float | None) -> list[str]:
+def _elements(
+    circuit: Circuit, density: Tensor, network: int, omega: float | None, waves: bool
+) -> list[str]:
     """The elements of one network of the first sample. Nodes without an element are left out.
+    Numbers are admittances and currents; of `waves` those times i / omega are."""
+    whole = circuit.before or circuit
+    factor = 1j / omega if waves and omega else 1.0
 
-    Without `omega` the network A v = s consists of resistors. At a frequency it discretises
-    -div(k grad v) - omega^2 c v - i omega d v = s, and its admittances are i / omega times A.
-    """
-    leak, source, *conductance = (
-        values[0, ..., network].detach().cpu().to(torch.complex128).numpy()
-        for values in (circuit.leak, current, *circuit.conductance)
-    )
+    def numbers(field: Tensor) -> np.ndarray:
+        found = field[0, ..., network].detach().cpu().to(torch.complex128).numpy()
+        return (factor * found).conj()
+
+    leak, source = numbers(whole.leak), numbers(whole.source(density))
+    conductance = [numbers(g) for g in whole.conductance]
+    held: dict[tuple[int, ...], complex] = {}
+    if circuit.held is not None and circuit.current is not None:
+        value = circuit.current[0, ..., network].cpu().to(torch.complex128)
+        places = circuit.held[0, ..., network].cpu().nonzero().tolist()
+        held = {place: complex(value[place].conj()) for place in map(tuple, places)}
     prefix, shape = f"n{network}_", leak.shape
     names = {place: prefix + "_".join(map(str, place)) for place in np.ndindex(shape)}
-    kind, ground = ("R", f"{prefix}ground") if omega is None else ("L", "0")
+    ground = f"{prefix}ground" if omega is None else "0"
     lines: list[str] = []
-    joined = set()
-    for element, place, other, g in _edges(circuit, conductance):
-        if g == 0:
-            continue
-        value = _number(1 / complex(g).real)
+    joined = set(held)
+    for element, place, other, y in _edges(whole, conductance):
         name = names[place]
-        lines.append(f"{kind}{name}_{element} {name} {names[other]} {value}")
-        joined |= {place, other}
+        for part, value in _parts(y, omega):
+            lines.append(f"{part}{name}_{element} {name} {names[other]} {_number(value)}")
+            joined |= {place, other}
     for place, name in names.items():
-        parts = _leak_parts(complex(leak[place]), omega)
+        parts = _parts(complex(leak[place]), omega)
         lines += [f"{part}{name} {name} {ground} {_number(value)}" for part, value in parts]
-        if not parts and place not in joined:
-            continue
-        amplitude = complex(source[place])
-        if omega is None:
-            fed = _number(amplitude.real)
-        else:
-            amplitude = (1j / omega * amplitude).conjugate()
-            degrees = np.degrees(np.angle(amplitude))
-            fed = f"AC {_number(abs(amplitude))} {_number(degrees)}"
-        lines.append(f"I{name} 0 {name} {fed}")
+        if place in held:
+            lines.append(f"V{name} {name} 0 {_amplitude(held[place], omega)}")
+        elif parts or place in joined:
+            lines.append(f"I{name} 0 {name} {_amplitude(complex(source[place]), omega)}")
     return lines if omega else [*lines, f"V{ground} {ground} 0 0"]
+
+
+def _amplitude(value: complex, omega: float | None) -> str:
+    if omega is None:
+        return _number(value.real)
+    return f"AC {_number(abs(value))} {_number(np.degrees(np.angle(value)))}"
 
 
 def _edges(
@@ -188,15 +231,11 @@ def _edges(
                 yield f"along{axis}", place, other, g[place]
 
 
-def _leak_parts(leak: complex, omega: float | None) -> list[tuple[str, float]]:
-    """Kinds and values of the elements from a node to ground."""
-    if omega is None:
-        return [("R", 1 / leak.real)] if leak.real else []
-    parts = [("R", -omega / leak.imag)] if leak.imag else []
-    if leak.real > 0:
-        parts.append(("L", 1 / leak.real))
-    elif leak.real < 0:
-        parts.append(("C", -leak.real / omega**2))
+def _parts(y: complex, omega: float | None) -> list[tuple[str, float]]:
+    """Kinds and values of the elements side by side that have an admittance."""
+    parts = [("R", 1 / y.real)] if y.real else []
+    if omega is not None and y.imag:
+        parts.append(("L", -1 / (omega * y.imag)) if y.imag < 0 else ("C", y.imag / omega))
     return parts
 
 

@@ -110,8 +110,8 @@ def read_samples(
     path : path
         HDF5 file in a layout of PDEBench (arrays or groups) or of CNO's Poisson data; FNO's
         ``.mat``; neuraloperator's ``.pt`` (``x`` in a dictionary) or one tensor; ``.npy``; a
-        picture, or a folder of pictures. Tensors are (N, \\*grid) with one or two axes, or
-        (N, C, \\*grid).
+        picture, or a folder of pictures. Arrays and tensors are (N, n), (N, H, W), (N, C, H, W) or
+        (N, C, X, Y, Z).
     first, count : int
         Number of the first sample, and how many to read at most. Default: all.
     image_transform : callable, optional

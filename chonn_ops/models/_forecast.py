@@ -15,17 +15,23 @@ from chonn_ops.checks import (
     GRID_AXES,
     as_field,
     check_bool,
-    check_choice,
     check_integer,
     check_number,
     error,
+    plain,
 )
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
 from chonn_ops.nn.fused.functions import bounded_sum, gated
-from chonn_ops.nn.geometry import NODES, Nodes, node_positions, spacing_and_nodes
+from chonn_ops.nn.geometry import (
+    Distances,
+    Nodes,
+    checked_nodes,
+    node_positions,
+    spacing_and_nodes,
+)
 from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear
 from chonn_ops.nn.network_cell import UNIT
 
@@ -68,7 +74,7 @@ class Forecast(Gained, Pretrained):
         heads: int,
         mlp_ratio: int,
         boundary: str | Sequence[str],
-        nodes: str,
+        nodes: Nodes,
         lengths: float | Sequence[float],
         coordinates: bool,
         reach: float,
@@ -82,15 +88,14 @@ class Forecast(Gained, Pretrained):
         check_integer(1, num_networks=num_networks, heads=heads, mlp_ratio=mlp_ratio)
         check_bool(coordinates=coordinates, conservative=conservative)
         words = per_axis(boundary, self.axes, BOUNDARIES)
-        check_choice("nodes", nodes, NODES)
         if width % heads:
             raise error("heads", f"a divisor of width={width}", heads)
         check_number(reach=reach)
         if not 0 < reach < math.inf:
             raise error("reach", "a number > 0", repr(reach))
         self.channels, self.history, self.coordinates = channels, history, coordinates
-        self.boundary, self.nodes = words, nodes
-        self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
+        self.boundary, self.nodes = words, checked_nodes(nodes)
+        self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
         self.conservative, self.media = conservative, media
         self.in_channels = inputs = channels * history + media
         if coordinates:
@@ -114,7 +119,7 @@ class Forecast(Gained, Pretrained):
         x: Tensor,
         *,
         spacing: Spacing | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
     ) -> Tensor:
         """Predict the next frame.
 
@@ -125,8 +130,8 @@ class Forecast(Gained, Pretrained):
         spacing : float or sequence of float, one an axis, optional
             Distance of the points, in the unit of `lengths`. Default: `lengths` over the grid, as
             its nodes lie.
-        nodes : {"centres", "left", "corners"}, optional
-            Where the points lie. Default: the option of the model.
+        nodes : {"centres", "left", "corners"} or pairs of float, optional
+            Where the points lie, see `chonn_ops.Network`. Default: the option of the model.
 
         Returns
         -------
@@ -168,7 +173,7 @@ class Forecast(Gained, Pretrained):
         readout: Tensor,
         potentials: Tensor,
         steps: list[float],
-        nodes: Nodes,
+        nodes: Distances,
     ) -> Tensor:
         """The next frame (B, \\*grid, channels).
 
@@ -181,8 +186,8 @@ class Forecast(Gained, Pretrained):
             Potentials of the last layer.
         steps : list of float
             Spacing of the nodes along each axis.
-        nodes : str or Tensor
-            Where they lie.
+        nodes : list of pairs
+            Steps between the walls and the first and the last node of each axis.
         """
         raise NotImplementedError
 
@@ -193,7 +198,7 @@ class Forecast(Gained, Pretrained):
         places = tuple(range(1, self.axes + 1))
         return increment - increment.mean(places, keepdim=True)
 
-    def _coordinates(self, field: Tensor, nodes: Nodes) -> Tensor:
+    def _coordinates(self, field: Tensor, nodes: Distances) -> Tensor:
         """Coordinates of the nodes: sine and cosine of the angle along periodic axes, otherwise
         -1/2 to 1/2."""
         lines = []
@@ -272,7 +277,7 @@ class CarrierLayer(nn.Module):
         self.carrier = Displacement(m, heads, boundary, reach, factory)
         self.out_proj = PositionLinear(m + width, width, **factory)
 
-    def forward(self, h: Tensor, spacing: list[float], nodes: Nodes) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, spacing: list[float], nodes: Distances) -> tuple[Tensor, Tensor]:
         u, gate, value = self.in_proj(h).split(self.split, dim=-1)
         potentials = self.cell(u, spacing, nodes=nodes).to(h.dtype)
         path = in_steps(self.carrier(potentials, spacing), spacing)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from chonn_ops.models._forecast import in_steps
 from chonn_ops.models.transport import transport
 from chonn_ops.network import kirchhoff_network
-from chonn_ops.nn.geometry import Nodes, node_positions
+from chonn_ops.nn.geometry import Distances, node_positions
 from chonn_ops.nn.layers import Factory, Gained
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class StateFlow(Gained):
         correction: Tensor | None,
         diffusivity: Tensor | None,
         steps: Sequence[float],
-        nodes: Nodes,
+        nodes: Distances,
     ) -> Tensor:
         """The state a frame later.
 
@@ -106,8 +106,8 @@ class StateFlow(Gained):
             Per frame.
         steps : sequence of float
             Spacing of the nodes.
-        nodes : str or Tensor
-            Where they lie.
+        nodes : list of pairs
+            Steps between the walls and the first and the last node of each axis.
         """
         wide = torch.promote_types(state.dtype, torch.float32)
         state, before = state.to(wide), None if before is None else before.to(wide)

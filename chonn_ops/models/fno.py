@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer
-from chonn_ops.models.geometry import grid_geometry
+from chonn_ops.models.geometry import Box, grid_geometry
 from chonn_ops.models.hosted import hosted_ckb
 from chonn_ops.nn import CKBOptions
-from chonn_ops.nn.geometry import Nodes
+from chonn_ops.nn.geometry import Nodes, coarser, distances_of
 from chonn_ops.nn.layers import CONV, Factory
 from chonn_ops.nn.options import options_or_default
 
@@ -134,6 +134,8 @@ class DownsampledCKB(nn.Module):
     ) -> Tensor:
         """Apply the block; `spacing` and `nodes` are those of the input's grid."""
         dims = x.ndim - 2
+        if nodes is not None:
+            nodes = coarser(distances_of(nodes, dims), self.factor)
         coarse = AVG_POOL[dims](x, self.factor, ceil_mode=True)
         if spacing is not None:
             spacing = [self.factor * step for step in spacing]
@@ -149,6 +151,7 @@ class Keywords(TypedDict, total=False):
     downsample: int
     padding: int | None
     in_channels: int | None
+    box: Box | None
     device: torch.device | str | None
     dtype: torch.dtype | None
 
@@ -172,6 +175,7 @@ class CHONNFNO(nn.Module):
         downsample: int = 1,
         padding: int | None = None,
         in_channels: int | None = None,
+        box: Box | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -212,6 +216,7 @@ class CHONNFNO(nn.Module):
         # After all plain parameters, so that these draw the same random numbers as PDEBench's.
         self.ckb: nn.Module | None = None
         self.takes_geometry = bool(ckb.order) and ckb.cell.name == "network"
+        self.box, self.nodes = box, getattr(ckb.cell, "nodes", "centres")
         if ckb.order:
             block = hosted_ckb(width, dims, ckb, factory)
             if downsample > 1:
@@ -229,8 +234,8 @@ class CHONNFNO(nn.Module):
         x : Tensor, shape (B, \\*grid, in_channels)
             Previous frames, channels last.
         grid : Tensor, shape (B, \\*grid, number of axes)
-            Coordinates in any unit. Blocks of networks take the spacing from them, and the position
-            of the nodes where the coordinates show it.
+            Coordinates in any unit. Blocks of networks take the spacing from them, and the distance
+            of the walls, see `box`.
 
         Returns
         -------
@@ -247,7 +252,7 @@ class CHONNFNO(nn.Module):
         grid = as_field("grid", grid, self.parameters(), *x.shape[:-1], self.spatial_dims)
         geometry = {}
         if self.takes_geometry:
-            geometry, length = grid_geometry(grid)
+            geometry, length = grid_geometry(grid, self.nodes, self.box)
             # A linear layer of coordinates from 0 to 1000 would have features of hundreds, whose
             # exponentials are conductances.
             grid = grid / length.to(grid.dtype)
@@ -305,6 +310,10 @@ class CHONNFNO2d(CHONNFNO):
         fields, which must close where the field does.
     in_channels : int, optional
         Channels of the input, where it is not `initial_step` frames alone.
+    box : sequence of (low, high), one an axis, optional
+        Coordinates of the domain's walls, for blocks of networks. Default: as the coordinates of a
+        call show them (`chonn_ops.models.geometry.read_box`), or else the option `nodes` of the
+        cells; a warning says what was assumed.
     device, dtype
         As in `torch.nn`.
 

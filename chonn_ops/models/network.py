@@ -17,14 +17,22 @@ from chonn_ops.checks import (
     check_integer,
     check_number,
     error,
+    numbers_of,
+    plain,
 )
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn import CKBBranch, CKBOptions, Network
 from chonn_ops.nn.fused.functions import bounded_sum
-from chonn_ops.nn.geometry import Nodes, check_volumes, node_positions, spacing_and_nodes
-from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear
+from chonn_ops.nn.geometry import (
+    Nodes,
+    check_volumes,
+    coarser,
+    node_positions,
+    spacing_and_nodes,
+)
+from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear
 from chonn_ops.nn.options import options_or_default
 
 # The weights of the readout count a tenth and start small, so that the first steps of an optimiser
@@ -62,20 +70,18 @@ def embedded(x: Tensor) -> Tensor:
 
 
 def _offsets(offset: Any, channels: int) -> list[float]:
-    """One number for each output channel."""
-    if isinstance(offset, Tensor):  # of a normaliser, (1, C, 1, 1)
-        offset = offset.item() if offset.numel() == 1 else offset.flatten().tolist()
-    values = list(offset) if isinstance(offset, (tuple, list)) else [offset] * channels
-    if len(values) != channels:
+    """One number for each output channel; a normaliser's have the shape (1, C, 1, 1)."""
+    values = numbers_of("offset", plain("offset", offset), torch.device("cpu")).flatten().tolist()
+    if len(values) not in (1, channels):
         raise error("offset", f"one number or {channels}, one an output channel", offset)
     for value in values:
         check_number(offset=value)
         if not math.isfinite(value):
             raise error("offset", "finite numbers", offset)
-    return [float(value) for value in values]
+    return [float(value) for value in values] * (channels // len(values))
 
 
-class CHONNNetwork(Pretrained):
+class CHONNNetwork(Gained, Pretrained):
     """The model in any number of dimensions; see `CHONNNetwork2d`."""
 
     axes: ClassVar[int]
@@ -91,7 +97,7 @@ class CHONNNetwork(Pretrained):
         patch: int = 1,
         coordinates: bool = True,
         lengths: float | Sequence[float] = 1.0,
-        offset: float | Sequence[float] = 0.0,
+        offset: float | Sequence[float] | Tensor = 0.0,
         ckb: CKBOptions | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -105,9 +111,8 @@ class CHONNNetwork(Pretrained):
             raise error("ckb", "cell='network'", ckb)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.patch, self.coordinates = patch, coordinates
-        self._check_nodes(ckb.cell.nodes)
-        self.nodes = "centres" if patch > 1 else ckb.cell.nodes
-        self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
+        self.nodes = ckb.cell.nodes
+        self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
         factory: Factory = {"device": device, "dtype": dtype}
         points = patch**self.axes
         inputs = 2 * in_channels * points + (self.axes if coordinates else 0)
@@ -131,7 +136,7 @@ class CHONNNetwork(Pretrained):
         nn.init.normal_(self.head.weight, std=READOUT_GAIN * width**-0.5)
         nn.init.zeros_(self.head.bias)
         start = _offsets(offset, out_channels)
-        self.offset_gain = OFFSET_GAIN
+        self.gain = OFFSET_GAIN  # of its own parameter
         self.offset = nn.Parameter(torch.tensor(start * points, **factory).div_(OFFSET_GAIN))
 
     def forward(
@@ -140,8 +145,9 @@ class CHONNNetwork(Pretrained):
         *,
         spacing: Spacing | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Nodes | None = None,
         volumes: FiniteVolumes | None = None,
+        y: Tensor | None = None,
     ) -> Tensor:
         """Map fields to fields.
 
@@ -153,12 +159,13 @@ class CHONNNetwork(Pretrained):
             Distance of the points, in the unit of `lengths`. Default: the points fill `lengths`.
         mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
             Which points belong to the domain; needs ``patch=1``. The output is 0 at the others.
-        nodes : {"centres", "left", "corners"}, optional
-            Where the points lie, see `chonn_ops.Network`; patches need "centres". Default: the
-            option of the cells.
+        nodes : {"centres", "left", "corners"} or pairs of float, optional
+            Where the points lie, see `chonn_ops.Network`. Default: the option of the cells.
         volumes : FiniteVolumes, optional
             A mesh or another graph instead of a grid, with all nodes in the box from 0 to
             `lengths`; needs ``patch=1``. A regular grid given so has the outputs of the grid.
+        y : Tensor, optional
+            Ignored: neuraloperator's `Trainer` calls a model with whole samples, targets too.
 
         Returns
         -------
@@ -174,10 +181,9 @@ class CHONNNetwork(Pretrained):
             return self._on_graph(x, volumes, spacing, mask, nodes)
         shape = ("B", self.in_channels, *GRID_AXES[: self.axes])
         x = as_field("x", x, self.parameters(), *shape, multiple=self.patch)
-        spacing, lie = spacing_and_nodes(
+        spacing, distances = spacing_and_nodes(
             (x.shape[0], *x.shape[2:]), self.lengths, self.nodes, spacing, mask, nodes
         )
-        self._check_nodes(lie)
         if mask is not None and self.patch > 1:
             raise ValueError(f"mask: expected None with patch={self.patch}, as masks need patch=1")
         steps = [self.patch * step for step in spacing]
@@ -185,6 +191,7 @@ class CHONNNetwork(Pretrained):
         if outside is not None:  # Values outside the domain must not matter, not even NaN.
             x = x.masked_fill(outside[:, None], 0)
         field = self._to_patches(x.movedim(1, -1))
+        lie = coarser(distances, self.patch)
         places = torch.stack(node_positions(field, lie), -1)
         y = self._to_points(self._nodes_to_nodes(field, places, steps, mask, lie)).movedim(-1, 1)
         return y if outside is None else y.masked_fill(outside[:, None], 0)
@@ -225,11 +232,7 @@ class CHONNNetwork(Pretrained):
         if potentials:
             weights = y.unflatten(-1, (len(self.offset), -1))
             y = (weights * torch.cat(potentials, dim=-1).unsqueeze(-2)).sum(-1)
-        return torch.add(self.offset_gain * self.offset, y, alpha=READOUT_GAIN)
-
-    def _check_nodes(self, nodes: Nodes) -> None:
-        if self.patch > 1 and not (isinstance(nodes, str) and nodes == "centres"):
-            raise error("nodes", f"'centres' with patch={self.patch}", repr(nodes))
+        return torch.add(self.effective("offset"), y, alpha=READOUT_GAIN)
 
     def _to_patches(self, field: Tensor) -> Tensor:
         """(B, \\*grid, C) to (B, \\*grid / patch, patch^axes C)."""
@@ -293,7 +296,7 @@ class CHONNNetwork2d(CHONNNetwork):
         "periodic" axes.
     lengths : float or sequence of float, one an axis
         Size of the domain, which sets the default spacing of a grid; the unit box by default.
-    offset : float or sequence of float, one an output channel
+    offset : float or sequence of float, one an output channel; also as a tensor
         Constant that the outputs start with, and learn from there. With shifted targets, as in
         ``mean + std * model(x)``, set it to ``-mean / std``: then rates from 5e-4 to 2e-2 train as
         well as with targets that are not shifted. From 0 the constant is learned at rates of 3e-3

@@ -14,8 +14,8 @@ from chonn_ops.models._forecast import RATE_GAIN, Displacement, Forecast, in_ste
 from chonn_ops.models._state_flow import StateFlow
 from chonn_ops.models.transport import transport
 from chonn_ops.network import Circuit, rc_step
-from chonn_ops.nn.geometry import Nodes
-from chonn_ops.nn.layers import Factory
+from chonn_ops.nn.geometry import Distances, Nodes
+from chonn_ops.nn.layers import Factory, learn_faster
 from chonn_ops.nn.network_cell import UNIT
 
 # Initial diffusivity per step in the networks' unit of length: 5e-4 on the unit box.
@@ -36,7 +36,7 @@ class _CHONNRollout(Forecast):
         heads: int = 2,
         mlp_ratio: int = 2,
         boundary: str | Sequence[str] = "periodic",
-        nodes: str = "centres",
+        nodes: Nodes = "centres",
         lengths: float | Sequence[float] = 1.0,
         coordinates: bool = False,
         reach: float = 0.125,
@@ -64,6 +64,7 @@ class _CHONNRollout(Forecast):
         if damped:
             start = math.log(math.expm1(DIFFUSIVITY)) / RATE_GAIN
             self.diffusivity_param = nn.Parameter(torch.full((channels,), start, **factory))
+        learn_faster(self, 1.0)  # hosts let it learn faster, so state dicts say how fast it does
 
     def _flow(self, substeps: int | None, factory: Factory) -> StateFlow | None:
         if substeps is None:
@@ -91,7 +92,7 @@ class _CHONNRollout(Forecast):
         readout: Tensor,
         potentials: Tensor,
         steps: list[float],
-        nodes: Nodes,
+        nodes: Distances,
     ) -> Tensor:
         """Transport the last frame, add the readout, and diffuse the sum."""
         state = frames[..., -self.channels :]
@@ -158,7 +159,7 @@ class CHONNRollout2d(_CHONNRollout):
     mlp_ratio : int
         Hidden channels of the pointwise networks over `width`.
     boundary : {"periodic", "robin"} or a sequence of them, one an axis
-    nodes : {"centres", "left", "corners"}
+    nodes : {"centres", "left", "corners"} or pairs of float
         Where the nodes lie, see `Network`.
     lengths : float or sequence of float, one an axis
         Size of the domain, which sets the default spacing of a grid; the unit box by default.

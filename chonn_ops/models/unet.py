@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error
 from chonn_ops.models.hosted import hosted_ckb, suit_host
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
-from chonn_ops.nn import CKBOptions
+from chonn_ops.network.grids import Spacing, spacings
+from chonn_ops.nn import CKBOptions, Network
+from chonn_ops.nn.geometry import Nodes, coarser, spacing_and_nodes
 from chonn_ops.nn.layers import CONV, Factory
 from chonn_ops.nn.options import options_or_default
 
@@ -54,6 +56,7 @@ class CHONNUNet(nn.Module):
         ckb: CKBOptions | None = None,
         mode: str | None = None,
         stages: Sequence[str] = default_stages,
+        lengths: float | Sequence[float] = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -71,6 +74,8 @@ class CHONNUNet(nn.Module):
         if mode == "correction" and ckb.order and tuple(stages) != self.default_stages:
             raise error("stages", "no other ones than by default without mode='stages'", stages)
         dims, self.in_channels = self.spatial_dims, in_channels
+        self.lengths = tuple(spacings(lengths, dims, "lengths"))
+        self.nodes = ckb.cell.nodes if isinstance(ckb.cell, Network) else None
         factory: Factory = {"device": device, "dtype": dtype}
         widths = [init_features * 2**k for k in range(LEVELS + 1)]
         width_of = {"bottleneck": widths[-1]}
@@ -96,7 +101,8 @@ class CHONNUNet(nn.Module):
         self.ckbs = nn.ModuleDict()
         self.network: nn.Module | None = None
         if corrects:
-            network = NETWORK[dims](in_channels, out_channels, ckb=ckb, **factory)
+            options = {"lengths": self.lengths, "ckb": ckb}
+            network = NETWORK[dims](in_channels, out_channels, **options, **factory)
             self.network = suit_host(network)
             nn.init.zeros_(self.conv.weight)
             nn.init.zeros_(self.conv.bias)
@@ -118,13 +124,20 @@ class CHONNUNet(nn.Module):
             ]
         return nn.Sequential(OrderedDict(layers))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, *, spacing: Spacing | None = None, nodes: Nodes | None = None
+    ) -> Tensor:
         """Map fields to fields.
 
         Parameters
         ----------
         x : Tensor, shape (B, in_channels, \\*grid)
             Every axis of the grid a multiple of 16.
+        spacing : float or sequence of float, one an axis, optional
+            Distance of the points, in the unit of `lengths`, for networks. Default: the points fill
+            `lengths`.
+        nodes : {"centres", "left", "corners"} or pairs of float, optional
+            Where the points lie, see `chonn_ops.Network`. Default: the option of the cells.
 
         Returns
         -------
@@ -133,29 +146,45 @@ class CHONNUNet(nn.Module):
         Raises
         ------
         ValueError
-            For another number of axes or channels, or a grid that four poolings do not divide.
+            For another number of axes or channels, a grid that four poolings do not divide, or a
+            geometry that does not fit.
         """
         shape = ("B", self.in_channels, *GRID_AXES[: self.spatial_dims])
         x = as_field("x", x, self.parameters(), *shape, multiple=2**LEVELS)
+        if self.nodes is not None:
+            grid = (x.shape[0], *x.shape[2:])
+            spacing, nodes = spacing_and_nodes(grid, self.lengths, self.nodes, spacing, None, nodes)
+        elif spacing is not None or nodes is not None:
+            raise ValueError("spacing, nodes: expected None with cell='scan'")
+        geometry = spacing, nodes
         first = None
         if self.network is not None:
-            first = self.network(x)
+            first = self.network(x, spacing=spacing, nodes=nodes)
             x = torch.cat((x, first), dim=1)
         skips = []
         for level in range(1, LEVELS + 1):
-            x = self._stage(f"encoder{level}", x)
+            x = self._stage(f"encoder{level}", x, geometry, level - 1)
             skips.append(x)
             x = self.get_submodule(f"pool{level}")(x)
-        x = self._stage("bottleneck", x)
+        x = self._stage("bottleneck", x, geometry, LEVELS)
         for level in range(LEVELS, 0, -1):
             x = self.get_submodule(f"upconv{level}")(x)
-            x = self._stage(f"decoder{level}", torch.cat((x, skips.pop()), dim=1))
+            x = torch.cat((x, skips.pop()), dim=1)
+            x = self._stage(f"decoder{level}", x, geometry, level - 1)
         x = self.conv(x)
         return x if first is None else first + x
 
-    def _stage(self, name: str, x: Tensor) -> Tensor:
+    def _stage(self, name: str, x: Tensor, geometry: Any, halvings: int) -> Tensor:
+        """A stage on the grid that so many poolings have halved, with its block."""
         x = self.get_submodule(name)(x)
-        return self.ckbs[name](x) if name in self.ckbs else x
+        if name not in self.ckbs:
+            return x
+        spacing, nodes = geometry
+        if nodes is None:
+            return self.ckbs[name](x)
+        factor = 2**halvings
+        steps = [factor * step for step in spacing]
+        return self.ckbs[name](x, steps, nodes=coarser(nodes, factor))
 
 
 class CHONNUNet1d(CHONNUNet):
@@ -183,6 +212,8 @@ class CHONNUNet2d(CHONNUNet):
     stages : sequence of str
         Stages that get a CKB with mode "stages". Default: the deepest encoder stage, the bottleneck
         and the deepest decoder stage, as in the paper.
+    lengths : float or sequence of float, one an axis
+        Size of the domain in which networks are solved, as in `CHONNNetwork2d`.
     device, dtype
         As in `torch.nn`.
 

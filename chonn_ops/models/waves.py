@@ -13,8 +13,8 @@ from chonn_ops.checks import check_integer
 from chonn_ops.models._forecast import RATE_GAIN, Forecast
 from chonn_ops.network import diffusion
 from chonn_ops.network.edges import excess
-from chonn_ops.nn.geometry import Nodes
-from chonn_ops.nn.layers import Factory, Gained, PositionLinear
+from chonn_ops.nn.geometry import Distances, Nodes
+from chonn_ops.nn.layers import Factory, Gained, PositionLinear, learn_faster
 from chonn_ops.nn.network_cell import UNIT
 
 # Distance that a wave travels per step before training, in the unit of the domain.
@@ -43,7 +43,7 @@ class _CHONNWaves(Forecast):
         heads: int = 2,
         mlp_ratio: int = 2,
         boundary: str | Sequence[str] = "robin",
-        nodes: str = "centres",
+        nodes: Nodes = "centres",
         lengths: float | Sequence[float] = 1.0,
         coordinates: bool = False,
         reach: float = 0.125,
@@ -78,6 +78,7 @@ class _CHONNWaves(Forecast):
                 nn.init.zeros_(last.bias)
                 last.weight.mul_(0.1)
             self.medium = nn.Sequential(first, nn.GELU(), last)
+        learn_faster(self, 1.0)  # hosts let it learn faster, so state dicts say how fast it does
 
     def features(self, frames: Tensor) -> Tensor:
         """The last frame, and the scaled differences of consecutive frames."""
@@ -99,7 +100,7 @@ class _CHONNWaves(Forecast):
         readout: Tensor,
         potentials: Tensor,  # noqa: ARG002
         steps: list[float],
-        nodes: Nodes,  # noqa: ARG002
+        nodes: Distances,  # noqa: ARG002
     ) -> Tensor:
         """One frame of the LC network; the readout sets its inductors and its source."""
         wide = torch.promote_types(frames.dtype, torch.float32)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chonn_ops._backends import requested
 from chonn_ops._dtypes import compute_dtype, potential_dtype
-from chonn_ops.checks import error, refuse_trace
+from chonn_ops.checks import answer, error, refuse_trace
 from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
@@ -21,7 +21,7 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.edges import backward_error
 from chonn_ops.network.graph import Graph, Joined, graph_of, packed_of
-from chonn_ops.network.methods import choose
+from chonn_ops.network.methods import choose, exceed_digits
 from chonn_ops.network.operator import BACKENDS
 
 Method = Literal["auto", "direct", "multigrid"]
@@ -44,8 +44,10 @@ class NetworkInfo(NamedTuple):
         no gradient, and costs a pass over the fields.
 
     method : str
-        "direct" or "multigrid": what `chonn_ops.network.methods.choose` has chosen for this call.
-        Empty in a program that `torch.compile` or `torch.export` has traced.
+        "direct" if all networks were eliminated at once, else "multigrid", which may have
+        eliminated those above `tol`. Where no value may be read, as on a GPU, `iterations` of 0 say
+        that "multigrid" eliminated at once, too. Empty in a program that `torch.compile` or
+        `torch.export` has traced.
     reason : str
         Why, as a sentence.
 
@@ -284,4 +286,9 @@ def info_of(
     name = BACKENDS.name_for(requested(backend), source.device)
     dtype = compute_dtype(source, leak, *conductance)
     choice = choose(*shape, dtype, name, method)
-    return NetworkInfo(iterations, error, choice.method, choice.reason)
+    reason = choice.reason
+    network_of = (conductance, leak, periodic, dtype)
+    if choice.fallback and answer(lambda: exceed_digits(*network_of), leak, *conductance):
+        reason = "elimination: iterations cannot judge leaks below the rounding of conductances"
+    done = "direct" if reason.startswith("elimination") else "multigrid"
+    return NetworkInfo(iterations, error, done, reason)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import potential_dtype
+from chonn_ops._dtypes import compute_dtype, potential_dtype, real_dtype, widened
 from chonn_ops.checks import (
     check_above,
     check_tensor,
@@ -34,6 +34,7 @@ from chonn_ops.network.direct.plan import edges_of
 from chonn_ops.network.edges import (
     at_both_ends,
     backward_error,
+    beside,
     connected_parts,
     drops_along,
     outflow,
@@ -41,7 +42,12 @@ from chonn_ops.network.edges import (
     sum_of_ends,
     used_edges,
 )
-from chonn_ops.network.factorization import Factorization, currents_of, uncompiled
+from chonn_ops.network.factorization import (
+    Factorization,
+    current_beside,
+    currents_of,
+    uncompiled,
+)
 from chonn_ops.network.graph import Graph, merged_ends
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
@@ -66,8 +72,9 @@ class Currents(NamedTuple):
         Entry p is the current from node p to the next one along that axis; 0 where no edge is. Of a
         graph one, (B, E, C): the current from each edge's first node to its second.
     walls : Tensor, shape (B, \\*grid, C)
-        Current from each node out of the domain, through all of its walls; negative where it comes
-        in. Summed over the nodes of a face it is the flow through that face.
+        Current from each node out of the domain, through all of its walls and, of a node that
+        `Circuit.hold` holds, into what holds it; negative where it comes in. Summed over the nodes
+        of a face it is the flow through that face, and over those of an electrode the flow into it.
     """
 
     edges: tuple[Tensor, ...]
@@ -102,8 +109,9 @@ class Circuit:
         number > 0, or numbers >= 0.
     wall : Tensor, shape (B, \*grid, C), optional
         What part of the leak leads through the boundary.
-    current : Tensor, shape (B, \*grid, C), optional
-        i, what comes in through the boundary: from potentials other than 0 and given fluxes.
+    current : Tensor, shape (B, \*grid, C) or (B, S, \*grid, C), optional
+        i, what comes in through the boundary: from potentials other than 0 and given fluxes. With
+        one for each of S sources, sources are (B, S, \*grid, C), too.
 
     Attributes
     ----------
@@ -112,6 +120,10 @@ class Circuit:
     periodic : tuple of bool
         One an axis; of a graph the graph alone. The other parameters are attributes as they were
         given.
+    held : Tensor of bool, shape (B, \*grid, C), or None
+        The nodes that `hold` holds.
+    before : Circuit or None
+        The circuit before `hold`.
 
     Examples
     --------
@@ -143,9 +155,10 @@ class Circuit:
         self.conductance, self.leak, self.graph = tuple(conductance), leak, graph
         self.periodic = per_axis_periodic(periodic, len(self.conductance))
         check_tensor("leak", leak)
-        for name, field in (("wall", wall), ("current", current)):
-            if field is not None:
-                check_like(name, field, leak, "the leak", NETWORK_DTYPES)
+        if wall is not None:
+            check_like("wall", wall, leak, "the leak", NETWORK_DTYPES)
+        if current is not None:
+            check_sources("current", current, leak, NETWORK_DTYPES)
         if isinstance(volume, Tensor):
             volume = expanded("volume", volume, leak, "the leak")
             if volume.is_complex():
@@ -154,6 +167,8 @@ class Circuit:
         else:
             check_above(0, volume=volume)
         self.volume, self.wall, self.current = volume, wall, current
+        self.held: Tensor | None = None
+        self.before: Circuit | None = None
 
     def source(self, density: Tensor) -> Tensor:
         """Current into each node for a source f per unit volume: V f + i.
@@ -232,10 +247,12 @@ class Circuit:
     def factorize(self, *, backend: str | None = None) -> Factorization:
         """The circuit, eliminated once, for many sources and more: see `factorize`.
 
-        Its `solve` takes sources as that of the circuit does.
+        Its `solve` takes sources as that of the circuit does. Held nodes have no variance: there
+        the diagonal of the inverse and samples, which are deviations from ``solve(0 * source)``,
+        are 0. The determinant is that of the matrix of the other nodes.
         """
         network = (self.conductance, self.leak, self.periodic)
-        return Factorization(*network, backend, self.volume, self.current)
+        return Factorization(*network, backend, self.volume, self.current, self.held)
 
     def _axes(self) -> list[tuple[int, Tensor, Any]]:
         """Return the number of each axis, its edges and what joins its nodes."""
@@ -245,86 +262,117 @@ class Circuit:
             found.append((axis, used_edges(_summed(g), axis, closed), closed))
         return found
 
+    def _flows(self, v: Tensor) -> Iterator[tuple[int, Tensor, Any]]:
+        """For each axis its number, the current along its edges and what joins its nodes; those of
+        held nodes included."""
+        several = v.dim() - self.leak.dim()
+        for axis, g, closed in (self.before or self)._axes():
+            yield axis + several, beside(g, v) * drops_along(v, axis + several, closed), closed
+
     def currents(self, v: Tensor) -> Currents:
-        """Compute where the current flows at the potentials v, (B, \\*grid, C)."""
-        check_like("v", v, self.leak, "the circuit", NETWORK_DTYPES)
-        flows = []
-        for axis, g, closed in self._axes():
-            flow = g * drops_along(v, axis, closed)
-            flows.append(flow if closed else pad(flow, axis, 0, 1))
-        out = torch.zeros_like(v) if self.wall is None else self.wall * v
-        return Currents(tuple(flows), out if self.current is None else out - self.current)
+        """Compute where the current flows at the potentials v.
+
+        Parameters
+        ----------
+        v : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
+            Those of S sources have S currents.
+        """
+        check_sources("v", v, self.leak, NETWORK_DTYPES)
+        circuit, flows = self.before or self, list(self._flows(v))
+        out = left = torch.zeros_like(v) if circuit.wall is None else beside(circuit.wall, v) * v
+        if circuit.current is not None:
+            out = out - current_beside("v", circuit.current, v)
+        if self.held is not None:  # what edges bring and no leak takes flows into what holds
+            left = left - beside(circuit.leak, v) * v
+            for axis, flow, closed in flows:
+                left = left - outflow(flow, axis, closed)
+            out = torch.where(beside(self.held, v), left, out)
+        edges = (flow if closed else pad(flow, axis, 0, 1) for axis, flow, closed in flows)
+        return Currents(tuple(edges), out)
 
     def node_currents(self, v: Tensor) -> Tensor:
-        """Current through each node at the potentials v, (B, \\*grid, C): the larger one of what
-        comes in and what goes out along edges and to ground, as in Circuitscape's current maps.
-        After `hold` ask the circuit before it, since held nodes have lost their edges."""
-        check_like("v", v, self.leak, "the circuit")
-        net = _summed(self.leak) * v
-        if self.current is not None:
-            net = net - self.current
+        """Current through each node at the potentials v: the larger one of what comes in and what
+        goes out along edges and to ground, as in Circuitscape's current maps.
+
+        `v` and the result have the shape (B, \\*grid, C) or (B, S, \\*grid, C). Complex circuits
+        and potentials are a `ValueError`, because complex currents have no direction.
+        """
+        check_sources("v", v, self.leak, NETWORK_DTYPES)
+        circuit = self.before or self
+        if any_complex(v, circuit.leak, circuit.current, *circuit.conductance):
+            expected = "real potentials of a real circuit (`currents` has complex currents)"
+            raise error("v", expected, "complex numbers")
+        net = beside(_summed(circuit.leak), v) * v
+        if circuit.current is not None:
+            net = net - current_beside("v", circuit.current, v)
         through = net.abs()
-        for axis, g, closed in self._axes():
-            if closed or v.shape[axis + 1] > 1:
-                flow = g * drops_along(v, axis, closed)
-                net = net + outflow(flow, axis, closed)
-                through = through + at_both_ends(flow.abs(), axis, closed)
+        for axis, flow, closed in self._flows(v):
+            net = net + outflow(flow, axis, closed)
+            through = through + at_both_ends(flow.abs(), axis, closed)
         return (through + net.abs()) / 2
 
-    def hold(self, nodes: Tensor, value: Tensor | float = 0.0) -> Circuit:
+    def hold(self, nodes: Tensor, value: Tensor | float | complex = 0.0) -> Circuit:
         """The circuit with nodes at given potentials, whatever is fed into them.
 
         Parameters
         ----------
         nodes : Tensor of bool that expands to (B, \\*grid, C)
-        value : float or Tensor that expands to (B, \\*grid, C)
-            Potential of those nodes.
+        value : number or Tensor that expands to (B, \\*grid, C); or (B, S, \\*grid, C)
+            Potential of those nodes; with S of them, sources are (B, S, \\*grid, C), too. Complex
+            potentials make complex ones, of real circuits, too.
 
         Returns
         -------
         Circuit
-            Nodes that are held have no edges, but 1 siemens to their potential: what flows to them
-            is in the walls of their neighbours. So hold nodes last, and once: `merge`,
-            `resistance`, `node_currents` and another potential do not reach beyond them.
+            What is solved: nodes that are held have no edges, but 1 siemens to their potential, and
+            edges to them are leaks of their neighbours. `currents` and `node_currents` are those of
+            the circuit before, with what flows into each held node in its walls. Nodes that are
+            held stay so if others are held after them.
         """
-        like, shape = _summed(self.leak), self.leak.shape
         check_tensor("nodes", nodes)
         if nodes.dtype != torch.bool:
             raise error("nodes", "dtype torch.bool", nodes.dtype)
-        given = numbers_of("value", value, like.device)
-        if given.is_complex() and not like.is_complex():
-            raise error("value", "real numbers, as the circuit's", given.dtype)
+        given = numbers_of("value", value, self.leak.device)
         if not isinstance(value, Tensor) and not bool(given.isfinite().all()):
             raise error("value", "finite numbers", repr(value))
-        given = given.to(like.dtype)
-        nodes, given = (
-            expanded(name, field, like, "the circuit", forms="a shape")
-            for name, field in (("nodes", nodes), ("value", given))
+        dtype = compute_dtype(self.leak, *self.conductance)
+        given = given.to(
+            torch.promote_types(dtype, torch.complex64) if given.is_complex() else dtype
         )
-        held, some = nodes.to(like.dtype), torch.zeros((), dtype=like.dtype, device=like.device)
-        through, carried, kept = torch.zeros_like(like), torch.zeros_like(like), []
+        nodes = expanded("nodes", nodes, self.leak, "the circuit", forms="a shape")
+        like, several = self.leak, given.dim() > self.leak.dim()
+        if several:
+            like = like[:, None].expand(-1, given.shape[1], *like.shape[1:])
+        given = expanded("value", given, like, "the circuit", forms="a shape")
+        if self.before is not None and self.held is not None and self.current is not None:
+            given, current = beside(given, self.current), beside(self.current, given)
+            given = torch.where(beside(nodes, given), given, current)
+            return self.before.hold(nodes | self.held, given)
+        held, zero = nodes.float(), torch.zeros((), dtype=real_dtype(dtype), device=given.device)
+        potential = torch.where(beside(nodes, given), given, zero)
+        through, carried, kept = torch.zeros_like(self.leak), torch.zeros_like(given), []
         for axis, g, closed in self._axes():
-            if not closed and shape[axis + 1] == 1:
+            if not closed and self.leak.shape[axis + 1] == 1:
                 kept.append(self.conductance[axis])
                 continue
-            beside = sum_of_ends(held, axis, closed)
-            potential = sum_of_ends(torch.where(nodes, given, some), axis, closed)
-            through = through + at_both_ends(g * beside, axis, closed)
-            carried = carried + at_both_ends(g * potential, axis, closed)
-            g = torch.where(beside == 0, g, some)
+            both = sum_of_ends(held, axis, closed)
+            through = through + at_both_ends(g * both, axis, closed)
+            flow = beside(g, given) * sum_of_ends(potential, axis + several, closed)
+            carried = carried + at_both_ends(flow, axis + several, closed)
+            g = torch.where(both == 0, g, 0)
             kept.append(g if closed else pad(g, axis, 0, 1))
-        wall = through if self.wall is None else self.wall + through
-        current = carried if self.current is None else self.current + carried
-        one = torch.ones_like(some)
-        return Circuit(
+        if self.current is not None:
+            carried = beside(carried, self.current) + beside(self.current, carried)
+        circuit = Circuit(
             kept[0] if self.graph else kept,
-            torch.where(nodes, one, like + through),
+            torch.where(nodes, 1, self.leak + through),
             self.graph,
             periodic=False if self.graph else [bool(closed) for closed in self.periodic],
-            volume=torch.where(nodes, 0 * one, self.volume),
-            wall=torch.where(nodes, one, wall),
-            current=torch.where(nodes, given, current),
+            volume=torch.where(nodes, zero, self.volume),
+            current=torch.where(beside(nodes, carried), beside(given, carried), carried),
         )
+        circuit.held, circuit.before = nodes, self
+        return circuit
 
     @uncompiled
     def resistance(self, pairs: Tensor) -> Tensor:
@@ -338,7 +386,8 @@ class Circuit:
         Parameters
         ----------
         pairs : Tensor of integers, shape (P, 2)
-            Nodes, in row-major order on grids.
+            Nodes, in row-major order on grids. Held nodes are ground and have no number here: to
+            measure up to them, `merge` them in the circuit before `hold`.
 
         Returns
         -------
@@ -356,21 +405,24 @@ class Circuit:
         pairs = pairs.to(self.leak.device).long()
         if len(pairs) and not 0 <= int(pairs.min()) <= int(pairs.max()) < n:
             raise error("pairs", f"nodes from 0 to {n - 1}", [int(pairs.min()), int(pairs.max())])
+        if self.held is not None and bool((wrong := self.held.flatten(1, -2)[:, pairs]).any()):
+            expected = "nodes that are not held (`merge` them in the circuit before `hold`)"
+            raise error("pairs", expected, pairs[wrong.any(0).any(-1)].tolist())
         # Each part gets a ground at its first node, as large as the largest conductance: potentials
         # would grow without bounds as leaks vanish. `_without_ground` takes it away again.
         part = connected_parts(self.conductance, grid, self.periodic)
         first = part == torch.arange(n, device=part.device)[:, None]
-        edges = [g.double() for g in self.conductance]
+        edges = [widened(g) for g in self.conductance]
         most = torch.stack([g.detach().flatten(1, -2).amax(1) for g in edges]).amax(0)
         most = torch.where(most > 0, most, 1)[:, None]
-        leak = self.leak.double()
+        leak = widened(self.leak)
         ground = leak + (first * most).reshape(leak.shape)
         factor = Factorization(edges, ground, self.periodic)
         nodes, at = torch.unique(pairs, return_inverse=True)
         r = factor._resistances(pairs) if len(pairs) <= _PAIRS * len(nodes) else None
         if r is None:
             r = self._solved_resistances(factor, pairs, nodes, at)
-        sources = torch.stack([first.double().reshape(leak.shape), leak], 1)
+        sources = torch.stack([first.to(leak.dtype).reshape(leak.shape), leak], 1)
         v, w = factor.solve(sources).flatten(2, -2).unbind(1)
         r = r + _without_ground(most, part, leak.flatten(1, -2), v, w, pairs)
         return r.to(self.leak.dtype)
@@ -384,7 +436,7 @@ class Circuit:
         by_node = len(nodes) < len(pairs)
         count, found = len(nodes) if by_node else len(pairs), []
         for few in torch.arange(count, device=pairs.device).split(max(1, _SOLVED // (n * B * C))):
-            unit = pairs.new_zeros(len(few), n, dtype=torch.float64)
+            unit = torch.zeros(len(few), n, dtype=factor.dtype, device=pairs.device)
             each = torch.arange(len(few), device=pairs.device)
             unit[each, nodes[few] if by_node else p[few]] = 1
             if not by_node:
@@ -414,7 +466,8 @@ class Circuit:
         Parameters
         ----------
         labels : Tensor of integers, shape (\\*grid)
-            Nodes with the same label above 0 become one; those with 0 stay what they are.
+            Nodes with the same label above 0 become one; those with 0, as all held nodes, stay what
+            they are.
 
         Returns
         -------
@@ -430,6 +483,12 @@ class Circuit:
         if labels.shape != grid or not (is_integer(labels) or labels.dtype == torch.bool):
             expected = f"integers of shape {grid}"
             raise error("labels", expected, f"{labels.dtype}, shape {tuple(labels.shape)}")
+        if self.held is not None:
+            wrong = (self.held.any(0).any(-1) & (labels > 0)).nonzero().tolist()
+            if wrong:
+                expected = "0 at held nodes (merge first, then hold the new ones)"
+                raise error("labels", expected, f"others at {wrong}")
+        old = self.before or self
         edge, ends = edges_of(grid, self.periodic)
         number, first, ends, which = merged_ends(ends, labels)
         if not ends.size:
@@ -440,25 +499,32 @@ class Circuit:
         else:
             positions = self.graph.positions
         graph = Graph(ends.T, len(first), None if positions is None else positions[first])
-        B, C, device = self.leak.shape[0], self.leak.shape[-1], self.leak.device
-        node, to = torch.from_numpy(number).to(device), torch.from_numpy(which).to(device)
+        node, to, first = (torch.from_numpy(x).to(self.leak.device) for x in (number, which, first))
+
+        def rows(field: Tensor) -> Tensor:
+            return field.flatten(field.dim() - 1 - len(grid), -2)
 
         def total(values: Tensor, into: Tensor, size: int) -> Tensor:
             values = _summed(values)
-            return values.new_zeros(B, size, C).index_add(1, into, values)
+            sums = values.new_zeros(*values.shape[:-2], size, values.shape[-1])
+            return sums.index_add(-2, into, values)
 
         def of_nodes(field: Tensor | None) -> Any:
-            return None if field is None else total(field.flatten(1, -2), node, len(first))
+            return None if field is None else total(rows(field), node, len(first))
 
-        g = torch.cat([x.flatten(1, -2) for x in self.conductance], 1)
-        g = g[:, torch.from_numpy(edge).to(device)]
+        g = torch.cat([x.flatten(1, -2) for x in old.conductance], 1)
+        g = g[:, torch.from_numpy(edge).to(g.device)]
         circuit = Circuit(
             total(g, to, len(ends.T) + 1)[:, :-1],  # the last one has the edges inside groups
-            of_nodes(self.leak),
+            of_nodes(old.leak),
             graph,
-            wall=of_nodes(self.wall),
-            current=of_nodes(self.current),
+            wall=of_nodes(old.wall),
+            current=of_nodes(old.current),
         )
+        if self.held is not None and self.current is not None:
+            circuit = circuit.hold(
+                *(rows(x).index_select(-2, first) for x in (self.held, self.current))
+            )
         return circuit, node.reshape(grid)
 
 

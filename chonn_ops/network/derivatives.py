@@ -227,20 +227,13 @@ def _total(field: Tensor, node: Tensor, reduce: str = "sum") -> Tensor:
     return found.reshape(field.movedim(-1, 1).shape).movedim(1, -1)
 
 
-def _wide(source: Tensor, *fields: Tensor | None) -> torch.dtype:
-    dtype = compute_dtype(source, *fields)
-    if source.device.type == "mps":
-        return dtype
-    return widest_dtype(dtype)
-
-
 @torch.library.impl("chonn_ops::network_potentials", "default")
 def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor]:
     """Compute `potentials`, without derivatives."""
     options = arguments[4:]
     periodic, backend = joined(options[0], options[5]), options[3]
     axes, several = len(periodic), source.dim() > arguments[3].dim()
-    dtype = _wide(source, currents, *arguments[:4])
+    dtype = widest_dtype(compute_dtype(source, currents, *arguments[:4]), source.device)
     s, *g, leak = (x.to(dtype) for x in (source, *arguments[:4]) if x is not None)
 
     def prepare(total: Tensor) -> Callable[[Tensor], Tensor]:
@@ -290,7 +283,8 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
 
 @torch.library.register_fake("chonn_ops::network_potentials")
 def _(source: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    dtype, g0 = _wide(source, *arguments[:5]), arguments[1]
+    dtype = widest_dtype(compute_dtype(source, *arguments[:5]), source.device)
+    g0 = arguments[1]
     axes = sum(g is not None for g in arguments[1:4])
     v = source.new_empty(source.shape, dtype=dtype)
     shape = (*source.shape[: 1 + source.dim() - g0.dim()], *g0.shape[1:], axes)

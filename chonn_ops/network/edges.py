@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chonn_ops._dtypes import widest_dtype
+from chonn_ops._dtypes import widened
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.graph import Graph, Joined
 
@@ -18,6 +18,12 @@ from chonn_ops.network.graph import Graph, Joined
 def pad(field: Tensor, axis: int, before: int, after: int) -> Tensor:
     """Zeros before and after the entries along a grid axis."""
     return F.pad(field, [0, 0] * (field.dim() - axis - 2) + [before, after])
+
+
+def beside(field: Tensor, other: Tensor) -> Tensor:
+    """A field (B, ...) of networks, in a shape that broadcasts with one of theirs that may have an
+    entry for each of several sources, (B, S, ...)."""
+    return field[:, None] if other.dim() > field.dim() else field
 
 
 def used_edges(g: Tensor, axis: int, joined: Joined) -> Tensor:
@@ -224,12 +230,6 @@ def relative_residual(
     return torch.where(left <= rounding, 0, relative).to(v.dtype)
 
 
-def widened(field: Tensor) -> Tensor:
-    """Convert to float64 or complex128, which "mps" does not have, and detach."""
-    wide = widest_dtype(field.dtype)
-    return field.detach() if field.device.type == "mps" else field.detach().to(wide)
-
-
 @torch.no_grad()
 def backward_error(
     v: Tensor,
@@ -244,7 +244,7 @@ def backward_error(
         found = [backward_error(x, s, conductance, leak, periodic) for x, s in pairs]
         nothing = widened(leak.new_empty(len(v), 0, v.shape[-1])).abs()
         return torch.stack(found, 1) if found else nothing
-    v, source, leak, *conductance = (widened(x) for x in (v, source, leak, *conductance))
+    v, source, leak, *conductance = (widened(x.detach()) for x in (v, source, leak, *conductance))
     # All axes are closed, some by an edge of 0: `torch.export` refuses an axis of two nodes where
     # tensors have n - 1 entries.
     conductance = [edges_alone(g, axis, periodic[axis]) for axis, g in enumerate(conductance)]
@@ -260,5 +260,5 @@ def backward_error(
 
 
 def norm_of(field: Tensor) -> Tensor:
-    """Norms of the fields of networks, (B, C), float64."""
-    return torch.linalg.vector_norm(field.flatten(1, -2), dim=1, dtype=torch.float64)
+    """Norms of the fields of networks, (B, C), in the widest dtype."""
+    return torch.linalg.vector_norm(widened(field).flatten(1, -2), dim=1)

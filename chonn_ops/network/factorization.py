@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import (
-    DTYPES,
     compute_dtype,
     potential_dtype,
     real_dtype,
@@ -43,7 +42,7 @@ from chonn_ops.network.direct import Factor, factor_of
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
 from chonn_ops.network.direct.factor import undetermined
 from chonn_ops.network.direct.refined import check_inverse
-from chonn_ops.network.edges import edges_alone, rings, sum_of_ends
+from chonn_ops.network.edges import beside, edges_alone, rings, sum_of_ends
 from chonn_ops.network.graph import Graph, Joined, packed_of
 
 P = ParamSpec("P")
@@ -66,18 +65,24 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
 def currents_of(
     density: Tensor, volume: float | Tensor, current: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """Currents into nodes for a source per unit volume, and `current` (B, \\*grid, C) from
-    elsewhere; in the precision of `dtype` or wider, as a volume may be beyond half precision."""
-
-    def beside(field: Tensor) -> Tensor:
-        return field[:, None] if density.dim() > field.dim() else field
-
-    volume = beside(volume) if isinstance(volume, Tensor) else volume
+    """Currents into nodes for a source per unit volume, and `current` from elsewhere; in the
+    precision of `dtype` or wider, as a volume may be beyond half precision."""
+    volume = beside(volume, density) if isinstance(volume, Tensor) else volume
     wide = torch.promote_types(density.dtype, real_dtype(dtype))
     if current is None:
         return density.to(wide) * volume
     wide = torch.promote_types(wide, current.dtype)
-    return density.to(wide) * volume + beside(current)
+    return density.to(wide) * volume + current_beside("source", current, density)
+
+
+def current_beside(name: str, current: Tensor, field: Tensor) -> Tensor:
+    """The current of a circuit in a shape that broadcasts with `field`, which messages call `name`.
+    Where it has one for each of S sources, the field has to have S, too."""
+    current = beside(current, field)
+    if current.dim() > field.dim() or current.shape[1] not in (1, field.shape[1]):
+        expected = f"shape (B, S, *grid, C) = {tuple(current.shape)}, as the circuit's currents"
+        raise error(name, expected, tuple(field.shape))
+    return current
 
 
 def _differentiable(
@@ -103,7 +108,7 @@ class _LogDet(torch.autograd.Function):
         # Across an edge entries of the inverse are nearly equal where leaks are small.
         with without_autocast(leak):
             if torch.is_grad_enabled():  # this gradient is differentiated, too
-                wide = widest_dtype(factor.dtype)
+                wide = widest_dtype(factor.dtype, leak.device)
                 factor = _differentiable(g, leak, ctx.periodic, wide)
             else:
                 factor = factor.wide(g, leak, ctx.periodic)
@@ -141,6 +146,7 @@ class Factorization:
         backend: str | None = None,
         volume: float | Tensor = 1.0,
         current: Tensor | None = None,
+        held: Tensor | None = None,
     ) -> None:
         refuse_trace("factorize")
         check_field("leak", leak, NETWORK_DTYPES)
@@ -151,6 +157,7 @@ class Factorization:
         # Copies: refinement and derivatives need the networks as they were eliminated.
         self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
         self._backend, self._volume, self._current = backend, volume, current
+        self._held = held  # nodes at given potentials, which have no variance
         self._checked = False  # that no network is empty, by the first result that needs it
         with torch.no_grad(), without_autocast(leak):
             self._factor = factor_of(conductance, leak, self._periodic, backend=backend)
@@ -169,7 +176,7 @@ class Factorization:
             for x in (*self._given, self._current)
         ]
         leak, *conductance, current = given
-        options = self._periodic, self._backend, self._volume, current
+        options = self._periodic, self._backend, self._volume, current, self._held
         return type(self), (tuple(conductance), leak, *options)
 
     @cached_property
@@ -213,12 +220,19 @@ class Factorization:
             Another shape, dtype or device; a network without edges and leaks, or a connected part
             without leak, which is named.
         """
-        dtypes = NETWORK_DTYPES if self.dtype.is_complex else DTYPES
-        check_sources("source", source, self._given[0], dtypes)
+        check_sources("source", source, self._given[0], NETWORK_DTYPES)
         self._check_ground()
-        s = currents_of(source, self._volume, self._current, self.dtype).to(self._factor.dtype)
-        v, *_ = solve_network(s, self._network, check=False, factor=self._factor)
-        return v.to(potential_dtype(source, self.dtype))
+        s = currents_of(source, self._volume, self._current, self.dtype)
+
+        def potentials(s: Tensor) -> Tensor:
+            s = s.to(self._factor.dtype)
+            return solve_network(s, self._network, check=False, factor=self._factor)[0]
+
+        if s.is_complex() and not self.dtype.is_complex:
+            v = torch.complex(potentials(s.real), potentials(s.imag))
+        else:
+            v = potentials(s)
+        return v.to(potential_dtype(source, v.dtype))
 
     @uncompiled
     def logdet(self) -> Tensor:
@@ -229,7 +243,7 @@ class Factorization:
         """
         leak, *g = self._given
         if has_tangents(leak, *g):
-            wide = widest_dtype(self.dtype)
+            wide = widest_dtype(self.dtype, leak.device)
             with without_autocast(leak):
                 out = _differentiable(g, leak, self._periodic, wide).logdet()
         else:
@@ -257,7 +271,8 @@ class Factorization:
     def diagonal_of_inverse(self) -> Tensor:
         """Potential of each node for a unit current into that node alone, (B, \\*grid, C).
 
-        For a Gaussian Markov field whose precision is the matrix, these are the variances. If a
+        For a Gaussian Markov field whose precision is the matrix, these are the variances: 0 of
+        nodes that `Circuit.hold` holds. If a
         gradient is needed, PyTorch eliminates the networks again and keeps every front. A network
         without edges and leaks and a connected part without leak are a `ValueError` that names
         them, a complex network at a resonance a `RuntimeError`.
@@ -270,7 +285,11 @@ class Factorization:
         if isinstance(factor, Factor) and self.dtype.is_complex:  # `ComplexFactor` checks its own
             leak, *g = self._given
             check_inverse(diagonal, entries, leak, g, self._periodic, factor.factors.cancelled)
-        return diagonal.to(self.dtype)
+        return self._unless_held(diagonal).to(self.dtype)
+
+    def _unless_held(self, field: Tensor) -> Tensor:
+        """0 at nodes that are held."""
+        return field if self._held is None else torch.where(beside(self._held, field), 0, field)
 
     @uncompiled
     def sample(self, noise: Tensor) -> Tensor:
@@ -284,9 +303,10 @@ class Factorization:
         Returns
         -------
         Tensor, shape and dtype of `noise`
-            With covariance A^-1 exactly. Which of its square roots is applied depends on the order
-            of elimination, which follows the numbers of networks and of threads. If a gradient is
-            needed, PyTorch eliminates the networks again and keeps every front.
+            With covariance A^-1 exactly, 0 at held nodes. Which of its square roots is applied
+            depends on the order of elimination, which follows the numbers of networks and of
+            threads. If a gradient is needed, PyTorch eliminates the networks again and keeps every
+            front.
 
         Raises
         ------
@@ -303,7 +323,7 @@ class Factorization:
         with without_autocast(noise):
             factor = self._differentiable() if wanted else self._factor
             assert isinstance(factor, Factor)  # of real networks
-            return factor.sample(noise).to(noise.dtype)
+            return self._unless_held(factor.sample(noise)).to(noise.dtype)
 
 
 @uncompiled

@@ -17,6 +17,15 @@ from chonn_ops.network.dissection import Array, Dissection, coordinates_of, diss
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# What to do about several edges between two nodes, in one line.
+_ONE_WAY = (
+    "To keep one of two directions of equal conductance: kept = edges[:, 0] < edges[:, 1]; edges, "
+    "g = edges[kept], g[:, kept]"
+)
+_PARALLEL = (
+    "To add parallel conductances: edges, part = edges.sort(1).values.unique(dim=0, "
+    "return_inverse=True); g = g.new_zeros(B, len(edges), C).index_add(1, part, g)"
+)
 _HEAD = 5  # numbers before the arrays: two of the digest, nodes, edges, regions
 
 
@@ -166,12 +175,13 @@ def _checked(edges: Array, num_nodes: int) -> Array:
             raise error("edges", expected, f"({p[edge]}, {q[edge]}) as edge {edge}")
 
     refuse(((ends < 0) | (ends >= num_nodes)).any(0), f"nodes from 0 to {num_nodes - 1}")
-    refuse(p == q, "two different nodes of each edge")
+    refuse(p == q, "two different nodes of each edge, as edges[edges[:, 0] != edges[:, 1]] have")
     pair = np.minimum(p, q) * num_nodes + np.maximum(p, q)
-    _, first = np.unique(pair, return_index=True)
+    distinct, first = np.unique(pair, return_index=True)
     again = np.ones(len(pair), bool)
     again[first] = False
-    refuse(again, "one edge between two nodes at most (add the conductances of parallel ones)")
+    both_ways = all(np.array_equal(np.sort(pair[way]), distinct) for way in (p < q, p > q))
+    refuse(again, "one edge between two nodes at most. " + (_ONE_WAY if both_ways else _PARALLEL))
     return ends
 
 

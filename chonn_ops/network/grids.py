@@ -211,7 +211,7 @@ def walls_of(
     *,
     exists: Tensor | None = None,
     inner: Faces | None = None,
-    distances: Sequence[float | Tensor] = (0.5, 0.5),
+    distances: Sequence[Sequence[float | Tensor]] = ((0.5, 0.5),) * 3,
 ) -> Wall:
     """Conductances and currents that all faces add to the nodes, (B, \\*grid, C) each.
 
@@ -226,7 +226,7 @@ def walls_of(
         Which nodes exist, in a shape that broadcasts to that of k.
     inner : pairs of Condition, one an axis, optional
         Low and high faces of cells towards cells that do not exist.
-    distances : pair of float or Tensor
+    distances : pairs of float or Tensor, one an axis
         From the low face of the grid to the first node and from the last node to the high face, in
         steps, > 0. All other faces are half a step from their node.
     """
@@ -235,7 +235,7 @@ def walls_of(
     of_axes = _per_axis(k, len(steps))
     for axis, (k, step, pair) in enumerate(zip(of_axes, steps, faces, strict=True)):
         dim, n, area = axis + 1, k.shape[axis + 1], face_area(steps, axis)
-        for condition, node, distance in zip(pair, (0, n - 1), distances, strict=True):
+        for condition, node, distance in zip(pair, (0, n - 1), distances[axis], strict=True):
             width, beside = step_at(step, node), k.narrow(dim, node, 1)
             face = Face(beside, area, distance * width, width, leak.narrow(dim, node, 1))
             # Faces that are alike are computed once. Symbols and tensors cannot be compared.

@@ -28,7 +28,7 @@ from chonn_ops.network.edges import (
     used_edges,
 )
 from chonn_ops.network.graph import Graph
-from chonn_ops.network.rc import check_step, like, midpoint_end, midpoint_of
+from chonn_ops.network.rc import check_circuit, check_step, like, midpoint_end, midpoint_of
 
 # Longest step in units of 1 / (omega eps), omega the highest frequency: the rounding of potentials
 # changes the current of a coil by dt / L of it. Measured on lines, planes and volumes at this
@@ -72,10 +72,9 @@ class LCState(NamedTuple):
 def _check_state(state: Any, circuit: Any) -> LCState:
     if not isinstance(state, tuple) or len(state) != 3:
         raise error("state", "an LCState (voltage, current, ground)", type(state).__name__)
-    if not isinstance(circuit, Circuit):
-        raise TypeError(f"circuit: expected a Circuit, got {type(circuit).__name__}")
     voltage, current, ground = state
     check_field("voltage", voltage)
+    check_circuit(circuit, "voltage", voltage)
     axes = len(circuit.conductance)
     if not isinstance(current, (tuple, list)) or len(current) != axes:
         count = len(current) if isinstance(current, (tuple, list)) else type(current).__name__

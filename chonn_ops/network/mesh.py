@@ -26,9 +26,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import real_dtype
 from chonn_ops.boundary import Condition, Dirichlet, Face, Robin, named_conditions
 from chonn_ops.checks import answer, as_tensor, check_tensor, error, expanded, is_integer
-from chonn_ops.network.checks import check_field, check_not_negative, check_positive
+from chonn_ops.network.checks import NETWORK_DTYPES, check_field, check_not_negative, check_positive
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
 from chonn_ops.network.grids import check_symmetric, density_of
@@ -272,15 +273,15 @@ class Mesh:
             without a distance holds the nodes of its set themselves, whatever their sources, and
             goes before other conditions there; of two of them the last one holds.
         absorption : float or Tensor that expands to (B, N, C)
-            c >= 0 at each node, per unit volume.
+            c at each node, per unit volume: >= 0, or complex at a frequency, as the leaks of
+            `helmholtz`.
 
         Returns
         -------
         Circuit
             Its fields are (B, N, C). Its graph is `graph`, or with a tensor k one of all sides. Its
-            `solve` takes f per unit volume at nodes. Its edges between a node and one that is held
-            are walls, so that `currents` has what flows through a set in the walls of the nodes
-            beside it.
+            `solve` takes f per unit volume at nodes. `currents` has what flows through a set in the
+            walls of its nodes.
 
         Raises
         ------
@@ -300,13 +301,16 @@ class Mesh:
         wide = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
         k = wide.diagonal(dim1=-2, dim2=-1).mean(-1) if tensor else wide
         check_not_negative("conductivity", k)
-        density = density_of("absorption", absorption, k.new_zeros(1).expand(B, n, C))
-        k = k.to(density.dtype)
+        density = density_of(
+            "absorption", absorption, k.new_zeros(1).expand(B, n, C), NETWORK_DTYPES
+        )
+        k = k.to(real_dtype(density.dtype))
 
         def like(values: Tensor) -> Tensor:
             """Numbers of entries as a factor of fields, or as indices."""
-            values = values.to(k.device)
-            return values.to(k.dtype)[:, None] if values.is_floating_point() else values
+            if not values.is_floating_point():
+                return values.to(k.device)
+            return values.to(k.device, k.dtype)[:, None]
 
         if tensor:
             graph, g = self._of_tensors(wide.to(k.dtype))

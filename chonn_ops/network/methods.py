@@ -65,8 +65,9 @@ class Choice(NamedTuple):
     Attributes
     ----------
     method : {"direct", "multigrid"}
+        The solver: fronts, or the one that iterates on grids of several axes.
     reason : str
-        Why, to be printed.
+        "elimination" or "multigrid", which is what the solver does, and why; to be printed.
     fallback : bool
         Whether networks that multigrid has not solved after `PATIENCE` iterations are eliminated.
     """
@@ -107,29 +108,27 @@ def choose(
         raise too_large(grid, periodic, 1, dtype, MEMORY, bound)
     if dtype.is_complex:
         return Choice("direct", "elimination: complex numbers have no other method")
-    if method == "multigrid":
-        return Choice("multigrid", "multigrid: asked for by method='multigrid'")
     axes, nodes = sum(n > 1 for n in grid), math.prod(grid)
+    # Solvers that iterate eliminate lines, whatever is asked for.
+    line = "elimination: a line" if axes < 2 else ""
+    if method == "multigrid":
+        return Choice("multigrid", line or "multigrid: asked for by method='multigrid'")
     at_once = networks_at_once(grid, periodic, num_networks, dtype)
     if backend in ("cpu", "triton") and at_once and nodes <= AT_ONCE[axes]:
         some = f", {at_once} of {num_networks} at a time" if at_once < num_networks else ""
         return Choice("direct", f"elimination: a {_size(axes, 'at most', AT_ONCE)}{some}")
     if nodes > NODES[axes]:
-        return Choice("multigrid", f"multigrid: a {_size(axes, 'more than', NODES)}")
+        return Choice("multigrid", line or f"multigrid: a {_size(axes, 'more than', NODES)}")
     if not at_once:
         size = predicted_bytes(grid, periodic, 1, dtype) / 2**30
         why = f"factors of one network would take {size:.1f} GiB, more than {MEMORY / 2**30:g} GiB"
-        return Choice("multigrid", f"multigrid: {why}")
+        return Choice("multigrid", line or f"multigrid: {why}")
     if backend == "torch":
         why = f"backend={backend!r} iterates faster than it eliminates"
-    elif axes < 2 and backend == "cpu":
-        why = "its kernel eliminates lines"
-    elif axes < 2:
-        why = "a line"
     else:
         why = f"a {_size(axes, 'more than', AT_ONCE)}"
     after = f"elimination of what is above tol after {PATIENCE[axes]} iterations"
-    return Choice("multigrid", f"multigrid: {why}; {after}", fallback=True)
+    return Choice("multigrid", line or f"multigrid: {why}; {after}", fallback=True)
 
 
 def _size(axes: int, word: str, table: Sequence[int]) -> str:

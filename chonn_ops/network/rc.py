@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_above, check_choice, expanded
+from chonn_ops._dtypes import widened
+from chonn_ops.checks import check_above, check_choice, error, expanded
 from chonn_ops.network.api import NetworkInfo, info_of, solve_checked
 from chonn_ops.network.checks import (
     check_arguments,
@@ -16,7 +17,6 @@ from chonn_ops.network.checks import (
     check_not_negative,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import widened
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.
@@ -26,6 +26,17 @@ METHODS = {"euler": 1.0, "midpoint": 2.0}
 def check_step(dt: float) -> None:
     """Require a finite number > 0, and no Tensor, because reading its value may stall a GPU."""
     check_above(0, dt=dt)
+
+
+def check_circuit(circuit: Any, name: str, v: Tensor) -> None:
+    """Require a circuit whose current is one real number a node, and its potentials `name`."""
+    if not isinstance(circuit, Circuit):
+        raise TypeError(f"circuit: expected a Circuit, got {type(circuit).__name__}")
+    current, leak = circuit.current, circuit.leak
+    if current is not None and (current.is_complex() or current.dim() > leak.dim()):
+        expected = f"one real current or held potential for each node, {tuple(leak.shape)}"
+        raise error("circuit", expected, f"{current.dtype}, {tuple(current.shape)}")
+    check_like(name, v, leak, "the circuit")
 
 
 def like(name: str, value: Tensor | float, field: Tensor) -> Tensor:
@@ -42,8 +53,8 @@ def midpoint_end(m: Tensor, v: Tensor, storage: Tensor) -> Tensor:
 
 def midpoint_of(after: Tensor, v: Tensor, storage: Tensor) -> Tensor:
     """Potentials at the midpoint of a step, from those at its end: inverts `midpoint_end`."""
-    after = widened(after)
-    return torch.where(storage == 0, after, (after + widened(v)) / 2)
+    after, v = widened(after.detach()), widened(v.detach())
+    return torch.where(storage == 0, after, (after + v) / 2)
 
 
 @overload
@@ -176,8 +187,7 @@ def rc_step(
     check_choice("method", method, METHODS)
     check_step(dt)
     check_field("v", v)
-    if not isinstance(circuit, Circuit):
-        raise TypeError(f"circuit: expected a Circuit, got {type(circuit).__name__}")
+    check_circuit(circuit, "v", v)
     closed = check_arguments(
         v, circuit.conductance, circuit.leak, circuit.periodic, tol, max_iterations
     )

@@ -161,7 +161,7 @@ def solve(
     near the rounding of the conductances in float64, are a RuntimeError.
     """
     fields = (source, leak, *conductance)
-    wide = widest_dtype(compute_dtype(*fields))
+    wide = widest_dtype(compute_dtype(*fields), torch.device("cpu"))
     grid = tuple(leak.shape[1:-1])
     edge, ends = edges_of(grid, tuple(periodic))
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import compute_dtype
+from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.checks import recording
 from chonn_ops.network.elimination import solve_lines
@@ -105,7 +105,7 @@ def conjugate_gradients(
     iterations = torch.zeros_like(norm, dtype=torch.int32)
     p, Ap = grid.new(source), grid.new(source)
     # v is rounded once, at the end: rounding at every step adds up to residuals well above `tol`.
-    wide = source.dtype if source.device.type == "mps" else torch.float64
+    wide = widest_dtype(source.dtype, source.device)
     v = torch.zeros_like(source, dtype=wide)
     pAp = torch.ones_like(norm)
     # Reading a flag stalls a GPU: look now and then, as networks that have stopped stay put.

@@ -14,7 +14,7 @@ from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.fused import functions as fused
 from chonn_ops.nn.geometry import Nodes
-from chonn_ops.nn.layers import CONV, NORMS, PositionLinear
+from chonn_ops.nn.layers import CONV, NORMS, PositionLinear, learn_faster
 from chonn_ops.nn.network_cell import Network
 from chonn_ops.nn.options import block_options
 
@@ -105,6 +105,8 @@ class CKB(nn.Module):
         if self.has_networks or chosen.expand > 1:
             self.out_proj = PositionLinear(outputs, dim, **factory)
         self.reset_parameters()
+        if self.has_networks:  # hosts let these learn faster, so state dicts say how fast they do
+            learn_faster(self, 1.0)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -3,83 +3,121 @@ graph is `FiniteVolumes`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_choice, check_tensor, error
+from chonn_ops.checks import answer, check_choice, check_tensor, error, is_real
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
 
 # Steps from the low wall to the first node, and from the last node to the high wall.
 NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}
-# A name of `NODES`, or its two numbers in a tensor, NaN where they are not known: compilers and
-# exports compute it from coordinates, whose values they cannot read.
-Nodes = str | Tensor
+# A name of `NODES`, or such a pair of distances, or one an axis. Compilers and exports compute
+# distances from coordinates whose values they cannot read: then they are a tensor (axes, 2).
+Nodes = str | Sequence[Any] | Tensor
+# The pair of each axis; numbers, or tensors where `Nodes` is one.
+Distances = list[tuple[Any, Any]]
 
 
-def wall_distances(nodes: Nodes) -> Sequence[float | Tensor]:
-    """Steps from the low wall to the first node, and from the last node to the high wall. The
-    distance of a node on its wall is a thousandth instead of 0, because conductances divide by
-    it."""
+def checked_nodes(nodes: Any) -> str | tuple[Any, ...]:
+    """An option `nodes` as a value that can be hashed; ValueError for an unknown one."""
+    pairs = distances_of(nodes, None)
+    if isinstance(nodes, str):
+        return nodes
+    return pairs[0] if is_real(nodes[0]) else tuple(pairs)
+
+
+def distances_of(nodes: Nodes, axes: int | None) -> Distances:
+    """Steps from the low wall to the first node, and from the last node to the high wall: one pair
+    for each axis, or those that are given. ValueError for an unknown word, another number of axes,
+    and distances that are not finite numbers of at least 0."""
     if isinstance(nodes, Tensor):
-        return nodes.clamp(min=1e-3).unbind()
-    return [max(distance, 1e-3) for distance in NODES[nodes]]
+        if (numbers := answer(nodes.tolist, nodes)) is None and nodes.shape == (axes, 2):
+            return [(pair[0], pair[1]) for pair in nodes.unbind()]
+        nodes = numbers or []
+    if isinstance(nodes, str):
+        check_choice("nodes", nodes, NODES)
+        return [NODES[nodes]] * (axes or 1)
+    try:
+        pairs = [nodes] * (axes or 1) if is_real(nodes[0]) else list(nodes)
+        fit = all(len(pair) == 2 and all(_is_distance(x) for x in pair) for pair in pairs)
+    except (TypeError, IndexError):  # neither a pair nor pairs
+        pairs, fit = [], False
+    if not fit or not pairs or len(pairs) != (axes or len(pairs)):
+        expected = f"one of {tuple(NODES)}, or the distances of the walls in steps, one pair"
+        raise error("nodes", f"{expected} or one an axis", repr(nodes))
+    values = [[x if isinstance(x, Tensor) else float(x) for x in pair] for pair in pairs]
+    return [(low, high) for low, high in values]
 
 
-def num_steps(points: int, nodes: Nodes) -> float | Tensor:
-    """Number of steps from wall to wall along an axis of so many nodes.
+def _is_distance(value: Any) -> bool:
+    return isinstance(value, Tensor) or (is_real(value) and 0 <= value < math.inf)
+
+
+def wall_distances(nodes: Distances) -> Distances:
+    """The distances, with a thousandth instead of 0 for a node on its wall, because conductances
+    divide by them."""
+    return [(_at_least(low, 1e-3), _at_least(high, 1e-3)) for low, high in nodes]
+
+
+def _at_least(value: Any, least: float) -> Any:
+    return value.clamp(min=least) if isinstance(value, Tensor) else max(value, least)
+
+
+def coarser(nodes: Distances, factor: int) -> Distances:
+    """The distances of a grid whose nodes are the middles of so many nodes along each axis, in
+    steps of that grid."""
+    more = (factor - 1) / 2
+    return [((low + more) / factor, (high + more) / factor) for low, high in nodes]
+
+
+def num_steps(points: int, pair: tuple[Any, Any]) -> Any:
+    """Number of steps from wall to wall along an axis of so many nodes with these distances.
 
     A single node that lies on both walls counts as one step.
     """
-    if isinstance(nodes, Tensor):
-        return (points - 1 + nodes.sum()).clamp(min=1)
-    return max(points - 1 + sum(NODES[nodes]), 1.0)
+    return _at_least(points - 1 + pair[0] + pair[1], 1.0)
 
 
 def node_positions(field: Tensor, nodes: Nodes) -> tuple[Tensor, ...]:
     """Position of the nodes of a field (B, \\*grid, C) along each axis, from 0 at the low wall to 1
     at the high wall; one tensor (\\*grid) an axis."""
-    axes = []
-    low = nodes[0] if isinstance(nodes, Tensor) else NODES[nodes][0]
+    axes, grid = [], field.shape[1:-1]
     # Half precision has no integers above 256 or 2048.
     wide = torch.promote_types(field.dtype, torch.float32)
-    for n in field.shape[1:-1]:
+    for n, pair in zip(grid, distances_of(nodes, len(grid)), strict=True):
         index = torch.arange(n, device=field.device, dtype=wide)
-        axes.append(((index + low) / num_steps(n, nodes)).to(field.dtype))
+        axes.append(((index + pair[0]) / num_steps(n, pair)).to(field.dtype))
     return torch.meshgrid(*axes, indexing="ij")
 
 
 def spacing_and_nodes(
     shape: Sequence[int],
     lengths: Sequence[float],
-    default: str,
+    default: Nodes,
     spacing: Spacing | None,
     mask: Tensor | None,
     nodes: Nodes | None,
-) -> tuple[list[float], Nodes]:
+) -> tuple[list[float], Distances]:
     """Check the geometry that a call states, which is that of `chonn_ops.NetworkCell.forward`, and
-    return spacing and nodes with their defaults: the nodes of a field of this shape (B, \\*grid)
-    fill a domain of these lengths, and lie where `default` says. A ValueError for what does not
-    fit."""
+    return spacing and distances with their defaults: the nodes of a field of this shape
+    (B, \\*grid) fill a domain of these lengths, and lie where `default` says. A ValueError for what
+    does not fit."""
     grid = tuple(shape[1:])
     if mask is not None:
         check_tensor("mask", mask)
         if mask.dtype != torch.bool or tuple(mask.shape) not in (grid, tuple(shape)):
             expected = f"torch.bool of shape {grid} or {tuple(shape)}"
             raise error("mask", expected, f"{mask.dtype} of {tuple(mask.shape)}")
-    if isinstance(nodes, Tensor):
-        nodes = torch.where(nodes.isnan(), nodes.new_tensor(NODES[default]), nodes)
-    else:
-        nodes = default if nodes is None else nodes
-        check_choice("nodes", nodes, NODES)
+    distances = distances_of(default if nodes is None else nodes, len(grid))
     if spacing is not None:
-        return spacings(spacing, len(grid)), nodes
-    assert isinstance(nodes, str)  # a tensor comes with the spacing of its coordinates
-    steps: Any = [size / num_steps(n, nodes) for size, n in zip(lengths, grid, strict=True)]
-    return steps, nodes
+        return spacings(spacing, len(grid)), distances
+    axes = zip(lengths, grid, distances, strict=True)
+    return [size / num_steps(n, pair) for size, n, pair in axes], distances
 
 
 def check_volumes(volumes: FiniteVolumes, axes: int, *geometry: object) -> int:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+# PyTorch's name for what a state dict holds beside tensors of the module: its tools know it.
+GAIN_KEY = "_extra_state"
+
+
 class Factory(TypedDict, total=False):
     """Keywords of `torch.nn` modules that say where and in which type parameters are made."""
 
@@ -28,9 +32,38 @@ class Factory(TypedDict, total=False):
 
 class Gained(nn.Module):
     """Base of modules whose own parameters count `gain` times: `forward` computes with
-    `effective` values, and `parameters` and `state_dict` hold the values before the gain."""
+    `effective` values, and `parameters` and `state_dict` hold the values before the gain.
+
+    Where a gain was set by `learn_faster`, even of 1, a state dict holds it, and loading sets it:
+    it means one function whatever the gains of the model are. A dict without it lacks a key."""
 
     gain: float = 1.0
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        # Not by `get_extra_state`, which would add keys to plain models, whose dicts are a host's.
+        if "gain" in vars(self):
+            destination[prefix + GAIN_KEY] = torch.tensor(self.gain, device="cpu")
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        lists = missing_keys, unexpected_keys, error_msgs
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
+        key = prefix + GAIN_KEY
+        if key in state_dict:
+            self.gain = float(state_dict[key])
+        elif "gain" in vars(self):
+            missing_keys.append(key)
+        if key in unexpected_keys:
+            unexpected_keys.remove(key)
 
     def effective(self, name: str) -> Any:
         """The parameter of this name times the gain; None where the module has none."""
@@ -48,7 +81,7 @@ def learn_faster(module: nn.Module, gain: float) -> None:
     penalty of the host becomes ``gain**2`` times as weak (equalised learning rates: Karras et al.,
     "Progressive growing of GANs", ICLR 2018).
 
-    A state dict holds the stored values, so it fits modules of the same gain.
+    A state dict holds the stored values and the gains, which loading brings along (`Gained`).
 
     Parameters
     ----------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import torch
@@ -33,9 +34,9 @@ from chonn_ops.network.grids import Spacing, blended_edges, circuit_of
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.fused import functions as fused
 from chonn_ops.nn.geometry import (
-    NODES,
     Nodes,
     check_volumes,
+    checked_nodes,
     spacing_and_nodes,
     wall_distances,
 )
@@ -83,11 +84,13 @@ class Network:
     ----------
     num_networks : int
         Networks m.
-    nodes : {"centres", "left", "corners"}
+    nodes : {"centres", "left", "corners"} or pairs of float
         Where the n nodes of an axis lie in its unit, i = 0..n-1: at (i + 1/2) / n, i / n or
-        i / (n - 1). It sets the default spacing and the distance of the walls, so it has to be that
-        of the data: weights adapt to another one on the grid of their training, and are wrong on
-        every other grid.
+        i / (n - 1). Or the steps from the low wall to the first node and from the last node to the
+        high wall, which these words stand for, (0.5, 0.5), (0, 1) and (0, 0): one pair, or one an
+        axis. It sets the default spacing and the distance of the walls, so it has to be that of the
+        data: weights adapt to another one on the grid of their training, and are wrong on every
+        other grid.
     selective : bool
         Whether conductivities depend on the features; otherwise each network has one (ablation).
     tol : float
@@ -103,7 +106,7 @@ class Network:
     """
 
     num_networks: int = 8
-    nodes: str = "centres"
+    nodes: Any = "centres"
     selective: bool = True
     tol: float = 1e-3
     ac: bool = False
@@ -114,7 +117,7 @@ class Network:
 
     def __post_init__(self) -> None:
         check_integer(1, num_networks=self.num_networks)
-        check_choice("nodes", self.nodes, NODES)
+        object.__setattr__(self, "nodes", checked_nodes(self.nodes))
         check_bool(selective=self.selective, ac=self.ac)
         check_open_unit_interval(tol=self.tol)
 
@@ -332,7 +335,7 @@ class NetworkCell(Gained):
             Distance of the nodes in the unit of the domain. Default: the nodes fill the unit box.
         mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
             Which nodes exist; the others have potential 0, and nothing flows to them.
-        nodes : {"centres", "left", "corners"}, optional
+        nodes : {"centres", "left", "corners"} or pairs of float, optional
             Where the nodes lie, see `Network`. Default: the option.
         volumes : FiniteVolumes, optional
             A graph with the geometry of its nodes, in the unit of the domain, instead of a grid and
@@ -380,7 +383,7 @@ class NetworkCell(Gained):
                 mask is None
                 and leak is None
                 and "matched" not in boundary
-                and all(isinstance(x, float) for x in (*steps, *distances))
+                and all(isinstance(x, float) for x in (*steps, *chain(*distances)))
                 and fused.takes(conductivity, self.mean_param, self.wall_param, self.leak_param)
             ):
                 mean, wall = self.mean_param, self.wall_param

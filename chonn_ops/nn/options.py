@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from chonn_ops.boundary import NamedWords
-from chonn_ops.checks import check_choice, check_integer, error
+from chonn_ops.checks import check_choice, check_integer, error, plain
 from chonn_ops.nn.kirchhoff_cell import Scan
 from chonn_ops.nn.layers import NORMS
 from chonn_ops.nn.network_cell import Network
@@ -139,9 +138,8 @@ class CKBOptions:
     def to_mapping(self) -> dict[str, Any]:
         """All options as one flat mapping of plain values, for `from_mapping`."""
         block = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if isinstance(self.boundary, NamedWords):
-            block["boundary"] = dict(self.boundary)
-        return {**block, "cell": self.cell.name, **dataclasses.asdict(self.cell)}
+        options = {**block, "cell": self.cell.name, **dataclasses.asdict(self.cell)}
+        return {name: plain(name, value) for name, value in options.items()}
 
 
 def block_options(options: Mapping[str, Any]) -> CKBOptions:

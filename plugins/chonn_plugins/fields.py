@@ -3,7 +3,7 @@ their constructors in files as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 import chonn_ops
 from chonn_ops import CKBOptions, Network
-from chonn_ops.models.geometry import node_positions
+from chonn_ops.checks import plain
+from chonn_ops.models.geometry import Nodes, node_positions
 from chonn_ops.models.hosted import suit_host
 
 # Name -> number of axes -> class.
@@ -27,27 +28,19 @@ MODELS: dict[str, dict[int, type[Any]]] = {
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a model as a host's file should have them: of types that JSON knows, and ``ckb``
+    """Arguments of a model as a host's file should have them: of types that JSON knows, and ``ckb``
     with all options of the blocks, so that files survive a change of a default.
 
     Raises
     ------
     ValueError
-        For unknown options of the blocks.
+        For unknown options of the blocks, and what JSON does not know, such as a dtype.
     """
-    ckb = options.get("ckb") or {}
+    arguments = {name: plain(name, value) for name, value in options.items()}
+    ckb = arguments.get("ckb") or {}
     if not isinstance(ckb, Mapping):
         raise ValueError(f"ckb: expected a mapping of options or None, got {ckb!r}")
-    return _plain({**options, "ckb": CKBOptions.from_mapping(_plain(ckb)).to_mapping()})
-
-
-def _plain(value: Any) -> Any:
-    """Mappings and sequences, such as Hydra's, as dictionaries and lists."""
-    if isinstance(value, Mapping):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(entry) for entry in value]
-    return value
+    return {**arguments, "ckb": CKBOptions.from_mapping(ckb).to_mapping()}
 
 
 def build(
@@ -61,7 +54,8 @@ def build(
         raise ValueError(f"{name}: expected a grid of 1, 2 or 3 axes, got {axes!r}")
     options = {**options, "ckb": CKBOptions.from_mapping(options["ckb"])}
     if name == "chonn_fno":
-        fno = classes[axes](out_channels, initial_step=1, in_channels=in_channels, **options)
+        given = {"box": [(0.0, 1.0)] * axes, **options}
+        fno = classes[axes](out_channels, initial_step=1, in_channels=in_channels, **given)
         cell = options["ckb"].cell
         return _OfFields(fno, cell.nodes if isinstance(cell, Network) else "centres")
     model = classes[axes](in_channels, out_channels, **options)
@@ -69,14 +63,16 @@ def build(
 
 
 class _OfFields(nn.Module):
-    """A `CHONNFNO*` that is called with fields, and makes the coordinates of their nodes."""
+    """A `CHONNFNO*` that is called with fields, and makes the coordinates of their nodes in its
+    box."""
 
-    def __init__(self, model: nn.Module, nodes: str) -> None:
+    def __init__(self, model: Any, nodes: Nodes) -> None:
         super().__init__()
         self.model, self.nodes = model, nodes
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.movedim(1, -1)
-        grid = torch.stack(node_positions(x, self.nodes), -1)
+        places = zip(node_positions(x, self.nodes), self.model.box, strict=True)
+        grid = torch.stack([low + (high - low) * place for place, (low, high) in places], -1)
         y = self.model(x, grid.expand(len(x), *grid.shape))
         return y.squeeze(-2).movedim(-1, 1)

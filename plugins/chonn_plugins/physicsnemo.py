@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from physicsnemo.core import Module
+from physicsnemo.core import ModelMetaData, Module
 from torch import Tensor
 
+from chonn_ops import Network
 from chonn_plugins.fields import build, plain_options
 
 
@@ -45,10 +46,15 @@ class _Model(Module):
         ValueError
             For another number of axes, and unfit options.
         """
-        super().__init__()
-        options = plain_options({**options, "ckb": ckb})
-        self._args["__args__"].update(options)  # what .mdlus files store
-        self.model = build(self._name, in_channels, out_channels, dimension, options)
+        sizes = {"in_channels": in_channels, "out_channels": out_channels, "dimension": dimension}
+        arguments = plain_options({**sizes, **options, "ckb": ckb})
+        # What `StaticCapture*` asks. Autocast of float16, its default on a GPU, overflows in the
+        # scans of some untrained models. Its CUDA graphs are untested with our models.
+        networks = arguments["ckb"]["cell"] == Network.name
+        super().__init__(meta=ModelMetaData(amp_cpu=True, amp_gpu=networks, cuda_graphs=False))
+        self._args["__args__"].update(arguments)  # what .mdlus files store
+        inputs, outputs, axes = map(arguments.pop, sizes)
+        self.model = build(self._name, inputs, outputs, axes, arguments)
 
     def forward(self, x: Tensor, **geometry: Any) -> Tensor:
         """Map fields (B, in_channels, \\*grid) to (B, out_channels, \\*grid)."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from the_well.benchmark.models.common import BaseModel
 from torch import Tensor
 
+from chonn_ops.checks import plain
 from chonn_plugins.fields import build, plain_options
 
 
@@ -43,12 +44,14 @@ class _Model(BaseModel):
         ValueError
             For another number of axes, and unfit options.
         """
-        grid = tuple(spatial_resolution)
-        super().__init__(n_spatial_dims, grid)
-        options = plain_options({**options, "ckb": ckb})
+        sizes = {"dim_in": dim_in, "dim_out": dim_out, "n_spatial_dims": n_spatial_dims}
+        arguments = plain_options({**sizes, **options, "ckb": ckb})
+        grid = plain("spatial_resolution", spatial_resolution)
+        super().__init__(arguments["n_spatial_dims"], tuple(grid))
         # What hub folders store. The mixin leaves out what Hydra's types hold.
-        self._hub_mixin_config.update(options, spatial_resolution=grid)
-        self.model = build(self._name, dim_in, dim_out, n_spatial_dims, options)
+        self._hub_mixin_config.update(arguments, spatial_resolution=grid)
+        inputs, outputs, axes = map(arguments.pop, sizes)
+        self.model = build(self._name, inputs, outputs, axes, arguments)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map fields (B, dim_in, \\*grid) to (B, dim_out, \\*grid)."""

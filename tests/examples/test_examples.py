@@ -1,5 +1,6 @@
 """The examples at smoke scale: they run, and what they print is so."""
 
+import ast
 import importlib.util
 import math
 import re
@@ -32,6 +33,13 @@ def test_these_scripts_and_no_more():
     expected += ["pdebench_darcy", "pore_network", "pretrained", "read_network", "tomography"]
     expected += ["waves", "wells"]
     assert scripts == expected
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.py")), ids=lambda path: path.name)
+def test_the_first_line_says_what_a_script_does(path):
+    """It is the script's ``--help``."""
+    first = ast.get_docstring(ast.parse(path.read_text("utf-8"))).partition("\n")[0]
+    assert re.fullmatch(r"[A-Z].*\.", first)
 
 
 def test_a_direct_solve_is_near_the_datas_scheme_and_passive(capsys):

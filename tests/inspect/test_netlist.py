@@ -7,7 +7,9 @@ from ngspice import alternating, measured, needs_ngspice, operating_point, run
 
 from chonn_ops import (
     CHONNNetwork2d,
+    Circuit,
     FiniteVolumes,
+    Graph,
     KirchhoffCell,
     Network,
     NetworkCell,
@@ -240,5 +242,68 @@ def test_bad_arguments(cell, u, options, message):
 
 
 def test_other_modules_are_refused():
-    with pytest.raises(TypeError, match="KirchhoffCell or NetworkCell"):
+    with pytest.raises(TypeError, match="KirchhoffCell, NetworkCell or Circuit"):
         to_netlist(torch.nn.Linear(3, 3), LINE)
+
+
+def uniform(*shape, dtype=torch.float64):
+    parts = torch.rand(2, *shape, dtype=torch.float64) + 0.1
+    return torch.complex(*(2 * parts - 1)) if dtype.is_complex else parts[0]
+
+
+def circuit_of(kind, dtype):
+    torch.manual_seed(0)
+    if kind == "graph":
+        graph = Graph([(0, 1), (1, 2), (3, 2), (3, 0), (0, 2), (3, 4)], 5)
+        return Circuit(uniform(1, 6, 2, dtype=dtype), uniform(1, 5, 2, dtype=dtype), graph)
+    g = [uniform(1, 2, 4, 2, dtype=dtype) for _ in range(2)]
+    return Circuit(g, uniform(1, 2, 4, 2, dtype=dtype), periodic=True, volume=0.3)
+
+
+@needs_ngspice
+@pytest.mark.parametrize("kind", ["torus", "graph"])
+@pytest.mark.parametrize("history", ["plain", "held", "merged"])
+@pytest.mark.parametrize("numbers", ["real", "complex", "complex source"])
+def test_circuits(kind, history, numbers, tmp_path):
+    """Potentials of both networks, and the currents into what holds nodes."""
+    dtype = torch.complex128 if numbers == "complex" else torch.float64
+    circuit = circuit_of(kind, dtype)
+    nodes = torch.zeros(circuit.leak.shape, dtype=torch.bool)
+    if history == "held":
+        nodes[0, 1], nodes[0, 0, ..., 1] = True, True
+        circuit = circuit.hold(nodes, uniform(*nodes.shape, dtype=dtype))
+    elif history == "merged":
+        labels = (torch.arange(nodes[0, ..., 0].numel()) < 3).long().reshape(nodes.shape[1:-1])
+        circuit, _ = circuit.merge(labels)
+    shape = circuit.leak.shape
+    source = uniform(*shape, dtype=torch.complex128 if numbers == "complex source" else dtype)
+    v = circuit.solve(source)
+    walls = circuit.currents(v).walls
+    for omega in (None, 3.0) if v.is_complex() else (None,):
+        printed = run(to_netlist(circuit, source, omega=omega), tmp_path)
+        found = alternating(printed) if v.is_complex() else operating_point(printed)
+        for (_, *place, c), value in np.ndenumerate(v.conj().resolve_conj().numpy()):
+            name = f"n{c}_" + "_".join(map(str, place))
+            assert abs(found[name] - value) < 1e-5 * v.abs().max()
+            if history == "held" and not v.is_complex() and nodes[(0, *place, c)]:
+                current = walls[(0, *place, c)].item()
+                assert found[f"v{name}#branch"] == pytest.approx(current, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("u", "options", "message"),
+    [
+        (
+            torch.ones(1, 5, 1),
+            {},
+            r"u: expected one network a channel, and one source, \(1, 5, 2\)",
+        ),
+        (torch.ones(1, 3, 5, 2), {}, r"u: expected one network a channel, and one source"),
+        (torch.ones(1, 5, 2), {"omega": 1.0}, "omega: expected None without complex numbers, got"),
+        (torch.ones(1, 5, 2), {"channel": 0}, "expected None and False for a Circuit"),
+        (torch.ones(1, 5, 2), {"spacing": 1.0}, "expected None and False for a Circuit"),
+    ],
+)
+def test_bad_arguments_of_circuits(u, options, message):
+    with pytest.raises(ValueError, match=message):
+        to_netlist(circuit_of("graph", torch.float64), u, **options)

@@ -37,6 +37,22 @@ def test_layouts(tmp_path):
     assert read_samples(outside).fields[0, 0, 0, 0, 0] == 2
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".pt"])
+@pytest.mark.parametrize(
+    ("shape", "channels"),
+    [((3, 8), 1), ((3, 8, 6), 1), ((3, 2, 8, 6), 2), ((3, 1, 4, 8, 6), 1)],
+)
+def test_arrays_of_ones_own(shape, channels, suffix, tmp_path):
+    """The shapes that the help of `chonn inspect` and its page state."""
+    x, path = np.random.default_rng(7).random(shape, np.float32), tmp_path / f"mine{suffix}"
+    np.save(path, x) if suffix == ".npy" else torch.save(torch.from_numpy(x), path)
+    samples = read_samples(path)
+    grid = shape[1:] if len(shape) < 4 else shape[2:]
+    expected = torch.from_numpy(x).reshape(3, channels, *grid)
+    assert torch.equal(samples.inputs(channels), expected)
+    assert samples.grid_coordinates()[0, ..., -1].amin() == 0.5 / grid[-1]
+
+
 @pytest.mark.parametrize("version", ["5", "7.3"])
 def test_matlab_files_at_the_nodes_of_the_tables(tmp_path, version):
     a = np.random.default_rng(0).random((3, 169, 169))

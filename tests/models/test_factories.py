@@ -9,26 +9,27 @@ import torch
 from model_cases import BLOCKS, MODELS
 
 EVERY = {**MODELS, **BLOCKS}
-# Of the names and shapes in the state dict, as the first checkpoints of these models have them.
+# Of the names and shapes in the state dict, as the first checkpoints of these models have them; and
+# of networks' gains, which were added before any release.
 DIGESTS = {
     "CHONNCircuit1d": "709f91b270c6",
     "CHONNCircuit2d": "b119a2022ba4",
     "CHONNCircuit3d": "d68536c44679",
     "CKB of scans": "5291aa4b8952",
-    "CNOUNet of networks": "855648ba6634",
-    "CHONNUNet3d of networks": "8e0441941d43",
-    "CHONNUNet2d of networks": "30a040e38e78",
-    "CHONNUNet1d of networks": "44cf78a5e357",
-    "CHONNFNO3d of networks": "ac51e7562d0c",
-    "CHONNFNO2d of networks": "14f4b854d359",
-    "CHONNFNO1d of networks": "b83ec59beb0e",
-    "CHONNNetwork1d": "2aa7b6e354d9",
-    "CHONNNetwork2d": "d2ee30f16545",
-    "CHONNNetwork3d": "62b87a1e7747",
-    "CHONNRollout1d": "e30b0b0f2d3b",
-    "CHONNRollout2d": "6f00fe16390f",
-    "CHONNWaves1d": "fe9cabe861bd",
-    "CHONNWaves2d": "674b3923c8f3",
+    "CNOUNet of networks": "e1f1883c6ebe",
+    "CHONNUNet3d of networks": "4c00af842f48",
+    "CHONNUNet2d of networks": "e914ee2aa288",
+    "CHONNUNet1d of networks": "8232e0914853",
+    "CHONNFNO3d of networks": "8a1eb187033a",
+    "CHONNFNO2d of networks": "7c7a8b554f58",
+    "CHONNFNO1d of networks": "b9153249215c",
+    "CHONNNetwork1d": "bc8406105f87",
+    "CHONNNetwork2d": "afa3da9f9840",
+    "CHONNNetwork3d": "9ada05d15a5a",
+    "CHONNRollout1d": "972bc6b2006b",
+    "CHONNRollout2d": "53b7f8f61a53",
+    "CHONNWaves1d": "fd4fad6911ff",
+    "CHONNWaves2d": "a539c0773ed0",
     "CHONNFNO1d of scans": "d87f434b9d39",
     "CHONNFNO2d of scans": "b53625181f3f",
     "CHONNFNO3d of scans": "6dc37fd5cad0",
@@ -38,7 +39,7 @@ DIGESTS = {
     "CNOUNet of scans": "7cb9615e69a7",
     "KirchhoffCell": "2b2b284c0860",
     "NetworkCell": "b6ec365621a6",
-    "CKB of networks": "1d9bf089ba6b",
+    "CKB of networks": "7f78f3e8cf1a",
 }
 
 

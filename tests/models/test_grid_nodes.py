@@ -1,6 +1,10 @@
-"""Coordinates tell where the nodes lie, and the models of hosts listen."""
+"""Coordinates tell where the nodes and the walls lie, and the models of hosts listen."""
 
 from __future__ import annotations
+
+import json
+import math
+import warnings
 
 import pytest
 import torch
@@ -16,7 +20,8 @@ from chonn_ops import (
     Network,
     NetworkCell,
 )
-from chonn_ops.models.geometry import grid_geometry, node_positions
+from chonn_ops.models.geometry import grid_geometry, node_positions, read_box
+from chonn_ops.nn.geometry import NODES
 
 LINES = {
     "centres": lambda n: (torch.arange(n) + 0.5) / n,
@@ -25,18 +30,126 @@ LINES = {
 }
 
 
-def nodes_of(grid):
-    return grid_geometry(grid)[0]["nodes"]
-
-
 def grid_of(*lines):
     return torch.stack(torch.meshgrid(*lines, indexing="ij"), -1)[None]
 
 
+def nodes_of(*lines, **options):
+    return grid_geometry(grid_of(*lines), **options)[0]["nodes"]
+
+
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("nodes", LINES)
 @pytest.mark.parametrize("sizes", [(9,), (16, 12), (4, 5, 6)])
 def test_coordinates_tell_the_nodes(nodes, sizes):
-    assert nodes_of(grid_of(*(LINES[nodes](n) for n in sizes))) == nodes
+    assert nodes_of(*(LINES[nodes](n) for n in sizes)) == [NODES[nodes]] * len(sizes)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("nodes", LINES)
+@pytest.mark.parametrize("low", [0, -1])
+@pytest.mark.parametrize("length", [1, 2, 2.5, 10, 1000, 2 * math.pi])
+def test_domains_of_usual_lengths_need_no_box(nodes, low, length):
+    for n in (16, 33, 1024):
+        line = length * (low + (1 - low) * LINES[nodes](n))
+        geometry, longest = grid_geometry(grid_of(line))
+        assert geometry["nodes"] == [NODES[nodes]]
+        steps = n - 1 if nodes == "corners" else n
+        assert geometry["spacing"] == pytest.approx([1 / steps], rel=1e-6)
+        assert longest.item() == pytest.approx(length * (1 - low), rel=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_axes_may_differ():
+    lines = LINES["left"](8), 3 * LINES["centres"](12) - 1.5, LINES["corners"](9).flip(0)
+    geometry, length = grid_geometry(grid_of(*lines))
+    assert geometry["nodes"] == [NODES["left"], NODES["centres"], NODES["corners"]]
+    assert geometry["spacing"] == pytest.approx([1 / 24, 1 / 12, 1 / 24])
+    assert length.item() == pytest.approx(3)
+    # In the other direction the first node is the one beside the high wall.
+    assert nodes_of(lines[0].flip(0)) == [NODES["left"][::-1]]
+
+
+@pytest.mark.parametrize("nodes", LINES)
+@pytest.mark.parametrize(("n", "every"), [(64, 2), (64, 4), (30, 4), (63, 2)])
+@pytest.mark.parametrize("domain", [(0.0, 1.0), (-1.0, 1.0), (3.0, 3.7)])
+def test_every_few_points_of_a_box(nodes, n, every, domain):
+    """The wall is where it is, whatever points a reader leaves out."""
+    low, high = domain
+    line = (low + (high - low) * LINES[nodes](n).double())[::every]
+    step = every * (high - low) / (n - 1 if nodes == "corners" else n)
+    right = ((line[0] - low).item() / step, (high - line[-1]).item() / step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        geometry, length = grid_geometry(grid_of(line), box=[domain])
+        back = nodes_of(line.flip(0), box=[domain])
+    assert geometry["nodes"] == [pytest.approx(right, abs=1e-5)]
+    assert back == [pytest.approx(right[::-1], abs=1e-5)]
+    assert geometry["spacing"] == pytest.approx([step / (high - low)])
+    assert length.item() == pytest.approx(high - low)
+
+
+def test_every_second_centre_of_the_unit_box_is_read_with_a_warning():
+    lines = [LINES["centres"](n)[::2] for n in (68, 36)]
+    with pytest.warns(UserWarning, match="34 coordinates from .* along axis 1, assumed 0.25 steps"):
+        nodes = nodes_of(*lines)
+    assert nodes == [pytest.approx((0.25, 0.75), rel=1e-4)] * 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert nodes_of(*lines) == nodes  # once for each grid
+
+
+@pytest.mark.parametrize("nodes", [*LINES, (0.25, 0.75)])
+def test_what_cannot_be_told_is_assumed_with_a_warning(nodes):
+    pair = NODES.get(nodes, nodes)
+    for shift, line in enumerate((LINES["left"](8), LINES["centres"](9), torch.zeros(8)), 7):
+        grid = grid_of(line + 0.1 * shift)
+        with pytest.warns(UserWarning, match="coordinates leave open where the walls are"):
+            geometry, _ = grid_geometry(grid, nodes)
+        assert geometry["nodes"] == [pair]
+        n = len(line)
+        steps = n if line[0] == line[-1] else n - 1 + sum(pair)
+        if line[0] != line[-1]:
+            assert geometry["spacing"] == pytest.approx([1 / steps], rel=1e-5)
+    assert nodes_of(torch.zeros(1)) == [NODES["centres"]]
+
+
+@pytest.mark.parametrize(
+    ("box", "text"),
+    [
+        ([(0, 1)], "box: expected 2 pairs"),
+        ([(0, 1), (1, 0)], "box: expected 2 pairs"),
+        ([(0, 1), (0, 0.5)], r"box: expected walls around the 8 coordinates from .* along axis 2"),
+    ],
+)
+def test_boxes_that_do_not_fit(box, text):
+    with pytest.raises(ValueError, match=text):
+        nodes_of(*(LINES["left"](8),) * 2, box=box)
+
+
+def test_a_box_is_read_from_the_ends():
+    box, sure = read_box([-2.375, 0.3, 0.0], [2.375, 0.5, 4.0], [20, 3, 5], "left")
+    assert box == [pytest.approx((-2.5, 2.5)), pytest.approx((0.3, 0.6)), pytest.approx((0, 5))]
+    assert sure == [True, False, False]
+
+
+@pytest.mark.parametrize("lines", [("left", "corners"), ("centres", "left")])
+@pytest.mark.parametrize("length", [1.0, 0.7])
+def test_compilers_compute_the_same_geometry(lines, length):
+    grid = length * grid_of(*(LINES[nodes](n) for nodes, n in zip(lines, (16, 9), strict=True)))
+
+    def read(grid):
+        geometry, length = grid_geometry(grid[None], "left")
+        return torch.stack([*geometry["spacing"]]), geometry["nodes"], length
+
+    spacing, nodes, read_length = torch.vmap(read)(grid.expand(2, *grid.shape[1:]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        geometry, expected = grid_geometry(grid, "left")
+    for row in range(2):
+        assert spacing[row].tolist() == pytest.approx(geometry["spacing"])
+        assert nodes[row].tolist() == [pytest.approx(pair) for pair in geometry["nodes"]]
+        assert read_length[row].item() == pytest.approx(expected.item())
 
 
 @pytest.mark.parametrize("nodes", LINES)
@@ -48,21 +161,17 @@ def test_positions_are_rounded_once(nodes, dtype):
         assert torch.equal(line, LINES[nodes](n).to(dtype))
 
 
-def test_what_cannot_be_told_is_none():
-    line = LINES["left"](8)
-    assert nodes_of(grid_of(line, LINES["centres"](8))) is None
-    assert nodes_of(grid_of(2 * line - 1)) is None
-    assert nodes_of(torch.zeros(1, 8, 8, 2)) is None
-
-
 def test_an_fno_takes_the_nodes_from_its_coordinates():
     model = CHONNFNO2d(1, 3, 3, 4, initial_step=1).eval()
     x, seen = torch.randn(1, 8, 8, 1), []
     (cell,) = [module for module in model.modules() if isinstance(module, NetworkCell)]
     cell.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[3]))
-    for line in (*LINES.values(), lambda n: torch.arange(n) * 5.0):
+    for line in LINES.values():
         model(x, grid_of(line(8), line(8)))
-    assert seen == [*LINES, None]
+    model.box = [(-1, 1), (0, 1)]
+    model(x, grid_of(LINES["centres"](16)[::2], LINES["left"](8)))
+    assert seen == [*([pair] * 2 for pair in NODES.values()), [seen[-1][0], NODES["left"]]]
+    assert seen[-1][0] == pytest.approx((8.25, 0.75))
 
 
 def test_a_network_model_takes_nodes_and_keeps_none():
@@ -70,15 +179,21 @@ def test_a_network_model_takes_nodes_and_keeps_none():
     placed = CHONNNetwork2d(ckb=CKBOptions(Network(nodes="corners")))
     placed.load_state_dict(model.state_dict())
     before = model(x)
-    torch.testing.assert_close(model(x, nodes="corners"), placed(x), rtol=0, atol=0)
+    for nodes in ("corners", (0, 0), [[0, 0], [0.0, 0]]):
+        torch.testing.assert_close(model(x, nodes=nodes), placed(x), rtol=0, atol=0)
     assert not torch.allclose(placed(x), before)
     torch.testing.assert_close(model(x), before, rtol=0, atol=0)
-    with pytest.raises(ValueError, match="nodes: expected one of"):
-        model(x, nodes="middle")
-    with pytest.raises(ValueError, match="nodes: expected 'centres' with patch=2"):
-        CHONNNetwork2d(patch=2)(x, nodes="left")
-    with pytest.raises(ValueError, match="nodes: expected 'centres' with patch=2"):
-        CHONNNetwork2d(patch=2, ckb=CKBOptions(Network(nodes="left")))
+    for nodes in (
+        "middle",
+        (0.5,),
+        (0.5, -0.1),
+        [(0.5, 0.5)] * 3,
+        (0.5, math.nan),
+        3,
+        ("left",) * 2,
+    ):
+        with pytest.raises(ValueError, match="nodes: expected one of"):
+            model(x, nodes=nodes)
 
 
 MODELS = {
@@ -93,16 +208,18 @@ MODELS = {
 @pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
 def test_models_take_other_grids_with_the_nodes_that_they_were_built_with(build):
     x, finer = torch.randn(2, 2, 16, 16), torch.randn(2, 2, 32, 32)
-    model, fresh = build("corners"), build("corners")
+    model, fresh = build("corners"), build(NODES["corners"])
     fresh.load_state_dict(model.state_dict())
     model.train()(x)
     torch.testing.assert_close(model.eval()(finer), fresh.eval()(finer), rtol=0, atol=0)
 
 
-def test_patches_have_their_nodes_at_the_centres():
-    model = CHONNNetwork2d(patch=2)
-    for n in (4, 8):
-        model(torch.randn(1, 1, n, n))
+def test_options_with_distances_are_plain_values():
+    for nodes in ((0.25, 0.75), ((0.25, 0.75), (0, 1))):
+        options = CKBOptions(Network(nodes=nodes))
+        file = json.loads(json.dumps(options.to_mapping()))
+        assert CKBOptions.from_mapping(file) == options
+        assert hash(CKBOptions.from_mapping(file)) == hash(options)
 
 
 @pytest.mark.parametrize("kind", [CHONNRollout2d, CHONNWaves2d])
@@ -111,7 +228,58 @@ def test_a_forecast_takes_nodes_in_its_call(kind):
     model, x = kind(1, 2, **options).eval(), torch.randn(1, 2, 8, 8)
     placed = kind(1, 2, nodes="left", **options).eval()
     placed.load_state_dict(model.state_dict())
-    torch.testing.assert_close(model(x, nodes="left"), placed(x), rtol=0, atol=0)
+    for nodes in ("left", (0, 1)):
+        torch.testing.assert_close(model(x, nodes=nodes), placed(x), rtol=0, atol=0)
     assert not torch.allclose(model(x), placed(x))
     with pytest.raises(ValueError, match="nodes: expected one of"):
         model(x, nodes="middle")
+
+
+def smooth(grid):
+    x, y = grid.unbind(-1)
+    return (0.8 * torch.sin(6 * x) * torch.cos(3 * y) + 0.5 * torch.cos(3 * x * y)).exp()[:, None]
+
+
+def on_points(field, points):
+    """A field on centred points of the unit box at other points, bilinearly."""
+    place = 2 * points.float().flip(-1) - 1
+    return torch.nn.functional.grid_sample(field, place, align_corners=False)
+
+
+HOSTED = {
+    "network": lambda: CHONNNetwork2d(width=8),
+    "patches": lambda: CHONNNetwork2d(width=8, patch=2),
+    "unet": lambda: CHONNUNet2d(1, 1, 2),
+    "rollout": lambda: CHONNRollout2d(1, 1, 8, boundary="robin", carried=False, damped=False),
+}
+
+
+@pytest.mark.parametrize("build", HOSTED.values(), ids=HOSTED)
+@pytest.mark.parametrize("lengths", [(1.0, 1.0), (1.0, 0.5)])
+def test_points_that_a_reader_keeps_give_the_function_of_the_domain(build, lengths):
+    """Every second and fourth centre: as close to the limit of fine grids as centres of as many
+    points. With walls half a step off the kept ones the difference was twenty times as large."""
+    torch.manual_seed(1)
+    model = build().eval()
+    n = 64
+
+    def at(centres):
+        places = [centres * length for length in lengths]
+        geometry, _ = grid_geometry(grid_of(*places), box=[(0, length) for length in lengths])
+        grid = grid_of(centres, centres)
+        if isinstance(model, CHONNUNet2d):
+            # Its convolutions belong to a grid.
+            return model.network(smooth(grid), **geometry), grid
+        return model(smooth(grid), **geometry), grid
+
+    with torch.no_grad():
+        limit, _ = at(LINES["centres"](512))
+
+        def difference(centres):
+            y, grid = at(centres)
+            right = on_points(limit, grid)
+            return ((y - right).norm() / right.norm()).item()
+
+        for every in (2, 4):
+            kept = difference(LINES["centres"](n)[::every])
+            assert kept < 1.3 * difference(LINES["centres"](n // every)) + 1e-5, every

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -205,8 +206,9 @@ def test_functional_parameters_are_those_of_the_backward(monkeypatch):
         (lambda: CHONNNetwork2d(depth=0), "depth: expected an integer of at least 1, got 0"),
         (lambda: CHONNNetwork2d(lengths=(1.0,)), "lengths: expected a number > 0, or 2 of them"),
         (lambda: CHONNNetwork2d(lengths=-1.0), "lengths: expected a number > 0"),
-        (lambda: CHONNNetwork2d(1, 2, offset=[1.0]), "offset: expected one number or 2"),
-        (lambda: CHONNNetwork2d(offset="1"), "offset: expected a number, got '1'"),
+        (lambda: CHONNNetwork2d(1, 2, offset=[1.0] * 3), "offset: expected one number or 2"),
+        (lambda: CHONNNetwork2d(offset="1"), "offset: expected numbers, .* got '1'"),
+        (lambda: CHONNNetwork2d(offset=[True]), "offset: expected a number, got True"),
         (lambda: CHONNNetwork2d(offset=float("nan")), "offset: expected finite numbers"),
         (lambda: CHONNNetwork2d(ckb=CKBOptions("scan")), "ckb: expected cell='network'"),
         (lambda: CHONNNetwork2d(ckb={"order": 2}), r"ckb: expected CKBOptions\(\.\.\.\) or None"),
@@ -336,7 +338,16 @@ def test_shifted_targets_train_as_others_from_the_right_offset():
     torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-3 * std)
 
 
-@pytest.mark.parametrize("offset", [[2.0, -3.0], torch.tensor([[[2.0]], [[-3.0]]])])
+@pytest.mark.parametrize(
+    "offset",
+    [
+        [2.0, -3.0],
+        torch.tensor([[[2.0]], [[-3.0]]]),
+        np.array([2.0, -3.0], np.float32)[None, :, None, None],
+        [np.float32(2.0), torch.tensor(-3.0)],
+    ],
+    ids=["list", "tensor", "array", "numbers"],
+)
 def test_offsets_of_channels_are_where_outputs_start(offset):
     model = CHONNNetwork2d(1, 2, width=8, depth=1, patch=2, offset=offset)
     with torch.no_grad():

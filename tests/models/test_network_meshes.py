@@ -30,7 +30,7 @@ from chonn_ops import (
 )
 from chonn_ops.inspect.reading import read_fields
 from chonn_ops.network.direct.plan import grid_edges
-from chonn_ops.nn.geometry import NODES, num_steps, wall_distances
+from chonn_ops.nn.geometry import NODES, distances_of, num_steps, wall_distances
 from chonn_ops.uncertainty import conformal, fit_spread
 
 MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
@@ -45,12 +45,12 @@ def rand(*shape, seed=1):
 def grid_as_graph(grid, lengths, nodes="centres", periodic=False):
     """The finite volumes that network cells put around the nodes of a grid."""
     axes = len(grid)
-    steps = [size / num_steps(n, nodes) for size, n in zip(lengths, grid, strict=True)]
+    steps = [size / num_steps(n, NODES[nodes]) for size, n in zip(lengths, grid, strict=True)]
     entries, ends = grid_edges(grid, (periodic,) * axes)
     index = np.stack(np.unravel_index(np.arange(math.prod(grid)), grid), 1)
     area = [math.prod(steps) / step for step in steps]
     weights = np.array([a / step for a, step in zip(area, steps, strict=True)])
-    low, high = wall_distances(nodes)
+    ((low, high),) = wall_distances(distances_of(nodes, 1))
     walls = [
         (node, area[axis], part * steps[axis], f"{side}{axis}")
         for axis, n in enumerate(grid)

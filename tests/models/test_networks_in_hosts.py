@@ -13,17 +13,22 @@ from chonn_ops import (
     CHONNFNO2d,
     CHONNFNO3d,
     CHONNNetwork2d,
+    CHONNRollout2d,
     CHONNUNet2d,
     CHONNUNet3d,
+    CHONNWaves1d,
+    CHONNWaves2d,
     CKBOptions,
     CNOUNet,
     Network,
 )
+from chonn_ops.models import pretrained
 from chonn_ops.models.geometry import grid_geometry
-from chonn_ops.models.hosted import learn_faster, suit_host
+from chonn_ops.models.hosted import hosted_ckb, learn_faster, suit_host
 
 NETWORK = CKBOptions(Network(num_networks=3))
 SCAN = CKBOptions("scan")
+MODELS = {kind.__name__: kind for kind in (CHONNNetwork2d, CHONNRollout2d, CHONNWaves2d)}
 
 
 def coordinates(*lines):
@@ -91,6 +96,89 @@ def test_hosted_networks_learn_faster():
         torch.testing.assert_close(gain * stored, own, rtol=0, atol=0, msg=name)
 
 
+def _rollout(gain):
+    model = CHONNRollout2d(1, 2, width=4, depth=1, num_networks=2)
+    learn_faster(model, gain)
+    return model
+
+
+def _waves(gain):
+    model = CHONNWaves1d(1, 2, width=4, depth=1, num_networks=2, media=1)
+    learn_faster(model, gain)
+    return model
+
+
+# Each with the gains of no host, and with those of another one.
+IN_HOSTS = {
+    "CHONNNetwork2d": (
+        lambda: CHONNNetwork2d(1, 1, width=4, depth=2, offset=0.7),
+        lambda: suit_host(CHONNNetwork2d(1, 1, width=4, depth=2)),
+        (1, 6, 5),
+    ),
+    "a block": (
+        lambda: CKB(4, 2, norm="group"),
+        lambda: hosted_ckb(4, 2, CKBOptions(norm="group"), {}),
+        (4, 6, 5),
+    ),
+    "CHONNRollout2d": (lambda: _rollout(1.0), lambda: _rollout(4.0), (2, 8, 8)),
+    "CHONNWaves1d": (lambda: _waves(1.0), lambda: _waves(4.0), (3, 9)),
+}
+
+
+@pytest.mark.parametrize("name", IN_HOSTS)
+@pytest.mark.parametrize("how", [{}, {"assign": True}, {"strict": False}], ids=str)
+def test_weights_are_one_function_in_every_host(name, how):
+    """All keys matched, and outputs were off by 72 %, since only values before gains were loaded.
+    A step of Adam is then one of the model that the weights come from."""
+    *builds, shape = IN_HOSTS[name]
+    x = torch.rand(2, *shape)
+    for build, other in (builds, builds[::-1]):
+        trained, model = build(), other()
+        assert not torch.allclose(model(x), trained(x))
+        loaded = model.load_state_dict(copy.deepcopy(trained.state_dict()), **how)
+        assert loaded == ([], [])
+        torch.testing.assert_close(model(x), trained(x), rtol=0, atol=0)
+        for each in (model, trained):
+            optimizer = torch.optim.Adam(each.parameters(), lr=1e-2)
+            each(x).square().mean().backward()
+            optimizer.step()
+        torch.testing.assert_close(model(x), trained(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", IN_HOSTS)
+def test_weights_without_their_gains_are_refused(name):
+    for build in IN_HOSTS[name][:2]:
+        parameters = dict(build().named_parameters())
+        with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: .*_extra_state"):
+            build().load_state_dict(parameters)
+        missing = build().load_state_dict(parameters, strict=False).missing_keys
+        assert missing
+        assert all(key.endswith("_extra_state") for key in missing)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in pretrained.names() if pretrained.card(name)["model"] in MODELS]
+)
+def test_published_weights_in_a_host(name):
+    trained = MODELS[pretrained.card(name)["model"]].from_pretrained(name)
+    model, networks = copy.deepcopy(trained), isinstance(trained, CHONNNetwork2d)
+    suit_host(model) if networks else learn_faster(model, 4.0)
+    channels = trained.in_channels
+    x = torch.rand(1, channels, 32, 32) + 0.1
+    expected = trained(x)
+    torch.testing.assert_close(model(x), expected)
+    model.load_state_dict(trained.state_dict())
+    torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
+
+
+def test_models_without_networks_have_no_gains():
+    """Their state dicts are the host's."""
+    models = [CHONNFNO2d(1, 2, 2, 4, 1, ckb=SCAN), CHONNUNet2d(1, 1, 2, ckb=CKBOptions(order=0))]
+    for model in models:
+        names = [*dict(model.named_parameters()), *dict(model.named_buffers())]
+        assert set(model.state_dict()) == set(names)
+
+
 @pytest.mark.parametrize("mode", ["replace", "lift"])
 def test_fno(mode):
     """The block gets the spacing of the coordinates, and the plain weights are the plain FNO's."""
@@ -128,7 +216,7 @@ def test_fno(mode):
 def test_fno_takes_coordinates_in_any_unit(unit):
     """In millimetres, features were so large that a trained model was off by a factor of 375."""
     model = CHONNFNO2d(1, 2, 2, 6, 1, ckb=NETWORK)
-    grid, x = coordinates(torch.arange(8) / 8, torch.arange(6) / 8), torch.randn(1, 8, 6, 1)
+    grid, x = coordinates(torch.arange(8) / 8, torch.arange(4) / 8), torch.randn(1, 8, 4, 1)
     torch.testing.assert_close(model(x, unit * grid), model(x, grid))
 
 

@@ -581,7 +581,7 @@ def test_waves_and_circuits_check_their_arguments():
         solve_helmholtz(f, f, 1.0, 0.1, 1.0, boundary=Robin(torch.tensor(1j)))
     circuit = diffusion(f, boundary="dirichlet")
     with pytest.raises(ValueError, match=r"v: expected shape \(B, \*grid, C\)"):
-        circuit.currents(torch.ones(1, 2, 4, 5, 1))
+        circuit.currents(torch.ones(1, 4, 6, 1))
     with pytest.raises(ValueError, match="source: expected shape"):
         circuit.solve(f[:, :3])
 

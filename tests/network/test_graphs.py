@@ -476,7 +476,7 @@ def test_an_error_names_a_part_without_ground():
     [
         ([(0, 1), (1, 7)], r"nodes from 0 to 6, got \(1, 7\) as edge 1"),
         ([(0, 1), (-1, 2)], r"nodes from 0 to 6, got \(-1, 2\) as edge 1"),
-        ([(0, 1), (3, 3)], r"two different nodes of each edge, got \(3, 3\) as edge 1"),
+        ([(0, 1), (3, 3)], r"two different nodes of each edge, as .*, got \(3, 3\) as edge 1"),
         ([(0, 1), (1, 2), (1, 0)], r"one edge between two nodes.*, got \(1, 0\) as edge 2"),
         ([[0, 1, 2], [1, 2, 3]], r"edges\.T"),
         ([(0.0, 1.0)], "integers"),
@@ -486,6 +486,38 @@ def test_an_error_names_a_part_without_ground():
 def test_wrong_edges_are_named(edges, message):
     with pytest.raises(ValueError, match=message):
         Graph(edges, 7)
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        [(0, 1), (2, 1), (1, 0), (1, 2), (0, 2), (2, 0)],  # each in both directions
+        [(0, 1), (2, 1), (1, 2), (0, 2), (1, 2)],
+    ],
+)
+def test_the_message_about_parallel_edges_mends_them(edges):
+    """Its lines are run, and give the circuit whose edges are added by hand."""
+    B, C = 2, 3
+    edges = torch.tensor(edges)
+    g = torch.rand(B, len(edges), C, dtype=torch.float64) + 0.1
+    both_ways = len(edges) == 6
+    if both_ways:
+        g[:, [2, 3, 5]] = g[:, [0, 1, 4]]
+    A = torch.zeros(B, C, 3, 3, dtype=torch.float64) + torch.eye(3)
+    for e, (p, q) in enumerate(edges.tolist()):
+        if p < q or not both_ways:
+            for i, j in ((p, q), (q, p)):
+                A[:, :, i, i] += g[:, e]
+                A[:, :, i, j] -= g[:, e]
+    with pytest.raises(ValueError, match="one edge between two nodes at most") as caught:
+        Graph(edges, 3)
+    remedy = str(caught.value).partition(": kept" if both_ways else ": edges, part")
+    names = {"edges": edges, "g": g, "B": B, "C": C}
+    exec((remedy[1] + remedy[2])[2:].rpartition(", got")[0], names)
+    s = torch.rand(B, 3, C, dtype=torch.float64)
+    v = Circuit(names["g"], torch.ones_like(s), Graph(names["edges"], 3)).solve(s)
+    expected = torch.linalg.solve(A, s.movedim(1, -1)[..., None])[..., 0].movedim(-1, 1)
+    torch.testing.assert_close(v, expected)
 
 
 @pytest.mark.parametrize(

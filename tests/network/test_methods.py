@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from chonn_ops import Circuit, Graph
+from chonn_ops import Circuit, Graph, kirchhoff_network
 from chonn_ops.network import methods
 from chonn_ops.network.direct import cpu
 
+compiled = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
 ITERATED = "; elimination of what is above tol after {} iterations"
 VOLUME = "multigrid: a volume of more than 12 x 12 x 12 nodes" + ITERATED.format(40)
 
 
-@pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
+@compiled
 @pytest.mark.parametrize(
     ("grid", "backend", "method", "reason"),
     [
@@ -24,7 +25,8 @@ VOLUME = "multigrid: a volume of more than 12 x 12 x 12 nodes" + ITERATED.format
         ((12, 12, 12), "cpu", "direct", "elimination: a volume of at most 12 x 12 x 12 nodes"),
         ((16, 16, 16), "cpu", "multigrid", VOLUME),
         ((48, 48, 48), "cpu", "multigrid", "multigrid: a volume of more than 32 x 32 x 32 nodes"),
-        ((64,), "cpu", "multigrid", "multigrid: its kernel eliminates lines" + ITERATED.format(12)),
+        ((64,), "cpu", "multigrid", "elimination: a line"),
+        ((1, 300_000), "torch", "multigrid", "elimination: a line"),
         (
             (64, 64),
             "torch",
@@ -37,7 +39,34 @@ VOLUME = "multigrid: a volume of more than 12 x 12 x 12 nodes" + ITERATED.format
 def test_the_automatic_rule(grid, backend, method, reason):
     for networks in (0, 1):  # an empty batch is no batch that is too large
         choice = methods.choose(grid, (False,) * len(grid), networks, torch.float32, backend)
-        assert choice == (method, reason, "above tol" in reason)
+        fallback = "above tol" in reason or grid == (64,)
+        assert choice == (method, reason, fallback)
+
+
+@pytest.mark.parametrize("backend", ["torch", pytest.param("cpu", marks=compiled)])
+@pytest.mark.parametrize(("grid", "ground"), [((9, 9, 13), 1.0), ((1, 40), 1.0), ((99,), 1e-10)])
+@pytest.mark.parametrize("method", ["auto", "multigrid", "direct"])
+def test_info_tells_what_was_done(backend, grid, ground, method):
+    leak = torch.zeros(2, *grid, 3)
+    leak.flatten(1, -2)[:, 0] = ground
+    g = [torch.ones(2, *grid, 3) for _ in grid]
+    source = torch.randn(2, *grid, 3, generator=torch.Generator().manual_seed(11))
+    options = {"periodic": True, "backend": backend, "return_info": True}
+    _, info = kirchhoff_network(source, g, leak, method=method, **options)
+    assert info.method == ("multigrid" if bool(info.iterations.all()) else "direct")
+    assert info.method == "direct" or len(grid) == 3
+    assert info.reason.startswith("multigrid" if info.method == "multigrid" else "elimination")
+
+
+@pytest.mark.parametrize("backend", ["torch", pytest.param("cpu", marks=compiled)])
+def test_info_tells_that_small_leaks_were_eliminated(backend):
+    leak = torch.full((1, 13, 13, 13, 1), 1e-10)
+    _, info = kirchhoff_network(
+        leak, [torch.ones_like(leak)] * 3, leak, periodic=True, backend=backend, return_info=True
+    )
+    assert not info.iterations.any()
+    why = "iterations cannot judge leaks below the rounding of conductances"
+    assert info[2:] == ("direct", f"elimination: {why}")
 
 
 def test_an_empty_batch_on_a_graph_is_solved():
@@ -49,7 +78,7 @@ def test_an_empty_batch_on_a_graph_is_solved():
     assert info.reason == "elimination: a graph"
 
 
-@pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
+@compiled
 def test_memory_bounds_groups_then_methods(monkeypatch):
     case = ((64, 64), (False, False), 1000, torch.float32, "cpu")
     monkeypatch.setattr(methods, "MEMORY", methods.predicted_bytes(*case[:2], 125, torch.float32))

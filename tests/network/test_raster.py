@@ -283,8 +283,8 @@ def test_held_nodes_have_their_potentials(kind):
     )
     torch.testing.assert_close(v, near.solve(source), rtol=1e-9, atol=1e-9)
     flow = held.currents(v[:, 0]).walls
-    assert not flow[nodes].any()
-    out = flow + circuit.leak * v[:, 0] * ~nodes
+    assert not flow[~nodes].any()
+    out = flow + circuit.leak * v[:, 0]
     total = (source[:, 0] * ~nodes).flatten(1, -2).sum(1)
     torch.testing.assert_close(out.flatten(1, -2).sum(1), total)
 
@@ -376,9 +376,6 @@ def test_wrong_nodes_are_named():
         circuit.hold(torch.ones(8, 1, dtype=torch.bool))
     with pytest.raises(ValueError, match="value: expected a shape that expands"):
         circuit.hold(torch.ones(9, 1, dtype=torch.bool), torch.ones(2, 9, 1))
-    for value in (1j, torch.tensor(1j)):
-        with pytest.raises(ValueError, match="value: expected real numbers"):
-            circuit.hold(torch.ones(9, 1, dtype=torch.bool), value)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="labels: expected an edge"):
         circuit.merge(torch.ones(9, dtype=torch.long))
 

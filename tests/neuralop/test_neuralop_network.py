@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from neuralop import LpLoss, Trainer
@@ -58,12 +59,28 @@ def test_checkpoints(tmp_path):
     ].items()
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"offset": np.full((1, 2, 1, 1), 0.5, np.float32), "width": np.int64(6)},
+        {"lengths": torch.tensor([1.0, 2.0]), "ckb": {"num_networks": np.int8(3)}},
+    ],
+)
+def test_numbers_of_tensors_and_numpy_are_saved(tmp_path, numbers):
+    """`Trainer` resumes by ``torch.load``, which refuses NumPy's numbers."""
+    saved = CHONNNetwork(np.int64(1), out_channels=np.int64(2), **{**SMALL, **numbers})
+    saved.save_checkpoint(tmp_path, "model")
+    loaded, x = CHONNNetwork.from_checkpoint(tmp_path, "model"), torch.randn(1, 1, 8, 12)
+    torch.testing.assert_close(loaded(x), saved(x), rtol=0, atol=0)
+    torch.load(tmp_path / "model_state_dict.pt", weights_only=True)
+
+
 def loader_of(fields):
     return DataLoader([{"x": x, "y": x.cumsum(-1)} for x in fields], batch_size=3)
 
 
-def train(model, epochs, loader, test_loaders, **settings):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+def train(model, epochs, loader, test_loaders, rate=5e-3, **settings):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     return Trainer(model=model, n_epochs=epochs, device="cpu", verbose=False).train(
         train_loader=loader,
         test_loaders=test_loaders,
@@ -88,6 +105,23 @@ def test_trainer(tmp_path):
     ] == []
     again = CHONNNetwork.from_checkpoint(tmp_path, "model")
     torch.testing.assert_close(again(fields), model(fields), rtol=0, atol=0)
+
+
+def test_the_trainer_takes_published_weights(tmp_path):
+    """The model itself, which ignores targets as all of neuraloperator's do, and in this host's."""
+    pytest.importorskip("safetensors")
+    x = torch.rand(6, 1, 16, 16) + 0.1
+    published = CHONNNetwork2d.from_pretrained("darcy-small")
+    target = 1.1 * published(x).detach()
+    loader = DataLoader([{"x": a, "y": b} for a, b in zip(x, target, strict=True)], batch_size=3)
+    hosted = CHONNNetwork(1, 1, ckb={"nodes": "centres"})
+    hosted.model.load_state_dict(published.state_dict())
+    torch.testing.assert_close(hosted(x), published(x), rtol=0, atol=0)
+    for model, saving in ((published, {}), (hosted, {"save_every": 1, "save_dir": tmp_path})):
+        before = (model(x) - target).norm() / target.norm()
+        metrics = train(model, 3, loader, {16: loader}, rate=3e-4, **saving)
+        assert metrics["16_l2"] < before < 0.1
+    torch.testing.assert_close(hosted(x), published(x), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("cell", [None, "network", "scan"])
@@ -167,7 +201,7 @@ def test_defaults_are_those_of_the_cell(fno):
         ValueError, match="d_state: expected options of a block with cell='network'"
     ):
         fno(spectral_mixer_kwargs={"d_state": 4})
-    assert get_model(config(patch=2)).model.nodes == "centres"
+    assert get_model(config(patch=2)).model.nodes == "left"
 
 
 def test_a_mixer_of_scans_keeps_its_names(fno):

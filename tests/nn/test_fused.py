@@ -25,7 +25,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from chonn_ops import CHONNNetwork2d, NetworkCell
 
 # Steps, words, distances and gains of circuits of grids.
-GEOMETRY = ((0.3, 0.4), ("robin", "periodic"), (0.5, 0.25), (0.8, 0.4, 1.5))
+DISTANCES = (0.5, 0.25), (0.4, 0.1), (0.3, 0.7)
+GEOMETRY = ((0.3, 0.4), ("robin", "periodic"), DISTANCES[:2], (0.8, 0.4, 1.5))
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
@@ -174,7 +175,8 @@ def test_circuits_of_grids(interpreted, grid, words, channels):
     mean, wall, leak = _rand(3, channels, seed=1).unbind()
     steps = tuple(0.3 + 0.1 * axis for axis in range(len(grid)))
     inputs = (k, mean, wall if "robin" in words else None, leak)
-    interpreted(check_function, "grid_circuit", inputs, (steps, words, *GEOMETRY[2:]))
+    constants = (steps, words, DISTANCES[: len(grid)], GEOMETRY[3])
+    interpreted(check_function, "grid_circuit", inputs, constants)
 
 
 def check_selection():

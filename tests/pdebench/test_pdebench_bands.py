@@ -15,7 +15,7 @@ from chonn_plugins.pdebench.data import Layout
 
 
 def layout(validation: int) -> Layout:
-    return Layout(9 * validation, validation, (16, 16), 2, 1, (1 / 16, 1 / 16))
+    return Layout(9 * validation, validation, (16, 16), 2, 1, (1 / 16, 1 / 16), [], [])
 
 
 def errors(n: int, seed: int = 0) -> torch.Tensor:

@@ -272,14 +272,3 @@ def test_notes(job):
         rollout, preflight.read_layout(rollout, grouped=False), from_git=False
     )
     assert "evaluates FNO as a rollout, frame by frame, although it" in line
-
-
-def test_nodes_that_the_coordinates_contradict_are_a_note(job):
-    """The data's are centres, and the models take those."""
-    for nodes, count in (("left", 1), ("centres", 0)):
-        given = job("darcy", model_name="chonn_network", ckb={"nodes": nodes})
-        layout = preflight.read_layout(given, grouped=False)
-        assert layout.nodes == "centres"
-        lines = preflight.notes(given, layout, from_git=False)
-        assert len(lines) == count
-        assert all("args.ckb.nodes=left is ignored: by the coordinates" in line for line in lines)

@@ -177,7 +177,7 @@ def test_builds_with_pdebench_keywords(ndim, cell):
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
-    """Same parameters by name, and the spacing that the coordinates say."""
+    """Same parameters by name, and the spacing and nodes that the coordinates say."""
     names = ("modes",) if ndim == 1 else ("modes1", "modes2", "modes3")[:ndim]
     host = {"num_channels": 2, "width": 99, "initial_step": 3, **dict.fromkeys(names, 77)}
     options = {"model": "steady", "width": 6, "depth": 1}
@@ -190,10 +190,10 @@ def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
     coordinates = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(2, *grid, ndim)
     spacing = {1: (1 / 8,), 2: (1 / 16, 1 / 12), 3: (1 / 16, 1 / 12, 1 / 6)}[ndim]
     x = torch.rand(2, *grid, 6)
-    expected = ours(x.movedim(-1, 1), spacing=spacing).movedim(1, -1)
+    expected = ours(x.movedim(-1, 1), spacing=spacing, nodes="left").movedim(1, -1)
     torch.testing.assert_close(model(x, coordinates), expected.unsqueeze(-2))
     if ndim > 1:
-        unit = ours(x.movedim(-1, 1)).movedim(1, -1)
+        unit = ours(x.movedim(-1, 1), nodes="left").movedim(1, -1)
         assert not torch.allclose(expected, unit, rtol=1e-3, atol=1e-4)
 
 

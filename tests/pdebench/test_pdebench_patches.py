@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from chonn_plugins.pdebench import patches
+from chonn_plugins.pdebench import patches, preflight
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import Job
 from chonn_plugins.pdebench.results import scored
@@ -119,7 +119,8 @@ def fno(train) -> ModuleType:
 def test_options_that_do_not_fit_the_axes_of_the_data(fno, make_job):
     words = {"boundary": ["periodic", "robin", "robin"]}
     job = make_job("darcy", model_name="chonn_network", ckb=words)
-    patches.model_builders(patches.Patches(), fno, job, Watch(), patches.WholeSave())
+    layout = preflight.read_layout(job, grouped=False)
+    patches.model_builders(patches.Patches(), fno, job, layout, Watch(), patches.WholeSave())
     with pytest.raises(JobError, match=r"^args\.ckb, on data of 2 axes: boundary: expected .* got"):
         fno.FNO2d(num_channels=1, width=4, modes1=2, modes2=2, initial_step=1)
 
@@ -127,7 +128,8 @@ def test_options_that_do_not_fit_the_axes_of_the_data(fno, make_job):
 def test_a_checkpoint_says_which_frames_and_points_its_model_sees(fno, make_job):
     job = make_job("1d", model_name="chonn_fno", reduced_resolution=2, reduced_resolution_t=5)
     save = patches.WholeSave()
-    patches.model_builders(patches.Patches(), fno, job, Watch(), save)
+    layout = preflight.read_layout(job, grouped=False)
+    patches.model_builders(patches.Patches(), fno, job, layout, Watch(), save)
     fno.FNO1d(num_channels=1, width=4, modes=2, initial_step=2)
     assert (save.described["every_frame"], save.described["every_point"]) == (5, 2)
 

@@ -96,7 +96,7 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
         axes = [np.linspace(0, 1, fields.shape[1])]
     # The coordinates say how far apart the points of the file are, and where they lie.
     ends = {"spacing": [axes[0][1]], "nodes": "corners"}
-    spaced = ends if problem == "1d" and name == "chonn_network" else {}
+    spaced = ends if problem == "1d" and name in ("chonn_network", "chonn_unet") else {}
     grid = torch.tensor(np.stack(np.meshgrid(*axes, indexing="ij"), -1), dtype=torch.float32)
     window = torch.tensor(fields[..., :start, :])
     frames = []

@@ -7,6 +7,7 @@ import shutil
 import h5py
 import numpy as np
 import pytest
+import torch
 
 from chonn_plugins.pdebench import JobError, preflight
 from conftest import POINTS, PROBLEMS, SAMPLES
@@ -91,8 +92,8 @@ def test_what_a_job_does_not_use_is_its_own_affair(spoiled, problem, key, index,
     [("1d", "tensor", "tensor"), ("groups", "0003/data", "0019/data")],
 )
 def test_evaluation_uses_the_validation_split(spoiled, tmp_path, problem, training, validation):
-    (tmp_path / "1D_Advection_FNO.pt").touch()
-    (tmp_path / "2D_rdb_NA_NA_FNO.pt").touch()
+    for name in ("1D_Advection_FNO.pt", "2D_rdb_NA_NA_FNO.pt"):
+        torch.save({"model_state_dict": {}}, tmp_path / name)
     # Of arrays the first tenth, of groups the last, each with all its frames.
     assert spoiled(problem, training, 3, np.nan, if_training=False) == ""
     assert "not finite" in spoiled(

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from chonn_plugins.pdebench import HostModel, JobError, patches
+from chonn_plugins.pdebench.data import Layout
 from chonn_plugins.pdebench.job import Job
 from chonn_plugins.pdebench.training import Watch, finite
 
 ARGS = {"learning_rate": 0.1, "filename": "x.hdf5", "single_file": True, "data_path": "."}
 ARGS |= dict.fromkeys(("reduced_batch", "reduced_resolution_t", "reduced_resolution"), 1)
+LAYOUT = Layout(4, 2, (3,), 2, 1, (1 / 3,), [(0, 1)], [(0.5, 0.5)])
 
 
 class Linear(torch.nn.Module):
@@ -83,7 +85,7 @@ def run(trainer: Trainer, *, show: bool = False, start: str | None = None) -> Wa
     undo, watch = patches.Patches(), Watch(show=show)
     patches.torch_functions(undo, trainer.module, trainer.save, watch, clip=False)
     patches.loss_function(undo, trainer.module, watch)
-    patches.model_builders(undo, trainer.module, a_job(), watch, trainer.save)
+    patches.model_builders(undo, trainer.module, a_job(), LAYOUT, watch, trainer.save)
     try:
         with finite(a_job(), watch, lambda: f"saved {trainer.save.count} times"):
             trainer.run(start)

@@ -2,7 +2,10 @@
 examples/cfd/darcy_fno."""
 
 import itertools
+import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -24,6 +27,26 @@ SMALL = {
     "chonn_fno": {"width": 4, "ckb": {"cell": "scan"}},
     "chonn_unet": {"init_features": 2, "ckb": {"cell": "scan", "d_state": 1}},
 }
+
+
+# What users have at hand: statistics of a normaliser, shapes of arrays, numbers of a search.
+NUMBERS = [
+    ("chonn_network", {"offset": -torch.full((1, 2, 1, 1), 1.5), "lengths": torch.ones(2)}),
+    ("chonn_network", {"offset": np.float32(0.5), "lengths": np.array([1.0, 2.0])}),
+    ("chonn_network", {"width": np.int64(6), "ckb": {"num_networks": np.int64(3), "tol": 1e-4}}),
+    ("chonn_fno", {"modes1": np.int64(4), "padding": torch.tensor(3)}),
+    ("chonn_unet", {"ckb": {"cell": "scan", "d_state": np.int8(1), "constrained": np.True_}}),
+]
+
+
+@pytest.mark.parametrize(("name", "numbers"), NUMBERS)
+def test_numbers_of_tensors_and_numpy_are_saved(name, numbers, tmp_path):
+    options = {**SMALL[name], **numbers}
+    model = ModelRegistry().factory(name)(np.int64(1), np.int64(2), torch.tensor(2), **options)
+    model.eval().save(tmp_path / "model.mdlus")
+    loaded = Module.from_checkpoint(tmp_path / "model.mdlus").eval()
+    x = torch.rand(1, 1, 32, 32)
+    torch.testing.assert_close(loaded(x), model(x), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
@@ -50,32 +73,45 @@ def test_networks_take_a_mask():
     assert y[:, :, mask].all()
 
 
-def test_an_epoch_of_the_darcy_example(tmp_path):
-    """On fields that its datapipe generates here, with its steps, checkpoints and resuming."""
-    torch.manual_seed(0)
+def darcy(batch_size, resolution=16):
+    """The datapipe of the example, and its normaliser of pressures."""
     mean, std = 4.52e-2, 2.79e-2
     data = Darcy2D(
-        resolution=16,
-        batch_size=8,
+        resolution=resolution,
+        batch_size=batch_size,
         max_iterations=1000,
         iterations_per_convergence_check=200,
         nr_multigrids=1,
         normaliser={"permeability": (1.25, 0.75), "darcy": (mean, std)},
         device="cpu",
     )
+    return data, mean, std
+
+
+# The example's keywords, the defaults, and the default with gradients clipped: on a CPU autocast is
+# of bfloat16.
+CAPTURES = [{"use_amp": False, "use_graphs": False}, {}, {"gradient_clip_norm": 1.0}]
+
+
+@pytest.mark.parametrize("captures", CAPTURES, ids=["example", "defaults", "clipped"])
+def test_an_epoch_of_the_darcy_example(tmp_path, captures):
+    """On fields that its datapipe generates here, with its steps, checkpoints and resuming."""
+    torch.manual_seed(0)
+    data, mean, std = darcy(8)
     create = ModelRegistry().factory("chonn_network")
-    model = create(1, 1, ckb={"nodes": "left"}, offset=-mean / std)
+    model = create(1, 1, ckb={"nodes": "left"}, offset=torch.tensor(-mean / std))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     logger = PythonLogger("darcy")
 
-    @StaticCaptureTraining(
-        model=model, optim=optimizer, logger=logger, use_amp=False, use_graphs=False
-    )
+    @StaticCaptureTraining(model=model, optim=optimizer, logger=logger, **captures)
     def train(x, y):
         return torch.nn.functional.mse_loss(model(x), y)
 
-    @StaticCaptureEvaluateNoGrad(model=model, logger=logger, use_amp=False, use_graphs=False)
+    evaluation = {name: captures[name] for name in captures if name.startswith("use")}
+
+    @StaticCaptureEvaluateNoGrad(model=model, logger=logger, **evaluation)
     def predict(x):
+        assert torch.is_autocast_enabled("cpu") == captures.get("use_amp", True)
         return model(x)
 
     batches = itertools.islice(data, 24)
@@ -86,4 +122,61 @@ def test_an_epoch_of_the_darcy_example(tmp_path):
     again = create(1, 1, ckb={"nodes": "left"})
     assert load_checkpoint(str(tmp_path), models=again, device="cpu") == 1
     x = torch.rand(1, 1, 16, 16) + 0.5
-    torch.testing.assert_close(again(x), predict(x), rtol=0, atol=0)
+    torch.testing.assert_close(again(x), model(x), rtol=0, atol=0)
+    x = next(iter(data))["permeability"]
+    error = (predict(x) - model(x)).norm() / model(x).norm()
+    assert error == 0 if "use_amp" in captures else error < 0.02  # bfloat16 rounds to 0.004
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [(name, "network") for name in SMALL] + [("chonn_fno", "scan"), ("chonn_unet", "scan")],
+)
+def test_captures_take_a_model_on_a_gpu(name, cell, monkeypatch):
+    """No GPU here: the model says that it is on one. The next step is CUDA's own, a stream."""
+    options = {**SMALL[name], "ckb": {"cell": cell}}
+    model = ModelRegistry().factory(name)(1, 1, **options)
+    monkeypatch.setattr(type(model), "device", torch.device("cuda:0"))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: device)
+    optimizer = torch.optim.Adam(model.parameters())
+    step = StaticCaptureTraining(model=model, optim=optimizer)
+    assert step.use_autocast == (cell == "network")
+    assert not step.cuda_graphs_enabled
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_networks_take_autocast_of_float16(name):
+    """The default of `StaticCapture*` on a GPU; its `GradScaler` starts with this scale."""
+    torch.manual_seed(0)
+    model = ModelRegistry().factory(name)(1, 1, **{**SMALL[name], "ckb": {}})
+    x, outputs, gradients = torch.rand(2, 1, 32, 32), [], []
+    for enabled in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.float16, enabled=enabled):
+            y = model(x)
+        (2**16 * y.float().square().mean()).backward()
+        outputs.append(y.detach().float())
+        found = [p.grad.abs() if p.is_complex() else p.grad for p in model.parameters()]
+        gradients.append(torch.cat([g.flatten() for g in found]))
+    for single, half in (outputs, gradients):
+        assert (half - single).norm() < 0.05 * single.norm()
+
+
+def test_published_weights(tmp_path):
+    """By the snippet of docs/hosts.md: the model computes what it was trained for, and trains."""
+    pytest.importorskip("safetensors")
+    page = Path(__file__).parents[2] / "docs" / "hosts.md"
+    [code] = re.findall(
+        r"```\n([^`]*load_state_dict[^`]*)```", page.read_text().split("\nThe Well's")[0]
+    )
+    names = {}
+    exec(code, names)
+    model, trained = names["model"], names["trained"]
+    x = torch.rand(2, 1, 32, 32) + 0.1
+    torch.testing.assert_close(model(x), trained(x), rtol=0, atol=0)
+    model.save(tmp_path / "model.mdlus")
+    loaded = Module.from_checkpoint(tmp_path / "model.mdlus")
+    torch.testing.assert_close(loaded(x), trained(x), rtol=0, atol=0)
+    step = StaticCaptureTraining(model=model, optim=torch.optim.Adam(model.parameters(), lr=1e-3))
+    losses = [step(lambda: (model(x) - trained(x) - 0.1).square().mean())() for _ in range(8)]
+    assert losses[-1] < 0.8 * losses[0]

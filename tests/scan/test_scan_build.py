@@ -80,6 +80,44 @@ def test_build_tags_the_wheel_for_this_platform_and_leaves_denormals_alone(
     subprocess.run([sys.executable, "-c", DENORMALS, str(library)], check=True)
 
 
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX compilers only")
+def test_the_kernel_is_compiled_again_only_for_other_sources_flags_or_compilers(
+    source_tree, tmp_path_factory, monkeypatch
+):
+    """As where extras are installed one after the other, each by a build of its own."""
+    calls = tmp_path_factory.mktemp("calls")
+
+    def compiled(name="cc"):
+        wrapper = calls / name
+        wrapper.write_text(  # without the flags of wide vectors there is less to compile
+            '#!/bin/sh\ncase " $* " in *" -mavx"*) exit 1;; esac\n'
+            f'echo "$*" >> {calls}/log\nexec cc "$@" -O0\n'
+        )
+        wrapper.chmod(0o755)
+        (calls / "log").write_text("")
+        monkeypatch.setenv("CC", str(wrapper))
+        assert _run_hook(source_tree)["pure_python"] is False
+        return (calls / "log").read_text().count("kernel.c")
+
+    library = source_tree / "chonn_ops" / "_kernel.so"
+    most = compiled()
+    assert most >= 3
+    made = library.read_bytes()
+    assert compiled() == 0
+    assert library.read_bytes() == made
+    header = source_tree / "chonn_ops" / "_kernel.h"
+    header.write_text(header.read_text() + "/* a change */\n")
+    assert compiled() == most
+    assert compiled() == 0
+    monkeypatch.setenv("CFLAGS", "-DANYTHING")
+    assert compiled() == most
+    assert compiled("another") == most
+    library.write_bytes(b"damaged")
+    assert compiled("another") == most
+
+
 FALLBACK = """
 import sys, types, torch
 package = types.ModuleType("chonn_ops")

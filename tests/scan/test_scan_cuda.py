@@ -202,6 +202,34 @@ def test_a_large_state_is_forgotten(emulate, passive):
 
 
 @needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=thorough)])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["b", "c", "grad_y"])
+def test_what_is_not_finite_spreads_to_four_states_at_most(emulate, name, bad, dtype):
+    """By tensor cores, in the gradients of b and c. It never becomes finite."""
+    emulate()
+    case = make_case(1, 20, 40, 16, dtype)
+    del case["initial_state"]
+    names = ("u", "delta", "decay", "b", "c")
+    inputs = [case[x] for x in names]
+    grad_y = torch.ones(1, 20, 40, dtype=dtype)
+    (grad_y if name == "grad_y" else case[name])[0, 7, 5] = bad
+
+    def finite(backend):
+        leaves = [x.detach().requires_grad_() for x in inputs]
+        y = kirchhoff_scan(*leaves, backend=backend)
+        found = torch.autograd.grad(y, leaves, grad_y)
+        return {k: x.isfinite() for k, x in zip(("y", *names), (y, *found), strict=True)}
+
+    found, expected = finite("cuda"), finite("reference")
+    groups = [expected[x].unflatten(-1, (4, 4)).all(-1) for x in ("b", "c")]
+    spread = (groups[0] & groups[1]).repeat_interleave(4, -1)
+    assert not spread.all()
+    for key in expected:
+        assert torch.equal(found[key], spread if key in ("b", "c") else expected[key])
+
+
+@needs_compiler
 @pytest.mark.parametrize(
     ("dtype", "processors"),
     [

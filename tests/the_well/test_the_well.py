@@ -1,5 +1,8 @@
 """The models in The Well's benchmark: by ``_target_``, in its trainer, to and from hub folders."""
 
+import re
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -46,6 +49,43 @@ def test_models_to_and_from_a_hub_folder(name, axes, tmp_path, monkeypatch):
     model.save_pretrained(tmp_path)
     loaded = getattr(the_well, name).from_pretrained(tmp_path)
     torch.testing.assert_close(loaded(x), y, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("CHONNNetwork", {"offset": torch.ones(1, 2, 1, 1), "lengths": np.array([1.0, 2.0])}),
+        ("CHONNNetwork", {"width": np.int64(6), "ckb": {"num_networks": np.int64(3)}}),
+        ("CHONNFNO", {"modes1": np.int64(4), "padding": torch.tensor(3)}),
+    ],
+)
+def test_numbers_of_tensors_and_numpy_are_saved(name, numbers, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    sizes = np.int64(1), torch.tensor(2), np.int64(2), torch.tensor([32, 32])
+    model = getattr(the_well, name)(*sizes, **{**SMALL[name], **numbers}).eval()
+    assert model.spatial_resolution == (32, 32)
+    model.save_pretrained(tmp_path)
+    loaded = getattr(the_well, name).from_pretrained(tmp_path)
+    x = torch.rand(1, 1, 32, 32)
+    torch.testing.assert_close(loaded(x), model(x), rtol=0, atol=0)
+    with pytest.raises(ValueError, match="dtype: expected numbers, words"):
+        getattr(the_well, name)(1, 2, 2, (32, 32), dtype=torch.float64)
+
+
+def test_published_weights(tmp_path, monkeypatch):
+    """By the snippet of docs/hosts.md, and as The Well's train.py builds the model."""
+    pytest.importorskip("safetensors")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "hosts.md").read_text()
+    [code] = re.findall(r"```\n([^`]*save_pretrained[^`]*)```", page)
+    names = {}
+    exec(code, names)
+    model = create(
+        "CHONNNetwork.from_pretrained", 1, 1, (64, 64), pretrained_model_name_or_path="FOLDER"
+    )
+    x = torch.rand(1, 1, 48, 48) + 0.1
+    torch.testing.assert_close(model(x), names["trained"](x), rtol=0, atol=0)
 
 
 def write_waves(path, seed):

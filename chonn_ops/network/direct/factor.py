@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._backends import Backends
-from chonn_ops._dtypes import compute_dtype
+from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops.network.direct import cpu
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
@@ -180,12 +180,13 @@ class Factor:
     def wide(
         self, conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
     ) -> Factor:
-        """The factor of the same networks in float64, which is eliminated once and kept."""
-        if self.dtype == torch.float64:
+        """The factor of the same networks in the widest dtype, eliminated once and kept."""
+        wide = widest_dtype(self.dtype, leak.device)
+        if self.dtype == wide:
             return self
         if self._wide is None:
             g, l = [x.detach() for x in conductance], leak.detach()  # noqa: E741
-            self._wide = Factor(g, l, periodic, dtype=torch.float64, backend=self.backend)
+            self._wide = Factor(g, l, periodic, dtype=wide, backend=self.backend)
         return self._wide
 
     def solve(self, source: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import widest_dtype
+from chonn_ops._dtypes import widened, widest_dtype
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.kept import kept
@@ -318,7 +318,7 @@ class Factors:
         if inverse.is_complex():
             return torch.ones_like(inverse)
         shares, grounded = self._shares[index].detach(), self._grounded[index].detach()
-        whole = shares.sum(-1, dtype=torch.float64) + grounded
+        whole = shares.sum(-1, dtype=widest_dtype(shares.dtype, shares.device)) + grounded
         return torch.where(inverse == 0, 1, whole)
 
     def _up(self, x: Tensor) -> Tensor:
@@ -328,7 +328,7 @@ class Factors:
         each pivot hands on what it received over the sum of its shares, in float64: no current is
         lost, and the shares are those of a network that differs by rounding of its conductances.
         """
-        x = x if x.is_complex() else x.double()
+        x = x if x.is_complex() else widened(x)
         for index, batch in enumerate(self._batches):
             pivots, others = batch.nodes.split([batch.pivots, batch.width], 1)
             upper, beyond = (y.to(x.dtype) for y in self._upper(index))
@@ -375,7 +375,7 @@ class Factors:
             def total(y: Tensor) -> Tensor:
                 return torch.zeros_like(y).scatter_add(2, to, torch.where(inside, y, 0))
 
-            ground, rest = total(leak), x if x.is_complex() else x.double()
+            ground, rest = total(leak), x if x.is_complex() else widened(x)
             ground = torch.where(ground != 0, ground, 1)
             for _ in range(2):  # what the first leaves is rounding of sources, not of itself
                 levels = torch.where(inside, (total(rest) / ground).gather(2, to), 0)
@@ -487,13 +487,13 @@ class Factors:
     def logdet(self) -> Tensor:
         """(B, C), float64 or complex128; nodes that are not part of a network left out."""
         inverse = torch.cat([x.flatten(1) for x in self._inverses], 1)
-        inverse = inverse.to(widest_dtype(inverse.dtype))
+        inverse = widened(inverse)
         some = inverse != 0
         value = torch.where(some, inverse, 1).log().sum(1).neg()
         for network, pivoted in self._pivoted.items():
             at = torch.tensor([network], device=value.device)
             value = value.index_copy(0, at, pivoted.logdet[None].to(value.dtype))
-        value = value - some.sum(1) * self._scale.double().log()
+        value = value - some.sum(1) * widened(self._scale).log()
         value = torch.where(self._without_ground().any(1), -math.inf, value)
         value = torch.where(self._sound, value, math.nan)
         return value.reshape(self._shape[0], self._shape[-1])

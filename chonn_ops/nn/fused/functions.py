@@ -35,7 +35,7 @@ def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
     k = operations.conductivity(raw, raw[0, 0, 0], 8.0)[0]
     mean = torch.linspace(0, 1, 3, **options)
     weight = torch.linspace(-9, 9, 48 * 24, **options).sin().reshape(48, 24)
-    geometry = ((0.5, 0.25), ("robin", "periodic"), (0.5, 0.5), (2.0, 1.5, 0.5))
+    geometry = ((0.5, 0.25), ("robin", "periodic"), ((0.5, 0.25), (0.5, 0.5)), (2.0, 1.5, 0.5))
     calls: Any = (
         ("bounded_sum", (2.0,), raw, raw),
         ("conductivity", (8.0,), raw, raw[0, 0, 0]),

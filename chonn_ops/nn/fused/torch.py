@@ -63,7 +63,7 @@ def grid_circuit(
     leak: Tensor,
     steps: Sequence[float],
     words: Sequence[str],
-    distances: Sequence[float],
+    distances: Sequence[Sequence[float]],
     gains: Sequence[float],
 ) -> tuple[Tensor, ...]:
     """Edges of each axis, leaks with walls, and the walls' conductances if there are any.
@@ -77,7 +77,7 @@ def grid_circuit(
     steps, words : one an axis
         Distance of the nodes, and the word of both faces: "robin", "dirichlet", "neumann" or
         "periodic".
-    distances : pair of float
+    distances : pairs of float, one an axis
         As in `walls_of`.
     """
     known = dict(CELL_CONDITIONS)

@@ -453,7 +453,8 @@ def _geometry(k, steps, words, distances, gains):
     axes = len(steps)
     more = [0.0] * (3 - axes)
     areas = [face_area(steps, axis) for axis in range(axes)]
-    ends = [[distance * step for step in steps] + more for distance in distances]
+    pairs = zip(steps, distances, strict=True)
+    ends = [*zip(*([step * x for x in pair] for step, pair in pairs), strict=True)]
     faces = [{"robin": _WALL | _LEARNED, "dirichlet": _WALL}.get(word, 0) for word in words]
     scales = [area / step for area, step in zip(areas, steps, strict=True)]
     channels, grid = k.shape[-1], [*k.shape[1:-1], 1, 1][:3]
@@ -461,7 +462,7 @@ def _geometry(k, steps, words, distances, gains):
     args = (k.numel() // channels, channels, *grid, *gains, math.prod(steps))
     args += (*scales, *more, *areas, *more)
     flags = dict(zip(_FACES, [*faces, 0, 0], strict=False))
-    return programs, (*args, *ends[0], *ends[1]), {"AXES": axes, **flags, **block}
+    return programs, (*args, *ends[0], *more, *ends[1], *more), {"AXES": axes, **flags, **block}
 
 
 def _numbers(mean, wall, leak):

@@ -21,7 +21,7 @@ from chonn_lab.problems import unknown_law, upscaling
 from chonn_ops.boundary import Dirichlet
 from chonn_ops.network import diffusion, kirchhoff_network
 from chonn_ops.network.grids import walls_of
-from chonn_ops.nn.geometry import wall_distances
+from chonn_ops.nn.geometry import distances_of, num_steps, wall_distances
 from chonn_ops.nn.layers import PositionLinear
 
 _TOLERANCE = 1e-6
@@ -86,10 +86,10 @@ class DirectSolve(nn.Module):
     def solve(self, k: Tensor, source: Tensor) -> Tensor:
         """``-div(k grad u) = source``, all (B, C, \\*grid)."""
         k, source = k.movedim(1, -1), source.movedim(1, -1)
-        shared = 1 if self.physics.nodes == "corners" else 0
-        steps = [1 / (n - shared) for n in k.shape[1:-1]]
+        nodes = distances_of(self.physics.nodes, k.dim() - 2)
+        steps = [1 / num_steps(n, pair) for n, pair in zip(k.shape[1:-1], nodes, strict=True)]
         faces = ((Dirichlet(), Dirichlet()),) * len(steps)
-        nothing, distances = torch.zeros_like(k), wall_distances(self.physics.nodes)
+        nothing, distances = torch.zeros_like(k), wall_distances(nodes)
         leak = walls_of(k, steps, faces, nothing, distances=distances).conductance
         assert leak is not None
         g = diffusion(k, steps).conductance

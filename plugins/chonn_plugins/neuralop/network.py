@@ -31,8 +31,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         the normaliser.
     ckb : mapping, optional
         Options of the blocks, see `chonn_ops.CKBOptions.from_mapping`; the cell is "network".
-        ``nodes`` is "left" by default, since neuraloperator's grids have their nodes at i / n;
-        with patches it is "centres".
+        ``nodes`` is "left" by default, since neuraloperator's grids have their nodes at i / n.
 
     Raises
     ------
@@ -62,37 +61,37 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         ckb: Mapping[str, Any] | None = None,
     ) -> None:
         # Imported here, so that loading neuraloperator alone does not import our models.
-        from chonn_ops import CKBOptions
-        from chonn_ops.models.hosted import suit_host
-        from chonn_plugins.fields import MODELS
+        from chonn_ops.checks import plain
+        from chonn_plugins.fields import MODELS, build, plain_options
 
         super().__init__()
-        models = MODELS["chonn_network"]
-        if n_dim not in models:
+        if n_dim not in MODELS["chonn_network"]:
             raise ValueError(f"n_dim: expected 1, 2 or 3, got {n_dim!r}")
         if ckb is not None and not isinstance(ckb, Mapping):
             raise ValueError(f"ckb: expected a mapping of options or None, got {ckb!r}")
         given = {"cell": "network", **(ckb or {})}
         if given["cell"] == "network":
-            given = {"nodes": "left" if patch == 1 else "centres", **given}
-        options = CKBOptions.from_mapping(given)
+            given = {"nodes": "left", **given}
+        options = plain_options(
+            {
+                "width": width,
+                "depth": depth,
+                "mlp_ratio": mlp_ratio,
+                "patch": patch,
+                "coordinates": coordinates,
+                "lengths": lengths,
+                "offset": offset,
+                "ckb": given,
+            }
+        )
+        # What checkpoints keep. `Trainer` resumes from plain values; a subclass may have others.
         recorded: Any = self._init_kwargs
+        if type(self) is __class__:
+            recorded.update({name: plain(name, value) for name, value in recorded.items()})
         if "ckb" in recorded:  # else a subclass chose them
             # All options, so that checkpoints survive a change of a default.
-            recorded["ckb"] = options.to_mapping()
-        network = models[n_dim](
-            in_channels,
-            out_channels,
-            width,
-            depth,
-            mlp_ratio=mlp_ratio,
-            patch=patch,
-            coordinates=coordinates,
-            lengths=lengths,
-            offset=offset,
-            ckb=options,
-        )
-        self.model = suit_host(network)
+            recorded["ckb"] = options["ckb"]
+        self.model = build("chonn_network", in_channels, out_channels, n_dim, options)
 
     def forward(
         self,
@@ -100,7 +99,7 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
         *,
         spacing: Sequence[float] | None = None,
         mask: Tensor | None = None,
-        nodes: str | None = None,
+        nodes: Any = None,
         **_: Any,
     ) -> Tensor:
         """Map fields (B, in_channels, \\*grid) to (B, out_channels, \\*grid).

@@ -147,7 +147,8 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
     undo = patches.Patches()
     train = host.train
     path = job.checkpoint(layout.frames)
-    save = patches.WholeSave(path if job.model else None, replace=job.replaces)
+    settings = job.settings(layout.space)
+    save = patches.WholeSave(path if job.model else None, settings, replace=job.replaces)
     watch = Watch(show=host.silent)
     try:
         patches.numpy_infty(undo, train)
@@ -155,9 +156,9 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
         patches.torch_functions(undo, train, save, watch, clip=job.clip)
         patches.loss_function(undo, train, watch)
         patches.trainer_log(undo, train)
-        patches.model_builders(undo, train, job, watch, save)
+        patches.model_builders(undo, train, job, layout, watch, save)
         results.collect(undo, host, job, layout, overrides)
-        patches.training_call(undo, train, job, _run(job, watch, save, path))
+        patches.training_call(undo, train, job, _run(job, settings, watch, save, path))
     except BaseException:
         undo.undo()
         raise
@@ -170,8 +171,11 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
 
 
 @contextmanager
-def _run(job: Job, watch: Watch, save: WholeSave, path: Path) -> Iterator[None]:
+def _run(
+    job: Job, settings: dict[str, Any], watch: Watch, save: WholeSave, path: Path
+) -> Iterator[None]:
     """Context of PDEBench's trainer: an error becomes one line, and the program fails."""
+    from chonn_plugins.pdebench import checkpoints
     from chonn_plugins.pdebench.training import finite
 
     def saved() -> str:
@@ -179,7 +183,7 @@ def _run(job: Job, watch: Watch, save: WholeSave, path: Path) -> Iterator[None]:
 
     _seed(processes.agreed(job.seed))
     try:
-        with finite(job, watch, saved), _quiet_unless_first():
+        with finite(job, watch, saved), _quiet_unless_first(), checkpoints.fitting(path, settings):
             yield
     except JobError as error:
         message = f"chonn-ops: {error}"

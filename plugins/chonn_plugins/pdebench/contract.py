@@ -33,8 +33,11 @@ class HostModel:
     build : callable
         ``build(ndim, host, options)`` returns the `torch.nn.Module` for ``ndim`` spatial axes.
         ``host`` holds PDEBench's constructor keywords ("unet": ``in_channels, out_channels``;
-        "fno": ``num_channels, width, initial_step`` and ``modes`` or ``modes1, modes2, ...``),
-        ``options`` the settings under ``args.<options_key>``.
+        "fno": ``num_channels, width, initial_step`` and ``modes`` or ``modes1, modes2, ...``) and
+        the geometry of the data: for "fno", which gets coordinates, ``box``, those of the low and
+        high wall of each axis; for "unet" ``lengths``, the size of each axis in units of the
+        longest, and ``nodes``, the steps from its walls to the first and from the last point.
+        ``options`` holds the settings under ``args.<options_key>``.
     options_key : str
         Users set the model's options as ``++args.<options_key>.<option>=<value>``.
     defaults : mapping

@@ -18,9 +18,9 @@ from typing import Any
 
 import h5py
 import numpy as np
-import torch
 
-from chonn_ops.models.geometry import grid_geometry
+from chonn_ops.models.geometry import read_box
+from chonn_ops.nn.geometry import Distances, Nodes, distances_of, num_steps
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import Job
 
@@ -46,8 +46,13 @@ class Layout:
     frames, channels : int
     spacing : tuple of float
         Grid spacing along each axis, 1/n where the file has no coordinates that fit.
-    nodes : str, optional
-        Where the coordinates that a model gets say that its nodes lie, see `grid_geometry`.
+    box : list of (float, float)
+        Coordinates of the walls of each axis.
+    nodes : list of (float, float)
+        Steps from the walls to the first and from the last point of each axis that a model gets.
+    walls_note : str
+        What was assumed about the walls, or that the file says something else than the option
+        ``nodes``; empty if neither.
     """
 
     train: int
@@ -56,7 +61,15 @@ class Layout:
     frames: int
     channels: int
     spacing: tuple[float, ...]
-    nodes: str | None = None
+    box: list[tuple[float, float]]
+    nodes: Distances
+    walls_note: str = ""
+
+    @property
+    def lengths(self) -> list[float]:
+        """Sizes of the domain in units of its longest axis."""
+        sizes = [high - low for low, high in self.box]
+        return [size / max(sizes) for size in sizes]
 
 
 def flow_fields(dims: int) -> list[str]:
@@ -242,15 +255,56 @@ def _layout(
         validation = samples - int(samples * (1 - VALIDATION_SHARE))
     space = tuple(math.ceil(n / every_x) for n in points)
     spacing = tuple(_spacing(job, *a, every_x) for a in zip(axes, points, strict=True))
-    nodes = _nodes(axes, every_x) if job.family == "fno" else None
-    return Layout(samples - validation, validation, space, frames, channels, spacing, nodes)
+    geometry = _walls(job, axes, points, every_x)
+    return Layout(samples - validation, validation, space, frames, channels, spacing, *geometry)
 
 
-def _nodes(axes: Sequence[Any], every: int) -> str | None:
-    lines = [torch.as_tensor(np.asarray(axis, dtype=float)[::every]) for axis in axes]
-    grid = torch.stack(torch.meshgrid(*lines, indexing="ij"), dim=-1)
-    nodes = grid_geometry(grid[None])[0]["nodes"]
-    return nodes if isinstance(nodes, str) else None
+def _walls(
+    job: Job, axes: Sequence[Any], points: Sequence[int], every: int
+) -> tuple[list[tuple[float, float]], Distances, str]:
+    """`Layout.box`, `nodes` and `walls_note`. All points of the file show where the walls are; the
+    ones that the reader keeps end at other distances from them."""
+    has_nodes = job.model is not None and "nodes" in job.model.defaults
+    wanted: Nodes | None = job.options.get("nodes") if has_nodes else None
+    try:
+        said = distances_of("centres" if wanted is None else wanted, len(points))
+    except ValueError as error:
+        raise JobError(str(error)) from error
+    box, nodes, is_open, is_ignored = [], [], False, False
+    for axis, n, pair in zip(axes, points, said, strict=True):
+        line = (np.arange(n) + pair[0]) / num_steps(n, pair)
+        low, high, sure = 0.0, 1.0, n == 1
+        if axis is not None and axis.shape == (n,) and np.isfinite(axis[:]).all():
+            line = np.asarray(axis, dtype=float)
+            step = _step(line, 1.0)
+            [(low, high)], [sure] = read_box([float(line[0])], [float(line[-1])], [n], [pair])
+            own = sorted((line[0] - pair[0] * step, line[-1] + pair[1] * step))
+            if wanted is not None and not sure:
+                low, high = own
+            is_ignored |= wanted is not None and max(own[0] - low, high - own[1]) > 0.1 * abs(step)
+        is_open |= not sure and wanted is None
+        kept = line[::every]
+        step = _step(kept, high - low)
+        start, stop = (low, high) if step > 0 else (high, low)
+        ends = float((kept[0] - start) / step), float((stop - kept[-1]) / step)
+        box.append((float(low), float(high)))
+        # Files have coordinates in single precision.
+        nodes.append(tuple(max(round(end, 3), 0.0) for end in ends))
+    if not (has_nodes and (is_open or is_ignored)):
+        return box, nodes, ""
+    walls = ", ".join(
+        f"{name} from {low:g} to {high:g}" for name, (low, high) in zip(AXES, box, strict=False)
+    )
+    file, key = job.args["filename"], f"args.{job.model.options_key}.nodes" if job.model else ""
+    if is_ignored:
+        return box, nodes, f"{key}={wanted} is ignored: by the coordinates of {file}, {walls}"
+    note = f"{file} does not say where the walls are: assumed {walls}. ++{key}=left, corners or "
+    return box, nodes, note + "centres says where the points of the file lie between them"
+
+
+def _step(line: np.ndarray, default: float) -> float:
+    """The mean step between coordinates, or `default` if there is none."""
+    return float(line[-1] - line[0]) / max(len(line) - 1, 1) or default
 
 
 def _spacing(job: Job, axis: Any, points: int, every: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,12 @@ class Job:
             else self.name
         )
 
+    def settings(self, points: Sequence[int]) -> dict[str, Any]:
+        """The settings as plain values, and the points of a frame, for the job's checkpoint."""
+        plain = (str, int, float, bool, type(None))
+        kept = {key: value for key, value in self.args.items() if isinstance(value, plain)}
+        return {**kept, "points": list(points)}
+
     @property
     def stem(self) -> str:
         """The name of the data without its suffix.
@@ -135,7 +141,7 @@ class Job:
 
 def _plain(value: Any) -> str:
     """An option as part of a file's name: lists without brackets, spaces and quotes."""
-    return "-".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return "-".join(map(_plain, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def resolve(args: Mapping[str, Any]) -> Job:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import chonn_ops
 from chonn_ops import CKBOptions, Network, Scan
 from chonn_ops.checks import check_choice
-from chonn_ops.models.geometry import grid_geometry
+from chonn_ops.models.geometry import Box, grid_geometry
 from chonn_ops.models.hosted import learn_faster, suit_host
 from chonn_plugins.fields import MODELS
 from chonn_plugins.pdebench.contract import HostModel
@@ -70,7 +70,10 @@ class Placed:
         """The model for so many axes, see `HostModel`."""
         keywords = {name: options[name] for name in ("mode", *self.places) if name in options}
         block = {name: value for name, value in options.items() if name not in keywords}
-        return self.models[ndim](**host, ckb=CKBOptions.from_mapping(block), **keywords)
+        keywords_of_host = {name: value for name, value in host.items() if name != "nodes"}
+        if "nodes" in host and options.get("cell", CELL) == Network.name:
+            block["nodes"] = host["nodes"]
+        return self.models[ndim](**keywords_of_host, ckb=CKBOptions.from_mapping(block), **keywords)
 
     def host_model(self, family: Literal["unet", "fno"], smallest: Any) -> HostModel:
         """The model as PDEBench's runner knows it; ``smallest(axes)`` are keywords of a tiny one,
@@ -107,20 +110,19 @@ SERIES_GAIN = 4.0
 
 
 class AsFNO(nn.Module):
-    """A model of channels-first fields that is called as PDEBench calls its FNOs. It sees the last
-    `channels` of the input; `has_nodes` says whether the coordinates say where the nodes of the
-    model's networks are."""
+    """A model of channels-first fields with networks that is called as PDEBench calls its FNOs. It
+    sees the last `channels` of the input; `box` has the coordinates of the walls, see
+    `grid_geometry`."""
 
-    def __init__(self, model: nn.Module, channels: int, *, has_nodes: bool = True) -> None:
+    def __init__(self, model: Any, channels: int, box: Box | None) -> None:
         super().__init__()
-        self.model, self.channels, self.has_nodes = model, channels, has_nodes
+        self.model, self.channels, self.box = model, channels, box
 
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """(B, \\*grid, frames * C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C)."""
         seen = x[..., -self.channels :].movedim(-1, 1)
-        geometry, _ = grid_geometry(grid)
-        nodes = geometry["nodes"] if self.has_nodes else None
-        y = self.model(seen, spacing=geometry["spacing"], nodes=nodes)
+        geometry, _ = grid_geometry(grid, self.model.nodes, self.box)
+        y = self.model(seen, **geometry)
         return y.movedim(1, -1).unsqueeze(-2)
 
 
@@ -160,7 +162,7 @@ def build_series(
     history = min(host["initial_step"], FRAMES)
     model = SERIES[kind][ndim](host["num_channels"], history, **chosen)
     learn_faster(model, SERIES_GAIN)
-    return AsFNO(model, history * host["num_channels"])
+    return AsFNO(model, history * host["num_channels"], host.get("box"))
 
 
 def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
@@ -174,8 +176,7 @@ def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]
     channels = host["num_channels"]
     seen = host["initial_step"] * channels
     network = NETWORKS[ndim](seen, channels, ckb=CKBOptions.from_mapping(block), **sizes)
-    # Patches need nodes at the centres.
-    return AsFNO(suit_host(network), seen, has_nodes=network.patch == 1)
+    return AsFNO(suit_host(network), seen, host.get("box"))
 
 
 def network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:

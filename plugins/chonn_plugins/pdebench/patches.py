@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from chonn_ops.files import whole_file
 from chonn_plugins.clipping import clip_gradients
 from chonn_plugins.pdebench import processes
 from chonn_plugins.pdebench.contract import JobError
-from chonn_plugins.pdebench.data import reductions
+from chonn_plugins.pdebench.data import Layout, reductions
 from chonn_plugins.pdebench.job import DataName, Job
 from chonn_plugins.pdebench.training import Watch, WatchedLoader
 
@@ -131,13 +132,20 @@ def after_its_epoch(
     one.
 
     With its own checkpoint, PDEBench trains the last epoch again, begins the schedule of the
-    learning rate anew and draws another order of the samples.
+    learning rate anew and draws another order of the samples, and ignores a new learning rate.
     """
     optimizer, epoch = schedule.optimizer, checkpoint["epoch"]
+    rates = [group["initial_lr"] for group in optimizer.param_groups]
     optimizer.load_state_dict(checkpoint["optimizer_state_dict"])
     # A count of 1 is a first step, before which PyTorch expects one of this optimiser.
     schedule.load_state_dict({"last_epoch": epoch, "_step_count": epoch + 2})
     schedule.step()
+    decayed = schedule.gamma ** (schedule.last_epoch // schedule.step_size)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["initial_lr"] = rate
+        # Steps of a schedule that has not changed have roundings of their own.
+        if not math.isclose(group["lr"], rate * decayed, rel_tol=1e-9):
+            group["lr"] = rate * decayed
     torch.set_rng_state(checkpoint[RANDOM].cpu())
     return {**checkpoint, "epoch": epoch + 1, "optimizer_state_dict": optimizer.state_dict()}
 
@@ -164,19 +172,22 @@ def trainer_log(patches: Patches, train: ModuleType) -> None:
 
 
 def model_builders(
-    patches: Patches, train: ModuleType, job: Job, watch: Watch, save: WholeSave
+    patches: Patches, train: ModuleType, job: Job, layout: Layout, watch: Watch, save: WholeSave
 ) -> None:
-    """Make the trainer build the job's model in the place of its U-Net or FNO, and store a
-    description of the model in its checkpoints."""
+    """Make the trainer build the job's model in the place of its U-Net or FNO, for the geometry of
+    the data, and store a description of the model in its checkpoints."""
     model = job.model
     if model is None:
         return
     stem = {"unet": "UNet", "fno": "FNO"}[model.family]
     _, every_frame, every_point = reductions(job)
+    geometry: dict[str, Any] = {"box": layout.box}
+    if model.family == "unet":
+        geometry = {"lengths": layout.lengths, "nodes": layout.nodes}
 
     def builder(ndim: int) -> Callable[..., torch.nn.Module]:
         def build(*channels: int, **host: Any) -> torch.nn.Module:
-            host.update(zip(("in_channels", "out_channels"), channels, strict=False))
+            host.update(zip(("in_channels", "out_channels"), channels, strict=False), **geometry)
             save.described = {
                 "name": job.name,
                 "ndim": ndim,
@@ -239,6 +250,8 @@ class WholeSave:
     ----------
     only : Path, optional
         The only path that may be written. Default: any path.
+    settings : dict, optional
+        What the checkpoint stores as ``settings``, see `Job.settings`.
     replace : bool
         Whether the first call may replace a file. A file that has appeared since the job began is
         another job's.
@@ -251,13 +264,19 @@ class WholeSave:
         PDEBench does not read.
     """
 
-    def __init__(self, only: Path | None = None, *, replace: bool = True) -> None:
-        self.only, self.replace = only, replace
+    def __init__(
+        self,
+        only: Path | None = None,
+        settings: dict[str, Any] | None = None,
+        *,
+        replace: bool = True,
+    ) -> None:
+        self.only, self.settings, self.replace = only, settings, replace
         self.count = 0
         self.described: dict[str, Any] | None = None
 
     def __call__(self, obj: dict[str, Any], f: Any, **kwargs: Any) -> None:
-        obj = {**obj, RANDOM: torch.get_rng_state()}
+        obj = {**obj, RANDOM: torch.get_rng_state(), "settings": self.settings}
         if self.described is not None:
             obj["model"] = self.described
         path = Path(f)

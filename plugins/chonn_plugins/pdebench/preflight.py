@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from chonn_plugins.pdebench import processes, samples
+from chonn_plugins.pdebench import checkpoints, processes, samples
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.data import Layout, advice, data_file, read_layout
 from chonn_plugins.pdebench.job import Job
@@ -95,12 +95,8 @@ def notes(job: Job, layout: Layout, *, from_git: bool) -> list[str]:
             f"args.training_type=single: PDEBench evaluates {job.name} as a rollout, frame by "
             f"frame, although it was trained to map the first frame to frame t_train"
         )
-    wanted = job.options.get("nodes")
-    if job.model is not None and isinstance(wanted, str) and layout.nodes not in (None, wanted):
-        lines.append(
-            f"args.{job.model.options_key}.nodes={wanted} is ignored: by the coordinates of "
-            f"{job.args['filename']} they are {layout.nodes!r}"
-        )
+    if layout.walls_note:
+        lines.append(layout.walls_note)
     if job.model is None and job.args.get("ckb"):
         lines.append(f"args.ckb is for registered models, {job.name} ignores it")
     return lines
@@ -241,6 +237,8 @@ def _check_checkpoint(job: Job, layout: Layout) -> None:
             + (". Its name holds the model's options and the seed" if job.model else "")
             + ". Expected the same settings as in training."
         )
+    if not job.training or continues:
+        checkpoints.check(job, layout, path)
     if job.training and not job.replaces and path.exists():
         raise JobError(
             f"the checkpoint {path.resolve()} exists, and a new training would overwrite it. "

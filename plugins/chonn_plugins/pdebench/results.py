@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import math
 import shlex
@@ -86,8 +87,8 @@ def collect(patches: Patches, host: Host, job: Job, layout: Layout, overrides: l
         finally:
             inner.undo()
         values = accumulator.compute()
-        name = call["model_name"]
         content = report(host, job, layout, call["model"], values, reported, overrides)
+        name = free_name(call["model_name"], content["args"])
         if collector is not None:
             try:
                 content["bands"] = collector.write(Path(f"{name}_bands.hdf5"))
@@ -164,6 +165,23 @@ def report(
         "overrides": overrides,
         "args": args,
     }
+
+
+def free_name(name: str, args: dict[str, Any]) -> str:
+    """The name, or else the first one with a number, under which there are no metrics but those of
+    an evaluation with the same arguments."""
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(tried for tried in itertools.chain([name], numbered) if _is_free(tried, args))
+
+
+def _is_free(name: str, args: dict[str, Any]) -> bool:
+    try:
+        found = json.loads(Path(f"{name}_metrics.json").read_text())
+        return found["args"] == json.loads(json.dumps(args))
+    except FileNotFoundError:
+        return True
+    except (ValueError, LookupError, TypeError):  # somebody else's file
+        return False
 
 
 def write_report(name: str, content: dict[str, Any]) -> None:

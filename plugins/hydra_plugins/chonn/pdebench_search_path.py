@@ -33,8 +33,11 @@ class PDEBenchSearchPath(SearchPathPlugin):
         if main is None or not _is_pdebench(main.path):
             _unregister_callback()
             return
+        from chonn_plugins.openmp import sleep_while_waiting
         from chonn_plugins.pdebench import CONFIG_DIR
 
+        # PDEBench imports torch in the job.
+        sleep_while_waiting()
         base, darcy = (f"file://{CONFIG_DIR / name}" for name in ("base", "darcy"))
         folder = _folder(main.path)
         if folder is None or not folder.is_dir():

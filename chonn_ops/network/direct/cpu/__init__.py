@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import real_dtype
-from chonn_ops.network.direct import spare
 from chonn_ops.network.direct.cpu.binding import (
     DETERMINED,
     FACTORIZE,
@@ -201,7 +200,7 @@ class Factors:
     def _allocate(self, leak: Tensor, items: int) -> None:
         """Memory for the factors of so many items."""
         self._measure(items)
-        self._factors = spare.empty(leak, self._num_shares + self._fields * self._num_nodes + 1)
+        self._factors = leak.new_empty(self._num_shares + self._fields * self._num_nodes + 1)
 
     def _measure(self, items: int) -> None:
         # Shares, then for each node inverse pivot, own leak and, of real networks, ground's share,

@@ -1,0 +1,459 @@
+"""All methods of circuits, against the same networks as dense matrices: on grids and graphs, real
+and complex, with one source and several, as they are, with held nodes and with merged ones."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+
+from chonn_ops import (
+    Circuit,
+    Dirichlet,
+    FiniteVolumes,
+    Graph,
+    LCState,
+    Mesh,
+    helmholtz,
+    lc_step,
+    rc_step,
+)
+
+DOUBLE = torch.float64
+B, C, S = 2, 2, 3
+
+
+def numbers(*shape, seed=0, dtype=DOUBLE):
+    made = torch.Generator().manual_seed(seed)
+    parts = torch.rand(2, *shape, generator=made, dtype=DOUBLE) + 0.1
+    return (torch.complex(*parts) if dtype.is_complex else parts[0]).to(dtype)
+
+
+def circuit_of(kind, dtype):
+    """A circuit with walls of other potentials than 0, and cells of other volumes than 1."""
+    if kind == "graph":
+        graph = Graph([(0, 1), (1, 2), (3, 2), (3, 0), (0, 2), (3, 4), (4, 5), (5, 6), (2, 6)], 7)
+        grid, g, options = (7,), numbers(B, 9, C, seed=1, dtype=dtype), {"graph": graph}
+    else:
+        grid = {"line": (7, 1), "plane": (3, 4), "torus": (3, 4)}[kind]
+        g = [numbers(B, *grid, C, seed=i, dtype=dtype) for i in range(2)]
+        options = {"periodic": kind == "torus"}
+    shape = (B, *grid, C)
+    wall = 0.2 * numbers(*shape, seed=3, dtype=dtype) * (numbers(*shape, seed=4) < 0.5)
+    return Circuit(
+        g,
+        wall + 0.1 * numbers(*shape, seed=5, dtype=dtype),
+        wall=wall,
+        current=1.5 * wall,
+        volume=numbers(*shape, seed=6),
+        **options,
+    )
+
+
+def free(circuit):
+    return circuit.before or circuit
+
+
+def edges_of(circuit, b, c):
+    """Both nodes and the conductance of each edge, and where the current along it is returned."""
+    if circuit.graph is not None:
+        for e, (p, q) in enumerate(circuit.graph.ends.T.tolist()):
+            yield p, q, circuit.conductance[0][b, e, c], (0, (e,))
+        return
+    grid = circuit.leak.shape[1:-1]
+    number = torch.arange(math.prod(grid)).reshape(grid)
+    for axis, (g, closed) in enumerate(zip(circuit.conductance, circuit.periodic, strict=True)):
+        for place in torch.cartesian_prod(*map(torch.arange, grid)).tolist():
+            other = list(place)
+            other[axis] = (other[axis] + 1) % grid[axis]
+            if grid[axis] > 1 and (other[axis] or closed):
+                p, q = number[tuple(place)], number[tuple(other)]
+                yield int(p), int(q), g[(b, *place, c)], (axis, tuple(place))
+
+
+class Dense:
+    """Network (b, c) of a circuit as a matrix, with what is held eliminated from it."""
+
+    def __init__(self, circuit, b, c):
+        whole = free(circuit)
+        self.leak = whole.leak[b, ..., c].flatten()
+        n = len(self.leak)
+        self.edges = list(edges_of(whole, b, c))
+        A = torch.zeros(n, n, dtype=self.edges[0][2].dtype) + torch.diag(self.leak)
+        for p, q, g, _ in self.edges:
+            for i, j in ((p, q), (q, p)):
+                A[i, i] += g
+                A[i, j] -= g
+        held = circuit.held
+        self.held = torch.zeros(n, dtype=torch.bool) if held is None else held[b, ..., c].flatten()
+        self.A, self.inverse = A, torch.zeros_like(A)
+        f = ~self.held
+        self.inverse[f[:, None] & f] = torch.linalg.inv(A[f][:, f]).flatten()
+        self.logdet = A[f][:, f].logdet()
+
+    def solve(self, fed, value):
+        """Potentials for currents and what is held (n, S)."""
+        x = torch.where(self.held[:, None], value, 0).to(
+            torch.promote_types(value.dtype, fed.dtype)
+        )
+        rest = self.A.to(x.dtype) @ x
+        return x + self.inverse.to(x.dtype) @ (fed - rest)
+
+
+def columns(field, b, c, several):
+    """A field's values in network (b, c), (n, S)."""
+    return (field if several else field[:, None])[b, ..., c].flatten(1).T
+
+
+def nodes_of(circuit, seed=70):
+    """Nodes to be held, others in each network; none of those that `labels_of` joins."""
+    return (numbers(*circuit.leak.shape, seed=seed) < 0.4) & (labels_of(circuit)[..., None] == 0)
+
+
+def labels_of(circuit):
+    grid = circuit.leak.shape[1:-1]
+    labels = torch.zeros(math.prod(grid), dtype=torch.long)
+    labels[[0, 1, 3]] = 4
+    return labels.reshape(grid)
+
+
+def values_of(circuit, seed=8):
+    return numbers(*circuit.leak.shape, seed=seed, dtype=circuit.leak.dtype)
+
+
+def plain(circuit):
+    return circuit, values_of(circuit)
+
+
+def held(circuit):
+    return circuit.hold(nodes_of(circuit), values_of(circuit)), values_of(circuit)
+
+
+def held_twice(circuit):
+    nodes, value = nodes_of(circuit), values_of(circuit)
+    return circuit.hold(nodes_of(circuit, 71), 0.7).hold(nodes, value), value.where(nodes, 0.7)
+
+
+def merged(circuit):
+    return plain(circuit.merge(labels_of(circuit))[0])
+
+
+def merged_and_held(circuit):
+    return held(circuit.merge(labels_of(circuit))[0])
+
+
+def held_and_merged(circuit):
+    circuit, value = held(circuit)
+    circuit, node = circuit.merge(labels_of(circuit))
+    new = torch.zeros_like(circuit.leak)
+    return circuit, new.index_copy(1, node.flatten(), value.flatten(1, -2))
+
+
+KINDS = ("line", "plane", "torus", "graph")
+DTYPES = (torch.float64, torch.complex128, torch.float32, torch.complex64)
+HISTORIES = (plain, held, held_twice, merged, merged_and_held, held_and_merged)
+NARROW = {torch.float32, torch.complex64}
+EACH_HISTORY = pytest.mark.parametrize("history", HISTORIES)
+EACH_KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+def within(dtype):
+    return {"rtol": 2e-4, "atol": 2e-5} if dtype in NARROW else {"rtol": 1e-9, "atol": 1e-11}
+
+
+def dense_of(circuit, b, c):
+    def wide(x):
+        return x.to(torch.complex128 if x.is_complex() else DOUBLE)
+
+    whole = free(circuit)
+    g = [wide(x) for x in whole.conductance]
+    copy = Circuit(
+        g[0] if whole.graph else g,
+        wide(whole.leak),
+        whole.graph,
+        periodic=False if whole.graph else list(whole.periodic),
+    )
+    copy.held = circuit.held
+    return Dense(copy, b, c)
+
+
+@EACH_HISTORY
+@EACH_KIND
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("fed", [DOUBLE, torch.complex128], ids=str)
+def test_potentials_and_currents(history, kind, dtype, several, fed):
+    (circuit, value), tol = history(circuit_of(kind, dtype)), within(dtype)
+    shape = circuit.leak.shape
+    f = numbers(B, S, *shape[1:], seed=9, dtype=fed) - 0.5
+    f = f if several else f[:, 0]
+    v = circuit.solve(f)
+    torch.testing.assert_close(circuit.factorize().solve(f), v, **tol)
+    edges, walls = circuit.currents(v)
+    real = not (dtype.is_complex or fed.is_complex)
+    if real:
+        through = circuit.node_currents(v)
+    else:
+        with pytest.raises(ValueError, match=r"real potentials of a real circuit \(`currents`"):
+            circuit.node_currents(v)
+    assert walls.shape == v.shape
+    whole = free(circuit)
+    current, wall = whole.source(f), torch.zeros_like(v) if whole.wall is None else whole.wall
+    for b, c in ((0, 0), (1, 1)):
+        dense = dense_of(circuit, b, c)
+        through_walls = columns(whole.source(0 * f), b, c, several)
+        x = dense.solve(columns(current, b, c, several), columns(value, b, c, False))
+        torch.testing.assert_close(columns(v, b, c, several), x.to(v.dtype), **tol)
+        net = through_walls - dense.leak[:, None] * x
+        size = net.abs()
+        for p, q, g, (axis, place) in dense.edges:
+            along = edges[axis] if several else edges[axis][:, None]
+            flow = g * (x[p] - x[q])
+            found = along[(b, slice(None), *place, c)]
+            torch.testing.assert_close(found, flow.to(found.dtype), **tol)
+            for node, out in ((p, flow), (q, -flow)):
+                net[node] -= out
+                size[node] += flow.abs()
+        # What reaches a held node through edges and its own walls goes into what holds it.
+        out = columns(wall, b, c, wall.dim() == f.dim() and several) * x - through_walls
+        out = torch.where(dense.held[:, None], net + out, out)
+        torch.testing.assert_close(columns(walls, b, c, several), out.to(walls.dtype), **tol)
+        if real:
+            half = (size + net.abs()) / 2
+            torch.testing.assert_close(columns(through, b, c, several), half, **tol)
+
+
+@EACH_HISTORY
+@EACH_KIND
+@pytest.mark.parametrize("dtype", [DOUBLE, torch.complex128], ids=str)
+def test_inverses_determinants_and_samples(history, kind, dtype):
+    """A held node has no variance; the others have those of the conditioned field."""
+    circuit, _ = history(circuit_of(kind, dtype))
+    factor, tol = circuit.factorize(), within(dtype)
+    grid = circuit.leak.shape[1:-1]
+    n = math.prod(grid)
+    unit = torch.eye(n, dtype=DOUBLE).reshape(1, n, *grid, 1).expand(B, -1, *grid, C)
+    diagonal, logdet = factor.diagonal_of_inverse(), factor.logdet()
+    if dtype.is_complex:
+        with pytest.raises(ValueError, match="real networks to sample from"):
+            factor.sample(unit)
+    for b, c in ((0, 0), (1, 1)):
+        dense = dense_of(circuit, b, c)
+        found = diagonal[b, ..., c].flatten()
+        torch.testing.assert_close(found, dense.inverse.diagonal(), **tol)
+        turns = (logdet[b, c] - dense.logdet) / (2j * math.pi)  # complex ones have branches
+        torch.testing.assert_close(turns, turns.real.round().to(turns.dtype), **tol)
+        if not dtype.is_complex:
+            root = factor.sample(unit)[b, ..., c].flatten(1)
+            torch.testing.assert_close(root.T @ root, dense.inverse, **tol)
+
+
+@EACH_HISTORY
+@EACH_KIND
+def test_resistances(history, kind):
+    circuit, _ = history(circuit_of(kind, DOUBLE))
+    n = math.prod(circuit.leak.shape[1:-1])
+    fixed = torch.zeros(n, dtype=torch.bool)
+    if circuit.held is not None:
+        fixed = circuit.held.flatten(1, -2).any(0).any(-1)
+    pairs = torch.combinations((~fixed).nonzero()[:, 0])
+    p, q = pairs.T
+    found = circuit.resistance(pairs)
+    for b, c in ((0, 0), (1, 1)):
+        Z = dense_of(circuit, b, c).inverse
+        torch.testing.assert_close(found[b, :, c], Z[p, p] + Z[q, q] - Z[p, q] - Z[q, p])
+    for node in fixed.nonzero()[:, 0].tolist():
+        with pytest.raises(ValueError, match=rf"not held .*before `hold`\), got \[{node}\]"):
+            circuit.resistance(torch.tensor([(0, node), tuple(pairs[0])]))
+    with pytest.raises(ValueError, match="real networks"):
+        history(circuit_of(kind, torch.complex128))[0].resistance(pairs)
+
+
+@EACH_KIND
+@pytest.mark.parametrize("dtype", [DOUBLE, torch.complex128], ids=str)
+def test_each_source_may_have_potentials_of_its_own(kind, dtype):
+    """Held nodes at 1 in turn: a matrix of conductances between electrodes, by one elimination."""
+    circuit = circuit_of(kind, dtype)
+    nodes, shape = nodes_of(circuit), (B, S, *circuit.leak.shape[1:])
+    value, f = (numbers(*shape, seed=i, dtype=dtype) for i in (20, 21))
+    held = circuit.hold(nodes_of(circuit, 71), 0.7).hold(nodes, value)
+    v = held.solve(f)
+    torch.testing.assert_close(held.factorize().solve(f), v)
+    merged, node = held.merge(labels_of(circuit))
+    current = merged.before.source(torch.zeros(B, S, *merged.leak.shape[1:], dtype=dtype))
+    again = merged.solve(current)
+    walls = held.currents(v).walls
+    alone = [circuit.hold(nodes_of(circuit, 71), 0.7).hold(nodes, x) for x in value.unbind(1)]
+    for i, one in enumerate(alone):
+        torch.testing.assert_close(v[:, i], one.solve(f[:, i]))
+        torch.testing.assert_close(walls[:, i], one.currents(v[:, i]).walls)
+        joined = one.merge(labels_of(circuit))[0].solve(current[:, i])
+        torch.testing.assert_close(again[:, i], joined)
+    assert torch.equal(node, alone[0].merge(labels_of(circuit))[1])
+    for solve in (held.solve, held.factorize().solve):
+        for source in (f[:, 0], f[:, :2]):
+            with pytest.raises(ValueError, match=r"source: expected shape \(B, S, \*grid, C\) ="):
+                solve(source)
+
+
+def test_held_nodes_are_merged_before():
+    circuit = circuit_of("plane", DOUBLE)
+    held = circuit.hold(nodes_of(circuit) | (labels_of(circuit) > 0)[..., None])
+    with pytest.raises(
+        ValueError, match=r"0 at held nodes \(merge first.* at \[\[0, 0\], \[0, 1\]"
+    ):
+        held.merge(labels_of(circuit))
+
+
+def test_steps_want_one_potential_a_node():
+    circuit = circuit_of("plane", DOUBLE)
+    nodes, v = nodes_of(circuit), values_of(circuit)
+    for value in (v[:, None].expand(-1, B, -1, -1, -1), 1j):
+        held = circuit.hold(nodes, value)
+        with pytest.raises(ValueError, match="circuit: expected one real current or held"):
+            rc_step(v, held, 1.0, 1.0)
+        with pytest.raises(ValueError, match="circuit: expected one real current or held"):
+            lc_step(LCState.at_rest(v), held, 1.0, 1.0)
+    several = v[:, None].expand(-1, S, -1, -1, -1)
+    with pytest.raises(
+        ValueError, match=r"^v: expected shape \(B, \*grid, C\) = \(2, 3, 4, 2\), got"
+    ):
+        rc_step(several, circuit, 1.0, 1.0)
+    with pytest.raises(
+        ValueError, match=r"^voltage: expected shape \(B, \*grid, C\) = \(2, 3, 4, 2\)"
+    ):
+        lc_step(LCState.at_rest(several)._replace(current=(v, v)), circuit, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("dtype", [DOUBLE, torch.complex128], ids=str)
+@pytest.mark.parametrize("fed", [DOUBLE, torch.complex128], ids=str)
+@pytest.mark.parametrize("door", ["solve", "factorize"])
+def test_gradients_of_held_circuits(dtype, fed, door):
+    """Of a source, edges, leaks and potentials; of real circuits with complex sources, too."""
+    circuit = circuit_of("graph", dtype)
+    nodes = nodes_of(circuit)
+    f = numbers(B, S, 7, C, seed=30, dtype=fed)
+    given = [
+        x.requires_grad_() for x in (circuit.conductance[0], circuit.leak, f, values_of(circuit))
+    ]
+
+    def results(g, leak, f, value):
+        held = Circuit(g, leak, circuit.graph).hold(nodes, value)
+        if door == "solve":
+            return held.solve(f), held.currents(held.solve(f)).walls
+        factor = held.factorize()
+        others = factor.diagonal_of_inverse(), factor.logdet()
+        return (factor.solve(f), *others, *(() if dtype.is_complex else (factor.sample(f.real),)))
+
+    assert torch.autograd.gradcheck(results, given, rtol=1e-5, fast_mode=True)
+
+
+def test_complex_sources_of_a_real_factor_are_those_of_the_circuit():
+    circuit = circuit_of("graph", DOUBLE)
+    f = numbers(B, 7, C, seed=30, dtype=torch.complex128).requires_grad_()
+    given = [circuit.conductance[0].requires_grad_(), circuit.leak.requires_grad_(), f]
+    weight = numbers(B, 7, C, seed=31, dtype=torch.complex128)
+    grads = []
+    for owner in (circuit, circuit.factorize()):
+        v = owner.solve(f)
+        loss = (weight * v).real.sum() + v.abs().square().sum()
+        grads.append(torch.autograd.grad(loss, given, create_graph=True))
+        grads.append(torch.autograd.grad(grads[-1][0].sum(), given))
+    for i in (0, 1):
+        for one, two in zip(grads[i], grads[i + 2], strict=True):
+            torch.testing.assert_close(one, two)
+    for dtype in (torch.complex64, torch.bfloat16, torch.float16):
+        s = (f if dtype.is_complex else f.real).detach().to(dtype)
+        assert circuit.factorize().solve(s).dtype == circuit.solve(s).dtype == dtype
+
+
+def test_copies_of_factors_know_what_is_held():
+    circuit, _ = held(circuit_of("plane", DOUBLE))
+    factor = copy.deepcopy(circuit.factorize())
+    f = numbers(*circuit.leak.shape, seed=9)
+    torch.testing.assert_close(factor.solve(f), circuit.solve(f))
+    assert not factor.diagonal_of_inverse()[circuit.held].any()
+    assert torch.equal(copy.deepcopy(circuit).currents(f).walls, circuit.currents(f).walls)
+
+
+SQUARE = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.5)]
+TRIANGLES = [(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)]
+
+
+def test_currents_into_the_electrodes_of_meshes():
+    """From the left side of the unit square at 3 to the right one at 1, and from the middle."""
+    sides = {"left": [0, 3], "right": [1, 2]}
+    plates = {"left": Dirichlet(3.0), "right": Dirichlet(1.0)}
+    mesh = Mesh(SQUARE, TRIANGLES, sides)
+    volumes = FiniteVolumes.from_cells(SQUARE, TRIANGLES, sets=sides)
+    f = torch.zeros(1, 2, 5, 1, dtype=DOUBLE)
+    f[:, 1, 4] = 4.0
+    cells, nodes = (torch.ones(1, n, 1, dtype=DOUBLE) for n in (4, 5))
+    for circuit in (
+        mesh.diffusion(cells, boundary=plates),
+        volumes.circuit(nodes, boundary=plates),
+    ):
+        walls = circuit.currents(circuit.solve(f)).walls[0, ..., 0]
+        fed = (circuit.before.volume * f[0, 1])[0, 4].item()
+        for name, current in (("left", -2.0), ("right", 2.0)):
+            flow = walls[:, sides[name]].sum(1)
+            assert flow.tolist() == pytest.approx([current, current + fed / 2])
+        assert not walls[:, 4].any()
+
+
+def test_meshes_with_losses_at_a_frequency_may_be_held():
+    sides = {"left": [0, 3], "right": [1, 2]}
+    volumes = FiniteVolumes.from_cells(SQUARE, TRIANGLES, sets=sides)
+    ones = torch.ones(1, 5, 1, dtype=DOUBLE)
+    circuit = volumes.circuit(
+        ones, (0.3 - 2j) * ones, {"left": Dirichlet(1.0), "right": "dirichlet"}
+    )
+    v = circuit.solve(0 * ones)
+    dense = dense_of(circuit, 0, 0)
+    x = dense.solve(torch.zeros(5, 1, dtype=torch.complex128), torch.ones(5, 1, dtype=DOUBLE))
+    torch.testing.assert_close(v[0], x)
+    mesh = Mesh(SQUARE, TRIANGLES, sides)
+    plates = {"left": Dirichlet(1.0), "right": Dirichlet(2.0)}
+    v = volumes.circuit(ones, (0.3 - 2j) * ones, plates).solve(0 * ones)
+    waves = mesh.diffusion(ones[:, :4], absorption=(0.3 - 2j) * ones, boundary=plates)
+    torch.testing.assert_close(waves.solve(0 * ones), v)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE], ids=str)
+def test_waves_of_a_held_node(dtype):
+    """On an open line exp(i kappa |x|) in both directions, kappa that of the discrete line."""
+    one, omega, h = torch.ones(1, 41, 1, dtype=dtype), 1.0, 0.1
+    circuit = helmholtz(one, 1.0, 0.0, omega, h, boundary="matched")
+    node = (torch.arange(41) == 20)[:, None]
+    v = circuit.hold(node, 2j).solve(0 * one)
+    kappa = 2 / h * math.asin(omega * h / 2)
+    right = 2j * torch.exp(1j * kappa * h * (torch.arange(41) - 20).abs())
+    torch.testing.assert_close(v[0, :, 0], right.to(v.dtype), rtol=1e-5, atol=1e-5)
+    # The power that the held node feeds leaves at both ends.
+    out = circuit.hold(node, 2j).currents(v).walls
+    power = (v.conj() * out).imag[0, :, 0]
+    assert power[20].item() == pytest.approx(-power[[0, 40]].sum().item(), rel=1e-4)
+
+
+def test_potentials_of_real_circuits_may_be_complex():
+    circuit = circuit_of("torus", torch.float32)
+    nodes, value = nodes_of(circuit), numbers(*circuit.leak.shape, seed=8, dtype=torch.complex64)
+    f = numbers(*circuit.leak.shape, seed=9, dtype=torch.float32)
+    real, imaginary = (circuit.hold(nodes, x).solve(y) for x, y in
+                       ((value.real, f), (value.imag, 0 * f)))  # fmt: skip
+    # What comes in through walls is real.
+    imaginary = imaginary - circuit.hold(nodes, 0.0).solve(0 * f)
+    for v in (circuit.hold(nodes, value).solve(f), circuit.hold(nodes, value).factorize().solve(f)):
+        torch.testing.assert_close(v, torch.complex(real, imaginary), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [torch.ones(B, 4, 12, C), torch.ones(B, 3, 4, 3)])
+def test_shapes_are_named(value):
+    circuit = circuit_of("plane", DOUBLE)
+    with pytest.raises(ValueError, match="value: expected a shape that expands to"):
+        circuit.hold(nodes_of(circuit), value)
+    for method in (circuit.currents, circuit.node_currents):
+        with pytest.raises(ValueError, match=r"v: expected shape \(B, \*grid, C\) = .* or \(B, S"):
+            method(value)

@@ -1,0 +1,31 @@
+"""Published weights in PDEBench's runner, by the snippet of docs/hosts.md."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from chonn_ops import CHONNNetwork2d
+
+pytestmark = pytest.mark.host
+PAGE = Path(__file__).parents[2] / "docs" / "hosts.md"
+
+
+def test_training_goes_on_from_published_weights(tmp_path, pdebench, monkeypatch):
+    pytest.importorskip("safetensors")
+    monkeypatch.chdir(tmp_path)
+    [code] = re.findall(
+        r"```python\n([^`]*FILE_chonn-network.pt.*?)```", PAGE.read_text(), re.DOTALL
+    )
+    exec(code, {})
+    path = Path("FILE_chonn-network.pt").rename("2D_Darcy_chonn-network.pt")
+    pdebench(tmp_path, "darcy", model_name="chonn_network", continue_training=True)
+    trained = CHONNNetwork2d.from_pretrained("darcy-small")
+    found = torch.load(path, weights_only=True)
+    assert found["epoch"] == 0
+    state = {name.removeprefix("model."): x for name, x in found["model_state_dict"].items()}
+    for name, value in trained.state_dict().items():
+        # Two steps of Adam at the snippet's rate.
+        torch.testing.assert_close(state[name], value, rtol=0, atol=2.1e-3, msg=name)
+    assert not torch.equal(state["lift.weight"], trained.lift.weight)

@@ -1,0 +1,200 @@
+"""The walls of the data's domain, whatever points of the file PDEBench's reader keeps."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from chonn_ops import NetworkCell, diffusion
+from chonn_plugins.pdebench import JobError, preflight, registry
+from chonn_plugins.pdebench.data import read_layout
+
+LINES = {
+    "centres": lambda n: (np.arange(n) + 0.5) / n,
+    "left": lambda n: np.arange(n) / n,
+    "corners": lambda n: np.arange(n) / (n - 1),
+}
+
+
+@pytest.fixture
+def job(make_job, tmp_path):
+    """A job on data at the coordinates of two lines, (16, 32) of them by default."""
+
+    def make(*lines, family="fno", name="chonn_network", **args):
+        shape = tuple(16 * (axis + 1) if x is None else len(x) for axis, x in enumerate(lines))
+        with h5py.File(tmp_path / "2D_Darcy.hdf5", "w") as file:
+            file["tensor"] = np.ones((20, 1, *shape), "f4")
+            file["nu"] = np.ones((20, *shape), "f4")
+            for axis, line in zip("xy", lines, strict=True):
+                if line is not None:
+                    file[f"{axis}-coordinate"] = line.astype("f4")
+        return make_job("darcy", family, model_name=name, data_path=tmp_path, **args)
+
+    return make
+
+
+def layout_of(job):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return read_layout(job, grouped=False)
+
+
+@pytest.mark.parametrize("name", ["chonn_network", "chonn_fno", "chonn_unet"])
+@pytest.mark.parametrize("every", [1, 2, 4])
+@pytest.mark.parametrize("nodes", LINES)
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-2.5, 2.5), (0, 2 * np.pi)])
+def test_distances_of_the_points_that_the_reader_keeps(job, name, every, nodes, low, high):
+    n = 64
+    line = low + (high - low) * LINES[nodes](n)
+    flat = LINES["centres"](32)
+    layout = layout_of(job(line, flat, name=name, reduced_resolution=every))
+    assert layout.box == [pytest.approx((low, high), abs=1e-5), pytest.approx((0, 1), abs=1e-6)]
+    kept = line[::every]
+    step = kept[1] - kept[0]
+    right = (kept[0] - low) / step, (high - kept[-1]) / step
+    assert layout.nodes[0] == pytest.approx(right, abs=2e-3)
+    assert layout.nodes[1] == pytest.approx((0.5 / every, 1 - 0.5 / every))
+    assert layout.lengths == pytest.approx([1, 1 / (high - low)])
+    assert layout.walls_note == ""
+
+
+@pytest.mark.parametrize("name", ["chonn_network", "chonn_unet"])
+def test_what_a_file_leaves_open_is_a_note_until_a_word_says_it(job, name):
+    """3 to 4 is neither from 0 nor around it."""
+    line = 3 + LINES["left"](32)
+    for ckb, count, walls in (
+        ({}, 1, (3 - 1 / 64, 4 - 1 / 64)),
+        ({"nodes": "left"}, 0, (3, 4)),
+        ({"nodes": [0, 1]}, 0, (3, 4)),
+        ({"nodes": "corners"}, 0, (3, 4 - 1 / 32)),
+    ):
+        given = job(line, line, name=name, ckb=ckb, reduced_resolution=2, ar_mode=False)
+        layout = layout_of(given)
+        assert layout.box == [pytest.approx(walls, rel=1e-5)] * 2
+        lines = preflight.notes(given, layout, from_git=False)
+        assert len(lines) == count
+        assert all("does not say where the walls are: assumed x from 2.98" in x for x in lines)
+        assert all("++args.ckb.nodes=left, corners or centres" in x for x in lines)
+    with pytest.raises(JobError, match=r"nodes: expected one of .* one pair or one an axis"):
+        layout_of(job(line, line, ckb={"nodes": [[0, 1]] * 3}))
+
+
+def test_a_file_without_coordinates_is_one_of_centres(job):
+    given = job(None, None, name="chonn_unet", reduced_resolution=2)
+    layout = layout_of(given)
+    assert layout.nodes == [(0.25, 0.75)] * 2
+    assert len(preflight.notes(given, layout, from_git=False)) == 1
+    own = job(None, None, family="unet", name="Unet")
+    assert preflight.notes(own, layout_of(own), from_git=False) == []
+
+
+def test_nodes_that_the_coordinates_contradict_are_a_note(job):
+    """The data's are centres, and the models take those."""
+    line = LINES["centres"](16)
+    for nodes, count in (("left", 1), ("centres", 0), ([0.5, 0.5], 0)):
+        given = job(line, line, ckb={"nodes": nodes}, reduced_resolution=2)
+        layout = layout_of(given)
+        assert layout.nodes == [(0.25, 0.75)] * 2
+        lines = preflight.notes(given, layout, from_git=False)
+        assert len(lines) == count
+        assert all("args.ckb.nodes=left is ignored: by the coordinates" in x for x in lines)
+
+
+BOX, NODES = [(0.0, 2.0), (0.0, 1.0)], [(0.25, 0.75), (0.125, 0.875)]
+SPACING, LENGTHS = [1 / 16, 1 / 32], [1.0, 0.5]
+
+
+@pytest.mark.parametrize("name", ["chonn_network", "chonn_fno", "chonn_unet"])
+@pytest.mark.parametrize("options", [{}, {"mode": "stages", "stages": ["encoder2"]}, {"patch": 2}])
+def test_every_model_solves_networks_between_these_walls(name, options):
+    if not set(options) <= set(registry.load(name).defaults):
+        pytest.skip("the model has no such option")
+    host = {"num_channels": 1, "initial_step": 1, "width": 4, "modes1": 3, "modes2": 3}
+    host |= {"box": BOX}
+    if name == "chonn_unet":
+        host = {"in_channels": 1, "out_channels": 1, "lengths": LENGTHS, "nodes": NODES}
+    model = registry.load(name).build(2, host, {"order": 1, **options}).eval()
+    seen = []
+    for cell in (m for m in model.modules() if isinstance(m, NetworkCell)):
+        cell.register_forward_pre_hook(lambda _, args: seen.append((args[1], args[3])))
+    lines = [low + (np.arange(32)[::2] + 0.5) * (high - low) / 32 for low, high in BOX]
+    lines[1] = (np.arange(64)[::4] + 0.5) / 64
+    grid = torch.tensor(np.stack(np.meshgrid(*lines, indexing="ij"), -1)).float()[None]
+    x = torch.rand(1, 16, 16, 1)
+    with torch.no_grad():
+        model(x.movedim(-1, 1)) if name == "chonn_unet" else model(x, grid)
+    factor = 2 if options else 1
+    assert seen
+    for spacing, nodes in seen:
+        assert spacing == pytest.approx([factor * step for step in SPACING])
+        right = [tuple((d + (factor - 1) / 2) / factor for d in pair) for pair in NODES]
+        assert [pytest.approx(pair) for pair in nodes] == right
+
+
+def darcy_data(folder, n, samples):
+    """Darcy flow in cells of two conductivities, from the finite volumes on n x n centres."""
+    generator = torch.Generator().manual_seed(3)
+    modes = torch.arange(1, 5, dtype=torch.float64)
+    place = torch.as_tensor(LINES["centres"](n))
+    waves = torch.cat(
+        (torch.sin(np.pi * modes * place[:, None]), torch.cos(modes * place[:, None])), 1
+    )
+    weights = torch.randn(samples, 8, 8, generator=generator, dtype=torch.float64)
+    k = torch.exp(1.2 * torch.tanh(torch.einsum("xi,bij,yj->bxy", waves, weights, waves)))[
+        ..., None
+    ]
+    circuit = diffusion(k, [1 / n] * 2, boundary="dirichlet")
+    u = circuit.solve(torch.ones_like(k))
+    with h5py.File(folder / "2D_Darcy.hdf5", "w") as file:
+        file["nu"] = k[..., 0].numpy().astype("f4")
+        file["tensor"] = (10 * u[..., 0]).numpy().astype("f4")[:, None]
+        file["x-coordinate"] = file["y-coordinate"] = LINES["centres"](n).astype("f4")
+
+
+def coarsened(source, folder, every):
+    """The same fields on centres of larger cells, the means over them."""
+    folder.mkdir()
+    with (
+        h5py.File(source / "2D_Darcy.hdf5") as fine,
+        h5py.File(folder / "2D_Darcy.hdf5", "w") as file,
+    ):
+        for key in ("nu", "tensor"):
+            *others, n, _ = fine[key].shape
+            cells = fine[key][:].reshape(*others, n // every, every, n // every, every)
+            file[key] = cells.mean((-3, -1))
+        for key in ("x-coordinate", "y-coordinate"):
+            file[key] = fine[key][:].reshape(-1, every).mean(1)
+
+
+@pytest.mark.host
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [2, 4])
+def test_a_model_of_kept_points_is_one_of_the_domain(tmp_path, pdebench, every):
+    """PDEBench's own runner and metric. Measured with every second and fourth of 64 points: 0.0100
+    and 0.0183 on the points kept, 0.0092 and 0.0176 on all, where a model of centred points has
+    0.0095 and 0.0170. With walls half a step from the points kept, 0.016 and 0.043."""
+    darcy_data(tmp_path, 64, 200)
+    coarsened(tmp_path, tmp_path / "centred", every)
+    settings = {"model_name": "chonn_network", "seed": 0, "batch_size": 10}
+    settings |= {"learning_rate": 5e-3, "epochs": 12}
+    errors = {}
+    for data, points in (
+        (tmp_path, every),
+        (tmp_path / "centred", 1),
+    ):
+        given = {**settings, "data_path": data}
+        pdebench(data, "darcy", **given, reduced_resolution=points, model_update=1)
+        for shown in sorted({points, 1}):
+            printed = pdebench(data, "darcy", **given, reduced_resolution=shown, if_training=False)
+            (name,) = re.findall(r"(\S+)_metrics.txt and .json", printed)
+            report = json.loads((data / f"{name}_metrics.json").read_text())
+            errors[data.name, shown] = report["pdebench_metrics"]["nrmse"]
+    kept, everywhere = errors[tmp_path.name, every], errors[tmp_path.name, 1]
+    assert everywhere < 1.3 * kept, errors
+    assert kept < 1.3 * errors["centred", 1], errors
