@@ -96,7 +96,7 @@ class CHONNCircuit(Pretrained):
         lengths: float | Sequence[float] = 1.0,
         boundary: Any = "robin",
         inner: str | Condition = "robin",
-        nodes: str = "centres",
+        nodes: Nodes = "centres",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:

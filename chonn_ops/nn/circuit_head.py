@@ -17,7 +17,14 @@ from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, e
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing, circuit_of, face_area
 from chonn_ops.network.volumes import FiniteVolumes
-from chonn_ops.nn.geometry import NODES, Nodes, check_volumes, spacing_and_nodes, wall_distances
+from chonn_ops.nn.geometry import (
+    Distances,
+    Nodes,
+    check_volumes,
+    checked_nodes,
+    spacing_and_nodes,
+    wall_distances,
+)
 
 # Numbers for the whole field have further to move than weights at the same learning rate, and
 # potentials of walls less far: on Darcy flow of contrast 1,000, 12 s of one core, errors were
@@ -74,7 +81,7 @@ class CircuitHead(nn.Module):
         which are one wall then, or a mapping from names of `FiniteVolumes.sets`.
     inner : str or Condition
         The same for walls of holes in a mask.
-    nodes : {"centres", "left", "corners"}
+    nodes : {"centres", "left", "corners"}, or distances
         Where the nodes of a grid lie, see `chonn_ops.Network`.
     device, dtype
         As in `torch.nn`.
@@ -99,16 +106,15 @@ class CircuitHead(nn.Module):
         *,
         boundary: Any = "robin",
         inner: str | Condition = "robin",
-        nodes: str = "centres",
+        nodes: Nodes = "centres",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_integer(1, dim=dim, out_channels=out_channels)
         check_choice("spatial_dims", spatial_dims, (1, 2, 3))
-        check_choice("nodes", nodes, NODES)
         self.dim, self.spatial_dims, self.out_channels = dim, spatial_dims, out_channels
-        self.nodes = nodes
+        self.nodes = checked_nodes(nodes)
         # "robin" stands for a wall of its own at each place where it is said.
         self.learned: list[Any] = []
         self.boundary, self._alike = boundary, isinstance(boundary, (str, Condition))
@@ -198,10 +204,10 @@ class CircuitHead(nn.Module):
         else:
             if isinstance(self._faces, Mapping):
                 raise error("boundary", "conditions for the axes of a grid", self._faces)
-            steps, nodes = spacing_and_nodes(
+            steps, lie = spacing_and_nodes(
                 h.shape[:-1], [1.0] * axes, self.nodes, spacing, mask, nodes
             )
-            circuit, f = self._on_grid(logs, f, mean, c, levels, distances, steps, mask, nodes)
+            circuit, f = self._on_grid(logs, f, mean, c, levels, distances, steps, mask, lie)
             size = math.prod(steps) ** (2 / axes)
         k = torch.stack(logs).mean(0).exp()
         return circuit, f, self.cell.to(dtype) * size * f / k
@@ -216,7 +222,7 @@ class CircuitHead(nn.Module):
         distances: Tensor,
         steps: list[float],
         mask: Tensor | None,
-        nodes: Nodes,
+        nodes: Distances,
     ) -> tuple[Circuit, Tensor]:
         known = {"levels": levels, "distances": distances}
         faces: Any = tuple(tuple(self._condition(x, **known) for x in pair) for pair in self._faces)

@@ -81,6 +81,8 @@ def test_nodes_on_walls():
     h = features(1, 4, 5, 3)
     right = plain(head, h[0], [1 / 3, 1 / 4], (1e-3, 1e-3))
     assert np.allclose(head(h, nodes="corners")[0, ..., 0], right, rtol=1e-9)
+    right = plain(head, h[0], [1 / 4, 1 / 5], (0.25, 0.75))
+    assert np.allclose(head(h, nodes=(0.25, 0.75))[0, ..., 0], right, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("mean", "right"), [(1.0, 5.5), (0.0, math.sqrt(10)), (-1.0, 20 / 11)])
