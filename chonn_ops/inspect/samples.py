@@ -37,6 +37,8 @@ class Samples:
         One per axis.
     mask : Tensor of bool, shape (\\*grid), optional
         Nodes that exist.
+    targets : Tensor, shape (N, \\*grid), optional
+        First channel of the outputs that the file has beside its inputs.
     """
 
     fields: Tensor
@@ -44,6 +46,7 @@ class Samples:
     reference_name: str = "input"
     coordinates: Sequence[Tensor] | None = None
     mask: Tensor | None = None
+    targets: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.fields)
@@ -69,6 +72,7 @@ class Samples:
             fields=self.fields[(slice(None), frames, slice(None), *axes)],
             coordinates=None if lines is None else [line[::point] for line in lines],
             mask=None if self.mask is None else self.mask[axes],
+            targets=None if self.targets is None else self.targets[(slice(None), *axes)],
         )
 
     def inputs(self, channels: int | None) -> Tensor:
@@ -192,7 +196,17 @@ def _tensors(path: Path, part: slice) -> Samples:
         raise ValueError(f"{path}: expected a tensor, or a dictionary with one as x")
     fields = _frames(path, x[part])
     steady = isinstance(content, dict) and fields.shape[2] == 1 and fields.dim() == 5
-    return Samples(fields, part.start, "input x" if steady else "input")
+    y = content.get("y") if isinstance(content, dict) else None
+    targets = _target(path, y[part], fields) if isinstance(y, Tensor) and y.dim() else None
+    return Samples(fields, part.start, "input x" if steady else "input", targets=targets)
+
+
+def _target(path: Path, y: Tensor, fields: Tensor) -> Tensor | None:
+    """The first channel of outputs, None unless they are fields on the grid of the inputs."""
+    if not 2 <= y.dim() <= 5 or y.is_complex():
+        return None
+    y = _frames(path, y)[:, 0, 0]
+    return y if y.shape == fields[:, 0, 0].shape else None
 
 
 def _frames(path: Path, x: Tensor) -> Tensor:
@@ -209,21 +223,28 @@ def _matlab(path: Path, part: slice) -> Samples:
     """FNO's Darcy flow: ``coeff`` (N, R, R), at the nodes of the paper's tables."""
     if import_optional("h5py", "circuit").is_hdf5(path):
         with _opened(path) as file:  # MATLAB 7.3 stores the axes in reverse.
-            a = _real(file, "coeff")[..., part].T
+            names = ("coeff", "sol") if "sol" in file else ("coeff",)
+            found = {name: _real(file, name)[..., part].T for name in names}
     else:
         loadmat = import_optional("scipy.io", "circuit").loadmat
         try:
-            a = loadmat(path, variable_names=["coeff"])["coeff"][part]
+            content = loadmat(path, variable_names=["coeff", "sol"])
+            names = ("coeff", "sol") if "sol" in content else ("coeff",)
+            found = {name: content[name][part] for name in names}
         except Exception as error:  # SciPy's parser raises errors of many classes for other bytes.
             raise ValueError(f"{path}: expected a MATLAB file with coeff ({error})") from error
+    a = found["coeff"]
     if a.ndim != 3:
         raise ValueError(f"{path}: expected coeff of shape (N, R, R), got {a.shape}")
     every, rest = divmod(a.shape[1] - 1, _FNO_NODES - 1)
-    if every and not rest:
-        a = a[:, ::every, ::every]
-    field = torch.from_numpy(np.ascontiguousarray(a, np.float32))
+    step = every if every and not rest else 1
+    field, *targets = (
+        torch.from_numpy(np.ascontiguousarray(x[:, ::step, ::step], np.float32))
+        for x in found.values()
+        if x.shape == a.shape
+    )
     axes = [torch.linspace(0, 1, n) for n in field.shape[1:]]
-    return Samples(field[:, None, None], part.start, "coefficient a", axes)
+    return Samples(field[:, None, None], part.start, "coefficient a", axes, None, *targets)
 
 
 @contextmanager
@@ -255,14 +276,16 @@ def _hdf5(path: Path, file: Any, part: slice) -> Samples:
     ]
     mask = _tensor(file, "mask").bool() if "mask" in file else None
 
-    def samples(fields: Tensor, name: str = "input") -> Samples:
+    def samples(fields: Tensor, name: str = "input", targets: Tensor | None = None) -> Samples:
         axes = coordinates[: fields.dim() - 3]
         known = axes if len(axes) == fields.dim() - 3 else None
-        return Samples(fields, part.start, name, known, mask)
+        return Samples(fields, part.start, name, known, mask, targets)
 
     for key, name in (("nu", "permeability nu"), ("k", "wave number k")):
         if key in file:
-            return samples(_tensor(file, key, part)[:, None, None], name)
+            fields = _tensor(file, key, part)[:, None, None]
+            y = _tensor(file, "tensor", part) if "tensor" in file else None
+            return samples(fields, name, None if y is None else _target(path, y, fields))
     if "tensor" in file:
         return samples(_tensor(file, "tensor", part)[:, :, None])
     if "density" in file:

@@ -61,8 +61,9 @@ def test_matlab_files_at_the_nodes_of_the_tables(tmp_path, version):
         savemat(path, {"coeff": a, "sol": a})
     else:
         with h5py.File(path, "w") as file:
-            file["coeff"] = a.T
+            file["coeff"] = file["sol"] = a.T
     samples = read_samples(path, 1)
+    assert torch.equal(samples.targets, samples.reference)
     assert samples.first == 1
     assert samples.fields.shape == (2, 1, 1, 85, 85)
     np.testing.assert_allclose(samples.reference.numpy(), a[1:, ::2, ::2], rtol=1e-6)
@@ -78,3 +79,16 @@ def test_files_of_something_else(tmp_path):
         file["nu"] = np.array([b"one", b"two"])
     with pytest.raises(ValueError, match="nu: expected real numbers"):
         read_samples(tmp_path / "words.hdf5")
+
+
+def test_targets_beside_the_inputs(tmp_path):
+    x, y = torch.rand(3, 8, 6), torch.rand(3, 1, 8, 6)
+    torch.save({"x": x, "y": y}, tmp_path / "darcy.pt")
+    with h5py.File(tmp_path / "darcy.hdf5", "w") as file:
+        file["nu"], file["tensor"] = x, y
+    for name in ("darcy.pt", "darcy.hdf5"):
+        samples = read_samples(tmp_path / name, 1)
+        assert torch.equal(samples.targets, y[1:, 0])
+        assert torch.equal(samples.every(1, 2).targets, y[1:, 0, ::2, ::2])
+    torch.save({"x": x, "y": torch.arange(3)}, tmp_path / "classes.pt")
+    assert read_samples(tmp_path / "classes.pt").targets is None
