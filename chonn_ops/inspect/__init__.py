@@ -1,7 +1,7 @@
 """Trained models read as circuits, and the paper's theory of a cell.
 
-- Trained cells: `read_circuits` returns their numbers, `to_netlist` their SPICE text and that of
-  any circuit.
+- Trained cells: `read_circuits` returns their numbers, `conductivity_law` the law of a medium that
+  a model has learned, `to_netlist` the SPICE text of cells and of any circuit.
 - Checkpoints: `load_checkpoint`, `read_samples` and `write_page` are the steps of
   ``chonn inspect``.
 - Cells with fixed coefficients as systems of `scipy.signal`: `rc_cell`, `zero_order_hold`,
@@ -12,7 +12,7 @@
 from chonn_ops.inspect.checkpoint import TrainedModel, load_checkpoint
 from chonn_ops.inspect.netlist import to_netlist
 from chonn_ops.inspect.page import write_page
-from chonn_ops.inspect.reading import read_circuits
+from chonn_ops.inspect.reading import conductivity_law, read_circuits
 from chonn_ops.inspect.samples import Samples, read_samples
 from chonn_ops.inspect.theory import (
     aggregate,
@@ -27,6 +27,7 @@ __all__ = [
     "TrainedModel",
     "aggregate",
     "cascade",
+    "conductivity_law",
     "load_checkpoint",
     "rc_cell",
     "read_circuits",

@@ -365,7 +365,7 @@ def _build(path: Path, name: str, options: Mapping[str, Any]) -> Any:
     rest = {key: value for key, value in options.items() if not key.startswith("ckb.")}
     if name.startswith("CHONNNetwork"):
         block = {"cell": "network", **block}
-    if block or not name.startswith(("CHONNRollout", "CHONNWaves")):
+    if block or not name.startswith(("CHONNCircuit", "CHONNRollout", "CHONNWaves")):
         rest["ckb"] = CKBOptions.from_mapping(block)
     try:
         return getattr(models, name)(**rest)

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import check_above, check_integer, check_tensor, error
+from chonn_ops.inspect.reading import SolvedNetworks
 from chonn_ops.network.checks import any_complex
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
-from chonn_ops.nn import KirchhoffCell, NetworkCell
+from chonn_ops.nn import CircuitHead, KirchhoffCell, NetworkCell
 from chonn_ops.scan import kirchhoff_scan
 
 # Rise time of a jump and longest step of a simulation, relative to the mean interval. A jump takes
@@ -25,7 +26,7 @@ _SHORTEST = 1e-7
 
 
 def to_netlist(
-    cell: KirchhoffCell | NetworkCell | Circuit,
+    cell: KirchhoffCell | NetworkCell | CircuitHead | Circuit,
     u: Tensor,
     *,
     channel: int | None = None,
@@ -43,13 +44,14 @@ def to_netlist(
     transient starts from the initial state that the boundary condition gives. It measures the
     potential of node ``y`` at the end of position k = 1..L as ``y_k``: the cell's output there.
 
-    A circuit and a network cell are written with all their networks: a resistor for each edge, leak
-    and wall, and a current source for each node. A node that `Circuit.hold` holds has a voltage
-    source instead, with the current into what holds it. Node (i, j) of network c is
+    A circuit, a network cell and a circuit head are written with all their networks: a resistor for
+    each edge, leak and wall, and a current source for each node. A node that `Circuit.hold` holds
+    has a voltage source instead, with the current into what holds it. Node (i, j) of network c is
     ``n<c>_<i>_<j>``, node i of a graph ``n<c>_<i>``, and the probe ``Vn<c>_ground``, a voltage
     source of 0 V, carries the sum of the leak currents. The potentials of the operating point are
-    those of the circuit, and the output of the cell, to the tolerance `Network.tol`. Nodes without
-    edges and leaks, as those outside the mask, are left out.
+    those of the circuit, and the output of the cell, to the tolerance `Network.tol`. Those of a
+    head are in the unit of its output, and differ from the output by its term z h^2 f / k, see
+    `CircuitHead`. Nodes without edges and leaks, as those outside the mask, are left out.
 
     Complex admittances y of a circuit are resistors 1 / Re y beside coils or capacitors, which have
     Im y at `omega`. The analysis is ``.ac`` then, as with complex sources.
@@ -62,17 +64,17 @@ def to_netlist(
 
     Parameters
     ----------
-    cell : KirchhoffCell, NetworkCell or Circuit
+    cell : KirchhoffCell, NetworkCell, CircuitHead or Circuit
     u : Tensor, shape (1, L, D) or (1, \\*grid, D)
-        One line of the field for a scan cell, the field for a network cell; \\*grid is N with
-        `volumes`. The source of a circuit, as its `solve` takes it.
+        One line of the field for a scan cell, the field for a network cell or head; \\*grid is N
+        with `volumes`. The source of a circuit, as its `solve` takes it.
     channel : int, optional
         Channel of a scan cell; 0 by default.
     reverse : bool
         Scan cells only: scan from the last position to the first. The output of a cell that scans
         in both directions is the mean of the two, with the second in reverse order.
     spacing, mask, volumes : optional
-        Network cells only, see `NetworkCell`.
+        Network cells and heads only, see `NetworkCell`.
     omega : float, optional
         Complex circuits and network cells at a frequency only: angular frequency > 0, by default
         1 / s.
@@ -100,16 +102,17 @@ def to_netlist(
                 "channel, reverse, spacing, mask, volumes: expected None and False for a Circuit"
             )
         return _circuit(cell, u, omega)
-    if isinstance(cell, NetworkCell):
+    if isinstance(cell, (NetworkCell, CircuitHead)):
         if channel is not None or reverse:
-            raise ValueError("channel, reverse: expected None and False for a NetworkCell")
-        if omega is not None and not cell.options.ac:
+            kind = type(cell).__name__
+            raise ValueError(f"channel, reverse: expected None and False for a {kind}")
+        if omega is not None and not (isinstance(cell, NetworkCell) and cell.options.ac):
             raise ValueError(f"omega: expected None without Network(ac=True), got {omega}")
         omega = 1.0 if omega is None else omega
         check_above(0, omega=omega)
         return _networks(cell, u, spacing, mask, volumes, omega)
     if not isinstance(cell, KirchhoffCell):
-        kinds = "KirchhoffCell, NetworkCell or Circuit"
+        kinds = "KirchhoffCell, NetworkCell, CircuitHead or Circuit"
         raise TypeError(f"cell: expected a {kinds}, got {type(cell).__name__}")
     if any(option is not None for option in (spacing, mask, volumes, omega)):
         raise ValueError("spacing, mask, volumes, omega: expected None for a KirchhoffCell")
@@ -117,7 +120,7 @@ def to_netlist(
 
 
 def _networks(
-    cell: NetworkCell,
+    cell: NetworkCell | CircuitHead,
     u: Tensor,
     spacing: Spacing | None,
     mask: Tensor | None,
@@ -126,10 +129,12 @@ def _networks(
 ) -> str:
     _check_one_sample(u, cell.spatial_dims if volumes is None else 1, cell.dim)
     with torch.no_grad():
-        circuit, density = cell.assemble(u, spacing, mask, volumes=volumes)
+        geometry = {"spacing": spacing, "mask": mask, "volumes": volumes}
+        found = SolvedNetworks.of_call(cell, cell(u, **geometry), u, **geometry)
         # -div(k grad v) - omega^2 c v - i omega d v = f, times i / omega, is a law of currents.
-        ac = cell.options.ac
-        return _analysis(type(cell).__name__, circuit, density, omega if ac else None, ac)
+        ac = isinstance(cell, NetworkCell) and cell.options.ac
+        numbers = (found.circuit, found.density, omega if ac else None, ac)
+        return _analysis(type(cell).__name__, *numbers)
 
 
 def _circuit(circuit: Circuit, source: Tensor, omega: float | None) -> str:

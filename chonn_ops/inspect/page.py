@@ -20,17 +20,21 @@ from chonn_ops.inspect.checkpoint import TrainedModel
 from chonn_ops.inspect.reading import (
     NetworkFields,
     compare_conductivity,
+    conductivity_law,
     read_circuits,
     read_fields,
 )
 from chonn_ops.inspect.samples import Samples
 from chonn_ops.models import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
+from chonn_ops.models.circuit import CHONNCircuit, PointwiseTrunk
 
 PAGE, NUMBERS = "inspection.html", "inspection.json"
-_WITH_MASK = (CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d)
+_WITH_MASK = (CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d, CHONNCircuit)
 # Quantiles are over the first so many samples; correlations are over all of them, in batches.
 _QUANTILES, _BATCH = 16, 16
 _MOST_PICTURES = 8
+# Values of an input at which a law is drawn.
+_LAW = 101
 _STYLE = """
 :root { color-scheme: light dark; }
 body {
@@ -143,7 +147,8 @@ def write_page(
             f"{checkpoint} at {data}: expected finite numbers of the model, got {value} for {place}"
         )
     text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
-    page = _page(numbers, fields, samples, sample, prediction)
+    law = _law(model, inputs(slice(0, _QUANTILES))[0], samples)
+    page = _page(numbers, fields, samples, sample, prediction, law)
     output.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:  # Both files appear, or neither does.
         staged = [stack.enter_context(whole_file(path, force)) for path in paths]
@@ -201,6 +206,7 @@ def _page(
     samples: Samples,
     sample: int,
     prediction: Tensor | None,
+    law: Iterator[str],
 ) -> str:
     from chonn_ops.inspect import pictures  # It imports Matplotlib.
 
@@ -217,14 +223,20 @@ def _page(
         ),
         _options(numbers["options"]),
     ]
-    shown = {samples.reference_name: samples.reference[sample].numpy()}
+    shown = {samples.reference_name: samples.reference[sample]}
+    if samples.targets is not None:
+        shown["target of the data"] = samples.targets[sample]
     if prediction is not None:
-        shown["the model's output"] = prediction.float().numpy()
+        shown["the model's output"] = prediction.float()
     if samples.fields.dim() < 7:
         caption = f"Sample {numbers['maps_of_sample']}."
-        body.append(_figure(pictures.draw_sample(shown), caption))
+        if samples.mask is not None:
+            shown = {key: torch.where(samples.mask, x, torch.nan) for key, x in shown.items()}
+        drawn = pictures.draw_sample({key: x.numpy() for key, x in shown.items()})
+        body.append(_figure(drawn, caption))
     if circuits["networks"]:
         body += _networks(numbers, fields)
+    body += law
     if circuits["scans"]:
         body += _scans(circuits["scans"])
     if any(block["stage_share"] for block in circuits["blocks"]):
@@ -236,6 +248,32 @@ def _page(
         f"<title>Circuits of {title}</title>\n<style>{_STYLE}</style>\n</head>\n"
         "<body>\n" + "\n".join(body) + "\n</body>\n</html>\n"
     )
+
+
+def _law(model: Any, x: Tensor, samples: Samples) -> Iterator[str]:
+    """The conductivity over each input, with the others at their medians, if the model has one of
+    each point."""
+    from chonn_ops.inspect import pictures
+
+    if not isinstance(model, CHONNCircuit) or not isinstance(model.trunk, PointwiseTrunk):
+        return
+    yield "<h2>Law of the medium</h2>"
+    yield _paragraph(
+        "The conductivity of a point is this function of its inputs, drawn over their range in the "
+        "samples, one channel at a time with the others at their medians. The median of each curve "
+        "is 1, unless a given flux or film sets the unit."
+    )
+    x = (x if samples.mask is None else x[..., samples.mask]).transpose(0, 1).flatten(1)
+    drawn = []
+    for channel, (low, high) in enumerate(zip(x.amin(1), x.amax(1), strict=True)):
+        line = torch.linspace(0, 1, _LAW)
+        line = low * (high / low) ** line if low > 0 else low + (high - low) * line
+        values = x.median(1).values.repeat(_LAW, 1)
+        values[:, channel] = line
+        name = samples.reference_name if channel == 0 else f"input channel {channel}"
+        k = conductivity_law(model, values)
+        drawn.append(pictures.draw_law(name, line.numpy(), k.numpy()))
+    yield _figure(drawn, "Learned conductivity over the input.")
 
 
 def _networks(numbers: dict[str, Any], fields: Sequence[NetworkFields]) -> Iterator[str]:
@@ -257,7 +295,7 @@ def _networks(numbers: dict[str, Any], fields: Sequence[NetworkFields]) -> Itera
             str(c),
             *(_number(learned[key]) for key in ("correlation", "deviation", "variation")),
             *(_number(network[key][2]) for key in ("conductivity", "leak", "length_scale")),
-            *(_number(network[key]) for key in ("dissipated_power", "leak_share")),
+            *(_number(network.get(key)) for key in ("dissipated_power", "leak_share")),
             _number(entry["effective_rank"]),
         ]
         for entry in numbers["circuits"]["networks"]
@@ -268,6 +306,14 @@ def _networks(numbers: dict[str, Any], fields: Sequence[NetworkFields]) -> Itera
     head = ["cell", "network", "correlation", "deviation", "variation", "conductivity", "leak"]
     head += ["length scale", "power", "share to ground", "effective rank of the cell"]
     yield _table(head, rows)
+    heads = [
+        (entry["name"], c, network)
+        for entry in numbers["circuits"]["networks"]
+        for c, network in enumerate(entry["networks"])
+        if "walls" in network
+    ]
+    if heads:
+        yield from _heads(heads)
     for call in fields[:_MOST_PICTURES]:
         drawn, left_out = pictures.draw_network(call)
         yield f"<h3>{html.escape(call.name)}</h3>"
@@ -275,6 +321,36 @@ def _networks(numbers: dict[str, Any], fields: Sequence[NetworkFields]) -> Itera
     if len(fields) > _MOST_PICTURES:
         left = len(fields) - _MOST_PICTURES
         yield _paragraph(f"The {left} later calls have no pictures.", "soft")
+
+
+def _heads(heads: Sequence[tuple[str, int, dict[str, Any]]]) -> Iterator[str]:
+    yield _paragraph(
+        "The circuit of a head is in the unit of the model's output, lengths are in that of the "
+        "domain. The data determine its conductivity, absorption and source up to one common "
+        "factor: they are divided by the median conductivity of the samples shown, unless a given "
+        "flux or film sets their unit. The absorption takes nothing at the potential called "
+        "ground. The mean of a face is 1 for the arithmetic mean of both nodes' conductivities, 0 "
+        "for the geometric and -1 for the harmonic one."
+    )
+    axes = len(heads[0][2]["by_axis"])
+    rows = [
+        [name, str(c), *(_number(k[2]) for k in network["by_axis"]), _number(network["source"][2]),
+         *(_number(x) for x in (network["leak"][2], network["ground"], network["face_mean"]))]
+        for name, c, network in heads
+    ]  # fmt: skip
+    along = [f"conductivity along axis {axis}" for axis in range(axes)]
+    middle = ["source", "absorption", "ground", "mean of a face"]
+    yield _table(["head", "output", *along, *middle], rows)
+    walls = [(name, c, wall) for name, c, network in heads for wall in network["walls"]]
+    keys = ["value", "distance", "flux", "coefficient"]
+    keys = [key for key in keys if any(key in wall for _, _, wall in walls)]
+    rows = [
+        [name, str(c), wall["wall"], wall["condition"],
+         *(_number(wall.get(key), 6) for key in keys)]
+        for name, c, wall in walls
+    ]  # fmt: skip
+    shown = {"value": "potential", "distance": "distance behind the face"}
+    yield _table(["head", "output", "wall", "condition", *(shown.get(x, x) for x in keys)], rows)
 
 
 def _scans(scans: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -338,8 +414,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="table"><table>{row(head, "th")}{body}</table></div>'
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+def _number(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:.{digits}g}"
 
 
 def _options(options: dict[str, Any]) -> str:

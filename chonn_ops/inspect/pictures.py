@@ -11,21 +11,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from chonn_ops.inspect.reading import NetworkFields
 
-_FIELDS = (
-    # name, title, colour map, whether the colours are logarithmic
-    ("conductivity", "conductivity k", "cividis", True),
-    ("leak", "leak l", "cividis", True),
-    ("source", "source s", "RdBu_r", False),
-    ("potential", "potential v, currents", "viridis", False),
-    ("length_scale", "length sqrt(k / l)", "magma", True),
-    ("power", "dissipated power", "magma", True),
-)
+_FIELDS = {
+    # title, colour map, whether the colours are logarithmic
+    "conductivity": ("conductivity k", "cividis", True),
+    "conductivity 0": ("k along the first axis", "cividis", True),
+    "conductivity 1": ("k along the second axis", "cividis", True),
+    "conductivity 2": ("k along the third axis", "cividis", True),
+    "leak": ("leak l", "cividis", True),
+    "source": ("source s", "RdBu_r", False),
+    "potential": ("potential v, currents", "viridis", False),
+    "length_scale": ("length sqrt(k / l)", "magma", True),
+    "power": ("dissipated power", "magma", True),
+}
 _WIDTH = 3.6  # inches
 _FIELDS_EACH = 2  # in one picture
 _MOST_NETWORKS = 8
@@ -34,59 +38,82 @@ _STREAMLINES = 32  # Most points along an axis.
 
 def draw_network(fields: NetworkFields) -> tuple[list[bytes], str]:
     """All fields of a cell's networks, one row each, and words for what is left out."""
-    grid = fields.conductivity.shape[:-1]
-    count = min(fields.conductivity.shape[-1], _MOST_NETWORKS)
+    *grid, networks = fields.maps["potential"].shape
+    count, names = min(networks, _MOST_NETWORKS), [name for name in _FIELDS if name in fields.maps]
     pictures = []
-    for first in range(0, len(_FIELDS), _FIELDS_EACH):
-        shown = _FIELDS[first : first + _FIELDS_EACH]
+    for first in range(0, len(names), _FIELDS_EACH):
+        shown = names[first : first + _FIELDS_EACH]
         # Positions are set by hand, as a layout engine takes seconds for so many panels.
         height = 1.95 * count + 0.3
         figure = Figure(figsize=(_WIDTH, height))
-        panels = figure.subplots(count, len(shown), squeeze=False)
+        panels = figure.subplots(count, _FIELDS_EACH, squeeze=False)
         figure.subplots_adjust(
             left=0.06, right=0.99, bottom=0.2 / height, top=1 - 0.25 / height, wspace=0.06,
             hspace=0.15,
         )  # fmt: skip
         for c in range(count):
-            for panel, (name, title, colours, logarithmic) in zip(panels[c], shown, strict=True):
-                _field(panel, getattr(fields, name)[..., c], colours, logarithmic)
+            for panel, name in zip(panels[c], shown, strict=False):
+                title, colours, logarithmic = _FIELDS[name]
+                _field(panel, fields.maps[name][..., c], colours, logarithmic)
                 if name == "potential" and len(grid) == 2 and min(grid) > 3:
                     _streamlines(panel, [current[..., c] for current in fields.currents])
                 if c == 0:
                     panel.set_title(title, fontsize=8)
             panels[c, 0].set_ylabel(f"network {c}", fontsize=8)
+            for panel in panels[c, len(shown) :]:
+                panel.set_axis_off()
         pictures.append(_png(figure))
-    left = fields.conductivity.shape[-1] - count
+    left = networks - count
     words = f"; {left} more networks are in the JSON" if left else ""
     words += "; middle plane of the third axis" if len(grid) == 3 else ""
     return pictures, words
 
 
 def draw_sample(fields: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Fields (\\*grid) of one sample, by title."""
+    """Fields (\\*grid) of one sample, by title; missing where they are NaN."""
     pictures = []
     for title, values in fields.items():
         figure = Figure(figsize=(_WIDTH, 2.9), layout="constrained")
         panel = figure.subplots()
-        _field(panel, values, "viridis", False)
+        drawn = _field(panel, values, "viridis", False)
+        if drawn is not None:
+            figure.colorbar(drawn, ax=panel).ax.tick_params(labelsize=6)
         panel.set_title(title, fontsize=8)
         pictures.append(_png(figure))
     return pictures
 
 
-def _field(panel: Axes, values: np.ndarray, colours: str, logarithmic: bool) -> None:
-    """A field with its range below, which takes less room than a colour bar."""
+def draw_law(name: str, values: np.ndarray, k: np.ndarray) -> bytes:
+    """Conductivities (N, axes, m) over N values of the input of that name."""
+    figure = Figure(figsize=(_WIDTH, 2.9), layout="constrained")
+    panel = figure.subplots()
+    for axis, c in np.ndindex(k.shape[1:]):
+        label = f"axis {axis}" + (f", output {c}" if k.shape[2] > 1 else "")
+        panel.plot(values, k[:, axis, c], linewidth=1, label=label)
+    panel.set_yscale("log")
+    if values.min() > 0:
+        panel.set_xscale("log")
+    panel.set_title("conductivity k over the input", fontsize=8)
+    panel.set_xlabel(name, fontsize=7)
+    panel.legend(fontsize=6)
+    panel.tick_params(labelsize=6, which="both")
+    return _png(figure)
+
+
+def _field(panel: Axes, values: np.ndarray, colours: str, logarithmic: bool) -> Any:
+    """A field with its range below, which takes less room than a colour bar. Returns the image."""
     panel.tick_params(labelsize=6)
     if values.ndim == 1:
         panel.plot(values, linewidth=1)
         # No logarithm for a field with zeros, nor for a constant with rounding errors.
-        if logarithmic and values.min() > 0 and np.ptp(values) > 1e-3 * values.max():
+        low, high = np.nanmin(values), np.nanmax(values)
+        if logarithmic and low > 0 and high - low > 1e-3 * high:
             panel.set_yscale("log")
-        return
+        return None
     if values.ndim == 3:
         values = values[..., values.shape[-1] // 2]
     norm: dict[str, Any] = {}
-    low, high = values.min(), values.max()
+    low, high = np.nanmin(values), np.nanmax(values)
     if logarithmic and low >= 0 and high > 0:
         floor = max(low, 1e-6 * high)
         if high > 1.01 * floor:
@@ -98,11 +125,13 @@ def _field(panel: Axes, values: np.ndarray, colours: str, logarithmic: bool) -> 
         most = max(abs(low), abs(high)) or 1.0
         norm = {"vmin": -most, "vmax": most}
     # The first axis points right and the second up, as on the unit square.
-    panel.imshow(values.T, origin="lower", cmap=colours, **norm)
+    shades = colormaps[colours].with_extremes(bad="lightgrey")
+    image = panel.imshow(values.T, origin="lower", cmap=shades, **norm)
     panel.set_xticks([])
     panel.set_yticks([])
-    spread = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+    spread = f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} to {high:.4g}"
     panel.set_xlabel(spread, fontsize=7, labelpad=2)
+    return image
 
 
 def _streamlines(panel: Axes, currents: Sequence[np.ndarray]) -> None:

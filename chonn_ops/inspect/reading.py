@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,13 +15,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops.boundary import Condition, Neumann, Robin
+from chonn_ops.checks import as_field, error
+from chonn_ops.models.circuit import CHONNCircuit, PointwiseTrunk
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import at_start, differences
-from chonn_ops.nn import CKB, KirchhoffCell, NetworkCell
+from chonn_ops.nn import CKB, CircuitHead, KirchhoffCell, NetworkCell
+from chonn_ops.nn.circuit_head import MEAN_GAIN
 from chonn_ops.nn.geometry import spacing_and_nodes
 from chonn_ops.nn.network_cell import UNIT
 
-CELLS = (KirchhoffCell, NetworkCell)
+CELLS = (KirchhoffCell, NetworkCell, CircuitHead)
 # Number of positions of a scan at which its coefficients are read.
 _POSITIONS = 32
 # A state counts towards the order if its Hankel singular value exceeds this part of the largest.
@@ -35,27 +40,42 @@ _MARGIN = 1 / 8
 class SolvedNetworks:
     """The networks of one call of a cell, and their solution.
 
+    Those of a `CircuitHead` are in the unit of its output, as `read_circuits` has them.
+
     Parameters
     ----------
     circuit : Circuit
         Conductances and leaks (B, \\*grid, m); the leaks include the walls.
-    source : Tensor, shape (B, \\*grid, m)
-        Currents into the nodes.
+    density : Tensor, shape (B, \\*grid, m)
+        Source of the circuit, per unit volume.
     potentials : Tensor, shape (B, \\*grid, m)
         Complex for a cell at a frequency.
+    conductivity : sequence of Tensor, shape (B, \\*grid, m)
+        One for all axes, or one an axis.
+    leak, source : Tensor, shape (B, \\*grid, m)
+        Per unit volume, as the cell has them.
+    unit : float
+        The domain's unit of length in that of conductivities and leaks.
     spacing : sequence of float, one an axis; None on a graph
         Distance of the nodes in the unit of the domain.
+    exists : Tensor of bool, shape (B, \\*grid), optional
+        With a mask, which nodes exist.
     """
 
     circuit: Circuit
-    source: Tensor
+    density: Tensor
     potentials: Tensor
+    conductivity: Sequence[Tensor]
+    leak: Tensor
+    source: Tensor
+    unit: float
     spacing: Sequence[float] | None
+    exists: Tensor | None
 
     @classmethod
     def of_call(
         cls,
-        cell: NetworkCell,
+        cell: NetworkCell | CircuitHead,
         output: Tensor,
         u: Tensor,
         spacing: Any = None,
@@ -64,13 +84,38 @@ class SolvedNetworks:
         volumes: Any = None,
     ) -> SolvedNetworks:
         """The networks that the cell has solved, from its output and its arguments."""
-        circuit, density = cell.assemble(u, spacing, mask, nodes, volumes)
-        v = torch.complex(*output.chunk(2, -1)) if cell.options.ac else output
-        if volumes is not None:
-            return cls(circuit, circuit.source(density), v, None)
-        grid = (u.shape[:-1], [1.0] * cell.spatial_dims, cell.options.nodes)
-        steps, _ = spacing_and_nodes(*grid, spacing, mask, nodes)
-        return cls(circuit, circuit.source(density), v, steps)
+        place: dict[str, Any] = {"spacing": None, "exists": None}
+        if mask is not None:
+            place["exists"] = mask.expand(u.shape[:-1])
+        if volumes is None:
+            known = cell.nodes if isinstance(cell, CircuitHead) else cell.options.nodes
+            grid = (u.shape[:-1], [1.0] * cell.spatial_dims, known)
+            place["spacing"], _ = spacing_and_nodes(*grid, spacing, mask, nodes)
+        circuit, density, *added = cell.assemble(u, spacing, mask, nodes, volumes)
+        if isinstance(cell, NetworkCell):
+            v = torch.complex(*output.chunk(2, -1)) if cell.options.ac else output
+            k, leak, source = cell.coefficients(u)
+            return cls(circuit, density, v, [k], leak, source, UNIT, **place)
+        logs, c, _ = cell.coefficients(u)
+        scale, offset = cell.output_unit(density.dtype)
+        k, exists = torch.stack(logs).exp(), place["exists"]
+        inside = k.flatten(0, -2) if exists is None else k[:, exists].flatten(0, 1)
+        factor = 1 if _unit_is_given(cell) else 1 / inside.median(0).values
+        circuit = _in_unit(circuit, factor, scale, offset)
+        source, leak = factor * scale * density, (factor * c).expand_as(density)
+        v = output - scale * added[0]
+        v = v if exists is None else torch.where(exists[..., None], v, 0)
+        return cls(circuit, source, v, list(factor * k), leak, source, 1.0, **place)
+
+    def mean_conductivity(self) -> Tensor:
+        """Geometric mean over the axes, (B, \\*grid, m)."""
+        return torch.stack(list(self.conductivity)).log().mean(0).exp()
+
+    def length_scale(self) -> Tensor:
+        """sqrt(k / l) in the unit of the domain. At a frequency it is taken of the modulus of the
+        leak's real part."""
+        leak = self.leak.real.abs() if self.leak.is_complex() else self.leak
+        return torch.sqrt(self.mean_conductivity() / leak) / self.unit
 
     def ground_power(self) -> Tensor:
         """Power dissipated in the leak of each node, (B, \\*grid, m)."""
@@ -101,6 +146,31 @@ class SolvedNetworks:
                 yield g, g * drop, g * drop.square()
 
 
+def _unit_is_given(head: CircuitHead) -> bool:
+    """Whether a given current per potential, or current, sets the unit of the conductivities."""
+
+    def sets(wall: Condition) -> bool:
+        zero = isinstance(wall, Neumann) and not isinstance(wall.flux, Tensor) and wall.flux == 0
+        return isinstance(wall, (Neumann, Robin)) and not zero
+
+    return any(map(sets, head.walls().values()))
+
+
+def _in_unit(circuit: Circuit, factor: Any, scale: Tensor, offset: Tensor) -> Circuit:
+    """The circuit whose conductances are `factor` times as large, and whose potentials v are
+    scale (v + offset)."""
+    current = 0 if circuit.current is None else circuit.current
+    if circuit.before is not None and circuit.held is not None:
+        before = _in_unit(circuit.before, factor, scale, offset)
+        return before.hold(circuit.held, scale * (current + offset))
+    found = copy.copy(circuit)
+    found.conductance = tuple(factor * g for g in circuit.conductance)
+    found.leak = factor * circuit.leak
+    found.current = factor * scale * (current + offset * circuit.leak)
+    found.wall = None if circuit.wall is None else factor * circuit.wall
+    return found
+
+
 def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """Call a model and return the numbers of all circuits in it.
 
@@ -119,15 +189,24 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
         NaN becomes None. ``networks`` and ``scans`` have one dict per call of a cell, in the order
         of the calls, and ``blocks`` one per call of a `CKB`:
 
-        - Network cell: name, grid (of a mesh its number of nodes), boundary; for each of the m
-          networks quantiles (0, 1/4, 1/2, 3/4, 1) of the densities ``conductivity``, ``leak`` and
-          ``source``, of ``potential``, and of ``length_scale`` sqrt(k / l) in the unit of the
-          domain; ``dissipated_power``, averaged over the batch, and ``leak_share``, the part of it
-          that flows to ground through leaks and boundary; ``effective_rank`` of the m potential
-          fields, from 1 (all alike) to m. At a frequency (``Network(ac=True)``) ``leak`` is the
-          real part and ``loss`` minus the imaginary part; ``source`` and ``potential`` are moduli;
-          ``length_scale`` is a wavelength over 2 pi where the leak is negative; powers are those
-          at a frequency of 1.
+        - Network cell or circuit head: name, grid (of a mesh its number of nodes); for each of the
+          m networks quantiles (0, 1/4, 1/2, 3/4, 1) over the nodes that exist of the densities
+          ``conductivity``, ``leak`` and ``source``, of ``potential``, and of ``length_scale``
+          sqrt(k / l) in the unit of the domain; ``effective_rank`` of the m potential fields, from
+          1 (all alike) to m.
+        - Of a network cell also boundary; ``dissipated_power``, averaged over the batch, and
+          ``leak_share``, the part of it that flows to ground through leaks and boundary. At a
+          frequency (``Network(ac=True)``) ``leak`` is the real part and ``loss`` minus the
+          imaginary part; ``source`` and ``potential`` are moduli; ``length_scale`` is a wavelength
+          over 2 pi where the leak is negative; powers are those at a frequency of 1.
+        - Circuits of a head are in the unit of its output. The output determines conductivity, leak
+          and source up to one factor, unless a given flux or film (`Robin`) sets it: they are
+          divided by the median conductivity over samples, nodes and axes. ``by_axis`` has quantiles
+          along each axis (``conductivity`` is the geometric mean); ``ground`` the potential at
+          which the leak, an absorption, takes nothing; ``face_mean`` the mean of both nodes'
+          conductivities in that of a face: 1 is arithmetic, 0 geometric, -1 harmonic; ``walls`` a
+          dict a wall, with potentials as ``value`` and distances behind the face in the unit of the
+          domain.
         - Scan cell: name, positions; quantiles over channels, states and 32 positions of
           ``time_constant`` (in positions) and ``pole``, the retention exp(-Delta decay);
           ``effective_order``: quantiles over the channels of the number of states whose Hankel
@@ -188,25 +267,26 @@ def _removed_after(hooks: Iterable[Any]) -> Iterator[None]:
 def _watch_cells(
     model: nn.Module,
     call: Callable[[], Any],
-    on_network: Callable[[str, NetworkCell, Tensor, SolvedNetworks], None],
+    on_network: Callable[[str, NetworkCell | CircuitHead, SolvedNetworks], None],
     on_scan: Callable[[str, KirchhoffCell, Tensor], None],
 ) -> None:
     """Run `call`, which calls the model, and pass on every call of a cell while it happens.
 
-    A network cell comes with its name, its input (B, \\*grid, D) and the networks that it has
-    solved; a scan cell with its name and its input.
+    A network cell or circuit head comes with its name and the networks that it has solved; a scan
+    cell with its name and its input.
     """
     names = {module: name for name, module in model.named_modules() if isinstance(module, CELLS)}
     if not names:
         raise ValueError(
-            f"model: expected KirchhoffCells or NetworkCells in it, got {type(model).__name__}"
+            "model: expected KirchhoffCells, NetworkCells or a CircuitHead in it, got "
+            f"{type(model).__name__}"
         )
 
     def after(cell: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], y: Tensor) -> None:
-        if isinstance(cell, NetworkCell):
-            on_network(names[cell], cell, args[0], SolvedNetworks.of_call(cell, y, *args, **kwargs))
-        elif isinstance(cell, KirchhoffCell):
+        if isinstance(cell, KirchhoffCell):
             on_scan(names[cell], cell, args[0])
+        elif isinstance(cell, (NetworkCell, CircuitHead)):
+            on_network(names[cell], cell, SolvedNetworks.of_call(cell, y, *args, **kwargs))
 
     hooks = [cell.register_forward_hook(after, with_kwargs=True) for cell in names]
     with torch.no_grad(), _removed_after(hooks):
@@ -254,46 +334,77 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _length_scale(conductivity: Tensor, leak: Tensor) -> Tensor:
-    """sqrt(k / l) in the unit of the domain, which is `UNIT` times the unit of the cells. At a
-    frequency it is taken of the modulus of the leak's real part."""
-    leak = leak.real.abs() if leak.is_complex() else leak
-    return torch.sqrt(conductivity / leak) / UNIT
-
-
 def _network_numbers(
-    name: str, cell: NetworkCell, u: Tensor, solved: SolvedNetworks
+    name: str, cell: NetworkCell | CircuitHead, solved: SolvedNetworks
 ) -> dict[str, Any]:
-    conductivity, leak, source = cell.coefficients(u)
-    v = solved.potentials
-    to_ground = _per_network(solved.ground_power())
-    power = to_ground + sum(_per_network(heat) for _, _, heat in solved.edges())
+    leak, source, v = solved.leak, solved.source, solved.potentials
     fields = {
-        "conductivity": conductivity,
+        "conductivity": solved.mean_conductivity(),
         "leak": leak.real,
         "source": source.abs() if source.is_complex() else source,
         "potential": v.abs() if v.is_complex() else v,
-        "length_scale": _length_scale(conductivity, leak),
+        "length_scale": solved.length_scale(),
     }
     if leak.is_complex():
         fields["loss"] = -leak.imag
-    each = [
-        {
-            **{key: _quantiles(field[..., c]) for key, field in fields.items()},
-            "dissipated_power": _finite(power[c].item()),
-            "leak_share": (to_ground[c] / power[c]).item() if power[c] > 0 else None,
-        }
+    exists = ... if solved.exists is None else solved.exists
+    each: list[dict[str, Any]] = [
+        {key: _quantiles(field[..., c][exists]) for key, field in fields.items()}
         for c in range(v.shape[-1])
     ]
+    if isinstance(cell, CircuitHead):
+        scale, offset = cell.output_unit(v.dtype)
+        walls = _walls(cell, solved)
+        for c, entry in enumerate(each):
+            entry["by_axis"] = [_quantiles(k[..., c][exists]) for k in solved.conductivity]
+            entry["ground"] = _finite((scale * offset)[c].item())
+            entry["face_mean"] = _finite(MEAN_GAIN * cell.mean[c].item())
+            entry["walls"] = [wall | {key: _finite(x[c].item()) for key, x in numbers.items()}
+                              for wall, numbers in walls]  # fmt: skip
+    else:
+        to_ground = _per_network(solved.ground_power())
+        power = to_ground + sum(_per_network(heat) for _, _, heat in solved.edges())
+        for c, entry in enumerate(each):
+            entry["dissipated_power"] = _finite(power[c].item())
+            entry["leak_share"] = (to_ground[c] / power[c]).item() if power[c] > 0 else None
     # Real and imaginary parts of a complex potential are two values of one field.
     parts = torch.view_as_real(v).movedim(-1, -2) if v.is_complex() else v
-    return {
+    read = {
         "name": name,
         "grid": list(v.shape[1:-1]),
-        "boundary": list(cell.boundary),
         "networks": each,
         "effective_rank": _effective_rank(parts.flatten(0, -2).double()),
     }
+    return read if isinstance(cell, CircuitHead) else read | {"boundary": list(cell.boundary)}
+
+
+def _walls(
+    head: CircuitHead, solved: SolvedNetworks
+) -> list[tuple[dict[str, str], dict[str, Tensor]]]:
+    """Name and condition of each wall, and its numbers (m,); those that vary on it are left out."""
+    found, grid = [], solved.spacing is not None
+    for place, condition in head.walls().items():
+        if place == "inner":
+            if solved.exists is None:
+                continue
+            name = "holes"
+        elif isinstance(place, str):
+            name = place
+        elif grid:
+            name = f"axis {place[0]}, {('low', 'high')[place[1]]} face"
+        elif place == (0, 0):
+            name = "boundary"
+        else:  # all walls of a mesh are one
+            continue
+        size = (head.out_channels,)
+        numbers = {key: torch.as_tensor(value) for key, value, _ in condition.numbers()}
+        numbers = {
+            key: value.expand(size)
+            for key, value in numbers.items()
+            if value.dim() == 0 or value.shape in (size, (1,))
+        }
+        found.append(({"wall": name, "condition": type(condition).__name__}, numbers))
+    return found
 
 
 def _per_network(power: Tensor) -> Tensor:
@@ -345,28 +456,24 @@ def _hankel_orders(z: Tensor, decay: Tensor, b: Tensor, c: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class NetworkFields:
-    """One call of a network cell at one sample; arrays are (\\*grid, m).
+    """One call of a network cell or circuit head at one sample; arrays are (\\*grid, m), with NaN
+    where no node exists.
 
     Parameters
     ----------
     name : str
-    conductivity, leak, source, potential : ndarray
-        See `chonn_ops.NetworkCell`; real parts at a frequency.
-    length_scale : ndarray
-        sqrt(k / l), in the unit of the domain.
-    power : ndarray
-        Power dissipated in the leak of a node and in half of each of its edges.
+    maps : dict of ndarray
+        "conductivity", or "conductivity 0" and so on along each axis of a head; "source" and
+        "potential", see `SolvedNetworks`. Of a network cell also "leak", "length_scale" sqrt(k / l)
+        in the unit of the domain, and "power", dissipated in the leak of a node and in half of each
+        of its edges. Real parts at a frequency.
     currents : tuple of ndarray
-        Current density along each axis at the nodes; at a frequency the mean flow of power.
+        Current density along each axis at the nodes, 0 where none exists; at a frequency the mean
+        flow of power.
     """
 
     name: str
-    conductivity: np.ndarray
-    leak: np.ndarray
-    source: np.ndarray
-    potential: np.ndarray
-    length_scale: np.ndarray
-    power: np.ndarray
+    maps: dict[str, np.ndarray]
     currents: tuple[np.ndarray, ...]
 
 
@@ -387,12 +494,11 @@ def read_fields(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> list[Net
 
 
 def _network_fields(
-    name: str, cell: NetworkCell, u: Tensor, solved: SolvedNetworks
+    name: str, cell: NetworkCell | CircuitHead, solved: SolvedNetworks
 ) -> NetworkFields:
     if solved.spacing is None:
         raise ValueError("volumes: expected None, as fields are drawn on grids only")
-    k, leak, source = cell.coefficients(u)
-    power, currents = solved.ground_power(), []
+    power, currents = torch.zeros_like(solved.potentials.real, dtype=torch.float64), []
     for axis, (g, flow, heat) in enumerate(solved.edges(), 1):
         count = ((g > 0).double() + (g.roll(1, axis) > 0).double()).clamp(min=1)
         # The step along the current turns a current into a density, up to the volume of a cell,
@@ -403,16 +509,60 @@ def _network_fields(
     def array(value: Tensor) -> np.ndarray:
         return value[0].real.double().cpu().numpy()
 
-    return NetworkFields(
-        name,
-        conductivity=array(k),
-        leak=array(leak),
-        source=array(source),
-        potential=array(solved.potentials),
-        length_scale=array(_length_scale(k, leak)),
-        power=array(power),
-        currents=tuple(map(array, currents)),
-    )
+    maps = {"source": solved.source, "potential": solved.potentials}
+    if isinstance(cell, CircuitHead):
+        along = {f"conductivity {axis}": k for axis, k in enumerate(solved.conductivity)}
+        maps = along | maps
+    else:
+        maps = {"conductivity": solved.mean_conductivity(), "leak": solved.leak} | maps
+        maps["length_scale"] = solved.length_scale()
+        maps["power"] = solved.ground_power() + power
+    found = {key: array(value) for key, value in maps.items()}
+    if solved.exists is not None:
+        exists = solved.exists[0, ..., None].cpu().numpy()
+        found = {key: np.where(exists, value, np.nan) for key, value in found.items()}
+    return NetworkFields(name, found, tuple(map(array, currents)))
+
+
+def conductivity_law(model: CHONNCircuit, values: Tensor) -> Tensor:
+    """The conductivity that a model of one circuit has learned, as a function of its inputs.
+
+    Plotted over the values it is the law of the medium: the model knows no other k of a point than
+    that of the inputs there. Data determine it up to a factor, which k and the sources share.
+
+    Parameters
+    ----------
+    model : CHONNCircuit1d, CHONNCircuit2d or CHONNCircuit3d
+        With the network of each point that it has by default.
+    values : Tensor, shape (N, in_channels)
+        Values of the inputs, in the unit of the data.
+
+    Returns
+    -------
+    Tensor, shape (N, axes, out_channels)
+        k along each axis, in the circuit of each output; divided by its median, as in
+        `read_circuits`, unless a given flux or film sets its unit.
+
+    Raises
+    ------
+    ValueError
+        For a model with another trunk, whose k depends on neighbours; for another shape.
+
+    Examples
+    --------
+    >>> from chonn_ops import CHONNCircuit2d
+    >>> values = torch.linspace(0.1, 10, 50)[:, None]
+    >>> conductivity_law(CHONNCircuit2d(1, 1), values).shape
+    torch.Size([50, 2, 1])
+    """
+    if not isinstance(model, CHONNCircuit) or not isinstance(model.trunk, PointwiseTrunk):
+        trunk = model.trunk if isinstance(model, CHONNCircuit) else model
+        raise error("model", "a CHONNCircuit with its own pointwise trunk", type(trunk).__name__)
+    values = as_field("values", values, model.parameters(), "N", model.in_channels)
+    with torch.no_grad():
+        logs, _, _ = model.head.coefficients(model.features(values))
+        k = torch.stack(logs, 1).exp()
+    return k if _unit_is_given(model.head) else k / k.flatten(0, 1).median(0).values
 
 
 def compare_conductivity(
@@ -432,7 +582,7 @@ def compare_conductivity(
     Returns
     -------
     list of dict
-        One per network cell, in the order of calls: ``name``; ``networks``, one dict each:
+        One per network cell or head, in the order of calls: ``name``; ``networks``, one dict each:
         ``correlation``, Pearson's coefficient over the nodes between the logarithms of conductivity
         and reference (the reference itself where it is not positive), averaged over the samples,
         with its ``deviation`` over the samples; None where one of the two is constant, or the grid
@@ -444,11 +594,14 @@ def compare_conductivity(
     for inputs, reference in batches:
 
         def compare(
-            name: str, cell: NetworkCell, u: Tensor, _: SolvedNetworks, reference=reference
+            name: str, _: nn.Module, solved: SolvedNetworks, reference: Tensor = reference
         ) -> None:
-            k = cell.coefficients(u)[0].double()
+            k = solved.mean_conductivity().double()
+            if solved.exists is not None:
+                k = torch.where(solved.exists[..., None], k, torch.nan)
             inside = _inside(k).flatten(1, -2)
-            variation = inside.std(1, correction=0) / inside.mean(1)
+            mean = inside.nanmean(1)
+            variation = (inside - mean[:, None]).square().nanmean(1).sqrt() / mean
             found.setdefault(name, []).append((_correlation(k, reference), variation))
 
         _watch_cells(model, partial(model, *inputs, **kwargs), compare, lambda *_: None)
@@ -474,18 +627,20 @@ def _summary(r: Tensor, variation: Tensor) -> list[dict[str, Any]]:
 
 
 def _correlation(k: Tensor, reference: Tensor) -> Tensor:
-    """Pearson's coefficient of each sample and network, (B, m); NaN where it is not defined."""
+    """Pearson's coefficient of each sample and network over the nodes where k is not NaN, (B, m);
+    NaN where it is not defined."""
     coarse = _coarsened(reference.double(), k.shape[1:-1])
     if coarse is None or len(coarse) != len(k):
         return torch.full((k.shape[0], k.shape[-1]), torch.nan, dtype=torch.float64)
-    a = coarse.flatten(1).unsqueeze(-1)
-    positive = (a > 0).all(1, keepdim=True)
+    k = k.flatten(1, -2)
+    a = torch.where(k.isnan(), torch.nan, coarse.flatten(1).unsqueeze(-1))
+    positive = ((a > 0) | a.isnan()).all(1, keepdim=True)
     a = torch.where(positive, torch.where(positive, a, 1).log(), a)
-    pair = [x - x.mean(1, keepdim=True) for x in (k.flatten(1, -2).log(), a)]
-    sizes = [x.square().mean(1).sqrt() for x in pair]
+    pair = [x - x.nanmean(1, keepdim=True) for x in (k.log(), a)]
+    sizes = [x.square().nanmean(1).sqrt() for x in pair]
     # Rounding errors of a constant field are no variation.
-    constant = (sizes[0] < 1e-6) | (sizes[1] <= 1e-9 * a.abs().amax(1))
-    r = (pair[0] * pair[1]).mean(1) / (sizes[0] * sizes[1])
+    constant = (sizes[0] < 1e-6) | (sizes[1] <= 1e-9 * a.abs().nan_to_num().amax(1))
+    r = (pair[0] * pair[1]).nanmean(1) / (sizes[0] * sizes[1])
     return torch.where(constant, torch.nan, r)
 
 

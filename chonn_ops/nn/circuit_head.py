@@ -162,7 +162,7 @@ class CircuitHead(nn.Module):
         if isinstance(face, int):
             return Dirichlet(levels[face], distances[face])
         numbers = {name for name, _, _ in face.numbers()}
-        scale, offset = self._output(levels.dtype)
+        scale, offset = self.output_unit(levels.dtype)
         changes: dict[str, Any] = {}
         if "value" in numbers:
             changes["value"] = face.value / scale - offset
@@ -170,9 +170,58 @@ class CircuitHead(nn.Module):
             changes["flux"] = face.flux / scale
         return dataclasses.replace(face, **changes) if changes else face
 
-    def _output(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The unit of the potentials in that of the output, and what is added to them."""
+    def output_unit(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The unit of the potentials in that of the output, and what is added to them before they
+        are scaled; shape (m,) each."""
         return (GAIN * self.scale.to(dtype)).exp(), GAIN * self.offset.to(dtype)
+
+    def _learned_walls(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Potentials and distances of the learned walls, (walls, m) each."""
+        levels = LEVEL_GAIN * self.level.to(dtype)
+        # The offset of the output is the level of all walls.
+        levels = levels - levels.mean(0) if len(levels) else levels
+        distances = DISTANCE * (GAIN * self.distance.to(dtype)).clamp(-12, 12).exp()
+        return {"levels": levels, "distances": distances}
+
+    def walls(self) -> dict[Any, Condition]:
+        """The condition of each face, in the unit of the output. Keys are (axis, end) of a face of
+        the grid, or names of walls of a mesh; and "inner" for holes."""
+        scale, offset = self.output_unit(torch.promote_types(self.scale.dtype, torch.float32))
+        known = self._learned_walls(scale.dtype)
+        faces: dict[Any, Any] = {"inner": self._inner}
+        if isinstance(self._faces, Mapping):
+            faces.update(self._faces)
+        else:
+            for axis, pair in enumerate(self._faces):
+                faces.update({(axis, end): face for end, face in enumerate(pair)})
+        potentials = scale * (known["levels"] + offset)
+        return {
+            place: Dirichlet(potentials[face], known["distances"][face])
+            if isinstance(face, int)
+            else face
+            for place, face in faces.items()
+        }
+
+    def coefficients(self, h: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Coefficients that the features set, in float32 at least.
+
+        Parameters
+        ----------
+        h : Tensor, shape (..., dim)
+
+        Returns
+        -------
+        log_k : list of Tensor, shape (..., m)
+            Logarithm of the conductivity along each axis.
+        absorption : Tensor, shape (m,)
+        source : Tensor, shape (..., m)
+            Per unit volume, in the unit of the potentials.
+        """
+        log_k, f = self.conductivity(h), self.source(h)
+        dtype = torch.promote_types(log_k.dtype, torch.float32)
+        logs = log_k.to(dtype).clamp(-LARGEST_LOG, LARGEST_LOG).split(self.out_channels, -1)
+        c = (ABSORPTION + GAIN * self.absorption.to(dtype)).exp()
+        return list(logs), c, f.to(dtype)
 
     def assemble(
         self,
@@ -184,33 +233,25 @@ class CircuitHead(nn.Module):
     ) -> tuple[Circuit, Tensor, Tensor]:
         """The circuits that `forward` solves; their sources (B, \\*grid, m) per unit volume; and
         what is added to the potentials, of the same shape."""
-        axes, m = self.spatial_dims, self.out_channels
+        axes = self.spatial_dims
         grid: Sequence[str | int] = GRID_AXES[:axes]
         if volumes is not None:
             grid = [check_volumes(volumes, axes, spacing, mask, nodes)]
         h = as_field("h", h, self.parameters(), "B", *grid, self.dim)
-        log_k, f = self.conductivity(h), self.source(h)
-        dtype = torch.promote_types(log_k.dtype, torch.float32)
-        f = f.to(dtype)
-        logs = list(log_k.to(dtype).clamp(-LARGEST_LOG, LARGEST_LOG).split(m, -1))
-        mean = MEAN_GAIN * self.mean.to(dtype)
-        c = (ABSORPTION + GAIN * self.absorption.to(dtype)).exp()
-        levels = LEVEL_GAIN * self.level.to(dtype)
-        # The offset of the output is the level of all walls.
-        levels = levels - levels.mean(0) if len(levels) else levels
-        distances = DISTANCE * (GAIN * self.distance.to(dtype)).clamp(-12, 12).exp()
+        logs, c, f = self.coefficients(h)
+        mean, known = MEAN_GAIN * self.mean.to(f.dtype), self._learned_walls(f.dtype)
         if volumes is not None:
-            circuit, size = self._on_graph(logs, mean, c, levels, distances, volumes)
+            circuit, size = self._on_graph(logs, mean, c, known, volumes)
         else:
             if isinstance(self._faces, Mapping):
                 raise error("boundary", "conditions for the axes of a grid", self._faces)
             steps, lie = spacing_and_nodes(
                 h.shape[:-1], [1.0] * axes, self.nodes, spacing, mask, nodes
             )
-            circuit, f = self._on_grid(logs, f, mean, c, levels, distances, steps, mask, lie)
+            circuit, f = self._on_grid(logs, f, mean, c, known, steps, mask, lie)
             size = math.prod(steps) ** (2 / axes)
         k = torch.stack(logs).mean(0).exp()
-        return circuit, f, self.cell.to(dtype) * size * f / k
+        return circuit, f, self.cell.to(f.dtype) * size * f / k
 
     def _on_grid(
         self,
@@ -218,13 +259,11 @@ class CircuitHead(nn.Module):
         f: Tensor,
         mean: Tensor,
         c: Tensor,
-        levels: Tensor,
-        distances: Tensor,
+        known: dict[str, Tensor],
         steps: list[float],
         mask: Tensor | None,
         nodes: Distances,
     ) -> tuple[Circuit, Tensor]:
-        known = {"levels": levels, "distances": distances}
         faces: Any = tuple(tuple(self._condition(x, **known) for x in pair) for pair in self._faces)
         edges = [
             mean_of_ends(a, a.roll(-1, axis + 1), mean) * (face_area(steps, axis) / steps[axis])
@@ -252,8 +291,7 @@ class CircuitHead(nn.Module):
         logs: list[Tensor],
         mean: Tensor,
         c: Tensor,
-        levels: Tensor,
-        distances: Tensor,
+        known: dict[str, Tensor],
         volumes: FiniteVolumes,
     ) -> tuple[Circuit, Tensor]:
         graph, faces = volumes.graph, self._faces
@@ -261,7 +299,7 @@ class CircuitHead(nn.Module):
             if not self._alike:
                 raise error("boundary", "one for all walls of a mesh, or a mapping", self.boundary)
             faces = {"boundary": faces[0][0]}
-        walls = {name: self._condition(x, levels, distances) for name, x in faces.items()}
+        walls = {name: self._condition(x, **known) for name, x in faces.items()}
         start, end = graph.ends.to(logs[0].device)
         # Along an edge, conductivities of axes count as the squares of its direction.
         along = volumes.positions[graph.ends[1].cpu()] - volumes.positions[graph.ends[0].cpu()]
@@ -305,7 +343,7 @@ class CircuitHead(nn.Module):
         """
         circuit, f, added = self.assemble(h, spacing, mask, nodes, volumes)
         v = circuit.solve(f) + added
-        scale, offset = self._output(v.dtype)
+        scale, offset = self.output_unit(v.dtype)
         u = scale * (v + offset)
         if mask is None:
             return u

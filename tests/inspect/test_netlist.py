@@ -8,6 +8,7 @@ from ngspice import alternating, measured, needs_ngspice, operating_point, run
 from chonn_ops import (
     CHONNNetwork2d,
     Circuit,
+    Dirichlet,
     FiniteVolumes,
     Graph,
     KirchhoffCell,
@@ -16,6 +17,7 @@ from chonn_ops import (
     Scan,
     to_netlist,
 )
+from chonn_ops.nn import CircuitHead
 
 
 def scan_cell(seed=0, boundary="matched", directions="raster", **options):
@@ -170,6 +172,23 @@ def test_a_layer_on_a_domain_with_a_hole(tmp_path):
 
 
 @needs_ngspice
+def test_a_head_in_the_unit_of_its_output(tmp_path):
+    torch.manual_seed(0)
+    head = CircuitHead(3, 2, 2, inner=Dirichlet(7.0)).double()
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        head.cell.zero_()  # else the output is not the potential alone
+    u, mask = features(5, 6), torch.ones(5, 6, dtype=torch.bool)
+    mask[1:3, 2:4] = False
+    with torch.no_grad():
+        y = head(u, mask=mask)[0, mask].numpy()
+    found = operating_point(run(to_netlist(head, u, mask=mask), tmp_path))
+    ours = [[found[f"n{c}_{i}_{j}"] for c in range(2)] for i, j in mask.nonzero().tolist()]
+    assert relative(ours, y) < 1e-5
+
+
+@needs_ngspice
 def test_a_layer_on_a_mesh(tmp_path):
     points = torch.tensor([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.5)])
     cells = [(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)]
@@ -242,7 +261,7 @@ def test_bad_arguments(cell, u, options, message):
 
 
 def test_other_modules_are_refused():
-    with pytest.raises(TypeError, match="KirchhoffCell, NetworkCell or Circuit"):
+    with pytest.raises(TypeError, match="KirchhoffCell, NetworkCell, CircuitHead or Circuit"):
         to_netlist(torch.nn.Linear(3, 3), LINE)
 
 

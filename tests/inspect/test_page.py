@@ -12,7 +12,7 @@ import pytest
 import torch
 from checkpoints import darcy_file, pdebench
 
-from chonn_ops import CHONNNetwork2d, CHONNNetwork3d, CKBOptions, Network, cli
+from chonn_ops import CHONNCircuit2d, CHONNNetwork2d, CHONNNetwork3d, CKBOptions, Network, cli
 from chonn_ops.inspect import load_checkpoint, read_samples, write_page
 
 FILES = ("inspection.html", "inspection.json")
@@ -41,7 +41,7 @@ def test_command(given, tmp_path, capsys):
     assert [len(cell["networks"]) for cell in numbers["learned_conductivity"]] == [3, 3]
     page = (tmp_path / "out" / FILES[0]).read_text()
     assert page.count("<figure>") == 3
-    assert page.count("data:image/png;base64,") == 2 + 2 * 3
+    assert page.count("data:image/png;base64,") == 3 + 2 * 3  # input, target and output first
     assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing from elsewhere
     for words in (
         "Circuits of chonn_network",
@@ -151,9 +151,32 @@ def test_a_mask_of_the_data_reaches_a_network_model(tmp_path):
         found = []
         field.register_forward_hook(lambda _m, _i, v: found.append(v))
         model(samples.inputs(1), mask=samples.mask)
-    assert numbers["networks"][0]["potential"][-1] == pytest.approx(
-        found[0][..., 0].max().item(), abs=1e-5
-    )
+    inside = found[0][..., 0][:, samples.mask]  # nodes that do not exist have no potential
+    assert numbers["networks"][0]["potential"][-1] == pytest.approx(inside.max().item(), abs=1e-5)
+
+
+def test_a_model_of_one_circuit(tmp_path):
+    """Its page has the law, and the walls in the unit of the output; beside the input is the
+    target."""
+    path = darcy_file(tmp_path)
+    mask = np.ones((16, 16), bool)
+    mask[6:9, 4:12] = False
+    with h5py.File(path, "a") as file:
+        file["mask"] = mask
+        k = torch.tensor(file["nu"][:])[:, None]
+    torch.manual_seed(0)
+    model = CHONNCircuit2d(1, 1)
+    model.calibrate(k, 300 + k, mask=torch.from_numpy(mask))
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    assert inspect(tmp_path, tmp_path / "w.pt", "--data", path, "--model", "CHONNCircuit2d") == 0
+    (cell,) = json.loads((tmp_path / "out" / FILES[1]).read_text())["circuits"]["networks"]
+    (circuit,) = cell["networks"]
+    assert [wall["wall"] for wall in circuit["walls"]][:2] == ["holes", "axis 0, low face"]
+    assert all(290 < wall["value"] < 310 for wall in circuit["walls"])
+    page = (tmp_path / "out" / FILES[0]).read_text()
+    assert page.count("data:image/png;base64,") == 3 + 2 + 1  # the sample, the circuit, the law
+    for words in ("Law of the medium", "holes", "distance behind the face", "mean of a face"):
+        assert words in page
 
 
 def test_without_matplotlib_the_message_names_the_extra(given, tmp_path, capsys, monkeypatch):

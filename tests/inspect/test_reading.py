@@ -9,16 +9,23 @@ import torch
 
 from chonn_ops import (
     CKB,
+    CHONNCircuit2d,
     CHONNNetwork2d,
     CHONNUNet1d,
     CKBOptions,
+    Dirichlet,
+    FiniteVolumes,
     KirchhoffCell,
     Network,
     NetworkCell,
+    Neumann,
     Scan,
+    diffusion,
 )
 from chonn_ops import read_circuits as read
-from chonn_ops.inspect.reading import compare_conductivity, read_fields
+from chonn_ops.inspect import conductivity_law
+from chonn_ops.inspect.reading import SolvedNetworks, compare_conductivity, read_fields
+from chonn_ops.nn import CircuitHead
 
 
 @pytest.mark.slow
@@ -124,7 +131,7 @@ def test_a_host_model_and_one_without_cells():
     found = read(model, torch.randn(1, 1, 32))
     assert len(found["scans"]) == 2 * len(found["blocks"]) > 0
     json.dumps(found)
-    with pytest.raises(ValueError, match=r"model: expected KirchhoffCells .* got Linear"):
+    with pytest.raises(ValueError, match=r"model: expected KirchhoffCells, .* got Linear"):
         read(torch.nn.Linear(2, 2), torch.zeros(1, 2))
 
 
@@ -162,6 +169,15 @@ def test_correlation_and_variation():
     assert found["networks"][0]["correlation"] is None
 
 
+def test_only_nodes_that_exist_are_compared():
+    cell = NetworkCell(1, 2, Network(num_networks=1))
+    u, mask = torch.rand(2, 6, 5, 1), torch.ones(6, 5, dtype=torch.bool)
+    mask[2:4, 1:3] = False
+    reference = cell.coefficients(u)[0][..., 0].detach().square() * mask
+    (found,) = compare_conductivity(cell, [((u,), reference)], mask=mask)
+    assert found["networks"][0]["correlation"] == pytest.approx(1)
+
+
 def test_a_sample_is_compared_alike_in_any_batch():
     """Logarithms are taken of positive references, whatever the other samples are."""
     torch.manual_seed(0)
@@ -185,14 +201,14 @@ def test_currents_run_down_the_potential():
     u[0, 0] = 1
     (fields,) = read_fields(cell, u)
     assert (fields.currents[0] > 0).all()
-    v = fields.potential[:, 0]
+    v = fields.maps["potential"][:, 0]
     slope = -np.gradient(v)[1:-1]
     assert fields.currents[0][1:-1, 0] / slope == pytest.approx(
         np.full(7, fields.currents[0][1, 0] / slope[0])
     )
     # All that goes in is turned into heat.
     source = 10.0 * 0.1 * 16 / 9
-    assert fields.power.sum() == pytest.approx(source * v[0])
+    assert fields.maps["power"].sum() == pytest.approx(source * v[0])
 
 
 def test_where_the_nodes_lie_reaches_the_numbers():
@@ -210,3 +226,164 @@ def test_where_the_nodes_lie_reaches_the_numbers():
         current = circuit.source(density)
     (network,) = read(Model(cell), u, "corners")["networks"][0]["networks"]
     assert network["dissipated_power"] == pytest.approx((v * current).sum().item(), rel=1e-4)
+
+
+def any_head(**options):
+    """A head away from its start, whose output is the potential alone and whose faces have the
+    harmonic mean."""
+    torch.manual_seed(0)
+    head = CircuitHead(3, 2, 2, **options).double()
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+        head.cell.zero_()
+        head.mean.fill_(-1 / 4)
+        head.absorption.add_(1)
+    return head
+
+
+@pytest.mark.parametrize("hole", [False, True])
+def test_the_equation_of_a_head_has_its_output_as_solution(hole):
+    """Of the numbers that are read, in the unit of the output."""
+    head, h = any_head(), torch.randn(2, 7, 6, 3, dtype=torch.float64)
+    mask = torch.ones(7, 6, dtype=torch.bool)
+    mask[2:4, 3] = not hole
+    options = {"mask": mask} if hole else {}
+    with torch.no_grad():
+        y = head(h, **options)
+        solved = SolvedNetworks.of_call(head, y, h, **options)
+    read_off = json.loads(json.dumps(read(head, h, **options)))["networks"][0]["networks"]
+    for c, numbers in enumerate(read_off):
+        assert numbers["face_mean"] == pytest.approx(-1)
+        assert [wall["wall"] for wall in numbers["walls"]][int(hole) :] == [
+            f"axis {axis}, {end} face" for axis in (0, 1) for end in ("low", "high")
+        ]
+        *inner, left, right, low, high = (
+            Dirichlet(wall["value"], wall["distance"]) for wall in numbers["walls"]
+        )
+        k = [x[..., c : c + 1] for x in solved.conductivity]
+        leak, f = solved.leak[..., c : c + 1], solved.source[..., c : c + 1]
+        options = {"mask": mask, "inner": inner[0]} if hole else {}
+        circuit = diffusion(
+            k, (1 / 7, 1 / 6), boundary=((left, right), (low, high)), absorption=leak, **options
+        )
+        v = circuit.solve(torch.where(mask[..., None], f + leak * numbers["ground"], 0))
+        assert torch.allclose(v, y[..., c : c + 1], rtol=1e-9)
+        median = torch.stack(k)[..., 0][:, :, mask].median().item()
+        assert median == pytest.approx(1)
+        assert numbers["potential"][0] == pytest.approx(y[..., c][:, mask].min().item())
+        assert [x[4] for x in numbers["by_axis"]] == [
+            pytest.approx(x[..., 0][:, mask].max().item()) for x in k
+        ]
+
+
+def test_a_head_on_a_mesh_whose_walls_hold_nodes():
+    points = torch.tensor([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.5), (0.5, 0.0)])
+    cells = [(0, 5, 4), (5, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)]
+    volumes = FiniteVolumes.from_cells(points, cells)
+    for boundary in ("robin", Dirichlet(3.0)):
+        head = any_head(boundary=boundary)
+        h = torch.randn(1, 6, 3, dtype=torch.float64)
+        with torch.no_grad():
+            y = head(h, volumes=volumes)
+            solved = SolvedNetworks.of_call(head, y, h, volumes=volumes)
+        assert torch.allclose(solved.circuit.solve(solved.density), y, rtol=1e-9)
+        (wall,) = read(head, h, volumes=volumes)["networks"][0]["networks"][0]["walls"]
+        assert wall["wall"] == "boundary"
+        assert boundary == "robin" or wall["value"] == 3
+
+
+def test_a_given_flux_sets_the_unit_of_the_conductivity():
+    for flux, given in ((0.0, False), (0.3, True)):
+        head = any_head(boundary=((Neumann(flux), "robin"), "robin"))
+        h = torch.randn(1, 5, 4, 3, dtype=torch.float64)
+        with torch.no_grad():
+            solved = SolvedNetworks.of_call(head, head(h), h)
+            logs, _, _ = head.coefficients(h)
+        ratio = logs[0].exp() / solved.conductivity[0]
+        assert torch.allclose(ratio, ratio[:, :1, :1])
+        assert torch.allclose(ratio, torch.ones_like(ratio)) == given
+        assert torch.allclose(solved.circuit.solve(solved.density), head(h).detach(), rtol=1e-9)
+
+
+def test_walls_that_drive_a_model_are_those_of_the_data():
+    """Plates at 25 and 20 volts, insulated sides, a medium that follows the input."""
+    k = torch.exp(torch.randn(12, 4, 4, 1, generator=torch.Generator().manual_seed(0)))
+    k = k.repeat_interleave(4, 1).repeat_interleave(4, 2)
+    plates = ((Dirichlet(25.0), Dirichlet(20.0)), "neumann")
+    u = diffusion(k, 1 / 16, boundary=plates).solve(torch.zeros_like(k))
+    x, y = k.movedim(-1, 1), u.movedim(-1, 1)
+    torch.manual_seed(0)
+    model = CHONNCircuit2d(1, 1)
+    model.calibrate(x, y)
+    (circuit,) = read(model, x)["networks"][0]["networks"]
+    low, high, *sides = circuit["walls"]
+    assert low["value"] == pytest.approx(25, abs=0.3)
+    assert high["value"] == pytest.approx(20, abs=0.3)
+    assert max(low["distance"], high["distance"]) < 0.1 < 100 < min(w["distance"] for w in sides)
+    assert abs(circuit["source"][2]) < 0.5  # 5 V over unit length
+    assert circuit["conductivity"][2] == pytest.approx(1, abs=0.2)
+    law = conductivity_law(model, torch.tensor([[0.1], [1.0], [10.0]]))
+    assert torch.allclose(law[:, 0, 0] / law[1, 0, 0], torch.tensor([0.1, 1.0, 10.0]), rtol=0.15)
+
+
+LAWS = {
+    "the medium itself": (torch.exp, lambda x: x),
+    "an exponential": (torch.sigmoid, lambda p: torch.exp(3 * p)),
+    "Kozeny and Carman's": (
+        lambda noise: 0.2 + 0.3 * torch.sigmoid(noise),
+        lambda p: p**3 / (1 - p) ** 2,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAWS)
+def test_the_law_of_a_medium_is_read_from_the_weights(name):
+    """From media and potentials alone, nothing said of equation, law or walls."""
+    medium, law = LAWS[name]
+    noise = torch.randn(64, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    x = medium(torch.nn.functional.interpolate(noise, (24, 24), mode="bicubic"))
+    k = law(x).movedim(1, -1).double()
+    u = diffusion(k, 1 / 24, boundary="dirichlet").solve(torch.ones_like(k))
+    y = u.movedim(-1, 1).float()
+    torch.manual_seed(0)
+    model = CHONNCircuit2d(1, 1)
+    model.calibrate(x, y)
+    steps, rate = 1000, 0.02
+    optimiser = torch.optim.Adam(model.parameters(), rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps)
+    for _ in range(steps):
+        some = torch.randint(len(x), (8,))
+        loss = (model(x[some]) - y[some]).norm() / y[some].norm()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+    values = x.flatten().quantile(torch.linspace(0.05, 0.95, 91))[:, None]
+    found = conductivity_law(model, values).double()
+    ratio = found[..., 0] / law(values).double()
+    # One common factor of both axes is free.
+    assert ((ratio / ratio.median()).log().abs() < 0.02).all()
+
+
+def test_a_law_needs_a_trunk_of_each_point():
+    model = CHONNCircuit2d(1, 1, trunk=torch.nn.Linear(1, 16))
+    with pytest.raises(ValueError, match="model: expected a CHONNCircuit with its own pointwise"):
+        conductivity_law(model, torch.ones(5, 1))
+    with pytest.raises(ValueError, match=r"values: expected shape \(N, 1\), got"):
+        conductivity_law(CHONNCircuit2d(1, 1), torch.ones(5, 2))
+
+
+def test_fields_of_a_head_end_at_a_hole():
+    model = CHONNCircuit2d(1, 1, nodes="corners").eval()
+    mask = torch.ones(9, 8, dtype=torch.bool)
+    mask[3:5, 2:6] = False
+    x = torch.rand(1, 1, 9, 8)
+    (fields,) = read_fields(model, torch.where(mask, x, torch.nan), mask=mask)
+    assert list(fields.maps) == ["conductivity 0", "conductivity 1", "source", "potential"]
+    for field in fields.maps.values():
+        assert (np.isnan(field[..., 0]) == ~mask.numpy()).all()
+    with torch.no_grad():
+        y = model(x, mask=mask)[0, 0].numpy()
+    assert np.allclose(fields.maps["potential"][..., 0][mask], y[mask])

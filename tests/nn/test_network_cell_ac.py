@@ -82,7 +82,7 @@ def test_no_weights_make_a_network_that_feeds_power(boundary):
         solved = SolvedNetworks.of_call(cell, cell(u), u)
         leak = solved.circuit.leak
         assert leak.imag.max() < 0
-        v, s = solved.potentials, solved.source
+        v, s = solved.potentials, solved.circuit.source(solved.density)
         fed = 0.5 * (v.conj() * 1j * s).real.sum((1, 2))
         lost = -0.5 * (leak.imag * v.abs().square()).sum((1, 2))
         assert (lost >= 0).all()
@@ -112,7 +112,7 @@ def test_models_and_their_reading(build, shape):
             assert network["loss"][0] > 0
             assert network["dissipated_power"] > 0
     fields = read_fields(model, x)[0]
-    assert (fields.power >= 0).all()
+    assert (fields.maps["power"] >= 0).all()
 
 
 def test_power_flows_along_a_wave():
