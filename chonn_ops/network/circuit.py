@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, overload
 
 import torch
@@ -19,7 +20,7 @@ from chonn_ops.checks import (
     numbers_of,
     refuse_transforms,
 )
-from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
+from chonn_ops.network.api import Method, NetworkInfo, solve_given
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
     Periodic,
@@ -35,6 +36,7 @@ from chonn_ops.network.edges import (
     at_both_ends,
     backward_error,
     connected_parts,
+    differences_by_axis,
     drops_along,
     outflow,
     pad,
@@ -42,7 +44,8 @@ from chonn_ops.network.edges import (
     used_edges,
 )
 from chonn_ops.network.factorization import Factorization, currents_of, uncompiled
-from chonn_ops.network.graph import Graph, merged_ends
+from chonn_ops.network.graph import Graph, merged_ends, packed_of
+from chonn_ops.network.ground import Ungrounded, at_limits, labels_of
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
 _SOLVED = 2**21
@@ -154,6 +157,8 @@ class Circuit:
         else:
             check_above(0, volume=volume)
         self.volume, self.wall, self.current = volume, wall, current
+        # Makes the circuit that is added as conductances of 0 rise, see `ground`; None: 1 an edge.
+        self._rising: Callable[[], Circuit] | None = None
 
     def source(self, density: Tensor) -> Tensor:
         """Current into each node for a source f per unit volume: V f + i.
@@ -174,6 +179,7 @@ class Circuit:
         max_iterations: int = 100,
         method: Method = "auto",
         backend: str | None = None,
+        ungrounded: Ungrounded = "error",
     ) -> Tensor: ...
 
     @overload
@@ -186,6 +192,7 @@ class Circuit:
         max_iterations: int = 100,
         method: Method = "auto",
         backend: str | None = None,
+        ungrounded: Ungrounded = "error",
     ) -> tuple[Tensor, NetworkInfo]: ...
 
     def solve(
@@ -197,6 +204,7 @@ class Circuit:
         max_iterations: int = 100,
         method: Method = "auto",
         backend: str | None = None,
+        ungrounded: Ungrounded = "error",
     ) -> Tensor | tuple[Tensor, NetworkInfo]:
         """Potentials of all nodes, differentiable: one call of `kirchhoff_network`.
 
@@ -206,7 +214,7 @@ class Circuit:
             f per unit volume; S sources share one elimination.
         info : bool
             Also return a `NetworkInfo`.
-        tol, max_iterations, method, backend
+        tol, max_iterations, method, backend, ungrounded
             As in `kirchhoff_network`, as are the errors.
 
         Returns
@@ -216,9 +224,8 @@ class Circuit:
             Only with `info`.
         """
         network = (self.source(source), self.conductance, self.leak)
-        options: Any = {"tol": tol, "max_iterations": max_iterations, "method": method}
-        options.update(periodic=self.periodic, backend=backend, return_info=info)
-        solved = kirchhoff_network(*network, **options)
+        options = (tol, max_iterations, method, info, backend, ungrounded, self._rates())
+        solved = solve_given(*network, self.periodic, None, *options)
         v, found = solved if info else (solved, None)
         rounded = v.to(potential_dtype(source, v.dtype))
         if found is None:
@@ -235,7 +242,25 @@ class Circuit:
         Its `solve` takes sources as that of the circuit does.
         """
         network = (self.conductance, self.leak, self.periodic)
-        return Factorization(*network, backend, self.volume, self.current)
+        return Factorization(*network, backend, self.volume, self.current, self._rates())
+
+    def _network(self) -> tuple[Any, ...]:
+        """What the operator takes behind a source, without its options."""
+        closed, graph = packed_of(self.periodic)
+        g = (*self.conductance, None, None)[:3]
+        return (*g, self.leak, closed, *[None] * 4, graph)
+
+    def _rates(self) -> Tensor | None:
+        """The `rates` of `chonn_ops.network.ground`: conductances, walls and currents of the
+        circuit that is added as those of 0 rise; None where that is 1 for each edge, or where there
+        is no part without ground."""
+        if self._rising is None or labels_of(self._network()) is None:
+            return None
+        with torch.no_grad():
+            rising = self._rising()
+            walls = (rising.wall, rising.current)
+            fields = (torch.zeros_like(rising.leak) if x is None else x for x in walls)
+            return torch.cat([x.flatten(1, -2) for x in (*rising.conductance, *fields)], 1)
 
     def _axes(self) -> list[tuple[int, Tensor, Any]]:
         """Return the number of each axis, its edges and what joins its nodes."""
@@ -248,9 +273,17 @@ class Circuit:
     def currents(self, v: Tensor) -> Currents:
         """Compute where the current flows at the potentials v, (B, \\*grid, C)."""
         check_like("v", v, self.leak, "the circuit", NETWORK_DTYPES)
-        flows = []
+        flows, drops, network = [], None, self._network()
+        if (label := labels_of(network)) is not None:
+            # No value depends on potentials at the ends of edges and walls of 0; derivatives do.
+            drops = differences_by_axis(v, self.periodic)
+            v, drops = at_limits(network, label, self._rates(), v, drops)
         for axis, g, closed in self._axes():
-            flow = g * drops_along(v, axis, closed)
+            if drops is None:
+                drop = drops_along(v, axis, closed)
+            else:
+                drop = used_edges(drops[axis], axis, closed)
+            flow = g * drop
             flows.append(flow if closed else pad(flow, axis, 0, 1))
         out = torch.zeros_like(v) if self.wall is None else self.wall * v
         return Currents(tuple(flows), out if self.current is None else out - self.current)
@@ -316,7 +349,7 @@ class Circuit:
         wall = through if self.wall is None else self.wall + through
         current = carried if self.current is None else self.current + carried
         one = torch.ones_like(some)
-        return Circuit(
+        circuit = Circuit(
             kept[0] if self.graph else kept,
             torch.where(nodes, one, like + through),
             self.graph,
@@ -325,6 +358,8 @@ class Circuit:
             wall=torch.where(nodes, one, wall),
             current=torch.where(nodes, given, current),
         )
+        circuit._rising = partial(_risen_and_held, self, nodes, given)
+        return circuit
 
     @uncompiled
     def resistance(self, pairs: Tensor) -> Tensor:
@@ -460,6 +495,17 @@ class Circuit:
             current=of_nodes(self.current),
         )
         return circuit, node.reshape(grid)
+
+
+def _risen_and_held(circuit: Circuit, nodes: Tensor, value: Tensor) -> Circuit:
+    """What is added to a circuit with held nodes as conductances of 0 rise."""
+    if circuit._rising is not None:
+        return circuit._rising().hold(nodes, value)
+    ones = [torch.ones_like(g.detach()) for g in circuit.conductance]
+    given = torch.zeros_like(circuit.leak.detach()), circuit.graph
+    periodic: Any = False if circuit.graph else circuit.periodic
+    rising = Circuit(ones[0] if circuit.graph else ones, *given, periodic=periodic)
+    return rising.hold(nodes, value)
 
 
 def _summed(field: Tensor) -> Tensor:
