@@ -236,8 +236,8 @@ def kirchhoff_network(
     -----
     A conductance of 0 that leads to a part without ground has a derivative from above, which its
     gradient is, if all such edges of the part rise together by equal amounts, or in a circuit of
-    `diffusion` as those of one cell do: `chonn_ops.network.ground` proves it. The backend "triton"
-    takes the potentials of such parts as 0 there.
+    `diffusion` as those of one cell do: `chonn_ops.network.ground` proves it. On a GPU, where
+    values are not read, gradients take the potentials of such parts as 0.
 
     If any input is complex, conductances are admittances of coils, capacitors and resistors, or
     the equation is :math:`-\nabla (k \nabla u) - \omega^2 c u - i \omega d u = f`. Then no sign is

@@ -305,3 +305,9 @@ _LIBRARY.impl("network_gradients", _batched_gradients, "Batched")
 torch.library.register_vmap(
     "chonn_ops::kirchhoff_network", partial(fold, torch.ops.chonn_ops.kirchhoff_network)
 )
+
+
+@torch.library.register_vmap("chonn_ops::cut_off")
+def _(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Tensor, int]:
+    (label,), _ = fold(lambda *x: (torch.ops.chonn_ops.cut_off(*x),), info, in_dims, *args)
+    return label, 0

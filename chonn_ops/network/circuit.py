@@ -494,7 +494,13 @@ class Circuit:
             wall=of_nodes(self.wall),
             current=of_nodes(self.current),
         )
+        if self._rising is not None:
+            circuit._rising = partial(_risen_and_merged, self._rising, labels)
         return circuit, node.reshape(grid)
+
+
+def _risen_and_merged(rising: Callable[[], Circuit], labels: Tensor) -> Circuit:
+    return rising().merge(labels)[0]
 
 
 def _risen_and_held(circuit: Circuit, nodes: Tensor, value: Tensor) -> Circuit:

@@ -44,7 +44,7 @@ from chonn_ops.network.edges import (
     sums_at_nodes,
 )
 from chonn_ops.network.graph import Joined, joined
-from chonn_ops.network.ground import at_limits, cut_off, grounded, labels_of, without
+from chonn_ops.network.ground import at_limits, grounded, labels_of, without
 from chonn_ops.network.operator import direct_backend
 
 
@@ -255,7 +255,7 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     axes, several = len(periodic), source.dim() > arguments[3].dim()
     dtype = _wide(source, currents, *arguments[:4])
     s, *g, leak = (x.to(dtype) for x in (source, *arguments[:4]) if x is not None)
-    off = None if leak.is_cuda else cut_off(g, leak, periodic)
+    off = labels_of(arguments)
     if off is not None:
         s, leak = grounded(s, g, leak, off)
 

@@ -181,11 +181,11 @@ def without(field: Tensor, label: Tensor | None) -> Tensor:
 
 
 def labels_of(network: Sequence[Any]) -> Tensor | None:
-    """`cut_off` of what the operator takes behind the source, where derivatives ask: None on a GPU,
-    which reading would stall, and where there are no such parts."""
+    """`cut_off` of what the operator takes behind the source, where derivatives ask: None where
+    there are no such parts, on a GPU, which reading would stall, and for the backend "triton"."""
     *conductance, leak, periodic = network[:5]
-    graph = network[9]
-    if leak.is_cuda:
+    backend, graph = network[7], network[9]
+    if leak.is_cuda or backend == "triton":
         return None
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         g = [None if x is None else x.detach() for x in conductance]

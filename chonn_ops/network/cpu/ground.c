@@ -9,11 +9,11 @@ struct grid_view {
     int64_t n[3], network; /* batch * channels + channel */
 };
 
-#define MARKS(type, is_set)                                                   \
-    {                                                                         \
-        const type *from = (const type *)f->at + origin;                      \
-        for (int64_t x = 0; x < count; x++) to[x] = is_set(from[x * step]);   \
-    }                                                                         \
+#define MARKS(type, is_set)                                                 \
+    {                                                                       \
+        const type *from = (const type *)f->at + origin;                    \
+        for (int64_t x = 0; x < count; x++) to[x] = is_set(from[x * step]); \
+    }                                                                       \
     break;
 #define IS_NUMBER(value) ((value) != 0)
 #define IS_HALF(value) (((value) & 0x7fff) != 0)
