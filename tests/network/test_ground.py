@@ -20,6 +20,7 @@ from chonn_ops import (
     Mesh,
     Neumann,
     Robin,
+    decompositions,
     diffusion,
     helmholtz,
     kirchhoff_network,
@@ -453,6 +454,7 @@ def test_cells_of_a_mesh_that_rise_together():
     because its edges are those of its neighbours, too."""
     rings = [(r, 2 * np.pi * i / (6 * r)) for r in range(1, 7) for i in range(6 * r)]
     points = np.array([(0.0, 0.0), *((r * np.cos(a), r * np.sin(a)) for r, a in rings)])
+    points[10] += (0.2, 0.1)  # its edges have other weights than each other
     cells = Delaunay(points).simplices
     mesh = Mesh(points, cells, {"left": points[:, 0] < -4, "right": points[:, 0] > 4})
     inside, held = 10, points[:, 0] > 4
@@ -507,6 +509,39 @@ def test_effective_conductivity_as_the_docs_compute_it():
         moved[(0, *at, 0)] += 1e-7
         right = (flow(moved) - flow(closed)).item() / 1e-7
         assert abs(gradient[(0, *at, 0)].item() - right) < 1e-5
+
+
+def test_sensitivities_of_merged_circuits():
+    """Solid cells around an electrode of merged nodes, on cells that are longer than wide."""
+    k, labels = image(9, 8), torch.zeros(9, 8, dtype=torch.long)
+    labels[4:6, 3:5] = 1
+
+    def through(k: Tensor) -> Tensor:
+        circuit, node = diffusion(k, (1.0, 2.5), boundary=PLATES).merge(labels)
+        v = circuit.solve(torch.zeros(1, circuit.leak.shape[1], 1, dtype=torch.float64))
+        return circuit.currents(v).walls[:, node[-1]].sum()
+
+    x = k.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(through(x), x)
+    for at in (k == 0).nonzero().tolist():
+        if labels[at[1], at[2]]:
+            continue
+        moved = k.clone()
+        moved[tuple(at)] = 1e-7
+        right = (through(moved) - through(k)).item() / 1e-7
+        assert abs(gradient[tuple(at)].item() - right) < 1e-5
+
+
+@pytest.mark.thorough
+def test_exported_programs_know_no_operator_of_parts():
+    class Flow(torch.nn.Module):
+        def forward(self, k: Tensor) -> Tensor:
+            return flow(k)
+
+    k = image(4, 5)
+    program = torch.export.export(Flow(), (k,)).run_decompositions(decompositions())
+    assert not [x.target for x in program.graph.nodes if "chonn_ops" in str(x.target)]
+    torch.testing.assert_close(program.module()(k), flow(k))
 
 
 def test_circuits_with_rates_can_be_pickled():
