@@ -307,7 +307,9 @@ torch.library.register_vmap(
 )
 
 
-@torch.library.register_vmap("chonn_ops::cut_off")
-def _(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Tensor, int]:
+def _mapped_labels(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Tensor, int]:
     (label,), _ = fold(lambda *x: (torch.ops.chonn_ops.cut_off(*x),), info, in_dims, *args)
     return label, 0
+
+
+torch.library.register_vmap("chonn_ops::cut_off", _mapped_labels)

@@ -165,8 +165,7 @@ def grounded(
     """Sources and leaks that make the potentials of parts without ground 0, so that every method
     has a matrix that is not singular."""
     off = label >= 0
-    most = torch.stack([g.abs().nan_to_num(0, 0, 0).amax() for g in conductance if g.numel()])
-    most = most.amax() if len(most) else leak.new_ones(()).abs()
+    most = torch.stack([g.abs().nan_to_num(0, 0, 0).amax() for g in conductance]).amax()
     leak = torch.where(off, torch.where(most > 0, most, 1).to(leak.dtype), leak)
     # A NaN stays one.
     return torch.where(off[:, None] if source.dim() > off.dim() else off, 0 * source, source), leak
