@@ -36,7 +36,6 @@ from chonn_ops.network.edges import (
     at_both_ends,
     backward_error,
     connected_parts,
-    differences_by_axis,
     drops_along,
     outflow,
     pad,
@@ -45,7 +44,7 @@ from chonn_ops.network.edges import (
 )
 from chonn_ops.network.factorization import Factorization, currents_of, uncompiled
 from chonn_ops.network.graph import Graph, merged_ends, packed_of
-from chonn_ops.network.ground import Ungrounded, at_limits, labels_of
+from chonn_ops.network.ground import Ungrounded, at_limits, labels_of, without
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
 _SOLVED = 2**21
@@ -250,6 +249,15 @@ class Circuit:
         g = (*self.conductance, None, None)[:3]
         return (*g, self.leak, closed, *[None] * 4, graph)
 
+    def _at_limits(self, v: Tensor) -> Tensor:
+        """Potentials v (B, \\*grid, C) or (B, S, \\*grid, C), those of parts without ground shifted
+        to where they are beside small conductances. Through edges and walls of 0 nothing flows at
+        any potential, but derivatives of what flows depend on it."""
+        if (label := labels_of(self._network())) is None:
+            return v
+        limits, _ = at_limits(self._network(), label, self._rates(), without(v, label), ())
+        return v + (limits - without(limits, label))
+
     def _rates(self) -> Tensor | None:
         """The `rates` of `chonn_ops.network.ground`: conductances, walls and currents of the
         circuit that is added as those of 0 rise; None where that is 1 for each edge, or where there
@@ -273,17 +281,9 @@ class Circuit:
     def currents(self, v: Tensor) -> Currents:
         """Compute where the current flows at the potentials v, (B, \\*grid, C)."""
         check_like("v", v, self.leak, "the circuit", NETWORK_DTYPES)
-        flows, drops, network = [], None, self._network()
-        if (label := labels_of(network)) is not None:
-            # No value depends on potentials at the ends of edges and walls of 0; derivatives do.
-            drops = differences_by_axis(v, self.periodic)
-            v, drops = at_limits(network, label, self._rates(), v, drops)
+        flows, v = [], self._at_limits(v)
         for axis, g, closed in self._axes():
-            if drops is None:
-                drop = drops_along(v, axis, closed)
-            else:
-                drop = used_edges(drops[axis], axis, closed)
-            flow = g * drop
+            flow = g * drops_along(v, axis, closed)
             flows.append(flow if closed else pad(flow, axis, 0, 1))
         out = torch.zeros_like(v) if self.wall is None else self.wall * v
         return Currents(tuple(flows), out if self.current is None else out - self.current)
