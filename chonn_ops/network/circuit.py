@@ -268,7 +268,13 @@ class Circuit:
             rising = self._rising()
             walls = (rising.wall, rising.current)
             fields = (torch.zeros_like(rising.leak) if x is None else x for x in walls)
-            return torch.cat([x.flatten(1, -2) for x in (*rising.conductance, *fields)], 1)
+            axes = self.leak.dim() - 2
+            rows = [x.flatten(-1 - axes, -2) for x in (*rising.conductance, *fields)]
+            if rows[-1].dim() > 3:  # a current for each source
+                rows = [
+                    x.expand(rows[-1].shape[1], *x.shape).movedim(0, 1) for x in rows[:-1]
+                ] + rows[-1:]
+            return torch.cat(rows, -2)
 
     def _axes(self) -> list[tuple[int, Tensor, Any]]:
         """Return the number of each axis, its edges and what joins its nodes."""

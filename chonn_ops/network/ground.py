@@ -196,14 +196,16 @@ def labels_of(network: Sequence[Any]) -> Tensor | None:
 def _rises(
     conductance: Sequence[Tensor], leak: Tensor, rates: Tensor | None
 ) -> tuple[list[Tensor], Any, Any]:
-    """w of edges and of leaks, and c."""
+    """w of edges and of leaks, and c, from `rates` (B, n, C), or (B, S, n, C) where each source has
+    another c."""
     if rates is None:
         return [torch.ones_like(g.detach()) for g in conductance], 0, 0
     sizes = [*(g[0, ..., 0].numel() for g in conductance), *[leak[0, ..., 0].numel()] * 2]
-    parts = rates.split(sizes, 1)
-    like = (*conductance, leak, leak)
-    *edges, of_leak, current = (x.reshape(y.shape) for x, y in zip(parts, like, strict=True))
-    return edges, of_leak, current
+    *parts, current = rates.split(sizes, -2)
+    several = rates.dim() - 3
+    pairs = zip((x[:, 0] if several else x for x in parts), (*conductance, leak), strict=True)
+    *edges, of_leak = (x.reshape(like.shape) for x, like in pairs)
+    return edges, of_leak, current.reshape(*current.shape[: 1 + several], *leak.shape[1:])
 
 
 def at_limits(
@@ -242,8 +244,9 @@ def _at_limits(
     off = (label >= 0).to(g[0].real.dtype if g[0].is_complex() else g[0].dtype)
     edges, of_leak, current = _rises(g, leak, rates)
     weight: Any = of_leak + torch.zeros_like(off)
-    pulled: Any = (current if walls else 0) * torch.ones_like(off)
-    pulled = pulled[:, None] if several else pulled
+    if several and isinstance(current, Tensor) and current.dim() == leak.dim():
+        current = current[:, None]
+    pulled: Any = (current if walls else 0) * torch.ones_like(off[:, None] if several else off)
     rising = []
     for axis, (x, rate, around) in enumerate(zip(g, edges, periodic, strict=True)):
         if leak.shape[axis + 1] == 1 and graph_of(periodic) is None:
