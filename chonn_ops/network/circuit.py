@@ -36,6 +36,7 @@ from chonn_ops.network.edges import (
     at_both_ends,
     backward_error,
     connected_parts,
+    differences_by_axis,
     drops_along,
     outflow,
     pad,
@@ -249,14 +250,14 @@ class Circuit:
         g = (*self.conductance, None, None)[:3]
         return (*g, self.leak, closed, *[None] * 4, graph)
 
-    def _at_limits(self, v: Tensor) -> Tensor:
-        """Potentials v (B, \\*grid, C) or (B, S, \\*grid, C), those of parts without ground shifted
-        to where they are beside small conductances. Through edges and walls of 0 nothing flows at
-        any potential, but derivatives of what flows depend on it."""
+    def _at_limits(self, v: Tensor) -> tuple[Tensor, Sequence[Tensor] | None]:
+        """Potentials v, (B, \\*grid, C) or (B, S, \\*grid, C), and their differences by axis, for
+        derivatives of what flows beside parts without ground; None for differences of these v. No
+        value depends on potentials at the ends of edges and walls of 0."""
         if (label := labels_of(self._network())) is None:
-            return v
-        limits, _ = at_limits(self._network(), label, self._rates(), without(v, label), ())
-        return v + (limits - without(limits, label))
+            return v, None
+        drops = differences_by_axis(v, self.periodic)
+        return at_limits(self._network(), label, self._rates(), without(v, label), drops)
 
     def _rates(self) -> Tensor | None:
         """The `rates` of `chonn_ops.network.ground`: conductances, walls and currents of the
@@ -287,9 +288,12 @@ class Circuit:
     def currents(self, v: Tensor) -> Currents:
         """Compute where the current flows at the potentials v, (B, \\*grid, C)."""
         check_like("v", v, self.leak, "the circuit", NETWORK_DTYPES)
-        flows, v = [], self._at_limits(v)
+        flows, (v, drops) = [], self._at_limits(v)
         for axis, g, closed in self._axes():
-            flow = g * drops_along(v, axis, closed)
+            if drops is None:
+                flow = g * drops_along(v, axis, closed)
+            else:
+                flow = g * used_edges(drops[axis], axis, closed)
             flows.append(flow if closed else pad(flow, axis, 0, 1))
         out = torch.zeros_like(v) if self.wall is None else self.wall * v
         return Currents(tuple(flows), out if self.current is None else out - self.current)

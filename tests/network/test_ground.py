@@ -209,11 +209,13 @@ PLATES = ((Dirichlet(1.0), Dirichlet(0.0)), "neumann")
 def dense_loss(
     k: np.ndarray, widths: list[np.ndarray], faces: list, source: np.ndarray, weights: np.ndarray
 ) -> float:
-    """sum(weights[0] v) + sum(weights[1] i), i what leaves through the walls of each cell, by a
-    dense matrix of finite volumes: independent of chonn_ops."""
+    """sum(weights[0] v) + sum(weights[1] i) + sum(weights[2] j), i what leaves through the walls of
+    each cell and j what flows to the next one along the first axis, by a dense matrix of finite
+    volumes: independent of chonn_ops."""
     n, grid = k.size, k.shape
     number = np.arange(n).reshape(grid)
     a, wall, fed = np.zeros((n, n)), np.zeros(n), np.zeros(n)
+    along = []
     volume = np.ones(grid)
     for axis, w in enumerate(widths):
         volume *= w.reshape([-1] + [1] * (k.ndim - axis - 1))
@@ -231,6 +233,8 @@ def dense_loss(
                 to = tuple((i + 1) % grid[axis] if j == axis else i for j, i in enumerate(at))
                 g = series(half, k[to] * area / (widths[axis][to[axis]] / 2))
                 q = number[to]
+                if axis == 0:
+                    along.append((weights[2][at], g, p, q))
                 a[p, p] += g
                 a[q, q] += g
                 a[p, q] -= g
@@ -253,7 +257,8 @@ def dense_loss(
     some &= reached
     v = np.zeros(n)
     v[some] = np.linalg.solve(a[np.ix_(some, some)], (s + fed)[some])
-    return float(weights[0].flatten() @ v + weights[1].flatten() @ (wall * v - fed))
+    flows = sum(weight * g * (v[p] - v[q]) for weight, g, p, q in along)
+    return float(weights[0].flatten() @ v + weights[1].flatten() @ (wall * v - fed) + flows)
 
 
 def porous(seed: int, axes: int) -> tuple:
@@ -270,13 +275,15 @@ def porous(seed: int, axes: int) -> tuple:
     faces[0] = (kinds[int(rng.integers(2))], faces[0][1])
     if axes > 1 and seed % 3 == 0:
         faces[1] = "periodic"
-    return k, widths, faces, rng.standard_normal(grid), rng.standard_normal((2, *grid))
+    return k, widths, faces, rng.standard_normal(grid), rng.standard_normal((3, *grid))
 
 
 def loss_of(k: Tensor, widths: list, faces: list, source: Tensor, weights: Tensor, **how) -> Tensor:
     circuit = diffusion(k, widths, boundary=tuple(faces))
     v = circuit.solve(source, **how)
-    return (weights[0] * v).sum() + (weights[1] * circuit.currents(v).walls).sum()
+    currents = circuit.currents(v)
+    at_nodes = (weights[0] * v).sum() + (weights[1] * currents.walls).sum()
+    return at_nodes + (weights[2] * currents.edges[0]).sum()
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
