@@ -24,6 +24,7 @@ axis, the leak, and its options from `periodic` to `graph`. Sources are (B, \*gr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,6 +44,7 @@ from chonn_ops.network.edges import (
     sums_at_nodes,
 )
 from chonn_ops.network.graph import Joined, joined
+from chonn_ops.network.ground import at_limits, grounded, labels_of, without
 from chonn_ops.network.operator import direct_backend
 
 
@@ -105,32 +107,35 @@ def fold(operator: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args:
 
 
 class _Potentials(torch.autograd.Function):
-    """The arguments are source, currents, g0, g1, g2, leak and the options of the operator."""
+    """The arguments are source, currents, g0, g1, g2, leak, the options of the operator, and the
+    `rates` of `chonn_ops.network.ground` or None."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, Tensor]:
-        return torch.ops.chonn_ops.network_potentials(*args)
+        return torch.ops.chonn_ops.network_potentials(*args[:-1])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.save_for_backward(*inputs[:6], *output)
-        ctx.save_for_forward(*inputs[:6], *output)
-        ctx.options = inputs[6:]
+        ctx.save_for_backward(*inputs[:6], inputs[12], *output)
+        ctx.save_for_forward(*inputs[:6], inputs[12], *output)
+        ctx.options = inputs[6:12]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        source, currents, *network, v, over_v = ctx.saved_tensors
+        source, currents, *network, rates, v, over_v = ctx.saved_tensors
         options, needed = ctx.options, ctx.needs_input_grad
-        w, over_w = potentials(grads[0].conj(), -grads[1].conj(), (*network, *options))
-        fields = (w, over_w.unbind(-1), v, over_v.unbind(-1))
+        whole = (*network, *options)
+        w, over_w = potentials(grads[0].conj(), -grads[1].conj(), whole, rates)
+        limit = partial(at_limits, whole, labels_of(whole), rates)
+        fields = (*limit(w, over_w.unbind(-1), walls=False), *limit(v, over_v.unbind(-1)))
         of_source, *others = adjoint(*fields, (source, *network), (needed[0], *needed[2:6]))
         of_currents = to_dtype_of(-over_w.conj(), currents) if needed[1] else None
-        return of_source, of_currents, *others, *[None] * len(options)
+        return of_source, of_currents, *others, *[None] * (len(options) + 1)
 
     @staticmethod
     def jvp(ctx: Any, *changes: Any) -> Any:
-        with at_lower_levels(*ctx.saved_tensors) as (*inputs, v, over_v):
-            return tangents(v, over_v, changes[:6], (*inputs[2:], *ctx.options))
+        with at_lower_levels(*ctx.saved_tensors) as (*inputs, rates, v, over_v):
+            return tangents(v, over_v, changes[:6], (*inputs[2:], *ctx.options), rates)
 
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
@@ -144,7 +149,10 @@ def apply_potentials(*args: Any) -> tuple[Tensor, Tensor]:
 
 
 def potentials(
-    source: Tensor, currents: Tensor | None, network: tuple[Any, ...]
+    source: Tensor,
+    currents: Tensor | None,
+    network: tuple[Any, ...],
+    rates: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Solve for potentials and their differences, in float64 or complex128.
 
@@ -154,16 +162,21 @@ def potentials(
     """
     compiling = torch.compiler.is_compiling()
     apply = _in_graph.apply_potentials if compiling else apply_potentials
-    return apply(source, currents, *network)
+    return apply(source, currents, *network, rates)
 
 
 def tangents(
-    v: Tensor, over_v: Tensor, changes: Sequence[Tensor | None], network: tuple[Any, ...]
+    v: Tensor,
+    over_v: Tensor,
+    changes: Sequence[Tensor | None],
+    network: tuple[Any, ...],
+    rates: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Forward mode of `potentials`, which returned `v` and `over_v`. `changes` are the tangents of
     source, currents, g0, g1, g2 and leak."""
     source, currents, *g, leak = changes
     several = v.dim() > network[3].dim()
+    v, drops = at_limits(network, labels_of(network), rates, v, over_v.unbind(-1))
     if source is None:
         source = torch.zeros_like(v)
     if leak is not None:
@@ -172,10 +185,10 @@ def tangents(
         if change is not None:
             if currents is None:
                 currents = torch.zeros_like(over_v)
-            flow = (change[:, None] if several else change) * over_v[..., axis]
+            flow = (change[:, None] if several else change) * drops[axis]
             rest = over_v.shape[-1] - axis - 1
             currents = currents + torch.nn.functional.pad(flow[..., None], (axis, rest))
-    return potentials(source, currents, network)
+    return potentials(source, currents, network, rates)
 
 
 torch.library.define(
@@ -235,6 +248,9 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     axes, several = len(periodic), source.dim() > arguments[3].dim()
     dtype = widest_dtype(compute_dtype(source, currents, *arguments[:4]), source.device)
     s, *g, leak = (x.to(dtype) for x in (source, *arguments[:4]) if x is not None)
+    off = labels_of(arguments)
+    if off is not None:
+        s, leak = grounded(s, g, leak, off)
 
     def prepare(total: Tensor) -> Callable[[Tensor], Tensor]:
         if several:
@@ -258,6 +274,7 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
         across = torch.where(across[:, None] if several else across, current, 0)
         within = within - outflow(current - across, axis + several, around)
         s = s - outflow(across, axis + several, around)
+    s, within = without(s, off), without(within, off)
     if dtype.is_complex:  # complex networks, which have no level, are solved as they are
         v = prepare(leak)(s + within)
         return v.contiguous(), differ(v)

@@ -103,18 +103,6 @@ def solve(
     return solution if several else solution.single(), undetermined
 
 
-def undetermined(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined], backend: str | None
-) -> list[tuple[int, int]]:
-    """`Factor.undetermined` of complex networks. They may cancel, so that a pivot of 0 tells
-    nothing; entries that are 0 do."""
-    name = _backend_of(leak, backend, torch.complex64)
-    leak, *g = ((x != 0).float() for x in (leak, *conductance))
-    if bool(leak.all()):
-        return []
-    return solve(torch.zeros_like(leak), g, leak, periodic, backend=name)[1]
-
-
 class Factor:
     """The elimination of networks, without checks and without derivatives.
 
