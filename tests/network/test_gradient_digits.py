@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from chonn_ops import diffusion, factorize, kirchhoff_network
+from chonn_ops import Graph, diffusion, factorize, kirchhoff_network
 from chonn_ops.network import available_backends
 from chonn_ops.network.edges import differences_by_axis
 
@@ -142,3 +142,34 @@ def test_decay(backend, name, grid, batch, absorption, dtype, decades):
         at_ends = [x.abs() + x.abs().roll(-1, axis + 1) for x in (v, w)]
         size = over_v * at_ends[1] + over_w * at_ends[0]
         assert ((a - b).abs() <= 40 * torch.finfo(dtype).eps * size).all()
+
+
+@pytest.mark.parametrize("backend", [x for x in BACKENDS if x != "reference"])
+@pytest.mark.parametrize("tail", [1e-3, 1e-9])
+def test_gradients_do_not_depend_on_their_graph(backend, tail):
+    """A current into the first node leaves there, whatever the edges are, so that its gradient is
+    the sum of weights over the leak. By `create_graph=True` and `torch.func` it was off by up to 13
+    times its value: the adjoint is 1e9 at other nodes, and had the rounding of that."""
+    generator = torch.Generator().manual_seed(0)
+    graph = Graph([(0, 1), (1, 2), (2, 3)], 4)
+    g = torch.tensor([tail, 1e8, 1.0]).double().reshape(1, 3, 1)
+    leak = torch.tensor([1e9, 0, 0, 0]).double().reshape(1, 4, 1)
+    source = torch.zeros_like(leak)
+
+    def loss(source, g):
+        options = {"backend": backend, "method": "direct"}
+        v = kirchhoff_network(source, g, leak, graph=graph, **options)
+        return (v * weight).sum()
+
+    for _ in range(5):
+        weight = torch.randn(1, 4, 1, generator=generator).double()
+        right = weight.sum() / 1e9
+        leaves = [x.clone().requires_grad_() for x in (source, g)]
+        rows = torch.ones(2).double()
+        found = [
+            torch.autograd.grad(loss(*leaves), leaves, create_graph=x)[0] for x in (False, True)
+        ]
+        found.append(torch.func.grad(loss, (0, 1))(source, g)[0])
+        found.extend(torch.autograd.grad(loss(*leaves), leaves, rows, is_grads_batched=True)[0])
+        for x in found:
+            assert abs(x[0, 0, 0] - right) <= 1e-12 * weight.abs().sum() / 1e9
