@@ -47,7 +47,7 @@ SEED = 20290417
 DIGITS = 120
 MOST = 64  # roundings
 KINDS = ("spread", "screened", "lifted", "clusters")
-BATCH, CHANNELS = 2, 2  # one network of each kind
+BATCH, CHANNELS = 2, 2
 Array = np.ndarray[Any, Any]
 
 
@@ -109,7 +109,9 @@ def _random_case(rng: np.random.Generator) -> Case:
     periodic = tuple(bool(x) for x in rng.random(axes) < 0.4)
     dtype = torch.float32 if rng.random() < 0.6 else torch.float64
     case = Case(grid, periodic, dtype, [])
-    case.networks = [_random_network(rng, case, kind) for kind in KINDS]
+    # One of each kind, or all of one: those of several parts have company of their own in vectors.
+    kinds = KINDS if rng.random() < 0.5 else [str(rng.choice(KINDS))] * len(KINDS)
+    case.networks = [_random_network(rng, case, kind) for kind in kinds]
     return case
 
 
@@ -147,20 +149,22 @@ def _random_network(rng: np.random.Generator, case: Case, kind: str) -> Network:
     elif kind == "screened":
         g = [spread(float(rng.choice([0, 1, 3]))) for _ in case.grid]
         leak = spread(1) * 10.0 ** float(rng.choice([-2, -1, 0, 1, 2]))
-    elif kind == "lifted":
+    else:
         g = [spread(1) for _ in case.grid]
         leak = spread(1) * 10.0 ** -float(rng.choice([6, 9, 12, 16]))
         if rng.random() < 0.5:
             leak = leak * some(0.2)
-    else:  # well conducting clusters behind weak edges or none, with leaks of their own
+    source, weight = given(), given()
+    if kind == "clusters":  # behind weak edges or none, with leaks and sources of their own size
         which = rng.integers(0, 2, nodes)
-        weak = 10.0 ** -float(rng.choice([3, 6, 9, 12, 19])) * (rng.random() < 0.8)
+        weak = 10.0 ** -float(rng.choice([3, 6, 9, 12, 19])) * (rng.random() < 0.7)
         g = [spread(1) for _ in case.grid]
         for axis, p, q in case.edges:
             g[axis][p] *= weak if which[p] != which[q] else 1
-        sizes = 10.0 ** -rng.choice([0, 3, 6, 9, 12], 2).astype(float)
-        leak = spread(1) * sizes[which]
-    source, weight = given(), given()
+        leak, source, weight = (
+            x * 10.0 ** -rng.choice([0, 3, 6, 9, 12], 2).astype(float)[which]
+            for x in (spread(1), source, weight)
+        )
     tangents = [rng.integers(-8, 9, nodes) / 8 * x for x in (source, leak, *g)]
     # Edges of 0 have derivatives, too.
     tangents[2:] = [np.where(x > 0, t, 0.25) for t, x in zip(tangents[2:], g, strict=True)]
@@ -204,8 +208,8 @@ class Truth:
         of_ends = of_sources[:, p] + of_sources[:, q]
         between = np.abs((across[p] - across[q]).astype(float))  # drops of unit currents
         # Drops where a unit current enters at one node and leaves at another.
-        pairs = np.abs(sum(x.T[:, :, None] - x.T[:, None, :] for x in _apart(across)))
         both = (self.part[:, None] == self.part).astype(float)
+        pairs = np.abs(sum(x.T[:, :, None] - x.T[:, None, :] for x in _apart(across))) * both
         # What underflows has no digits: potentials, and conductances beside the largest one.
         largest = max(float(np.max(x)) for x in (network.leak, *network.g))
         least = info.tiny / info.eps
