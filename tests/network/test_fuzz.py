@@ -228,7 +228,7 @@ class Truth:
             drop += self._least(current[p] + current[q], between @ flows)
             size = size + current
             floor = least * max(1, 1 / largest) + through * np.max(size)
-            floor = floor + 10.0 ** (10 - DIGITS) * np.max(size)  # where the truth is its rounding
+            floor = floor + 10.0 ** (30 - DIGITS) * np.max(size)  # where the truth is its rounding
             return x, x[p] - x[q], size + floor, drop + floor[p] + floor[q]
 
         s, weight, (ds, dl, *_) = network.source, network.weight, network.tangents
