@@ -157,9 +157,10 @@ def kirchhoff_network(
 
     Complex numbers make it a network at a frequency, or a time-harmonic wave, see Notes.
 
-    Real networks are eliminated (`method` "direct"), which loses no digit at any contrast, or
+    Real networks are eliminated (`method` "direct"), where no contrast costs potentials a digit, or
     iterated ("multigrid"), which is faster in large volumes. A gradient costs one more solve; a
-    direct forward keeps its factors for it, if they take at most 1 GiB.
+    direct forward keeps its factors for it, if they take at most 1 GiB. Gradients of eliminated
+    networks have digits of their own where potentials decay, and where small leaks lift them all.
 
     This is the plain operator, which knows nodes, edges and leaks. `diffusion` makes them from an
     equation, its walls included.
@@ -187,7 +188,8 @@ def kirchhoff_network(
     tol : float
         Where iterations stop: at :math:`|s - A v|_2 \le tol \, |s|_2` and an estimated error of
         potentials of at most :math:`tol \max |v| / 2` of the network, see
-        `chonn_ops.network.torch.Progress`. A direct solve is right to rounding.
+        `chonn_ops.network.torch.Progress`. So potentials below `tol` of the largest, and what they
+        make of gradients, may have no digits. A direct solve is right to rounding.
     max_iterations : int
         Most iterations of multigrid; "auto" stops after 12 (40 on three axes) where it can
         eliminate the rest.

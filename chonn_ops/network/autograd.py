@@ -8,7 +8,7 @@ A backward that is not differentiated itself is one operator, ``network_gradient
 factor of an eliminated forward, and differences of potentials with digits of their own, as tensors
 that the forward has returned; autograd saves them as it saves all tensors. Derivatives of
 derivatives, those of `torch.func` among them, are solved in float64, for potentials and differences
-(`chonn_ops.network.derivatives`): four solves for the gradients of conductances, two more for each
+(`chonn_ops.network.derivatives`): two solves for the gradients of conductances, more for each
 further order.
 """
 

@@ -183,8 +183,9 @@ class Factor:
 
     def solve_all(self, source: Tensor, *, drops: bool) -> Solution:
         """Potentials and, where wanted, drops: for each axis each node's potential less the next
-        one's, 0 where no edge is. Rounding of drops is relative to what potentials differ by around
-        the edge: they keep their digits where small leaks lift all potentials alike."""
+        one's, 0 where no edge is. A drop is right to the rounding of the smaller of two: both
+        potentials, and the largest drop that the currents of its connected part make. So drops have
+        digits where potentials decay, and where small leaks lift all of them alike."""
         several = source.dim() == len(self.shape) + 1
         s = (source if several else source[:, None]).to(self.dtype)
         solution = self.factors.solve(s, drops=drops)
