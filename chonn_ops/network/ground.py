@@ -163,10 +163,14 @@ def grounded(
     source: Tensor, conductance: Sequence[Tensor], leak: Tensor, label: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Sources and leaks that make the potentials of parts without ground 0, so that every method
-    has a matrix that is not singular."""
-    off = label >= 0
+    has a matrix that is not singular. The node that names a part gets a leak, unless it is all of
+    it: more leaks would couple to what lies beside the part on coarser grids of iterations."""
+    off, part = label >= 0, label.flatten(1, -2).long()
+    size = torch.zeros_like(part).scatter_add(1, part.clamp_min(0), (part >= 0).long())
+    node = torch.arange(part.shape[1], device=part.device)[:, None]
+    first = ((part == node) & (size > 1)).reshape(label.shape)
     most = torch.stack([g.abs().nan_to_num(0, 0, 0).amax() for g in conductance]).amax()
-    leak = torch.where(off, torch.where(most > 0, most, 1).to(leak.dtype), leak)
+    leak = torch.where(first, torch.where(most > 0, most, 1).to(leak.dtype), leak)
     # A NaN stays one.
     return torch.where(off[:, None] if source.dim() > off.dim() else off, 0 * source, source), leak
 
