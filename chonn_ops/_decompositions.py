@@ -56,6 +56,7 @@ def decompositions(*, onnx: bool = False) -> dict[Any, Callable[..., Any]]:
     return {
         torch.ops.chonn_ops.kirchhoff_scan.default: _scan,
         torch.ops.chonn_ops.kirchhoff_network.default: partial(_network, inverse),
+        torch.ops.chonn_ops.cut_off.default: _cut_off,
     }
 
 
@@ -157,6 +158,11 @@ def _cyclic_reduction(own: Tensor, after: Tensor, s: Tensor, inverse: _Inverse) 
     y = y - left @ x[:, :half] - right @ x.roll(-1, 1)[:, :half]
     pairs = torch.stack([x[:, :half], y], 2).flatten(1, 2)
     return torch.cat([pairs, x[:, half:]], 1)
+
+
+def _cut_off(*arguments: Any) -> Tensor:
+    """No part is known to be without ground: only derivatives ask."""
+    return torch.full_like(arguments[3], -1, dtype=torch.int32)
 
 
 def _inverse_by_lapack(a: Tensor) -> Tensor:

@@ -172,7 +172,8 @@ class Neumann(Condition):
     Parameters
     ----------
     flux : float or Tensor
-        Into the domain, per unit area. 0, the default, is an insulated face.
+        Into the domain, per unit area. 0, the default, is an insulated face. It enters cells that
+        conduct nothing, too, as a source there does.
     """
 
     grounded: ClassVar[bool] = False
@@ -183,9 +184,8 @@ class Neumann(Condition):
     flux: Number = 0.0
 
     def wall(self, face: Face) -> Wall:
-        k = face.conductivity
-        # No current enters where no cell is.
-        return Wall(None, _times(self.flux, (k != 0).to(k.dtype) * face.area))
+        # Also into a cell that conducts nothing: there it is a source as any other.
+        return Wall(None, _times(self.flux, torch.ones_like(face.conductivity) * face.area))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -162,7 +162,9 @@ Domain = GridDomain | MeshDomain
 
 def eliminate(domain: Domain, edges: Sequence[Tensor], leak: Tensor) -> Factorization:
     """Networks on a domain, whose leaks hold all conductances to ground."""
-    return Factorization(tuple(edges), leak, domain.periodic)
+    # Missing nodes have no volume. That of others is in the sources.
+    exists = domain.field(domain.mask.to(leak.dtype))[0]
+    return Factorization(tuple(edges), leak, domain.periodic, volume=exists)
 
 
 def solve_on(domain: Domain, network: Factorization, sources: Tensor) -> Tensor:

@@ -16,14 +16,24 @@ from torch import Tensor
 
 from chonn_ops.checks import error
 from chonn_ops.network.grids import Spacing
-from chonn_ops.nn.geometry import NODES, Nodes, distances_of, node_positions, num_steps
+from chonn_ops.nn.geometry import (
+    NODES,
+    Distances,
+    Nodes,
+    distances_of,
+    node_positions,
+    num_steps,
+)
 
 __all__ = [
     "Box",
+    "Distances",
     "Geometry",
     "Nodes",
+    "distances_of",
     "grid_geometry",
     "node_positions",
+    "num_steps",
     "read_box",
 ]
 

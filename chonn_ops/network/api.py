@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
 
 from chonn_ops._backends import requested
 from chonn_ops._dtypes import compute_dtype, potential_dtype
-from chonn_ops.checks import answer, error, refuse_trace
+from chonn_ops.checks import answer, check_choice, error, refuse_trace
 from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
@@ -21,6 +22,7 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.edges import backward_error
 from chonn_ops.network.graph import Graph, Joined, graph_of, packed_of
+from chonn_ops.network.ground import Ungrounded, lost_networks
 from chonn_ops.network.methods import choose, exceed_digits
 from chonn_ops.network.operator import BACKENDS
 
@@ -39,9 +41,8 @@ class NetworkInfo(NamedTuple):
         :math:`\\max_p |s - A v|_p / (|A||v| + |s|)_p` of the potentials v that are returned,
         computed in float64, with :math:`(|A||v|)_p = |l_p v_p| + \\sum_q |g_{pq}| (|v_p| + |v_q|)`:
         the least relative change of leaks, conductances and sources that can make v exact [1]_.
-        About the rounding of v's dtype where the network was eliminated. A node with neither edge
-        nor leak does not count. 0 only where v is exact; NaN where an input is not finite. It has
-        no gradient, and costs a pass over the fields.
+        About the rounding of v's dtype where the network was eliminated. 0 only where v is exact;
+        NaN where an input is not finite. It has no gradient, and costs a pass over the fields.
 
     method : str
         "direct" if all networks were eliminated at once, else "multigrid", which may have
@@ -72,18 +73,27 @@ def solve_checked(
     max_iterations: int,
     backend: str | None,
     method: str = "auto",
+    ungrounded: Ungrounded = "error",
+    rates: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Solve networks whose arguments have been checked.
 
-    Returns potentials in the dtype of the solve, iterations and the residuals that were compared
-    with `tol`.
+    `rates`: as in `chonn_ops.network.ground`. Returns potentials in the dtype of the solve,
+    iterations and the residuals that were compared with `tol`.
     """
     refuse_trace("kirchhoff_network")
     g = (*conductance, None, None)[:3]
     closed, graph = packed_of(periodic)
     most = min(int(max_iterations), _MOST_ITERATIONS)
     options = (closed, float(tol), most, requested(backend), method, graph)
-    return solve_network(source, (*g, leak, *options))
+    network = (*g, leak, *options)
+    check_choice("ungrounded", ungrounded, ("error", "nan"))
+    if ungrounded == "error":
+        return solve_network(source, network, rates=rates)
+    lost = lost_networks(source, network)
+    solved = solve_network(torch.where(lost, 0, source), network, rates=rates)
+    # Behind the solve, so that gradients of these networks are 0.
+    return torch.where(lost, math.nan, solved[0]), *solved[1:]
 
 
 @overload
@@ -99,6 +109,7 @@ def kirchhoff_network(
     method: Method = "auto",
     return_info: Literal[False] = False,
     backend: str | None = None,
+    ungrounded: Ungrounded = "error",
 ) -> Tensor: ...
 
 
@@ -115,6 +126,7 @@ def kirchhoff_network(
     method: Method = "auto",
     return_info: Literal[True],
     backend: str | None = None,
+    ungrounded: Ungrounded = "error",
 ) -> tuple[Tensor, NetworkInfo]: ...
 
 
@@ -130,6 +142,7 @@ def kirchhoff_network(
     method: Method = "auto",
     return_info: bool = False,
     backend: str | None = None,
+    ungrounded: Ungrounded = "error",
 ) -> Tensor | tuple[Tensor, NetworkInfo]:
     r"""Solve Kirchhoff's current law at every node of a grid or graph, one network a batch and
     channel.
@@ -144,9 +157,10 @@ def kirchhoff_network(
 
     Complex numbers make it a network at a frequency, or a time-harmonic wave, see Notes.
 
-    Real networks are eliminated (`method` "direct"), which loses no digit at any contrast, or
+    Real networks are eliminated (`method` "direct"), where no contrast costs potentials a digit, or
     iterated ("multigrid"), which is faster in large volumes. A gradient costs one more solve; a
-    direct forward keeps its factors for it, if they take at most 1 GiB.
+    direct forward keeps its factors for it, if they take at most 1 GiB. Gradients of eliminated
+    networks have digits of their own where potentials decay, and where small leaks lift them all.
 
     This is the plain operator, which knows nodes, edges and leaks. `diffusion` makes them from an
     equation, its walls included.
@@ -163,12 +177,9 @@ def kirchhoff_network(
         the next one along that axis. The last entry along an axis counts where it is periodic only:
         it joins the last node to the first. With `graph` one tensor (B, E, C), an entry an edge.
     leak : Tensor, shape (B, \*grid, C)
-        Conductance :math:`l_p` from each node to ground, >= 0 if all inputs are real. Every
-        connected part of a network needs a leak at one node; otherwise
-        its potentials are not determined, and the call raises a ValueError. The backend "triton"
-        raises none, because it reads no value: there one node of such a part has potential 0, and
-        the backward error is large unless the part's sources sum to 0. A node with neither edge nor
-        leak has potential 0, whatever its source.
+        Conductance :math:`l_p` from each node to ground, >= 0 if all inputs are real. A connected
+        part of a network without leak, such as a node with neither edge nor leak, has potential 0
+        and must not have a source, see `ungrounded`.
     periodic : bool or sequence of bool
         Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
     graph : Graph, optional
@@ -177,7 +188,8 @@ def kirchhoff_network(
     tol : float
         Where iterations stop: at :math:`|s - A v|_2 \le tol \, |s|_2` and an estimated error of
         potentials of at most :math:`tol \max |v| / 2` of the network, see
-        `chonn_ops.network.torch.Progress`. A direct solve is right to rounding.
+        `chonn_ops.network.torch.Progress`. So potentials below `tol` of the largest, and what they
+        make of gradients, may have no digits. A direct solve is right to rounding.
     max_iterations : int
         Most iterations of multigrid; "auto" stops after 12 (40 on three axes) where it can
         eliminate the rest.
@@ -194,6 +206,10 @@ def kirchhoff_network(
         Also return iterations and backward error of each network.
     backend : {"reference", "torch", "cpu", "triton"}, optional
         Default: the environment variable ``CHONN_NETWORK_BACKEND``, else by device.
+    ungrounded : {"error", "nan"}
+        What a source in a part without ground makes of its network: a ValueError that names it, or
+        NaN for all its potentials, which have no gradient then. Other networks are not affected.
+        "nan" reads values on a GPU, too.
 
     Returns
     -------
@@ -209,10 +225,12 @@ def kirchhoff_network(
     TypeError
         Something else than a Tensor.
     ValueError
-        Wrong shape, dtype or device; a negative conductance or leak, or a connected part without
-        leak, which is named (checked on the CPU only, because reading values stalls a GPU; a direct
-        solve finds such parts everywhere); an unknown method; a `tol` not between 0 and 1; a
-        `max_iterations` below 1; an unknown or unavailable backend.
+        Wrong shape, dtype or device; a negative conductance or leak (checked on the CPU only,
+        because reading values stalls a GPU); a source in a connected part without leak, whether or
+        not the part's sources sum to 0, which is named (by all backends but "triton", which reads
+        no value: there one node of the part has potential 0, and the backward error is large unless
+        the sources sum to 0); an unknown method; a `tol` not between 0 and 1; a `max_iterations`
+        below 1; an unknown or unavailable backend.
     RuntimeError
         A network is above `tol` after `max_iterations` and too large to be eliminated, or `method`
         is "multigrid", or a complex network is at a resonance, or factors would take more than all
@@ -220,6 +238,11 @@ def kirchhoff_network(
 
     Notes
     -----
+    A conductance of 0 that leads to a part without ground has a derivative from above, which its
+    gradient is, if all such edges of the part rise together by equal amounts, or in a circuit of
+    `diffusion` as those of one cell do: `chonn_ops.network.ground` proves it. On a GPU, where
+    values are not read, gradients take the potentials of such parts as 0.
+
     If any input is complex, conductances are admittances of coils, capacitors and resistors, or
     the equation is :math:`-\nabla (k \nabla u) - \omega^2 c u - i \omega d u = f`. Then no sign is
     checked, and real numbers may be negative. Time goes as :math:`e^{-i \omega t}`, so loss is a
@@ -250,6 +273,27 @@ def kirchhoff_network(
     >>> [round(x, 4) for x in v.flatten().tolist()]
     [2.0, 1.0]
     """
+    network = (source, conductance, leak, periodic, graph)
+    return solve_given(
+        *network, tol, max_iterations, method, return_info, backend, ungrounded, None
+    )
+
+
+def solve_given(
+    source: Tensor,
+    conductance: Sequence[Tensor] | Tensor,
+    leak: Tensor,
+    periodic: Periodic | tuple[Joined, ...],
+    graph: Graph | None,
+    tol: float,
+    max_iterations: int,
+    method: Method,
+    return_info: bool,
+    backend: str | None,
+    ungrounded: Ungrounded,
+    rates: Tensor | None,
+) -> Any:
+    """`kirchhoff_network`, with the `rates` of `chonn_ops.network.ground`."""
     fields, joined = on_graph(conductance, periodic, graph)
     both = isinstance(source, Tensor) and isinstance(leak, Tensor)
     # With conductances that fit the source, it is the leak that lacks an axis.
@@ -263,7 +307,8 @@ def kirchhoff_network(
             raise error("method", "'auto' or 'direct' for sources (B, S, *grid, C)", repr(method))
         method = "direct" if graph_of(closed) is None else method
     network = (source, fields, leak, closed)
-    v, iterations, _ = solve_checked(*network, tol, max_iterations, backend, method)
+    options = (tol, max_iterations, backend, method, ungrounded, rates)
+    v, iterations, _ = solve_checked(*network, *options)
     v = v.to(potential_dtype(source, v.dtype))
     if not return_info:
         return v

@@ -8,7 +8,7 @@ A backward that is not differentiated itself is one operator, ``network_gradient
 factor of an eliminated forward, and differences of potentials with digits of their own, as tensors
 that the forward has returned; autograd saves them as it saves all tensors. Derivatives of
 derivatives, those of `torch.func` among them, are solved in float64, for potentials and differences
-(`chonn_ops.network.derivatives`): four solves for the gradients of conductances, two more for each
+(`chonn_ops.network.derivatives`): two solves for the gradients of conductances, more for each
 further order.
 """
 
@@ -31,13 +31,15 @@ from chonn_ops.network.derivatives import adjoint, fold, potentials, tangents
 from chonn_ops.network.direct import factor_of
 from chonn_ops.network.edges import differences_by_axis
 from chonn_ops.network.graph import joined
+from chonn_ops.network.ground import at_limits, labels_of, without
 from chonn_ops.network.methods import lifted
 from chonn_ops.network.operator import direct_backend
 
 
 class _Network(torch.autograd.Function):
     """The arguments are those of the operator; whether to keep what a backward can use, and whether
-    that has differences; and a factor that solves instead of the operator, or None.
+    that has differences; a factor that solves instead of the operator, or None; and the `rates` of
+    `chonn_ops.network.ground`, or None.
 
     Returns potentials, iterations and residuals, how many of the next tensors are differences, the
     differences and the state of the operator's factor. A factor has no iterations and residuals.
@@ -46,7 +48,7 @@ class _Network(torch.autograd.Function):
     @staticmethod
     def forward(*args: Any) -> Any:
         """Solve by the factor, where there is one, or else by the operator."""
-        *given, keep, drops, factor = args
+        *given, keep, drops, factor, _ = args
         if factor is not None:
             with without_autocast(given[0]):
                 v, over_v, _ = factor.solve_all(given[0], drops=drops)
@@ -60,8 +62,8 @@ class _Network(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         v, iterations, residual, ctx.num_drops, *kept = output
-        ctx.save_for_backward(*inputs[:5], v, *kept)
-        ctx.save_for_forward(*inputs[:5], v)
+        ctx.save_for_backward(*inputs[:5], v, inputs[15], *kept)
+        ctx.save_for_forward(*inputs[:5], v, inputs[15])
         ctx.options, ctx.traced, ctx.factor = inputs[5:11], not inputs[12], inputs[14]
         ctx.num_outputs = len(output)
         plain = () if iterations is None else (iterations, residual)
@@ -77,25 +79,27 @@ class _Network(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *changes: Any) -> tuple[Any, ...]:
-        with at_lower_levels(*ctx.saved_tensors[:6]) as (source, *network, v):
+        with at_lower_levels(*ctx.saved_tensors[:7]) as (source, *network, v, rates):
             change, *of_edges, of_leak = changes[:5]
             network = (*network, *ctx.options)
             if any(x is not None for x in of_edges):
                 found = potentials(source, None, network)
                 every = (change, None, *of_edges, of_leak)
-                tangent = tangents(*found, every, network)[0].to(v.dtype)
+                tangent = tangents(*found, every, network, rates)[0].to(v.dtype)
             else:
                 change = torch.zeros_like(v) if change is None else change
                 if of_leak is not None:
                     several = v.dim() > of_leak.dim()
                     change = change - (of_leak[:, None] if several else of_leak) * v
+                change = without(change, labels_of(network))
                 tangent = solve_network(change, network, check=False, factor=ctx.factor)[0]
         return tangent, *[None] * (ctx.num_outputs - 1)
 
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
         # Differences and factors belong to unmapped networks, so none are wanted.
-        outputs, dims = fold(apply_network, info, in_dims, *args[:12], False, False, None)
+        given = (*args[:12], False, False, None, args[15])
+        outputs, dims = fold(apply_network, info, in_dims, *given)
         return (*outputs, 0), (*dims, None)
 
 
@@ -110,24 +114,30 @@ def apply_network(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def solve_network(
-    source: Tensor, network: tuple[Any, ...], *, check: bool = True, factor: Any = None
+    source: Tensor,
+    network: tuple[Any, ...],
+    *,
+    check: bool = True,
+    factor: Any = None,
+    rates: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Solve networks, differentiably in every mode.
 
     Sources are (B, \\*grid, C) or (B, S, \\*grid, C), `network` is what the operator takes behind
     them, up to `graph`, and `check` says whether it checks values. `factor`, of these networks,
-    solves for potentials alone. Returns what the operator returns.
+    solves for potentials alone. `rates`: as in `chonn_ops.network.ground`. Returns what the
+    operator returns.
     """
     if torch.compiler.is_compiling():
         # A traced program keeps nothing, because what there is to keep depends on values.
-        return _in_graph.apply_network(source, *network, check, False, False, None)
+        return _in_graph.apply_network(source, *network, check, False, False, None, rates)
     if factor is not None and _is_mapped(source):
         factor = None
     keep = drops = False
     if torch.is_grad_enabled():
         drops = any(x is not None and x.requires_grad for x in network[:3])
         keep = drops or source.requires_grad or network[3].requires_grad
-    return apply_network(source, *network, check, keep, drops, factor)
+    return apply_network(source, *network, check, keep, drops, factor, rates)
 
 
 def _is_mapped(field: Tensor) -> bool:
@@ -139,18 +149,19 @@ def _is_mapped(field: Tensor) -> bool:
 def _gradients(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
     """Compute the gradients of source, g0, g1, g2 and leak from that of the potentials."""
     saved = ctx.saved_tensors  # hooks may let them be read once only
-    inputs, v, kept, needed = saved[:5], saved[5], saved[6:], list(ctx.needs_input_grad[:5])
+    inputs, v, rates, kept = saved[:5], saved[5], saved[6], saved[7:]
+    needed = list(ctx.needs_input_grad[:5])
     over_v, state = kept[: ctx.num_drops], kept[ctx.num_drops :]
     network = (*inputs[1:], *ctx.options)
     given = (grad, inputs[0], v)
     # What transforms a backward without a graph is `torch.vmap` over `torch.autograd.grad`.
     transformed = torch._C._are_functorch_transforms_active()
     if torch.is_grad_enabled() or transformed or has_tangents(grad, *inputs):
-        return _differentiable(*given, network, needed, ctx.factor)
+        return _differentiable(*given, network, needed, rates, ctx.factor)
     if ctx.factor is not None and not _is_mapped(grad):
-        return by_factor(*given, over_v, ctx.factor, network, needed)
+        return by_factor(*given, over_v, ctx.factor, network, needed, rates)
     found = torch.ops.chonn_ops.network_gradients(
-        *given, over_v, state, *network, needed, ctx.traced
+        *given, over_v, state, *network, needed, ctx.traced, rates
     )
     return [x if wanted else None for x, wanted in zip(found, needed, strict=True)]
 
@@ -161,9 +172,12 @@ def _differentiable(
     v: Tensor,
     network: tuple[Any, ...],
     needed: Sequence[bool],
+    rates: Tensor | None,
     factor: Any = None,
 ) -> list[Tensor | None]:
     """Gradients by operations that have derivatives themselves; in float64 for conductances."""
+    label = labels_of(network)
+    grad = without(grad, label)
     over_v: Sequence[Tensor] = ()
     over_w: Sequence[Tensor] = ()
     if any(needed[1:4]):
@@ -172,6 +186,8 @@ def _differentiable(
         over_v, over_w = drops_v.unbind(-1), drops_w.unbind(-1)
     else:
         w = solve_network(grad.conj(), network, check=False, factor=factor)[0]
+    v, over_v = at_limits(network, label, rates, v, over_v)
+    w, over_w = at_limits(network, label, rates, w, over_w, walls=False)
     return adjoint(w, over_w, v, over_v, (source, *network[:4]), needed)
 
 
@@ -183,30 +199,33 @@ def by_factor(
     factor: Any,
     network: tuple[Any, ...],
     needed: Sequence[bool],
+    rates: Tensor | None,
 ) -> list[Tensor | None]:
     """Gradients by one solve with the factor, or with the operator where it is None."""
     edges, tol = any(needed[1:4]), network[5]
-    periodic = joined(network[4], network[9])
+    periodic, label = joined(network[4], network[9]), labels_of(network)
+    grad = without(grad, label)
     if factor is None:
         operator = torch.ops.chonn_ops.kirchhoff_network_kept
         w, _, _, over_w, _ = operator(grad.conj(), *network, False, drops=edges)
     else:
         with without_autocast(source):
             w, over_w, _ = factor.solve_all(grad.conj(), drops=edges)
-    differences = []
-    for x, over_x in ((w, over_w), (v, over_v)):
+    pairs: list[Any] = []
+    for x, over_x, walls in ((w, over_w, False), (v, over_v, True)):
         if edges and not over_x:
             over_x = differences_by_axis(x, periodic)
             if not recording(x) and bool(lifted(x, over_x, tol).any()):
-                return _differentiable(grad, source, v, network, needed)
-        differences.append(over_x)
-    return adjoint(w, differences[0], v, differences[1], (source, *network[:4]), needed)
+                return _differentiable(grad, source, v, network, needed, rates)
+        pairs.append(at_limits(network, label, rates, x, over_x, walls=walls))
+    (w, over_w), (v, over_v) = pairs
+    return adjoint(w, over_w, v, over_v, (source, *network[:4]), needed)
 
 
 def _recorded(*args: Any) -> tuple[Tensor, ...]:
     """Solve as the operator does, for compiled and exported programs, and keep nothing."""
     left_out = ("auto", None, True)[len(args) - 9 :]  # method, graph, check
-    return apply_network(*args, *left_out, False, False, None)
+    return apply_network(*args, *left_out, False, False, None, None)
 
 
 def _refused(*_: Any) -> Any:
@@ -220,7 +239,7 @@ torch.library.define(
     "chonn_ops::network_gradients",
     "(Tensor grad, Tensor source, Tensor v, Tensor[] drops, Tensor[] factor, Tensor g0, "
     "Tensor? g1, Tensor? g2, Tensor leak, bool[] periodic, float tol, int max_iterations, "
-    "str backend, str method, Tensor? graph, bool[] needed, bool again) "
+    "str backend, str method, Tensor? graph, bool[] needed, bool again, Tensor? rates) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     tags=torch.Tag.pt2_compliant_tag,
 )
@@ -240,7 +259,7 @@ def _network_gradients(
     `again`: the forward was traced, so that it could keep neither differences nor a factor; both
     are found once more.
     """
-    *network, needed, again = arguments
+    *network, needed, again, rates = arguments
     g0, g1, g2, leak, periodic, tol, _, backend, _, graph = network
     if again and any(needed[1:4]):
         operator = torch.ops.chonn_ops.kirchhoff_network_kept
@@ -251,7 +270,8 @@ def _network_gradients(
         fields = g, leak.detach(), joined(periodic, graph)
         dtype, name = compute_dtype(source, *network[:4]), direct_backend(backend, source.device)
         factor = factor_of(*fields, dtype=dtype, backend=name, tol=tol, state=state)
-    return _or_empty(v, by_factor(grad, source, v, drops, factor, tuple(network), needed))
+    found = by_factor(grad, source, v, drops, factor, tuple(network), needed, rates)
+    return _or_empty(v, found)
 
 
 def _or_empty(like: Tensor, gradients: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
@@ -264,7 +284,7 @@ def _(
     grad: Tensor, source: Tensor, v: Tensor, drops: Any, factor: Any, *arguments: Any
 ) -> tuple[Tensor, ...]:
     del grad, drops, factor
-    inputs = zip((source, *arguments[:4]), arguments[-2], strict=True)
+    inputs = zip((source, *arguments[:4]), arguments[-3], strict=True)
     return _or_empty(v, [x.new_empty(x.shape) if needed else None for x, needed in inputs])
 
 
@@ -274,8 +294,8 @@ def _batched_gradients(
     """Compute gradients for `is_grads_batched`, by operators without lists of tensors: PyTorch
     batches only these."""
     del drops, factor
-    *network, needed, _ = arguments
-    return _or_empty(v, _differentiable(grad, source, v, tuple(network), needed))
+    *network, needed, _, rates = arguments
+    return _or_empty(v, _differentiable(grad, source, v, tuple(network), needed, rates))
 
 
 _LIBRARY = torch.library.Library("chonn_ops", "IMPL")
@@ -285,3 +305,11 @@ _LIBRARY.impl("network_gradients", _batched_gradients, "Batched")
 torch.library.register_vmap(
     "chonn_ops::kirchhoff_network", partial(fold, torch.ops.chonn_ops.kirchhoff_network)
 )
+
+
+def _mapped_labels(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Tensor, int]:
+    (label,), _ = fold(lambda *x: (torch.ops.chonn_ops.cut_off(*x),), info, in_dims, *args)
+    return label, 0
+
+
+torch.library.register_vmap("chonn_ops::cut_off", _mapped_labels)

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import COMPLEX_DTYPES, DTYPES
 from chonn_ops.checks import answer, check_choice, check_kind, check_tensor, error
-from chonn_ops.network.cpu import floating
-from chonn_ops.network.edges import connected_parts, edges_by_axis, used_edges
+from chonn_ops.network.edges import used_edges
 from chonn_ops.network.graph import Graph, Joined, graph_of
 
 AXES = 3
@@ -162,7 +160,8 @@ def any_complex(*tensors: Tensor | None) -> bool:
     return any(tensor is not None and tensor.is_complex() for tensor in tensors)
 
 
-def _smallest(tensor: Tensor) -> float:
+def smallest_of(tensor: Tensor) -> float:
+    """The smallest entry, NaN where one is; 0 of none. Reads values."""
     for dim, stride in enumerate(tensor.stride()):
         if stride == 0:  # expanded: all entries equal the first
             tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
@@ -179,7 +178,7 @@ def check_not_negative(name: str, tensor: Tensor) -> float | None:
 
     Returns the smallest value, None where it may not be read.
     """
-    smallest = answer(lambda: _smallest(tensor), tensor)
+    smallest = answer(lambda: smallest_of(tensor), tensor)
     if smallest is not None and smallest < 0:
         raise error(name, ">= 0 everywhere", f"minimum {smallest:g}")
     return smallest
@@ -187,113 +186,21 @@ def check_not_negative(name: str, tensor: Tensor) -> float | None:
 
 def check_positive(name: str, tensor: Tensor) -> None:
     """Refuse values that are not above 0 where values may be read; a NaN passes."""
-    smallest = answer(lambda: _smallest(tensor) if tensor.numel() else 1.0, tensor)
+    smallest = answer(lambda: smallest_of(tensor) if tensor.numel() else 1.0, tensor)
     if smallest is not None and smallest <= 0:
         raise error(name, "> 0 everywhere", f"minimum {smallest:g}")
 
 
 def refuse_negative(
     conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
-) -> float | None:
-    """Refuse negative values where values may be read. Returns the smallest leak."""
+) -> None:
+    """Refuse negative values where values may be read."""
     for axis, (g, wraps) in enumerate(zip(conductance, periodic, strict=True)):
         # Reading a whole tensor is faster than reading its edges only.
-        smallest = answer(partial(_smallest, g), g)
+        smallest = answer(partial(smallest_of, g), g)
         if smallest is not None and not smallest >= 0:
             check_not_negative(f"conductance[{axis}]", used_edges(g, axis, wraps))
-    return check_not_negative("leak", leak)
-
-
-def check_some_leak(leak: Tensor) -> None:
-    """Refuse networks without any leak. Reads values."""
-    if _smallest(leak) > 0:  # the usual case, and the faster check
-        return
-    grounded = leak.flatten(1, -2).amax(1) != 0  # a NaN makes its own network NaN
-    if not bool(grounded.all()):
-        first = ", ".join("0" for _ in range(leak.dim() - 2))
-        raise error(
-            "leak",
-            "> 0 at some node of every network (a wall adds to it, as `diffusion` has them; where "
-            f"the sources sum to zero, ground any one node: leak[:, {first}] = 1)",
-            f"none in {int((~grounded).sum())} of {grounded.numel()} networks, the first of them "
-            f"{tuple((~grounded).nonzero()[0].tolist())} (batch, channel): their potentials are "
-            "not determined",
-        )
-
-
-def check_not_empty(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
-) -> None:
-    """Refuse networks without any edge and leak. Reads values."""
-    fields = (leak, *edges_by_axis(conductance, periodic))
-    empty = ~torch.stack([(x.flatten(1, -2) != 0).any(1) for x in fields]).any(0)
-    if bool(empty.any()):
-        raise error(
-            "conductance",
-            "an edge or a leak at some node of every network",
-            f"neither in network {tuple(empty.nonzero()[0].tolist())} (batch, channel), as after a "
-            "mask that removes every node",
-        )
-
-
-def check_grounded(
-    conductance: Sequence[Tensor],
-    leak: Tensor,
-    periodic: Sequence[Joined],
-    least: float | None = None,
-) -> None:
-    """Refuse networks with a part whose potentials no leak determines. Reads values. Parts of
-    graphs are found by their elimination.
-
-    A network whose leaks are all above 0, or with a leak and no edge of 0, has no such part; most
-    calls check no more than that. Complex numbers count as 0 or as not 0. `least` is the smallest
-    leak, where it is known.
-    """
-    if any_complex(leak, *conductance):
-        leak, *conductance = ((x != 0).float() for x in (leak, *conductance))
-    if (_smallest(leak) if least is None else least) > 0:
-        return
-    if graph_of(periodic):
-        check_not_empty(conductance, leak, periodic)
-        return check_some_leak(leak)
-    found = floating(conductance, leak, [bool(axis) for axis in periodic])
-    found = _floating(conductance, leak, periodic) if found is None else found
-    if bool((found == -1).all()):
-        return
-    check_not_empty(conductance, leak, periodic)
-    check_some_leak(leak)
-    b, c = (found >= 0).nonzero()[0].tolist()
-    raise ungrounded((b, c), int(found[b, c]), leak.shape[1:-1])
-
-
-def _floating(conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]) -> Tensor:
-    """What `floating` of the kernel finds: the first node of a part with edges and without a leak,
-    -1 where there is none, -2 without any edge and leak; (B, C)."""
-    leaks, edges = (leak.flatten(1, -2) != 0).long(), edges_by_axis(conductance, periodic)
-    if all(bool((edge != 0).all()) for edge in edges):  # the usual case: networks of one part
-        first = 0 if any(edge.numel() for edge in edges) else -2
-        return torch.where(leaks.any(1), -1, first)
-    part = connected_parts(conductance, leak.shape[1:-1], periodic)
-    size, ground = (
-        torch.zeros_like(part).scatter_add(1, part, x).gather(1, part)
-        for x in (torch.ones_like(part), leaks)
-    )
-    floats = (size > 1) & (ground == 0)
-    without = torch.where((ground > 0).any(1), -1, -2)
-    return torch.where(floats.any(1), floats.int().argmax(1), without)
-
-
-def ungrounded(network: tuple[int, ...], node: int, grid: Sequence[int]) -> ValueError:
-    """The error of a network (batch, channel) with a part without ground, named by a node, in
-    row-major order."""
-    place = tuple(int(i) for i in np.unravel_index(node, tuple(grid)))
-    return error(
-        "leak",
-        "> 0 at some node of every connected part of a network (at any one, where the part's "
-        "sources sum to zero)",
-        f"none in the part of network {network} (batch, channel) that contains node {place}: its "
-        "potentials are not determined",
-    )
+    check_not_negative("leak", leak)
 
 
 def resonance(residual: float, tol: float, network: tuple[int, ...]) -> RuntimeError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, overload
 
 import torch
@@ -19,7 +20,7 @@ from chonn_ops.checks import (
     numbers_of,
     refuse_transforms,
 )
-from chonn_ops.network.api import Method, NetworkInfo, kirchhoff_network
+from chonn_ops.network.api import Method, NetworkInfo, solve_given
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
     Periodic,
@@ -36,6 +37,7 @@ from chonn_ops.network.edges import (
     backward_error,
     beside,
     connected_parts,
+    differences_by_axis,
     drops_along,
     outflow,
     pad,
@@ -48,7 +50,8 @@ from chonn_ops.network.factorization import (
     currents_of,
     uncompiled,
 )
-from chonn_ops.network.graph import Graph, merged_ends
+from chonn_ops.network.graph import Graph, merged_ends, packed_of
+from chonn_ops.network.ground import Ungrounded, at_limits, labels_of, without
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
 _SOLVED = 2**21
@@ -169,6 +172,8 @@ class Circuit:
         self.volume, self.wall, self.current = volume, wall, current
         self.held: Tensor | None = None
         self.before: Circuit | None = None
+        # Makes the circuit that is added as conductances of 0 rise, see `ground`; None: 1 an edge.
+        self._rising: Callable[[], Circuit] | None = None
 
     def source(self, density: Tensor) -> Tensor:
         """Current into each node for a source f per unit volume: V f + i.
@@ -189,6 +194,7 @@ class Circuit:
         max_iterations: int = 100,
         method: Method = "auto",
         backend: str | None = None,
+        ungrounded: Ungrounded = "error",
     ) -> Tensor: ...
 
     @overload
@@ -201,6 +207,7 @@ class Circuit:
         max_iterations: int = 100,
         method: Method = "auto",
         backend: str | None = None,
+        ungrounded: Ungrounded = "error",
     ) -> tuple[Tensor, NetworkInfo]: ...
 
     def solve(
@@ -212,6 +219,7 @@ class Circuit:
         max_iterations: int = 100,
         method: Method = "auto",
         backend: str | None = None,
+        ungrounded: Ungrounded = "error",
     ) -> Tensor | tuple[Tensor, NetworkInfo]:
         """Potentials of all nodes, differentiable: one call of `kirchhoff_network`.
 
@@ -221,7 +229,7 @@ class Circuit:
             f per unit volume; S sources share one elimination.
         info : bool
             Also return a `NetworkInfo`.
-        tol, max_iterations, method, backend
+        tol, max_iterations, method, backend, ungrounded
             As in `kirchhoff_network`, as are the errors.
 
         Returns
@@ -231,9 +239,8 @@ class Circuit:
             Only with `info`.
         """
         network = (self.source(source), self.conductance, self.leak)
-        options: Any = {"tol": tol, "max_iterations": max_iterations, "method": method}
-        options.update(periodic=self.periodic, backend=backend, return_info=info)
-        solved = kirchhoff_network(*network, **options)
+        options = (tol, max_iterations, method, info, backend, ungrounded, self._rates())
+        solved = solve_given(*network, self.periodic, None, *options)
         v, found = solved if info else (solved, None)
         rounded = v.to(potential_dtype(source, v.dtype))
         if found is None:
@@ -252,7 +259,42 @@ class Circuit:
         are 0. The determinant is that of the matrix of the other nodes.
         """
         network = (self.conductance, self.leak, self.periodic)
-        return Factorization(*network, backend, self.volume, self.current, self.held)
+        options: Any = {"held": self.held, "rates": self._rates()}
+        return Factorization(*network, backend, self.volume, self.current, **options)
+
+    def _network(self) -> tuple[Any, ...]:
+        """What the operator takes behind a source, without its options."""
+        closed, graph = packed_of(self.periodic)
+        g = (*self.conductance, None, None)[:3]
+        return (*g, self.leak, closed, *[None] * 4, graph)
+
+    def _at_limits(self, v: Tensor) -> tuple[Tensor, Sequence[Tensor] | None]:
+        """Potentials v, (B, \\*grid, C) or (B, S, \\*grid, C), and their differences by axis, for
+        derivatives of what flows beside parts without ground; None for differences of these v. No
+        value depends on potentials at the ends of edges and walls of 0."""
+        if (label := labels_of(self._network())) is None:
+            return v, None
+        drops = differences_by_axis(v, self.periodic)
+        return at_limits(self._network(), label, self._rates(), without(v, label), drops)
+
+    def _rates(self) -> Tensor | None:
+        """The `rates` of `chonn_ops.network.ground`: conductances, walls and currents of the
+        circuit that is added as those of 0 rise; None where that is 1 for each edge, or where there
+        is no part without ground."""
+        if self._rising is None or labels_of(self._network()) is None:
+            return None
+        with torch.no_grad():
+            rising = self._rising()
+            current = torch.zeros_like(rising.leak) if rising.current is None else rising.current
+            axes = self.leak.dim() - 2
+            # Leaks that are no walls, or hold nodes, are at nodes that have ground.
+            fields = (*rising.conductance, rising.leak, current)
+            rows = [x.flatten(-1 - axes, -2) for x in fields]
+            if rows[-1].dim() > 3:  # a current for each source
+                rows = [
+                    x.expand(rows[-1].shape[1], *x.shape).movedim(0, 1) for x in rows[:-1]
+                ] + rows[-1:]
+            return torch.cat(rows, -2)
 
     def _axes(self) -> list[tuple[int, Tensor, Any]]:
         """Return the number of each axis, its edges and what joins its nodes."""
@@ -262,12 +304,18 @@ class Circuit:
             found.append((axis, used_edges(_summed(g), axis, closed), closed))
         return found
 
-    def _flows(self, v: Tensor) -> Iterator[tuple[int, Tensor, Any]]:
+    def _flows(
+        self, v: Tensor, drops: Sequence[Tensor] | None = None
+    ) -> Iterator[tuple[int, Tensor, Any]]:
         """For each axis its number, the current along its edges and what joins its nodes; those of
-        held nodes included."""
+        held nodes included. `drops`: differences of v, where they are known."""
         several = v.dim() - self.leak.dim()
         for axis, g, closed in (self.before or self)._axes():
-            yield axis + several, beside(g, v) * drops_along(v, axis + several, closed), closed
+            if drops is None:
+                drop = drops_along(v, axis + several, closed)
+            else:
+                drop = used_edges(drops[axis], axis + several, closed)
+            yield axis + several, beside(g, v) * drop, closed
 
     def currents(self, v: Tensor) -> Currents:
         """Compute where the current flows at the potentials v.
@@ -278,7 +326,8 @@ class Circuit:
             Those of S sources have S currents.
         """
         check_sources("v", v, self.leak, NETWORK_DTYPES)
-        circuit, flows = self.before or self, list(self._flows(v))
+        circuit, (v, drops) = self.before or self, self._at_limits(v)
+        flows = list(self._flows(v, drops))
         out = left = torch.zeros_like(v) if circuit.wall is None else beside(circuit.wall, v) * v
         if circuit.current is not None:
             out = out - current_beside("v", circuit.current, v)
@@ -372,6 +421,7 @@ class Circuit:
             current=torch.where(beside(nodes, carried), beside(given, carried), carried),
         )
         circuit.held, circuit.before = nodes, self
+        circuit._rising = partial(_risen_and_held, self, nodes, given)
         return circuit
 
     @uncompiled
@@ -525,7 +575,24 @@ class Circuit:
             circuit = circuit.hold(
                 *(rows(x).index_select(-2, first) for x in (self.held, self.current))
             )
+        if self._rising is not None:
+            circuit._rising = partial(_risen_and_merged, self._rising, labels)
         return circuit, node.reshape(grid)
+
+
+def _risen_and_merged(rising: Callable[[], Circuit], labels: Tensor) -> Circuit:
+    return rising().merge(labels)[0]
+
+
+def _risen_and_held(circuit: Circuit, nodes: Tensor, value: Tensor) -> Circuit:
+    """What is added to a circuit with held nodes as conductances of 0 rise."""
+    if circuit._rising is not None:
+        return circuit._rising().hold(nodes, value)
+    ones = [torch.ones_like(g.detach()) for g in circuit.conductance]
+    given = torch.zeros_like(circuit.leak.detach()), circuit.graph
+    periodic: Any = False if circuit.graph else circuit.periodic
+    rising = Circuit(ones[0] if circuit.graph else ones, *given, periodic=periodic)
+    return rising.hold(nodes, value)
 
 
 def _summed(field: Tensor) -> Tensor:

@@ -1,16 +1,19 @@
-r"""Derivatives of any order: potentials and their differences in float64, with digits at any leak.
+r"""Derivatives of any order: potentials and their differences in float64, with digits of their own.
 
-Small leaks lift all potentials of a part alike, so that rounding them takes the digits of their
-differences, which gradients of conductances are made of. Here v = V + u, with the level
-V = sum(s) / sum(l) of each connected part. u has the mean 0, weighted with the leaks, and is found
-with one more conductance to ground, k at one node x of the part, which lifts nothing: with
-A' = A + k e_x e_x^T,
+Elimination finds potentials v of sources s, and their differences d along edges, with the digits
+that `chonn_ops.network.direct.Factor.solve_all` promises. Besides its sources s a network has
+currents c of edges, which leave one node and enter the next. Their net inflow r sums to 0 over each
+connected part, which a sum of rounded numbers does not, and small leaks make large potentials of
+what is left. So r is solved for with one more conductance to ground, k at one node x of the part:
+with A' = A + k e_x e_x^T, A = A' - k e_x e_x^T has
 
-    a = A'^-1 (s - l V),   b = A'^-1 l,   u = a + m (1 - b),   m = -sum(l a) / (k b_x).
+    A^-1 r = a + m b,   a = A'^-1 r,   b = k A'^-1 e_x,   m = k a_x / sum(l b),
 
-Besides its sources s a network has currents c of edges, which leave one node and enter the next.
-They add their net inflow to s - l V and nothing to V: their sum over a part is 0, which a sum of
-rounded numbers is not. v and its differences d along edges follow from s and c.
+where k a_x = sum(b r) is minus the sum of c times the differences of b, which have digits.
+
+Iterations have potentials right to `tol` of the largest, which small leaks may lift far above all
+differences. So there s is split into l V, with the level V = sum(s) / sum(l) of each part, and a
+rest that sums to 0 and is solved for as r is, with b = 1 - A'^-1 l and m from a.
 
 This map from s and c to v and d is symmetric up to a sign, so that its derivatives are the same
 map. Let it make w and e of the gradient for v and of minus that for d, both conjugated: then the
@@ -24,6 +27,7 @@ axis, the leak, and its options from `periodic` to `graph`. Sources are (B, \*gr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,6 +38,8 @@ from chonn_ops._dtypes import compute_dtype, to_dtype_of, widest_dtype
 from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.network.direct import factor_of
 from chonn_ops.network.edges import (
+    at_both_ends,
+    at_start,
     connected_parts,
     differences_by_axis,
     drops_along,
@@ -43,7 +49,9 @@ from chonn_ops.network.edges import (
     sums_at_nodes,
 )
 from chonn_ops.network.graph import Joined, joined
-from chonn_ops.network.operator import direct_backend
+from chonn_ops.network.ground import at_limits, grounded, labels_of, without
+from chonn_ops.network.methods import choose
+from chonn_ops.network.operator import BACKENDS, direct_backend, run_network
 
 
 def adjoint(
@@ -105,32 +113,35 @@ def fold(operator: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args:
 
 
 class _Potentials(torch.autograd.Function):
-    """The arguments are source, currents, g0, g1, g2, leak and the options of the operator."""
+    """The arguments are source, currents, g0, g1, g2, leak, the options of the operator, and the
+    `rates` of `chonn_ops.network.ground` or None."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, Tensor]:
-        return torch.ops.chonn_ops.network_potentials(*args)
+        return torch.ops.chonn_ops.network_potentials(*args[:-1])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.save_for_backward(*inputs[:6], *output)
-        ctx.save_for_forward(*inputs[:6], *output)
-        ctx.options = inputs[6:]
+        ctx.save_for_backward(*inputs[:6], inputs[12], *output)
+        ctx.save_for_forward(*inputs[:6], inputs[12], *output)
+        ctx.options = inputs[6:12]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        source, currents, *network, v, over_v = ctx.saved_tensors
+        source, currents, *network, rates, v, over_v = ctx.saved_tensors
         options, needed = ctx.options, ctx.needs_input_grad
-        w, over_w = potentials(grads[0].conj(), -grads[1].conj(), (*network, *options))
-        fields = (w, over_w.unbind(-1), v, over_v.unbind(-1))
+        whole = (*network, *options)
+        w, over_w = potentials(grads[0].conj(), -grads[1].conj(), whole, rates)
+        limit = partial(at_limits, whole, labels_of(whole), rates)
+        fields = (*limit(w, over_w.unbind(-1), walls=False), *limit(v, over_v.unbind(-1)))
         of_source, *others = adjoint(*fields, (source, *network), (needed[0], *needed[2:6]))
         of_currents = to_dtype_of(-over_w.conj(), currents) if needed[1] else None
-        return of_source, of_currents, *others, *[None] * len(options)
+        return of_source, of_currents, *others, *[None] * (len(options) + 1)
 
     @staticmethod
     def jvp(ctx: Any, *changes: Any) -> Any:
-        with at_lower_levels(*ctx.saved_tensors) as (*inputs, v, over_v):
-            return tangents(v, over_v, changes[:6], (*inputs[2:], *ctx.options))
+        with at_lower_levels(*ctx.saved_tensors) as (*inputs, rates, v, over_v):
+            return tangents(v, over_v, changes[:6], (*inputs[2:], *ctx.options), rates)
 
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
@@ -144,7 +155,10 @@ def apply_potentials(*args: Any) -> tuple[Tensor, Tensor]:
 
 
 def potentials(
-    source: Tensor, currents: Tensor | None, network: tuple[Any, ...]
+    source: Tensor,
+    currents: Tensor | None,
+    network: tuple[Any, ...],
+    rates: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Solve for potentials and their differences, in float64 or complex128.
 
@@ -154,16 +168,21 @@ def potentials(
     """
     compiling = torch.compiler.is_compiling()
     apply = _in_graph.apply_potentials if compiling else apply_potentials
-    return apply(source, currents, *network)
+    return apply(source, currents, *network, rates)
 
 
 def tangents(
-    v: Tensor, over_v: Tensor, changes: Sequence[Tensor | None], network: tuple[Any, ...]
+    v: Tensor,
+    over_v: Tensor,
+    changes: Sequence[Tensor | None],
+    network: tuple[Any, ...],
+    rates: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Forward mode of `potentials`, which returned `v` and `over_v`. `changes` are the tangents of
     source, currents, g0, g1, g2 and leak."""
     source, currents, *g, leak = changes
     several = v.dim() > network[3].dim()
+    v, drops = at_limits(network, labels_of(network), rates, v, over_v.unbind(-1))
     if source is None:
         source = torch.zeros_like(v)
     if leak is not None:
@@ -172,10 +191,10 @@ def tangents(
         if change is not None:
             if currents is None:
                 currents = torch.zeros_like(over_v)
-            flow = (change[:, None] if several else change) * over_v[..., axis]
+            flow = (change[:, None] if several else change) * drops[axis]
             rest = over_v.shape[-1] - axis - 1
             currents = currents + torch.nn.functional.pad(flow[..., None], (axis, rest))
-    return potentials(source, currents, network)
+    return potentials(source, currents, network, rates)
 
 
 torch.library.define(
@@ -231,54 +250,86 @@ def _total(field: Tensor, node: Tensor, reduce: str = "sum") -> Tensor:
 def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor]:
     """Compute `potentials`, without derivatives."""
     options = arguments[4:]
-    periodic, backend = joined(options[0], options[5]), options[3]
-    axes, several = len(periodic), source.dim() > arguments[3].dim()
+    periodic, backend, method = joined(options[0], options[5]), options[3], options[4]
+    grid, several = arguments[3].shape[1:-1], source.dim() > arguments[3].dim()
     dtype = widest_dtype(compute_dtype(source, currents, *arguments[:4]), source.device)
     s, *g, leak = (x.to(dtype) for x in (source, *arguments[:4]) if x is not None)
+    off = labels_of(arguments)
+    if off is not None:
+        s, leak = grounded(s, g, leak, off)
+    name, count = BACKENDS.name_for(backend, s.device), leak.shape[0] * leak.shape[-1]
+    chosen = choose(grid, periodic, count, dtype, name, method).method
+    if eliminates := several or chosen == "direct":
+        options = (*options[:3], direct_backend(backend, s.device), "direct", options[5])
 
-    def prepare(total: Tensor) -> Callable[[Tensor], Tensor]:
+    def solve(total: Tensor, *sources: Tensor) -> list[Any]:
+        """Potentials and drops of networks with leaks `total`, for each source."""
         if several:
-            name = direct_backend(backend, leak.device)
-            return factor_of(g, total, periodic, dtype=dtype, backend=name).solve
-        three = (*g, None, None)[:3]
-        operator = torch.ops.chonn_ops.kirchhoff_network
-        return lambda s: operator(s, *three, total, *options, False)[0]
+            factor = factor_of(g, total, periodic, dtype=dtype, backend=options[3])
+            return [factor.solve_all(x, drops=True)[:2] for x in sources]
+        network: Any = (*(*g, None, None)[:3], total, *options, False)
+        if eliminates and len(sources) > 1:
+            v, _, _, over_v, _ = run_network(torch.stack(sources, 1), *network, drops=True)
+            return [(v[:, i], [x[:, i] for x in over_v]) for i in range(len(sources))]
+        return [run_network(x, *network, drops=eliminates)[::3] for x in sources]
 
-    def differ(v: Tensor) -> Tensor:
-        return torch.stack([x.contiguous() for x in differences_by_axis(v, periodic)], -1)
+    def result(v: Tensor, over_v: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        # Forward mode wants tangents with the strides of the values.
+        return v.contiguous(), torch.stack([x.contiguous() for x in over_v], -1)
 
-    node, ground = _parts([x.abs() for x in g], leak.shape[1:-1], periodic)
-    label, ground = (x.unflatten(2, leak.shape[1:-1]).movedim(1, -1) for x in (node, ground))
+    if eliminates and currents is None:
+        return result(*solve(leak, s)[0])
+    around, dim = rings(periodic), int(several)
+    node, ground = _parts([x.abs() for x in g], grid, periodic)
+    label, ground = (x.unflatten(2, grid).movedim(1, -1) for x in (node, ground))
+    # Edges of conductance 0 between two parts, whose currents are sources of both.
+    apart = [drops_along(label, axis, x) != 0 for axis, x in enumerate(around)]
+    apart = [x[:, None] if several else x for x in apart]
+    flows = [torch.zeros_like(x, dtype=dtype) for x in apart]
+    if currents is not None:
+        flows = [x.to(dtype) for x in currents.unbind(-1)]
     within = torch.zeros_like(s)
-    for axis in range(0 if currents is None else axes):
-        assert currents is not None
-        current, around = currents[..., axis].to(dtype), rings(periodic)[axis]
-        # These currents enter another part, over an edge of conductance 0.
-        across = drops_along(label, axis, around) != 0
-        across = torch.where(across[:, None] if several else across, current, 0)
-        within = within - outflow(current - across, axis + several, around)
-        s = s - outflow(across, axis + several, around)
+    for axis, (flow, x) in enumerate(zip(flows, around, strict=True)):
+        across = torch.where(apart[axis], flow, 0)
+        flows[axis] = flow - across
+        if off is not None:  # what runs inside of a part without ground changes nothing
+            inside = at_start(off, axis, x) >= 0
+            flows[axis] = torch.where(inside[:, None] if several else inside, 0, flows[axis])
+        within = within - outflow(flows[axis], axis + dim, x)
+        s = s - outflow(across, axis + dim, x)
+    s = without(s, off)
     if dtype.is_complex:  # complex networks, which have no level, are solved as they are
-        v = prepare(leak)(s + within)
-        return v.contiguous(), differ(v)
-    solve = prepare(leak + ground)
-    b = solve(leak)
-    leaks, held = _total(leak, node), _total(ground * b, node)
-    if several:
-        leak, ground, b, leaks, held = (x[:, None] for x in (leak, ground, b, leaks, held))
-    level = _ratio(_total(s, node), leaks)
-    # The level is taken off twice: a node's own leak may take nearly all of its source, and leave
-    # rounding.
-    rest = s - leak * level
-    rest = rest - leak * _ratio(_total(rest, node), leaks)
-    u = solve(rest + within)
-    # m equals a_x / b_x, because all currents sum to 0. Of the two forms the one with less rounding
-    # is taken.
-    lost, kept = _total(leak * u.abs(), node), _total(u.abs(), node, "amax") * _total(ground, node)
-    m = torch.where(lost > kept, _total(ground * u, node), -_total(leak * u, node))
-    u = u + _ratio(m, held) * (1 - b)
-    # Levels of one part are equal. Forward mode wants tangents with the strides of the values.
-    return (level + u).contiguous(), differ(level) + differ(u)
+        return result(*solve(leak, s + within)[0])
+    if eliminates:
+        [(v, over_v)] = solve(leak, s)
+        (b, over_b), (a, over_a) = solve(leak + ground, ground, within)
+        if several:
+            b, over_b, leak = b[:, None], [x[:, None] for x in over_b], leak[:, None]
+        m = torch.zeros_like(a)
+        for axis, x in enumerate(around):  # each edge counts for both of its ends
+            m = m - at_both_ends(flows[axis] * over_b[axis], axis + dim, x) / 2
+        m = _total(m, node)
+    else:
+        leaks = _total(leak, node)
+        v = _ratio(_total(s, node), leaks)
+        # The level is taken off twice: a node's own leak may take nearly all of its source, and
+        # leave rounding.
+        rest = s - leak * v
+        rest = rest - leak * _ratio(_total(rest, node), leaks)
+        (a, _), (b, _) = solve(leak + ground, rest + within, leak)
+        b = 1 - b
+        # Of two forms the one with less rounding is taken.
+        at_ground, at_leaks = _total(ground * a, node), -_total(leak * a, node)
+        kept = _total(a.abs(), node, "amax") * _total(ground, node)
+        m = torch.where(_total(leak * a.abs(), node) > kept, at_ground, at_leaks)
+        over_v, over_a, over_b = (differences_by_axis(x, periodic) for x in (v, a, b))
+    m = _ratio(m, _total(leak * b, node))
+    u = a + m * b
+    over_u = differences_by_axis(u, periodic)
+    for axis, x in enumerate(periodic):
+        inside = over_a[axis] + at_start(m, axis + dim, x) * over_b[axis]
+        over_u[axis] = over_v[axis] + torch.where(apart[axis], over_u[axis], inside)
+    return result(v + u, over_u)
 
 
 @torch.library.register_fake("chonn_ops::network_potentials")

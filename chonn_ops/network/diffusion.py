@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from chonn_ops.boundary import CONDITIONS, Boundary, Condition, Faces, conditions
-from chonn_ops.checks import check_unit_interval, error
+from chonn_ops.checks import answer, check_unit_interval, error
 from chonn_ops.network.checks import check_like
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import edges_alone
@@ -23,6 +25,7 @@ from chonn_ops.network.grids import (
     edges,
     existing,
     face_area,
+    walls_of,
     widths,
 )
 from chonn_ops.network.tensors import tensor_diffusion
@@ -48,11 +51,12 @@ def diffusion(
     Parameters
     ----------
     conductivity : Tensor, shape (B, \*grid, C); or (B, nx, ny, C, 2, 2), symmetric
-        k >= 0 of each cell, 1 to 3 grid axes; 0 isolates (its gradients are finite). A sequence has
-        one conductivity an axis, as in layered media. Full tensors are for two axes, without a
-        mask, and with `Neumann`, `Dirichlet` at the face and "periodic". They need \|k_xy\| of at
-        most k_xx h_y / h_x and k_yy h_x / h_y, h the spacing, for conductances >= 0; the k_xy of
-        a rectangle between four nodes is the mean of its corners'.
+        k >= 0 of each cell, 1 to 3 grid axes. 0 isolates a cell; the gradient there is that of a
+        cell that begins to conduct, see `chonn_ops.network.ground`. A sequence has one conductivity
+        an axis, as in layered media. Full tensors are for two axes, without a mask, and with
+        `Neumann`, `Dirichlet` at the face and "periodic". They need \|k_xy\| of at most
+        k_xx h_y / h_x and k_yy h_x / h_y, h the spacing, for conductances >= 0; the k_xy of a
+        rectangle between four nodes is the mean of its corners'.
     spacing : float, or a sequence of one entry an axis
         Distance h of the nodes > 0, in the unit of length. An entry may be a vector (Tensor, array
         or sequence) of the widths of the cells along the axis, whose centres the nodes are.
@@ -64,7 +68,8 @@ def diffusion(
     absorption : float or Tensor that expands to the shape of the conductivity
         c >= 0, per unit volume.
     mask : Tensor of bool, shape (\*grid), or one that broadcasts to the conductivity's, optional
-        Which cells exist; the others have v = 0. By default all exist.
+        Which cells exist; the others have v = 0, and sources there count for nothing. By default
+        all exist.
     inner : str or Condition, optional
         With a mask: what holds at faces towards cells that do not exist, holes inside the domain
         included ("neumann", "dirichlet", or a condition other than periodic and matched). Default:
@@ -73,7 +78,8 @@ def diffusion(
     arithmetic : float
         Weight of the arithmetic mean of both cells' k in the conductivity of a face, 0 to 1. The
         default 0 is the harmonic mean, which is right where k jumps at the face. Many
-        finite-difference codes take 1.
+        finite-difference codes take 1. With a weight above 0 the conductance of a face jumps as k
+        of one side becomes 0, so that there is no derivative at 0.
 
     Returns
     -------
@@ -143,7 +149,40 @@ def diffusion(
             torch.lerp(harmonic, mean, float(arithmetic))
             for harmonic, mean in zip(found, _arithmetic(media, steps, closed), strict=True)
         ]
-    return circuit_of(media, found, leak, steps, faces, exists=exists, inner=inside)
+    walls: Any = {"exists": exists, "inner": inside}
+    circuit = circuit_of(media, found, leak, steps, faces, **walls)
+    there = torch.ones((), dtype=torch.bool) if exists is None else exists
+    if answer(lambda: any(bool(((part == 0) & there).any()) for part, _ in parts), k) is not False:
+        circuit._rising = partial(_risen, media, steps, faces, leak, walls)
+    return circuit
+
+
+def _risen(
+    media: list[Tensor], steps: Steps, faces: Faces, leak: Tensor, walls: dict[str, Any]
+) -> Circuit:
+    """What a cell of no conductivity adds to the circuit of these fields as its k rises, divided by
+    that k, for all such cells."""
+    closed = [low.periodic for low, _ in faces]
+    media, zero = [k.detach() for k in media], [k.detach() == 0 for k in media]
+    least = torch.stack([torch.where(k > 0, k, math.inf).amin() for k in media]).amin()
+    small = torch.where(least.isfinite(), least, 1) * 2.0**-30  # beside all others
+    risen = [torch.where(none, small, k) for none, k in zip(zero, media, strict=True)]
+    pairs = zip(edges(risen, steps, closed), edges(media, steps, closed), zero, strict=True)
+    # The edge of two such cells stays 0 as the k of one of them rises.
+    rates = [
+        torch.where(none & none.roll(-1, axis + 1), 0, (g - before) / small)
+        for axis, (g, before, none) in enumerate(pairs)
+    ]
+    gained = []
+    for after, before in zip(
+        walls_of(risen, steps, faces, leak, **walls),
+        walls_of(media, steps, faces, leak, **walls),
+        strict=True,
+    ):
+        gained.append(None if after is None or before is None else (after - before) / small)
+    wall, current = gained
+    leak = leak if wall is None else leak + wall
+    return Circuit(rates, leak, periodic=closed, wall=wall, current=current)
 
 
 def _arithmetic(k: list[Tensor], steps: Steps, periodic: list[bool]) -> Iterator[Tensor]:

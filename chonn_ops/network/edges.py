@@ -253,9 +253,7 @@ def backward_error(
     size = v.abs()
     edges = [g.abs() for g in conductance]
     sizes = sums_at_nodes(source.abs() + leak.abs() * size, edges, around, size)
-    # A NaN in the source of a node outside of the network still counts.
-    tied = is_tied(conductance, leak, around)
-    error = torch.where(tied & (left != 0), left / sizes, 0 * left)
+    error = torch.where(left != 0, left / sizes, 0 * left)
     return error.flatten(1, -2).amax(1)
 
 

@@ -7,6 +7,7 @@ Z_pp + Z_qq - 2 Z_pq for an edge.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -23,7 +24,7 @@ from chonn_ops._dtypes import (
     without_autocast,
 )
 from chonn_ops._forward_mode import has_tangents
-from chonn_ops.checks import error, refuse_trace, refuse_transforms
+from chonn_ops.checks import check_choice, error, refuse_trace, refuse_transforms
 from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
@@ -31,19 +32,23 @@ from chonn_ops.network.checks import (
     any_complex,
     check_field,
     check_network,
-    check_not_empty,
     check_sources,
     on_graph,
     recording,
     refuse_negative,
-    ungrounded,
 )
 from chonn_ops.network.direct import Factor, factor_of
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
-from chonn_ops.network.direct.factor import undetermined
 from chonn_ops.network.direct.refined import check_inverse
 from chonn_ops.network.edges import beside, edges_alone, rings, sum_of_ends
 from chonn_ops.network.graph import Graph, Joined, packed_of
+from chonn_ops.network.ground import (
+    Ungrounded,
+    check_sources_have_ground,
+    cut_off,
+    lost_networks,
+    ungrounded_error,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -147,6 +152,7 @@ class Factorization:
         volume: float | Tensor = 1.0,
         current: Tensor | None = None,
         held: Tensor | None = None,
+        rates: Tensor | None = None,
     ) -> None:
         refuse_trace("factorize")
         check_field("leak", leak, NETWORK_DTYPES)
@@ -157,8 +163,8 @@ class Factorization:
         # Copies: refinement and derivatives need the networks as they were eliminated.
         self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
         self._backend, self._volume, self._current = backend, volume, current
+        self._rates = rates
         self._held = held  # nodes at given potentials, which have no variance
-        self._checked = False  # that no network is empty, by the first result that needs it
         with torch.no_grad(), without_autocast(leak):
             self._factor = factor_of(conductance, leak, self._periodic, backend=backend)
         # Iterations have no part in solves with a factor, whatever their `tol`.
@@ -176,39 +182,40 @@ class Factorization:
             for x in (*self._given, self._current)
         ]
         leak, *conductance, current = given
-        options = self._periodic, self._backend, self._volume, current, self._held
+        options = self._periodic, self._backend, self._volume, current, self._held, self._rates
         return type(self), (tuple(conductance), leak, *options)
 
     @cached_property
-    def undetermined(self) -> list[tuple[int, int]]:
-        """Networks with a connected part without any leak, whose potentials nothing determines, and
-        a node of it: (batch * channels + channel, node in row-major order)."""
-        if not self.dtype.is_complex:
-            return list(self._factor.undetermined)
-        # Complex numbers may cancel, so that a pivot of 0 tells nothing; entries that are 0 do.
-        leak, *g = self._given
-        return undetermined(g, leak, self._periodic, self._backend)
+    def _label(self) -> Tensor | None:
+        leak, *g = (x.detach() for x in self._given)
+        return None if recording(leak) else cut_off(g, leak, self._periodic)
 
-    def _check_ground(self) -> None:
-        if recording(self._given[0]):
-            return
-        if not self._checked:
-            leak, *g = self._given
-            check_not_empty(g, leak, self._periodic)
-            self._checked = True
-        if self.undetermined:
-            network, node = self.undetermined[0]
-            where = divmod(network, self.shape[-1])
-            raise ungrounded(where, node, self.shape[1:-1])
+    @cached_property
+    def _cut_off(self) -> Tensor | None:
+        """Which nodes are in a part without ground, those left out that do not exist: a mask of
+        `diffusion` gives these no volume. None where there are none."""
+        if self._label is None:
+            return None
+        off = self._label >= 0
+        if isinstance(self._volume, Tensor):
+            off = off & (self._volume != 0)
+        return off if bool(off.any()) else None
+
+    def _require_ground(self, what: str) -> None:
+        if self._cut_off is not None:
+            where = tuple(self._cut_off.nonzero()[0].tolist())
+            raise ungrounded_error((where[0], where[-1]), where[1:-1], what)
 
     @uncompiled
-    def solve(self, source: Tensor) -> Tensor:
+    def solve(self, source: Tensor, *, ungrounded: Ungrounded = "error") -> Tensor:
         """Potentials.
 
         Parameters
         ----------
         source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
             One current into each node, or S of them for the same networks.
+        ungrounded : {"error", "nan"}
+            As in `kirchhoff_network`.
 
         Returns
         -------
@@ -217,29 +224,36 @@ class Factorization:
         Raises
         ------
         ValueError
-            Another shape, dtype or device; a network without edges and leaks, or a connected part
-            without leak, which is named.
+            Another shape, dtype or device; a source in a connected part without leak, which is
+            named.
         """
         check_sources("source", source, self._given[0], NETWORK_DTYPES)
-        self._check_ground()
+        check_choice("ungrounded", ungrounded, ("error", "nan"))
         s = currents_of(source, self._volume, self._current, self.dtype)
+        lost = None
+        if self._label is not None and ungrounded == "nan":
+            lost = lost_networks(s, self._network)
+            s = torch.where(lost, 0, s)
+        elif self._label is not None:
+            check_sources_have_ground(s, self._label)
+        options: Any = {"check": False, "factor": self._factor, "rates": self._rates}
 
         def potentials(s: Tensor) -> Tensor:
-            s = s.to(self._factor.dtype)
-            return solve_network(s, self._network, check=False, factor=self._factor)[0]
+            return solve_network(s.to(self._factor.dtype), self._network, **options)[0]
 
         if s.is_complex() and not self.dtype.is_complex:
             v = torch.complex(potentials(s.real), potentials(s.imag))
         else:
             v = potentials(s)
+        v = v if lost is None else torch.where(lost, math.nan, v)
         return v.to(potential_dtype(source, v.dtype))
 
     @uncompiled
     def logdet(self) -> Tensor:
         """Logarithm of the determinant of each network's matrix, (B, C), in the factor's dtype.
 
-        Nodes with neither edge nor leak are no part of it; -inf where a part has no leak. The
-        gradient is computed in float64.
+        -inf where a part has no leak, such as a node with neither edge nor leak; nodes that do not
+        exist are no part of it. The gradient is computed in float64.
         """
         leak, *g = self._given
         if has_tangents(leak, *g):
@@ -248,6 +262,8 @@ class Factorization:
                 out = _differentiable(g, leak, self._periodic, wide).logdet()
         else:
             out: Any = _LogDet.apply(self._factor, self._periodic, leak, *g)
+        if self._cut_off is not None:
+            out = torch.where(self._cut_off.flatten(1, -2).any(1), -math.inf, out)
         return out.to(self.dtype)
 
     def _differentiable(self) -> Factor:
@@ -272,12 +288,11 @@ class Factorization:
         """Potential of each node for a unit current into that node alone, (B, \\*grid, C).
 
         For a Gaussian Markov field whose precision is the matrix, these are the variances: 0 of
-        nodes that `Circuit.hold` holds. If a
-        gradient is needed, PyTorch eliminates the networks again and keeps every front. A network
-        without edges and leaks and a connected part without leak are a `ValueError` that names
-        them, a complex network at a resonance a `RuntimeError`.
+        nodes that `Circuit.hold` holds. If a gradient is needed, PyTorch eliminates the networks
+        again and keeps every front. 0 where no node exists. A connected part without leak is a
+        `ValueError` that names it, a complex network at a resonance a `RuntimeError`.
         """
-        self._check_ground()
+        self._require_ground("the inverse is asked for")
         wanted = self._wanted()
         with without_autocast(self._given[0]):
             factor = self._differentiable() if wanted else self._factor
@@ -317,7 +332,7 @@ class Factorization:
         if self.dtype.is_complex:
             raise error("conductance", "real networks to sample from", self.dtype)
         check_sources("noise", noise, self._given[0])
-        self._check_ground()
+        self._require_ground("a sample is asked for")
         needed = torch.is_grad_enabled() and noise.requires_grad
         wanted = self._wanted() or needed or has_tangents(noise)
         with without_autocast(noise):

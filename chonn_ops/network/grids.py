@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import DTYPES
+from chonn_ops._dtypes import DTYPES, real_dtype
 from chonn_ops.boundary import (
     Face,
     Faces,
@@ -258,7 +258,7 @@ def walls_of(
         for condition, beside in zip(inner[axis], sides, strict=True):
             added = condition.wall(Face(k, area, step / 2, step, leak))
             wall = wall.plus(added.each(lambda x, beside=beside: torch.where(beside, x, 0)))
-    return wall
+    return wall if exists is None else wall.each(lambda x: torch.where(exists, x, 0))
 
 
 def circuit_of(
@@ -269,15 +269,19 @@ def circuit_of(
     faces: Faces,
     **walls: Any,
 ) -> Circuit:
-    """The circuit of checked fields: edges, leak and the walls of `walls_of`."""
+    """The circuit of checked fields: edges, leak and the walls of `walls_of`. Nodes that do not
+    exist have no volume, so that sources there count for nothing."""
     wall = walls_of(k, steps, faces, leak, **walls)
     total = leak if wall.conductance is None else leak + wall.conductance
     periodic = [low.periodic for low, _ in faces]
+    volume: Any = math.prod(steps)
+    if (exists := walls.get("exists")) is not None:
+        volume = volume * exists.to(real_dtype(total.dtype))
     return Circuit(
         edges,
         total,
         periodic=periodic,
-        volume=math.prod(steps),
+        volume=volume,
         wall=wall.conductance,
         current=wall.current,
     )

@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, permutations
 from typing import Any, NamedTuple
 
@@ -355,7 +355,16 @@ class Mesh:
             if added.current is not None:
                 current = current.index_add(1, nodes, added.current.expand(B, len(nodes), C))
         circuit = Circuit(g, leak + wall, graph, volume=volume, wall=wall, current=current)
-        return circuit.hold(held[:, None], value)
+        circuit = circuit.hold(held[:, None], value)
+        if not tensor and answer(lambda: bool((k == 0).any()), k):
+            circuit._rising = partial(self._risen, k.detach(), boundary)
+        return circuit
+
+    def _risen(self, k: Tensor, boundary: Any) -> Circuit:
+        """The circuit where cells of no conductivity conduct less than all others, all the same."""
+        least = torch.where(k > 0, k, math.inf).amin()
+        small = torch.where(least.isfinite(), least, 1) * 2.0**-30
+        return self.diffusion(torch.where(k == 0, small, k) / small, boundary=boundary)
 
     @cached_property
     @plain_tensors

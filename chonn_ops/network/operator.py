@@ -7,9 +7,10 @@ A backend is a module with this, `periodic` being one bool an axis::
 Inputs come in the caller's dtypes and strides; `v` goes out as (B, \\*grid, C), `iterations` (0 for
 an elimination) and `residual` as (B, C), in any dtype and strides. `residual` is what is compared
 with `tol`: after iterations the deviation of `chonn_ops.network.torch.Progress`, after an
-elimination |s - A v| / |s|. Values have been checked. A source at a node without edge and leak
-counts for nothing. Whether a network converged is judged here: the direct method eliminates what
-did not, or it is refused. `chonn_ops.network.autograd` adds derivatives.
+elimination |s - A v| / |s|. Values have been checked, and parts without ground have got one, but
+for the backend "triton". A source at a node without edge and leak counts for nothing. Whether a
+network converged is judged here: the direct method eliminates what did not, or it is refused.
+`chonn_ops.network.autograd` adds derivatives.
 """
 
 from __future__ import annotations
@@ -27,15 +28,8 @@ from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
 from chonn_ops.checks import error
 from chonn_ops.network import direct, methods
-from chonn_ops.network.checks import (
-    check_grounded,
-    recording,
-    refuse_negative,
-    resonance,
-    ungrounded,
-)
+from chonn_ops.network.checks import recording, refuse_negative, resonance
 from chonn_ops.network.direct import Solution, factor_of
-from chonn_ops.network.direct.factor import undetermined
 from chonn_ops.network.edges import (
     differences_by_axis,
     edges_by_axis,
@@ -44,6 +38,7 @@ from chonn_ops.network.edges import (
     relative_residual,
 )
 from chonn_ops.network.graph import Joined, graph_of, joined
+from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded
 
 
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -202,19 +197,27 @@ def run_network(
         raise error("periodic", f"{leak.dim() - 2} axes, as leak has", counts)
     networks = _Networks(source, conductance, leak, axes)
     dtype = networks.dtype
-    if check and leak.device.type == "cpu":  # reading values stalls a GPU
-        least = None if dtype.is_complex else refuse_negative(conductance, leak, axes)
-        check_grounded(conductance, leak, axes, least)
-        if graph is not None and dtype.is_complex:
-            for network, node in undetermined(conductance, leak, axes, None):
-                raise ungrounded(divmod(network, leak.shape[-1]), node, leak.shape[1:-1])
+    if check and not dtype.is_complex and leak.device.type == "cpu":  # reading stalls a GPU
+        refuse_negative(conductance, leak, axes)
     if source.numel() == 0:
         nothing = source.new_empty(_numbers(source, leak), dtype=real_dtype(dtype))
         v = source.new_empty(source.shape, dtype=dtype)
         return v, nothing.to(torch.int32), nothing, [], []
     with without_autocast(source), torch.no_grad():
         name = BACKENDS.name_for(backend, source.device)
+        # Real networks on "triton" are solved without reading values.
+        reads = name != "triton" or dtype.is_complex
+        label = cut_off(conductance, leak, axes) if reads and not recording(leak) else None
+        if label is not None:
+            if check:
+                check_sources_have_ground(source, label)
+            source, leak = grounded(source, conductance, leak, label)
+            networks = _Networks(source, conductance, leak, axes)
         solved = _solve(name, networks, tol, max_iterations, method, drops=drops, keep=keep)
+        if label is not None:  # iterations leave rounding; a NaN stays one
+            off = label >= 0
+            off = off[:, None] if several else off
+            solved.v = torch.where(off, 0 * solved.v, solved.v)
     outputs = (
         solved.v.to(dtype),
         solved.iterations.to(torch.int32),
@@ -434,8 +437,7 @@ def _eliminate(
     names: Sequence[Sequence[int]] | None = None,
 ) -> _Solved:
     """Eliminate networks, as many at a time as `chonn_ops.network.methods` allows. `names` as in
-    `_require`. The backend "triton" reads no value: its residuals say which networks have a part
-    without ground."""
+    `_require`. The backend "triton" reads no value."""
     grid, periodic, count, dtype = networks.grid, networks.periodic, networks.count, networks.dtype
     channels, at_frequency = networks.leak.shape[-1], dtype.is_complex
     shape = (grid, periodic, count, dtype)
@@ -457,14 +459,10 @@ def _eliminate(
             if at_frequency:
                 one.update(tol=tol, keep=keep, before=before, channels=channels)
             factor: Any = factor_of(g, l, periodic, **one)
-            solution, floating = factor.solution, factor.undetermined if read else []
+            solution = factor.solution
             state = factor.state() if keep else []
         else:
-            solution, floating = direct.solve(s, g, l, periodic, **options)
-        if floating:
-            network, node = floating[0]
-            where = tuple(names[network + before]) if names else divmod(network + before, channels)
-            raise ungrounded(where, node, grid)
+            solution, _ = direct.solve(s, g, l, periodic, **options)
         solutions.append(solution)
     solution = _joined(solutions, networks.source)
     residual = solution.residual

@@ -28,8 +28,8 @@ The factors of A (SuperLU) compute corrections of the potentials. The excess tha
 computed in extended precision from differences of potentials, so that small leaks beside large
 conductances are not lost in the sum A_pp.
 
-A node with neither edge nor leak is not part of the network: its potential is 0, whatever its
-source. NaN or infinity anywhere in a network makes all its potentials NaN.
+A node with neither edge nor leak is not part of the network: its potential is 0. NaN or infinity
+anywhere in a network makes all its potentials NaN.
 
 References: C.-W. Ho, A. Ruehli, P. Brennan, "The modified nodal approach to network analysis",
 IEEE Trans. Circuits and Systems 22 (1975); R. Eymard, T. Gallouet, R. Herbin, "Finite volume
@@ -65,21 +65,6 @@ def _excess(s: _Array, g: _Array, ends: _Array, leak: _Array, v: _Array) -> _Arr
     return excess
 
 
-def _check_ground(a: Any, leak: _Array, network: tuple[int, int]) -> None:
-    """Require a leak in every connected part of at least two nodes."""
-    from scipy.sparse.csgraph import connected_components
-
-    count, part = connected_components(abs(a), directed=False)
-    sizes = np.bincount(part, minlength=count)
-    floating = (np.bincount(part, leak != 0, minlength=count) == 0) & (sizes > 1)
-    if floating.any():
-        raise ValueError(
-            f"network {network} (batch, channel): expected a leak or a wall in every connected "
-            f"part, got a part of {sizes[floating][0]} nodes with none, whose potentials are not "
-            "determined"
-        )
-
-
 def _lost(network: tuple[int, int], got: str) -> RuntimeError:
     return RuntimeError(
         f"network {network} (batch, channel): expected corrections that vanish, got {got}: "
@@ -97,7 +82,6 @@ def _factors(
 
     size = (leak.size, leak.size)
     adjacency = coo_array((g[g != 0], ends[:, g != 0]), shape=size).tocsc()
-    _check_ground(adjacency, leak, network)
     adjacency = adjacency + adjacency.T
     diagonal = leak + adjacency.sum(1)
     diagonal[(leak == 0) & (abs(adjacency).sum(1) == 0)] = 1  # not part of the network
@@ -157,7 +141,7 @@ def solve(
     """Potentials (float64 or complex128), iterations (0) and relative residuals, as a backend of
     `chonn_ops.network.operator` computes them, on grids and graphs.
 
-    A connected part without leak is a ValueError. Corrections that do not vanish, because leaks are
+    Corrections that do not vanish, because leaks are
     near the rounding of the conductances in float64, are a RuntimeError.
     """
     fields = (source, leak, *conductance)

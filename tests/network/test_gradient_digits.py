@@ -1,4 +1,5 @@
-"""Gradients of conductances where rounding of potentials would take the digits of differences."""
+"""Gradients of conductances where small leaks lift potentials, whose rounding would take the digits
+of their differences, and where potentials decay over many decades."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from chonn_ops import factorize, kirchhoff_network
+from chonn_ops import Graph, diffusion, factorize, kirchhoff_network
 from chonn_ops.network import available_backends
+from chonn_ops.network.edges import differences_by_axis
 
 BACKENDS = available_backends()
 
@@ -95,3 +97,79 @@ def test_checkpoints(method, reentrant):
     expected = torch.autograd.grad(solve(*leaves), leaves, weight)
     (checkpoint(solve, *leaves, use_reentrant=reentrant) * weight).sum().backward()
     _assert_close([x.grad for x in leaves], expected, 1e-6)
+
+
+# Grid, batch, absorption, dtype, and decades from the largest potential to the smallest.
+DECAYS = [
+    ((64, 64), 1, 400.0, torch.float32, 9),
+    ((48, 48), 40, 400.0, torch.float32, 7),  # networks fill the vectors
+    ((60,), 1, 3000.0, torch.float32, 18),
+    pytest.param((64, 64), 1, 2500.0, torch.float64, 22, marks=pytest.mark.thorough),
+]
+LOSSES = {
+    "corner": lambda v: v.flatten(1)[:, -1].sum(),
+    "logarithms": lambda v: v.log().sum(),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("backend", [x for x in BACKENDS if x != "reference"])
+@pytest.mark.parametrize(("grid", "batch", "absorption", "dtype", "decades"), DECAYS)
+def test_decay(backend, name, grid, batch, absorption, dtype, decades):
+    """Each entry has its own digits, whatever the largest one is: these were off by up to 36 times
+    the gradient's norm, with the wrong sign at 25 decades. The reference takes differences of
+    potentials that SciPy finds in float64."""
+    generator = torch.Generator().manual_seed(0)
+    k = torch.exp(0.5 * torch.randn(batch, *grid, 1, generator=generator)).to(dtype)
+    source = torch.zeros_like(k)
+    source[(slice(None), *[n // 8 for n in grid])] = 1
+
+    def solve(dtype, **options):
+        circuit = diffusion(k.to(dtype), 1 / max(grid), boundary="neumann", absorption=absorption)
+        g = [x.detach().requires_grad_() for x in circuit.conductance]
+        s = (source * 1e4).to(dtype).requires_grad_()
+        v = kirchhoff_network(s, g, circuit.leak.detach(), **options)
+        return v.detach(), *torch.autograd.grad(LOSSES[name](v), (s, *g))
+
+    v, w, *expected = solve(torch.float64, backend="reference")
+    assert v.abs().max() > 10.0**decades * v.abs().min()
+    own, _, *found = solve(dtype, backend=backend, method="direct")
+    assert ((own - v).abs() <= 40 * torch.finfo(dtype).eps * v).all()
+    periodic = (False,) * len(grid)
+    drops = [differences_by_axis(x, periodic) for x in (v, w)]
+    for axis, (a, b) in enumerate(zip(found, expected, strict=True)):
+        over_v, over_w = (x[axis].abs() for x in drops)
+        at_ends = [x.abs() + x.abs().roll(-1, axis + 1) for x in (v, w)]
+        size = over_v * at_ends[1] + over_w * at_ends[0]
+        assert ((a - b).abs() <= 40 * torch.finfo(dtype).eps * size).all()
+
+
+@pytest.mark.parametrize("backend", [x for x in BACKENDS if x != "reference"])
+@pytest.mark.parametrize("tail", [1e-3, 1e-9])
+def test_gradients_do_not_depend_on_their_graph(backend, tail):
+    """A current into the first node leaves there, whatever the edges are, so that its gradient is
+    the sum of weights over the leak. By `create_graph=True` and `torch.func` it was off by up to 13
+    times its value: the adjoint is 1e9 at other nodes, and had the rounding of that."""
+    generator = torch.Generator().manual_seed(0)
+    graph = Graph([(0, 1), (1, 2), (2, 3)], 4)
+    g = torch.tensor([tail, 1e8, 1.0]).double().reshape(1, 3, 1)
+    leak = torch.tensor([1e9, 0, 0, 0]).double().reshape(1, 4, 1)
+    source = torch.zeros_like(leak)
+
+    def loss(source, g):
+        options = {"backend": backend, "method": "direct"}
+        v = kirchhoff_network(source, g, leak, graph=graph, **options)
+        return (v * weight).sum()
+
+    for _ in range(5):
+        weight = torch.randn(1, 4, 1, generator=generator).double()
+        right = weight.sum() / 1e9
+        leaves = [x.clone().requires_grad_() for x in (source, g)]
+        rows = torch.ones(2).double()
+        found = [
+            torch.autograd.grad(loss(*leaves), leaves, create_graph=x)[0] for x in (False, True)
+        ]
+        found.append(torch.func.grad(loss, (0, 1))(source, g)[0])
+        found.extend(torch.autograd.grad(loss(*leaves), leaves, rows, is_grads_batched=True)[0])
+        for x in found:
+            assert abs(x[0, 0, 0] - right) <= 1e-12 * weight.abs().sum() / 1e9

@@ -152,12 +152,13 @@ class TestDoors:
 
     @pytest.mark.parametrize("periodic", [False, True])
     def test_holes_and_islands(self, door, grid, periodic):
-        """A fifth of the nodes lose all edges; those without a leak have potential 0, whatever
-        their source, and edges of conductance 0 have gradients."""
+        """A fifth of the nodes lose all edges; those without a leak have potential 0, and edges of
+        conductance 0 have gradients."""
         source, g, leak = make_network(grid)
         exists = uniform(source.shape, 3) > 0.2
         g = [x * exists * exists.roll(-1, axis) for axis, x in enumerate(g, 1)]
         leak = leak * (exists | (uniform(source.shape, 4) > 0.5))
+        source = torch.where(exists | (leak != 0), source, 0)
         weight = uniform(source.shape, 5)
         results = []
         with door as solve:

@@ -151,7 +151,7 @@ def test_masks(backend):
     k = torch.rand(1, 8, 7, 2, dtype=torch.float64) + 0.5
     g = edge_conductance(k, 1.0, mask=mask)
     inside = mask[..., None]
-    v = kirchhoff_network(source, g, leak * inside, backend=backend)
+    v = kirchhoff_network(source * inside, g, leak * inside, backend=backend)
     assert bool((v[~inside.expand_as(v)] == 0).all())
     g_wide = tuple(x.to(torch.complex128) for x in g)
     other = solve_dense((source * inside, g_wide, torch.where(inside, leak, 1)))
@@ -339,7 +339,7 @@ def test_errors():
     source, g, leak = make("waves", (4, 3))
     with pytest.raises(ValueError, match="'auto' or 'direct' for complex numbers"):
         kirchhoff_network(source, g, leak, method="multigrid")
-    with pytest.raises(ValueError, match="none in 4 of 4 networks"):
+    with pytest.raises(ValueError, match=r"part of network \(0, 0\)"):
         kirchhoff_network(source, g, 0 * leak)
     with pytest.raises(ValueError, match=">= 0 everywhere"):
         kirchhoff_network(source.real, [x.real for x in g], leak.real)

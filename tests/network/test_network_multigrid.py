@@ -83,7 +83,7 @@ def test_insulating_boxes_are_left_out(monkeypatch, grid, boundary):
         box = tuple(slice(int(start * n), int(end * n)) for n in grid)
         conducts[0, ..., channel][box] = 0
     edges = tuple(g * conducts * conducts.roll(-1, axis) for axis, g in enumerate(conductance, 1))
-    leak = leak * conducts
+    leak, source = leak * conducts, source * conducts
     expected = network_with_walls(source, edges, leak, boundary=boundary, backend="reference")
     for isa in cpu.available_isas():
         monkeypatch.setenv("CHONN_NETWORK_ISA", isa)

@@ -222,7 +222,7 @@ def test_unfit_steps_are_refused():
         (lambda: step_of(v, g, leak, C[:, :2], 1.0), "capacitance: expected a number, or"),
         (lambda: step_of(v, g, leak, C, 1.0, v[:1]), "source: expected shape"),
         (lambda: step_of(v[0, 0, 0], g, leak, C, 1.0), "v: expected shape"),
-        (lambda: step_of(v, g, 0 * leak, 0.0, 1.0), "leak: expected > 0 at some node"),
+        (lambda: step_of(v, g, 0 * leak, 0.0, 1.0, v), "leak: expected > 0 at some node"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

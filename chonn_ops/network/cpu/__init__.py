@@ -25,6 +25,7 @@ from chonn_ops.network.cpu.binding import (
     kernel,
     zeros,
 )
+from chonn_ops.network.graph import Joined, graph_of
 
 __all__ = ["available_isas", "solve"]
 
@@ -106,23 +107,31 @@ def solve(
     return potential, iterations, deviation.to(dtype)
 
 
-def floating(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]
+def cut_off(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
 ) -> Tensor | None:
-    """(B, C), int32: a node, in row-major order, of a part of a network that has edges and no leak;
-    -1 where there is no such part, -2 in a network without edge and leak. None without a kernel
-    and for grids whose nodes an int32 does not number.
-    """
-    network = kernel()
-    if network is None or math.prod(leak.shape[1:-1]) >= 2**31:
+    """What `chonn_ops.network.ground.cut_off` returns, and an empty tensor without a kernel and
+    where an int32 does not number the nodes."""
+    network, graph = kernel(), graph_of(periodic)
+    B, *grid, C = leak.shape
+    if network is None or math.prod(grid) >= 2**31:
+        return leak.new_empty(0)
+    if not leak.numel():
         return None
-    B, C = leak.shape[0], leak.shape[-1]
-    found = torch.full((B, C), -1, dtype=torch.int32)
-    if leak.numel():
-        arguments, _ = _arguments(conductance, leak, periodic)
-        *_, n = arguments.grid
-        size = -(-(5 * math.prod(leak.shape[1:-1]) + n) // ALIGNMENT) * ALIGNMENT
-        arguments.iterations = found.data_ptr()
-        with zeros(arguments.threads * size) as arguments.workspace:
-            network.call["floating"](0, False, arguments)
-    return found
+    ends = None
+    if graph is None:
+        arguments, _ = _arguments(conductance, leak, [bool(axis) for axis in periodic])
+    else:
+        # A graph counts as a grid of one row; `used_edges` has the lengths of both apart.
+        arguments, _ = _arguments([leak], leak, [False])
+        ends = graph.ends.contiguous()
+        arguments.edges[AXES - 1] = field(conductance[0], [0])
+        arguments.ends, arguments.num_edges = ends.data_ptr(), ends.shape[1]
+    found = torch.empty(B, C, dtype=torch.int32)
+    label = torch.full((B, C, *grid), -1, dtype=torch.int32)
+    row = max(arguments.grid[AXES - 1], arguments.num_edges)
+    size = -(-(5 * math.prod(grid) + row) // ALIGNMENT) * ALIGNMENT
+    arguments.iterations, arguments.label = found.data_ptr(), label.data_ptr()
+    with zeros(arguments.threads * size) as arguments.workspace:
+        network.call["cut_off"](0, False, arguments)
+    return label.movedim(1, -1) if bool(found.any()) else None

@@ -26,7 +26,7 @@ class _Field(_library.structure("network/cpu/network.h", "network_field")):
 
 def kernel() -> _library.Operator | None:
     """The compiled solver, None where there is none."""
-    return _library.operator("network", Arguments, ("solve", "floating"))
+    return _library.operator("network", Arguments, ("solve", "cut_off"))
 
 
 def available_isas() -> tuple[str, ...]:

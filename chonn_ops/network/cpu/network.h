@@ -23,6 +23,9 @@ struct network_args {
     double strength[3]; /* typical conductance along each axis: strong axes are halved first */
     struct network_field source, leak, edges[3], potential;
     int32_t *iterations; /* (batches, channels) */
+    int32_t *label;      /* (batches, channels, nodes), of chonn_network_cut_off alone */
+    const int64_t *ends; /* (2, num_edges): of a graph, whose nodes are grid[2]; NULL for grids */
+    int64_t num_edges;
     double *deviation;   /* (batches, channels), see stopping.h; eliminated: the relative residual */
     void *workspace;     /* zeros, 64-byte aligned: the bytes that chonn_network_workspace returns for
                           * each thread, `alone` for all together */

@@ -103,18 +103,6 @@ def solve(
     return solution if several else solution.single(), undetermined
 
 
-def undetermined(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined], backend: str | None
-) -> list[tuple[int, int]]:
-    """`Factor.undetermined` of complex networks. They may cancel, so that a pivot of 0 tells
-    nothing; entries that are 0 do."""
-    name = _backend_of(leak, backend, torch.complex64)
-    leak, *g = ((x != 0).float() for x in (leak, *conductance))
-    if bool(leak.all()):
-        return []
-    return solve(torch.zeros_like(leak), g, leak, periodic, backend=name)[1]
-
-
 class Factor:
     """The elimination of networks, without checks and without derivatives.
 
@@ -195,8 +183,9 @@ class Factor:
 
     def solve_all(self, source: Tensor, *, drops: bool) -> Solution:
         """Potentials and, where wanted, drops: for each axis each node's potential less the next
-        one's, 0 where no edge is. Rounding of drops is relative to what potentials differ by around
-        the edge: they keep their digits where small leaks lift all potentials alike."""
+        one's, 0 where no edge is. A drop is right to the rounding of the smaller of two: both
+        potentials, and the largest drop that the currents of its connected part make. So drops have
+        digits where potentials decay, and where small leaks lift all of them alike."""
         several = source.dim() == len(self.shape) + 1
         s = (source if several else source[:, None]).to(self.dtype)
         solution = self.factors.solve(s, drops=drops)

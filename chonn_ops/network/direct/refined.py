@@ -174,8 +174,6 @@ class ComplexFactor:
     """
 
     dtype = torch.complex128
-    # Parts without a leak are found elsewhere; what fails here is at a resonance.
-    undetermined: tuple[tuple[int, int], ...] = ()
 
     def __init__(
         self,

@@ -430,26 +430,22 @@ class Factors:
                 relative[other] = relative[other].index_copy(1, regions, block - change)
                 lifted = reference[:, place[:, 0] // f] + change
                 level[other] = level[other].index_copy(1, regions, lifted)
-        size = torch.empty_like(size).index_copy(2, self._node, size) * scale
-        part = field(torch.empty_like(parts).index_copy(2, self._node, parts))
-        size, magnitude = field(size), v.detach().abs()
+        size = field(torch.empty_like(size).index_copy(2, self._node, size) * scale)
         entries, found = self._plan.edge_grid, []
         fields = drops.split(math.prod(entries), 2)
-        for axis, joined in enumerate(self._plan.periodic):  # see `plain_drops` of the kernel
+        for axis, joined in enumerate(self._plan.periodic):
             k, around = axis + 1, rings([joined])[0]
-            start = at_start(size, k, joined)
-            drop = torch.where(
-                field(finite.expand_as(fields[axis]), entries),
-                field(fields[axis], entries) * start,
-                math.nan,
-            )
-            plain = (drops_along(part, k, around) != 0) | (at_start(part, k, joined) < 0)
-            both, direct = sum_of_ends(magnitude, k, around), drops_along(v, k, around)
-            off = CONSTANTS["DIRECT_OFF"] * torch.finfo(v.dtype).eps * both
-            plain = plain | (both < start / 16) | ((drop - direct).detach().abs() > off)
+            solved = field(fields[axis], entries) * at_start(size, k, joined)
+            plain, both = drops_along(v, k, around), sum_of_ends(v.detach().abs(), k, around)
+            # See `judge_drops` of the kernel.
+            most = CONSTANTS["DIRECT_OFF"] * torch.finfo(v.dtype).eps * both
+            right = (solved - plain).detach().abs() <= most
             if not joined:
-                plain.select(k + 1, -1).fill_(False)
-            found.append(torch.where(plain, direct, drop))
+                right.select(k + 1, -1).fill_(True)  # no edge
+            drop = torch.where(right, solved, plain)
+            found.append(
+                torch.where(field(finite.expand_as(fields[axis]), entries), drop, math.nan)
+            )
         return v, found
 
     @cached_property

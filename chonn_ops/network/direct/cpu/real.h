@@ -7,7 +7,9 @@ typedef REAL NAME(short) __attribute__((vector_size(16)));
 /* Where potentials underflow, they have no digits to be right in. */
 #define LEAST (TINIEST / EPSILON)
 
-INLINE REAL NAME(size)(REAL v) { return (v < 0 ? -v : v) + LEAST; }
+INLINE REAL NAME(magnitude)(REAL v) { return v < 0 ? -v : v; }
+
+INLINE REAL NAME(size)(REAL v) { return NAME(magnitude)(v) + LEAST; }
 
 /* value - 0 costs nothing; value + 0 is an addition, which turns -0 into 0. */
 INLINE vec NAME(splat)(REAL value) { return value - (vec){}; }
@@ -181,7 +183,7 @@ APART void NAME(part_sizes)(const struct direct_args *a, const INTEGER *label, i
     for (int64_t p = 0; p < a->nodes; p++) size[p * sizes_apart] = 0;
     for (int64_t p = 0; p < a->nodes; p++) {
         if (label[p * step] < 0) continue;
-        const REAL own = u[p * apart] < 0 ? -u[p * apart] : u[p * apart];
+        const REAL own = NAME(magnitude)(u[p * apart]);
         REAL *const most = size + label[p * step] * sizes_apart;
         *most = own > *most ? own : *most;
     }
@@ -200,31 +202,21 @@ APART void NAME(part_sizes)(const struct direct_args *a, const INTEGER *label, i
     }
 }
 
-/* Plain differences of potentials, where solved ones are none or no better: along edges of conductance
- * 0 between two parts, of nodes that are no part of the network, whose potential is 0, and where
- * potentials are small beside the `size` of their part, to whose rounding drops are right; also where
- * both differ by far more than the rounding of potentials, as behind an edge of 1e-19 of the others,
- * where the reference of drops is one of nodes that have nothing to do with these. `at`, `edges_at`: of
- * the first potential and the first drop of the source. */
-APART void NAME(plain_drops)(const struct direct_args *a, const INTEGER *label, int64_t step, int64_t at,
-                             int64_t edges_at, const REAL *size, int64_t sizes_apart, REAL factor,
-                             double *scratch) {
-    const REAL *v = (const REAL *)a->potential + at;
-    int64_t *const part = (int64_t *)scratch; /* by node */
-    for (int64_t p = 0; p < a->nodes; p++) part[a->node[p]] = label[p * step];
+/* A solved drop that deviates from the difference of the potentials by more than the rounding of these
+ * is wrong, and the difference is taken. Potentials are sums of positive terms where sources have one
+ * sign, each with digits of its own however small it is, but large ones lose those of small drops. Solved
+ * drops have the digits of the largest u around: too few where potentials decay, behind weak edges, and
+ * along an edge of conductance 0 between two parts. `reals`: numbers of a value of v, which are in the
+ * order of nodes, and of a drop. */
+APART void NAME(judge_drops)(const struct direct_args *a, int64_t reals, const REAL *restrict v,
+                             REAL *restrict drop) {
     for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++) {
-        REAL *drop = (REAL *)a->drop[run->axis] + edges_at + run->entry * a->channels;
-        for (int64_t node = run->node; node < run->node + run->count; node++, drop += a->channels) {
-            const int64_t next = node + run->far;
-            const REAL first = v[node * a->channels], second = v[next * a->channels];
-            int plain = part[node] != part[next] || part[node] < 0;
-            if (!plain) {
-                const REAL both = (first < 0 ? -first : first) + (second < 0 ? -second : second);
-                plain = both < size[part[node] * sizes_apart] * factor / 16;
-                const REAL off = *drop - (first - second);
-                plain |= (off < 0 ? -off : off) > DIRECT_OFF * EPSILON * both;
-            }
-            if (plain) *drop = first - second;
+        REAL *solved = drop + (run->axis * a->entries + run->entry) * reals;
+        const REAL *first = v + run->node * reals, *second = first + run->far * reals;
+        for (int64_t i = 0; i < run->count * reals; i++) {
+            const REAL plain = first[i] - second[i], off = solved[i] - plain;
+            const REAL both = NAME(magnitude)(first[i]) + NAME(magnitude)(second[i]);
+            solved[i] = NAME(magnitude)(off) <= DIRECT_OFF * EPSILON * both ? solved[i] : plain;
         }
     }
 }

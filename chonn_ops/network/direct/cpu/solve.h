@@ -140,7 +140,7 @@ INLINE vec *MODE(push_half)(const struct direct_args *a, int64_t half, vec refer
  * half follow from its parent's. So differences between neighbours are found with errors relative to
  * what potentials differ by around them. The first reference is the last node of the network, which
  * hands all to ground. What is no part of the network is where the reference is, so that it may be
- * one; see `plain_drops`. `drop`: for each axis and entry. `tiles`: see `tiles_down_drops`. */
+ * one; see `judge_drops`. `drop`: for each axis and entry. `tiles`: see `tiles_down_drops`. */
 APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *shares,
                                   const element *inverse, const element *grounded, vec *x, vec *t,
                                   vec *top, vec *drop, vec *tiles) {
@@ -481,13 +481,16 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
         for (const struct direct_run *run = a->runs; label && run < a->runs + a->num_runs; run++)
             for (int64_t i = 0; i < run->count; i++)
                 drop[run->axis * a->entries + run->entry + i] *= size[a->position[run->node + i]];
+        for (int64_t e = 0; e < a->axes * a->entries; e++) drop[e] = drop[e] * factor + wrong;
+        REAL *const v = x + nodes;
+        for (int64_t p = 0; p < nodes; p++) v[a->node[p]] = x[p] * factor + wrong;
+        NAME(judge_drops)(a, 1, v, drop);
         for (int axis = 0; axis < a->axes; axis++, drop += a->entries)
             for (int64_t e = 0; e < a->entries; e++)
-                ((REAL *)a->drop[axis])[edges + e * a->channels] = drop[e] * factor + wrong;
+                ((REAL *)a->drop[axis])[edges + e * a->channels] = drop[e];
     } else
         NAME(tiles_down)(a, item, x, tiles);
     for (int64_t p = 0; p < nodes; p++) to[a->node[p] * a->channels] = x[p] * factor + wrong;
-    if (label) NAME(plain_drops)(a, label, 1, offset, edges, size, 1, factor, scratch);
 }
 
 /* Of one source after the other, from what was given and found. */
@@ -555,9 +558,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
             up[p * swept + j] = widen(&value);
         }
     }
-    INTEGER *label = NULL;
-    double *scratch = NULL;
-    vec *size = NULL;
+    vec *const drop = (vec *)((char *)up_front + swept * MODE(front_values_bytes)(a));
 #if ROWS
     char *const end = workspace + MODE(solve_bytes)(a);
     char *const tiles = end - NAME(tiles_solve_bytes)(a);
@@ -566,16 +567,15 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     vec *const left = NULL;
 #endif
     if (drops) {
-        vec *drop = (vec *)((char *)up_front + swept * MODE(front_values_bytes)(a)), *axis = drop;
         const element *leak = (const element *)a->own_leak + item->slot * nodes;
         char *const behind = (char *)drop + MODE(edges_bytes)(a);
-        size = (vec *)(behind + bytes); /* first what `take_levels` finds */
-        scratch = (double *)(size + nodes);
+        vec *const size = (vec *)(behind + bytes); /* first what `take_levels` finds */
+        double *const scratch = (double *)(size + nodes);
         if (front) {
             MODE(take_level)(a, leak, NULL, up);
             MODE(factorize_item)(a, item, front, MODE(forward_double), up, up_front);
         }
-        label = MODE(parts)(a, item, shares, inverse, grounded, (INTEGER *)behind);
+        INTEGER *const label = MODE(parts)(a, item, shares, inverse, grounded, (INTEGER *)behind);
         if (label) {
             for (int64_t p = 0; front && p < nodes; p++) up[2 * p] = widen((const vec *)s + a->node[p]);
             for (int lane = 0; lane < LANES; lane++)
@@ -611,10 +611,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         for (const struct direct_run *run = a->runs; label && run < a->runs + a->num_runs; run++)
             for (int64_t i = 0; i < run->count; i++)
                 drop[run->axis * a->entries + run->entry + i] *= size[a->position[run->node + i]];
-        for (int i = 0; i < a->axes; i++, axis += a->entries) {
-            for (int64_t e = 0; e < a->entries; e++) axis[e] = axis[e] * factor + bad[0];
-            NAME(unpack)(axis, edges, width[0], a->channels, a->entries, a->drop[i]);
-        }
+        for (int64_t e = 0; e < a->axes * a->entries; e++) drop[e] = drop[e] * factor + bad[0];
     } else {
         if (front)
             MODE(factorize_item)(a, item, front, MODE(forward_single), up, up_front);
@@ -635,9 +632,12 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         for (int64_t p = 0; p < nodes; p++) own[a->node[p]] = x[p * swept + j] * factor + bad[j];
         NAME(unpack)(own, at[j], width[j], a->channels, nodes, a->potential);
     }
-    for (int lane = 0; label && lane < width[0]; lane++)
-        NAME(plain_drops)(a, label + (ROWS ? 0 : lane), ROWS ? 1 : LANES, at[0][lane], edges[lane],
-                          (const REAL *)size + lane, LANES, factor[lane], scratch);
+    if (drops) {
+        NAME(judge_drops)(a, LANES, (const REAL *)v, (REAL *)drop);
+        for (int axis = 0; axis < a->axes; axis++)
+            NAME(unpack)(drop + axis * a->entries, edges, width[0], a->channels, a->entries,
+                         a->drop[axis]);
+    }
 #if !ROWS
     for (int j = 0; j < m && a->residual; j++) {
         if (!width[j]) continue;

@@ -655,9 +655,8 @@ def drops(
     """Differences of potentials for each entry of the conductances, in fields of `size` numbers an
     axis; 0 where no edge is.
 
-    NEAR, FAR: where the ends of an edge are in the tables of fronts. Where the difference deviates
-    from the plain one by more than `OFF` times its rounding, the plain one is better: between parts
-    of the network, or beside a node that is no part of it.
+    NEAR, FAR: where the ends of an edge are in the tables of fronts. OFF: see `judge_drops` of the
+    C kernel.
     """
     row = tl.program_id(0).to(tl.int64)
     m = row // sources
@@ -672,10 +671,10 @@ def drops(
     found += tl.load(base + near, mask=some, other=0.0) - tl.load(base + far, mask=some, other=0.0)
     a = tl.load(x + row * nodes + tl.load(POSITION + near, mask=some, other=0))
     b = tl.load(x + row * nodes + tl.load(POSITION + far, mask=some, other=0))
-    off = tl.abs(found - (a - b)) > OFF * (tl.abs(a) + tl.abs(b))
+    right = tl.abs(found - (a - b)) <= OFF * (tl.abs(a) + tl.abs(b))
     bits = tl.load(most + m)
     factor = tl.where(_finite(bits), _scale(bits), float("nan"))
-    value = tl.where(off, a - b, found) * factor
+    value = tl.where(right, found, a - b) * factor
     at = (m // channels * sources + row % sources) * per_axis + entry % per_axis
     to = (entry // per_axis).to(tl.int64) * size + at * channels + m % channels
     tl.store(drop + to, tl.where(some, value, 0.0), mask=entry < AXES * per_axis)

@@ -1,0 +1,295 @@
+r"""Parts of networks without ground: which they are, the rule for them, and derivatives there.
+
+A connected part without leak has no potentials of its own: all may be shifted by one number. A node
+with neither edge nor leak is such a part, too. One rule holds for all:
+
+- A source in it is an error that names the network and the node. Sources that sum to 0 are refused,
+  too, because nothing says where the potential is 0: a leak at any one node does.
+- Without sources its potentials are 0, whatever else changes.
+
+Derivatives at conductances of 0. Let edges with the conductances x w_q join a part K to nodes q
+that have ground, with a wall x w and its current x c beside them, and let x rise from 0. The sum of
+Kirchhoff's law over K is
+
+.. math::
+
+    x \Bigl( \sum_q w_q (v_K - v_q) + w v_K - c \Bigr) = 0
+
+with potentials inside K that become equal, because its own conductances do not vanish. x cancels:
+
+.. math::
+
+    v_K = \frac{\sum_q w_q v_q + c}{\sum_q w_q + w} \qquad (x \to 0)
+
+The rest of the network obeys :math:`A v = s + x \sum_q w_q (v_K - v_q) e_q`. So the derivative for
+x of a loss with :math:`A \lambda = \bar v` is, from above, the first sum of
+
+.. math::
+
+    \sum_q w_q \lambda_q (v_K - v_q)
+    = -\sum_q w_q (\lambda_K - \lambda_q) (v_K - v_q) - w \lambda_K v_K + c \lambda_K
+
+and the equation for :math:`v_K` says that both sides are equal for every :math:`\lambda_K`. The
+right one is what `chonn_ops.network.derivatives.adjoint` computes. :math:`\lambda_K` is taken as
+the mean of its neighbours, like :math:`v_K`, so that no conductance has a negative derivative of
+the power. An edge of conductance 0 between two parts without ground carries nothing if it rises
+alone: its drop is 0.
+
+So gradients of conductances of 0 are the derivative from above for all edges of a part that rise
+together, in proportion to their w: these are `rates` of what has made the network, such as the
+faces of one cell of `chonn_ops.diffusion`, and else 1 for edges. For one edge that leads to a dead
+end it is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from chonn_ops.checks import error
+from chonn_ops.network import cpu
+from chonn_ops.network.checks import smallest_of
+from chonn_ops.network.edges import (
+    at_both_ends,
+    connected_parts,
+    differences_by_axis,
+    edges_by_axis,
+    pad,
+    sum_of_ends,
+    used_edges,
+)
+from chonn_ops.network.graph import Joined, graph_of, joined
+
+Ungrounded = Literal["error", "nan"]
+
+
+def cut_off(
+    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
+) -> Tensor | None:
+    """A number of the part (B, \\*grid, C) for nodes of parts without ground, -1 for all others;
+    None where there are none. Reads values.
+
+    A network whose leaks are all above 0, or on a grid with a leak and no edge of 0, has no such
+    part; most calls check no more than that. A NaN and complex numbers count as 0 or as not 0.
+    """
+    if leak.is_complex() or any(g.is_complex() for g in conductance):
+        leak, *conductance = ((x.detach() != 0).float() for x in (leak, *conductance))
+    if smallest_of(leak) > 0:
+        return None
+    if leak.device.type == "cpu":
+        label = cpu.cut_off(conductance, leak, periodic)
+        if label is None or label.numel():
+            return label
+    leaks = leak != 0
+    if graph_of(periodic) is None:
+        edges = edges_by_axis(conductance, periodic)
+        if all(bool((edge != 0).all()) for edge in edges) and bool(
+            leaks.flatten(1, -2).any(1).all()
+        ):
+            return None
+    part = connected_parts(conductance, leak.shape[1:-1], periodic)
+    grounds = torch.zeros_like(part).scatter_add(1, part, leaks.flatten(1, -2).long())
+    label = torch.where(grounds.gather(1, part) == 0, part, -1)
+    return label.reshape(leak.shape).int() if bool((label >= 0).any()) else None
+
+
+torch.library.define(
+    "chonn_ops::cut_off",
+    "(Tensor g0, Tensor? g1, Tensor? g2, Tensor leak, bool[] periodic, Tensor? graph) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+
+
+@torch.library.impl("chonn_ops::cut_off", "default")
+def _(*arguments: Any) -> Tensor:
+    *conductance, leak, periodic, graph = arguments
+    g = [x.detach() for x in conductance if x is not None]
+    found = cut_off(g, leak.detach(), joined(periodic, graph))
+    if found is None:
+        return torch.full(leak.shape, -1, dtype=torch.int32, device=leak.device)
+    return found.contiguous()
+
+
+@torch.library.register_fake("chonn_ops::cut_off")
+def _(*arguments: Any) -> Tensor:
+    leak = arguments[3]
+    return leak.new_empty(leak.shape, dtype=torch.int32)
+
+
+def refused(source: Tensor, label: Tensor) -> Tensor:
+    """Which nodes have a source in a part without ground, in the shape of the source. A NaN is
+    none: it makes its network NaN."""
+    off = label >= 0
+    off = off[:, None] if source.dim() > label.dim() else off
+    return off & (source != 0) & source.isfinite()
+
+
+def lost_networks(source: Tensor, network: Sequence[Any]) -> Tensor:
+    """Networks with a `refused` source, in a shape that broadcasts with the source. `network` is
+    what the operator takes behind the source."""
+    g = [None if x is None else x.detach() for x in network[:3]]
+    label = torch.ops.chonn_ops.cut_off(*g, network[3].detach(), network[4], network[9])
+    inner = tuple(range(source.dim() - network[3].dim() + 1, source.dim() - 1))
+    return refused(source.detach(), label).sum(inner, keepdim=True) > 0
+
+
+def check_sources_have_ground(source: Tensor, label: Tensor) -> None:
+    """Refuse a source in a part without ground. Reads values."""
+    wrong = refused(source, label)
+    if bool(wrong.any()):
+        where = tuple(wrong.nonzero()[0].tolist())
+        several = source.dim() > label.dim()
+        node, network = where[1 + several : -1], (where[0], where[-1])
+        raise ungrounded_error(network, node, f"a source of {source[where].item():g}")
+
+
+def ungrounded_error(network: tuple[int, ...], node: Sequence[int], what: str) -> ValueError:
+    """The error of a network (batch, channel) that has, or is asked for, `what` in a part without
+    ground, at a node."""
+    place = ", ".join(map(str, (network[0], *node, network[1])))
+    return error(
+        "leak",
+        "> 0 at some node of every connected part with sources (a wall adds to it, as `diffusion` "
+        f"has them; where the part's sources sum to 0, ground any one node: leak[{place}] = 1)",
+        f"none in the part of network {network} (batch, channel) that contains node "
+        f"{tuple(node)}, and {what} there: its potentials are not determined",
+    )
+
+
+def grounded(
+    source: Tensor, conductance: Sequence[Tensor], leak: Tensor, label: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sources and leaks that make the potentials of parts without ground 0, so that every method
+    has a matrix that is not singular. The node that names a part gets a leak, unless it is all of
+    it: more leaks would couple to what lies beside the part on coarser grids of iterations."""
+    off, part = label >= 0, label.flatten(1, -2).long()
+    size = torch.zeros_like(part).scatter_add(1, part.clamp_min(0), (part >= 0).long())
+    node = torch.arange(part.shape[1], device=part.device)[:, None]
+    first = ((part == node) & (size > 1)).reshape(label.shape)
+    most = torch.stack([g.abs().nan_to_num(0, 0, 0).amax() for g in conductance]).amax()
+    leak = torch.where(first, torch.where(most > 0, most, 1).to(leak.dtype), leak)
+    # A NaN stays one.
+    return torch.where(off[:, None] if source.dim() > off.dim() else off, 0 * source, source), leak
+
+
+def without(field: Tensor, label: Tensor | None) -> Tensor:
+    """The field, 0 in parts without ground: what happens there changes nothing."""
+    if label is None:
+        return field
+    off = label >= 0
+    return torch.where(off[:, None] if field.dim() > off.dim() else off, 0, field)
+
+
+def labels_of(network: Sequence[Any]) -> Tensor | None:
+    """`cut_off` of what the operator takes behind the source, where derivatives ask: None where
+    there are no such parts, on a GPU, which reading would stall, and for the backend "triton"."""
+    *conductance, leak, periodic = network[:5]
+    backend, graph = network[7], network[9]
+    if leak.is_cuda or backend == "triton":
+        return None
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        g = [None if x is None else x.detach() for x in conductance]
+        return torch.ops.chonn_ops.cut_off(*g, leak.detach(), periodic, graph)
+    g = [x.detach() for x in conductance if x is not None]
+    return cut_off(g, leak.detach(), joined(periodic, graph))
+
+
+def _rises(
+    conductance: Sequence[Tensor], leak: Tensor, rates: Tensor | None
+) -> tuple[list[Tensor], Any, Any]:
+    """w of edges and of leaks, and c, from `rates` (B, n, C), or (B, S, n, C) where each source has
+    another c."""
+    if rates is None:
+        return [torch.ones_like(g.detach()) for g in conductance], 0, 0
+    sizes = [*(g[0, ..., 0].numel() for g in conductance), *[leak[0, ..., 0].numel()] * 2]
+    *parts, current = rates.split(sizes, -2)
+    several = rates.dim() - 3
+    pairs = zip((x[:, 0] if several else x for x in parts), (*conductance, leak), strict=True)
+    *edges, of_leak = (x.reshape(like.shape) for x, like in pairs)
+    return edges, of_leak, current.reshape(*current.shape[: 1 + several], *leak.shape[1:])
+
+
+def at_limits(
+    network: Sequence[Any],
+    label: Tensor | None,
+    rates: Tensor | None,
+    v: Tensor,
+    drops: Sequence[Tensor],
+    *,
+    walls: bool = True,
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """Potentials v, and their differences along edges, with those of parts without ground as in
+    the limit of small conductances; `walls`: whether the current c counts.
+
+    Differentiable in v. `label` is what `labels_of` returns.
+    """
+    if label is None:
+        return v, drops
+    g, leak = [x for x in network[:3] if x is not None], network[3]
+    periodic = joined(network[4], network[9])
+    return _at_limits(g, leak, periodic, label, rates, v, drops, walls=walls)
+
+
+def _at_limits(
+    g: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[Joined],
+    label: Tensor,
+    rates: Tensor | None,
+    v: Tensor,
+    drops: Sequence[Tensor],
+    *,
+    walls: bool,
+) -> tuple[Tensor, Sequence[Tensor]]:
+    several = v.dim() - leak.dim()
+    off = (label >= 0).to(g[0].real.dtype if g[0].is_complex() else g[0].dtype)
+    edges, of_leak, current = _rises(g, leak, rates)
+    weight: Any = of_leak + torch.zeros_like(off)
+    if several and isinstance(current, Tensor) and current.dim() == leak.dim():
+        current = current[:, None]
+    pulled: Any = (current if walls else 0) * torch.ones_like(off[:, None] if several else off)
+    rising = []
+    for axis, (x, rate, around) in enumerate(zip(g, edges, periodic, strict=True)):
+        if leak.shape[axis + 1] == 1 and graph_of(periodic) is None:
+            rising.append(None)
+            continue
+        zero = used_edges(x, axis, around) == 0
+        zero = zero & (sum_of_ends(off, axis, around) == 1)
+        w = used_edges(rate, axis, around) * zero
+        rising.append(zero)
+        weight = weight + at_both_ends(w, axis, around)
+        w = w[:, None] if several else w
+        # Potentials of parts without ground are 0, so that the other end's are left.
+        both = sum_of_ends(v, axis + several, around)
+        pulled = pulled + at_both_ends(w * both, axis + several, around)
+    weight, pulled = _total(weight, label), _total(pulled, label)
+    weight, off = (x[:, None] if several else x for x in (weight, off > 0))
+    some = off & (weight != 0)
+    v = torch.where(some, pulled / torch.where(some, weight, 1), torch.where(off, 0, v))
+    if not drops:
+        return v, drops
+    plain = differences_by_axis(v, periodic)
+    found = []
+    for axis, (drop, own, zero) in enumerate(zip(drops, plain, rising, strict=True)):
+        if zero is None:
+            found.append(drop)
+            continue
+        zero = pad(zero, axis, 0, g[axis].shape[axis + 1] - zero.shape[axis + 1])
+        found.append(torch.where(zero[:, None] if several else zero, own.to(drop.dtype), drop))
+    return v, found
+
+
+def _total(field: Tensor, label: Tensor) -> Tensor:
+    """Sum (B, \\*grid, C), or with S sources, over the part of each node that `label` names; 0 at
+    others."""
+    several = field.dim() - label.dim()
+    rows = field.flatten(1 + several, -2)
+    to = label.flatten(1, -2).long()
+    to = (to[:, None] if several else to).expand(rows.shape)
+    kept = torch.where(to >= 0, rows, 0)
+    to = to.clamp(min=0)
+    total = torch.zeros_like(kept).scatter_add(-2, to, kept).gather(-2, to)
+    return total.reshape(field.shape)

@@ -1,0 +1,557 @@
+"""Parts of networks without ground: one rule for sources in them, and derivatives at conductances
+of 0, which are one-sided ones."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy.ndimage import label as connected
+from scipy.spatial import Delaunay
+from torch import Tensor
+
+from chonn_ops import (
+    Circuit,
+    Dirichlet,
+    FiniteVolumes,
+    Graph,
+    Mesh,
+    Neumann,
+    Robin,
+    decompositions,
+    diffusion,
+    helmholtz,
+    kirchhoff_network,
+    rc_step,
+)
+from chonn_ops.network import available_backends
+from chonn_ops.network.edges import drops_along, outflow
+from chonn_ops.network.ground import cut_off
+
+BACKENDS = pytest.mark.parametrize("backend", [x for x in available_backends() if x != "triton"])
+SEED = 60
+
+
+def field(*values: float, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.tensor(values, dtype=dtype).reshape(1, -1, 1)
+
+
+def of_nodes(circuit: Circuit) -> Tensor:
+    """Which nodes are in a part without ground."""
+    label = cut_off(circuit.conductance, circuit.leak, circuit.periodic)
+    like = circuit.leak.detach()
+    return torch.zeros_like(like, dtype=torch.bool) if label is None else label >= 0
+
+
+# ---- sources
+
+
+@BACKENDS
+@pytest.mark.parametrize("outage", [1, 2])  # cuts off two nodes, or one
+def test_a_source_that_lost_its_ground_is_named(backend, outage):
+    """One node was silent: v = 0, a backward error of 0, and 3 A that went nowhere."""
+    graph = Graph([(0, 1), (1, 2), (2, 3)], 4)
+    g, leak = torch.ones(1, 3, 1), field(1, 0, 0, 0, dtype=torch.float32)
+    g[:, outage] = 0
+    circuit = Circuit(g, leak, graph)
+    factor = None if backend == "reference" else circuit.factorize(backend=backend)
+    for source in (field(0, 0, 0, 3).float(), field(1, 0, 1, -1).float()):
+        source[:, 2] = source[:, 2] * (outage == 1)
+        with pytest.raises(
+            ValueError, match=r"network \(0, 0\) .* node \([23],\), and a source of"
+        ):
+            circuit.solve(source, backend=backend)
+        if factor is not None:
+            with pytest.raises(ValueError, match=r"network \(0, 0\) .* node \([23],\)"):
+                factor.solve(source[:, None])
+    fine = field(2, 0, 0, 0).float()
+    v, info = circuit.solve(fine, backend=backend, info=True)
+    assert v.flatten().tolist() == [2.0] * (outage + 1) + [0.0] * (3 - outage)
+    assert info.backward_error.item() == 0
+    if factor is not None:
+        assert torch.equal(factor.solve(fine), v)
+        with pytest.raises(ValueError, match=r"and the inverse is asked for there"):
+            factor.diagonal_of_inverse()
+
+
+@pytest.mark.parametrize("method", ["direct", "multigrid"])
+@pytest.mark.parametrize("shape", [(9, 8), (6, 5, 7)])
+@BACKENDS
+def test_parts_without_sources_change_nothing(backend, shape, method):
+    """Potentials of 0 there, and elsewhere those of the rest alone."""
+    generator = torch.Generator().manual_seed(SEED)
+    leak, *g = (torch.rand(2, *shape, 3, generator=generator).double() for _ in range(4))
+    g = g[: len(shape)]
+    for x in g:
+        x[torch.rand(x.shape, generator=generator) < (0.4 if len(shape) == 2 else 0.65)] = 0
+    leak[torch.rand(leak.shape, generator=generator) < 0.9] = 0
+    off = of_nodes(Circuit(g, leak))
+    assert 0.05 < off.double().mean() < 0.9
+    s = torch.where(off, 0, torch.randn(leak.shape, generator=generator, dtype=torch.float64))
+    options = {"backend": backend, "method": method, "tol": 1e-9}
+    v = kirchhoff_network(s, g, leak, **options)
+    assert not v[off].any()
+    other = kirchhoff_network(s, g, torch.where(off, 1.0, leak), method="direct")
+    torch.testing.assert_close(v, other, rtol=1e-6, atol=1e-8)
+    complex_one = kirchhoff_network(s, [x + 0j for x in g], leak)
+    torch.testing.assert_close(complex_one, v + 0j, rtol=1e-6, atol=1e-8)
+
+
+def grid_of_lines() -> tuple[Graph, Tensor, Tensor]:
+    """Seven nodes and lines of a power grid, one outage a network, and what goes in at each."""
+    lines = [(0, 1), (1, 2), (2, 3), (3, 0), (2, 4), (4, 5), (1, 6)]
+    outages = (
+        torch.ones(7, 7, 1, dtype=torch.float64) - torch.eye(7, dtype=torch.float64)[..., None]
+    )
+    return Graph(lines, 7), outages, field(0, 1, 0, -0.5, 0, -1, -0.3).expand(7, -1, -1)
+
+
+@pytest.mark.parametrize("how", ["solve", "factorize", "function", "several"])
+def test_one_bad_network_does_not_stop_a_batch(how):
+    """Outages that cut off one load or two are NaN, and all others are right."""
+    graph, b, injected = grid_of_lines()
+    slack = (torch.arange(7) == 0)[:, None]
+    strength = torch.ones((), dtype=torch.float64, requires_grad=True)
+
+    def potentials(keep: list[int]) -> Tensor:
+        circuit = Circuit(strength * b[keep], torch.zeros(len(keep), 7, 1).double(), graph)
+        circuit = circuit.hold(slack)
+        source = injected[keep]
+        if how == "factorize":
+            return circuit.factorize().solve(source, ungrounded="nan")
+        if how == "function":
+            given = (circuit.source(source), circuit.conductance[0], circuit.leak)
+            return kirchhoff_network(*given, graph=graph, ungrounded="nan")
+        if how == "several":
+            v = circuit.solve(torch.stack([source, 0 * source], 1), ungrounded="nan")
+            assert not v[:, 1].isnan().any()  # nothing is fed in there
+            return v[:, 0]
+        return circuit.solve(source, ungrounded="nan")
+
+    v = potentials(list(range(7)))
+    assert v.isnan().all(1).flatten().tolist() == [False] * 4 + [True] * 3
+    power = -(b[:4, [0, 3], 0] * v[:4, [1, 3], 0]).sum(1)
+    torch.testing.assert_close(power, torch.full_like(power, 0.8))
+    alone = potentials([0, 1, 2, 3])
+    (gradient,) = torch.autograd.grad(v[:4].square().sum(), strength)
+    (others,) = torch.autograd.grad(alone.square().sum(), strength)
+    torch.testing.assert_close(gradient, others)
+    with pytest.raises(ValueError, match=r"ungrounded: expected .*'nan'"):
+        kirchhoff_network(injected, b, injected, graph=graph, ungrounded="skip")  # type: ignore[arg-type]
+
+
+def test_missing_nodes_need_no_ground():
+    """A mask takes nodes away: sources there count for nothing, and they have no variance."""
+    mask = torch.ones(6, 5, dtype=torch.bool)
+    mask[2:4, 1:3] = False
+    k = torch.ones(1, 6, 5, 1, dtype=torch.float64)
+    circuit = diffusion(k, 0.5, boundary="dirichlet", mask=mask)
+    v = circuit.solve(k)
+    torch.testing.assert_close(v, circuit.solve(k * mask[..., None]))
+    factor = circuit.factorize()
+    assert torch.equal(factor.diagonal_of_inverse()[0, ..., 0] > 0, mask)
+    assert torch.equal(factor.sample(k)[0, ..., 0] != 0, mask)
+    dense = torch.linalg.inv(matrix(circuit)[mask.flatten()][:, mask.flatten()])
+    assert abs(factor.logdet().item() + dense.logdet().item()) < 1e-10
+
+
+def matrix(circuit: Circuit) -> Tensor:
+    """The dense matrix of one network."""
+    n = circuit.leak[0, ..., 0].numel()
+    columns = torch.eye(n, dtype=torch.float64).reshape(n, *circuit.leak.shape[1:-1], 1)
+    out = circuit.leak * columns
+    for axis, g, closed in circuit._axes():
+        out = out + outflow(g * drops_along(columns, axis, closed), axis, closed)
+    return out.reshape(n, n)
+
+
+# ---- fluxes
+
+
+@pytest.mark.parametrize("k0", [1e-30, 0.0])
+def test_a_flux_into_a_cell_that_conducts_nothing_counts(k0):
+    """It vanished, in steps of heat, too, where a source in that cell did not."""
+    k, f = field(k0, 1, 1, 1), field(0, 0, 0, 0)
+    walls = ((Neumann(2.0), "neumann"),)
+    v = diffusion(k, 1.0, boundary=walls, absorption=0.5).solve(f)
+    torch.testing.assert_close((0.5 * v).sum().item(), 2.0)
+    for method in ("euler", "midpoint"):
+        heated = rc_step(f, diffusion(k, 1.0, boundary=walls), 1.0, 0.1, method=method)
+        torch.testing.assert_close(heated.sum().item(), 0.2)
+    u = helmholtz(k, 1.0, 0.5, 1.0, 1.0, boundary=walls).solve(f)
+    torch.testing.assert_close(((-1 - 0.5j) * u).sum(), torch.tensor(2.0 + 0j, dtype=u.dtype))
+    if not k0:
+        with pytest.raises(ValueError, match=r"node \(0,\), and a source of 2 there"):
+            diffusion(k, 1.0, boundary=walls).solve(f)
+
+
+def test_fluxes_into_cells_that_conduct_nothing_on_meshes():
+    points, cells = [[0.0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]]
+    mesh, absorption = Mesh(points, cells, {"left": [0, 2]}), 0.5
+    circuit = mesh.diffusion(
+        torch.zeros(1, 2, 1).double(), boundary={"left": Neumann(2.0)}, absorption=absorption
+    )
+    v = circuit.solve(torch.zeros(1, 4, 1).double())
+    torch.testing.assert_close((circuit.leak * v).sum().item(), 2.0)
+    volumes = FiniteVolumes.from_cells(points, cells)
+    circuit = volumes.circuit(torch.zeros(1, 4, 1).double(), absorption, Neumann(2.0))
+    v = circuit.solve(torch.zeros(1, 4, 1).double())
+    torch.testing.assert_close((circuit.leak * v).sum().item(), 8.0)
+
+
+# ---- derivatives at conductances of 0
+
+PLATES = ((Dirichlet(1.0), Dirichlet(0.0)), "neumann")
+
+
+def dense_loss(
+    k: np.ndarray, widths: list[np.ndarray], faces: list, source: np.ndarray, weights: np.ndarray
+) -> float:
+    """sum(weights[0] v) + sum(weights[1] i) + sum(weights[2] j), i what leaves through the walls of
+    each cell and j what flows to the next one along the first axis, by a dense matrix of finite
+    volumes: independent of chonn_ops."""
+    n, grid = k.size, k.shape
+    number = np.arange(n).reshape(grid)
+    a, wall, fed = np.zeros((n, n)), np.zeros(n), np.zeros(n)
+    along = []
+    volume = np.ones(grid)
+    for axis, w in enumerate(widths):
+        volume *= w.reshape([-1] + [1] * (k.ndim - axis - 1))
+    s = (source * volume).flatten()
+
+    def series(x: float, y: float) -> float:
+        return x * y / (x + y) if x and y else 0.0
+
+    for axis in range(k.ndim):
+        for at in np.ndindex(*grid):
+            p, area = number[at], volume[at] / widths[axis][at[axis]]
+            half = k[at] * area / (widths[axis][at[axis]] / 2)
+            last = at[axis] == grid[axis] - 1
+            if not last or (faces[axis] == "periodic" and grid[axis] > 1):
+                to = tuple((i + 1) % grid[axis] if j == axis else i for j, i in enumerate(at))
+                g = series(half, k[to] * area / (widths[axis][to[axis]] / 2))
+                q = number[to]
+                if axis == 0:
+                    along.append((weights[2][at], g, p, q))
+                a[p, p] += g
+                a[q, q] += g
+                a[p, q] -= g
+                a[q, p] -= g
+            if faces[axis] == "periodic":
+                continue
+            for side, here in ((0, at[axis] == 0), (1, last)):
+                face = faces[axis][side]
+                if not here or face == "neumann":
+                    continue
+                g = half if isinstance(face, Dirichlet) else series(half, face.coefficient * area)
+                wall[p] += g
+                fed[p] += g * face.value
+    a += np.diag(wall)
+    some = a.diagonal() != 0
+    # Cells that no wall reaches have v = 0.
+    reached = wall > 0
+    for _ in range(n):
+        reached = reached | ((a != 0) @ reached)
+    some &= reached
+    v = np.zeros(n)
+    v[some] = np.linalg.solve(a[np.ix_(some, some)], (s + fed)[some])
+    flows = sum(weight * g * (v[p] - v[q]) for weight, g, p, q in along)
+    return float(weights[0].flatten() @ v + weights[1].flatten() @ (wall * v - fed) + flows)
+
+
+def porous(seed: int, axes: int) -> tuple:
+    """A random image, its spacing and faces, and a loss of potentials and flows."""
+    rng = np.random.default_rng(seed)
+    grid = tuple(int(n) for n in rng.integers(2, {1: 9, 2: 7, 3: 4}[axes], axes))
+    k = np.where(rng.random(grid) < 0.6, 0.2 + rng.random(grid), 0.0)
+    widths = [np.full(n, 0.3 + rng.random()) for n in grid]
+    if seed % 2:
+        graded = int(rng.integers(axes))
+        widths[graded] = 0.3 + rng.random(grid[graded])
+    kinds = [Dirichlet(1.0), Dirichlet(0.3), "neumann", Robin(2.0, 0.7)]
+    faces: list = [tuple(kinds[i] for i in rng.integers(4, size=2)) for _ in range(axes)]
+    faces[0] = (kinds[int(rng.integers(2))], faces[0][1])
+    if axes > 1 and seed % 3 == 0:
+        faces[1] = "periodic"
+    return k, widths, faces, rng.standard_normal(grid), rng.standard_normal((3, *grid))
+
+
+def loss_of(k: Tensor, widths: list, faces: list, source: Tensor, weights: Tensor, **how) -> Tensor:
+    circuit = diffusion(k, widths, boundary=tuple(faces))
+    v = circuit.solve(source, **how)
+    currents = circuit.currents(v)
+    at_nodes = (weights[0] * v).sum() + (weights[1] * currents.walls).sum()
+    return at_nodes + (weights[2] * currents.edges[0]).sum()
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("backend", [x for x in available_backends() if x == "cpu"] or ["torch"])
+def test_porous_images_have_the_one_sided_derivatives_of_dense_solves(axes, backend):
+    """Each cell of k = 0, at walls of every kind, graded grids included; every derivative of the
+    cells that conduct, too. All were those of neighbours at potential 0: 59 of 61 had the wrong
+    sign."""
+    count = 0
+    for seed in range(SEED, SEED + 24):
+        k, widths, faces, source, weights = porous(seed, axes)
+        tensors = [torch.from_numpy(x)[None, ..., None] for x in (k, source)]
+        off = of_nodes(diffusion(tensors[0], widths, boundary=tuple(faces)))[0, ..., 0].numpy()
+        source, weights[0] = np.where(off, 0, source), np.where(off, 0, weights[0])
+        x = tensors[0].requires_grad_()
+        given = [torch.from_numpy(y)[..., None] for y in (source[None], weights)]
+        value = loss_of(x, widths, faces, *given, backend=backend)
+        dense = (widths, faces, source, weights)
+        base = dense_loss(k, *dense)
+        assert abs(value.item() - base) < 1e-9 * (1 + abs(base))
+        gradient = torch.autograd.grad(value, x)[0][0, ..., 0].numpy()
+        scale = 1 + np.abs(gradient).max()
+        for at in zip(*np.nonzero(~off | (k == 0)), strict=True):
+            step, change = 1e-6, []
+            for factor in (1, 2) if k[at] == 0 else (1, -1):
+                moved = k.copy()
+                moved[at] += factor * step
+                change.append(dense_loss(moved, *dense) - base)
+            one, two = change
+            right = (2 * one - two / 2) / step if k[at] == 0 else (one - two) / (2 * step)
+            assert abs(gradient[at] - right) < 1e-6 * scale, (seed, at)
+            count += k[at] == 0
+    assert count > {1: 40, 2: 150, 3: 150}[axes]
+
+
+def flow(k: Tensor, **how) -> Tensor:
+    circuit = diffusion(k, 1 / k.shape[1], boundary=(*PLATES, *["neumann"] * (k.dim() - 4)))
+    return circuit.currents(circuit.solve(torch.zeros_like(k), **how)).walls[:, -1].sum()
+
+
+def image(*grid: int, batch: int = 1, seed: int = SEED) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.rand(batch, *grid, 1, generator=generator) < 0.7).double()
+
+
+@pytest.mark.parametrize("grid", [(16, 16), (7, 6, 8)])
+def test_no_solid_cell_lowers_the_flow(grid):
+    """Rayleigh's monotonicity law; pores that no plate reaches included."""
+    k = image(*grid).requires_grad_()
+    (gradient,) = torch.autograd.grad(flow(k), k)
+    solid, pores = gradient[k == 0], gradient[k > 0]
+    assert pores.min() >= -1e-12
+    assert solid.min() >= -1e-12
+    assert solid.max() > 0.01
+
+
+@pytest.mark.parametrize("way", ["cpu", "torch", "reference", "multigrid", "float32"])
+@pytest.mark.parametrize("grid", [(14, 13), (6, 5, 7)])
+def test_every_way_to_solve_has_the_same_derivatives(grid, way):
+    if way in ("cpu", "reference") and way not in available_backends():
+        pytest.skip(f"no {way}")
+    k = image(*grid, batch=2)
+    k[1] = 1.0  # the second one has no part without ground
+    x = k.clone().requires_grad_()
+    (right,) = torch.autograd.grad(flow(x), x)
+    alone = k[1:].clone().requires_grad_()
+    torch.testing.assert_close(right[1:], torch.autograd.grad(flow(alone), alone)[0])
+    how = {"method": "multigrid"} if way == "multigrid" else {"backend": way}
+    how["tol"] = 1e-10
+    if way == "float32":
+        x, how = k.float().requires_grad_(), {}
+    (found,) = torch.autograd.grad(flow(x, **how), x)
+    loose = {"rtol": 1e-4, "atol": 1e-5} if way == "float32" else {"rtol": 1e-7, "atol": 1e-8}
+    torch.testing.assert_close(found.double(), right, **loose)
+
+
+def test_every_mode_has_the_same_derivatives():
+    k, weights = image(6, 7), torch.randn(1, 6, 7, 1, generator=torch.Generator().manual_seed(1))
+    x = k.clone().requires_grad_()
+    (right,) = torch.autograd.grad(flow(x), x)
+    (again,) = torch.autograd.grad(flow(x), x, create_graph=True)
+    torch.testing.assert_close(again, right)
+    torch.testing.assert_close(torch.func.grad(flow)(k), right)
+    torch.testing.assert_close(torch.func.jacrev(flow)(k), right)
+    torch.testing.assert_close(torch.func.jacfwd(flow)(k), right)
+    both = torch.func.vmap(torch.func.grad(flow))(torch.stack([k, 1 + 0 * k]))
+    torch.testing.assert_close(both[0], right)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(k, weights.double())
+        tangent = torch.autograd.forward_ad.unpack_dual(flow(dual)).tangent
+    torch.testing.assert_close(tangent, (weights * right).sum())
+
+    def many(x: Tensor) -> Tensor:
+        circuit = diffusion(x, 1 / 6, boundary=PLATES)
+        sources = torch.stack([torch.zeros_like(x), circuit.leak.detach()], 1)
+        v = circuit.solve(sources) if x.requires_grad else circuit.factorize().solve(sources)
+        return sum(circuit.currents(one).walls[:, -1].sum() for one in v.unbind(1))
+
+    (several,) = torch.autograd.grad(many(x), x)
+    circuit = diffusion(x, 1 / 6, boundary=PLATES)
+    v = circuit.factorize().solve(torch.stack([0 * x, circuit.leak.detach()], 1))
+    total = sum(circuit.currents(one).walls[:, -1].sum() for one in v.unbind(1))
+    torch.testing.assert_close(torch.autograd.grad(total, x)[0], several)
+
+
+def test_mixed_second_derivatives_are_those_of_the_first_ones():
+    """The derivative for a solid cell depends on the k of pores."""
+    k = image(5, 6)
+    x = k.clone().requires_grad_()
+    (first,) = torch.autograd.grad(flow(x), x, create_graph=True)
+    solid, pores = (k == 0), k > 0
+    (second,) = torch.autograd.grad(first[solid].sum(), x)
+    for at in pores.nonzero().tolist()[::5]:
+        sides = []
+        for sign in (1, -1):
+            moved = k.clone()
+            moved[tuple(at)] += sign * 1e-5
+            moved.requires_grad_()
+            sides.append(torch.autograd.grad(flow(moved), moved)[0][solid].sum().item())
+        assert abs(second[tuple(at)].item() - (sides[0] - sides[1]) / 2e-5) < 1e-6
+
+
+@pytest.mark.thorough
+def test_compiled_programs_have_the_same_derivatives():
+    k = image(6, 7)
+    x, y = k.clone().requires_grad_(), k.clone().requires_grad_()
+    (right,) = torch.autograd.grad(flow(x), x)
+    (found,) = torch.autograd.grad(torch.compile(flow, backend="aot_eager")(y), y)
+    torch.testing.assert_close(found, right)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_a_dead_end_has_no_derivative(dtype):
+    graph = Graph([(0, 1), (1, 2)], 3)
+    leak, s = field(1, 0, 0).to(dtype), field(0, 1, 0).to(dtype)
+    for x in (1.0, 1e-9, 0.0):
+        g = field(1, x).to(dtype).requires_grad_()
+        v = Circuit(g, leak, graph).solve(s)
+        assert abs(torch.autograd.grad(v[0, 1, 0].abs(), g)[0][0, 1, 0].item()) < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["plain", "held", "complex", "currents"])
+def test_edges_of_a_part_that_rise_together(kind):
+    """A cluster of two nodes between three others, against differences of equal small edges."""
+    graph = Graph([(0, 1), (1, 2), (3, 4), (0, 3), (1, 3), (2, 4)], 5)
+    dtype = torch.complex128 if kind == "complex" else torch.float64
+    leak, s = field(1, 0, 0.5, 0, 0).to(dtype), field(0, 2, 1, 0, 0).to(dtype)
+    turn = 1 + 0.5j if kind == "complex" else 1.0
+
+    def loss(g: Tensor) -> Tensor:
+        circuit = solved = Circuit(turn * g, leak, graph)
+        if kind == "held":  # walls take the place of edges to node 0
+            solved = circuit.hold((torch.arange(5) == 0)[:, None], 3.0)
+        v = solved.solve(s)
+        if kind == "currents":
+            return (solved.currents(v).edges[0] * field(1, -2, 0, 3, 1, 4)).sum()
+        if kind == "held":
+            return (solved.currents(v).walls * field(0, 2, 3, 4, 5)).sum() + v[0, 1, 0]
+        return (v * field(1, -2, 3, 0, 0)).abs().square().sum()
+
+    base = field(1, 2, 5, 0, 0, 0)
+    g = base.clone().to(dtype).requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(g), g)
+    step = field(0, 0, 0, 1, 1, 1)
+    one, two = (
+        loss((base + x * step).to(dtype)).item() - loss(base.to(dtype)).item() for x in (1e-6, 2e-6)
+    )
+    right = (2 * one - two / 2) / 1e-6
+    assert abs((gradient.real * step).sum().item() - right) < 1e-6 * abs(right)
+    assert abs(right) > 0.01
+
+
+def test_cells_of_a_mesh_that_rise_together():
+    """Triangles around nodes that conduct nothing; one of them alone has no such derivative,
+    because its edges are those of its neighbours, too."""
+    rings = [(r, 2 * np.pi * i / (6 * r)) for r in range(1, 7) for i in range(6 * r)]
+    points = np.array([(0.0, 0.0), *((r * np.cos(a), r * np.sin(a)) for r, a in rings)])
+    points[10] += (0.2, 0.1)  # its edges have other weights than each other
+    cells = Delaunay(points).simplices
+    mesh = Mesh(points, cells, {"left": points[:, 0] < -4, "right": points[:, 0] > 4})
+    inside, held = 10, points[:, 0] > 4
+    void = torch.tensor([[inside in cell] for cell in cells])[None]
+    base = torch.where(void, 0.0, 1.0).double()
+
+    def through(k: Tensor) -> Tensor:
+        circuit = mesh.diffusion(k, boundary={"left": Dirichlet(1.0), "right": Dirichlet(0.0)})
+        v = circuit.solve(torch.zeros(1, len(points), 1, dtype=torch.float64))
+        return circuit.currents(v).walls[:, torch.from_numpy(held)].sum()
+
+    k = base.clone().requires_grad_()
+    assert of_nodes(mesh.diffusion(k.detach(), boundary={"left": "dirichlet"}))[0, inside]
+    (gradient,) = torch.autograd.grad(through(k), k)
+    one, two = (through(base + x * void).item() - through(base).item() for x in (1e-6, 2e-6))
+    right = (2 * one - two / 2) / 1e-6
+    assert abs(gradient[void].sum().item() - right) < 1e-5 * right
+    assert gradient[void].min() >= 0
+
+
+def test_conductivities_along_axes_that_rise_together():
+    k = image(5, 6)
+    x, y = (k.clone().requires_grad_() for _ in range(2))
+    spacing = (0.7, 1.3)
+
+    def both(x: Tensor, y: Tensor) -> Tensor:
+        circuit = diffusion((x, y), spacing, boundary=PLATES)
+        return circuit.currents(circuit.solve(torch.zeros_like(x))).walls[:, -1].sum()
+
+    found = torch.autograd.grad(both(x, y), (x, y))
+    for at in (k == 0).nonzero().tolist():
+        moved = k.clone()
+        moved[tuple(at)] = 1e-7
+        right = (both(moved, moved) - both(k, k)).item() / 1e-7
+        assert abs(sum(found)[tuple(at)].item() - right) < 1e-4 * (right + 0.01)
+
+
+def test_effective_conductivity_as_the_docs_compute_it():
+    """Closed pores need no absorption, and solid cells have the derivatives of the flow."""
+    pores = image(16, 16, seed=3)
+    closed = pores.clone()
+    closed[0, 7:10, 7:10] = 0
+    closed[0, 8, 8] = 1
+    parts, _ = connected(closed[0, ..., 0].numpy())
+    alone = parts == parts[8, 8]
+    assert alone.sum() == 1
+    x = closed.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(flow(x), x)
+    for at in [(7, 8), (8, 7), (8, 8), (7, 7)]:
+        moved = closed.clone()
+        moved[(0, *at, 0)] += 1e-7
+        right = (flow(moved) - flow(closed)).item() / 1e-7
+        assert abs(gradient[(0, *at, 0)].item() - right) < 1e-5
+
+
+def test_sensitivities_of_merged_circuits():
+    """Solid cells around an electrode of merged nodes, on cells that are longer than wide."""
+    k, labels = image(9, 8), torch.zeros(9, 8, dtype=torch.long)
+    labels[4:6, 3:5] = 1
+
+    def through(k: Tensor) -> Tensor:
+        circuit, node = diffusion(k, (1.0, 2.5), boundary=PLATES).merge(labels)
+        v = circuit.solve(torch.zeros(1, circuit.leak.shape[1], 1, dtype=torch.float64))
+        return circuit.currents(v).walls[:, node[-1]].sum()
+
+    x = k.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(through(x), x)
+    for at in (k == 0).nonzero().tolist():
+        if labels[at[1], at[2]]:
+            continue
+        moved = k.clone()
+        moved[tuple(at)] = 1e-7
+        right = (through(moved) - through(k)).item() / 1e-7
+        assert abs(gradient[tuple(at)].item() - right) < 1e-5
+
+
+@pytest.mark.thorough
+def test_exported_programs_know_no_operator_of_parts():
+    class Flow(torch.nn.Module):
+        def forward(self, k: Tensor) -> Tensor:
+            return flow(k)
+
+    k = image(4, 5)
+    program = torch.export.export(Flow(), (k,)).run_decompositions(decompositions())
+    assert not [x.target for x in program.graph.nodes if "chonn_ops" in str(x.target)]
+    torch.testing.assert_close(program.module()(k), flow(k))
+
+
+def test_circuits_with_rates_can_be_pickled():
+    k = image(4, 4)
+    for circuit in (diffusion(k, 1.0, boundary=PLATES), Circuit((k, k), k).hold(k > 0)):
+        copy = pickle.loads(pickle.dumps(circuit))
+        torch.testing.assert_close(copy._rates(), circuit._rates())
