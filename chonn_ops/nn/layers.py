@@ -71,6 +71,26 @@ class Gained(nn.Module):
         return stored if stored is None or self.gain == 1 else self.gain * stored
 
 
+@torch.no_grad()
+def divide_by_gains(*modules: nn.Module) -> None:
+    """Turn values that modules should compute with into those before their gains; other modules
+    stay as they are."""
+    for module in modules:
+        if isinstance(module, Gained):
+            for parameter in module.parameters(recurse=False):
+                parameter.div_(module.gain)
+
+
+class _Layer(Gained):
+    """Base of PyTorch's layers with a gain."""
+
+    def reset_parameters(self) -> None:
+        """Draw fresh parameters, whose values after the gain are distributed as PyTorch's."""
+        layer: Any = super()
+        layer.reset_parameters()
+        divide_by_gains(self)
+
+
 def learn_faster(module: nn.Module, gain: float) -> None:
     """Let a module learn `gain` times as fast at an optimiser's learning rate.
 
@@ -107,7 +127,7 @@ def learn_faster(module: nn.Module, gain: float) -> None:
                 parameter.div_(gain)
 
 
-class _Convolution(Gained):
+class _Convolution(_Layer):
     def forward(self, input: Tensor) -> Tensor:
         layer: Any = self
         return layer._conv_forward(input, self.effective("weight"), self.effective("bias"))
@@ -128,7 +148,7 @@ class Conv3d(_Convolution, nn.Conv3d):
 CONV = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 
 
-class PositionLinear(Gained, nn.Linear):
+class PositionLinear(_Layer, nn.Linear):
     """`torch.nn.Linear` with the same parameters, computed as one matrix product a sample where
     that is faster.
 
@@ -202,7 +222,7 @@ def _pointwise(field: Tensor, most: float, *layers: Any) -> Tensor:
     return fused.bounded_sum(field, fused.linear(hidden, *layers[3:], silu=True)[0], most)
 
 
-class FieldNorm(Gained, nn.GroupNorm):
+class FieldNorm(_Layer, nn.GroupNorm):
     """One mean and one variance a sample, over channels and positions."""
 
     def __init__(self, dim: int, **factory: Unpack[Factory]) -> None:
@@ -214,7 +234,7 @@ class FieldNorm(Gained, nn.GroupNorm):
         return F.group_norm(field, 1, weight, bias, self.eps).movedim(1, -1)
 
 
-class LayerNorm(Gained, nn.LayerNorm):
+class LayerNorm(_Layer, nn.LayerNorm):
     """`torch.nn.LayerNorm` with a gain."""
 
     def forward(self, input: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ from chonn_ops import (
 from chonn_ops.models import pretrained
 from chonn_ops.models.geometry import grid_geometry
 from chonn_ops.models.hosted import hosted_ckb, learn_faster, suit_host
+from chonn_ops.nn import layers
 
 NETWORK = CKBOptions(Network(num_networks=3))
 SCAN = CKBOptions("scan")
@@ -77,6 +79,30 @@ def test_a_gain_changes_nothing_but_the_rate(options):
     torch.testing.assert_close(fast(x), slow(x))
     for (name, a), b in zip(fast.named_parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(8 * a, b, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        *(partial(CKB, 4, 2, norm=norm) for norm in ("none", "group", "layer")),
+        partial(CKB, 4, 2, cell=Network(num_networks=2, ac=True)),
+        partial(layers.Conv2d, 4, 3, 3),
+    ],
+    ids=str,
+)
+def test_fresh_parameters_do_not_depend_on_the_gain(build):
+    """Drawn as those of a model without one, they were stored as values before the gain: what the
+    model computed with was larger by it."""
+    plain, fast = build(), build()
+    learn_faster(fast, 8)
+    for model in (plain, fast):
+        torch.manual_seed(0)
+        for module in (m for m in model.modules() if hasattr(m, "reset_parameters")):
+            module.reset_parameters()
+    x = torch.randn(2, 4, 5, 6)
+    torch.testing.assert_close(fast(x), plain(x), rtol=0, atol=0)
+    for stored, own in zip(fast.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(8 * stored, own, rtol=0, atol=0)
 
 
 def test_only_modules_that_know_their_gain_get_one():
