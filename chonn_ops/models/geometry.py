@@ -30,8 +30,9 @@ __all__ = [
 # Coordinates of both walls of each axis.
 Box = Sequence[Sequence[float]]
 # Lengths that domains usually have: these times a power of ten, of which the first and the last
-# come before the others, and multiples of pi.
-LENGTHS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+# come before the others, and multiples of pi. 1.6, 3.2 and 6.4 are there because 16 nodes at "left"
+# of these end at 1.5, 3 and 6, which would look like "corners" otherwise.
+LENGTHS = (1.0, 1.5, 1.6, 2.0, 2.5, 3.0, 3.2, 4.0, 5.0, 6.0, 6.4, 8.0, 10.0)
 CIRCLES = tuple(math.pi * 2.0**power for power in range(-1, 6))
 # A wall is where it was expected if it is off by less than this share of a step. Coordinates in
 # single precision are off by four thousandths of a step on 65,536 points.
@@ -226,7 +227,10 @@ def _guessed(first: Tensor, last: Tensor, step: Tensor) -> tuple[Tensor, Tensor]
     fits = off < NEAR
     within = ((distances > -NEAR) & (distances < 1 + NEAR)).all(-1) & is_power
     rank = torch.where(within, WITHIN, NONE)
-    rank = torch.where(fits, torch.where(is_power, POWER, USUAL), rank)
+    # Numbers of the nodes, 0, 1, 2, ..., end at usual lengths by chance.
+    counts = ((first == 0) & (step == 1))[:, None]
+    rank = torch.where(fits & ~counts, USUAL, rank)
+    rank = torch.where(fits & is_power, POWER, rank)
     distances = torch.where(fits[..., None], words[word], distances)
     # No other word fits coordinates that begin half a step behind 0, and ones between -L and L of
     # which the first alone is on a wall.
