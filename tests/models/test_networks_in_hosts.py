@@ -171,6 +171,35 @@ def test_weights_are_one_function_in_every_host(name, how):
         torch.testing.assert_close(model(x), trained(x), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("default", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_gain_is_saved_whole_whatever_the_default_dtype_is(default):
+    """It was rounded to the default dtype, 0.3 by 0.1 % in bfloat16."""
+    trained, model = (CHONNNetwork2d(1, 1, width=4, depth=1).double() for _ in range(2))
+    learn_faster(trained, 0.3)
+    x = torch.rand(1, 1, 6, 5, dtype=torch.float64)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        state = trained.state_dict()
+    finally:
+        torch.set_default_dtype(before)
+    model.load_state_dict(state)
+    torch.testing.assert_close(model(x), trained(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("gain", [0.0, -1.0, float("nan"), torch.ones(2), None, "a"], ids=str)
+def test_gains_that_are_none_are_refused(gain):
+    model = CHONNNetwork2d(1, 1, width=4, depth=1)
+    state = {**model.state_dict(), "lift._extra_state": gain}
+    learn_faster(model.lift, 1.0)
+    with pytest.raises(RuntimeError, match=r"lift\._extra_state: expected a finite gain above 0"):
+        model.load_state_dict(state)
+    assert model.lift.gain == 1
+    if not isinstance(gain, torch.Tensor):
+        with pytest.raises(ValueError, match="gain: expected a finite number > 0"):
+            learn_faster(model, gain)
+
+
 @pytest.mark.parametrize("name", IN_HOSTS)
 def test_weights_without_their_gains_are_refused(name):
     for build in IN_HOSTS[name][:2]:
