@@ -16,14 +16,24 @@ from torch import Tensor
 
 from chonn_ops.checks import error
 from chonn_ops.network.grids import Spacing
-from chonn_ops.nn.geometry import NODES, Nodes, distances_of, node_positions, num_steps
+from chonn_ops.nn.geometry import (
+    NODES,
+    Distances,
+    Nodes,
+    distances_of,
+    node_positions,
+    num_steps,
+)
 
 __all__ = [
     "Box",
+    "Distances",
     "Geometry",
     "Nodes",
+    "distances_of",
     "grid_geometry",
     "node_positions",
+    "num_steps",
     "read_box",
 ]
 
@@ -109,8 +119,8 @@ def read_box(
     """Find the walls of the domain of a grid by its coordinates.
 
     Domains run from 0 or -L to L. The coordinates show L where the nodes lie as one of the words
-    for `nodes` says and either no other word fits or L is a usual length, such as 1, 10 or 2 pi.
-    Otherwise L is assumed to be the power of ten that ends within a step outside of the nodes, as
+    for `nodes` says and either no other word fits or L is a usual length, such as 1, 10 or 2 pi;
+    numbers of the nodes, 0, 1, 2, ..., show only powers of ten. Otherwise L is assumed to be the power of ten that ends within a step outside of the nodes, as
     for every second cell of a grid, or else what `nodes` says.
 
     Parameters

@@ -19,8 +19,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from chonn_ops.models.geometry import read_box
-from chonn_ops.nn.geometry import Distances, Nodes, distances_of, num_steps
+from chonn_ops.models.geometry import Distances, Nodes, distances_of, num_steps, read_box
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import Job
 
