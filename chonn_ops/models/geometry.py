@@ -120,8 +120,9 @@ def read_box(
 
     Domains run from 0 or -L to L. The coordinates show L where the nodes lie as one of the words
     for `nodes` says and either no other word fits or L is a usual length, such as 1, 10 or 2 pi;
-    numbers of the nodes, 0, 1, 2, ..., show only powers of ten. Otherwise L is assumed to be the power of ten that ends within a step outside of the nodes, as
-    for every second cell of a grid, or else what `nodes` says.
+    numbers of the nodes, 0, 1, 2, ..., show only powers of ten. Otherwise L is assumed to be the
+    power of ten that ends within a step outside of the nodes, as for every second cell of a grid,
+    or else what `nodes` says.
 
     Parameters
     ----------
