@@ -117,11 +117,12 @@ def overrides(model: str, seed: int, data: Path, args: argparse.Namespace) -> li
         "reduced_resolution": 1,
         "num_workers": 0,
         "modes": args.modes,
-        "width": args.width,
         "training_type": "autoregressive" if "unet" in model.lower() else "single",
         "ar_mode": False,
         "seed": seed,
     }
+    if model != "chonn_network":  # which has a width of its own
+        values["width"] = args.width
     if model.startswith("chonn"):
         if args.order is not None:
             values["ckb.order"] = args.order

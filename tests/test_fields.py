@@ -9,6 +9,7 @@ import torch
 from chonn_ops import (
     CHONNFNO2d,
     CHONNNetwork2d,
+    CHONNRollout2d,
     CHONNUNet2d,
     CKBOptions,
     Network,
@@ -74,6 +75,13 @@ def test_domains_that_are_no_squares(name, domain):
     [(spacing, lie)] = seen
     assert spacing == pytest.approx([1 / 32, 1 / 64])
     assert lie == [pytest.approx(pair) for pair in nodes]
+
+
+@pytest.mark.parametrize("lengths", [torch.tensor(2.0), np.float32(2), np.full(2, 2.0), [2, 2]])
+def test_lengths_are_any_numbers(lengths):
+    """U-Nets took no tensor of one number, which networks take."""
+    for kind in (CHONNUNet2d, CHONNNetwork2d, CHONNRollout2d):
+        assert kind(1, 2, 4, lengths=lengths).lengths == (2.0, 2.0)
 
 
 def test_options_are_plain_and_complete():

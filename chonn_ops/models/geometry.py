@@ -40,8 +40,9 @@ __all__ = [
 # Coordinates of both walls of each axis.
 Box = Sequence[Sequence[float]]
 # Lengths that domains usually have: these times a power of ten, of which the first and the last
-# come before the others, and multiples of pi.
-LENGTHS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+# come before the others, and multiples of pi. 1.6, 3.2 and 6.4 are there because 16 nodes at "left"
+# of these end at 1.5, 3 and 6, which would look like "corners" otherwise.
+LENGTHS = (1.0, 1.5, 1.6, 2.0, 2.5, 3.0, 3.2, 4.0, 5.0, 6.0, 6.4, 8.0, 10.0)
 CIRCLES = tuple(math.pi * 2.0**power for power in range(-1, 6))
 # A wall is where it was expected if it is off by less than this share of a step. Coordinates in
 # single precision are off by four thousandths of a step on 65,536 points.
@@ -118,9 +119,10 @@ def read_box(
     """Find the walls of the domain of a grid by its coordinates.
 
     Domains run from 0 or -L to L. The coordinates show L where the nodes lie as one of the words
-    for `nodes` says and either no other word fits or L is a usual length, such as 1, 10 or 2 pi.
-    Otherwise L is assumed to be the power of ten that ends within a step outside of the nodes, as
-    for every second cell of a grid, or else what `nodes` says.
+    for `nodes` says and either no other word fits or L is a usual length, such as 1, 10 or 2 pi;
+    numbers of the nodes, 0, 1, 2, ..., show only powers of ten. Otherwise L is assumed to be the
+    power of ten that ends within a step outside of the nodes, as for every second cell of a grid,
+    or else what `nodes` says.
 
     Parameters
     ----------
@@ -236,7 +238,10 @@ def _guessed(first: Tensor, last: Tensor, step: Tensor) -> tuple[Tensor, Tensor]
     fits = off < NEAR
     within = ((distances > -NEAR) & (distances < 1 + NEAR)).all(-1) & is_power
     rank = torch.where(within, WITHIN, NONE)
-    rank = torch.where(fits, torch.where(is_power, POWER, USUAL), rank)
+    # Numbers of the nodes, 0, 1, 2, ..., end at usual lengths by chance.
+    counts = ((first == 0) & (step == 1))[:, None]
+    rank = torch.where(fits & ~counts, USUAL, rank)
+    rank = torch.where(fits & is_power, POWER, rank)
     distances = torch.where(fits[..., None], words[word], distances)
     # No other word fits coordinates that begin half a step behind 0, and ones between -L and L of
     # which the first alone is on a wall.

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error
+from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error, plain
 from chonn_ops.models.hosted import hosted_ckb, suit_host
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.network.grids import Spacing, spacings
@@ -74,7 +74,7 @@ class CHONNUNet(nn.Module):
         if mode == "correction" and ckb.order and tuple(stages) != self.default_stages:
             raise error("stages", "no other ones than by default without mode='stages'", stages)
         dims, self.in_channels = self.spatial_dims, in_channels
-        self.lengths = tuple(spacings(lengths, dims, "lengths"))
+        self.lengths = tuple(spacings(plain("lengths", lengths), dims, "lengths"))
         self.nodes = ckb.cell.nodes if isinstance(ckb.cell, Network) else None
         factory: Factory = {"device": device, "dtype": dtype}
         widths = [init_features * 2**k for k in range(LEVELS + 1)]

@@ -14,7 +14,7 @@ from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.fused import functions as fused
 from chonn_ops.nn.geometry import Nodes
-from chonn_ops.nn.layers import CONV, NORMS, PositionLinear, learn_faster
+from chonn_ops.nn.layers import CONV, NORMS, PositionLinear, divide_by_gains, learn_faster
 from chonn_ops.nn.network_cell import Network
 from chonn_ops.nn.options import block_options
 
@@ -116,6 +116,7 @@ class CKB(nn.Module):
                 nn.init.normal_(layer.weight, std=layer.weight[0].numel() ** -0.5)
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
+                divide_by_gains(layer)
 
     def forward(
         self,

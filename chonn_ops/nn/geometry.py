@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import answer, check_choice, check_tensor, error, is_real
+from chonn_ops.checks import answer, check_choice, check_tensor, error, is_real, plain
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
 
@@ -25,6 +25,7 @@ Distances = list[tuple[Any, Any]]
 
 def checked_nodes(nodes: Any) -> str | tuple[Any, ...]:
     """An option `nodes` as a value that can be hashed; ValueError for an unknown one."""
+    nodes = plain("nodes", nodes)
     pairs = distances_of(nodes, None)
     if isinstance(nodes, str):
         return nodes
@@ -45,7 +46,7 @@ def distances_of(nodes: Nodes, axes: int | None) -> Distances:
     try:
         pairs = [nodes] * (axes or 1) if is_real(nodes[0]) else list(nodes)
         fit = all(len(pair) == 2 and all(_is_distance(x) for x in pair) for pair in pairs)
-    except (TypeError, IndexError):  # neither a pair nor pairs
+    except (TypeError, LookupError):  # neither a pair nor pairs
         pairs, fit = [], False
     if not fit or not pairs or len(pairs) != (axes or len(pairs)):
         expected = f"one of {tuple(NODES)}, or the distances of the walls in steps, one pair"

@@ -5,13 +5,16 @@ All of them map channels-last fields (B, \\*grid, C).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops.checks import check_above
 from chonn_ops.nn.fused import functions as fused
 from chonn_ops.nn.memory import recomputed
 
@@ -43,7 +46,8 @@ class Gained(nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         # Not by `get_extra_state`, which would add keys to plain models, whose dicts are a host's.
         if "gain" in vars(self):
-            destination[prefix + GAIN_KEY] = torch.tensor(self.gain, device="cpu")
+            gain = torch.tensor(self.gain, device="cpu", dtype=torch.float32)
+            destination[prefix + GAIN_KEY] = gain
 
     def _load_from_state_dict(
         self,
@@ -59,7 +63,15 @@ class Gained(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
         key = prefix + GAIN_KEY
         if key in state_dict:
-            self.gain = float(state_dict[key])
+            try:
+                gain = float(state_dict[key])
+            except (TypeError, ValueError, RuntimeError):  # no number, or a tensor without values
+                gain = math.nan
+            if 0 < gain < math.inf:
+                self.gain = gain
+            else:
+                got = state_dict[key]
+                error_msgs.append(f"{key}: expected a finite gain above 0, got {got!r}")
         elif "gain" in vars(self):
             missing_keys.append(key)
         if key in unexpected_keys:
@@ -69,6 +81,26 @@ class Gained(nn.Module):
         """The parameter of this name times the gain; None where the module has none."""
         stored: Tensor | None = getattr(self, name)
         return stored if stored is None or self.gain == 1 else self.gain * stored
+
+
+@torch.no_grad()
+def divide_by_gains(*modules: nn.Module) -> None:
+    """Turn values that modules should compute with into those before their gains; other modules
+    stay as they are."""
+    for module in modules:
+        if isinstance(module, Gained):
+            for parameter in module.parameters(recurse=False):
+                parameter.div_(module.gain)
+
+
+class _Layer(Gained):
+    """Base of PyTorch's layers with a gain."""
+
+    def reset_parameters(self) -> None:
+        """Draw fresh parameters, whose values after the gain are distributed as PyTorch's."""
+        layer: Any = super()
+        layer.reset_parameters()
+        divide_by_gains(self)
 
 
 def learn_faster(module: nn.Module, gain: float) -> None:
@@ -88,26 +120,29 @@ def learn_faster(module: nn.Module, gain: float) -> None:
     module : Module
         Whose submodules with parameters are all `Gained`.
     gain : float
-        Above 0.
+        Above 0. A module has the nearest gain in single precision, in which state dicts hold it.
 
     Raises
     ------
+    ValueError
+        For a gain that is no finite number above 0.
     TypeError
         For a submodule with parameters that is not `Gained`.
     """
+    check_above(0, gain=gain)
     for part in module.modules():
         parameters = list(part.parameters(recurse=False))
         if not parameters:
             continue
         if not isinstance(part, Gained):
             raise TypeError(f"module: expected modules with a gain, got {type(part).__name__}")
-        part.gain *= gain
+        before, part.gain = part.gain, float(np.float32(part.gain * gain))
         with torch.no_grad():
             for parameter in parameters:
-                parameter.div_(gain)
+                parameter.div_(part.gain / before)
 
 
-class _Convolution(Gained):
+class _Convolution(_Layer):
     def forward(self, input: Tensor) -> Tensor:
         layer: Any = self
         return layer._conv_forward(input, self.effective("weight"), self.effective("bias"))
@@ -128,7 +163,7 @@ class Conv3d(_Convolution, nn.Conv3d):
 CONV = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 
 
-class PositionLinear(Gained, nn.Linear):
+class PositionLinear(_Layer, nn.Linear):
     """`torch.nn.Linear` with the same parameters, computed as one matrix product a sample where
     that is faster.
 
@@ -202,7 +237,7 @@ def _pointwise(field: Tensor, most: float, *layers: Any) -> Tensor:
     return fused.bounded_sum(field, fused.linear(hidden, *layers[3:], silu=True)[0], most)
 
 
-class FieldNorm(Gained, nn.GroupNorm):
+class FieldNorm(_Layer, nn.GroupNorm):
     """One mean and one variance a sample, over channels and positions."""
 
     def __init__(self, dim: int, **factory: Unpack[Factory]) -> None:
@@ -214,7 +249,7 @@ class FieldNorm(Gained, nn.GroupNorm):
         return F.group_norm(field, 1, weight, bias, self.eps).movedim(1, -1)
 
 
-class LayerNorm(Gained, nn.LayerNorm):
+class LayerNorm(_Layer, nn.LayerNorm):
     """`torch.nn.LayerNorm` with a gain."""
 
     def forward(self, input: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ from chonn_ops.nn.geometry import (
     spacing_and_nodes,
     wall_distances,
 )
-from chonn_ops.nn.layers import Gained, PositionLinear, apply_linear
+from chonn_ops.nn.layers import Gained, PositionLinear, apply_linear, divide_by_gains
 from chonn_ops.nn.memory import recomputed
 
 # The unit of length of the networks is a sixteenth of the domain's: there the initial numbers below
@@ -274,6 +274,7 @@ class NetworkCell(Gained):
             nn.init.zeros_(self.mean_param)
         if self.wall_param is not None:
             nn.init.constant_(self.wall_param, WALL / WALL_GAIN)
+        divide_by_gains(*self.modules())
 
     def coefficients(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Coefficients that the features set, in float32 at least.

@@ -50,6 +50,16 @@ def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp
 
 
 @pytest.mark.slow
+@pytest.mark.host
+def test_no_setting_of_the_comparison_is_ignored(tmp_path):
+    run = compare(tmp_path, "--models", "chonn_network")
+    assert run.returncode == 0, run.stderr + run.stdout
+    log = (tmp_path / "runs" / "chonn_network-seed0" / "log.txt").read_text()
+    assert "testL2" in log
+    assert "note:" not in log
+
+
+@pytest.mark.slow
 def test_a_folder_that_is_not_ours_stays(tmp_path):
     theirs = tmp_path / "runs" / "Unet-seed0" / "thesis.pt"
     theirs.parent.mkdir(parents=True)

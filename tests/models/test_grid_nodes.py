@@ -99,6 +99,18 @@ def test_every_second_centre_of_the_unit_box_is_read_with_a_warning():
         assert nodes_of(*lines) == nodes  # once for each grid
 
 
+@pytest.mark.parametrize("n", [16, 31, 41])
+@pytest.mark.parametrize("step", [1.0, 2.0, 0.1])
+def test_numbers_of_nodes_and_16_nodes_at_left_are_not_read_as_corners(n, step):
+    """They end at 15, 30 or 40, of which the last two are lengths of domains."""
+    if step != 1 and n != 16:
+        pytest.skip("corners of a usual domain")
+    _, [sure] = read_box([0], [step * (n - 1)], [n])
+    assert not sure
+    box, _ = read_box([0], [step * (n - 1)], [n], "left")
+    assert box == [pytest.approx((0, step * n))]
+
+
 @pytest.mark.parametrize("nodes", [*LINES, (0.25, 0.75)])
 def test_what_cannot_be_told_is_assumed_with_a_warning(nodes):
     pair = NODES.get(nodes, nodes)

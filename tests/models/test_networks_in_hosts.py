@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ from chonn_ops import (
 from chonn_ops.models import pretrained
 from chonn_ops.models.geometry import grid_geometry
 from chonn_ops.models.hosted import hosted_ckb, learn_faster, suit_host
+from chonn_ops.nn import layers
 
 NETWORK = CKBOptions(Network(num_networks=3))
 SCAN = CKBOptions("scan")
@@ -77,6 +79,30 @@ def test_a_gain_changes_nothing_but_the_rate(options):
     torch.testing.assert_close(fast(x), slow(x))
     for (name, a), b in zip(fast.named_parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(8 * a, b, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        *(partial(CKB, 4, 2, norm=norm) for norm in ("none", "group", "layer")),
+        partial(CKB, 4, 2, cell=Network(num_networks=2, ac=True)),
+        partial(layers.Conv2d, 4, 3, 3),
+    ],
+    ids=str,
+)
+def test_fresh_parameters_do_not_depend_on_the_gain(build):
+    """Drawn as those of a model without one, they were stored as values before the gain: what the
+    model computed with was larger by it."""
+    plain, fast = build(), build()
+    learn_faster(fast, 8)
+    for model in (plain, fast):
+        torch.manual_seed(0)
+        for module in (m for m in model.modules() if hasattr(m, "reset_parameters")):
+            module.reset_parameters()
+    x = torch.randn(2, 4, 5, 6)
+    torch.testing.assert_close(fast(x), plain(x), rtol=0, atol=0)
+    for stored, own in zip(fast.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(8 * stored, own, rtol=0, atol=0)
 
 
 def test_only_modules_that_know_their_gain_get_one():
@@ -143,6 +169,35 @@ def test_weights_are_one_function_in_every_host(name, how):
             each(x).square().mean().backward()
             optimizer.step()
         torch.testing.assert_close(model(x), trained(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_gain_is_saved_whole_whatever_the_default_dtype_is(default):
+    """It was rounded to the default dtype, 0.3 by 0.1 % in bfloat16."""
+    trained, model = (CHONNNetwork2d(1, 1, width=4, depth=1).double() for _ in range(2))
+    learn_faster(trained, 0.3)
+    x = torch.rand(1, 1, 6, 5, dtype=torch.float64)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        state = trained.state_dict()
+    finally:
+        torch.set_default_dtype(before)
+    model.load_state_dict(state)
+    torch.testing.assert_close(model(x), trained(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("gain", [0.0, -1.0, float("nan"), torch.ones(2), None, "a"], ids=str)
+def test_gains_that_are_none_are_refused(gain):
+    model = CHONNNetwork2d(1, 1, width=4, depth=1)
+    state = {**model.state_dict(), "lift._extra_state": gain}
+    learn_faster(model.lift, 1.0)
+    with pytest.raises(RuntimeError, match=r"lift\._extra_state: expected a finite gain above 0"):
+        model.load_state_dict(state)
+    assert model.lift.gain == 1
+    if not isinstance(gain, torch.Tensor):
+        with pytest.raises(ValueError, match="gain: expected a finite number > 0"):
+            learn_faster(model, gain)
 
 
 @pytest.mark.parametrize("name", IN_HOSTS)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -205,6 +207,27 @@ def test_nodes_are_an_argument_and_by_default_the_option(nodes):
     block = CKB(4, 2, cell=Network(nodes=nodes))
     x = torch.randn(1, 4, 6, 5)
     torch.testing.assert_close(block(x, nodes=nodes), block(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        torch.tensor([0.25, 0.75]),
+        torch.tensor([0.25, 0.75], requires_grad=True),
+        np.array([0.25, 0.75]),
+        [np.float32(0.25), torch.tensor(0.75)],
+    ],
+    ids=str,
+)
+def test_distances_of_any_numbers_are_one_option(given):
+    """A pair as a tensor was taken for a list of one pair, which fits one axis only."""
+    options = Network(nodes=given)
+    assert options == Network(nodes=(0.25, 0.75))
+    assert hash(options) == hash(Network(nodes=(0.25, 0.75)))
+    assert json.loads(json.dumps(options.nodes)) == [0.25, 0.75]
+    assert _cell(4, nodes=given)(_features(1, 6, 5, 4)).shape == (1, 6, 5, 8)
+    with pytest.raises(ValueError, match="nodes: expected one of"):
+        Network(nodes={})
 
 
 @pytest.mark.parametrize("training", [True, False])

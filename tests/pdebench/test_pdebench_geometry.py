@@ -95,15 +95,50 @@ def test_a_file_without_coordinates_is_one_of_centres(job):
 
 
 def test_nodes_that_the_coordinates_contradict_are_a_note(job):
-    """The data's are centres, and the models take those."""
-    line = LINES["centres"](16)
-    for nodes, count in (("left", 1), ("centres", 0), ([0.5, 0.5], 0)):
-        given = job(line, line, ckb={"nodes": nodes}, reduced_resolution=2)
+    """The models take those of the data, whether its walls are inside or outside of the word's."""
+    for lie, nodes, count in (
+        *(("centres", "left", 1), ("centres", "centres", 0), ("centres", [0.5, 0.5], 0)),
+        *(("corners", "left", 1), ("corners", "centres", 1), ("left", "corners", 1)),
+    ):
+        line = LINES[lie](17)
+        given = job(line, line, ckb={"nodes": nodes})
         layout = layout_of(given)
-        assert layout.nodes == [(0.25, 0.75)] * 2
+        assert layout.nodes == layout_of(job(line, line)).nodes
         lines = preflight.notes(given, layout, from_git=False)
         assert len(lines) == count
-        assert all("args.ckb.nodes=left is ignored: by the coordinates" in x for x in lines)
+        assert all(f"args.ckb.nodes={nodes} is ignored: by the coordinates" in x for x in lines)
+
+
+@pytest.mark.parametrize("nodes", [None, *LINES])
+@pytest.mark.parametrize("place", [0.5, 3.0])
+def test_an_axis_of_one_point_has_length_1(job, nodes, place):
+    """Its walls were both on the point, with which no model can be built."""
+    given = job(LINES["left"](16), np.array([place]), ckb={"nodes": nodes} if nodes else {})
+    layout = layout_of(given)
+    low, high = layout.box[1]
+    assert high - low == 1
+    assert low <= place <= high
+    assert sum(layout.nodes[1]) == 1
+    model = registry.load("chonn_network").build(
+        2, {"num_channels": 1, "initial_step": 1, "box": layout.box}, given.options
+    )
+    places = torch.stack(
+        torch.meshgrid(torch.arange(16) / 16, torch.tensor([place]), indexing="ij"), -1
+    )
+    assert model(torch.rand(1, 16, 1, 1), places[None]).isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["chonn_network", "chonn_unet"])
+def test_an_axis_whose_coordinates_are_all_the_same_says_nothing(job, name):
+    given = job(LINES["left"](16), np.ones(32), name=name)
+    if name == "chonn_network":
+        with pytest.raises(JobError, match="expected equally spaced coordinates"):
+            layout_of(given)
+        return
+    layout = layout_of(given)
+    assert layout.box[1] == (0, 1)
+    assert layout.nodes[1] == (0.5, 0.5)
+    assert "does not say where the walls are" in layout.walls_note
 
 
 BOX, NODES = [(0.0, 2.0), (0.0, 1.0)], [(0.25, 0.75), (0.125, 0.875)]

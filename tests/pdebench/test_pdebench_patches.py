@@ -183,7 +183,7 @@ def test_patches_end_with_training_even_if_it_fails(train):
         calls.append("after")
 
     patches.numpy_infty(undo, train)
-    patches.training_call(undo, train, a_job(), around())
+    patches.training_call(undo, train, a_job(), Watch(), around())
     with pytest.raises(KeyboardInterrupt):
         train.run_training(flnm="x.hdf5", base_path="data")
     assert calls == ["before", {"flnm": "x.hdf5", "base_path": "data/"}]

@@ -158,7 +158,7 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
         patches.trainer_log(undo, train)
         patches.model_builders(undo, train, job, layout, watch, save)
         results.collect(undo, host, job, layout, overrides)
-        patches.training_call(undo, train, job, _run(job, settings, watch, save, path))
+        patches.training_call(undo, train, job, watch, _run(job, settings, watch, save, path))
     except BaseException:
         undo.undo()
         raise

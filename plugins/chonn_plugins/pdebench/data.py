@@ -273,14 +273,19 @@ def _walls(
     for axis, n, pair in zip(axes, points, said, strict=True):
         line = (np.arange(n) + pair[0]) / num_steps(n, pair)
         low, high, sure = 0.0, 1.0, n == 1
-        if axis is not None and axis.shape == (n,) and np.isfinite(axis[:]).all():
-            line = np.asarray(axis, dtype=float)
-            step = _step(line, 1.0)
+        given = np.full(n, np.nan)
+        if axis is not None and axis.shape == (n,):
+            given = np.asarray(axis, dtype=float)
+        if n == 1 and np.isfinite(given[0]):  # on an axis of length 1
+            line, low, high = given, given[0] - line[0], given[0] - line[0] + 1
+        elif np.isfinite(given).all() and given[0] != given[-1]:
+            line, step = given, _step(given, 1.0)
             [(low, high)], [sure] = read_box([float(line[0])], [float(line[-1])], [n], [pair])
             own = sorted((line[0] - pair[0] * step, line[-1] + pair[1] * step))
             if wanted is not None and not sure:
                 low, high = own
-            is_ignored |= wanted is not None and max(own[0] - low, high - own[1]) > 0.1 * abs(step)
+            off = abs(own[0] - low), abs(own[1] - high)
+            is_ignored |= wanted is not None and max(off) > 0.1 * abs(step)
         is_open |= not sure and wanted is None
         kept = line[::every]
         step = _step(kept, high - low)

@@ -213,16 +213,41 @@ def model_builders(
         patches.set(train, f"{stem}{ndim}d", builder(ndim))
 
 
+class FirstToo(int):
+    """A number of epochs between validations, by which the first epoch is validated, too."""
+
+    def __new__(cls, epochs: int, watch: Watch) -> FirstToo:
+        number = super().__new__(cls, epochs)
+        number.watch, number.is_first = watch, True
+        return number
+
+    watch: Watch
+    is_first: bool
+
+    def __rmod__(self, epoch: int) -> int:
+        rest = epoch % int(self)
+        self.watch.is_extra = self.is_first and rest != 0
+        self.is_first = False
+        return 0 if self.watch.is_extra else rest
+
+
 def training_call(
-    patches: Patches, train: ModuleType, job: Job, around: AbstractContextManager[None]
+    patches: Patches,
+    train: ModuleType,
+    job: Job,
+    watch: Watch,
+    around: AbstractContextManager[None],
 ) -> None:
     """Correct the arguments of ``run_training``, and undo all patches when it returns.
 
     0.1.0 does not pass the data's folder to its U-Net trainer, and both versions concatenate folder
-    and file name without a separator.
+    and file name without a separator. The FNO trainer prints a validation loss after each epoch,
+    which it does not have if it goes on with an epoch that ``model_update`` skips.
     """
     run_training = train.run_training
     changes: dict[str, object] = {"base_path": folder(job.args)}
+    if job.family == "fno" and job.args.get("continue_training"):
+        changes["model_update"] = FirstToo(job.args["model_update"], watch)
     if processes.number() > 1:
         changes["batch_size"] = job.args["batch_size"] // processes.number()
     if job.model is not None:

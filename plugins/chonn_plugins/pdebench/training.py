@@ -37,6 +37,8 @@ class Watch:
         self.steps = 0
         self.validations = 0
         self.finite_validations = 0
+        # Whether the validation that begins is one that an uninterrupted training does not have.
+        self.is_extra = False
         self._losses: list[torch.Tensor] = []
         self._batches = 0
         self._began = 0.0
@@ -142,9 +144,13 @@ class WatchedLoader:
     def __iter__(self) -> Iterator[list[torch.Tensor]]:
         if self.training:
             self.watch.begin_epoch()
+        state = torch.get_rng_state()
         for batch in self.loader:
             yield [field.to(self.device) for field in batch]
             self.watch.end_batch(training=self.training)
+        # A loader draws a number whenever it begins, by which the next epoch's order would change.
+        if self.watch.is_extra and not self.training:
+            torch.set_rng_state(state)
 
     def __len__(self) -> int:
         return len(self.loader)
