@@ -84,9 +84,9 @@ def load_checkpoint(
     Parameters
     ----------
     checkpoint : path
-        Written by PDEBench's runner, by neuraloperator's Trainer (the folder or its weights), by
-        timm's train.py, or by a package with a registered reader; or a state dict, written by
-        ``torch.save`` or safetensors.
+        A folder of `save_pretrained`; written by PDEBench's runner, by neuraloperator's Trainer
+        (the folder or its weights), by timm's train.py, or by a package with a registered reader;
+        or a state dict, written by ``torch.save`` or safetensors.
     name, options : optional
         For a state dict: the model's class in `chonn_ops` or its name in timm, and its options,
         with the options of its blocks as ``ckb.order`` and so on. Default: what the card beside the

@@ -150,8 +150,16 @@ class CircuitHead(Stated):
 
     def stated(self) -> Mapping[str, Any]:
         """See `Stated`."""
+
+        def said(face: Any) -> Any:
+            return "robin" if isinstance(face, int) else face
+
+        if isinstance(self._faces, Mapping):
+            faces: Any = {name: said(face) for name, face in self._faces.items()}
+        else:
+            faces = [[said(face) for face in pair] for pair in self._faces]
         nodes = distances_of(self.nodes, self.spatial_dims)
-        return {"boundary": self._faces, "inner": self._inner, "nodes": nodes}
+        return {"boundary": faces, "inner": said(self._inner), "nodes": nodes}
 
     def _face(self, place: Any, given: str | Condition) -> Any:
         """A condition, or the number of a learned wall."""

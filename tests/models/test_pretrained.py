@@ -7,6 +7,7 @@ import io
 import json
 import math
 import pickle
+import re
 
 import pytest
 import torch
@@ -281,6 +282,13 @@ def test_weights_for_other_options_are_refused(case):
     found = other.load_state_dict(stored(model), strict=False)
     assert any(f"{name}=" in key for key in found.unexpected_keys)
     other.load_state_dict(dict(stored(model)))  # parameters alone
+
+
+def test_learned_walls_are_named_in_the_message():
+    weights = CHONNCircuit2d(boundary=("neumann", "robin")).state_dict()
+    walls = r"boundary=\[\[{'condition': 'Neumann', 'flux': 0\.0}, .*\], \['robin', 'robin'\]\]"
+    found = CHONNCircuit2d(boundary=("robin", "neumann")).load_state_dict(weights, strict=False)
+    assert re.search(walls, found.unexpected_keys[0])
 
 
 def test_spellings_of_the_same_options_are_the_same():
