@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     x, y = (torch.from_numpy(field).float() for field in arrays(args.samples + 32))
     model = CHONNCircuit2d(x.shape[1], y.shape[1], lengths=(2.0, 3.0))
     model.calibrate(x[32:], y[32:])
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs)
     for _ in range(args.epochs):
         for batch in (32 + torch.randperm(args.samples)).split(4):
