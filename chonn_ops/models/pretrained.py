@@ -51,14 +51,18 @@ def card(name: str) -> dict[str, Any]:
     return json.loads((FOLDER / f"{name}.json").read_text())
 
 
-def options_of(value: Any) -> Any:
-    """The options of a card as a constructor takes them, with conditions where they were."""
+def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a card as a constructor takes them."""
+    found = {name: _with_conditions(value) for name, value in options.items()}
+    return found | {k: CKBOptions.from_mapping(options[k]) for k in ("ckb",) if k in options}
+
+
+def _with_conditions(value: Any) -> Any:
     if isinstance(value, Mapping):
         if isinstance(value.get("condition"), str):
             return Condition.from_mapping(value)
-        found = {name: options_of(entry) for name, entry in value.items() if name != "ckb"}
-        return found | {k: CKBOptions.from_mapping(value[k]) for k in ("ckb",) if k in value}
-    return [options_of(entry) for entry in value] if isinstance(value, list) else value
+        return {name: _with_conditions(entry) for name, entry in value.items()}
+    return [_with_conditions(entry) for entry in value] if isinstance(value, list) else value
 
 
 def weights_of(model: nn.Module, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -137,6 +137,16 @@ def test_a_model_that_was_suited_to_a_host(tmp_path):
     assert torch.equal(CHONNNetwork2d.from_pretrained(tmp_path)(x), model(x))
 
 
+def test_names_of_walls_are_any(tmp_path):
+    walls = {"ckb": Dirichlet(1.0), "inlet": "robin", "condition": Neumann()}
+    CHONNCircuit2d(boundary=walls).save_pretrained(tmp_path)
+    card = json.loads((tmp_path / "model.json").read_text())
+    assert card["options"]["boundary"]["ckb"]["value"] == 1.0
+    found = CHONNCircuit2d.from_pretrained(tmp_path).head.stated()["boundary"]
+    assert list(found) == list(walls)
+    assert (found["ckb"].value, found["inlet"]) == (1.0, "robin")
+
+
 def test_a_users_own_class(tmp_path):
     class Mine(CHONNNetwork2d):
         def __init__(self, size, **options):
