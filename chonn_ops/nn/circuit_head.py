@@ -159,7 +159,13 @@ class CircuitHead(Stated):
         else:
             faces = [[said(face) for face in pair] for pair in self._faces]
         nodes = distances_of(self.nodes, self.spatial_dims)
-        return {"boundary": faces, "inner": said(self._inner), "nodes": nodes}
+        # The order of names decides which learned wall is whose.
+        return {
+            "boundary": faces,
+            "inner": said(self._inner),
+            "nodes": nodes,
+            "walls": self.learned,
+        }
 
     def _face(self, place: Any, given: str | Condition) -> Any:
         """A condition, or the number of a learned wall."""

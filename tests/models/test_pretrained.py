@@ -294,6 +294,13 @@ def test_weights_for_other_options_are_refused(case):
     other.load_state_dict(dict(stored(model)))  # parameters alone
 
 
+def test_learned_walls_in_another_order():
+    weights = CHONNCircuit2d(boundary={"inlet": "robin", "outlet": "robin"}).state_dict()
+    other = CHONNCircuit2d(boundary={"outlet": "robin", "inlet": "robin"})
+    with pytest.raises(RuntimeError, match=r"walls=\['inlet', 'outlet', 'inner'\], the model has"):
+        other.load_state_dict(weights)
+
+
 def test_learned_walls_are_named_in_the_message():
     weights = CHONNCircuit2d(boundary=("neumann", "robin")).state_dict()
     walls = r"boundary=\[\[{'condition': 'Neumann', 'flux': 0\.0}, .*\], \['robin', 'robin'\]\]"
