@@ -153,6 +153,20 @@ class Condition:
         for field in dataclasses.fields(self):
             yield field.name, getattr(self, field.name), field.metadata.get("least", -math.inf)
 
+    def to_mapping(self) -> dict[str, Any]:
+        """Its class and its numbers by name, for `from_mapping`."""
+        numbers = {name: value for name, value, _ in self.numbers()}
+        return {"condition": type(self).__name__, **numbers}
+
+    @staticmethod
+    def from_mapping(entries: Mapping[str, Any]) -> Condition:
+        """The condition of `to_mapping`; ValueError for a class that is not of this package."""
+        known = {x.__name__: x for x in (Neumann, Dirichlet, Robin, Matched, Periodic)}
+        if entries["condition"] not in known:
+            raise error("condition", f"one of {tuple(known)}", repr(entries["condition"]))
+        numbers = {name: value for name, value in entries.items() if name != "condition"}
+        return known[entries["condition"]](**numbers)
+
     def wall(self, face: Face) -> Wall:
         """Return what a face adds to the nodes beside it."""
         del face

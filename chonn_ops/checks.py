@@ -185,8 +185,11 @@ def as_tensor(
 
 def plain(name: str, value: Any) -> Any:
     """An argument as files of JSON can hold it: tensors, arrays and numbers of NumPy become numbers
-    and lists of Python's, other sequences and mappings lists and dictionaries. A ValueError for
-    what has no such form, such as a dtype or a tensor on the meta device."""
+    and lists of Python's, other sequences and mappings lists and dictionaries, and so does what has
+    a method `to_mapping`. A ValueError for what has no such form, such as a dtype or a tensor on
+    the meta device."""
+    if hasattr(value, "to_mapping"):
+        value = value.to_mapping()
     if isinstance(value, Mapping):
         return {key: plain(f"{name}.{key}", entry) for key, entry in value.items()}
     if isinstance(value, (Tensor, np.ndarray, np.generic)):

@@ -20,6 +20,7 @@ ELSEWHERE = {"experiments.md"}
 NEEDED = {
     "graphs.md": "scipy",
     "inspect.md": "safetensors",
+    "models.md": "matplotlib safetensors",
     "hosts.md": "neuralop omegaconf safetensors timm",
     "start.md": "safetensors",
     "theory.md": "scipy",

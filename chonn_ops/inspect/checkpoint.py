@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from chonn_ops import models
 from chonn_ops.inspect._optional import import_optional
 from chonn_ops.inspect.reading import CELLS
+from chonn_ops.models import pretrained
 from chonn_ops.nn import CKBOptions
 
 READERS = "chonn_ops.checkpoints"
@@ -83,9 +84,9 @@ def load_checkpoint(
     Parameters
     ----------
     checkpoint : path
-        Written by PDEBench's runner, by neuraloperator's Trainer (the folder or its weights), by
-        timm's train.py, or by a package with a registered reader; or a state dict, written by
-        ``torch.save`` or safetensors.
+        A folder of `save_pretrained`; written by PDEBench's runner, by neuraloperator's Trainer
+        (the folder or its weights), by timm's train.py, or by a package with a registered reader;
+        or a state dict, written by ``torch.save`` or safetensors.
     name, options : optional
         For a state dict: the model's class in `chonn_ops` or its name in timm, and its options,
         with the options of its blocks as ``ckb.order`` and so on. Default: what the card beside the
@@ -153,6 +154,8 @@ def load_weights(path: Path, model: nn.Module, state: Any) -> nn.Module:
 
 def _weights_file(path: Path) -> Path:
     """The file of a checkpoint, which may be a folder of neuraloperator's Trainer."""
+    if (path / pretrained.WEIGHTS).is_file():
+        return path / pretrained.WEIGHTS
     if path.is_dir():
         found = sorted(path.glob(f"*{_STATE_SUFFIX}"))
         if len(found) != 1:
@@ -351,7 +354,7 @@ def _of_state_dict(
         return _of_timm(path, name, content, options)
     model = _build(path, name, options)
     return TrainedModel(
-        load_weights(path, model, content),
+        load_weights(path, model, pretrained.weights_of(model, content)),
         name,
         options,
         model.in_channels,
@@ -362,7 +365,7 @@ def _of_state_dict(
 def _build(path: Path, name: str, options: Mapping[str, Any]) -> Any:
     """A model of this package, with the options of its blocks as ``ckb.order`` and so on."""
     block = {k.removeprefix("ckb."): v for k, v in options.items() if k.startswith("ckb.")}
-    rest = {key: value for key, value in options.items() if not key.startswith("ckb.")}
+    rest = pretrained.options_of({k: v for k, v in options.items() if not k.startswith("ckb.")})
     if name.startswith("CHONNNetwork"):
         block = {"cell": "network", **block}
     if block or not name.startswith(("CHONNCircuit", "CHONNRollout", "CHONNWaves")):

@@ -4,8 +4,8 @@ are computed from their potentials."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ from chonn_ops.nn.geometry import (
     Distances,
     Nodes,
     checked_nodes,
+    distances_of,
     node_positions,
     spacing_and_nodes,
 )
@@ -96,7 +97,7 @@ class Forecast(Gained, Pretrained):
         self.channels, self.history, self.coordinates = channels, history, coordinates
         self.boundary, self.nodes = words, checked_nodes(nodes)
         self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
-        self.conservative, self.media = conservative, media
+        self.reach, self.conservative, self.media = reach, conservative, media
         self.in_channels = inputs = channels * history + media
         if coordinates:
             inputs += sum(2 if end == "periodic" else 1 for end in words)
@@ -113,6 +114,12 @@ class Forecast(Gained, Pretrained):
             # Before training the predicted frame is close to the last one.
             nn.init.zeros_(self.head.bias)
             self.head.weight.mul_(0.1)
+
+    def stated(self) -> Mapping[str, Any]:
+        """See `Stated`."""
+        names = "lengths", "boundary", "reach", "conservative", "substeps"
+        nodes = distances_of(self.nodes, self.axes)
+        return {"nodes": nodes, **{name: getattr(self, name) for name in names}}
 
     def forward(
         self,

@@ -122,6 +122,10 @@ class CHONNCircuit(Pretrained):
         with torch.no_grad():  # the trunk alone sets the first conductivities
             self.head.conductivity.weight[:, self.width :] = 0
 
+    def stated(self) -> Mapping[str, Any]:
+        """See `Stated`."""
+        return {"lengths": self.lengths}
+
     def features(self, x: Tensor) -> Tensor:
         """What the head gets of inputs (B, \\*grid, C): features, logarithms and values."""
         logs, values = self.units(x)

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 from chonn_ops.checks import as_field, check_integer, error
 from chonn_ops.models._antialias import AntialiasedLeakyReLU, Downsample, Upsample
+from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn.layers import Factory, channels_last
 from chonn_ops.nn.options import options_or_default
 
 
-class CNOUNet(nn.Module):
+class CNOUNet(Pretrained):
     """Convolutional neural operator with CKBs: (B, C, H, W) -> (B, C', H, W).
 
     Level k = 1..``n_layers + 1`` has a grid ``2^(k-1)`` times coarser and ``2^(k-1)``

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer
 from chonn_ops.models.geometry import Box, grid_geometry
 from chonn_ops.models.hosted import hosted_ckb
+from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.nn import CKBOptions
 from chonn_ops.nn.geometry import Nodes, coarser, distances_of
 from chonn_ops.nn.layers import CONV, Factory
@@ -156,7 +157,7 @@ class Keywords(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
-class CHONNFNO(nn.Module):
+class CHONNFNO(Pretrained):
     """FNO over as many axes as there are mode counts; the base of `CHONNFNO2d` and its kin."""
 
     # Where the block goes, by its cell: networks where they have the lowest error, scans as in the
@@ -225,6 +226,10 @@ class CHONNFNO(nn.Module):
                 self.w0 = block
             else:
                 self.ckb = block
+
+    def stated(self) -> Mapping[str, Any]:
+        """See `Stated`."""
+        return {"padding": self.pad}
 
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """Predict the next frame.

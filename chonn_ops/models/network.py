@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -138,6 +138,10 @@ class CHONNNetwork(Gained, Pretrained):
         start = _offsets(offset, out_channels)
         self.gain = OFFSET_GAIN  # of its own parameter
         self.offset = nn.Parameter(torch.tensor(start * points, **factory).div_(OFFSET_GAIN))
+
+    def stated(self) -> Mapping[str, Any]:
+        """See `Stated`."""
+        return {"lengths": self.lengths}
 
     def forward(
         self,

@@ -54,7 +54,7 @@ class _CHONNRollout(Forecast):
             *(boundary, nodes, lengths, coordinates, reach, conservative, factory),
         )
         self.damped = damped
-        self.flow = self._flow(substeps, factory)
+        self.substeps, self.flow = substeps, self._flow(substeps, factory)
         self.carrier = None
         if carried:
             moves = channels if self.flow is None else 1

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error, plain
 from chonn_ops.models.hosted import hosted_ckb, suit_host
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
+from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.nn import CKBOptions, Network
 from chonn_ops.nn.geometry import Nodes, coarser, spacing_and_nodes
@@ -38,7 +39,7 @@ CONV_TRANSPOSE = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTransp
 NETWORK = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 
 
-class CHONNUNet(nn.Module):
+class CHONNUNet(Pretrained):
     """The U-Net in any number of dimensions; see `CHONNUNet2d`."""
 
     spatial_dims: ClassVar[int]
@@ -109,6 +110,10 @@ class CHONNUNet(nn.Module):
         elif ckb.order:
             for stage in stages:
                 self.ckbs[stage] = hosted_ckb(width_of[stage], dims, ckb, factory)
+
+    def stated(self) -> Mapping[str, Any]:
+        """See `Stated`."""
+        return {"lengths": self.lengths}
 
     @classmethod
     def _block(cls, in_channels: int, features: int, name: str, factory: Factory) -> nn.Sequential:

@@ -22,9 +22,11 @@ from chonn_ops.nn.geometry import (
     Nodes,
     check_volumes,
     checked_nodes,
+    distances_of,
     spacing_and_nodes,
     wall_distances,
 )
+from chonn_ops.nn.layers import Stated
 
 # Numbers for the whole field have further to move than weights at the same learning rate, and
 # potentials of walls less far: on Darcy flow of contrast 1,000, 12 s of one core, errors were
@@ -48,7 +50,7 @@ def mean_of_ends(a: Tensor, b: Tensor, mean: Tensor) -> Tensor:
     return ((a + b) / 2 + mean * log_cosh).clamp(-most, most).exp()
 
 
-class CircuitHead(nn.Module):
+class CircuitHead(Stated):
     r"""Features of points to potentials: one circuit for each output.
 
     With features h of a point, along each axis a::
@@ -145,6 +147,25 @@ class CircuitHead(nn.Module):
             self.conductivity.weight.mul_(0.1)
             nn.init.zeros_(self.source.weight)
             nn.init.ones_(self.source.bias)
+
+    def stated(self) -> Mapping[str, Any]:
+        """See `Stated`."""
+
+        def said(face: Any) -> Any:
+            return "robin" if isinstance(face, int) else face
+
+        if isinstance(self._faces, Mapping):
+            faces: Any = {name: said(face) for name, face in self._faces.items()}
+        else:
+            faces = [[said(face) for face in pair] for pair in self._faces]
+        nodes = distances_of(self.nodes, self.spatial_dims)
+        # The order of names decides which learned wall is whose.
+        return {
+            "boundary": faces,
+            "inner": said(self._inner),
+            "nodes": nodes,
+            "walls": self.learned,
+        }
 
     def _face(self, place: Any, given: str | Condition) -> Any:
         """A condition, or the number of a learned wall."""

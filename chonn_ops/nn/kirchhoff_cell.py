@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from chonn_ops._dtypes import without_autocast
 from chonn_ops.checks import as_field, check_bool, check_integer, error
-from chonn_ops.nn.layers import PositionLinear
+from chonn_ops.nn.layers import PositionLinear, Stated
 from chonn_ops.scan import kirchhoff_scan
 from chonn_ops.scan.api import scan_checked
 from chonn_ops.scan.arguments import Inputs, check_modes
@@ -94,7 +94,7 @@ class Scan:
         return KirchhoffCell(dim, options, boundary=self.check_boundary(boundary), **factory)
 
 
-class KirchhoffCell(nn.Module):
+class KirchhoffCell(Stated):
     """Relax, inject, read out: one selective first-order update (a KNC of the paper).
 
     For every position ``k`` of a line, with the paper's selective projections::
@@ -161,6 +161,10 @@ class KirchhoffCell(nn.Module):
         # softplus^-1(d) when constrained, d itself when free.
         self.skip_param = nn.Parameter(torch.empty(dim, **factory))
         self.reset_parameters()
+
+    def stated(self) -> Mapping[str, Any]:
+        """See `Stated`."""
+        return {"boundary": self.boundary}
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -5,8 +5,9 @@ All of them map channels-last fields (B, \\*grid, C).
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_above
+from chonn_ops.checks import check_above, plain
 from chonn_ops.nn.fused import functions as fused
 from chonn_ops.nn.memory import recomputed
 
@@ -33,7 +34,48 @@ class Factory(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
-class Gained(nn.Module):
+class Stated(nn.Module):
+    """Base of modules whose parameters mean another function with other options.
+
+    A state dict holds the options that `stated` names in its `_metadata`, where PyTorch has the
+    versions of modules, and loading compares them: another one counts as an unexpected key, which
+    ``strict=False`` returns. A dict of parameters alone, without metadata, is loaded as it is."""
+
+    def stated(self) -> Mapping[str, Any]:
+        """The options, which no parameter's shape tells, in one form for all spellings."""
+        return {}
+
+    def _stated(self) -> dict[str, Any]:
+        found = {}
+        for name, value in self.stated().items():
+            with contextlib.suppress(ValueError):  # a condition that only its author knows
+                found[name] = plain(name, value)
+        return found
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if (stated := self._stated()) and hasattr(destination, "_metadata"):
+            destination._metadata[prefix[:-1]]["options"] = stated
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        lists = missing_keys, unexpected_keys, error_msgs
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
+        found = local_metadata.get("options", {})
+        for name, own in self._stated().items():
+            if found.get(name, own) != own:  # no key: only keys depend on `strict`
+                unexpected_keys.append(f"{prefix}{name}={found[name]}, the model has {own}")
+
+
+class Gained(Stated):
     """Base of modules whose own parameters count `gain` times: `forward` computes with
     `effective` values, and `parameters` and `state_dict` hold the values before the gain.
 

@@ -37,6 +37,7 @@ from chonn_ops.nn.geometry import (
     Nodes,
     check_volumes,
     checked_nodes,
+    distances_of,
     spacing_and_nodes,
     wall_distances,
 )
@@ -246,6 +247,11 @@ class NetworkCell(Gained):
         self.wall_param = nn.Parameter(torch.empty(m, **factory)) if "robin" in words else None
         self._walled = any(CELL_CONDITIONS[word].grounded for word in words)
         self.reset_parameters()
+
+    def stated(self) -> Mapping[str, Any]:
+        """See `Stated`."""
+        nodes = distances_of(self.options.nodes, self.spatial_dims)
+        return {"boundary": self.boundary, "nodes": nodes}
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

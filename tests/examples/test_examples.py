@@ -31,7 +31,7 @@ def test_these_scripts_and_no_more():
     scripts = sorted(p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith("_"))
     expected = ["darcy_mesh", "direct_solve", "habitat", "mesh_file", "neuralop_darcy"]
     expected += ["pdebench_darcy", "pore_network", "pretrained", "read_network", "tomography"]
-    expected += ["waves", "wells"]
+    expected += ["waves", "wells", "your_arrays"]
     assert scripts == expected
 
 
@@ -91,6 +91,24 @@ def test_a_disc_is_imaged_from_its_rim(capsys, tmp_path):
     assert max(errors) < 0.8
     assert printed.count("converged: True") == 2
     assert figure.stat().st_size > 0
+
+
+def test_arrays_become_a_model_and_a_picture(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("safetensors")
+    folder = tmp_path / "plate"
+    sizes = ("--samples", "32", "--epochs", "2", "--output", str(folder))
+    module, printed = run("your_arrays", capsys, *sizes)
+    assert float(re.search(r"new samples: (\S+)", printed)[1]) < 0.01
+    model = module.CHONNCircuit2d.from_pretrained(folder)
+    torch.manual_seed(1)
+    x, y = map(torch.from_numpy, module.arrays(2))
+    assert x.shape == y.shape == (2, 1, 64, 96)
+    with torch.no_grad():
+        assert module.relative_l1(model(x), y) < 0.01
+    assert (folder / "picture.png").stat().st_size > 10_000
+    with pytest.raises(FileExistsError):
+        module.main([*sizes])
 
 
 def test_permeability_is_recovered_from_wells(capsys, tmp_path):

@@ -189,7 +189,7 @@ def test_an_fno_takes_the_nodes_from_its_coordinates():
 def test_a_network_model_takes_nodes_and_keeps_none():
     model, x = CHONNNetwork2d().eval(), torch.randn(1, 1, 6, 6)
     placed = CHONNNetwork2d(ckb=CKBOptions(Network(nodes="corners")))
-    placed.load_state_dict(model.state_dict())
+    placed.load_state_dict(dict(model.state_dict()))
     before = model(x)
     for nodes in ("corners", (0, 0), [[0, 0], [0.0, 0]]):
         torch.testing.assert_close(model(x, nodes=nodes), placed(x), rtol=0, atol=0)
@@ -239,7 +239,7 @@ def test_a_forecast_takes_nodes_in_its_call(kind):
     options = {"boundary": "robin", "coordinates": True}
     model, x = kind(1, 2, **options).eval(), torch.randn(1, 2, 8, 8)
     placed = kind(1, 2, nodes="left", **options).eval()
-    placed.load_state_dict(model.state_dict())
+    placed.load_state_dict(dict(model.state_dict()))
     for nodes in ("left", (0, 1)):
         torch.testing.assert_close(model(x, nodes=nodes), placed(x), rtol=0, atol=0)
     assert not torch.allclose(model(x), placed(x))

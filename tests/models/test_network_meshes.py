@@ -102,7 +102,7 @@ def test_a_grid_given_as_a_graph_is_the_grid(grid, nodes, boundary):
     volumes = grid_as_graph(grid, lengths, nodes, boundary == "periodic")
     x = rand(2, 2, *grid).requires_grad_()
     other = model_of(len(grid), boundary=boundary, lengths=lengths)
-    other.load_state_dict(model.state_dict(), strict=True)
+    other.load_state_dict(dict(model.state_dict()), strict=True)
     y = model(x)
     found = other(x.flatten(2).mT, volumes=volumes).mT.reshape(y.shape)
     torch.testing.assert_close(found, y, rtol=1e-10, atol=1e-10)
@@ -140,7 +140,7 @@ def test_a_cell_with_words_by_name_is_that_with_words_by_axis():
     x = rand(1, 2, *grid)
     model = model_of(2, boundary=("robin", "neumann"), lengths=(1.0, 1.0))
     named = model_of(2, boundary={"low0": "robin", "high0": "robin"}, lengths=(1.0, 1.0))
-    named.load_state_dict(model.state_dict(), strict=True)
+    named.load_state_dict(dict(model.state_dict()), strict=True)
     found = named(x.flatten(2).mT, volumes=volumes).mT.reshape(1, 3, *grid)
     torch.testing.assert_close(found, model(x), rtol=1e-10, atol=1e-10)
     # Options survive a file of JSON.

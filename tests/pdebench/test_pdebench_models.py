@@ -230,7 +230,7 @@ def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
     entry = registry.load("chonn_network")
     options = {"width": 6, "num_networks": 2}
     said = entry.build(1, host, options | {"nodes": "left"})
-    said.load_state_dict(model.state_dict())
+    said.load_state_dict(dict(model.state_dict()))
     for n in (8, 12):
         x, place = torch.rand(1, n, steps), (torch.arange(n) / n)[None, :, None]
         assert torch.equal(model(x, place), said(x, place))

@@ -1,0 +1,319 @@
+"""Models in folders come back with their options; nothing is lost or replaced silently."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import math
+import pickle
+import re
+
+import pytest
+import torch
+from model_cases import MODELS
+from torch import nn
+
+import chonn_ops
+from chonn_ops import CHONNCircuit2d, CHONNNetwork2d, CKBOptions, Dirichlet, Network, Robin
+from chonn_ops.boundary import Condition, Neumann
+from chonn_ops.inspect.checkpoint import load_checkpoint
+from chonn_ops.models.hosted import suit_host
+
+pytest.importorskip("safetensors")
+
+
+def moved(model):
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.01 * torch.rand(p.shape, dtype=p.dtype))
+    return model.eval()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_comes_back(name, dtype, tmp_path):
+    """Complex weights and buffers in double precision, too."""
+    build, inputs = MODELS[name]
+    torch.manual_seed(0)
+    model, inputs = moved(build()).to(dtype), [x.to(dtype) for x in inputs]
+    model.save_pretrained(tmp_path / "a" / "model")
+    found = type(model).from_pretrained(tmp_path / "a" / "model")
+    assert not found.training
+    assert {x.dtype for x in found.buffers()} == {x.dtype for x in model.buffers()}
+    assert all(p.requires_grad == q.requires_grad for p, q in same(model, found))
+    with torch.no_grad():
+        assert torch.equal(found(*inputs), model(*inputs))
+
+
+def same(model, other):
+    return zip(model.parameters(), other.parameters(), strict=True)
+
+
+OPTIONS = {
+    "walls": (
+        CHONNCircuit2d,
+        {
+            "boundary": ["neumann", (Dirichlet(1.0), Robin(torch.tensor(2.0), value=-1))],
+            "inner": Neumann(flux=0.5),
+            "lengths": torch.tensor([3.0, 2.0]),
+            "nodes": ((0.5, 0.25), (0, 1)),
+        },
+    ),
+    "a film that conducts all": (CHONNCircuit2d, {"boundary": Robin(math.inf)}),
+    "a block's": (
+        CHONNNetwork2d,
+        {
+            "width": 4,
+            "lengths": (3, 2),
+            "ckb": CKBOptions(Network(2, nodes="left"), boundary=("neumann", "robin")),
+        },
+    ),
+    "another path": (
+        chonn_ops.CHONNFNO2d,
+        {"num_channels": 1, "modes1": 2, "modes2": 2, "padding": 3, "box": [(0, 3), (0, 2)]},
+    ),
+    "stages": (chonn_ops.CNOUNet, {"n_layers": 1, "latent": 4, "stages": ("lift",)}),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_options_come_back(case, tmp_path):
+    kind, options = OPTIONS[case]
+    model = moved(kind(**options))
+    model.save_pretrained(tmp_path)
+    found = kind.from_pretrained(tmp_path)
+    assert str(found) == str(model)
+    if case == "another path":
+        places = (
+            torch.stack(torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij"), -1)[
+                None
+            ]
+            / 4
+        )
+        inputs = (torch.rand(1, 8, 8, 10), places)
+    else:
+        inputs = (torch.rand(1, 1, 8, 12) + 0.1,)
+    with torch.no_grad():
+        expected = model(*inputs)
+        assert torch.equal(found(*inputs), expected)
+        other = kind(**{k: v for k, v in options.items() if k in ("num_channels", "width")})
+        if case in ("walls", "a block's"):
+            parameters = {k: v for k, v in model.state_dict().items() if k in other.state_dict()}
+            fit = {k: v for k, v in parameters.items() if v.shape == other.state_dict()[k].shape}
+            other.load_state_dict(fit, strict=False)
+            assert not torch.allclose(other(*inputs), expected)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_can_be_saved(copied, tmp_path):
+    model = CHONNCircuit2d(boundary=("neumann", Dirichlet(1.0)))
+    copied(model).save_pretrained(tmp_path)
+    assert str(CHONNCircuit2d.from_pretrained(tmp_path)) == str(model)
+
+
+def test_defaults_are_in_the_card(tmp_path):
+    """So that a file means the same when a default is another one."""
+    chonn_ops.CHONNUNet1d(1, lengths=2).save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "model.json").read_text()) == {
+        "model": "CHONNUNet1d",
+        "options": {
+            "in_channels": 1,
+            "out_channels": 1,
+            "init_features": 32,
+            "ckb": CKBOptions().to_mapping(),
+            "mode": None,
+            "stages": ["encoder4", "bottleneck", "decoder4"],
+            "lengths": 2,
+        },
+        "parameters": sum(p.numel() for p in chonn_ops.CHONNUNet1d(1).parameters()),
+    }
+
+
+def test_a_model_that_was_suited_to_a_host(tmp_path):
+    model = moved(suit_host(CHONNNetwork2d(width=4)))
+    model.save_pretrained(tmp_path)
+    x = torch.rand(1, 1, 8, 8)
+    assert torch.equal(CHONNNetwork2d.from_pretrained(tmp_path)(x), model(x))
+
+
+def test_names_of_walls_are_any(tmp_path):
+    walls = {"ckb": Dirichlet(1.0), "inlet": "robin", "condition": Neumann()}
+    CHONNCircuit2d(boundary=walls).save_pretrained(tmp_path)
+    card = json.loads((tmp_path / "model.json").read_text())
+    assert card["options"]["boundary"]["ckb"]["value"] == 1.0
+    found = CHONNCircuit2d.from_pretrained(tmp_path).head.stated()["boundary"]
+    assert list(found) == list(walls)
+    assert (found["ckb"].value, found["inlet"]) == (1.0, "robin")
+
+
+def test_a_users_own_class(tmp_path):
+    class Mine(CHONNNetwork2d):
+        def __init__(self, size, **options):
+            super().__init__(1, 1, width=size, **options)
+
+    Mine(4, lengths=2.0).save_pretrained(tmp_path)
+    found = Mine.from_pretrained(tmp_path)
+    assert found.lengths == (2.0, 2.0)
+    assert found.lift.out_features == 4
+
+
+class Mine(Condition):
+    """A condition that files do not know."""
+
+
+REFUSED = {
+    "a trunk": (
+        lambda: CHONNCircuit2d(width=3, trunk=nn.Linear(1, 3)),
+        "trunk: expected None, as files hold no modules of your own; torch.save",
+    ),
+    "a condition of ones own": (
+        lambda: CHONNCircuit2d(boundary=Mine()),
+        r"condition: expected one of \('Neumann', .*got 'Mine'",
+    ),
+    "values along a wall": (
+        lambda: CHONNCircuit2d(boundary=Dirichlet(torch.ones(1, 1, 8, 1))),
+        "value: expected a real number or a Tensor, got",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_stored(case, tmp_path):
+    build, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        build().save_pretrained(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    model = build()
+    model.load_state_dict(model.state_dict())
+
+
+def test_a_model_that_was_changed_is_refused(tmp_path):
+    longer, wider = CHONNNetwork2d(width=4), CHONNNetwork2d(width=4)
+    longer.lengths = (2.0, 1.0)
+    wider.head = nn.Linear(4, 7)
+    for model, message in ((longer, "lengths="), (wider, "size mismatch for head")):
+        with pytest.raises(ValueError, match=f"its options and weights make again.*{message}"):
+            model.save_pretrained(tmp_path / "model")
+
+
+def test_nothing_is_replaced_silently(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    first, second = moved(CHONNCircuit2d()), moved(CHONNCircuit2d(depth=1))
+    first.save_pretrained(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(FileExistsError, match=r"model\.json .*force=True"):
+        second.save_pretrained(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    second.save_pretrained(tmp_path, force=True)
+    assert set(before) == {path.name for path in tmp_path.iterdir()}
+    assert len(CHONNCircuit2d.from_pretrained(tmp_path).trunk) == 2
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_damaged_files(tmp_path):
+    CHONNCircuit2d().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="expected weights of CHONNNetwork2d, got CHONNCircuit2d"):
+        CHONNNetwork2d.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"name: expected one of .* or a folder with model\.json"):
+        CHONNCircuit2d.from_pretrained(tmp_path / "elsewhere")
+    for name in ("model.safetensors", "model.json"):
+        file = tmp_path / name
+        file.write_bytes(file.read_bytes()[:40])
+        with pytest.raises(ValueError, match="expected the files of a model"):
+            CHONNCircuit2d.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["CHONNNetwork2d", "CHONNFNO2d of networks", "CHONNFNO2d of scans"]
+)
+def test_inspect_reads_a_folder(name, tmp_path):
+    build, inputs = MODELS[name]
+    model = moved(build())
+    model.save_pretrained(tmp_path)
+    found = load_checkpoint(tmp_path)
+    with torch.no_grad():
+        assert torch.equal(found.model(*inputs), model(*inputs))
+
+
+def stored(model):
+    """Its state dict out of a file."""
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+LEFT, WALLS = Network(2, nodes="left"), ("neumann", (Dirichlet(1.0), Dirichlet(0.0)))
+OTHERS = {
+    "lengths": (CHONNNetwork2d, {}, {"lengths": (3, 2)}),
+    "lengths of a circuit": (CHONNCircuit2d, {}, {"lengths": (3, 2)}),
+    "lengths of a U-Net": (chonn_ops.CHONNUNet2d, {}, {"lengths": 2}),
+    "boundary": (CHONNCircuit2d, {"boundary": "dirichlet"}, {"boundary": "neumann"}),
+    "boundary, its value": (
+        CHONNCircuit2d,
+        {"boundary": Dirichlet(1.0)},
+        {"boundary": Dirichlet(0.0)},
+    ),
+    "boundary, its axes": (CHONNCircuit2d, {"boundary": WALLS}, {"boundary": WALLS[::-1]}),
+    "inner": (CHONNCircuit2d, {"inner": "neumann"}, {"inner": "dirichlet"}),
+    "nodes": (CHONNCircuit2d, {}, {"nodes": "left"}),
+    "nodes of a cell": (CHONNNetwork2d, {"ckb": CKBOptions(Network(2))}, {"ckb": CKBOptions(LEFT)}),
+    "boundary of a cell": (
+        CHONNNetwork2d,
+        {"ckb": CKBOptions(boundary="neumann")},
+        {"ckb": CKBOptions(boundary="dirichlet")},
+    ),
+    "boundary of a scan": (
+        chonn_ops.CNOUNet,
+        {"n_layers": 1, "ckb": CKBOptions("scan")},
+        {"n_layers": 1, "ckb": CKBOptions("scan", boundary="dirichlet")},
+    ),
+    "padding": (
+        chonn_ops.CHONNFNO1d,
+        {"num_channels": 1, "modes": 2},
+        {"num_channels": 1, "modes": 2, "padding": 0},
+    ),
+    "reach": (chonn_ops.CHONNRollout2d, {}, {"reach": 0.25}),
+    "conservative": (chonn_ops.CHONNWaves1d, {}, {"conservative": False}),
+    "substeps": (chonn_ops.CHONNWaves1d, {}, {"substeps": 2}),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_weights_for_other_options_are_refused(case):
+    """All keys match, and the function is another one: off by 1.09 on a rectangle."""
+    kind, options, others = OTHERS[case]
+    model, other = kind(**options), kind(**others)
+    kind(**options).load_state_dict(stored(model))
+    name = case.split()[0].strip(",")
+    with pytest.raises(RuntimeError, match=rf"Unexpected key.*{name}=.*, the model has "):
+        other.load_state_dict(stored(model))
+    found = other.load_state_dict(stored(model), strict=False)
+    assert any(f"{name}=" in key for key in found.unexpected_keys)
+    other.load_state_dict(dict(stored(model)))  # parameters alone
+
+
+def test_learned_walls_in_another_order():
+    weights = CHONNCircuit2d(boundary={"inlet": "robin", "outlet": "robin"}).state_dict()
+    other = CHONNCircuit2d(boundary={"outlet": "robin", "inlet": "robin"})
+    with pytest.raises(RuntimeError, match=r"walls=\['inlet', 'outlet', 'inner'\], the model has"):
+        other.load_state_dict(weights)
+
+
+def test_learned_walls_are_named_in_the_message():
+    weights = CHONNCircuit2d(boundary=("neumann", "robin")).state_dict()
+    walls = r"boundary=\[\[{'condition': 'Neumann', 'flux': 0\.0}, .*\], \['robin', 'robin'\]\]"
+    found = CHONNCircuit2d(boundary=("robin", "neumann")).load_state_dict(weights, strict=False)
+    assert re.search(walls, found.unexpected_keys[0])
+
+
+def test_spellings_of_the_same_options_are_the_same():
+    pairs = [
+        (CHONNCircuit2d, {"boundary": "neumann", "lengths": 2}, {"lengths": [2.0, 2.0]}),
+        (CHONNCircuit2d, {"boundary": Dirichlet()}, {"boundary": ("dirichlet", "dirichlet")}),
+        (CHONNCircuit2d, {"nodes": "left"}, {"nodes": [(0, 1), (0.0, 1.0)]}),
+    ]
+    pairs[0][2]["boundary"] = ["neumann", (Neumann(0.0), "neumann")]
+    for kind, options, others in pairs:
+        kind(**others).load_state_dict(stored(kind(**options)))
