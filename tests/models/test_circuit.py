@@ -147,6 +147,22 @@ def test_masked_points_do_not_matter():
     assert (found[0][..., ~mask] == 0).all()
 
 
+@pytest.mark.parametrize("inner", ["neumann", "dirichlet"])
+def test_calibration_tells_what_holes_are(inner):
+    mask = torch.ones(16, 16, dtype=torch.bool)
+    mask[5:9, 6:12] = False
+    k = media(8, 16, 16)
+    last = k.movedim(1, -1)
+    plates = ("neumann", (Dirichlet(1.0), Dirichlet(0.0)))
+    circuit = diffusion(last, 1 / 16, boundary=plates, inner=inner, mask=mask)
+    y = circuit.solve(torch.zeros_like(last)).movedim(-1, 1)
+    torch.manual_seed(0)
+    model = CHONNCircuit2d(1, 1)
+    assert model.calibrate(k.float(), y.float(), mask=mask).item() < 0.1
+    u = model(k.float(), mask=mask)
+    assert error(u[..., mask], y[..., mask]) < 0.1
+
+
 def test_a_trunk_of_ones_own():
     trunk = torch.nn.Sequential(torch.nn.Linear(1, 5), torch.nn.Tanh())
     model = CHONNCircuit2d(1, 1, width=5, trunk=trunk)
