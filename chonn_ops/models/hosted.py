@@ -49,7 +49,7 @@ def suit_host(network: CHONNNetwork) -> CHONNNetwork:
         assert isinstance(block, CKB)
         for projection in (block.in_proj, block.out_proj):
             learn_faster(projection, PROJECTION_GAIN)
-    network.gain *= OFFSET_GAIN
+    network.set_gain(network.gain * OFFSET_GAIN)
     with torch.no_grad():
         network.offset.div_(OFFSET_GAIN)
     return network

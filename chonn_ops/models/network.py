@@ -136,8 +136,8 @@ class CHONNNetwork(Gained, Pretrained):
         nn.init.normal_(self.head.weight, std=READOUT_GAIN * width**-0.5)
         nn.init.zeros_(self.head.bias)
         start = _offsets(offset, out_channels)
-        self.gain = OFFSET_GAIN  # of its own parameter
         self.offset = nn.Parameter(torch.tensor(start * points, **factory).div_(OFFSET_GAIN))
+        self.set_gain(OFFSET_GAIN)  # of its own parameter
 
     def stated(self) -> Mapping[str, Any]:
         """See `Stated`."""

@@ -84,10 +84,18 @@ class Gained(Stated):
 
     gain: float = 1.0
 
+    def set_gain(self, gain: float) -> None:
+        """Set the gain, which state dicts then hold."""
+        self.gain = gain
+        # A buffer, because tools for state dicts of wrapped models, as those of DDP, know the names
+        # of parameters and buffers. Not by `get_extra_state`, which would add keys to plain models,
+        # whose dicts are a host's.
+        like = next(self.parameters(recurse=False), torch.empty(0))
+        self.register_buffer(GAIN_KEY, torch.full((), gain, device=like.device, dtype=like.dtype))
+
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        # Not by `get_extra_state`, which would add keys to plain models, whose dicts are a host's.
-        if "gain" in vars(self):
+        if "gain" in vars(self):  # exact, whatever the buffer's dtype is
             gain = torch.tensor(self.gain, device="cpu", dtype=torch.float32)
             destination[prefix + GAIN_KEY] = gain
 
@@ -101,21 +109,21 @@ class Gained(Stated):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
+        key = prefix + GAIN_KEY
+        if key in state_dict and "gain" not in vars(self):
+            self.set_gain(self.gain)
         lists = missing_keys, unexpected_keys, error_msgs
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
-        key = prefix + GAIN_KEY
         if key in state_dict:
             try:
                 gain = float(state_dict[key])
             except (TypeError, ValueError, RuntimeError):  # no number, or a tensor without values
                 gain = math.nan
             if 0 < gain < math.inf:
-                self.gain = gain
+                self.set_gain(gain)
             else:
                 got = state_dict[key]
                 error_msgs.append(f"{key}: expected a finite gain above 0, got {got!r}")
-        elif "gain" in vars(self):
-            missing_keys.append(key)
         if key in unexpected_keys:
             unexpected_keys.remove(key)
 
@@ -178,7 +186,8 @@ def learn_faster(module: nn.Module, gain: float) -> None:
             continue
         if not isinstance(part, Gained):
             raise TypeError(f"module: expected modules with a gain, got {type(part).__name__}")
-        before, part.gain = part.gain, float(np.float32(part.gain * gain))
+        before = part.gain
+        part.set_gain(float(np.float32(before * gain)))
         with torch.no_grad():
             for parameter in parameters:
                 parameter.div_(part.gain / before)
