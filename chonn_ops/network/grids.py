@@ -170,6 +170,14 @@ def blended_edges(k: Tensor, steps: list[float], arithmetic: Tensor) -> list[Ten
     return found
 
 
+def edges_within(edges: Sequence[Tensor], exists: Tensor) -> list[Tensor]:
+    """Edges between nodes that exist, and 0 for others; the last entry along an axis joins the last
+    node and the first. `exists` broadcasts with the nodes."""
+    return [
+        torch.where(exists & exists.roll(-1, axis), edge, 0) for axis, edge in enumerate(edges, 1)
+    ]
+
+
 def _missing_neighbours(exists: Tensor, axis: int, periodic: bool) -> Iterator[Tensor]:
     """Which nodes that exist have a neighbour on the grid that does not, at their low and at their
     high face of an axis."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from chonn_ops.boundary import CONDITIONS, Condition, Dirichlet, Neumann, conditions
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.grids import Spacing, circuit_of, face_area
+from chonn_ops.network.grids import Spacing, circuit_of, edges_within, face_area
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import (
     Distances,
@@ -296,10 +296,7 @@ class CircuitHead(Stated):
             exists = (mask if mask.dim() > self.spatial_dims else mask[None]).unsqueeze(-1)
             f, leak = torch.where(exists, f, 0), torch.where(exists, leak, 0)
             k = [torch.where(exists, x, 0) for x in k]
-            edges = [
-                torch.where(exists & exists.roll(-1, axis + 1), edge, 0)
-                for axis, edge in enumerate(edges)
-            ]
+            edges = edges_within(edges, exists)
             inner = ((self._condition(self._inner, **known),) * 2,) * self.spatial_dims
         places = wall_distances(nodes)
         circuit = circuit_of(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-# PyTorch's name for what a state dict holds beside tensors of the module: its tools know it.
+# The buffer that holds a module's gain, by PyTorch's name for what a state dict has beside weights.
 GAIN_KEY = "_extra_state"
 
 

@@ -30,7 +30,7 @@ from chonn_ops.checks import (
     error,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.grids import Spacing, blended_edges, circuit_of
+from chonn_ops.network.grids import Spacing, blended_edges, circuit_of, edges_within
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.fused import functions as fused
 from chonn_ops.nn.geometry import (
@@ -431,10 +431,7 @@ class NetworkCell(Gained):
         if mask is not None:
             exists = (mask if mask.dim() > axes else mask[None]).unsqueeze(-1)
             source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
-            edges = [
-                torch.where(exists & exists.roll(-1, axis + 1), edge, 0)
-                for axis, edge in enumerate(edges)
-            ]
+            edges = edges_within(edges, exists)
             # A medium does not go on behind a hole, and a hole joins no faces.
             hard = (Neumann(), Neumann())
             inner = tuple(pair if pair[0].inner else hard for pair in faces)
