@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from chonn_ops import CHONNCircuit1d, CHONNCircuit2d, CHONNCircuit3d, Dirichlet, diffusion
+from chonn_ops import CHONNCircuit1d, CHONNCircuit2d, CHONNCircuit3d, Dirichlet, diffusion, helmholtz
 
 
 def media(count, *grid, seed=0, spread=1.0):
@@ -106,6 +106,27 @@ def test_each_output_has_a_law_of_its_own():
         found = model(x)
     for j, residual in enumerate(residuals.tolist()):
         assert abs(error(found[:, j], y[:, j]) - residual) < 0.1
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e3, 2.0)])
+@pytest.mark.parametrize("ends", ["dirichlet", "matched"])
+def test_calibration_names_waves(ends, scale, shift):
+    """Without training: -laplace u - 100 n^2 u = f, f an input or a constant."""
+    n = media(8, 24, 24, spread=0.2)
+    f = media(8, 24, 24, seed=1) if ends == "matched" else torch.ones_like(n)
+    one = torch.ones_like(n).movedim(1, -1)
+    waves = helmholtz(one, 100 * n.movedim(1, -1) ** 2, 1e-3, 1.0, 1 / 24, boundary=ends)
+    u = waves.solve(f.movedim(1, -1)).movedim(-1, 1)
+    y = scale * (torch.cat((u.real, u.imag), 1) if ends == "matched" else u.real) 
+    y = y + shift * scale * y.std() * torch.tensor([1.0, 0.0])[: y.shape[1], None, None]
+    x = torch.cat((n, f), 1) if ends == "matched" else n
+    model = CHONNCircuit2d(x.shape[1], y.shape[1], ac=True, boundary="robin" if ends == "dirichlet" else ends)
+    part = y.float().clone()
+    part[..., :2] = math.nan  # not known there
+    residual = model.calibrate(1e-3 * x.float(), part)
+    assert residual.item() < 0.02
+    with torch.no_grad():
+        assert error(model(1e-3 * x.float()), y) < 0.02
 
 
 def test_inputs_of_both_signs_are_no_media():
