@@ -17,7 +17,7 @@ from chonn_ops.metrics import MetricAccumulator
 
 STEADY = (
     *("darcy", "poisson", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("upscaling", "unknown_law"),
+    *("upscaling", "unknown_law", "helmholtz"),
 )
 
 
