@@ -324,7 +324,9 @@ class CHONNCircuit(Pretrained):
         logs, values = (field.double() for field in self.units(x))
         y = self._of_circuits(y)
         v = torch.complex(y[..., 0], y[..., 1] if y.shape[-1] > 1 else 0 * y[..., 0]).movedim(0, -1)
-        sources = [s * unit for s in (v.real[..., :1] ** 0, *values.split(1, -1)) for unit in (1, 1j)]
+        sources = [
+            s * unit for s in (v.real[..., :1] ** 0, *values.split(1, -1)) for unit in (1, 1j)
+        ]
         best = [math.inf] * v.shape[-1]
         medium, exponents = logs.new_zeros(2, len(best), self.in_channels)
         factor, zero = logs.new_zeros(len(best)), torch.zeros_like(v)

@@ -34,10 +34,10 @@ from chonn_ops.nn.layers import Stated
 GAIN, MEAN_GAIN, LEVEL_GAIN = 8.0, 4.0, 0.2
 # Absorption at the start, in the unit of the conductivity over that of length squared.
 ABSORPTION = -9.0
-# Of circuits at a frequency, phases follow from conductivities and reactances: moved as fast as
-# those of other circuits, waves cross resonances at a rate of 1e-2. Errors of Helmholtz's equation
-# in a box were 0.99 with gains of 1 and 0.3 after 600 steps of that rate, 0.0003 with 0.1.
-WAVE_GAIN = 0.1
+# At a frequency, conductivities and leaks set phases: moved as fast as those of other circuits, they
+# cross resonances. Errors of Helmholtz's equation in a box after 600 steps were 0.98 at a rate of
+# 1e-2 with gains of 1 and 0.3; 0.0065 at 2e-2 with 0.1, and 0.0005 with 0.03.
+WAVE_GAIN = 0.03
 # Distance of learned walls behind their face at the start, over the domain's unit of length: close
 # to a given potential at the face itself.
 DISTANCE = 0.01
@@ -72,8 +72,9 @@ class CircuitHead(Stated):
     With ``ac=True`` circuits are at a frequency, as those of `chonn_ops.helmholtz`, and their
     leaks follow the features::
 
-        log k_a = W_a h / 10,  f = W_f h + b + i (W_g h + d)
-        c = exp(a) - exp(b) - i exp(d),  (a, b) = (W_c h + 8 p) / 10 - 9,  d = W_d h + 8 p - 9
+        log k_a = 0.03 W_a h,  f = W_f h + b + i (W_g h + d)
+        c = exp(a) - exp(b) - i exp(l)
+        (a, b) = 0.03 (W_c h + 8 p) - 9,  l = W_l h + 8 p - 9
 
     Outputs are the real and the imaginary part of each circuit; a single one is a real part.
     Fields vary in time as exp(-i omega t), so a "matched" wall lets waves out.

@@ -8,7 +8,14 @@ import math
 import pytest
 import torch
 
-from chonn_ops import CHONNCircuit1d, CHONNCircuit2d, CHONNCircuit3d, Dirichlet, diffusion, helmholtz
+from chonn_ops import (
+    CHONNCircuit1d,
+    CHONNCircuit2d,
+    CHONNCircuit3d,
+    Dirichlet,
+    diffusion,
+    helmholtz,
+)
 
 
 def media(count, *grid, seed=0, spread=1.0):
@@ -117,10 +124,12 @@ def test_calibration_names_waves(ends, scale, shift):
     one = torch.ones_like(n).movedim(1, -1)
     waves = helmholtz(one, 100 * n.movedim(1, -1) ** 2, 1e-3, 1.0, 1 / 24, boundary=ends)
     u = waves.solve(f.movedim(1, -1)).movedim(-1, 1)
-    y = scale * (torch.cat((u.real, u.imag), 1) if ends == "matched" else u.real) 
+    y = scale * (torch.cat((u.real, u.imag), 1) if ends == "matched" else u.real)
     y = y + shift * scale * y.std() * torch.tensor([1.0, 0.0])[: y.shape[1], None, None]
     x = torch.cat((n, f), 1) if ends == "matched" else n
-    model = CHONNCircuit2d(x.shape[1], y.shape[1], ac=True, boundary="robin" if ends == "dirichlet" else ends)
+    model = CHONNCircuit2d(
+        x.shape[1], y.shape[1], ac=True, boundary="robin" if ends == "dirichlet" else ends
+    )
     part = y.float().clone()
     part[..., :2] = math.nan  # not known there
     residual = model.calibrate(1e-3 * x.float(), part)

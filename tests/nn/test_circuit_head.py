@@ -36,10 +36,10 @@ def plain(head, h, steps, offsets=(0.5, 0.5)):
     f = h @ head.source.weight.T + head.source.bias
     f, c = f[..., 0], (-9 + 8 * head.absorption[0]).exp()
     if head.ac:
-        logs = logs / 10
+        logs = 0.03 * logs
         f = torch.complex(f, (h @ head.source.weight.T + head.source.bias)[..., m])
         a, b, d = (h @ head.leak.weight.T + 8 * head.absorption)[..., ::m].unbind(-1)
-        c = (a / 10 - 9).exp() - (b / 10 - 9).exp() - 1j * (d - 9).exp()
+        c = (0.03 * a - 9).exp() - (0.03 * b - 9).exp() - 1j * (d - 9).exp()
     logs = logs.clamp(-15, 15)
     number = np.arange(math.prod(grid)).reshape(grid)
     matrix, current = np.zeros((number.size,) * 2, f.numpy().dtype), f.flatten().numpy() * volume
@@ -76,7 +76,7 @@ def plain(head, h, steps, offsets=(0.5, 0.5)):
 def test_outputs_solve_the_equation(grid, ac):
     head = made(3, len(grid), 4 if ac else 2, ac=ac).requires_grad_(False)
     if ac:  # waves, some of them lost
-        head.absorption.copy_(torch.tensor([1.0, 1.0, 17.0, 17.0, 1.2, 1.2]))
+        head.absorption.copy_(torch.tensor([1.0, 1.0, 57.0, 57.0, 1.2, 1.2]))
     h = features(2, *grid, 3)
     steps = [0.3 / n for n in grid]
     out = head(h, steps)

@@ -1,4 +1,4 @@
-"""Time-harmonic waves in open space: the problem, and the circuit that goes on beyond the square."""
+"""Time-harmonic waves in open space: the problem, and the circuit that learns it."""
 
 from __future__ import annotations
 
