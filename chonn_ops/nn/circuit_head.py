@@ -34,9 +34,9 @@ from chonn_ops.nn.layers import Stated
 GAIN, MEAN_GAIN, LEVEL_GAIN = 8.0, 4.0, 0.2
 # Absorption at the start, in the unit of the conductivity over that of length squared.
 ABSORPTION = -9.0
-# At a frequency, conductivities and leaks set phases: moved as fast as those of other circuits, they
-# cross resonances. Errors of Helmholtz's equation in a box after 600 steps were 0.98 at a rate of
-# 1e-2 with gains of 1 and 0.3; 0.0065 at 2e-2 with 0.1, and 0.0005 with 0.03.
+# At a frequency, conductivities and leaks set phases: moved as fast as those of other circuits,
+# they cross resonances. Errors of Helmholtz's equation in a box after 600 steps were 0.98 at a rate
+# of 1e-2 with gains of 1 and 0.3; 0.0065 at 2e-2 with 0.1, and 0.0005 with 0.03.
 WAVE_GAIN = 0.03
 # Distance of learned walls behind their face at the start, over the domain's unit of length: close
 # to a given potential at the face itself.
