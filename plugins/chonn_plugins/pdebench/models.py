@@ -26,7 +26,7 @@ SERIES = {
 KINDS = ("auto", "steady", *SERIES)
 FRAMES = 2
 CELL = CKBOptions().cell.name
-SIZES = ("width", "depth", "mlp_ratio", "patch", "coordinates")
+SIZES = ("width", "depth")
 SERIES_SIZES = ("width", "depth", "mlp_ratio", "nodes")
 # Options whose defaults differ between the models of time series and the steady one.
 SERIES_OPTIONS = ("boundary", "num_networks", "coordinates")
@@ -121,7 +121,8 @@ class AsFNO(nn.Module):
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
         """(B, \\*grid, frames * C) and coordinates (B, \\*grid, axes) to (B, \\*grid, 1, C)."""
         seen = x[..., -self.channels :].movedim(-1, 1)
-        geometry, _ = grid_geometry(grid, self.model.nodes, self.box)
+        nodes = self.model.nodes if hasattr(self.model, "nodes") else self.model.head.nodes
+        geometry, _ = grid_geometry(grid, nodes, self.box)
         y = self.model(seen, **geometry)
         return y.movedim(1, -1).unsqueeze(-2)
 
@@ -172,10 +173,10 @@ def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]
     if kind in SERIES:
         return build_series(kind, ndim, host, options)
     sizes = {name: options[name] for name in SIZES if name in options}
-    block = {name: value for name, value in options.items() if name not in (*SIZES, "model")}
+    walls = {name: options[name] for name in ("boundary", "nodes") if name in options}
     channels = host["num_channels"]
     seen = host["initial_step"] * channels
-    network = NETWORKS[ndim](seen, channels, ckb=CKBOptions.from_mapping(block), **sizes)
+    network = NETWORKS[ndim](seen, channels, **walls, **sizes)
     return AsFNO(network, seen, host.get("box"))
 
 
