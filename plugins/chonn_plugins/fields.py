@@ -52,7 +52,9 @@ def build(
     if axes not in classes:
         raise ValueError(f"{name}: expected a grid of 1, 2 or 3 axes, got {axes!r}")
     if name == "chonn_network":
-        return classes[axes](in_channels, out_channels, **{k: options[k] for k in options if k != "ckb"})
+        return classes[axes](
+            in_channels, out_channels, **{k: options[k] for k in options if k != "ckb"}
+        )
     options = {**options, "ckb": CKBOptions.from_mapping(options["ckb"])}
     if name == "chonn_fno":
         given = {"box": [(0.0, 1.0)] * axes, **options}
