@@ -18,9 +18,9 @@ from chonn_ops.models.pretrained import options_of
 # Name -> number of axes -> class.
 MODELS: dict[str, dict[int, type[Any]]] = {
     "chonn_network": {
-        1: chonn_ops.CHONNCircuit1d,
-        2: chonn_ops.CHONNCircuit2d,
-        3: chonn_ops.CHONNCircuit3d,
+        1: chonn_ops.CHONNNetwork1d,
+        2: chonn_ops.CHONNNetwork2d,
+        3: chonn_ops.CHONNNetwork3d,
     },
     "chonn_fno": {1: chonn_ops.CHONNFNO1d, 2: chonn_ops.CHONNFNO2d, 3: chonn_ops.CHONNFNO3d},
     "chonn_unet": {1: chonn_ops.CHONNUNet1d, 2: chonn_ops.CHONNUNet2d, 3: chonn_ops.CHONNUNet3d},

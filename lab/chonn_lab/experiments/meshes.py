@@ -27,7 +27,7 @@ from chonn_lab.experiments.solvers import Physics
 from chonn_lab.problems import meshes
 from chonn_ops import Dirichlet, FiniteVolumes, Mesh, Robin
 from chonn_ops.checks import check_choice
-from chonn_ops.models.network import CHONNNetwork
+from chonn_ops.models.circuit import CHONNNetwork
 
 CPU = torch.device("cpu")
 GRID = {2: 24, 3: 12}  # latent points an axis of GINO, which has a third as many modes

@@ -23,7 +23,6 @@ from chonn_lab.problems import upscaling
 from chonn_lab.problems.unknown_law import MonotoneLaw
 from chonn_ops.checks import check_choice
 from chonn_ops.models import (
-    CHONNCircuit2d,
     CHONNFNO2d,
     CHONNNetwork2d,
     CHONNNetwork3d,
@@ -137,7 +136,7 @@ def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
 def circuit(problem: Any, width: int, depth: int) -> nn.Module:
     """The model of one circuit, which takes the units of the data itself."""
     sizes = problem.in_channels, problem.out_channels, width, depth
-    model = CHONNCircuit2d(*sizes, nodes=problem.physics.nodes)
+    model = CHONNNetwork2d(*sizes, nodes=problem.physics.nodes)
     model.in_data_units = True  # pyright: ignore[reportArgumentType]
     return model
 

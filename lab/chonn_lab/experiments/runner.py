@@ -41,7 +41,7 @@ from chonn_lab.experiments.records import HISTORY, Run
 from chonn_lab.problems.origin import identify
 from chonn_ops.checks import check_choice, check_integer, check_number
 from chonn_ops.files import whole_file
-from chonn_ops.models.circuit import CHONNCircuit
+from chonn_ops.models.circuit import CHONNNetwork
 
 # Entry of a checkpoint with everything that is not torch's.
 STATE = "chonn_ops"
@@ -248,7 +248,7 @@ class Training:
         if isinstance(self.model, Untrained):
             self.model.fit(data.train)
             return
-        if isinstance(self.model, CHONNCircuit) and not self.epochs:
+        if isinstance(self.model, CHONNNetwork) and not self.epochs:
             started = clock(self.device)
             self.model.calibrate(*(x.to(self.device) for x in data.train[:CALIBRATED]))
             self.seconds += clock(self.device) - started
