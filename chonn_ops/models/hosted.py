@@ -10,6 +10,7 @@ __all__ = ["BLOCK_GAIN", "hosted_ckb", "learn_faster"]
 # How many times as fast a block of networks learns inside a host's model.
 BLOCK_GAIN = 8.0
 
+
 def hosted_ckb(dim: int, spatial_dims: int, options: CKBOptions, factory: Factory) -> CKB:
     """A CKB inside a model that is trained at its host's learning rate."""
     block = CKB(dim, spatial_dims, **vars(options), **factory)

@@ -173,7 +173,9 @@ def test_a_gain_is_saved_whole_whatever_the_default_dtype_is(default):
 def test_gains_that_are_none_are_refused(gain):
     model = CKB(4, 2)
     state = {**model.state_dict(), "in_proj._extra_state": gain}
-    with pytest.raises(RuntimeError, match=r"in_proj\._extra_state: expected a finite gain above 0"):
+    with pytest.raises(
+        RuntimeError, match=r"in_proj\._extra_state: expected a finite gain above 0"
+    ):
         model.load_state_dict(state)
     assert model.in_proj.gain == 1
     if not isinstance(gain, torch.Tensor):
