@@ -169,5 +169,5 @@ def test_unfit_options():
         built("chonn_unet", 1, 1, 4)
     with pytest.raises(ValueError, match="num_network: expected options of a block"):
         built("chonn_unet", 1, 1, ckb={"num_network": 3})
-    with pytest.raises(ValueError, match="chonn_network: .* unexpected keyword argument 'ckb'"):
+    with pytest.raises(ValueError, match=r"chonn_network: .* unexpected keyword argument 'ckb'"):
         built("chonn_network", 1, 1, ckb={})
