@@ -89,6 +89,12 @@ class Pretrained(Stated):
         vars(model)["_arguments"] = _arguments(cls, args, keywords)
         return model
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments that the model was built with and the defaults of all others, without
+        `device` and `dtype`."""
+        return {name: x for name, x in self._arguments.items() if name not in _OF_WEIGHTS}
+
     def save_pretrained(self, folder: str | Path, *, force: bool = False) -> None:
         """Save the model with its options: ``model.safetensors`` and ``model.json``.
 
@@ -110,7 +116,7 @@ class Pretrained(Stated):
             Without safetensors.
         """
         kind = type(self)
-        known = {k: x for k, x in self._arguments.items() if k not in _OF_WEIGHTS}
+        known = self.options
         for name, value in known.items():
             if isinstance(value, nn.Module):
                 expected = "None, as files hold no modules of your own; torch.save(model.state_dict"

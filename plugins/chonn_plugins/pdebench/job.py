@@ -140,7 +140,9 @@ class Job:
 
 
 def _plain(value: Any) -> str:
-    """An option as part of a file's name: lists without brackets, spaces and quotes."""
+    """An option as part of a file's name: lists and mappings without brackets, spaces, quotes."""
+    if isinstance(value, Mapping):
+        value = [entry for pair in value.items() for entry in pair]
     return "-".join(map(_plain, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
