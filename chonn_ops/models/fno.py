@@ -178,7 +178,7 @@ class CHONNFNO(Pretrained):
         dims = len(modes)
         for axis, count in enumerate(modes, 1):
             check_integer(1, **{"modes" if dims == 1 else f"modes{axis}": count})
-        check_trunk(ckb, box=box, boundary=boundary, nodes=nodes, downsample=downsample)
+        check_trunk(ckb, boundary=boundary, nodes=nodes, downsample=downsample)
         self.spatial_dims, self.box = dims, box
         self.in_channels = initial_step * num_channels if in_channels is None else in_channels
         check_integer(1, in_channels=self.in_channels)

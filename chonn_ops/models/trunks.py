@@ -11,7 +11,7 @@ from chonn_ops.nn import CKBOptions, Network
 # By the number of axes.
 NETWORKS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 # Arguments that have no effect without a circuit head, and those that have none without blocks.
-OF_HEAD = {"lengths": 1.0, "boundary": "robin", "inner": "robin", "nodes": "centres", "box": None}
+OF_HEAD = {"lengths": 1.0, "boundary": "robin", "inner": "robin", "nodes": "centres"}
 OF_BLOCKS = {"stages": ("encoder4", "bottleneck", "decoder4"), "downsample": 1}
 
 
