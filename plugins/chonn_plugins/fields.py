@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import chonn_ops
-from chonn_ops import Network
 from chonn_ops.checks import plain
-from chonn_ops.models.geometry import Nodes, node_positions
+from chonn_ops.models.geometry import node_positions
 from chonn_ops.models.pretrained import options_of
 
 # Name -> number of axes -> class.
@@ -64,9 +63,7 @@ class _OfFields(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.model = model
-        cell = model.options["ckb"].cell
-        self.nodes: Nodes = cell.nodes if isinstance(cell, Network) else "centres"
+        self.model, self.nodes = model, model.options.get("nodes", "centres")
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.movedim(1, -1)

@@ -89,8 +89,9 @@ class Job:
     def label(self) -> str:
         """The model with its options, for messages."""
         shown = dict(self.options)
-        if self.model is not None and "order" in self.model.defaults:
-            shown = {"order": self.model.complete(self.options)["order"], **shown}
+        if self.model is not None:
+            order = self.model.complete(self.options).get("order")
+            shown = shown if order is None else {"order": order, **shown}
         if self.seed is not None:
             shown["seed"] = self.seed
         return (

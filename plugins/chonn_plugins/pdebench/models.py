@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
 import chonn_ops
-from chonn_ops import CKBOptions, Network, Scan
+from chonn_ops import CKBOptions
 from chonn_ops.checks import check_choice, plain
 from chonn_ops.models.geometry import Box, Geometry, grid_geometry
-from chonn_ops.models.hosted import learn_faster
 from chonn_ops.models.pretrained import options_of
+from chonn_ops.nn.layers import learn_faster
 from chonn_plugins.fields import MODELS
 from chonn_plugins.pdebench.contract import HostModel
 
@@ -31,7 +31,6 @@ OPTIONS = {
     "steady": ("width", "depth", "boundary", "inner", "nodes"),
     **dict.fromkeys(SERIES, SERIES_OPTIONS),
 }
-CELL = CKBOptions().cell.name
 
 
 def default_of(model: type[nn.Module], name: str) -> Any:
@@ -39,14 +38,9 @@ def default_of(model: type[nn.Module], name: str) -> Any:
     return inspect.signature(model).parameters[name].default
 
 
-def block_defaults(cell: str) -> dict[str, Any]:
-    """The block's options with their defaults for a cell; `cell` itself keeps its own default."""
-    return {**CKBOptions(cell).to_mapping(), "cell": CELL}
-
-
-def all_block_options() -> dict[str, Any]:
-    """The options of the blocks of every cell, with the default cell's defaults."""
-    return {**block_defaults(Scan.name), **block_defaults(Network.name)}
+def has_blocks(options: Mapping[str, Any]) -> bool:
+    """Whether the options of `chonn_unet` or `chonn_fno` ask for blocks, of order 0 for none."""
+    return any(options.get(name) is not None for name in ("cell", "order"))
 
 
 def axes_that_fit(options: Mapping[str, Any]) -> int:
@@ -55,27 +49,45 @@ def axes_that_fit(options: Mapping[str, Any]) -> int:
     return len(boundary) if isinstance(boundary, list) and len(boundary) in UNETS else 1
 
 
-class Placed:
-    """A host's model with blocks, a class for each number of axes: builds it, checks its options,
-    knows their defaults. `places` are keywords of these classes that say where the blocks go,
-    beside ``mode``, and their defaults."""
+class Hosted:
+    """A host's model that is the trunk of a circuit head, or has blocks if `cell` or `order` is
+    set, a class for each number of axes: builds it, checks its options, knows their defaults.
+    `head` has keywords of the head, `places` those that say where blocks stand, with defaults."""
 
-    def __init__(self, models: Mapping[int, Any], places: Mapping[str, Any]) -> None:
+    def __init__(
+        self, models: Mapping[int, Any], head: Sequence[str], places: Mapping[str, Any]
+    ) -> None:
         self.models, self.places = models, places
+        self.head = {name: default_of(NETWORKS[1], name) for name in head}
 
     def defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """All options with the defaults of the cell that is set, see `HostModel`."""
-        cell = CKBOptions.from_mapping({"cell": options.get("cell", CELL)}).cell.name
-        return {**block_defaults(cell), **self.places, "mode": self.models[1].default_mode[cell]}
+        """All options with their defaults, see `HostModel`: None for `cell`, which decides what
+        the others are, and for options of the other form."""
+        kinds = {cell: CKBOptions(cell).to_mapping() for cell in ("network", "scan")}
+        found = dict.fromkeys([*self.head, *self.places, *kinds["network"], *kinds["scan"]])
+        if not has_blocks(options):
+            return found | self.head
+        cell = CKBOptions.from_mapping({"cell": options.get("cell") or "network"}).cell.name
+        return {**found, **kinds[cell], **self.places, "cell": None}
 
     def build(self, ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
         """The model for so many axes, see `HostModel`."""
-        keywords = {name: options[name] for name in ("mode", *self.places) if name in options}
-        block = {name: value for name, value in options.items() if name not in keywords}
-        keywords_of_host = {name: value for name, value in host.items() if name != "nodes"}
-        if "nodes" in host and options.get("cell", CELL) == Network.name:
-            block["nodes"] = host["nodes"]
-        return self.models[ndim](**keywords_of_host, ckb=CKBOptions.from_mapping(block), **keywords)
+        # A checkpoint records all options, with None for those of the other form.
+        given = {name: x for name, x in options.items() if x is not None}
+        if has_blocks(given):
+            host = {name: x for name, x in host.items() if name not in ("lengths", "nodes", "box")}
+            keywords = {name: given.pop(name) for name in self.places if name in given}
+            keywords["ckb"] = CKBOptions.from_mapping(given)
+        elif unknown := sorted(given.keys() - self.head.keys()):
+            raise ValueError(
+                f"{', '.join(unknown)}: expected to be left out without cell='scan' or order=0; "
+                f"the options are then {', '.join(self.head)}"
+            )
+        else:
+            keywords = options_of(given)
+        model = self.models[ndim](**{**keywords, **host})
+        model.decays = model.network is None  # see `AsFNO`
+        return model
 
     def host_model(self, family: Literal["unet", "fno"], smallest: Any) -> HostModel:
         """The model as PDEBench's runner knows it; ``smallest(axes)`` are keywords of a tiny one,
@@ -88,7 +100,7 @@ class Placed:
         return HostModel(
             family=family,
             build=self.build,
-            defaults={**all_block_options(), **self.defaults({})},
+            defaults=self.defaults({}),
             check=check,
             defaults_beside=self.defaults,
         )
@@ -197,8 +209,9 @@ def check_network(options: Mapping[str, Any]) -> None:
     build_network(axes_that_fit(options), {"num_channels": 1, "initial_step": steps}, options)
 
 
-chonn_unet = Placed(UNETS, {"stages": UNETS[1].default_stages}).host_model("unet", small_unet)
-chonn_fno = Placed(FNOS, {"downsample": 1}).host_model("fno", small_fno)
+STAGES = {"stages": default_of(UNETS[1], "stages")}
+chonn_unet = Hosted(UNETS, ("boundary", "inner", "nodes"), STAGES).host_model("unet", small_unet)
+chonn_fno = Hosted(FNOS, ("boundary", "nodes"), {"downsample": 1}).host_model("fno", small_fno)
 chonn_network = HostModel(
     family="fno",
     build=build_network,

@@ -171,7 +171,8 @@ def calibrate(model: Any, job: Job, samples: Any, device: torch.device) -> None:
 
     It gets inputs and targets as PDEBench's trainer of its family has them, of the first step.
     """
-    if not hasattr(model, "calibrate"):
+    # A model with `ckb` in place of a circuit head has nothing to calibrate.
+    if not hasattr(model, "calibrate") or getattr(model, "network", model) is None:
         return
     start, last = job.args["initial_step"], samples[0][1].shape[-2]
     single = job.family == "fno" and job.args["training_type"] == "single"
