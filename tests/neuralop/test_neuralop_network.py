@@ -15,9 +15,9 @@ from zencfg.bunch import Bunch
 
 import chonn_plugins.neuralop.network
 from chonn_ops import CKB, CHONNNetwork2d, CKBOptions, Dirichlet, Network
-from chonn_ops.models.hosted import BLOCK_GAIN
 from chonn_plugins.neuralop import CHONNNetwork
 from chonn_plugins.neuralop.fixed_grid import FixedGridCKB
+from chonn_plugins.neuralop.mixers import NETWORK_GAIN
 
 chonn_plugins.neuralop.network.install()
 SMALL = {"width": 6, "depth": 1}
@@ -182,7 +182,7 @@ def test_mixers_of_networks(fno, tmp_path, mode, layers, n_dim):
         1 if layers is None else 2
     )
     # They learn as fast as in PDEBench's models.
-    assert {block.in_proj.gain for block in blocks(model)} == {BLOCK_GAIN}
+    assert {block.in_proj.gain for block in blocks(model)} == {NETWORK_GAIN}
     # Networks know the spacing of a grid, so they run on the grid that they are asked on.
     assert not any(isinstance(module, FixedGridCKB) for module in model.modules())
     x = torch.randn(2, 2, *(8,) * n_dim)

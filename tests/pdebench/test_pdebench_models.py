@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import chonn_ops
-from chonn_ops.models.hosted import learn_faster
+from chonn_ops.nn.layers import learn_faster
 from chonn_plugins._entry_points import names_in
 from chonn_plugins.pdebench import HostModel, JobError, registry
 from chonn_plugins.pdebench.job import DataName, Job, resolve
@@ -276,11 +276,11 @@ def test_options_of_kinds():
         built = entry.build(axes, {**host, "modes1": 2, "modes2": 2}, options)
         assert type(built.model).__name__ == f"CHONN{name}{axes}d"
         # All that a checkpoint says of its model builds it again.
-        said = {**entry.complete(options), **built.options}
+        said = {**entry.complete(options), **built.recorded}
         assert entry.defaults.keys() == said.keys() == entry.defaults_of(options).keys()
         again = entry.build(axes, host, json.loads(json.dumps(said)))
         assert repr(again) == repr(built)
-        assert again.options == built.options
+        assert again.recorded == built.recorded
     assert entry.defaults_of({"model": "waves"})["boundary"] == "robin"
     assert entry.defaults_of({"model": "flow"})["coordinates"] is False
 

@@ -15,7 +15,7 @@ from pdebench_settings import SMALL
 import chonn_ops
 from chonn_ops import CKBOptions
 from chonn_ops.inspect import load_checkpoint
-from chonn_ops.models.hosted import learn_faster
+from chonn_ops.nn.layers import learn_faster
 from chonn_plugins.pdebench.models import SERIES_GAIN
 
 pytestmark = pytest.mark.host

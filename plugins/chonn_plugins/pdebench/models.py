@@ -125,21 +125,21 @@ SERIES_GAIN = 4.0
 
 class AsFNO(nn.Module):
     """A model of channels-first fields that is called as PDEBench calls its FNOs. It sees the last
-    `channels` of the input; `box` has the coordinates of the walls, see `grid_geometry`. `options`
-    are those that made it, which its checkpoint records."""
+    `channels` of the input; `box` has the coordinates of the walls, see `grid_geometry`. `recorded`
+    are the options that made it, for its checkpoint."""
 
     def __init__(
-        self, model: Any, channels: int, box: Box | None, options: Mapping[str, Any]
+        self, model: Any, channels: int, box: Box | None, recorded: Mapping[str, Any]
     ) -> None:
         super().__init__()
         # PDEBench adds 1e-4 of each weight to its gradient, which of a small error is smaller yet.
         # Errors after 15 epochs at 1e-3 with this and without: Darcy flow 0.0038 and 0.0034,
         # log-normal media 0.0046 and 0.0014, an unknown law 0.245 and 0.202.
-        self.decays = options["model"] != "steady"
-        self.model, self.channels, self.box, self.options = model, channels, box, options
+        self.decays = recorded["model"] != "steady"
+        self.model, self.channels, self.box, self.recorded = model, channels, box, recorded
 
     def _seen(self, x: Tensor, grid: Tensor) -> tuple[Tensor, Geometry]:
-        geometry, _ = grid_geometry(grid, self.options["nodes"], self.box)
+        geometry, _ = grid_geometry(grid, self.recorded["nodes"], self.box)
         return x[..., -self.channels :].movedim(-1, 1), geometry
 
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
