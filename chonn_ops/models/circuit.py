@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops.boundary import Condition
-from chonn_ops.checks import GRID_AXES, as_field, check_integer, error
+from chonn_ops.checks import GRID_AXES, as_field, check_integer, error, plain
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
@@ -104,7 +104,7 @@ class CHONNNetwork(Pretrained):
         check_integer(1, in_channels=in_channels, out_channels=out_channels, width=width)
         check_integer(0, depth=depth)
         self.in_channels, self.out_channels, self.width = in_channels, out_channels, width
-        self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
+        self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
         factory: Factory = {"device": device, "dtype": dtype}
         self.units = Units(in_channels, **factory)
         self.trunk = trunk or PointwiseTrunk(in_channels, width, depth, **factory)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from checkpoints import darcy_file, pdebench
 
-from chonn_ops import CHONNNetwork2d, CHONNNetwork2d, CHONNNetwork3d, CKBOptions, Network, cli
+from chonn_ops import CHONNNetwork2d, CHONNNetwork3d, CKBOptions, Network, cli
 from chonn_ops.inspect import load_checkpoint, read_samples, write_page
 
 FILES = ("inspection.html", "inspection.json")

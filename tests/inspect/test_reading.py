@@ -10,7 +10,6 @@ import torch
 from chonn_ops import (
     CKB,
     CHONNNetwork2d,
-    CHONNNetwork2d,
     CHONNUNet1d,
     CKBOptions,
     Dirichlet,

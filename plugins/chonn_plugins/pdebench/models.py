@@ -169,8 +169,7 @@ def kind_of(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> s
 
 
 def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
-    """`chonn_network` for so many axes, see `HostModel`; ValueError for options
-    of other kinds."""
+    """`chonn_network` for so many axes, see `HostModel`; ValueError for options of others."""
     kind = kind_of(ndim, host, options)
     # A checkpoint records all options, with None where the kind decides.
     given = {name: x for name, x in options.items() if x is not None and name != "model"}
@@ -204,7 +203,9 @@ def network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_network(options: Mapping[str, Any]) -> None:
     """Check the options of `chonn_network`, see `HostModel`."""
-    steps = 1 if options.get("model", "auto") in ("auto", "steady") else FRAMES
+    kind = options.get("model", "auto")
+    steady = options.keys() <= {"model", *OPTIONS["steady"]} if kind == "auto" else kind == "steady"
+    steps = 1 if steady else FRAMES
     build_network(axes_that_fit(options), {"num_channels": 1, "initial_step": steps}, options)
 
 
