@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     models: dict[str, tuple[nn.Module, float]] = {
         "FNO": (FNO(*fourier), 3e-3),
         "FNO with networks": (FNO(*fourier, spectral_mixer="ckb"), 3e-3),
-        "one circuit": (CHONNNetwork(1, 1), 1e-2),
+        "circuit": (CHONNNetwork(1, 1), 1e-2),
     }
     for name, (model, rate) in models.items():
         errors = train(model, data, rate, args.epochs)
