@@ -115,7 +115,7 @@ class CircuitHead(Stated):
         super().__init__()
         check_integer(1, dim=dim, out_channels=out_channels)
         check_choice("spatial_dims", spatial_dims, (1, 2, 3))
-        self.dim, self.spatial_dims, self.out_channels = dim, spatial_dims, out_channels
+        self.dim, self.spatial_dims, self.out_channels = dim, spatial_dims, int(out_channels)
         self.nodes = checked_nodes(nodes)
         # "robin" stands for a wall of its own at each place where it is said.
         self.learned: list[Any] = []
@@ -125,11 +125,11 @@ class CircuitHead(Stated):
         else:
             known = (boundary,) * spatial_dims if self._alike else boundary
             pairs = [x if isinstance(x, (tuple, list)) else (x, x) for x in known]
-            conditions([tuple(_known(x) for x in pair) for pair in pairs], spatial_dims)
             self._faces = [
                 [self._face((axis, end), x) for end, x in enumerate(pair)]
                 for axis, pair in enumerate(pairs)
             ]
+            conditions([tuple(_known(x) for x in pair) for pair in pairs], spatial_dims)
         self._inner = self._face("inner", inner)
         m, factory = out_channels, {"device": device, "dtype": dtype}
         self.conductivity = nn.Linear(dim, spatial_dims * m, bias=False, **factory)

@@ -49,3 +49,5 @@ def test_training_goes_on_with_an_epoch_without_a_validation(tmp_path, pdebench,
 
     assert losses(cut).keys() == {1, 2, 3}
     assert losses(cut)[2] == losses(alone)[2]
+    assert ("calibrated by 18 samples" in alone) == (name == "chonn_network")
+    assert "calibrated" not in cut
