@@ -96,10 +96,30 @@ def test_steps_as_the_paper_has_them(tmp_path):
         training.schedule.step()
 
 
+def test_a_training_by_seconds_ends_with_them(tmp_path):
+    """The rate falls to 0 over the seconds; few samples are seen again and again."""
+    work = Work(tmp_path, "train.seconds=0.5", "train.samples=3", "train.batch_size=16")
+    problem, data = build_problem(work.found), []
+    problem.loss = lambda model, batch: (
+        data.append(batch) or type(problem).loss(problem, model, batch)
+    )
+    problem.prepare(work.data.parent)
+    training = runner.Training(
+        work.found, problem, build_model(work.found, problem), provenance.Provenance()
+    )
+    training.fit(problem.load(work.data.parent))
+    assert 0.5 <= training.seconds < 1.5
+    assert training.epochs > 1
+    assert training.optimizer.param_groups[0]["lr"] == pytest.approx(0, abs=1e-8)
+    assert len(torch.cat([inputs for inputs, _ in data]).unique(dim=0)) == 3
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
         ("train.batch_size=33", "batch_size: expected at most the 32 training samples, got 33"),
+        ("train.seconds=0", "seconds: expected a finite number > 0, got 0"),
+        ("train.samples=33", "samples: expected at most 32, got 33"),
         ("train.epochs=two", "epochs: expected an integer of at least 1, got 'two'"),
         ("train.learning_rate=high", "learning_rate: expected a number, got 'high'"),
         ("train.learning_rate=-1", "Invalid learning rate: -1"),
