@@ -366,9 +366,7 @@ def _build(path: Path, name: str, options: Mapping[str, Any]) -> Any:
     """A model of this package, with the options of its blocks as ``ckb.order`` and so on."""
     block = {k.removeprefix("ckb."): v for k, v in options.items() if k.startswith("ckb.")}
     rest = pretrained.options_of({k: v for k, v in options.items() if not k.startswith("ckb.")})
-    if name.startswith("CHONNNetwork"):
-        block = {"cell": "network", **block}
-    if block or not name.startswith(("CHONNCircuit", "CHONNRollout", "CHONNWaves")):
+    if block or not name.startswith(("CHONNNetwork", "CHONNRollout", "CHONNWaves")):
         rest["ckb"] = CKBOptions.from_mapping(block)
     try:
         return getattr(models, name)(**rest)

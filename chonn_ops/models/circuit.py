@@ -80,8 +80,8 @@ class PointwiseTrunk(nn.Sequential):
         super().__init__(*layers)
 
 
-class CHONNCircuit(Pretrained):
-    """The model in any number of dimensions; see `CHONNCircuit2d`."""
+class CHONNNetwork(Pretrained):
+    """The model in any number of dimensions; see `CHONNNetwork2d`."""
 
     axes: ClassVar[int]
 
@@ -141,6 +141,7 @@ class CHONNCircuit(Pretrained):
         mask: Tensor | None = None,
         nodes: Nodes | None = None,
         volumes: FiniteVolumes | None = None,
+        y: Tensor | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Map fields to fields.
 
@@ -155,6 +156,8 @@ class CHONNCircuit(Pretrained):
             Where the points lie, see `chonn_ops.Network`. Default: the option.
         volumes : FiniteVolumes, optional
             A mesh instead of a grid.
+        y : Tensor, optional
+            Ignored: neuraloperator's `Trainer` calls a model with whole samples, targets too.
 
         Returns
         -------
@@ -361,13 +364,13 @@ class CHONNCircuit(Pretrained):
             p.copy_(parameters[name])
 
 
-class CHONNCircuit1d(CHONNCircuit):
-    """`CHONNCircuit2d` for fields (B, C, N)."""
+class CHONNNetwork1d(CHONNNetwork):
+    """`CHONNNetwork2d` for fields (B, C, N)."""
 
     axes = 1
 
 
-class CHONNCircuit2d(CHONNCircuit):
+class CHONNNetwork2d(CHONNNetwork):
     """Neural operator whose output is the potential of one circuit, which the inputs set.
 
     A network of each point makes features of the inputs; a `chonn_ops.nn.CircuitHead` predicts
@@ -402,7 +405,7 @@ class CHONNCircuit2d(CHONNCircuit):
 
     Examples
     --------
-    >>> model = CHONNCircuit2d(1, 1)
+    >>> model = CHONNNetwork2d(1, 1)
     >>> k, u = torch.rand(8, 1, 32, 48) + 0.1, torch.rand(8, 1, 32, 48)
     >>> residual = model.calibrate(k, u)
     >>> model(k).shape
@@ -412,7 +415,7 @@ class CHONNCircuit2d(CHONNCircuit):
     axes = 2
 
 
-class CHONNCircuit3d(CHONNCircuit):
-    """`CHONNCircuit2d` for fields (B, C, X, Y, Z)."""
+class CHONNNetwork3d(CHONNNetwork):
+    """`CHONNNetwork2d` for fields (B, C, X, Y, Z)."""
 
     axes = 3

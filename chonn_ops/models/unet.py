@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error, plain
-from chonn_ops.models.hosted import hosted_ckb, suit_host
-from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
+from chonn_ops.models.circuit import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
+from chonn_ops.models.hosted import hosted_ckb
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.nn import CKBOptions, Network
@@ -102,9 +102,8 @@ class CHONNUNet(Pretrained):
         self.ckbs = nn.ModuleDict()
         self.network: nn.Module | None = None
         if corrects:
-            options = {"lengths": self.lengths, "ckb": ckb}
-            network = NETWORK[dims](in_channels, out_channels, **options, **factory)
-            self.network = suit_host(network)
+            options = {"lengths": self.lengths, "nodes": self.nodes or "centres"}
+            self.network = NETWORK[dims](in_channels, out_channels, **options, **factory)
             nn.init.zeros_(self.conv.weight)
             nn.init.zeros_(self.conv.bias)
         elif ckb.order:

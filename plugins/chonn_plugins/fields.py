@@ -13,7 +13,6 @@ import chonn_ops
 from chonn_ops import CKBOptions, Network
 from chonn_ops.checks import plain
 from chonn_ops.models.geometry import Nodes, node_positions
-from chonn_ops.models.hosted import suit_host
 
 # Name -> number of axes -> class.
 MODELS: dict[str, dict[int, type[Any]]] = {
@@ -58,8 +57,7 @@ def build(
         fno = classes[axes](out_channels, initial_step=1, in_channels=in_channels, **given)
         cell = options["ckb"].cell
         return _OfFields(fno, cell.nodes if isinstance(cell, Network) else "centres")
-    model = classes[axes](in_channels, out_channels, **options)
-    return suit_host(model) if name == "chonn_network" else model
+    return classes[axes](in_channels, out_channels, **options)
 
 
 class _OfFields(nn.Module):

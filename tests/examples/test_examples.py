@@ -100,7 +100,7 @@ def test_arrays_become_a_model_and_a_picture(capsys, tmp_path):
     sizes = ("--samples", "32", "--epochs", "2", "--output", str(folder))
     module, printed = run("your_arrays", capsys, *sizes)
     assert float(re.search(r"new samples: (\S+)", printed)[1]) < 0.01
-    model = module.CHONNCircuit2d.from_pretrained(folder)
+    model = module.CHONNNetwork2d.from_pretrained(folder)
     torch.manual_seed(1)
     x, y = map(torch.from_numpy, module.arrays(2))
     assert x.shape == y.shape == (2, 1, 64, 96)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from checkpoints import darcy_file, pdebench
 
-from chonn_ops import CHONNCircuit2d, CHONNNetwork2d, CHONNNetwork3d, CKBOptions, Network, cli
+from chonn_ops import CHONNNetwork2d, CHONNNetwork2d, CHONNNetwork3d, CKBOptions, Network, cli
 from chonn_ops.inspect import load_checkpoint, read_samples, write_page
 
 FILES = ("inspection.html", "inspection.json")
@@ -165,10 +165,10 @@ def test_a_model_of_one_circuit(tmp_path):
         file["mask"] = mask
         k = torch.tensor(file["nu"][:])[:, None]
     torch.manual_seed(0)
-    model = CHONNCircuit2d(1, 1)
+    model = CHONNNetwork2d(1, 1)
     model.calibrate(k, 300 + k, mask=torch.from_numpy(mask))
     torch.save(model.state_dict(), tmp_path / "w.pt")
-    assert inspect(tmp_path, tmp_path / "w.pt", "--data", path, "--model", "CHONNCircuit2d") == 0
+    assert inspect(tmp_path, tmp_path / "w.pt", "--data", path, "--model", "CHONNNetwork2d") == 0
     (cell,) = json.loads((tmp_path / "out" / FILES[1]).read_text())["circuits"]["networks"]
     (circuit,) = cell["networks"]
     assert [wall["wall"] for wall in circuit["walls"]][:2] == ["holes", "axis 0, low face"]

@@ -9,7 +9,7 @@ import torch
 
 from chonn_ops import (
     CKB,
-    CHONNCircuit2d,
+    CHONNNetwork2d,
     CHONNNetwork2d,
     CHONNUNet1d,
     CKBOptions,
@@ -314,7 +314,7 @@ def test_walls_that_drive_a_model_are_those_of_the_data():
     u = diffusion(k, 1 / 16, boundary=plates).solve(torch.zeros_like(k))
     x, y = k.movedim(-1, 1), u.movedim(-1, 1)
     torch.manual_seed(0)
-    model = CHONNCircuit2d(1, 1)
+    model = CHONNNetwork2d(1, 1)
     model.calibrate(x, y)
     (circuit,) = read(model, x)["networks"][0]["networks"]
     low, high, *sides = circuit["walls"]
@@ -348,7 +348,7 @@ def test_the_law_of_a_medium_is_read_from_the_weights(name):
     u = diffusion(k, 1 / 24, boundary="dirichlet").solve(torch.ones_like(k))
     y = u.movedim(-1, 1).float()
     torch.manual_seed(0)
-    model = CHONNCircuit2d(1, 1)
+    model = CHONNNetwork2d(1, 1)
     model.calibrate(x, y)
     steps, rate = 1000, 0.02
     optimiser = torch.optim.Adam(model.parameters(), rate)
@@ -368,15 +368,15 @@ def test_the_law_of_a_medium_is_read_from_the_weights(name):
 
 
 def test_a_law_needs_a_trunk_of_each_point():
-    model = CHONNCircuit2d(1, 1, trunk=torch.nn.Linear(1, 16))
-    with pytest.raises(ValueError, match="model: expected a CHONNCircuit with its own pointwise"):
+    model = CHONNNetwork2d(1, 1, trunk=torch.nn.Linear(1, 16))
+    with pytest.raises(ValueError, match="model: expected a CHONNNetwork with its own pointwise"):
         conductivity_law(model, torch.ones(5, 1))
     with pytest.raises(ValueError, match=r"values: expected shape \(N, 1\), got"):
-        conductivity_law(CHONNCircuit2d(1, 1), torch.ones(5, 2))
+        conductivity_law(CHONNNetwork2d(1, 1), torch.ones(5, 2))
 
 
 def test_fields_of_a_head_end_at_a_hole():
-    model = CHONNCircuit2d(1, 1, nodes="corners").eval()
+    model = CHONNNetwork2d(1, 1, nodes="corners").eval()
     mask = torch.ones(9, 8, dtype=torch.bool)
     mask[3:5, 2:6] = False
     x = torch.rand(1, 1, 9, 8)

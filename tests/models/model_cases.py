@@ -36,9 +36,7 @@ BLOCKS = {
 }
 MODELS = {}
 for axes, grid in GRIDS.items():
-    network = made(f"CHONNNetwork{axes}d", width=4, depth=1)
-    MODELS[f"CHONNNetwork{axes}d"] = network, (fields(2, 1, *grid),)
-    MODELS[f"CHONNCircuit{axes}d"] = made(f"CHONNCircuit{axes}d"), (fields(2, 1, *grid),)
+    MODELS[f"CHONNNetwork{axes}d"] = made(f"CHONNNetwork{axes}d"), (fields(2, 1, *grid),)
     for name in ("CHONNRollout", "CHONNWaves") if axes < 3 else ():
         MODELS[f"{name}{axes}d"] = made(f"{name}{axes}d", 1, 2, 4, 1), (fields(2, 2, *grid),)
     for cell, options in CELLS.items():

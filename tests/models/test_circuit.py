@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from chonn_ops import CHONNCircuit1d, CHONNCircuit2d, CHONNCircuit3d, Dirichlet, diffusion
+from chonn_ops import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d, Dirichlet, diffusion
 
 
 def media(count, *grid, seed=0, spread=1.0):
@@ -57,7 +57,7 @@ def test_calibration_names_what_drives_the_circuit(name, scales):
     data, lengths = PROBLEMS[name]
     x, y = (field.float() * scale for field, scale in zip(data(), scales, strict=True))
     torch.manual_seed(0)
-    model = CHONNCircuit2d(1, 1, lengths=lengths)
+    model = CHONNNetwork2d(1, 1, lengths=lengths)
     state = torch.get_rng_state()
     residual = model.calibrate(x, y)
     assert torch.equal(torch.get_rng_state(), state)
@@ -71,7 +71,7 @@ def test_calibration_names_what_drives_the_circuit(name, scales):
 def test_training_goes_on_from_there():
     torch.manual_seed(0)
     x, y = (field.float() for field in driven_by_a_constant(32))
-    model = CHONNCircuit2d(1, 1)
+    model = CHONNNetwork2d(1, 1)
     model.calibrate(x[:8], y[:8])
     inputs, right = (field.float() for field in driven_by_a_constant(seed=1))
     before = error(model(inputs).detach(), right)
@@ -89,7 +89,7 @@ def test_training_goes_on_from_there():
 def test_a_state_dict_is_a_function():
     x, y = (field.float() for field in driven_by_walls())
     torch.manual_seed(0)
-    model, other = CHONNCircuit2d(1, 1), CHONNCircuit2d(1, 1)
+    model, other = CHONNNetwork2d(1, 1), CHONNNetwork2d(1, 1)
     model.calibrate(x, y)
     other.load_state_dict(copy.deepcopy(model.state_dict()))
     assert torch.equal(model(x), other(x))
@@ -100,7 +100,7 @@ def test_each_output_has_a_law_of_its_own():
     f, w = driven_by_the_input(seed=2)
     x, y = torch.cat((k, f), 1).float(), torch.cat((u, w), 1).float()
     torch.manual_seed(0)
-    model = CHONNCircuit2d(2, 2)
+    model = CHONNNetwork2d(2, 2)
     residuals = model.calibrate(x, y)
     with torch.no_grad():
         found = model(x)
@@ -112,11 +112,11 @@ def test_inputs_of_both_signs_are_no_media():
     x, y = driven_by_the_input()
     x = x - x.mean((-1, -2), keepdim=True)
     y = solved(torch.ones_like(x), x, 1 / 16, boundary="dirichlet")
-    model = CHONNCircuit2d(1, 1)
+    model = CHONNNetwork2d(1, 1)
     assert model.calibrate(x.float(), y.float()).item() < 0.05
 
 
-@pytest.mark.parametrize(("model", "grid"), [(CHONNCircuit1d, (24,)), (CHONNCircuit3d, (6, 7, 8))])
+@pytest.mark.parametrize(("model", "grid"), [(CHONNNetwork1d, (24,)), (CHONNNetwork3d, (6, 7, 8))])
 def test_lines_and_volumes(model, grid):
     k = media(8, *grid)
     steps = [1 / n for n in grid]
@@ -137,7 +137,7 @@ def test_masked_points_do_not_matter():
     found = []
     for outside in (0.0, math.nan):
         torch.manual_seed(0)
-        model = CHONNCircuit2d(1, 1, inner="neumann")
+        model = CHONNNetwork2d(1, 1, inner="neumann")
         x = k.masked_fill(~mask, outside).float()
         fine = torch.where(mask, x, 1.0) if math.isnan(outside) else x
         residual = model.calibrate(fine, y.float(), mask=mask)
@@ -157,7 +157,7 @@ def test_calibration_tells_what_holes_are(inner):
     circuit = diffusion(last, 1 / 16, boundary=plates, inner=inner, mask=mask)
     y = circuit.solve(torch.zeros_like(last)).movedim(-1, 1)
     torch.manual_seed(0)
-    model = CHONNCircuit2d(1, 1)
+    model = CHONNNetwork2d(1, 1)
     assert model.calibrate(k.float(), y.float(), mask=mask).item() < 0.1
     u = model(k.float(), mask=mask)
     assert error(u[..., mask], y[..., mask]) < 0.1
@@ -165,12 +165,12 @@ def test_calibration_tells_what_holes_are(inner):
 
 def test_a_trunk_of_ones_own():
     trunk = torch.nn.Sequential(torch.nn.Linear(1, 5), torch.nn.Tanh())
-    model = CHONNCircuit2d(1, 1, width=5, trunk=trunk)
+    model = CHONNNetwork2d(1, 1, width=5, trunk=trunk)
     assert model(torch.rand(2, 1, 8, 8) + 0.1).shape == (2, 1, 8, 8)
 
 
 def test_bad_samples():
-    model = CHONNCircuit2d(1, 1)
+    model = CHONNNetwork2d(1, 1)
     x = torch.rand(2, 1, 8, 8)
     with pytest.raises(ValueError, match="y: expected a field of outputs"):
         model.calibrate(x, x[:, :, :4])

@@ -188,7 +188,7 @@ def test_an_fno_takes_the_nodes_from_its_coordinates():
 
 def test_a_network_model_takes_nodes_and_keeps_none():
     model, x = CHONNNetwork2d().eval(), torch.randn(1, 1, 6, 6)
-    placed = CHONNNetwork2d(ckb=CKBOptions(Network(nodes="corners")))
+    placed = CHONNNetwork2d(nodes="corners")
     placed.load_state_dict(dict(model.state_dict()))
     before = model(x)
     for nodes in ("corners", (0, 0), [[0, 0], [0.0, 0]]):
@@ -210,7 +210,7 @@ def test_a_network_model_takes_nodes_and_keeps_none():
 
 MODELS = {
     "block": lambda nodes: CKB(2, 2, cell=Network(nodes=nodes)),
-    "network": lambda nodes: CHONNNetwork2d(2, ckb=CKBOptions(Network(nodes=nodes))),
+    "network": lambda nodes: CHONNNetwork2d(2, nodes=nodes),
     "rollout": lambda nodes: CHONNRollout2d(1, 2, nodes=nodes),
     "waves": lambda nodes: CHONNWaves2d(1, 2, nodes=nodes),
     "unet": lambda nodes: CHONNUNet2d(2, 1, 2, ckb=CKBOptions(Network(nodes=nodes))),
@@ -260,8 +260,6 @@ def on_points(field, points):
 
 HOSTED = {
     "network": lambda: CHONNNetwork2d(width=8),
-    "patches": lambda: CHONNNetwork2d(width=8, patch=2),
-    "unet": lambda: CHONNUNet2d(1, 1, 2),
     "rollout": lambda: CHONNRollout2d(1, 1, 8, boundary="robin", carried=False, damped=False),
 }
 
@@ -279,9 +277,6 @@ def test_points_that_a_reader_keeps_give_the_function_of_the_domain(build, lengt
         places = [centres * length for length in lengths]
         geometry, _ = grid_geometry(grid_of(*places), box=[(0, length) for length in lengths])
         grid = grid_of(centres, centres)
-        if isinstance(model, CHONNUNet2d):
-            # Its convolutions belong to a grid.
-            return model.network(smooth(grid), **geometry), grid
         return model(smooth(grid), **geometry), grid
 
     with torch.no_grad():

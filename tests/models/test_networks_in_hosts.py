@@ -16,7 +16,6 @@ from chonn_ops import (
     CHONNNetwork2d,
     CHONNRollout2d,
     CHONNUNet2d,
-    CHONNUNet3d,
     CHONNWaves1d,
     CHONNWaves2d,
     CKBOptions,
@@ -25,12 +24,12 @@ from chonn_ops import (
 )
 from chonn_ops.models import pretrained
 from chonn_ops.models.geometry import grid_geometry
-from chonn_ops.models.hosted import hosted_ckb, learn_faster, suit_host
+from chonn_ops.models.hosted import hosted_ckb, learn_faster
 from chonn_ops.nn import layers
 
 NETWORK = CKBOptions(Network(num_networks=3))
 SCAN = CKBOptions("scan")
-MODELS = {kind.__name__: kind for kind in (CHONNNetwork2d, CHONNRollout2d, CHONNWaves2d)}
+MODELS = {kind.__name__: kind for kind in (CHONNRollout2d, CHONNWaves2d)}
 
 
 def coordinates(*lines):
@@ -110,18 +109,6 @@ def test_only_modules_that_know_their_gain_get_one():
         learn_faster(CKB(4, 2, cell="scan"), 8)
 
 
-def test_hosted_networks_learn_faster():
-    torch.manual_seed(0)
-    plain = CHONNNetwork2d(1, 1, width=4, depth=1, offset=0.7)
-    hosted = suit_host(copy.deepcopy(plain))
-    x = torch.rand(2, 1, 6, 5)
-    torch.testing.assert_close(hosted(x), plain(x), rtol=0, atol=0)
-    gains = {"in_proj": 4, "out_proj": 4, "expand": 2, "contract": 2, "offset": 1 / 32}
-    for (name, stored), own in zip(hosted.named_parameters(), plain.parameters(), strict=True):
-        gain = next((gain for part, gain in gains.items() if part in name), 1)
-        torch.testing.assert_close(gain * stored, own, rtol=0, atol=0, msg=name)
-
-
 def _rollout(gain):
     model = CHONNRollout2d(1, 2, width=4, depth=1, num_networks=2)
     learn_faster(model, gain)
@@ -136,11 +123,6 @@ def _waves(gain):
 
 # Each with the gains of no host, and with those of another one.
 IN_HOSTS = {
-    "CHONNNetwork2d": (
-        lambda: CHONNNetwork2d(1, 1, width=4, depth=2, offset=0.7),
-        lambda: suit_host(CHONNNetwork2d(1, 1, width=4, depth=2)),
-        (1, 6, 5),
-    ),
     "a block": (
         lambda: CKB(4, 2, norm="group"),
         lambda: hosted_ckb(4, 2, CKBOptions(norm="group"), {}),
@@ -174,9 +156,9 @@ def test_weights_are_one_function_in_every_host(name, how):
 @pytest.mark.parametrize("default", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_gain_is_saved_whole_whatever_the_default_dtype_is(default):
     """It was rounded to the default dtype, 0.3 by 0.1 % in bfloat16."""
-    trained, model = (CHONNNetwork2d(1, 1, width=4, depth=1).double() for _ in range(2))
+    trained, model = (CKB(4, 2).double() for _ in range(2))
     learn_faster(trained, 0.3)
-    x = torch.rand(1, 1, 6, 5, dtype=torch.float64)
+    x = torch.rand(1, 4, 6, 5, dtype=torch.float64)
     before = torch.get_default_dtype()
     torch.set_default_dtype(default)
     try:
@@ -189,12 +171,11 @@ def test_a_gain_is_saved_whole_whatever_the_default_dtype_is(default):
 
 @pytest.mark.parametrize("gain", [0.0, -1.0, float("nan"), torch.ones(2), None, "a"], ids=str)
 def test_gains_that_are_none_are_refused(gain):
-    model = CHONNNetwork2d(1, 1, width=4, depth=1)
-    state = {**model.state_dict(), "lift._extra_state": gain}
-    learn_faster(model.lift, 1.0)
-    with pytest.raises(RuntimeError, match=r"lift\._extra_state: expected a finite gain above 0"):
+    model = CKB(4, 2)
+    state = {**model.state_dict(), "in_proj._extra_state": gain}
+    with pytest.raises(RuntimeError, match=r"in_proj\._extra_state: expected a finite gain above 0"):
         model.load_state_dict(state)
-    assert model.lift.gain == 1
+    assert model.in_proj.gain == 1
     if not isinstance(gain, torch.Tensor):
         with pytest.raises(ValueError, match="gain: expected a finite number > 0"):
             learn_faster(model, gain)
@@ -216,8 +197,8 @@ def test_weights_without_their_gains_are_refused(name):
 )
 def test_published_weights_in_a_host(name):
     trained = MODELS[pretrained.card(name)["model"]].from_pretrained(name)
-    model, networks = copy.deepcopy(trained), isinstance(trained, CHONNNetwork2d)
-    suit_host(model) if networks else learn_faster(model, 4.0)
+    model = copy.deepcopy(trained)
+    learn_faster(model, 4.0)
     channels = trained.in_channels
     x = torch.rand(1, channels, 32, 32) + 0.1
     expected = trained(x)
@@ -285,23 +266,12 @@ def test_a_lift_stands_before_the_padding():
 
 def test_unet_corrects_a_network():
     torch.manual_seed(0)
-    model = CHONNUNet2d(2, 3, 4, ckb=NETWORK, mode="correction")
-    network = suit_host(CHONNNetwork2d(2, 3, ckb=NETWORK))
-    network.load_state_dict(
-        {
-            name.removeprefix("network."): value
-            for name, value in model.state_dict().items()
-            if name.startswith("network.")
-        }
-    )
+    model = CHONNUNet2d(2, 3, 4, mode="correction")
     x = torch.randn(2, 2, 16, 32)
     # From zero on: an untrained model is its network.
-    torch.testing.assert_close(model(x), network(x))
+    torch.testing.assert_close(model(x), model.network(x))
     nn.init.ones_(model.conv.weight)
-    assert not torch.allclose(model(x), network(x))
-    assert CHONNUNet3d(1, 1, 2, ckb=NETWORK, mode="correction").eval()(
-        torch.randn(1, 1, 16, 16, 16)
-    ).shape == (1, 1, 16, 16, 16)
+    assert not torch.allclose(model(x), model.network(x))
     plain = CHONNUNet2d(2, 3, 4, ckb=CKBOptions(order=0), mode="correction")
     assert set(plain.state_dict()) == {
         n for n in model.state_dict() if not n.startswith("network.")
@@ -324,10 +294,9 @@ def test_networks_at_stages(boundary):
 
 def test_one_default_in_every_model():
     """Networks: in front of an FNO's layers, and corrected by a U-Net; scans as in the paper."""
-    fno, unet = CHONNFNO2d(1, 2, 2, 4, 1), CHONNUNet2d(1, 1, 2)
+    fno = CHONNFNO2d(1, 2, 2, 4, 1)
     assert (fno.mode, fno.ckb.options) == ("lift", CKBOptions())
-    assert unet.network.blocks[0].options == CKBOptions()
-    assert CHONNNetwork2d().blocks[0].options == CKBOptions()
+    assert isinstance(CHONNUNet2d(1, 1, 2).network, CHONNNetwork2d)
     assert next(iter(CNOUNet(1, 1, 1, 1, 1, 4, 4).ckbs.values())).options == CKBOptions()
     assert CHONNFNO2d(1, 2, 2, 4, 1, ckb=SCAN).w0.options == SCAN
     assert set(CHONNUNet2d(1, 1, 2, ckb=SCAN).ckbs) == {"encoder4", "bottleneck", "decoder4"}

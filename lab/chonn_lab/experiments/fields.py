@@ -47,7 +47,7 @@ from chonn_lab.problems import (
 from chonn_ops.checks import check_choice, check_integer
 from chonn_ops.inspect import conductivity_law
 from chonn_ops.metrics import MetricAccumulator
-from chonn_ops.models import CHONNCircuit2d
+from chonn_ops.models import CHONNNetwork2d
 
 FEW_SAMPLES = 64
 LAW_BINS = 64
@@ -115,7 +115,7 @@ class Steady(Problem):
         found = super().evaluate(model, data)
         x = data.tests["test"].tensors[0]
         true = self.conductivity(x)
-        if true is not None and isinstance(model, CHONNCircuit2d):
+        if true is not None and isinstance(model, CHONNNetwork2d):
             error, curves = law_error(model, x.flatten(), true.flatten())
             found["metrics"]["law"] = {self.error: error}
             found["curves"] |= curves

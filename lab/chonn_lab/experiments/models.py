@@ -22,9 +22,9 @@ from chonn_lab.problems import upscaling
 from chonn_lab.problems.unknown_law import MonotoneLaw
 from chonn_ops.checks import check_choice
 from chonn_ops.models import (
-    CHONNCircuit2d,
-    CHONNCircuit3d,
     CHONNFNO2d,
+    CHONNNetwork2d,
+    CHONNNetwork3d,
     CHONNRollout2d,
     CHONNUNet2d,
     CHONNWaves2d,
@@ -129,7 +129,7 @@ def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
 def network(problem: Any, width: int, depth: int) -> nn.Module:
     """The model of one circuit, which takes the units of the data itself."""
     sizes = problem.in_channels, problem.out_channels, width, depth
-    kind = CHONNCircuit3d if problem.axes == 3 else CHONNCircuit2d
+    kind = CHONNNetwork3d if problem.axes == 3 else CHONNNetwork2d
     return kind(*sizes, nodes=problem.physics.nodes)
 
 

@@ -12,7 +12,7 @@ import chonn_ops
 from chonn_ops import CKBOptions, Network, Scan
 from chonn_ops.checks import check_choice
 from chonn_ops.models.geometry import Box, grid_geometry
-from chonn_ops.models.hosted import learn_faster, suit_host
+from chonn_ops.models.hosted import learn_faster
 from chonn_plugins.fields import MODELS
 from chonn_plugins.pdebench.contract import HostModel
 
@@ -176,7 +176,7 @@ def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]
     channels = host["num_channels"]
     seen = host["initial_step"] * channels
     network = NETWORKS[ndim](seen, channels, ckb=CKBOptions.from_mapping(block), **sizes)
-    return AsFNO(suit_host(network), seen, host.get("box"))
+    return AsFNO(network, seen, host.get("box"))
 
 
 def network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
