@@ -39,6 +39,7 @@ from chonn_lab.experiments.solvers import (
 )
 from chonn_lab.problems import (
     darcy,
+    darcy_pdebench,
     fno_darcy,
     poisson,
     unknown_law,
@@ -186,6 +187,17 @@ class Darcy(Steady):
         fits = self.resolution == 128 and self.n_samples <= 10_000
         name = darcy.default_name(**self.law)
         return name if fits and name == darcy.OFFICIAL_NAME else None
+
+
+@dataclasses.dataclass(kw_only=True)
+class DarcyPDEBench(Darcy):
+    """Medium to a late frame of the transient, by PDEBench's own generator."""
+
+    generator: ClassVar[Any] = darcy_pdebench
+    on_finer_grids: ClassVar[bool] = False
+    options: ClassVar[dict[str, Any]] = {}  # pyright: ignore[reportIncompatibleMethodOverride]
+    law: ClassVar[dict[str, Any]] = {}  # pyright: ignore[reportIncompatibleMethodOverride]
+    published: ClassVar[str | None] = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclasses.dataclass(kw_only=True)
