@@ -12,28 +12,35 @@ from chonn_ops import (
     CHONNRollout2d,
     CHONNUNet2d,
     CKBOptions,
+    Dirichlet,
     Network,
     NetworkCell,
 )
-from chonn_ops.models.hosted import suit_host
+from chonn_ops.checks import plain
+from chonn_ops.nn.circuit_head import CircuitHead
 from chonn_ops.nn.geometry import NODES
-from chonn_plugins.fields import build, plain_options
+from chonn_plugins.fields import build
 
 CKB = {"num_networks": 3, "nodes": "left", "boundary": ("periodic", "robin")}
 
 
 def built(name, in_channels, out_channels, axes=2, **options):
     torch.manual_seed(0)
-    return build(name, in_channels, out_channels, axes, plain_options(options)).eval()
+    return build(name, in_channels, out_channels, axes, options)[0].eval()
+
+
+def kept(name, **options):
+    return build(name, 1, 1, 2, options)[1]
 
 
 def test_they_are_our_models():
     x = torch.randn(2, 3, 32, 32)
     ckb = CKBOptions(Network(num_networks=3, nodes="left"), boundary=("periodic", "robin"))
-    torch.manual_seed(0)
-    ours = suit_host(CHONNNetwork2d(3, 2, 6, 1, ckb=ckb))
     same = {"rtol": 0, "atol": 0}
-    model = built("chonn_network", 3, 2, width=6, depth=1, ckb=CKB)
+    torch.manual_seed(0)
+    ours = CHONNNetwork2d(3, 2, 6, 1, nodes="left", boundary=("periodic", Dirichlet(1.0)))
+    boundary = ["periodic", {"condition": "Dirichlet", "value": 1.0}]
+    model = built("chonn_network", 3, 2, width=6, depth=1, nodes="left", boundary=boundary)
     torch.testing.assert_close(model(x), ours(x), **same)
     torch.manual_seed(0)
     ours = CHONNUNet2d(3, 2, 2, ckb=ckb).eval()
@@ -68,9 +75,10 @@ def test_coordinates_of_the_fno_are_those_of_its_nodes(nodes):
 )
 def test_domains_that_are_no_squares(name, domain):
     nodes = [[0.25, 0.75], [0, 1]]
-    model, seen = built(name, 1, 1, **domain, ckb={"nodes": nodes}), []
-    cell = next(m for m in model.modules() if isinstance(m, NetworkCell))
-    cell.register_forward_pre_hook(lambda _, args: seen.append((args[1], args[3])))
+    placed = {"nodes": nodes} if name == "chonn_network" else {"ckb": {"nodes": nodes}}
+    model, seen = built(name, 1, 1, **domain, **placed), []
+    solver = next(m for m in model.modules() if isinstance(m, (CircuitHead, NetworkCell)))
+    solver.register_forward_pre_hook(lambda _, args: seen.append((args[1], args[3])))
     model(torch.randn(1, 1, 32, 32))
     [(spacing, lie)] = seen
     assert spacing == pytest.approx([1 / 32, 1 / 64])
@@ -87,12 +95,25 @@ def test_lengths_are_any_numbers(lengths):
 def test_options_are_plain_and_complete():
     """A file of them rebuilds the model after a change of a default."""
     omegaconf = pytest.importorskip("omegaconf")
-    given = {"offset": [0.5, 1.0], "width": 6, "ckb": {**CKB, "boundary": ["periodic", "robin"]}}
-    options = plain_options(omegaconf.OmegaConf.create(given))
+    boundary = ["periodic", {"condition": "Dirichlet", "value": 1.0, "distance": 0.0}]
+    given = omegaconf.OmegaConf.create({"width": np.float64(6).item(), "boundary": boundary})
+    options = kept("chonn_network", **{**given, "width": np.int64(6), "lengths": torch.ones(2)})
     assert json.loads(json.dumps(options)) == options
-    assert CKBOptions().to_mapping().keys() == options["ckb"].keys()
-    assert options["offset"] == [0.5, 1.0]
+    assert options == {
+        "width": 6,
+        "depth": 2,
+        "trunk": None,
+        "lengths": [1.0, 1.0],
+        "boundary": boundary,
+        "inner": "robin",
+        "nodes": "centres",
+    }
     assert built("chonn_network", 1, 2, **options)(torch.randn(1, 1, 8, 8)).shape == (1, 2, 8, 8)
+    for name in ("chonn_unet", "chonn_fno"):
+        options = kept(name, ckb={"num_networks": np.int64(3)})
+        assert json.loads(json.dumps(options)) == options
+        assert options["ckb"] == CKBOptions(Network(num_networks=3)).to_mapping()
+        assert kept(name, **options) == options
 
 
 @pytest.mark.parametrize(
@@ -111,7 +132,7 @@ def test_options_are_plain_and_complete():
     ids=str,
 )
 def test_numbers_are_plain(given, expected):
-    found = plain_options({"a": given})["a"]
+    found = plain("a", given)
     assert found == expected
     assert json.loads(json.dumps(found)) == expected
 
@@ -123,7 +144,7 @@ def test_options_of_blocks_are_plain(cell):
     """Those that a program made of its own numbers, too."""
     for options in (
         CKBOptions.from_mapping(cell),
-        CKBOptions.from_mapping(plain_options({"ckb": cell})["ckb"]),
+        CKBOptions.from_mapping(plain("ckb", cell)),
     ):
         mapping = options.to_mapping()
         assert CKBOptions.from_mapping(json.loads(json.dumps(mapping))) == options
@@ -133,20 +154,20 @@ def test_options_of_blocks_are_plain(cell):
     ("options", "message"),
     [
         ({"dtype": torch.float64}, "dtype: expected numbers, words, or lists .* got torch.float64"),
-        ({"offset": torch.ones(1, device="meta")}, "offset: expected numbers that can be read"),
-        ({"ckb": {"tol": 1j}}, r"ckb\.tol: expected numbers, words"),
+        ({"nodes": torch.ones(1, device="meta")}, "nodes: expected numbers that can be read"),
+        ({"boundary": {"value": 1j}}, r"boundary\.value: expected numbers, words"),
         ({"lengths": [1.0, {1.0}]}, "lengths: expected numbers, words"),
     ],
 )
 def test_what_a_file_cannot_hold_is_refused_by_name(options, message):
     with pytest.raises(ValueError, match=message):
-        plain_options(options)
+        built("chonn_network", 1, 1, **options)
 
 
 def test_unfit_options():
     with pytest.raises(ValueError, match="expected a grid of 1, 2 or 3 axes, got 4"):
         built("chonn_unet", 1, 1, 4)
     with pytest.raises(ValueError, match="num_network: expected options of a block"):
-        built("chonn_network", 1, 1, ckb={"num_network": 3})
-    with pytest.raises(ValueError, match="ckb: expected a mapping of options or None, got 3"):
-        built("chonn_network", 1, 1, ckb=3)
+        built("chonn_unet", 1, 1, ckb={"num_network": 3})
+    with pytest.raises(ValueError, match="chonn_network: .* unexpected keyword argument 'ckb'"):
+        built("chonn_network", 1, 1, ckb={})

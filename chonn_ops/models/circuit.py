@@ -15,7 +15,7 @@ from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.circuit_head import DISTANCE, GAIN, LEVEL_GAIN, CircuitHead
-from chonn_ops.nn.geometry import Nodes, check_volumes, spacing_and_nodes
+from chonn_ops.nn.geometry import Nodes, check_volumes, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory
 
 # Exponents of power laws move so many times as far a step of an optimiser as other weights.
@@ -119,17 +119,28 @@ class CHONNNetwork(Pretrained):
             nodes=nodes,
             **factory,
         )
-        with torch.no_grad():  # the trunk alone sets the first conductivities
-            self.head.conductivity.weight[:, self.width :] = 0
+        with torch.no_grad():
+            # The network of each point alone sets the first conductivities. Another trunk may have
+            # large features, which would hide what `calibrate` finds: it counts from zero on.
+            self.head.conductivity.weight[:, self.width if trunk is None else 0 :] = 0
 
     def stated(self) -> Mapping[str, Any]:
         """See `Stated`."""
         return {"lengths": self.lengths}
 
-    def features(self, x: Tensor) -> Tensor:
-        """What the head gets of inputs (B, \\*grid, C): features, logarithms and values."""
+    def features(self, x: Tensor, *geometry: Any) -> Tensor:
+        """What the head gets of inputs (B, \\*grid, C): features, logarithms and values. `geometry`
+        is what the head takes beside; only a trunk with coordinates needs it."""
         logs, values = self.units(x)
-        h = self.trunk(logs / self.units.spread)
+        h = logs / self.units.spread
+        if getattr(self.trunk, "coordinates", False):
+            _, _, nodes, volumes = geometry
+            if volumes is None:
+                places = torch.stack(node_positions(h, nodes), -1)
+            else:
+                places = volumes.positions.to(h) / h.new_tensor(self.lengths)
+            h = torch.cat((h, places.expand(*h.shape[:-1], -1)), -1)
+        h = self.trunk(h)
         power = POWER_GAIN / math.sqrt(self.in_channels)
         return torch.cat((h, (power * logs).to(h.dtype), values.to(h.dtype)), -1)
 
@@ -169,7 +180,7 @@ class CHONNNetwork(Pretrained):
             For another number of axes or channels, or a geometry that does not fit.
         """
         x, geometry = self._points(x, spacing, mask, nodes, volumes)
-        u = self.head(self.features(x), *geometry).to(x.dtype)
+        u = self.head(self.features(x, *geometry), *geometry).to(x.dtype)
         return u if volumes is not None else u.movedim(-1, 1)
 
     def _points(
@@ -251,9 +262,10 @@ class CHONNNetwork(Pretrained):
         size = torch.where(size > 0, size, 1)
         start = {name: p.clone() for name, p in self.head.named_parameters()}
         best, kept = torch.full((many,), math.inf, device=x.device), dict(start)
+        h = self.features(x, *where)
         for powers, walls, distance in self._constant_laws(positive, where):
             self._set(start, powers, walls, distance, masked=mask is not None)
-            columns = self._responses(self.features(x), sources, walls, where)
+            columns = self._responses(h, sources, walls, where)
             driven, *fields = (v[inside].double() for v in columns)
             for j in range(many):
                 matrix = torch.stack([v[:, j] for v in fields], 1)
@@ -390,7 +402,9 @@ class CHONNNetwork2d(CHONNNetwork):
         Channels and layers of the network of each point.
     trunk : Module, optional
         Another one in its place: (B, \\*grid, in_channels), about unit size, to
-        (B, \\*grid, width).
+        (B, \\*grid, width). It sets conductivities and sources beside the inputs, from zero on. If
+        it has a true attribute `coordinates`, its inputs end with those of the points, from 0 to 1
+        along each axis of the domain: (B, \\*grid, in_channels + axes).
     lengths : float or sequence of float, one an axis
         Size of the domain, which sets the default spacing of a grid; the unit box by default.
     boundary, inner, nodes

@@ -18,7 +18,6 @@ from chonn_ops import (
     CHONNWaves2d,
     CKBOptions,
     Network,
-    NetworkCell,
 )
 from chonn_ops.models.geometry import grid_geometry, node_positions, read_box
 from chonn_ops.nn.geometry import NODES
@@ -176,8 +175,7 @@ def test_positions_are_rounded_once(nodes, dtype):
 def test_an_fno_takes_the_nodes_from_its_coordinates():
     model = CHONNFNO2d(1, 3, 3, 4, initial_step=1).eval()
     x, seen = torch.randn(1, 8, 8, 1), []
-    (cell,) = [module for module in model.modules() if isinstance(module, NetworkCell)]
-    cell.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[3]))
+    model.network.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[3]))
     for line in LINES.values():
         model(x, grid_of(line(8), line(8)))
     model.box = [(-1, 1), (0, 1)]
@@ -213,7 +211,7 @@ MODELS = {
     "network": lambda nodes: CHONNNetwork2d(2, nodes=nodes),
     "rollout": lambda nodes: CHONNRollout2d(1, 2, nodes=nodes),
     "waves": lambda nodes: CHONNWaves2d(1, 2, nodes=nodes),
-    "unet": lambda nodes: CHONNUNet2d(2, 1, 2, ckb=CKBOptions(Network(nodes=nodes))),
+    "unet": lambda nodes: CHONNUNet2d(2, 1, 2, nodes=nodes),
 }
 
 

@@ -96,9 +96,7 @@ def model_of(axes=2, **options):
     with torch.no_grad():
         for name, p in model.head.named_parameters():
             p.add_(0.2 * torch.randn(p.shape[-1:]) if name in WALLS else 0.1 * torch.randn_like(p))
-        model.head.conductivity.weight.copy_(
-            model.head.conductivity.weight[:3].repeat(axes, 1)
-        )
+        model.head.conductivity.weight.copy_(model.head.conductivity.weight[:3].repeat(axes, 1))
     return model
 
 

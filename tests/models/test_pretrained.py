@@ -97,7 +97,9 @@ def test_options_come_back(case, tmp_path):
     with torch.no_grad():
         expected = model(*inputs)
         assert torch.equal(found(*inputs), expected)
-        other = kind(**{k: v for k, v in options.items() if k in ("num_channels", "n_layers", "latent")})
+        other = kind(
+            **{k: v for k, v in options.items() if k in ("num_channels", "n_layers", "latent")}
+        )
         if case == "walls":
             parameters = {k: v for k, v in model.state_dict().items() if k in other.state_dict()}
             fit = {k: v for k, v in parameters.items() if v.shape == other.state_dict()[k].shape}
