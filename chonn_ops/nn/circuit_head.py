@@ -28,10 +28,13 @@ from chonn_ops.nn.geometry import (
 )
 from chonn_ops.nn.layers import Stated
 
-# Numbers for the whole field have further to move than weights at the same learning rate, and
-# potentials of walls less far: on Darcy flow of contrast 1,000, 12 s of one core, errors were
-# 0.041 with a gain of 8 for potentials of walls, 0.0012 with 1 and 0.0008 with 0.2.
-GAIN, MEAN_GAIN, LEVEL_GAIN = 8.0, 4.0, 0.2
+# The mean of faces has further to move than weights at the same learning rate, and potentials of
+# walls less far: on Darcy flow of contrast 1,000, 12 s of one core, errors were 0.041 with a gain
+# of 8 for potentials of walls, 0.0012 with 1 and 0.0008 with 0.2. Other numbers of the whole field
+# have none: from a calibrated start, a gain of 8 made errors there 2.1 to 2.7 times higher.
+MEAN_GAIN, LEVEL_GAIN = 4.0, 0.2
+# Channels of the network of both ends of a face.
+FACE_WIDTH = 8
 # Absorption at the start, in the unit of the conductivity over that of length squared.
 ABSORPTION = -9.0
 # At a frequency, conductivities and leaks set phases: moved as fast as those of other circuits,
@@ -45,13 +48,47 @@ DISTANCE = 0.01
 LARGEST_LOG = 15.0
 
 
-def mean_of_ends(a: Tensor, b: Tensor, mean: Tensor) -> Tensor:
+def mean_of_ends(a: Tensor, b: Tensor, mean: Tensor, added: Tensor | float = 0.0) -> Tensor:
     """The conductivity of a face, from the logarithms of both nodes': their arithmetic mean for
-    ``mean = 1``, the geometric one for 0, the harmonic one for -1."""
+    ``mean = 1``, the geometric one for 0, the harmonic one for -1; times the exponential of what
+    is added to its logarithm."""
     half = (a - b).abs() / 2
     log_cosh = half + F.softplus(-2 * half) - math.log(2)
     most = 2 * LARGEST_LOG
-    return ((a + b) / 2 + mean * log_cosh).clamp(-most, most).exp()
+    return ((a + b) / 2 + mean * log_cosh + added).clamp(-most, most).exp()
+
+
+class FaceNetwork(nn.Module):
+    """What features of both ends add to the logarithm of a face's conductivity.
+
+    A network of one layer sees the sum of both ends' features and their difference along the
+    axis, so a face is the same from both sides. Nothing is added between equal ends, nor at the
+    start.
+    """
+
+    def __init__(
+        self, dim: int, axes: int, out_channels: int, gain: float = 1.0, **factory: Any
+    ) -> None:
+        super().__init__()
+        self.gain = gain
+        self.sums = nn.Linear(dim, axes * FACE_WIDTH, **factory)
+        self.differences = nn.Linear(dim, axes * FACE_WIDTH, bias=False, **factory)
+        self.output = nn.Linear(FACE_WIDTH, out_channels, bias=False, **factory)
+        nn.init.zeros_(self.output.weight)
+
+    def nodes(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """What nodes of features (..., dim) put into sums and into differences along each axis,
+        (axes, ..., FACE_WIDTH) each."""
+        sums, differences = (
+            layer(h).unflatten(-1, (-1, FACE_WIDTH)).movedim(-2, 0)
+            for layer in (self.sums, self.differences)
+        )
+        return sums, differences
+
+    def forward(self, both: Tensor) -> Tensor:
+        """The output (..., out_channels) between two nodes, whose sums and difference are added in
+        `both`; between equal nodes, `both` is twice their sums."""
+        return self.gain * self.output(F.gelu(both))
 
 
 class CircuitHead(Stated):
@@ -59,22 +96,23 @@ class CircuitHead(Stated):
 
     With features h of a point, along each axis a::
 
-        log k_a = W_a h,  f = W_f h + b,  c = exp(8 p - 9)
+        log k_a = W_a h,  f = W_f h + b,  c = exp(p - 9)
         -div(k grad v) + c v = f
-        u = exp(8 q) (v + z h^2 f / k + 8 r)
+        u = exp(q) (v + z h^2 f / k + r)
 
     solved by finite volumes, of which u is the output. The face between two nodes conducts with
-    a learned mean of both k, from harmonic to arithmetic. Each face of the domain is a wall with a
-    learned potential, at a learned distance behind the face: near walls hold the potential, far
-    ones insulate. z h^2 f / k, h^d the volume of a cell, says what an output means: a value at a
-    point or a mean over its cell.
+    a learned mean of both k, from harmonic to arithmetic, times a factor that a network of both
+    nodes' features sets where they differ. Each face of the domain is a wall with a learned
+    potential, at a learned distance behind the face: near walls hold the potential, far ones
+    insulate. z h^2 f / k, h^d the volume of a cell, says what an output means: a value at a point
+    or a mean over its cell.
 
     With ``ac=True`` circuits are at a frequency, as those of `chonn_ops.helmholtz`, and their
     leaks follow the features::
 
         log k_a = 0.03 W_a h,  f = W_f h + b + i (W_g h + d)
         c = exp(a) - exp(b) - i exp(l)
-        (a, b) = 0.03 (W_c h + 8 p) - 9,  l = W_l h + 8 p - 9
+        (a, b) = 0.03 (W_c h + p) - 9,  l = W_l h + p - 9
 
     Outputs are the real and the imaginary part of each circuit; a single one is a real part.
     Fields vary in time as exp(-i omega t), so a "matched" wall lets waves out.
@@ -101,6 +139,9 @@ class CircuitHead(Stated):
         Where the nodes of a grid lie, see `chonn_ops.Network`.
     ac : bool
         Whether circuits are at a frequency.
+    face_dim : int, optional
+        So many of the features, the first ones, about unit size, are seen by the network of both
+        nodes. Default: all.
     device, dtype
         As in `torch.nn`.
 
@@ -126,6 +167,7 @@ class CircuitHead(Stated):
         inner: str | Condition = "robin",
         nodes: Nodes = "centres",
         ac: bool = False,
+        face_dim: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -135,8 +177,8 @@ class CircuitHead(Stated):
         if ac and out_channels > 1 and out_channels % 2:
             raise error("out_channels", "1 or an even number with ac", out_channels)
         check_choice("spatial_dims", spatial_dims, (1, 2, 3))
-        self.dim, self.spatial_dims, self.out_channels = dim, spatial_dims, out_channels
-        self.ac, self.num_circuits = ac, (out_channels + 1) // 2 if ac else out_channels
+        self.dim, self.spatial_dims, self.out_channels = dim, spatial_dims, int(out_channels)
+        self.ac, self.num_circuits = ac, (out_channels + 1) // 2 if ac else self.out_channels
         self.nodes = checked_nodes(nodes)
         # "robin" stands for a wall of its own at each place where it is said.
         self.learned: list[Any] = []
@@ -146,17 +188,22 @@ class CircuitHead(Stated):
         else:
             known = (boundary,) * spatial_dims if self._alike else boundary
             pairs = [x if isinstance(x, (tuple, list)) else (x, x) for x in known]
-            conditions([tuple(_known(x) for x in pair) for pair in pairs], spatial_dims)
             self._faces = [
                 [self._face((axis, end), x) for end, x in enumerate(pair)]
                 for axis, pair in enumerate(pairs)
             ]
+            conditions([tuple(_known(x) for x in pair) for pair in pairs], spatial_dims)
         self._inner = self._face("inner", inner)
+        # Which axes of a grid close on themselves.
+        grid = [] if isinstance(self._faces, Mapping) else self._faces
+        self.periodic = [getattr(low, "periodic", False) for low, _ in grid]
         m, factory = self.num_circuits, {"device": device, "dtype": dtype}
-        parts = 3 if ac else 1
+        parts, gain = (3, WAVE_GAIN) if ac else (1, 1.0)
         self.conductivity = nn.Linear(dim, spatial_dims * m, bias=False, **factory)
         self.source = nn.Linear(dim, 2 * m if ac else m, **factory)
         self.leak = nn.Linear(dim, parts * m, bias=False, **factory) if ac else None
+        self.face_dim = dim if face_dim is None else face_dim
+        self.faces = FaceNetwork(self.face_dim, spatial_dims, m, gain, **factory)
 
         def zeros(*size: int) -> nn.Parameter:
             return nn.Parameter(torch.zeros(*size, **factory))
@@ -219,14 +266,14 @@ class CircuitHead(Stated):
     def output_unit(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The unit of the potentials in that of the output, and what is added to them before they
         are scaled; shape (m,) each."""
-        return (GAIN * self.scale.to(dtype)).exp(), GAIN * self.offset.to(dtype)
+        return self.scale.to(dtype).exp(), self.offset.to(dtype)
 
     def _learned_walls(self, dtype: torch.dtype) -> dict[str, Tensor]:
         """Potentials and distances of the learned walls, (walls, m) each."""
         levels = LEVEL_GAIN * self.level.to(dtype)
         # The offset of the output is the level of all walls.
         levels = levels - levels.mean(0) if len(levels) else levels
-        distances = DISTANCE * (GAIN * self.distance.to(dtype)).clamp(-12, 12).exp()
+        distances = DISTANCE * self.distance.to(dtype).clamp(-12, 12).exp()
         return {"levels": levels, "distances": distances}
 
     def walls(self) -> dict[Any, Condition]:
@@ -266,7 +313,7 @@ class CircuitHead(Stated):
         """
         log_k, f = self.conductivity(h), self.source(h)
         dtype = torch.promote_types(log_k.dtype, torch.float32)
-        log_k, f, log_c = log_k.to(dtype), f.to(dtype), GAIN * self.absorption.to(dtype)
+        log_k, f, log_c = log_k.to(dtype), f.to(dtype), self.absorption.to(dtype)
         if self.leak is None:
             c = (ABSORPTION + log_c).exp()
         else:
@@ -295,16 +342,18 @@ class CircuitHead(Stated):
             grid = [check_volumes(volumes, axes, spacing, mask, nodes)]
         h = as_field("h", h, self.parameters(), "B", *grid, self.dim)
         logs, c, f = self.coefficients(h)
-        mean, known = MEAN_GAIN * self.mean.to(logs[0].dtype), self._learned_walls(logs[0].dtype)
+        real = logs[0].dtype
+        mean, known = MEAN_GAIN * self.mean.to(real), self._learned_walls(real)
+        ends = self.faces.nodes(h[..., : self.face_dim])
         if volumes is not None:
-            circuit, size = self._on_graph(logs, mean, c, known, volumes)
+            circuit, size = self._on_graph(logs, ends, mean, c, known, volumes)
         else:
             if isinstance(self._faces, Mapping):
                 raise error("boundary", "conditions for the axes of a grid", self._faces)
             steps, lie = spacing_and_nodes(
                 h.shape[:-1], [1.0] * axes, self.nodes, spacing, mask, nodes
             )
-            circuit, f = self._on_grid(logs, f, mean, c, known, steps, mask, lie)
+            circuit, f = self._on_grid(logs, f, ends, mean, c, known, steps, mask, lie)
             size = math.prod(steps) ** (2 / axes)
         k = torch.stack(logs).mean(0).exp()
         return circuit, f, self.cell.to(k.dtype) * size * f / k
@@ -313,6 +362,7 @@ class CircuitHead(Stated):
         self,
         logs: list[Tensor],
         f: Tensor,
+        ends: tuple[Tensor, Tensor],
         mean: Tensor,
         c: Tensor,
         known: dict[str, Tensor],
@@ -321,10 +371,14 @@ class CircuitHead(Stated):
         nodes: Distances,
     ) -> tuple[Circuit, Tensor]:
         faces: Any = tuple(tuple(self._condition(x, **known) for x in pair) for pair in self._faces)
-        edges = [
-            mean_of_ends(a, a.roll(-1, axis + 1), mean) * (face_area(steps, axis) / steps[axis])
-            for axis, a in enumerate(logs)
-        ]
+        edges = []
+        for axis, a in enumerate(logs):
+            sums, differences = ends[0][axis], ends[1][axis]
+            both = sums + differences + (sums - differences).roll(-1, axis + 1)
+            alike = self.faces(2 * sums) / 2
+            added = self.faces(both) - alike - alike.roll(-1, axis + 1)
+            k = mean_of_ends(a, a.roll(-1, axis + 1), mean, added)
+            edges.append(k * (face_area(steps, axis) / steps[axis]))
         k, leak = [a.exp() for a in logs], (c * math.prod(steps)).expand(f.shape)
         exists = inner = None
         if mask is not None:
@@ -342,6 +396,7 @@ class CircuitHead(Stated):
     def _on_graph(
         self,
         logs: list[Tensor],
+        ends: tuple[Tensor, Tensor],
         mean: Tensor,
         c: Tensor,
         known: dict[str, Tensor],
@@ -356,14 +411,20 @@ class CircuitHead(Stated):
         start, end = graph.ends.to(logs[0].device)
         # Along an edge, conductivities of axes count as the squares of its direction.
         along = volumes.positions[graph.ends[1].cpu()] - volumes.positions[graph.ends[0].cpu()]
-        share = (along**2 / (along**2).sum(1, keepdim=True).clamp_min(1e-300)).to(logs[0])
-        shares = share.T[:, None, :, None]
-        a, b = (
-            torch.stack([x[:, at] * part for x, part in zip(logs, shares, strict=True)]).sum(0)
-            for at in (start, end)
-        )
+        cosine = along / along.norm(dim=1, keepdim=True).clamp_min(1e-300)
+        cosine = cosine.T[:, None, :, None]
+
+        def at(nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            """The logarithm of k, and what the network of faces takes, along edges."""
+            fields = (torch.stack(logs), cosine**2), (ends[0], cosine**2), (ends[1], cosine)
+            log, sums, differences = ((x[:, :, nodes] * part.to(x)).sum(0) for x, part in fields)
+            return log, sums, differences
+
+        (a, sums, differences), (b, others, their_differences) = at(start), at(end)
+        added = self.faces(sums + others + differences - their_differences)
+        added = added - (self.faces(2 * sums) + self.faces(2 * others)) / 2
         k = torch.stack(logs).mean(0).exp()
-        circuit = volumes.circuit(k, c, walls, faces=mean_of_ends(a, b, mean))
+        circuit = volumes.circuit(k, c, walls, faces=mean_of_ends(a, b, mean, added))
         size = (volumes.volume ** (2 / self.spatial_dims)).to(k)[:, None]
         return circuit, size
 

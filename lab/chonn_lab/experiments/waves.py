@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from chonn_lab.experiments.fields import Steady
 from chonn_lab.experiments.solvers import Physics
 from chonn_lab.problems import helmholtz
-from chonn_ops import CHONNCircuit2d, absorbing_layer
+from chonn_ops import CHONNNetwork2d, absorbing_layer
 from chonn_ops import helmholtz as circuit_of_waves
 
-# Width that `OpenCircuit` adds on every side, over the square's.
+# Width that `OpenNetwork` adds on every side, over the square's.
 MARGIN = 0.125
 
 
@@ -51,7 +51,7 @@ class Helmholtz(Steady):
         return tuple(map(torch.from_numpy, helmholtz.read(path, 0, n_samples)))
 
 
-class OpenCircuit(CHONNCircuit2d):
+class OpenNetwork(CHONNNetwork2d):
     """One circuit at a frequency, with room for a layer that absorbs waves around the square.
 
     Its "matched" walls alone reflect oblique waves: then the error was 0.081 and not 0.012. The
@@ -82,8 +82,8 @@ class OpenCircuit(CHONNCircuit2d):
         return torch.cat((wide, depth), 1), added
 
 
-def open_circuit(problem: Any, width: int, depth: int) -> nn.Module:
-    """`OpenCircuit`, for `Helmholtz` alone."""
+def open_network(problem: Any, width: int, depth: int) -> nn.Module:
+    """`OpenNetwork`, for `Helmholtz` alone."""
     if not isinstance(problem, Helmholtz):
         raise ValueError(f"problem: expected helmholtz, got {problem.name}")
-    return OpenCircuit(width, depth)
+    return OpenNetwork(width, depth)
