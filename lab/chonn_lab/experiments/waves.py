@@ -58,8 +58,6 @@ class OpenNetwork(CHONNNetwork2d):
     depth in the layer is an input, from which the circuit learns what is lost there.
     """
 
-    in_data_units = True
-
     def __init__(self, width: int, depth: int) -> None:
         sizes: dict[str, Any] = {"width": width, "depth": depth, "lengths": 1 + 2 * MARGIN}
         super().__init__(3, 2, **sizes, boundary="matched", ac=True)
