@@ -102,8 +102,8 @@ def test_an_epoch_of_the_darcy_example(tmp_path, captures):
     model = create(1, 1, nodes="left")
     first = next(iter(data))
     residual = model.calibrate(first["permeability"], first["darcy"])
-    assert 0 < residual < 1
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    assert 0 < residual < 0.2
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     logger = PythonLogger("darcy")
 
     @StaticCaptureTraining(model=model, optim=optimizer, logger=logger, **captures)
@@ -119,7 +119,7 @@ def test_an_epoch_of_the_darcy_example(tmp_path, captures):
 
     batches = itertools.islice(data, 24)
     losses = [train(batch["permeability"], batch["darcy"]).item() for batch in batches]
-    assert sum(losses[-4:]) < 0.3 * sum(losses[:4]), losses
+    assert sum(losses[-4:]) < 0.05 * 4 * first["darcy"].var(), losses
 
     save_checkpoint(str(tmp_path), models=model, optimizer=optimizer, epoch=1)
     again = create(1, 1, nodes="left")
