@@ -21,7 +21,7 @@ def compare(output, *options):
 @pytest.mark.slow
 @pytest.mark.host
 def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp_path):
-    options = ["cell=scan", "directions=cross", "constrained=False", "mode=lift"]
+    options = ["cell=scan", "directions=cross", "constrained=False"]
     run = compare(tmp_path, "--models", "Unet", "chonn_fno", "--set", *options)
     assert run.returncode == 0, run.stderr + run.stdout
     record = json.loads((tmp_path / "results.json").read_text())
