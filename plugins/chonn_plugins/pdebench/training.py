@@ -22,8 +22,8 @@ from chonn_plugins.pdebench.job import Job
 # Errors that a model raises for values with which it cannot continue.
 REFUSALS = (ValueError, ArithmeticError, torch.linalg.LinAlgError)
 # Points of all samples that a model is calibrated by: 48 of 64 x 64. Every second point is taken of
-# larger ones, and so on; of volumes, whose circuits take far longer, of those above 16 x 16 x 16: 48
-# of these with 5 inputs and outputs take 23 s of one core, 48 of 64 x 64 with one 3 s.
+# larger ones, and so on; of volumes, whose circuits take far longer, of those above 16 x 16 x 16:
+# 48 of these with 5 inputs and outputs take 23 s of one core, 48 of 64 x 64 with one 3 s.
 CALIBRATION, LARGEST_3D = 48 * 64**2, 16**3
 
 
