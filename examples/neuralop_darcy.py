@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the darcy_*.pt files")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--n-train", type=int, default=1000)
-    parser.add_argument("--width", type=int, default=24, help="hidden channels")
+    parser.add_argument("--width", type=int, default=24, help="hidden channels of FNOs")
     parser.add_argument("--modes", type=int, default=12, help="Fourier modes per axis")
     args = parser.parse_args(arguments)
     data = DarcyDataset(
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     models: dict[str, tuple[nn.Module, float]] = {
         "FNO": (FNO(*fourier), 3e-3),
         "FNO with networks": (FNO(*fourier, spectral_mixer="ckb"), 3e-3),
-        "one circuit": (CHONNNetwork(1, 1), 1e-2),
+        "circuit": (CHONNNetwork(1, 1), 1e-2),
     }
     for name, (model, rate) in models.items():
         errors = train(model, data, rate, args.epochs)

@@ -13,15 +13,12 @@ from chonn_ops import (
     CHONNUNet2d,
     CKBOptions,
     Dirichlet,
-    Network,
-    NetworkCell,
+    Scan,
 )
 from chonn_ops.checks import plain
 from chonn_ops.nn.circuit_head import CircuitHead
 from chonn_ops.nn.geometry import NODES
 from chonn_plugins.fields import build
-
-CKB = {"num_networks": 3, "nodes": "left", "boundary": ("periodic", "robin")}
 
 
 def built(name, in_channels, out_channels, axes=2, **options):
@@ -35,34 +32,32 @@ def kept(name, **options):
 
 def test_they_are_our_models():
     x = torch.randn(2, 3, 32, 32)
-    ckb = CKBOptions(Network(num_networks=3, nodes="left"), boundary=("periodic", "robin"))
     same = {"rtol": 0, "atol": 0}
+    head = {"nodes": "left", "boundary": ("periodic", Dirichlet(1.0))}
+    plain = {"nodes": "left", "boundary": ["periodic", {"condition": "Dirichlet", "value": 1.0}]}
     torch.manual_seed(0)
-    ours = CHONNNetwork2d(3, 2, 6, 1, nodes="left", boundary=("periodic", Dirichlet(1.0)))
-    boundary = ["periodic", {"condition": "Dirichlet", "value": 1.0}]
-    model = built("chonn_network", 3, 2, width=6, depth=1, nodes="left", boundary=boundary)
+    ours = CHONNNetwork2d(3, 2, 6, 1, **head)
+    model = built("chonn_network", 3, 2, width=6, depth=1, **plain)
     torch.testing.assert_close(model(x), ours(x), **same)
     torch.manual_seed(0)
-    ours = CHONNUNet2d(3, 2, 2, ckb=ckb).eval()
-    torch.testing.assert_close(built("chonn_unet", 3, 2, init_features=2, ckb=CKB)(x), ours(x))
+    ours = CHONNUNet2d(3, 2, 2, **head).eval()
+    torch.testing.assert_close(built("chonn_unet", 3, 2, init_features=2, **plain)(x), ours(x))
     torch.manual_seed(0)
-    ours = CHONNFNO2d(2, 4, 4, 6, 1, in_channels=3, ckb=ckb)
+    ours = CHONNFNO2d(2, 4, 4, 6, 1, in_channels=3, **head)
     line = torch.arange(32) / 32
     grid = torch.stack(torch.meshgrid(line, line, indexing="ij"), -1).expand(2, 32, 32, 2)
     expected = ours(x.movedim(1, -1), grid).squeeze(-2).movedim(-1, 1)
-    model = built("chonn_fno", 3, 2, modes1=4, modes2=4, width=6, ckb=CKB)
+    model = built("chonn_fno", 3, 2, modes1=4, modes2=4, width=6, **plain)
     torch.testing.assert_close(model(x), expected, **same)
 
 
 @pytest.mark.parametrize("nodes", ["centres", "left", "corners"])
 def test_coordinates_of_the_fno_are_those_of_its_nodes(nodes):
-    model, seen = built("chonn_fno", 1, 1, ckb={"nodes": nodes}), {}
-    model.model.ckb.register_forward_pre_hook(
-        lambda _, __, keywords: seen.update(keywords), with_kwargs=True
-    )
+    model, seen = built("chonn_fno", 1, 1, nodes=nodes), []
+    model.model.network.head.register_forward_pre_hook(lambda _, args: seen.extend(args))
     model(torch.randn(1, 1, 32, 32))
-    assert seen["nodes"] == [NODES[nodes]] * 2
-    assert seen["spacing"] == pytest.approx([1 / (31 if nodes == "corners" else 32)] * 2)
+    assert seen[3] == [NODES[nodes]] * 2
+    assert seen[1] == pytest.approx([1 / (31 if nodes == "corners" else 32)] * 2)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +70,8 @@ def test_coordinates_of_the_fno_are_those_of_its_nodes(nodes):
 )
 def test_domains_that_are_no_squares(name, domain):
     nodes = [[0.25, 0.75], [0, 1]]
-    placed = {"nodes": nodes} if name == "chonn_network" else {"ckb": {"nodes": nodes}}
-    model, seen = built(name, 1, 1, **domain, **placed), []
-    solver = next(m for m in model.modules() if isinstance(m, (CircuitHead, NetworkCell)))
+    model, seen = built(name, 1, 1, **domain, nodes=nodes), []
+    solver = next(m for m in model.modules() if isinstance(m, CircuitHead))
     solver.register_forward_pre_hook(lambda _, args: seen.append((args[1], args[3])))
     model(torch.randn(1, 1, 32, 32))
     [(spacing, lie)] = seen
@@ -89,7 +83,8 @@ def test_domains_that_are_no_squares(name, domain):
 def test_lengths_are_any_numbers(lengths):
     """U-Nets took no tensor of one number, which networks take."""
     for kind in (CHONNUNet2d, CHONNNetwork2d, CHONNRollout2d):
-        assert kind(1, 2, 4, lengths=lengths).lengths == (2.0, 2.0)
+        model = kind(1, 2, 4, lengths=lengths)
+        assert getattr(model, "network", model).lengths == (2.0, 2.0)
 
 
 def test_options_are_plain_and_complete():
@@ -110,9 +105,9 @@ def test_options_are_plain_and_complete():
     }
     assert built("chonn_network", 1, 2, **options)(torch.randn(1, 1, 8, 8)).shape == (1, 2, 8, 8)
     for name in ("chonn_unet", "chonn_fno"):
-        options = kept(name, ckb={"num_networks": np.int64(3)})
+        options = kept(name, ckb={"cell": "scan", "d_state": np.int64(3)})
         assert json.loads(json.dumps(options)) == options
-        assert options["ckb"] == CKBOptions(Network(num_networks=3)).to_mapping()
+        assert options["ckb"] == CKBOptions(Scan(d_state=3)).to_mapping()
         assert kept(name, **options) == options
 
 
@@ -169,5 +164,5 @@ def test_unfit_options():
         built("chonn_unet", 1, 1, 4)
     with pytest.raises(ValueError, match="num_network: expected options of a block"):
         built("chonn_unet", 1, 1, ckb={"num_network": 3})
-    with pytest.raises(ValueError, match="chonn_network: .* unexpected keyword argument 'ckb'"):
+    with pytest.raises(ValueError, match=r"chonn_network: .* unexpected keyword argument 'ckb'"):
         built("chonn_network", 1, 1, ckb={})

@@ -527,8 +527,9 @@ def _network_fields(
 def conductivity_law(model: CHONNNetwork, values: Tensor) -> Tensor:
     """The conductivity that a model of one circuit has learned, as a function of its inputs.
 
-    Plotted over the values it is the law of the medium: the model knows no other k of a point than
-    that of the inputs there. Data determine it up to a factor, which k and the sources share.
+    Plotted over the values it is the law of the medium, as long as it is homogeneous: where points
+    next to one another differ, the model may know better. Data determine it up to a factor, which
+    k and the sources share.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class _Model(Module):
         model, known = build(self._name, *sizes.values(), options)
         # What `StaticCapture*` asks. Autocast of float16, its default on a GPU, overflows in the
         # scans of some untrained models. Its CUDA graphs are untested with our models.
-        scans = known.get("ckb", {}).get("cell") == "scan"
+        scans = (known.get("ckb") or {}).get("cell") == "scan"
         super().__init__(meta=ModelMetaData(amp_cpu=True, amp_gpu=not scans, cuda_graphs=False))
         self._args["__args__"].update(sizes, **known)  # what .mdlus files store
         self.model = model

@@ -5,10 +5,18 @@ from __future__ import annotations
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from chonn_ops import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d, Dirichlet, diffusion
+from chonn_ops import (
+    CHONNNetwork1d,
+    CHONNNetwork2d,
+    CHONNNetwork3d,
+    Dirichlet,
+    FiniteVolumes,
+    diffusion,
+)
 
 
 def media(count, *grid, seed=0, spread=1.0):
@@ -161,6 +169,75 @@ def test_calibration_tells_what_holes_are(inner):
     assert model.calibrate(k.float(), y.float(), mask=mask).item() < 0.1
     u = model(k.float(), mask=mask)
     assert error(u[..., mask], y[..., mask]) < 0.1
+
+
+def naive_extremes(z, mask, periodic):
+    """Of z (B, H, W, C) at a node and the existing ones beside it, value by value."""
+    low, high = z.clone(), z.clone()
+    sizes = z.shape[1:3]
+    for i, j in np.ndindex(*sizes):
+        for di, dj in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+            p, q = i + di, j + dj
+            p, q = (
+                a % n if wraps else a for a, n, wraps in zip((p, q), sizes, periodic, strict=True)
+            )
+            if 0 <= p < sizes[0] and 0 <= q < sizes[1] and mask[p, q]:
+                low[:, i, j] = torch.minimum(low[:, i, j], z[:, p, q])
+                high[:, i, j] = torch.maximum(high[:, i, j], z[:, p, q])
+    return low, high
+
+
+@pytest.mark.parametrize("periodic", [(False, False), (True, False)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_trunk_sees_the_least_and_the_greatest_neighbour(periodic, masked):
+    mask = torch.ones(5, 6, dtype=torch.bool)
+    if masked:
+        mask[1:3, 2:5] = False
+    boundary = ["periodic" if p else "robin" for p in periodic]
+    model = CHONNNetwork2d(2, 1, boundary=boundary, dtype=torch.float64)
+    z = torch.randn(3, 5, 6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = model._around(z, mask if masked else None, None)
+    for got, right in zip(found, naive_extremes(z, mask, periodic), strict=True):
+        assert torch.equal(got[:, mask], right[:, mask])
+
+
+def test_on_a_mesh_neighbours_share_an_edge():
+    points = [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
+    volumes = FiniteVolumes.from_cells(points, [[0, 1, 2], [0, 2, 3]])
+    model = CHONNNetwork2d(1, 1, dtype=torch.float64)
+    z = torch.tensor([3.0, 1.0, 4.0, 2.0], dtype=torch.float64)[None, :, None]
+    low, high = model._around(z, None, volumes)
+    assert low.flatten().tolist() == [1, 1, 1, 2]
+    assert high.flatten().tolist() == [3, 4, 4, 4]  # a square's diagonal conducts nothing
+    assert model(z.exp(), volumes=volumes).shape == z.shape
+
+
+def test_a_grid_and_its_mesh_have_one_model():
+    n = 5
+    number = np.arange(n * n).reshape(n, n)
+    ends = (number[:-1], number[1:]), (number[:, :-1], number[:, 1:])
+    edges = np.concatenate([np.stack((p.ravel(), q.ravel()), 1) for p, q in ends])
+    places = (np.stack(np.unravel_index(np.arange(n * n), (n, n)), 1) + 0.5) / n
+    node = np.concatenate([number[0], number[-1], number[:, 0], number[:, -1]])
+    walls = node, np.full(len(node), 1 / n), np.full(len(node), 0.5 / n)
+    volumes = FiniteVolumes(edges, np.ones(len(edges)), np.full(n * n, n**-2.0), places, walls)
+    torch.manual_seed(0)
+    model = CHONNNetwork2d(1, 1, boundary="dirichlet", dtype=torch.float64).requires_grad_(False)
+    model.head.faces.output.weight.normal_()
+    model.head.conductivity.weight[1] = model.head.conductivity.weight[0]
+    x = media(2, n, n)
+    on_mesh = model(x.flatten(2).mT, volumes=volumes)
+    assert torch.allclose(on_mesh.mT.reshape(2, 1, n, n), model(x), rtol=1e-9)
+
+
+def test_second_derivatives_of_inputs():
+    torch.manual_seed(0)
+    model = CHONNNetwork2d(1, 1, width=4, dtype=torch.float64)
+    with torch.no_grad():
+        model.head.faces.output.weight.normal_()
+    x = media(1, 3, 4).requires_grad_()
+    assert torch.autograd.gradcheck(model, x)
+    assert torch.autograd.gradgradcheck(model, x)
 
 
 def test_a_trunk_of_ones_own():

@@ -123,10 +123,12 @@ def test_defaults_are_in_the_card(tmp_path):
             "in_channels": 1,
             "out_channels": 1,
             "init_features": 32,
-            "ckb": CKBOptions().to_mapping(),
-            "mode": None,
-            "stages": ["encoder4", "bottleneck", "decoder4"],
             "lengths": 2,
+            "boundary": "robin",
+            "inner": "robin",
+            "nodes": "centres",
+            "ckb": None,
+            "stages": ["encoder4", "bottleneck", "decoder4"],
         },
         "parameters": sum(p.numel() for p in chonn_ops.CHONNUNet1d(1).parameters()),
     }
@@ -227,9 +229,7 @@ def test_damaged_files(tmp_path):
             CHONNNetwork2d.from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name", ["CHONNNetwork2d", "CHONNFNO2d of networks", "CHONNFNO2d of scans"]
-)
+@pytest.mark.parametrize("name", ["CHONNNetwork2d", "CHONNFNO2d", "CHONNFNO2d of scans"])
 def test_inspect_reads_a_folder(name, tmp_path):
     build, inputs = MODELS[name]
     model = moved(build())

@@ -43,7 +43,7 @@ class HostModel:
         ``calibrate(x, y, coordinates)``, is called with the first training samples before a
         training that does not go on from a checkpoint; it returns the root mean square of what is
         left over the deviation of each output, or None. ``decays = False`` turns off the weight
-        decay of PDEBench's trainers. ``options``, a mapping, completes what checkpoints record.
+        decay of PDEBench's trainers. ``recorded`` is a mapping of options that checkpoints record.
     options_key : str
         Users set the model's options as ``++args.<options_key>.<option>=<value>``.
     defaults : mapping

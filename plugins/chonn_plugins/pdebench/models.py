@@ -125,21 +125,21 @@ SERIES_GAIN = 4.0
 
 class AsFNO(nn.Module):
     """A model of channels-first fields that is called as PDEBench calls its FNOs. It sees the last
-    `channels` of the input; `box` has the coordinates of the walls, see `grid_geometry`. `options`
-    are those that made it, which its checkpoint records."""
+    `channels` of the input; `box` has the coordinates of the walls, see `grid_geometry`. `recorded`
+    are the options that made it, for its checkpoint."""
 
     def __init__(
-        self, model: Any, channels: int, box: Box | None, options: Mapping[str, Any]
+        self, model: Any, channels: int, box: Box | None, recorded: Mapping[str, Any]
     ) -> None:
         super().__init__()
         # PDEBench adds 1e-4 of each weight to its gradient, which of a small error is smaller yet.
         # Errors after 15 epochs at 1e-3 with this and without: Darcy flow 0.0038 and 0.0034,
         # log-normal media 0.0046 and 0.0014, an unknown law 0.245 and 0.202.
-        self.decays = options["model"] != "steady"
-        self.model, self.channels, self.box, self.options = model, channels, box, options
+        self.decays = recorded["model"] != "steady"
+        self.model, self.channels, self.box, self.recorded = model, channels, box, recorded
 
     def _seen(self, x: Tensor, grid: Tensor) -> tuple[Tensor, Geometry]:
-        geometry, _ = grid_geometry(grid, self.options["nodes"], self.box)
+        geometry, _ = grid_geometry(grid, self.recorded["nodes"], self.box)
         return x[..., -self.channels :].movedim(-1, 1), geometry
 
     def forward(self, x: Tensor, grid: Tensor) -> Tensor:
@@ -169,8 +169,7 @@ def kind_of(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> s
 
 
 def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
-    """`chonn_network` for so many axes, see `HostModel`; ValueError for options
-    of other kinds."""
+    """`chonn_network` for so many axes, see `HostModel`; ValueError for options of others."""
     kind = kind_of(ndim, host, options)
     # A checkpoint records all options, with None where the kind decides.
     given = {name: x for name, x in options.items() if x is not None and name != "model"}
@@ -204,7 +203,9 @@ def network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_network(options: Mapping[str, Any]) -> None:
     """Check the options of `chonn_network`, see `HostModel`."""
-    steps = 1 if options.get("model", "auto") in ("auto", "steady") else FRAMES
+    kind = options.get("model", "auto")
+    steady = options.keys() <= {"model", *OPTIONS["steady"]} if kind == "auto" else kind == "steady"
+    steps = 1 if steady else FRAMES
     build_network(axes_that_fit(options), {"num_channels": 1, "initial_step": steps}, options)
 
 

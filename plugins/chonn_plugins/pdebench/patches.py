@@ -209,7 +209,7 @@ def model_builders(
                     raise JobError(f"{where}: {error}") from error
 
             built = one()
-            save.described["options"] |= getattr(built, "options", {})
+            save.described["options"] |= getattr(built, "recorded", {})
             watch.decays = getattr(built, "decays", True)
             watch.start = partial(calibrate, built, job)
             return watch.model(built, one)
