@@ -1,4 +1,4 @@
-"""Models with cascaded Kirchhoff blocks, called as their hosts call the plain ones."""
+"""Models with circuits in them, called as their hosts call the plain ones."""
 
 from chonn_ops.models.circuit import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.models.cno import CNOUNet

@@ -254,16 +254,6 @@ def test_a_grid_and_its_mesh_have_one_model():
     assert torch.allclose(on_mesh.mT.reshape(2, 1, n, n), model(x), rtol=1e-9)
 
 
-def test_second_derivatives_of_inputs():
-    torch.manual_seed(0)
-    model = CHONNNetwork2d(1, 1, width=4, dtype=torch.float64)
-    with torch.no_grad():
-        model.head.faces.output.weight.normal_()
-    x = media(1, 3, 4).requires_grad_()
-    assert torch.autograd.gradcheck(model, x)
-    assert torch.autograd.gradgradcheck(model, x)
-
-
 def test_a_trunk_of_ones_own():
     trunk = torch.nn.Sequential(torch.nn.Linear(1, 5), torch.nn.Tanh())
     model = CHONNNetwork2d(1, 1, width=5, trunk=trunk)
