@@ -14,7 +14,7 @@ from chonn_ops.checks import GRID_AXES, as_field, check_integer, error
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
-from chonn_ops.nn.circuit_head import DISTANCE, LEVEL_GAIN, CircuitHead
+from chonn_ops.nn.circuit_head import DISTANCE, DISTANCE_GAIN, LEVEL_GAIN, CircuitHead
 from chonn_ops.nn.geometry import Nodes, check_volumes, spacing_and_nodes
 from chonn_ops.nn.layers import Factory
 
@@ -343,9 +343,10 @@ class CHONNCircuit(Pretrained):
         head.conductivity.weight[:, first : first + C] = (powers / gain).to(head.source.weight)
         for p in (head.source.weight, head.source.bias, head.level, head.scale, head.offset):
             p.zero_()
-        head.distance.fill_(math.log(FAR / DISTANCE))
+        head.distance.fill_(math.log(FAR / DISTANCE) / DISTANCE_GAIN)
         hole = [i for i, place in enumerate(head.learned) if place == "inner" and not masked]
-        head.distance[[*walls, *hole]] = math.log(max(distance, 1e-9) / DISTANCE)
+        near = math.log(max(distance, 1e-9) / DISTANCE) / DISTANCE_GAIN
+        head.distance[[*walls, *hole]] = near
 
     def _responses(
         self, h: Tensor, sources: Tensor, walls: list[int], where: Geometry
