@@ -18,6 +18,7 @@ from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.circuit_head import (
     ABSORPTION,
     DISTANCE,
+    DISTANCE_GAIN,
     LEVEL_GAIN,
     WAVE_GAIN,
     CircuitHead,
@@ -444,9 +445,10 @@ class CHONNNetwork(Pretrained):
                 head.absorption[row] = log_c / WAVE_GAIN
         for p in (head.source.weight, head.source.bias, head.level, head.scale, head.offset):
             p.zero_()
-        head.distance.fill_(math.log(FAR / DISTANCE))
+        head.distance.fill_(math.log(FAR / DISTANCE) / DISTANCE_GAIN)
         hole = [i for i, place in enumerate(head.learned) if place == "inner" and not masked]
-        head.distance[[*walls, *hole]] = math.log(max(distance, 1e-9) / DISTANCE)
+        near = math.log(max(distance, 1e-9) / DISTANCE) / DISTANCE_GAIN
+        head.distance[[*walls, *hole]] = near
 
     def _responses(
         self, h: Tensor, sources: Tensor, walls: list[int], where: Geometry

@@ -236,6 +236,7 @@ def any_head(**options):
         for parameter in head.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
         head.cell.zero_()
+        head.faces.output.weight.zero_()
         head.mean.fill_(-1 / 4)
         head.absorption.add_(1)
     return head

@@ -60,7 +60,7 @@ def plain(head, h, steps, offsets=(0.5, 0.5)):
     matrix[np.diag_indices(number.size)] = c.flatten().numpy() * volume
     t = MEAN_GAIN * float(head.mean[0])
     level = 0.2 * (head.level - head.level.mean(0))[:, 0]
-    distance = 0.01 * head.distance[:, 0].exp()
+    distance = 0.01 * (8 * head.distance[:, 0]).exp()
     for place in np.ndindex(*grid):
         p = number[place]
         for axis in range(axes):
