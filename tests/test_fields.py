@@ -102,6 +102,7 @@ def test_options_are_plain_and_complete():
         "boundary": boundary,
         "inner": "robin",
         "nodes": "centres",
+        "ac": False,
     }
     assert built("chonn_network", 1, 2, **options)(torch.randn(1, 1, 8, 8)).shape == (1, 2, 8, 8)
     for name in ("chonn_unet", "chonn_fno"):
