@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import Condition, Neumann, Robin
 from chonn_ops.checks import as_field, error
-from chonn_ops.models.circuit import CHONNNetwork, PointwiseTrunk
+from chonn_ops.models.network import CHONNNetwork, PointwiseTrunk
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import at_start, differences
 from chonn_ops.nn import CKB, CircuitHead, KirchhoffCell, NetworkCell

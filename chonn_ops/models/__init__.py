@@ -1,8 +1,8 @@
 """Models with circuits in them, called as their hosts call the plain ones."""
 
-from chonn_ops.models.circuit import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.fno import CHONNFNO1d, CHONNFNO2d, CHONNFNO3d
+from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.models.rollout import CHONNRollout1d, CHONNRollout2d
 from chonn_ops.models.unet import CHONNUNet1d, CHONNUNet2d, CHONNUNet3d
 from chonn_ops.models.waves import CHONNWaves1d, CHONNWaves2d

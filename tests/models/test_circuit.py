@@ -92,7 +92,8 @@ def test_training_goes_on_from_there():
             (model(x[part]) - y[part]).square().mean().backward()
             optimizer.step()
         scheduler.step()
-    assert error(model(inputs).detach(), right) < 0.03 < before < 0.1
+    assert before < 1e-3  # the mean of faces is found, too
+    assert error(model(inputs).detach(), right) < 0.03
 
 
 def test_a_state_dict_is_a_function():
