@@ -87,7 +87,7 @@ def tabulate(table: Row, found: Sequence[Row]) -> str:
         wide = frame.set_index([*columns, "across"])["cell"].unstack(sort=False, fill_value="-")
         frame, texts = wide[order].reset_index(), range(len(columns))
     text = markdown(frame, texts)
-    if "below" in table:
+    if "below" in table and text:
         text += "\n" + ENVIRONMENT.from_string(table["below"]).render(found[0]) + "\n"
     return text
 
