@@ -89,7 +89,8 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
     def calibrate(self, x: Tensor, y: Tensor, **geometry: Any) -> Tensor:
         """See `chonn_ops.CHONNNetwork2d.calibrate`: inputs and targets of some samples, as the
         data processor makes them."""
-        return self.model.calibrate(x, y, **geometry)
+        model: Any = self.model
+        return model.calibrate(x, y, **geometry)
 
 
 def install() -> None:
