@@ -93,9 +93,8 @@ class SolvedNetworks:
             place["spacing"], _ = spacing_and_nodes(*grid, spacing, mask, nodes)
         circuit, density, *added = cell.assemble(u, spacing, mask, nodes, volumes)
         if isinstance(cell, NetworkCell):
-            v = torch.complex(*output.chunk(2, -1)) if cell.options.ac else output
             k, leak, source = cell.coefficients(u)
-            return cls(circuit, density, v, [k], leak, source, UNIT, **place)
+            return cls(circuit, density, output, [k], leak, source, UNIT, **place)
         logs, c, _ = cell.coefficients(u)
         scale, offset = cell.output_unit(density.real.dtype)
         # A single output has no imaginary part, so potentials are solved for again.
@@ -194,12 +193,11 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
           m networks quantiles (0, 1/4, 1/2, 3/4, 1) over the nodes that exist of the densities
           ``conductivity``, ``leak`` and ``source``, of ``potential``, and of ``length_scale``
           sqrt(k / l) in the unit of the domain; ``effective_rank`` of the m potential fields, from
-          1 (all alike) to m.
+          1 (all alike) to m. At a frequency (``CircuitHead(ac=True)``) ``leak`` is the real part
+          and ``loss`` minus the imaginary part; ``source`` and ``potential`` are moduli;
+          ``length_scale`` is a wavelength over 2 pi where the leak is negative.
         - Of a network cell also boundary; ``dissipated_power``, averaged over the batch, and
-          ``leak_share``, the part of it that flows to ground through leaks and boundary. At a
-          frequency (``Network(ac=True)``) ``leak`` is the real part and ``loss`` minus the
-          imaginary part; ``source`` and ``potential`` are moduli; ``length_scale`` is a wavelength
-          over 2 pi where the leak is negative; powers are those at a frequency of 1.
+          ``leak_share``, the part of it that flows to ground through leaks and boundary.
         - Circuits of a head are in the unit of its output. The output determines conductivity, leak
           and source up to one factor, unless a given flux or film (`Robin`) sets it: they are
           divided by the median conductivity over samples, nodes and axes. ``by_axis`` has quantiles

@@ -86,16 +86,22 @@ class Units(nn.Module):
         return positive
 
 
-def least_squares(columns: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
-    """Shares of columns that make the right side best, and the norm of what is left."""
-    matrix, right = torch.stack([x.flatten() for x in columns], 1), right.flatten()
+def least_squares(columns: Sequence[Tensor], right: Tensor) -> tuple[Tensor, float]:
+    """Shares of columns that make the right side best, and the norm of what is left; in float64 on
+    the CPU, because some devices have none."""
+    given, right = right, right.flatten().cpu().double()
+    matrix = torch.stack([x.flatten().cpu().double() for x in columns], 1)
     unit = matrix.norm(dim=0)
     unit = torch.where(unit > 0, unit, 1)
     matrix = matrix / unit
     # Columns may depend on one another: walls of one level are no drive.
     inverse = torch.linalg.pinv(matrix.T @ matrix, rtol=1e-11, hermitian=True)
     shares = inverse @ (matrix.T @ right)
-    return shares / unit, (matrix @ shares - right).norm()
+    return (shares / unit).to(given), float((matrix @ shares - right).norm())
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class PointwiseTrunk(nn.Sequential):
@@ -323,9 +329,7 @@ class CHONNNetwork(Pretrained):
         sources = torch.cat((torch.ones_like(values[..., :1]), values), -1).movedim(-1, 1)
         many = self.head.num_circuits
         target = self._of_circuits(y[inside])
-        spread = (target - target.mean(1, keepdim=True)).flatten(1).norm(dim=1)
-        size = spread / math.sqrt(target[0].numel())
-        size = torch.where(size > 0, size, 1)
+        spread = (target - target.mean(1, keepdim=True)).flatten(1).norm(dim=1).tolist()
         start = {name: p.clone() for name, p in self.head.named_parameters()}
         best, kept = torch.full((many,), math.inf, device=x.device), dict(start)
         media, leak = self._media(positive, 1, -1), None
@@ -342,10 +346,11 @@ class CHONNNetwork(Pretrained):
                 driven, *fields = (self._of_circuits(self.head.outputs(v)[inside]) for v in columns)
                 for j in range(many):
                     shares, rest = least_squares([v[j] for v in fields], target[j] - driven[j])
-                    residual = rest / spread[j].clamp_min(1e-300)
+                    residual = rest / max(spread[j], 1e-300)
                     if residual < best[j]:
                         best[j], chosen[j] = residual, law
-                        self._drive(shares / size[j], float(size[j]), law[1], j)
+                        size = spread[j] / math.sqrt(target[j].numel()) or 1.0
+                        self._drive(shares / size, size, law[1], j)
                         kept = self._with_output(kept, j)
             # Other means are tried with the best law of each output.
             laws = [x for x in {id(law): law for law in chosen}.values() if x[0].any()]
@@ -354,15 +359,15 @@ class CHONNNetwork(Pretrained):
 
     def _of_circuits(self, u: Tensor) -> Tensor:
         """Outputs (..., out_channels) by circuit, (m, ..., 1), or 2 with an imaginary part."""
-        return u.double().unflatten(-1, (self.head.num_circuits, -1)).movedim(-2, 0)
+        return _wide(u).unflatten(-1, (self.head.num_circuits, -1)).movedim(-2, 0)
 
     def _media(self, positive: Tensor, *powers: int) -> list[Tensor]:
         """Exponents (m, C): 0, and powers of the positive inputs' mean and, of few, of each."""
-        count = int(positive.sum())
-        shares = positive[None].double() / count if count else positive[:0, None].double()
+        count, on = int(positive.sum()), positive.to(_wide(self.units.size))
+        shares = on[None][:count] / max(1, count)
         if 1 < count <= FEW:
-            shares = torch.cat((shares, torch.eye(len(positive)).to(shares)[positive]))
-        some = [0 * positive.double(), *(p * share for share in shares for p in powers)]
+            shares = torch.cat((shares, torch.eye(len(on)).to(on)[positive]))
+        some = [0 * on, *(p * share for share in shares for p in powers)]
         return [exponents.expand(self.head.num_circuits, -1) for exponents in some]
 
     def _wave_law(
@@ -379,7 +384,7 @@ class CHONNNetwork(Pretrained):
         They are those for which -div(k grad y) + c y = f holds best with a source f that is linear
         in the inputs.
         """
-        logs, values = (field.double() for field in self.units(x))
+        logs, values = (_wide(field) for field in self.units(x))
         y = self._of_circuits(y)
         v = torch.complex(y[..., 0], y[..., 1] if y.shape[-1] > 1 else 0 * y[..., 0]).movedim(0, -1)
         sources = [
@@ -402,7 +407,7 @@ class CHONNNetwork(Pretrained):
                 for j, on in enumerate(away.unbind(-1)):
                     *columns, right = (torch.view_as_real(c[..., j][on] + 0j) for c in fields)
                     shares, rest = least_squares(columns, right)
-                    if (residual := float(rest / right.norm())) < best[j]:
+                    if (residual := rest / float(right.norm())) < best[j]:
                         best[j], factor[j] = residual, shares[0]
                         medium[j], exponents[j] = powers[j], leak[j]
         return medium, (exponents, factor)

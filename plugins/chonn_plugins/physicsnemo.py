@@ -40,7 +40,7 @@ class _Model(Module):
         """
         sizes = {"in_channels": in_channels, "out_channels": out_channels, "dimension": dimension}
         sizes = {name: plain(name, size) for name, size in sizes.items()}
-        model, known = build(self._name, *sizes.values(), options)
+        model, known = build(self._name, *sizes.values(), options=options)
         # What `StaticCapture*` asks. Autocast of float16, its default on a GPU, overflows in the
         # scans of some untrained models. Its CUDA graphs are untested with our models.
         scans = (known.get("ckb") or {}).get("cell") == "scan"

@@ -45,7 +45,7 @@ class _Model(BaseModel):
         sizes = {name: plain(name, size) for name, size in sizes.items()}
         grid = plain("spatial_resolution", spatial_resolution)
         super().__init__(sizes["n_spatial_dims"], tuple(grid))
-        self.model, known = build(self._name, *sizes.values(), options)
+        self.model, known = build(self._name, *sizes.values(), options=options)
         # What hub folders store. The mixin leaves out what Hydra's types hold.
         self._hub_mixin_config.update(sizes, spatial_resolution=grid, **known)
 

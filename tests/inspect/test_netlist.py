@@ -196,21 +196,23 @@ def test_a_line_and_a_volume(tmp_path):
         assert relative(grid_of(found, 1, *grid), v) < 1e-6
 
 
-def ac_cell(boundary="robin", seed=0):
-    """A cell at a frequency whose leaks have both signs."""
+def ac_head(boundary="robin", seed=0):
+    """A head at a frequency whose leaks have both signs."""
     torch.manual_seed(seed)
-    cell = NetworkCell(3, 2, Network(num_networks=2, ac=True), boundary=boundary).double()
+    head = CircuitHead(3, 2, 4, ac=True, boundary=boundary).double()
     with torch.no_grad():
-        cell.leak_proj.weight.mul_(5)
-    return cell
+        for layer in (head.conductivity, head.leak, head.source):
+            layer.weight.normal_()
+        head.absorption.copy_(torch.tensor([300.0, 300, 300, 300, 9, 9]))
+    return head
 
 
 @needs_ngspice
 @pytest.mark.parametrize("boundary", ["robin", "matched", "periodic"])
-def test_a_cell_at_a_frequency(boundary, tmp_path):
-    cell, u = ac_cell(boundary), features(6, 5)
+def test_a_head_at_a_frequency(boundary, tmp_path):
+    cell, u = ac_head(boundary), features(6, 5)
     with torch.no_grad():
-        real, imaginary = cell(u)[0].chunk(2, -1)
+        real, imaginary = cell(u)[0].unflatten(-1, (2, 2)).unbind(-1)
         leak = cell.coefficients(u)[1]
     assert leak.real.min() < 0 < leak.real.max()
     for omega in (None, 3.0):
@@ -238,7 +240,7 @@ LINE, FIELD = torch.zeros(1, 5, 3), torch.zeros(1, 4, 4, 3)
         (network_cell, FIELD, {"channel": 0}, "channel, reverse: expected None and False"),
         (network_cell, FIELD, {"spacing": [1.0]}, "spacing: expected a number > 0, or 2 of them"),
         (network_cell, FIELD, {"omega": 1.0}, "omega: expected None without ac=True"),
-        (ac_cell, FIELD, {"omega": 0.0}, "omega: expected a finite number > 0, got 0"),
+        (ac_head, FIELD, {"omega": 0.0}, "omega: expected a finite number > 0, got 0"),
     ],
 )
 def test_bad_arguments(cell, u, options, message):

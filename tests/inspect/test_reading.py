@@ -252,6 +252,7 @@ def test_a_head_at_a_frequency_is_read():
     assert torch.allclose(v, solved.potentials)
     (network,) = json.loads(json.dumps(read(head, h)))["networks"][0]["networks"]
     assert len(network["walls"]) == 4
+    assert network["loss"][0] > 0
 
 
 @pytest.mark.parametrize("hole", [False, True])

@@ -200,14 +200,6 @@ def test_facets_of_sets_are_walls_by_name():
         )
 
 
-def test_a_grid_at_a_frequency_given_as_a_graph_is_the_grid():
-    torch.manual_seed(0)
-    cell = NetworkCell(4, 2, Network(3, ac=True), boundary="matched").double()
-    u = rand(2, 5, 7, 4)
-    v = cell(u.flatten(1, 2), volumes=grid_as_graph((5, 7), (1.0, 1.0)))
-    torch.testing.assert_close(v.reshape(2, 5, 7, 6), cell(u), rtol=1e-10, atol=1e-10)
-
-
 def test_gradients_are_those_of_finite_differences():
     torch.manual_seed(0)
     cell = NetworkCell(3, 2, Network(2)).double()
@@ -533,10 +525,9 @@ def test_wrong_calls_are_refused():
         read_fields(model, x, volumes=volumes)
 
 
-@pytest.mark.parametrize("ac", [False, True])
-def test_circuits_are_read_on_a_graph_as_on_the_grid(ac):
+def test_circuits_are_read_on_a_graph_as_on_the_grid():
     torch.manual_seed(0)
-    cell = NetworkCell(4, 2, Network(3, ac=ac, tol=1e-13)).double()
+    cell = NetworkCell(4, 2, Network(3, tol=1e-13)).double()
     u = rand(2, 5, 7, 4)
     (grid,) = read_circuits(cell, u)["networks"]
     volumes = grid_as_graph((5, 7), (1.0, 1.0))

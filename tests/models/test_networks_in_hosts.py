@@ -57,7 +57,7 @@ def test_coordinates_tell_the_spacing(lines, expected):
         {},
         {"norm": "group", "boundary": ("periodic", "neumann")},
         {"norm": "layer"},
-        {"cell": Network(num_networks=2, ac=True)},
+        {"cell": Network(num_networks=2)},
     ],
 )
 def test_a_gain_changes_nothing_but_the_rate(options):
@@ -85,7 +85,7 @@ def test_a_gain_changes_nothing_but_the_rate(options):
     "build",
     [
         *(partial(CKB, 4, 2, norm=norm) for norm in ("none", "group", "layer")),
-        partial(CKB, 4, 2, cell=Network(num_networks=2, ac=True)),
+        partial(CKB, 4, 2, cell=Network(num_networks=2)),
         partial(layers.Conv2d, 4, 3, 3),
     ],
     ids=str,

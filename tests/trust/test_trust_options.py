@@ -39,7 +39,6 @@ GOOD = {
     "tol": st.sampled_from((1e-2, 1e-3)),
     "nodes": st.sampled_from(tuple(NODES)),
     "selective": st.booleans(),
-    "ac": st.booleans(),
 }
 ANYTHING = st.one_of(
     st.none(),
