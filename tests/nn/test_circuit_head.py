@@ -20,7 +20,9 @@ def made(*arguments, seed=0, **options):
     head = CircuitHead(*arguments, dtype=torch.float64, **options)
     with torch.no_grad():
         for name, p in head.named_parameters():
-            p.add_(torch.randn_like(p) * (0.1 if name in {"distance", "absorption"} else 0.5))
+            p.add_(
+                torch.randn_like(p) * (0.1 if name in {"distance", "film", "absorption"} else 0.5)
+            )
     return head
 
 
@@ -61,6 +63,7 @@ def plain(head, h, steps, offsets=(0.5, 0.5)):
     t = MEAN_GAIN * float(head.mean[0])
     level = 0.2 * (head.level - head.level.mean(0))[:, 0]
     distance = 0.01 * (8 * head.distance[:, 0]).exp()
+    film = 0.001 * distance * (-8 * head.film[:, 0]).exp()
     for place in np.ndindex(*grid):
         p = number[place]
         for axis in range(axes):
@@ -77,8 +80,9 @@ def plain(head, h, steps, offsets=(0.5, 0.5)):
             for end, at in enumerate((0, grid[axis] - 1)):
                 if place[axis] == at:
                     far = offsets[end] * steps[axis] + float(distance[2 * axis + end])
-                    matrix[p, p] += math.exp(a) * area / far
-                    current[p] += math.exp(a) * area / far * float(level[2 * axis + end])
+                    g = area / (far / math.exp(a) + float(film[2 * axis + end]))
+                    matrix[p, p] += g
+                    current[p] += g * float(level[2 * axis + end])
     v = np.linalg.solve(matrix, current).reshape(grid)
     size = volume ** (2 / axes)
     k = np.exp(logs.mean(-1).numpy())
@@ -204,11 +208,11 @@ def test_holes_have_walls_of_their_own():
 def test_a_grid_as_a_mesh_has_the_outputs_of_the_grid():
     head = made(3, 2, boundary={"boundary": "robin"}).requires_grad_(False)
     on_grid = made(3, 2).requires_grad_(False)
-    shared = {k: v for k, v in head.state_dict().items() if k not in {"level", "distance"}}
+    shared = {k: v for k, v in head.state_dict().items() if k not in {"level", "distance", "film"}}
     on_grid.load_state_dict({**on_grid.state_dict(), **shared})
     head.level.fill_(0.3)
     on_grid.level.fill_(0.3)
-    on_grid.distance[:] = head.distance[0]
+    on_grid.distance[:], on_grid.film[:] = head.distance[0], head.film[0]
     n = 5
     number = np.arange(n * n).reshape(n, n)
     ends = (number[:-1], number[1:]), (number[:, :-1], number[:, 1:])
