@@ -13,7 +13,6 @@ from chonn_ops import Dirichlet, FiniteVolumes, Neumann
 from chonn_ops.nn import CircuitHead
 from chonn_ops.nn.circuit_head import FACE_WIDTH, MEAN_GAIN, mean_of_ends
 
-
 SMALL = {"distance", "absorption", "faces.differences.weight"}
 
 
