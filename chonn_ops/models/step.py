@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -41,10 +40,10 @@ DIFFUSIVITY, DISTANCE = -11.0, 0.01
 CFL, MOST = 0.9, 32
 # Two implicit stages of this part of a step each are of second order and damp all that is stiff.
 STAGE, MORE = 1 - math.sqrt(0.5), math.sqrt(2)
-# `calibrate` looks at so many numbers of next frames, takes so many steps at most of its method
-# from these diffusivities, in cells squared a frame, the second one if the first leads to an error
-# of more than this part of the change, and drops terms that lower the squares by less than this.
-NUMBERS, TURNS, STARTS, POOR, WORTH = 2e4, 10, (0.1, 1.0), 0.5, 0.05
+# `calibrate` looks at so many numbers of next frames, takes at most so many steps of its method,
+# starts from this diffusivity, in cells squared a frame, and drops terms without which squares of
+# errors rise by less than the first part of themselves or the second part of the change.
+NUMBERS, TURNS, START, WORTH, LITTLE = 2e4, 10, 0.1, 0.1, 1e-5
 # The numbers that it sets: what they are where nothing is, and the most that a step changes them.
 SET = {
     "speed": (0.0, math.inf),
@@ -182,9 +181,9 @@ class _CHONNStep(Pretrained):
         scale = v.new_tensor([self.unit * SPEED * time / step for step in steps])
         speed, shear = scale[:, None] * self.speed, scale[:, None, None] * self.shear
         with torch.no_grad():
-            way: Any = 0
+            way, within = torch.zeros_like(v), v.clamp(self.low, self.high)
             for s, S in zip(speed, shear, strict=True):
-                way = way + F.linear(v, S, s).abs() + F.linear(v.abs(), S.abs())
+                way += F.linear(within, S, s).abs() + F.linear(within.abs(), S.abs())
             fastest = float(way.max()) if v.numel() else 0.0
         # Faster waves than that are slowed down, as longer steps were not stable.
         part = min(1.0, MOST * CFL / fastest) if 0 < fastest < math.inf else 1.0
@@ -220,13 +219,12 @@ class _CHONNStep(Pretrained):
         both = (left * right).clamp(min=0)
         both = both / torch.where(both > 0, left + right, 1)  # half of van Leer's slope
         front, back = v + both, v - both
-        flow = F.linear(front, shear, speed) * front
-        drift = (flow - F.linear(back, shear, speed) * back) / 2
+        flux = lambda q: F.linear(q.clamp(self.low, self.high), shear, speed) * q  # noqa: E731
+        drift = (flux(front) - flux(back)) / 2
         front, back = front - drift, self._next(back - drift, axis)
-        behind, ahead = (F.linear(x, shear, speed) * x for x in (front, back))
-        return self._inward(
-            (ahead + behind - (ahead - behind).abs() * (back - front).sign()) / 2, axis
-        )
+        behind, ahead = flux(front), flux(back)
+        upwind = ahead + behind - (ahead - behind).abs() * (back - front).sign()
+        return self._inward(upwind / 2, axis)
 
     def circuit(self, v: Tensor, steps: Sequence[float], nodes: Distances) -> Circuit:
         """The resistors between cells and behind walls, for states of this shape."""
@@ -374,32 +372,19 @@ class _CHONNStep(Pretrained):
             x[:, 0, ..., 0].shape, self.lengths, self.nodes, spacing, None, nodes
         )
 
-        def residual(free: Tensor, some: Tensor) -> Tensor:
+        self._begin(x, steps, rings)
+        free = torch.cat([m.flatten() for m in self._entries().values()])
+
+        def residual(some: Tensor) -> Tensor:
             self._numbers(self._numbers().masked_scatter(free, some))
             return ((self(now, spacing=spacing, nodes=nodes) - after) / change).flatten()
 
-        best, kept = math.inf, self._numbers()
-        for p in self.last.parameters():
-            p.zero_()
-        for start in STARTS:
-            self._has([True] * len(PARTS) + rings)
-            self._begin(x, start * min(steps) ** 2, steps)
-            free = torch.cat([m.flatten() for m in self._entries().values()])
-            for last in (False, True):
-                errors = partial(residual, free)
-                found = _least_squares(errors, self._numbers()[free], self._each(1)[free])
-                if last:
-                    break
-                effects = _slopes(errors, found) * self._effects(steps, lie)[free]
-                free[free.clone()] = _worth(effects, effects.sum(1) - errors(found))
-                self._keep(free, rings)
-            if (cost := float(errors(found).square().mean())) < best:
-                best, kept, there = cost, self._numbers(), self.found.tolist()
-            if best < POOR**2:
-                break
-        self._numbers(kept)
-        self._has(there)
-        squares = ((self(now, spacing=spacing, nodes=nodes) - after) / change).square()
+        found = _least_squares(residual, self._numbers()[free], self._each(1)[free])
+        effects = _slopes(residual, found) * self._effects(steps, lie)[free]
+        free[free.clone()] = _worth(effects, effects.sum(1) - residual(found))
+        self._keep(free, rings)
+        found = _least_squares(residual, self._numbers()[free], self._each(1)[free])
+        squares = residual(found).view_as(now).square()
         self.to(dtype)
         return squares.mean((0, *range(2, axes + 2))).sqrt().to(dtype)
 
@@ -426,10 +411,13 @@ class _CHONNStep(Pretrained):
                 p.copy_(x.view_as(p))
         return torch.cat([p.flatten() for p in parts])
 
-    def _begin(self, v: Tensor, diffusivity: float, steps: Sequence[float]) -> None:
+    def _begin(self, v: Tensor, steps: Sequence[float], rings: list[bool]) -> None:
         """Nothing but diffusion, and walls near by at the potentials beside them."""
-        self._numbers(0 * self._numbers())
-        self.diffusivity.fill_((math.log(diffusivity / self.unit**2) - DIFFUSIVITY) / GAIN)
+        self._has([True] * len(PARTS) + rings)
+        for p in (*self.last.parameters(), *(getattr(self, name) for name in SET)):
+            p.zero_()
+        cell = START * min(steps) ** 2 / self.unit**2
+        self.diffusivity.fill_((math.log(cell) - DIFFUSIVITY) / GAIN)
         for axis, step in enumerate(steps):
             self.distance[axis] = math.log(step / 2 / (self.unit * DISTANCE)) / GAIN
             for end, node in enumerate((0, v.shape[axis + 2] - 1)):
@@ -511,7 +499,7 @@ def _worth(effects: Tensor, target: Tensor) -> Tensor:
     now = left(terms)
     while terms:
         rest, term = min((left([t for t in terms if t != term]), term) for term in terms)
-        if rest > (1 + WORTH) * now + 1e-9 * whole:
+        if rest > (1 + WORTH) * now + LITTLE * whole:
             break
         terms.remove(term)
         now = rest
