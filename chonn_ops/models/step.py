@@ -112,6 +112,7 @@ class _CHONNStep(Pretrained):
             "found", torch.ones(len(PARTS) + axes, dtype=torch.bool, device=device)
         )
         self._has([True] * len(PARTS) + rings)
+        self.register_load_state_dict_post_hook(_after_loading)
 
     def stated(self) -> Mapping[str, Any]:
         """See `Stated`."""
@@ -134,12 +135,6 @@ class _CHONNStep(Pretrained):
         for p in self.parameters():
             p.requires_grad_(id(p) in used)
 
-    def _load_from_state_dict(self, *args: Any) -> None:
-        super()._load_from_state_dict(*args)
-        if not self.found.is_meta:
-            with torch.no_grad():
-                self._has(self.found.tolist())
-
     # The four parts, of states (B, *grid, C) in the unit `size`. Times are in frames.
 
     def features(self, v: Tensor) -> Tensor:
@@ -149,7 +144,7 @@ class _CHONNStep(Pretrained):
 
     def monomials(self, v: Tensor) -> Tensor:
         """Products of the channels up to the third degree, (B, \\*grid, M)."""
-        found = {(): torch.ones_like(v[..., 0])}
+        found: dict[tuple[int, ...], Tensor] = {(): torch.ones_like(v[..., 0])}
         for term in self.powers[1:]:
             found[term] = found[term[:-1]] * v[..., term[-1]]
         return torch.stack([found[term] for term in self.powers], -1)
@@ -453,6 +448,12 @@ class _CHONNStep(Pretrained):
         there = {k: bool(m.any()) for k, m in masks.items()}
         carries = there["speed"] or there["shear"]
         self._has([carries, there["reaction"], there["storage"], there["diffusivity"], *rings])
+
+
+@torch.no_grad()
+def _after_loading(model: _CHONNStep, _keys: Any) -> None:
+    if not model.found.is_meta:
+        model._has(model.found.tolist())
 
 
 def _slopes(residual: Callable[[Tensor], Tensor], at: Tensor, step: float = 1e-5) -> Tensor:

@@ -238,7 +238,8 @@ def test_calibration_finds_a_reaction_and_walls(tmp_path):
     other = CHONNStep1d(1)
     other.load_state_dict(model.state_dict())
     for same in (CHONNStep1d.from_pretrained(tmp_path), other):
-        assert same.parts == model.parts and same.rings == model.rings
+        assert same.parts == model.parts
+        assert same.rings == model.rings
         assert torch.equal(same(frames[:, 0]), model(frames[:, 0]))
 
 
