@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import Condition, Neumann, Robin
 from chonn_ops.checks import as_field, error
-from chonn_ops.models.circuit import CHONNCircuit, PointwiseTrunk
+from chonn_ops.models.circuit import CHONNNetwork, PointwiseTrunk
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import at_start, differences
 from chonn_ops.nn import CKB, CircuitHead, KirchhoffCell, NetworkCell
@@ -524,15 +524,16 @@ def _network_fields(
     return NetworkFields(name, found, tuple(map(array, currents)))
 
 
-def conductivity_law(model: CHONNCircuit, values: Tensor) -> Tensor:
+def conductivity_law(model: CHONNNetwork, values: Tensor) -> Tensor:
     """The conductivity that a model of one circuit has learned, as a function of its inputs.
 
-    Plotted over the values it is the law of the medium: the model knows no other k of a point than
-    that of the inputs there. Data determine it up to a factor, which k and the sources share.
+    Plotted over the values it is the law of the medium, as long as it is homogeneous: where points
+    next to one another differ, the model may know better. Data determine it up to a factor, which
+    k and the sources share.
 
     Parameters
     ----------
-    model : CHONNCircuit1d, CHONNCircuit2d or CHONNCircuit3d
+    model : CHONNNetwork1d, CHONNNetwork2d or CHONNNetwork3d
         With the network of each point that it has by default.
     values : Tensor, shape (N, in_channels)
         Values of the inputs, in the unit of the data.
@@ -550,14 +551,14 @@ def conductivity_law(model: CHONNCircuit, values: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> from chonn_ops import CHONNCircuit2d
+    >>> from chonn_ops import CHONNNetwork2d
     >>> values = torch.linspace(0.1, 10, 50)[:, None]
-    >>> conductivity_law(CHONNCircuit2d(1, 1), values).shape
+    >>> conductivity_law(CHONNNetwork2d(1, 1), values).shape
     torch.Size([50, 2, 1])
     """
-    if not isinstance(model, CHONNCircuit) or not isinstance(model.trunk, PointwiseTrunk):
-        trunk = model.trunk if isinstance(model, CHONNCircuit) else model
-        raise error("model", "a CHONNCircuit with its own pointwise trunk", type(trunk).__name__)
+    if not isinstance(model, CHONNNetwork) or not isinstance(model.trunk, PointwiseTrunk):
+        trunk = model.trunk if isinstance(model, CHONNNetwork) else model
+        raise error("model", "a CHONNNetwork with its own pointwise trunk", type(trunk).__name__)
     values = as_field("values", values, model.parameters(), "N", model.in_channels)
     with torch.no_grad():
         logs, _, _ = model.head.coefficients(model.features(values))

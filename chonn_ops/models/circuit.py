@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops.boundary import Condition
-from chonn_ops.checks import GRID_AXES, as_field, check_integer, error
+from chonn_ops.checks import GRID_AXES, as_field, check_integer, error, plain
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
-from chonn_ops.nn.circuit_head import DISTANCE, GAIN, LEVEL_GAIN, CircuitHead
-from chonn_ops.nn.geometry import Nodes, check_volumes, spacing_and_nodes
+from chonn_ops.nn.circuit_head import DISTANCE, LEVEL_GAIN, CircuitHead
+from chonn_ops.nn.geometry import Nodes, check_volumes, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory
 
 # Exponents of power laws move so many times as far a step of an optimiser as other weights.
@@ -27,6 +27,8 @@ NODES = 48 * 64**2
 # Distances of walls that `calibrate` tries, in the mean step of the grid, and that of a wall that
 # insulates, in the unit of the domain.
 NEAR, FAR = (1e-3, 0.5), 1e4
+
+Geometry = tuple[Any, ...]  # what `CircuitHead.forward` takes besides features
 
 
 class Units(nn.Module):
@@ -80,8 +82,8 @@ class PointwiseTrunk(nn.Sequential):
         super().__init__(*layers)
 
 
-class CHONNCircuit(Pretrained):
-    """The model in any number of dimensions; see `CHONNCircuit2d`."""
+class CHONNNetwork(Pretrained):
+    """The model in any number of dimensions; see `CHONNNetwork2d`."""
 
     axes: ClassVar[int]
 
@@ -104,12 +106,12 @@ class CHONNCircuit(Pretrained):
         check_integer(1, in_channels=in_channels, out_channels=out_channels, width=width)
         check_integer(0, depth=depth)
         self.in_channels, self.out_channels, self.width = in_channels, out_channels, width
-        self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
+        self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
         factory: Factory = {"device": device, "dtype": dtype}
         self.units = Units(in_channels, **factory)
-        self.trunk = trunk or PointwiseTrunk(in_channels, width, depth, **factory)
+        self.trunk = trunk or PointwiseTrunk(3 * in_channels, width, depth, **factory)
         if trunk is None and not depth:
-            self.width = in_channels
+            self.width = 3 * in_channels
         self.head = CircuitHead(
             self.width + 2 * in_channels,
             self.axes,
@@ -117,19 +119,36 @@ class CHONNCircuit(Pretrained):
             boundary=boundary,
             inner=inner,
             nodes=nodes,
+            face_dim=self.width,
             **factory,
         )
-        with torch.no_grad():  # the trunk alone sets the first conductivities
-            self.head.conductivity.weight[:, self.width :] = 0
+        with torch.no_grad():
+            # The network of each point alone sets the first conductivities. Another trunk may have
+            # large features, which would hide what `calibrate` finds: it counts from zero on.
+            self.head.conductivity.weight[:, self.width if trunk is None else 0 :] = 0
 
     def stated(self) -> Mapping[str, Any]:
         """See `Stated`."""
         return {"lengths": self.lengths}
 
-    def features(self, x: Tensor) -> Tensor:
-        """What the head gets of inputs (B, \\*grid, C): features, logarithms and values."""
+    def features(self, x: Tensor, geometry: Geometry | None = None) -> Tensor:
+        """What the head gets of inputs (B, \\*grid, C): features, logarithms and values. Points are
+        of homogeneous media without a geometry, which a trunk with coordinates needs."""
         logs, values = self.units(x)
-        h = self.trunk(logs / self.units.spread)
+        z = logs / self.units.spread
+        if isinstance(self.trunk, PointwiseTrunk):
+            least, greatest = (z, z) if geometry is None else self._around(z, *geometry[1::2])
+            z = torch.cat((z, least - z, greatest - z), -1)
+        elif getattr(self.trunk, "coordinates", False):
+            if geometry is None:
+                raise error("geometry", "that of the points, for a trunk with coordinates", None)
+            _, _, nodes, volumes = geometry
+            if volumes is None:
+                places = torch.stack(node_positions(z, nodes), -1)
+            else:
+                places = volumes.positions.to(z) / z.new_tensor(self.lengths)
+            z = torch.cat((z, places.expand(*z.shape[:-1], -1)), -1)
+        h = self.trunk(z)
         power = POWER_GAIN / math.sqrt(self.in_channels)
         return torch.cat((h, (power * logs).to(h.dtype), values.to(h.dtype)), -1)
 
@@ -141,6 +160,7 @@ class CHONNCircuit(Pretrained):
         mask: Tensor | None = None,
         nodes: Nodes | None = None,
         volumes: FiniteVolumes | None = None,
+        y: Tensor | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Map fields to fields.
 
@@ -155,6 +175,8 @@ class CHONNCircuit(Pretrained):
             Where the points lie, see `chonn_ops.Network`. Default: the option.
         volumes : FiniteVolumes, optional
             A mesh instead of a grid.
+        y : Tensor, optional
+            Ignored: neuraloperator's `Trainer` calls a model with whole samples, targets too.
 
         Returns
         -------
@@ -166,7 +188,7 @@ class CHONNCircuit(Pretrained):
             For another number of axes or channels, or a geometry that does not fit.
         """
         x, geometry = self._points(x, spacing, mask, nodes, volumes)
-        u = self.head(self.features(x), *geometry).to(x.dtype)
+        u = self.head(self.features(x, geometry), *geometry).to(x.dtype)
         return u if volumes is not None else u.movedim(-1, 1)
 
     def _points(
@@ -176,7 +198,7 @@ class CHONNCircuit(Pretrained):
         mask: Tensor | None,
         nodes: Nodes | None,
         volumes: FiniteVolumes | None,
-    ) -> tuple[Tensor, tuple[Any, ...]]:
+    ) -> tuple[Tensor, Geometry]:
         """Checked inputs (B, \\*grid, C), and the geometry that the head takes."""
         if volumes is not None:
             count = check_volumes(volumes, self.axes, spacing, mask, nodes)
@@ -189,6 +211,31 @@ class CHONNCircuit(Pretrained):
             exists = mask if mask.dim() > self.axes else mask[None]
             x = torch.where(exists[:, None], x, self._ordinary(x))
         return x.movedim(1, -1), (steps, mask, lie, None)
+
+    def _around(
+        self, z: Tensor, mask: Tensor | None, volumes: FiniteVolumes | None
+    ) -> tuple[Tensor, Tensor]:
+        """The least and the greatest value of each node and those next to it, shaped like z."""
+        if volumes is not None:
+            p, q = volumes.graph.ends.to(z.device)
+            beside = z[:, torch.cat((q, p))]
+            node = torch.cat((p, q))[:, None].expand_as(beside)
+            least, greatest = (z.scatter_reduce(1, node, beside, x) for x in ("amin", "amax"))
+            return least, greatest
+        exists = mask
+        if mask is not None:
+            exists = (mask if mask.dim() > self.axes else mask[None]).unsqueeze(-1)
+        least = greatest = z
+        for axis in range(1, self.axes + 1):
+            n = z.shape[axis]
+            for step in (1, -1):
+                at = torch.arange(n, device=z.device) + step
+                at = at % n if self.head.periodic[axis - 1] else at.clamp(0, n - 1)
+                beside = z.index_select(axis, at)
+                if exists is not None:
+                    beside = torch.where(exists.index_select(axis, at), beside, z)
+                least, greatest = least.minimum(beside), greatest.maximum(beside)
+        return least, greatest
 
     def _ordinary(self, x: Tensor) -> Tensor:
         """A value of each channel whose logarithm is 0, (C, 1, ...)."""
@@ -248,9 +295,10 @@ class CHONNCircuit(Pretrained):
         size = torch.where(size > 0, size, 1)
         start = {name: p.clone() for name, p in self.head.named_parameters()}
         best, kept = torch.full((many,), math.inf, device=x.device), dict(start)
+        h = self.features(x, where)
         for powers, walls, distance in self._constant_laws(positive, where):
             self._set(start, powers, walls, distance, masked=mask is not None)
-            columns = self._responses(self.features(x), sources, walls, where)
+            columns = self._responses(h, sources, walls, where)
             driven, *fields = (v[inside].double() for v in columns)
             for j in range(many):
                 matrix = torch.stack([v[:, j] for v in fields], 1)
@@ -270,7 +318,7 @@ class CHONNCircuit(Pretrained):
         return best
 
     def _constant_laws(
-        self, positive: Tensor, where: tuple[Any, ...]
+        self, positive: Tensor, where: Geometry
     ) -> Iterator[tuple[Tensor, list[int], float]]:
         """Exponents of the inputs in the conductivity, (C,); the learned walls that are near, the
         others insulate; and how far these are behind their faces."""
@@ -309,12 +357,12 @@ class CHONNCircuit(Pretrained):
         head.conductivity.weight[:, first : first + C] = (powers / gain).to(head.source.weight)
         for p in (head.source.weight, head.source.bias, head.level, head.scale, head.offset):
             p.zero_()
-        head.distance.fill_(math.log(FAR / DISTANCE) / GAIN)
+        head.distance.fill_(math.log(FAR / DISTANCE))
         hole = [i for i, place in enumerate(head.learned) if place == "inner" and not masked]
-        head.distance[[*walls, *hole]] = math.log(max(distance, 1e-9) / DISTANCE) / GAIN
+        head.distance[[*walls, *hole]] = math.log(max(distance, 1e-9) / DISTANCE)
 
     def _responses(
-        self, h: Tensor, sources: Tensor, walls: list[int], where: tuple[Any, ...]
+        self, h: Tensor, sources: Tensor, walls: list[int], where: Geometry
     ) -> list[Tensor]:
         """The output of the head (B, \\*grid, m) without sources; what each of the sources
         (B, S, \\*grid) adds, and the potential of each wall; and 1, for the offset."""
@@ -341,8 +389,8 @@ class CHONNCircuit(Pretrained):
         head.source.bias[j] = shares[0]
         head.source.weight[j, self.width + C :] = shares[1 : 1 + C]
         head.level[walls, j] = shares[1 + C : -1] / LEVEL_GAIN
-        head.scale[j] = math.log(size) / GAIN
-        head.offset[j] = shares[-1] / GAIN
+        head.scale[j] = math.log(size)
+        head.offset[j] = shares[-1]
 
     def _with_output(self, parameters: dict[str, Tensor], j: int) -> dict[str, Tensor]:
         """These parameters of the head, with those of output j as they are now."""
@@ -351,7 +399,7 @@ class CHONNCircuit(Pretrained):
             new = parameters[name].clone()
             if name.startswith(("conductivity", "source")):
                 new[j::many] = now[j::many]
-            else:
+            elif not name.startswith("faces"):
                 new[..., j] = now[..., j]
             found[name] = new
         return found
@@ -361,18 +409,19 @@ class CHONNCircuit(Pretrained):
             p.copy_(parameters[name])
 
 
-class CHONNCircuit1d(CHONNCircuit):
-    """`CHONNCircuit2d` for fields (B, C, N)."""
+class CHONNNetwork1d(CHONNNetwork):
+    """`CHONNNetwork2d` for fields (B, C, N)."""
 
     axes = 1
 
 
-class CHONNCircuit2d(CHONNCircuit):
+class CHONNNetwork2d(CHONNNetwork):
     """Neural operator whose output is the potential of one circuit, which the inputs set.
 
-    A network of each point makes features of the inputs; a `chonn_ops.nn.CircuitHead` predicts
-    conductivities, source, absorption and walls from them and from the inputs' logarithms and
-    values, and solves -div(k grad v) + c v = f. So a power law of the medium is one weight.
+    A network of each point makes features of its inputs and of the least and the greatest ones next
+    to it; a `chonn_ops.nn.CircuitHead` predicts conductivities, source, absorption and walls from
+    them and from the inputs' logarithms and values, and solves -div(k grad v) + c v = f. So a power
+    law of the medium is one weight.
 
     Weights belong to the domain, so a trained model can be evaluated on finer grids, in other
     shapes with `mask`, and on meshes with `volumes`.
@@ -387,7 +436,9 @@ class CHONNCircuit2d(CHONNCircuit):
         Channels and layers of the network of each point.
     trunk : Module, optional
         Another one in its place: (B, \\*grid, in_channels), about unit size, to
-        (B, \\*grid, width).
+        (B, \\*grid, width). It sets conductivities and sources beside the inputs, from zero on. If
+        it has a true attribute `coordinates`, its inputs end with those of the points, from 0 to 1
+        along each axis of the domain: (B, \\*grid, in_channels + axes).
     lengths : float or sequence of float, one an axis
         Size of the domain, which sets the default spacing of a grid; the unit box by default.
     boundary, inner, nodes
@@ -402,7 +453,7 @@ class CHONNCircuit2d(CHONNCircuit):
 
     Examples
     --------
-    >>> model = CHONNCircuit2d(1, 1)
+    >>> model = CHONNNetwork2d(1, 1)
     >>> k, u = torch.rand(8, 1, 32, 48) + 0.1, torch.rand(8, 1, 32, 48)
     >>> residual = model.calibrate(k, u)
     >>> model(k).shape
@@ -412,7 +463,7 @@ class CHONNCircuit2d(CHONNCircuit):
     axes = 2
 
 
-class CHONNCircuit3d(CHONNCircuit):
-    """`CHONNCircuit2d` for fields (B, C, X, Y, Z)."""
+class CHONNNetwork3d(CHONNNetwork):
+    """`CHONNNetwork2d` for fields (B, C, X, Y, Z)."""
 
     axes = 3

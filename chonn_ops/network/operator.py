@@ -462,7 +462,7 @@ def _eliminate(
             solution = factor.solution
             state = factor.state() if keep else []
         else:
-            solution, _ = direct.solve(s, g, l, periodic, **options)
+            solution = direct.solve(s, g, l, periodic, **options)
         solutions.append(solution)
     solution = _joined(solutions, networks.source)
     residual = solution.residual

@@ -28,10 +28,13 @@ from chonn_ops.nn.geometry import (
 )
 from chonn_ops.nn.layers import Stated
 
-# Numbers for the whole field have further to move than weights at the same learning rate, and
-# potentials of walls less far: on Darcy flow of contrast 1,000, 12 s of one core, errors were
-# 0.041 with a gain of 8 for potentials of walls, 0.0012 with 1 and 0.0008 with 0.2.
-GAIN, MEAN_GAIN, LEVEL_GAIN = 8.0, 4.0, 0.2
+# The mean of faces has further to move than weights at the same learning rate, and potentials of
+# walls less far: on Darcy flow of contrast 1,000, 12 s of one core, errors were 0.041 with a gain
+# of 8 for potentials of walls, 0.0012 with 1 and 0.0008 with 0.2. Other numbers of the whole field
+# have none: from a calibrated start, a gain of 8 made errors there 2.1 to 2.7 times higher.
+MEAN_GAIN, LEVEL_GAIN = 4.0, 0.2
+# Channels of the network of both ends of a face.
+FACE_WIDTH = 8
 # Absorption at the start, in the unit of the conductivity over that of length squared.
 ABSORPTION = -9.0
 # Distance of learned walls behind their face at the start, over the domain's unit of length: close
@@ -41,13 +44,44 @@ DISTANCE = 0.01
 LARGEST_LOG = 15.0
 
 
-def mean_of_ends(a: Tensor, b: Tensor, mean: Tensor) -> Tensor:
+def mean_of_ends(a: Tensor, b: Tensor, mean: Tensor, added: Tensor | float = 0.0) -> Tensor:
     """The conductivity of a face, from the logarithms of both nodes': their arithmetic mean for
-    ``mean = 1``, the geometric one for 0, the harmonic one for -1."""
+    ``mean = 1``, the geometric one for 0, the harmonic one for -1; times the exponential of what
+    is added to its logarithm."""
     half = (a - b).abs() / 2
     log_cosh = half + F.softplus(-2 * half) - math.log(2)
     most = 2 * LARGEST_LOG
-    return ((a + b) / 2 + mean * log_cosh).clamp(-most, most).exp()
+    return ((a + b) / 2 + mean * log_cosh + added).clamp(-most, most).exp()
+
+
+class FaceNetwork(nn.Module):
+    """What features of both ends add to the logarithm of a face's conductivity.
+
+    A network of one layer sees the sum of both ends' features and their difference along the
+    axis, so a face is the same from both sides. Nothing is added between equal ends, nor at the
+    start.
+    """
+
+    def __init__(self, dim: int, axes: int, out_channels: int, **factory: Any) -> None:
+        super().__init__()
+        self.sums = nn.Linear(dim, axes * FACE_WIDTH, **factory)
+        self.differences = nn.Linear(dim, axes * FACE_WIDTH, bias=False, **factory)
+        self.output = nn.Linear(FACE_WIDTH, out_channels, bias=False, **factory)
+        nn.init.zeros_(self.output.weight)
+
+    def nodes(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """What nodes of features (..., dim) put into sums and into differences along each axis,
+        (axes, ..., FACE_WIDTH) each."""
+        sums, differences = (
+            layer(h).unflatten(-1, (-1, FACE_WIDTH)).movedim(-2, 0)
+            for layer in (self.sums, self.differences)
+        )
+        return sums, differences
+
+    def forward(self, both: Tensor) -> Tensor:
+        """The output (..., out_channels) between two nodes, whose sums and difference are added in
+        `both`; between equal nodes, `both` is twice their sums."""
+        return self.output(F.gelu(both))
 
 
 class CircuitHead(Stated):
@@ -55,15 +89,16 @@ class CircuitHead(Stated):
 
     With features h of a point, along each axis a::
 
-        log k_a = W_a h,  f = W_f h + b,  c = exp(8 p - 9)
+        log k_a = W_a h,  f = W_f h + b,  c = exp(p - 9)
         -div(k grad v) + c v = f
-        u = exp(8 q) (v + z h^2 f / k + 8 r)
+        u = exp(q) (v + z h^2 f / k + r)
 
     solved by finite volumes, of which u is the output. The face between two nodes conducts with
-    a learned mean of both k, from harmonic to arithmetic. Each face of the domain is a wall with a
-    learned potential, at a learned distance behind the face: near walls hold the potential, far
-    ones insulate. z h^2 f / k, h^d the volume of a cell, says what an output means: a value at a
-    point or a mean over its cell.
+    a learned mean of both k, from harmonic to arithmetic, times a factor that a network of both
+    nodes' features sets where they differ. Each face of the domain is a wall with a learned
+    potential, at a learned distance behind the face: near walls hold the potential, far ones
+    insulate. z h^2 f / k, h^d the volume of a cell, says what an output means: a value at a point
+    or a mean over its cell.
 
     Weights belong to the domain and not to a grid: a trained head can be evaluated on finer grids,
     with a mask, and on meshes. All numbers that are learned are in the state dict.
@@ -85,6 +120,9 @@ class CircuitHead(Stated):
         The same for walls of holes in a mask.
     nodes : {"centres", "left", "corners"}, or distances
         Where the nodes of a grid lie, see `chonn_ops.Network`.
+    face_dim : int, optional
+        So many of the features, the first ones, about unit size, are seen by the network of both
+        nodes. Default: all.
     device, dtype
         As in `torch.nn`.
 
@@ -109,13 +147,14 @@ class CircuitHead(Stated):
         boundary: Any = "robin",
         inner: str | Condition = "robin",
         nodes: Nodes = "centres",
+        face_dim: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_integer(1, dim=dim, out_channels=out_channels)
         check_choice("spatial_dims", spatial_dims, (1, 2, 3))
-        self.dim, self.spatial_dims, self.out_channels = dim, spatial_dims, out_channels
+        self.dim, self.spatial_dims, self.out_channels = dim, spatial_dims, int(out_channels)
         self.nodes = checked_nodes(nodes)
         # "robin" stands for a wall of its own at each place where it is said.
         self.learned: list[Any] = []
@@ -125,15 +164,20 @@ class CircuitHead(Stated):
         else:
             known = (boundary,) * spatial_dims if self._alike else boundary
             pairs = [x if isinstance(x, (tuple, list)) else (x, x) for x in known]
-            conditions([tuple(_known(x) for x in pair) for pair in pairs], spatial_dims)
             self._faces = [
                 [self._face((axis, end), x) for end, x in enumerate(pair)]
                 for axis, pair in enumerate(pairs)
             ]
+            conditions([tuple(_known(x) for x in pair) for pair in pairs], spatial_dims)
         self._inner = self._face("inner", inner)
+        # Which axes of a grid close on themselves.
+        grid = [] if isinstance(self._faces, Mapping) else self._faces
+        self.periodic = [getattr(low, "periodic", False) for low, _ in grid]
         m, factory = out_channels, {"device": device, "dtype": dtype}
         self.conductivity = nn.Linear(dim, spatial_dims * m, bias=False, **factory)
         self.source = nn.Linear(dim, m, **factory)
+        self.face_dim = dim if face_dim is None else face_dim
+        self.faces = FaceNetwork(self.face_dim, spatial_dims, m, **factory)
 
         def zeros(*size: int) -> nn.Parameter:
             return nn.Parameter(torch.zeros(*size, **factory))
@@ -194,14 +238,14 @@ class CircuitHead(Stated):
     def output_unit(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The unit of the potentials in that of the output, and what is added to them before they
         are scaled; shape (m,) each."""
-        return (GAIN * self.scale.to(dtype)).exp(), GAIN * self.offset.to(dtype)
+        return self.scale.to(dtype).exp(), self.offset.to(dtype)
 
     def _learned_walls(self, dtype: torch.dtype) -> dict[str, Tensor]:
         """Potentials and distances of the learned walls, (walls, m) each."""
         levels = LEVEL_GAIN * self.level.to(dtype)
         # The offset of the output is the level of all walls.
         levels = levels - levels.mean(0) if len(levels) else levels
-        distances = DISTANCE * (GAIN * self.distance.to(dtype)).clamp(-12, 12).exp()
+        distances = DISTANCE * self.distance.to(dtype).clamp(-12, 12).exp()
         return {"levels": levels, "distances": distances}
 
     def walls(self) -> dict[Any, Condition]:
@@ -241,7 +285,7 @@ class CircuitHead(Stated):
         log_k, f = self.conductivity(h), self.source(h)
         dtype = torch.promote_types(log_k.dtype, torch.float32)
         logs = log_k.to(dtype).clamp(-LARGEST_LOG, LARGEST_LOG).split(self.out_channels, -1)
-        c = (ABSORPTION + GAIN * self.absorption.to(dtype)).exp()
+        c = (ABSORPTION + self.absorption.to(dtype)).exp()
         return list(logs), c, f.to(dtype)
 
     def assemble(
@@ -261,15 +305,16 @@ class CircuitHead(Stated):
         h = as_field("h", h, self.parameters(), "B", *grid, self.dim)
         logs, c, f = self.coefficients(h)
         mean, known = MEAN_GAIN * self.mean.to(f.dtype), self._learned_walls(f.dtype)
+        ends = self.faces.nodes(h[..., : self.face_dim])
         if volumes is not None:
-            circuit, size = self._on_graph(logs, mean, c, known, volumes)
+            circuit, size = self._on_graph(logs, ends, mean, c, known, volumes)
         else:
             if isinstance(self._faces, Mapping):
                 raise error("boundary", "conditions for the axes of a grid", self._faces)
             steps, lie = spacing_and_nodes(
                 h.shape[:-1], [1.0] * axes, self.nodes, spacing, mask, nodes
             )
-            circuit, f = self._on_grid(logs, f, mean, c, known, steps, mask, lie)
+            circuit, f = self._on_grid(logs, f, ends, mean, c, known, steps, mask, lie)
             size = math.prod(steps) ** (2 / axes)
         k = torch.stack(logs).mean(0).exp()
         return circuit, f, self.cell.to(f.dtype) * size * f / k
@@ -278,6 +323,7 @@ class CircuitHead(Stated):
         self,
         logs: list[Tensor],
         f: Tensor,
+        ends: tuple[Tensor, Tensor],
         mean: Tensor,
         c: Tensor,
         known: dict[str, Tensor],
@@ -286,10 +332,14 @@ class CircuitHead(Stated):
         nodes: Distances,
     ) -> tuple[Circuit, Tensor]:
         faces: Any = tuple(tuple(self._condition(x, **known) for x in pair) for pair in self._faces)
-        edges = [
-            mean_of_ends(a, a.roll(-1, axis + 1), mean) * (face_area(steps, axis) / steps[axis])
-            for axis, a in enumerate(logs)
-        ]
+        edges = []
+        for axis, a in enumerate(logs):
+            sums, differences = ends[0][axis], ends[1][axis]
+            both = sums + differences + (sums - differences).roll(-1, axis + 1)
+            alike = self.faces(2 * sums) / 2
+            added = self.faces(both) - alike - alike.roll(-1, axis + 1)
+            k = mean_of_ends(a, a.roll(-1, axis + 1), mean, added)
+            edges.append(k * (face_area(steps, axis) / steps[axis]))
         k, leak = [a.exp() for a in logs], (c * math.prod(steps)).expand(f.shape)
         exists = inner = None
         if mask is not None:
@@ -307,6 +357,7 @@ class CircuitHead(Stated):
     def _on_graph(
         self,
         logs: list[Tensor],
+        ends: tuple[Tensor, Tensor],
         mean: Tensor,
         c: Tensor,
         known: dict[str, Tensor],
@@ -321,14 +372,20 @@ class CircuitHead(Stated):
         start, end = graph.ends.to(logs[0].device)
         # Along an edge, conductivities of axes count as the squares of its direction.
         along = volumes.positions[graph.ends[1].cpu()] - volumes.positions[graph.ends[0].cpu()]
-        share = (along**2 / (along**2).sum(1, keepdim=True).clamp_min(1e-300)).to(logs[0])
-        shares = share.T[:, None, :, None]
-        a, b = (
-            torch.stack([x[:, at] * part for x, part in zip(logs, shares, strict=True)]).sum(0)
-            for at in (start, end)
-        )
+        cosine = along / along.norm(dim=1, keepdim=True).clamp_min(1e-300)
+        cosine = cosine.T[:, None, :, None]
+
+        def at(nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            """The logarithm of k, and what the network of faces takes, along edges."""
+            fields = (torch.stack(logs), cosine**2), (ends[0], cosine**2), (ends[1], cosine)
+            log, sums, differences = ((x[:, :, nodes] * part.to(x)).sum(0) for x, part in fields)
+            return log, sums, differences
+
+        (a, sums, differences), (b, others, their_differences) = at(start), at(end)
+        added = self.faces(sums + others + differences - their_differences)
+        added = added - (self.faces(2 * sums) + self.faces(2 * others)) / 2
         k = torch.stack(logs).mean(0).exp()
-        circuit = volumes.circuit(k, c, walls, faces=mean_of_ends(a, b, mean))
+        circuit = volumes.circuit(k, c, walls, faces=mean_of_ends(a, b, mean, added))
         size = (volumes.volume ** (2 / self.spatial_dims)).to(k)[:, None]
         return circuit, size
 

@@ -260,20 +260,17 @@ def channels_last(x: Tensor) -> Tensor:
 
 class Pointwise(nn.Module):
     """A two-layer network at every position: linear, SiLU, linear, with `hidden` channels inside.
-    `gain` says how many times as fast it learns, see `learn_faster`. Called with a field and
-    `most`, it returns the field plus the output, which is bounded to `most` (`bounded_sum`).
+    Called with a field and `most`, it returns the field plus the output, which is bounded to `most`
+    (`bounded_sum`).
 
     It has no norm. A norm over the field would remove the field's amplitude, in which a linear
     problem is linear.
     """
 
-    def __init__(
-        self, width: int, hidden: int, gain: float = 1.0, **factory: Unpack[Factory]
-    ) -> None:
+    def __init__(self, width: int, hidden: int, **factory: Unpack[Factory]) -> None:
         super().__init__()
         self.expand = PositionLinear(width, hidden, **factory)
         self.contract = PositionLinear(hidden, width, **factory)
-        learn_faster(self, gain)
 
     def forward(self, field: Tensor, most: float) -> Tensor:
         layers = (self.expand, self.contract)

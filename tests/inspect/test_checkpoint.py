@@ -8,7 +8,6 @@ import pytest
 import torch
 from checkpoints import darcy_file, pdebench, timm
 
-import chonn_ops
 from chonn_ops import (
     CHONNFNO1d,
     CHONNNetwork1d,
@@ -16,9 +15,7 @@ from chonn_ops import (
     CHONNRollout1d,
     CHONNUNet1d,
     CHONNUNet2d,
-    CKBOptions,
     CNOUNet,
-    Network,
 )
 from chonn_ops.inspect import load_checkpoint, read_samples, write_page
 from chonn_ops.models import pretrained
@@ -80,12 +77,10 @@ def test_of_neuraloperator(tmp_path, cell):
 
 def test_network_of_neuraloperator(tmp_path):
     config = pytest.importorskip("neuralop.models.base_model")
-    model = config.BaseModel._models["chonn_network"](
-        1, 1, width=6, depth=1, ckb={"num_networks": 3}
-    )
+    model = config.BaseModel._models["chonn_network"](1, 1, width=6, depth=1)
     model.save_checkpoint(tmp_path, "best_model")
     trained = load_checkpoint(tmp_path)
-    assert trained.model.model.nodes == "left"
+    assert trained.model.model.head.nodes == "left"
     assert same_weights(trained.model.model, model.model)
 
 
@@ -167,13 +162,13 @@ def test_weights_that_are_not_finite(tmp_path, value):
 
 
 def test_state_dicts(tmp_path):
-    network = CHONNNetwork1d(1, 1, width=6, ckb=CKBOptions(Network(num_networks=3)))
+    network = CHONNNetwork1d(1, 1, width=6, nodes="left")
     torch.save(network.state_dict(), tmp_path / "line.pt")
-    options = {"in_channels": 1, "out_channels": 1, "width": 6, "ckb.num_networks": 3}
+    options = {"in_channels": 1, "out_channels": 1, "width": 6, "nodes": "left"}
     trained = load_checkpoint(tmp_path / "line.pt", name="CHONNNetwork1d", options=options)
     assert same_weights(trained.model, network)
     # A card beside the weights says the same.
-    card = {"model": "CHONNNetwork1d", "options": {"width": 6, "ckb": {"num_networks": 3}}}
+    card = {"model": "CHONNNetwork1d", "options": {"width": 6, "nodes": "left"}}
     (tmp_path / "line.json").write_text(json.dumps(card))
     assert same_weights(load_checkpoint(tmp_path / "line.pt").model, network)
     unet = CHONNUNet2d(1, 1, init_features=4)
@@ -283,6 +278,8 @@ def test_files_that_are_no_checkpoints(tmp_path):
 
 
 def test_options_are_checked_as_everywhere(tmp_path):
-    torch.save(chonn_ops.CHONNNetwork2d().state_dict(), tmp_path / "w.pt")
+    torch.save(CHONNUNet2d(1, 1, init_features=1).state_dict(), tmp_path / "w.pt")
     with pytest.raises(ValueError, match="nodes: expected one of"):
-        load_checkpoint(tmp_path / "w.pt", name="CHONNNetwork2d", options={"ckb.nodes": "middle"})
+        load_checkpoint(tmp_path / "w.pt", name="CHONNUNet2d", options={"ckb.nodes": "middle"})
+    with pytest.raises(ValueError, match=r"CHONNNetwork2d cannot be built: .*'ckb'"):
+        load_checkpoint(tmp_path / "w.pt", name="CHONNNetwork2d", options={"ckb.order": 1})

@@ -22,7 +22,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.flop_counter import FlopCounterMode
 
-from chonn_ops import CHONNNetwork2d, NetworkCell
+from chonn_ops import CHONNRollout2d, NetworkCell
 
 # Steps, words, distances and gains of circuits of grids.
 DISTANCES = (0.5, 0.25), (0.4, 0.1), (0.3, 0.7)
@@ -78,10 +78,8 @@ def check_function(name, inputs, constants, dtypes=None):
 
 @needs_triton
 @pytest.mark.parametrize("shape", [(3, 5, 7), (2, 3, 4, 5, 6), (1, 2050)])
-@pytest.mark.parametrize("alone", [False, True])
-def test_bounded_sum(interpreted, shape, alone):
-    h, x = _rand(*shape), 3 * _rand(*shape, seed=1)
-    interpreted(check_function, "bounded_sum", (None if alone else h, x), (2.0,))
+def test_bounded_sum(interpreted, shape):
+    interpreted(check_function, "bounded_sum", (_rand(*shape), 3 * _rand(*shape, seed=1)), (2.0,))
 
 
 @needs_triton
@@ -332,14 +330,13 @@ def _gradients(module, x) -> list[Tensor]:
 
 def check_modules():
     """Cells and models with the kernels and without; strides of other layouts among the inputs."""
-    from chonn_ops import CKB, CHONNRollout2d, Network
+    from chonn_ops import CKB, Network
     from chonn_ops.nn.fused import triton as kernels
 
     torch.manual_seed(0)
     cases: list[tuple[Any, Tensor]] = [
-        (CHONNNetwork2d(2, 1, width=6), torch.randn(2, 9, 8, 2).movedim(-1, 1))
+        (CHONNRollout2d(1, history=2), torch.randn(2, 9, 8, 2).movedim(-1, 1))
     ]
-    cases += [(CHONNRollout2d(1, history=2), torch.randn(2, 2, 8, 8))]
     for axes, boundary in ((1, "periodic"), (2, ("robin", "periodic")), (3, "dirichlet")):
         grid = torch.randn(2, *(4, 5, 3)[:axes], 4)
         cases.append((NetworkCell(4, axes, Network(num_networks=3), boundary=boundary), grid))
@@ -378,20 +375,20 @@ def _launches(smoke: bool) -> list:
         del grid
         noted.append((kernel, args, constants, warps))
 
-    model = CHONNNetwork2d(1, 1)
+    model = CHONNRollout2d(1, boundary="robin")
     given = mock.patch.object(torch, "empty_like", torch.ones_like)  # what no kernel writes
     with _taken(), given, mock.patch.object(kernels, "_launch", note):
         n = 8 if smoke else 64
-        model(torch.randn(1, 1, n, n)).sum().backward()
+        model(torch.randn(1, 2, n, n)).sum().backward()
     return noted
 
 
 @needs_triton
 def test_launches():
-    """A layer takes eleven forward, and as many back: six linear maps, a gate, circuits,
-    conductivities, two sums. The inputs' embedding takes one, and lift and readout a linear map."""
+    """A layer takes twelve forward, and as many back: seven linear maps, a gate, circuits,
+    conductivities, two sums. Lift, readout and displacement take a linear map."""
     names = [kernel.__name__ for kernel, *_ in _launches(smoke=True)]
-    assert len(names) == 1 + 2 * (2 * 11 + 2)
+    assert len(names) == 2 * (2 * 12 + 3)
 
 
 @needs_triton
@@ -420,8 +417,8 @@ def test_kernels_compile(compile_triton, capability):
 
 def test_cells_on_the_cpu_leave_triton_alone():
     command = (
-        "import sys, torch; from chonn_ops import CHONNNetwork2d\n"
-        "CHONNNetwork2d()(torch.ones(1, 1, 8, 8)).sum().backward()\n"
+        "import sys, torch; from chonn_ops import CHONNRollout2d\n"
+        "CHONNRollout2d()(torch.ones(1, 2, 8, 8)).sum().backward()\n"
         "assert not {'triton', 'chonn_ops.nn.fused.triton'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", command], check=True)
@@ -433,8 +430,8 @@ def test_fake_tensors_and_exports_get_operations():
 
     right = mock.patch.object(functions.BACKENDS, "check", return_value=True)
     with right, FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
-        model, x = CHONNNetwork2d(device="cuda"), torch.ones(2, 1, 6, 5, device="cuda")
-        assert model(x).shape == x.shape
+        model, x = CHONNRollout2d(device="cuda"), torch.ones(2, 2, 6, 5, device="cuda")
+        assert model(x).shape == (2, 1, 6, 5)
         batch = {0: torch.export.Dim("batch")}
         program = torch.export.export(model, (x,), dynamic_shapes=(batch,))
     assert program.range_constraints
@@ -444,7 +441,7 @@ def test_fake_tensors_and_exports_get_operations():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
 def test_on_cuda():
     torch.manual_seed(0)
-    model, x = CHONNNetwork2d(1, 1), torch.randn(2, 1, 40, 33)
+    model, x = CHONNRollout2d(), torch.randn(2, 2, 40, 33)
     expected = _gradients(model.double(), x.double())
     found = _gradients(model.float().cuda(), x.cuda())
     for actual, right in zip(found, expected, strict=True):

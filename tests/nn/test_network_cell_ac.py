@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from chonn_ops import (
-    CHONNNetwork2d,
-    CHONNUNet2d,
+    CKB,
     CKBOptions,
+    CNOUNet,
     Network,
     NetworkCell,
     kirchhoff_network,
@@ -96,8 +96,8 @@ def test_no_weights_make_a_network_that_feeds_power(boundary):
 @pytest.mark.parametrize(
     ("build", "shape"),
     [
-        (lambda ckb: CHONNNetwork2d(1, 2, width=4, depth=1, ckb=ckb), (2, 1, 8, 8)),
-        (lambda ckb: CHONNUNet2d(1, 2, init_features=2, ckb=ckb), (2, 1, 16, 16)),
+        (lambda ckb: CKB(2, 2, **vars(ckb)), (2, 2, 8, 8)),
+        (lambda ckb: CNOUNet(1, 2, 1, 1, 1, 4, 4, ckb=ckb), (2, 1, 16, 16)),
     ],
 )
 def test_models_and_their_reading(build, shape):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import chonn_ops
-from chonn_ops.models.hosted import learn_faster, suit_host
+from chonn_ops.nn.layers import learn_faster
 from chonn_plugins._entry_points import names_in
 from chonn_plugins.pdebench import HostModel, JobError, registry
 from chonn_plugins.pdebench.job import DataName, Job, resolve
@@ -79,6 +80,10 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
             {"name": "chonn_network", "ckb": {"width": 32, "boundary": ["periodic", "robin"]}},
             "2D_Darcy_chonn-network-boundaryperiodic-robin-width32",
         ),
+        (
+            {"name": "chonn_network", "ckb": {"inner": {"condition": "Dirichlet", "value": 2.0}}},
+            "2D_Darcy_chonn-network-innercondition-Dirichlet-value-2.0",
+        ),
         ({"name": "chonn_network", "clip": True}, "2D_Darcy_chonn-network"),
         (
             {"name": "chonn_network", "clip": False, "seed": 1},
@@ -125,10 +130,14 @@ def test_data_name_redirects_only_the_result():
             ("cell: expected one of ('network', 'scan'), got 'scna'",),
         ),
         ({"ckb": {"cell": "scan", "mode": "correction"}}, ("mode: expected 'stages' with",)),
-        ({"name": "chonn_network", "ckb": {"cell": "scan"}}, ("cell='network'",)),
+        ({"name": "chonn_network", "ckb": {"cell": "scan"}}, ("unknown option cell",)),
         (
-            {"name": "chonn_network", "ckb": {"depth": 0}},
-            ("depth: expected an integer of at least 1",),
+            {"name": "chonn_network", "ckb": {"width": 0}},
+            ("width: expected an integer of at least 1",),
+        ),
+        (
+            {"name": "chonn_network", "ckb": {"boundary": {"condition": "Wall"}}},
+            ("condition: expected one of ('Neumann', 'Dirichlet', 'Robin'",),
         ),
         ({"name": "chonn_network", "ckb": {"mode": "lift"}}, ("unknown option mode",)),
         ({"name": "chonn_fno", "ckb": {"mode": "beside"}}, ("mode: expected one of", "'beside'")),
@@ -183,7 +192,7 @@ def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
     options = {"model": "steady", "width": 6, "depth": 1}
     model = registry.load("chonn_network").build(ndim, host, options)
     ours = getattr(chonn_ops, f"CHONNNetwork{ndim}d")(6, 2, 6, 1)
-    suit_host(ours).load_state_dict(model.model.state_dict())
+    ours.load_state_dict(model.model.state_dict())
     grid = (8, 12, 6)[:ndim]
     # The second axis is twice as long as the first: cells of 1/16 by 1/12, in its unit.
     axes = [torch.arange(n) * 5 * length / n for n, length in zip(grid, (1, 2, 2), strict=False)]
@@ -226,10 +235,9 @@ def test_time_series_get_what_carries_them(ndim, options, name):
 def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
     """A steady model and one of time series."""
     host = {"num_channels": 1, "width": 6, "initial_step": steps, "modes": 3}
-    model = registry.load("chonn_network").build(1, host, {"width": 6, "num_networks": 2})
     entry = registry.load("chonn_network")
-    options = {"width": 6, "num_networks": 2}
-    said = entry.build(1, host, options | {"nodes": "left"})
+    model = entry.build(1, host, {"width": 6})
+    said = entry.build(1, host, {"width": 6, "nodes": "left"})
     said.load_state_dict(dict(model.state_dict()))
     for n in (8, 12):
         x, place = torch.rand(1, n, steps), (torch.arange(n) / n)[None, :, None]
@@ -239,12 +247,13 @@ def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
         assert unlike == (steps == 1)
 
 
-def test_options_of_time_series():
+def test_options_of_kinds():
     entry = registry.load("chonn_network")
     host = {"num_channels": 1, "width": 9, "initial_step": 2, "modes": 7}
     assert type(entry.build(3, {**host, "modes1": 2}, {}).model).__name__ == "CHONNNetwork3d"
     for options, text in (
-        ({"model": "flow", "order": 2}, "order: expected to be left out with model='flow'"),
+        ({"model": "flow", "inner": "robin"}, "inner: expected to be left out with model='flow'"),
+        ({"model": "steady", "mlp_ratio": 2}, "mlp_ratio: expected to be left out with model='st"),
         ({"model": "river"}, "model: expected one of ('auto', 'steady', 'flow', 'waves')"),
         ({"model": "waves", "boundary": "dirichlet"}, "boundary: expected one of"),
     ):
@@ -252,14 +261,26 @@ def test_options_of_time_series():
             entry.check(options)
     with pytest.raises(ValueError, match=r"model='waves': expected data of \(1, 2\) axes, got 3"):
         entry.build(3, host, {"model": "waves"})
-    with pytest.raises(ValueError, match="order: expected to be left out"):
-        entry.build(1, host, {"order": 2})
-    # All that a checkpoint says of its model builds it again.
-    for kind, name in (("auto", "Rollout"), ("flow", "Rollout"), ("waves", "Waves")):
-        complete = entry.complete({"model": kind, "coordinates": True})
-        built = entry.build(1, host, complete).model
-        assert (type(built).__name__, built.coordinates) == (f"CHONN{name}1d", True)
-    assert not entry.build(1, host, entry.complete({})).model.coordinates
+    with pytest.raises(ValueError, match="inner: expected to be left out"):
+        entry.build(1, host, {"inner": "robin"})
+    wall = {"condition": "Dirichlet", "value": 1.0}
+    for kind, name, options in (
+        ("auto", "Rollout", {"coordinates": True}),
+        ("flow", "Rollout", {"coordinates": True}),
+        ("waves", "Waves", {"coordinates": True}),
+        ("steady", "Network", {"boundary": ["periodic", [wall, "robin"]]}),
+    ):
+        options["model"] = kind
+        entry.check(options)
+        axes = 2 if kind == "steady" else 1
+        built = entry.build(axes, {**host, "modes1": 2, "modes2": 2}, options)
+        assert type(built.model).__name__ == f"CHONN{name}{axes}d"
+        # All that a checkpoint says of its model builds it again.
+        said = {**entry.complete(options), **built.recorded}
+        assert entry.defaults.keys() == said.keys() == entry.defaults_of(options).keys()
+        again = entry.build(axes, host, json.loads(json.dumps(said)))
+        assert repr(again) == repr(built)
+        assert again.recorded == built.recorded
     assert entry.defaults_of({"model": "waves"})["boundary"] == "robin"
     assert entry.defaults_of({"model": "flow"})["coordinates"] is False
 

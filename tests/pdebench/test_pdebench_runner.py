@@ -15,7 +15,7 @@ from pdebench_settings import SMALL
 import chonn_ops
 from chonn_ops import CKBOptions
 from chonn_ops.inspect import load_checkpoint
-from chonn_ops.models.hosted import learn_faster, suit_host
+from chonn_ops.nn.layers import learn_faster
 from chonn_plugins.pdebench.models import SERIES_GAIN
 
 pytestmark = pytest.mark.host
@@ -61,9 +61,7 @@ def validation_data(data: Path, problem: str) -> np.ndarray:
 def network_model(dims: int, start: int, channels: int):
     """What `chonn_network` is: for time series what carries their last two frames on."""
     if start == 1 or dims == 3:
-        placed = CKBOptions(chonn_ops.Network(nodes="centres"))
-        build = getattr(chonn_ops, f"CHONNNetwork{dims}d")
-        return suit_host(build(channels * start, channels, ckb=placed))
+        return getattr(chonn_ops, f"CHONNNetwork{dims}d")(channels * start, channels)
     series = getattr(chonn_ops, f"CHONNRollout{dims}d")(channels, start)
     learn_faster(series, SERIES_GAIN)
     return series

@@ -83,12 +83,13 @@ def solve(
     *,
     backend: str | None = None,
     drops: bool = False,
-) -> tuple[Solution, list[tuple[int, int]]]:
+) -> Solution:
     """Solve networks once, without keeping their factors.
 
-    Arguments are those of `Factor`. Returns the solution, S left out where `source` has none, and
-    `Factor.undetermined`. For batches on the CPU this takes less memory and time than a `Factor`,
-    because the factors of a group of networks stay in the cache.
+    Arguments are those of `Factor`. Returns the solution, S left out where `source` has none: at
+    the last node of a connected part without any leak the potential is 0. For batches on the CPU
+    this takes less memory and time than a `Factor`, because the factors of a group of networks stay
+    in the cache.
     """
     dtype = compute_dtype(source, leak, *conductance)
     several = source.dim() == leak.dim() + 1
@@ -99,8 +100,8 @@ def solve(
     leak, *g = (x.to(dtype) for x in (leak, *conductance))
     s = (source if several else source[:, None]).to(dtype)
     kind = BACKENDS[backend].Factors
-    solution, undetermined = kind.solved(plan, g, leak, s, drops=drops)
-    return solution if several else solution.single(), undetermined
+    solution = kind.solved(plan, g, leak, s, drops=drops)
+    return solution if several else solution.single()
 
 
 class Factor:
@@ -204,13 +205,6 @@ class Factor:
     def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
         """The diagonal of the inverse and its entries at each axis's edges, (B, \\*grid, C)."""
         return self.factors.inverse_entries()
-
-    @property
-    def undetermined(self) -> list[tuple[int, int]]:
-        """Networks that have a connected part without any leak, and a node of it: (batch * channels
-        + channel, node in row-major order). All potentials of such a part may be shifted by one
-        number; `solve` returns 0 at its last node. Other parts are right."""
-        return self.factors.undetermined
 
 
 def factor_of(

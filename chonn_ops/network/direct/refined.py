@@ -209,7 +209,7 @@ class ComplexFactor:
             solution, self._factors.solution = self._factors.solution, None
         else:
             options = {"drops": drops, "tol": own_tol}
-            solution, _ = self._kind.solved(plan, self._g, self._leak, s, **options)
+            solution = self._kind.solved(plan, self._g, self._leak, s, **options)
         if source is not None and s is not None:
             self.solution = self._judged(s, solution, source.dim() == len(self.shape))
 
@@ -273,7 +273,7 @@ class ComplexFactor:
         part, leak, *g = (x.to(self.dtype) for x in fields)
         drops = len(solution.drops) > 0
         if self._factors is None:
-            wide, _ = self._kind.solved(self._plan, g, leak, part, drops=drops, tol=self._tol)
+            wide = self._kind.solved(self._plan, g, leak, part, drops=drops, tol=self._tol)
         else:
             if eliminated is None or not torch.equal(late, eliminated[0]):
                 factors = self._kind(self._plan, g, leak, tol=self._tol)

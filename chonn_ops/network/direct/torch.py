@@ -270,11 +270,11 @@ class Factors:
         source: Tensor,
         *,
         drops: bool = False,
-    ) -> tuple[Solution, list[tuple[int, int]]]:
-        """The solution for sources (B, S, \\*grid, C), and `undetermined`."""
+    ) -> Solution:
+        """The solution for sources (B, S, \\*grid, C)."""
         factors = cls(plan, conductance, leak, source, drops=drops)
         assert factors.solution is not None
-        return factors.solution, factors.undetermined
+        return factors.solution
 
     def state(self) -> list[Tensor]:
         """The elimination as tensors."""
@@ -582,10 +582,3 @@ class Factors:
         for end in torch.from_numpy(plan.ends).to(device):
             degree = degree.index_add(1, end, g)
         return (inverse == 0) & (degree > 0) & self._sound[:, None]
-
-    @property
-    def undetermined(self) -> list[tuple[int, int]]:
-        """Networks with a part without leak, and a node of that part."""
-        without = self._without_ground()
-        networks = without.any(1).nonzero()[:, 0].tolist()
-        return [(m, int(self._node[without[m].nonzero()[0, 0]])) for m in networks]

@@ -172,8 +172,8 @@ def gated(x: Tensor, gate: Tensor) -> Tensor:
     return operations.gated(x, gate)[0]
 
 
-def bounded_sum(h: Tensor | None, x: Tensor, most: float) -> Tensor:
-    """h + x with x between -most and most, see `bounded`; h, if not None, of the shape of x."""
+def bounded_sum(h: Tensor, x: Tensor, most: float) -> Tensor:
+    """h + x, of one shape, with x between -most and most, see `bounded`."""
     return _call("bounded_sum", (h, x), (most,))[0]
 
 

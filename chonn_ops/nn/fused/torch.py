@@ -45,10 +45,9 @@ def gated(x: Tensor, gate: Tensor) -> tuple[Tensor]:
     return (x.to(gate.dtype) * F.silu(gate.contiguous()),)
 
 
-def bounded_sum(h: Tensor | None, x: Tensor, most: float) -> tuple[Tensor]:
+def bounded_sum(h: Tensor, x: Tensor, most: float) -> tuple[Tensor]:
     """h + `bounded` x."""
-    added = bounded(x, most)
-    return (added if h is None else h + added,)
+    return (h + bounded(x, most),)
 
 
 def conductivity(raw: Tensor, bias: Tensor, largest: float) -> tuple[Tensor]:

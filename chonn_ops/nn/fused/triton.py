@@ -201,13 +201,12 @@ def _factor(x, most):
 
 
 @_jit
-def _bounded(H, X, Y, size, most, SUM: tl.constexpr, BLOCK: tl.constexpr):
+def _bounded(H, X, Y, size, most, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(X + at, mask=at < size, other=0.0).to(tl.float32)
     y = x * _factor(x, most)
     y = tl.where(y > most, most, tl.where(y < -most, -most, y))  # a NaN stays
-    if SUM:
-        y += tl.load(H + at, mask=at < size, other=0.0).to(tl.float32)
+    y += tl.load(H + at, mask=at < size, other=0.0).to(tl.float32)
     tl.store(Y + at, y, mask=at < size)
 
 
@@ -222,11 +221,10 @@ def _bounded_backward(G, X, GX, size, most, BLOCK: tl.constexpr):
 
 def bounded_sum(h, x, most):
     """See `linear`."""
-    x, adds = x.contiguous(), h is not None
-    h = h.contiguous() if adds else x
+    h, x = h.contiguous(), x.contiguous()
     y = torch.empty_like(x, dtype=torch.promote_types(h.dtype, x.dtype))
-    grid, constants = (-(-x.numel() // _ENTRIES),), {"SUM": adds, "BLOCK": _ENTRIES}
-    _launch(_bounded, grid, h, x, y, x.numel(), most, **constants)
+    grid = (-(-x.numel() // _ENTRIES),)
+    _launch(_bounded, grid, h, x, y, x.numel(), most, BLOCK=_ENTRIES)
     return (y,)
 
 
@@ -236,7 +234,7 @@ def bounded_sum_backward(grads, h, x, most):
     found = torch.empty_like(x)
     grid = (-(-x.numel() // _ENTRIES),)
     _launch(_bounded_backward, grid, grad.contiguous(), x, found, x.numel(), most, BLOCK=_ENTRIES)
-    return None if h is None else grad.to(h.dtype), found
+    return grad.to(h.dtype), found
 
 
 # Conductivities -----------------------------------------------------------------------------------

@@ -16,6 +16,9 @@ from chonn_lab.report.runs import read_studies
 from chonn_lab.report.tables import load
 from chonn_ops.files import write_whole
 
+# The studies whose other models were searched.
+SEARCHED = ("darcy-small+train.seconds=40", "poisson-small+train.seconds=40")
+
 
 def rewritten(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
     """The page with everything between ``<!-- name -->`` and ``<!-- /name -->`` made anew, lines or
@@ -68,7 +71,7 @@ def pages() -> dict[Path, str]:
         **{name: functools.partial(tables.build, name) for name in tables.TABLES},
         **{
             name: functools.partial(tables.tabulate, tables.TABLES[name], page.overview(chosen))
-            for name in ("all problems", "equal wall-clock")
+            for name in ("all problems", "equal wall-clock", "costs")
         },
     }
     paths = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -77,16 +80,20 @@ def pages() -> dict[Path, str]:
 
 def draw() -> None:
     """Draw the figures of docs/lab that result files make."""
-    for name in page.WORDS["studies"]:
-        (study,) = read_studies(RUNS / f"{name}.json")
+    shown = {name: read_studies(RUNS / f"{name}.json")[0] for name in page.WORDS["studies"]}
+    for study in shown.values():
         page.draw(study, DOCS)
-    figures.draw_grids(load("resolution"), DOCS / "figures" / "resolution.png")
-    path = RUNS / "rollouts" / "navier_stokes_rollouts-small.json"
-    (flow,) = read_studies(path)
+    folder, searched = DOCS / "figures", tables.TABLES["law"]["file"]
+    figures.draw_grids([shown[name] for name in SEARCHED], folder / "resolution.png")
+    figures.draw_laws([shown[Path(name).name] for name in searched], folder / "laws.svg")
+    paths = [RUNS.parent / f"{name}.json" for name in tables.TABLES["curves"]["file"]]
+    budgets = [study for path in paths if path.exists() for study in read_studies(path)]
+    figures.draw_budgets(budgets, folder / "curves.svg")
+    (flow,) = read_studies(RUNS / "rollouts" / "navier_stokes_rollouts-small.json")
     where = tables.TABLES["rollouts"]["where"]
-    shown = [name for name in flow.table.index if tables.evaluate(where, {"variant": name})]
-    path = DOCS / "figures" / "rollouts.svg"
-    figures.draw_curves(flow.table.loc[shown], path, "rollout_relative_l2", "relative L2", False)
+    rows = [name for name in flow.table.index if tables.evaluate(where, {"variant": name})]
+    path = folder / "rollouts.svg"
+    figures.draw_curves(flow.table.loc[rows], path, "rollout_relative_l2", "relative L2", False)
 
 
 if __name__ == "__main__":

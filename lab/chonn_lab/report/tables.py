@@ -46,7 +46,7 @@ def build(name: str) -> str:
         return ENVIRONMENT.from_string(table["text"]).render(records[0])
     paths = _listed(table.get("rows", "results"))
     found = [row for record in records for path in paths for row in descend(record, path)]
-    return tabulate(table, found) if found else MISSING
+    return (tabulate(table, found) if found else "") or MISSING
 
 
 def descend(record: Row, path: str) -> list[dict[str, Any]]:

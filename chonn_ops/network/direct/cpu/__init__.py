@@ -240,9 +240,9 @@ class Factors:
         *,
         drops: bool = False,
         tol: float = 0,
-    ) -> tuple[Solution, list[tuple[int, int]]]:
-        """The solution for sources (B, S, \\*grid, C), and `undetermined`, without keeping factors:
-        those of one group stay in the cache until the next group's take their place."""
+    ) -> Solution:
+        """The solution for sources (B, S, \\*grid, C), without keeping factors: those of one group
+        stay in the cache until the next group's take their place."""
         self = cls.__new__(cls)
         arguments = self._prepare(plan, leak, tol)
         shared = arguments.parts > 0  # fewer networks than threads
@@ -250,7 +250,7 @@ class Factors:
         call = FACTORIZE if shared else ONCE
         solution = self._call(call, source, drops, (leak, *conductance))
         assert solution is not None
-        return solution, self.undetermined
+        return solution
 
     def _prepare(
         self, plan: Plan, leak: Tensor, tol: float, filling: Filling | None = None
@@ -383,12 +383,6 @@ class Factors:
     def nbytes(self) -> int:
         """Bytes that the factors hold."""
         return self._factors.nbytes
-
-    @property
-    def undetermined(self) -> list[tuple[int, int]]:
-        """Networks with a part without leak, and a node of that part."""
-        networks = np.flatnonzero(self._status >= 0)
-        return [(int(network), int(self._status[network])) for network in networks]
 
 
 def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:

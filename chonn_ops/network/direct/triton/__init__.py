@@ -316,11 +316,11 @@ class Factors:
         source: Tensor,
         *,
         drops: bool = False,
-    ) -> tuple[Solution, list[tuple[int, int]]]:
-        """The solution for sources (B, S, \\*grid, C). What is `undetermined` is not read."""
+    ) -> Solution:
+        """The solution for sources (B, S, \\*grid, C)."""
         solution = cls(plan, conductance, leak, source, drops=drops).solution
         assert solution is not None
-        return solution, []
+        return solution
 
     def state(self) -> list[Tensor]:
         """The elimination as tensors."""
@@ -609,13 +609,3 @@ class Factors:
         """Bytes that the factors hold."""
         kept = (self._shares, self._rows, self._inverse, self._grounded, self._whole)
         return sum(x.nbytes for x in kept)
-
-    @property
-    def undetermined(self) -> list[tuple[int, int]]:
-        """Networks with a part without leak, and a node of that part. Reads values."""
-        t, tied = self._tables, (self._own != 0).int()
-        for end in (t.near, t.far):
-            tied.index_add_(1, t.position[end], (self._g != 0).int())
-        without = (self._inverse == 0) & (tied > 0) & ~self._numbers[1].isnan()[:, None]
-        networks = without.any(1).nonzero()[:, 0].tolist()
-        return [(m, int(t.node[without[m].nonzero()[0, 0]])) for m in networks]
