@@ -211,15 +211,22 @@ class _CHONNStep(Pretrained):
         (MUSCL-Hancock), and from upwind, on which side the sign of the secant decides."""
         right = self._next(v, axis) - v
         left = right.roll(1, axis + 1)  # at walls the last difference is 0, so this is right there
-        both = (left * right).clamp(min=0)
-        both = both / torch.where(both > 0, left + right, 1)  # half of van Leer's slope
-        front, back = v + both, v - both
-        flux = lambda q: F.linear(q.clamp(self.low, self.high), shear, speed) * q  # noqa: E731
+        both = left * right
+        some = both > 0
+        both = torch.where(some, both, 0) / torch.where(some, left + right, 1)
+
+        def flux(q: Tensor) -> Tensor:
+            if self.channels == 1:
+                return torch.addcmul(speed, shear[0], q) * q
+            return F.linear(q.clamp(self.low, self.high), shear, speed) * q
+
+        front, back = v + both, v - both  # with half of van Leer's slope
         drift = (flux(front) - flux(back)) / 2
         front, back = front - drift, self._next(back - drift, axis)
         behind, ahead = flux(front), flux(back)
-        upwind = ahead + behind - (ahead - behind).abs() * (back - front).sign()
-        return self._inward(upwind / 2, axis)
+        with torch.no_grad():
+            forward = (ahead - behind) * (back - front) >= 0
+        return self._inward(torch.where(forward, behind, ahead), axis)
 
     def circuit(self, v: Tensor, steps: Sequence[float], nodes: Distances) -> Circuit:
         """The resistors between cells and behind walls, for states of this shape."""
