@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.boundary import Dirichlet, Periodic, per_axis
-from chonn_ops.checks import GRID_AXES, as_field, check_above, check_integer, error
+from chonn_ops.checks import GRID_AXES, answer, as_field, check_above, check_integer, error
 from chonn_ops.models.circuit import PointwiseTrunk, Units
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.circuit import Circuit
@@ -44,6 +44,7 @@ STAGE, MORE = 1 - math.sqrt(0.5), math.sqrt(2)
 # starts from this diffusivity, in cells squared a frame, and drops terms without which squares of
 # errors rise by less than the first part of themselves or the second part of the change.
 NUMBERS, TURNS, START, WORTH, LITTLE = 2e4, 10, 0.1, 0.1, 1e-5
+GOLDEN = (math.sqrt(5) - 1) / 2
 # The numbers that it sets: what they are where nothing is, and the most that a step changes them.
 SET = {
     "speed": (0.0, math.inf),
@@ -108,9 +109,7 @@ class _CHONNStep(Pretrained):
         for name, value in (("size", 1.0), ("low", -4.0), ("high", 4.0)):
             self.register_buffer(name, torch.full((C,), value, **factory))
         rings = [word == "periodic" for word in self.boundary]
-        self.register_buffer(
-            "found", torch.ones(len(PARTS) + axes, dtype=torch.bool, device=device)
-        )
+        self.register_buffer("found", torch.ones(len(PARTS) + axes, **factory))
         self._has([True] * len(PARTS) + rings)
         self.register_load_state_dict_post_hook(_after_loading)
 
@@ -123,7 +122,7 @@ class _CHONNStep(Pretrained):
         """Set which parts are there, and which axes are periodic. Other parts do not learn."""
         self.rings = tuple(found[len(PARTS) :])
         self.parts = parts = {part for part, there in zip(PARTS, found, strict=False) if there}
-        self.found.copy_(torch.tensor(found))
+        self.found.copy_(torch.tensor(found, dtype=self.found.dtype))
         used = {id(p) for p in (self.speed, self.shear) if "carry" in parts}
         used |= {id(p) for p in (self.reaction,) if "react" in parts}
         used |= {id(p) for p in (self.storage,) if "store" in parts}
@@ -152,18 +151,18 @@ class _CHONNStep(Pretrained):
     def rate(self, v: Tensor) -> Tensor:
         """Change a frame by reaction: a polynomial and a pointwise network. Beyond the range of the
         data it is that at its ends, so rollouts stay finite."""
-        v = torch.minimum(torch.maximum(v, self.low), self.high)
+        v = v.clamp(self.low.to(v), self.high.to(v))
         C, h = self.channels, self.trunk(self.features(v))
         learned = F.linear(h, self.last.weight[:C], self.last.bias[:C])
-        return RATE * (F.linear(self.monomials(v), self.reaction) + learned)
+        return RATE * (F.linear(self.monomials(v), self.reaction.to(v)) + learned)
 
     def capacity(self, v: Tensor) -> Tensor:
         """Capacity of each node, relative to that whose `diffusivity` is stated."""
-        v = torch.minimum(torch.maximum(v, self.low), self.high)
+        v = v.clamp(self.low.to(v), self.high.to(v))
         C, h = self.channels, self.features(v)
         logs = F.linear(h, self.storage)
         logs = logs + F.linear(self.trunk(h), self.last.weight[C:], self.last.bias[C:])
-        return (STORE * logs).clamp(-12, 12).exp()
+        return (STORE * logs.to(v)).clamp(-12, 12).exp()
 
     def _react(self, v: Tensor, time: float) -> Tensor:
         if "react" not in self.parts:
@@ -173,19 +172,25 @@ class _CHONNStep(Pretrained):
     def _carry(self, v: Tensor, time: float, steps: Sequence[float]) -> Tensor:
         if "carry" not in self.parts:
             return v
-        scale = v.new_tensor([self.unit * SPEED * time / step for step in steps])
-        speed, shear = scale[:, None] * self.speed, scale[:, None, None] * self.shear
+        scale = [self.unit * SPEED * time / step for step in steps]
+        moves = [
+            (x * s.to(v), x * S.to(v))
+            for x, s, S in zip(scale, self.speed, self.shear, strict=True)
+        ]
         with torch.no_grad():
-            way, within = torch.zeros_like(v), v.clamp(self.low, self.high)
-            for s, S in zip(speed, shear, strict=True):
-                way += F.linear(within, S, s).abs() + F.linear(within.abs(), S.abs())
-            fastest = float(way.max()) if v.numel() else 0.0
-        # Faster waves than that are slowed down, as longer steps were not stable.
-        part = min(1.0, MOST * CFL / fastest) if 0 < fastest < math.inf else 1.0
-        count = max(1, math.ceil(part * fastest / CFL)) if fastest < math.inf else 1
-        speed, shear = speed * (part / count), shear * (part / count)
+            way, within = torch.zeros_like(v), v.clamp(self.low.to(v), self.high.to(v))
+            for s, S in moves:
+                way = way + F.linear(within, S, s).abs() + F.linear(within.abs(), S.abs())
+            fastest = torch.cat((way.flatten(), way.new_zeros(1))).amax()
+            # Faster waves than that are slowed down, as longer steps were not stable.
+            part = (MOST * CFL / fastest.clamp(min=1e-30)).clamp(max=1)
+        known = answer(lambda: float(fastest * part))
+        count = MOST if known is None or known != known else max(1, math.ceil(known / CFL))
         for _ in range(count):
-            v = v + sum(self._brought(v, a, shear[a], speed[a]) for a in range(self.axes))
+            v = v + sum(
+                self._brought(v, axis, S * (part / count), s * (part / count))
+                for axis, (s, S) in enumerate(moves)
+            )
         return v
 
     def _next(self, v: Tensor, axis: int) -> Tensor:
@@ -218,7 +223,7 @@ class _CHONNStep(Pretrained):
         def flux(q: Tensor) -> Tensor:
             if self.channels == 1:
                 return torch.addcmul(speed, shear[0], q) * q
-            return F.linear(q.clamp(self.low, self.high), shear, speed) * q
+            return F.linear(q.clamp(self.low.to(q), self.high.to(q)), shear, speed) * q
 
         front, back = v + both, v - both  # with half of van Leer's slope
         drift = (flux(front) - flux(back)) / 2
@@ -230,10 +235,10 @@ class _CHONNStep(Pretrained):
 
     def circuit(self, v: Tensor, steps: Sequence[float], nodes: Distances) -> Circuit:
         """The resistors between cells and behind walls, for states of this shape."""
-        k = (self.unit**2 * (DIFFUSIVITY + GAIN * self.diffusivity).exp()).to(v).expand(v.shape)
+        k = self.unit**2 * (DIFFUSIVITY + GAIN * self.diffusivity.to(v)).exp().expand(v.shape)
         edges = [k * (face_area(steps, axis) / step) for axis, step in enumerate(steps)]
-        level, far = (self.level).to(v), (GAIN * self.distance.to(v)).clamp(-12, 16).exp()
-        far = self.unit * DISTANCE * far
+        level = self.level.to(v)
+        far = self.unit * DISTANCE * (GAIN * self.distance.to(v)).clamp(-12, 16).exp()
         faces: Any = [
             (Periodic(),) * 2 if ring else tuple(map(Dirichlet, level[axis], far[axis]))
             for axis, ring in enumerate(self.rings)
@@ -356,8 +361,10 @@ class _CHONNStep(Pretrained):
         self.double()
         x = frames.double()
         now, after = x[:, :-1].flatten(0, 1), x[:, 1:].flatten(0, 1)
-        stride = max(1, min(now.numel() // int(NUMBERS), len(now) // 2))
-        now, after = now[::stride], after[::stride]
+        count = min(len(now), max(2, int(NUMBERS * len(now) / now.numel())))
+        # Spread over the series and their frames alike.
+        at = (torch.arange(count, device=x.device) * GOLDEN % 1 * len(now)).long()
+        now, after = now[at], after[at]
         change = (after - now).square().mean(tuple(range(2, axes + 2)), keepdim=True).sqrt()
         # Frames count alike, but for those in which next to nothing happens.
         change = change + change.mean(0) / 10 + 1e-30
@@ -460,7 +467,7 @@ class _CHONNStep(Pretrained):
 @torch.no_grad()
 def _after_loading(model: _CHONNStep, _keys: Any) -> None:
     if not model.found.is_meta:
-        model._has(model.found.tolist())
+        model._has(model.found.bool().tolist())
 
 
 def _slopes(residual: Callable[[Tensor], Tensor], at: Tensor, step: float = 1e-5) -> Tensor:
