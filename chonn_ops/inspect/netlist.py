@@ -106,8 +106,8 @@ def to_netlist(
         if channel is not None or reverse:
             kind = type(cell).__name__
             raise ValueError(f"channel, reverse: expected None and False for a {kind}")
-        if omega is not None and not (isinstance(cell, NetworkCell) and cell.options.ac):
-            raise ValueError(f"omega: expected None without Network(ac=True), got {omega}")
+        if omega is not None and not _at_frequency(cell):
+            raise ValueError(f"omega: expected None without ac=True, got {omega}")
         omega = 1.0 if omega is None else omega
         check_above(0, omega=omega)
         return _networks(cell, u, spacing, mask, volumes, omega)
@@ -117,6 +117,10 @@ def to_netlist(
     if any(option is not None for option in (spacing, mask, volumes, omega)):
         raise ValueError("spacing, mask, volumes, omega: expected None for a KirchhoffCell")
     return _line(cell, u, 0 if channel is None else channel, reverse)
+
+
+def _at_frequency(cell: NetworkCell | CircuitHead) -> bool:
+    return cell.ac if isinstance(cell, CircuitHead) else cell.options.ac
 
 
 def _networks(
@@ -132,7 +136,7 @@ def _networks(
         geometry = {"spacing": spacing, "mask": mask, "volumes": volumes}
         found = SolvedNetworks.of_call(cell, cell(u, **geometry), u, **geometry)
         # -div(k grad v) - omega^2 c v - i omega d v = f, times i / omega, is a law of currents.
-        ac = isinstance(cell, NetworkCell) and cell.options.ac
+        ac = _at_frequency(cell)
         numbers = (found.circuit, found.density, omega if ac else None, ac)
         return _analysis(type(cell).__name__, *numbers)
 

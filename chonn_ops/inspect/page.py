@@ -25,7 +25,7 @@ from chonn_ops.inspect.reading import (
     read_fields,
 )
 from chonn_ops.inspect.samples import Samples
-from chonn_ops.models.circuit import CHONNNetwork, PointwiseTrunk
+from chonn_ops.models.network import CHONNNetwork, PointwiseTrunk
 
 PAGE, NUMBERS = "inspection.html", "inspection.json"
 # Quantiles are over the first so many samples; correlations are over all of them, in batches.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import Condition, Neumann, Robin
 from chonn_ops.checks import as_field, error
-from chonn_ops.models.circuit import CHONNNetwork, PointwiseTrunk
+from chonn_ops.models.network import CHONNNetwork, PointwiseTrunk
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import at_start, differences
 from chonn_ops.nn import CKB, CircuitHead, KirchhoffCell, NetworkCell
@@ -97,13 +97,14 @@ class SolvedNetworks:
             k, leak, source = cell.coefficients(u)
             return cls(circuit, density, v, [k], leak, source, UNIT, **place)
         logs, c, _ = cell.coefficients(u)
-        scale, offset = cell.output_unit(density.dtype)
+        scale, offset = cell.output_unit(density.real.dtype)
+        # A single output has no imaginary part, so potentials are solved for again.
+        v = scale * (circuit.solve(density) + offset) if cell.ac else output - scale * added[0]
         k, exists = torch.stack(logs).exp(), place["exists"]
         inside = k.flatten(0, -2) if exists is None else k[:, exists].flatten(0, 1)
         factor = 1 if _unit_is_given(cell) else 1 / inside.median(0).values
         circuit = _in_unit(circuit, factor, scale, offset)
         source, leak = factor * scale * density, (factor * c).expand_as(density)
-        v = output - scale * added[0]
         v = v if exists is None else torch.where(exists[..., None], v, 0)
         return cls(circuit, source, v, list(factor * k), leak, source, 1.0, **place)
 
@@ -353,7 +354,7 @@ def _network_numbers(
         for c in range(v.shape[-1])
     ]
     if isinstance(cell, CircuitHead):
-        scale, offset = cell.output_unit(v.dtype)
+        scale, offset = cell.output_unit(v.real.dtype)
         walls = _walls(cell, solved)
         for c, entry in enumerate(each):
             entry["by_axis"] = [_quantiles(k[..., c][exists]) for k in solved.conductivity]
@@ -396,7 +397,7 @@ def _walls(
             name = "boundary"
         else:  # all walls of a mesh are one
             continue
-        size = (head.out_channels,)
+        size = (head.num_circuits,)
         numbers = {key: torch.as_tensor(value) for key, value, _ in condition.numbers()}
         numbers = {
             key: value.expand(size)

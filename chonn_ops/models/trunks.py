@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chonn_ops.checks import error
-from chonn_ops.models.circuit import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
+from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.nn import CKBOptions, Network
 
 # By the number of axes.

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.boundary import CONDITIONS, Condition, Dirichlet, Neumann, conditions
-from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error
+from chonn_ops.checks import GRID_AXES, as_field, check_bool, check_choice, check_integer, error
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing, circuit_of, edges_within, face_area
 from chonn_ops.network.volumes import FiniteVolumes
@@ -28,15 +28,21 @@ from chonn_ops.nn.geometry import (
 )
 from chonn_ops.nn.layers import Stated
 
-# The mean of faces has further to move than weights at the same learning rate, and potentials of
-# walls less far: on Darcy flow of contrast 1,000, 12 s of one core, errors were 0.041 with a gain
-# of 8 for potentials of walls, 0.0012 with 1 and 0.0008 with 0.2. Other numbers of the whole field
-# have none: from a calibrated start, a gain of 8 made errors there 2.1 to 2.7 times higher.
-MEAN_GAIN, LEVEL_GAIN = 4.0, 0.2
+# The mean of faces and the logarithms of walls' distances have further to move than weights at the
+# same learning rate, and potentials of walls less far: on Darcy flow of contrast 1,000, 12 s of one
+# core, errors were 0.041 with a gain of 8 for potentials of walls, 0.0012 with 1 and 0.0008 with
+# 0.2. From a calibrated start, a gain of 8 for scale, offset and absorption made errors higher
+# there; without that of distances, the law of a porous medium was read with an error of 2 %, with
+# it of 0.4 %.
+MEAN_GAIN, LEVEL_GAIN, DISTANCE_GAIN = 4.0, 0.2, 8.0
 # Channels of the network of both ends of a face.
 FACE_WIDTH = 8
 # Absorption at the start, in the unit of the conductivity over that of length squared.
 ABSORPTION = -9.0
+# At a frequency, conductivities and leaks set phases: moved as fast as those of other circuits,
+# they cross resonances. Errors of Helmholtz's equation in a box after 600 steps were 0.98 at a rate
+# of 1e-2 with gains of 1 and 0.3; 0.0065 at 2e-2 with 0.1, and 0.0005 with 0.03.
+WAVE_GAIN = 0.03
 # Distance of learned walls behind their face at the start, over the domain's unit of length: close
 # to a given potential at the face itself.
 DISTANCE = 0.01
@@ -62,8 +68,11 @@ class FaceNetwork(nn.Module):
     start.
     """
 
-    def __init__(self, dim: int, axes: int, out_channels: int, **factory: Any) -> None:
+    def __init__(
+        self, dim: int, axes: int, out_channels: int, gain: float = 1.0, **factory: Any
+    ) -> None:
         super().__init__()
+        self.gain = gain
         self.sums = nn.Linear(dim, axes * FACE_WIDTH, **factory)
         self.differences = nn.Linear(dim, axes * FACE_WIDTH, bias=False, **factory)
         self.output = nn.Linear(FACE_WIDTH, out_channels, bias=False, **factory)
@@ -81,7 +90,7 @@ class FaceNetwork(nn.Module):
     def forward(self, both: Tensor) -> Tensor:
         """The output (..., out_channels) between two nodes, whose sums and difference are added in
         `both`; between equal nodes, `both` is twice their sums."""
-        return self.output(F.gelu(both))
+        return self.gain * self.output(F.gelu(both))
 
 
 class CircuitHead(Stated):
@@ -100,6 +109,16 @@ class CircuitHead(Stated):
     insulate. z h^2 f / k, h^d the volume of a cell, says what an output means: a value at a point
     or a mean over its cell.
 
+    With ``ac=True`` circuits are at a frequency, as those of `chonn_ops.helmholtz`, and their
+    leaks follow the features::
+
+        log k_a = 0.03 W_a h,  f = W_f h + b + i (W_g h + d)
+        c = exp(a) - exp(b) - i exp(l)
+        (a, b) = 0.03 (W_c h + p) - 9,  l = W_l h + p - 9
+
+    Outputs are the real and the imaginary part of each circuit; a single one is a real part.
+    Fields vary in time as exp(-i omega t), so a "matched" wall lets waves out.
+
     Weights belong to the domain and not to a grid: a trained head can be evaluated on finer grids,
     with a mask, and on meshes. All numbers that are learned are in the state dict.
 
@@ -110,7 +129,7 @@ class CircuitHead(Stated):
     spatial_dims : {1, 2, 3}
         Axes of the grid.
     out_channels : int
-        Outputs, of one circuit each.
+        Outputs, of one circuit each; with `ac` two of one circuit.
     boundary : str, Condition, a sequence, or a mapping of names of walls to them
         "robin", the learned walls, by default; one for all faces, or for each axis one or a pair
         (low face, high face). The other words are those of `chonn_ops.diffusion`, and conditions
@@ -120,6 +139,8 @@ class CircuitHead(Stated):
         The same for walls of holes in a mask.
     nodes : {"centres", "left", "corners"}, or distances
         Where the nodes of a grid lie, see `chonn_ops.Network`.
+    ac : bool
+        Whether circuits are at a frequency.
     face_dim : int, optional
         So many of the features, the first ones, about unit size, are seen by the network of both
         nodes. Default: all.
@@ -147,14 +168,19 @@ class CircuitHead(Stated):
         boundary: Any = "robin",
         inner: str | Condition = "robin",
         nodes: Nodes = "centres",
+        ac: bool = False,
         face_dim: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_integer(1, dim=dim, out_channels=out_channels)
+        check_bool(ac=ac)
+        if ac and out_channels > 1 and out_channels % 2:
+            raise error("out_channels", "1 or an even number with ac", out_channels)
         check_choice("spatial_dims", spatial_dims, (1, 2, 3))
         self.dim, self.spatial_dims, self.out_channels = dim, spatial_dims, int(out_channels)
+        self.ac, self.num_circuits = ac, (out_channels + 1) // 2 if ac else self.out_channels
         self.nodes = checked_nodes(nodes)
         # "robin" stands for a wall of its own at each place where it is said.
         self.learned: list[Any] = []
@@ -173,24 +199,28 @@ class CircuitHead(Stated):
         # Which axes of a grid close on themselves.
         grid = [] if isinstance(self._faces, Mapping) else self._faces
         self.periodic = [getattr(low, "periodic", False) for low, _ in grid]
-        m, factory = out_channels, {"device": device, "dtype": dtype}
+        m, factory = self.num_circuits, {"device": device, "dtype": dtype}
+        parts, gain = (3, WAVE_GAIN) if ac else (1, 1.0)
         self.conductivity = nn.Linear(dim, spatial_dims * m, bias=False, **factory)
-        self.source = nn.Linear(dim, m, **factory)
+        self.source = nn.Linear(dim, 2 * m if ac else m, **factory)
+        self.leak = nn.Linear(dim, parts * m, bias=False, **factory) if ac else None
         self.face_dim = dim if face_dim is None else face_dim
-        self.faces = FaceNetwork(self.face_dim, spatial_dims, m, **factory)
+        self.faces = FaceNetwork(self.face_dim, spatial_dims, m, gain, **factory)
 
         def zeros(*size: int) -> nn.Parameter:
             return nn.Parameter(torch.zeros(*size, **factory))
 
-        self.absorption, self.mean, self.cell, self.scale, self.offset = (
-            zeros(m) for _ in range(5)
-        )
+        self.absorption = zeros(parts * m)
+        self.mean, self.cell, self.scale, self.offset = (zeros(m) for _ in range(4))
         # Potential and distance of each learned wall.
         self.level, self.distance = (zeros(len(self.learned), m) for _ in range(2))
         with torch.no_grad():  # a constant source in a medium that is nearly constant
-            self.conductivity.weight.mul_(0.1)
+            self.conductivity.weight.mul_(0 if ac else 0.1)
             nn.init.zeros_(self.source.weight)
-            nn.init.ones_(self.source.bias)
+            nn.init.zeros_(self.source.bias)
+            self.source.bias[:m] = 1
+            if self.leak is not None:
+                nn.init.zeros_(self.leak.weight)
 
     def stated(self) -> Mapping[str, Any]:
         """See `Stated`."""
@@ -245,7 +275,7 @@ class CircuitHead(Stated):
         levels = LEVEL_GAIN * self.level.to(dtype)
         # The offset of the output is the level of all walls.
         levels = levels - levels.mean(0) if len(levels) else levels
-        distances = DISTANCE * self.distance.to(dtype).clamp(-12, 12).exp()
+        distances = DISTANCE * (DISTANCE_GAIN * self.distance.to(dtype)).clamp(-12, 12).exp()
         return {"levels": levels, "distances": distances}
 
     def walls(self) -> dict[Any, Condition]:
@@ -278,15 +308,25 @@ class CircuitHead(Stated):
         -------
         log_k : list of Tensor, shape (..., m)
             Logarithm of the conductivity along each axis.
-        absorption : Tensor, shape (m,)
+        leak : Tensor, shape (m,); with `ac` (..., m), complex
+            c, an absorption.
         source : Tensor, shape (..., m)
-            Per unit volume, in the unit of the potentials.
+            Per unit volume, in the unit of the potentials; complex with `ac`.
         """
         log_k, f = self.conductivity(h), self.source(h)
         dtype = torch.promote_types(log_k.dtype, torch.float32)
-        logs = log_k.to(dtype).clamp(-LARGEST_LOG, LARGEST_LOG).split(self.out_channels, -1)
-        c = (ABSORPTION + self.absorption.to(dtype)).exp()
-        return list(logs), c, f.to(dtype)
+        log_k, f, log_c = log_k.to(dtype), f.to(dtype), self.absorption.to(dtype)
+        if self.leak is None:
+            c = (ABSORPTION + log_c).exp()
+        else:
+            log_k, log_c = WAVE_GAIN * log_k, (log_c + self.leak(h).to(dtype)).chunk(3, -1)
+            absorbs, reacts, loses = (
+                (ABSORPTION + gain * x).clamp(-LARGEST_LOG, LARGEST_LOG).exp()
+                for gain, x in zip((WAVE_GAIN, WAVE_GAIN, 1.0), log_c, strict=True)
+            )
+            c, f = torch.complex(absorbs - reacts, -loses), torch.complex(*f.chunk(2, -1))
+        logs = log_k.clamp(-LARGEST_LOG, LARGEST_LOG).split(self.num_circuits, -1)
+        return list(logs), c, f
 
     def assemble(
         self,
@@ -304,7 +344,8 @@ class CircuitHead(Stated):
             grid = [check_volumes(volumes, axes, spacing, mask, nodes)]
         h = as_field("h", h, self.parameters(), "B", *grid, self.dim)
         logs, c, f = self.coefficients(h)
-        mean, known = MEAN_GAIN * self.mean.to(f.dtype), self._learned_walls(f.dtype)
+        real = logs[0].dtype
+        mean, known = MEAN_GAIN * self.mean.to(real), self._learned_walls(real)
         ends = self.faces.nodes(h[..., : self.face_dim])
         if volumes is not None:
             circuit, size = self._on_graph(logs, ends, mean, c, known, volumes)
@@ -317,7 +358,7 @@ class CircuitHead(Stated):
             circuit, f = self._on_grid(logs, f, ends, mean, c, known, steps, mask, lie)
             size = math.prod(steps) ** (2 / axes)
         k = torch.stack(logs).mean(0).exp()
-        return circuit, f, self.cell.to(f.dtype) * size * f / k
+        return circuit, f, self.cell.to(k.dtype) * size * f / k
 
     def _on_grid(
         self,
@@ -417,13 +458,17 @@ class CircuitHead(Stated):
             In float32 at least.
         """
         circuit, f, added = self.assemble(h, spacing, mask, nodes, volumes)
-        v = circuit.solve(f) + added
-        scale, offset = self.output_unit(v.dtype)
-        u = scale * (v + offset)
+        u = self.outputs(circuit.solve(f) + added)
         if mask is None:
             return u
         exists = (mask if mask.dim() > self.spatial_dims else mask[None]).unsqueeze(-1)
         return torch.where(exists, u, 0)
+
+    def outputs(self, v: Tensor) -> Tensor:
+        """The outputs (..., out_channels) of potentials (..., m)."""
+        scale, offset = self.output_unit(v.real.dtype)
+        u = scale * (v + offset)
+        return torch.view_as_real(u).flatten(-2)[..., : self.out_channels] if self.ac else u
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, spatial_dims={self.spatial_dims}, out_channels={self.out_channels}"

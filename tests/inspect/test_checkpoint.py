@@ -30,26 +30,28 @@ def same_weights(a, b):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("name", "cell"),
-    [("chonn_network", "network")]
-    + [(name, cell) for name in ("chonn_unet", "chonn_fno") for cell in ("network", "scan")],
+    ("name", "options"),
+    [
+        ("chonn_network", {}),
+        *((name, {}) for name in ("chonn_unet", "chonn_fno")),
+        *((name, {"cell": "scan", "expand": 2}) for name in ("chonn_unet", "chonn_fno")),
+    ],
 )
-def test_of_pdebench(tmp_path, name, cell):
-    options = {"cell": cell, "expand": 2, **({"num_networks": 2} if cell == "network" else {})}
+def test_of_pdebench(tmp_path, name, options):
     path = pdebench(tmp_path, name, **options)
     trained = load_checkpoint(path)
     assert trained.title == f"{name} (PDEBench)"
-    assert trained.options["expand"] == 2
+    assert {**trained.options, **options} == trained.options
     assert not trained.model.training
     samples = read_samples(darcy_file(tmp_path))
     write_page(trained, samples, tmp_path / "out", checkpoint="c", data="d")
     numbers = json.loads((tmp_path / "out/inspection.json").read_text())["circuits"]
-    assert bool(numbers["networks"]) == (cell == "network")
-    assert bool(numbers["scans"]) == (cell == "scan")
+    assert bool(numbers["networks"]) == (not options)
+    assert bool(numbers["scans"]) == bool(options)
 
 
 def test_of_pdebench_without_our_runner(tmp_path):
-    path = pdebench(tmp_path, "chonn_fno", described=False, order=3)
+    path = pdebench(tmp_path, "chonn_fno", described=False)
     with pytest.raises(ValueError, match=r"expected a description of the model, .* got none"):
         load_checkpoint(path)
 

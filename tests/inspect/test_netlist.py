@@ -108,8 +108,10 @@ def test_operating_point_is_a_trained_models_output(tmp_path):
         model.head.cell.zero_()  # else the output is not the potential alone
         torch.manual_seed(0)
         permeability = torch.where(torch.rand(1, 1, 16, 16) > 0.5, 1.0, 0.1)
-        u = model.features(permeability.movedim(1, -1))
+        calls = []
+        model.head.register_forward_pre_hook(lambda _, inputs: calls.append(inputs[0]))
         pressure = model(permeability)[0, 0, ..., None].numpy()
+    (u,) = calls
     found = operating_point(run(to_netlist(model.head, u), tmp_path))
     assert relative(grid_of(found, 1, 16, 16), pressure) < 1e-5
 
@@ -235,7 +237,7 @@ LINE, FIELD = torch.zeros(1, 5, 3), torch.zeros(1, 4, 4, 3)
         (network_cell, FIELD.expand(2, -1, -1, -1), {}, r"\(2, 4, 4, 3\)"),
         (network_cell, FIELD, {"channel": 0}, "channel, reverse: expected None and False"),
         (network_cell, FIELD, {"spacing": [1.0]}, "spacing: expected a number > 0, or 2 of them"),
-        (network_cell, FIELD, {"omega": 1.0}, r"omega: expected None without Network\(ac=True\)"),
+        (network_cell, FIELD, {"omega": 1.0}, "omega: expected None without ac=True"),
         (ac_cell, FIELD, {"omega": 0.0}, "omega: expected a finite number > 0, got 0"),
     ],
 )

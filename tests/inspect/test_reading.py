@@ -236,9 +236,22 @@ def any_head(**options):
         for parameter in head.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
         head.cell.zero_()
+        head.faces.output.weight.zero_()
         head.mean.fill_(-1 / 4)
         head.absorption.add_(1)
     return head
+
+
+def test_a_head_at_a_frequency_is_read():
+    head, h = any_head(ac=True), torch.randn(2, 7, 6, 3, dtype=torch.float64)
+    with torch.no_grad():
+        y = head(h)
+        solved = SolvedNetworks.of_call(head, y, h)
+        v = solved.circuit.solve(solved.density)
+    assert torch.allclose(torch.view_as_real(v).flatten(-2), y)
+    assert torch.allclose(v, solved.potentials)
+    (network,) = json.loads(json.dumps(read(head, h)))["networks"][0]["networks"]
+    assert len(network["walls"]) == 4
 
 
 @pytest.mark.parametrize("hole", [False, True])

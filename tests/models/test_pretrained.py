@@ -220,8 +220,9 @@ def test_damaged_files(tmp_path):
     CHONNNetwork2d().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="expected weights of CHONNNetwork1d, got CHONNNetwork2d"):
         chonn_ops.CHONNNetwork1d.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"name: expected one of .* or a folder with model\.json"):
-        CHONNNetwork2d.from_pretrained(tmp_path / "elsewhere")
+    for name in (tmp_path / "elsewhere", "../darcy"):
+        with pytest.raises(ValueError, match=r"name: expected one of .* or a folder with model\."):
+            CHONNNetwork2d.from_pretrained(name)
     for name in ("model.safetensors", "model.json"):
         file = tmp_path / name
         file.write_bytes(file.read_bytes()[:40])

@@ -31,7 +31,7 @@ def features(*shape, seed=1):
 def plain(head, h, steps, offsets=(0.5, 0.5)):
     """The output for one sample by a dense matrix, node by node; the first output alone."""
     *grid, _ = h.shape
-    axes, m = len(grid), head.out_channels
+    axes, m = len(grid), head.num_circuits
     network = head.faces
 
     def added(axis, a, b):
@@ -42,18 +42,25 @@ def plain(head, h, steps, offsets=(0.5, 0.5)):
         )
         layer = lambda a, b: gelu(S @ (a + b) + R @ (a - b) + 2 * bias)  # noqa: E731
         sums = layer(a, b) - layer(a, a) / 2 - layer(b, b) / 2
-        return math.exp(float(network.output.weight[0] @ sums))
+        gain = 0.03 if head.ac else 1
+        return math.exp(gain * float(network.output.weight[0] @ sums))
 
     volume = math.prod(steps)
-    logs = (h @ head.conductivity.weight.T).reshape(*grid, axes, m)[..., 0].clamp(-15, 15)
-    f = (h @ head.source.weight.T + head.source.bias)[..., 0]
-    c = math.exp(-9 + float(head.absorption[0]))
+    logs = (h @ head.conductivity.weight.T).reshape(*grid, axes, m)[..., 0]
+    f = h @ head.source.weight.T + head.source.bias
+    f, c = f[..., 0], (-9 + head.absorption[0]).exp()
+    if head.ac:
+        logs = 0.03 * logs
+        f = torch.complex(f, (h @ head.source.weight.T + head.source.bias)[..., m])
+        a, b, d = (h @ head.leak.weight.T + head.absorption)[..., ::m].unbind(-1)
+        c = (0.03 * a - 9).exp() - (0.03 * b - 9).exp() - 1j * (d - 9).exp()
+    logs = logs.clamp(-15, 15)
     number = np.arange(math.prod(grid)).reshape(grid)
-    matrix, current = np.zeros((number.size,) * 2), f.flatten().numpy() * volume
-    matrix[np.diag_indices(number.size)] = c * volume
+    matrix, current = np.zeros((number.size,) * 2, f.numpy().dtype), f.flatten().numpy() * volume
+    matrix[np.diag_indices(number.size)] = c.flatten().numpy() * volume
     t = MEAN_GAIN * float(head.mean[0])
     level = 0.2 * (head.level - head.level.mean(0))[:, 0]
-    distance = 0.01 * head.distance[:, 0].exp()
+    distance = 0.01 * (8 * head.distance[:, 0]).exp()
     for place in np.ndindex(*grid):
         p = number[place]
         for axis in range(axes):
@@ -79,15 +86,23 @@ def plain(head, h, steps, offsets=(0.5, 0.5)):
     return math.exp(float(head.scale[0])) * (v + float(head.offset[0]))
 
 
+@pytest.mark.parametrize("ac", [False, True])
 @pytest.mark.parametrize("grid", [(7,), (4, 5), (3, 2, 4)])
-def test_outputs_solve_the_equation(grid):
-    head = made(3, len(grid), 2).requires_grad_(False)
+def test_outputs_solve_the_equation(grid, ac):
+    head = made(3, len(grid), 4 if ac else 2, ac=ac).requires_grad_(False)
+    if ac:  # waves, some of them lost
+        head.absorption.copy_(torch.tensor([8.0, 8.0, 450.0, 450.0, 9.6, 9.6]))
     h = features(2, *grid, 3)
     steps = [0.3 / n for n in grid]
     out = head(h, steps)
     for sample in range(2):
         right = plain(head, h[sample], steps)
-        assert np.allclose(out[sample, ..., 0], right, rtol=1e-9, atol=1e-9 * abs(right).max())
+        close = {"rtol": 1e-9, "atol": 1e-9 * abs(right).max()}
+        assert np.allclose(out[sample, ..., 0], right.real, **close)
+        if ac:
+            assert np.allclose(out[sample, ..., 1], right.imag, **close)
+            one = made(3, len(grid), 1, ac=True, seed=2)
+            assert one(h).shape == (2, *grid, 1)
 
 
 def test_nodes_on_walls():
@@ -117,8 +132,9 @@ def test_faces_between_equal_nodes_have_no_part_of_the_network():
     assert not torch.allclose(head(other), before, rtol=1e-3)
 
 
-def test_gradients_of_every_number():
-    head = made(2, 2, 2)
+@pytest.mark.parametrize("ac", [False, True])
+def test_gradients_of_every_number(ac):
+    head = made(2, 2, 2, ac=ac, boundary=["matched", "robin"] if ac else "robin")
     h = features(1, 3, 3, 2).requires_grad_()
     names = dict(head.named_parameters())
 
@@ -231,6 +247,7 @@ def test_half_precision_and_states():
         ({"boundary": ["periodic", ("periodic", "robin")]}, "'periodic' at both faces"),
         ({"inner": "open"}, "inner"),
         ({"nodes": "middle"}, "nodes: expected one of"),
+        ({"ac": True, "out_channels": 3}, "out_channels: expected 1 or an even number"),
     ],
 )
 def test_bad_options(options, words):

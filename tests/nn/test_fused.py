@@ -22,7 +22,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.flop_counter import FlopCounterMode
 
-from chonn_ops import CHONNRollout2d, NetworkCell
+from chonn_ops import CHONNNetwork2d, CHONNRollout2d, NetworkCell
 
 # Steps, words, distances and gains of circuits of grids.
 DISTANCES = (0.5, 0.25), (0.4, 0.1), (0.3, 0.7)
@@ -439,9 +439,11 @@ def test_fake_tensors_and_exports_get_operations():
 
 @needs_triton
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
-def test_on_cuda():
+@pytest.mark.parametrize("kind", [CHONNRollout2d, CHONNNetwork2d])
+def test_on_cuda(kind):
     torch.manual_seed(0)
-    model, x = CHONNRollout2d(), torch.randn(2, 2, 40, 33)
+    model = kind()
+    x = torch.randn(2, model.in_channels, 40, 33)
     expected = _gradients(model.double(), x.double())
     found = _gradients(model.float().cuda(), x.cuda())
     for actual, right in zip(found, expected, strict=True):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from chonn_ops import NetworkCell, diffusion
+from chonn_ops import diffusion
 from chonn_ops.nn.circuit_head import CircuitHead
 from chonn_plugins.pdebench import JobError, preflight, registry
 from chonn_plugins.pdebench.data import read_layout
@@ -147,30 +147,24 @@ SPACING, LENGTHS = [1 / 16, 1 / 32], [1.0, 0.5]
 
 
 @pytest.mark.parametrize("name", ["chonn_network", "chonn_fno", "chonn_unet"])
-@pytest.mark.parametrize("options", [{}, {"mode": "stages", "stages": ["encoder2"]}])
-def test_every_model_solves_networks_between_these_walls(name, options):
-    if not set(options) <= set(registry.load(name).defaults):
-        pytest.skip("the model has no such option")
+def test_every_model_solves_circuits_between_these_walls(name):
     host = {"num_channels": 1, "initial_step": 1, "width": 4, "modes1": 3, "modes2": 3}
     host |= {"box": BOX}
     if name == "chonn_unet":
         host = {"in_channels": 1, "out_channels": 1, "lengths": LENGTHS, "nodes": NODES}
-    model = registry.load(name).build(2, host, options).eval()
+    model = registry.load(name).build(2, host, {}).eval()
     seen = []
-    for cell in (m for m in model.modules() if isinstance(m, (NetworkCell, CircuitHead))):
-        cell.register_forward_pre_hook(lambda _, args: seen.append((args[1], args[3])))
+    for head in (m for m in model.modules() if isinstance(m, CircuitHead)):
+        head.register_forward_pre_hook(lambda _, args: seen.append((args[1], args[3])))
     lines = [low + (np.arange(32)[::2] + 0.5) * (high - low) / 32 for low, high in BOX]
     lines[1] = (np.arange(64)[::4] + 0.5) / 64
     grid = torch.tensor(np.stack(np.meshgrid(*lines, indexing="ij"), -1)).float()[None]
     x = torch.rand(1, 16, 16, 1)
     with torch.no_grad():
         model(x.movedim(-1, 1)) if name == "chonn_unet" else model(x, grid)
-    factor = 2 if options else 1
-    assert seen
-    for spacing, nodes in seen:
-        assert spacing == pytest.approx([factor * step for step in SPACING])
-        right = [tuple((d + (factor - 1) / 2) / factor for d in pair) for pair in NODES]
-        assert [pytest.approx(pair) for pair in nodes] == right
+    [(spacing, nodes)] = seen
+    assert spacing == pytest.approx(SPACING)
+    assert [pytest.approx(pair) for pair in nodes] == NODES
 
 
 def darcy_data(folder, n, samples):

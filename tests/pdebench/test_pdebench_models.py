@@ -43,9 +43,9 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
     ("args", "name"),
     [
         ({}, "2D_Darcy_chonn-unet-1-step"),
-        ({"ckb": {"order": 1}}, "2D_Darcy_chonn-unet-1-step"),
-        ({"ckb": {"cell": "network"}}, "2D_Darcy_chonn-unet-1-step"),
-        ({"ckb": {"order": 2}}, "2D_Darcy_chonn-unet-order2-1-step"),
+        ({"ckb": {"order": 0}}, "2D_Darcy_chonn-unet-order0-1-step"),
+        ({"ckb": {"boundary": "dirichlet"}}, "2D_Darcy_chonn-unet-boundarydirichlet-1-step"),
+        ({"ckb": {"inner": "robin"}}, "2D_Darcy_chonn-unet-1-step"),
         # One option has others' defaults in its train: no two models share a name.
         ({"ckb": {"cell": "scan"}}, "2D_Darcy_chonn-unet-cellscan-1-step"),
         ({"ckb": {"cell": "scan", "order": 1}}, "2D_Darcy_chonn-unet-cellscan-order1-1-step"),
@@ -55,12 +55,12 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
             "2D_Darcy_chonn-unet-cellscan-constrainedFalse-seed1-1-step",
         ),
         (
-            {"ckb": {"mode": "stages", "stages": ["encoder1", "decoder1"]}},
-            "2D_Darcy_chonn-unet-modestages-stagesencoder1-decoder1-1-step",
+            {"ckb": {"cell": "scan", "stages": ["encoder1", "decoder1"]}},
+            "2D_Darcy_chonn-unet-cellscan-stagesencoder1-decoder1-1-step",
         ),
         (
-            {"ckb": {"stages": ["encoder4", "bottleneck", "decoder4"]}},
-            "2D_Darcy_chonn-unet-1-step",
+            {"ckb": {"cell": "scan", "stages": ["encoder4", "bottleneck", "decoder4"]}},
+            "2D_Darcy_chonn-unet-cellscan-1-step",
         ),
         ({"ar_mode": True}, "2D_Darcy_chonn-unet-AR"),
         ({"ar_mode": True, "pushforward": True, "t_train": 9}, "2D_Darcy_chonn-unet-PF-1"),
@@ -69,11 +69,10 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
             "2D_Darcy_chonn-unet-PF-4",
         ),
         ({"filename": "2D_rdb_NA_NA", "single_file": False}, "2D_rdb_NA_NA_chonn-unet-1-step"),
-        ({"name": "chonn_fno", "ckb": {"mode": "replace"}}, "2D_Darcy_chonn-fno-modereplace"),
-        ({"name": "chonn_fno", "ckb": {"mode": "lift"}}, "2D_Darcy_chonn-fno"),
+        ({"name": "chonn_fno"}, "2D_Darcy_chonn-fno"),
         (
-            {"name": "chonn_fno", "ckb": {"cell": "scan", "mode": "lift"}},
-            "2D_Darcy_chonn-fno-cellscan-modelift",
+            {"name": "chonn_fno", "ckb": {"cell": "scan", "downsample": 2}},
+            "2D_Darcy_chonn-fno-cellscan-downsample2",
         ),
         ({"name": "chonn_network"}, "2D_Darcy_chonn-network"),
         (
@@ -101,8 +100,8 @@ def test_result_names(args, name):
 
 
 def test_data_name_redirects_only_the_result():
-    name = DataName.of(a_job(ckb={"order": 3}))
-    assert name[:-5] + "_Unet" == "2D_Darcy_chonn-unet-order3"
+    name = DataName.of(a_job(ckb={"order": 0}))
+    assert name[:-5] + "_Unet" == "2D_Darcy_chonn-unet-order0"
     assert name + ".h5" == "2D_Darcy.hdf5.h5"
     assert "data/" + name == "data/2D_Darcy.hdf5"
     assert name[-2:] == "f5"
@@ -115,21 +114,24 @@ def test_data_name_redirects_only_the_result():
     [
         (
             {"ckb": {"oder": 2}},
-            ("unknown option oder for chonn_unet", "Known options: cell, order,"),
+            ("unknown option oder for chonn_unet", "Known options: boundary, inner,"),
         ),
         ({"ckb": {"order": -1}}, ("order: expected an integer of at least 0, got -1",)),
-        ({"ckb": {"norm": "batch"}}, ("norm: expected one of", "got 'batch'")),
-        ({"ckb": 3}, ("expected options (known: cell, order,", "got 3")),
+        ({"ckb": {"cell": "scan", "norm": "batch"}}, ("norm: expected one of", "got 'batch'")),
+        ({"ckb": 3}, ("expected options (known: boundary, inner,", "got 3")),
         ({"ckb": {"downsample": 2}}, ("unknown option downsample for chonn_unet",)),
-        ({"ckb": {"mode": "replace"}}, ("mode: expected one of ('correction', 'stages')",)),
-        ({"ckb": {"stages": ["encoder5"]}}, ("stages: expected names out of", "['encoder5']")),
-        ({"ckb": {"stages": ["encoder1"]}}, ("without mode='stages'", "['encoder1']")),
-        ({"ckb": {"d_state": 8}}, ("d_state: expected options of a block with cell='network'",)),
+        (
+            {"ckb": {"cell": "scan", "stages": ["encoder5"]}},
+            ("stages: expected names out of", "['encoder5']"),
+        ),
+        ({"ckb": {"d_state": 8}}, ("d_state: expected to be left out without cell='scan'",)),
+        ({"ckb": {"order": 2}}, ("ckb: expected CKBOptions('scan')", "None for a circuit head")),
+        ({"ckb": {"cell": "network"}}, ("ckb: expected CKBOptions('scan')",)),
         (
             {"ckb": {"cell": "scna"}},
             ("cell: expected one of ('network', 'scan'), got 'scna'",),
         ),
-        ({"ckb": {"cell": "scan", "mode": "correction"}}, ("mode: expected 'stages' with",)),
+        ({"ckb": {"cell": "scan", "inner": "robin"}}, ("inner: expected options of a block",)),
         ({"name": "chonn_network", "ckb": {"cell": "scan"}}, ("unknown option cell",)),
         (
             {"name": "chonn_network", "ckb": {"width": 0}},
@@ -140,9 +142,9 @@ def test_data_name_redirects_only_the_result():
             ("condition: expected one of ('Neumann', 'Dirichlet', 'Robin'",),
         ),
         ({"name": "chonn_network", "ckb": {"mode": "lift"}}, ("unknown option mode",)),
-        ({"name": "chonn_fno", "ckb": {"mode": "beside"}}, ("mode: expected one of", "'beside'")),
+        ({"name": "chonn_fno", "ckb": {"inner": "robin"}}, ("unknown option inner",)),
         (
-            {"name": "chonn_fno", "ckb": {"downsample": 0}},
+            {"name": "chonn_fno", "ckb": {"cell": "scan", "downsample": 0}},
             ("downsample: expected an integer of at least 1",),
         ),
         (
@@ -162,25 +164,22 @@ def test_bad_options_and_names(args, texts):
         assert text in str(caught.value)
 
 
-UNET = ({"mode": "stages", "stages": ["encoder1"]}, {"mode": "correction"}, {"order": 0})
-FNO = ({"mode": "lift"}, {"mode": "lift", "downsample": 2}, {"mode": "replace"})
+UNET = ({}, {"boundary": "neumann"}, {"cell": "scan", "stages": ["encoder1"]}, {"order": 0})
+FNO = ({}, {"boundary": "neumann"}, {"cell": "scan", "downsample": 2}, {"order": 0})
 
 
-@pytest.mark.parametrize("cell", ["scan", "network"])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_builds_with_pdebench_keywords(ndim, cell):
+def test_builds_with_pdebench_keywords(ndim):
     grid = (32,) * ndim
     x, coordinates = torch.rand(2, *grid, 4), torch.rand(2, *grid, ndim).sort(1).values
     for options in UNET:
-        if cell == "scan" and options.get("mode") == "correction":
-            continue
         host = {"in_channels": 4, "out_channels": 2}
-        unet = registry.load("chonn_unet").build(ndim, host, {"cell": cell, **options})
+        unet = registry.load("chonn_unet").build(ndim, host, options)
         assert unet(x.movedim(-1, 1)).shape == (2, 2, *grid)
     names = ("modes",) if ndim == 1 else ("modes1", "modes2", "modes3")[:ndim]
     host = {"num_channels": 2, "width": 4, "initial_step": 2, **dict.fromkeys(names, 3)}
     for options in FNO:
-        fno = registry.load("chonn_fno").build(ndim, host, {"cell": cell, **options})
+        fno = registry.load("chonn_fno").build(ndim, host, options)
         assert fno(x, coordinates).shape == (2, *grid, 1, 2)
 
 

@@ -71,19 +71,16 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
     """Predictions of the trained model for all frames after the given ones."""
     dims, start, channels = DIMS[problem], STEPS[problem][0], fields.shape[-1]
     # Order 0 is PDEBench's own network, to the last parameter.
-    ours = name.startswith("chonn")
-    ckb = CKBOptions(cell="network", order=1 if ours else 0)
+    ckb = None if name.startswith("chonn") else CKBOptions(order=0)
     if "fno" in name.lower():
         modes = (SMALL["modes"],) * dims
         build = getattr(chonn_ops, f"CHONNFNO{dims}d")
-        model = build(
-            channels, *modes, width=SMALL["width"], initial_step=start, ckb=ckb, mode="lift"
-        )
+        model = build(channels, *modes, width=SMALL["width"], initial_step=start, ckb=ckb)
     elif name == "chonn_network":
         model = network_model(dims, start, channels)
     else:
         build = getattr(chonn_ops, f"CHONNUNet{dims}d")
-        model = build(channels * start, channels, ckb=ckb, mode="correction" if ours else "stages")
+        model = build(channels * start, channels, ckb=ckb)
     state = torch.load(checkpoint)["model_state_dict"]
     # `chonn_network` is behind an adapter, which PDEBench calls.
     model.load_state_dict({key.removeprefix("model."): value for key, value in state.items()})

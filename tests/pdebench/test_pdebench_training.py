@@ -191,6 +191,19 @@ def test_a_model_is_calibrated_by_the_first_samples(capsys, family, args, frame)
     calibrate(torch.nn.Identity(), job, samples, torch.device("cpu"))
 
 
+def test_a_model_is_calibrated_by_every_second_point_of_large_samples():
+    args = {"initial_step": 1, "t_train": 2, "training_type": "single"}
+    for shape, every, count in (((512, 512), 2, 3), ((32, 32, 32), 2, 5), ((16, 16, 16), 1, 5)):
+        fields, grid = torch.rand(5, *shape, 2, 1), torch.rand(*shape, len(shape))
+        model, kept = Calibrated(), (slice(None, None, every),) * len(shape)
+        samples = [(y[..., :1, :], y, grid) for y in fields]
+        calibrate(model, Job("theirs", "fno", None, args), samples, torch.device("cpu"))
+        x, y, places = model.seen
+        assert torch.equal(x, fields[(slice(count), *kept, ..., 0, slice(None))])
+        assert torch.equal(y, fields[(slice(count), *kept, ..., slice(1, 2), slice(None))])
+        assert torch.equal(places[0], grid[kept])
+
+
 def test_only_a_new_training_begins_with_it():
     for resumed in (False, True):
         calls, watch = [], Watch()

@@ -108,16 +108,16 @@ class Steady(Problem):
         return {f"at_{n}": {"resolution": n} for n in self.test_resolutions}
 
     def conductivity(self, x: Tensor) -> Tensor | None:  # noqa: ARG002
-        """The true k at the points of inputs (S, 1, R, R), where the input sets it."""
+        """The true k of homogeneous media with these inputs, (N,), where the input sets it."""
         return None
 
     def evaluate(self, model: nn.Module, data: Data) -> dict[str, Any]:
         """The law of the medium that a model of one circuit has learned is scored, too."""
         found = super().evaluate(model, data)
-        x = data.tests["test"].tensors[0]
+        x = data.tests["test"].tensors[0].flatten()
         true = self.conductivity(x)
         if true is not None and isinstance(model, CHONNNetwork2d):
-            error, curves = law_error(model, x.flatten(), true.flatten())
+            error, curves = law_error(model, x, true)
             found["metrics"]["law"] = {self.error: error}
             found["curves"] |= curves
         return found
@@ -141,9 +141,9 @@ class Steady(Problem):
 def law_error(model: Any, x: Tensor, true: Tensor) -> tuple[float, dict[str, list[float]]]:
     """The error of a learned law k(x), and both laws as curves.
 
-    Points are taken together in `LAW_BINS` groups of like x, whose geometric means are compared:
-    neighbours have an influence of their own in some data. A law is known up to a factor, so the
-    mean logarithms of both are subtracted. The error is the mean of ``|k / true - 1|``.
+    Both are those of homogeneous media, at the points of some data. `LAW_BINS` groups of like x are
+    compared by their geometric means. A law is known up to a factor, so the mean logarithms of both
+    are subtracted. The error is the mean of ``|k / true - 1|``.
     """
     x, order = x.sort()
     k = conductivity_law(model, x[:, None].to(device_of(model))).cpu().log().mean((1, 2))
@@ -346,7 +346,7 @@ class UnknownLaw(BeyondSolvers):
     scheme = staticmethod(law_scheme)
 
     def conductivity(self, x: Tensor) -> Tensor:
-        return torch.from_numpy(unknown_law.law(x[:, 0].numpy()))
+        return torch.from_numpy(unknown_law.law(x[:, None, None].numpy())).flatten()
 
     def inputs(self, samples: unknown_law.Samples) -> Tensor:
         return torch.from_numpy(samples.porosity)[:, None]

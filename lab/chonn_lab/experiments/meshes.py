@@ -123,10 +123,12 @@ class Meshes(Problem):
         return model if isinstance(model, Untrained) else Scaled(model, self.spread[self.mesh])
 
     def calibrate(self, model: nn.Module, train: TensorDataset) -> None:
-        """By the samples of the first mesh."""
+        """Samples of several meshes count as one of their union."""
         if isinstance(model, OnVolumes):
-            on = self.chosen(train[:CALIBRATED])[0]
-            model.model.calibrate(on.x, on.y, volumes=on.volumes)
+            found = self.chosen(train[:CALIBRATED])
+            volumes = [on.volumes for on in found]
+            x, y = (torch.cat(fields, 1) for fields in zip(*map(model.fields, found), strict=True))
+            model.model.calibrate(x, y, volumes=FiniteVolumes.union(volumes))
 
     def laws(self) -> dict[str, dict[str, Any]]:
         points = self.resolution or meshes.RESOLUTION[self.mesh]
@@ -169,14 +171,22 @@ class Scaled(nn.Module):
 
 
 class OnVolumes(nn.Module):
-    """The model of one circuit on a mesh; it takes the units of the data itself."""
+    """The model of one circuit on a mesh; it takes the units of the data itself.
+
+    Its inputs are the arithmetic and the harmonic mean of k, which grow with k, and f.
+    """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, on: OnMesh) -> Tensor:
-        return self.model(on.x, volumes=on.volumes)
+        return self.model(self.fields(on)[0], volumes=on.volumes)
+
+    def fields(self, on: OnMesh) -> tuple[Tensor, Tensor]:
+        """Inputs and outputs."""
+        x = on.x
+        return torch.cat((x[..., :1], 1 / x[..., 1:2], x[..., 2:]), -1), on.y
 
 
 class MeshScheme(Untrained):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from chonn_lab.experiments.configuration import flat, resolved
 from chonn_lab.experiments.provenance import code
 from chonn_lab.experiments.runner import Diverged, Training, begin, origin_of, seeded_model
-from chonn_ops.checks import check_integer
+from chonn_ops.checks import check_above, check_integer
 from chonn_ops.files import write_whole
 
 # The settings of so many of the best trials train again from so many further seeds, and the lowest
@@ -42,6 +43,7 @@ def search(config: DictConfig) -> Path:
     to the end.
     """
     check_integer(1, trials=config.trials)
+    check_above(0, seconds=config.train.seconds)
     if not config.get("search"):
         raise ValueError(
             f"model: expected one with a `search:` in its YAML, got {config.model.name}"
@@ -72,7 +74,7 @@ def search(config: DictConfig) -> Path:
         found = trainer.changed(trial.params, seed)
         study.set_user_attr(_repeated(trial, seed), trainer.train(found))
     means = [
-        sum([trial.value, *(kept[_repeated(trial, seed)] for seed in seeds)]) / (1 + AGAIN)
+        statistics.fmean([*trial.values, *(kept[_repeated(trial, seed)] for seed in seeds)])
         for trial in trials
     ]
     error, best = min(zip(means, trials, strict=True), key=lambda both: both[0])

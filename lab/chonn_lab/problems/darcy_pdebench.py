@@ -16,8 +16,11 @@ Seeds      batch b of 200 samples has JAX's key ``seed + b``, always whole
 Layout     that of `chonn_lab.problems.darcy`
 ========== =====================================================================================
 
-The published file has the same frame of other random numbers on 128 x 128 cells. What is left of
-the start is an error that no model avoids which sees nu alone.
+The published file has the same frame of other random numbers on 128 x 128 cells. The frame has a
+rest of the start, which decays slowest where nu is 0.1 over large regions, and the start is no
+input. So no model that sees nu alone avoids an error. On 384 samples of seed 0 the steady state
+differs from the frame by 2.5 % (mean relative L1 error; median 0.2 %), by more than 10 % on one
+sample in twelve, and by 37 % at most.
 """
 
 from __future__ import annotations

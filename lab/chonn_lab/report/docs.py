@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,21 +56,30 @@ def kernel_speed() -> str:
     return f"{ratios.min(axis=None):.1f} to {ratios.max(axis=None):.0f}"
 
 
+def solves(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many solves by the data's scheme take as long as our training on Darcy flow."""
+    (row,) = (row for row in rows if row["study"].name == SEARCHED[0])
+    cell = tables.TABLES["costs"]["columns"]["solves in the time of training"]
+    return str(tables.evaluate(cell, row))
+
+
 def pages() -> dict[Path, str]:
     """README.md and the pages of docs/ as the result files make them."""
     studies = read_studies(RUNS)
     chosen = [study for study in studies if study.name in page.WORDS["studies"]]
     # Those of a search have other models than the paper.
+    rows = page.overview(chosen)
     judged = claims.verdicts([study for study in studies if "+" not in study.scale])
     blocks: dict[str, Callable[[], str]] = {
         "kernel speed": kernel_speed,
+        "solves": lambda: solves(rows),
         "verdicts": lambda: claims.counted(judged),
         "problems": lambda: "\n".join(page.section(study, docs=True) for study in chosen),
         "claims": lambda: page.TEMPLATES.boards(judged, page.link),
         "origin": without_code,
         **{name: functools.partial(tables.build, name) for name in tables.TABLES},
         **{
-            name: functools.partial(tables.tabulate, tables.TABLES[name], page.overview(chosen))
+            name: functools.partial(tables.tabulate, tables.TABLES[name], rows)
             for name in ("all problems", "equal wall-clock", "costs")
         },
     }

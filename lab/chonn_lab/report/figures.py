@@ -140,7 +140,8 @@ def draw_laws(studies: Sequence[Study], path: Path) -> None:
                 Statistic.of(values) for values in zip(*(run[name] for run in runs), strict=True)
             ]
             look = {"ls": "--"} if name == "law_true" else {}
-            line = label, runs[0]["law_input"], points, look
+            places: Any = runs[0]["law_input"]
+            line = label, places, points, look
             panels.setdefault(study.title, []).append(line)
     if panels:
         curves(path, panels, "input", "conductivity, up to a factor")

@@ -20,7 +20,7 @@ from chonn_ops.models import CHONNNetwork2d
 
 STEADY = (
     *("darcy", "poisson", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("upscaling", "unknown_law"),
+    *("upscaling", "unknown_law", "helmholtz"),
 )
 
 
@@ -162,8 +162,8 @@ def test_a_learned_law_is_compared_up_to_a_factor():
     network.calibrate(x, torch.rand(2, 1, 16, 16))
     k = conductivity_law(network, x.flatten()[:, None]).mean((1, 2))
     error, curves = law_error(network, x.flatten(), 7 * k)
-    assert error < 1e-5
-    torch.testing.assert_close(curves["law"], curves["law_true"], rtol=1e-5, atol=0)
+    assert error < 1e-4
+    torch.testing.assert_close(curves["law"], curves["law_true"], rtol=1e-3, atol=0)
     assert curves["law_input"] == sorted(curves["law_input"])
     error, _ = law_error(network, x.flatten(), k * torch.tensor([1.1, 1 / 1.1]).repeat(256))
     assert error < 0.05  # of groups, most of the scatter is gone

@@ -12,9 +12,17 @@ from torch import Tensor, nn
 from chonn_ops.boundary import Condition
 from chonn_ops.checks import GRID_AXES, as_field, check_integer, error, plain
 from chonn_ops.models.pretrained import Pretrained
+from chonn_ops.network.edges import excess
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.network.volumes import FiniteVolumes
-from chonn_ops.nn.circuit_head import DISTANCE, LEVEL_GAIN, CircuitHead
+from chonn_ops.nn.circuit_head import (
+    ABSORPTION,
+    DISTANCE,
+    DISTANCE_GAIN,
+    LEVEL_GAIN,
+    WAVE_GAIN,
+    CircuitHead,
+)
 from chonn_ops.nn.geometry import Nodes, check_volumes, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory
 
@@ -24,6 +32,8 @@ POWER_GAIN = 4.0
 FLOOR = 1e-6
 # Nodes of all samples of `calibrate`: 48 of 64 x 64.
 NODES = 48 * 64**2
+# With so many positive inputs at most, `calibrate` tries each alone as the medium.
+FEW = 3
 # Distances of walls that `calibrate` tries, in the mean step of the grid, and that of a wall that
 # insulates, in the unit of the domain.
 NEAR, FAR = (1e-3, 0.5), 1e4
@@ -71,6 +81,18 @@ class Units(nn.Module):
         return positive
 
 
+def least_squares(columns: Sequence[Tensor], right: Tensor) -> tuple[Tensor, Tensor]:
+    """Shares of columns that make the right side best, and the norm of what is left."""
+    matrix, right = torch.stack([x.flatten() for x in columns], 1), right.flatten()
+    unit = matrix.norm(dim=0)
+    unit = torch.where(unit > 0, unit, 1)
+    matrix = matrix / unit
+    # Columns may depend on one another: walls of one level are no drive.
+    inverse = torch.linalg.pinv(matrix.T @ matrix, rtol=1e-11, hermitian=True)
+    shares = inverse @ (matrix.T @ right)
+    return shares / unit, (matrix @ shares - right).norm()
+
+
 class PointwiseTrunk(nn.Sequential):
     """A network of each point, (..., C) to (..., width)."""
 
@@ -99,6 +121,7 @@ class CHONNNetwork(Pretrained):
         boundary: Any = "robin",
         inner: str | Condition = "robin",
         nodes: Nodes = "centres",
+        ac: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -119,6 +142,7 @@ class CHONNNetwork(Pretrained):
             boundary=boundary,
             inner=inner,
             nodes=nodes,
+            ac=ac,
             face_dim=self.width,
             **factory,
         )
@@ -254,11 +278,14 @@ class CHONNNetwork(Pretrained):
         64 x 64 points, and draws no random numbers. Without it the model starts from a constant
         medium and source, and takes its inputs as standardised.
 
+        With ``ac=True`` the equation itself, which is linear in its coefficients, says first at
+        nodes beside no wall which powers of the inputs the conductivity and the leak are.
+
         Parameters
         ----------
         x, y : Tensor
             Inputs and outputs as `forward` has them, of a few tens of samples that represent the
-            data. More than 48 * 64 * 64 points are left out.
+            data. More than 48 * 64 * 64 points are left out. NaN in y where it is not known.
         **geometry
             As `forward` takes it.
 
@@ -278,38 +305,36 @@ class CHONNNetwork(Pretrained):
         y = y if volumes is not None else y.movedim(1, -1)
         if y.shape != (*x.shape[:-1], self.out_channels):
             raise error("y", "a field of outputs for each input", tuple(y.shape))
-        if not (x.isfinite().all() and y.isfinite().all()):
+        if not x.isfinite().all() or y.isinf().any() or y.isnan().all():
             raise error("x, y", "finite numbers", "others")
         count = max(1, NODES // max(1, math.prod(x.shape[1:-1])))
         x, y = x[:count], y[:count]
-        inside = torch.ones_like(y[..., 0], dtype=torch.bool)
+        inside = ~y.isnan().any(-1)
         if mask is not None:
             each = mask[:count] if mask.dim() > self.axes else mask
             where, inside = (where[0], each, *where[2:]), inside & each
         positive = self.units.fit(x[inside])
         values = self.units(x)[1]
         sources = torch.cat((torch.ones_like(values[..., :1]), values), -1).movedim(-1, 1)
-        target, many = y[inside].double(), self.head.out_channels
-        spread = (target - target.mean(0)).norm(dim=0)
-        size = spread / math.sqrt(len(target))
+        many = self.head.num_circuits
+        target = self._of_circuits(y[inside])
+        spread = (target - target.mean(1, keepdim=True)).flatten(1).norm(dim=1)
+        size = spread / math.sqrt(target[0].numel())
         size = torch.where(size > 0, size, 1)
         start = {name: p.clone() for name, p in self.head.named_parameters()}
         best, kept = torch.full((many,), math.inf, device=x.device), dict(start)
+        media, leak = self._media(positive, 1, -1), None
         h = self.features(x, where)
-        for powers, walls, distance in self._constant_laws(positive, where):
-            self._set(start, powers, walls, distance, masked=mask is not None)
+        if self.head.ac:
+            medium, leak = self._wave_law(start, x, y, positive, inside, where)
+            media = [medium]
+        for powers, walls, distance in self._constant_laws(media, where):
+            self._set(start, powers, walls, distance, leak, masked=mask is not None)
             columns = self._responses(h, sources, walls, where)
-            driven, *fields = (v[inside].double() for v in columns)
+            driven, *fields = (self._of_circuits(self.head.outputs(v)[inside]) for v in columns)
             for j in range(many):
-                matrix = torch.stack([v[:, j] for v in fields], 1)
-                unit = matrix.norm(dim=0)
-                matrix = matrix / torch.where(unit > 0, unit, 1)
-                rest = target[:, j] - driven[:, j]
-                # Walls of one level are no drive, so the columns depend on one another.
-                inverse = torch.linalg.pinv(matrix.T @ matrix, rtol=1e-11, hermitian=True)
-                shares = inverse @ (matrix.T @ rest)
-                residual = (matrix @ shares - rest).norm() / spread[j].clamp_min(1e-300)
-                shares = shares / torch.where(unit > 0, unit, 1)
+                shares, rest = least_squares([v[j] for v in fields], target[j] - driven[j])
+                residual = rest / spread[j].clamp_min(1e-300)
                 if residual < best[j]:
                     best[j] = residual
                     self._drive(shares / size[j], float(size[j]), walls, j)
@@ -317,12 +342,66 @@ class CHONNNetwork(Pretrained):
         self._load(kept)
         return best
 
+    def _of_circuits(self, u: Tensor) -> Tensor:
+        """Outputs (..., out_channels) by circuit, (m, ..., 1), or 2 with an imaginary part."""
+        return u.double().unflatten(-1, (self.head.num_circuits, -1)).movedim(-2, 0)
+
+    def _media(self, positive: Tensor, *powers: int) -> list[Tensor]:
+        """Exponents (m, C): 0, and powers of the positive inputs' mean and, of few, of each."""
+        count = int(positive.sum())
+        shares = positive[None].double() / count if count else positive[:0, None].double()
+        if 1 < count <= FEW:
+            shares = torch.cat((shares, torch.eye(len(positive)).to(shares)[positive]))
+        some = [0 * positive.double(), *(p * share for share in shares for p in powers)]
+        return [exponents.expand(self.head.num_circuits, -1) for exponents in some]
+
+    def _wave_law(
+        self,
+        start: dict[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+        positive: Tensor,
+        inside: Tensor,
+        where: Geometry,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Exponents (m, C) in the conductivity; those in the leak, and its factors (m,).
+
+        They are those for which -div(k grad y) + c y = f holds best with a source f that is linear
+        in the inputs.
+        """
+        logs, values = (field.double() for field in self.units(x))
+        y = self._of_circuits(y)
+        v = torch.complex(y[..., 0], y[..., 1] if y.shape[-1] > 1 else 0 * y[..., 0]).movedim(0, -1)
+        sources = [
+            s * unit for s in (v.real[..., :1] ** 0, *values.split(1, -1)) for unit in (1, 1j)
+        ]
+        best = [math.inf] * v.shape[-1]
+        medium, exponents = logs.new_zeros(2, len(best), self.in_channels)
+        factor, zero = logs.new_zeros(len(best)), torch.zeros_like(v)
+        for powers in self._media(positive, 1, -1):
+            self._set(start, powers, [], 1.0, None, masked=where[1] is not None)
+            circuit = self.head.assemble(self.features(x, where), *where)[0]
+            flows = excess(v, zero, circuit.conductance, zero.real, circuit.periodic)
+            flows = flows / circuit.volume
+            away = inside[..., None] & flows.isfinite()
+            away = away if circuit.wall is None else away & (circuit.wall == 0)
+            for leak in self._media(positive, 1, 2, -1, -2):
+                # The leak alone, too: y may have an offset.
+                c = (logs @ leak.T).exp()
+                fields = [c * v, c, *(s.expand_as(v) for s in sources), flows]
+                for j, on in enumerate(away.unbind(-1)):
+                    *columns, right = (torch.view_as_real(c[..., j][on] + 0j) for c in fields)
+                    shares, rest = least_squares(columns, right)
+                    if (residual := float(rest / right.norm())) < best[j]:
+                        best[j], factor[j] = residual, shares[0]
+                        medium[j], exponents[j] = powers[j], leak[j]
+        return medium, (exponents, factor)
+
     def _constant_laws(
-        self, positive: Tensor, where: Geometry
+        self, media: list[Tensor], where: Geometry
     ) -> Iterator[tuple[Tensor, list[int], float]]:
-        """Exponents of the inputs in the conductivity, (C,); the learned walls that are near, the
+        """Exponents of the inputs in the conductivity, (m, C); the learned walls that are near, the
         others insulate; and how far these are behind their faces."""
-        media = [positive.double() * p / positive.sum().clamp_min(1) for p in (0, 1, -1)]
         places = self.head.learned
         # Without a mask nothing is known of the walls of holes, which stay as near as the others.
         outer = [i for i, place in enumerate(places) if place != "inner"]
@@ -336,7 +415,7 @@ class CHONNNetwork(Pretrained):
             step = float(sum(where[0]) / self.axes)
         else:
             step = float((where[3].volume ** (1 / self.axes)).mean())
-        for powers in media if positive.any() else media[:1]:
+        for powers in media:
             for group in groups:
                 for near in NEAR if group else NEAR[:1]:
                     yield powers, group, near * step
@@ -347,19 +426,29 @@ class CHONNNetwork(Pretrained):
         powers: Tensor,
         walls: list[int],
         distance: float,
+        leak: tuple[Tensor, Tensor] | None,
         *,
         masked: bool,
     ) -> None:
         """Give the head a constant law, without what drives it."""
         self._load(start)
         head, first, C = self.head, self.width, self.in_channels
-        gain = POWER_GAIN / math.sqrt(C)
-        head.conductivity.weight[:, first : first + C] = (powers / gain).to(head.source.weight)
+        gain = (WAVE_GAIN if head.ac else 1) * POWER_GAIN / math.sqrt(C)
+        weight = (powers / gain).to(head.source.weight)
+        head.conductivity.weight[:, first : first + C] = weight.repeat(self.axes, 1)
+        if head.leak is not None and leak is not None:
+            weight = (leak[0] / gain).to(weight)
+            for j, c in enumerate(leak[1].tolist()):
+                row = j if c > 0 else head.num_circuits + j
+                head.leak.weight[row, first : first + C] = weight[j]
+                log_c = math.log(max(abs(c), 1e-6)) - ABSORPTION
+                head.absorption[row] = log_c / WAVE_GAIN
         for p in (head.source.weight, head.source.bias, head.level, head.scale, head.offset):
             p.zero_()
-        head.distance.fill_(math.log(FAR / DISTANCE))
+        head.distance.fill_(math.log(FAR / DISTANCE) / DISTANCE_GAIN)
         hole = [i for i, place in enumerate(head.learned) if place == "inner" and not masked]
-        head.distance[[*walls, *hole]] = math.log(max(distance, 1e-9) / DISTANCE)
+        near = math.log(max(distance, 1e-9) / DISTANCE) / DISTANCE_GAIN
+        head.distance[[*walls, *hole]] = near
 
     def _responses(
         self, h: Tensor, sources: Tensor, walls: list[int], where: Geometry
@@ -394,13 +483,13 @@ class CHONNNetwork(Pretrained):
 
     def _with_output(self, parameters: dict[str, Tensor], j: int) -> dict[str, Tensor]:
         """These parameters of the head, with those of output j as they are now."""
-        many, found = self.out_channels, {}
+        many, found = self.head.num_circuits, {}
         for name, now in self.head.named_parameters():
             new = parameters[name].clone()
-            if name.startswith(("conductivity", "source")):
-                new[j::many] = now[j::many]
+            if name in ("level", "distance"):
+                new[:, j] = now[:, j]
             elif not name.startswith("faces"):
-                new[..., j] = now[..., j]
+                new[j::many] = now[j::many]
             found[name] = new
         return found
 
@@ -441,7 +530,7 @@ class CHONNNetwork2d(CHONNNetwork):
         along each axis of the domain: (B, \\*grid, in_channels + axes).
     lengths : float or sequence of float, one an axis
         Size of the domain, which sets the default spacing of a grid; the unit box by default.
-    boundary, inner, nodes
+    boundary, inner, nodes, ac
         As in `chonn_ops.nn.CircuitHead`.
     device, dtype
         As in `torch.nn`.
