@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import Dirichlet, Periodic, per_axis
 from chonn_ops.checks import GRID_AXES, answer, as_field, check_above, check_integer, error
-from chonn_ops.models.circuit import PointwiseTrunk, Units
+from chonn_ops.models.network import PointwiseTrunk, Units
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing, circuit_of, face_area, spacings

@@ -42,7 +42,7 @@ class HostModel:
         Three attributes of the module are optional. ``calibrate(x, y)``, for "fno"
         ``calibrate(x, y, coordinates)``, is called with the first training samples before a
         training that does not go on from a checkpoint; it returns the root mean square of what is
-        left over the deviation of each output, or None. ``decays = False`` turns off the weight
+        left over the deviation of each output, or None; with ``series = True`` it gets all frames. ``decays = False`` turns off the weight
         decay of PDEBench's trainers. ``recorded`` is a mapping of options that checkpoints record.
     options_key : str
         Users set the model's options as ``++args.<options_key>.<option>=<value>``.
