@@ -389,11 +389,18 @@ class _CHONNStep(Pretrained):
             return ((self(now, spacing=spacing, nodes=nodes) - after) / change).flatten()
 
         found = _least_squares(residual, self._numbers()[free], self._each(1)[free])
+        whole, before = self._numbers(), residual(found)
         effects = _slopes(residual, found) * self._effects(steps, lie)[free]
-        free[free.clone()] = _worth(effects, effects.sum(1) - residual(found))
+        free[free.clone()] = _worth(effects, effects.sum(1) - before)
         self._keep(free, rings)
         found = _least_squares(residual, self._numbers()[free], self._each(1)[free])
-        squares = residual(found).view_as(now).square()
+        errors = residual(found)
+        if errors.square().mean() > 2 * before.square().mean() + LITTLE:
+            # What seemed to explain nothing did, beyond the first order: all terms stay.
+            self._has([True] * len(PARTS) + rings)
+            self._numbers(whole)
+            errors = before
+        squares = errors.view_as(now).square()
         self.to(dtype)
         return squares.mean((0, *range(2, axes + 2))).sqrt().to(dtype)
 
