@@ -168,7 +168,7 @@ def kind_of(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> s
     kind = options.get("model", "auto")
     check_choice("model", kind, ("auto", *OPTIONS))
     if kind == "auto":
-        return "step" if host["initial_step"] > 1 else "steady"
+        return "step" if host["initial_step"] > 1 and ndim in SERIES["flow"] else "steady"
     if kind in SERIES and ndim not in SERIES[kind]:
         axes = tuple(SERIES[kind])
         raise ValueError(f"model={kind!r}: expected data of {axes} axes, got {ndim}")
