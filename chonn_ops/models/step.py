@@ -36,8 +36,9 @@ BOUNDARIES = ("auto", "periodic", "robin")
 RATE, SPEED, STORE, GAIN = 0.1, 1 / 16, 0.25, 8.0
 # Logarithm of the diffusivity a frame, and distance of the walls behind their face, at 0.
 DIFFUSIVITY, DISTANCE = -11.0, 0.01
-# Cells that the fastest wave crosses in one step of the fluxes; most such steps in half a substep.
-CFL, MOST = 0.9, 32
+# Cells that the fastest wave crosses in one step of the fluxes; most such steps in half a substep,
+# and how many where values cannot be read, as in exports and under vmap.
+CFL, MOST, FEW = 0.9, 32, 4
 # Two implicit stages of this part of a step each are of second order and damp all that is stiff.
 STAGE, MORE = 1 - math.sqrt(0.5), math.sqrt(2)
 # `calibrate` looks at so many numbers of next frames, takes at most so many steps of its method,
@@ -182,10 +183,12 @@ class _CHONNStep(Pretrained):
             for s, S in moves:
                 way = way + F.linear(within, S, s).abs() + F.linear(within.abs(), S.abs())
             fastest = torch.cat((way.flatten(), way.new_zeros(1))).amax()
-            # Faster waves than that are slowed down, as longer steps were not stable.
-            part = (MOST * CFL / fastest.clamp(min=1e-30)).clamp(max=1)
-        known = answer(lambda: float(fastest * part))
-        count = MOST if known is None or known != known else max(1, math.ceil(known / CFL))
+        known = answer(lambda: float(fastest))
+        most = MOST if known is not None else FEW
+        # Faster waves than that are slowed down, as longer steps were not stable.
+        part = (most * CFL / fastest.clamp(min=1e-30)).clamp(max=1)
+        few = known is not None and known < most * CFL
+        count = max(1, math.ceil((known or 0.0) / CFL)) if few else most
         for _ in range(count):
             v = v + sum(
                 self._brought(v, axis, S * (part / count), s * (part / count))
@@ -552,7 +555,8 @@ class CHONNStep2d(_CHONNStep):
     many steps as the fastest wave needs), the circuit, implicit in two stages that damp what is
     stiff, and both halves again. Without reaction, store and walls the sum of a state is conserved.
     The time to the next frame and the spacing are arguments, so a model can be evaluated on finer
-    grids and at shorter steps. Rates and capacities are bounded, so rollouts stay finite.
+    grids and at shorter steps. Rates and capacities are bounded, so rollouts stay finite. Where
+    values cannot be read (exports, vmap), waves that cross more than 7 cells a step are slowed down.
 
     `calibrate` finds the equation from some frames, and leaves out the parts that it does not have.
 
