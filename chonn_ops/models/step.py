@@ -556,7 +556,7 @@ class CHONNStep2d(_CHONNStep):
     stiff, and both halves again. Without reaction, store and walls the sum of a state is conserved.
     The time to the next frame and the spacing are arguments, so a model can be evaluated on finer
     grids and at shorter steps. Rates and capacities are bounded, so rollouts stay finite. Where
-    values cannot be read (exports, vmap), waves that cross more than 7 cells a step are slowed down.
+    values cannot be read (exports, vmap), waves of more than 7 cells a step are slowed down.
 
     `calibrate` finds the equation from some frames, and leaves out the parts that it does not have.
 
