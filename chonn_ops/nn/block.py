@@ -12,9 +12,8 @@ from chonn_ops.boundary import CELL_CONDITIONS
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error
 from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
-from chonn_ops.nn.fused import functions as fused
 from chonn_ops.nn.geometry import Nodes
-from chonn_ops.nn.layers import CONV, NORMS, PositionLinear, divide_by_gains, learn_faster
+from chonn_ops.nn.layers import CONV, NORMS, PositionLinear, divide_by_gains, gated, learn_faster
 from chonn_ops.nn.network_cell import Network
 from chonn_ops.nn.options import block_options
 
@@ -176,7 +175,7 @@ class CKB(nn.Module):
             y = cell(driven, *geometry)
             total = total + y
         if self.has_networks:
-            return self.out_proj(fused.gated(total, gate))
+            return self.out_proj(gated(total, gate))
         return self.out_proj(total.to(gate.dtype) * F.silu(gate))
 
 

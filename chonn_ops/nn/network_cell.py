@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.boundary import (
@@ -31,7 +31,6 @@ from chonn_ops.checks import (
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing, blended_edges, circuit_of, edges_within
 from chonn_ops.network.volumes import FiniteVolumes
-from chonn_ops.nn.fused import functions as fused
 from chonn_ops.nn.geometry import (
     Nodes,
     check_volumes,
@@ -40,7 +39,7 @@ from chonn_ops.nn.geometry import (
     spacing_and_nodes,
     wall_distances,
 )
-from chonn_ops.nn.layers import Gained, PositionLinear, apply_linear, divide_by_gains
+from chonn_ops.nn.layers import Gained, PositionLinear, divide_by_gains
 from chonn_ops.nn.memory import recomputed
 
 # The unit of length of the networks is a sixteenth of the domain's: there the initial numbers below
@@ -254,25 +253,15 @@ class NetworkCell(Gained):
         leak, source : Tensor, shape (B, \\*grid, m)
             Per unit volume. The leak is above 0 and the same at all nodes.
         """
-        conductivity, source = self._driven(u)
-        return conductivity, self._leak(conductivity), source
-
-    def _leak(self, conductivity: Tensor) -> Tensor:
-        leak = torch.exp(self.effective("leak_param").to(conductivity.dtype))
-        return leak.expand_as(conductivity)
-
-    def _driven(self, u: Tensor, gain: float = 1.0) -> tuple[Tensor, Tensor]:
-        """Conductivities, and sources times `gain`."""
-        source, u = apply_linear(self.source_proj, u, gain)
+        source = self.source_proj(u)
         wide = torch.promote_types(source.dtype, torch.float32)
-        bias = self.effective("conductivity_bias").to(wide)
+        log_k = self.effective("conductivity_bias").to(wide)
+        if self.conductivity_proj is not None:
+            log_k = log_k + self.conductivity_proj(F.silu(u))
+        conductivity = torch.exp(LARGEST_LOG * torch.tanh(log_k / LARGEST_LOG))
+        leak = torch.exp(self.effective("leak_param").to(wide))
         shape = (*u.shape[:-1], self.options.num_networks)
-        if self.conductivity_proj is None:
-            raw = bias.new_zeros(1, self.options.num_networks)
-        else:
-            raw, _ = apply_linear(self.conductivity_proj, u, silu=True)
-        conductivity = fused.conductivity(raw, bias, LARGEST_LOG).expand(shape)
-        return conductivity, source.to(wide)
+        return conductivity.expand(shape), leak.expand(shape), source.to(wide)
 
     def forward(
         self,
@@ -324,7 +313,8 @@ class NetworkCell(Gained):
         if volumes is not None:
             grid = [check_volumes(volumes, axes, spacing, mask, nodes)]
         u = as_field("u", u, self.parameters(), "B", *grid, self.dim)
-        conductivity, source = self._driven(u, SOURCE_GAIN)
+        conductivity, leak, source = self.coefficients(u)
+        source = SOURCE_GAIN * source
         dtype = conductivity.dtype
         steps, distances, boundary = [], (), self.boundary
         if volumes is None:
@@ -334,27 +324,6 @@ class NetworkCell(Gained):
                 u.shape[:-1], [1.0] * axes, self.options.nodes, spacing, mask, nodes
             )
             steps, distances = [UNIT * step for step in spacing], wall_distances(nodes)
-            if (
-                mask is None
-                and "matched" not in boundary
-                and all(isinstance(x, float) for x in (*steps, *chain(*distances)))
-                and fused.takes(conductivity, self.mean_param, self.wall_param, self.leak_param)
-            ):
-                mean, wall = self.mean_param, self.wall_param
-                if mean is None:  # the logit of 0
-                    mean = conductivity.new_full((self.options.num_networks,), -math.inf)
-                numbers = (
-                    mean.to(dtype),
-                    None if wall is None else wall.to(dtype),
-                    self.leak_param.to(dtype),
-                )
-                gains = [self.gain * gain for gain in (MEAN_GAIN, WALL_GAIN, 1.0)]
-                geometry = (steps, boundary, distances, gains)
-                edges, total, wall = fused.grid_circuit(conductivity, *numbers, *geometry)
-                periodic = [CELL_CONDITIONS[word].periodic for word in boundary]
-                volume = math.prod(steps)
-                return Circuit(edges, total, periodic=periodic, volume=volume, wall=wall), source
-        leak = self._leak(conductivity)
         if self.mean_param is None:
             arithmetic = conductivity.new_zeros(self.options.num_networks)
         else:

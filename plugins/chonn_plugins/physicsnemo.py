@@ -54,7 +54,8 @@ class _Model(Module):
 
     def calibrate(self, x: Tensor, y: Tensor, **geometry: Any) -> Tensor:
         """See `chonn_ops.CHONNNetwork2d.calibrate`: inputs and targets of some samples."""
-        return self.model.calibrate(x, y, **geometry)
+        model: Any = self.model
+        return model.calibrate(x, y, **geometry)
 
 
 class CHONNNetwork(_Model):

@@ -55,7 +55,8 @@ class _Model(BaseModel):
 
     def calibrate(self, x: Tensor, y: Tensor) -> Tensor:
         """See `chonn_ops.CHONNNetwork2d.calibrate`: inputs and targets of some samples."""
-        return self.model.calibrate(x, y)
+        model: Any = self.model
+        return model.calibrate(x, y)
 
 
 class CHONNNetwork(_Model):

@@ -37,6 +37,7 @@ BLOCKS = {
 MODELS = {}
 for axes, grid in GRIDS.items():
     MODELS[f"CHONNNetwork{axes}d"] = made(f"CHONNNetwork{axes}d"), (fields(2, 1, *grid),)
+    MODELS[f"CHONNStep{axes}d"] = made(f"CHONNStep{axes}d"), (fields(2, 1, *grid),)
     for name in ("CHONNRollout", "CHONNWaves") if axes < 3 else ():
         MODELS[f"{name}{axes}d"] = made(f"{name}{axes}d", 1, 2, 4, 1), (fields(2, 2, *grid),)
     for end, ckb in {"": None, " of scans": CKBOptions("scan")}.items():

@@ -206,7 +206,9 @@ def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
 
 
 @pytest.mark.parametrize("ndim", [1, 2])
-@pytest.mark.parametrize(("options", "name"), [({}, "Rollout"), ({"model": "waves"}, "Waves")])
+@pytest.mark.parametrize(
+    ("options", "name"), [({"model": "flow"}, "Rollout"), ({"model": "waves"}, "Waves")]
+)
 def test_time_series_get_what_carries_them(ndim, options, name):
     """The class with its defaults; of several given frames the last two, channels last, at the
     coordinates' spacing."""
@@ -232,11 +234,12 @@ def test_time_series_get_what_carries_them(ndim, options, name):
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
-    """A steady model and one of time series."""
+    """A steady model and one of time series on a ring."""
     host = {"num_channels": 1, "width": 6, "initial_step": steps, "modes": 3}
     entry = registry.load("chonn_network")
-    model = entry.build(1, host, {"width": 6})
-    said = entry.build(1, host, {"width": 6, "nodes": "left"})
+    options = {"width": 6} if steps == 1 else {"width": 6, "boundary": "periodic"}
+    model = entry.build(1, host, options)
+    said = entry.build(1, host, {**options, "nodes": "left"})
     said.load_state_dict(dict(model.state_dict()))
     for n in (8, 12):
         x, place = torch.rand(1, n, steps), (torch.arange(n) / n)[None, :, None]
@@ -246,14 +249,33 @@ def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
         assert unlike == (steps == 1)
 
 
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_one_circuit_a_frame_is_calibrated_by_whole_series(ndim):
+    modes = {"modes": 3} if ndim == 1 else {"modes1": 3, "modes2": 3}
+    host = {"num_channels": 2, "width": 9, "initial_step": 3, **modes}
+    model = registry.load("chonn_network").build(ndim, host, {})
+    ours = getattr(chonn_ops, f"CHONNStep{ndim}d")(2)
+    ours.load_state_dict(model.model.state_dict())
+    axes = [(torch.arange(8) + 0.5) / 8] * ndim
+    grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(4, *[8] * ndim, ndim)
+    x = torch.rand(4, *[8] * ndim, 10)  # five frames
+    assert model.series
+    found = model.calibrate(x[..., :8], x[..., 8:].unsqueeze(-2), grid)
+    right = ours.calibrate(x.unflatten(-1, (5, 2)).movedim((-2, -1), (1, 2)))
+    torch.testing.assert_close(found, right)
+    expected = ours(x[..., 2:4].movedim(-1, 1)).movedim(1, -1)
+    torch.testing.assert_close(model(x[..., :4], grid), expected.unsqueeze(-2))
+
+
 def test_options_of_kinds():
     entry = registry.load("chonn_network")
     host = {"num_channels": 1, "width": 9, "initial_step": 2, "modes": 7}
     assert type(entry.build(3, {**host, "modes1": 2}, {}).model).__name__ == "CHONNNetwork3d"
     for options, text in (
+        ({"model": "step", "mlp_ratio": 2}, "mlp_ratio: expected to be left out with model='step'"),
         ({"model": "flow", "inner": "robin"}, "inner: expected to be left out with model='flow'"),
         ({"model": "steady", "mlp_ratio": 2}, "mlp_ratio: expected to be left out with model='st"),
-        ({"model": "river"}, "model: expected one of ('auto', 'steady', 'flow', 'waves')"),
+        ({"model": "river"}, "model: expected one of ('auto', 'steady', 'step', 'flow', 'waves')"),
         ({"model": "waves", "boundary": "dirichlet"}, "boundary: expected one of"),
     ):
         with pytest.raises(ValueError, match=re.escape(text)):
@@ -264,7 +286,7 @@ def test_options_of_kinds():
         entry.build(1, host, {"inner": "robin"})
     wall = {"condition": "Dirichlet", "value": 1.0}
     for kind, name, options in (
-        ("auto", "Rollout", {"coordinates": True}),
+        ("auto", "Step", {"substeps": 2}),
         ("flow", "Rollout", {"coordinates": True}),
         ("waves", "Waves", {"coordinates": True}),
         ("steady", "Network", {"boundary": ["periodic", [wall, "robin"]]}),

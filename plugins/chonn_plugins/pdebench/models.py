@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 import chonn_ops
@@ -18,9 +19,10 @@ from chonn_plugins.fields import MODELS
 from chonn_plugins.pdebench.contract import HostModel
 
 UNETS, FNOS, NETWORKS = MODELS["chonn_unet"], MODELS["chonn_fno"], MODELS["chonn_network"]
-# `chonn_network` solves one circuit an output for steady problems. For time series it is a model
-# that carries the last two frames on, as a flow or as waves.
+# `chonn_network` solves one circuit an output for steady problems, and one circuit a frame for time
+# series. As a flow or as waves it is a model that carries the last two frames on.
 SERIES = {
+    "step": {1: chonn_ops.CHONNStep1d, 2: chonn_ops.CHONNStep2d, 3: chonn_ops.CHONNStep3d},
     "flow": {1: chonn_ops.CHONNRollout1d, 2: chonn_ops.CHONNRollout2d},
     "waves": {1: chonn_ops.CHONNWaves1d, 2: chonn_ops.CHONNWaves2d},
 }
@@ -30,6 +32,7 @@ SERIES_OPTIONS = ("width", "depth", "boundary", "nodes", "num_networks", "mlp_ra
 OPTIONS = {
     "steady": ("width", "depth", "boundary", "inner", "nodes"),
     **dict.fromkeys(SERIES, SERIES_OPTIONS),
+    "step": ("width", "depth", "boundary", "nodes", "substeps"),
 }
 
 
@@ -135,7 +138,8 @@ class AsFNO(nn.Module):
         # PDEBench adds 1e-4 of each weight to its gradient, which of a small error is smaller yet.
         # Errors after 15 epochs at 1e-3 with this and without: Darcy flow 0.0038 and 0.0034,
         # log-normal media 0.0046 and 0.0014, an unknown law 0.245 and 0.202.
-        self.decays = recorded["model"] != "steady"
+        self.decays = recorded["model"] not in ("steady", "step")
+        self.series = recorded["model"] == "step"
         self.model, self.channels, self.box, self.recorded = model, channels, box, recorded
 
     def _seen(self, x: Tensor, grid: Tensor) -> tuple[Tensor, Geometry]:
@@ -153,15 +157,18 @@ class AsFNO(nn.Module):
         if not hasattr(self.model, "calibrate"):
             return None
         seen, geometry = self._seen(x, grid)
+        if self.series:
+            frames = torch.cat((x.unflatten(-1, (-1, self.channels)), y), -2)
+            return self.model.calibrate(frames.movedim((-2, -1), (1, 2)), **geometry)
         return self.model.calibrate(seen, y.squeeze(-2).movedim(-1, 1), **geometry)
 
 
 def kind_of(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """Which model `chonn_network` is for these data: "steady", "flow" or "waves"."""
+    """Which model `chonn_network` is for these data: "steady", "step", "flow" or "waves"."""
     kind = options.get("model", "auto")
     check_choice("model", kind, ("auto", *OPTIONS))
     if kind == "auto":
-        return "flow" if host["initial_step"] > 1 and ndim in SERIES["flow"] else "steady"
+        return "step" if host["initial_step"] > 1 and ndim in SERIES["flow"] else "steady"
     if kind in SERIES and ndim not in SERIES[kind]:
         axes = tuple(SERIES[kind])
         raise ValueError(f"model={kind!r}: expected data of {axes} axes, got {ndim}")
@@ -182,9 +189,11 @@ def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]
     if kind == "steady":
         model = NETWORKS[ndim](frames * channels, channels, **options_of(given))
     else:
-        frames = min(frames, FRAMES)
-        model = SERIES[kind][ndim](channels, frames, **given)
-        learn_faster(model, SERIES_GAIN)
+        frames = 1 if kind == "step" else min(frames, FRAMES)
+        history = {} if kind == "step" else {"history": frames}
+        model = SERIES[kind][ndim](channels, **history, **given)
+        if kind != "step":
+            learn_faster(model, SERIES_GAIN)
     made = {name: plain(name, model.options[name]) for name in OPTIONS[kind]}
     return AsFNO(model, frames * channels, host.get("box"), {**made, "model": kind})
 

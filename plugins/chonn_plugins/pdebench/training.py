@@ -171,21 +171,27 @@ class WatchedLoader:
 def calibrate(model: Any, job: Job, samples: Any, device: torch.device) -> None:
     """Let a model that has `calibrate` look at the first training samples, and print what it found.
 
-    It gets inputs and targets as PDEBench's trainer of its family has them, of the first step.
+    It gets inputs and targets as PDEBench's trainer of its family has them, of the first step; a
+    model of `series` gets all frames, of which the last one is the target.
     """
     # A model with `ckb` in place of a circuit head has nothing to calibrate.
     if not hasattr(model, "calibrate") or getattr(model, "network", model) is None:
         return
     start, last = job.args["initial_step"], samples[0][1].shape[-2]
     single = job.family == "fno" and job.args["training_type"] == "single"
-    frame = min(job.args["t_train"], last) - 1 if single else start
+    series = getattr(model, "series", False) and not single
+    frame = min(job.args["t_train"], last) - 1 if single or series else start
     grid, every = samples[0][0].shape[:-2], 1
     while math.prod(n // every for n in grid) > (CALIBRATION if len(grid) < 3 else LARGEST_3D):
         every *= 2  # U-Nets halve their grid
     count = min(len(samples), max(1, CALIBRATION // math.prod(-(-n // every) for n in grid)))
     kept = (slice(None, None, every),) * len(grid)
     seen = [
-        (x[kept].flatten(-2), y[(*kept, ..., frame, slice(None))], *(c[kept] for c in coordinates))
+        (
+            (y[..., :frame, :] if series else x)[kept].flatten(-2),
+            y[(*kept, ..., frame, slice(None))],
+            *(c[kept] for c in coordinates),
+        )
         for x, y, *coordinates in map(samples.__getitem__, range(count))
     ]
     x, y, *coordinates = (torch.stack(fields).to(device) for fields in zip(*seen, strict=True))
