@@ -124,7 +124,7 @@ class CHONNNetwork(Pretrained):
         self,
         in_channels: int = 1,
         out_channels: int = 1,
-        width: int = 16,
+        width: int | None = None,
         depth: int = 2,
         *,
         trunk: nn.Module | None = None,
@@ -137,7 +137,9 @@ class CHONNNetwork(Pretrained):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_integer(1, in_channels=in_channels, out_channels=out_channels, width=width)
+        check_integer(1, in_channels=in_channels, out_channels=out_channels)
+        width = max(16, 2 * in_channels) if width is None else width
+        check_integer(1, width=width)
         check_integer(0, depth=depth)
         self.in_channels, self.out_channels, self.width = in_channels, out_channels, width
         self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
@@ -539,8 +541,11 @@ class CHONNNetwork2d(CHONNNetwork):
     ----------
     in_channels, out_channels : int
         Channels of input and output fields; each output has a circuit of its own.
-    width, depth : int
-        Channels and layers of the network of each point.
+    width : int, optional
+        Channels of the network of each point. Default: 16, or two an input channel if these are
+        more.
+    depth : int
+        Its layers.
     trunk : Module, optional
         Another one in its place: (B, \\*grid, in_channels), about unit size, to
         (B, \\*grid, width). It sets conductivities and sources beside the inputs, from zero on. If

@@ -268,3 +268,8 @@ def test_bad_samples():
         model.calibrate(x, x[:, :, :4])
     with pytest.raises(ValueError, match="finite numbers"):
         model.calibrate(x * math.nan, x)
+
+
+def test_width_follows_the_inputs():
+    assert [CHONNNetwork2d(n).width for n in (1, 8, 16)] == [16, 16, 32]
+    assert CHONNNetwork2d(16, width=16).width == 16

@@ -126,7 +126,7 @@ def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
     return Extended(CNOUNet(**sizes, ckb=ckb))
 
 
-def network(problem: Any, width: int, depth: int) -> nn.Module:
+def network(problem: Any, width: int | None, depth: int) -> nn.Module:
     """The model of one circuit, which takes the units of the data itself."""
     sizes = problem.in_channels, problem.out_channels, width, depth
     kind = CHONNNetwork3d if problem.axes == 3 else CHONNNetwork2d
