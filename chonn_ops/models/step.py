@@ -398,8 +398,9 @@ class _CHONNStep(Pretrained):
         self._keep(free, rings)
         found = _least_squares(residual, self._numbers()[free], self._each(1)[free])
         errors = residual(found)
-        if errors.square().mean() > 2 * before.square().mean() + LITTLE:
-            # What seemed to explain nothing did, beyond the first order: all terms stay.
+        if not self.parts or errors.square().mean() > 2 * before.square().mean() + LITTLE:
+            # All terms stay where none explains much, so that something learns, and where those
+            # that seemed to explain nothing did, beyond the first order.
             self._has([True] * len(PARTS) + rings)
             self._numbers(whole)
             errors = before

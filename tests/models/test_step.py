@@ -261,6 +261,14 @@ def test_calibration_in_two_dimensions_finds_both_diffusivities():
     torch.testing.assert_close(model.coefficients()["diffusivity"], right, rtol=0.1, atol=0)
 
 
+def test_all_parts_stay_where_frames_do_not_tell_the_next_one():
+    model = CHONNStep1d(1)
+    frames = 1 + 0.01 * state(8, 6, 1, 16).cumsum(1).float()
+    assert model.calibrate(frames) > 0.9
+    assert model.parts == set(PARTS)
+    assert model.reaction.requires_grad
+
+
 def test_gradients_over_a_hundred_frames_neither_vanish_nor_explode():
     frames = series(burgers, smooth(2, 1, 32), 4).float()
     model = CHONNStep1d(1)

@@ -253,7 +253,7 @@ def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
 def test_one_circuit_a_frame_is_calibrated_by_whole_series(ndim):
     modes = {"modes": 3} if ndim == 1 else {"modes1": 3, "modes2": 3}
     host = {"num_channels": 2, "width": 9, "initial_step": 3, **modes}
-    model = registry.load("chonn_network").build(ndim, host, {})
+    model = registry.load("chonn_network").build(ndim, host, {} if ndim == 1 else {"model": "step"})
     ours = getattr(chonn_ops, f"CHONNStep{ndim}d")(2)
     ours.load_state_dict(model.model.state_dict())
     axes = [(torch.arange(8) + 0.5) / 8] * ndim
@@ -270,11 +270,15 @@ def test_one_circuit_a_frame_is_calibrated_by_whole_series(ndim):
 def test_options_of_kinds():
     entry = registry.load("chonn_network")
     host = {"num_channels": 1, "width": 9, "initial_step": 2, "modes": 7}
-    assert type(entry.build(3, {**host, "modes1": 2}, {}).model).__name__ == "CHONNNetwork3d"
+    for axes, name in ((1, "Step1d"), (2, "Rollout2d"), (3, "Network3d")):
+        assert type(entry.build(axes, host, {}).model).__name__ == f"CHONN{name}"
+    entry.check({"substeps": 2})
+    entry.check({"mlp_ratio": 3})
     for options, text in (
         ({"model": "step", "mlp_ratio": 2}, "mlp_ratio: expected to be left out with model='step'"),
         ({"model": "flow", "inner": "robin"}, "inner: expected to be left out with model='flow'"),
         ({"model": "steady", "mlp_ratio": 2}, "mlp_ratio: expected to be left out with model='st"),
+        ({"mlp_ratio": 2, "substeps": 2}, "substeps: expected to be left out with model='flow'"),
         ({"model": "river"}, "model: expected one of ('auto', 'steady', 'step', 'flow', 'waves')"),
         ({"model": "waves", "boundary": "dirichlet"}, "boundary: expected one of"),
     ):

@@ -201,7 +201,8 @@ def calibrate(model: Any, job: Job, samples: Any, device: torch.device) -> None:
         found = model.calibrate(x.movedim(-1, 1), y.movedim(-1, 1))
     if found is not None:
         left = ", ".join(f"{residual:.3g}" for residual in found.tolist())
-        print(f"chonn-ops: calibrated by {count} samples, {left} of the deviation left", flush=True)
+        what = "change from frame to frame" if series else "deviation"
+        print(f"chonn-ops: calibrated by {count} samples, {left} of the {what} left", flush=True)
 
 
 @contextmanager
