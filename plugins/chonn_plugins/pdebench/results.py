@@ -140,10 +140,12 @@ def report(
     }
     args = {**job.args, "model_name": job.name}
     args.pop(TAG, None)
+    options = job.model.complete(job.options) if job.model else {}
+    options |= getattr(model, "recorded", {})  # what the data decided
     return {
         "model": job.name,
         "label": job.label,
-        "options": job.model.complete(job.options) if job.model else {},
+        "options": options,
         "parameters": sum(p.numel() for p in model.parameters()),
         "data": job.args["filename"],
         "split": "validation (the tenth of the data by which PDEBench also picks its checkpoint)",
