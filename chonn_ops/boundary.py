@@ -241,18 +241,22 @@ class Robin(Condition):
         `Dirichlet`.
     value : float or Tensor
         Potential behind the film.
+    distance : float or Tensor
+        How far behind the face the film is, as of `Dirichlet`.
     """
 
     coefficient: Number = dataclasses.field(metadata=_NOT_NEGATIVE)
     value: Number = 0.0
+    distance: Number = dataclasses.field(default=0.0, metadata=_NOT_NEGATIVE)
 
     def wall(self, face: Face) -> Wall:
         k = face.conductivity
         film = torch.as_tensor(self.coefficient, dtype=k.dtype, device=k.device) * face.area
-        if not isinstance(face.distance, Tensor) and face.distance == 0:
+        at_face = not isinstance(self.distance, Tensor) and self.distance == 0
+        if at_face and not isinstance(face.distance, Tensor) and face.distance == 0:
             g = film.expand(k.shape)
             return Wall(g, _times(self.value, g))
-        cell = Dirichlet().wall(face).conductance
+        cell = Dirichlet(distance=self.distance).wall(face).conductance
         assert cell is not None
         closed = torch.isinf(film)
         g = torch.where(closed, cell, series(cell, torch.where(closed, 1, film).expand(cell.shape)))

@@ -347,7 +347,7 @@ def _heads(heads: Sequence[tuple[str, int, dict[str, Any]]]) -> Iterator[str]:
          *(_number(wall.get(key), 6) for key in keys)]
         for name, c, wall in walls
     ]  # fmt: skip
-    shown = {"value": "potential", "distance": "distance behind the face"}
+    shown = {"value": "potential", "distance": "distance behind the face", "coefficient": "film"}
     yield _table(["head", "output", "wall", "condition", *(shown.get(x, x) for x in keys)], rows)
 
 

@@ -60,6 +60,8 @@ class SolvedNetworks:
         Distance of the nodes in the unit of the domain.
     exists : Tensor of bool, shape (B, \\*grid), optional
         With a mask, which nodes exist.
+    factor : float or Tensor, shape (m,)
+        By what conductivities, leaks, sources and films are multiplied.
     """
 
     circuit: Circuit
@@ -71,6 +73,7 @@ class SolvedNetworks:
     unit: float
     spacing: Sequence[float] | None
     exists: Tensor | None
+    factor: Any = 1
 
     @classmethod
     def of_call(
@@ -105,6 +108,7 @@ class SolvedNetworks:
         circuit = _in_unit(circuit, factor, scale, offset)
         source, leak = factor * scale * density, (factor * c).expand_as(density)
         v = v if exists is None else torch.where(exists[..., None], v, 0)
+        place["factor"] = factor
         return cls(circuit, source, v, list(factor * k), leak, source, 1.0, **place)
 
     def mean_conductivity(self) -> Tensor:
@@ -153,7 +157,7 @@ def _unit_is_given(head: CircuitHead) -> bool:
         zero = isinstance(wall, Neumann) and not isinstance(wall.flux, Tensor) and wall.flux == 0
         return isinstance(wall, (Neumann, Robin)) and not zero
 
-    return any(map(sets, head.walls().values()))
+    return any(sets(wall) for place, wall in head.walls().items() if place not in head.learned)
 
 
 def _in_unit(circuit: Circuit, factor: Any, scale: Tensor, offset: Tensor) -> Circuit:
@@ -204,8 +208,8 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
           along each axis (``conductivity`` is the geometric mean); ``ground`` the potential at
           which the leak, an absorption, takes nothing; ``face_mean`` the mean of both nodes'
           conductivities in that of a face: 1 is arithmetic, 0 geometric, -1 harmonic; ``walls`` a
-          dict a wall, with potentials as ``value`` and distances behind the face in the unit of the
-          domain.
+          dict a wall, with potentials as ``value``, distances behind the face in the unit of the
+          domain, and the conductance of a film per unit area as ``coefficient``.
         - Scan cell: name, positions; quantiles over channels, states and 32 positions of
           ``time_constant`` (in positions) and ``pole``, the retention exp(-Delta decay);
           ``effective_order``: quantiles over the channels of the number of states whose Hankel
@@ -402,6 +406,8 @@ def _walls(
             for key, value in numbers.items()
             if value.dim() == 0 or value.shape in (size, (1,))
         }
+        if place in head.learned:
+            numbers["coefficient"] = solved.factor * numbers["coefficient"]
         found.append(({"wall": name, "condition": type(condition).__name__}, numbers))
     return found
 

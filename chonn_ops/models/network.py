@@ -538,7 +538,7 @@ class CHONNNetwork(Pretrained):
         many, found = self.head.num_circuits, {}
         for name, now in self.head.named_parameters():
             new = parameters[name].clone()
-            if name in ("level", "distance"):
+            if name in ("level", "distance", "film"):
                 new[:, j] = now[:, j]
             elif not name.startswith("faces"):
                 new[j::many] = now[j::many]

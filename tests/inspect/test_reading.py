@@ -18,6 +18,7 @@ from chonn_ops import (
     Network,
     NetworkCell,
     Neumann,
+    Robin,
     Scan,
     diffusion,
 )
@@ -272,7 +273,7 @@ def test_the_equation_of_a_head_has_its_output_as_solution(hole):
             f"axis {axis}, {end} face" for axis in (0, 1) for end in ("low", "high")
         ]
         *inner, left, right, low, high = (
-            Dirichlet(wall["value"], wall["distance"]) for wall in numbers["walls"]
+            Robin(wall["coefficient"], wall["value"], wall["distance"]) for wall in numbers["walls"]
         )
         k = [x[..., c : c + 1] for x in solved.conductivity]
         leak, f = solved.leak[..., c : c + 1], solved.source[..., c : c + 1]

@@ -51,7 +51,7 @@ def plain(k, spacing, faces, absorption, f, mask=None, inner=None, arithmetic=0.
     """Matrix and right side of the finite-volume scheme, cell by cell: an independent assembly.
 
     `faces` and `inner` hold ("dirichlet", value, distance), ("neumann", flux), ("robin",
-    coefficient, value) or ("periodic",), two an axis.
+    coefficient, value, distance) or ("periodic",), two an axis.
     """
     media = k if isinstance(k, list) else [k] * k.ndim
     k = media[0]
@@ -104,7 +104,8 @@ def plain(k, spacing, faces, absorption, f, mask=None, inner=None, arithmetic=0.
             if condition[0] == "dirichlet":
                 g, value = k[at] * area / (h / 2 + condition[2]), condition[1]
             else:
-                film, value = condition[1] * area, condition[2]
+                film, value, away = condition[1] * area, condition[2], condition[3]
+                half = k[at] * area / (h / 2 + away)
                 g = film * half / (film + half)
             add(p, p, g)
             right[p] += g * value
@@ -120,13 +121,15 @@ VALUES = {
     "held": (("dirichlet", 2.0, 0.3), Dirichlet(2.0, distance=0.3)),
     "neumann": (("neumann", 0.0), Neumann()),
     "flux": (("neumann", -1.5), Neumann(-1.5)),
-    "film": (("robin", 0.7, 3.0), Robin(0.7, 3.0)),
+    "film": (("robin", 0.7, 3.0, 0.0), Robin(0.7, 3.0)),
+    "far film": (("robin", 0.7, 3.0, 0.3), Robin(0.7, 3.0, 0.3)),
     "periodic": (("periodic",), Periodic()),
 }
 PAIRS = [
     ("dirichlet", "neumann"),
     ("held", "flux"),
     ("film", "held"),
+    ("far film", "film"),
     ("periodic", "periodic"),
     ("flux", "film"),
 ]
@@ -252,7 +255,7 @@ def circuit_of_a_cell(boundary, k, h, mask):
     if cell.wall_param is not None:
         cell.wall_param.data.fill_(math.log(0.7) / WALL_GAIN)
     nothing = torch.zeros_like(k)
-    cell._coefficients = lambda u, _: (k, nothing, u)
+    cell.coefficients = lambda u: (k, nothing, u)
     return cell.assemble(nothing, h, mask)[0]
 
 

@@ -13,7 +13,7 @@ from chonn_ops import Dirichlet, FiniteVolumes, Neumann
 from chonn_ops.nn import CircuitHead
 from chonn_ops.nn.circuit_head import FACE_WIDTH, MEAN_GAIN, mean_of_ends
 
-SMALL = {"distance", "absorption", "faces.differences.weight"}
+SMALL = {"distance", "film", "absorption", "faces.differences.weight"}
 
 
 def made(*arguments, seed=0, **options):
@@ -63,6 +63,7 @@ def plain(head, h, steps, offsets=(0.5, 0.5)):
     t = MEAN_GAIN * float(head.mean[0])
     level = 0.2 * (head.level - head.level.mean(0))[:, 0]
     distance = 0.01 * (8 * head.distance[:, 0]).exp()
+    film = 0.001 * distance * (-8 * head.film[:, 0]).exp()
     for place in np.ndindex(*grid):
         p = number[place]
         for axis in range(axes):
@@ -79,8 +80,9 @@ def plain(head, h, steps, offsets=(0.5, 0.5)):
             for end, at in enumerate((0, grid[axis] - 1)):
                 if place[axis] == at:
                     far = offsets[end] * steps[axis] + float(distance[2 * axis + end])
-                    matrix[p, p] += math.exp(a) * area / far
-                    current[p] += math.exp(a) * area / far * float(level[2 * axis + end])
+                    g = area / (far / math.exp(a) + float(film[2 * axis + end]))
+                    matrix[p, p] += g
+                    current[p] += g * float(level[2 * axis + end])
     v = np.linalg.solve(matrix, current).reshape(grid)
     size = volume ** (2 / axes)
     k = np.exp(logs.mean(-1).numpy())
@@ -208,11 +210,11 @@ def test_holes_have_walls_of_their_own():
 def test_a_grid_as_a_mesh_has_the_outputs_of_the_grid():
     head = made(3, 2, boundary={"boundary": "robin"}).requires_grad_(False)
     on_grid = made(3, 2).requires_grad_(False)
-    shared = {k: v for k, v in head.state_dict().items() if k not in {"level", "distance"}}
+    shared = {k: v for k, v in head.state_dict().items() if k not in {"level", "distance", "film"}}
     on_grid.load_state_dict({**on_grid.state_dict(), **shared})
     head.level.fill_(0.3)
     on_grid.level.fill_(0.3)
-    on_grid.distance[:] = head.distance[0]
+    on_grid.distance[:], on_grid.film[:] = head.distance[0], head.film[0]
     n = 5
     number = np.arange(n * n).reshape(n, n)
     ends = (number[:-1], number[1:]), (number[:, :-1], number[:, 1:])
