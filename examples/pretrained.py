@@ -1,6 +1,6 @@
 """Evaluate a pretrained circuit on Darcy flow, on its training grid and on a finer one.
 
-The model has 942 parameters and was trained on 64 x 64 points. It takes any grid, because the
+The model has 955 parameters and was trained on 64 x 64 points. It takes any grid, because the
 spacing of the grid enters the conductances of its circuit.
 
     pip install '.[pretrained]' ./lab

@@ -64,6 +64,14 @@ def mean_of_ends(a: Tensor, b: Tensor, mean: Tensor, added: Tensor | float = 0.0
     return ((a + b) / 2 + mean * log_cosh + added).clamp(-most, most).exp()
 
 
+def edge_cosines(volumes: FiniteVolumes) -> Tensor:
+    """Directions of a mesh's edges, (axes, 1, E, 1), of length 1."""
+    p, q = volumes.graph.ends.cpu()
+    along = volumes.positions[q] - volumes.positions[p]
+    cosine = along / along.norm(dim=1, keepdim=True).clamp_min(1e-300)
+    return cosine.T[:, None, :, None]
+
+
 class FaceNetwork(nn.Module):
     """What features of both ends add to the logarithm of a face's conductivity.
 
@@ -414,9 +422,7 @@ class CircuitHead(Stated):
         walls = {name: self._condition(x, **known) for name, x in faces.items()}
         start, end = graph.ends.to(logs[0].device)
         # Along an edge, what belongs to axes counts as the squares of its direction.
-        along = volumes.positions[graph.ends[1].cpu()] - volumes.positions[graph.ends[0].cpu()]
-        share = (along / along.norm(dim=1, keepdim=True).clamp_min(1e-300)).square().T
-        share = share[:, None, :, None].to(ends)
+        share = edge_cosines(volumes).square().to(ends)
         fields = [torch.stack(logs), ends]
         (a, x), (b, y) = (
             [(share.to(field) * field[:, :, nodes]).sum(0) for field in fields]
