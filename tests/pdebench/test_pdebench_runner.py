@@ -133,7 +133,8 @@ def test_table_is_what_the_checkpoint_predicts(trained, name, data, from_git):
     assert metrics["relative_l2"] == pytest.approx((norms[0] / norms[1]).mean(), rel=1e-4)
 
     assert report["model"] == name
-    if name.startswith("chonn"):  # the checkpoint says it, too
+    # The checkpoint says it, too; `inspect` does not read one circuit a frame.
+    if name.startswith("chonn") and not isinstance(model, chonn_ops.CHONNStep1d):
         built = load_checkpoint(folder / f"{result}.pt")
         assert json.loads(json.dumps(dict(built.options))) == report["options"]
     assert report["samples"] == len(fields)
