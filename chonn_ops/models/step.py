@@ -198,21 +198,18 @@ class _CHONNStep(Pretrained):
 
     def _next(self, v: Tensor, axis: int) -> Tensor:
         """The neighbour of each cell along an axis; at a wall the cell itself."""
-        after = v.roll(-1, axis + 1)
-        if not self.rings[axis]:
-            n = v.shape[axis + 1]
-            after = torch.cat(
-                (after.narrow(axis + 1, 0, n - 1), v.narrow(axis + 1, n - 1, 1)), axis + 1
-            )
-        return after
+        n, dim = v.shape[axis + 1], axis + 1
+        last = v.narrow(dim, 0 if self.rings[axis] else n - 1, 1)
+        return torch.cat((v.narrow(dim, 1, n - 1), last), dim)
 
     def _inward(self, flux: Tensor, axis: int) -> Tensor:
         """What fluxes through the far faces of cells bring; nothing flows through a wall."""
         if self.rings[axis]:
             return flux.roll(1, axis + 1) - flux
-        inner = flux.narrow(axis + 1, 0, flux.shape[axis + 1] - 1)
-        before, after = [0, 0] * (self.axes - axis) + [1, 0], [0, 0] * (self.axes - axis) + [0, 1]
-        return F.pad(inner, before) - F.pad(inner, after)
+        dim = axis + 1
+        inner = flux.narrow(dim, 0, flux.shape[dim] - 1)
+        none = torch.zeros_like(flux.narrow(dim, 0, 1))
+        return -inner.diff(dim=dim, prepend=none, append=none)
 
     def _brought(self, v: Tensor, axis: int, shear: Tensor, speed: Tensor) -> Tensor:
         """What fluxes along an axis bring to each cell in a step: limited slopes, half a step on
