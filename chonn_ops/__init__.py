@@ -2,8 +2,9 @@
 
 The input sets the conductances; the layer returns the node voltages. `kirchhoff_network` solves a
 resistor network on a grid, `kirchhoff_scan` an RC circuit along a line. `NetworkCell` and
-`KirchhoffCell` compute the circuits from features, `CKB` puts N cells in series inside one gated
-residual block, and the CHONN models are made of such blocks.
+`KirchhoffCell` compute the circuits from features, and `CKB` puts N cells in series inside one
+gated residual block. The output of `CHONNNetwork2d` is the potential of one circuit, whose elements
+it predicts from the input.
 """
 
 from chonn_ops import inverse, metrics, models, uncertainty

@@ -1,4 +1,4 @@
-"""Darcy flow on a triangle mesh with two holes: circuits on the mesh beside message passing.
+"""Darcy flow on a triangle mesh with two holes: a circuit on the mesh beside message passing.
 
 -div(k grad p) = 1 with p = 0 at all walls; k is 1 or 10 on each triangle, by the sign of a random
 field. SciPy solves the training data (linear elements). Both models train for the same CPU time and
@@ -185,11 +185,13 @@ def main(arguments: list[str] | None = None) -> None:
         errors.append(relative_error(circuit.solve(torch.ones_like(k)), pressure))
     print(f"equation: relative L1 {errors[0]:.4f}, on the finer mesh {errors[1]:.4f}")
     for name, make, rate in (
-        ("circuits", lambda: CHONNNetwork2d(2, 1), 1e-2),
+        ("circuit", lambda: CHONNNetwork2d(2, 1), 1e-2),
         ("messages", Messages, 2e-3),
     ):
         torch.manual_seed(args.seed)
         model = make()
+        if isinstance(model, CHONNNetwork2d):
+            model.calibrate(x[:48], y[:48] / scale, volumes=coarse.volumes)
         steps = train(model, rate, x, y / scale, coarse.volumes, args.seconds)
         with torch.no_grad():
             errors = [

@@ -1,7 +1,7 @@
 """Train three models on neuraloperator's Darcy files with neuraloperator's own Trainer.
 
 The first is neuraloperator's FNO. The second differs by ``spectral_mixer="ckb"`` alone, which puts
-a block of networks behind the lifting. The third consists of networks. The script downloads the
+a block of networks behind the lifting. The third solves one circuit. The script downloads the
 files ``darcy_{train,test}_{16,32}.pt`` into the folder if they are missing.
 
     python examples/neuralop_darcy.py --data folder --epochs 10
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the darcy_*.pt files")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--n-train", type=int, default=1000)
-    parser.add_argument("--width", type=int, default=24, help="hidden channels")
+    parser.add_argument("--width", type=int, default=24, help="hidden channels of FNOs")
     parser.add_argument("--modes", type=int, default=12, help="Fourier modes per axis")
     args = parser.parse_args(arguments)
     data = DarcyDataset(
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     models: dict[str, tuple[nn.Module, float]] = {
         "FNO": (FNO(*fourier), 3e-3),
         "FNO with networks": (FNO(*fourier, spectral_mixer="ckb"), 3e-3),
-        "networks": (CHONNNetwork(1, 1, n_dim=2, width=args.width, depth=2), 1e-2),
+        "circuit": (CHONNNetwork(1, 1), 1e-2),
     }
     for name, (model, rate) in models.items():
         errors = train(model, data, rate, args.epochs)
@@ -66,6 +66,11 @@ def train(model: nn.Module, data: DarcyDataset, rate: float, epochs: int) -> dic
     optimizer = AdamW(model.parameters(), lr=rate, weight_decay=1e-4)
     if isinstance(model, CHONNNetwork):
         clip_gradients(optimizer)  # its rate is high
+        data.data_processor.train()
+        first = data.data_processor.preprocess(
+            next(iter(DataLoader(data.train_db, batch_size=256)))
+        )
+        model.calibrate(first["x"], first["y"])
     loss = LpLoss(d=2, p=2, reduction="mean")
     trainer = Trainer(
         model=model,

@@ -1,6 +1,7 @@
 """Train five models on Darcy flow in PDEBench's own runner.
 
-The models are PDEBench's U-Net and FNO, their CHONN versions, and a CHONN network.
+The models are the circuit model `chonn_network`, U-Net and FNO as trunks of a circuit head
+(`chonn_unet`, `chonn_fno`), and PDEBench's own U-Net and FNO.
 All models get the same data, epochs, batch size, learning rate and seeds. Each is trained and
 evaluated by ``python -m pdebench.models.train_models_forward`` in its own process. The script
 prints one table and writes ``results.json`` and ``fields.png``. A comparison that was stopped
@@ -38,7 +39,7 @@ from chonn_lab.experiments.provenance import code
 from chonn_lab.problems.origin import identify
 
 EPOCH = re.compile(r"epoch: (\d+), loss: \S+, t2-t1: (\S+), trainL2: ([^,\s]+), testL2: ([^,\s]+)")
-MODELS = ["Unet", "chonn_unet", "FNO", "chonn_fno", "chonn_network"]
+MODELS = ["chonn_network", "chonn_unet", "chonn_fno", "Unet", "FNO"]
 COLUMNS = {
     "nrmse": "nRMSE",
     "rmse": "RMSE",
@@ -75,7 +76,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--batch-size", type=int, default=10, help="divides both splits (U-Net)")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--order", type=int, help="cells in series in every CKB")
     parser.add_argument("--modes", type=int, default=12, help="Fourier modes per axis (FNO)")
     parser.add_argument("--width", type=int, default=20, help="channels (FNO)")
     parser.add_argument(
@@ -124,8 +124,6 @@ def overrides(model: str, seed: int, data: Path, args: argparse.Namespace) -> li
     if model != "chonn_network":  # which has a width of its own
         values["width"] = args.width
     if model.startswith("chonn"):
-        if args.order is not None:
-            values["ckb.order"] = args.order
         values.update({f"ckb.{option}": value for option, value in map(split_option, args.set)})
     if samples < 10:
         raise SystemExit(f"{data}: expected at least 10 samples, got {samples}")

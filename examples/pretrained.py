@@ -1,7 +1,7 @@
-"""Evaluate a pretrained network on Darcy flow, on its training grid and on a finer one.
+"""Evaluate a pretrained circuit on Darcy flow, on its training grid and on a finer one.
 
-The network has 8,089 parameters and was trained on 64 x 64 points. It takes any grid, because the
-spacing of the grid enters the conductances of its circuits.
+The model has 942 parameters and was trained on 64 x 64 points. It takes any grid, because the
+spacing of the grid enters the conductances of its circuit.
 
     pip install '.[pretrained]' ./lab
     python examples/pretrained.py --resolutions 64 128

@@ -1,4 +1,4 @@
-"""Print the circuits that a pretrained network has learned.
+"""Print the circuit that a pretrained model has learned of Darcy flow.
 
 `chonn inspect` writes the same numbers with pictures, for checkpoints of every host.
 
@@ -19,8 +19,9 @@ sleep_while_waiting()  # before torch is imported
 import h5py
 import torch
 
-import chonn_ops
 from chonn_lab.problems import darcy
+from chonn_ops import CHONNNetwork2d, read_circuits
+from chonn_ops.inspect import conductivity_law
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -34,16 +35,16 @@ def main(arguments: list[str] | None = None) -> None:
         with h5py.File(path) as file:
             permeability = torch.tensor(file["nu"][:])[:, None]  # (B, 1, R, R)
 
-    model = chonn_ops.CHONNNetwork2d.from_pretrained("darcy-small")
-    layers = chonn_ops.read_circuits(model, permeability)["networks"]
-    for place, layer in enumerate(layers):
-        print(f"\nlayer {place}, effective rank of its voltages: {layer['effective_rank']:.1f}")
-        print("network  conductivity  length scale  power to ground")
-        for number, network in enumerate(layer["networks"]):
-            # Quantiles 0, 1/4, 1/2, 3/4 and 1 over samples and nodes: entry 2 is the median.
-            conductivity, length = network["conductivity"][2], network["length_scale"][2]
-            share = network["leak_share"]
-            print(f"{number:>7}  {conductivity:>12.3g}  {length:>12.3g}  {share:>15.0%}")
+    model = CHONNNetwork2d.from_pretrained("darcy-small")
+    (circuit,) = read_circuits(model, permeability)["networks"][0]["networks"]
+    print("The median conductivity is 1; quantiles 0, 1/4, 1/2, 3/4 and 1 over samples and nodes:")
+    for axis, quantiles in enumerate(circuit["by_axis"]):
+        print(f"conductivity, axis {axis}: " + " ".join(f"{x:.3g}" for x in quantiles))
+    print("source: " + " ".join(f"{x:.3g}" for x in circuit["source"]))
+    for wall in circuit["walls"]:
+        print(f"{wall['wall']}: {wall['value']:.2g} held {wall['distance']:.4f} behind the face")
+    law = conductivity_law(model, torch.tensor([[0.1], [1.0]]))[:, 0, 0]
+    print(f"conductivity at a permeability of 1 over that at 0.1: {law[1] / law[0]:.4f}")
 
 
 if __name__ == "__main__":

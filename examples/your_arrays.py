@@ -17,7 +17,7 @@ sleep_while_waiting()  # before torch is imported
 import torch
 from matplotlib.figure import Figure
 
-from chonn_ops import CHONNCircuit2d, Dirichlet, diffusion
+from chonn_ops import CHONNNetwork2d, Dirichlet, diffusion
 
 
 def arrays(samples: int):
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     args.output.mkdir()  # an error before the training if it exists
     torch.manual_seed(0)
     x, y = (torch.from_numpy(field).float() for field in arrays(args.samples + 32))
-    model = CHONNCircuit2d(x.shape[1], y.shape[1], lengths=(2.0, 3.0))
+    model = CHONNNetwork2d(x.shape[1], y.shape[1], lengths=(2.0, 3.0))
     model.calibrate(x[32:], y[32:])
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs)
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
             optimizer.step()
         schedule.step()
     model.save_pretrained(args.output)
-    model = CHONNCircuit2d.from_pretrained(args.output)
+    model = CHONNNetwork2d.from_pretrained(args.output)
     v = model(x[:32]).detach()
     print(f"relative L1 error on 32 new samples: {relative_l1(v, y[:32]):.5f}")
     figure = Figure(figsize=(12, 2.6), layout="constrained")

@@ -12,50 +12,52 @@ from chonn_ops import (
     CHONNRollout2d,
     CHONNUNet2d,
     CKBOptions,
-    Network,
-    NetworkCell,
+    Dirichlet,
+    Scan,
 )
-from chonn_ops.models.hosted import suit_host
+from chonn_ops.checks import plain
+from chonn_ops.nn.circuit_head import CircuitHead
 from chonn_ops.nn.geometry import NODES
-from chonn_plugins.fields import build, plain_options
-
-CKB = {"num_networks": 3, "nodes": "left", "boundary": ("periodic", "robin")}
+from chonn_plugins.fields import build
 
 
 def built(name, in_channels, out_channels, axes=2, **options):
     torch.manual_seed(0)
-    return build(name, in_channels, out_channels, axes, plain_options(options)).eval()
+    return build(name, in_channels, out_channels, axes, options)[0].eval()
+
+
+def kept(name, **options):
+    return build(name, 1, 1, 2, options)[1]
 
 
 def test_they_are_our_models():
     x = torch.randn(2, 3, 32, 32)
-    ckb = CKBOptions(Network(num_networks=3, nodes="left"), boundary=("periodic", "robin"))
-    torch.manual_seed(0)
-    ours = suit_host(CHONNNetwork2d(3, 2, 6, 1, ckb=ckb))
     same = {"rtol": 0, "atol": 0}
-    model = built("chonn_network", 3, 2, width=6, depth=1, ckb=CKB)
+    head = {"nodes": "left", "boundary": ("periodic", Dirichlet(1.0))}
+    plain = {"nodes": "left", "boundary": ["periodic", {"condition": "Dirichlet", "value": 1.0}]}
+    torch.manual_seed(0)
+    ours = CHONNNetwork2d(3, 2, 6, 1, **head)
+    model = built("chonn_network", 3, 2, width=6, depth=1, **plain)
     torch.testing.assert_close(model(x), ours(x), **same)
     torch.manual_seed(0)
-    ours = CHONNUNet2d(3, 2, 2, ckb=ckb).eval()
-    torch.testing.assert_close(built("chonn_unet", 3, 2, init_features=2, ckb=CKB)(x), ours(x))
+    ours = CHONNUNet2d(3, 2, 2, **head).eval()
+    torch.testing.assert_close(built("chonn_unet", 3, 2, init_features=2, **plain)(x), ours(x))
     torch.manual_seed(0)
-    ours = CHONNFNO2d(2, 4, 4, 6, 1, in_channels=3, ckb=ckb)
+    ours = CHONNFNO2d(2, 4, 4, 6, 1, in_channels=3, **head)
     line = torch.arange(32) / 32
     grid = torch.stack(torch.meshgrid(line, line, indexing="ij"), -1).expand(2, 32, 32, 2)
     expected = ours(x.movedim(1, -1), grid).squeeze(-2).movedim(-1, 1)
-    model = built("chonn_fno", 3, 2, modes1=4, modes2=4, width=6, ckb=CKB)
+    model = built("chonn_fno", 3, 2, modes1=4, modes2=4, width=6, **plain)
     torch.testing.assert_close(model(x), expected, **same)
 
 
 @pytest.mark.parametrize("nodes", ["centres", "left", "corners"])
 def test_coordinates_of_the_fno_are_those_of_its_nodes(nodes):
-    model, seen = built("chonn_fno", 1, 1, ckb={"nodes": nodes}), {}
-    model.model.ckb.register_forward_pre_hook(
-        lambda _, __, keywords: seen.update(keywords), with_kwargs=True
-    )
+    model, seen = built("chonn_fno", 1, 1, nodes=nodes), []
+    model.model.network.head.register_forward_pre_hook(lambda _, args: seen.extend(args))
     model(torch.randn(1, 1, 32, 32))
-    assert seen["nodes"] == [NODES[nodes]] * 2
-    assert seen["spacing"] == pytest.approx([1 / (31 if nodes == "corners" else 32)] * 2)
+    assert seen[3] == [NODES[nodes]] * 2
+    assert seen[1] == pytest.approx([1 / (31 if nodes == "corners" else 32)] * 2)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +70,9 @@ def test_coordinates_of_the_fno_are_those_of_its_nodes(nodes):
 )
 def test_domains_that_are_no_squares(name, domain):
     nodes = [[0.25, 0.75], [0, 1]]
-    model, seen = built(name, 1, 1, **domain, ckb={"nodes": nodes}), []
-    cell = next(m for m in model.modules() if isinstance(m, NetworkCell))
-    cell.register_forward_pre_hook(lambda _, args: seen.append((args[1], args[3])))
+    model, seen = built(name, 1, 1, **domain, nodes=nodes), []
+    solver = next(m for m in model.modules() if isinstance(m, CircuitHead))
+    solver.register_forward_pre_hook(lambda _, args: seen.append((args[1], args[3])))
     model(torch.randn(1, 1, 32, 32))
     [(spacing, lie)] = seen
     assert spacing == pytest.approx([1 / 32, 1 / 64])
@@ -81,18 +83,33 @@ def test_domains_that_are_no_squares(name, domain):
 def test_lengths_are_any_numbers(lengths):
     """U-Nets took no tensor of one number, which networks take."""
     for kind in (CHONNUNet2d, CHONNNetwork2d, CHONNRollout2d):
-        assert kind(1, 2, 4, lengths=lengths).lengths == (2.0, 2.0)
+        model = kind(1, 2, 4, lengths=lengths)
+        assert getattr(model, "network", model).lengths == (2.0, 2.0)
 
 
 def test_options_are_plain_and_complete():
     """A file of them rebuilds the model after a change of a default."""
     omegaconf = pytest.importorskip("omegaconf")
-    given = {"offset": [0.5, 1.0], "width": 6, "ckb": {**CKB, "boundary": ["periodic", "robin"]}}
-    options = plain_options(omegaconf.OmegaConf.create(given))
+    boundary = ["periodic", {"condition": "Dirichlet", "value": 1.0, "distance": 0.0}]
+    given = omegaconf.OmegaConf.create({"width": np.float64(6).item(), "boundary": boundary})
+    options = kept("chonn_network", **{**given, "width": np.int64(6), "lengths": torch.ones(2)})
     assert json.loads(json.dumps(options)) == options
-    assert CKBOptions().to_mapping().keys() == options["ckb"].keys()
-    assert options["offset"] == [0.5, 1.0]
+    assert options == {
+        "width": 6,
+        "depth": 2,
+        "trunk": None,
+        "lengths": [1.0, 1.0],
+        "boundary": boundary,
+        "inner": "robin",
+        "nodes": "centres",
+        "ac": False,
+    }
     assert built("chonn_network", 1, 2, **options)(torch.randn(1, 1, 8, 8)).shape == (1, 2, 8, 8)
+    for name in ("chonn_unet", "chonn_fno"):
+        options = kept(name, ckb={"cell": "scan", "d_state": np.int64(3)})
+        assert json.loads(json.dumps(options)) == options
+        assert options["ckb"] == CKBOptions(Scan(d_state=3)).to_mapping()
+        assert kept(name, **options) == options
 
 
 @pytest.mark.parametrize(
@@ -111,7 +128,7 @@ def test_options_are_plain_and_complete():
     ids=str,
 )
 def test_numbers_are_plain(given, expected):
-    found = plain_options({"a": given})["a"]
+    found = plain("a", given)
     assert found == expected
     assert json.loads(json.dumps(found)) == expected
 
@@ -123,7 +140,7 @@ def test_options_of_blocks_are_plain(cell):
     """Those that a program made of its own numbers, too."""
     for options in (
         CKBOptions.from_mapping(cell),
-        CKBOptions.from_mapping(plain_options({"ckb": cell})["ckb"]),
+        CKBOptions.from_mapping(plain("ckb", cell)),
     ):
         mapping = options.to_mapping()
         assert CKBOptions.from_mapping(json.loads(json.dumps(mapping))) == options
@@ -133,20 +150,20 @@ def test_options_of_blocks_are_plain(cell):
     ("options", "message"),
     [
         ({"dtype": torch.float64}, "dtype: expected numbers, words, or lists .* got torch.float64"),
-        ({"offset": torch.ones(1, device="meta")}, "offset: expected numbers that can be read"),
-        ({"ckb": {"tol": 1j}}, r"ckb\.tol: expected numbers, words"),
+        ({"nodes": torch.ones(1, device="meta")}, "nodes: expected numbers that can be read"),
+        ({"boundary": {"value": 1j}}, r"boundary\.value: expected numbers, words"),
         ({"lengths": [1.0, {1.0}]}, "lengths: expected numbers, words"),
     ],
 )
 def test_what_a_file_cannot_hold_is_refused_by_name(options, message):
     with pytest.raises(ValueError, match=message):
-        plain_options(options)
+        built("chonn_network", 1, 1, **options)
 
 
 def test_unfit_options():
     with pytest.raises(ValueError, match="expected a grid of 1, 2 or 3 axes, got 4"):
         built("chonn_unet", 1, 1, 4)
     with pytest.raises(ValueError, match="num_network: expected options of a block"):
-        built("chonn_network", 1, 1, ckb={"num_network": 3})
-    with pytest.raises(ValueError, match="ckb: expected a mapping of options or None, got 3"):
-        built("chonn_network", 1, 1, ckb=3)
+        built("chonn_unet", 1, 1, ckb={"num_network": 3})
+    with pytest.raises(ValueError, match=r"chonn_network: .* unexpected keyword argument 'ckb'"):
+        built("chonn_network", 1, 1, ckb={})

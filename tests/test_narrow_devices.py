@@ -21,7 +21,8 @@ from chonn_ops import (
     rc_step,
     uncertainty,
 )
-from chonn_ops.uncertainty import Ensemble, conformal, conformal_scale, fit_spread
+from chonn_ops.models import network
+from chonn_ops.uncertainty import Ensemble, conformal, fit_spread
 
 # Made on the CPU, wherever fields are.
 GRAPH = Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)], 4)
@@ -44,11 +45,8 @@ class NoFloat64(TorchDispatchMode):
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch):
-    def on_the_cpu(*args, **kwargs):
-        with _disable_current_modes():
-            return conformal_scale(*args, **kwargs)
-
-    monkeypatch.setattr(uncertainty, "conformal_scale", on_the_cpu)
+    for module, name in ((uncertainty, "conformal_scale"), (network, "least_squares")):
+        monkeypatch.setattr(module, name, _disable_current_modes()(getattr(module, name)))
     monkeypatch.setattr(_dtypes, "NARROW_DEVICES", {"cpu"})
     for name in ("CHONN_NETWORK_BACKEND", "CHONN_SCAN_BACKEND"):
         monkeypatch.setenv(name, "torch")
@@ -133,6 +131,13 @@ def model():
     return [y, *torch.autograd.grad(y.sum(), [x for x in net.parameters() if x.requires_grad])]
 
 
+def calibrated():
+    net = chonn_ops.CHONNNetwork2d(1, 1)
+    x, y = field(3, 1, 8, 8), field(3, 1, 8, 8, seed=1)
+    residual = net.calibrate(x, y)
+    return [residual, net(x).detach()]
+
+
 def bands():
     torch.manual_seed(3)
     x = torch.rand(40, 1, 4, 4)
@@ -156,7 +161,7 @@ CASES = {
     "direct": lambda: solve("direct"),
     "second": lambda: solve(order=2),
     **{f.__name__: f for f in (forward_mode, factorized, several_sources, resistances, graphs)},
-    **{f.__name__: f for f in (steps, scans, model, bands)},
+    **{f.__name__: f for f in (steps, scans, model, calibrated, bands)},
 }
 
 

@@ -347,7 +347,7 @@ def _of_state_dict(
                 f"{path.with_suffix('.json').name} beside them nor a name: {_HOW}"
             )
         name = str(card["model"])
-        block = {f"ckb.{key}": value for key, value in card["options"].get("ckb", {}).items()}
+        block = {f"ckb.{key}": value for key, value in (card["options"].get("ckb") or {}).items()}
         rest = {key: value for key, value in card["options"].items() if key != "ckb"}
         options = {**rest, **block, **options}
     if name not in models.__all__:
@@ -366,9 +366,7 @@ def _build(path: Path, name: str, options: Mapping[str, Any]) -> Any:
     """A model of this package, with the options of its blocks as ``ckb.order`` and so on."""
     block = {k.removeprefix("ckb."): v for k, v in options.items() if k.startswith("ckb.")}
     rest = pretrained.options_of({k: v for k, v in options.items() if not k.startswith("ckb.")})
-    if name.startswith("CHONNNetwork"):
-        block = {"cell": "network", **block}
-    if block or not name.startswith(("CHONNCircuit", "CHONNRollout", "CHONNWaves")):
+    if block:
         rest["ckb"] = CKBOptions.from_mapping(block)
     try:
         return getattr(models, name)(**rest)

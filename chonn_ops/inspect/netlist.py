@@ -56,9 +56,9 @@ def to_netlist(
     Complex admittances y of a circuit are resistors 1 / Re y beside coils or capacitors, which have
     Im y at `omega`. The analysis is ``.ac`` then, as with complex sources.
 
-    A network cell at a frequency (``Network(ac=True)``) is written as a circuit of coils,
-    capacitors and resistors that has its potentials at `omega`: conductivities are coils, leaks are
-    coils or capacitors, and losses resistors. The analysis is ``.ac``.
+    A circuit head at a frequency (``ac=True``) is written as a circuit of coils, capacitors and
+    resistors that has its potentials at `omega`: conductivities are coils, leaks are coils or
+    capacitors, and losses resistors. The analysis is ``.ac``.
 
     SPICE counts phases the other way round: its complex potentials are the conjugates of ours.
 
@@ -76,8 +76,7 @@ def to_netlist(
     spacing, mask, volumes : optional
         Network cells and heads only, see `NetworkCell`.
     omega : float, optional
-        Complex circuits and network cells at a frequency only: angular frequency > 0, by default
-        1 / s.
+        Complex circuits and heads at a frequency only: angular frequency > 0, by default 1 / s.
 
     Returns
     -------
@@ -106,8 +105,8 @@ def to_netlist(
         if channel is not None or reverse:
             kind = type(cell).__name__
             raise ValueError(f"channel, reverse: expected None and False for a {kind}")
-        if omega is not None and not (isinstance(cell, NetworkCell) and cell.options.ac):
-            raise ValueError(f"omega: expected None without Network(ac=True), got {omega}")
+        if omega is not None and not getattr(cell, "ac", False):
+            raise ValueError(f"omega: expected None without ac=True, got {omega}")
         omega = 1.0 if omega is None else omega
         check_above(0, omega=omega)
         return _networks(cell, u, spacing, mask, volumes, omega)
@@ -132,7 +131,7 @@ def _networks(
         geometry = {"spacing": spacing, "mask": mask, "volumes": volumes}
         found = SolvedNetworks.of_call(cell, cell(u, **geometry), u, **geometry)
         # -div(k grad v) - omega^2 c v - i omega d v = f, times i / omega, is a law of currents.
-        ac = isinstance(cell, NetworkCell) and cell.options.ac
+        ac = getattr(cell, "ac", False)
         numbers = (found.circuit, found.density, omega if ac else None, ac)
         return _analysis(type(cell).__name__, *numbers)
 

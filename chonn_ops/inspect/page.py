@@ -25,11 +25,9 @@ from chonn_ops.inspect.reading import (
     read_fields,
 )
 from chonn_ops.inspect.samples import Samples
-from chonn_ops.models import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
-from chonn_ops.models.circuit import CHONNCircuit, PointwiseTrunk
+from chonn_ops.models.network import CHONNNetwork, PointwiseTrunk
 
 PAGE, NUMBERS = "inspection.html", "inspection.json"
-_WITH_MASK = (CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d, CHONNCircuit)
 # Quantiles are over the first so many samples; correlations are over all of them, in batches.
 _QUANTILES, _BATCH = 16, 16
 _MOST_PICTURES = 8
@@ -114,7 +112,7 @@ def write_page(
         for path in paths:
             refuse_existing(path, force)
     model, inputs = trained.model, _inputs(trained, samples)
-    takes_mask = isinstance(model, _WITH_MASK) and samples.mask is not None
+    takes_mask = isinstance(model, CHONNNetwork) and samples.mask is not None
     options = {"mask": samples.mask} if takes_mask else {}
     shown = inputs(slice(sample, sample + 1))
     try:
@@ -255,7 +253,7 @@ def _law(model: Any, x: Tensor, samples: Samples) -> Iterator[str]:
     each point."""
     from chonn_ops.inspect import pictures
 
-    if not isinstance(model, CHONNCircuit) or not isinstance(model.trunk, PointwiseTrunk):
+    if not isinstance(model, CHONNNetwork) or not isinstance(model.trunk, PointwiseTrunk):
         return
     yield "<h2>Law of the medium</h2>"
     yield _paragraph(

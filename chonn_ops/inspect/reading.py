@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import Condition, Neumann, Robin
 from chonn_ops.checks import as_field, error
-from chonn_ops.models.circuit import CHONNCircuit, PointwiseTrunk
+from chonn_ops.models.network import CHONNNetwork, PointwiseTrunk
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import at_start, differences
 from chonn_ops.nn import CKB, CircuitHead, KirchhoffCell, NetworkCell
@@ -93,17 +93,17 @@ class SolvedNetworks:
             place["spacing"], _ = spacing_and_nodes(*grid, spacing, mask, nodes)
         circuit, density, *added = cell.assemble(u, spacing, mask, nodes, volumes)
         if isinstance(cell, NetworkCell):
-            v = torch.complex(*output.chunk(2, -1)) if cell.options.ac else output
             k, leak, source = cell.coefficients(u)
-            return cls(circuit, density, v, [k], leak, source, UNIT, **place)
+            return cls(circuit, density, output, [k], leak, source, UNIT, **place)
         logs, c, _ = cell.coefficients(u)
-        scale, offset = cell.output_unit(density.dtype)
+        scale, offset = cell.output_unit(density.real.dtype)
+        # A single output has no imaginary part, so potentials are solved for again.
+        v = scale * (circuit.solve(density) + offset) if cell.ac else output - scale * added[0]
         k, exists = torch.stack(logs).exp(), place["exists"]
         inside = k.flatten(0, -2) if exists is None else k[:, exists].flatten(0, 1)
         factor = 1 if _unit_is_given(cell) else 1 / inside.median(0).values
         circuit = _in_unit(circuit, factor, scale, offset)
         source, leak = factor * scale * density, (factor * c).expand_as(density)
-        v = output - scale * added[0]
         v = v if exists is None else torch.where(exists[..., None], v, 0)
         return cls(circuit, source, v, list(factor * k), leak, source, 1.0, **place)
 
@@ -193,12 +193,11 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
           m networks quantiles (0, 1/4, 1/2, 3/4, 1) over the nodes that exist of the densities
           ``conductivity``, ``leak`` and ``source``, of ``potential``, and of ``length_scale``
           sqrt(k / l) in the unit of the domain; ``effective_rank`` of the m potential fields, from
-          1 (all alike) to m.
+          1 (all alike) to m. At a frequency (``CircuitHead(ac=True)``) ``leak`` is the real part
+          and ``loss`` minus the imaginary part; ``source`` and ``potential`` are moduli;
+          ``length_scale`` is a wavelength over 2 pi where the leak is negative.
         - Of a network cell also boundary; ``dissipated_power``, averaged over the batch, and
-          ``leak_share``, the part of it that flows to ground through leaks and boundary. At a
-          frequency (``Network(ac=True)``) ``leak`` is the real part and ``loss`` minus the
-          imaginary part; ``source`` and ``potential`` are moduli; ``length_scale`` is a wavelength
-          over 2 pi where the leak is negative; powers are those at a frequency of 1.
+          ``leak_share``, the part of it that flows to ground through leaks and boundary.
         - Circuits of a head are in the unit of its output. The output determines conductivity, leak
           and source up to one factor, unless a given flux or film (`Robin`) sets it: they are
           divided by the median conductivity over samples, nodes and axes. ``by_axis`` has quantiles
@@ -353,7 +352,7 @@ def _network_numbers(
         for c in range(v.shape[-1])
     ]
     if isinstance(cell, CircuitHead):
-        scale, offset = cell.output_unit(v.dtype)
+        scale, offset = cell.output_unit(v.real.dtype)
         walls = _walls(cell, solved)
         for c, entry in enumerate(each):
             entry["by_axis"] = [_quantiles(k[..., c][exists]) for k in solved.conductivity]
@@ -396,7 +395,7 @@ def _walls(
             name = "boundary"
         else:  # all walls of a mesh are one
             continue
-        size = (head.out_channels,)
+        size = (head.num_circuits,)
         numbers = {key: torch.as_tensor(value) for key, value, _ in condition.numbers()}
         numbers = {
             key: value.expand(size)
@@ -524,15 +523,16 @@ def _network_fields(
     return NetworkFields(name, found, tuple(map(array, currents)))
 
 
-def conductivity_law(model: CHONNCircuit, values: Tensor) -> Tensor:
+def conductivity_law(model: CHONNNetwork, values: Tensor) -> Tensor:
     """The conductivity that a model of one circuit has learned, as a function of its inputs.
 
-    Plotted over the values it is the law of the medium: the model knows no other k of a point than
-    that of the inputs there. Data determine it up to a factor, which k and the sources share.
+    Plotted over the values it is the law of the medium, as long as it is homogeneous: where points
+    next to one another differ, the model may know better. Data determine it up to a factor, which
+    k and the sources share.
 
     Parameters
     ----------
-    model : CHONNCircuit1d, CHONNCircuit2d or CHONNCircuit3d
+    model : CHONNNetwork1d, CHONNNetwork2d or CHONNNetwork3d
         With the network of each point that it has by default.
     values : Tensor, shape (N, in_channels)
         Values of the inputs, in the unit of the data.
@@ -550,14 +550,14 @@ def conductivity_law(model: CHONNCircuit, values: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> from chonn_ops import CHONNCircuit2d
+    >>> from chonn_ops import CHONNNetwork2d
     >>> values = torch.linspace(0.1, 10, 50)[:, None]
-    >>> conductivity_law(CHONNCircuit2d(1, 1), values).shape
+    >>> conductivity_law(CHONNNetwork2d(1, 1), values).shape
     torch.Size([50, 2, 1])
     """
-    if not isinstance(model, CHONNCircuit) or not isinstance(model.trunk, PointwiseTrunk):
-        trunk = model.trunk if isinstance(model, CHONNCircuit) else model
-        raise error("model", "a CHONNCircuit with its own pointwise trunk", type(trunk).__name__)
+    if not isinstance(model, CHONNNetwork) or not isinstance(model.trunk, PointwiseTrunk):
+        trunk = model.trunk if isinstance(model, CHONNNetwork) else model
+        raise error("model", "a CHONNNetwork with its own pointwise trunk", type(trunk).__name__)
     values = as_field("values", values, model.parameters(), "N", model.in_channels)
     with torch.no_grad():
         logs, _, _ = model.head.coefficients(model.features(values))

@@ -1,17 +1,14 @@
-"""Models with cascaded Kirchhoff blocks, called as their hosts call the plain ones."""
+"""Models with circuits in them, called as their hosts call the plain ones."""
 
-from chonn_ops.models.circuit import CHONNCircuit1d, CHONNCircuit2d, CHONNCircuit3d
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.fno import CHONNFNO1d, CHONNFNO2d, CHONNFNO3d
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.models.rollout import CHONNRollout1d, CHONNRollout2d
+from chonn_ops.models.step import CHONNStep1d, CHONNStep2d, CHONNStep3d
 from chonn_ops.models.unet import CHONNUNet1d, CHONNUNet2d, CHONNUNet3d
 from chonn_ops.models.waves import CHONNWaves1d, CHONNWaves2d
 
 __all__ = [
-    "CHONNCircuit1d",
-    "CHONNCircuit2d",
-    "CHONNCircuit3d",
     "CHONNFNO1d",
     "CHONNFNO2d",
     "CHONNFNO3d",
@@ -20,6 +17,9 @@ __all__ = [
     "CHONNNetwork3d",
     "CHONNRollout1d",
     "CHONNRollout2d",
+    "CHONNStep1d",
+    "CHONNStep2d",
+    "CHONNStep3d",
     "CHONNUNet1d",
     "CHONNUNet2d",
     "CHONNUNet3d",

@@ -24,7 +24,7 @@ from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network.grids import Spacing, spacings
 from chonn_ops.nn import Network, NetworkCell
-from chonn_ops.nn.fused.functions import bounded_sum, gated
+from chonn_ops.nn.bounded import bounded
 from chonn_ops.nn.geometry import (
     Distances,
     Nodes,
@@ -33,7 +33,7 @@ from chonn_ops.nn.geometry import (
     node_positions,
     spacing_and_nodes,
 )
-from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear
+from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear, gated
 from chonn_ops.nn.network_cell import UNIT
 
 # A parameter that is one number for the whole field is stored divided by this gain, because it has
@@ -164,7 +164,7 @@ class Forecast(Gained, Pretrained):
         potentials = h
         for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
             branch, potentials = layer(h, steps, lie)
-            h = bounded_sum(h, branch, MOST)
+            h = h + bounded(branch, MOST)
             h = pointwise(h, MOST)
         frame = self.advance(frames, media, self.head(h), potentials, steps, lie)
         return frame.movedim(-1, 1).to(x.dtype)

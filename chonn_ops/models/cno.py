@@ -20,6 +20,8 @@ from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn.layers import Factory, channels_last
 from chonn_ops.nn.options import options_or_default
 
+DEFAULT = CKBOptions()
+
 
 class CNOUNet(Pretrained):
     """Convolutional neural operator with CKBs: (B, C, H, W) -> (B, C', H, W).
@@ -73,7 +75,7 @@ class CNOUNet(Pretrained):
         channel_multiplier: int = 32,
         latent: int = 64,
         *,
-        ckb: CKBOptions | None = None,
+        ckb: CKBOptions | None = DEFAULT,
         stages: Sequence[str] | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,

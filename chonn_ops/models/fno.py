@@ -1,4 +1,5 @@
-"""Fourier neural operators with a cascaded Kirchhoff block in front of, or in, their first layer.
+"""Fourier neural operators as the trunk of a circuit head, or with a cascaded Kirchhoff block in
+their first layer.
 
 The plain network is PDEBench's FNO (pdebench/models/fno/fno.py, MIT, after
 zongyi-li/fourier_neural_operator; Li et al., "Fourier Neural Operator for Parametric Partial
@@ -9,27 +10,25 @@ same: with ``order=0`` a PDEBench checkpoint loads, and the same seed gives the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer
+from chonn_ops.checks import GRID_AXES, as_field, check_integer
 from chonn_ops.models.geometry import Box, grid_geometry
-from chonn_ops.models.hosted import hosted_ckb
 from chonn_ops.models.pretrained import Pretrained
-from chonn_ops.nn import CKBOptions
-from chonn_ops.nn.geometry import Nodes, coarser, distances_of
+from chonn_ops.models.trunks import NETWORKS, check_trunk
+from chonn_ops.nn import CKB, CKBOptions
+from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import CONV, Factory
-from chonn_ops.nn.options import options_or_default
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 LAYERS = 4
-MODES = ("lift", "replace")
 AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
@@ -130,39 +129,29 @@ class DownsampledCKB(nn.Module):
         super().__init__()
         self.ckb, self.factor = ckb, factor
 
-    def forward(
-        self, x: Tensor, spacing: Sequence[float] | None = None, nodes: Nodes | None = None
-    ) -> Tensor:
-        """Apply the block; `spacing` and `nodes` are those of the input's grid."""
+    def forward(self, x: Tensor) -> Tensor:
         dims = x.ndim - 2
-        if nodes is not None:
-            nodes = coarser(distances_of(nodes, dims), self.factor)
         coarse = AVG_POOL[dims](x, self.factor, ceil_mode=True)
-        if spacing is not None:
-            spacing = [self.factor * step for step in spacing]
-        evolved = self.ckb(coarse, spacing=spacing, nodes=nodes)
-        return x + F.interpolate(evolved - coarse, size=x.shape[2:], mode=INTERPOLATION[dims])
+        change = self.ckb(coarse) - coarse
+        return x + F.interpolate(change, size=x.shape[2:], mode=INTERPOLATION[dims])
 
 
 class Keywords(TypedDict, total=False):
     """Keywords of all `CHONNFNO` classes beside PDEBench's; see `CHONNFNO2d`."""
 
-    ckb: CKBOptions | None
-    mode: str | None
-    downsample: int
     padding: int | None
     in_channels: int | None
     box: Box | None
+    boundary: Any
+    nodes: Nodes
+    ckb: CKBOptions | None
+    downsample: int
     device: torch.device | str | None
     dtype: torch.dtype | None
 
 
 class CHONNFNO(Pretrained):
     """FNO over as many axes as there are mode counts; the base of `CHONNFNO2d` and its kin."""
-
-    # Where the block goes, by its cell: networks where they have the lowest error, scans as in the
-    # paper.
-    default_mode: ClassVar[Mapping[str, str]] = {"network": "lift", "scan": "replace"}
 
     def __init__(
         self,
@@ -171,19 +160,17 @@ class CHONNFNO(Pretrained):
         width: int,
         initial_step: int,
         *,
-        ckb: CKBOptions | None = None,
-        mode: str | None = None,
-        downsample: int = 1,
         padding: int | None = None,
         in_channels: int | None = None,
         box: Box | None = None,
+        boundary: Any = "robin",
+        nodes: Nodes = "centres",
+        ckb: CKBOptions | None = None,
+        downsample: int = 1,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        ckb = options_or_default(ckb)
-        mode = self.default_mode[ckb.cell.name] if mode is None else mode
-        check_choice("mode", mode, MODES)
         check_integer(1, num_channels=num_channels, width=width, initial_step=initial_step)
         check_integer(1, downsample=downsample)
         if padding is not None:
@@ -191,7 +178,8 @@ class CHONNFNO(Pretrained):
         dims = len(modes)
         for axis, count in enumerate(modes, 1):
             check_integer(1, **{"modes" if dims == 1 else f"modes{axis}": count})
-        self.spatial_dims, self.mode = dims, mode
+        check_trunk(ckb, boundary=boundary, nodes=nodes, downsample=downsample)
+        self.spatial_dims, self.box = dims, box
         self.in_channels = initial_step * num_channels if in_channels is None else in_channels
         check_integer(1, in_channels=self.in_channels)
         padded_axes, points = PADDING[dims]
@@ -200,6 +188,17 @@ class CHONNFNO(Pretrained):
         self.interior = (..., *[slice(0, -points or None)] * padded_axes)
 
         factory: Factory = {"device": device, "dtype": dtype}
+        self.network: Any = None
+        if ckb is None:
+            plain = {
+                "padding": padding,
+                "in_channels": self.in_channels,
+                "ckb": CKBOptions(order=0),
+            }
+            trunk = _Trunk(CHONNFNO(width, modes, width, initial_step, **plain, **factory))
+            sizes, head = (self.in_channels, num_channels, width), {"boundary": boundary}
+            self.network = NETWORKS[dims](*sizes, trunk=trunk, nodes=nodes, **head, **factory)
+            return
         self.fc0 = nn.Linear(self.in_channels + dims, width, **factory)
         for layer in range(LAYERS):
             self.add_module(f"conv{layer}", SpectralConv(width, width, modes, **factory))
@@ -215,17 +214,9 @@ class CHONNFNO(Pretrained):
         self.fc2 = nn.Linear(128, num_channels, **factory)
 
         # After all plain parameters, so that these draw the same random numbers as PDEBench's.
-        self.ckb: nn.Module | None = None
-        self.takes_geometry = bool(ckb.order) and ckb.cell.name == "network"
-        self.box, self.nodes = box, getattr(ckb.cell, "nodes", "centres")
         if ckb.order:
-            block = hosted_ckb(width, dims, ckb, factory)
-            if downsample > 1:
-                block = DownsampledCKB(block, downsample)
-            if mode == "replace":
-                self.w0 = block
-            else:
-                self.ckb = block
+            block = CKB(width, dims, **vars(ckb), **factory)
+            self.w0 = DownsampledCKB(block, downsample) if downsample > 1 else block
 
     def stated(self) -> Mapping[str, Any]:
         """See `Stated`."""
@@ -239,8 +230,8 @@ class CHONNFNO(Pretrained):
         x : Tensor, shape (B, \\*grid, in_channels)
             Previous frames, channels last.
         grid : Tensor, shape (B, \\*grid, number of axes)
-            Coordinates in any unit. Blocks of networks take the spacing from them, and the distance
-            of the walls, see `box`.
+            Coordinates in any unit. A circuit head takes the spacing of the points from them, and
+            the distance of the walls, see `box`.
 
         Returns
         -------
@@ -255,27 +246,41 @@ class CHONNFNO(Pretrained):
         axes = GRID_AXES[: self.spatial_dims]
         x = as_field("x", x, self.parameters(), "B", *axes, self.in_channels)
         grid = as_field("grid", grid, self.parameters(), *x.shape[:-1], self.spatial_dims)
-        geometry = {}
-        if self.takes_geometry:
-            geometry, length = grid_geometry(grid, self.nodes, self.box)
-            # A linear layer of coordinates from 0 to 1000 would have features of hundreds, whose
-            # exponentials are conductances.
-            grid = grid / length.to(grid.dtype)
+        if self.network is not None:
+            geometry, _ = grid_geometry(grid, self.network.head.nodes, self.box)
+            return self.network(x.movedim(-1, 1), **geometry).movedim(1, -1).unsqueeze(-2)
         h = self.fc0(torch.cat((x, grid), dim=-1)).movedim(-1, 1)
-        if self.ckb is not None:
-            h = self.ckb(h, **geometry)
         h = F.pad(h, self.pad)
         for layer in range(LAYERS):
-            first = geometry if layer == 0 and self.ckb is None else {}
-            w = self.get_submodule(f"w{layer}")(h, **first)
-            out = self.get_submodule(f"conv{layer}")(h) + w
+            out = self.get_submodule(f"conv{layer}")(h) + self.get_submodule(f"w{layer}")(h)
             h = F.gelu(out) if layer < LAYERS - 1 else out
         h = h[self.interior].movedim(1, -1)
         return self.fc2(F.gelu(self.fc1(h))).unsqueeze(-2)
 
+    def calibrate(self, x: Tensor, y: Tensor, grid: Tensor) -> Tensor:
+        """See `CHONNNetwork2d.calibrate`; all as `forward` takes and returns it. A ValueError with
+        `ckb`, which leaves no circuit head."""
+        if self.network is None:
+            raise ValueError("calibrate: expected a model without `ckb`, whose head is a circuit")
+        geometry, _ = grid_geometry(grid, self.network.head.nodes, self.box)
+        return self.network.calibrate(x.movedim(-1, 1), y.squeeze(-2).movedim(-1, 1), **geometry)
+
+
+class _Trunk(nn.Module):
+    """A plain FNO of channels-last fields that end with the coordinates."""
+
+    coordinates = True
+
+    def __init__(self, fno: CHONNFNO) -> None:
+        super().__init__()
+        self.fno = fno
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fno(*x.tensor_split((self.fno.in_channels,), -1)).squeeze(-2)
+
 
 class CHONNFNO1d(CHONNFNO):
-    """PDEBench's ``FNO1d`` with a CKB: call with (x, grid). Parameters as `CHONNFNO2d`."""
+    """PDEBench's ``FNO1d`` with circuits: call with (x, grid). Parameters as `CHONNFNO2d`."""
 
     def __init__(
         self,
@@ -289,7 +294,11 @@ class CHONNFNO1d(CHONNFNO):
 
 
 class CHONNFNO2d(CHONNFNO):
-    """PDEBench's ``FNO2d`` with a CKB: call with (x, grid).
+    """PDEBench's ``FNO2d`` with circuits: call with (x, grid).
+
+    The FNO is the trunk of a `CHONNNetwork2d`: its features set the elements of one circuit an
+    output, whose potential is the output. `calibrate` takes units and first parameters from some
+    data, as there.
 
     Parameters
     ----------
@@ -301,31 +310,29 @@ class CHONNFNO2d(CHONNFNO):
         Hidden channels.
     initial_step : int
         Frames given as input.
-    ckb : CKBOptions, optional
-        Options of the block. Default: networks. ``CKBOptions("scan")`` is the paper's form, and
-        ``CKBOptions(order=0)`` the plain FNO, parameter for parameter.
-    mode : {"lift", "replace"}, optional
-        Whether the block stands in front of the first layer, on the lifted input without padding
-        (default for networks), or takes the place of the first layer's pointwise branch ``w0`` (the
-        paper's, default for scans).
-    downsample : int
-        Coarsening of the grid inside the block (the paper's shallow water uses 2). Default: 1.
     padding : int, optional
         Points of zeros at the end of the padded axes; default PDEBench's. Set 0 for periodic
         fields, which must close where the field does.
     in_channels : int, optional
         Channels of the input, where it is not `initial_step` frames alone.
     box : sequence of (low, high), one an axis, optional
-        Coordinates of the domain's walls, for blocks of networks. Default: as the coordinates of a
-        call show them (`chonn_ops.models.geometry.read_box`), or else the option `nodes` of the
-        cells; a warning says what was assumed.
+        Coordinates of the domain's walls. Default: as the coordinates of a call show them
+        (`chonn_ops.models.geometry.read_box`), or else `nodes`; a warning says what was assumed.
+    boundary, nodes
+        As in `CHONNNetwork2d`.
+    ckb : CKBOptions, optional
+        In place of the circuit head: ``CKBOptions("scan")`` is the paper's form, an FNO with a
+        block in place of the first layer's pointwise branch ``w0``, and ``CKBOptions(order=0)``
+        the plain FNO, parameter for parameter.
+    downsample : int
+        Coarsening of the grid inside the block of `ckb` (the paper's shallow water uses 2).
     device, dtype
         As in `torch.nn`.
 
     Raises
     ------
     ValueError
-        For unfit options.
+        For unfit options, and blocks of networks: the circuit head has their place.
     """
 
     def __init__(
@@ -341,7 +348,7 @@ class CHONNFNO2d(CHONNFNO):
 
 
 class CHONNFNO3d(CHONNFNO):
-    """PDEBench's ``FNO3d`` with a CKB: call with (x, grid). Parameters as `CHONNFNO2d`."""
+    """PDEBench's ``FNO3d`` with circuits: call with (x, grid). Parameters as `CHONNFNO2d`."""
 
     def __init__(
         self,

@@ -54,7 +54,9 @@ def card(name: str) -> dict[str, Any]:
 def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a card as a constructor takes them."""
     found = {name: _with_conditions(value) for name, value in options.items()}
-    return found | {k: CKBOptions.from_mapping(options[k]) for k in ("ckb",) if k in options}
+    if (ckb := options.get("ckb")) is not None:
+        found["ckb"] = CKBOptions.from_mapping(ckb)
+    return found
 
 
 def _with_conditions(value: Any) -> Any:
@@ -87,6 +89,12 @@ class Pretrained(Stated):
         vars(model)["_arguments"] = _arguments(cls, args, keywords)
         return model
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments that the model was built with and the defaults of all others, without
+        `device` and `dtype`."""
+        return {name: x for name, x in self._arguments.items() if name not in _OF_WEIGHTS}
+
     def save_pretrained(self, folder: str | Path, *, force: bool = False) -> None:
         """Save the model with its options: ``model.safetensors`` and ``model.json``.
 
@@ -108,7 +116,7 @@ class Pretrained(Stated):
             Without safetensors.
         """
         kind = type(self)
-        known = {k: x for k, x in self._arguments.items() if k not in _OF_WEIGHTS}
+        known = self.options
         for name, value in known.items():
             if isinstance(value, nn.Module):
                 expected = "None, as files hold no modules of your own; torch.save(model.state_dict"
@@ -202,8 +210,6 @@ def _arguments(cls: type, args: tuple[Any, ...], keywords: dict[str, Any]) -> di
     passed_on = {p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD}
     options = {name: value for name, value in found if name not in passed_on}
     options |= {k: x for name, given in found if name in passed_on for k, x in given.items()}
-    if "ckb" in options and options["ckb"] is None:
-        options["ckb"] = CKBOptions()
     return options
 
 

@@ -1,4 +1,4 @@
-"""U-Nets with cascaded Kirchhoff blocks in their deepest stages, or a network model before them.
+"""U-Nets as the trunk of a circuit head, or with cascaded Kirchhoff blocks in their deepest stages.
 
 The plain network is PDEBench's U-Net (pdebench/models/unet/unet.py, MIT, after
 mateuszbuda/brain-segmentation-pytorch): four levels, two 3-point convolutions with batch norm and
@@ -9,21 +9,20 @@ a PDEBench checkpoint loads, and the same seed gives the same weights.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error, plain
-from chonn_ops.models.hosted import hosted_ckb, suit_host
-from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
+from chonn_ops.boundary import Condition
+from chonn_ops.checks import GRID_AXES, as_field, check_integer, error
 from chonn_ops.models.pretrained import Pretrained
-from chonn_ops.network.grids import Spacing, spacings
-from chonn_ops.nn import CKBOptions, Network
-from chonn_ops.nn.geometry import Nodes, coarser, spacing_and_nodes
+from chonn_ops.models.trunks import NETWORKS, OF_BLOCKS, check_trunk
+from chonn_ops.network.grids import Spacing
+from chonn_ops.nn import CKB, CKBOptions
+from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import CONV, Factory
-from chonn_ops.nn.options import options_or_default
 
 LEVELS = 4
 STAGES = (
@@ -31,22 +30,16 @@ STAGES = (
     "bottleneck",
     *(f"decoder{k}" for k in range(LEVELS, 0, -1)),
 )
-MODES = ("correction", "stages")
 
 NORM = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 POOL = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 CONV_TRANSPOSE = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
-NETWORK = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 
 
 class CHONNUNet(Pretrained):
     """The U-Net in any number of dimensions; see `CHONNUNet2d`."""
 
     spatial_dims: ClassVar[int]
-    # Blocks do different things by cell: networks where they have the lowest error, scans as in the
-    # paper.
-    default_mode: ClassVar[Mapping[str, str]] = {"network": "correction", "scan": "stages"}
-    default_stages: ClassVar[tuple[str, ...]] = ("encoder4", "bottleneck", "decoder4")
 
     def __init__(
         self,
@@ -54,35 +47,36 @@ class CHONNUNet(Pretrained):
         out_channels: int = 1,
         init_features: int = 32,
         *,
-        ckb: CKBOptions | None = None,
-        mode: str | None = None,
-        stages: Sequence[str] = default_stages,
         lengths: float | Sequence[float] = 1.0,
+        boundary: Any = "robin",
+        inner: str | Condition = "robin",
+        nodes: Nodes = "centres",
+        ckb: CKBOptions | None = None,
+        stages: Sequence[str] = OF_BLOCKS["stages"],
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_integer(1, in_channels=in_channels, out_channels=out_channels)
         check_integer(1, init_features=init_features)
-        ckb = options_or_default(ckb)
         unknown = [stage for stage in stages if stage not in STAGES]
         if unknown:
             raise error("stages", f"names out of {STAGES}", unknown)
-        mode = self.default_mode[ckb.cell.name] if mode is None else mode
-        check_choice("mode", mode, MODES)
-        if mode == "correction" and ckb.order and ckb.cell.name != "network":
-            raise error("mode", f"'stages' with cell={ckb.cell.name!r}", repr(mode))
-        if mode == "correction" and ckb.order and tuple(stages) != self.default_stages:
-            raise error("stages", "no other ones than by default without mode='stages'", stages)
+        head = {"lengths": lengths, "boundary": boundary, "inner": inner, "nodes": nodes}
+        check_trunk(ckb, **head, stages=tuple(stages))
         dims, self.in_channels = self.spatial_dims, in_channels
-        self.lengths = tuple(spacings(plain("lengths", lengths), dims, "lengths"))
-        self.nodes = ckb.cell.nodes if isinstance(ckb.cell, Network) else None
         factory: Factory = {"device": device, "dtype": dtype}
+        self.network: Any = None
+        if ckb is None:
+            sizes = (in_channels, init_features, init_features)
+            trunk = _Trunk(type(self)(*sizes, ckb=CKBOptions(order=0), **factory))
+            sizes = (in_channels, out_channels, init_features)
+            self.network = NETWORKS[dims](*sizes, trunk=trunk, **head, **factory)
+            return
         widths = [init_features * 2**k for k in range(LEVELS + 1)]
         width_of = {"bottleneck": widths[-1]}
 
-        corrects = mode == "correction" and bool(ckb.order)
-        channels = in_channels + (out_channels if corrects else 0)
+        channels = in_channels
         for level in range(1, LEVELS + 1):
             width = width_of[f"encoder{level}"] = width_of[f"decoder{level}"] = widths[level - 1]
             self.add_module(f"encoder{level}", self._block(channels, width, f"enc{level}", factory))
@@ -100,20 +94,8 @@ class CHONNUNet(Pretrained):
 
         # After all plain parameters, so that these draw the same random numbers as PDEBench's.
         self.ckbs = nn.ModuleDict()
-        self.network: nn.Module | None = None
-        if corrects:
-            options = {"lengths": self.lengths, "ckb": ckb}
-            network = NETWORK[dims](in_channels, out_channels, **options, **factory)
-            self.network = suit_host(network)
-            nn.init.zeros_(self.conv.weight)
-            nn.init.zeros_(self.conv.bias)
-        elif ckb.order:
-            for stage in stages:
-                self.ckbs[stage] = hosted_ckb(width_of[stage], dims, ckb, factory)
-
-    def stated(self) -> Mapping[str, Any]:
-        """See `Stated`."""
-        return {"lengths": self.lengths}
+        for stage in stages if ckb.order else ():
+            self.ckbs[stage] = CKB(width_of[stage], dims, **vars(ckb), **factory)
 
     @classmethod
     def _block(cls, in_channels: int, features: int, name: str, factory: Factory) -> nn.Sequential:
@@ -130,7 +112,12 @@ class CHONNUNet(Pretrained):
         return nn.Sequential(OrderedDict(layers))
 
     def forward(
-        self, x: Tensor, *, spacing: Spacing | None = None, nodes: Nodes | None = None
+        self,
+        x: Tensor,
+        *,
+        spacing: Spacing | None = None,
+        mask: Tensor | None = None,
+        nodes: Nodes | None = None,
     ) -> Tensor:
         """Map fields to fields.
 
@@ -138,11 +125,8 @@ class CHONNUNet(Pretrained):
         ----------
         x : Tensor, shape (B, in_channels, \\*grid)
             Every axis of the grid a multiple of 16.
-        spacing : float or sequence of float, one an axis, optional
-            Distance of the points, in the unit of `lengths`, for networks. Default: the points fill
-            `lengths`.
-        nodes : {"centres", "left", "corners"} or pairs of float, optional
-            Where the points lie, see `chonn_ops.Network`. Default: the option of the cells.
+        spacing, mask, nodes : optional
+            The geometry of a circuit head, as `CHONNNetwork2d.forward` takes it.
 
         Returns
         -------
@@ -151,45 +135,48 @@ class CHONNUNet(Pretrained):
         Raises
         ------
         ValueError
-            For another number of axes or channels, a grid that four poolings do not divide, or a
-            geometry that does not fit.
+            For another number of axes or channels, a grid that four poolings do not divide, a
+            geometry that does not fit, or any without a circuit head.
         """
+        geometry = {"spacing": spacing, "mask": mask, "nodes": nodes}
+        if self.network is not None:
+            return self.network(x, **geometry)
+        if any(value is not None for value in geometry.values()):
+            raise ValueError(f"{', '.join(geometry)}: expected None with `ckb`")
         shape = ("B", self.in_channels, *GRID_AXES[: self.spatial_dims])
         x = as_field("x", x, self.parameters(), *shape, multiple=2**LEVELS)
-        if self.nodes is not None:
-            grid = (x.shape[0], *x.shape[2:])
-            spacing, nodes = spacing_and_nodes(grid, self.lengths, self.nodes, spacing, None, nodes)
-        elif spacing is not None or nodes is not None:
-            raise ValueError("spacing, nodes: expected None with cell='scan'")
-        geometry = spacing, nodes
-        first = None
-        if self.network is not None:
-            first = self.network(x, spacing=spacing, nodes=nodes)
-            x = torch.cat((x, first), dim=1)
         skips = []
         for level in range(1, LEVELS + 1):
-            x = self._stage(f"encoder{level}", x, geometry, level - 1)
+            x = self._stage(f"encoder{level}", x)
             skips.append(x)
             x = self.get_submodule(f"pool{level}")(x)
-        x = self._stage("bottleneck", x, geometry, LEVELS)
+        x = self._stage("bottleneck", x)
         for level in range(LEVELS, 0, -1):
             x = self.get_submodule(f"upconv{level}")(x)
             x = torch.cat((x, skips.pop()), dim=1)
-            x = self._stage(f"decoder{level}", x, geometry, level - 1)
-        x = self.conv(x)
-        return x if first is None else first + x
+            x = self._stage(f"decoder{level}", x)
+        return self.conv(x)
 
-    def _stage(self, name: str, x: Tensor, geometry: Any, halvings: int) -> Tensor:
-        """A stage on the grid that so many poolings have halved, with its block."""
+    def calibrate(self, x: Tensor, y: Tensor, **geometry: Any) -> Tensor:
+        """See `CHONNNetwork2d.calibrate`. A ValueError with `ckb`, which leaves no circuit head."""
+        if self.network is None:
+            raise ValueError("calibrate: expected a model without `ckb`, whose head is a circuit")
+        return self.network.calibrate(x, y, **geometry)
+
+    def _stage(self, name: str, x: Tensor) -> Tensor:
         x = self.get_submodule(name)(x)
-        if name not in self.ckbs:
-            return x
-        spacing, nodes = geometry
-        if nodes is None:
-            return self.ckbs[name](x)
-        factor = 2**halvings
-        steps = [factor * step for step in spacing]
-        return self.ckbs[name](x, steps, nodes=coarser(nodes, factor))
+        return self.ckbs[name](x) if name in self.ckbs else x
+
+
+class _Trunk(nn.Module):
+    """A plain U-Net of channels-last fields."""
+
+    def __init__(self, unet: CHONNUNet) -> None:
+        super().__init__()
+        self.unet = unet
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.unet(x.movedim(-1, 1)).movedim(1, -1)
 
 
 class CHONNUNet1d(CHONNUNet):
@@ -199,33 +186,33 @@ class CHONNUNet1d(CHONNUNet):
 
 
 class CHONNUNet2d(CHONNUNet):
-    """PDEBench's ``UNet2d`` with CKBs: (B, C, X, Y) -> (B, C', X, Y).
+    """PDEBench's ``UNet2d`` with circuits: (B, C, X, Y) -> (B, C', X, Y).
+
+    The U-Net is the trunk of a `CHONNNetwork2d`: its features set the elements of one circuit an
+    output, whose potential is the output. `calibrate` takes units and first parameters from some
+    data, as there.
 
     Parameters
     ----------
     in_channels, out_channels : int
         Channels of input and output fields.
     init_features : int
-        Channels of the first level; level k has ``2**k`` times as many.
+        Channels of the first level, and of the features; level k has ``2**k`` times as many.
+    lengths, boundary, inner, nodes
+        As in `CHONNNetwork2d`.
     ckb : CKBOptions, optional
-        Options of the blocks. Default: networks. ``CKBOptions("scan")`` is the paper's form, and
-        ``CKBOptions(order=0)`` the plain U-Net, parameter for parameter.
-    mode : {"correction", "stages"}, optional
-        "correction" (default for networks, which it needs): a `CHONNNetwork2d` with these blocks
-        predicts v, and the U-Net adds a correction, ``v + UNet(x, v)``, which starts at zero.
-        "stages" (the paper's, default for scans): blocks follow the convolutions of `stages`.
+        In place of the circuit head: ``CKBOptions("scan")`` is the paper's form, a U-Net with
+        blocks, and ``CKBOptions(order=0)`` the plain U-Net, parameter for parameter.
     stages : sequence of str
-        Stages that get a CKB with mode "stages". Default: the deepest encoder stage, the bottleneck
-        and the deepest decoder stage, as in the paper.
-    lengths : float or sequence of float, one an axis
-        Size of the domain in which networks are solved, as in `CHONNNetwork2d`.
+        Stages whose convolutions a block of `ckb` follows. Default: the deepest encoder stage, the
+        bottleneck and the deepest decoder stage, as in the paper.
     device, dtype
         As in `torch.nn`.
 
     Raises
     ------
     ValueError
-        For unfit options.
+        For unfit options, and blocks of networks: the circuit head has their place.
     """
 
     spatial_dims = 2

@@ -131,7 +131,7 @@ class Block(nn.Module):
         self.drop_path2 = drop_path2
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.drop_path1(self.mixer(x)[0])
+        x = x + self.drop_path1(self.mixer(x))
         return x + self.drop_path2(self.mlp(self.norm(x)))
 
 

@@ -12,9 +12,8 @@ from chonn_ops.boundary import CELL_CONDITIONS
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error
 from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
-from chonn_ops.nn.fused import functions as fused
 from chonn_ops.nn.geometry import Nodes
-from chonn_ops.nn.layers import CONV, NORMS, PositionLinear, divide_by_gains, learn_faster
+from chonn_ops.nn.layers import CONV, NORMS, PositionLinear, divide_by_gains, gated, learn_faster
 from chonn_ops.nn.network_cell import Network
 from chonn_ops.nn.options import block_options
 
@@ -149,13 +148,13 @@ class CKB(nn.Module):
         geometry = (spacing, mask, nodes, volumes)
         if self.spatial_dims is None or volumes is not None:
             x = as_field("x", x, self.parameters(), "B", "L", self.dim)
-            return x + self._branch(x, *geometry)[0]
+            return x + self._branch(x, *geometry)
         grid = GRID_AXES[: self.spatial_dims]
         x = as_field("x", x, self.parameters(), "B", self.dim, *grid)
-        return x + self._branch(x.movedim(1, -1), *geometry)[0].movedim(-1, 1)
+        return x + self._branch(x.movedim(1, -1), *geometry).movedim(-1, 1)
 
-    def _branch(self, field: Tensor, *geometry: Any) -> tuple[Tensor, Tensor]:
-        """What the block adds to a field (B, \\*grid, dim), and the sum of its cells' outputs."""
+    def _branch(self, field: Tensor, *geometry: Any) -> Tensor:
+        """What the block adds to a field (B, \\*grid, dim)."""
         if not self.has_networks:
             if any(argument is not None for argument in geometry):
                 raise ValueError("spacing, mask, nodes, volumes: expected None with cell='scan'")
@@ -176,16 +175,15 @@ class CKB(nn.Module):
             y = cell(driven, *geometry)
             total = total + y
         if self.has_networks:
-            return self.out_proj(fused.gated(total, gate)), total
-        return self.out_proj(total.to(gate.dtype) * F.silu(gate)), total
+            return self.out_proj(gated(total, gate))
+        return self.out_proj(total.to(gate.dtype) * F.silu(gate))
 
 
 class CKBBranch(CKB):
-    """A `CKB` without its residual, for models with residuals or readouts of their own.
+    """A `CKB` without its residual, for models with residuals of their own.
 
     It maps channels-last fields (B, \\*grid, dim), also with `spatial_dims`, to what the block
-    adds to its input, (B, \\*grid, dim), and to the sum of its cells' outputs, (B, \\*grid, m).
-    Parameters and arguments are those of `CKB`.
+    adds to them. Parameters and arguments are those of `CKB`.
     """
 
     def forward(
@@ -195,6 +193,6 @@ class CKBBranch(CKB):
         mask: Tensor | None = None,
         nodes: Nodes | None = None,
         volumes: FiniteVolumes | None = None,
-    ) -> Any:
-        """Return what the block adds to `x`, and the sum of its cells' outputs."""
+    ) -> Tensor:
+        """Return what the block adds to `x`, in its shape."""
         return self._branch(x, spacing, mask, nodes, volumes)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.checks import check_above, plain
-from chonn_ops.nn.fused import functions as fused
+from chonn_ops.nn.bounded import bounded
 from chonn_ops.nn.memory import recomputed
 
 if TYPE_CHECKING:
@@ -226,7 +226,26 @@ class PositionLinear(_Layer, nn.Linear):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        return fused.linear(input, self.weight, self.bias, self.gain)[0]
+        return position_linear(input, self.effective("weight"), self.effective("bias"))
+
+
+def position_linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`F.linear`, as one product a sample where that is faster: see `PositionLinear`."""
+    if input.dim() < 3 or input.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.linear(input, weight, bias)
+    positions = math.prod(input.shape[1:-1])
+    if weight.numel() > positions * sum(weight.shape):
+        return F.linear(input, weight, bias)
+    lines = input.flatten(1, -2)
+    weights = weight.mT.expand(input.shape[0], *weight.mT.shape)
+    output = torch.bmm(lines, weights) if bias is None else torch.baddbmm(bias, lines, weights)
+    return output.unflatten(1, input.shape[1:-1])
+
+
+def gated(x: Tensor, gate: Tensor) -> Tensor:
+    """x SiLU(gate), in the dtype of the gate."""
+    # SiLU of a slice of few channels takes ten times as long on the CPU.
+    return x.to(gate.dtype) * F.silu(gate.contiguous())
 
 
 def _is_plain(layer: nn.Module) -> bool:
@@ -242,17 +261,6 @@ def _is_plain(layer: nn.Module) -> bool:
     return type(layer) is PositionLinear and "forward" not in layer.__dict__ and not any(hooks)
 
 
-def apply_linear(
-    layer: PositionLinear, field: Tensor, gain: float = 1.0, silu: bool = False
-) -> tuple[Tensor, Tensor]:
-    """`gain` times what the layer makes of a field, or of its SiLU; and the field for what else
-    depends on it, see `linear` of `chonn_ops.nn.fused.functions`."""
-    if _is_plain(layer):
-        return fused.linear(field, layer.weight, layer.bias, gain * layer.gain, silu)
-    made = layer(F.silu(field) if silu else field)
-    return (made if gain == 1 else gain * made), field
-
-
 def channels_last(x: Tensor) -> Tensor:
     """``x.contiguous(memory_format=torch.channels_last)``, which `vmap` refuses."""
     return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
@@ -260,32 +268,29 @@ def channels_last(x: Tensor) -> Tensor:
 
 class Pointwise(nn.Module):
     """A two-layer network at every position: linear, SiLU, linear, with `hidden` channels inside.
-    `gain` says how many times as fast it learns, see `learn_faster`. Called with a field and
-    `most`, it returns the field plus the output, which is bounded to `most` (`bounded_sum`).
+    Called with a field and `most`, it returns the field plus the output, which is bounded to `most`
+    (`bounded`).
 
     It has no norm. A norm over the field would remove the field's amplitude, in which a linear
     problem is linear.
     """
 
-    def __init__(
-        self, width: int, hidden: int, gain: float = 1.0, **factory: Unpack[Factory]
-    ) -> None:
+    def __init__(self, width: int, hidden: int, **factory: Unpack[Factory]) -> None:
         super().__init__()
         self.expand = PositionLinear(width, hidden, **factory)
         self.contract = PositionLinear(hidden, width, **factory)
-        learn_faster(self, gain)
 
     def forward(self, field: Tensor, most: float) -> Tensor:
         layers = (self.expand, self.contract)
         if not all(map(_is_plain, layers)):
-            return fused.bounded_sum(field, self.contract(F.silu(self.expand(field))), most)
-        used = [x for layer in layers for x in (layer.weight, layer.bias, layer.gain)]
+            return field + bounded(self.contract(F.silu(self.expand(field))), most)
+        used = [layer.effective(name) for layer in layers for name in ("weight", "bias")]
         return recomputed(_pointwise, field, most, *used)
 
 
 def _pointwise(field: Tensor, most: float, *layers: Any) -> Tensor:
-    hidden, field = fused.linear(field, *layers[:3])
-    return fused.bounded_sum(field, fused.linear(hidden, *layers[3:], silu=True)[0], most)
+    hidden = F.silu(position_linear(field, *layers[:2]))
+    return field + bounded(position_linear(hidden, *layers[2:]), most)
 
 
 class FieldNorm(_Layer, nn.GroupNorm):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any, ClassVar
 
 import torch
@@ -32,7 +31,6 @@ from chonn_ops.checks import (
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing, blended_edges, circuit_of, edges_within
 from chonn_ops.network.volumes import FiniteVolumes
-from chonn_ops.nn.fused import functions as fused
 from chonn_ops.nn.geometry import (
     Nodes,
     check_volumes,
@@ -41,7 +39,7 @@ from chonn_ops.nn.geometry import (
     spacing_and_nodes,
     wall_distances,
 )
-from chonn_ops.nn.layers import Gained, PositionLinear, apply_linear, divide_by_gains
+from chonn_ops.nn.layers import Gained, PositionLinear, divide_by_gains
 from chonn_ops.nn.memory import recomputed
 
 # The unit of length of the networks is a sixteenth of the domain's: there the initial numbers below
@@ -60,16 +58,6 @@ LARGEST_LOG = 8.0
 # conductance: the potential of a conductor that touches no wall depends on the difference. Without
 # walls the leak alone bounds the mean potential.
 LEAK, LEAK_WITHOUT_WALLS = 1e-3, 0.05
-# Alternating current: the initial conductivities are 1, the real part of the leaks runs from 0 to
-# that of about three waves across the domain, and the loss starts where waves reach about a
-# wavelength. Training has to lower the loss by orders of magnitude, while other weights move by
-# about 1: its logarithm has this gain. On Helmholtz' equation (32 x 32 points, two epochs) the
-# error was 0.58 with it and 1.12 without.
-REACTANCE = -1.5
-LOSS = -2.0
-LOSS_GAIN = 4.0
-LEAST_LOSS = 1e-4
-LEAK_SCALE = 0.3
 # Initial logarithm of the distance of a "robin" wall: 0.3 % of the unit box.
 WALL = -3.0
 # The weight of the arithmetic mean and the distance of the walls are one number for the whole
@@ -96,9 +84,6 @@ class Network:
         Whether conductivities depend on the features; otherwise each network has one (ablation).
     tol : float
         Where iterations stop, as in `chonn_ops.kirchhoff_network`.
-    ac : bool
-        Networks at a frequency, whose coils and capacitors pass waves: see `NetworkCell`. The cell
-        returns 2 m channels, and solves directly.
 
     Raises
     ------
@@ -110,7 +95,6 @@ class Network:
     nodes: Any = "centres"
     selective: bool = True
     tol: float = 1e-3
-    ac: bool = False
 
     name: ClassVar[str] = "network"
     # A block with these cells has these defaults.
@@ -119,7 +103,7 @@ class Network:
     def __post_init__(self) -> None:
         check_integer(1, num_networks=self.num_networks)
         object.__setattr__(self, "nodes", checked_nodes(self.nodes))
-        check_bool(selective=self.selective, ac=self.ac)
+        check_bool(selective=self.selective)
         check_open_unit_interval(tol=self.tol)
 
     def check_boundary(self, boundary: Any) -> str | tuple[str, ...] | NamedWords:
@@ -130,8 +114,8 @@ class Network:
         return words[0] if isinstance(boundary, str) else words
 
     def num_outputs(self, inputs: int) -> int:  # noqa: ARG002 - a scan's depend on them
-        """Channels that a cell returns: potentials, or their real and imaginary parts."""
-        return self.num_networks * (2 if self.ac else 1)
+        """Channels that a cell returns."""
+        return self.num_networks
 
     def build(self, dim: int, axes: int, boundary: Any, order: int, factory: dict) -> NetworkCell:
         """A cell of a block of this order."""
@@ -159,16 +143,9 @@ class NetworkCell(Gained):
     "neumann" wall the volume of a whole cell: both are of first order. The matrix is an M-matrix
     whatever u is: :math:`|v| \le \max |s| / l`.
 
-    With ``Network(ac=True)`` the leak is complex and follows the features, as the source does::
-
-        l = W_l SiLU(u) + b_l - i (softplus(4 (W_d SiLU(u) + b_d)) + 1e-4)
-
-    The real part is that of coils and capacitors, of either sign; the imaginary part is a loss
-    whatever the weights are. The matrix is then no M-matrix, and the solve is direct.
-
-    Otherwise the forward pass solves to the tolerance `Network.tol`; the backward pass solves once
-    more. At the start, median conductivities spread over two decades from network to network (they
-    are 1 with ``ac=True``), leaks are small, and "robin" walls are close to "dirichlet".
+    The forward pass solves to the tolerance `Network.tol`; the backward pass solves once more. At
+    the start, median conductivities spread over two decades from network to network, leaks are
+    small, and "robin" walls are close to "dirichlet".
 
     Parameters
     ----------
@@ -225,21 +202,13 @@ class NetworkCell(Gained):
         )
         factory = {"device": device, "dtype": dtype}
         m = options.num_networks
-        # Real parts, then imaginary parts with alternating current.
-        self.source_proj = PositionLinear(dim, options.num_outputs(dim), **factory)
+        self.source_proj = PositionLinear(dim, m, **factory)
         # The bias alone where the conductivities do not depend on the features.
         self.conductivity_proj = (
             PositionLinear(dim, m, bias=False, **factory) if options.selective else None
         )
         self.conductivity_bias = nn.Parameter(torch.empty(m, **factory))
-        # Logarithms of the leaks, one a network; with alternating current their real parts and
-        # losses, which the features set.
-        self.leak_param = nn.Parameter(torch.empty(2 * m if options.ac else m, **factory))
-        self.leak_proj = (
-            PositionLinear(dim, 2 * m, bias=False, **factory)
-            if options.ac and options.selective
-            else None
-        )
+        self.leak_param = nn.Parameter(torch.empty(m, **factory))  # logarithms
         # Logit of the weight of the arithmetic mean, over its gain. All means of a constant
         # conductivity are the same.
         self.mean_param = nn.Parameter(torch.empty(m, **factory)) if options.selective else None
@@ -261,21 +230,9 @@ class NetworkCell(Gained):
         nn.init.zeros_(self.source_proj.bias)
         if self.conductivity_proj is not None:
             nn.init.normal_(self.conductivity_proj.weight, std=CONDUCTIVITY_SCALE * self.dim**-0.5)
-        if self.options.ac:
-            nn.init.zeros_(self.conductivity_bias)
-            # Waves need something that drives them, and rates are small. Without alternating
-            # current a constant source would hide the potentials of the others.
-            nn.init.normal_(self.source_proj.bias)
-        else:
-            self.conductivity_bias.copy_(torch.linspace(*CONDUCTIVITY_SPAN, m))
-        if self.leak_proj is not None:
-            nn.init.normal_(self.leak_proj.weight, std=LEAK_SCALE * self.dim**-0.5)
-        if self.options.ac:
-            self.leak_param[:m] = torch.linspace(0, REACTANCE, m)
-            nn.init.constant_(self.leak_param[m:], LOSS / LOSS_GAIN)
-        else:
-            leak = LEAK if self._walled else LEAK_WITHOUT_WALLS
-            nn.init.constant_(self.leak_param, math.log(leak))
+        self.conductivity_bias.copy_(torch.linspace(*CONDUCTIVITY_SPAN, m))
+        leak = LEAK if self._walled else LEAK_WITHOUT_WALLS
+        nn.init.constant_(self.leak_param, math.log(leak))
         if self.mean_param is not None:
             nn.init.zeros_(self.mean_param)
         if self.wall_param is not None:
@@ -294,36 +251,17 @@ class NetworkCell(Gained):
         conductivity : Tensor, shape (B, \\*grid, m)
             Above 0; the unit of length is a sixteenth of the domain's.
         leak, source : Tensor, shape (B, \\*grid, m)
-            Per unit volume. The leak is above 0 and the same at all nodes; with alternating current
-            leak and source are complex, and the leak follows the features.
+            Per unit volume. The leak is above 0 and the same at all nodes.
         """
-        conductivity, leak, source = self._coefficients(u)
-        leak = self._leak(conductivity.dtype) if leak is None else leak
-        return conductivity, leak.expand_as(conductivity), source
-
-    def _leak(self, dtype: torch.dtype) -> Tensor:
-        """Leaks (m,) that are the same at all nodes."""
-        return torch.exp(self.effective("leak_param").to(dtype))
-
-    def _coefficients(self, u: Tensor, gain: float = 1.0) -> tuple[Tensor, Tensor | None, Tensor]:
-        """`coefficients`, without leaks that are the same at all nodes; sources times `gain`."""
-        source, u = apply_linear(self.source_proj, u, gain)
+        source = self.source_proj(u)
         wide = torch.promote_types(source.dtype, torch.float32)
-        bias = self.effective("conductivity_bias").to(wide)
+        log_k = self.effective("conductivity_bias").to(wide)
+        if self.conductivity_proj is not None:
+            log_k = log_k + self.conductivity_proj(F.silu(u))
+        conductivity = torch.exp(LARGEST_LOG * torch.tanh(log_k / LARGEST_LOG))
+        leak = torch.exp(self.effective("leak_param").to(wide))
         shape = (*u.shape[:-1], self.options.num_networks)
-        if self.conductivity_proj is None:
-            raw = bias.new_zeros(1, self.options.num_networks)
-        else:
-            raw, _ = apply_linear(self.conductivity_proj, u, silu=True)
-        conductivity = fused.conductivity(raw, bias, LARGEST_LOG).expand(shape)
-        if not self.options.ac:
-            return conductivity, None, source.to(wide)
-        numbers = self.effective("leak_param").to(wide)
-        if self.leak_proj is not None:
-            numbers = numbers + self.leak_proj(F.silu(u))
-        reactance, loss = numbers.expand(*u.shape[:-1], -1).chunk(2, -1)
-        leak = torch.complex(reactance, -F.softplus(LOSS_GAIN * loss) - LEAST_LOSS)
-        return conductivity, leak, torch.complex(*source.to(wide).chunk(2, -1))
+        return conductivity.expand(shape), leak.expand(shape), source.to(wide)
 
     def forward(
         self,
@@ -359,8 +297,7 @@ class NetworkCell(Gained):
             If the shape or the geometry does not fit.
         """
         circuit, source = self.assemble(u, spacing, mask, nodes, volumes)
-        v = circuit.solve(source, tol=self.options.tol)
-        return torch.cat((v.real, v.imag), -1) if self.options.ac else v
+        return circuit.solve(source, tol=self.options.tol)
 
     def assemble(
         self,
@@ -376,7 +313,8 @@ class NetworkCell(Gained):
         if volumes is not None:
             grid = [check_volumes(volumes, axes, spacing, mask, nodes)]
         u = as_field("u", u, self.parameters(), "B", *grid, self.dim)
-        conductivity, leak, source = self._coefficients(u, SOURCE_GAIN)
+        conductivity, leak, source = self.coefficients(u)
+        source = SOURCE_GAIN * source
         dtype = conductivity.dtype
         steps, distances, boundary = [], (), self.boundary
         if volumes is None:
@@ -386,28 +324,6 @@ class NetworkCell(Gained):
                 u.shape[:-1], [1.0] * axes, self.options.nodes, spacing, mask, nodes
             )
             steps, distances = [UNIT * step for step in spacing], wall_distances(nodes)
-            if (
-                mask is None
-                and leak is None
-                and "matched" not in boundary
-                and all(isinstance(x, float) for x in (*steps, *chain(*distances)))
-                and fused.takes(conductivity, self.mean_param, self.wall_param, self.leak_param)
-            ):
-                mean, wall = self.mean_param, self.wall_param
-                if mean is None:  # the logit of 0
-                    mean = conductivity.new_full((self.options.num_networks,), -math.inf)
-                numbers = (
-                    mean.to(dtype),
-                    None if wall is None else wall.to(dtype),
-                    self.leak_param.to(dtype),
-                )
-                gains = [self.gain * gain for gain in (MEAN_GAIN, WALL_GAIN, 1.0)]
-                geometry = (steps, boundary, distances, gains)
-                edges, total, wall = fused.grid_circuit(conductivity, *numbers, *geometry)
-                periodic = [CELL_CONDITIONS[word].periodic for word in boundary]
-                volume = math.prod(steps)
-                return Circuit(edges, total, periodic=periodic, volume=volume, wall=wall), source
-        leak = (self._leak(dtype) if leak is None else leak).expand_as(conductivity)
         if self.mean_param is None:
             arithmetic = conductivity.new_zeros(self.options.num_networks)
         else:

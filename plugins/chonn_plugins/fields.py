@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import chonn_ops
-from chonn_ops import CKBOptions, Network
 from chonn_ops.checks import plain
-from chonn_ops.models.geometry import Nodes, node_positions
-from chonn_ops.models.hosted import suit_host
+from chonn_ops.models.geometry import node_positions
+from chonn_ops.models.pretrained import options_of
 
 # Name -> number of axes -> class.
 MODELS: dict[str, dict[int, type[Any]]] = {
@@ -27,48 +26,44 @@ MODELS: dict[str, dict[int, type[Any]]] = {
 }
 
 
-def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a model as a host's file should have them: of types that JSON knows, and ``ckb``
-    with all options of the blocks, so that files survive a change of a default.
-
-    Raises
-    ------
-    ValueError
-        For unknown options of the blocks, and what JSON does not know, such as a dtype.
-    """
-    arguments = {name: plain(name, value) for name, value in options.items()}
-    ckb = arguments.get("ckb") or {}
-    if not isinstance(ckb, Mapping):
-        raise ValueError(f"ckb: expected a mapping of options or None, got {ckb!r}")
-    return {**arguments, "ckb": CKBOptions.from_mapping(ckb).to_mapping()}
-
-
 def build(
     name: str, in_channels: int, out_channels: int, axes: int, options: Mapping[str, Any]
-) -> nn.Module:
-    """A model (B, in_channels, \\*grid) -> (B, out_channels, \\*grid) for a host's learning rates,
-    out of `MODELS`. `options` are what `plain_options` returns: other keywords of the class, and
-    ``ckb``. A ValueError for another number of axes, and unfit options."""
+) -> tuple[nn.Module, dict[str, Any]]:
+    """A model (B, in_channels, \\*grid) -> (B, out_channels, \\*grid) out of `MODELS`, and all of
+    its options as a host's file should have them: of types that JSON knows, and with the defaults,
+    so that files survive other ones.
+
+    `options` are other keywords of the class; boundary conditions and options of blocks may be
+    mappings. A ValueError for another number of axes, unfit options, and what JSON does not know,
+    such as a dtype.
+    """
     classes = MODELS[name]
     if axes not in classes:
         raise ValueError(f"{name}: expected a grid of 1, 2 or 3 axes, got {axes!r}")
-    options = {**options, "ckb": CKBOptions.from_mapping(options["ckb"])}
+    given = {option: plain(option, value) for option, value in options.items()}
+    channels = {"in_channels": in_channels, "out_channels": out_channels}
     if name == "chonn_fno":
-        given = {"box": [(0.0, 1.0)] * axes, **options}
-        fno = classes[axes](out_channels, initial_step=1, in_channels=in_channels, **given)
-        cell = options["ckb"].cell
-        return _OfFields(fno, cell.nodes if isinstance(cell, Network) else "centres")
-    model = classes[axes](in_channels, out_channels, **options)
-    return suit_host(model) if name == "chonn_network" else model
+        channels = {"in_channels": in_channels, "num_channels": out_channels, "initial_step": 1}
+        given = {"box": [(0.0, 1.0)] * axes, **given}
+    try:
+        model = classes[axes](**channels, **options_of(given))
+    except TypeError as failure:
+        raise ValueError(f"{name}: {failure}") from failure
+    known = {
+        option: plain(option, value)
+        for option, value in model.options.items()
+        if option not in (*channels, "device", "dtype")
+    }
+    return _OfFields(model) if name == "chonn_fno" else model, known
 
 
 class _OfFields(nn.Module):
     """A `CHONNFNO*` that is called with fields, and makes the coordinates of their nodes in its
     box."""
 
-    def __init__(self, model: Any, nodes: Nodes) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
-        self.model, self.nodes = model, nodes
+        self.model, self.nodes = model, model.options.get("nodes", "centres")
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.movedim(1, -1)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from the_well.benchmark.models.common import BaseModel
 from torch import Tensor
 
 from chonn_ops.checks import plain
-from chonn_plugins.fields import build, plain_options
+from chonn_plugins.fields import build
 
 
 class _Model(BaseModel):
@@ -21,8 +21,6 @@ class _Model(BaseModel):
         dim_out: int,
         n_spatial_dims: int,
         spatial_resolution: Sequence[int],
-        *,
-        ckb: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         """Build the model.
@@ -34,10 +32,9 @@ class _Model(BaseModel):
         n_spatial_dims : {1, 2, 3}
         spatial_resolution : sequence of int
             The training grid. The models are evaluated on any grid.
-        ckb : mapping, optional
-            Options of the blocks, see `chonn_ops.CKBOptions.from_mapping`.
         **options
-            Other arguments of the class of chonn_ops.
+            Other arguments of the class of chonn_ops; boundary conditions and ``ckb``, the options
+            of blocks, as mappings (`chonn_ops.CKBOptions.from_mapping`).
 
         Raises
         ------
@@ -45,17 +42,21 @@ class _Model(BaseModel):
             For another number of axes, and unfit options.
         """
         sizes = {"dim_in": dim_in, "dim_out": dim_out, "n_spatial_dims": n_spatial_dims}
-        arguments = plain_options({**sizes, **options, "ckb": ckb})
+        sizes = {name: plain(name, size) for name, size in sizes.items()}
         grid = plain("spatial_resolution", spatial_resolution)
-        super().__init__(arguments["n_spatial_dims"], tuple(grid))
+        super().__init__(sizes["n_spatial_dims"], tuple(grid))
+        self.model, known = build(self._name, *sizes.values(), options=options)
         # What hub folders store. The mixin leaves out what Hydra's types hold.
-        self._hub_mixin_config.update(arguments, spatial_resolution=grid)
-        inputs, outputs, axes = map(arguments.pop, sizes)
-        self.model = build(self._name, inputs, outputs, axes, arguments)
+        self._hub_mixin_config.update(sizes, spatial_resolution=grid, **known)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map fields (B, dim_in, \\*grid) to (B, dim_out, \\*grid)."""
         return self.model(x)
+
+    def calibrate(self, x: Tensor, y: Tensor) -> Tensor:
+        """See `chonn_ops.CHONNNetwork2d.calibrate`: inputs and targets of some samples."""
+        model: Any = self.model
+        return model.calibrate(x, y)
 
 
 class CHONNNetwork(_Model):

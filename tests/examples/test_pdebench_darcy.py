@@ -21,7 +21,7 @@ def compare(output, *options):
 @pytest.mark.slow
 @pytest.mark.host
 def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp_path):
-    options = ["cell=scan", "directions=cross", "constrained=False", "mode=lift"]
+    options = ["cell=scan", "directions=cross", "constrained=False"]
     run = compare(tmp_path, "--models", "Unet", "chonn_fno", "--set", *options)
     assert run.returncode == 0, run.stderr + run.stdout
     record = json.loads((tmp_path / "results.json").read_text())
@@ -75,8 +75,6 @@ def test_a_folder_that_is_not_ours_stays(tmp_path):
 def test_networks_stand_beside_the_others_with_what_they_learned(tmp_path):
     run = compare(tmp_path, "--models", "chonn_network", "chonn_unet")
     assert run.returncode == 0, run.stderr + run.stdout
-    record = json.loads((tmp_path / "results.json").read_text())
-    assert [result["options"]["cell"] for result in record["results"]] == ["network"] * 2
     # A third row for the conductivities.
     assert _height(tmp_path / "fields.png") > 1.3 * 5.0 * 130
 

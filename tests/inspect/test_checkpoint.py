@@ -8,7 +8,6 @@ import pytest
 import torch
 from checkpoints import darcy_file, pdebench, timm
 
-import chonn_ops
 from chonn_ops import (
     CHONNFNO1d,
     CHONNNetwork1d,
@@ -16,9 +15,7 @@ from chonn_ops import (
     CHONNRollout1d,
     CHONNUNet1d,
     CHONNUNet2d,
-    CKBOptions,
     CNOUNet,
-    Network,
 )
 from chonn_ops.inspect import load_checkpoint, read_samples, write_page
 from chonn_ops.models import pretrained
@@ -33,26 +30,28 @@ def same_weights(a, b):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("name", "cell"),
-    [("chonn_network", "network")]
-    + [(name, cell) for name in ("chonn_unet", "chonn_fno") for cell in ("network", "scan")],
+    ("name", "options"),
+    [
+        ("chonn_network", {}),
+        *((name, {}) for name in ("chonn_unet", "chonn_fno")),
+        *((name, {"cell": "scan", "expand": 2}) for name in ("chonn_unet", "chonn_fno")),
+    ],
 )
-def test_of_pdebench(tmp_path, name, cell):
-    options = {"cell": cell, "expand": 2, **({"num_networks": 2} if cell == "network" else {})}
+def test_of_pdebench(tmp_path, name, options):
     path = pdebench(tmp_path, name, **options)
     trained = load_checkpoint(path)
     assert trained.title == f"{name} (PDEBench)"
-    assert trained.options["expand"] == 2
+    assert {**trained.options, **options} == trained.options
     assert not trained.model.training
     samples = read_samples(darcy_file(tmp_path))
     write_page(trained, samples, tmp_path / "out", checkpoint="c", data="d")
     numbers = json.loads((tmp_path / "out/inspection.json").read_text())["circuits"]
-    assert bool(numbers["networks"]) == (cell == "network")
-    assert bool(numbers["scans"]) == (cell == "scan")
+    assert bool(numbers["networks"]) == (not options)
+    assert bool(numbers["scans"]) == bool(options)
 
 
 def test_of_pdebench_without_our_runner(tmp_path):
-    path = pdebench(tmp_path, "chonn_fno", described=False, order=3)
+    path = pdebench(tmp_path, "chonn_fno", described=False)
     with pytest.raises(ValueError, match=r"expected a description of the model, .* got none"):
         load_checkpoint(path)
 
@@ -80,12 +79,10 @@ def test_of_neuraloperator(tmp_path, cell):
 
 def test_network_of_neuraloperator(tmp_path):
     config = pytest.importorskip("neuralop.models.base_model")
-    model = config.BaseModel._models["chonn_network"](
-        1, 1, width=6, depth=1, ckb={"num_networks": 3}
-    )
+    model = config.BaseModel._models["chonn_network"](1, 1, width=6, depth=1)
     model.save_checkpoint(tmp_path, "best_model")
     trained = load_checkpoint(tmp_path)
-    assert trained.model.model.nodes == "left"
+    assert trained.model.model.head.nodes == "left"
     assert same_weights(trained.model.model, model.model)
 
 
@@ -167,13 +164,13 @@ def test_weights_that_are_not_finite(tmp_path, value):
 
 
 def test_state_dicts(tmp_path):
-    network = CHONNNetwork1d(1, 1, width=6, ckb=CKBOptions(Network(num_networks=3)))
+    network = CHONNNetwork1d(1, 1, width=6, nodes="left")
     torch.save(network.state_dict(), tmp_path / "line.pt")
-    options = {"in_channels": 1, "out_channels": 1, "width": 6, "ckb.num_networks": 3}
+    options = {"in_channels": 1, "out_channels": 1, "width": 6, "nodes": "left"}
     trained = load_checkpoint(tmp_path / "line.pt", name="CHONNNetwork1d", options=options)
     assert same_weights(trained.model, network)
     # A card beside the weights says the same.
-    card = {"model": "CHONNNetwork1d", "options": {"width": 6, "ckb": {"num_networks": 3}}}
+    card = {"model": "CHONNNetwork1d", "options": {"width": 6, "nodes": "left"}}
     (tmp_path / "line.json").write_text(json.dumps(card))
     assert same_weights(load_checkpoint(tmp_path / "line.pt").model, network)
     unet = CHONNUNet2d(1, 1, init_features=4)
@@ -283,6 +280,8 @@ def test_files_that_are_no_checkpoints(tmp_path):
 
 
 def test_options_are_checked_as_everywhere(tmp_path):
-    torch.save(chonn_ops.CHONNNetwork2d().state_dict(), tmp_path / "w.pt")
+    torch.save(CHONNUNet2d(1, 1, init_features=1).state_dict(), tmp_path / "w.pt")
     with pytest.raises(ValueError, match="nodes: expected one of"):
-        load_checkpoint(tmp_path / "w.pt", name="CHONNNetwork2d", options={"ckb.nodes": "middle"})
+        load_checkpoint(tmp_path / "w.pt", name="CHONNUNet2d", options={"ckb.nodes": "middle"})
+    with pytest.raises(ValueError, match=r"CHONNNetwork2d cannot be built: .*'ckb'"):
+        load_checkpoint(tmp_path / "w.pt", name="CHONNNetwork2d", options={"ckb.order": 1})

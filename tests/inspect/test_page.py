@@ -12,7 +12,7 @@ import pytest
 import torch
 from checkpoints import darcy_file, pdebench
 
-from chonn_ops import CHONNCircuit2d, CHONNNetwork2d, CHONNNetwork3d, CKBOptions, Network, cli
+from chonn_ops import CHONNNetwork2d, CHONNNetwork3d, CKBOptions, CNOUNet, Network, cli
 from chonn_ops.inspect import load_checkpoint, read_samples, write_page
 
 FILES = ("inspection.html", "inspection.json")
@@ -25,7 +25,11 @@ def inspect(folder, *arguments):
 @pytest.fixture(scope="module")
 def given(tmp_path_factory):
     folder = tmp_path_factory.mktemp("given")
-    return pdebench(folder, "chonn_network", num_networks=3), darcy_file(folder)
+    torch.manual_seed(0)
+    ckb = CKBOptions(Network(num_networks=3))
+    model = CNOUNet(1, 1, 1, 0, 0, 4, 4, ckb=ckb, stages=("lift", "bottleneck"))
+    model.save_pretrained(folder / "model")
+    return folder / "model", darcy_file(folder)
 
 
 def test_command(given, tmp_path, capsys):
@@ -44,7 +48,7 @@ def test_command(given, tmp_path, capsys):
     assert page.count("data:image/png;base64,") == 3 + 2 * 3  # input, target and output first
     assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing from elsewhere
     for words in (
-        "Circuits of chonn_network",
+        "Circuits of CNOUNet",
         "effective rank",
         "length scale",
         "Stages and gates",
@@ -54,12 +58,11 @@ def test_command(given, tmp_path, capsys):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("cell", ["network", "scan"])
-def test_the_page_fits_the_screen(tmp_path, look, cell):
+@pytest.mark.parametrize("options", [{}, {"cell": "scan"}], ids=["head", "scan"])
+def test_the_page_fits_the_screen(tmp_path, look, options):
     """Names of files, models and blocks without a place to break."""
     name = "a_name_of_many_words_without_a_space_between_them" * 3
-    options = {"num_networks": 2} if cell == "network" else {}
-    trained = load_checkpoint(pdebench(tmp_path, "chonn_unet", cell=cell, **options))
+    trained = load_checkpoint(pdebench(tmp_path, "chonn_unet", **options))
     model = torch.nn.Sequential(OrderedDict([(name, trained.model)]))
     trained = replace(trained, model=model, title=name, options={name: name, "order": 2})
     samples = replace(read_samples(darcy_file(tmp_path)), reference_name=name)
@@ -123,36 +126,12 @@ def test_numbers_that_overflow_are_named(given, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_blocks_in_space_have_a_page(tmp_path):
-    ckb = CKBOptions(Network(num_networks=2))
-    torch.save(CHONNNetwork3d(width=4, depth=1, ckb=ckb).state_dict(), tmp_path / "w.pt")
+def test_models_in_space_have_a_page(tmp_path):
+    torch.save(CHONNNetwork3d(width=4, depth=1).state_dict(), tmp_path / "w.pt")
     np.save(tmp_path / "x.npy", np.random.default_rng(0).random((2, 1, 6, 6, 6)))
     given = ("--data", tmp_path / "x.npy", "--model", "CHONNNetwork3d", "--set", "width=4")
-    given = (*given, "--set", "depth=1", "--set", "ckb.num_networks=2")
-    assert inspect(tmp_path, tmp_path / "w.pt", *given) == 0
+    assert inspect(tmp_path, tmp_path / "w.pt", *given, "--set", "depth=1") == 0
     assert "middle plane of the third axis" in (tmp_path / "out" / FILES[0]).read_text()
-
-
-def test_a_mask_of_the_data_reaches_a_network_model(tmp_path):
-    model = CHONNNetwork2d(width=4, depth=1, ckb=CKBOptions(Network(num_networks=2))).eval()
-    torch.save(model.state_dict(), tmp_path / "w.pt")
-    path = darcy_file(tmp_path)
-    mask = np.ones((16, 16), bool)
-    mask[8:, 8:] = False
-    with h5py.File(path, "a") as file:
-        file["mask"] = mask
-    samples = read_samples(path)
-    options = {"width": 4, "depth": 1, "ckb.num_networks": 2}
-    trained = load_checkpoint(tmp_path / "w.pt", name="CHONNNetwork2d", options=options)
-    write_page(trained, samples, tmp_path / "out", checkpoint="", data="")
-    numbers = json.loads((tmp_path / "out" / FILES[1]).read_text())["circuits"]["networks"][0]
-    with torch.no_grad():
-        field = model.blocks[0].cells[0]
-        found = []
-        field.register_forward_hook(lambda _m, _i, v: found.append(v))
-        model(samples.inputs(1), mask=samples.mask)
-    inside = found[0][..., 0][:, samples.mask]  # nodes that do not exist have no potential
-    assert numbers["networks"][0]["potential"][-1] == pytest.approx(inside.max().item(), abs=1e-5)
 
 
 def test_a_model_of_one_circuit(tmp_path):
@@ -165,12 +144,16 @@ def test_a_model_of_one_circuit(tmp_path):
         file["mask"] = mask
         k = torch.tensor(file["nu"][:])[:, None]
     torch.manual_seed(0)
-    model = CHONNCircuit2d(1, 1)
-    model.calibrate(k, 300 + k, mask=torch.from_numpy(mask))
+    model = CHONNNetwork2d(1, 1)
+    inside = torch.from_numpy(mask)
+    model.calibrate(k, 300 + k, mask=inside)
     torch.save(model.state_dict(), tmp_path / "w.pt")
-    assert inspect(tmp_path, tmp_path / "w.pt", "--data", path, "--model", "CHONNCircuit2d") == 0
+    assert inspect(tmp_path, tmp_path / "w.pt", "--data", path, "--model", "CHONNNetwork2d") == 0
     (cell,) = json.loads((tmp_path / "out" / FILES[1]).read_text())["circuits"]["networks"]
     (circuit,) = cell["networks"]
+    with torch.no_grad():  # nodes that do not exist have no potential
+        inside = model(k, mask=inside)[..., inside]
+    assert circuit["potential"][-1] == pytest.approx(inside.max().item(), rel=1e-5)
     assert [wall["wall"] for wall in circuit["walls"]][:2] == ["holes", "axis 0, low face"]
     assert all(290 < wall["value"] < 310 for wall in circuit["walls"])
     page = (tmp_path / "out" / FILES[0]).read_text()

@@ -9,7 +9,6 @@ import torch
 
 from chonn_ops import (
     CKB,
-    CHONNCircuit2d,
     CHONNNetwork2d,
     CHONNUNet1d,
     CKBOptions,
@@ -28,17 +27,17 @@ from chonn_ops.inspect.reading import SolvedNetworks, compare_conductivity, read
 from chonn_ops.nn import CircuitHead
 
 
-@pytest.mark.slow
 def test_a_trained_network_model():
+    """Its medium is the input, at a contrast of ten, and its walls hold one potential."""
     model = CHONNNetwork2d.from_pretrained("darcy-small")
     torch.manual_seed(0)
     x = torch.where(torch.rand(2, 1, 16, 16) > 0.5, 1.0, 0.1)
     found = json.loads(json.dumps(read(model, x)))
-    assert [entry["grid"] for entry in found["networks"]] == [[16, 16]] * 2
-    assert [len(entry["networks"]) for entry in found["networks"]] == [8, 8]
-    assert all(1 <= entry["effective_rank"] <= 8 for entry in found["networks"])
-    names = [name for name, m in model.named_modules() if isinstance(m, NetworkCell)]
-    assert [entry["name"] for entry in found["networks"]] == names
+    (head,) = found["networks"]
+    (circuit,) = head["networks"]
+    assert (head["name"], head["grid"]) == ("head", [16, 16])
+    assert circuit["conductivity"][4] / circuit["conductivity"][0] == pytest.approx(10, rel=0.02)
+    assert all(abs(wall["value"]) < 1e-3 for wall in circuit["walls"])
     assert found["scans"] == []
     assert not any(module._forward_hooks for module in model.modules())
 
@@ -237,9 +236,23 @@ def any_head(**options):
         for parameter in head.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
         head.cell.zero_()
+        head.faces.output.weight.zero_()
         head.mean.fill_(-1 / 4)
         head.absorption.add_(1)
     return head
+
+
+def test_a_head_at_a_frequency_is_read():
+    head, h = any_head(ac=True), torch.randn(2, 7, 6, 3, dtype=torch.float64)
+    with torch.no_grad():
+        y = head(h)
+        solved = SolvedNetworks.of_call(head, y, h)
+        v = solved.circuit.solve(solved.density)
+    assert torch.allclose(torch.view_as_real(v).flatten(-2), y)
+    assert torch.allclose(v, solved.potentials)
+    (network,) = json.loads(json.dumps(read(head, h)))["networks"][0]["networks"]
+    assert len(network["walls"]) == 4
+    assert network["loss"][0] > 0
 
 
 @pytest.mark.parametrize("hole", [False, True])
@@ -314,7 +327,7 @@ def test_walls_that_drive_a_model_are_those_of_the_data():
     u = diffusion(k, 1 / 16, boundary=plates).solve(torch.zeros_like(k))
     x, y = k.movedim(-1, 1), u.movedim(-1, 1)
     torch.manual_seed(0)
-    model = CHONNCircuit2d(1, 1)
+    model = CHONNNetwork2d(1, 1)
     model.calibrate(x, y)
     (circuit,) = read(model, x)["networks"][0]["networks"]
     low, high, *sides = circuit["walls"]
@@ -348,7 +361,7 @@ def test_the_law_of_a_medium_is_read_from_the_weights(name):
     u = diffusion(k, 1 / 24, boundary="dirichlet").solve(torch.ones_like(k))
     y = u.movedim(-1, 1).float()
     torch.manual_seed(0)
-    model = CHONNCircuit2d(1, 1)
+    model = CHONNNetwork2d(1, 1)
     model.calibrate(x, y)
     steps, rate = 1000, 0.02
     optimiser = torch.optim.Adam(model.parameters(), rate)
@@ -368,15 +381,15 @@ def test_the_law_of_a_medium_is_read_from_the_weights(name):
 
 
 def test_a_law_needs_a_trunk_of_each_point():
-    model = CHONNCircuit2d(1, 1, trunk=torch.nn.Linear(1, 16))
-    with pytest.raises(ValueError, match="model: expected a CHONNCircuit with its own pointwise"):
+    model = CHONNNetwork2d(1, 1, trunk=torch.nn.Linear(1, 16))
+    with pytest.raises(ValueError, match="model: expected a CHONNNetwork with its own pointwise"):
         conductivity_law(model, torch.ones(5, 1))
     with pytest.raises(ValueError, match=r"values: expected shape \(N, 1\), got"):
-        conductivity_law(CHONNCircuit2d(1, 1), torch.ones(5, 2))
+        conductivity_law(CHONNNetwork2d(1, 1), torch.ones(5, 2))
 
 
 def test_fields_of_a_head_end_at_a_hole():
-    model = CHONNCircuit2d(1, 1, nodes="corners").eval()
+    model = CHONNNetwork2d(1, 1, nodes="corners").eval()
     mask = torch.ones(9, 8, dtype=torch.bool)
     mask[3:5, 2:6] = False
     x = torch.rand(1, 1, 9, 8)

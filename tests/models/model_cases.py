@@ -36,17 +36,15 @@ BLOCKS = {
 }
 MODELS = {}
 for axes, grid in GRIDS.items():
-    network = made(f"CHONNNetwork{axes}d", width=4, depth=1)
-    MODELS[f"CHONNNetwork{axes}d"] = network, (fields(2, 1, *grid),)
-    MODELS[f"CHONNCircuit{axes}d"] = made(f"CHONNCircuit{axes}d"), (fields(2, 1, *grid),)
+    MODELS[f"CHONNNetwork{axes}d"] = made(f"CHONNNetwork{axes}d"), (fields(2, 1, *grid),)
+    MODELS[f"CHONNStep{axes}d"] = made(f"CHONNStep{axes}d"), (fields(2, 1, *grid),)
     for name in ("CHONNRollout", "CHONNWaves") if axes < 3 else ():
         MODELS[f"{name}{axes}d"] = made(f"{name}{axes}d", 1, 2, 4, 1), (fields(2, 2, *grid),)
-    for cell, options in CELLS.items():
-        ckb = CKBOptions(options)
+    for end, ckb in {"": None, " of scans": CKBOptions("scan")}.items():
         fno = made(f"CHONNFNO{axes}d", 1, *[2] * axes, 4, 2, ckb=ckb)
-        MODELS[f"CHONNFNO{axes}d of {cell}s"] = fno, (fields(2, *grid, 2), coordinates(*grid))
+        MODELS[f"CHONNFNO{axes}d{end}"] = fno, (fields(2, *grid, 2), coordinates(*grid))
         unet = made(f"CHONNUNet{axes}d", init_features=2, ckb=ckb)
-        MODELS[f"CHONNUNet{axes}d of {cell}s"] = unet, (fields(2, 3, *[16] * axes),)
+        MODELS[f"CHONNUNet{axes}d{end}"] = unet, (fields(2, 3, *[16] * axes),)
 for cell, options in CELLS.items():
     sizes = {"n_layers": 1, "n_res": 1, "n_res_neck": 1, "channel_multiplier": 4}
     cno = made("CNOUNet", **sizes, ckb=CKBOptions(options))

@@ -18,7 +18,6 @@ from chonn_ops import (
     CHONNWaves2d,
     CKBOptions,
     Network,
-    NetworkCell,
 )
 from chonn_ops.models.geometry import grid_geometry, node_positions, read_box
 from chonn_ops.nn.geometry import NODES
@@ -176,8 +175,7 @@ def test_positions_are_rounded_once(nodes, dtype):
 def test_an_fno_takes_the_nodes_from_its_coordinates():
     model = CHONNFNO2d(1, 3, 3, 4, initial_step=1).eval()
     x, seen = torch.randn(1, 8, 8, 1), []
-    (cell,) = [module for module in model.modules() if isinstance(module, NetworkCell)]
-    cell.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[3]))
+    model.network.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[3]))
     for line in LINES.values():
         model(x, grid_of(line(8), line(8)))
     model.box = [(-1, 1), (0, 1)]
@@ -188,7 +186,7 @@ def test_an_fno_takes_the_nodes_from_its_coordinates():
 
 def test_a_network_model_takes_nodes_and_keeps_none():
     model, x = CHONNNetwork2d().eval(), torch.randn(1, 1, 6, 6)
-    placed = CHONNNetwork2d(ckb=CKBOptions(Network(nodes="corners")))
+    placed = CHONNNetwork2d(nodes="corners")
     placed.load_state_dict(dict(model.state_dict()))
     before = model(x)
     for nodes in ("corners", (0, 0), [[0, 0], [0.0, 0]]):
@@ -210,10 +208,10 @@ def test_a_network_model_takes_nodes_and_keeps_none():
 
 MODELS = {
     "block": lambda nodes: CKB(2, 2, cell=Network(nodes=nodes)),
-    "network": lambda nodes: CHONNNetwork2d(2, ckb=CKBOptions(Network(nodes=nodes))),
+    "network": lambda nodes: CHONNNetwork2d(2, nodes=nodes),
     "rollout": lambda nodes: CHONNRollout2d(1, 2, nodes=nodes),
     "waves": lambda nodes: CHONNWaves2d(1, 2, nodes=nodes),
-    "unet": lambda nodes: CHONNUNet2d(2, 1, 2, ckb=CKBOptions(Network(nodes=nodes))),
+    "unet": lambda nodes: CHONNUNet2d(2, 1, 2, nodes=nodes),
 }
 
 
@@ -260,8 +258,6 @@ def on_points(field, points):
 
 HOSTED = {
     "network": lambda: CHONNNetwork2d(width=8),
-    "patches": lambda: CHONNNetwork2d(width=8, patch=2),
-    "unet": lambda: CHONNUNet2d(1, 1, 2),
     "rollout": lambda: CHONNRollout2d(1, 1, 8, boundary="robin", carried=False, damped=False),
 }
 
@@ -279,9 +275,6 @@ def test_points_that_a_reader_keeps_give_the_function_of_the_domain(build, lengt
         places = [centres * length for length in lengths]
         geometry, _ = grid_geometry(grid_of(*places), box=[(0, length) for length in lengths])
         grid = grid_of(centres, centres)
-        if isinstance(model, CHONNUNet2d):
-            # Its convolutions belong to a grid.
-            return model.network(smooth(grid), **geometry), grid
         return model(smooth(grid), **geometry), grid
 
     with torch.no_grad():

@@ -48,7 +48,7 @@ def test_a_batch_may_be_empty(model):
         (lambda: Network(nodes=["left"]), r"nodes: expected one of .*, got \['left'\]"),
         (lambda: CKBOptions.from_mapping(None), "options: expected a mapping, got None"),
         (lambda: chonn_ops.CHONNNetwork2d(width="24"), "width: expected an integer .* got '24'"),
-        (lambda: chonn_ops.CHONNNetwork2d(coordinates="no"), "coordinates: expected a bool"),
+        (lambda: chonn_ops.CHONNRollout2d(coordinates="no"), "coordinates: expected a bool"),
         (lambda: chonn_ops.CHONNFNO2d(1, width=0), "width: expected an integer of at least 1"),
         (lambda: chonn_ops.CHONNFNO2d(1, modes2=-1), "modes2: expected .* at least 1, got -1"),
         (lambda: chonn_ops.CHONNFNO1d(1, initial_step=-1), "initial_step: expected an integer"),

@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
 
 from chonn_ops import (
     CKB,
@@ -16,21 +15,22 @@ from chonn_ops import (
     CHONNNetwork2d,
     CHONNRollout2d,
     CHONNUNet2d,
-    CHONNUNet3d,
     CHONNWaves1d,
     CHONNWaves2d,
     CKBOptions,
     CNOUNet,
+    Dirichlet,
     Network,
+    diffusion,
 )
 from chonn_ops.models import pretrained
 from chonn_ops.models.geometry import grid_geometry
-from chonn_ops.models.hosted import hosted_ckb, learn_faster, suit_host
 from chonn_ops.nn import layers
+from chonn_ops.nn.layers import learn_faster
 
 NETWORK = CKBOptions(Network(num_networks=3))
 SCAN = CKBOptions("scan")
-MODELS = {kind.__name__: kind for kind in (CHONNNetwork2d, CHONNRollout2d, CHONNWaves2d)}
+MODELS = {kind.__name__: kind for kind in (CHONNRollout2d, CHONNWaves2d)}
 
 
 def coordinates(*lines):
@@ -57,7 +57,7 @@ def test_coordinates_tell_the_spacing(lines, expected):
         {},
         {"norm": "group", "boundary": ("periodic", "neumann")},
         {"norm": "layer"},
-        {"cell": Network(num_networks=2, ac=True)},
+        {"cell": Network(num_networks=2)},
     ],
 )
 def test_a_gain_changes_nothing_but_the_rate(options):
@@ -85,7 +85,7 @@ def test_a_gain_changes_nothing_but_the_rate(options):
     "build",
     [
         *(partial(CKB, 4, 2, norm=norm) for norm in ("none", "group", "layer")),
-        partial(CKB, 4, 2, cell=Network(num_networks=2, ac=True)),
+        partial(CKB, 4, 2, cell=Network(num_networks=2)),
         partial(layers.Conv2d, 4, 3, 3),
     ],
     ids=str,
@@ -110,16 +110,10 @@ def test_only_modules_that_know_their_gain_get_one():
         learn_faster(CKB(4, 2, cell="scan"), 8)
 
 
-def test_hosted_networks_learn_faster():
-    torch.manual_seed(0)
-    plain = CHONNNetwork2d(1, 1, width=4, depth=1, offset=0.7)
-    hosted = suit_host(copy.deepcopy(plain))
-    x = torch.rand(2, 1, 6, 5)
-    torch.testing.assert_close(hosted(x), plain(x), rtol=0, atol=0)
-    gains = {"in_proj": 4, "out_proj": 4, "expand": 2, "contract": 2, "offset": 1 / 32}
-    for (name, stored), own in zip(hosted.named_parameters(), plain.parameters(), strict=True):
-        gain = next((gain for part, gain in gains.items() if part in name), 1)
-        torch.testing.assert_close(gain * stored, own, rtol=0, atol=0, msg=name)
+def _block(gain):
+    block = CKB(4, 2, norm="group")
+    learn_faster(block, gain)
+    return block
 
 
 def _rollout(gain):
@@ -136,16 +130,7 @@ def _waves(gain):
 
 # Each with the gains of no host, and with those of another one.
 IN_HOSTS = {
-    "CHONNNetwork2d": (
-        lambda: CHONNNetwork2d(1, 1, width=4, depth=2, offset=0.7),
-        lambda: suit_host(CHONNNetwork2d(1, 1, width=4, depth=2)),
-        (1, 6, 5),
-    ),
-    "a block": (
-        lambda: CKB(4, 2, norm="group"),
-        lambda: hosted_ckb(4, 2, CKBOptions(norm="group"), {}),
-        (4, 6, 5),
-    ),
+    "a block": (lambda: CKB(4, 2, norm="group"), lambda: _block(8.0), (4, 6, 5)),
     "CHONNRollout2d": (lambda: _rollout(1.0), lambda: _rollout(4.0), (2, 8, 8)),
     "CHONNWaves1d": (lambda: _waves(1.0), lambda: _waves(4.0), (3, 9)),
 }
@@ -174,9 +159,9 @@ def test_weights_are_one_function_in_every_host(name, how):
 @pytest.mark.parametrize("default", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_gain_is_saved_whole_whatever_the_default_dtype_is(default):
     """It was rounded to the default dtype, 0.3 by 0.1 % in bfloat16."""
-    trained, model = (CHONNNetwork2d(1, 1, width=4, depth=1).double() for _ in range(2))
+    trained, model = (CKB(4, 2).double() for _ in range(2))
     learn_faster(trained, 0.3)
-    x = torch.rand(1, 1, 6, 5, dtype=torch.float64)
+    x = torch.rand(1, 4, 6, 5, dtype=torch.float64)
     before = torch.get_default_dtype()
     torch.set_default_dtype(default)
     try:
@@ -189,12 +174,13 @@ def test_a_gain_is_saved_whole_whatever_the_default_dtype_is(default):
 
 @pytest.mark.parametrize("gain", [0.0, -1.0, float("nan"), torch.ones(2), None, "a"], ids=str)
 def test_gains_that_are_none_are_refused(gain):
-    model = CHONNNetwork2d(1, 1, width=4, depth=1)
-    state = {**model.state_dict(), "lift._extra_state": gain}
-    learn_faster(model.lift, 1.0)
-    with pytest.raises(RuntimeError, match=r"lift\._extra_state: expected a finite gain above 0"):
+    model = CKB(4, 2)
+    state = {**model.state_dict(), "in_proj._extra_state": gain}
+    with pytest.raises(
+        RuntimeError, match=r"in_proj\._extra_state: expected a finite gain above 0"
+    ):
         model.load_state_dict(state)
-    assert model.lift.gain == 1
+    assert model.in_proj.gain == 1
     if not isinstance(gain, torch.Tensor):
         with pytest.raises(ValueError, match="gain: expected a finite number > 0"):
             learn_faster(model, gain)
@@ -216,8 +202,8 @@ def test_weights_without_their_gains_are_refused(name):
 )
 def test_published_weights_in_a_host(name):
     trained = MODELS[pretrained.card(name)["model"]].from_pretrained(name)
-    model, networks = copy.deepcopy(trained), isinstance(trained, CHONNNetwork2d)
-    suit_host(model) if networks else learn_faster(model, 4.0)
+    model = copy.deepcopy(trained)
+    learn_faster(model, 4.0)
     channels = trained.in_channels
     x = torch.rand(1, channels, 32, 32) + 0.1
     expected = trained(x)
@@ -226,127 +212,181 @@ def test_published_weights_in_a_host(name):
     torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
 
 
-def test_models_without_networks_have_no_gains():
-    """Their state dicts are the host's."""
-    models = [CHONNFNO2d(1, 2, 2, 4, 1, ckb=SCAN), CHONNUNet2d(1, 1, 2, ckb=CKBOptions(order=0))]
-    for model in models:
+@pytest.mark.parametrize("ckb", [None, SCAN, CKBOptions(order=0)], ids=["head", "scan", "plain"])
+def test_hosts_have_no_gains(ckb):
+    """What a state dict holds is a function, and plain models' are the host's."""
+    for model in (CHONNFNO2d(1, 2, 2, 4, 1, ckb=ckb), CHONNUNet2d(1, 1, 2, ckb=ckb)):
         names = [*dict(model.named_parameters()), *dict(model.named_buffers())]
         assert set(model.state_dict()) == set(names)
+        assert not any(name.endswith("_extra_state") for name in names)
 
 
-@pytest.mark.parametrize("mode", ["replace", "lift"])
-def test_fno(mode):
-    """The block gets the spacing of the coordinates, and the plain weights are the plain FNO's."""
+def media_and_pressure(*grid):
+    """Darcy flow in smooth media, (B, 1, *grid) each."""
+    noise = torch.randn(8, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    k = torch.exp(torch.nn.functional.interpolate(noise, grid, mode="bicubic"))
+    on = k.movedim(1, -1).double()
+    spacing = tuple(1 / n for n in grid)
+    u = diffusion(on, spacing, boundary="dirichlet").solve(torch.ones_like(on))
+    return k, u.movedim(-1, 1).float()
+
+
+def hosts(grid, **options):
+    """A U-Net and an FNO, called with fields alone."""
+    unet, fno = CHONNUNet2d(1, 1, 4, **options), CHONNFNO2d(1, 4, 4, 6, 1, **options)
+    places = coordinates(*((torch.arange(n) + 0.5) / n for n in grid)).expand(8, *grid, 2)
+
+    def last(x):
+        return x.movedim(1, -1)
+
+    yield unet, unet, unet.calibrate
+    yield (
+        fno,
+        lambda x: fno(last(x), places).squeeze(-2).movedim(-1, 1),
+        lambda x, y: fno.calibrate(last(x), last(y).unsqueeze(-2), places),
+    )
+
+
+def test_trunks_start_from_the_circuit_that_calibration_finds():
+    """With what a trunk begins with, it would be hidden; training then moves the trunk, too."""
+    torch.manual_seed(0)
+    x, y = media_and_pressure(32, 16)
+    for model, call, calibrate in hosts((32, 16)):
+        residual = calibrate(x, y).item()
+        assert residual < 0.02
+        off = (call(x) - y).norm() / (y - y.mean()).norm()
+        assert off.item() == pytest.approx(residual, rel=0.1, abs=1e-3)
+        optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+        losses = []
+        for _ in range(12):
+            optimizer.zero_grad()
+            losses.append((call(x) - y).square().mean())
+            losses[-1].backward()
+            optimizer.step()
+        assert losses[-1] < losses[0]
+        still = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+        assert still == []
+
+
+def test_the_trunk_is_the_plain_model():
+    """Parameter for parameter, at the same seed."""
+    plain = CKBOptions(order=0)
+    builds = (
+        lambda channels, ckb: CHONNFNO2d(channels, 3, 3, 6, 1, in_channels=2, ckb=ckb),
+        lambda channels, ckb: CHONNUNet2d(2, channels, 6, ckb=ckb),
+    )
+    for build in builds:
+        torch.manual_seed(0)
+        (trunk,) = build(3, None).network.trunk.children()
+        torch.manual_seed(0)
+        for (name, value), own in zip(
+            build(6, plain).state_dict().items(), trunk.state_dict().values(), strict=True
+        ):
+            assert torch.equal(value, own), name
+
+
+def test_words_of_the_head():
+    options = {"boundary": ("periodic", Dirichlet(1.0)), "nodes": "left"}
+    models = [
+        CHONNUNet2d(1, 1, 4, inner="neumann", **options),
+        CHONNFNO2d(1, 2, 2, 4, 1, **options),
+    ]
+    alone = CHONNNetwork2d(1, 1, **options)
+    for model in models:
+        walls = model.network.head.walls()
+        assert {k: x for k, x in walls.items() if k != "inner"} == {
+            k: x for k, x in alone.head.walls().items() if k != "inner"
+        }
+        assert model.network.head.nodes == "left"
+    x, mask = torch.rand(1, 1, 16, 16) + 0.1, torch.ones(16, 16, dtype=torch.bool)
+    mask[4:8, 4:8] = False
+    y = models[0].eval()(x, mask=mask)
+    assert (y[..., ~mask] == 0).all()
+    assert y.isfinite().all()
+    assert torch.equal(models[0](torch.where(mask, x, torch.nan), mask=mask), y)
+
+
+@pytest.mark.parametrize("kind", [CHONNUNet2d, partial(CHONNFNO2d, modes1=2, modes2=2)])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ckb": NETWORK}, "ckb: expected .* or None for a circuit head"),
+        ({"ckb": SCAN, "boundary": "periodic"}, "boundary: expected 'robin' with `ckb`"),
+        ({"ckb": SCAN, "nodes": "left"}, "nodes: expected 'centres' with `ckb`"),
+    ],
+)
+def test_words_without_effect_are_refused(kind, options, message):
+    with pytest.raises(ValueError, match=message):
+        kind(1, **options)
+
+
+def test_no_circuit_head_no_geometry():
+    model, x = CHONNUNet2d(1, 1, 2, ckb=SCAN), torch.rand(1, 1, 16, 16)
+    with pytest.raises(ValueError, match="spacing, mask, nodes: expected None with `ckb`"):
+        model(x, nodes="left")
+    grid = coordinates(torch.arange(16) / 16, torch.arange(16) / 16)
+    for call in (
+        lambda: model.calibrate(x, x),
+        lambda: CHONNFNO2d(1, 2, 2, 4, 1, ckb=SCAN).calibrate(x, x, grid),
+    ):
+        with pytest.raises(ValueError, match="calibrate: expected a model without `ckb`"):
+            call()
+
+
+def test_fno_reads_the_spacing():
+    model = CHONNFNO2d(2, 3, 3, 6, 1)
     grid = (10, 8)
-    small = {"modes1": 3, "modes2": 3, "width": 6, "initial_step": 1}
-    torch.manual_seed(0)
-    model = CHONNFNO2d(2, **small, ckb=NETWORK, mode=mode).eval()
-    torch.manual_seed(0)
-    plain = CHONNFNO2d(2, **small, ckb=CKBOptions(order=0)).state_dict()
-    for name, value in model.state_dict().items():
-        if name in plain and not (mode == "replace" and name.startswith("w0")):
-            assert torch.equal(value, plain[name]), name
-    x = torch.randn(2, *grid, 2)
+    x = torch.rand(2, *grid, 2)
     square, flat = (
         coordinates(torch.arange(10) / 10, torch.arange(8) / 8 * length).expand(2, *grid, 2)
         for length in (1.0, 0.25)
     )
     seen = []
-    cell = model.ckb if mode != "replace" else model.w0
-    cell.register_forward_pre_hook(lambda *call: seen.append(call[2]["spacing"]), with_kwargs=True)
-    model(x, square).square().sum().backward()
+    model.network.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1]))
+    model(x, square)
     model(x, flat)
     assert seen[0] == pytest.approx([1 / 10, 1 / 8])
     assert seen[1] == pytest.approx([1 / 10, 1 / 32])
-    useless = [
-        name
-        for name, value in model.named_parameters()
-        if not (mode == "replace" and name.startswith("w0.") and value.grad is None)
-        and (value.grad is None or not value.grad.isfinite().all())
-    ]
-    assert useless == []
 
 
 @pytest.mark.parametrize("unit", [1e-3, 20.0, 1000.0])
 def test_fno_takes_coordinates_in_any_unit(unit):
     """In millimetres, features were so large that a trained model was off by a factor of 375."""
-    model = CHONNFNO2d(1, 2, 2, 6, 1, ckb=NETWORK)
+    model = CHONNFNO2d(1, 2, 2, 6, 1)
     grid, x = coordinates(torch.arange(8) / 8, torch.arange(4) / 8), torch.randn(1, 8, 4, 1)
     torch.testing.assert_close(model(x, unit * grid), model(x, grid))
-
-
-def test_a_lift_stands_before_the_padding():
-    model = CHONNFNO1d(1, 3, 6, 1, ckb=NETWORK, mode="lift", padding=5)
-    shapes = []
-    model.ckb.register_forward_pre_hook(lambda _, inputs: shapes.append(inputs[0].shape))
-    model(torch.randn(2, 12, 1), torch.linspace(0, 1, 12)[None, :, None].expand(2, 12, 1))
-    assert shapes == [(2, 6, 12)]
-
-
-def test_unet_corrects_a_network():
-    torch.manual_seed(0)
-    model = CHONNUNet2d(2, 3, 4, ckb=NETWORK, mode="correction")
-    network = suit_host(CHONNNetwork2d(2, 3, ckb=NETWORK))
-    network.load_state_dict(
-        {
-            name.removeprefix("network."): value
-            for name, value in model.state_dict().items()
-            if name.startswith("network.")
-        }
-    )
-    x = torch.randn(2, 2, 16, 32)
-    # From zero on: an untrained model is its network.
-    torch.testing.assert_close(model(x), network(x))
-    nn.init.ones_(model.conv.weight)
-    assert not torch.allclose(model(x), network(x))
-    assert CHONNUNet3d(1, 1, 2, ckb=NETWORK, mode="correction").eval()(
-        torch.randn(1, 1, 16, 16, 16)
-    ).shape == (1, 1, 16, 16, 16)
-    plain = CHONNUNet2d(2, 3, 4, ckb=CKBOptions(order=0), mode="correction")
-    assert set(plain.state_dict()) == {
-        n for n in model.state_dict() if not n.startswith("network.")
-    }
-    assert plain.encoder1[0].weight.shape[1] == 2
-    with pytest.raises(ValueError, match="mode: expected 'stages' with cell='scan'"):
-        CHONNUNet2d(2, 3, 4, ckb=SCAN, mode="correction")
 
 
 @pytest.mark.parametrize("boundary", ["robin", ("periodic", "neumann")])
 def test_networks_at_stages(boundary):
     ckb = CKBOptions(Network(num_networks=3), boundary=boundary)
-    unet = CHONNUNet2d(1, 1, 4, ckb=ckb, mode="stages", stages=("encoder1", "decoder1"))
-    assert set(unet.ckbs) == {"encoder1", "decoder1"}
-    assert unet(torch.randn(2, 1, 16, 16)).shape == (2, 1, 16, 16)
     cno = CNOUNet(1, 1, 2, 1, 1, 8, 8, ckb=ckb, stages=("lift", "bottleneck"))
     cno(torch.randn(2, 1, 16, 16)).square().sum().backward()
     assert all(value.grad is not None for value in cno.parameters())
 
 
 def test_one_default_in_every_model():
-    """Networks: in front of an FNO's layers, and corrected by a U-Net; scans as in the paper."""
-    fno, unet = CHONNFNO2d(1, 2, 2, 4, 1), CHONNUNet2d(1, 1, 2)
-    assert (fno.mode, fno.ckb.options) == ("lift", CKBOptions())
-    assert unet.network.blocks[0].options == CKBOptions()
-    assert CHONNNetwork2d().blocks[0].options == CKBOptions()
+    """A circuit head on U-Nets and FNOs, networks in CNOs; scans as in the paper."""
+    for model in (CHONNFNO2d(1, 2, 2, 4, 1), CHONNUNet2d(1, 1, 2)):
+        assert isinstance(model.network, CHONNNetwork2d)
     assert next(iter(CNOUNet(1, 1, 1, 1, 1, 4, 4).ckbs.values())).options == CKBOptions()
     assert CHONNFNO2d(1, 2, 2, 4, 1, ckb=SCAN).w0.options == SCAN
     assert set(CHONNUNet2d(1, 1, 2, ckb=SCAN).ckbs) == {"encoder4", "bottleneck", "decoder4"}
 
 
 @pytest.mark.parametrize(
-    ("dims", "boundary", "downsample"),
+    ("dims", "boundary"),
     [
-        pytest.param(*case, marks=() if case == (1, "neumann", 1) else pytest.mark.thorough)
-        for case in itertools.product((1, 2, 3), ("neumann", "dirichlet"), (1, 2))
+        pytest.param(*case, marks=() if case == (1, "robin") else pytest.mark.thorough)
+        for case in itertools.product((1, 2, 3), ("robin", "dirichlet"))
     ],
 )
-def test_exported_programs_read_the_coordinates_they_get(dims, boundary, downsample):
+def test_exported_programs_read_the_coordinates_they_get(dims, boundary):
     """The export failed at the spacing, which is read from the coordinates."""
     torch.manual_seed(0)
     kind = {1: CHONNFNO1d, 2: CHONNFNO2d, 3: CHONNFNO3d}[dims]
-    ckb = CKBOptions(Network(num_networks=2), boundary=boundary)
     modes = {"modes": 3} if dims == 1 else {f"modes{axis + 1}": 3 for axis in range(dims)}
-    model = kind(1, **modes, width=4, initial_step=1, ckb=ckb, downsample=downsample).eval()
+    model = kind(1, **modes, width=4, initial_step=1, boundary=boundary).eval()
     n = 8
     steps = torch.arange(n) / n
     grids = [steps, steps + 0.5 / n, torch.arange(n) / (n - 1), 3 * steps, steps.flip(0)]

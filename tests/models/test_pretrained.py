@@ -15,10 +15,10 @@ from model_cases import MODELS
 from torch import nn
 
 import chonn_ops
-from chonn_ops import CHONNCircuit2d, CHONNNetwork2d, CKBOptions, Dirichlet, Network, Robin
+from chonn_ops import CHONNNetwork2d, CKBOptions, Dirichlet, Network, Robin
 from chonn_ops.boundary import Condition, Neumann
 from chonn_ops.inspect.checkpoint import load_checkpoint
-from chonn_ops.models.hosted import suit_host
+from chonn_ops.nn.layers import learn_faster
 
 pytest.importorskip("safetensors")
 
@@ -52,7 +52,7 @@ def same(model, other):
 
 OPTIONS = {
     "walls": (
-        CHONNCircuit2d,
+        CHONNNetwork2d,
         {
             "boundary": ["neumann", (Dirichlet(1.0), Robin(torch.tensor(2.0), value=-1))],
             "inner": Neumann(flux=0.5),
@@ -60,12 +60,12 @@ OPTIONS = {
             "nodes": ((0.5, 0.25), (0, 1)),
         },
     ),
-    "a film that conducts all": (CHONNCircuit2d, {"boundary": Robin(math.inf)}),
+    "a film that conducts all": (CHONNNetwork2d, {"boundary": Robin(math.inf)}),
     "a block's": (
-        CHONNNetwork2d,
+        chonn_ops.CNOUNet,
         {
-            "width": 4,
-            "lengths": (3, 2),
+            "n_layers": 1,
+            "latent": 4,
             "ckb": CKBOptions(Network(2, nodes="left"), boundary=("neumann", "robin")),
         },
     ),
@@ -93,12 +93,14 @@ def test_options_come_back(case, tmp_path):
         )
         inputs = (torch.rand(1, 8, 8, 10), places)
     else:
-        inputs = (torch.rand(1, 1, 8, 12) + 0.1,)
+        inputs = (torch.rand(1, 1, 8, 16) + 0.1,)
     with torch.no_grad():
         expected = model(*inputs)
         assert torch.equal(found(*inputs), expected)
-        other = kind(**{k: v for k, v in options.items() if k in ("num_channels", "width")})
-        if case in ("walls", "a block's"):
+        other = kind(
+            **{k: v for k, v in options.items() if k in ("num_channels", "n_layers", "latent")}
+        )
+        if case == "walls":
             parameters = {k: v for k, v in model.state_dict().items() if k in other.state_dict()}
             fit = {k: v for k, v in parameters.items() if v.shape == other.state_dict()[k].shape}
             other.load_state_dict(fit, strict=False)
@@ -107,9 +109,9 @@ def test_options_come_back(case, tmp_path):
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 def test_copies_can_be_saved(copied, tmp_path):
-    model = CHONNCircuit2d(boundary=("neumann", Dirichlet(1.0)))
+    model = CHONNNetwork2d(boundary=("neumann", Dirichlet(1.0)))
     copied(model).save_pretrained(tmp_path)
-    assert str(CHONNCircuit2d.from_pretrained(tmp_path)) == str(model)
+    assert str(CHONNNetwork2d.from_pretrained(tmp_path)) == str(model)
 
 
 def test_defaults_are_in_the_card(tmp_path):
@@ -121,28 +123,31 @@ def test_defaults_are_in_the_card(tmp_path):
             "in_channels": 1,
             "out_channels": 1,
             "init_features": 32,
-            "ckb": CKBOptions().to_mapping(),
-            "mode": None,
-            "stages": ["encoder4", "bottleneck", "decoder4"],
             "lengths": 2,
+            "boundary": "robin",
+            "inner": "robin",
+            "nodes": "centres",
+            "ckb": None,
+            "stages": ["encoder4", "bottleneck", "decoder4"],
         },
         "parameters": sum(p.numel() for p in chonn_ops.CHONNUNet1d(1).parameters()),
     }
 
 
 def test_a_model_that_was_suited_to_a_host(tmp_path):
-    model = moved(suit_host(CHONNNetwork2d(width=4)))
-    model.save_pretrained(tmp_path)
-    x = torch.rand(1, 1, 8, 8)
-    assert torch.equal(CHONNNetwork2d.from_pretrained(tmp_path)(x), model(x))
+    model = chonn_ops.CHONNRollout2d(1, 2, 4, 1)
+    learn_faster(model, 4.0)
+    moved(model).save_pretrained(tmp_path)
+    x = torch.rand(1, 2, 8, 8)
+    assert torch.equal(chonn_ops.CHONNRollout2d.from_pretrained(tmp_path)(x), model(x))
 
 
 def test_names_of_walls_are_any(tmp_path):
     walls = {"ckb": Dirichlet(1.0), "inlet": "robin", "condition": Neumann()}
-    CHONNCircuit2d(boundary=walls).save_pretrained(tmp_path)
+    CHONNNetwork2d(boundary=walls).save_pretrained(tmp_path)
     card = json.loads((tmp_path / "model.json").read_text())
     assert card["options"]["boundary"]["ckb"]["value"] == 1.0
-    found = CHONNCircuit2d.from_pretrained(tmp_path).head.stated()["boundary"]
+    found = CHONNNetwork2d.from_pretrained(tmp_path).head.stated()["boundary"]
     assert list(found) == list(walls)
     assert (found["ckb"].value, found["inlet"]) == (1.0, "robin")
 
@@ -155,7 +160,7 @@ def test_a_users_own_class(tmp_path):
     Mine(4, lengths=2.0).save_pretrained(tmp_path)
     found = Mine.from_pretrained(tmp_path)
     assert found.lengths == (2.0, 2.0)
-    assert found.lift.out_features == 4
+    assert found.width == 4
 
 
 class Mine(Condition):
@@ -164,15 +169,15 @@ class Mine(Condition):
 
 REFUSED = {
     "a trunk": (
-        lambda: CHONNCircuit2d(width=3, trunk=nn.Linear(1, 3)),
+        lambda: CHONNNetwork2d(width=3, trunk=nn.Linear(1, 3)),
         "trunk: expected None, as files hold no modules of your own; torch.save",
     ),
     "a condition of ones own": (
-        lambda: CHONNCircuit2d(boundary=Mine()),
+        lambda: CHONNNetwork2d(boundary=Mine()),
         r"condition: expected one of \('Neumann', .*got 'Mine'",
     ),
     "values along a wall": (
-        lambda: CHONNCircuit2d(boundary=Dirichlet(torch.ones(1, 1, 8, 1))),
+        lambda: CHONNNetwork2d(boundary=Dirichlet(torch.ones(1, 1, 8, 1))),
         "value: expected a real number or a Tensor, got",
     ),
 }
@@ -191,15 +196,15 @@ def test_what_cannot_be_stored(case, tmp_path):
 def test_a_model_that_was_changed_is_refused(tmp_path):
     longer, wider = CHONNNetwork2d(width=4), CHONNNetwork2d(width=4)
     longer.lengths = (2.0, 1.0)
-    wider.head = nn.Linear(4, 7)
-    for model, message in ((longer, "lengths="), (wider, "size mismatch for head")):
+    wider.trunk[0] = nn.Linear(1, 7)
+    for model, message in ((longer, "lengths="), (wider, "size mismatch for trunk")):
         with pytest.raises(ValueError, match=f"its options and weights make again.*{message}"):
             model.save_pretrained(tmp_path / "model")
 
 
 def test_nothing_is_replaced_silently(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    first, second = moved(CHONNCircuit2d()), moved(CHONNCircuit2d(depth=1))
+    first, second = moved(CHONNNetwork2d()), moved(CHONNNetwork2d(depth=1))
     first.save_pretrained(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(FileExistsError, match=r"model\.json .*force=True"):
@@ -207,26 +212,25 @@ def test_nothing_is_replaced_silently(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     second.save_pretrained(tmp_path, force=True)
     assert set(before) == {path.name for path in tmp_path.iterdir()}
-    assert len(CHONNCircuit2d.from_pretrained(tmp_path).trunk) == 2
+    assert len(CHONNNetwork2d.from_pretrained(tmp_path).trunk) == 2
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_damaged_files(tmp_path):
-    CHONNCircuit2d().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="expected weights of CHONNNetwork2d, got CHONNCircuit2d"):
-        CHONNNetwork2d.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"name: expected one of .* or a folder with model\.json"):
-        CHONNCircuit2d.from_pretrained(tmp_path / "elsewhere")
+    CHONNNetwork2d().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="expected weights of CHONNNetwork1d, got CHONNNetwork2d"):
+        chonn_ops.CHONNNetwork1d.from_pretrained(tmp_path)
+    for name in (tmp_path / "elsewhere", "../darcy"):
+        with pytest.raises(ValueError, match=r"name: expected one of .* or a folder with model\."):
+            CHONNNetwork2d.from_pretrained(name)
     for name in ("model.safetensors", "model.json"):
         file = tmp_path / name
         file.write_bytes(file.read_bytes()[:40])
         with pytest.raises(ValueError, match="expected the files of a model"):
-            CHONNCircuit2d.from_pretrained(tmp_path)
+            CHONNNetwork2d.from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name", ["CHONNNetwork2d", "CHONNFNO2d of networks", "CHONNFNO2d of scans"]
-)
+@pytest.mark.parametrize("name", ["CHONNNetwork2d", "CHONNFNO2d", "CHONNFNO2d of scans"])
 def test_inspect_reads_a_folder(name, tmp_path):
     build, inputs = MODELS[name]
     model = moved(build())
@@ -247,22 +251,25 @@ def stored(model):
 LEFT, WALLS = Network(2, nodes="left"), ("neumann", (Dirichlet(1.0), Dirichlet(0.0)))
 OTHERS = {
     "lengths": (CHONNNetwork2d, {}, {"lengths": (3, 2)}),
-    "lengths of a circuit": (CHONNCircuit2d, {}, {"lengths": (3, 2)}),
     "lengths of a U-Net": (chonn_ops.CHONNUNet2d, {}, {"lengths": 2}),
-    "boundary": (CHONNCircuit2d, {"boundary": "dirichlet"}, {"boundary": "neumann"}),
+    "boundary": (CHONNNetwork2d, {"boundary": "dirichlet"}, {"boundary": "neumann"}),
     "boundary, its value": (
-        CHONNCircuit2d,
+        CHONNNetwork2d,
         {"boundary": Dirichlet(1.0)},
         {"boundary": Dirichlet(0.0)},
     ),
-    "boundary, its axes": (CHONNCircuit2d, {"boundary": WALLS}, {"boundary": WALLS[::-1]}),
-    "inner": (CHONNCircuit2d, {"inner": "neumann"}, {"inner": "dirichlet"}),
-    "nodes": (CHONNCircuit2d, {}, {"nodes": "left"}),
-    "nodes of a cell": (CHONNNetwork2d, {"ckb": CKBOptions(Network(2))}, {"ckb": CKBOptions(LEFT)}),
+    "boundary, its axes": (CHONNNetwork2d, {"boundary": WALLS}, {"boundary": WALLS[::-1]}),
+    "inner": (CHONNNetwork2d, {"inner": "neumann"}, {"inner": "dirichlet"}),
+    "nodes": (CHONNNetwork2d, {}, {"nodes": "left"}),
+    "nodes of a cell": (
+        chonn_ops.CNOUNet,
+        {"n_layers": 1, "ckb": CKBOptions(Network(2))},
+        {"n_layers": 1, "ckb": CKBOptions(LEFT)},
+    ),
     "boundary of a cell": (
-        CHONNNetwork2d,
-        {"ckb": CKBOptions(boundary="neumann")},
-        {"ckb": CKBOptions(boundary="dirichlet")},
+        chonn_ops.CNOUNet,
+        {"n_layers": 1, "ckb": CKBOptions(boundary="neumann")},
+        {"n_layers": 1, "ckb": CKBOptions(boundary="dirichlet")},
     ),
     "boundary of a scan": (
         chonn_ops.CNOUNet,
@@ -295,24 +302,24 @@ def test_weights_for_other_options_are_refused(case):
 
 
 def test_learned_walls_in_another_order():
-    weights = CHONNCircuit2d(boundary={"inlet": "robin", "outlet": "robin"}).state_dict()
-    other = CHONNCircuit2d(boundary={"outlet": "robin", "inlet": "robin"})
+    weights = CHONNNetwork2d(boundary={"inlet": "robin", "outlet": "robin"}).state_dict()
+    other = CHONNNetwork2d(boundary={"outlet": "robin", "inlet": "robin"})
     with pytest.raises(RuntimeError, match=r"walls=\['inlet', 'outlet', 'inner'\], the model has"):
         other.load_state_dict(weights)
 
 
 def test_learned_walls_are_named_in_the_message():
-    weights = CHONNCircuit2d(boundary=("neumann", "robin")).state_dict()
+    weights = CHONNNetwork2d(boundary=("neumann", "robin")).state_dict()
     walls = r"boundary=\[\[{'condition': 'Neumann', 'flux': 0\.0}, .*\], \['robin', 'robin'\]\]"
-    found = CHONNCircuit2d(boundary=("robin", "neumann")).load_state_dict(weights, strict=False)
+    found = CHONNNetwork2d(boundary=("robin", "neumann")).load_state_dict(weights, strict=False)
     assert re.search(walls, found.unexpected_keys[0])
 
 
 def test_spellings_of_the_same_options_are_the_same():
     pairs = [
-        (CHONNCircuit2d, {"boundary": "neumann", "lengths": 2}, {"lengths": [2.0, 2.0]}),
-        (CHONNCircuit2d, {"boundary": Dirichlet()}, {"boundary": ("dirichlet", "dirichlet")}),
-        (CHONNCircuit2d, {"nodes": "left"}, {"nodes": [(0, 1), (0.0, 1.0)]}),
+        (CHONNNetwork2d, {"boundary": "neumann", "lengths": 2}, {"lengths": [2.0, 2.0]}),
+        (CHONNNetwork2d, {"boundary": Dirichlet()}, {"boundary": ("dirichlet", "dirichlet")}),
+        (CHONNNetwork2d, {"nodes": "left"}, {"nodes": [(0, 1), (0.0, 1.0)]}),
     ]
     pairs[0][2]["boundary"] = ["neumann", (Neumann(0.0), "neumann")]
     for kind, options, others in pairs:

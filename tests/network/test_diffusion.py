@@ -252,7 +252,7 @@ def circuit_of_a_cell(boundary, k, h, mask):
     if cell.wall_param is not None:
         cell.wall_param.data.fill_(math.log(0.7) / WALL_GAIN)
     nothing = torch.zeros_like(k)
-    cell._coefficients = lambda u, _: (k, nothing, u)
+    cell.coefficients = lambda u: (k, nothing, u)
     return cell.assemble(nothing, h, mask)[0]
 
 

@@ -14,13 +14,13 @@ from torch.utils.data import DataLoader
 from zencfg.bunch import Bunch
 
 import chonn_plugins.neuralop.network
-from chonn_ops import CKB, CHONNNetwork2d, CKBOptions, Network
-from chonn_ops.models.hosted import BLOCK_GAIN, suit_host
+from chonn_ops import CKB, CHONNNetwork2d, CKBOptions, Dirichlet, Network
 from chonn_plugins.neuralop import CHONNNetwork
 from chonn_plugins.neuralop.fixed_grid import FixedGridCKB
+from chonn_plugins.neuralop.mixers import NETWORK_GAIN
 
 chonn_plugins.neuralop.network.install()
-SMALL = {"width": 6, "depth": 1, "ckb": {"num_networks": 3}}
+SMALL = {"width": 6, "depth": 1}
 
 
 def config(**more):
@@ -39,31 +39,34 @@ def test_get_model(n_dim):
 
 def test_it_is_our_model():
     model = get_model(config())
-    ours = CHONNNetwork2d(1, 2, 6, 1, ckb=CKBOptions(Network(num_networks=3, nodes="left")))
-    suit_host(ours).load_state_dict(model.model.state_dict())
+    ours = CHONNNetwork2d(1, 2, 6, 1, nodes="left")
+    ours.load_state_dict(model.model.state_dict())
     x, mask = torch.randn(2, 1, 8, 8), torch.ones(8, 8, dtype=torch.bool)
     mask[:4, :4] = False
     torch.testing.assert_close(model(x, y=x, spacing=(0.2, 0.1)), ours(x, spacing=(0.2, 0.1)))
     torch.testing.assert_close(model(x, mask=mask), ours(x, mask=mask))
+    y = torch.randn(2, 2, 8, 8)
+    assert torch.equal(model.calibrate(x, y, mask=mask), ours.calibrate(x, y, mask=mask))
+    torch.testing.assert_close(model(x), ours(x))
 
 
 def test_checkpoints(tmp_path):
-    saved = get_model(config(lengths=(1.0, 2.0)))
+    wall = {"condition": "Dirichlet", "value": 1.0, "distance": 0.0}
+    saved = get_model(config(lengths=(1.0, 2.0), boundary=["periodic", wall]))
     saved.save_checkpoint(tmp_path, "model")
     loaded = CHONNNetwork.from_checkpoint(tmp_path, "model")
     x = torch.randn(1, 1, 8, 12)
     torch.testing.assert_close(loaded(x), saved(x), rtol=0, atol=0)
-    assert loaded._init_kwargs["ckb"] == saved._init_kwargs["ckb"]
-    assert {"num_networks": 3, "cell": "network", "order": 1}.items() <= saved._init_kwargs[
-        "ckb"
-    ].items()
+    assert loaded._init_kwargs == saved._init_kwargs
+    known = {"width": 6, "lengths": [1.0, 2.0], "boundary": ["periodic", wall], "nodes": "left"}
+    assert known.items() <= saved._init_kwargs.items()
 
 
 @pytest.mark.parametrize(
     "numbers",
     [
-        {"offset": np.full((1, 2, 1, 1), 0.5, np.float32), "width": np.int64(6)},
-        {"lengths": torch.tensor([1.0, 2.0]), "ckb": {"num_networks": np.int8(3)}},
+        {"nodes": np.full(2, 0.5, np.float32), "width": np.int64(6)},
+        {"lengths": torch.tensor([1.0, 2.0]), "boundary": Dirichlet(torch.ones(()))},
     ],
 )
 def test_numbers_of_tensors_and_numpy_are_saved(tmp_path, numbers):
@@ -114,7 +117,7 @@ def test_the_trainer_takes_published_weights(tmp_path):
     published = CHONNNetwork2d.from_pretrained("darcy-small")
     target = 1.1 * published(x).detach()
     loader = DataLoader([{"x": a, "y": b} for a, b in zip(x, target, strict=True)], batch_size=3)
-    hosted = CHONNNetwork(1, 1, ckb={"nodes": "centres"})
+    hosted = CHONNNetwork(1, 1, nodes="centres")
     hosted.model.load_state_dict(published.state_dict())
     torch.testing.assert_close(hosted(x), published(x), rtol=0, atol=0)
     for model, saving in ((published, {}), (hosted, {"save_every": 1, "save_dir": tmp_path})):
@@ -149,11 +152,10 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(tmp_path, fno, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_dim": 4}, "n_dim: expected 1, 2 or 3, got 4"),
-        ({"ckb": {"netwroks": 3}}, "netwroks: expected options of a block .* num_networks"),
-        ({"ckb": {"cell": "scan"}}, "cell='network'"),
-        ({"ckb": 3}, "ckb: expected a mapping of options or None, got 3"),
-        ({"depth": 0}, "depth: expected an integer of at least 1"),
+        ({"n_dim": 4}, "expected a grid of 1, 2 or 3 axes, got 4"),
+        ({"boundary": "wall"}, "boundary.*: expected one of .* got 'wall'"),
+        ({"inner": {"condition": "Wall"}}, "condition: expected one of .* got 'Wall'"),
+        ({"width": 0}, "width: expected an integer of at least 1"),
     ],
 )
 def test_bad_options(options, message):
@@ -180,7 +182,7 @@ def test_mixers_of_networks(fno, tmp_path, mode, layers, n_dim):
         1 if layers is None else 2
     )
     # They learn as fast as in PDEBench's models.
-    assert {block.in_proj.gain for block in blocks(model)} == {BLOCK_GAIN}
+    assert {block.in_proj.gain for block in blocks(model)} == {NETWORK_GAIN}
     # Networks know the spacing of a grid, so they run on the grid that they are asked on.
     assert not any(isinstance(module, FixedGridCKB) for module in model.modules())
     x = torch.randn(2, 2, *(8,) * n_dim)
@@ -201,7 +203,6 @@ def test_defaults_are_those_of_the_cell(fno):
         ValueError, match="d_state: expected options of a block with cell='network'"
     ):
         fno(spectral_mixer_kwargs={"d_state": 4})
-    assert get_model(config(patch=2)).model.nodes == "left"
 
 
 def test_a_mixer_of_scans_keeps_its_names(fno):

@@ -83,11 +83,7 @@ def test_a_branch_is_what_the_block_adds_channels_last(spatial_dims, cell):
     branch = CKBBranch(8, spatial_dims, cell=cell, order=2)
     branch.load_state_dict(block.state_dict())
     x = torch.randn(SHAPES[spatial_dims])
-    outputs = []
-    for stage in branch.cells:
-        stage.register_forward_hook(lambda *call: outputs.append(call[-1]))
-    added, total = branch(x if spatial_dims is None else x.movedim(1, -1))
-    torch.testing.assert_close(total, sum(outputs), rtol=0, atol=0)
+    added = branch(x if spatial_dims is None else x.movedim(1, -1))
     added = added if spatial_dims is None else added.movedim(-1, 1)
     torch.testing.assert_close(x + added, block(x), rtol=0, atol=0)
 

@@ -95,12 +95,8 @@ def _shorted(k, g, source, leak, steps):
     return kirchhoff_network(GAIN * source * volume, g, total, backend="reference")
 
 
-AC = pytest.mark.parametrize("ac", [False, True], ids=["dc", "ac"])
-
-
-@AC
-def test_gradients_are_those_of_finite_differences(ac):
-    cell = _cell(3, 2, tol=1e-13, ac=ac)
+def test_gradients_are_those_of_finite_differences():
+    cell = _cell(3, 2, tol=1e-13)
     u = _features(1, 3, 4, 3).requires_grad_()
     parameters = tuple(cell.parameters())
 
@@ -111,9 +107,8 @@ def test_gradients_are_those_of_finite_differences(ac):
     assert torch.autograd.gradcheck(call, (u, *parameters))
 
 
-@AC
-def test_potentials_converge_with_the_second_order_of_the_spacing(ac):
-    cell = _cell(2, 3, tol=1e-12, nodes="centres", ac=ac)
+def test_potentials_converge_with_the_second_order_of_the_spacing():
+    cell = _cell(2, 3, tol=1e-12, nodes="centres")
 
     def smooth(n):
         x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
@@ -153,10 +148,9 @@ def test_a_mask_of_all_nodes_changes_nothing(boundary):
     torch.testing.assert_close(cell(u, mask=mask), cell(u), rtol=1e-9, atol=1e-9)
 
 
-@AC
 @pytest.mark.parametrize("boundary", ["robin", "neumann", "dirichlet"])
-def test_a_masked_grid_is_the_smaller_grid(boundary, ac):
-    cell = _cell(4, boundary=boundary, tol=1e-12, nodes="centres", ac=ac)
+def test_a_masked_grid_is_the_smaller_grid(boundary):
+    cell = _cell(4, boundary=boundary, tol=1e-12, nodes="centres")
     u = _features(2, 6, 5, 4)
     mask = torch.zeros(6, 5, dtype=torch.bool)
     mask[1:5, 2:] = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import chonn_ops
-from chonn_ops.models.hosted import learn_faster, suit_host
+from chonn_ops.nn.layers import learn_faster
 from chonn_plugins._entry_points import names_in
 from chonn_plugins.pdebench import HostModel, JobError, registry
 from chonn_plugins.pdebench.job import DataName, Job, resolve
@@ -42,9 +43,9 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
     ("args", "name"),
     [
         ({}, "2D_Darcy_chonn-unet-1-step"),
-        ({"ckb": {"order": 1}}, "2D_Darcy_chonn-unet-1-step"),
-        ({"ckb": {"cell": "network"}}, "2D_Darcy_chonn-unet-1-step"),
-        ({"ckb": {"order": 2}}, "2D_Darcy_chonn-unet-order2-1-step"),
+        ({"ckb": {"order": 0}}, "2D_Darcy_chonn-unet-order0-1-step"),
+        ({"ckb": {"boundary": "dirichlet"}}, "2D_Darcy_chonn-unet-boundarydirichlet-1-step"),
+        ({"ckb": {"inner": "robin"}}, "2D_Darcy_chonn-unet-1-step"),
         # One option has others' defaults in its train: no two models share a name.
         ({"ckb": {"cell": "scan"}}, "2D_Darcy_chonn-unet-cellscan-1-step"),
         ({"ckb": {"cell": "scan", "order": 1}}, "2D_Darcy_chonn-unet-cellscan-order1-1-step"),
@@ -54,12 +55,12 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
             "2D_Darcy_chonn-unet-cellscan-constrainedFalse-seed1-1-step",
         ),
         (
-            {"ckb": {"mode": "stages", "stages": ["encoder1", "decoder1"]}},
-            "2D_Darcy_chonn-unet-modestages-stagesencoder1-decoder1-1-step",
+            {"ckb": {"cell": "scan", "stages": ["encoder1", "decoder1"]}},
+            "2D_Darcy_chonn-unet-cellscan-stagesencoder1-decoder1-1-step",
         ),
         (
-            {"ckb": {"stages": ["encoder4", "bottleneck", "decoder4"]}},
-            "2D_Darcy_chonn-unet-1-step",
+            {"ckb": {"cell": "scan", "stages": ["encoder4", "bottleneck", "decoder4"]}},
+            "2D_Darcy_chonn-unet-cellscan-1-step",
         ),
         ({"ar_mode": True}, "2D_Darcy_chonn-unet-AR"),
         ({"ar_mode": True, "pushforward": True, "t_train": 9}, "2D_Darcy_chonn-unet-PF-1"),
@@ -68,16 +69,19 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
             "2D_Darcy_chonn-unet-PF-4",
         ),
         ({"filename": "2D_rdb_NA_NA", "single_file": False}, "2D_rdb_NA_NA_chonn-unet-1-step"),
-        ({"name": "chonn_fno", "ckb": {"mode": "replace"}}, "2D_Darcy_chonn-fno-modereplace"),
-        ({"name": "chonn_fno", "ckb": {"mode": "lift"}}, "2D_Darcy_chonn-fno"),
+        ({"name": "chonn_fno"}, "2D_Darcy_chonn-fno"),
         (
-            {"name": "chonn_fno", "ckb": {"cell": "scan", "mode": "lift"}},
-            "2D_Darcy_chonn-fno-cellscan-modelift",
+            {"name": "chonn_fno", "ckb": {"cell": "scan", "downsample": 2}},
+            "2D_Darcy_chonn-fno-cellscan-downsample2",
         ),
         ({"name": "chonn_network"}, "2D_Darcy_chonn-network"),
         (
             {"name": "chonn_network", "ckb": {"width": 32, "boundary": ["periodic", "robin"]}},
             "2D_Darcy_chonn-network-boundaryperiodic-robin-width32",
+        ),
+        (
+            {"name": "chonn_network", "ckb": {"inner": {"condition": "Dirichlet", "value": 2.0}}},
+            "2D_Darcy_chonn-network-innercondition-Dirichlet-value-2.0",
         ),
         ({"name": "chonn_network", "clip": True}, "2D_Darcy_chonn-network"),
         (
@@ -96,8 +100,8 @@ def test_result_names(args, name):
 
 
 def test_data_name_redirects_only_the_result():
-    name = DataName.of(a_job(ckb={"order": 3}))
-    assert name[:-5] + "_Unet" == "2D_Darcy_chonn-unet-order3"
+    name = DataName.of(a_job(ckb={"order": 0}))
+    assert name[:-5] + "_Unet" == "2D_Darcy_chonn-unet-order0"
     assert name + ".h5" == "2D_Darcy.hdf5.h5"
     assert "data/" + name == "data/2D_Darcy.hdf5"
     assert name[-2:] == "f5"
@@ -110,30 +114,37 @@ def test_data_name_redirects_only_the_result():
     [
         (
             {"ckb": {"oder": 2}},
-            ("unknown option oder for chonn_unet", "Known options: cell, order,"),
+            ("unknown option oder for chonn_unet", "Known options: boundary, inner,"),
         ),
         ({"ckb": {"order": -1}}, ("order: expected an integer of at least 0, got -1",)),
-        ({"ckb": {"norm": "batch"}}, ("norm: expected one of", "got 'batch'")),
-        ({"ckb": 3}, ("expected options (known: cell, order,", "got 3")),
+        ({"ckb": {"cell": "scan", "norm": "batch"}}, ("norm: expected one of", "got 'batch'")),
+        ({"ckb": 3}, ("expected options (known: boundary, inner,", "got 3")),
         ({"ckb": {"downsample": 2}}, ("unknown option downsample for chonn_unet",)),
-        ({"ckb": {"mode": "replace"}}, ("mode: expected one of ('correction', 'stages')",)),
-        ({"ckb": {"stages": ["encoder5"]}}, ("stages: expected names out of", "['encoder5']")),
-        ({"ckb": {"stages": ["encoder1"]}}, ("without mode='stages'", "['encoder1']")),
-        ({"ckb": {"d_state": 8}}, ("d_state: expected options of a block with cell='network'",)),
+        (
+            {"ckb": {"cell": "scan", "stages": ["encoder5"]}},
+            ("stages: expected names out of", "['encoder5']"),
+        ),
+        ({"ckb": {"d_state": 8}}, ("d_state: expected to be left out without cell='scan'",)),
+        ({"ckb": {"order": 2}}, ("ckb: expected CKBOptions('scan')", "None for a circuit head")),
+        ({"ckb": {"cell": "network"}}, ("ckb: expected CKBOptions('scan')",)),
         (
             {"ckb": {"cell": "scna"}},
             ("cell: expected one of ('network', 'scan'), got 'scna'",),
         ),
-        ({"ckb": {"cell": "scan", "mode": "correction"}}, ("mode: expected 'stages' with",)),
-        ({"name": "chonn_network", "ckb": {"cell": "scan"}}, ("cell='network'",)),
+        ({"ckb": {"cell": "scan", "inner": "robin"}}, ("inner: expected options of a block",)),
+        ({"name": "chonn_network", "ckb": {"cell": "scan"}}, ("unknown option cell",)),
         (
-            {"name": "chonn_network", "ckb": {"depth": 0}},
-            ("depth: expected an integer of at least 1",),
+            {"name": "chonn_network", "ckb": {"width": 0}},
+            ("width: expected an integer of at least 1",),
+        ),
+        (
+            {"name": "chonn_network", "ckb": {"boundary": {"condition": "Wall"}}},
+            ("condition: expected one of ('Neumann', 'Dirichlet', 'Robin'",),
         ),
         ({"name": "chonn_network", "ckb": {"mode": "lift"}}, ("unknown option mode",)),
-        ({"name": "chonn_fno", "ckb": {"mode": "beside"}}, ("mode: expected one of", "'beside'")),
+        ({"name": "chonn_fno", "ckb": {"inner": "robin"}}, ("unknown option inner",)),
         (
-            {"name": "chonn_fno", "ckb": {"downsample": 0}},
+            {"name": "chonn_fno", "ckb": {"cell": "scan", "downsample": 0}},
             ("downsample: expected an integer of at least 1",),
         ),
         (
@@ -153,25 +164,22 @@ def test_bad_options_and_names(args, texts):
         assert text in str(caught.value)
 
 
-UNET = ({"mode": "stages", "stages": ["encoder1"]}, {"mode": "correction"}, {"order": 0})
-FNO = ({"mode": "lift"}, {"mode": "lift", "downsample": 2}, {"mode": "replace"})
+UNET = ({}, {"boundary": "neumann"}, {"cell": "scan", "stages": ["encoder1"]}, {"order": 0})
+FNO = ({}, {"boundary": "neumann"}, {"cell": "scan", "downsample": 2}, {"order": 0})
 
 
-@pytest.mark.parametrize("cell", ["scan", "network"])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_builds_with_pdebench_keywords(ndim, cell):
+def test_builds_with_pdebench_keywords(ndim):
     grid = (32,) * ndim
     x, coordinates = torch.rand(2, *grid, 4), torch.rand(2, *grid, ndim).sort(1).values
     for options in UNET:
-        if cell == "scan" and options.get("mode") == "correction":
-            continue
         host = {"in_channels": 4, "out_channels": 2}
-        unet = registry.load("chonn_unet").build(ndim, host, {"cell": cell, **options})
+        unet = registry.load("chonn_unet").build(ndim, host, options)
         assert unet(x.movedim(-1, 1)).shape == (2, 2, *grid)
     names = ("modes",) if ndim == 1 else ("modes1", "modes2", "modes3")[:ndim]
     host = {"num_channels": 2, "width": 4, "initial_step": 2, **dict.fromkeys(names, 3)}
     for options in FNO:
-        fno = registry.load("chonn_fno").build(ndim, host, {"cell": cell, **options})
+        fno = registry.load("chonn_fno").build(ndim, host, options)
         assert fno(x, coordinates).shape == (2, *grid, 1, 2)
 
 
@@ -183,7 +191,7 @@ def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
     options = {"model": "steady", "width": 6, "depth": 1}
     model = registry.load("chonn_network").build(ndim, host, options)
     ours = getattr(chonn_ops, f"CHONNNetwork{ndim}d")(6, 2, 6, 1)
-    suit_host(ours).load_state_dict(model.model.state_dict())
+    ours.load_state_dict(model.model.state_dict())
     grid = (8, 12, 6)[:ndim]
     # The second axis is twice as long as the first: cells of 1/16 by 1/12, in its unit.
     axes = [torch.arange(n) * 5 * length / n for n, length in zip(grid, (1, 2, 2), strict=False)]
@@ -198,7 +206,9 @@ def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
 
 
 @pytest.mark.parametrize("ndim", [1, 2])
-@pytest.mark.parametrize(("options", "name"), [({}, "Rollout"), ({"model": "waves"}, "Waves")])
+@pytest.mark.parametrize(
+    ("options", "name"), [({"model": "flow"}, "Rollout"), ({"model": "waves"}, "Waves")]
+)
 def test_time_series_get_what_carries_them(ndim, options, name):
     """The class with its defaults; of several given frames the last two, channels last, at the
     coordinates' spacing."""
@@ -224,12 +234,12 @@ def test_time_series_get_what_carries_them(ndim, options, name):
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
-    """A steady model and one of time series."""
+    """A steady model and one of time series on a ring."""
     host = {"num_channels": 1, "width": 6, "initial_step": steps, "modes": 3}
-    model = registry.load("chonn_network").build(1, host, {"width": 6, "num_networks": 2})
     entry = registry.load("chonn_network")
-    options = {"width": 6, "num_networks": 2}
-    said = entry.build(1, host, options | {"nodes": "left"})
+    options = {"width": 6} if steps == 1 else {"width": 6, "boundary": "periodic"}
+    model = entry.build(1, host, options)
+    said = entry.build(1, host, {**options, "nodes": "left"})
     said.load_state_dict(dict(model.state_dict()))
     for n in (8, 12):
         x, place = torch.rand(1, n, steps), (torch.arange(n) / n)[None, :, None]
@@ -239,27 +249,59 @@ def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
         assert unlike == (steps == 1)
 
 
-def test_options_of_time_series():
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_one_circuit_a_frame_is_calibrated_by_whole_series(ndim):
+    modes = {"modes": 3} if ndim == 1 else {"modes1": 3, "modes2": 3}
+    host = {"num_channels": 2, "width": 9, "initial_step": 3, **modes}
+    model = registry.load("chonn_network").build(ndim, host, {})
+    ours = getattr(chonn_ops, f"CHONNStep{ndim}d")(2)
+    ours.load_state_dict(model.model.state_dict())
+    axes = [(torch.arange(8) + 0.5) / 8] * ndim
+    grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(4, *[8] * ndim, ndim)
+    x = torch.rand(4, *[8] * ndim, 10)  # five frames
+    assert model.series
+    found = model.calibrate(x[..., :8], x[..., 8:].unsqueeze(-2), grid)
+    right = ours.calibrate(x.unflatten(-1, (5, 2)).movedim((-2, -1), (1, 2)))
+    torch.testing.assert_close(found, right)
+    expected = ours(x[..., 2:4].movedim(-1, 1)).movedim(1, -1)
+    torch.testing.assert_close(model(x[..., :4], grid), expected.unsqueeze(-2))
+
+
+def test_options_of_kinds():
     entry = registry.load("chonn_network")
     host = {"num_channels": 1, "width": 9, "initial_step": 2, "modes": 7}
     assert type(entry.build(3, {**host, "modes1": 2}, {}).model).__name__ == "CHONNNetwork3d"
     for options, text in (
-        ({"model": "flow", "order": 2}, "order: expected to be left out with model='flow'"),
-        ({"model": "river"}, "model: expected one of ('auto', 'steady', 'flow', 'waves')"),
+        ({"model": "step", "mlp_ratio": 2}, "mlp_ratio: expected to be left out with model='step'"),
+        ({"model": "flow", "inner": "robin"}, "inner: expected to be left out with model='flow'"),
+        ({"model": "steady", "mlp_ratio": 2}, "mlp_ratio: expected to be left out with model='st"),
+        ({"model": "river"}, "model: expected one of ('auto', 'steady', 'step', 'flow', 'waves')"),
         ({"model": "waves", "boundary": "dirichlet"}, "boundary: expected one of"),
     ):
         with pytest.raises(ValueError, match=re.escape(text)):
             entry.check(options)
     with pytest.raises(ValueError, match=r"model='waves': expected data of \(1, 2\) axes, got 3"):
         entry.build(3, host, {"model": "waves"})
-    with pytest.raises(ValueError, match="order: expected to be left out"):
-        entry.build(1, host, {"order": 2})
-    # All that a checkpoint says of its model builds it again.
-    for kind, name in (("auto", "Rollout"), ("flow", "Rollout"), ("waves", "Waves")):
-        complete = entry.complete({"model": kind, "coordinates": True})
-        built = entry.build(1, host, complete).model
-        assert (type(built).__name__, built.coordinates) == (f"CHONN{name}1d", True)
-    assert not entry.build(1, host, entry.complete({})).model.coordinates
+    with pytest.raises(ValueError, match="inner: expected to be left out"):
+        entry.build(1, host, {"inner": "robin"})
+    wall = {"condition": "Dirichlet", "value": 1.0}
+    for kind, name, options in (
+        ("auto", "Step", {"substeps": 2}),
+        ("flow", "Rollout", {"coordinates": True}),
+        ("waves", "Waves", {"coordinates": True}),
+        ("steady", "Network", {"boundary": ["periodic", [wall, "robin"]]}),
+    ):
+        options["model"] = kind
+        entry.check(options)
+        axes = 2 if kind == "steady" else 1
+        built = entry.build(axes, {**host, "modes1": 2, "modes2": 2}, options)
+        assert type(built.model).__name__ == f"CHONN{name}{axes}d"
+        # All that a checkpoint says of its model builds it again.
+        said = {**entry.complete(options), **built.recorded}
+        assert entry.defaults.keys() == said.keys() == entry.defaults_of(options).keys()
+        again = entry.build(axes, host, json.loads(json.dumps(said)))
+        assert repr(again) == repr(built)
+        assert again.recorded == built.recorded
     assert entry.defaults_of({"model": "waves"})["boundary"] == "robin"
     assert entry.defaults_of({"model": "flow"})["coordinates"] is False
 

@@ -152,7 +152,10 @@ def test_errors_end_the_program(tmp_path, pdebench):
     printed = pdebench(tmp_path, "darcy", fails=True, model_name="chonn_unet", order=3)
     assert printed.strip().splitlines()[-1].endswith("did you mean ++args.ckb.order?")
     printed = pdebench(tmp_path, "darcy", fails=True, model_name="chonn_unet", ckb__ordr=2)
-    assert "unknown option ordr for chonn_unet. Known options: cell, order" in printed
+    assert (
+        "unknown option ordr for chonn_unet. Known options: boundary, inner, nodes, stages, cell, order"
+        in printed
+    )
     assert not list(tmp_path.glob("*.pt"))
 
 

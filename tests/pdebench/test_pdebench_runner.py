@@ -15,7 +15,7 @@ from pdebench_settings import SMALL
 import chonn_ops
 from chonn_ops import CKBOptions
 from chonn_ops.inspect import load_checkpoint
-from chonn_ops.models.hosted import learn_faster, suit_host
+from chonn_ops.nn.layers import learn_faster
 from chonn_plugins.pdebench.models import SERIES_GAIN
 
 pytestmark = pytest.mark.host
@@ -61,9 +61,7 @@ def validation_data(data: Path, problem: str) -> np.ndarray:
 def network_model(dims: int, start: int, channels: int):
     """What `chonn_network` is: for time series what carries their last two frames on."""
     if start == 1 or dims == 3:
-        placed = CKBOptions(chonn_ops.Network(nodes="centres"))
-        build = getattr(chonn_ops, f"CHONNNetwork{dims}d")
-        return suit_host(build(channels * start, channels, ckb=placed))
+        return getattr(chonn_ops, f"CHONNNetwork{dims}d")(channels * start, channels)
     series = getattr(chonn_ops, f"CHONNRollout{dims}d")(channels, start)
     learn_faster(series, SERIES_GAIN)
     return series
@@ -73,19 +71,16 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
     """Predictions of the trained model for all frames after the given ones."""
     dims, start, channels = DIMS[problem], STEPS[problem][0], fields.shape[-1]
     # Order 0 is PDEBench's own network, to the last parameter.
-    ours = name.startswith("chonn")
-    ckb = CKBOptions(cell="network", order=1 if ours else 0)
+    ckb = None if name.startswith("chonn") else CKBOptions(order=0)
     if "fno" in name.lower():
         modes = (SMALL["modes"],) * dims
         build = getattr(chonn_ops, f"CHONNFNO{dims}d")
-        model = build(
-            channels, *modes, width=SMALL["width"], initial_step=start, ckb=ckb, mode="lift"
-        )
+        model = build(channels, *modes, width=SMALL["width"], initial_step=start, ckb=ckb)
     elif name == "chonn_network":
         model = network_model(dims, start, channels)
     else:
         build = getattr(chonn_ops, f"CHONNUNet{dims}d")
-        model = build(channels * start, channels, ckb=ckb, mode="correction" if ours else "stages")
+        model = build(channels * start, channels, ckb=ckb)
     state = torch.load(checkpoint)["model_state_dict"]
     # `chonn_network` is behind an adapter, which PDEBench calls.
     model.load_state_dict({key.removeprefix("model."): value for key, value in state.items()})

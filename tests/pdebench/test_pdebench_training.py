@@ -11,7 +11,7 @@ import torch
 from chonn_plugins.pdebench import HostModel, JobError, patches
 from chonn_plugins.pdebench.data import Layout
 from chonn_plugins.pdebench.job import Job
-from chonn_plugins.pdebench.training import Watch, finite
+from chonn_plugins.pdebench.training import Watch, WatchedLoader, calibrate, finite
 
 ARGS = {"learning_rate": 0.1, "filename": "x.hdf5", "single_file": True, "data_path": "."}
 ARGS |= dict.fromkeys(("reduced_batch", "reduced_resolution_t", "reduced_resolution"), 1)
@@ -146,3 +146,85 @@ def test_other_errors_of_a_model_are_no_divergence():
 def test_no_finite_validation_is_an_error():
     with pytest.raises(JobError, match=r"by epoch 2 .*no validation loss was finite; saved 0 "):
         run(Trainer(validation=float("nan")))
+
+
+class Calibrated(torch.nn.Module):
+    """Keeps what it is calibrated by."""
+
+    def calibrate(self, *fields):
+        self.seen = fields
+        return torch.tensor([0.25, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("family", "args", "frame"),
+    [
+        ("unet", {"initial_step": 2, "t_train": 5}, 2),
+        ("fno", {"initial_step": 2, "t_train": 5, "training_type": "autoregressive"}, 2),
+        ("fno", {"initial_step": 1, "t_train": 4, "training_type": "single"}, 3),
+        ("fno", {"initial_step": 1, "t_train": 9, "training_type": "single"}, 4),
+    ],
+)
+def test_a_model_is_calibrated_by_the_first_samples(capsys, family, args, frame):
+    """Inputs and targets as the trainer has them."""
+    start = args["initial_step"]
+    fields, grid = torch.rand(60, 64, 48, 5, 2), torch.rand(64, 48, 2)
+    samples = [(y[..., :start, :], y, *([grid] if family == "fno" else [])) for y in fields]
+    state = torch.get_rng_state()
+    model, job = Calibrated(), Job("theirs", family, None, args)
+    calibrate(model, job, samples, torch.device("cpu"))
+    x, y, *given = model.seen
+    # As many points as 48 samples of 64 x 64.
+    inputs, targets = fields[..., :start, :].flatten(-2), fields[..., frame, :]
+    if family == "fno":
+        assert torch.equal(given[0], grid.expand(60, *grid.shape))
+        assert torch.equal(y, targets.unsqueeze(-2))
+    else:
+        assert given == []
+        assert torch.equal(y, targets.movedim(-1, 1))
+        x = x.movedim(1, -1)
+    assert torch.equal(x, inputs)
+    assert capsys.readouterr().out == (
+        "chonn-ops: calibrated by 60 samples, 0.25, 0.5 of the deviation left\n"
+    )
+    assert torch.equal(torch.get_rng_state(), state)
+    calibrate(torch.nn.Identity(), job, samples, torch.device("cpu"))
+
+
+def test_a_model_is_calibrated_by_every_second_point_of_large_samples():
+    args = {"initial_step": 1, "t_train": 2, "training_type": "single"}
+    for shape, every, count in (((512, 512), 2, 3), ((32, 32, 32), 2, 5), ((16, 16, 16), 1, 5)):
+        fields, grid = torch.rand(5, *shape, 2, 1), torch.rand(*shape, len(shape))
+        model, kept = Calibrated(), (slice(None, None, every),) * len(shape)
+        samples = [(y[..., :1, :], y, grid) for y in fields]
+        calibrate(model, Job("theirs", "fno", None, args), samples, torch.device("cpu"))
+        x, y, places = model.seen
+        assert torch.equal(x, fields[(slice(count), *kept, ..., 0, slice(None))])
+        assert torch.equal(y, fields[(slice(count), *kept, ..., slice(1, 2), slice(None))])
+        assert torch.equal(places[0], grid[kept])
+
+
+def test_only_a_new_training_begins_with_it():
+    for resumed in (False, True):
+        calls, watch = [], Watch()
+        watch.start = lambda *args, calls=calls: calls.append(args)
+        if resumed:
+            watch.resumed({"epoch": 1})
+        fields = torch.utils.data.TensorDataset(torch.ones(2, 3))
+        loader = torch.utils.data.DataLoader(fields)
+        for training in (False, True, True):
+            list(WatchedLoader(loader, torch.device("cpu"), watch, training=training))
+        assert calls == ([] if resumed else [(fields, torch.device("cpu"))])
+
+
+@pytest.mark.parametrize("decays", [True, False])
+def test_a_model_may_turn_off_the_decay_of_its_weights(decays):
+    train, undo, watch = Trainer().module, patches.Patches(), Watch()
+    built = Linear()
+    built.decays = decays
+    job = Job("theirs", "fno", HostModel(family="fno", build=lambda *_: built), ARGS)
+    patches.torch_functions(undo, train, print, watch, clip=False)
+    patches.model_builders(undo, train, job, LAYOUT, watch, patches.WholeSave())
+    model = train.FNO1d(1)
+    optimizer = train.torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
+    assert optimizer.param_groups[0]["weight_decay"] == (1e-4 if decays else 0)

@@ -22,8 +22,10 @@ from physicsnemo.utils import (
 )
 from physicsnemo.utils.logging import PythonLogger
 
+from chonn_ops import Dirichlet
+
 SMALL = {
-    "chonn_network": {"width": 6, "depth": 1, "ckb": {"num_networks": 3}},
+    "chonn_network": {"width": 6, "depth": 1},
     "chonn_fno": {"width": 4, "ckb": {"cell": "scan"}},
     "chonn_unet": {"init_features": 2, "ckb": {"cell": "scan", "d_state": 1}},
 }
@@ -31,9 +33,9 @@ SMALL = {
 
 # What users have at hand: statistics of a normaliser, shapes of arrays, numbers of a search.
 NUMBERS = [
-    ("chonn_network", {"offset": -torch.full((1, 2, 1, 1), 1.5), "lengths": torch.ones(2)}),
-    ("chonn_network", {"offset": np.float32(0.5), "lengths": np.array([1.0, 2.0])}),
-    ("chonn_network", {"width": np.int64(6), "ckb": {"num_networks": np.int64(3), "tol": 1e-4}}),
+    ("chonn_network", {"nodes": torch.full((2,), 0.5), "lengths": torch.ones(2)}),
+    ("chonn_network", {"width": np.int64(6), "lengths": np.array([1.0, 2.0])}),
+    ("chonn_network", {"boundary": Dirichlet(torch.ones(())), "inner": "neumann"}),
     ("chonn_fno", {"modes1": np.int64(4), "padding": torch.tensor(3)}),
     ("chonn_unet", {"ckb": {"cell": "scan", "d_state": np.int8(1), "constrained": np.True_}}),
 ]
@@ -74,18 +76,16 @@ def test_networks_take_a_mask():
 
 
 def darcy(batch_size, resolution=16):
-    """The datapipe of the example, and its normaliser of pressures."""
-    mean, std = 4.52e-2, 2.79e-2
-    data = Darcy2D(
+    """The datapipe of the example."""
+    return Darcy2D(
         resolution=resolution,
         batch_size=batch_size,
         max_iterations=1000,
         iterations_per_convergence_check=200,
         nr_multigrids=1,
-        normaliser={"permeability": (1.25, 0.75), "darcy": (mean, std)},
+        normaliser={"permeability": (1.25, 0.75), "darcy": (4.52e-2, 2.79e-2)},
         device="cpu",
     )
-    return data, mean, std
 
 
 # The example's keywords, the defaults, and the default with gradients clipped: on a CPU autocast is
@@ -97,10 +97,13 @@ CAPTURES = [{"use_amp": False, "use_graphs": False}, {}, {"gradient_clip_norm": 
 def test_an_epoch_of_the_darcy_example(tmp_path, captures):
     """On fields that its datapipe generates here, with its steps, checkpoints and resuming."""
     torch.manual_seed(0)
-    data, mean, std = darcy(8)
+    data = darcy(8)
     create = ModelRegistry().factory("chonn_network")
-    model = create(1, 1, ckb={"nodes": "left"}, offset=torch.tensor(-mean / std))
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    model = create(1, 1, nodes="left")
+    first = next(iter(data))
+    residual = model.calibrate(first["permeability"], first["darcy"])
+    assert 0 < residual < 0.2
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     logger = PythonLogger("darcy")
 
     @StaticCaptureTraining(model=model, optim=optimizer, logger=logger, **captures)
@@ -116,10 +119,10 @@ def test_an_epoch_of_the_darcy_example(tmp_path, captures):
 
     batches = itertools.islice(data, 24)
     losses = [train(batch["permeability"], batch["darcy"]).item() for batch in batches]
-    assert sum(losses[-4:]) < 0.3 * sum(losses[:4]), losses
+    assert sum(losses[-4:]) < 0.05 * 4 * first["darcy"].var(), losses
 
     save_checkpoint(str(tmp_path), models=model, optimizer=optimizer, epoch=1)
-    again = create(1, 1, ckb={"nodes": "left"})
+    again = create(1, 1, nodes="left")
     assert load_checkpoint(str(tmp_path), models=again, device="cpu") == 1
     x = torch.rand(1, 1, 16, 16) + 0.5
     torch.testing.assert_close(again(x), model(x), rtol=0, atol=0)
@@ -134,7 +137,7 @@ def test_an_epoch_of_the_darcy_example(tmp_path, captures):
 )
 def test_captures_take_a_model_on_a_gpu(name, cell, monkeypatch):
     """No GPU here: the model says that it is on one. The next step is CUDA's own, a stream."""
-    options = {**SMALL[name], "ckb": {"cell": cell}}
+    options = {**SMALL[name], "ckb": {"cell": cell}} if cell == "scan" else {}
     model = ModelRegistry().factory(name)(1, 1, **options)
     monkeypatch.setattr(type(model), "device", torch.device("cuda:0"))
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: device)
@@ -148,7 +151,8 @@ def test_captures_take_a_model_on_a_gpu(name, cell, monkeypatch):
 def test_networks_take_autocast_of_float16(name):
     """The default of `StaticCapture*` on a GPU; its `GradScaler` starts with this scale."""
     torch.manual_seed(0)
-    model = ModelRegistry().factory(name)(1, 1, **{**SMALL[name], "ckb": {}})
+    options = {option: x for option, x in SMALL[name].items() if option != "ckb"}
+    model = ModelRegistry().factory(name)(1, 1, **options)
     x, outputs, gradients = torch.rand(2, 1, 32, 32), [], []
     for enabled in (False, True):
         model.zero_grad()

@@ -19,10 +19,11 @@ from the_well.benchmark.trainer import Trainer
 from the_well.data import WellDataModule
 from the_well.utils.dummy_data import write_dummy_data
 
+from chonn_ops import Dirichlet
 from chonn_plugins import the_well
 
 SMALL = {
-    "CHONNNetwork": {"width": 6, "depth": 1, "ckb": {"num_networks": 3}, "offset": [0.5, 1.0]},
+    "CHONNNetwork": {"width": 6, "inner": {"condition": "Dirichlet", "value": 1.0}},
     "CHONNFNO": {"width": 4, "ckb": {"cell": "scan"}},
     "CHONNUNet": {"init_features": 2, "ckb": {"cell": "scan", "d_state": 1}},
 }
@@ -54,8 +55,8 @@ def test_models_to_and_from_a_hub_folder(name, axes, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "numbers"),
     [
-        ("CHONNNetwork", {"offset": torch.ones(1, 2, 1, 1), "lengths": np.array([1.0, 2.0])}),
-        ("CHONNNetwork", {"width": np.int64(6), "ckb": {"num_networks": np.int64(3)}}),
+        ("CHONNNetwork", {"nodes": torch.full((2,), 0.5), "lengths": np.array([1.0, 2.0])}),
+        ("CHONNNetwork", {"width": np.int64(6), "boundary": Dirichlet(np.float64(1.0))}),
         ("CHONNFNO", {"modes1": np.int64(4), "padding": torch.tensor(3)}),
     ],
 )
@@ -108,7 +109,7 @@ def test_an_epoch_of_the_trainer(tmp_path):
         write_waves(folder / f"generated_{seed}.hdf5", seed)
     data = WellDataModule(str(tmp_path), "dummy", 2, n_steps_input=2, data_workers=0, rank=0)
     torch.manual_seed(0)
-    options = {"width": 8, "depth": 1, "ckb": {"boundary": "periodic", "nodes": "left"}}
+    options = {"width": 8, "boundary": "periodic", "nodes": "left"}
     # Two fields at two times and a constant field.
     model = create("CHONNNetwork", 5, 2, (32, 32), **options)
     folders = {f"{name}_folder": str(tmp_path) for name in ("checkpoint", "artifact", "viz")}

@@ -99,11 +99,11 @@ class RefinedFactors:
             self.solution = self.solve(source, drops=drops, network=(leak, *conductance))
 
     @classmethod
-    def solved(cls, *network: Any, **options: Any) -> tuple[Solution, list[tuple[int, int]]]:
-        """The solution alone; parts without leak are found elsewhere."""
+    def solved(cls, *network: Any, **options: Any) -> Solution:
+        """The solution for sources (B, S, \\*grid, C)."""
         factors = cls(*network, **options)
         assert factors.solution is not None
-        return factors.solution, []
+        return factors.solution
 
     def state(self) -> list[Tensor]:
         """The elimination as tensors."""

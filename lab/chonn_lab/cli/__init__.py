@@ -1,9 +1,9 @@
 """The ``chonn-lab`` command.
 
-``chonn-lab run`` trains and scores models, ``chonn-lab search`` chooses their settings, both by
-Hydra; ``chonn-lab report`` draws tables and figures of results, ``chonn-lab data`` generates,
-fetches and identifies data files, ``chonn-lab bench`` times the operators and models beside their
-peers.
+``chonn-lab run`` trains and scores models, ``chonn-lab curves`` on more and more samples and for
+longer and longer, ``chonn-lab search`` chooses their settings, all by Hydra; ``chonn-lab report``
+draws tables and figures of results, ``chonn-lab data`` generates, fetches and identifies data
+files, ``chonn-lab bench`` times the operators and models beside their peers.
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 143 terminated.
 """
 
@@ -17,9 +17,9 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from joblib import cpu_count
 from omegaconf import DictConfig
@@ -27,6 +27,9 @@ from omegaconf import DictConfig
 from chonn_lab import __version__
 from chonn_ops import cli
 from chonn_ops.cli.arguments import add_force
+
+if TYPE_CHECKING:
+    from chonn_lab.experiments.records import Run
 
 log = logging.getLogger(__name__)
 EXTRAS = {"physicsnemo": ".[physicsnemo]", "ray": "./lab[clusters]"}
@@ -197,20 +200,35 @@ def _denormals_flushed() -> Iterator[None]:
 
 
 def _run(config: DictConfig) -> None:
+    from chonn_lab.experiments import runner
+
+    _trained(lambda folder: [runner.run(config, folder)])
+
+
+def _curves(config: DictConfig) -> None:
+    from chonn_lab.experiments import curves
+
+    _trained(lambda folder: curves.curves(config, folder))
+
+
+def _trained(runs: Callable[[Path], Iterable[Run]]) -> None:
+    """Print the results of the runs of a folder, Hydra's, as they end."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
-
-    from chonn_lab.experiments import runner
 
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
         with _denormals_flushed():
-            found = runner.run(config, folder)
+            for found in runs(folder):
+                _print(found)
     except Exception as error:
         # Of several runs that fail, Hydra raises only the first one's error.
         if HydraConfig.get().mode == RunMode.MULTIRUN:
             log.error("%s: %s", folder, " ".join(str(error).split()))
         raise
+
+
+def _print(found: Run) -> None:
     if found.diverged:
         text = f"diverged: {found.diverged}"
     else:
@@ -231,6 +249,7 @@ def _search(config: DictConfig) -> None:
 # Their arguments are Hydra's.
 HYDRA = {
     "run": (_run, "train and score models; --help lists problems, models and settings"),
+    "curves": (_curves, "train a model on more and more samples, and for longer and longer"),
     "search": (_search, "choose the settings of a model by Optuna"),
 }
 

@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -28,6 +28,8 @@ Makers = Mapping[Path, Callable[[Path], object]]
 Scores = tuple[dict[str, float], dict[str, list[float]]]
 # Test samples whose predictions are timed.
 TIMED = 8
+# Training samples that models take their units and first parameters from.
+CALIBRATED = 48
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +121,6 @@ class Problem:
     scored_at_once: ClassVar[int] = 32
     resolution: ClassVar[int]  # points along each axis of the grid
     axes: ClassVar[int] = 2
-    boundary: ClassVar[str | None] = None  # walls of networks in a model of another kind
     generator: ClassVar[Any] = None  # a module of `chonn_lab.problems`, with `generate` and `read`
     options: ClassVar[Mapping[str, Any]] = {}  # of `generate`, that the data do not depend on
     # Name of a published file that has the samples of the settings: read where it exists.
@@ -204,6 +205,12 @@ class Problem:
             found[name] = TensorDataset(*self.read(path, law["n_samples"]))
         data = consecutive(self, *found.pop("").tensors)
         return dataclasses.replace(data, tests={**data.tests, **found})
+
+    def calibrate(self, model: nn.Module, train: TensorDataset) -> None:
+        """Let a model that can do so take units and first parameters from some samples."""
+        if hasattr(model, "calibrate"):
+            device: Any = device_of(model)
+            cast("Any", model).calibrate(*(x.to(device) for x in train[:CALIBRATED]))
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """Training loss of a batch, a mean over its samples; by default that of `errors`."""

@@ -39,6 +39,7 @@ for _name, _resolver in {
     "size": lambda *values, _root_: values[SIZES.index(_root_.scale.models)],
     "baseline": _of_role,
     "times": lambda *factors: factors[0] * factors[1],
+    "number": lambda value: format(value, ",.0f"),
     "folder": _folder,
 }.items():
     OmegaConf.register_new_resolver(_name, _resolver, replace=True)
@@ -57,7 +58,10 @@ def resolved(config: DictConfig) -> dict[str, Any]:
         for name in config[part]:
             if name in config:
                 raise ValueError(f"{name}: expected it in its part, {part}.{name}={config[name]}")
-    return {name: OmegaConf.to_container(config, resolve=True)[name] for name in PARTS}  # type: ignore
+    found: Any = OmegaConf.to_container(config, resolve=True)
+    if found["train"]["seconds"] is not None:
+        found["train"]["epochs"] = None  # as many as fit
+    return {name: found[name] for name in PARTS}
 
 
 def flat(found: Mapping[str, Any]) -> dict[str, Any]:

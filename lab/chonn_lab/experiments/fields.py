@@ -39,16 +39,19 @@ from chonn_lab.experiments.solvers import (
 )
 from chonn_lab.problems import (
     darcy,
+    darcy_pdebench,
     fno_darcy,
     poisson,
     unknown_law,
     upscaling,
 )
 from chonn_ops.checks import check_choice, check_integer
+from chonn_ops.inspect import conductivity_law
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.models import CHONNNetwork2d
 
 FEW_SAMPLES = 64
+LAW_BINS = 64
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -93,16 +96,8 @@ class Steady(Problem):
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model gets fields of about unit size."""
-        if getattr(model, "in_data_units", False) or not self.standardize:
-            return model
-        units = self.about_unit_size
-        # Networks take the logarithm of a conductivity, and their potentials are measured from the
-        # walls'.
-        if isinstance(model, CHONNNetwork2d) and (
-            units.logarithm or self.physics.input == "coefficient"
-        ):
-            units = Units(0.0, 1.0, 0.0, units.output_spread)
-        return Standardized(model, units)
+        own = hasattr(model, "calibrate") or getattr(model, "in_data_units", False)
+        return Standardized(model, self.about_unit_size) if self.standardize and not own else model
 
     @property
     def options(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -111,6 +106,21 @@ class Steady(Problem):
 
     def further(self) -> dict[str, dict[str, Any]]:
         return {f"at_{n}": {"resolution": n} for n in self.test_resolutions}
+
+    def conductivity(self, x: Tensor) -> Tensor | None:  # noqa: ARG002
+        """The true k of homogeneous media with these inputs, (N,), where the input sets it."""
+        return None
+
+    def evaluate(self, model: nn.Module, data: Data) -> dict[str, Any]:
+        """The law of the medium that a model of one circuit has learned is scored, too."""
+        found = super().evaluate(model, data)
+        x = data.tests["test"].tensors[0].flatten()
+        true = self.conductivity(x)
+        if true is not None and isinstance(model, CHONNNetwork2d):
+            error, curves = law_error(model, x, true)
+            found["metrics"]["law"] = {self.error: error}
+            found["curves"] |= curves
+        return found
 
     def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
         accumulator, errors = MetricAccumulator(), []
@@ -128,6 +138,25 @@ class Steady(Problem):
         return {name: value for name in names if (value := scores[name]) is not None}, {}
 
 
+def law_error(model: Any, x: Tensor, true: Tensor) -> tuple[float, dict[str, list[float]]]:
+    """The error of a learned law k(x), and both laws as curves.
+
+    Both are those of homogeneous media, at the points of some data. `LAW_BINS` groups of like x are
+    compared by their geometric means. A law is known up to a factor, so the mean logarithms of both
+    are subtracted. The error is the mean of ``|k / true - 1|``.
+    """
+    x, order = x.sort()
+    k = conductivity_law(model, x[:, None].to(device_of(model))).cpu().log().mean((1, 2))
+    groups = [
+        torch.stack([part.double().mean() for part in values.tensor_split(LAW_BINS)])
+        for values in (x, true[order].log(), k)
+    ]
+    true, k = (logs - logs.mean() for logs in groups[1:])
+    curves = {"law_input": groups[0], "law_true": true.exp(), "law": k.exp()}
+    error = float((k - true).expm1().abs().mean())
+    return error, {name: values.tolist() for name, values in curves.items()}
+
+
 @dataclasses.dataclass(kw_only=True)
 class Darcy(Steady):
     """Medium to pressure: PDEBench's with beta = 1 (Fig. 4), and in harder media."""
@@ -140,6 +169,9 @@ class Darcy(Steady):
 
     def scheme(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
         return cell_scheme(x, self.resolution)
+
+    def conductivity(self, x: Tensor) -> Tensor:
+        return x
 
     @property
     def law(self) -> dict[str, Any]:
@@ -155,6 +187,17 @@ class Darcy(Steady):
         fits = self.resolution == 128 and self.n_samples <= 10_000
         name = darcy.default_name(**self.law)
         return name if fits and name == darcy.OFFICIAL_NAME else None
+
+
+@dataclasses.dataclass(kw_only=True)
+class DarcyPDEBench(Darcy):
+    """Medium to a late frame of the transient, by PDEBench's own generator."""
+
+    generator: ClassVar[Any] = darcy_pdebench
+    on_finer_grids: ClassVar[bool] = False
+    options: ClassVar[dict[str, Any]] = {}  # pyright: ignore[reportIncompatibleMethodOverride]
+    law: ClassVar[dict[str, Any]] = {}  # pyright: ignore[reportIncompatibleMethodOverride]
+    published: ClassVar[str | None] = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -301,6 +344,9 @@ class UnknownLaw(BeyondSolvers):
     generator: ClassVar[Any] = unknown_law
     physics: ClassVar[Physics] = Physics("porosity", "centres")
     scheme = staticmethod(law_scheme)
+
+    def conductivity(self, x: Tensor) -> Tensor:
+        return torch.from_numpy(unknown_law.law(x[:, None, None].numpy())).flatten()
 
     def inputs(self, samples: unknown_law.Samples) -> Tensor:
         return torch.from_numpy(samples.porosity)[:, None]

@@ -80,7 +80,6 @@ class Rollout(Problem):
     horizon: ClassVar[int]  # frames of a rollout
     stride: ClassVar[int] = 1  # frames of the file from one frame of the models to the next
     out_channels: ClassVar[int] = 1
-    boundary: ClassVar[str | None] = "periodic"
     relative: ClassVar[bool] = False  # train on the relative L2 error of every frame, not on MSE
     scored_at_once: ClassVar[int] = 20
 
@@ -234,7 +233,6 @@ class ShallowWater(Rollout):
     stride: int  # pyright: ignore[reportIncompatibleVariableOverride]
     given: int  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    boundary: ClassVar[str | None] = "neumann"
     generator: ClassVar[Any] = shallow_water
 
     def __post_init__(self) -> None:

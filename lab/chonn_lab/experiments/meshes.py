@@ -22,12 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from chonn_lab.experiments.base import Data, Problem, Untrained, relative_l1
+from chonn_lab.experiments.base import CALIBRATED, Data, Problem, Untrained, relative_l1
 from chonn_lab.experiments.solvers import Physics
 from chonn_lab.problems import meshes
 from chonn_ops import Dirichlet, FiniteVolumes, Mesh, Robin
 from chonn_ops.checks import check_choice
-from chonn_ops.models.network import CHONNNetwork
 
 CPU = torch.device("cpu")
 GRID = {2: 24, 3: 12}  # latent points an axis of GINO, which has a third as many modes
@@ -119,7 +118,17 @@ class Meshes(Problem):
         return self.axes  # the source, too, in space
 
     def wrap(self, model: nn.Module) -> nn.Module:
+        if hasattr(model, "calibrate"):
+            return OnVolumes(model)
         return model if isinstance(model, Untrained) else Scaled(model, self.spread[self.mesh])
+
+    def calibrate(self, model: nn.Module, train: TensorDataset) -> None:
+        """Samples of several meshes count as one of their union."""
+        if isinstance(model, OnVolumes):
+            found = self.chosen(train[:CALIBRATED])
+            volumes = [on.volumes for on in found]
+            x, y = (torch.cat(fields, 1) for fields in zip(*map(model.fields, found), strict=True))
+            model.model.calibrate(x, y, volumes=FiniteVolumes.union(volumes))
 
     def laws(self) -> dict[str, dict[str, Any]]:
         points = self.resolution or meshes.RESOLUTION[self.mesh]
@@ -158,8 +167,26 @@ class Scaled(nn.Module):
         self.model, self.spread = model, spread
 
     def forward(self, on: OnMesh) -> Tensor:
-        circuits = isinstance(self.model, CHONNNetwork)
-        return self.spread * (self.model(on.x, volumes=on.volumes) if circuits else self.model(on))
+        return self.spread * self.model(on)
+
+
+class OnVolumes(nn.Module):
+    """The model of one circuit on a mesh; it takes the units of the data itself.
+
+    Its inputs are the arithmetic and the harmonic mean of k, which grow with k, and f.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, on: OnMesh) -> Tensor:
+        return self.model(self.fields(on)[0], volumes=on.volumes)
+
+    def fields(self, on: OnMesh) -> tuple[Tensor, Tensor]:
+        """Inputs and outputs."""
+        x = on.x
+        return torch.cat((x[..., :1], 1 / x[..., 1:2], x[..., 2:]), -1), on.y
 
 
 class MeshScheme(Untrained):

@@ -1,15 +1,14 @@
 """Models by name: conf/model/*.yaml gives these functions their sizes.
 
 The first argument is the problem, which knows the numbers of channels and wraps the result. A model
-with ``in_data_units`` takes fields as the data have them.
+with ``in_data_units``, or one that calibrates itself, takes fields as the data have them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,13 +16,12 @@ from torch import Tensor, nn
 
 from chonn_lab.baselines.cno import CNO
 from chonn_lab.baselines.ffno import FFNO
-from chonn_lab.baselines.fields import coordinates, count_parameters
-from chonn_lab.experiments.solvers import NoCell, OwnScheme, check_input
+from chonn_lab.baselines.fields import coordinates
+from chonn_lab.experiments.solvers import OwnScheme, check_input
 from chonn_lab.problems import upscaling
 from chonn_lab.problems.unknown_law import MonotoneLaw
 from chonn_ops.checks import check_choice
 from chonn_ops.models import (
-    CHONNCircuit2d,
     CHONNFNO2d,
     CHONNNetwork2d,
     CHONNNetwork3d,
@@ -32,7 +30,7 @@ from chonn_ops.models import (
     CHONNWaves2d,
 )
 from chonn_ops.models.cno import CNOUNet
-from chonn_ops.nn import CKB, CKBOptions, Network, NetworkCell, Scan
+from chonn_ops.nn import CKB, CKBOptions, Scan
 
 PLAIN = CKBOptions(order=0)
 # The U-Net and the CNO halve the grid, the U-Net four times.
@@ -56,12 +54,6 @@ def fno(problem: Any, width: int, modes: int, ckb: CKBOptions = PLAIN) -> nn.Mod
 def chonn_fno(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
     """The paper's FNO with a block of the flattened field, scanned in one direction."""
     block = CKBOptions(Scan(directions="raster", d_state=d_state), order=order)
-    return fno(problem, ckb=block, **sizes)
-
-
-def networks_fno(problem: Any, num_networks: int, **sizes: Any) -> nn.Module:
-    """FNO whose first pointwise branch is a block of networks."""
-    block = CKBOptions(Network(num_networks=num_networks), boundary=problem.boundary)
     return fno(problem, ckb=block, **sizes)
 
 
@@ -134,60 +126,11 @@ def backbone(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
     return Extended(CNOUNet(**sizes, ckb=ckb))
 
 
-def circuit(problem: Any, width: int, depth: int) -> nn.Module:
+def network(problem: Any, width: int, depth: int) -> nn.Module:
     """The model of one circuit, which takes the units of the data itself."""
     sizes = problem.in_channels, problem.out_channels, width, depth
-    model = CHONNCircuit2d(*sizes, nodes=problem.physics.nodes)
-    model.in_data_units = True  # pyright: ignore[reportArgumentType]
-    return model
-
-
-def network(problem: Any, width: int, depth: int, num_networks: int, **options: Any) -> nn.Module:
-    """The network model: networks on every point, or node of a mesh, are the only coupling.
-
-    `options` are those of `chonn_ops.Network`.
-    """
-    cell = Network(num_networks=num_networks, nodes=problem.physics.nodes, **options)
     kind = CHONNNetwork3d if problem.axes == 3 else CHONNNetwork2d
-    sizes = problem.in_channels, problem.out_channels, width, depth
-    return kind(*sizes, ckb=CKBOptions(cell))
-
-
-def network_no_cell(problem: Any, **sizes: int) -> nn.Module:
-    """The network model without its solves, widened until it has as many parameters."""
-
-    def build(width: int) -> nn.Module:
-        model = network(problem, **{**sizes, "width": width})
-        for block in model.modules():
-            if isinstance(block, CKB):
-                for place, cell in enumerate(block.cells):
-                    cell = cast("NetworkCell", cell)
-                    block.cells[place] = NoCell(cell.dim, cell.options.num_networks)
-        return model
-
-    return _of_equal_size(build, problem, **sizes)
-
-
-def network_constant(problem: Any, **sizes: int) -> nn.Module:
-    """The network model with conductances and leaks that do not depend on the input, widened until
-    it has as many parameters."""
-    return _of_equal_size(
-        lambda width: network(problem, **{**sizes, "width": width}, selective=False),
-        problem,
-        **sizes,
-    )
-
-
-def _of_equal_size(build: Callable[[int], nn.Module], problem: Any, **sizes: int) -> nn.Module:
-    """The model whose number of parameters is nearest to the network's, by its width."""
-    first = sizes["width"]
-    with torch.device("meta"):
-        wanted = count_parameters(network(problem, **sizes))
-        differences = {
-            width: abs(count_parameters(build(width)) - wanted)
-            for width in range(first, first + 2 + first // 4)
-        }
-    return build(min(differences, key=lambda width: differences[width]))
+    return kind(*sizes, nodes=problem.physics.nodes)
 
 
 def own_scheme(problem: Any) -> nn.Module:

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from omegaconf import DictConfig
 from torch import nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, StepLR
 from torch.utils.data import TensorDataset
 from tqdm import tqdm
 
@@ -39,19 +39,17 @@ from chonn_lab.experiments.configuration import build_model, build_problem, flat
 from chonn_lab.experiments.provenance import Provenance
 from chonn_lab.experiments.records import HISTORY, Run
 from chonn_lab.problems.origin import identify
-from chonn_ops.checks import check_choice, check_integer, check_number
+from chonn_ops.checks import check_above, check_choice, check_integer, check_number
 from chonn_ops.files import whole_file
-from chonn_ops.models.circuit import CHONNCircuit
 
 # Entry of a checkpoint with everything that is not torch's.
 STATE = "chonn_ops"
 DAMAGED = "damaged or foreign checkpoint; move it away to run afresh"
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 SCHEDULES = ("step", "cosine")
-# Samples that models take their units and first parameters from.
-CALIBRATED = 48
-COUNTS = ("batch_size", "epochs", "step_size")
+COUNTS = ("batch_size", "step_size")
 NUMBERS = ("learning_rate", "weight_decay", "gamma", "gradient_clip")
+OTHERS = ("epochs", "seconds", "samples", "optimizer", "schedule")
 log = logging.getLogger(__name__)
 
 
@@ -216,16 +214,26 @@ class Training:
         counts, numbers = ({name: train[name] for name in names} for names in (COUNTS, NUMBERS))
         check_integer(1, **counts)
         check_number(**numbers)
+        # An end by epochs, or by seconds, over which the rate falls to 0 then.
+        self.wanted, self.budget = train["epochs"], train["seconds"]
+        self.samples = train["samples"]
+        if self.budget is None:
+            check_integer(1, epochs=self.wanted)
+        else:
+            check_above(0, seconds=self.budget)
+            check_choice("schedule of a training by seconds", train["schedule"], ("cosine",))
+        if self.samples is not None:
+            check_integer(1, samples=self.samples)
         check_choice("optimizer", train["optimizer"], OPTIMIZERS)
         check_choice("schedule", train["schedule"], SCHEDULES)
-        if unknown := train.keys() - {*COUNTS, *NUMBERS, "optimizer", "schedule"}:
+        if unknown := train.keys() - {*COUNTS, *NUMBERS, *OTHERS}:
             raise ValueError(f"train: expected no settings {', '.join(unknown)}")
         self.found, self.problem, self.model, self.origin = found, problem, model, origin
-        self.batch_size, self.wanted = train["batch_size"], train["epochs"]
+        self.batch_size = train["batch_size"]
         self.device = device_of(model)
         self.notes: list[str] = []
         self.history: dict[str, list[float]] = {name: [] for name in HISTORY}
-        self.seconds = 0.0
+        self.seconds, self.started = 0.0, clock(self.device)
         # An optimiser refuses a model without parameters, which it has nothing to do with.
         weights = list(model.parameters()) or [torch.zeros(())]
         self.optimizer = OPTIMIZERS[train["optimizer"]](
@@ -235,6 +243,8 @@ class Training:
             StepLR(self.optimizer, train["step_size"], train["gamma"])
             if train["schedule"] == "step"
             else CosineAnnealingLR(self.optimizer, self.wanted)
+            if self.budget is None
+            else LambdaLR(self.optimizer, lambda _: (1 + math.cos(math.pi * self.share)) / 2)
         )
 
     @property
@@ -242,21 +252,34 @@ class Training:
         """Epochs that are done."""
         return len(self.history["train_loss"])
 
+    @property
+    def share(self) -> float:
+        """How much of the seconds is over, or of the epochs; from 1 on the training ends."""
+        if self.budget is None:
+            return self.epochs / self.wanted
+        return min(1.0, (self.seconds + clock(self.device) - self.started) / self.budget)
+
     def fit(self, data: Data, checkpoint: Path | None = None) -> None:
         """Train the remaining epochs, with a checkpoint after each; none of an `Untrained` model.
         Errors are those of `epoch`."""
+        train = data.train
         if isinstance(self.model, Untrained):
-            self.model.fit(data.train)
+            self.model.fit(train)
             return
-        if isinstance(self.model, CHONNCircuit) and not self.epochs:
-            started = clock(self.device)
-            self.model.calibrate(*(x.to(self.device) for x in data.train[:CALIBRATED]))
-            self.seconds += clock(self.device) - started
-        left = range(self.epochs, self.wanted)
-        for _ in tqdm(left, unit="epoch", disable=not sys.stderr.isatty()):
-            self.epoch(data.train, data.validation)
-            if checkpoint is not None:
-                self.save(checkpoint)
+        if self.samples is not None:
+            if self.samples > len(train):
+                raise ValueError(f"samples: expected at most {len(train)}, got {self.samples}")
+            # Again and again, so that an epoch has as many steps as one of all samples.
+            train = TensorDataset(*train[torch.arange(len(train)) % self.samples])
+        self.started = clock(self.device)
+        if not self.epochs:
+            self.problem.calibrate(self.model, TensorDataset(*train[: self.samples]))
+        with tqdm(total=1.0, initial=self.share, disable=not sys.stderr.isatty()) as bar:
+            while self.share < 1:
+                self.epoch(train, data.validation)
+                bar.update(self.share - bar.n)
+                if checkpoint is not None:
+                    self.save(checkpoint)
 
     def epoch(self, train: TensorDataset, validation: TensorDataset) -> None:
         """Train one epoch and add to the history; `Diverged` if a number is not finite, a
@@ -266,7 +289,6 @@ class Training:
                 f"batch_size: expected at most the {len(train)} training samples, "
                 f"got {self.batch_size}"
             )
-        started = clock(self.device)
         place = np.random.SeedSequence((self.found["seed"], self.epochs))
         torch.manual_seed(int(place.generate_state(1)[0]))
         try:
@@ -280,13 +302,16 @@ class Training:
             raise Diverged(self.epochs + 1)
         for values, mean in zip(self.history.values(), means, strict=True):
             values.append(mean)
-        self.seconds += clock(self.device) - started
+        now = clock(self.device)
+        self.seconds, self.started = self.seconds + now - self.started, now
 
     def _learn(self, train: TensorDataset) -> float:
         """Mean loss of an epoch, in random order; a last incomplete batch is left out."""
         self.model.train()
-        total, steps = torch.zeros((), device=self.device), len(train) // self.batch_size
-        for chosen in torch.randperm(len(train)).split(self.batch_size)[:steps]:
+        total, steps = torch.zeros((), device=self.device), 0
+        for chosen in torch.randperm(len(train)).split(self.batch_size):
+            if len(chosen) < self.batch_size:
+                break
             batch = tuple(tensor.to(self.device) for tensor in train[chosen])
             loss = self.problem.loss(self.model, batch)
             self.optimizer.zero_grad()
@@ -294,9 +319,15 @@ class Training:
             if clip := self.found["train"]["gradient_clip"]:
                 nn.utils.clip_grad_norm_(self.model.parameters(), clip)
             self.optimizer.step()
-            total += loss.detach().to(total.dtype) * self.batch_size
-        self.schedule.step()
-        return float(total / (steps * self.batch_size))
+            total += loss.detach().to(total.dtype)
+            steps += 1
+            if self.budget is not None:
+                self.schedule.step()
+                if self.share == 1:
+                    break
+        if self.budget is None:
+            self.schedule.step()
+        return float(total / steps)
 
     @torch.no_grad()
     def _validate(self, validation: TensorDataset) -> float:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import optuna
-import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import MaxTrialsCallback
 from optuna.trial import FrozenTrial, TrialState
-from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.configuration import flat, resolved
 from chonn_lab.experiments.provenance import code
@@ -25,8 +24,6 @@ from chonn_lab.experiments.runner import Diverged, Training, begin, origin_of, s
 from chonn_ops.checks import check_above, check_integer
 from chonn_ops.files import write_whole
 
-# An epoch is timed on one of so many parts of the data.
-SHARE = 4
 # The settings of so many of the best trials train again from so many further seeds, and the lowest
 # mean wins: the best of many single trainings is often at a rate where every second one fails.
 BEST, AGAIN = 3, 2
@@ -46,7 +43,7 @@ def search(config: DictConfig) -> Path:
     to the end.
     """
     check_integer(1, trials=config.trials)
-    check_above(0, seconds=config.seconds)
+    check_above(0, seconds=config.train.seconds)
     if not config.get("search"):
         raise ValueError(
             f"model: expected one with a `search:` in its YAML, got {config.model.name}"
@@ -74,26 +71,24 @@ def search(config: DictConfig) -> Path:
         if not left:
             break
         trial, seed = left[0]
-        found = trainer.changed(trial.params, trial.user_attrs["epochs"], seed)
+        found = trainer.changed(trial.params, seed)
         study.set_user_attr(_repeated(trial, seed), trainer.train(found))
-    means = []
-    for trial in trials:
-        first = {"error": trial.value, "seconds": trial.user_attrs["seconds"]}
-        runs = [first, *(kept[_repeated(trial, seed)] for seed in seeds)]
-        means.append([sum(run[key] for run in runs) / len(runs) for key in first])
-    (error, seconds), best = min(zip(means, trials, strict=True), key=lambda both: both[0])
+    means = [
+        statistics.fmean([*trial.values, *(kept[_repeated(trial, seed)] for seed in seeds)])
+        for trial in trials
+    ]
+    error, best = min(zip(means, trials, strict=True), key=lambda both: both[0])
     if not math.isfinite(error):
         raise ValueError(f"{name}: expected a trial to train from {1 + AGAIN} seeds, got none")
-    epochs = max(1, round(best.user_attrs["epochs"] * config.seconds / seconds))
-    content = OmegaConf.create({"train": {"epochs": epochs}})
+    content = OmegaConf.create({"train": {"seconds": config.train.seconds}})
     for key, value in best.params.items():
         OmegaConf.update(content, key, value)
     count = len(study.get_trials(states=(TrialState.COMPLETE,)))
     path = folder / "searched" / f"{name}.yaml"
     text = (
         "# @package _global_\n"
-        f"# The best of {count} trials of {config.seconds:g} s, the first {len(means)} of them at "
-        f"{1 + AGAIN} seeds from {config.seed} on,\n"
+        f"# The best of {count} trials of {config.train.seconds:g} s, the first {len(means)} of "
+        f"them at {1 + AGAIN} seeds from {config.seed} on,\n"
         f"# commit {best.user_attrs.get('commit')}: mean validation error {error:.4g}.\n"
     )
     write_whole(path, text + OmegaConf.to_yaml(content))
@@ -126,21 +121,21 @@ class _Trainer:
 
     def common(self) -> str:
         """Digest of the settings and data that trials have in common."""
-        chosen = {"epochs", *(str(name).rpartition(".")[2] for name in self.config.search)}
+        chosen = {str(name).rpartition(".")[2] for name in self.config.search}
         fixed = flat({**self.found, "problem": {}})
         common = (
             {name: value for name, value in fixed.items() if name not in chosen},
             OmegaConf.to_container(self.config.search),
-            *(self.found["problem"], self.found["seed"], self.config.seconds),
+            *(self.found["problem"], self.found["seed"]),
             {name: file.get("sha256") for name, file in self.origin.data.items()},
         )
         return hashlib.sha256(json.dumps(common).encode()).hexdigest()[:12]
 
-    def changed(self, values: Mapping[Any, Any], epochs: int, seed: int) -> dict[str, Any]:
-        """The resolved configuration with other values of what is searched."""
+    def changed(self, values: Mapping[Any, Any], seed: int) -> dict[str, Any]:
+        """The resolved configuration of a trial, with these values of what is searched."""
         changed = self.config.copy()
         with open_dict(changed):
-            for name, value in {**values, "train.epochs": epochs, "seed": seed}.items():
+            for name, value in {**values, "seed": seed}.items():
                 OmegaConf.update(changed, name, value)
         return resolved(changed)
 
@@ -153,40 +148,21 @@ class _Trainer:
             else trial.suggest_categorical(name, list(values))
             for name, values in self.config.search.items()
         }
-        found = self.changed(values, 2, self.config.seed)
         try:
-            found["train"]["epochs"] = max(1, round(self.config.seconds / self.epoch_of(found)))
-        except Diverged:
-            return math.inf
-        except ValueError as error:
+            error = self.train(self.changed(values, self.config.seed))
+        except ValueError as refused:
             # Values that do not fit each other or the data: another trial takes their place.
-            raise optuna.TrialPruned(str(error)) from error
-        trained = self.train(found)
-        for name, value in {"epochs": found["train"]["epochs"], **trained, **code()}.items():
+            raise optuna.TrialPruned(str(refused)) from refused
+        for name, value in code().items():
             trial.set_user_attr(name, value)
-        return trained["error"]
+        return error
 
-    def training(self, found: dict[str, Any]) -> Training:
+    def train(self, found: dict[str, Any]) -> float:
+        """Validation error of a training; infinite if it diverges."""
         model = seeded_model(found, self.problem).to(self.device)
-        return Training(found, self.problem, model, self.origin)
-
-    def epoch_of(self, found: dict[str, Any]) -> float:
-        """Seconds of an epoch. The second of two short ones tells it; the first one warms up."""
-        timed, (train, validation) = self.training(found), (self.data.train, self.data.validation)
-        size = min(max(len(train) // SHARE, timed.batch_size), len(train))
-        share = size / len(train)
-        some = TensorDataset(*train[torch.arange(size)])
-        few = TensorDataset(*validation[: math.ceil(len(validation) * share)])
-        timed.epoch(some, few)
-        warm = timed.seconds
-        timed.epoch(some, few)
-        return (timed.seconds - warm) / share
-
-    def train(self, found: dict[str, Any]) -> dict[str, float]:
-        """Validation error and seconds of a training; the error is infinite if it diverges."""
-        training = self.training(found)
+        training = Training(found, self.problem, model, self.origin)
         try:
             training.fit(self.data)
         except Diverged:
-            return {"error": math.inf, "seconds": training.seconds}
-        return {"error": training.history["validation_error"][-1], "seconds": training.seconds}
+            return math.inf
+        return training.history["validation_error"][-1]

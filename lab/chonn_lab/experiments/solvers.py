@@ -1,7 +1,7 @@
-"""Controls of the steady problems: direct solves, and blocks without a solve.
+"""Controls of the steady problems: direct solves.
 
 `OwnScheme` is given the equation and the scheme that made the data. `DirectSolve` knows the
-equation, not the scheme. `NoCell` shows what the cells of a network add.
+equation, not the scheme.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from chonn_ops.boundary import Dirichlet
 from chonn_ops.network import diffusion, kirchhoff_network
 from chonn_ops.network.grids import walls_of
 from chonn_ops.nn.geometry import distances_of, num_steps, wall_distances
-from chonn_ops.nn.layers import PositionLinear
 
 _TOLERANCE = 1e-6
 # In float64; elimination leaves less.
@@ -211,17 +210,3 @@ def _convolutions(*channels: int, **options: Any) -> list[nn.Module]:
     for before, behind in itertools.pairwise(channels):
         layers += [nn.Conv2d(before, behind, 3, padding=1, **options), nn.GELU()]
     return layers
-
-
-class NoCell(nn.Module):
-    """A network cell without its solve: the projection of the source, each point by itself."""
-
-    def __init__(self, dim: int, networks: int) -> None:
-        super().__init__()
-        self.source_proj = PositionLinear(dim, networks)
-        nn.init.normal_(self.source_proj.weight, std=dim**-0.5)
-        nn.init.zeros_(self.source_proj.bias)
-
-    def forward(self, u: Tensor, *geometry: object) -> Tensor:
-        del geometry
-        return self.source_proj(nn.functional.silu(u))

@@ -29,8 +29,7 @@ Official   ``2D_DarcyFlow_beta1.0_Train.hdf5``, 1.3 GB, DaRUS data file 133219; 
 ========== =====================================================================================
 
 The official data differ. PDEBench evolves ``u_t = div(nu grad u) + beta`` from a random field and
-stores t = 1.75, when a transient is left. On the same nu, its frame and the steady state differ by
-3e-4 to 1.1e-2 (relative L2); the transient decays slowest where nu is 0.1 over large regions. The
+stores t = 1.75, when a transient is left: `chonn_lab.problems.darcy_pdebench` says how much. The
 random numbers come from JAX there and from NumPy here: the same distribution, other samples.
 """
 

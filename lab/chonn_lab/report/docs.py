@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from chonn_lab.report import claims, figures, page, tables
 from chonn_lab.report.runs import read_studies
 from chonn_lab.report.tables import load
 from chonn_ops.files import write_whole
+
+# The studies whose other models were searched.
+SEARCHED = ("darcy-small+train.seconds=40", "poisson-small+train.seconds=40")
 
 
 def rewritten(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
@@ -53,22 +56,31 @@ def kernel_speed() -> str:
     return f"{ratios.min(axis=None):.1f} to {ratios.max(axis=None):.0f}"
 
 
+def solves(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many solves by the data's scheme take as long as our training on Darcy flow."""
+    (row,) = (row for row in rows if row["study"].name == SEARCHED[0])
+    cell = tables.TABLES["costs"]["columns"]["solves in the time of training"]
+    return str(tables.evaluate(cell, row))
+
+
 def pages() -> dict[Path, str]:
     """README.md and the pages of docs/ as the result files make them."""
     studies = read_studies(RUNS)
     chosen = [study for study in studies if study.name in page.WORDS["studies"]]
     # Those of a search have other models than the paper.
+    rows = page.overview(chosen)
     judged = claims.verdicts([study for study in studies if "+" not in study.scale])
     blocks: dict[str, Callable[[], str]] = {
         "kernel speed": kernel_speed,
+        "solves": lambda: solves(rows),
         "verdicts": lambda: claims.counted(judged),
         "problems": lambda: "\n".join(page.section(study, docs=True) for study in chosen),
         "claims": lambda: page.TEMPLATES.boards(judged, page.link),
         "origin": without_code,
         **{name: functools.partial(tables.build, name) for name in tables.TABLES},
         **{
-            name: functools.partial(tables.tabulate, tables.TABLES[name], page.overview(chosen))
-            for name in ("all problems", "equal wall-clock")
+            name: functools.partial(tables.tabulate, tables.TABLES[name], rows)
+            for name in ("all problems", "equal wall-clock", "costs")
         },
     }
     paths = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -77,16 +89,20 @@ def pages() -> dict[Path, str]:
 
 def draw() -> None:
     """Draw the figures of docs/lab that result files make."""
-    for name in page.WORDS["studies"]:
-        (study,) = read_studies(RUNS / f"{name}.json")
+    shown = {name: read_studies(RUNS / f"{name}.json")[0] for name in page.WORDS["studies"]}
+    for study in shown.values():
         page.draw(study, DOCS)
-    figures.draw_grids(load("resolution"), DOCS / "figures" / "resolution.png")
-    path = RUNS / "rollouts" / "navier_stokes_rollouts-small.json"
-    (flow,) = read_studies(path)
+    folder, searched = DOCS / "figures", tables.TABLES["law"]["file"]
+    figures.draw_grids([shown[name] for name in SEARCHED], folder / "resolution.png")
+    figures.draw_laws([shown[Path(name).name] for name in searched], folder / "laws.svg")
+    paths = [RUNS.parent / f"{name}.json" for name in tables.TABLES["curves"]["file"]]
+    budgets = [study for path in paths if path.exists() for study in read_studies(path)]
+    figures.draw_budgets(budgets, folder / "curves.svg")
+    (flow,) = read_studies(RUNS / "rollouts" / "navier_stokes_rollouts-small.json")
     where = tables.TABLES["rollouts"]["where"]
-    shown = [name for name in flow.table.index if tables.evaluate(where, {"variant": name})]
-    path = DOCS / "figures" / "rollouts.svg"
-    figures.draw_curves(flow.table.loc[shown], path, "rollout_relative_l2", "relative L2", False)
+    rows = [name for name in flow.table.index if tables.evaluate(where, {"variant": name})]
+    path = folder / "rollouts.svg"
+    figures.draw_curves(flow.table.loc[rows], path, "rollout_relative_l2", "relative L2", False)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,12 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from chonn_lab.experiments.records import MARK
 from chonn_lab.report.comparison import Statistic
-from chonn_lab.report.runs import title
+from chonn_lab.report.runs import Study, metric_label
 from chonn_ops.files import whole_file
 
 WIDTH, HEIGHT = 7.2, 3.2  # inches
 LINE = 116  # characters of a legend across it
+MARKED = {"marker": "o"}
 # Label, places along the horizontal axis, numbers there, options of `Axes.plot`.
 Line = tuple[str, Sequence[float], Sequence[Statistic], Mapping[str, Any]]
 
@@ -87,29 +88,60 @@ def draw_curves(models: pd.DataFrame, path: Path, name: str, y: str, seconds: bo
     curves(path, {"": lines}, x, y, base=10 if seconds else 0)
 
 
-def draw_grids(record: dict[str, Any], path: Path) -> None:
-    """Relative L1 error by the evaluation grid; a line a model and training grid."""
-    rows = [
-        run | {"label": f"{run['label']}, trained at {run['trained']}"}
-        for run in record["results"]
-        if run["domain"] == "square" and not run["diverged"]
-    ] + [
-        row
-        | {"label": f"truth at {row['trained']}, interpolated", "errors": {"test": row["errors"]}}
-        for row in record["interpolated"]
-        if row["errors"]
-    ]
-    runs = pd.DataFrame(rows).fillna({"model": "truth"})
-    runs = runs.iloc[np.lexsort((runs.trained, runs.problem, runs.model == "truth"))]
-    dashes = dict(zip(sorted(set(runs.trained), reverse=True), ("-", "--", ":"), strict=True))
-    looks = dict(
-        zip(runs.model.unique(), (("C3", "s"), ("C1", "^"), ("C0", "o"), ("C6", "")), strict=True)
-    )
-    panels: dict[str, list[Line]] = {title(problem): [] for problem in runs.problem.unique()}
-    for (problem, label), seeds in runs.groupby(["problem", "label"], sort=False):
-        errors = pd.DataFrame([errors["test"] for errors in seeds.errors])
-        color, marker = looks[seeds.model.iloc[0]]
-        look = {"color": color, "marker": marker, "ls": dashes[seeds.trained.iloc[0]]}
-        values = [Statistic.of(errors[size]) for size in errors]
-        panels[title(problem)].append((label, [*map(int, errors)], values, look))
-    curves(path, panels, "evaluation grid, points a side", "relative L1 error", base=2)
+def draw_grids(studies: Sequence[Study], path: Path, metric: str = "relative_l1") -> None:
+    """Test error by the evaluation grid, a panel a study and a line a model that was evaluated on
+    finer ones; nothing if none was."""
+    panels: dict[str, list[Line]] = {}
+    for study in studies:
+        finer = [name for name in study.splits() if name.startswith("at_")]
+        grids = [study.runs[0].config["resolution"], *(int(name[3:]) for name in finer)]
+        for _, model in study.table.query("role != 'control'").iterrows():
+            points = [model[f"{split}/{metric}"] for split in ("test", *finer)]
+            if finer and all(point.values for point in points):
+                panels.setdefault(study.title, []).append((model.label, grids, points, MARKED))
+    if panels:
+        curves(path, panels, "evaluation grid, points a side", f"{metric_label(metric)} error", 2)
+
+
+def draw_budgets(studies: Sequence[Study], path: Path, metric: str = "relative_l1") -> None:
+    """Test error by training samples, and by seconds of training, with the other number fixed: two
+    figures, whose names end so, of the results of ``chonn-lab curves``."""
+    for along, other in (("samples", "seconds"), ("seconds", "samples")):
+        panels: dict[str, list[Line]] = {}
+        for study in studies:
+            runs = pd.DataFrame(
+                {
+                    "label": run.label,
+                    **{name: run.config[name] for name in (along, other)},
+                    "error": run.metrics.get("test", {}).get(metric),
+                }
+                for run in study.runs
+            )
+            fixed = runs.groupby(other)[along].nunique().idxmax()
+            for label, model in runs[runs[other] == fixed].groupby("label", sort=False):
+                points = model.groupby(along).error.agg(Statistic.of)
+                line = str(label), [*points.index], [*points], MARKED
+                panels.setdefault(f"{study.title}, {fixed:,g} {other}", []).append(line)
+        if panels:
+            name = path.with_name(f"{path.stem}-{along}{path.suffix}")
+            x = {"samples": "training samples", "seconds": "seconds of training"}[along]
+            curves(name, panels, x, f"{metric_label(metric)} error")
+
+
+def draw_laws(studies: Sequence[Study], path: Path) -> None:
+    """The law of the medium that our models have learned beside the true one, a panel a study."""
+    panels: dict[str, list[Line]] = {}
+    for study in studies:
+        runs = [run.curves for run in study.runs if run.curves.get("law")]
+        for name, label in (
+            (("law_true", "true law"), ("law", "read from the weights")) if runs else ()
+        ):
+            points = [
+                Statistic.of(values) for values in zip(*(run[name] for run in runs), strict=True)
+            ]
+            look = {"ls": "--"} if name == "law_true" else {}
+            places: Any = runs[0]["law_input"]
+            line = label, places, points, look
+            panels.setdefault(study.title, []).append(line)
+    if panels:
+        curves(path, panels, "input", "conductivity, up to a factor")

@@ -46,7 +46,7 @@ def build(name: str) -> str:
         return ENVIRONMENT.from_string(table["text"]).render(records[0])
     paths = _listed(table.get("rows", "results"))
     found = [row for record in records for path in paths for row in descend(record, path)]
-    return tabulate(table, found) if found else MISSING
+    return (tabulate(table, found) if found else "") or MISSING
 
 
 def descend(record: Row, path: str) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ def tabulate(table: Row, found: Sequence[Row]) -> str:
         wide = frame.set_index([*columns, "across"])["cell"].unstack(sort=False, fill_value="-")
         frame, texts = wide[order].reset_index(), range(len(columns))
     text = markdown(frame, texts)
-    if "below" in table:
+    if "below" in table and text:
         text += "\n" + ENVIRONMENT.from_string(table["below"]).render(found[0]) + "\n"
     return text
 

@@ -19,7 +19,7 @@ def test_the_model_of_a_checkpoint(tmp_path):
     assert read is not None
     state = read.model.state_dict()
     assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
-    assert (read.options["seed"], read.options["num_networks"]) == (3, 2)
+    assert (read.options["seed"], read.options["width"]) == (3, 4)
     assert read_model(path, {"state_dict": {}}) is None
     # A name in the file must not import a module.
     for part in ("problem", "model"):

@@ -19,6 +19,7 @@ def test_samples_are_scored_on_their_own_mesh(tmp_path, mesh, assert_learns):
     assert told["test"]["relative_l1"] < 1e-6
     assert 1e-3 < nodes["test_fine"]["relative_l1"] < nodes["test"]["relative_l1"] < 0.2
     network = model(found, "chonn_network", f"problem.mesh={mesh}")
+    torch.nn.init.normal_(network.model.head.faces.output.weight)  # starts at 0
     which = torch.arange(4)
     errors = found.errors(network, data.train[which])
     assert len({on.volumes for on in found.chosen(data.train[which])}) == (

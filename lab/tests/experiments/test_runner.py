@@ -11,10 +11,11 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from running import Work, command, numbers, read
+from running import TINY, Work, command, numbers, read
 
 from chonn_lab.experiments import provenance, runner
-from chonn_lab.experiments.configuration import build_model, build_problem
+from chonn_lab.experiments.configuration import build_model, build_problem, compose
+from chonn_lab.experiments.curves import curves
 from chonn_lab.experiments.records import Run
 
 
@@ -96,10 +97,43 @@ def test_steps_as_the_paper_has_them(tmp_path):
         training.schedule.step()
 
 
+def test_a_training_by_seconds_ends_with_them(tmp_path):
+    """The rate falls to 0 over the seconds; few samples are seen again and again."""
+    work = Work(tmp_path, "train.seconds=0.5", "train.samples=3", "train.batch_size=16")
+    problem, data = build_problem(work.found), []
+    problem.loss = lambda model, batch: (
+        data.append(batch) or type(problem).loss(problem, model, batch)
+    )
+    problem.prepare(work.data.parent)
+    training = runner.Training(
+        work.found, problem, build_model(work.found, problem), provenance.Provenance()
+    )
+    training.fit(problem.load(work.data.parent))
+    assert 0.5 <= training.seconds < 1.5
+    assert training.epochs > 1
+    assert training.optimizer.param_groups[0]["lr"] == pytest.approx(0, abs=1e-8)
+    assert len(torch.cat([inputs for inputs, _ in data]).unique(dim=0)) == 3
+
+
+def test_curves_are_trainings_on_more_samples_and_for_longer(tmp_path):
+    """What is finished is read."""
+    given = ["curves.samples=[4,8]", "curves.seconds=[0.02,0.05]", "curves.at=0.05"]
+    places = [f"output={tmp_path / 'runs'}", f"data={tmp_path / 'data'}", "device=cpu"]
+    config = compose([*TINY, *places, *given, "problem.n_train=32", "train.batch_size=4"], "curves")
+    runs = [*curves(config, tmp_path / "small+curves")]
+    points = [(run.config["samples"], run.config["seconds"]) for run in runs]
+    assert points == [(32, 0.02), (4, 0.05), (8, 0.05), (32, 0.05)]
+    assert {run.scale for run in runs} == {"small+curves"}
+    assert len({tuple(run.data) for run in runs}) == 1
+    assert [*curves(config, tmp_path / "small+curves")] == runs
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
         ("train.batch_size=33", "batch_size: expected at most the 32 training samples, got 33"),
+        ("train.seconds=0", "seconds: expected a finite number > 0, got 0"),
+        ("train.samples=33", "samples: expected at most 32, got 33"),
         ("train.epochs=two", "epochs: expected an integer of at least 1, got 'two'"),
         ("train.learning_rate=high", "learning_rate: expected a number, got 'high'"),
         ("train.learning_rate=-1", "Invalid learning rate: -1"),

@@ -14,12 +14,11 @@ MODELS = {
     "order1d": ["ckb_order", "ckb_depth", "ckb_stack"],
     "darcy": [
         *("unet", "fno", "fno_neuralop", "tfno", "uno", "ffno", "cno", "chonn_unet"),
-        *("chonn_network", "network_no_cell", "network_constant"),
-        *("own_scheme", "direct", "solve_cnn"),
+        *("chonn_network", "own_scheme", "direct", "solve_cnn"),
     ],
     "poisson": ["unet", "chonn_network", "own_scheme", "direct", "solve_cnn"],
-    "shallow_water": ["unet", "fno", "chonn_fno", "networks_fno", "chonn_waves"],
-    "navier_stokes": ["fno", "chonn_fno", "networks_fno", "chonn_rollout"],
+    "shallow_water": ["unet", "fno", "chonn_fno", "chonn_waves"],
+    "navier_stokes": ["fno", "chonn_fno", "chonn_rollout"],
     "fno_darcy": ["unet", "cno", "chonn_network", "direct"],
     "darcy_contrast": ["chonn_network", "direct"],
     "darcy_lognormal": ["chonn_network"],
@@ -27,6 +26,7 @@ MODELS = {
     "upscaling": ["chonn_network", "unet", "own_scheme", "coarse_mean", "learned_coefficients"],
     "meshes": ["chonn_network", "own_scheme", "node_scheme", "gino"],
     "unknown_law": ["chonn_network", "fno_neuralop", "own_scheme", "monotone_law"],
+    "helmholtz": ["chonn_network_open", "fno_neuralop", "own_scheme"],
 }
 
 

@@ -1,4 +1,4 @@
-"""Controls of the steady problems: what a direct solve gives, what a network without cells sees."""
+"""Controls of the steady problems: what a direct solve gives."""
 
 import itertools
 import math
@@ -11,9 +11,8 @@ from running import model, problem
 from chonn_lab.experiments import solvers as controls
 from chonn_lab.experiments.base import Units
 from chonn_lab.problems.darcy_solver import solve_steady
-from chonn_ops import NetworkCell
 
-CONTROLS = ("network_no_cell", "network_constant", "direct", "solve_cnn")
+CONTROLS = ("direct", "solve_cnn")
 MEDIUM = SimpleNamespace(
     physics=controls.Physics("coefficient", "centres"), about_unit_size=Units(0.5, 0.45, 0.15, 0.12)
 )
@@ -74,31 +73,6 @@ def test_convolutions_correct_the_solve():
     torch.testing.assert_close(model(k), direct(k))
 
 
-@pytest.mark.parametrize("name", ["darcy", "poisson"])
-def test_a_network_without_cells_sees_nothing_far_away(name):
-    found = problem(f"problem={name}")
-    reaches = []
-    for kind in ("network_no_cell", "chonn_network"):
-        x = torch.rand(1, 1, 24, 24).requires_grad_()
-        model(found, kind, "scale=small")(x)[0, 0, 12, 12].backward()
-        reaches.append(int((x.grad != 0).sum()))
-    assert reaches[0] <= 25  # a convolution of three points in each of two layers
-    assert reaches[1] == 24 * 24
-
-
-def test_constant_conductances_do_not_depend_on_the_input():
-    built = model(problem("problem=darcy"), "network_constant", "scale=small")
-    cells = [module for module in built.modules() if isinstance(module, NetworkCell)]
-    assert len(cells) == 2
-    for cell in cells:
-        (k, leak, _), (k2, leak2, _) = (
-            cell.coefficients(torch.randn(1, 4, 5, cell.dim)) for _ in range(2)
-        )
-        assert torch.equal(k, k2)
-        assert torch.equal(leak, leak2)
-        assert float(k.std(dim=(0, 1, 2)).max()) < 1e-6
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -113,13 +87,3 @@ def test_gradients_reach_every_parameter(name, kind, assert_learns):
     x = 0.1 + torch.rand(2, found.in_channels, 17, 12) / 4
     (built(x) - torch.rand(2, 1, 17, 12)).abs().mean().backward()
     assert_learns(built)
-
-
-def test_controls_are_about_as_large_as_the_network():
-    """Where neither was searched."""
-    found = problem("problem=darcy_lognormal")
-    sizes = [
-        sum(p.numel() for p in model(found, kind, "scale=small").parameters())
-        for kind in ("chonn_network", "network_no_cell", "network_constant")
-    ]
-    assert max(sizes) < 1.05 * min(sizes)

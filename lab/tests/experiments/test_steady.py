@@ -11,13 +11,16 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import Standardized
+from chonn_lab.experiments.fields import law_error
 from chonn_lab.experiments.models import Extended
 from chonn_lab.problems import darcy, fno_darcy
+from chonn_ops.inspect import conductivity_law
 from chonn_ops.metrics import MetricAccumulator
+from chonn_ops.models import CHONNNetwork2d
 
 STEADY = (
     *("darcy", "poisson", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("upscaling", "unknown_law"),
+    *("upscaling", "unknown_law", "helmholtz"),
 )
 
 
@@ -150,6 +153,20 @@ def test_kinds_of_media_are_scored_apart(folders):
     assert arithmetic["channels"] < flow["channels"]
     with pytest.raises(ValueError, match=r"mean: expected one of .*'flow'.*, got 'power'"):
         model(found, "coarse_mean", "model.mean=power")
+
+
+def test_a_learned_law_is_compared_up_to_a_factor():
+    torch.manual_seed(0)
+    x = 0.01 + torch.rand(2, 1, 16, 16)
+    network = CHONNNetwork2d(1, 1)
+    network.calibrate(x, torch.rand(2, 1, 16, 16))
+    k = conductivity_law(network, x.flatten()[:, None]).mean((1, 2))
+    error, curves = law_error(network, x.flatten(), 7 * k)
+    assert error < 1e-4
+    torch.testing.assert_close(curves["law"], curves["law_true"], rtol=1e-3, atol=0)
+    assert curves["law_input"] == sorted(curves["law_input"])
+    error, _ = law_error(network, x.flatten(), k * torch.tensor([1.1, 1 / 1.1]).repeat(256))
+    assert error < 0.05  # of groups, most of the scatter is gone
 
 
 def test_what_is_added_to_a_grid_goes_on_beyond_its_ends_and_is_taken_off():

@@ -1,10 +1,12 @@
 """Darcy flow: PDEBench's distribution and readers, other media, samples on other grids."""
 
+import sys
+
 import h5py
 import numpy as np
 import pytest
 
-from chonn_lab.problems import darcy
+from chonn_lab.problems import darcy, darcy_pdebench, origin
 from chonn_lab.problems.darcy_solver import solve_steady
 from chonn_lab.problems.grids import cell_centres
 from chonn_lab.problems.random_fields import cosine_series, draw_batch, medium
@@ -96,3 +98,33 @@ def test_logarithms_of_log_uniform_media_are_uniform():
     assert 80 < k.max() < 1e2
     tenths = np.quantile(np.log10(k), np.linspace(0, 1, 11))
     np.testing.assert_allclose(tenths, np.linspace(-2, 2, 11), atol=0.15)
+
+
+# PDEBench's generator as far as this package sees it: files in the folder where it is called.
+STAND_IN = """#!{python}
+import json, sys
+import numpy as np
+settings = json.loads(sys.argv[4])
+n, key = settings["nx"], settings["init_key"]
+np.save("nu_diff_coef_beta1.0_key0", np.full((200, n, n), key + 1.0))
+np.save("2D_ReacDiff_Multi_beta1.0_key0", np.arange(9.0)[:, None, None] + np.zeros((200, 1, n, n)))
+"""
+
+
+def test_pdebenchs_generator_is_called_a_batch_a_time(tmp_path, monkeypatch):
+    pytest.importorskip("pdebench")
+    monkeypatch.delenv("CHONN_JAX", raising=False)
+    path = tmp_path / "late.hdf5"
+    with pytest.raises(ValueError, match="python: expected an interpreter with jax"):
+        darcy_pdebench.generate(path)
+    with pytest.raises(ValueError, match="generator failed: ModuleNotFoundError"):
+        darcy_pdebench.generate(path, 1, 8, python=sys.executable)
+    stand_in = tmp_path / "python"
+    stand_in.write_text(STAND_IN.format(python=sys.executable))
+    stand_in.chmod(0o755)
+    darcy_pdebench.generate(path, 201, 8, seed=3, python=str(stand_in))
+    nu, u = darcy.read(path)
+    assert nu.shape == u.shape == (201, 8, 8)
+    assert (nu[199, 0, 0], nu[200, 0, 0]) == (4, 5)
+    assert (u == 7).all()  # the last frame but one
+    assert origin.read(path).settings == {"n_samples": 201, "resolution": 8}

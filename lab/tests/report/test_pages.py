@@ -17,7 +17,7 @@ from chonn_lab.report.page import write_report
 
 README = (ROOT / "README.md").read_text()
 OWN = "own-scheme"
-SEARCHED, EQUAL = "small+sizes=seconds", "equal wall-clock"
+SEARCHED, EQUAL = "small+train.seconds=40", "equal wall-clock"
 
 
 def test_a_report_has_every_study_and_replaces_files_on_request(tmp_path, capsys):
@@ -108,7 +108,7 @@ def test_every_model_has_a_row_and_controls_follow():
         ["solve-cnn", "100,000", "65.0", "-", "0.01013 ± 0.00031", "1x ≈", "3"],
     ]
     assert f"](../figures/results-darcy-{SEARCHED}.svg)" in shown
-    assert "Searched; the controls are " in shown
+    assert "Ours has its defaults, the other models are searched" in shown
 
 
 def test_the_first_table_has_a_row_for_each_problem_of_which_the_readme_shows_a_part():

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from result_files import record, study
 
 from chonn_lab.paths import ROOT, RUNS
 from chonn_lab.report import docs, figures, page, tables
@@ -72,6 +73,26 @@ def test_a_page_names_its_files_without_a_record_of_their_code(record, known, mo
     assert ("`mine.json`" in docs.without_code()) != known
 
 
-def test_the_figure_of_finer_grids_is_drawn_from_its_file(tmp_path):
-    figures.draw_grids(tables.load("resolution"), tmp_path / "grids.png")
-    assert (tmp_path / "grids.png").read_bytes().startswith(b"\x89PNG")
+def test_figures_of_grids_budgets_and_laws_show_what_runs_have(tmp_path):
+    law = {"law_input": [0.1, 1.0], "law_true": [0.3, 3.0], "law": [0.31, 2.9]}
+    runs = [
+        record(
+            "darcy", name, 0.1, config={"resolution": 64, "samples": n, "seconds": s}, curves=law
+        )
+        for name in ("ours", "other")
+        for n, s in ((8, 10), (16, 10), (16, 20), (16, 40))
+    ]
+    for place, run in enumerate(runs):
+        run["metrics"]["at_128"] = run["metrics"]["test"]
+        run["variant"] += str(place)
+    shown = study(runs, "small+curves")
+    figures.draw_grids([shown], tmp_path / "grids.png")
+    figures.draw_budgets([shown], tmp_path / "curves.svg")
+    figures.draw_laws([shown], tmp_path / "laws.svg")
+    names = {"grids.png", "curves-samples.svg", "curves-seconds.svg", "laws.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    text = (tmp_path / "curves-samples.svg").read_text()
+    assert "Darcy flow, 10 seconds" in text
+    assert "Darcy flow, 16 samples" in (tmp_path / "curves-seconds.svg").read_text()
+    figures.draw_laws([study([record("darcy", "a", 1)], "small")], tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()

@@ -89,8 +89,9 @@ class Job:
     def label(self) -> str:
         """The model with its options, for messages."""
         shown = dict(self.options)
-        if self.model is not None and "order" in self.model.defaults:
-            shown = {"order": self.model.complete(self.options)["order"], **shown}
+        if self.model is not None:
+            order = self.model.complete(self.options).get("order")
+            shown = shown if order is None else {"order": order, **shown}
         if self.seed is not None:
             shown["seed"] = self.seed
         return (
@@ -140,7 +141,9 @@ class Job:
 
 
 def _plain(value: Any) -> str:
-    """An option as part of a file's name: lists without brackets, spaces and quotes."""
+    """An option as part of a file's name: lists and mappings without brackets, spaces, quotes."""
+    if isinstance(value, Mapping):
+        value = [entry for pair in value.items() for entry in pair]
     return "-".join(map(_plain, value)) if isinstance(value, (list, tuple)) else str(value)
 
 

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,7 +27,7 @@ from chonn_plugins.pdebench import processes
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.data import Layout, reductions
 from chonn_plugins.pdebench.job import DataName, Job
-from chonn_plugins.pdebench.training import Watch, WatchedLoader
+from chonn_plugins.pdebench.training import Watch, WatchedLoader, calibrate
 
 # The key of the random generator's state in a checkpoint. The order of the samples comes from it.
 RANDOM = "random_state"
@@ -113,6 +114,8 @@ def torch_functions(
         return schedules[-1]
 
     def adam(*args: Any, **kwargs: Any) -> torch.optim.Adam:
+        if not watch.decays:
+            kwargs["weight_decay"] = 0.0
         optimizer = torch.optim.Adam(*args, **kwargs)
         processes.average_gradients(optimizer)
         if clip:
@@ -205,7 +208,11 @@ def model_builders(
                     where = f"args.{model.options_key}, on data of {ndim} axes"
                     raise JobError(f"{where}: {error}") from error
 
-            return watch.model(one(), one)
+            built = one()
+            save.described["options"] |= getattr(built, "recorded", {})
+            watch.decays = getattr(built, "decays", True)
+            watch.start = partial(calibrate, built, job)
+            return watch.model(built, one)
 
         return build
 

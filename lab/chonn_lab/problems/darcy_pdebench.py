@@ -1,0 +1,118 @@
+"""Darcy flow as PDEBench stores it, a late frame of a transient, by PDEBench's own generator.
+
+========== =====================================================================================
+Equation   ``u_t = div(nu grad u) + 1`` from a random start, over 0 <= t <= 2; learn ``nu`` to u at
+           t = 1.75, the last frame but one
+Domain     R x R cells, values at centres ``(i + 1/2) / R``
+Boundary   ``u = 0`` half a cell outside the unit square
+Input      ``nu`` is 1 or 0.1, as in `chonn_lab.problems.darcy`. The start, waves about a level
+           between 0.1 and 10, is no input
+Parameters R = 48
+Generator  the installed ``pdebench`` package's, run by an interpreter that has JAX, Hydra and
+           OmegaConf; explicit steps at a quarter of their stability limit
+Licence    the generator's header allows noncommercial research use only, of it and of what is made
+           by it. Nothing of it is in this package, which runs no test and no other command with it
+Seeds      batch b of 200 samples has JAX's key ``seed + b``, always whole
+Layout     that of `chonn_lab.problems.darcy`
+========== =====================================================================================
+
+The published file has the same frame of other random numbers on 128 x 128 cells. The frame has a
+rest of the start, which decays slowest where nu is 0.1 over large regions, and the start is no
+input. So no model that sees nu alone avoids an error. On 384 samples of seed 0 the steady state
+differs from the frame by 2.5 % (mean relative L1 error; median 0.2 %), by more than 10 % on one
+sample in twelve, and by 37 % at most.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from chonn_lab.problems import origin
+from chonn_lab.problems.darcy import read as read
+from chonn_lab.problems.hdf5 import create_hdf5
+from chonn_ops.checks import check_least
+from chonn_ops.files import refuse_existing
+
+BATCH = 200
+SETTINGS = {
+    "xL": 0.0, "xR": 1.0, "yL": 0.0, "yR": 1.0, "ini_time": 0.0, "fin_time": 2.0,
+    "dt_save": 0.25, "show_steps": 100, "CFL": 0.25, "beta": 1.0, "save": ".",
+}  # fmt: skip
+FRAME = -2  # t = 1.75
+# What the other interpreter runs, in an empty folder.
+CALL = """
+import importlib.util, json, os, sys
+import hydra, omegaconf
+folder, settings = sys.argv[1], json.loads(sys.argv[2])
+hydra.utils.get_original_cwd = os.getcwd
+sys.path.insert(0, folder)
+path = folder + "/ReactionDiffusionEq/reaction_diffusion_2D_multi_solution_Hydra.py"
+spec = importlib.util.spec_from_file_location("generator", path)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+module.main.__wrapped__(omegaconf.OmegaConf.create({"multi": settings}))
+"""
+
+
+def generate(
+    output: Path | str = "2D_DarcyFlow_beta1.0_Train_transient.hdf5",
+    n_samples: int = 400,
+    resolution: int = 48,
+    seed: int = 0,
+    python: str = "",
+    force: bool = False,
+) -> Path:
+    """Run PDEBench's generator by the interpreter `python`, or that which CHONN_JAX names.
+
+    A ValueError without one, if it fails, or for numbers out of range; a FileExistsError if the
+    file exists and `force` is not set; a ModuleNotFoundError without PDEBench.
+    """
+    path, python = Path(output), python or os.environ.get("CHONN_JAX", "")
+    check_least(1, n_samples=n_samples)
+    check_least(4, resolution=resolution)
+    check_least(0, seed=seed)
+    refuse_existing(path, force)
+    if not python:
+        raise ValueError(
+            "python: expected an interpreter with jax and hydra-core, or CHONN_JAX, got none"
+        )
+    batches = [
+        _batch(python, {"nx": resolution, "ny": resolution, "init_key": seed + b})
+        for b in range(-(-n_samples // BATCH))
+    ]
+    nu, u = (np.concatenate(fields)[:n_samples] for fields in zip(*batches, strict=True))
+    x = (np.arange(resolution, dtype="f4") + 0.5) / resolution
+    with create_hdf5(path, force) as file:
+        settings = {"n_samples": n_samples, "resolution": resolution}
+        origin.stamp(file, "darcy_pdebench", seed, settings)
+        file.attrs["beta"] = SETTINGS["beta"]
+        file["nu"], file["tensor"] = nu, u[:, None]
+        file["x-coordinate"], file["y-coordinate"] = x, x
+    return path
+
+
+def _batch(python: str, settings: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """nu and u (200, R, R) of a call."""
+    found = importlib.util.find_spec("pdebench")
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError("No module named 'pdebench'", name="pdebench")
+    place = Path(found.submodule_search_locations[0], "data_gen", "data_gen_NLE")
+    with tempfile.TemporaryDirectory() as folder:
+        text = json.dumps({**SETTINGS, **settings, "numbers": BATCH})
+        clean = {name: x for name, x in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run(
+            [python, "-c", CALL, str(place), text],
+            cwd=folder, env=clean, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            last = done.stderr.strip().rpartition("\n")[2]
+            raise ValueError(f"{python}: PDEBench's generator failed: {last}")
+        arrays = [np.load(next(Path(folder).glob(f"{kind}*key*.npy"))) for kind in ("nu", "2D")]
+    return arrays[0].astype("f4"), arrays[1][:, FRAME].astype("f4")

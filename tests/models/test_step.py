@@ -1,0 +1,289 @@
+"""Models of one circuit a frame: what a step computes, and what `calibrate` finds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from chonn_ops import CHONNStep1d, CHONNStep2d, CHONNStep3d
+from chonn_ops.models.step import DIFFUSIVITY, DISTANCE, GAIN, MORE, PARTS, RATE, SPEED, STAGE
+
+MODELS = {1: CHONNStep1d, 2: CHONNStep2d, 3: CHONNStep3d}
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def drawn(axes, channels=1, parts=PARTS, size=0.3, seed=0, **options):
+    """A model with all numbers drawn, of these parts."""
+    torch.manual_seed(seed)
+    model = MODELS[axes](channels, width=4, **options).double()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(size * torch.randn(p.shape, generator=generator(seed)))
+        model.distance.mul_(0.1)
+        model.diffusivity.mul_(0.1).add_(0.6)
+        model._has([part in parts for part in PARTS] + list(model.rings))
+    return model
+
+
+def state(*shape, seed=0):
+    return torch.randn(shape, generator=generator(seed), dtype=torch.float64)
+
+
+def slowly(model, u):
+    """One step of a model of one channel on a line (N,), cell by cell."""
+    n, h, ring = len(u), 1 / len(u), model.rings[0]
+
+    def pointwise(function, u):
+        return function(u[None, :, None])[0, :, 0]
+
+    def react(u, dt):
+        rate = lambda u: pointwise(model.rate, u)  # noqa: E731
+        return u + dt * rate(u + dt / 2 * rate(u))
+
+    def flux(u):
+        within = u.clamp(model.low[0], model.high[0])
+        return (SPEED * (model.speed[0, 0] + model.shear[0, 0, 0] * within) / h) * u
+
+    def carry(u, dt):
+        most = (SPEED / h) * dt
+        fast = ((model.speed + model.shear[0] * u).abs() + (model.shear[0] * u).abs()).max() * most
+        count = max(1, math.ceil(float(fast) / 0.9))
+        for _ in range(count):
+            half = torch.zeros_like(u)
+            for i in range(n):
+                before = u[i] - u[i - 1] if ring or i else torch.zeros(())
+                after = u[(i + 1) % n] - u[i] if ring or i < n - 1 else torch.zeros(())
+                if before * after > 0:
+                    half[i] = before * after / (before + after)
+            front, back = u + half, u - half
+            drift = (flux(front) - flux(back)) * dt / count / 2
+            front, back = front - drift, back - drift
+            new = u.clone()
+            for i in range(n if ring else n - 1):
+                j = (i + 1) % n
+                a, b = front[i], back[j]
+                upwind = flux(a) if (flux(b) - flux(a)) * (b - a) >= 0 else flux(b)
+                new[i], new[j] = new[i] - upwind * dt / count, new[j] + upwind * dt / count
+            u = new
+        return u
+
+    def diffuse(u, dt):
+        d = (DIFFUSIVITY + GAIN * model.diffusivity[0]).exp()
+        matrix, current = torch.zeros(n, n, dtype=u.dtype), torch.zeros(n, dtype=u.dtype)
+        for i in range(n if ring else n - 1):
+            j = (i + 1) % n
+            for a, b in ((i, j), (j, i)):
+                matrix[a, a] += d / h**2
+                matrix[a, b] -= d / h**2
+        for end, i in () if ring else ((0, 0), (1, n - 1)):
+            far = DISTANCE * (GAIN * model.distance[0, end, 0]).exp()
+            matrix[i, i] += d / h / (h / 2 + far)
+            current[i] += d / h / (h / 2 + far) * model.level[0, end, 0]
+
+        def implicit(u, c):
+            return torch.linalg.solve(
+                torch.diag(c) + STAGE * dt * matrix, c * u + STAGE * dt * current
+            )
+
+        first = implicit(u, pointwise(model.capacity, u))
+        c = pointwise(model.capacity, u + (first - u) / (2 * STAGE))
+        first = implicit(u, c)
+        return (1 + MORE) * implicit(first, c) - MORE * first
+
+    for _ in range(model.substeps):
+        dt = 1 / model.substeps
+        u = react(carry(diffuse(carry(react(u, dt / 2), dt / 2), dt), dt / 2), dt / 2)
+    return u
+
+
+@pytest.mark.parametrize("boundary", ["periodic", "robin"])
+@pytest.mark.parametrize("substeps", [1, 2])
+def test_a_step_is_that_of_the_equation(boundary, substeps):
+    model = drawn(1, boundary=boundary, substeps=substeps)
+    u = state(2, 1, 12)
+    with torch.no_grad():
+        found = model(u)
+        right = torch.stack([slowly(model, x[0]) for x in u])[:, None]
+    torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_gradients(axes):
+    model = drawn(axes, 2, size=0.1)
+    x = state(1, 2, *[4] * axes).requires_grad_()
+    parameters = dict(model.named_parameters())
+
+    def step(x, *values):
+        return torch.func.functional_call(model, dict(zip(parameters, values, strict=True)), (x,))
+
+    values = [p.detach().clone().requires_grad_() for p in parameters.values()]
+    assert torch.autograd.gradcheck(step, (x, *values), atol=1e-6)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_what_is_carried_and_diffuses_is_conserved(axes):
+    for boundary in ("periodic", "robin"):
+        model = drawn(axes, 2, ("carry", "diffuse"), boundary=boundary)
+        with torch.no_grad():
+            model.distance.fill_(4.0)
+        x = state(2, 2, 8, *[6] * (axes - 1))
+        places = tuple(range(2, axes + 2))
+        y = model(x)
+        assert (y - x).abs().max() > 0.01
+        torch.testing.assert_close(y.sum(places), x.sum(places), rtol=0, atol=1e-4)
+
+
+def test_finer_grids_and_shorter_steps():
+    model = drawn(1, parts=("carry", "react", "diffuse"), size=0.1, boundary="periodic")
+    model.shear.data.zero_()
+
+    def wave(n):
+        x = 2 * math.pi * (torch.arange(n, dtype=torch.float64) + 0.5) / n
+        return torch.sin(x)[None, None]
+
+    with torch.no_grad():
+        fine, coarse = model(wave(512)), model(wave(128))
+        halves = model(model(wave(512), dt=0.5), dt=0.5)
+    change = (fine - wave(512)).norm()
+    assert (fine.unflatten(-1, (128, 4)).mean(-1) - coarse).norm() < 0.02 * change
+    assert (halves - fine).norm() < 0.01 * change
+
+
+@pytest.mark.parametrize("boundary", ["periodic", "robin"])
+def test_rollouts_stay_finite(boundary):
+    model = drawn(2, 2, size=1.0, boundary=boundary).float()
+    x = 3 * state(2, 2, 8, 8).float()
+    with torch.no_grad():
+        for _ in range(200):
+            x = model(x)
+    assert x.isfinite().all()
+    assert x.abs().max() < 1e6
+
+
+def series(step, first, frames):
+    """Frames (S, T, C, *grid) that a function makes, each from the last one."""
+    found = [first]
+    for _ in range(frames - 1):
+        found.append(step(found[-1]))
+    return torch.stack(found, 1)
+
+
+def smooth(*shape, seed=0):
+    """Fields of some low modes on rings."""
+    x, n = torch.zeros(shape, dtype=torch.float64), shape[-1]
+    place = 2 * math.pi * (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    for k in range(1, 4):
+        amplitude = torch.randn(*shape[:-1], 1, generator=generator(seed + k), dtype=x.dtype)
+        phase = 6.3 * torch.rand(*shape[:-1], 1, generator=generator(seed + 9 + k), dtype=x.dtype)
+        x = x + amplitude * torch.sin(k * place + phase) / k
+    return x
+
+
+def burgers(u, dt=0.02, diffusivity=0.01, coefficient=0.5, parts=400):
+    """u_t + (coefficient u^2)_x = diffusivity u_xx on a ring, in many explicit steps."""
+    h = 1 / u.shape[-1]
+    for _ in range(parts):
+        before, after = u.roll(1, -1), u.roll(-1, -1)
+        u = u + dt / parts * (
+            diffusivity * (before - 2 * u + after) / h**2
+            - coefficient * (after**2 - before**2) / (2 * h)
+        )
+    return u
+
+
+def test_calibration_finds_an_equation_that_carries_and_diffuses():
+    frames = series(burgers, smooth(6, 1, 48), 8).float()
+    model = CHONNStep1d(1)
+    residual = model.calibrate(frames)
+    assert model.parts == {"carry", "diffuse"}
+    assert model.rings == (True,)
+    assert residual < 0.1
+    found = model.coefficients()
+    assert found["diffusivity"].item() == pytest.approx(0.02 * 0.01, rel=0.1)
+    assert found["shear"].item() == pytest.approx(0.02 * 0.5, rel=0.1)
+    assert not {id(p) for p in model.parameters() if not p.requires_grad} & {id(model.shear)}
+
+
+def heated(u, dt=0.05, diffusivity=0.04, rate=3.0, parts=400):
+    """u_t = diffusivity u_xx + rate u (1 - u), u = 1/2 at the low face, insulated at the high."""
+    h = 1 / u.shape[-1]
+    for _ in range(parts):
+        ends = torch.cat((1.0 - u[..., :1], u, u[..., -1:]), -1)
+        spread = (ends[..., :-2] - 2 * u + ends[..., 2:]) / h**2
+        u = u + dt / parts * (diffusivity * spread + rate * u * (1 - u))
+    return u
+
+
+def test_calibration_finds_a_reaction_and_walls(tmp_path):
+    first = (0.5 + 0.2 * smooth(6, 1, 24)).clamp(0.05, 0.95)
+    frames = 100 * series(heated, first, 8).float()
+    model = CHONNStep1d(1)
+    assert model.calibrate(frames) < 0.05
+    assert model.parts == {"react", "diffuse"}
+    assert model.rings == (False,)
+    found = model.coefficients()
+    assert found["diffusivity"].item() == pytest.approx(0.05 * 0.04, rel=0.1)
+    right = 0.05 * 3.0 * torch.tensor([0.0, 1.0, -0.01, 0.0])
+    torch.testing.assert_close(found["reaction"][0], right, rtol=0.1, atol=1e-4)
+    assert (model.level * model.size)[0, 0].item() == pytest.approx(50, rel=0.1)
+    assert DISTANCE * math.exp(GAIN * model.distance[0, 0]) < 0.1 / 24
+    assert DISTANCE * math.exp(GAIN * model.distance[0, 1]) > 10
+    # What was found is in files and state dicts.
+    model.save_pretrained(tmp_path)
+    other = CHONNStep1d(1)
+    other.load_state_dict(model.state_dict())
+    for same in (CHONNStep1d.from_pretrained(tmp_path), other):
+        assert same.parts == model.parts
+        assert same.rings == model.rings
+        assert torch.equal(same(frames[:, 0]), model(frames[:, 0]))
+
+
+def test_calibration_in_two_dimensions_finds_both_diffusivities():
+    def heat(u):
+        for _ in range(20):
+            for dim in (2, 3):
+                ends = torch.cat((u.narrow(dim, 0, 1), u, u.narrow(dim, -1, 1)), dim)
+                n = u.shape[dim]
+                second = ends.narrow(dim, 0, n) - 2 * u + ends.narrow(dim, 2, n)
+                u = u + torch.tensor([0.01, 0.002])[:, None, None] * second
+        return u
+
+    frames = series(heat, state(4, 2, 12, 12, seed=3), 6)[:, 1:].float()
+    model = CHONNStep2d(2)
+    model.calibrate(frames)
+    assert model.parts == {"diffuse"}
+    right = 20 * torch.tensor([0.01, 0.002]) / 144
+    torch.testing.assert_close(model.coefficients()["diffusivity"], right, rtol=0.1, atol=0)
+
+
+def test_gradients_over_a_hundred_frames_neither_vanish_nor_explode():
+    frames = series(burgers, smooth(2, 1, 32), 4).float()
+    model = CHONNStep1d(1)
+    model.calibrate(frames)
+    norms = []
+    for count in (1, 100):
+        x = frames[:, 0]
+        for _ in range(count):
+            x = model(x)
+        model.zero_grad()
+        x.square().mean().backward()
+        norms.append(max(p.grad.abs().max().item() for p in (model.diffusivity, model.shear)))
+    assert 1e-3 < norms[1] / norms[0] < 1e3
+
+
+def test_errors():
+    model = CHONNStep1d(2)
+    with pytest.raises(ValueError, match="frames: expected shape"):
+        model.calibrate(torch.zeros(2, 1, 2, 8))
+    with pytest.raises(ValueError, match="frames: expected finite"):
+        model.calibrate(torch.full((2, 3, 2, 8), math.nan))
+    with pytest.raises(ValueError, match="dt"):
+        model(torch.zeros(1, 2, 8), dt=0.0)
+    with pytest.raises(ValueError, match="boundary"):
+        CHONNStep1d(boundary="dirichlet")
+    assert RATE > 0
