@@ -122,7 +122,7 @@ def lc_step(
     *,
     damping: Tensor | float = 0.0,
     tol: float = 1e-5,
-    max_iterations: int = 100,
+    max_iterations: int = 300,
     return_info: Literal[False] = False,
     backend: str | None = None,
 ) -> LCState: ...
@@ -138,7 +138,7 @@ def lc_step(
     *,
     damping: Tensor | float = 0.0,
     tol: float = 1e-5,
-    max_iterations: int = 100,
+    max_iterations: int = 300,
     return_info: Literal[True],
     backend: str | None = None,
 ) -> tuple[LCState, NetworkInfo]: ...
@@ -153,7 +153,7 @@ def lc_step(
     *,
     damping: Tensor | float = 0.0,
     tol: float = 1e-5,
-    max_iterations: int = 100,
+    max_iterations: int = 300,
     return_info: bool = False,
     backend: str | None = None,
 ) -> LCState | tuple[LCState, NetworkInfo]:

@@ -67,7 +67,7 @@ def rc_step(
     *,
     method: str = "euler",
     tol: float = 1e-5,
-    max_iterations: int = 100,
+    max_iterations: int = 300,
     return_info: Literal[False] = False,
     backend: str | None = None,
 ) -> Tensor: ...
@@ -83,7 +83,7 @@ def rc_step(
     *,
     method: str = "euler",
     tol: float = 1e-5,
-    max_iterations: int = 100,
+    max_iterations: int = 300,
     return_info: Literal[True],
     backend: str | None = None,
 ) -> tuple[Tensor, NetworkInfo]: ...
@@ -98,7 +98,7 @@ def rc_step(
     *,
     method: str = "euler",
     tol: float = 1e-5,
-    max_iterations: int = 100,
+    max_iterations: int = 300,
     return_info: bool = False,
     backend: str | None = None,
 ) -> Tensor | tuple[Tensor, NetworkInfo]:

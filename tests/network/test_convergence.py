@@ -124,7 +124,7 @@ def test_an_exact_first_step_ends_the_iterations(backend):
     none, leak = torch.zeros_like(source), torch.full_like(source, 2.0)
     options = {"method": "multigrid", "backend": backend, "return_info": True}
     v, info = kirchhoff_network(source, (none, none), leak, **options)
-    if backend == "cpu":  # Gauss-Seidel
+    if backend == "cpu":  # an incomplete factorisation
         assert torch.equal(v, source / 2)
         assert info.iterations.item() == 1
         assert info.backward_error.item() == 0

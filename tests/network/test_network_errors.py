@@ -428,7 +428,7 @@ def test_conductances_at_the_end_of_float32_are_solved_or_refused(backend, scale
     truth = kirchhoff_network(wide[0], wide[2:], wide[1], method="direct")
     for method, tol in (("auto", 1e-3), ("direct", 1e-5), ("multigrid", 1e-5)):
         if method == "multigrid" and backend == "cpu":
-            with pytest.raises(RuntimeError, match="got inf"):
+            with pytest.raises(RuntimeError, match="expected residuals and errors"):
                 kirchhoff_network(source, g, leak, method=method, tol=tol, backend=backend)
             continue
         v = kirchhoff_network(source, g, leak, method=method, tol=tol, backend=backend)

@@ -1,6 +1,6 @@
 """The backend "cpu": the compiled kernel through ctypes, which releases the GIL.
 
-Few networks are solved one after the other: neighbouring nodes fill the vectors, and all threads
+Few networks are solved one after the other: slabs of one network fill the vectors, and all threads
 share the grid. Many networks are solved in groups: the networks of a group fill the vectors, and
 each thread solves groups of its own. Both run the same algorithm (`multigrid.h`).
 """
@@ -29,14 +29,13 @@ from chonn_ops.network.graph import Joined, graph_of
 
 __all__ = ["available_isas", "solve"]
 
-_ELIMINATE = 24  # the band up to which elimination alone is faster than iterations
 # A thread solves up to one network for so many nodes of the grid one after the other. A group took
-# the time of 2 networks of 16^3 nodes, of 3 of 24^3, 5 of 32^3, 8 of 48^3, over 16 of 600 x 600.
+# the time of 3 networks of 16^3 nodes, of 4 of 24^3, 6 of 32^3, 16 of 48^3, over 16 of 520 x 520.
 _NODES_A_NETWORK = 6000
 
 
 def _are_few(networks: int, grid: Sequence[int]) -> bool:
-    """Return whether nodes of one network fill the vectors, instead of networks."""
+    """Return whether slabs of one network fill the vectors, instead of networks."""
     nodes = math.prod(grid)
     threads = min(torch.get_num_threads(), max(1, nodes // CONSTANTS["NETWORK_PARALLEL"]))
     few = threads * max(1, nodes // _NODES_A_NETWORK)
@@ -50,23 +49,34 @@ def _strength(conductance: Tensor) -> float:
     return mean if math.isfinite(mean) and mean > 0 else 1e-30
 
 
+def _order(grid: Sequence[int], longest_first: bool) -> list[int | None]:
+    """The axes in the kernel's order: those of one node are left out, and None stands between the
+    two of a plane and before the one of a line."""
+    long = [axis for axis, n in enumerate(grid) if n > 1] or [0]
+    if longest_first:
+        long.sort(key=lambda axis: -grid[axis])
+    return [*long[:-1], *[None] * (AXES - len(long)), long[-1]]
+
+
 def _arguments(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[bool]
-) -> tuple[Arguments, list[int]]:
-    """Return what describes networks in a call, and their axes in the kernel's order."""
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    periodic: Sequence[bool],
+    order: Sequence[int | None],
+) -> Arguments:
+    """Return what describes networks in a call."""
     B, *grid, C = leak.shape
-    # Axes of one node come first: the kernel's rows run along the last one.
-    order = sorted(range(len(grid)), key=lambda axis: grid[axis] > 1)
-    missing = AXES - len(order)
     # The kernel takes as many threads as PyTorch, but none for less work than waking it takes.
     threads = max(1, min(torch.get_num_threads(), B * C, leak.numel() // 4096))
     arguments = Arguments(B, C, threads=threads)
-    arguments.grid[:] = [1] * missing + [grid[axis] for axis in order]
-    arguments.periodic[:] = [0] * missing + [int(periodic[axis]) for axis in order]
     arguments.leak = field(leak, order)
-    for axis, index in enumerate(order, missing):
-        arguments.edges[axis] = field(conductance[index], order)
-    return arguments, order
+    for i, axis in enumerate(order):
+        arguments.grid[i] = 1 if axis is None else grid[axis]
+        if axis is not None:
+            arguments.periodic[i] = int(periodic[axis])
+            arguments.edges[i] = field(conductance[axis], order)
+            arguments.strength[i] = _strength(conductance[axis])
+    return arguments
 
 
 def solve(
@@ -86,11 +96,9 @@ def solve(
     iterations = torch.empty(B, C, dtype=torch.int32)
     deviation = torch.empty(B, C, dtype=torch.float64)
     double = dtype == torch.float64
-    arguments, order = _arguments(conductance, leak, periodic)
+    order = _order(grid, longest_first=True)
+    arguments = _arguments(conductance, leak, periodic, order)
     arguments.iterations_max, arguments.tolerance = max_iterations, tol
-    arguments.eliminate = _ELIMINATE
-    if len(grid) > 1 and B:
-        arguments.strength[AXES - len(order) :] = [_strength(conductance[i]) for i in order]
     arguments.source, arguments.potential = field(source, order), field(potential, order)
     arguments.iterations, arguments.deviation = iterations.data_ptr(), deviation.data_ptr()
     threads = arguments.threads
@@ -120,12 +128,14 @@ def cut_off(
         return None
     ends = None
     if graph is None:
-        arguments, _ = _arguments(conductance, leak, [bool(axis) for axis in periodic])
+        wraps = [bool(axis) for axis in periodic]
+        arguments = _arguments(conductance, leak, wraps, _order(grid, longest_first=False))
     else:
         # A graph counts as a grid of one row; `used_edges` has the lengths of both apart.
-        arguments, _ = _arguments([leak], leak, [False])
+        row = [None, None, 0]
+        arguments = _arguments([leak], leak, [False], row)
         ends = graph.ends.contiguous()
-        arguments.edges[AXES - 1] = field(conductance[0], [0])
+        arguments.edges[AXES - 1] = field(conductance[0], row)
         arguments.ends, arguments.num_edges = ends.data_ptr(), ends.shape[1]
     found = torch.empty(B, C, dtype=torch.int32)
     label = torch.full((B, C, *grid), -1, dtype=torch.int32)

@@ -44,10 +44,11 @@ def isa_for(
     return network.isa_for("CHONN_NETWORK_ISA", wanted, double)
 
 
-def field(tensor: Tensor, order: Sequence[int]) -> _Field:
-    """``struct network_field`` of a tensor (B, \\*grid, C), axes in this order."""
+def field(tensor: Tensor, order: Sequence[int | None]) -> _Field:
+    """``struct network_field`` of a tensor (B, \\*grid, C), axes in this order, None for one of
+    one node."""
     batch, *node, channel = tensor.stride()
-    strides = [0] * (AXES - len(order)) + [node[axis] for axis in order]
+    strides = [0 if axis is None else node[axis] for axis in order]
     return _Field(
         tensor.data_ptr(), batch, (ctypes.c_int64 * AXES)(*strides), channel, CODES[tensor.dtype]
     )

@@ -1,8 +1,5 @@
-/* The multigrid solver for one instruction set: the build defines VECTOR_BYTES and KERNEL.
- *
- * Few networks are solved one after the other: neighbouring nodes fill the vectors, and all threads
- * share the grid. Many are solved in groups of as many networks as a vector has lanes, and each thread
- * solves groups of its own. multigrid.h is compiled for both. */
+/* The solver that iterates, and the one of lines, for one instruction set: the build defines
+ * VECTOR_BYTES and KERNEL. */
 
 #include <math.h>
 #include <string.h>
@@ -11,16 +8,11 @@
 #include "_half.h"
 #include "network.h"
 #include "grid.h"
-#include "plan.h"
-#include "cells.h"
 #include "stopping.h"
 
-enum { BUFFERS = 29 }; /* rows of nodes that a thread keeps while it coarsens */
+enum { LINE_CHUNK = 256 }; /* nodes of a line that are read at once: they stay in the L1 cache */
 
-/* Share of a node's conductances below which the axes that it lies between coarse nodes on do not
- * tie it to anything: 0.005 to 0.1 took the same iterations at a contrast of 10,000, 0.1 fewer at
- * 100. */
-#define LOOSE 0.1
+static inline int is_line(const struct network_args *a) { return a->grid[0] == 1 && a->grid[1] == 1; }
 
 #define REAL float
 #define INTEGER int32_t

@@ -1,10 +1,10 @@
-/* One line of nodes, eliminated from one end to the other by the star-mesh law (see
- * eliminate.h), straight from the tensors: what stays are two or three values a node. A node of a
- * periodic line has two neighbours left, the next one and the last one. Included once per precision. */
+/* One line of nodes, eliminated from one end to the other by the star-mesh law (see multigrid.h),
+ * straight from the tensors: what stays are two or three values a node. A node of a periodic line has two
+ * neighbours left, the next one and the last one. Included once per precision. */
 
 struct NAME(line) {
     const struct network_args *a;
-    struct FORM(group) group;
+    struct NAME(group) group;
     vec *g, *l, *s; /* a chunk of conductances, leaks and sources */
     vec *u, *next, *last; /* a node's potential is u + next v_next + last v_last */
 };
@@ -12,9 +12,9 @@ struct NAME(line) {
 static void NAME(read_nodes)(const struct NAME(line) *line, const struct network_field *f, int64_t start,
                              int64_t count, vec *to) {
     int64_t at[LANES];
-    FORM(origins)(line->a, f, line->group, 0, 0, at);
+    NAME(origins)(line->a, f, NULL, line->group, 0, 0, at);
     for (int lane = 0; lane < line->group.width; lane++) at[lane] += start * f->node[2];
-    FORM(pack_row)(f, line->group, at, count, to);
+    NAME(pack_row)(f, line->group.width, at, count, to);
 }
 
 static void NAME(read_chunk)(const struct NAME(line) *line, int64_t start, int64_t count) {
@@ -26,7 +26,7 @@ static void NAME(read_chunk)(const struct NAME(line) *line, int64_t start, int64
 /* Fills u, next and last; returns the last node's potential. `seam` is the edge from the last node to the first. */
 APART vec NAME(eliminate_line)(const struct NAME(line) *line, vec seam, vec *poison, vec *most) {
     const int64_t n = line->a->grid[2];
-    const vec zero = NAME(splat)(0);
+    const vec zero = {};
     vec leak = zero, source = zero, last_leak = zero, last_source = zero, round = seam, v = zero;
     vec bad = seam * 0, size = zero;
     for (int64_t start = 0; start < n; start += LINE_CHUNK) {
@@ -38,13 +38,13 @@ APART vec NAME(eliminate_line)(const struct NAME(line) *line, vec seam, vec *poi
             bad += (line->l[i] + line->s[i]) * 0;
             size = NAME(larger)(size, line->s[i]);
             if (p == n - 1) {
-                v = (s + last_source) * FORM(inverse)(l + last_leak);
+                v = (s + last_source) * NAME(inverse)(l + last_leak);
                 break;
             }
             bad += line->g[i] * 0;
             vec g = line->g[i];
             if (p == n - 2) g += round, round = zero;
-            const vec inverse = FORM(inverse)(g + round + l), next = g * inverse;
+            const vec inverse = NAME(inverse)(g + round + l), next = g * inverse;
             line->u[p] = s * inverse;
             line->next[p] = next;
             leak = next * l;
@@ -68,10 +68,10 @@ APART void NAME(line_residual)(const struct NAME(line) *line, vec seam, vec scal
     const int64_t n = line->a->grid[2];
     const vec *v = line->u;
     vec g = seam, before = v[n - 1];
-    *residuals = *sources = NAME(splat)(0);
+    *residuals = *sources = (vec){};
     for (int64_t start = 0; start < n; start += LINE_CHUNK) {
         const int64_t count = n - start < LINE_CHUNK ? n - start : LINE_CHUNK;
-        vec left = NAME(splat)(0), all = left;
+        vec left = {}, all = {};
         NAME(read_chunk)(line, start, count);
         for (int64_t i = 0; i < count; i++) {
             const int64_t p = start + i;
@@ -89,7 +89,7 @@ APART void NAME(line_residual)(const struct NAME(line) *line, vec seam, vec scal
     }
 }
 
-static void NAME(solve_line)(const struct network_args *a, vec *workspace, struct FORM(group) group) {
+static void NAME(solve_line)(const struct network_args *a, vec *workspace, struct NAME(group) group) {
     const int64_t n = a->grid[2];
     const int periodic = a->periodic[2] && n > 1;
     struct NAME(line) line = {.a = a, .group = group, .g = workspace};
@@ -98,7 +98,7 @@ static void NAME(solve_line)(const struct network_args *a, vec *workspace, struc
     line.u = line.s + LINE_CHUNK;
     line.next = line.u + n;
     line.last = periodic ? line.next + n : NULL;
-    vec seam = NAME(splat)(0), poison, most, residuals, sources, unit;
+    vec seam = (vec){}, poison, most, residuals, sources, unit;
     if (periodic) NAME(read_nodes)(&line, &a->edges[2], n - 1, 1, &seam);
     const vec last = NAME(eliminate_line)(&line, seam, &poison, &most);
     line.u[n - 1] = last;
@@ -110,7 +110,7 @@ static void NAME(solve_line)(const struct network_args *a, vec *workspace, struc
     NAME(line_residual)(&line, seam, unit, &residuals, &sources);
     const struct network_field *f = &a->potential;
     int64_t at[LANES];
-    FORM(origins)(a, f, group, 0, 0, at);
+    NAME(origins)(a, f, NULL, group, 0, 0, at);
     for (int lane = 0; lane < group.width; lane++) {
         REAL *to = (REAL *)f->at + at[lane];
         for (int64_t i = 0; i < n; i++) to[i * f->node[2]] = line.u[i][lane] * (1 + poison[lane]);
@@ -132,6 +132,6 @@ static void NAME(solve_lines)(const struct network_args *a) {
     for (int64_t first = 0; first < all; first += LANES) {
         const int64_t left = all - first;
         NAME(solve_line)(a, (vec *)((char *)a->workspace + thread_number() * bytes),
-                         (struct FORM(group)){first, left < LANES ? (int)left : LANES});
+                         (struct NAME(group)){first, left < LANES ? (int)left : LANES});
     }
 }

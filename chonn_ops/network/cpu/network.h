@@ -12,13 +12,12 @@ struct network_field {
     int64_t type; /* a DTYPE_* of _library.CONSTANTS */
 };
 
-/* binding.py reads this struct. Axes of one node come first in `grid` where there are
- * fewer than three. A network is one channel of one batch. */
+/* binding.py reads this struct. Axes of one node come first in `grid` where it is a line, and in the
+ * middle where it is a plane. A network is one channel of one batch. */
 struct network_args {
     int64_t batches, channels, grid[3];
     int32_t periodic[3], threads, iterations_max;
-    int32_t eliminate; /* widest band that is solved by elimination alone */
-    int32_t alone; /* one network after the other by all threads, nodes in the lanes */
+    int32_t alone; /* one network after the other by all threads, slabs in the lanes, see grid.h */
     double tolerance;
     double strength[3]; /* typical conductance along each axis: strong axes are halved first */
     struct network_field source, leak, edges[3], potential;
