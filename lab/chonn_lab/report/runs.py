@@ -83,8 +83,17 @@ class Study:
         models = frame.groupby("variant", sort=False)
         table = models.first()
         for name in frame:
-            if name in NUMBERS or "/" in str(name):
+            if name in NUMBERS:
                 table[name] = models[name].agg(Statistic.of)
+            elif "/" in str(name):
+                split, metric = str(name).split("/")
+                # A run that was not evaluated so has not diverged.
+                asked = [
+                    run.diverged is not None or metric in run.metrics.get(split, {})
+                    for run in frame.runs
+                ]
+                found = frame[asked].groupby("variant", sort=False)[name].agg(Statistic.of)
+                table[name] = [found.get(variant, Statistic(())) for variant in table.index]
         # Labels of files leave out the history.
         histories = [f", {frames} to 1" if frames else "" for frames in table.history]
         return table.assign(runs=models["runs"].agg(list), label=table.label + histories)
