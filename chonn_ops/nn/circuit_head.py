@@ -91,14 +91,14 @@ class FaceNetwork(nn.Module):
         self.output = nn.Linear(FACE_WIDTH, out_channels, bias=False, **factory)
         nn.init.zeros_(self.output.weight)
 
-    def nodes(self, h: Tensor) -> Tensor:
-        """What nodes of features (..., dim) put into sums and into differences along each axis,
-        (axes, ..., 2 FACE_WIDTH)."""
-        both = [layer(h).unflatten(-1, (-1, FACE_WIDTH)) for layer in (self.sums, self.differences)]
-        return torch.cat(both, -1).movedim(-2, 0)
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """What is added between two of these nodes, (..., out_channels)."""
+    def forward(self, a: Tensor, b: Tensor | None = None) -> Tensor:
+        """Of features (..., dim), what nodes put into sums and into differences along each axis,
+        (axes, ..., 2 FACE_WIDTH). Of two such of one axis, what is added between these nodes,
+        (..., out_channels)."""
+        if b is None:
+            layers = self.sums, self.differences
+            both = [layer(a).unflatten(-1, (-1, FACE_WIDTH)) for layer in layers]
+            return torch.cat(both, -1).movedim(-2, 0)
         (a, x), (b, y) = a.chunk(2, -1), b.chunk(2, -1)
         alike = (F.gelu(2 * a) + F.gelu(2 * b)) / 2
         return self.gain * self.output(F.gelu(a + b + (x - y).square()) - alike)
@@ -359,7 +359,7 @@ class CircuitHead(Stated):
         logs, c, f = self.coefficients(h)
         real = logs[0].dtype
         mean, known = MEAN_GAIN * self.mean.to(real), self._learned_walls(real)
-        ends = self.faces.nodes(h[..., : self.face_dim])
+        ends = self.faces(h[..., : self.face_dim])
         if volumes is not None:
             circuit, size = self._on_graph(logs, ends, mean, c, known, volumes)
         else:

@@ -36,7 +36,7 @@ from chonn_ops.uncertainty import conformal, fit_spread
 MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 SQUARE = [[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]]
 # All learned walls of a mesh are one.
-WALLS = ("level", "distance")
+WALLS = ("level", "distance", "film")
 
 
 def rand(*shape, seed=1):
@@ -246,7 +246,8 @@ def test_weights_of_a_grid_mean_the_same_on_a_mesh(boundary):
             grid = model(inputs(*points[centres].movedim(-1, 0)).movedim(-1, 1)).movedim(1, -1)
         off.append(((mesh - grid).norm() / grid.norm()).item())
     assert off[0] < 0.05
-    assert all(b < 0.35 * a for a, b in itertools.pairwise(off)), off
+    # What neighbours add to features falls with the spacing, in its first order.
+    assert all(b < 0.55 * a for a, b in itertools.pairwise(off)), off
 
 
 def test_all_that_comes_in_leaves_through_the_walls():

@@ -17,7 +17,7 @@ def block(dim=16, **ckb):
 def test_block_is_two_residual_branches():
     layer = block()
     x = torch.randn(2, 5, 6, 16)
-    middle = x + layer.mixer(x)[0]
+    middle = x + layer.mixer(x)
     expected = middle + layer.mlp(layer.norm(middle))
     torch.testing.assert_close(layer(x), expected)
 
