@@ -167,11 +167,13 @@ def test_order_sweep_seeds_and_safety(tmp_path, pdebench):
     """Sweeps do not collide, nothing of the user's is overwritten, seeds repeat a run."""
     theirs = tmp_path / "2D_Darcy_FNO.pt"
     theirs.write_bytes(b"the user's own file")
-    sweep = ("--multirun", "+args.ckb.order=0,1,3", "+args.seed=1,2")
+    sweep = ("--multirun", "+args.ckb.cell=scan", "+args.ckb.order=0,1,3", "+args.seed=1,2")
     printed = pdebench(tmp_path, "darcy", *sweep, model_name="chonn_fno")
-    assert "training chonn_fno (order 3, seed 2) through PDEBench 0.1.0" in printed
+    assert "training chonn_fno (order 3, cell scan, seed 2) through PDEBench 0.1.0" in printed
     names = [
-        f"2D_Darcy_chonn-fno{o}-seed{s}.pt" for o in ("-order0", "", "-order3") for s in (1, 2)
+        f"2D_Darcy_chonn-fno-cellscan{o}-seed{s}.pt"
+        for o in ("-order0", "-order1", "-order3")
+        for s in (1, 2)
     ]
     assert sorted(p.name for p in tmp_path.glob("*.pt")) == sorted([theirs.name, *names])
     assert theirs.read_bytes() == b"the user's own file"
@@ -185,9 +187,8 @@ def test_order_sweep_seeds_and_safety(tmp_path, pdebench):
     assert not torch.equal(first[names[0]], first[names[1]])
     before = {name: (tmp_path / name).stat().st_mtime_ns for name in names}
 
-    refused = pdebench(
-        tmp_path, "darcy", "+args.seed=1", fails=True, model_name="chonn_fno", ckb__order=1
-    )
+    again = {"model_name": "chonn_fno", "ckb__cell": "scan", "ckb__order": 1, "seed": 1}
+    refused = pdebench(tmp_path, "darcy", fails=True, **again)
     for expected in (
         f"the checkpoint {tmp_path / names[2]} exists",
         "++args.continue_training=True",
@@ -197,7 +198,6 @@ def test_order_sweep_seeds_and_safety(tmp_path, pdebench):
         assert expected in refused
     assert {name: (tmp_path / name).stat().st_mtime_ns for name in names} == before
 
-    again = {"model_name": "chonn_fno", "ckb__order": 1, "seed": 1}
     pdebench(tmp_path, "darcy", overwrite=True, **again)
     assert torch.equal(first[names[2]], weights(names[2]))
     pdebench(tmp_path, "darcy", continue_training=True, epochs=2, model_update=1, **again)
