@@ -26,7 +26,7 @@ from chonn_ops.nn.circuit_head import (
     CircuitHead,
     edge_cosines,
 )
-from chonn_ops.nn.geometry import Nodes, check_volumes, node_positions, spacing_and_nodes
+from chonn_ops.nn.geometry import Nodes, check_volumes, existing, node_positions, spacing_and_nodes
 from chonn_ops.nn.layers import Factory
 
 # Exponents of power laws move so many times as far a step of an optimiser as other weights.
@@ -153,9 +153,7 @@ class NeighbourFeatures(nn.Module):
             odd = ((odd[:, :, q] - odd[:, :, p]) * cosine).sum(0)
             steps, node = torch.cat((odd + even, odd - even), 1), torch.cat((p, q))
             return greatest.scatter_reduce(1, node[:, None].expand_as(steps), steps, "amax")
-        exists = mask
-        if mask is not None:
-            exists = (mask if mask.dim() > len(even) else mask[None]).unsqueeze(-1)
+        exists = None if mask is None else existing(mask, len(even))
         for axis, (a, b) in enumerate(zip(even, odd, strict=True), 1):
             n = z.shape[axis]
             for step in (1, -1):
@@ -302,8 +300,8 @@ class CHONNNetwork(Pretrained):
         shape = (x.shape[0], *x.shape[2:])
         steps, lie = spacing_and_nodes(shape, self.lengths, self.head.nodes, spacing, mask, nodes)
         if mask is not None:  # values outside of the domain must not matter, not even NaN
-            exists = mask if mask.dim() > self.axes else mask[None]
-            x = torch.where(exists[:, None], x, self._ordinary(x))
+            exists = existing(mask, self.axes).movedim(-1, 1)
+            x = torch.where(exists, x, self._ordinary(x))
         return x.movedim(1, -1), (steps, mask, lie, None)
 
     def _ordinary(self, x: Tensor) -> Tensor:
@@ -319,9 +317,9 @@ class CHONNNetwork(Pretrained):
         are constant, follow the inputs or their inverse, with three means at faces; all walls
         near, or those of one axis, with those of a mask's holes and without; each driven by a
         constant, by the inputs and by the walls, in shares that least squares find. The best one
-        sets the first parameters. It takes seconds for 48 samples of 64 x 64 points, and
-        draws no random numbers. Without it the model starts from a constant
-        medium and source, and takes its inputs as standardised.
+        sets the first parameters. It takes seconds for 48 samples of 64 x 64 points, and draws no
+        random numbers. Without it the model starts from a constant medium and source, and takes its
+        inputs as standardised.
 
         With ``ac=True`` the equation itself, which is linear in its coefficients, says first at
         nodes beside no wall which powers of the inputs the conductivity and the leak are.

@@ -23,6 +23,7 @@ from chonn_ops.nn.geometry import (
     check_volumes,
     checked_nodes,
     distances_of,
+    existing,
     spacing_and_nodes,
     wall_distances,
 )
@@ -94,7 +95,9 @@ class FaceNetwork(nn.Module):
     def forward(self, a: Tensor, b: Tensor | None = None) -> Tensor:
         """Of features (..., dim), what nodes put into sums and into differences along each axis,
         (axes, ..., 2 FACE_WIDTH). Of two such of one axis, what is added between these nodes,
-        (..., out_channels)."""
+        (..., out_channels).
+
+        Both are calls of the module, since FSDP gathers its parameters for these alone."""
         if b is None:
             layers = self.sums, self.differences
             both = [layer(a).unflatten(-1, (-1, FACE_WIDTH)) for layer in layers]
@@ -263,12 +266,12 @@ class CircuitHead(Stated):
         self.learned.append(place)
         return len(self.learned) - 1
 
-    def _condition(self, face: Any, levels: Tensor, distances: Tensor, films: Tensor) -> Condition:
+    def _condition(self, face: Any, learned: list[Robin]) -> Condition:
         """The condition of a face, in the unit of the potentials."""
         if isinstance(face, int):
-            return Robin(films[face], levels[face], distances[face])
+            return learned[face]
         numbers = {name for name, _, _ in face.numbers()}
-        scale, offset = self.output_unit(levels.dtype)
+        scale, offset = self.output_unit(torch.promote_types(self.scale.dtype, torch.float32))
         changes: dict[str, Any] = {}
         if "value" in numbers:
             changes["value"] = face.value / scale - offset
@@ -281,33 +284,31 @@ class CircuitHead(Stated):
         are scaled; shape (m,) each."""
         return self.scale.to(dtype).exp(), self.offset.to(dtype)
 
-    def _learned_walls(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Potentials, distances and conductances of the films of the learned walls, (walls, m)
-        each."""
+    def _learned_walls(self, dtype: torch.dtype) -> list[Robin]:
+        """The conditions of the learned walls, in the unit of the potentials."""
         levels = LEVEL_GAIN * self.level.to(dtype)
         # The offset of the output is the level of all walls.
         levels = levels - levels.mean(0) if len(levels) else levels
         distances = DISTANCE * (DISTANCE_GAIN * self.distance.to(dtype)).clamp(-12, 12).exp()
         films = (DISTANCE_GAIN * self.film.to(dtype)).clamp(-24, 24).exp() / (FILM * distances)
-        return {"levels": levels, "distances": distances, "films": films}
+        return [Robin(*wall) for wall in zip(films, levels, distances, strict=True)]
 
     def walls(self) -> dict[Any, Condition]:
         """The condition of each face, in the unit of the output. Keys are (axis, end) of a face of
         the grid, or names of walls of a mesh; and "inner" for holes."""
         scale, offset = self.output_unit(torch.promote_types(self.scale.dtype, torch.float32))
-        known = self._learned_walls(scale.dtype)
+        learned = [
+            dataclasses.replace(wall, value=scale * (wall.value + offset))
+            for wall in self._learned_walls(scale.dtype)
+        ]
         faces: dict[Any, Any] = {"inner": self._inner}
         if isinstance(self._faces, Mapping):
             faces.update(self._faces)
         else:
             for axis, pair in enumerate(self._faces):
                 faces.update({(axis, end): face for end, face in enumerate(pair)})
-        potentials = scale * (known["levels"] + offset)
         return {
-            place: Robin(known["films"][face], potentials[face], known["distances"][face])
-            if isinstance(face, int)
-            else face
-            for place, face in faces.items()
+            place: learned[face] if isinstance(face, int) else face for place, face in faces.items()
         }
 
     def coefficients(self, h: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
@@ -358,17 +359,17 @@ class CircuitHead(Stated):
         h = as_field("h", h, self.parameters(), "B", *grid, self.dim)
         logs, c, f = self.coefficients(h)
         real = logs[0].dtype
-        mean, known = MEAN_GAIN * self.mean.to(real), self._learned_walls(real)
+        mean, learned = MEAN_GAIN * self.mean.to(real), self._learned_walls(real)
         ends = self.faces(h[..., : self.face_dim])
         if volumes is not None:
-            circuit, size = self._on_graph(logs, ends, mean, c, known, volumes)
+            circuit, size = self._on_graph(logs, ends, mean, c, learned, volumes)
         else:
             if isinstance(self._faces, Mapping):
                 raise error("boundary", "conditions for the axes of a grid", self._faces)
             steps, lie = spacing_and_nodes(
                 h.shape[:-1], [1.0] * axes, self.nodes, spacing, mask, nodes
             )
-            circuit, f = self._on_grid(logs, f, ends, mean, c, known, steps, mask, lie)
+            circuit, f = self._on_grid(logs, f, ends, mean, c, learned, steps, mask, lie)
             size = math.prod(steps) ** (2 / axes)
         k = torch.stack(logs).mean(0).exp()
         return circuit, f, self.cell.to(k.dtype) * size * f / k
@@ -380,12 +381,12 @@ class CircuitHead(Stated):
         ends: Tensor,
         mean: Tensor,
         c: Tensor,
-        known: dict[str, Tensor],
+        learned: list[Robin],
         steps: list[float],
         mask: Tensor | None,
         nodes: Distances,
     ) -> tuple[Circuit, Tensor]:
-        faces: Any = tuple(tuple(self._condition(x, **known) for x in pair) for pair in self._faces)
+        faces: Any = tuple(tuple(self._condition(x, learned) for x in pair) for pair in self._faces)
         edges = []
         for axis, a in enumerate(logs):
             added = self.faces(ends[axis], ends[axis].roll(-1, axis + 1))
@@ -394,11 +395,11 @@ class CircuitHead(Stated):
         k, leak = [a.exp() for a in logs], (c * math.prod(steps)).expand(f.shape)
         exists = inner = None
         if mask is not None:
-            exists = (mask if mask.dim() > self.spatial_dims else mask[None]).unsqueeze(-1)
+            exists = existing(mask, self.spatial_dims)
             f, leak = torch.where(exists, f, 0), torch.where(exists, leak, 0)
             k = [torch.where(exists, x, 0) for x in k]
             edges = edges_within(edges, exists)
-            inner = ((self._condition(self._inner, **known),) * 2,) * self.spatial_dims
+            inner = ((self._condition(self._inner, learned),) * 2,) * self.spatial_dims
         places = wall_distances(nodes)
         circuit = circuit_of(
             k, edges, leak, steps, faces, exists=exists, inner=inner, distances=places
@@ -411,7 +412,7 @@ class CircuitHead(Stated):
         ends: Tensor,
         mean: Tensor,
         c: Tensor,
-        known: dict[str, Tensor],
+        learned: list[Robin],
         volumes: FiniteVolumes,
     ) -> tuple[Circuit, Tensor]:
         graph, faces = volumes.graph, self._faces
@@ -419,7 +420,7 @@ class CircuitHead(Stated):
             if not self._alike:
                 raise error("boundary", "one for all walls of a mesh, or a mapping", self.boundary)
             faces = {"boundary": faces[0][0]}
-        walls = {name: self._condition(x, **known) for name, x in faces.items()}
+        walls = {name: self._condition(x, learned) for name, x in faces.items()}
         start, end = graph.ends.to(logs[0].device)
         # Along an edge, what belongs to axes counts as the squares of its direction.
         share = edge_cosines(volumes).square().to(ends)
@@ -463,10 +464,7 @@ class CircuitHead(Stated):
         """
         circuit, f, added = self.assemble(h, spacing, mask, nodes, volumes)
         u = self.outputs(circuit.solve(f) + added)
-        if mask is None:
-            return u
-        exists = (mask if mask.dim() > self.spatial_dims else mask[None]).unsqueeze(-1)
-        return torch.where(exists, u, 0)
+        return u if mask is None else torch.where(existing(mask, self.spatial_dims), u, 0)
 
     def outputs(self, v: Tensor) -> Tensor:
         """The outputs (..., out_channels) of potentials (..., m)."""

@@ -23,6 +23,11 @@ Nodes = str | Sequence[Any] | Tensor
 Distances = list[tuple[Any, Any]]
 
 
+def existing(mask: Tensor, axes: int) -> Tensor:
+    """A mask (\\*grid) or (B, \\*grid) beside features: (1 or B, \\*grid, 1)."""
+    return (mask if mask.dim() > axes else mask[None]).unsqueeze(-1)
+
+
 def checked_nodes(nodes: Any) -> str | tuple[Any, ...]:
     """An option `nodes` as a value that can be hashed; ValueError for an unknown one."""
     nodes = plain("nodes", nodes)

@@ -36,6 +36,7 @@ from chonn_ops.nn.geometry import (
     check_volumes,
     checked_nodes,
     distances_of,
+    existing,
     spacing_and_nodes,
     wall_distances,
 )
@@ -345,7 +346,7 @@ class NetworkCell(Gained):
         edges = recomputed(blended_edges, conductivity, steps, arithmetic)
         exists = inner = None
         if mask is not None:
-            exists = (mask if mask.dim() > axes else mask[None]).unsqueeze(-1)
+            exists = existing(mask, axes)
             source, leak = torch.where(exists, source, 0), torch.where(exists, leak, 0)
             edges = edges_within(edges, exists)
             # A medium does not go on behind a hole, and a hole joins no faces.
