@@ -100,16 +100,6 @@ def test_get_model_shows_our_message(register):
             get_model(Bunch({"model": model}))
 
 
-@pytest.mark.parametrize("setting", ["spectral_mixer", "spectral_mixer_kwargs"])
-def test_models_without_the_keywords_name_those_with_them(setting):
-    """As RNO, new after 2.0.0, and LocalNO, which needs torch_harmonics."""
-    with pytest.raises(ValueError, match=rf"{setting}: expected one of FNO.* got FNOGNO"):
-        FNOGNO(**{setting: "ckb"})
-    arch = {"model_arch": "fnogno", "data_channels": 1, "out_channels": 1, setting: "ckb"}
-    with pytest.raises(ValueError, match="got FNOGNO"):
-        get_model(Bunch({"model": Bunch(arch)}))
-
-
 def test_a_convolution_is_not_replaced(fno, monkeypatch):
     """`conv_bias_kernel` is new after neuraloperator 2.0.0, where a stand-in tells of it."""
     keywords = {"conv_bias_kernel": 3}

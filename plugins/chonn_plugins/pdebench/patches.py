@@ -200,19 +200,16 @@ def model_builders(
                 "every_point": every_point,
             }
 
-            def one() -> torch.nn.Module:
-                try:
-                    return model.build(ndim, host, job.options)
-                except ValueError as error:
-                    # Only here are options and the data's axes known together.
-                    where = f"args.{model.options_key}, on data of {ndim} axes"
-                    raise JobError(f"{where}: {error}") from error
-
-            built = one()
+            try:
+                built = model.build(ndim, host, job.options)
+            except ValueError as error:
+                # Only here are options and the data's axes known together.
+                where = f"args.{model.options_key}, on data of {ndim} axes"
+                raise JobError(f"{where}: {error}") from error
             save.described["options"] |= getattr(built, "recorded", {})
             watch.decays = getattr(built, "decays", True)
             watch.start = partial(calibrate, built, job)
-            return watch.model(built, one)
+            return built
 
         return build
 
