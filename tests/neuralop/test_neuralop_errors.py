@@ -5,7 +5,7 @@ import inspect
 import pytest
 import torch
 from neuralop.layers.fno_block import FNOBlocks
-from neuralop.models import FNO, FNOGNO, get_model
+from neuralop.models import FNO, get_model
 from torch import nn
 from zencfg.bunch import Bunch
 
