@@ -125,7 +125,7 @@ def test_a_damaged_chunk_is_named(make_job, tmp_path, monkeypatch, grouped):
     job = make_job("groups" if grouped else "1d", data_path=tmp_path, filename=name)
     with pytest.raises(JobError) as caught:
         preflight.check(job, reads_grouped_single=False)
-    where = "group 0011, data" if grouped else "tensor, sample 8"
+    where = "group 0011, data" if grouped else "tensor, samples 0 to 19"
     assert str(caught.value).startswith(f"{path}: {where}: cannot be read, the file is damaged")
 
 

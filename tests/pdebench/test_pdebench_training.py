@@ -84,7 +84,7 @@ def run(trainer: Trainer, *, show: bool = False, start: str | None = None) -> Wa
         with finite(a_job(), watch, lambda: f"saved {trainer.save.count} times"):
             trainer.run(start)
     finally:
-        undo.undo()
+        undo.close()
     return watch
 
 

@@ -43,8 +43,8 @@ class HostModel:
         ``calibrate(x, y, coordinates)``, is called with the first training samples before a
         training that does not go on from a checkpoint; it returns the root mean square of what is
         left over the deviation of each output, or None. ``series = True`` asks for all frames.
-        ``decays = False`` turns off the weight decay of PDEBench's trainers, and ``rate`` multiplies
-        their learning rate. ``recorded`` is a mapping of options that checkpoints record.
+        ``decays = False`` turns off the weight decay of PDEBench's trainers, ``rate`` multiplies
+        their rate. ``recorded`` is a mapping of options that checkpoints record.
     options_key : str
         Users set the model's options as ``++args.<options_key>.<option>=<value>``.
     defaults : mapping

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -33,21 +33,13 @@ from chonn_plugins.pdebench.training import Watch, WatchedLoader, calibrate
 RANDOM = "random_state"
 
 
-class Patches:
-    """Replaced attributes and their original values."""
-
-    def __init__(self) -> None:
-        self._saved: list[tuple[object, str, object]] = []
+class Patches(ExitStack):
+    """Replaced attributes, which `close` restores, the last one first."""
 
     def set(self, owner: object, name: str, value: object) -> None:
-        """Replace ``owner.name`` until `undo`."""
-        self._saved.append((owner, name, getattr(owner, name)))
+        """Replace ``owner.name``."""
+        self.callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, value)
-
-    def undo(self) -> None:
-        """Restore all attributes, the last one first; does nothing if none is replaced."""
-        while self._saved:
-            setattr(*self._saved.pop())
 
 
 class Overlay:
@@ -264,7 +256,7 @@ def training_call(
             try:
                 return run_training(**{**kwargs, **changes})
             finally:
-                patches.undo()
+                patches.close()
 
     patches.set(train, "run_training", run)
 
@@ -279,8 +271,6 @@ class WholeSave:
 
     Parameters
     ----------
-    only : Path, optional
-        The only path that may be written. Default: any path.
     settings : dict, optional
         What the checkpoint stores as ``settings``, see `Job.settings`.
     replace : bool
@@ -295,14 +285,8 @@ class WholeSave:
         PDEBench does not read.
     """
 
-    def __init__(
-        self,
-        only: Path | None = None,
-        settings: dict[str, Any] | None = None,
-        *,
-        replace: bool = True,
-    ) -> None:
-        self.only, self.settings, self.replace = only, settings, replace
+    def __init__(self, settings: dict[str, Any] | None = None, *, replace: bool = True) -> None:
+        self.settings, self.replace = settings, replace
         self.count = 0
         self.described: dict[str, Any] | None = None
 
@@ -311,10 +295,6 @@ class WholeSave:
         if self.described is not None:
             obj["model"] = self.described
         path = Path(f)
-        if self.only is not None and path != self.only:
-            raise RuntimeError(
-                f"refusing to save the model anywhere but {self.only}, PDEBench asked for {f}"
-            )
         if processes.is_first():
             try:
                 # A checkpoint may be a link to another disk.

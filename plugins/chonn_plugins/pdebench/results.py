@@ -79,13 +79,10 @@ def collect(patches: Patches, host: Host, job: Job, layout: Layout, overrides: l
         start = call["initial_step"]
         accumulator = chonn_ops.metrics.MetricAccumulator(start, layout.spacing)
         collector = None if level is None else bands.Collector(level, start)
-        inner = Patches()
         seen = [accumulator] if collector is None else [accumulator, collector]
-        inner.set(host.metrics, "metric_func", scored(host.metrics.metric_func, *seen))
-        try:
+        with Patches() as inner:
+            inner.set(host.metrics, "metric_func", scored(host.metrics.metric_func, *seen))
             reported = evaluate(*args, **kwargs)
-        finally:
-            inner.undo()
         values = accumulator.compute()
         content = report(host, job, layout, call["model"], values, reported, overrides)
         name = free_name(call["model_name"], content["args"])

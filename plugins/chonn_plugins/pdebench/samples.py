@@ -120,13 +120,7 @@ def _arrays(file: Any, use: Use) -> Iterator[str]:
             rows = -(-rows // array.chunks[0]) * array.chunks[0]
         for start in range(0, len(array), rows):
             stop = min(start + rows, len(array))
-            try:
-                block = _read(array, f"{key}, samples {start} to {stop - 1}", start, stop)
-            except JobError:
-                # Read the samples one by one to find the damaged one.
-                for index in range(start, stop):
-                    _read(array, f"{key}, sample {index}", index, index + 1)
-                raise
+            block = _read(array, f"{key}, samples {start} to {stop - 1}", start, stop)
             for index in filter(use.samples.__contains__, range(start, stop)):
                 yield from _not_finite(block[index - start][window], f"{key}, sample {index}")
     for axis in AXES[:dims] if use.grid else "":
