@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import Tensor, nn
-from torch.nn.utils import parametrize
+from torch import nn
 
 from chonn_ops import CKB, CKBOptions
 from chonn_plugins.neuralop.fixed_grid import FixedGridCKB
@@ -21,31 +20,15 @@ HOST = {
 
 # Where blocks stand by default.
 MODE = {"network": "lift", "scan": "replace"}
-# How many times as fast networks learn as the host's learning rate says. FNOs on Darcy flow, 400
-# steps of AdamW at 1e-3, two seeds: errors of 0.031, without this 0.044; at 5e-3 the same.
-NETWORK_GAIN = 8.0
-
-
-class Gain(nn.Module):
-    """A parametrisation: the module computes with `NETWORK_GAIN` times what is stored and trained,
-    so steps of Adam, whose size is the learning rate, are so many times as large (equalised
-    learning rates: Karras et al., "Progressive growing of GANs", ICLR 2018)."""
-
-    def forward(self, stored: Tensor) -> Tensor:
-        return NETWORK_GAIN * stored
-
-    def right_inverse(self, used: Tensor) -> Tensor:
-        return used / NETWORK_GAIN
 
 
 class CKBMixer:
     """``spectral_mixer="ckb"``: a block in neuraloperator's FNOs.
 
     Options are those of `chonn_ops.CKBOptions.from_mapping` (the order is at least 1). Networks are
-    the default and stand behind the lifting, which had the lowest errors on Darcy flow; they learn
-    eight times as fast as the host's learning rate says (`Gain`). Their nodes are at i / n
-    (``nodes="left"``), as neuraloperator's grids have them. The paper's scans, ``cell="scan"``,
-    take the place of the first layer's skip. One option is added, ``grid``:
+    the default and stand behind the lifting, which had the lowest errors on Darcy flow. Their nodes
+    are at i / n (``nodes="left"``), as neuraloperator's grids have them. The paper's scans,
+    ``cell="scan"``, take the place of the first layer's skip. One option is added, ``grid``:
 
     - ``"training"``: the block runs on the grid of the first training pass whatever grid a field
       has, see `FixedGridCKB`; the default for scans, since FNOs are evaluated on other grids than
@@ -74,10 +57,6 @@ class CKBMixer:
         chosen = self.complete(options)
         grid = chosen.pop("grid")
         block = CKB(channels, len(n_modes), **vars(CKBOptions.from_mapping(chosen)))
-        if block.has_networks:
-            for part in list(block.modules()):
-                for name in [name for name, _ in part.named_parameters(recurse=False)]:
-                    parametrize.register_parametrization(part, name, Gain())
         if grid == "training":
             return FixedGridCKB(block)
         if grid == "input":
