@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops._dtypes import at_least_float32
 from chonn_ops.checks import GRID_AXES, as_field, check_integer
 from chonn_ops.models.geometry import Box, grid_geometry
 from chonn_ops.models.pretrained import Pretrained
@@ -82,8 +83,7 @@ class SpectralConv(nn.Module):
             converted = fn(real)
             if converted is real:  # it stays where it is
                 return weight
-            wide = torch.promote_types(converted.dtype, torch.float32)
-            return torch.complex(converted.to(wide), fn(weight.imag).to(wide))
+            return torch.complex(at_least_float32(converted), at_least_float32(fn(weight.imag)))
 
         return super()._apply(convert, recurse)
 
@@ -91,7 +91,7 @@ class SpectralConv(nn.Module):
         grid = x.shape[2:]
         axes = tuple(range(-len(grid), 0))
         # There is no FFT in bfloat16: autocast regions transform in float32.
-        spectrum = torch.fft.rfftn(x.to(torch.promote_types(x.dtype, torch.float32)), dim=axes)
+        spectrum = torch.fft.rfftn(at_least_float32(x), dim=axes)
         resolved = tuple(spectrum.shape[2:])
         if any(m > most for m, most in zip(self.modes, resolved, strict=True)):
             raise ValueError(

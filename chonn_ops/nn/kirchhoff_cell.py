@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops._dtypes import without_autocast
+from chonn_ops._dtypes import at_least_float32, without_autocast
 from chonn_ops.checks import as_field, check_bool, check_integer, error
 from chonn_ops.nn.layers import PositionLinear, Stated
 from chonn_ops.scan import kirchhoff_scan
@@ -184,7 +184,7 @@ class KirchhoffCell(Stated):
     @property
     def decay(self) -> Tensor:
         """Decay rates (D, N), in float32 at least; positive if constrained."""
-        raw = self.decay_param.to(_at_least_float32(self.decay_param.dtype))
+        raw = at_least_float32(self.decay_param)
         if self.options.constrained:
             return torch.exp(raw)
         # (1 - exp(-z)) / decay has a removable pole at 0: keep the free rate off it.
@@ -287,9 +287,5 @@ class KirchhoffCell(Stated):
 
 def _bounded(x: Tensor) -> Tensor:
     """x over the root of 1 plus its mean square over the last axis."""
-    wide = x.to(_at_least_float32(x.dtype))
+    wide = at_least_float32(x)
     return (wide * torch.rsqrt(1 + wide.square().mean(-1, keepdim=True))).to(x.dtype)
-
-
-def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)

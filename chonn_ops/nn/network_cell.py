@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import (
     CELL_CONDITIONS,
     Dirichlet,
@@ -253,15 +254,15 @@ class NetworkCell(Stated):
         leak, source : Tensor, shape (B, \\*grid, m)
             Per unit volume. The leak is above 0 and the same at all nodes.
         """
-        source = self.source_proj(u)
-        wide = torch.promote_types(source.dtype, torch.float32)
+        source = at_least_float32(self.source_proj(u))
+        wide = source.dtype
         log_k = self.conductivity_bias.to(wide)
         if self.conductivity_proj is not None:
             log_k = log_k + self.conductivity_proj(F.silu(u))
         conductivity = torch.exp(LARGEST_LOG * torch.tanh(log_k / LARGEST_LOG))
         leak = torch.exp(self.leak_param.to(wide))
         shape = (*u.shape[:-1], self.options.num_networks)
-        return conductivity.expand(shape), leak.expand(shape), source.to(wide)
+        return conductivity.expand(shape), leak.expand(shape), source
 
     def forward(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,42 +58,6 @@ def scan_checked(
     return y.reshape(u.shape), state
 
 
-@overload
-def kirchhoff_scan(
-    u: Tensor,
-    delta: Tensor,
-    decay: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None = None,
-    *,
-    reverse: bool = False,
-    initial_state: Tensor | None = None,
-    return_state: Literal[False] = False,
-    boundary: str = "matched",
-    backend: str | None = None,
-    passive: bool = True,
-) -> Tensor: ...
-
-
-@overload
-def kirchhoff_scan(
-    u: Tensor,
-    delta: Tensor,
-    decay: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None = None,
-    *,
-    reverse: bool = False,
-    initial_state: Tensor | None = None,
-    return_state: Literal[True],
-    boundary: str = "matched",
-    backend: str | None = None,
-    passive: bool = True,
-) -> tuple[Tensor, Tensor]: ...
-
-
 def kirchhoff_scan(
     u: Tensor,
     delta: Tensor,
@@ -108,7 +72,7 @@ def kirchhoff_scan(
     boundary: str = "matched",
     backend: str | None = None,
     passive: bool = True,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Any:
     r"""Run N first-order circuit states per channel along a line and read them out.
 
     .. math::

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from chonn_plugins.pdebench import JobError, preflight
+from chonn_plugins.pdebench.data import LAYOUTS
 from chonn_plugins.pdebench.job import Job, resolve
 from conftest import PROBLEMS
 
@@ -63,28 +64,16 @@ def test_missing_file(job, data, tmp_path):
     refused(
         job("groups", filename="2D_rdb_NA_NA.h5"),
         "2D_rdb_NA_NA.h5.h5",
-        "one group a sample: set ++args.filename=2D_rdb_NA_NA ++args.single_file=False.",
-    )
-    refused(
-        job("groups", filename="2D_Darcy"),
-        "arrays of all samples: set ++args.filename=2D_Darcy.hdf5 ++args.single_file=True.",
+        LAYOUTS,
     )
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_a_wrong_suffix_is_renamed_after_the_layout(job, data, tmp_path, grouped):
-    if grouped:
-        shutil.copy(data / "2D_rdb_NA_NA.h5", tmp_path / "x.hdf5")
-        wrong = [job("groups", data_path=tmp_path, filename="x")]
-        wrong.append(job("darcy", data_path=tmp_path, filename="x.hdf5"))
-        right = "rename it to x.h5 and set ++args.filename=x ++args.single_file=False."
-    else:
-        shutil.copy(data / "2D_Darcy.hdf5", tmp_path / "x.h5")
-        wrong = [job("groups", data_path=tmp_path, filename="x")]
-        wrong.append(job("darcy", data_path=tmp_path, filename="x.h5"))
-        right = "rename it to x.hdf5 and set ++args.filename=x.hdf5 ++args.single_file=True."
-    for given in wrong:
-        refused(given, right)
+def test_a_wrong_suffix_names_the_right_ones(job, data, tmp_path, grouped):
+    name, wrong = ("2D_rdb_NA_NA.h5", "x.hdf5") if grouped else ("2D_Darcy.hdf5", "x.h5")
+    shutil.copy(data / name, tmp_path / wrong)
+    refused(job("groups", data_path=tmp_path, filename="x"), LAYOUTS)
+    refused(job("darcy", data_path=tmp_path, filename=wrong), LAYOUTS)
 
 
 def test_a_folder_in_the_name(job, data, tmp_path):
@@ -133,7 +122,7 @@ def test_data_path_needs_no_slash(job, data):
 
 def test_h5_as_single_file(job):
     settings = {"filename": "2D_rdb_NA_NA.h5", "single_file": True}
-    advice = ("++args.filename=2D_rdb_NA_NA ++args.single_file=False", "expects a .hdf5 file")
+    advice = (LAYOUTS, "expects a .hdf5 file")
     refused(job("groups", "unet", **settings), *advice, grouped=True)
     refused(job("groups", "fno", **settings), *advice)
     # The git version's FNO reads such files, with the grid of the group 0023.

@@ -39,8 +39,8 @@ def check(
     if code is not None:
         names, read = names | _listed(Path(code.co_filename).parent / "config"), _names_read(code)
     options: dict[str, str] = {}
-    key = None if job.model is None else job.model.options_key
     if job.model is not None:
+        key = job.model.options_key
         options = {option: f"{key}.{option}" for option in job.model.defaults}
         names |= {key}
     suggestions = [*sorted(names), *options.values()]
@@ -57,7 +57,8 @@ def check(
         if isinstance(value, dict):
             # These are the model's options under a wrong key, or options of another model of a
             # sweep.
-            meant = key if any(option in options for option in value) else None
+            own = job.model is not None and any(option in options for option in value)
+            meant = job.model.options_key if job.model is not None and own else None
         if meant is not None:
             raise JobError(
                 f"args.{name}: not a setting of PDEBench, it would be ignored; "

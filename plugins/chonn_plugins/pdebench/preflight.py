@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chonn_plugins.pdebench import checkpoints, processes, samples
 from chonn_plugins.pdebench.contract import JobError
-from chonn_plugins.pdebench.data import Layout, advice, data_file, read_layout
+from chonn_plugins.pdebench.data import LAYOUTS, Layout, read_layout
 from chonn_plugins.pdebench.job import Job
 
 TRAINING_TYPES = ("autoregressive", "single")
@@ -58,7 +58,7 @@ def check(job: Job, *, reads_grouped_single: bool) -> Layout:
     if single and not grouped and not filename.endswith(".hdf5"):
         raise JobError(
             f"args.filename={filename!r} with args.single_file=True: this reader expects a .hdf5 "
-            f"file there.{advice(data_file(job))}"
+            f"file there. {LAYOUTS}"
         )
     layout = read_layout(job, grouped=grouped)
     _check_samples(job, layout)
