@@ -141,8 +141,8 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
     )
     layout = preflight.check(job, reads_grouped_single=host.from_git)
     _announce(job, host.name)
-    for line in preflight.notes(job, layout, from_git=host.from_git):
-        _note(line)
+    if layout.walls_note:
+        _note(layout.walls_note)
 
     undo = patches.Patches()
     train = host.train
