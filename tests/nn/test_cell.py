@@ -1,4 +1,4 @@
-"""The Kirchhoff cell: streaming, constraints, circuit theory, precision."""
+"""The Kirchhoff cell: constraints, circuit theory, precision."""
 
 import pytest
 import torch
@@ -14,19 +14,6 @@ def raster(**options):
 def make_cell(**options):
     torch.manual_seed(0)
     return KirchhoffCell(6, raster(d_state=4, **options)).double()
-
-
-def test_a_sequence_can_be_streamed():
-    cell = make_cell()
-    u = torch.randn(3, 17, 6, dtype=torch.float64)
-    whole, final = cell.advance(u)
-    torch.testing.assert_close(whole, cell(u))
-    state, outputs = None, []
-    for k in range(u.shape[1]):
-        y, state = cell.advance(u[:, k : k + 1], state)
-        outputs.append(y)
-    torch.testing.assert_close(torch.cat(outputs, 1), whole)
-    torch.testing.assert_close(state, final)
 
 
 def test_forward_is_the_equations():
@@ -128,26 +115,6 @@ def test_module_in_low_precision_stays_close(dtype):
         (lambda: KirchhoffCell(0), "dim: expected an integer of at least 1, got 0"),
         (lambda: Scan(d_state=0), "d_state: expected an integer of at least 1, got 0"),
         (lambda: KirchhoffCell(4)(torch.zeros(1, 5, 3)), r"\(B, \*grid, 4\).*got \(1, 5, 3\)"),
-        (
-            lambda: KirchhoffCell(4, Scan(directions="cross")).advance(torch.zeros(1, 1, 4)),
-            "expected directions='raster'.*got 'cross'",
-        ),
-        (
-            lambda: KirchhoffCell(4, raster(), boundary="periodic").advance(
-                torch.zeros(1, 1, 4), torch.zeros(1, 4, 16)
-            ),
-            "initial_state: expected None with boundary='periodic'",
-        ),
-        (
-            lambda: KirchhoffCell(4, raster(d_state=2)).advance(
-                torch.zeros(3, 1, 4), torch.zeros(3, 2)
-            ),
-            r"state: expected shape \(B, D, N\) = \(3, 4, 2\), got \(3, 2\)",
-        ),
-        (
-            lambda: KirchhoffCell(4, raster()).advance(torch.zeros(1, 5, 3)),
-            r"\(B, L, 4\), got \(1, 5, 3\)",
-        ),
         (
             lambda: KirchhoffCell(4, raster(), boundary="dirichlet"),
             "'cross' or 'axial'.*got 'dirichlet'",
