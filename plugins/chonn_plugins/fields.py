@@ -34,8 +34,8 @@ def build(
     so that files survive other ones.
 
     `options` are other keywords of the class; boundary conditions and ``ckb``, the options of
-    blocks (`chonn_ops.CKBOptions.from_mapping`), may be mappings. A ValueError for another number of axes, unfit options, and what JSON does not know,
-    such as a dtype.
+    blocks (`chonn_ops.CKBOptions.from_mapping`), may be mappings. A ValueError for another number
+    of axes, unfit options, and what JSON does not know, such as a dtype.
     """
     classes = MODELS[name]
     if axes not in classes:

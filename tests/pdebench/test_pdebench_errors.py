@@ -217,7 +217,6 @@ def test_arguments(job):
     refused(job("1d", seed="x"), "args.seed: expected an integer", "got 'x'")
     for key in ("batch_size", "t_train", "epochs", "modes", "reduced_resolution_t"):
         refused(job("1d", **{key: 2.5}), f"args.{key}: expected an integer", "got 2.5")
-    refused(job("1d", clip=2.0), "args.clip: expected true or false, got 2.0")
     for key in ("if_training", "continue_training", "single_file", "ar_mode", "plot", "overwrite"):
         refused(job("1d", **{key: "no"}), f"args.{key}: expected true or false, got 'no'")
     for key in ("learning_rate", "scheduler_gamma"):

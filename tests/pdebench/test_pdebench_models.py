@@ -82,12 +82,7 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
             {"name": "chonn_network", "ckb": {"inner": {"condition": "Dirichlet", "value": 2.0}}},
             "2D_Darcy_chonn-network-innercondition-Dirichlet-value-2.0",
         ),
-        ({"name": "chonn_network", "clip": True}, "2D_Darcy_chonn-network"),
-        (
-            {"name": "chonn_network", "clip": False, "seed": 1},
-            "2D_Darcy_chonn-network-clipFalse-seed1",
-        ),
-        ({"name": "FNO", "clip": True}, "2D_Darcy_FNO"),
+        ({"name": "chonn_network", "seed": 1}, "2D_Darcy_chonn-network-seed1"),
         ({"name": "Unet", "seed": 1}, "2D_Darcy_Unet-1-step"),
         ({"name": "FNO"}, "2D_Darcy_FNO"),
         ({"name": "FNO", "filename": "2D_rdb_NA_NA.h5"}, "2D_rdb_NA__FNO"),

@@ -33,7 +33,7 @@ def test_undo_restores_in_reverse(train):
     undo = patches.Patches()
     before = dict(vars(train))
     patches.numpy_infty(undo, train)
-    patches.torch_functions(undo, train, print, Watch(), clip=False)
+    patches.torch_functions(undo, train, print, Watch())
     assert train.np.infty == np.inf
     assert train.np.zeros is np.zeros
     assert train.torch.save is print
@@ -44,13 +44,16 @@ def test_undo_restores_in_reverse(train):
     assert dict(vars(train)) == before
 
 
-@pytest.mark.parametrize("clip", [False, True])
-def test_the_optimiser_clips_if_the_job_says_so(train, clip):
-    patches.torch_functions(patches.Patches(), train, print, Watch(), clip=clip)
+@pytest.mark.parametrize(("rate", "decays"), [(1.0, True), (4.0, False)])
+def test_the_optimiser_has_the_rate_and_decay_of_the_model(train, rate, decays):
+    watch = Watch()
+    watch.rate, watch.decays = rate, decays
+    patches.torch_functions(patches.Patches(), train, print, watch)
     model = torch.nn.Linear(1, 1)
     optimizer = train.torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
     assert type(optimizer) is torch.optim.Adam
-    assert bool(optimizer._optimizer_step_pre_hooks) == clip
+    (group,) = optimizer.param_groups
+    assert (group["lr"], group["weight_decay"]) == (rate * 1e-3, 1e-4 if decays else 0.0)
     schedule = train.torch.optim.lr_scheduler.StepLR(optimizer, 2)
     assert type(schedule) is torch.optim.lr_scheduler.StepLR
 
@@ -71,7 +74,7 @@ def test_reader_gets_only_the_keywords_it_knows(train):
 def test_batches_reach_the_device(train):
     """Simulated with the meta device: the git version joins CPU batches with GPU predictions."""
     train.device = torch.device("meta")
-    patches.torch_functions(patches.Patches(), train, print, Watch(), clip=False)
+    patches.torch_functions(patches.Patches(), train, print, Watch())
     fields = torch.utils.data.TensorDataset(torch.rand(4, 2), torch.rand(4, 3))
     loader = train.torch.utils.data.DataLoader(fields, batch_size=2)
     assert len(loader) == 2
@@ -134,7 +137,7 @@ def test_a_checkpoint_says_which_frames_and_points_its_model_sees(fno, make_job)
 
 @pytest.mark.filterwarnings("error")
 def test_the_first_epoch_goes_on_without_a_warning(train):
-    patches.torch_functions(patches.Patches(), train, print, Watch(), clip=False)
+    patches.torch_functions(patches.Patches(), train, print, Watch())
     optimizer = train.torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=1.0)
     schedule = train.torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
     saved = {"epoch": 0, "optimizer_state_dict": optimizer.state_dict()}

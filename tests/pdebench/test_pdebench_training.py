@@ -77,7 +77,7 @@ def a_job(**args: object) -> Job:
 
 def run(trainer: Trainer, *, show: bool = False, start: str | None = None) -> Watch:
     undo, watch = patches.Patches(), Watch(show=show)
-    patches.torch_functions(undo, trainer.module, trainer.save, watch, clip=False)
+    patches.torch_functions(undo, trainer.module, trainer.save, watch)
     patches.loss_function(undo, trainer.module, watch)
     patches.model_builders(undo, trainer.module, a_job(), LAYOUT, watch, trainer.save)
     try:
@@ -203,7 +203,7 @@ def test_a_model_may_turn_off_the_decay_of_its_weights(decays):
     built = Linear()
     built.decays = decays
     job = Job("theirs", "fno", HostModel(family="fno", build=lambda *_: built), ARGS)
-    patches.torch_functions(undo, train, print, watch, clip=False)
+    patches.torch_functions(undo, train, print, watch)
     patches.model_builders(undo, train, job, LAYOUT, watch, patches.WholeSave())
     model = train.FNO1d(1)
     optimizer = train.torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)

@@ -216,7 +216,7 @@ class Placement:
 
 
 def _layers(given: Any) -> tuple[int, ...]:
-    entries = given if isinstance(given, Sequence) and len(given) else [None]
+    entries: Any = given if isinstance(given, Sequence) and len(given) else [None]
     if any(isinstance(entry, bool) or not isinstance(entry, Integral) for entry in entries):
         raise ValueError(f"spectral_mixer_layers: expected a sequence of indices, got {given!r}")
     return tuple(map(int, entries))

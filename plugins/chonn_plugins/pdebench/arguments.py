@@ -16,7 +16,7 @@ from chonn_plugins.pdebench.job import TAG, Job
 
 # About three letters in four of a misspelt setting agree with those of the setting meant.
 CLOSE = 0.75
-OURS = frozenset({"bands", "ckb", "clip", "data_path", "overwrite", "seed", TAG})
+OURS = frozenset({"bands", "ckb", "data_path", "overwrite", "seed", TAG})
 
 
 def check(

@@ -153,7 +153,7 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
     try:
         patches.numpy_infty(undo, train)
         patches.grouped_reader(undo, train, job)
-        patches.torch_functions(undo, train, save, watch, clip=job.clip)
+        patches.torch_functions(undo, train, save, watch)
         patches.loss_function(undo, train, watch)
         patches.trainer_log(undo, train)
         patches.model_builders(undo, train, job, layout, watch, save)

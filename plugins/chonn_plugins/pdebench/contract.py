@@ -21,7 +21,8 @@ class HostModel:
     """A model that PDEBench's runner can train under a name of its own.
 
     Register an instance in the entry-point group ``pdebench.models``. Users pass the entry point's
-    name as ``++args.model_name``, and results are named after it, ``<data>_my-model.pt``.
+    name as ``++args.model_name``, and results are named after it, ``<data>_my-model.pt``;
+    docs/extending.md has an example.
 
     Parameters
     ----------
@@ -56,23 +57,6 @@ class HostModel:
         ``defaults_beside(options)`` returns the defaults if these options are set, for models in
         which one option changes the defaults of others. Its keys are those of `defaults`, which
         holds if no option is set.
-    clip : bool
-        Whether the runner clips spikes of the model's gradients (`clip_gradients`) unless the user
-        sets ``++args.clip``.
-
-    Examples
-    --------
-    In a package's ``pyproject.toml``::
-
-        [project.entry-points."pdebench.models"]
-        my_model = "my_package.pdebench:my_model"
-
-    and in ``my_package/pdebench.py``::
-
-        def build(ndim, host, options):
-            return MyModel(ndim, host["in_channels"], host["out_channels"], **options)
-
-        my_model = HostModel(family="unet", build=build, options_key="my", defaults={"depth": 4})
     """
 
     family: Literal["unet", "fno"]
@@ -81,7 +65,6 @@ class HostModel:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[[Mapping[str, Any]], None] | None = None
     defaults_beside: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    clip: bool = False
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 
 from chonn_ops.files import whole_file
-from chonn_plugins.clipping import clip_gradients
 from chonn_plugins.pdebench import processes
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.data import Layout, reductions
@@ -76,10 +75,10 @@ def grouped_reader(patches: Patches, train: ModuleType, job: Job) -> None:
 
 
 def torch_functions(
-    patches: Patches, train: ModuleType, save: Callable[..., None], watch: Watch, *, clip: bool
+    patches: Patches, train: ModuleType, save: Callable[..., None], watch: Watch
 ) -> None:
     """Replace the functions with which one trainer saves, loads, reads its batches and makes its
-    optimiser, which clips gradients if `clip` is set.
+    optimiser.
 
     The git version's autoregressive U-Net training concatenates frames on the CPU with predictions
     on the GPU. It works if the batches are on the device from the start.
@@ -111,8 +110,6 @@ def torch_functions(
         kwargs["lr"] *= watch.rate
         optimizer = torch.optim.Adam(*args, **kwargs)
         processes.average_gradients(optimizer)
-        if clip:
-            clip_gradients(optimizer)
         return optimizer
 
     utils = Overlay(torch.utils, data=Overlay(torch.utils.data, DataLoader=loader))

@@ -29,7 +29,7 @@ NUMBERS = ("learning_rate", "scheduler_gamma")
 # PDEBench takes any other word for true, "no" and "off", too.
 BOOLEANS = (
     *("if_training", "continue_training", "single_file", "ar_mode", "pushforward", "plot"),
-    *("clip", "overwrite"),
+    "overwrite",
 )
 NEEDED = (
     "filename",

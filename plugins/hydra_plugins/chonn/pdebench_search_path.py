@@ -14,7 +14,6 @@ import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
@@ -31,7 +30,6 @@ class PDEBenchSearchPath(SearchPathPlugin):
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         main = next((e for e in search_path.get_path() if e.provider == "main"), None)
         if main is None or not _is_pdebench(main.path):
-            _unregister_callback()
             return
         from chonn_plugins.openmp import sleep_while_waiting
         from chonn_plugins.pdebench import CONFIG_DIR
@@ -85,27 +83,12 @@ def _has_broken_darcy(folder: Path) -> bool:
     return len(numbers) == 2 and int(numbers["initial_step"]) >= int(numbers["t_train"])
 
 
-# The process may run other Hydra applications with the same config store. The original node is
-# kept, so that it can be restored for them.
-_plain_node: Any = None
-
-
 def _register_callback() -> None:
-    global _plain_node
+    # The callback does nothing in other applications of this process.
     store = ConfigStore.instance()
     current = store.load("hydra/config.yaml")
-    if current.provider == PROVIDER:
-        return
-    _plain_node = current
-    node = copy.deepcopy(current.node)
-    with open_dict(node):
-        node.callbacks["chonn_pdebench"] = CALLBACK
-    store.store(group="hydra", name="config", node=node, provider=PROVIDER)
-
-
-def _unregister_callback() -> None:
-    store = ConfigStore.instance()
-    if _plain_node is not None and store.load("hydra/config.yaml").provider == PROVIDER:
-        store.store(
-            group="hydra", name="config", node=_plain_node.node, provider=_plain_node.provider
-        )
+    if current.provider != PROVIDER:
+        node = copy.deepcopy(current.node)
+        with open_dict(node):
+            node.callbacks["chonn_pdebench"] = CALLBACK
+        store.store(group="hydra", name="config", node=node, provider=PROVIDER)
