@@ -129,25 +129,6 @@ def test_a_damaged_chunk_is_named(make_job, tmp_path, monkeypatch, grouped):
     assert str(caught.value).startswith(f"{path}: {where}: cannot be read, the file is damaged")
 
 
-def test_a_file_is_read_again_only_if_it_changes(make_job, tmp_path, data, monkeypatch):
-    """The jobs of a sweep share one reading."""
-    from chonn_plugins.pdebench import samples
-
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(data / "1D_Advection.hdf5", tmp_path)
-    job = make_job("1d", data_path=tmp_path)
-    read = []
-    arrays = samples._arrays
-    monkeypatch.setattr(samples, "_arrays", lambda *a: read.append(a) or arrays(*a))
-    for _ in range(2):
-        preflight.check(job, reads_grouped_single=False)
-    assert len(read) == 1
-    with h5py.File(tmp_path / "1D_Advection.hdf5", "r+") as file:
-        file["tensor"][5] = np.nan
-    with pytest.raises(JobError, match="sample 5"):
-        preflight.check(job, reads_grouped_single=False)
-
-
 def test_coordinates_of_two_axes_are_refused_unread(data, tmp_path, make_job):
     path = tmp_path / "2D_Darcy.hdf5"
     shutil.copy(data / path.name, path)
