@@ -21,12 +21,12 @@ def job(make_job, tmp_path, monkeypatch):
 
 
 def check(job):
-    return preflight.check(job, reads_grouped_single=False)
+    return preflight.check(job)
 
 
 def saved(job, **content):
     """The checkpoint that the job's training writes."""
-    layout = preflight.read_layout(job, grouped=not job.args["single_file"])
+    layout = preflight.read_layout(job)
     path = job.checkpoint(layout.frames)
     patches.WholeSave(job.settings(layout.space))({**CONTENT, **content}, path)
     return path

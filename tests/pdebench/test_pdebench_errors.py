@@ -21,9 +21,9 @@ def job(make_job, tmp_path, monkeypatch):
     return make_job
 
 
-def refused(job: Job, *texts: str, grouped: bool = False) -> None:
+def refused(job: Job, *texts: str) -> None:
     with pytest.raises(JobError) as caught:
-        preflight.check(job, reads_grouped_single=grouped)
+        preflight.check(job)
     for text in texts:
         assert text in str(caught.value)
 
@@ -31,7 +31,7 @@ def refused(job: Job, *texts: str, grouped: bool = False) -> None:
 @pytest.mark.parametrize("family", ["unet", "fno"])
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_layouts(job, problem, family):
-    layout = preflight.check(job(problem, family), reads_grouped_single=False)
+    layout = preflight.check(job(problem, family))
     expected = {
         "1d": ((32,), 5, 1),
         "darcy": ((16, 16), 2, 1),
@@ -46,9 +46,7 @@ def test_layouts(job, problem, family):
 
 def test_reductions(job):
     reduced = {"reduced_resolution": 2, "reduced_resolution_t": 2, "reduced_batch": 2}
-    layout = preflight.check(
-        job("1d", **{**reduced, "initial_step": 1}), reads_grouped_single=False
-    )
+    layout = preflight.check(job("1d", **{**reduced, "initial_step": 1}))
     assert (layout.train, layout.validation, layout.space, layout.frames) == (9, 1, (16,), 3)
     assert layout.spacing == pytest.approx((2 / 31,), rel=1e-5)
     refused(job("3d", reduced_batch=3), "reduced_batch to divide the 20 samples", "got 3 and 1")
@@ -101,7 +99,7 @@ def test_coordinates_that_do_not_fit(job, data, tmp_path, name, problem, key, li
     refused(job(problem, data_path=tmp_path, model_name=name), reason)
     if problem == "darcy":  # The U-Net gets none.
         unet = job(problem, "unet", data_path=tmp_path)
-        preflight.check(unet, reads_grouped_single=False)
+        preflight.check(unet)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
@@ -109,24 +107,20 @@ def test_coordinates_in_single_precision_are_equally_spaced(job, tmp_path, scale
     with h5py.File(tmp_path / "fine.hdf5", "w") as file:
         file["tensor"] = np.ones((20, 5, 4096), "f4")
         file["x-coordinate"] = (scale * (1 + (np.arange(4096) + 0.5) / 4096)).astype("f4")
-    layout = preflight.check(
-        job("1d", data_path=tmp_path, filename="fine.hdf5"), reads_grouped_single=False
-    )
+    layout = preflight.check(job("1d", data_path=tmp_path, filename="fine.hdf5"))
     assert layout.spacing == pytest.approx((scale / 4096,), rel=1e-4)
 
 
 def test_data_path_needs_no_slash(job, data):
     for path in (str(data), f"{data}/"):
-        preflight.check(job("darcy", data_path=path), reads_grouped_single=False)
+        preflight.check(job("darcy", data_path=path))
 
 
 def test_h5_as_single_file(job):
     settings = {"filename": "2D_rdb_NA_NA.h5", "single_file": True}
     advice = (LAYOUTS, "expects a .hdf5 file")
-    refused(job("groups", "unet", **settings), *advice, grouped=True)
+    refused(job("groups", "unet", **settings), *advice)
     refused(job("groups", "fno", **settings), *advice)
-    # The git version's FNO reads such files, with the grid of the group 0023.
-    refused(job("groups", "fno", **settings), "missing 0023", grouped=True)
 
 
 def test_damaged_files(job, tmp_path, data):
@@ -177,9 +171,9 @@ def test_ragged_batches(job, tmp_path):
         "6 in training and 4 in validation",
         "Expected a size that divides both.",
     )
-    preflight.check(job("1d", "fno", **settings), reads_grouped_single=False)
+    preflight.check(job("1d", "fno", **settings))
     # The trainer's reshape to (batch_size, -1) happens to work: no reason to stop.
-    preflight.check(job("1d", "unet", **{**settings, "batch_size": 8}), reads_grouped_single=False)
+    preflight.check(job("1d", "unet", **{**settings, "batch_size": 8}))
 
 
 def test_frames(job):
@@ -204,7 +198,7 @@ def test_training_type(job):
         "++args.ar_mode=False",
         "++args.training_type=autoregressive",
     )
-    preflight.check(job("darcy", "unet", training_type="single"), reads_grouped_single=False)
+    preflight.check(job("darcy", "unet", training_type="single"))
     refused(job("1d", training_type="single"), "expected args.initial_step=1, got 2")
     for last in (-1, 0, 1):
         for kind in ("single", "autoregressive"):
@@ -236,4 +230,4 @@ def test_checkpoint_to_evaluate(job, tmp_path):
     )
     refused(job("darcy", "unet", continue_training=True), "args.continue_training=True")
     # PDEBench's own models keep its behaviour: an existing checkpoint is no obstacle.
-    preflight.check(job("darcy"), reads_grouped_single=False)
+    preflight.check(job("darcy"))

@@ -43,7 +43,7 @@ def job(make_job, tmp_path):
 def layout_of(job):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return read_layout(job, grouped=False)
+        return read_layout(job)
 
 
 @pytest.mark.parametrize("name", ["chonn_network", "chonn_fno", "chonn_unet"])

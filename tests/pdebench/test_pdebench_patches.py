@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager
 from types import ModuleType
 
@@ -120,7 +119,7 @@ def fno(train) -> ModuleType:
 def test_options_that_do_not_fit_the_axes_of_the_data(fno, make_job):
     words = {"boundary": ["periodic", "robin", "robin"]}
     job = make_job("darcy", model_name="chonn_network", ckb=words)
-    layout = preflight.read_layout(job, grouped=False)
+    layout = preflight.read_layout(job)
     patches.model_builders(patches.Patches(), fno, job, layout, Watch(), patches.WholeSave())
     with pytest.raises(JobError, match=r"^args\.ckb, on data of 2 axes: boundary: expected .* got"):
         fno.FNO2d(num_channels=1, width=4, modes1=2, modes2=2, initial_step=1)
@@ -129,7 +128,7 @@ def test_options_that_do_not_fit_the_axes_of_the_data(fno, make_job):
 def test_a_checkpoint_says_which_frames_and_points_its_model_sees(fno, make_job):
     job = make_job("1d", model_name="chonn_fno", reduced_resolution=2, reduced_resolution_t=5)
     save = patches.WholeSave()
-    layout = preflight.read_layout(job, grouped=False)
+    layout = preflight.read_layout(job)
     patches.model_builders(patches.Patches(), fno, job, layout, Watch(), save)
     fno.FNO1d(num_channels=1, width=4, modes=2, initial_step=2)
     assert (save.described["every_frame"], save.described["every_point"]) == (5, 2)
@@ -144,27 +143,6 @@ def test_the_first_epoch_goes_on_without_a_warning(train):
     saved[patches.RANDOM] = torch.get_rng_state()
     assert patches.after_its_epoch(saved, schedule)["epoch"] == 1
     assert schedule.get_last_lr() == [0.5]
-
-
-def test_a_log_that_is_off_is_shown_and_one_that_is_on_is_left(train, capsys):
-    """The git version's U-Net trainer logs its epochs, and its configs turn logging off."""
-    train.logger = logging.getLogger("tests.pdebench.trainer")
-    # The root logger's level is that of the last command that set one in this process.
-    train.logger.setLevel(logging.WARNING)
-    undo = patches.Patches()
-    patches.trainer_log(undo, train)
-    train.logger.info("epoch: 0")
-    undo.close()
-    train.logger.info("epoch: 1")
-    assert capsys.readouterr().out == "epoch: 0\n"
-    on = train.logger
-    on.setLevel(logging.INFO)
-    patches.trainer_log(undo, train)
-    assert train.logger is on
-    # As the git version's package does: then a log that is on arrives nowhere.
-    on.propagate = False
-    patches.trainer_log(undo, train)
-    assert train.logger is not on
 
 
 def test_patches_end_with_training_even_if_it_fails(train):

@@ -139,7 +139,7 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
         train=importlib.import_module(f"pdebench.models.{job.family}.train"),
         metrics=importlib.import_module("pdebench.models.metrics"),
     )
-    layout = preflight.check(job, reads_grouped_single=host.from_git)
+    layout = preflight.check(job)
     _announce(job, host.name)
     if layout.walls_note:
         _note(layout.walls_note)
@@ -149,13 +149,12 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
     path = job.checkpoint(layout.frames)
     settings = job.settings(layout.space)
     save = patches.WholeSave(settings, replace=job.replaces)
-    watch = Watch(show=host.silent)
+    watch = Watch()
     try:
         patches.numpy_infty(undo, train)
         patches.grouped_reader(undo, train, job)
         patches.torch_functions(undo, train, save, watch)
         patches.loss_function(undo, train, watch)
-        patches.trainer_log(undo, train)
         patches.model_builders(undo, train, job, layout, watch, save)
         results.collect(undo, host, job, layout, overrides)
         patches.training_call(undo, train, job, watch, _run(job, watch, save, path))

@@ -25,8 +25,6 @@ from chonn_plugins.pdebench.job import Job
 
 VALIDATION_SHARE = 0.1
 AXES = "xyz"
-# PDEBench's single-file reader of grouped data uses the grid of this group for all samples.
-GRID_GROUP = "0023"
 LAYOUTS = (
     "PDEBench reads arrays of all samples from NAME.hdf5, with ++args.filename=NAME.hdf5 "
     "++args.single_file=True, and one group a sample from NAME.h5, with ++args.filename=NAME "
@@ -96,8 +94,8 @@ def reductions(job: Job) -> tuple[int, int, int]:
     return int(job.args[batch]), int(job.args[frames]), int(job.args[points])
 
 
-def read_layout(job: Job, *, grouped: bool) -> Layout:
-    """The layout of a job's data; `grouped` says whether the reader expects one group per sample.
+def read_layout(job: Job) -> Layout:
+    """The layout of a job's data.
 
     A JobError if the file does not exist or is not a readable HDF5 file, if keys are missing, if
     the shapes do not match a layout of PDEBench, or if a model gets coordinates that are not one
@@ -117,7 +115,7 @@ def read_layout(job: Job, *, grouped: bool) -> Layout:
             f"({path.stat().st_size} bytes; {error})"
         ) from error
     with file, readable(path):
-        return _read_groups(job, file) if grouped else _read_arrays(job, file)
+        return _read_arrays(job, file) if job.args["single_file"] else _read_groups(job, file)
 
 
 @contextmanager
@@ -215,8 +213,6 @@ def _read_groups(job: Job, file: Any) -> Layout:
     if job.family == "fno":
         _need(first, ["data", "grid"], where)
         _need(first["grid"], AXES[:dims], f"{where}, grid")
-    if job.args["single_file"]:
-        _need(file, [GRID_GROUP], path)
     axes = [first["grid"].get(axis) if "grid" in first else None for axis in AXES[:dims]]
     frames = math.ceil(shape[0] / reductions(job)[1])
     return _layout(job, len(names), shape[1:-1], frames, shape[-1], axes)

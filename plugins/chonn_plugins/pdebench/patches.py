@@ -7,10 +7,8 @@ settings. Each function here corrects one such fault without changing the instal
 from __future__ import annotations
 
 import inspect
-import logging
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
@@ -146,22 +144,6 @@ def after_its_epoch(
 def loss_function(patches: Patches, train: ModuleType, watch: Watch) -> None:
     """Let the watch see the losses of one trainer."""
     patches.set(train, "nn", Overlay(torch.nn, MSELoss=watch.loss))
-
-
-def trainer_log(patches: Patches, train: ModuleType) -> None:
-    """Print the log of the git version's U-Net trainer, as 0.1.0 does.
-
-    Its configs turn logging off, and its package does not propagate records to the root logger, so
-    a training of days would print nothing. A logger that has a handler is left unchanged.
-    """
-    logger = getattr(train, "logger", None)
-    if not isinstance(logger, logging.Logger):
-        return
-    if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
-        return
-    shown = logging.Logger(logger.name, logging.INFO)
-    shown.addHandler(logging.StreamHandler(sys.stdout))
-    patches.set(train, "logger", shown)
 
 
 def model_builders(

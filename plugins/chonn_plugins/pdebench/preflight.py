@@ -44,30 +44,24 @@ NEEDED = (
 )
 
 
-def check(job: Job, *, reads_grouped_single: bool) -> Layout:
+def check(job: Job) -> Layout:
     """Check a job of the U-Net or FNO family, and return the layout of the data that it will read;
-    a JobError for the first check that fails. `reads_grouped_single`: whether the installed FNO
-    reader accepts a ``.h5`` file with ``single_file=True``, as that of PDEBench's git version
-    does."""
+    a JobError for the first check that fails."""
     _check_arguments(job)
-    filename, single = job.args["filename"], job.args["single_file"]
-    # The git version's FNO reads groups from a single .h5 file.
-    grouped = not single or (
-        job.family == "fno" and reads_grouped_single and filename.endswith(".h5")
-    )
-    if single and not grouped and not filename.endswith(".hdf5"):
+    filename = job.args["filename"]
+    if job.args["single_file"] and not filename.endswith(".hdf5"):
         raise JobError(
             f"args.filename={filename!r} with args.single_file=True: this reader expects a .hdf5 "
             f"file there. {LAYOUTS}"
         )
-    layout = read_layout(job, grouped=grouped)
+    layout = read_layout(job)
     _check_samples(job, layout)
     _check_frames(job, layout)
     _check_channels(job, layout)
     if job.training and job.family == "unet":
         _check_batches(job, layout)
     _check_checkpoint(job, layout)
-    samples.check(job, layout, grouped=grouped)
+    samples.check(job, layout)
     return layout
 
 

@@ -40,11 +40,6 @@ class Host:
         return "initial_step" in inspect.signature(self.metrics.metric_func).parameters
 
     @property
-    def silent(self) -> bool:
-        """Whether the trainer neither prints nor logs, as the git version's FNO trainer."""
-        return self.from_git and not hasattr(self.train, "logger")
-
-    @property
     def name(self) -> str:
         try:
             number = version("pdebench")

@@ -16,7 +16,6 @@ import numpy as np
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.data import (
     AXES,
-    GRID_GROUP,
     Layout,
     data_file,
     flow_fields,
@@ -31,7 +30,7 @@ LARGE_BYTES = 2**30
 NAMED = 5
 
 
-def check(job: Job, layout: Layout, *, grouped: bool) -> None:
+def check(job: Job, layout: Layout) -> None:
     """Read what a job will use of its data: training uses both splits and the frames up to
     ``args.t_train``, evaluation all frames of the validation split. A JobError, which names file,
     key and samples, if something cannot be read, or is not finite in float32."""
@@ -53,7 +52,7 @@ def check(job: Job, layout: Layout, *, grouped: bool) -> None:
             flush=True,
         )
     with readable(path), h5py.File(path, "r") as file:
-        if grouped:
+        if not job.args["single_file"]:
             window = (slice(0, (frames - 1) * every_t + 1, every_t), *space)
             bad = list(_groups(job, file, samples, window))
         else:
@@ -95,16 +94,12 @@ def _arrays(
 
 def _groups(job: Job, file: Any, samples: range, window: tuple[slice, ...]) -> Iterator[str]:
     first: dict[str, np.ndarray] = {}
-    at_once = job.args["single_file"]
     for index, name in enumerate(sorted(file)):
-        if not (at_once or index in samples):
+        if index not in samples:
             continue
         data = _read(file[name]["data"], where := f"group {name}, data")
-        if index in samples:
-            yield from _not_finite(data[window], where)
-        if job.family != "fno" or (at_once and name != GRID_GROUP):
-            continue
-        for axis in AXES[: data.ndim - 2]:
+        yield from _not_finite(data[window], where)
+        for axis in AXES[: data.ndim - 2] if job.family == "fno" else "":
             line = _read(file[name]["grid"][axis], where := f"group {name}, grid/{axis}")
             yield from _not_finite(line, where)
             known = first.setdefault(axis, line)

@@ -7,7 +7,6 @@ their losses and data loaders from ``torch``, and the watch observes those.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -30,11 +29,9 @@ class Diverged(JobError):
 
 
 class Watch:
-    """The losses of one training, by batch and epoch. With `show` it prints a line per epoch in the
-    format of PDEBench's trainers, for the trainer that prints none."""
+    """The losses of one training, by batch and epoch."""
 
-    def __init__(self, *, show: bool = False) -> None:
-        self.show = show
+    def __init__(self) -> None:
         self.epoch = -1
         self.validations = 0
         self.finite_validations = 0
@@ -47,10 +44,7 @@ class Watch:
         self.start: Callable[[Any, torch.device], None] | None = None
         self._losses: list[torch.Tensor] = []
         self._batches = 0
-        self._began = 0.0
-        self._last = self._training = math.nan
         self._validation: float | None = None
-        self._shown_validation = math.nan
 
     def loss(self, *args: Any, **kwargs: Any) -> nn.Module:
         """An ``nn.MSELoss`` whose values are recorded."""
@@ -66,8 +60,6 @@ class Watch:
     def begin_epoch(self) -> None:
         self.end_epoch()
         self.epoch += 1
-        self._began = time.perf_counter()
-        self._training = 0.0
 
     def end_batch(self, *, training: bool) -> None:
         """Record the losses of one batch: one for each step in time, then the total. `Diverged` if
@@ -78,8 +70,6 @@ class Watch:
         losses = torch.stack(self._losses)
         losses = (processes.mean(losses) if training else losses).tolist()
         self._losses.clear()
-        # A single step has only the total loss.
-        self._last = sum(losses[:-1]) if len(losses) > 1 else losses[0]
         if not training:
             self._validation = (self._validation or 0.0) + losses[-1]
             return
@@ -87,7 +77,6 @@ class Watch:
         for value in losses:
             if not math.isfinite(value):
                 raise Diverged(f"the loss of batch {self._batches} is {value:g}")
-        self._training += losses[-1]
 
     def end_epoch(self) -> None:
         """Record the current epoch, if there is one."""
@@ -96,14 +85,6 @@ class Watch:
         if self._validation is not None:
             self.validations += 1
             self.finite_validations += math.isfinite(self._validation)
-            self._shown_validation = self._validation
-        if self.show:
-            print(
-                f"epoch: {self.epoch}, loss: {self._last:.5f}, "
-                f"t2-t1: {time.perf_counter() - self._began:.5f}, "
-                f"trainL2: {self._training:.5f}, testL2: {self._shown_validation:.5f}",
-                flush=True,
-            )
         self._batches = 0
         self._validation = None
 
