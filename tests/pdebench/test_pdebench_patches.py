@@ -57,8 +57,7 @@ def test_the_optimiser_has_the_rate_and_decay_of_the_model(train, rate, decays):
     assert type(schedule) is torch.optim.lr_scheduler.StepLR
 
 
-def test_reader_gets_only_the_keywords_it_knows(train):
-    """The git version's reader of grouped files lacks those its own trainer passes."""
+def test_the_reader_of_groups_gets_the_initial_step(train):
     seen = {}
 
     def reader(filename, initial_step=10, saved_folder="", if_test=False):
@@ -66,7 +65,7 @@ def test_reader_gets_only_the_keywords_it_knows(train):
 
     train.UNetDatasetMult = reader
     patches.grouped_reader(patches.Patches(), train, a_job())
-    train.UNetDatasetMult("rdb", reduced_resolution=2, saved_folder="data/", if_test=True)
+    train.UNetDatasetMult("rdb", saved_folder="data/", if_test=True)
     assert seen == {"name": "rdb", "start": 3, "folder": "data/", "test": True}
 
 

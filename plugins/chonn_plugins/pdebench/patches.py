@@ -6,7 +6,6 @@ settings. Each function here corrects one such fault without changing the instal
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -56,20 +55,11 @@ def numpy_infty(patches: Patches, train: ModuleType) -> None:
 
 
 def grouped_reader(patches: Patches, train: ModuleType, job: Job) -> None:
-    """Pass the reader of grouped files the keywords that it accepts, and ``initial_step``.
-
-    The git version's U-Net trainer passes ``reduced_resolution`` and others, which its reader does
-    not accept. No trainer passes ``initial_step``, so any value except 10 crashes.
-    """
+    """Pass the reader of grouped files ``initial_step``, which no trainer passes: any value except
+    10 crashes."""
     name = {"unet": "UNetDatasetMult", "fno": "FNODatasetMult"}[job.family]
-    reader = getattr(train, name)
-    known = inspect.signature(reader).parameters
-
-    def read(filename: str, **kwargs: Any) -> Any:
-        kwargs.setdefault("initial_step", job.args["initial_step"])
-        return reader(filename, **{k: v for k, v in kwargs.items() if k in known})
-
-    patches.set(train, name, read)
+    reader = partial(getattr(train, name), initial_step=job.args["initial_step"])
+    patches.set(train, name, reader)
 
 
 def torch_functions(

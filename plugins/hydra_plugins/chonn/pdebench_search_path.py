@@ -36,17 +36,13 @@ class PDEBenchSearchPath(SearchPathPlugin):
 
         # PDEBench imports torch in the job.
         sleep_while_waiting()
-        base, darcy = (f"file://{CONFIG_DIR / name}" for name in ("base", "darcy"))
+        configs = f"file://{CONFIG_DIR / 'base'}"
         folder = _folder(main.path)
         if folder is None or not folder.is_dir():
             # Hydra requires the application's own folder, which the wheel of 0.1.0 lacks.
-            main.path = base
+            main.path = configs
         else:
-            search_path.append(PROVIDER, base)
-        if folder is not None and _has_broken_darcy(folder):
-            search_path.prepend(PROVIDER, darcy)
-        else:
-            search_path.append(PROVIDER, darcy)
+            search_path.append(PROVIDER, configs)
         _register_callback()
 
 
@@ -67,20 +63,6 @@ def _folder(main: str) -> Path | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations)), rest)
-
-
-def _has_broken_darcy(folder: Path) -> bool:
-    """Whether the host's own Darcy config has at least as many initial frames as frames.
-
-    Upstream's ``args/config_Darcy.yaml`` combines ``initial_step: 10`` with ``t_train: 2``, which
-    cannot run. A copy that the user has repaired keeps its precedence.
-    """
-    try:
-        text = (folder / "args" / "config_Darcy.yaml").read_text()
-    except OSError:
-        return False
-    numbers = dict(re.findall(r"^(initial_step|t_train):\s*(\d+)", text, flags=re.MULTILINE))
-    return len(numbers) == 2 and int(numbers["initial_step"]) >= int(numbers["t_train"])
 
 
 def _register_callback() -> None:
