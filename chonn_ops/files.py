@@ -1,7 +1,6 @@
 """Write output files completely or not at all, and replace existing files only on request."""
 
 import contextlib
-import json
 import math
 import os
 import secrets
@@ -65,11 +64,6 @@ def write_whole(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path, force=True) as staged:
         staged.write_text(text, encoding="utf-8")
-
-
-def write_json(path: Path, record: Any) -> None:
-    """Write a JSON file, replacing an existing one; creates its folder if needed."""
-    write_whole(path, json.dumps(record, indent=1) + "\n")
 
 
 def finite(value: Any) -> Any:
