@@ -26,14 +26,8 @@ from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.pivoted import LOST
 from chonn_ops.network.direct.plan import Plan
-from chonn_ops.network.edges import (
-    differences_by_axis,
-    edges_by_axis,
-    excess,
-    is_tied,
-    sums_at_nodes,
-)
-from chonn_ops.network.graph import Joined
+from chonn_ops.network.edges import excess, is_tied, sizes_of
+from chonn_ops.network.layout import Layout
 
 # Relative residual of solutions by `factorize`, which has no `tol`.
 TOL = 1e-6
@@ -50,17 +44,16 @@ def check_inverse(
     entries: Sequence[Tensor],
     leak: Tensor,
     conductance: Sequence[Tensor],
-    periodic: Sequence[Joined],
+    layout: Layout,
     judged: Tensor,
 ) -> None:
     """Require of entries of the inverse Z that A Z has the diagonal 1: near a resonance nothing
     else tells that the last pivot has lost its digits. Networks that are `judged` (B, C) have an
     estimate of their own, see `Pivoted`."""
-    edges, between = (edges_by_axis(x, periodic) for x in (conductance, entries))
-    own = sums_at_nodes(leak, edges, periodic)
-    products = [g * entry for g, entry in zip(edges, between, strict=True)]
-    beside = sums_at_nodes(torch.zeros_like(diagonal), products, periodic)
-    tied = is_tied(conductance, leak, periodic)
+    edges = layout.edges(conductance)
+    own = leak + layout.at_both_ends(edges)
+    beside = layout.at_both_ends([g * entry for g, entry in zip(edges, entries, strict=True)])
+    tied = is_tied(conductance, leak, layout)
     left = torch.where(tied, own * diagonal - beside - 1, 0).abs().flatten(1, -2).amax(1)
     wrong = (left > LOST) & ~judged
     if bool(wrong.any()):
@@ -123,7 +116,7 @@ class RefinedFactors:
         """The solution for sources (B, S, \\*grid, C) of the `network`, leak and conductances."""
         plan, narrow = self._plan, network[0].dtype
         each = (..., *[None] * len(plan.grid), slice(None))  # numbers beside fields
-        tied = is_tied(network[1:], network[0], plan.periodic)[:, None]
+        tied = is_tied(network[1:], network[0], plan.layout)[:, None]
         leak, *wide = (x.to(torch.complex128) for x in network)
         s = source.to(torch.complex128)
         s = torch.where(tied, s, 0 * s)
@@ -134,7 +127,7 @@ class RefinedFactors:
         for step in range(CONSTANTS["DIRECT_REFINEMENTS"] + 1):
             size = torch.where(residual > 0, residual * norm, 1)[each]
             ahead = v + self._factors.solve((left / size).to(narrow)).potential.to(v.dtype) * size
-            now = excess(ahead, s, wide, leak, plan.periodic)
+            now = excess(ahead, s, wide, leak, plan.layout)
             v, left = (torch.where(active[each], a, b) for a, b in ((ahead, v), (now, left)))
             before, residual = residual, torch.where(active, _norm(left) / norm, residual)
             # In complex64 the residual may be far below the error, so we refine at least once.
@@ -144,7 +137,7 @@ class RefinedFactors:
                 break
         sound = self._factors.finite[:, None] & norm.isfinite()
         v = torch.where(sound[each], v, math.nan)
-        found = differences_by_axis(v, plan.periodic) if drops else []
+        found = plan.layout.drops(v) if drops else []
         found = [x.to(source.dtype) for x in found]
         return Solution(v.to(source.dtype), found, torch.where(sound, residual, math.nan))
 
@@ -291,10 +284,8 @@ class ComplexFactor:
 
     def _size(self, v: Tensor) -> Tensor:
         """| |A| |v| |, (B, S, C)."""
-        size, periodic = v.to(self.dtype).abs().movedim(1, -1), self._plan.periodic
-        edges = [g.abs()[..., None] for g in edges_by_axis(self._g, periodic)]
-        total = sums_at_nodes(self._leak.abs()[..., None] * size, edges, periodic, size)
-        return _norm(total.movedim(-1, 1))
+        magnitudes = [g.abs() for g in self._g], self._leak.abs(), self._plan.layout
+        return _norm(sizes_of(v.to(self.dtype).abs(), *magnitudes))
 
     def _dense(self) -> dense.Factors:
         """Factors in complex128."""
@@ -311,6 +302,6 @@ class ComplexFactor:
         """Return what `Factor.inverse_entries` does, in complex128."""
         factors = self._dense()
         diagonal, entries = factors.inverse_entries()
-        network = (self._leak, self._g, self._plan.periodic)
+        network = (self._leak, self._g, self._plan.layout)
         check_inverse(diagonal, entries, *network, factors.cancelled)
         return diagonal, entries

@@ -22,14 +22,7 @@ from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.kept import kept
 from chonn_ops.network.direct.pivoted import Pivoted
 from chonn_ops.network.direct.plan import Array, Plan
-from chonn_ops.network.edges import (
-    at_start,
-    connected_parts,
-    drops_along,
-    relative_residual,
-    rings,
-    sum_of_ends,
-)
+from chonn_ops.network.edges import relative_residual
 
 # Complex pivots below this part of what they are the sum of have lost digits, which a determinant
 # and an inverse do not get back.
@@ -433,15 +426,13 @@ class Factors:
         size = field(torch.empty_like(size).index_copy(2, self._node, size) * scale)
         entries, found = self._plan.edge_grid, []
         fields = drops.split(math.prod(entries), 2)
-        for axis, joined in enumerate(self._plan.periodic):
-            k, around = axis + 1, rings([joined])[0]
-            solved = field(fields[axis], entries) * at_start(size, k, joined)
-            plain, both = drops_along(v, k, around), sum_of_ends(v.detach().abs(), k, around)
+        layout = self._plan.layout
+        ends = layout.starts(size), layout.drops(v), layout.sums_of_ends(v.detach().abs())
+        for axis, (start, plain, both) in enumerate(zip(*ends, strict=True)):
+            solved = field(fields[axis], entries) * start
             # See `judge_drops` of the kernel.
             most = CONSTANTS["DIRECT_OFF"] * torch.finfo(v.dtype).eps * both
             right = (solved - plain).detach().abs() <= most
-            if not joined:
-                right.select(k + 1, -1).fill_(True)  # no edge
             drop = torch.where(right, solved, plain)
             found.append(
                 torch.where(field(finite.expand_as(fields[axis]), entries), drop, math.nan)
@@ -455,7 +446,7 @@ class Factors:
         plan, M = self._plan, len(self._g)
         shape = (M, len(plan.grid), *plan.edge_grid, 1)
         edges = self._g.detach().reshape(shape).unbind(1)
-        part = connected_parts(edges, plan.grid, plan.periodic)[..., 0]
+        part = plan.layout.connected_parts(edges)[..., 0]
         position = torch.from_numpy(plan.position).to(part.device).expand(M, -1)
         last = torch.zeros_like(part).scatter_reduce(1, part, position, "amax").gather(1, part)
         return torch.where(self._inverse().detach() != 0, last[:, self._node], -1)
@@ -470,7 +461,7 @@ class Factors:
             return Solution(v, found, None)
         leak, *g = (x.detach() for x in network)
         residual = [
-            relative_residual(v[:, i].detach(), source[:, i].detach(), g, leak, self._plan.periodic)
+            relative_residual(v[:, i].detach(), source[:, i].detach(), g, leak, self._plan.layout)
             for i in range(source.shape[1])
         ]
         nothing = source.new_empty(source.shape[0], 0, source.shape[-1])
