@@ -250,12 +250,12 @@ def kirchhoff_network(
     networks, which have no gain anywhere, are recommended: they have no resonance where there is
     loss.
 
-    Complex networks are eliminated, whatever `tol`; "multigrid" is refused. complex64: factors in
-    complex64, and steps of refinement with residuals in complex128, one at least, until the
-    residual is at most `tol`; networks that stay above it are eliminated in complex128. complex128:
-    factors in complex128, refined to rounding whatever `tol`. What is above `tol` then is at a
-    resonance, a `RuntimeError`. Gradients follow PyTorch: for a real loss, the conjugate Wirtinger
-    derivative, and its real part for a real input.
+    Complex networks are eliminated, whatever `tol`; "multigrid" is refused. complex64 on the
+    compiled kernel: factors in complex64, and steps of refinement with residuals in complex128, one
+    at least, until the residual is at most `tol`; networks that stay above it are eliminated in
+    complex128. Otherwise: factors in complex128, refined to rounding where the input is complex128.
+    What is above `tol` then is at a resonance, a `RuntimeError`. Gradients follow PyTorch: for a
+    real loss, the conjugate Wirtinger derivative, and its real part for a real input.
 
     References
     ----------

@@ -28,7 +28,7 @@ from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops._forward_mode import at_lower_levels, differentiate, has_tangents
 from chonn_ops.network.checks import recording
 from chonn_ops.network.derivatives import adjoint, fold, potentials, tangents
-from chonn_ops.network.direct import factor_of
+from chonn_ops.network.direct import Factor
 from chonn_ops.network.edges import differences_by_axis
 from chonn_ops.network.graph import joined
 from chonn_ops.network.ground import at_limits, labels_of, without
@@ -269,7 +269,7 @@ def _network_gradients(
         g = [x.detach() for x in (g0, g1, g2) if x is not None]
         fields = g, leak.detach(), joined(periodic, graph)
         dtype, name = compute_dtype(source, *network[:4]), direct_backend(backend, source.device)
-        factor = factor_of(*fields, dtype=dtype, backend=name, tol=tol, state=state)
+        factor = Factor(*fields, dtype=dtype, backend=name, tol=tol, state=state)
     found = by_factor(grad, source, v, drops, factor, tuple(network), needed, rates)
     return _or_empty(v, found)
 

@@ -29,7 +29,7 @@ from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
 from chonn_ops.checks import error
 from chonn_ops.network import direct, methods
 from chonn_ops.network.checks import recording, refuse_negative, resonance
-from chonn_ops.network.direct import Solution, factor_of
+from chonn_ops.network.direct import Factor, Solution
 from chonn_ops.network.edges import (
     differences_by_axis,
     edges_by_axis,
@@ -458,7 +458,7 @@ def _eliminate(
             one: Any = {"source": s.to(dtype), "dtype": dtype, **options}
             if at_frequency:
                 one.update(tol=tol, keep=keep, before=before, channels=channels)
-            factor: Any = factor_of(g, l, periodic, **one)
+            factor = Factor(g, l, periodic, **one)
             solution = factor.solution
             state = factor.state() if keep else []
         else:
@@ -467,7 +467,7 @@ def _eliminate(
     solution = _joined(solutions, networks.source)
     residual = solution.residual
     assert residual is not None  # the networks were given
-    if not at_frequency:  # a `ComplexFactor` judges its own
+    if not at_frequency:  # a complex `Factor` judges its own
         residual = residual.to(dtype)
     if read and not at_frequency:
         _require(residual, torch.zeros_like(residual), tol, grid, dtype, names)
