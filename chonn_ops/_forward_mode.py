@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch.autograd import forward_ad
 
 
@@ -43,8 +43,11 @@ def are_plain(*fields: Tensor | None) -> bool:
         return False
     if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
         return False
-    kinds = {type(x) for x in fields} <= {Tensor, torch.nn.Parameter, type(None)}
-    return kinds and not any(x is not None and x.is_meta for x in fields)
+    tensors = [x for x in fields if x is not None]
+    if any(x.is_meta or type(x) not in (Tensor, torch.nn.Parameter) for x in tensors):
+        return False
+    wrapped = (is_functorch_wrapped_tensor, is_legacy_batchedtensor)
+    return not any(is_wrapped(x) for x in tensors for is_wrapped in wrapped)
 
 
 def are_mapped(*grads: Tensor | None) -> bool:

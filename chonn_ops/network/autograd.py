@@ -28,7 +28,7 @@ from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops._forward_mode import are_plain, at_lower_levels, differentiate, has_tangents
 from chonn_ops.network.checks import recording
 from chonn_ops.network.derivatives import adjoint, fold, potentials, tangents
-from chonn_ops.network.direct import factor_of
+from chonn_ops.network.direct import Factor
 from chonn_ops.network.ground import Network, at_limits, labels_of, without
 from chonn_ops.network.methods import lifted
 from chonn_ops.network.operator import direct_backend, run_network
@@ -270,7 +270,7 @@ def _network_gradients(
         fields = g, network.leak.detach(), network.layout.periodic
         name = direct_backend(network.backend, source.device)
         options: Any = {"dtype": compute_dtype(source, *network[:4]), "backend": name}
-        factor = factor_of(*fields, tol=network.tol, state=state, **options)
+        factor = Factor(*fields, tol=network.tol, state=state, **options)
     found = by_factor(grad, source, v, drops, factor, network, needed, rates)
     return _or_empty(v, found)
 

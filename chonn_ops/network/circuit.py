@@ -53,7 +53,7 @@ from chonn_ops.network.ground import (
 from chonn_ops.network.layout import Grid, Layout
 from chonn_ops.network.methods import choose, exceed_digits
 from chonn_ops.network.operator import BACKENDS, forced_backend
-from chonn_ops.network.solver import Auto, Solver, options_of
+from chonn_ops.network.solver import AUTO, Solver, options_of
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
 _SOLVED = 2**21
@@ -219,7 +219,7 @@ class Circuit:
         return currents_of(density, self.volume, self.current, self.leak.dtype)
 
     def solve(
-        self, source: Tensor, solver: Solver = Auto(), *, ungrounded: Ungrounded = "error"
+        self, source: Tensor, solver: Solver | None = None, *, ungrounded: Ungrounded = "error"
     ) -> Tensor:
         r"""Solve Kirchhoff's current law at every node, differentiably in every mode.
 
@@ -232,10 +232,10 @@ class Circuit:
         ----------
         source : Tensor, shape (B, \*grid, C) or (B, S, \*grid, C)
             f per unit volume; S sources share one elimination.
-        solver : Auto, Direct or Iterative
-            How. The environment variable ``CHONN_NETWORK_BACKEND`` ("reference", "torch", "cpu" or
-            "triton") replaces the backend that suits the device, for debugging; "reference" is
-            direct in any case.
+        solver : Auto, Direct or Iterative, optional
+            How; by default ``Auto()``. The environment variable ``CHONN_NETWORK_BACKEND``
+            ("reference", "torch", "cpu" or "triton") replaces the backend that suits the device,
+            for debugging; "reference" is direct in any case.
         ungrounded : {"error", "nan"}
             What a source in a part without ground makes of its network: a ValueError that names it,
             or NaN for all its potentials, which have no gradient then. Other networks are not
@@ -281,26 +281,28 @@ class Circuit:
         Passive networks, which have no gain anywhere, are recommended: they have no resonance where
         there is loss.
 
-        Complex networks are eliminated. complex64: factors in complex64, and steps of refinement
-        with residuals in complex128, one at least, until the residual is at most `tol`; networks
-        that stay above it are eliminated in complex128. complex128: factors in complex128, refined
-        to rounding whatever `tol`. What is above `tol` then is at a resonance, a `RuntimeError`.
-        Gradients follow PyTorch: for a real loss, the conjugate Wirtinger derivative, and its real
-        part for a real input.
+        Complex networks are eliminated. complex64 on the compiled kernel: factors in complex64, and
+        steps of refinement with residuals in complex128, one at least, until the residual is at
+        most `tol`; networks that stay above it are eliminated in complex128. Otherwise: factors in
+        complex128, refined to rounding where the input is complex128. What is above `tol` then is
+        at a resonance, a `RuntimeError`. Gradients follow PyTorch: for a real loss, the conjugate
+        Wirtinger derivative, and its real part for a real input.
 
         References
         ----------
         C.-W. Ho, A. Ruehli, P. Brennan, "The modified nodal approach to network analysis", IEEE
         Trans. Circuits and Systems 22 (1975).
         """
+        solver = AUTO if solver is None else solver
         v = self._solve(self.source(source), solver, ungrounded)[0]
         return v.to(potential_dtype(source, v.dtype))
 
     def solve_with_info(
-        self, source: Tensor, solver: Solver = Auto(), *, ungrounded: Ungrounded = "error"
+        self, source: Tensor, solver: Solver | None = None, *, ungrounded: Ungrounded = "error"
     ) -> tuple[Tensor, NetworkInfo]:
         """`solve`, and how it went: iterations, backward errors and the choice of the method."""
         current = self.source(source)
+        solver = AUTO if solver is None else solver
         v, iterations, _ = self._solve(current, solver, ungrounded)
         v = v.to(potential_dtype(source, v.dtype))
         network = (current, self.conductance, self.leak, self.layout)

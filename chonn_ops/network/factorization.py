@@ -33,9 +33,8 @@ from chonn_ops.network.checks import (
     recording,
     refuse_negative,
 )
-from chonn_ops.network.direct import Factor, factor_of
+from chonn_ops.network.direct import Factor
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
-from chonn_ops.network.direct.refined import check_inverse
 from chonn_ops.network.edges import beside
 from chonn_ops.network.ground import (
     Ungrounded,
@@ -159,7 +158,7 @@ class Factorization:
         self._held = held  # nodes at given potentials, which have no variance
         backend = direct_backend(forced_backend(), leak.device)
         with torch.no_grad(), without_autocast(leak):
-            self._factor = factor_of(conductance, leak, layout.periodic, backend=backend)
+            self._factor = Factor(conductance, leak, layout.periodic, backend=backend)
         # Iterations have no part in solves with a factor, whatever their `tol`.
         options = 1e-6, 1, self._factor.backend, "direct"
         self._network = network_of(conductance, leak, layout, *options)
@@ -288,10 +287,7 @@ class Factorization:
         wanted = self._wanted()
         with without_autocast(self._given[0]):
             factor = self._differentiable() if wanted else self._factor
-            diagonal, entries = factor.inverse_entries()
-        if isinstance(factor, Factor) and self.dtype.is_complex:  # `ComplexFactor` checks its own
-            leak, *g = self._given
-            check_inverse(diagonal, entries, leak, g, self._layout, factor.factors.cancelled)
+            diagonal, _ = factor.inverse_entries()
         return self._unless_held(diagonal).to(self.dtype)
 
     def _unless_held(self, field: Tensor) -> Tensor:
@@ -329,5 +325,4 @@ class Factorization:
         wanted = self._wanted() or needed or has_tangents(noise)
         with without_autocast(noise):
             factor = self._differentiable() if wanted else self._factor
-            assert isinstance(factor, Factor)  # of real networks
             return self._unless_held(factor.sample(noise)).to(noise.dtype)

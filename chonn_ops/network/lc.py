@@ -19,7 +19,7 @@ from chonn_ops.network.checks import (
 from chonn_ops.network.circuit import Circuit, solve_checked
 from chonn_ops.network.layout import Grid, Layout
 from chonn_ops.network.rc import check_circuit, check_step, like, midpoint_end
-from chonn_ops.network.solver import Auto, Solver
+from chonn_ops.network.solver import AUTO, Solver
 
 # Longest step in units of 1 / (omega eps), omega the highest frequency: the rounding of potentials
 # changes the current of a coil by dt / L of it. Measured on lines, planes and volumes at this
@@ -108,7 +108,7 @@ def lc_step(
     source: Tensor | None = None,
     *,
     damping: Tensor | float = 0.0,
-    solver: Solver = Auto(),
+    solver: Solver = AUTO,
 ) -> LCState:
     r"""Advance the voltages and currents of LC networks, waves on a grid, by `dt`.
 

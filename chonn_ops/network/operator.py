@@ -30,7 +30,7 @@ from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
 from chonn_ops.checks import error
 from chonn_ops.network import direct, methods
 from chonn_ops.network.checks import recording, refuse_negative, resonance
-from chonn_ops.network.direct import Solution, factor_of
+from chonn_ops.network.direct import Factor, Solution
 from chonn_ops.network.edges import excess, norm_of, relative_residual
 from chonn_ops.network.graph import unpacked
 from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded
@@ -454,7 +454,7 @@ def _eliminate(
             one: Any = {"source": s.to(dtype), "dtype": dtype, **options}
             if at_frequency:
                 one.update(tol=tol, keep=keep, before=before, channels=channels)
-            factor: Any = factor_of(g, l, periodic, **one)
+            factor = Factor(g, l, periodic, **one)
             solution = factor.solution
             state = factor.state() if keep else []
         else:
@@ -463,7 +463,7 @@ def _eliminate(
     solution = _joined(solutions, networks.source)
     residual = solution.residual
     assert residual is not None  # the networks were given
-    if not at_frequency:  # a `ComplexFactor` judges its own
+    if not at_frequency:  # a complex `Factor` judges its own
         residual = residual.to(dtype)
     iterations = torch.zeros_like(residual, dtype=torch.int32)
     if read and not at_frequency:

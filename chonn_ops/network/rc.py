@@ -14,7 +14,7 @@ from chonn_ops.network.checks import (
     check_not_negative,
 )
 from chonn_ops.network.circuit import Circuit, solve_checked
-from chonn_ops.network.solver import Auto, Solver
+from chonn_ops.network.solver import AUTO, Solver
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.
@@ -57,7 +57,7 @@ def rc_step(
     source: Tensor | None = None,
     *,
     method: str = "euler",
-    solver: Solver = Auto(),
+    solver: Solver = AUTO,
 ) -> Tensor:
     r"""Advance the potentials of RC networks, circuits with a capacitor at every node, by `dt`.
 

@@ -86,6 +86,7 @@ class Iterative:
 
 
 Solver = Auto | Direct | Iterative
+AUTO = Auto()
 
 
 def options_of(solver: Solver) -> tuple[float, int, str]:

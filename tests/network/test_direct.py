@@ -836,7 +836,7 @@ class TestManySources:
 
     def test_errors(self):
         sources, g, leak = self.given()
-        with pytest.raises(ValueError, match="method: expected 'auto' or 'direct' for sources"):
+        with pytest.raises(ValueError, match=r"solver: expected Auto\(\) .* for sources"):
             solve_network(sources, g, leak, solver=Iterative())
         with pytest.raises(ValueError, match="source: expected shape"):
             solve_network(sources[:, :, :3], g, leak)
