@@ -32,8 +32,7 @@ from chonn_ops.network import direct, methods
 from chonn_ops.network.checks import recording, refuse_negative, resonance
 from chonn_ops.network.direct import Factor, Solution
 from chonn_ops.network.edges import excess, norm_of, relative_residual
-from chonn_ops.network.graph import unpacked
-from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded
+from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded, layout_of
 from chonn_ops.network.layout import Layout
 
 
@@ -178,7 +177,7 @@ def run_network(
     conductance = tuple(g for g in (g0, g1, g2) if g is not None)
     several = source.dim() == leak.dim() + 1
     one = source.shape[:1] + source.shape[2:] if several else source.shape
-    layout = unpacked(leak.shape[1:-1], periodic, graph)
+    layout = layout_of(leak, periodic, graph)
     B, C = leak.shape[0], leak.shape[-1]
     nodes, edges = ((B, *shape, C) for shape in (layout.shape, layout.edge_shape))
     names = ("leak", "source", "g0", "g1", "g2")

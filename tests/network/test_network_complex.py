@@ -343,7 +343,7 @@ def test_factorize(backend):
 
 def test_errors():
     source, g, leak = make("waves", (4, 3))
-    with pytest.raises(ValueError, match="'auto' or 'direct' for complex numbers"):
+    with pytest.raises(ValueError, match=r"Auto\(\) or Direct\(\) for complex numbers"):
         solve_network(source, g, leak, solver=Iterative())
     with pytest.raises(ValueError, match=r"part of network \(0, 0\)"):
         solve_network(source, g, 0 * leak)
