@@ -25,7 +25,7 @@ from chonn_ops.network.checks import resonance
 from chonn_ops.network.direct import cpu
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
-from chonn_ops.network.edges import edges_by_axis, sums_at_nodes
+from chonn_ops.network.edges import sizes_of
 from chonn_ops.network.graph import Graph, Joined
 
 
@@ -245,10 +245,7 @@ class Factor:
     def _refuse(self, s: Tensor, v: Tensor, residual: Tensor, late: Tensor) -> None:
         """Refuse networks that are `late` (B, S, C) by more than rounding."""
         leak, *g = (x.to(self.dtype).abs() for x in self._network)
-        size, periodic = v.to(self.dtype).abs().movedim(1, -1), self._plan.periodic
-        edges = [x[..., None] for x in edges_by_axis(g, periodic)]
-        sizes = sums_at_nodes(leak[..., None] * size, edges, periodic, size).movedim(-1, 1)
-        fields = (sizes, s.to(self.dtype))
+        fields = (sizes_of(v.to(self.dtype).abs(), g, leak, self._plan.layout), s.to(self.dtype))
         terms, norm = (torch.linalg.vector_norm(x.flatten(2, -2), dim=2) for x in fields)
         rounding = CONSTANTS["NETWORK_ROUNDING"] * torch.finfo(torch.float64).eps * terms / norm
         late = late & (residual > rounding.clamp_max(RESONANT))
@@ -328,7 +325,7 @@ def too_large(
     if not isinstance(where, Graph):
         where = f"a grid of {' x '.join(map(str, grid))}"
     return RuntimeError(
-        f"kirchhoff_network: expected circuits whose factors take at most {most / 2**30:.3g} GiB, "
+        f"Circuit.solve: expected circuits whose factors take at most {most / 2**30:.3g} GiB, "
         f"{bound}, got {count} on {where}, whose separators are so large that they would take "
         f"{size / 2**30:.1f} GiB ({size} bytes) and {count * flops(grid, periodic):.0e} operations"
     )

@@ -37,17 +37,7 @@ from chonn_ops._library import CONSTANTS
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.kept import kept
 from chonn_ops.network.direct.plan import Array, Plan
-from chonn_ops.network.edges import (
-    at_start,
-    connected_parts,
-    differences_by_axis,
-    drops_along,
-    excess,
-    is_tied,
-    relative_residual,
-    rings,
-    sum_of_ends,
-)
+from chonn_ops.network.edges import excess, is_tied, relative_residual
 
 # Complex pivots below this part of the sum of magnitudes that they are the sum of are raised to it.
 # With 1e-2, entries of inverses were 17 times further off (lattices of integers, waves).
@@ -353,16 +343,16 @@ class Factors:
             return Solution(v, over_v, None)
         leak, *g = (x.detach() for x in network)
         pairs = zip(v.detach().unbind(1), source.detach().unbind(1), strict=True)
-        residual = [relative_residual(*pair, g, leak, self._plan.periodic) for pair in pairs]
+        residual = [relative_residual(*pair, g, leak, self._plan.layout) for pair in pairs]
         nothing = source.new_empty(source.shape[0], 0, source.shape[-1])
         return Solution(v, over_v, torch.stack(residual, 1) if residual else nothing)
 
     def _refined(self, source: Tensor, drops: bool, network: Sequence[Tensor]) -> Solution:
         """The solution of complex networks."""
         leak, *g = (widened(x) for x in network)
-        periodic, each = self._plan.periodic, (..., *[None] * (leak.dim() - 2), slice(None))
+        layout, each = self._plan.layout, (..., *[None] * (leak.dim() - 2), slice(None))
         s = widened(source)
-        s = torch.where(is_tied(g, leak, periodic)[:, None], s, 0 * s)
+        s = torch.where(is_tied(g, leak, layout)[:, None], s, 0 * s)
 
         def norm(field: Tensor) -> Tensor:  # (B, S, C)
             return torch.linalg.vector_norm(field.flatten(2, -2), dim=2)
@@ -372,7 +362,7 @@ class Factors:
         for _ in range(1 + CONSTANTS["DIRECT_REFINEMENTS"]):
             x, finite = self._sources(left)
             ahead = v + self._potentials(self._up(x), finite, self._scale)
-            rest = excess(ahead, s, g, leak, periodic)
+            rest = excess(ahead, s, g, leak, layout)
             now = norm(rest) / torch.where(size > 0, size, 1)
             better, going = now < residual, now < residual / 4
             v, left = (torch.where(better[each], a, b) for a, b in ((ahead, v), (rest, left)))
@@ -381,7 +371,7 @@ class Factors:
                 break
         sound = self._sound.reshape(self._shape[0], 1, self._shape[-1]) & size.isfinite()
         v = torch.where(sound[each], v, math.nan)
-        over_v = [x.to(source.dtype) for x in differences_by_axis(v, periodic)] if drops else []
+        over_v = [x.to(source.dtype) for x in layout.drops(v)] if drops else []
         return Solution(v.to(source.dtype), over_v, torch.where(sound, residual, math.nan))
 
     def sample(self, noise: Tensor) -> Tensor:
@@ -398,7 +388,7 @@ class Factors:
         plan, M, position = self._plan, len(self._g), self._batches.position
         shape = (M, len(plan.grid), *plan.edge_grid, 1)
         edges = self._g.detach().reshape(shape).unbind(1)
-        part = connected_parts(edges, plan.grid, plan.periodic)[..., 0]
+        part = plan.layout.connected_parts(edges)[..., 0]
         last = torch.zeros_like(part).scatter_reduce(1, part, position.expand(M, -1), "amax")
         last = last.gather(1, part)[:, self._batches.node]
         return torch.where(self._inverse().detach() != 0, last, -1)
@@ -431,15 +421,11 @@ class Factors:
         drops = self._relative_drops(x / size)
         limit = CONSTANTS["DIRECT_OFF"] * torch.finfo(v.dtype).eps
         size, found = self._by_node(size * self._scale[:, None, None]), []
-        for axis, (solved, joined) in enumerate(
-            zip(self._by_axis(drops), self._plan.periodic, strict=True), 1
-        ):
-            around = rings([joined])[0]
-            plain, both = drops_along(v, axis, around), sum_of_ends(v.detach().abs(), axis, around)
-            solved = solved * at_start(size, axis, joined)
+        layout, both = self._plan.layout, v.detach().abs()
+        axes = layout.starts(size), layout.drops(v), layout.sums_of_ends(both)
+        for solved, start, plain, both in zip(self._by_axis(drops), *axes, strict=True):
+            solved = solved * start
             right = (solved - plain).detach().abs() <= limit * both  # see `judge_drops`
-            if not joined:
-                right.select(axis + 1, -1).fill_(True)  # no edge
             drop = torch.where(right, solved, plain)
             found.append(torch.where(self._field(finite, (1,) * (v.dim() - 3)), drop, math.nan))
         return found
