@@ -223,7 +223,7 @@ def test_the_trunk_sees_the_least_and_the_greatest_neighbour(periodic, masked):
     z = torch.randn(3, 5, 6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = model.neighbours(z, model.head.periodic, mask if masked else None)
     low, high = naive_extremes(z, mask, periodic)
-    assert torch.equal(found[:, mask], torch.cat((high - z, z - low), -1)[:, mask])
+    torch.testing.assert_close(found[:, mask], torch.cat((high - z, z - low), -1)[:, mask])
 
 
 def test_neighbours_count_by_their_direction():
