@@ -48,6 +48,9 @@ MOST_BESIDE = 16
 MEANS = (0.0, 1.0, -1.0)
 
 Geometry = tuple[Any, ...]  # what `CircuitHead.forward` takes besides features
+# Exponents of the inputs in the conductivity, (m, C); the learned walls that are near, while the
+# others insulate; and how far these are behind their faces.
+Law = tuple[Tensor, list[int], float]
 
 
 class Units(nn.Module):
@@ -145,14 +148,13 @@ class NeighbourFeatures(nn.Module):
         even = torch.cat((one, -one))[some].repeat(axes, 1, 1)
         self.even, self.odd = nn.Parameter(even), nn.Parameter(torch.zeros_like(even))
 
-    def forward(
-        self,
-        z: Tensor,
-        periodic: Sequence[bool],
-        mask: Tensor | None = None,
-        volumes: FiniteVolumes | None = None,
-    ) -> Tensor:
-        """Of nodes of a grid, (B, \\*grid, C), or of a mesh, (B, N, C)."""
+    def forward(self, z: Tensor, periodic: Sequence[bool], geometry: Geometry | None) -> Tensor:
+        """Of nodes of a grid, (B, \\*grid, C), or of a mesh, (B, N, C); of homogeneous media
+        without a geometry."""
+        greatest = z.new_zeros(*z.shape[:-1], self.size)
+        if geometry is None:
+            return greatest
+        _, mask, _, volumes = geometry
         if volumes is not None:
             p, q = volumes.graph.ends.to(z.device)
             cosine, along = edge_cosines(volumes).to(z), z[:, q] - z[:, p]
@@ -161,10 +163,8 @@ class NeighbourFeatures(nn.Module):
                 for c, weight in ((cosine**2, self.even), (cosine, self.odd))
             )
             steps, node = torch.cat((even + odd, odd - even), 1), torch.cat((p, q))
-            greatest = z.new_zeros(*z.shape[:-1], self.size)
             return greatest.scatter_reduce(1, node[:, None].expand_as(steps), steps, "amax")
         exists = None if mask is None else existing(mask, len(self.even))
-        greatest = z.new_zeros(())
         for axis, (even, odd) in enumerate(zip(self.even, self.odd, strict=True), 1):
             n = z.shape[axis]
             for step in (1, -1):
@@ -243,10 +243,7 @@ class CHONNNetwork(Pretrained):
         logs, values = self.units(x)
         z = logs / self.units.spread
         if self.neighbours is not None:
-            beside = z.new_zeros(*z.shape[:-1], self.neighbours.size)
-            if geometry is not None:
-                beside = self.neighbours(z, self.head.periodic, *geometry[1::2])
-            z = torch.cat((z, beside), -1)
+            z = torch.cat((z, self.neighbours(z, self.head.periodic, geometry)), -1)
         elif getattr(self.trunk, "coordinates", False):
             if geometry is None:
                 raise error("geometry", "that of the points, for a trunk with coordinates", None)
@@ -386,7 +383,7 @@ class CHONNNetwork(Pretrained):
         chosen = laws[:1] * many
         for mean in MEANS:
             for law in laws:
-                self._set(start, *law, leak, mean, masked=mask is not None)
+                self._set(start, law, leak, mean, where)
                 columns = self._responses(h, sources, law[1], where)
                 driven, *fields = (self._of_circuits(self.head.outputs(v)[inside]) for v in columns)
                 for j in range(many):
@@ -416,13 +413,7 @@ class CHONNNetwork(Pretrained):
         return [exponents.expand(self.head.num_circuits, -1) for exponents in some]
 
     def _wave_law(
-        self,
-        start: dict[str, Tensor],
-        x: Tensor,
-        y: Tensor,
-        positive: Tensor,
-        inside: Tensor,
-        where: Geometry,
+        self, start: Any, x: Tensor, y: Tensor, positive: Tensor, inside: Tensor, where: Geometry
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Exponents (m, C) in the conductivity; those in the leak, and its factors (m,).
 
@@ -439,7 +430,7 @@ class CHONNNetwork(Pretrained):
         medium, exponents = logs.new_zeros(2, len(best), self.in_channels)
         factor, zero = logs.new_zeros(len(best)), torch.zeros_like(v)
         for powers in self._media(positive, 1, -1):
-            self._set(start, powers, [], 1.0, None, 0.0, masked=where[1] is not None)
+            self._set(start, (powers, [], 1.0), None, 0.0, where)
             circuit = self.head.assemble(self.features(x, where), *where)[0]
             flows = excess(v, zero, circuit.conductance, zero.real, circuit.layout)
             flows = flows / circuit.volume
@@ -457,11 +448,7 @@ class CHONNNetwork(Pretrained):
                         medium[j], exponents[j] = powers[j], leak[j]
         return medium, (exponents, factor)
 
-    def _constant_laws(
-        self, media: list[Tensor], where: Geometry
-    ) -> Iterator[tuple[Tensor, list[int], float]]:
-        """Exponents of the inputs in the conductivity, (m, C); the learned walls that are near, the
-        others insulate; and how far these are behind their faces."""
+    def _constant_laws(self, media: list[Tensor], where: Geometry) -> Iterator[Law]:
         places = self.head.learned
         # Without a mask nothing is known of the walls of holes, which stay as near as the others.
         outer = [i for i, place in enumerate(places) if place != "inner"]
@@ -480,19 +467,10 @@ class CHONNNetwork(Pretrained):
                 for near in NEAR if group else NEAR[:1]:
                     yield powers, group, near * step
 
-    def _set(
-        self,
-        start: dict[str, Tensor],
-        powers: Tensor,
-        walls: list[int],
-        distance: float,
-        leak: tuple[Tensor, Tensor] | None,
-        mean: float,
-        *,
-        masked: bool,
-    ) -> None:
+    def _set(self, start: Any, law: Law, leak: Any, mean: float, where: Geometry) -> None:
         """Give the head a constant law, without what drives it and without the trunk."""
         self._load(start)
+        powers, walls, distance = law
         head, first, C = self.head, self.width, self.in_channels
         gain = (WAVE_GAIN if head.ac else 1) * POWER_GAIN / math.sqrt(C)
         head.conductivity.weight[:, :first] = 0
@@ -509,7 +487,8 @@ class CHONNNetwork(Pretrained):
             p.zero_()
         head.mean.fill_(mean / MEAN_GAIN)
         head.distance.fill_(math.log(FAR / DISTANCE) / DISTANCE_GAIN)
-        hole = [i for i, place in enumerate(head.learned) if place == "inner" and not masked]
+        unmasked = where[1] is None
+        hole = [i for i, place in enumerate(head.learned) if place == "inner" and unmasked]
         near = math.log(max(distance, 1e-9) / DISTANCE) / DISTANCE_GAIN
         head.distance[[*walls, *hole]] = near
 

@@ -18,7 +18,6 @@ from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing, circuit_of, edges_within, face_area
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import (
-    Distances,
     Nodes,
     check_volumes,
     checked_nodes,
@@ -375,32 +374,22 @@ class CircuitHead(Stated):
         logs, c, f = self.coefficients(h)
         real = logs[0].dtype
         mean, learned = MEAN_GAIN * self.mean.to(real), self._learned_walls(real)
-        ends = self.faces(h[..., : self.face_dim])
+        elements = logs, self.faces(h[..., : self.face_dim]), mean, c, learned
         if volumes is not None:
-            circuit, size = self._on_graph(logs, ends, mean, c, learned, volumes)
+            circuit, size = self._on_graph(*elements, volumes)
         else:
-            if isinstance(self._faces, Mapping):
-                raise error("boundary", "conditions for the axes of a grid", self._faces)
-            steps, lie = spacing_and_nodes(
-                h.shape[:-1], [1.0] * axes, self.nodes, spacing, mask, nodes
-            )
-            circuit, f = self._on_grid(logs, f, ends, mean, c, learned, steps, mask, lie)
-            size = math.prod(steps) ** (2 / axes)
+            circuit, f, size = self._on_grid(*elements, f, spacing, mask, nodes)
         k = torch.stack(logs).mean(0).exp()
         return circuit, f, self.cell.to(k.dtype) * size * f / k
 
     def _on_grid(
-        self,
-        logs: list[Tensor],
-        f: Tensor,
-        ends: Tensor,
-        mean: Tensor,
-        c: Tensor,
-        learned: list[Robin],
-        steps: list[float],
-        mask: Tensor | None,
-        nodes: Distances,
-    ) -> tuple[Circuit, Tensor]:
+        self, logs: list[Tensor], ends: Tensor, mean: Tensor, c: Tensor, learned: Any, *field: Any
+    ) -> tuple[Circuit, Tensor, float]:
+        f, spacing, mask, nodes = field
+        if isinstance(self._faces, Mapping):
+            raise error("boundary", "conditions for the axes of a grid", self._faces)
+        unit = [1.0] * self.spatial_dims
+        steps, lie = spacing_and_nodes(f.shape[:-1], unit, self.nodes, spacing, mask, nodes)
         faces: Any = tuple(tuple(self._condition(x, learned) for x in pair) for pair in self._faces)
         edges = []
         for axis, (a, end) in enumerate(zip(logs, ends, strict=True)):
@@ -415,20 +404,12 @@ class CircuitHead(Stated):
             k = [torch.where(exists, x, 0) for x in k]
             edges = edges_within(edges, exists)
             inner = ((self._condition(self._inner, learned),) * 2,) * self.spatial_dims
-        places = wall_distances(nodes)
-        circuit = circuit_of(
-            k, edges, leak, steps, faces, exists=exists, inner=inner, distances=places
-        )
-        return circuit, f
+        walls: Any = {"exists": exists, "inner": inner, "distances": wall_distances(lie)}
+        circuit = circuit_of(k, edges, leak, steps, faces, **walls)
+        return circuit, f, math.prod(steps) ** (2 / self.spatial_dims)
 
     def _on_graph(
-        self,
-        logs: list[Tensor],
-        ends: Tensor,
-        mean: Tensor,
-        c: Tensor,
-        learned: list[Robin],
-        volumes: FiniteVolumes,
+        self, logs: list[Tensor], ends: Tensor, mean: Tensor, c: Tensor, learned: Any, volumes: Any
     ) -> tuple[Circuit, Tensor]:
         graph, faces = volumes.graph, self._faces
         if not isinstance(faces, Mapping):
@@ -440,17 +421,12 @@ class CircuitHead(Stated):
         # Along an edge, what belongs to axes counts as the squares of its direction, and what has a
         # sign as the direction.
         cosine = edge_cosines(volumes).to(ends)
-        shares = torch.stack((cosine**2, cosine**2, cosine), 1)[:, : ends.shape[1]]
-        (a, x), (b, y) = (
-            (
-                (cosine**2 * torch.stack(logs)[:, :, nodes]).sum(0),
-                (shares * ends[:, :, :, nodes]).sum(0),
-            )
-            for nodes in (start, end)
-        )
-        added = self.faces(x, y)
+        share = cosine**2
+        shares = torch.stack((share, share, cosine), 1)[:, : ends.shape[1]]
+        low, high = ((share * torch.stack(logs)[:, :, nodes]).sum(0) for nodes in (start, end))
+        added = self.faces(*((shares * ends[:, :, :, nodes]).sum(0) for nodes in (start, end)))
         k = torch.stack(logs).mean(0).exp()
-        circuit = volumes.circuit(k, c, walls, faces=mean_of_ends(a, b, mean, added))
+        circuit = volumes.circuit(k, c, walls, faces=mean_of_ends(low, high, mean, added))
         size = (volumes.volume ** (2 / self.spatial_dims)).to(k)[:, None]
         return circuit, size
 
