@@ -25,6 +25,7 @@ from chonn_lab.experiments.base import (
     Scores,
     Standardized,
     Units,
+    Untrained,
     batches,
     device_of,
     pairs,
@@ -42,9 +43,11 @@ from chonn_lab.problems import (
     darcy_pdebench,
     fno_darcy,
     poisson,
+    rectangle,
     unknown_law,
     upscaling,
 )
+from chonn_ops import Dirichlet, diffusion
 from chonn_ops.checks import check_choice, check_integer
 from chonn_ops.inspect import conductivity_law
 from chonn_ops.metrics import MetricAccumulator
@@ -66,6 +69,9 @@ class Steady(Problem):
     # `Units`. Loss and scores stay in the data's own units.
     standardize: bool
     units: Sequence[Any]
+    # Factors of the inputs and of the targets as models see them, and what is subtracted from the
+    # targets before.
+    rescale: Sequence[float] = (1.0, 1.0, 0.0)
     # The training loss, the validation error and the first score.
     error: str  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -97,7 +103,9 @@ class Steady(Problem):
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model gets fields of about unit size."""
         own = hasattr(model, "calibrate") or getattr(model, "in_data_units", False)
-        return Standardized(model, self.about_unit_size) if self.standardize and not own else model
+        if self.standardize and not own:
+            model = Standardized(model, self.about_unit_size)
+        return Rescaled(model, *self.rescale) if tuple(self.rescale) != (1, 1, 0) else model
 
     @property
     def options(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -136,6 +144,37 @@ class Steady(Problem):
         # A grid too coarse for a Fourier band has no score there.
         names = dict.fromkeys((self.error, *self.metrics))
         return {name: value for name in names if (value := scores[name]) is not None}, {}
+
+
+class Rescaled(nn.Module):
+    """A model that sees a x and b (y - c) in the place of inputs x and outputs y."""
+
+    def __init__(self, model: Any, a: float, b: float, c: float) -> None:
+        super().__init__()
+        self.model, self.numbers = model, (a, b, c)
+        if hasattr(model, "calibrate"):
+            self.calibrate = lambda x, y: model.calibrate(a * x, b * (y - c))
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b, c = self.numbers
+        return self.model(a * x) / b + c
+
+
+class WithHole(nn.Module):
+    """A model of `Rectangle` with a hole: ours gets the mask, and the output is 0 in the hole."""
+
+    def __init__(self, model: Any, hole: str) -> None:
+        super().__init__()
+        self.model, self.hole = model, hole
+        if hasattr(model, "calibrate"):
+            self.calibrate = lambda x, y: model.calibrate(x, y, mask=self.exists(x))
+
+    def exists(self, x: Tensor) -> Tensor:
+        return torch.from_numpy(rectangle.exists(x.shape[-1], self.hole)).to(x.device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        there = self.exists(x)
+        return self.model(x, mask=there) if hasattr(self, "calibrate") else self.model(x) * there
 
 
 def law_error(model: Any, x: Tensor, true: Tensor) -> tuple[float, dict[str, list[float]]]:
@@ -288,6 +327,33 @@ class Poisson(Steady):
                 law = {"kind": kind, "samples": samples, "resolution": n}
                 found[path] = f"{prefix}at_{n}", law
         return found
+
+
+@dataclasses.dataclass(kw_only=True)
+class Rectangle(Steady):
+    """Medium to potential between a wall at 1 and one at 0, in a rectangle, with a hole or not."""
+
+    hole: str  # of `rectangle.HOLES`
+
+    generator: ClassVar[Any] = rectangle
+    physics: ClassVar[Physics] = Physics("plate", "centres")
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        model = super().wrap(model)
+        known = self.hole == "none" or isinstance(model, Untrained)
+        return model if known else WithHole(model, self.hole)
+
+    def scheme(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The equation by `chonn_ops.diffusion`."""
+        k, step = x.movedim(1, -1), rectangle.WIDTH / x.shape[-1]
+        walls = ("neumann", (Dirichlet(1.0), Dirichlet(0.0)))
+        there = torch.from_numpy(rectangle.exists(x.shape[-1], self.hole))
+        circuit = diffusion(k, step, boundary=walls, mask=there, inner="neumann")
+        return circuit.solve(torch.zeros_like(k)).movedim(-1, 1)
+
+    @property
+    def law(self) -> dict[str, Any]:
+        return {"hole": self.hole}
 
 
 @dataclasses.dataclass(kw_only=True)
