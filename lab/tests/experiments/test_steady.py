@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from running import One, model, smoke
+from running import One, model, problem, smoke
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -20,7 +20,7 @@ from chonn_ops.models import CHONNNetwork2d
 
 STEADY = (
     *("darcy", "poisson", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("upscaling", "unknown_law", "helmholtz"),
+    *("upscaling", "unknown_law", "rectangle", "helmholtz"),
 )
 
 
@@ -216,3 +216,32 @@ def test_poissons_finer_tests_are_the_same_samples(tmp_path):
 def test_bad_settings(name, override, message):
     with pytest.raises(ValueError, match=message):
         smoke(name, override)
+
+
+@pytest.mark.parametrize("hole", ["none", "insulated"])
+def test_a_plate_with_or_without_a_hole(tmp_path, hole):
+    """The scheme knows the data on every grid; in the hole targets and outputs are 0."""
+    found = smoke("rectangle", f"hole={hole}", "test_resolutions=[96]")
+    found.prepare(tmp_path)
+    data = found.load(tmp_path)
+    for test in data.tests.values():
+        assert found.errors(model(found, "own_scheme"), test.tensors).max() < 3e-7
+    x, y = data.train.tensors
+    assert x.shape == (8, 1, 32, 48)
+    inside = (slice(None), 0, slice(12, 20), slice(16, 24))
+    network = model(found, "chonn_network")
+    found.calibrate(network, data.train)
+    for v in (y, network(x), model(found, "fno_neuralop")(x)):
+        assert (v[inside] == 0).all() == (hole != "none")
+        assert (v[:, 0, :12] != 0).all()
+
+
+def test_fields_in_other_units_are_those_of_the_data_for_the_scores(folders):
+    found = problem("problem=darcy", "+problem.rescale=[1e6,1e3,0.5]")
+    x, y = found.load(folders["darcy"]).train.tensors
+    seen = found.wrap(One(lambda given: 1e3 * (given / 1e6 - 0.5)))
+    torch.testing.assert_close(seen(x), x)
+    raw, network = model(smoke("darcy"), "chonn_network"), model(found, "chonn_network")
+    raw.calibrate(x, y)
+    network.calibrate(x, y)
+    torch.testing.assert_close(network(x), raw(x), rtol=1e-3, atol=1e-4)
