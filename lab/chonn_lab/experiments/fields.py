@@ -47,7 +47,7 @@ from chonn_lab.problems import (
     unknown_law,
     upscaling,
 )
-from chonn_ops import Dirichlet, diffusion
+from chonn_ops import Circuit, Dirichlet, diffusion
 from chonn_ops.checks import check_choice, check_integer
 from chonn_ops.inspect import conductivity_law
 from chonn_ops.metrics import MetricAccumulator
@@ -186,14 +186,36 @@ def law_error(model: Any, x: Tensor, true: Tensor) -> tuple[float, dict[str, lis
     """
     x, order = x.sort()
     k = conductivity_law(model, x[:, None].to(device_of(model))).cpu().log().mean((1, 2))
-    groups = [
-        torch.stack([part.double().mean() for part in values.tensor_split(LAW_BINS)])
-        for values in (x, true[order].log(), k)
-    ]
-    true, k = (logs - logs.mean() for logs in groups[1:])
-    curves = {"law_input": groups[0], "law_true": true.exp(), "law": k.exp()}
-    error = float((k - true).expm1().abs().mean())
+    error, true, k = _by_groups(true[order].log(), k)
+    places = torch.stack([part.double().mean() for part in x.tensor_split(LAW_BINS)])
+    curves = {"law_input": places, "law_true": true.exp(), "law": k.exp()}
     return error, {name: values.tolist() for name, values in curves.items()}
+
+
+def media_error(model: Any, x: Tensor, true: Circuit) -> float:
+    """The same for the faces' conductances in the media of inputs x (B, C, \\*grid), of which
+    `true` is the circuit; groups are those of like true conductance."""
+    given: list[Any] = []
+    hook = model.head.register_forward_pre_hook(lambda _, features: given.extend(features))
+    model(x.to(device_of(model)))
+    hook.remove()
+    learned, found = model.head.assemble(*given)[0], []
+    for circuit in (true, learned):
+        faces = (g.cpu().narrow(i, 0, g.shape[i] - 1) for i, g in enumerate(circuit.conductance, 1))
+        found.append(torch.cat([g.flatten() for g in faces]).log())
+    order = found[0].argsort()
+    return _by_groups(*(logs[order] for logs in found))[0]
+
+
+def _by_groups(true: Tensor, k: Tensor) -> tuple[float, Tensor, Tensor]:
+    """Mean of ``|k / true - 1|`` over groups of neighbours in a list of logarithms, and what is
+    compared: the groups' means, less the mean of all."""
+    true, k = (
+        torch.stack([part.double().mean() for part in logs.tensor_split(LAW_BINS)])
+        for logs in (true, k)
+    )
+    true, k = true - true.mean(), k - k.mean()
+    return float((k - true).expm1().abs().mean()), true, k
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -413,6 +435,16 @@ class UnknownLaw(BeyondSolvers):
 
     def conductivity(self, x: Tensor) -> Tensor:
         return torch.from_numpy(unknown_law.law(x[:, None, None].numpy())).flatten()
+
+    def evaluate(self, model: nn.Module, data: Data) -> dict[str, Any]:
+        """Homogeneous media are none of the data, so the law is read in these media, too."""
+        found = super().evaluate(model, data)
+        if isinstance(model, CHONNNetwork2d):
+            x = data.tests["test"].tensors[0]
+            k = torch.from_numpy(unknown_law.law(x[:, 0].numpy()))[..., None]
+            error = media_error(model, x, diffusion(k, 1 / x.shape[-1], boundary="dirichlet"))
+            found["metrics"]["law_in_media"] = {self.error: error}
+        return found
 
     def inputs(self, samples: unknown_law.Samples) -> Tensor:
         return torch.from_numpy(samples.porosity)[:, None]

@@ -11,9 +11,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import Standardized
-from chonn_lab.experiments.fields import law_error
+from chonn_lab.experiments.fields import law_error, media_error
 from chonn_lab.experiments.models import Extended
 from chonn_lab.problems import darcy, fno_darcy
+from chonn_ops import Circuit
 from chonn_ops.inspect import conductivity_law
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.models import CHONNNetwork2d
@@ -239,9 +240,26 @@ def test_a_plate_with_or_without_a_hole(tmp_path, hole):
 def test_fields_in_other_units_are_those_of_the_data_for_the_scores(folders):
     found = problem("problem=darcy", "+problem.rescale=[1e6,1e3,0.5]")
     x, y = found.load(folders["darcy"]).train.tensors
-    seen = found.wrap(One(lambda given: 1e3 * (given / 1e6 - 0.5)))
-    torch.testing.assert_close(seen(x), x)
+    one = One(lambda given: 1e3 * (given / 1e6 - 0.5))
+    one.in_data_units = True
+    torch.testing.assert_close(found.wrap(one)(x), x)
     raw, network = model(smoke("darcy"), "chonn_network"), model(found, "chonn_network")
     raw.calibrate(x, y)
     network.calibrate(x, y)
     torch.testing.assert_close(network(x), raw(x), rtol=1e-3, atol=1e-4)
+
+
+def test_a_law_is_read_in_the_media_of_the_data(folders):
+    """Up to a factor of all faces, not of those along one axis."""
+    x = smoke("unknown_law").load(folders["unknown_law"]).train.tensors[0]
+    torch.manual_seed(0)
+    network = CHONNNetwork2d(1, 1, width=4, depth=1)
+    network.calibrate(x, x)
+    with torch.no_grad():
+        given = []
+        network.head.register_forward_pre_hook(lambda _, features: given.extend(features))
+        network(x)
+        g = network.head.assemble(*given)[0].conductance
+        same, other = (Circuit([7 * g[0], factor * g[1]], 0 * g[0]) for factor in (7, 21))
+        assert media_error(network, x, same) < 1e-5
+        assert media_error(network, x, other) > 0.2
