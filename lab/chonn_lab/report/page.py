@@ -145,6 +145,18 @@ def link(study: Study) -> str:
 # All problems ------------------------------------------------------------------------------------
 
 
+def by_model(studies: Sequence[Study]) -> str:
+    """The errors of all trained models: a line a problem with a network of ours, a column a
+    model."""
+    models = [
+        ranked(study).query("not control").assign(problem=study.title)
+        for study in studies
+        if (study.table.role == "network").any()
+    ]
+    table = pd.concat(models).set_index(["problem", "label"]).error.map(str)
+    return markdown(table.unstack(sort=False, fill_value="-").reset_index())
+
+
 def overview(studies: Sequence[Study]) -> list[dict[str, Any]]:
     """Rows of the tables of problems, one for each that has two models to compare."""
     rows = []
