@@ -52,11 +52,11 @@ def test_arming_explicitly_works_whatever_the_switch_says(tmp_path):
 
 
 def test_a_broken_integration_leaves_torch_working_with_one_warning(fakes):
-    write(fakes, {"ours.py": "raise RuntimeError('on purpose')"})
+    fakes.write({"ours.py": "raise RuntimeError('on purpose')"})
     # The environment's own start-up code, so that the program itself is just `import torch`.
-    write(fakes, {"sitecustomize.py": "import fakes, host.models"})
+    fakes.write({"sitecustomize.py": "import fakes, host.models"})
     code = "import torch, timeit; import host.other; print(torch.ones(2).sum().item())"
-    run = succeeds(fakes, code)
+    run = succeeds(fakes.folder, code)
     assert run.stdout == "2.0\n"
     warning = "RuntimeWarning: chonn-ops: integration with host disabled: RuntimeError: on purpose"
     assert run.stderr.count("Warning: ") == run.stderr.count(warning) == 1
@@ -138,6 +138,6 @@ def test_our_side_may_be_imported_before_its_host(fakes):
         import host.other
         print(len(ours.calls))
     """
-    run = succeeds(fakes, code)
+    run = succeeds(fakes.folder, code)
     assert run.stdout == "1\n"
     assert run.stderr == ""
