@@ -10,8 +10,17 @@ import math
 import numpy as np
 import pytest
 import torch
+from meshes import curved
 
-from chonn_ops import CKB, CKBOptions, Network, NetworkCell, diffusion, kirchhoff_network
+from chonn_ops import (
+    CKB,
+    CKBOptions,
+    FiniteVolumes,
+    Network,
+    NetworkCell,
+    diffusion,
+    kirchhoff_network,
+)
 
 UNIT = 16.0  # units of length of the networks in the unit box
 GAIN = 0.1  # of sources
@@ -95,16 +104,19 @@ def _shorted(k, g, source, leak, steps):
     return kirchhoff_network(GAIN * source * volume, g, total, backend="reference")
 
 
-def test_gradients_are_those_of_finite_differences():
+@pytest.mark.parametrize("on", ["grid", "mesh"])
+def test_gradients_are_those_of_finite_differences(on):
     cell = _cell(3, 2, tol=1e-13)
-    u = _features(1, 3, 4, 3).requires_grad_()
-    parameters = tuple(cell.parameters())
+    volumes = FiniteVolumes.from_cells(*curved(3)) if on == "mesh" else None
+    u = _features(1, *((3, 4) if volumes is None else (volumes.num_nodes,)), 3).requires_grad_()
+    parameters = dict(cell.named_parameters())
 
     def call(u, *values):
-        names = [name for name, _ in cell.named_parameters()]
-        return torch.func.functional_call(cell, dict(zip(names, values, strict=True)), (u,))
+        own = dict(zip(parameters, values, strict=True))
+        return torch.func.functional_call(cell, own, (u,), {"volumes": volumes})
 
-    assert torch.autograd.gradcheck(call, (u, *parameters))
+    given = (u, *parameters.values())
+    assert torch.autograd.gradcheck(call, given, fast_mode=on == "mesh")
 
 
 def test_potentials_converge_with_the_second_order_of_the_spacing():
@@ -171,16 +183,6 @@ def test_the_block_knows_nothing_outside_its_mask():
     x = _features(1, 4, 7, 6)
     other = torch.where(mask, x, 7.0)
     torch.testing.assert_close(block(x, mask=mask)[..., mask], block(other, mask=mask)[..., mask])
-
-
-@pytest.mark.parametrize("boundary", ["periodic", ("periodic", "robin")])
-def test_a_periodic_block_commutes_with_shifts(boundary):
-    torch.manual_seed(0)
-    block = CKB(4, 2, cell=Network(tol=1e-12), order=2, boundary=boundary).double()
-    x = _features(1, 4, 6, 5)
-    torch.testing.assert_close(block(x.roll(2, 2)), block(x).roll(2, 2), rtol=1e-8, atol=1e-8)
-    if boundary != "periodic":
-        assert not torch.allclose(block(x.roll(2, 3)), block(x).roll(2, 3), rtol=1e-3)
 
 
 def test_fixed_networks_are_linear():
