@@ -70,23 +70,16 @@ def test_the_page_fits_the_screen(tmp_path, look, options):
     look(page)
 
 
-def test_nothing_is_overwritten(given, tmp_path, capsys):
+@pytest.mark.parametrize("force", [(), pytest.param(("--force",), marks=pytest.mark.thorough)])
+def test_files_are_replaced_on_request_only(given, tmp_path, capsys, force):
     (tmp_path / "out").mkdir()
     kept = tmp_path / "out" / FILES[1]
     kept.write_text("mine")
-    assert inspect(tmp_path, given[0], "--data", given[1]) == 1
-    assert "output file exists" in capsys.readouterr().err
-    assert kept.read_text() == "mine"
-    assert list((tmp_path / "out").iterdir()) == [kept]
-
-
-@pytest.mark.thorough
-def test_files_are_replaced_on_request(given, tmp_path):
-    (tmp_path / "out").mkdir()
-    kept = tmp_path / "out" / FILES[1]
-    kept.write_text("mine")
-    assert inspect(tmp_path, given[0], "--data", given[1], "--force") == 0
-    assert kept.read_text() != "mine"
+    assert inspect(tmp_path, given[0], "--data", given[1], *force) == (0 if force else 1)
+    assert (kept.read_text() == "mine") == (not force)
+    if not force:
+        assert "output file exists" in capsys.readouterr().err
+        assert list((tmp_path / "out").iterdir()) == [kept]
 
 
 def test_data_that_do_not_fit(given, tmp_path, capsys):
