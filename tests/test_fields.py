@@ -138,10 +138,7 @@ def test_numbers_are_plain(given, expected):
 )
 def test_options_of_blocks_are_plain(cell):
     """Those that a program made of its own numbers, too."""
-    for options in (
-        CKBOptions.from_mapping(cell),
-        CKBOptions.from_mapping(plain("ckb", cell)),
-    ):
+    for options in (CKBOptions.from_mapping(cell), CKBOptions.from_mapping(plain("ckb", cell))):
         mapping = options.to_mapping()
         assert CKBOptions.from_mapping(json.loads(json.dumps(mapping))) == options
 

@@ -86,10 +86,7 @@ def test_initial_step_drops_leading_frames():
     assert dropped.compute() == sliced.compute()
 
 
-@pytest.mark.parametrize(
-    ("points", "empty"),
-    [(6, ["mid", "high"]), (24, ["high"]), (26, [])],
-)
+@pytest.mark.parametrize(("points", "empty"), [(6, ["mid", "high"]), (24, ["high"]), (26, [])])
 def test_bands_without_modes_are_missing(points, empty):
     pred, target = random_pair((2, points, points, 1, 1))
     bands = metrics.fourier_rmse(pred, target)._asdict()

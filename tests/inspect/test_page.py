@@ -47,12 +47,7 @@ def test_command(given, tmp_path, capsys):
     assert page.count("<figure>") == 3
     assert page.count("data:image/png;base64,") == 3 + 2 * 3  # input, target and output first
     assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing from elsewhere
-    for words in (
-        "Circuits of CNOUNet",
-        "effective rank",
-        "length scale",
-        "Stages and gates",
-    ):
+    for words in ("Circuits of CNOUNet", "effective rank", "length scale", "Stages and gates"):
         assert words in page
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == list(FILES)
 

@@ -189,6 +189,7 @@ H5 = {"filename": "2D_rdb_NA_NA.h5", "single_file": True}
 ADVICE = ("++args.filename=2D_rdb_NA_NA ++args.single_file=False", "expects a .hdf5 file")
 WHOLE = ("batch_size", "t_train", "epochs", "modes", "reduced_resolution_t")
 FLAGS = ("if_training", "continue_training", "single_file", "ar_mode", "plot", "overwrite")
+# Problem, with the family of its model unless that is FNO; settings; parts of the message.
 REFUSED = [
     ("darcy", {"reduced_batch": 4}, "at least 10 samples", "got 5", "0 for validation"),
     ("3d", {"reduced_batch": 3}, "reduced_batch to divide the 20 samples", "got 3 and 1"),
