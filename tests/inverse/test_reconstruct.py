@@ -34,13 +34,19 @@ class Lossy(Condition):
         return Wall((face.conductivity != 0) * (0.7 * face.area))
 
 
+def pulses(places, *grid):
+    """A unit current into each of the places, (S, *grid)."""
+    found = torch.zeros(len(places), *grid, dtype=torch.float64)
+    index = torch.as_tensor(places).reshape(len(places), -1).T
+    found[(range(len(places)), *index)] = 1.0
+    return found
+
+
 def wells(grid=(8, 8), *, seed=0, factor=1.0):
     """A medium of the prior, currents into three nodes, and the potentials at `NODES`."""
     generator = torch.Generator().manual_seed(seed)
     k = factor * PRIOR.sample(grid, generator=generator)[0].exp()
-    source = torch.zeros(3, *grid, dtype=torch.float64)
-    for s, (i, j) in enumerate(NODES[:3]):
-        source[s, i, j] = 1.0
+    source = pulses(NODES[:3], *grid)
     v = potentials(k, source, boundary="dirichlet")
     return k, source, v[:, NODES[:, 0], NODES[:, 1]]
 
@@ -178,8 +184,7 @@ def test_data_of_any_unit_and_type_give_the_same_field(prior):
 
 
 ORDER = (NODES[:, 0] * 8 + NODES[:, 1]).argsort()
-HERE = torch.zeros(6, 8, 8)
-HERE[range(6), NODES[:, 0], NODES[:, 1]] = 1
+HERE = pulses(NODES, 8, 8).float()
 FORMS = {
     "mask": lambda v, s: solved(v[:, ORDER], s, HERE.any(0)),
     "weights": lambda v, s: solved(v, s, HERE),
@@ -240,8 +245,7 @@ def test_a_medium_on_a_mesh_is_recovered_and_its_intervals_hold():
     generator = torch.Generator().manual_seed(0)
     truth = 2.0 * prior.sample(volumes, generator=generator)[0].exp()
     nodes = torch.arange(3, volumes.num_nodes, 8)
-    source = torch.zeros(4, volumes.num_nodes, dtype=torch.float64)
-    source[range(4), nodes[::11][:4]] = 1.0
+    source = pulses(nodes[::11][:4], volumes.num_nodes)
     circuit = volumes.circuit(truth[None, :, None], boundary={"right": "dirichlet"})
     # Of currents, not of a source per unit volume.
     v = Circuit(circuit.conductance[0], circuit.leak, volumes.graph).solve(source[None, ..., None])
@@ -272,9 +276,8 @@ def test_an_inclusion_on_a_mesh_is_found_by_total_variation():
     inside = (x - 0.3) ** 2 + y**2 < 0.1
     truth = torch.where(inside, 5.0, 1.0).double()
     n = volumes.num_nodes
-    source = torch.zeros(6, n, dtype=torch.float64)
     rim = torch.arange(n - 48, n, 4)
-    source[range(6), rim[::2]] = 1.0
+    source = pulses(rim[::2], n)
     circuit = volumes.circuit(truth[None, :, None], boundary=Robin(1.0))
     v = Circuit(circuit.conductance[0], circuit.leak, volumes.graph).solve(source[None, ..., None])
     found = reconstruct(
@@ -310,8 +313,7 @@ def test_a_network_without_ground_takes_currents_and_differences_that_sum_to_zer
     mask[:3, :3] = False
     k = PRIOR.sample((8, 8), mask=mask, generator=generator)[0].exp()
     electrodes = torch.tensor([[0, 5], [2, 7], [7, 7], [7, 0], [4, 0]])
-    one = torch.zeros(5, 8, 8, dtype=torch.float64)
-    one[range(5), electrodes[:, 0], electrodes[:, 1]] = 1
+    one = pulses(electrodes, 8, 8)
     pairs = one - one.roll(1, 0)
     ground = torch.zeros(8, 8, dtype=torch.float64)
     ground[5, 5] = 3.0
@@ -333,9 +335,8 @@ def test_leaks_that_only_lift_potentials_count_as_none():
     source = torch.zeros(2, *grid, dtype=torch.float64)
     source[:, 5, 5], source[0, 0, 0], source[0, 7, 1], source[1, 2, 2] = 0.3, -0.1, -0.2, -0.3
     assert source.sum((1, 2)).any()
-    electrode = torch.zeros(9, *grid, dtype=torch.float64)
     rim = torch.cartesian_prod(torch.tensor([0, 3, 7]), torch.tensor([0, 4, 7]))
-    electrode[range(9), rim[:, 0], rim[:, 1]] = 1
+    electrode = pulses(rim, *grid)
     weights = electrode.roll(1, 0) - electrode
     ground = torch.zeros(grid, dtype=torch.float64)
     ground[3, 3] = 1
@@ -391,8 +392,7 @@ def test_a_leak_is_recovered():
     leak = torch.full((10, 10), 0.02, dtype=torch.float64)
     leak[5:] = 0.2
     k = torch.ones(10, 10, dtype=torch.float64)
-    source = torch.zeros(4, 10, 10, dtype=torch.float64)
-    source[range(4), [2, 2, 7, 7], [2, 7, 2, 7]] = 1
+    source = pulses([[2, 2], [2, 7], [7, 2], [7, 7]], 10, 10)
     nodes = torch.cartesian_prod(torch.arange(1, 10, 2), torch.arange(1, 10, 2))
     measured = potentials(k, source, leak)[:, nodes[:, 0], nodes[:, 1]]
     found = reconstruct(
@@ -409,8 +409,7 @@ def test_total_variation_keeps_an_edge_that_smoothness_blurs():
     k = torch.ones(24, dtype=torch.float64)
     k[12:] = 4.0
     nodes = torch.arange(1, 24, 2)[:, None]
-    source = torch.zeros(2, 24, dtype=torch.float64)
-    source[range(2), [4, 20]] = 1
+    source = pulses([4, 20], 24)
     measured = potentials(k, source, boundary="dirichlet")[:, nodes[:, 0]]
     edges = [
         solved(measured, source, nodes, prior=prior, noise=0.02).field.log().diff()[11]
@@ -426,9 +425,7 @@ def test_a_noise_far_below_the_first_misfit_converges(prior):
     generator = torch.Generator().manual_seed(0)
     truth = Smoothness(6.0).sample((12, 12), generator=generator, boundary="dirichlet")[0].exp()
     nodes = torch.cartesian_prod(torch.arange(12), torch.arange(12))[::3]
-    source = torch.zeros(3, 12, 12, dtype=torch.float64)
-    for s, node in enumerate((0, 23, 47)):
-        source[s, nodes[node, 0], nodes[node, 1]] = 1
+    source = pulses(nodes[[0, 23, 47]], 12, 12)
     leak = 0.01 * torch.rand(12, 12, dtype=torch.float64, generator=generator)
     measured = potentials(truth, source, leak, boundary="dirichlet")[:, nodes[:, 0], nodes[:, 1]]
     found = solved(measured, source, nodes, prior=prior, noise=1e-6, leak=leak)
@@ -653,9 +650,7 @@ def test_a_price_of_the_area_finds_small_inclusions():
     k[8:11, 6:9] = 10.0
     rim = [(0, j) for j in range(1, n, 3)] + [(n - 1, j) for j in range(1, n, 3)]
     rim += [(i, 0) for i in range(1, n, 3)] + [(i, n - 1) for i in range(1, n, 3)]
-    one = torch.zeros(len(rim), n, n, dtype=torch.float64)
-    for e, (i, j) in enumerate(rim):
-        one[e, i, j] = 1
+    one = pulses(rim, n, n)
     pairs = one.roll(-1, 0) - one
     ground = torch.zeros(n, n, dtype=torch.float64)
     ground[0, 0] = 1.0
@@ -676,9 +671,7 @@ def test_intervals_hold_as_many_true_values_as_they_say():
     n, covered, ratios = 16, [], []
     nodes = torch.cartesian_prod(*[torch.arange(1, n, 3)] * 2)
     prior = Smoothness(length=0.5, mean=1.0)
-    source = torch.zeros(5, n, n, dtype=torch.float64)
-    wells = nodes[[0, 4, 12, 20, 24]]
-    source[range(5), wells[:, 0], wells[:, 1]] = 1
+    source = pulses(nodes[[0, 4, 12, 20, 24]], n, n)
     for seed in range(24):
         generator = torch.Generator().manual_seed(seed)
         k = prior.sample((n, n), 1 / n, generator=generator)[0].exp()
