@@ -14,12 +14,14 @@ from meshes import curved
 
 from chonn_ops import (
     CKB,
+    Circuit,
     CKBOptions,
+    Direct,
     FiniteVolumes,
+    Grid,
     Network,
     NetworkCell,
     diffusion,
-    kirchhoff_network,
 )
 
 UNIT = 16.0  # units of length of the networks in the unit box
@@ -54,8 +56,8 @@ def test_the_cell_is_its_equations(grid, boundary):
         if boundary == "matched":
             leak = leak + _endless(k, leak, steps)
         periodic = boundary == "periodic"
-        v = kirchhoff_network(
-            GAIN * source * volume, g, leak, periodic=periodic, backend="reference"
+        v = Circuit(g, leak, Grid(leak.shape[1:-1], periodic)).solve(
+            GAIN * source * volume, Direct()
         )
     torch.testing.assert_close(cell(u), v, rtol=1e-8, atol=1e-8)
 
@@ -101,7 +103,7 @@ def _shorted(k, g, source, leak, steps):
             face = torch.zeros_like(k)
             face.select(axis + 1, node).fill_(2 * volume / step**2)
             total = total + k * face
-    return kirchhoff_network(GAIN * source * volume, g, total, backend="reference")
+    return Circuit(g, total).solve(GAIN * source * volume, Direct())
 
 
 @pytest.mark.parametrize("on", ["grid", "mesh"])
