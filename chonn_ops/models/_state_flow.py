@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from chonn_ops.models._forecast import in_steps
 from chonn_ops.models.transport import transport
-from chonn_ops.network import kirchhoff_network
+from chonn_ops.network import Circuit, Direct, Grid
 from chonn_ops.nn.geometry import Distances, node_positions
 from chonn_ops.nn.layers import Factory
 
@@ -153,7 +153,8 @@ def solve_shared(source: Tensor, edges: Sequence[Tensor], leak: float) -> Tensor
     conductance = [edge.to(wide).expand(shape) for edge in edges]
     ground = wide.new_full((), leak).expand(shape)
     # The batch shares one network, so one factorisation serves all.
-    return kirchhoff_network(wide[None], conductance, ground, periodic=True, method="direct")[0]
+    torus = Grid(shape[1:-1], periodic=True)
+    return Circuit(conductance, ground, torus).solve(wide[None], Direct())[0]
 
 
 def _slope(field: Tensor, dim: int) -> Tensor:

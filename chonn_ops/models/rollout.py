@@ -13,7 +13,7 @@ from chonn_ops.checks import check_bool, check_integer, error
 from chonn_ops.models._forecast import RATE_GAIN, Displacement, Forecast, in_steps
 from chonn_ops.models._state_flow import StateFlow
 from chonn_ops.models.transport import transport
-from chonn_ops.network import Circuit, rc_step
+from chonn_ops.network import Auto, Circuit, Grid, rc_step
 from chonn_ops.nn.geometry import Distances, Nodes
 from chonn_ops.nn.layers import Factory
 from chonn_ops.nn.network_cell import UNIT
@@ -115,8 +115,8 @@ class _CHONNRollout(Forecast):
         diffusivity = self.diffusivity().to(wide)
         edges = [(diffusivity / step**2).expand_as(wide) for step in steps]
         periodic = [end == "periodic" for end in self.boundary]
-        circuit = Circuit(edges, torch.zeros_like(wide), periodic=periodic)
-        return rc_step(wide, circuit, 1.0, 1.0, tol=1e-4)
+        circuit = Circuit(edges, torch.zeros_like(wide), Grid(wide.shape[1:-1], periodic))
+        return rc_step(wide, circuit, 1.0, 1.0, solver=Auto(1e-4))
 
 
 class CHONNRollout1d(_CHONNRollout):

@@ -27,7 +27,8 @@ from chonn_ops.network.checks import (
     recording,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import edges_alone, indices, pad
+from chonn_ops.network.edges import indices, pad
+from chonn_ops.network.layout import Grid, edges_alone
 
 Spacing = float | Sequence[float]
 # A vector has the width of each cell along its axis.
@@ -112,15 +113,17 @@ def mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:
     return full
 
 
-def existing(conductivity: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The conductivity in float32 or wider, 0 at missing nodes, and the mask."""
+def existing(
+    conductivity: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor | None, float | None]:
+    """The conductivity in float32 or wider, 0 at missing nodes; the mask; and the smallest
+    conductivity, None where it may not be read."""
     check_field("conductivity", conductivity)
     mask = mask_of_fields(mask, conductivity)
     wide = torch.promote_types(conductivity.dtype, torch.float32)
     k = conductivity.to(wide)
     k = k if mask is None else torch.where(mask, k, 0)
-    check_not_negative("conductivity", k)
-    return k, mask
+    return k, mask, check_not_negative("conductivity", k)
 
 
 def face_area(steps: Steps, axis: int) -> Any:
@@ -281,18 +284,11 @@ def circuit_of(
     exist have no volume, so that sources there count for nothing."""
     wall = walls_of(k, steps, faces, leak, **walls)
     total = leak if wall.conductance is None else leak + wall.conductance
-    periodic = [low.periodic for low, _ in faces]
+    grid = Grid(total.shape[1:-1], [low.periodic for low, _ in faces])
     volume: Any = math.prod(steps)
     if (exists := walls.get("exists")) is not None:
         volume = volume * exists.to(real_dtype(total.dtype))
-    return Circuit(
-        edges,
-        total,
-        periodic=periodic,
-        volume=volume,
-        wall=wall.conductance,
-        current=wall.current,
-    )
+    return Circuit(edges, total, grid, volume=volume, wall=wall.conductance, current=wall.current)
 
 
 def check_symmetric(name: str, k: Tensor) -> None:
@@ -309,6 +305,9 @@ def density_of(
     is real."""
     field = expanded(name, value, k, dtype=k.dtype)
     check_like(name, field, k, "the conductivity", dtypes)
-    if not field.is_complex():
+    if not isinstance(value, Tensor):
+        if value < 0:
+            raise error(name, ">= 0 everywhere", f"minimum {value:g}")
+    elif not field.is_complex():
         check_not_negative(name, field)
     return field

@@ -16,20 +16,20 @@ DIGESTS = {
     "CHONNNetwork2d": "622d24731c96",
     "CHONNNetwork3d": "2fb58020885b",
     "CKB of scans": "5291aa4b8952",
-    "CNOUNet of networks": "e1f1883c6ebe",
-    "CHONNUNet3d": "96b92a92ed68",
-    "CHONNUNet2d": "933856730696",
-    "CHONNUNet1d": "c03ac0832b75",
-    "CHONNFNO3d": "08b24b556132",
-    "CHONNFNO2d": "154114ce27e8",
-    "CHONNFNO1d": "598a65b45724",
-    "CHONNRollout1d": "972bc6b2006b",
-    "CHONNRollout2d": "53b7f8f61a53",
+    "CNOUNet of networks": "855648ba6634",
+    "CHONNUNet3d": "1ee2ad27875e",
+    "CHONNUNet2d": "4a84be5455b1",
+    "CHONNUNet1d": "32e4d6e3f71a",
+    "CHONNFNO3d": "ffe081bc3438",
+    "CHONNFNO2d": "6aa1fec3673d",
+    "CHONNFNO1d": "e85184dac7ac",
+    "CHONNRollout1d": "e30b0b0f2d3b",
+    "CHONNRollout2d": "6f00fe16390f",
     "CHONNStep1d": "608ec35012dc",
     "CHONNStep2d": "d767f092ee9e",
     "CHONNStep3d": "dbdea5b0b874",
-    "CHONNWaves1d": "fd4fad6911ff",
-    "CHONNWaves2d": "a539c0773ed0",
+    "CHONNWaves1d": "fe9cabe861bd",
+    "CHONNWaves2d": "674b3923c8f3",
     "CHONNFNO1d of scans": "d87f434b9d39",
     "CHONNFNO2d of scans": "b53625181f3f",
     "CHONNFNO3d of scans": "6dc37fd5cad0",
@@ -39,7 +39,7 @@ DIGESTS = {
     "CNOUNet of scans": "7cb9615e69a7",
     "KirchhoffCell": "2b2b284c0860",
     "NetworkCell": "b6ec365621a6",
-    "CKB of networks": "7f78f3e8cf1a",
+    "CKB of networks": "1d9bf089ba6b",
 }
 
 
@@ -56,8 +56,7 @@ def test_dtype_is_that_of_all_it_holds_and_returns(name):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(x, marks=pytest.mark.thorough if "UNet3d" in x else ()) for x in EVERY],
+    "name", [pytest.param(x, marks=pytest.mark.thorough if "UNet3d" in x else ()) for x in EVERY]
 )
 def test_output_and_gradients_are_those_of_the_reference(name, monkeypatch):
     """The operators by the backend of this machine, and by the reference's loops and matrices."""

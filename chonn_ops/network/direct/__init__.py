@@ -4,11 +4,9 @@ from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.factor import (
     BACKENDS,
     Factor,
-    factor_of,
     flops,
     predicted_bytes,
     small_results,
-    solve,
     too_large,
 )
 
@@ -16,10 +14,8 @@ __all__ = [
     "BACKENDS",
     "Factor",
     "Solution",
-    "factor_of",
     "flops",
     "predicted_bytes",
     "small_results",
-    "solve",
     "too_large",
 ]

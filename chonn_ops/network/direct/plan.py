@@ -37,7 +37,8 @@ from chonn_ops.network.dissection import (
     begins,
     regions_of,
 )
-from chonn_ops.network.graph import Graph, Joined, entries_of
+from chonn_ops.network.graph import Graph, Joined
+from chonn_ops.network.layout import Grid, Layout
 
 # Runs of edges end at each multiple of this node, so that all edges of a node are near each other.
 _RUN = 256
@@ -106,9 +107,17 @@ class Plan:
         return sum(x.nbytes for x in arrays if isinstance(x, np.ndarray))
 
     @property
+    def layout(self) -> Layout:
+        """The layout that the plan eliminates."""
+        graph = self.periodic[0]
+        if isinstance(graph, Graph):
+            return graph
+        return Grid(self.grid, tuple(map(bool, self.periodic)))
+
+    @property
     def edge_grid(self) -> tuple[int, ...]:
         """The shape of one axis's conductances: `grid`, or the edges of a graph."""
-        return entries_of(self.grid, self.periodic)
+        return self.layout.edge_shape
 
     @cached_property
     def position(self) -> Array:
