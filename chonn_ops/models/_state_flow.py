@@ -62,6 +62,7 @@ class StateFlow(nn.Module):
             torch.cat((torch.ones_like(a[:, :1]), torch.sin(a), torch.cos(a)), -1)
             for a in (2 * math.pi * place[:, None] * order for place in (rows, columns))
         )
+        assert self.forcing_param is not None
         # Two products: the path that `einsum` chooses for three fixes the grid of an export.
         rows = torch.einsum("xi,cij->xcj", first, self.forcing_param.to(rows))
         return torch.einsum("xcj,yj->xyc", rows, second)
