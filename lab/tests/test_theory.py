@@ -2,7 +2,6 @@
 coefficients, and ladders of resistors."""
 
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -261,12 +260,6 @@ def test_bad_values():
         for function in (cascade, aggregate, transfer_function):
             with pytest.raises(ValueError, match=r"stages: expected at least one, all with one"):
                 function(*stages)
-
-
-def test_without_scipy_the_message_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy.signal", None)
-    with pytest.raises(ImportError, match=r"needs scipy: pip install '\.\[circuit\]' in a clone"):
-        rc_cell(1.0, 1.0)
 
 
 def ladder(source, conductance, leak, periodic=False):
