@@ -444,21 +444,15 @@ def _eliminate(
     if most < count:
         rows = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in networks.fields)
         groups = zip(*(x.split(most) for x in rows), strict=True)
-    options: Any = {"backend": backend, "drops": drops}
+    options: Any = {"dtype": dtype, "backend": backend, "drops": drops, "keep": keep, "tol": tol}
     solutions: list[Solution] = []
     state: list[Tensor] = []
     for s, l, *g in groups:  # noqa: E741
         before = len(solutions) * most
-        if at_frequency or keep:
-            one: Any = {"source": s.to(dtype), "dtype": dtype, **options}
-            if at_frequency:
-                one.update(tol=tol, keep=keep, before=before, channels=channels)
-            factor = Factor(g, l, periodic, **one)
-            solution = factor.solution
-            state = factor.state() if keep else []
-        else:
-            solution = direct.solve(s, g, l, periodic, **options)
-        solutions.append(solution)
+        where: Any = {"before": before, "channels": channels}
+        factor = Factor(g, l, periodic, source=s.to(dtype), **where, **options)
+        solutions.append(factor.solution)
+        state = factor.state() if keep else []
     solution = _joined(solutions, networks.source)
     residual = solution.residual
     assert residual is not None  # the networks were given

@@ -424,6 +424,26 @@ def test_determinant_and_inverse_where_pivots_cancel(grid, kind, periodic, backe
         assert (v.flatten() - exact).abs().max() < enough * exact.abs().max()
 
 
+@EACH_DIRECT_THOROUGHLY
+def test_networks_beside_one_whose_pivots_cancel(backend):
+    """Networks of a batch have many, some or no pivots that cancel."""
+    grid = (8, 9)
+    cases = [
+        cancelling(grid, "waves"),
+        cancelling(grid, "integers"),
+        make("circuit", grid, 1, 1)[1:],
+    ]
+    g = [torch.cat(fields) for fields in zip(*(case[0] for case in cases), strict=True)]
+    leak = torch.cat([case[1] for case in cases])
+    networks = factorize(g, leak, backend=backend)
+    logdet, diagonal = networks.logdet()[:, 0], networks.diagonal_of_inverse()
+    for b, a in enumerate(matrix(g, leak, (False, False))):
+        sign, size = torch.linalg.slogdet(a)
+        assert abs(logdet[b].real - size) < 1e-10
+        assert abs(torch.exp(1j * logdet[b].imag) - sign) < 1e-10
+        assert error(diagonal[b].flatten(), torch.linalg.inv(a).diagonal()) < 1e-10
+
+
 def test_a_singular_network_has_the_determinant_zero():
     ones = torch.ones(1, 2, 1, dtype=torch.complex128)
     networks = factorize((ones,), -2 * ones)  # [[-1, -1], [-1, -1]]
