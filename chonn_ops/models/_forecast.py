@@ -33,7 +33,7 @@ from chonn_ops.nn.geometry import (
     node_positions,
     spacing_and_nodes,
 )
-from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear, gated
+from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear, gated
 from chonn_ops.nn.network_cell import UNIT
 
 # A parameter that is one number for the whole field is stored divided by this gain, because it has
@@ -46,7 +46,7 @@ RATE_GAIN = 8.0
 MOST = 4.0
 
 
-class Forecast(Gained, Pretrained):
+class Forecast(Pretrained):
     """Base of the models that predict the next frame: layers of networks and transport compute
     features, and the subclass computes the next frame from them in `advance`.
 

@@ -14,7 +14,7 @@ from chonn_ops.models._forecast import in_steps
 from chonn_ops.models.transport import transport
 from chonn_ops.network import Circuit, Direct, Grid
 from chonn_ops.nn.geometry import Distances, node_positions
-from chonn_ops.nn.layers import Factory, Gained
+from chonn_ops.nn.layers import Factory
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,7 +28,7 @@ LEAK = 1e-4
 HARMONICS = 2
 
 
-class StateFlow(Gained):
+class StateFlow(nn.Module):
     """Steps of a state (B, H, W, C) in the flow of its own stream function, on a periodic grid.
 
     The source of the stream function is linear in the state; the network has constant conductances.
@@ -62,8 +62,9 @@ class StateFlow(Gained):
             torch.cat((torch.ones_like(a[:, :1]), torch.sin(a), torch.cos(a)), -1)
             for a in (2 * math.pi * place[:, None] * order for place in (rows, columns))
         )
+        assert self.forcing_param is not None
         # Two products: the path that `einsum` chooses for three fixes the grid of an export.
-        rows = torch.einsum("xi,cij->xcj", first, self.effective("forcing_param").to(rows))
+        rows = torch.einsum("xi,cij->xcj", first, self.forcing_param.to(rows))
         return torch.einsum("xcj,yj->xyc", rows, second)
 
     def velocity(self, state: Tensor, steps: Sequence[float]) -> Tensor:
@@ -71,7 +72,7 @@ class StateFlow(Gained):
 
         The state is in float32 at least.
         """
-        source = torch.einsum("...c,c->...", state, GAIN * self.effective("source_param").to(state))
+        source = torch.einsum("...c,c->...", state, GAIN * self.source_param.to(state))
         # Autocast leaves float16, in which the square of 256 nodes is infinite.
         source = source.to(state.dtype)
         source = source - source.mean((1, 2), keepdim=True)

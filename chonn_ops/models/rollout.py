@@ -15,7 +15,7 @@ from chonn_ops.models._state_flow import StateFlow
 from chonn_ops.models.transport import transport
 from chonn_ops.network import Auto, Circuit, Grid, rc_step
 from chonn_ops.nn.geometry import Distances, Nodes
-from chonn_ops.nn.layers import Factory, learn_faster
+from chonn_ops.nn.layers import Factory
 from chonn_ops.nn.network_cell import UNIT
 
 # Initial diffusivity per step in the networks' unit of length: 5e-4 on the unit box.
@@ -64,7 +64,6 @@ class _CHONNRollout(Forecast):
         if damped:
             start = math.log(math.expm1(DIFFUSIVITY)) / RATE_GAIN
             self.diffusivity_param = nn.Parameter(torch.full((channels,), start, **factory))
-        learn_faster(self, 1.0)  # hosts let it learn faster, so state dicts say how fast it does
 
     def _flow(self, substeps: int | None, factory: Factory) -> StateFlow | None:
         if substeps is None:
@@ -81,7 +80,7 @@ class _CHONNRollout(Forecast):
         """Diffusivity of the state per step, (channels,), in the unit of the domain."""
         if self.diffusivity_param is None:
             return torch.zeros(self.channels)
-        stored = self.effective("diffusivity_param")
+        stored = self.diffusivity_param
         wide = stored.to(torch.promote_types(stored.dtype, torch.float32))
         return F.softplus(RATE_GAIN * wide) / UNIT**2
 

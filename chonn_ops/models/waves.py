@@ -14,7 +14,7 @@ from chonn_ops.models._forecast import RATE_GAIN, Forecast
 from chonn_ops.network import diffusion
 from chonn_ops.network.edges import excess
 from chonn_ops.nn.geometry import Distances, Nodes
-from chonn_ops.nn.layers import Factory, Gained, PositionLinear, learn_faster
+from chonn_ops.nn.layers import Factory, PositionLinear
 from chonn_ops.nn.network_cell import UNIT
 
 # Distance that a wave travels per step before training, in the unit of the domain.
@@ -23,10 +23,6 @@ TRAVEL = 1 / 128
 KEPT = 4.0
 # Initial scales: a change between frames relative to a frame, and a source relative to a change.
 CHANGE, SOURCE = 1 / 8, 1 / 12
-
-
-class _Rates(Gained, nn.ParameterDict):
-    """Numbers of a channel."""
 
 
 class _CHONNWaves(Forecast):
@@ -62,7 +58,7 @@ class _CHONNWaves(Forecast):
             *(boundary, nodes, lengths, coordinates, reach, conservative, factory),
         )
         start = {"kept": KEPT, "conductivity": math.log(math.expm1((TRAVEL * UNIT) ** 2))}
-        self.rates = _Rates(
+        self.rates = nn.ParameterDict(
             {
                 name: torch.full((channels,), value / RATE_GAIN, **factory)
                 for name, value in start.items()
@@ -78,7 +74,6 @@ class _CHONNWaves(Forecast):
                 nn.init.zeros_(last.bias)
                 last.weight.mul_(0.1)
             self.medium = nn.Sequential(first, nn.GELU(), last)
-        learn_faster(self, 1.0)  # hosts let it learn faster, so state dicts say how fast it does
 
     def features(self, frames: Tensor) -> Tensor:
         """The last frame, and the scaled differences of consecutive frames."""
@@ -91,7 +86,7 @@ class _CHONNWaves(Forecast):
         return F.softplus(self._rate("conductivity", readout)) * torch.exp(readout)
 
     def _rate(self, name: str, like: Tensor) -> Tensor:
-        return RATE_GAIN * self.rates.effective(name).to(like)
+        return RATE_GAIN * self.rates[name].to(like)
 
     def advance(
         self,
