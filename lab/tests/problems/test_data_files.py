@@ -44,7 +44,10 @@ CASES = {
     "navier_stokes": ((5, 3, 8, 16, 0.05), {"a": (8, 8, 5), "u": (3, 8, 8, 5), "t": (3, 1)}),
     "order1d": ((5, 3, 2), {"s": (256,), "train/x": (5, 256), "test/y": (2, 4, 256)}),
     "poisson": ((19, 3, 8), {"Sample_18/input": (8, 8), "Sample_0/output": (8, 8), "min_inp": ()}),
-    "rectangle": ((9, 12), {"tensor": (9, 1, 8, 12), "nu": (9, 8, 12)}),
+    "rectangle": (
+        (9, 12),
+        {"tensor": (9, 1, 8, 12), "nu": (9, 8, 12), AXES[0]: (8,), AXES[1]: (12,)},
+    ),
     "shallow_water": ((2, 8), {"0005/data": (101, 8, 8, 1), "0006/grid/t": (101,)}),
     "unknown_law": ((0, 8, 3, 1, 1), {"train/porosity": (3, 8, 8)}),
     "upscaling": ((0, 16, 3, 3, 3), {"test/k": (3, 16, 16), "test/u": (3, 4, 4)}),
