@@ -224,7 +224,7 @@ class CHONNNetwork(Pretrained):
             ac=ac,
             face_dim=self.width,
             # One input says nothing of what touches on the sides of a face; not measured with ac.
-            sided=in_channels > 1 and not ac,
+            sided=bool(in_channels > 1) and not ac,  # in_channels may be a number of NumPy
             **factory,
         )
         with torch.no_grad():
