@@ -78,6 +78,10 @@ def _inspect(arguments: argparse.Namespace) -> None:
         name=getattr(arguments, "model", None),
         options=dict(map(_assignment, getattr(arguments, "set", ()))),
     )
+    for module in trained.model.modules():
+        if hasattr(module, "equation"):  # one circuit a frame
+            print(module.equation())
+            return
     samples = read_samples(
         arguments.data, arguments.start, arguments.samples, trained.image_transform
     )

@@ -1,5 +1,5 @@
-"""The layers that rollout and wave models share: networks, and transport along displacements that
-are computed from their potentials."""
+"""The layers of wave models: networks, and transport along displacements that are computed from
+their potentials."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Forecast(Gained, Pretrained):
         Channels behind the frames, which are the same at all times.
     channels, history, width, depth, num_networks, heads, mlp_ratio, boundary, nodes, lengths, \
     coordinates, reach, conservative, factory
-        See `CHONNRollout2d`.
+        See `CHONNWaves2d`.
     """
 
     axes: ClassVar[int]

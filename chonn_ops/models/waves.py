@@ -151,8 +151,11 @@ class CHONNWaves2d(_CHONNWaves):
 
     L v is the current out of each node by Kirchhoff's current law, with conductances that
     `diffusion` computes from :math:`k > 0`. The factor a < 1 is the share of a current that
-    the inductors' resistance leaves after a step. The fields k and s are computed from features
-    with the layers of `CHONNRollout2d`. In the continuum the step is
+    the inductors' resistance leaves after a step. The fields k and s are computed from features: a
+    pointwise embedding of the last frames, followed by `depth` layers and a pointwise readout. Each
+    layer solves networks, gates their potentials, transports features along displacements computed
+    from the potentials, and ends in a pointwise network. What it adds to a feature is at most 4, so
+    a rollout stays finite while weights are not yet right. In the continuum the step is
     :math:`\ddot v + r \dot v = \nabla\cdot(k \nabla v) + s`. Shallow water of depth v over a flat
     bed has k = g v, and s contains the divergence of the momentum flux.
 
@@ -175,9 +178,23 @@ class CHONNWaves2d(_CHONNWaves):
         Channels of a frame.
     history : int
         Number of input frames, at least 2. The last two are the state; features see all of them.
-    width, depth, num_networks, heads, mlp_ratio, boundary, nodes, lengths, coordinates, reach
-        As in `CHONNRollout2d`. The LC network has "neumann" faces where the boundary is "robin":
-        waves are reflected.
+    width, depth, num_networks : int
+        Hidden channels, layers, and networks of each layer.
+    heads : int
+        Displacements of each layer; one displacement moves ``width / heads`` channels.
+    mlp_ratio : int
+        Hidden channels of the pointwise networks over `width`.
+    boundary : {"periodic", "robin"} or a sequence of them, one an axis
+        The LC network has "neumann" faces where the boundary is "robin": waves are reflected.
+    nodes : {"centres", "left", "corners"} or pairs of float
+        Where the nodes lie, see `Network`.
+    lengths : float or sequence of float, one an axis
+        Size of the domain, which sets the default spacing of a grid; the unit box by default.
+    coordinates : bool
+        Whether the coordinates are additional inputs: sine and cosine of the angle along periodic
+        axes. Without them the model is equivariant to shifts along periodic axes.
+    reach : float
+        Upper bound of a displacement, in the unit of `lengths`.
     conservative : bool
         Whether the mean of s is removed, so that the source adds nothing to the sum of a frame.
     substeps : int
@@ -188,7 +205,8 @@ class CHONNWaves2d(_CHONNWaves):
     Raises
     ------
     ValueError
-        As `CHONNRollout2d`; for a history below 2 or `substeps` below 1.
+        For sizes below 1, heads that do not divide the width, an unknown word, a history below 2 or
+        `substeps` below 1.
 
     Examples
     --------

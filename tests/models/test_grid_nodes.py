@@ -13,7 +13,6 @@ from chonn_ops import (
     CKB,
     CHONNFNO2d,
     CHONNNetwork2d,
-    CHONNRollout2d,
     CHONNUNet2d,
     CHONNWaves2d,
     CKBOptions,
@@ -209,7 +208,6 @@ def test_a_network_model_takes_nodes_and_keeps_none():
 MODELS = {
     "block": lambda nodes: CKB(2, 2, cell=Network(nodes=nodes)),
     "network": lambda nodes: CHONNNetwork2d(2, nodes=nodes),
-    "rollout": lambda nodes: CHONNRollout2d(1, 2, nodes=nodes),
     "waves": lambda nodes: CHONNWaves2d(1, 2, nodes=nodes),
     "unet": lambda nodes: CHONNUNet2d(2, 1, 2, nodes=nodes),
 }
@@ -232,8 +230,8 @@ def test_options_with_distances_are_plain_values():
         assert hash(CKBOptions.from_mapping(file)) == hash(options)
 
 
-@pytest.mark.parametrize("kind", [CHONNRollout2d, CHONNWaves2d])
-def test_a_forecast_takes_nodes_in_its_call(kind):
+def test_a_forecast_takes_nodes_in_its_call():
+    kind = CHONNWaves2d
     options = {"boundary": "robin", "coordinates": True}
     model, x = kind(1, 2, **options).eval(), torch.randn(1, 2, 8, 8)
     placed = kind(1, 2, nodes="left", **options).eval()
@@ -256,19 +254,12 @@ def on_points(field, points):
     return torch.nn.functional.grid_sample(field, place, align_corners=False)
 
 
-HOSTED = {
-    "network": lambda: CHONNNetwork2d(width=8),
-    "rollout": lambda: CHONNRollout2d(1, 1, 8, boundary="robin", carried=False, damped=False),
-}
-
-
-@pytest.mark.parametrize("build", HOSTED.values(), ids=HOSTED)
 @pytest.mark.parametrize("lengths", [(1.0, 1.0), (1.0, 0.5)])
-def test_points_that_a_reader_keeps_give_the_function_of_the_domain(build, lengths):
+def test_points_that_a_reader_keeps_give_the_function_of_the_domain(lengths):
     """Every second and fourth centre: as close to the limit of fine grids as centres of as many
     points. With walls half a step off the kept ones the difference was twenty times as large."""
     torch.manual_seed(1)
-    model = build().eval()
+    model = CHONNNetwork2d(width=8).eval()
     n = 64
 
     def at(centres):

@@ -10,7 +10,7 @@ from chonn_ops import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
 
 MODELS = {
     "network": lambda: chonn_ops.CHONNNetwork2d(width=4, depth=1),
-    "rollout": lambda: chonn_ops.CHONNRollout2d(1, 1, 4, 1),
+    "waves": lambda: chonn_ops.CHONNWaves2d(1, 2, 4, 1),
     "unet": lambda: chonn_ops.CHONNUNet2d(1, 1, 2),
     "cno": lambda: chonn_ops.CNOUNet(),
     "block of networks": lambda: CKB(1, 2, cell=Network(num_networks=2)),
@@ -48,13 +48,12 @@ def test_a_batch_may_be_empty(model):
         (lambda: Network(nodes=["left"]), r"nodes: expected one of .*, got \['left'\]"),
         (lambda: CKBOptions.from_mapping(None), "options: expected a mapping, got None"),
         (lambda: chonn_ops.CHONNNetwork2d(width="24"), "width: expected an integer .* got '24'"),
-        (lambda: chonn_ops.CHONNRollout2d(coordinates="no"), "coordinates: expected a bool"),
+        (lambda: chonn_ops.CHONNWaves2d(coordinates="no"), "coordinates: expected a bool"),
         (lambda: chonn_ops.CHONNFNO2d(1, width=0), "width: expected an integer of at least 1"),
         (lambda: chonn_ops.CHONNFNO2d(1, modes2=-1), "modes2: expected .* at least 1, got -1"),
         (lambda: chonn_ops.CHONNFNO1d(1, initial_step=-1), "initial_step: expected an integer"),
         (lambda: chonn_ops.CHONNUNet2d(1, -1), "out_channels: expected an integer"),
-        (lambda: chonn_ops.CHONNRollout2d(reach="far"), "reach: expected a number, got 'far'"),
-        (lambda: chonn_ops.CHONNRollout2d(damped=None), "damped: expected a bool, got None"),
+        (lambda: chonn_ops.CHONNWaves2d(reach="far"), "reach: expected a number, got 'far'"),
     ],
 )
 def test_unfit_options_are_refused(build, message):

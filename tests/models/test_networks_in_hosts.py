@@ -13,7 +13,6 @@ from chonn_ops import (
     CHONNFNO2d,
     CHONNFNO3d,
     CHONNNetwork2d,
-    CHONNRollout2d,
     CHONNUNet2d,
     CHONNWaves1d,
     CHONNWaves2d,
@@ -30,7 +29,7 @@ from chonn_ops.nn.layers import learn_faster
 
 NETWORK = CKBOptions(Network(num_networks=3))
 SCAN = CKBOptions("scan")
-MODELS = {kind.__name__: kind for kind in (CHONNRollout2d, CHONNWaves2d)}
+MODELS = {kind.__name__: kind for kind in (CHONNWaves2d,)}
 
 
 def coordinates(*lines):
@@ -116,12 +115,6 @@ def _block(gain):
     return block
 
 
-def _rollout(gain):
-    model = CHONNRollout2d(1, 2, width=4, depth=1, num_networks=2)
-    learn_faster(model, gain)
-    return model
-
-
 def _waves(gain):
     model = CHONNWaves1d(1, 2, width=4, depth=1, num_networks=2, media=1)
     learn_faster(model, gain)
@@ -131,7 +124,6 @@ def _waves(gain):
 # Each with the gains of no host, and with those of another one.
 IN_HOSTS = {
     "a block": (lambda: CKB(4, 2, norm="group"), lambda: _block(8.0), (4, 6, 5)),
-    "CHONNRollout2d": (lambda: _rollout(1.0), lambda: _rollout(4.0), (2, 8, 8)),
     "CHONNWaves1d": (lambda: _waves(1.0), lambda: _waves(4.0), (3, 9)),
 }
 

@@ -135,11 +135,11 @@ def test_defaults_are_in_the_card(tmp_path):
 
 
 def test_a_model_that_was_suited_to_a_host(tmp_path):
-    model = chonn_ops.CHONNRollout2d(1, 2, 4, 1)
+    model = chonn_ops.CHONNWaves2d(1, 2, 4, 1)
     learn_faster(model, 4.0)
     moved(model).save_pretrained(tmp_path)
     x = torch.rand(1, 2, 8, 8)
-    assert torch.equal(chonn_ops.CHONNRollout2d.from_pretrained(tmp_path)(x), model(x))
+    assert torch.equal(chonn_ops.CHONNWaves2d.from_pretrained(tmp_path)(x), model(x))
 
 
 def test_names_of_walls_are_any(tmp_path):
@@ -281,7 +281,7 @@ OTHERS = {
         {"num_channels": 1, "modes": 2},
         {"num_channels": 1, "modes": 2, "padding": 0},
     ),
-    "reach": (chonn_ops.CHONNRollout2d, {}, {"reach": 0.25}),
+    "reach": (chonn_ops.CHONNWaves2d, {}, {"reach": 0.25}),
     "conservative": (chonn_ops.CHONNWaves1d, {}, {"conservative": False}),
     "substeps": (chonn_ops.CHONNWaves1d, {}, {"substeps": 2}),
 }
