@@ -1,7 +1,7 @@
 """chonn-ops: neural operator layers that solve a circuit.
 
-The input sets the conductances; the layer returns the node voltages. `kirchhoff_network` solves a
-resistor network on a grid, `kirchhoff_scan` an RC circuit along a line. `NetworkCell` and
+The input sets the conductances; the layer returns the node voltages. `Circuit` is a resistor
+network on a grid or graph, `kirchhoff_scan` solves an RC circuit along a line. `NetworkCell` and
 `KirchhoffCell` compute the circuits from features, and `CKB` puts N cells in series inside one
 gated residual block. The output of `CHONNNetwork2d` is the potential of one circuit, whose elements
 it predicts from the input.
@@ -13,16 +13,18 @@ from chonn_ops.boundary import Dirichlet, Matched, Neumann, Periodic, Robin
 from chonn_ops.inspect import read_circuits, to_netlist
 from chonn_ops.models import *  # noqa: F403 - its `__all__` is a part of ours
 from chonn_ops.network import (
+    Auto,
     Circuit,
+    Direct,
     FiniteVolumes,
     Graph,
+    Grid,
+    Iterative,
     LCState,
     Mesh,
     absorbing_layer,
     diffusion,
-    factorize,
     helmholtz,
-    kirchhoff_network,
     lc_energy,
     lc_step,
     raster,
@@ -35,11 +37,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CKB",
+    "Auto",
     "CKBOptions",
     "Circuit",
+    "Direct",
     "Dirichlet",
     "FiniteVolumes",
     "Graph",
+    "Grid",
+    "Iterative",
     "KirchhoffCell",
     "LCState",
     "Matched",
@@ -54,10 +60,8 @@ __all__ = [
     "available_backends",
     "decompositions",
     "diffusion",
-    "factorize",
     "helmholtz",
     "inverse",
-    "kirchhoff_network",
     "kirchhoff_scan",
     "lc_energy",
     "lc_step",

@@ -104,7 +104,7 @@ class Backends:
         names: Sequence[str] = _NAMES,
         results_on: Callable[[Any, torch.device], Sequence[Tensor]] | None = None,
     ) -> None:
-        self._package, self._variable = package, variable
+        self._package, self.variable = package, variable
         self._made_of, self._needs = made_of or {}, needs or {}
         self._loaded: dict[str, Any] = {}
         self._names = tuple(names)
@@ -179,7 +179,7 @@ class Backends:
     def give_up(self, name: str, device: torch.device, failure: KernelError) -> None:
         """Select PyTorch on a device from now on, with a RuntimeWarning; raises the failure, a
         KernelError, if the caller asked for the backend that failed."""
-        if name or os.environ.get(self._variable):
+        if name or os.environ.get(self.variable):
             raise failure
         self._passed[device] = False
         warnings.warn(
@@ -199,7 +199,7 @@ class Backends:
         Called when the operator runs, so that an exported program selects by the machine it runs
         on.
         """
-        forced = name or os.environ.get(self._variable, "")
+        forced = name or os.environ.get(self.variable, "")
         if not forced:  # queries CUDA for CUDA tensors only: a query may start its driver
             if self._passed.get(device):
                 return self._gpu
@@ -213,10 +213,10 @@ class Backends:
                 _warn_without(self._package, needed)
                 return "torch"
             return self._gpu if self.check(device) else "torch"
-        known = self.available()
-        if forced not in known:
-            why = f", which needs {self._lacks(forced)}" if forced in self._names else ""
-            raise ValueError(f"backend: expected one of {known}, got {forced!r}{why}")
+        lacks = self._lacks(forced) if forced in self._names else ""
+        if lacks or forced not in self._names:
+            why = f", which needs {lacks}" if lacks else ""
+            raise ValueError(f"backend: expected one of {self.available()}, got {forced!r}{why}")
         if forced == "cpu" and device.type != "cpu":
             raise ValueError(f"backend 'cpu': expected tensors on the CPU, got {device}")
         interpreted = forced == "triton" and _interprets_triton()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype, widened
 from chonn_ops.checks import error
-from chonn_ops.network.edges import edges_alone
+from chonn_ops.network.layout import edges_alone
 from chonn_ops.scan import derivatives
 from chonn_ops.scan.arguments import split
 

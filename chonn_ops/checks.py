@@ -55,8 +55,8 @@ def refuse_trace(name: str) -> None:
 def refuse_transforms(
     name: str,
     *tensors: Tensor,
-    instead: str = "torch.autograd differentiates factors; Circuit.solve and kirchhoff_network "
-    "take several sources (B, S, *grid, C), and all transforms",
+    instead: str = "torch.autograd differentiates factors; Circuit.solve "
+    "takes several sources (B, S, *grid, C), and all transforms",
 ) -> None:
     """Refuse tensors that `torch.func` or `torch.vmap` transforms, and say what to do `instead`."""
     if any(is_functorch_wrapped_tensor(x) for x in tensors):

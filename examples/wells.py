@@ -18,7 +18,7 @@ sleep_while_waiting()  # before torch is imported
 import torch
 from torch import Tensor
 
-from chonn_ops import diffusion
+from chonn_ops import Direct, diffusion
 from chonn_ops.inverse import Reconstruction, Smoothness, reconstruct
 
 SIDE = 1000.0  # metres
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
         generator = torch.Generator().manual_seed(seed)
         truth = PERMEABILITY * prior.sample((n, n), spacing, generator=generator)[0].exp()
         medium = diffusion(truth[None, ..., None] * mobility, spacing, boundary="dirichlet")
-        pressure = medium.solve(source[None, ..., None] / spacing**2, method="direct")
+        pressure = medium.solve(source[None, ..., None] / spacing**2, Direct())
         pressure = pressure[0, ..., 0][:, wells[:, 0], wells[:, 1]]
         noise = 0.01 * pressure.abs()
         measured = pressure + noise * torch.randn(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ import chonn_ops.network.cpu as iterating
 import chonn_ops.network.direct.cpu as eliminating
 import chonn_ops.scan.cpu as scanning
 import chonn_ops.scan.derivatives as in_pytorch
-from chonn_ops import kirchhoff_network, kirchhoff_scan
+from chonn_ops import Auto, Circuit, Direct, Iterative, kirchhoff_scan
 
 pytestmark = pytest.mark.skipif(not scanning.available_isas(), reason="no compiled kernel")
 
@@ -22,9 +24,9 @@ def scan(u: Tensor) -> Tensor:
     return kirchhoff_scan(u, delta, decay, b, c).square().sum()
 
 
-def network(s: Tensor, method: str = "auto") -> Tensor:
+def network(s: Tensor, solver: Any = Auto()) -> Tensor:
     conductance, leak = torch.full((2, 6, 3), 0.5), torch.full((2, 6, 3), 0.2)
-    return kirchhoff_network(s, (conductance,), leak, method=method).square().sum()
+    return Circuit((conductance,), leak).solve(s, solver).square().sum()
 
 
 def gradient(f, x, **options):
@@ -100,12 +102,12 @@ def test_a_scan_runs_what_the_table_says(call, ran):
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("method", ["direct", "multigrid"])
-def test_a_network_runs_the_kernels(call, method, ran, monkeypatch):
+@pytest.mark.parametrize("solver", [Direct(), Iterative()], ids=str)
+def test_a_network_runs_the_kernels(call, solver, ran, monkeypatch):
     def refuse(*_args, **_options):
         pytest.fail("a network in PyTorch operations")
 
     monkeypatch.setattr("chonn_ops.network.torch.solve", refuse)
-    CALLS[call][0](lambda s: network(s, method), torch.rand(2, 6, 3))
+    CALLS[call][0](lambda s: network(s, solver), torch.rand(2, 6, 3))
     assert set(ran) == KERNELS
     assert call != "vmap" or len(ran) == 1

@@ -150,7 +150,7 @@ def solve(package, **environment):
         "import torch, chonn_ops\n"
         "x = torch.ones(1, 4, 2)\n"
         "for _ in range(2): print(chonn_ops.kirchhoff_scan(x, x, torch.ones(2, 2), x, x).shape)\n"
-        "for _ in range(2): chonn_ops.kirchhoff_network(x, (x,), x)\n"
+        "for _ in range(2): chonn_ops.Circuit((x,), x).solve(x)\n"
         "print(chonn_ops.scan.available_backends(), chonn_ops.__file__)\n"
         "print(chonn_ops._library.state())\n"
     )

@@ -9,13 +9,15 @@ from torch.utils._pytree import tree_leaves
 
 import chonn_ops
 from chonn_ops import (
+    Auto,
     Circuit,
+    Direct,
     Graph,
+    Grid,
+    Iterative,
     LCState,
     _dtypes,
     diffusion,
-    factorize,
-    kirchhoff_network,
     kirchhoff_scan,
     lc_step,
     rc_step,
@@ -60,11 +62,14 @@ def plane(n=6):
     return field(2, n, n, 3, seed=1), [field(2, n, n, 3, seed=2 + i) for i in range(2)]
 
 
-def solve(method="auto", order=1):
+TORUS = Grid((6, 6), periodic=True)
+
+
+def solve(solver=Auto(), order=1):
     leak, g = plane()
     g = [x.requires_grad_() for x in g]
     s = field(2, 6, 6, 3, seed=5).requires_grad_()
-    v, info = kirchhoff_network(s, g, leak, periodic=True, method=method, return_info=True)
+    v, info = Circuit(g, leak, TORUS).solve_with_info(s, solver)
     # Below the tolerance errors are those of each implementation's own iterations.
     found = [v, info.backward_error.clamp_min(1e-5)]
     for _ in range(order):
@@ -76,14 +81,14 @@ def solve(method="auto", order=1):
 def forward_mode():
     leak, g = plane()
     s = field(2, 6, 6, 3, seed=5)
-    solve = lambda s, *g: kirchhoff_network(s, g, leak, periodic=True)  # noqa: E731
+    solve = lambda s, *g: Circuit(g, leak, TORUS).solve(s)  # noqa: E731
     return torch.func.jvp(solve, (s, *g), (s, *g))
 
 
 def factorized():
     leak, g = plane()
     leak.requires_grad_()
-    f = factorize(g, leak, periodic=True, backend="torch")
+    f = Circuit(g, leak, TORUS).factorize()
     s = field(2, 4, 6, 6, 3, seed=6)
     found = [f.logdet(), f.solve(s), f.sample(s), f.diagonal_of_inverse()]
     for x in found[:]:
@@ -93,13 +98,13 @@ def factorized():
 
 def several_sources():
     leak, g = plane()
-    return [kirchhoff_network(field(2, 3, 6, 6, 3), g, leak, periodic=True)]
+    return [Circuit(g, leak, TORUS).solve(field(2, 3, 6, 6, 3))]
 
 
 def resistances():
     leak, g = plane()
     pairs = torch.combinations(torch.arange(5))
-    found = Circuit([x.requires_grad_() for x in g], leak, periodic=True).resistance(pairs)
+    found = Circuit([x.requires_grad_() for x in g], leak, TORUS).resistance(pairs)
     return [found, *torch.autograd.grad(found.sum(), g)]
 
 
@@ -158,8 +163,8 @@ def bands():
 
 CASES = {
     "solve": solve,
-    "multigrid": lambda: solve("multigrid"),
-    "direct": lambda: solve("direct"),
+    "multigrid": lambda: solve(Iterative()),
+    "direct": lambda: solve(Direct()),
     "second": lambda: solve(order=2),
     **{f.__name__: f for f in (forward_mode, factorized, several_sources, resistances, graphs)},
     **{f.__name__: f for f in (steps, scans, model, calibrated, bands)},

@@ -13,6 +13,7 @@ from chonn_ops.checks import check_above, check_integer, check_tensor, error
 from chonn_ops.inspect.reading import SolvedNetworks
 from chonn_ops.network.checks import any_complex
 from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.graph import Graph
 from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn import CircuitHead, KirchhoffCell, NetworkCell
@@ -221,11 +222,12 @@ def _edges(
     circuit: Circuit, conductance: Sequence[np.ndarray]
 ) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...], Any]]:
     """Name among those of its first node, both nodes and conductance of each edge."""
-    if circuit.graph is not None:
-        for (p, q), g in zip(circuit.graph.ends.T.tolist(), conductance[0], strict=True):
+    layout = circuit.layout
+    if isinstance(layout, Graph):
+        for (p, q), g in zip(layout.ends.T.tolist(), conductance[0], strict=True):
             yield f"to_{q}", (p,), (q,), g
         return
-    for axis, (g, periodic) in enumerate(zip(conductance, circuit.periodic, strict=True)):
+    for axis, (g, periodic) in enumerate(zip(conductance, layout.periodic, strict=True)):
         n = g.shape[axis]
         for place in np.ndindex(g.shape):
             other = (*place[:axis], (place[axis] + 1) % n, *place[axis + 1 :])

@@ -19,7 +19,6 @@ from chonn_ops.boundary import Condition, Neumann, Robin
 from chonn_ops.checks import as_field, error
 from chonn_ops.models.network import CHONNNetwork, PointwiseTrunk
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import at_start, differences
 from chonn_ops.nn import CKB, CircuitHead, KirchhoffCell, NetworkCell
 from chonn_ops.nn.circuit_head import MEAN_GAIN
 from chonn_ops.nn.geometry import spacing_and_nodes
@@ -137,15 +136,11 @@ class SolvedNetworks:
         between potentials v and w.
         """
         v = self.potentials.to(torch.promote_types(self.potentials.dtype, torch.float64))
-        pairs = zip(self.circuit.conductance, self.circuit.periodic, strict=True)
-        for axis, (g, joined) in enumerate(pairs):
-            g = g.real.double().clone()
-            if not joined:  # The last entry joins nothing.
-                g.narrow(axis + 1, g.shape[axis + 1] - 1, 1).zero_()
-            drop = differences(v, axis - v.dim() + 1, joined)
+        layout = self.circuit.layout
+        edges = layout.edges([g.real.double() for g in self.circuit.conductance])
+        for g, start, drop in zip(edges, layout.starts(v), layout.drops(v), strict=True):
             if v.is_complex():
-                before = at_start(v, axis, joined)
-                yield g, -0.5 * g * (before.conj() * drop).imag, torch.zeros_like(g)
+                yield g, -0.5 * g * (start.conj() * drop).imag, torch.zeros_like(g)
             else:
                 yield g, g * drop, g * drop.square()
 

@@ -21,9 +21,8 @@ from chonn_ops.boundary import (
 )
 from chonn_ops.checks import as_tensor, error
 from chonn_ops.network import Circuit, Factorization, diffusion
-from chonn_ops.network.edges import at_both_ends, sum_of_ends
-from chonn_ops.network.graph import Joined
 from chonn_ops.network.grids import Spacing, check_conditions, spacings, walls_of
+from chonn_ops.network.layout import Grid, Layout
 from chonn_ops.network.volumes import FiniteVolumes
 
 _WITHOUT_VALUES = "conditions other than 'matched', without a value or flux other than 0"
@@ -60,9 +59,9 @@ class GridDomain(_Nodes):
     faces: Faces
 
     @property
-    def periodic(self) -> tuple[Joined, ...]:
-        """What joins the nodes, as circuits have it."""
-        return tuple(low.periodic for low, _ in self.faces)
+    def layout(self) -> Layout:
+        """That of circuits."""
+        return Grid(self.grid, [low.periodic for low, _ in self.faces])
 
     @property
     def dimensions(self) -> int:
@@ -128,8 +127,8 @@ class MeshDomain(_Nodes):
     walls: dict[str, Condition]
 
     @property
-    def periodic(self) -> tuple[Joined, ...]:
-        return (self.volumes.graph,)
+    def layout(self) -> Layout:
+        return self.volumes.graph
 
     @property
     def dimensions(self) -> int:
@@ -151,10 +150,10 @@ class MeshDomain(_Nodes):
         return (self.volumes.weight.to(self.mask.device)[None, :, None],)
 
     def at_corners(self, edges: Sequence[Tensor]) -> Tensor:
-        return at_both_ends(edges[0][None] / 2, 0, self.volumes.graph)
+        return self.layout.at_both_ends([edges[0][None, :, None] / 2])[..., 0]
 
     def at_edges(self, corners: Tensor) -> list[Tensor]:
-        return [sum_of_ends(corners / 2, 0, self.volumes.graph)[0]]
+        return [self.layout.sums_of_ends(corners[..., None] / 2)[0][0, :, 0]]
 
 
 Domain = GridDomain | MeshDomain
@@ -164,7 +163,7 @@ def eliminate(domain: Domain, edges: Sequence[Tensor], leak: Tensor) -> Factoriz
     """Networks on a domain, whose leaks hold all conductances to ground."""
     # Missing nodes have no volume. That of others is in the sources.
     exists = domain.field(domain.mask.to(leak.dtype))[0]
-    return Factorization(tuple(edges), leak, domain.periodic, volume=exists)
+    return Factorization(tuple(edges), leak, domain.layout, volume=exists)
 
 
 def solve_on(domain: Domain, network: Factorization, sources: Tensor) -> Tensor:

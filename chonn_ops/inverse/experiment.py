@@ -18,7 +18,6 @@ from torch import Tensor
 from chonn_ops.checks import error, numbers_of
 from chonn_ops.inverse.domain import Domain, eliminate, solve_on
 from chonn_ops.network import Factorization
-from chonn_ops.network.edges import at_start, connected_parts, differences
 
 UNKNOWNS = ("conductivity", "leak", "source")
 # Fields that are pulled back or solved for at once.
@@ -154,14 +153,13 @@ class Experiment:
         w = solve_on(self.domain, network, self.weights)
         if self.unknown == "source":
             return w[rows[:, 1]]
-        grid, axes = self.domain.grid, len(self.domain.grid)
+        grid = self.domain.grid
         linearised: Any = torch.func.vjp(self.circuit, x.reshape(grid))
         pullback = linearised[1]
         w, v = w.reshape(-1, *grid), potentials.reshape(-1, *grid)
 
         def along(fields: Tensor) -> list[Tensor]:
-            closed = self.domain.periodic
-            return [differences(fields, axis - axes, closed[axis]) for axis in range(axes)]
+            return [x[..., 0] for x in self.domain.layout.drops(fields[..., None])]
 
         found = torch.empty(len(rows), x.numel(), dtype=x.dtype, device=x.device)
         for some in torch.arange(len(rows), device=x.device).split(ROWS):
@@ -177,7 +175,7 @@ class Experiment:
         carries no current where the sources sum to zero in each part, and shifts no difference of
         potentials."""
         leak, *g = self.circuit(torch.zeros_like(self.ground))
-        label = connected_parts(g, self.domain.grid, self.domain.periodic)[0, :, 0]
+        label = self.domain.layout.connected_parts(g)[0, :, 0]
         self._nodes, self._part = label.unique(return_inverse=True)
         source = self.weights.new_ones(1, len(label)) if self.source is None else self.source
         rows = source.flatten(1), self.weights
@@ -201,8 +199,8 @@ class Experiment:
         total = torch.zeros(len(self._nodes)).to(leak).index_add(0, self._part, leak.flatten())
         least, most = torch.full_like(total, math.inf), torch.zeros_like(total)
         field = self._part.reshape(1, *self.domain.grid, 1)
-        for axis, (edges, joined) in enumerate(zip(g, self.domain.periodic, strict=True)):
-            values, part = edges.flatten(), at_start(field, axis, joined).flatten()
+        for edges, start in zip(g, self.domain.layout.starts(field), strict=True):
+            values, part = edges.flatten(), start.flatten()
             positive = torch.where(values > 0, values, math.inf)
             least = least.scatter_reduce(0, part, positive, "amin")
             most = most.scatter_reduce(0, part, values, "amax")

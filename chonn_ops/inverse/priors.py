@@ -26,7 +26,6 @@ from torch import Tensor
 from chonn_ops.checks import check_above, check_integer, check_number, error
 from chonn_ops.inverse.domain import Domain, domain_of, domain_on, eliminate, solve_on
 from chonn_ops.network import Factorization
-from chonn_ops.network.edges import differences_by_axis
 from chonn_ops.network.volumes import FiniteVolumes
 
 # Difference of neighbours, in the unit of x, below which the total variation is quadratic. In
@@ -276,7 +275,7 @@ class BoundTotalVariation:
         neighbours along the edges that meet there. The mean over the corners treats both directions
         of an axis alike, and a jump costs its height once."""
         x = offset.reshape(1, *self.domain.grid, 1)
-        drops = differences_by_axis(x, self.domain.periodic)
+        drops = self.domain.layout.drops(x)
         squares = [g * d[0, ..., 0].square() for g, d in zip(self.edges, drops, strict=True)]
         mean = self.domain.at_corners(squares) / self.domain.volume
         return (mean + (FLAT / self.domain.step) ** 2).sqrt()

@@ -428,7 +428,7 @@ class CHONNNetwork(Pretrained):
         for powers in self._media(positive, 1, -1):
             self._set(start, powers, [], 1.0, None, 0.0, masked=where[1] is not None)
             circuit = self.head.assemble(self.features(x, where), *where)[0]
-            flows = excess(v, zero, circuit.conductance, zero.real, circuit.periodic)
+            flows = excess(v, zero, circuit.conductance, zero.real, circuit.layout)
             flows = flows / circuit.volume
             away = inside[..., None] & flows.isfinite()
             away = away if circuit.wall is None else away & (circuit.wall == 0)

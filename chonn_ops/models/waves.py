@@ -118,7 +118,7 @@ class _CHONNWaves(Forecast):
 
         def force(v: Tensor) -> Tensor:
             """Current into the capacitors at the voltages v."""
-            return excess(v, push, per_node, push.new_zeros(()), circuit.periodic)
+            return excess(v, push, per_node, torch.zeros_like(push), circuit.layout)
 
         # `moved` is twice the displacement of a network that starts at rest: two frames and their
         # middle obey v' + v_before = 2 T(v), where T takes a network at rest at v one frame on.

@@ -25,15 +25,13 @@ from torch._C._functorch import is_legacy_batchedtensor
 
 from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, without_autocast
-from chonn_ops._forward_mode import at_lower_levels, differentiate, has_tangents
+from chonn_ops._forward_mode import are_plain, at_lower_levels, differentiate, has_tangents
 from chonn_ops.network.checks import recording
 from chonn_ops.network.derivatives import adjoint, fold, potentials, tangents
-from chonn_ops.network.direct import factor_of
-from chonn_ops.network.edges import differences_by_axis
-from chonn_ops.network.graph import joined
-from chonn_ops.network.ground import at_limits, labels_of, without
+from chonn_ops.network.direct import Factor
+from chonn_ops.network.ground import Network, at_limits, labels_of, without
 from chonn_ops.network.methods import lifted
-from chonn_ops.network.operator import direct_backend
+from chonn_ops.network.operator import direct_backend, run_network
 
 
 class _Network(torch.autograd.Function):
@@ -81,7 +79,7 @@ class _Network(torch.autograd.Function):
     def jvp(ctx: Any, *changes: Any) -> tuple[Any, ...]:
         with at_lower_levels(*ctx.saved_tensors[:7]) as (source, *network, v, rates):
             change, *of_edges, of_leak = changes[:5]
-            network = (*network, *ctx.options)
+            network = Network(*network, *ctx.options)
             if any(x is not None for x in of_edges):
                 found = potentials(source, None, network)
                 every = (change, None, *of_edges, of_leak)
@@ -115,7 +113,7 @@ def apply_network(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def solve_network(
     source: Tensor,
-    network: tuple[Any, ...],
+    network: Network,
     *,
     check: bool = True,
     factor: Any = None,
@@ -137,6 +135,9 @@ def solve_network(
     if torch.is_grad_enabled():
         drops = any(x is not None and x.requires_grad for x in network[:3])
         keep = drops or source.requires_grad or network[3].requires_grad
+    if factor is None and not keep and are_plain(source, *network[:4]):
+        with torch.no_grad():
+            return run_network(source, *network, check)[:3]
     return apply_network(source, *network, check, keep, drops, factor, rates)
 
 
@@ -152,7 +153,7 @@ def _gradients(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
     inputs, v, rates, kept = saved[:5], saved[5], saved[6], saved[7:]
     needed = list(ctx.needs_input_grad[:5])
     over_v, state = kept[: ctx.num_drops], kept[ctx.num_drops :]
-    network = (*inputs[1:], *ctx.options)
+    network = Network(*inputs[1:], *ctx.options)
     given = (grad, inputs[0], v)
     # What transforms a backward without a graph is `torch.vmap` over `torch.autograd.grad`.
     transformed = torch._C._are_functorch_transforms_active()
@@ -170,7 +171,7 @@ def _differentiable(
     grad: Tensor,
     source: Tensor,
     v: Tensor,
-    network: tuple[Any, ...],
+    network: Network,
     needed: Sequence[bool],
     rates: Tensor | None,
     factor: Any = None,
@@ -197,13 +198,12 @@ def by_factor(
     v: Tensor,
     over_v: Sequence[Tensor],
     factor: Any,
-    network: tuple[Any, ...],
+    network: Network,
     needed: Sequence[bool],
     rates: Tensor | None,
 ) -> list[Tensor | None]:
     """Gradients by one solve with the factor, or with the operator where it is None."""
-    edges, tol = any(needed[1:4]), network[5]
-    periodic, label = joined(network[4], network[9]), labels_of(network)
+    edges, label = any(needed[1:4]), labels_of(network)
     grad = without(grad, label)
     if factor is None:
         operator = torch.ops.chonn_ops.kirchhoff_network_kept
@@ -214,8 +214,8 @@ def by_factor(
     pairs: list[Any] = []
     for x, over_x, walls in ((w, over_w, False), (v, over_v, True)):
         if edges and not over_x:
-            over_x = differences_by_axis(x, periodic)
-            if not recording(x) and bool(lifted(x, over_x, tol).any()):
+            over_x = network.layout.drops(x)
+            if not recording(x) and bool(lifted(x, over_x, network.tol).any()):
                 return _differentiable(grad, source, v, network, needed, rates)
         pairs.append(at_limits(network, label, rates, x, over_x, walls=walls))
     (w, over_w), (v, over_v) = pairs
@@ -260,17 +260,18 @@ def _network_gradients(
     are found once more.
     """
     *network, needed, again, rates = arguments
-    g0, g1, g2, leak, periodic, tol, _, backend, _, graph = network
+    network = Network(*network)
     if again and any(needed[1:4]):
         operator = torch.ops.chonn_ops.kirchhoff_network_kept
         v, _, _, drops, state = operator(source, *network, False, drops=True)
     factor = None
     if state:
-        g = [x.detach() for x in (g0, g1, g2) if x is not None]
-        fields = g, leak.detach(), joined(periodic, graph)
-        dtype, name = compute_dtype(source, *network[:4]), direct_backend(backend, source.device)
-        factor = factor_of(*fields, dtype=dtype, backend=name, tol=tol, state=state)
-    found = by_factor(grad, source, v, drops, factor, tuple(network), needed, rates)
+        g = [x.detach() for x in network.conductance]
+        fields = g, network.leak.detach(), network.layout.periodic
+        name = direct_backend(network.backend, source.device)
+        options: Any = {"dtype": compute_dtype(source, *network[:4]), "backend": name}
+        factor = Factor(*fields, tol=network.tol, state=state, **options)
+    found = by_factor(grad, source, v, drops, factor, network, needed, rates)
     return _or_empty(v, found)
 
 
@@ -295,7 +296,7 @@ def _batched_gradients(
     batches only these."""
     del drops, factor
     *network, needed, _, rates = arguments
-    return _or_empty(v, _differentiable(grad, source, v, tuple(network), needed, rates))
+    return _or_empty(v, _differentiable(grad, source, v, Network(*network), needed, rates))
 
 
 _LIBRARY = torch.library.Library("chonn_ops", "IMPL")

@@ -3,55 +3,57 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype, potential_dtype, real_dtype, widened
 from chonn_ops.checks import (
+    answer,
     check_above,
+    check_choice,
     check_tensor,
     error,
     expanded,
     is_integer,
     numbers_of,
+    refuse_trace,
     refuse_transforms,
 )
-from chonn_ops.network.api import Method, NetworkInfo, solve_given
+from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
-    Periodic,
     any_complex,
+    check_field,
     check_like,
     check_not_negative,
     check_sources,
-    on_graph,
-    per_axis_periodic,
 )
 from chonn_ops.network.direct.plan import edges_of
-from chonn_ops.network.edges import (
-    at_both_ends,
-    backward_error,
-    beside,
-    connected_parts,
-    differences_by_axis,
-    drops_along,
-    outflow,
-    pad,
-    sum_of_ends,
-    used_edges,
-)
+from chonn_ops.network.edges import backward_error, beside, currents_along
 from chonn_ops.network.factorization import (
     Factorization,
     current_beside,
     currents_of,
     uncompiled,
 )
-from chonn_ops.network.graph import Graph, merged_ends, packed_of
-from chonn_ops.network.ground import Ungrounded, at_limits, labels_of, without
+from chonn_ops.network.graph import Graph, merged_ends
+from chonn_ops.network.ground import (
+    Network,
+    Ungrounded,
+    at_limits,
+    labels_of,
+    lost_networks,
+    network_of,
+    without,
+)
+from chonn_ops.network.layout import Grid, Layout
+from chonn_ops.network.methods import choose, exceed_digits
+from chonn_ops.network.operator import BACKENDS, forced_backend
+from chonn_ops.network.solver import AUTO, Solver, options_of
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
 _SOLVED = 2**21
@@ -64,6 +66,40 @@ _RESISTANCES = (
 )
 # Below this part of the numbers it is the difference of, a resistance is solved for itself.
 _CANCELLED = 1e-6
+
+
+class NetworkInfo(NamedTuple):
+    """How the solves of a circuit went, see `Circuit.solve_with_info`.
+
+    Attributes
+    ----------
+    iterations : Tensor, shape (B, C)
+        int32; 0 where the network was eliminated without iterations.
+    backward_error : Tensor, shape (B, C), or (B, S, C) for S sources
+        :math:`\\max_p |s - A v|_p / (|A||v| + |s|)_p` of the potentials v that are returned,
+        computed in float64, with :math:`(|A||v|)_p = |l_p v_p| + \\sum_q |g_{pq}| (|v_p| + |v_q|)`:
+        the least relative change of leaks, conductances and sources that can make v exact [1]_.
+        About the rounding of v's dtype where the network was eliminated. 0 only where v is exact;
+        NaN where an input is not finite. It has no gradient, and costs a pass over the fields.
+
+    method : str
+        "direct" if all networks were eliminated at once, else "multigrid", which may have
+        eliminated those above the solver's `tol`. Where no value may be read, as on a GPU,
+        `iterations` of 0 say that "multigrid" eliminated at once, too. Empty in a program that
+        `torch.compile` or `torch.export` has traced.
+    reason : str
+        Why, as a sentence.
+
+    References
+    ----------
+    .. [1] W. Oettli, W. Prager, "Compatibility of approximate solution of linear equations with
+       given error bounds for coefficients and right-hand sides", Numerische Mathematik 6 (1964).
+    """
+
+    iterations: Tensor
+    backward_error: Tensor
+    method: str
+    reason: str
 
 
 class Currents(NamedTuple):
@@ -102,11 +138,9 @@ class Circuit:
         with an entry an edge.
     leak : Tensor, shape (B, \*grid, C)
         Conductance :math:`l_p \ge 0` from each node to ground, walls included.
-    graph : Graph, optional
-        The nodes and edges, instead of a grid. Where this page says (B, \*grid, C), fields of nodes
-        are (B, N, C) then.
-    periodic : bool or sequence of bool
-        Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
+    on : Grid or Graph, optional
+        The nodes and edges. Default: a grid of the leak's shape without periodic axes. Where this
+        page says (B, \*grid, C), fields of nodes are (B, N, C) on a graph.
     volume : float or Tensor that expands to (B, \*grid, C)
         V of the cell around each node, which turns a source per unit volume into a current: a
         number > 0, or numbers >= 0.
@@ -120,9 +154,8 @@ class Circuit:
     ----------
     conductance : tuple of Tensor
         One an axis; of a graph one.
-    periodic : tuple of bool
-        One an axis; of a graph the graph alone. The other parameters are attributes as they were
-        given.
+    layout : Grid or Graph
+        The nodes and edges. The other parameters are attributes as they were given.
     held : Tensor of bool, shape (B, \*grid, C), or None
         The nodes that `hold` holds.
     before : Circuit or None
@@ -147,17 +180,18 @@ class Circuit:
         self,
         conductance: Sequence[Tensor] | Tensor,
         leak: Tensor,
-        graph: Graph | None = None,
+        on: Grid | Graph | None = None,
         *,
-        periodic: Periodic = False,
         volume: float | Tensor = 1.0,
         wall: Tensor | None = None,
         current: Tensor | None = None,
     ) -> None:
-        conductance, periodic = on_graph(conductance, periodic, graph)
-        self.conductance, self.leak, self.graph = tuple(conductance), leak, graph
-        self.periodic = per_axis_periodic(periodic, len(self.conductance))
-        check_tensor("leak", leak)
+        check_field("leak", leak, NETWORK_DTYPES)
+        layout = Grid(leak.shape[1:-1]) if on is None else on
+        if not isinstance(layout, Layout):
+            raise TypeError(f"on: expected a Grid or a Graph, got {type(on).__name__}")
+        self.conductance = tuple(layout.check(conductance, leak, NETWORK_DTYPES))
+        self.leak, self.layout = leak, layout
         if wall is not None:
             check_like("wall", wall, leak, "the leak", NETWORK_DTYPES)
         if current is not None:
@@ -184,89 +218,143 @@ class Circuit:
         check_sources("source", density, self.leak, NETWORK_DTYPES)
         return currents_of(density, self.volume, self.current, self.leak.dtype)
 
-    @overload
     def solve(
-        self,
-        source: Tensor,
-        *,
-        info: Literal[False] = False,
-        tol: float = 1e-5,
-        max_iterations: int = 300,
-        method: Method = "auto",
-        backend: str | None = None,
-        ungrounded: Ungrounded = "error",
-    ) -> Tensor: ...
+        self, source: Tensor, solver: Solver | None = None, *, ungrounded: Ungrounded = "error"
+    ) -> Tensor:
+        r"""Solve Kirchhoff's current law at every node, differentiably in every mode.
 
-    @overload
-    def solve(
-        self,
-        source: Tensor,
-        *,
-        info: Literal[True],
-        tol: float = 1e-5,
-        max_iterations: int = 300,
-        method: Method = "auto",
-        backend: str | None = None,
-        ungrounded: Ungrounded = "error",
-    ) -> tuple[Tensor, NetworkInfo]: ...
-
-    def solve(
-        self,
-        source: Tensor,
-        *,
-        info: bool = False,
-        tol: float = 1e-5,
-        max_iterations: int = 300,
-        method: Method = "auto",
-        backend: str | None = None,
-        ungrounded: Ungrounded = "error",
-    ) -> Tensor | tuple[Tensor, NetworkInfo]:
-        """Potentials of all nodes, differentiable: one call of `kirchhoff_network`.
+        For any conductances :math:`v \ge 0` where the currents into nodes are, and the network
+        dissipates the power of its sources. A gradient costs one more solve; an elimination keeps
+        its factors for it, if they take at most 1 GiB. Gradients of eliminated networks have digits
+        of their own where potentials decay, and where small leaks lift them all.
 
         Parameters
         ----------
-        source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
+        source : Tensor, shape (B, \*grid, C) or (B, S, \*grid, C)
             f per unit volume; S sources share one elimination.
-        info : bool
-            Also return a `NetworkInfo`.
-        tol, max_iterations, method, backend, ungrounded
-            As in `kirchhoff_network`, as are the errors.
+        solver : Auto, Direct or Iterative, optional
+            How; by default ``Auto()``. The environment variable ``CHONN_NETWORK_BACKEND``
+            ("reference", "torch", "cpu" or "triton") replaces the backend that suits the device,
+            for debugging; "reference" is direct in any case.
+        ungrounded : {"error", "nan"}
+            What a source in a part without ground makes of its network: a ValueError that names it,
+            or NaN for all its potentials, which have no gradient then. Other networks are not
+            affected. "nan" reads values on a GPU, too.
 
         Returns
         -------
-        v : Tensor, shape and dtype of `source`
-        info : NetworkInfo
-            Only with `info`.
+        Tensor, shape (B, \*grid, C) or (B, S, \*grid, C)
+            Potentials, in the dtype of `source` or the complex dtype of its precision, in the unit
+            of current over conductance. A network with a NaN or an infinity in an input is all NaN;
+            the others are not affected.
+
+        Raises
+        ------
+        TypeError
+            Something else than a Tensor or a solver.
+        ValueError
+            Wrong shape, dtype or device; a negative conductance or leak (checked on the CPU only,
+            because reading values stalls a GPU); a source in a connected part without leak, whether
+            or not the part's sources sum to 0, which is named (by all backends but "triton", which
+            reads no value: there one node of the part has potential 0, and the backward error is
+            large unless the sources sum to 0); `Iterative` for complex networks, graphs or several
+            sources; an unknown or unavailable backend.
+        RuntimeError
+            A network is above the solver's `tol`, or a complex one is at a resonance, or factors
+            would take more than all memory, or more than 2 GiB for one circuit on a graph. The
+            message says what to change.
+
+        Notes
+        -----
+        The solve is float64 if any input is float64 or complex128, else float32, also under
+        autocast, and complex if any input is complex.
+
+        A conductance of 0 that leads to a part without ground has a derivative from above, which
+        its gradient is, if all such edges of the part rise together by equal amounts, or in a
+        circuit of `diffusion` as those of one cell do: `chonn_ops.network.ground` proves it. On a
+        GPU, where values are not read, gradients take the potentials of such parts as 0.
+
+        If any input is complex, conductances are admittances of coils, capacitors and resistors, or
+        the equation is :math:`-\nabla (k \nabla u) - \omega^2 c u - i \omega d u = f`. Then no sign
+        is checked, and real numbers may be negative. Time goes as :math:`e^{-i \omega t}`, so loss
+        is a negative imaginary part of a wave's leak and a positive real part of an admittance.
+        Passive networks, which have no gain anywhere, are recommended: they have no resonance where
+        there is loss.
+
+        Complex networks are eliminated. complex64 on the compiled kernel: factors in complex64, and
+        steps of refinement with residuals in complex128, one at least, until the residual is at
+        most `tol`; networks that stay above it are eliminated in complex128. Otherwise: factors in
+        complex128, refined to rounding where the input is complex128. What is above `tol` then is
+        at a resonance, a `RuntimeError`. Gradients follow PyTorch: for a real loss, the conjugate
+        Wirtinger derivative, and its real part for a real input.
+
+        References
+        ----------
+        C.-W. Ho, A. Ruehli, P. Brennan, "The modified nodal approach to network analysis", IEEE
+        Trans. Circuits and Systems 22 (1975).
         """
-        network = (self.source(source), self.conductance, self.leak)
-        options = (tol, max_iterations, method, info, backend, ungrounded, self._rates())
-        solved = solve_given(*network, self.periodic, None, *options)
-        v, found = solved if info else (solved, None)
-        rounded = v.to(potential_dtype(source, v.dtype))
-        if found is None:
-            return rounded
-        if rounded.dtype != v.dtype:
-            error = backward_error(rounded, *network, self.periodic)
-            found = found._replace(backward_error=error)
-        return rounded, found
+        solver = AUTO if solver is None else solver
+        v = self._solve(self.source(source), solver, ungrounded)[0]
+        return v.to(potential_dtype(source, v.dtype))
+
+    def solve_with_info(
+        self, source: Tensor, solver: Solver | None = None, *, ungrounded: Ungrounded = "error"
+    ) -> tuple[Tensor, NetworkInfo]:
+        """`solve`, and how it went: iterations, backward errors and the choice of the method."""
+        current = self.source(source)
+        solver = AUTO if solver is None else solver
+        v, iterations, _ = self._solve(current, solver, ungrounded)
+        v = v.to(potential_dtype(source, v.dtype))
+        network = (current, self.conductance, self.leak, self.layout)
+        return v, info_of(v, iterations, network, solver)
+
+    def _solve(
+        self, current: Tensor, solver: Solver, ungrounded: Ungrounded
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        network = (current, self.conductance, self.leak, self.layout)
+        return solve_checked(*network, solver, ungrounded, self._rates())
 
     @uncompiled
-    def factorize(self, *, backend: str | None = None) -> Factorization:
-        """The circuit, eliminated once, for many sources and more: see `factorize`.
+    def factorize(self) -> Factorization:
+        r"""Eliminate the circuit once, to solve for many sources and more.
+
+        The matrix A of :math:`\sum_q g_{pq} (v_p - v_q) + l_p v_p = s_p` is eliminated by nested
+        dissection in star-mesh form [1]_ [2]_: with t = l + sum of conductances of the node that
+        goes, g_qr += g_q g_r / t and l_q += g_q l / t. Only positive numbers are added, so no
+        contrast of conductances and no small leak costs a digit.
+        `chonn_ops.network.direct.predicted_bytes` says what the factors take.
 
         Its `solve` takes sources as that of the circuit does. Held nodes have no variance: there
         the diagonal of the inverse and samples, which are deviations from ``solve(0 * source)``,
         are 0. The determinant is that of the matrix of the other nodes.
-        """
-        network = (self.conductance, self.leak, self.periodic)
-        options: Any = {"held": self.held, "rates": self._rates()}
-        return Factorization(*network, backend, self.volume, self.current, **options)
 
-    def _network(self) -> tuple[Any, ...]:
-        """What the operator takes behind a source, without its options."""
-        closed, graph = packed_of(self.periodic)
-        g = (*self.conductance, None, None)[:3]
-        return (*g, self.leak, closed, *[None] * 4, graph)
+        Returns
+        -------
+        Factorization
+            Eliminated in float64 where any input is float64, else in float32.
+
+        Raises
+        ------
+        ValueError
+            Wrong shape, dtype or device; a negative conductance or leak (checked on the CPU).
+        RuntimeError
+            Factors that would take more than all memory, with their bytes; networks inside of a
+            transform of `torch.func` or `torch.vmap`.
+
+        References
+        ----------
+        .. [1] W. K. Grassmann, M. I. Taksar, D. P. Heyman, "Regenerative analysis and steady state
+           distributions for Markov chains", Operations Research 33 (1985): elimination without
+           subtraction.
+        .. [2] A. George, "Nested dissection of a regular finite element mesh", SIAM J. Numer.
+           Anal. 10 (1973).
+        """
+        network = (self.conductance, self.leak, self.layout)
+        return Factorization(*network, self.volume, self.current, self.held, self._rates())
+
+    def _network(self) -> Network:
+        """What the operator takes behind a source, for what depends on no option."""
+        return network_of(self.conductance, self.leak, self.layout, 1e-5, 1, "", "auto")
 
     def _at_limits(self, v: Tensor) -> tuple[Tensor, Sequence[Tensor] | None]:
         """Potentials v, (B, \\*grid, C) or (B, S, \\*grid, C), and their differences by axis, for
@@ -274,7 +362,7 @@ class Circuit:
         value depends on potentials at the ends of edges and walls of 0."""
         if (label := labels_of(self._network())) is None:
             return v, None
-        drops = differences_by_axis(v, self.periodic)
+        drops = self.layout.drops(v)
         return at_limits(self._network(), label, self._rates(), without(v, label), drops)
 
     def _rates(self) -> Tensor | None:
@@ -296,26 +384,12 @@ class Circuit:
                 ] + rows[-1:]
             return torch.cat(rows, -2)
 
-    def _axes(self) -> list[tuple[int, Tensor, Any]]:
-        """Return the number of each axis, its edges and what joins its nodes."""
-        found = []
-        for axis, (g, closed) in enumerate(zip(self.conductance, self.periodic, strict=True)):
-            closed = closed if self.graph else closed and g.shape[axis + 1] > 1
-            found.append((axis, used_edges(_summed(g), axis, closed), closed))
-        return found
-
-    def _flows(
-        self, v: Tensor, drops: Sequence[Tensor] | None = None
-    ) -> Iterator[tuple[int, Tensor, Any]]:
-        """For each axis its number, the current along its edges and what joins its nodes; those of
-        held nodes included. `drops`: differences of v, where they are known."""
-        several = v.dim() - self.leak.dim()
-        for axis, g, closed in (self.before or self)._axes():
-            if drops is None:
-                drop = drops_along(v, axis + several, closed)
-            else:
-                drop = used_edges(drops[axis], axis + several, closed)
-            yield axis + several, beside(g, v) * drop, closed
+    def _flows(self, v: Tensor, drops: Sequence[Tensor] | None = None) -> list[Tensor]:
+        """The currents along edges, those of held nodes included. `drops`: differences of v, where
+        they are known."""
+        circuit = self.before or self
+        edges = [_summed(g) for g in self.layout.edges(circuit.conductance)]
+        return currents_along(edges, self.layout.drops(v) if drops is None else drops)
 
     def currents(self, v: Tensor) -> Currents:
         """Compute where the current flows at the potentials v.
@@ -327,17 +401,14 @@ class Circuit:
         """
         check_sources("v", v, self.leak, NETWORK_DTYPES)
         circuit, (v, drops) = self.before or self, self._at_limits(v)
-        flows = list(self._flows(v, drops))
+        flows = self._flows(v, drops)
         out = left = torch.zeros_like(v) if circuit.wall is None else beside(circuit.wall, v) * v
         if circuit.current is not None:
             out = out - current_beside("v", circuit.current, v)
         if self.held is not None:  # what edges bring and no leak takes flows into what holds
-            left = left - beside(circuit.leak, v) * v
-            for axis, flow, closed in flows:
-                left = left - outflow(flow, axis, closed)
+            left = left - beside(circuit.leak, v) * v - self.layout.outflow(flows)
             out = torch.where(beside(self.held, v), left, out)
-        edges = (flow if closed else pad(flow, axis, 0, 1) for axis, flow, closed in flows)
-        return Currents(tuple(edges), out)
+        return Currents(tuple(flows), out)
 
     def node_currents(self, v: Tensor) -> Tensor:
         """Current through each node at the potentials v: the larger one of what comes in and what
@@ -354,11 +425,9 @@ class Circuit:
         net = beside(_summed(circuit.leak), v) * v
         if circuit.current is not None:
             net = net - current_beside("v", circuit.current, v)
-        through = net.abs()
-        for axis, flow, closed in self._flows(v):
-            net = net + outflow(flow, axis, closed)
-            through = through + at_both_ends(flow.abs(), axis, closed)
-        return (through + net.abs()) / 2
+        flows = self._flows(v)
+        through = net.abs() + self.layout.at_both_ends([flow.abs() for flow in flows])
+        return (through + (net + self.layout.outflow(flows)).abs()) / 2
 
     def hold(self, nodes: Tensor, value: Tensor | float | complex = 0.0) -> Circuit:
         """The circuit with nodes at given potentials, whatever is fed into them.
@@ -399,24 +468,18 @@ class Circuit:
             return self.before.hold(nodes | self.held, given)
         held, zero = nodes.float(), torch.zeros((), dtype=real_dtype(dtype), device=given.device)
         potential = torch.where(beside(nodes, given), given, zero)
-        through, carried, kept = torch.zeros_like(self.leak), torch.zeros_like(given), []
-        for axis, g, closed in self._axes():
-            if not closed and self.leak.shape[axis + 1] == 1:
-                kept.append(self.conductance[axis])
-                continue
-            both = sum_of_ends(held, axis, closed)
-            through = through + at_both_ends(g * both, axis, closed)
-            flow = beside(g, given) * sum_of_ends(potential, axis + several, closed)
-            carried = carried + at_both_ends(flow, axis + several, closed)
-            g = torch.where(both == 0, g, 0)
-            kept.append(g if closed else pad(g, axis, 0, 1))
+        edges, ends = self.layout.edges(self.conductance), self.layout.sums_of_ends(held)
+        wide = [_summed(g) for g in edges]
+        through = self.layout.at_both_ends(currents_along(wide, ends))
+        flows = currents_along(wide, self.layout.sums_of_ends(potential))
+        carried = self.layout.at_both_ends(flows)
+        kept = [torch.where(n == 0, g, 0) for g, n in zip(edges, ends, strict=True)]
         if self.current is not None:
             carried = beside(carried, self.current) + beside(self.current, carried)
         circuit = Circuit(
-            kept[0] if self.graph else kept,
+            self.layout.as_given(kept),
             torch.where(nodes, 1, self.leak + through),
-            self.graph,
-            periodic=False if self.graph else [bool(closed) for closed in self.periodic],
+            self.layout,
             volume=torch.where(nodes, zero, self.volume),
             current=torch.where(beside(nodes, carried), beside(given, carried), carried),
         )
@@ -460,14 +523,14 @@ class Circuit:
             raise error("pairs", expected, pairs[wrong.any(0).any(-1)].tolist())
         # Each part gets a ground at its first node, as large as the largest conductance: potentials
         # would grow without bounds as leaks vanish. `_without_ground` takes it away again.
-        part = connected_parts(self.conductance, grid, self.periodic)
+        part = self.layout.connected_parts(self.conductance)
         first = part == torch.arange(n, device=part.device)[:, None]
         edges = [widened(g) for g in self.conductance]
         most = torch.stack([g.detach().flatten(1, -2).amax(1) for g in edges]).amax(0)
         most = torch.where(most > 0, most, 1)[:, None]
         leak = widened(self.leak)
         ground = leak + (first * most).reshape(leak.shape)
-        factor = Factorization(edges, ground, self.periodic)
+        factor = Factorization(edges, ground, self.layout)
         nodes, at = torch.unique(pairs, return_inverse=True)
         r = factor._resistances(pairs) if len(pairs) <= _PAIRS * len(nodes) else None
         if r is None:
@@ -539,15 +602,11 @@ class Circuit:
                 expected = "0 at held nodes (merge first, then hold the new ones)"
                 raise error("labels", expected, f"others at {wrong}")
         old = self.before or self
-        edge, ends = edges_of(grid, self.periodic)
+        edge, ends = edges_of(grid, self.layout.periodic)
         number, first, ends, which = merged_ends(ends, labels)
         if not ends.size:
             raise error("labels", "an edge between two of the new nodes at least", "none")
-        if self.graph is None:
-            axes = (torch.arange(n) for n in grid)
-            positions = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2)
-        else:
-            positions = self.graph.positions
+        positions = self.layout.positions
         graph = Graph(ends.T, len(first), None if positions is None else positions[first])
         node, to, first = (torch.from_numpy(x).to(self.leak.device) for x in (number, which, first))
 
@@ -580,6 +639,64 @@ class Circuit:
         return circuit, node.reshape(grid)
 
 
+def solve_checked(
+    source: Tensor,
+    conductance: Sequence[Tensor],
+    leak: Tensor,
+    layout: Layout,
+    solver: Solver,
+    ungrounded: Ungrounded = "error",
+    rates: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Solve networks whose arguments have been checked, for the currents `source` into nodes.
+
+    `rates`: as in `chonn_ops.network.ground`. Returns potentials in the dtype of the solve,
+    iterations and the residuals that were compared with the tolerance.
+    """
+    refuse_trace("Circuit.solve")
+    check_choice("ungrounded", ungrounded, ("error", "nan"))
+    tol, most, method = options_of(solver)
+    if method == "multigrid":
+        if any_complex(source, leak, *conductance):
+            raise error("solver", "Auto() or Direct() for complex numbers", repr(solver))
+        if source.dim() > leak.dim():
+            expected = "Auto() or Direct() for sources (B, S, *grid, C)"
+            raise error("solver", expected, repr(solver))
+    elif source.dim() > leak.dim() and layout.iterable:
+        method = "direct"  # sources share one elimination
+    network = network_of(conductance, leak, layout, tol, most, forced_backend(), method)
+    if ungrounded == "error":
+        return solve_network(source, network, rates=rates)
+    lost = lost_networks(source, network)
+    solved = solve_network(torch.where(lost, 0, source), network, rates=rates)
+    # Behind the solve, so that gradients of these networks are 0.
+    return torch.where(lost, math.nan, solved[0]), *solved[1:]
+
+
+def info_of(
+    v: Tensor,
+    iterations: Tensor,
+    network: tuple[Tensor, Sequence[Tensor], Tensor, Layout],
+    solver: Solver,
+) -> NetworkInfo:
+    """Describe a solve of these networks that returned potentials v."""
+    source, conductance, leak, layout = network
+    error = backward_error(v, source, conductance, leak, layout)
+    if torch.compiler.is_compiling():  # sizes may be symbols, which a choice would fix
+        return NetworkInfo(iterations, error, "", "")
+    dtype = compute_dtype(source, leak, *conductance)
+    several = source.dim() > leak.dim() and layout.iterable
+    method = "direct" if several else solver.method
+    count = leak.shape[0] * leak.shape[-1]
+    choice = choose(layout, count, dtype, BACKENDS.name_for("", source.device), method)
+    reason = choice.reason
+    values = (conductance, leak, layout, dtype)
+    if choice.fallback and answer(lambda: exceed_digits(*values), leak, *conductance):
+        reason = "elimination: iterations cannot judge leaks below the rounding of conductances"
+    done = "direct" if reason.startswith("elimination") else "multigrid"
+    return NetworkInfo(iterations, error, done, reason)
+
+
 def _risen_and_merged(rising: Callable[[], Circuit], labels: Tensor) -> Circuit:
     return rising().merge(labels)[0]
 
@@ -588,11 +705,8 @@ def _risen_and_held(circuit: Circuit, nodes: Tensor, value: Tensor) -> Circuit:
     """What is added to a circuit with held nodes as conductances of 0 rise."""
     if circuit._rising is not None:
         return circuit._rising().hold(nodes, value)
-    ones = [torch.ones_like(g.detach()) for g in circuit.conductance]
-    given = torch.zeros_like(circuit.leak.detach()), circuit.graph
-    periodic: Any = False if circuit.graph else circuit.periodic
-    rising = Circuit(ones[0] if circuit.graph else ones, *given, periodic=periodic)
-    return rising.hold(nodes, value)
+    ones = circuit.layout.as_given([torch.ones_like(g.detach()) for g in circuit.conductance])
+    return Circuit(ones, torch.zeros_like(circuit.leak.detach()), circuit.layout).hold(nodes, value)
 
 
 def _summed(field: Tensor) -> Tensor:

@@ -19,8 +19,7 @@ This map from s and c to v and d is symmetric up to a sign, so that its derivati
 map. Let it make w and e of the gradient for v and of minus that for d, both conjugated: then the
 gradients are those of `adjoint`, and -e* for c.
 
-`network` is what the operator takes behind the source: g0, g1 and g2, None where there is no such
-axis, the leak, and its options from `periodic` to `graph`. Sources are (B, \*grid, C), or
+Sources are (B, \*grid, C), or
 (B, S, \*grid, C) where S of them share one elimination of networks (B, \*grid, C).
 """
 
@@ -36,20 +35,10 @@ from torch import Tensor
 from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, to_dtype_of, widest_dtype
 from chonn_ops._forward_mode import at_lower_levels
-from chonn_ops.network.direct import factor_of
-from chonn_ops.network.edges import (
-    at_both_ends,
-    at_start,
-    connected_parts,
-    differences_by_axis,
-    drops_along,
-    edges_by_axis,
-    outflow,
-    rings,
-    sums_at_nodes,
-)
-from chonn_ops.network.graph import Joined, joined
-from chonn_ops.network.ground import at_limits, grounded, labels_of, without
+from chonn_ops.network.direct import Factor
+from chonn_ops.network.edges import beside
+from chonn_ops.network.ground import Network, at_limits, grounded, labels_of, network_of, without
+from chonn_ops.network.layout import Layout
 from chonn_ops.network.methods import choose
 from chonn_ops.network.operator import BACKENDS, direct_backend, run_network
 
@@ -130,7 +119,7 @@ class _Potentials(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         source, currents, *network, rates, v, over_v = ctx.saved_tensors
         options, needed = ctx.options, ctx.needs_input_grad
-        whole = (*network, *options)
+        whole = Network(*network, *options)
         w, over_w = potentials(grads[0].conj(), -grads[1].conj(), whole, rates)
         limit = partial(at_limits, whole, labels_of(whole), rates)
         fields = (*limit(w, over_w.unbind(-1), walls=False), *limit(v, over_v.unbind(-1)))
@@ -141,7 +130,7 @@ class _Potentials(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *changes: Any) -> Any:
         with at_lower_levels(*ctx.saved_tensors) as (*inputs, rates, v, over_v):
-            return tangents(v, over_v, changes[:6], (*inputs[2:], *ctx.options), rates)
+            return tangents(v, over_v, changes[:6], Network(*inputs[2:], *ctx.options), rates)
 
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
@@ -157,7 +146,7 @@ def apply_potentials(*args: Any) -> tuple[Tensor, Tensor]:
 def potentials(
     source: Tensor,
     currents: Tensor | None,
-    network: tuple[Any, ...],
+    network: Network,
     rates: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Solve for potentials and their differences, in float64 or complex128.
@@ -175,23 +164,22 @@ def tangents(
     v: Tensor,
     over_v: Tensor,
     changes: Sequence[Tensor | None],
-    network: tuple[Any, ...],
+    network: Network,
     rates: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Forward mode of `potentials`, which returned `v` and `over_v`. `changes` are the tangents of
     source, currents, g0, g1, g2 and leak."""
     source, currents, *g, leak = changes
-    several = v.dim() > network[3].dim()
     v, drops = at_limits(network, labels_of(network), rates, v, over_v.unbind(-1))
     if source is None:
         source = torch.zeros_like(v)
     if leak is not None:
-        source = source - (leak[:, None] if several else leak) * v
+        source = source - beside(leak, v) * v
     for axis, change in enumerate(g):
         if change is not None:
             if currents is None:
                 currents = torch.zeros_like(over_v)
-            flow = (change[:, None] if several else change) * drops[axis]
+            flow = beside(change, v) * drops[axis]
             rest = over_v.shape[-1] - axis - 1
             currents = currents + torch.nn.functional.pad(flow[..., None], (axis, rest))
     return potentials(source, currents, network, rates)
@@ -206,23 +194,15 @@ torch.library.define(
 )
 
 
-def _parts(
-    conductance: Sequence[Tensor], grid: Sequence[int], periodic: Sequence[Joined]
-) -> tuple[Tensor, Tensor]:
+def _parts(conductance: Sequence[Tensor], layout: Layout) -> tuple[Tensor, Tensor]:
     """Find where to ground each connected part: at the node whose edges conduct most.
 
     Returns (B, C, nodes) each: the node, in row-major order, at which the part of a node is
     grounded, and the conductance of the edges there, 0 for all other nodes.
     """
-    B, C = conductance[0].shape[0], conductance[0].shape[-1]
-    g = [x.nan_to_num() for x in conductance]
-    edges = [x.abs() for x in edges_by_axis(g, periodic)]
-    total = sums_at_nodes(g[0].new_zeros(B, *grid, C), edges, periodic)
-
-    def flat(field: Tensor) -> Tensor:
-        return field.movedim(-1, 1).flatten(2)
-
-    label, size = connected_parts(g, grid, periodic).movedim(-1, 1), flat(total)
+    g = [x.abs().nan_to_num() for x in conductance]
+    label = layout.connected_parts(g).movedim(-1, 1)
+    size = layout.at_both_ends(layout.edges(g)).movedim(-1, 1).flatten(2)
     nodes = torch.arange(size.shape[2], device=size.device)
     largest = torch.zeros_like(size).scatter_reduce(2, label, size, "amax").gather(2, label)
     here = torch.where(size == largest, nodes, len(nodes))
@@ -249,29 +229,29 @@ def _total(field: Tensor, node: Tensor, reduce: str = "sum") -> Tensor:
 @torch.library.impl("chonn_ops::network_potentials", "default")
 def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor]:
     """Compute `potentials`, without derivatives."""
-    options = arguments[4:]
-    periodic, backend, method = joined(options[0], options[5]), options[3], options[4]
-    grid, several = arguments[3].shape[1:-1], source.dim() > arguments[3].dim()
-    dtype = widest_dtype(compute_dtype(source, currents, *arguments[:4]), source.device)
-    s, *g, leak = (x.to(dtype) for x in (source, *arguments[:4]) if x is not None)
-    off = labels_of(arguments)
+    network = Network(*arguments)
+    layout, backend, several = network.layout, network.backend, source.dim() > network.leak.dim()
+    dtype = widest_dtype(compute_dtype(source, currents, *network[:4]), source.device)
+    s, leak, *g = (x.to(dtype) for x in (source, network.leak, *network.conductance))
+    off = labels_of(network)
     if off is not None:
         s, leak = grounded(s, g, leak, off)
     name, count = BACKENDS.name_for(backend, s.device), leak.shape[0] * leak.shape[-1]
-    chosen = choose(grid, periodic, count, dtype, name, method).method
-    if eliminates := several or chosen == "direct":
-        options = (*options[:3], direct_backend(backend, s.device), "direct", options[5])
+    eliminates = several or choose(layout, count, dtype, name, network.method).method == "direct"
+    options: Any = (network.tol, network.max_iterations, backend, network.method)
+    if eliminates:
+        options = (*options[:2], direct_backend(backend, s.device), "direct")
 
     def solve(total: Tensor, *sources: Tensor) -> list[Any]:
         """Potentials and drops of networks with leaks `total`, for each source."""
         if several:
-            factor = factor_of(g, total, periodic, dtype=dtype, backend=options[3])
+            factor = Factor(g, total, layout.periodic, dtype=dtype, backend=options[2])
             return [factor.solve_all(x, drops=True)[:2] for x in sources]
-        network: Any = (*(*g, None, None)[:3], total, *options, False)
+        given: Any = (*network_of(g, total, layout, *options), False)
         if eliminates and len(sources) > 1:
-            v, _, _, over_v, _ = run_network(torch.stack(sources, 1), *network, drops=True)
+            v, _, _, over_v, _ = run_network(torch.stack(sources, 1), *given, drops=True)
             return [(v[:, i], [x[:, i] for x in over_v]) for i in range(len(sources))]
-        return [run_network(x, *network, drops=eliminates)[::3] for x in sources]
+        return [run_network(x, *given, drops=eliminates)[::3] for x in sources]
 
     def result(v: Tensor, over_v: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         # Forward mode wants tangents with the strides of the values.
@@ -279,36 +259,30 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
 
     if eliminates and currents is None:
         return result(*solve(leak, s)[0])
-    around, dim = rings(periodic), int(several)
-    node, ground = _parts([x.abs() for x in g], grid, periodic)
-    label, ground = (x.unflatten(2, grid).movedim(1, -1) for x in (node, ground))
+    node, ground = _parts(g, layout)
+    label, ground = (x.unflatten(2, layout.shape).movedim(1, -1) for x in (node, ground))
     # Edges of conductance 0 between two parts, whose currents are sources of both.
-    apart = [drops_along(label, axis, x) != 0 for axis, x in enumerate(around)]
-    apart = [x[:, None] if several else x for x in apart]
-    flows = [torch.zeros_like(x, dtype=dtype) for x in apart]
-    if currents is not None:
-        flows = [x.to(dtype) for x in currents.unbind(-1)]
-    within = torch.zeros_like(s)
-    for axis, (flow, x) in enumerate(zip(flows, around, strict=True)):
-        across = torch.where(apart[axis], flow, 0)
-        flows[axis] = flow - across
-        if off is not None:  # what runs inside of a part without ground changes nothing
-            inside = at_start(off, axis, x) >= 0
-            flows[axis] = torch.where(inside[:, None] if several else inside, 0, flows[axis])
-        within = within - outflow(flows[axis], axis + dim, x)
-        s = s - outflow(across, axis + dim, x)
-    s = without(s, off)
+    apart = [beside(drop != 0, s) for drop in layout.drops(label)]
+    if currents is None:
+        flows = across = [torch.zeros_like(x, dtype=dtype) for x in apart]
+    else:
+        flows = layout.edges([x.to(dtype) for x in currents.unbind(-1)])
+        across = [torch.where(*pair, 0) for pair in zip(apart, flows, strict=True)]
+        flows = [torch.where(x, 0, flow) for x, flow in zip(apart, flows, strict=True)]
+    if off is not None:  # what runs inside of a part without ground changes nothing
+        inside = [beside(x >= 0, s) for x in layout.starts(off)]
+        flows = [torch.where(x, 0, flow) for x, flow in zip(inside, flows, strict=True)]
+    within = -layout.outflow(flows)
+    s = without(s - layout.outflow(across), off)
     if dtype.is_complex:  # complex networks, which have no level, are solved as they are
         return result(*solve(leak, s + within)[0])
     if eliminates:
         [(v, over_v)] = solve(leak, s)
         (b, over_b), (a, over_a) = solve(leak + ground, ground, within)
-        if several:
-            b, over_b, leak = b[:, None], [x[:, None] for x in over_b], leak[:, None]
-        m = torch.zeros_like(a)
-        for axis, x in enumerate(around):  # each edge counts for both of its ends
-            m = m - at_both_ends(flows[axis] * over_b[axis], axis + dim, x) / 2
-        m = _total(m, node)
+        b, over_b, leak = beside(b, a), [beside(x, a) for x in over_b], beside(leak, a)
+        # Each edge counts for both of its ends.
+        pairs = zip(flows, over_b, strict=True)
+        m = _total(-layout.at_both_ends([flow * x for flow, x in pairs]) / 2, node)
     else:
         leaks = _total(leak, node)
         v = _ratio(_total(s, node), leaks)
@@ -322,13 +296,13 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
         at_ground, at_leaks = _total(ground * a, node), -_total(leak * a, node)
         kept = _total(a.abs(), node, "amax") * _total(ground, node)
         m = torch.where(_total(leak * a.abs(), node) > kept, at_ground, at_leaks)
-        over_v, over_a, over_b = (differences_by_axis(x, periodic) for x in (v, a, b))
+        over_v, over_a, over_b = (layout.drops(x) for x in (v, a, b))
     m = _ratio(m, _total(leak * b, node))
     u = a + m * b
-    over_u = differences_by_axis(u, periodic)
-    for axis, x in enumerate(periodic):
-        inside = over_a[axis] + at_start(m, axis + dim, x) * over_b[axis]
-        over_u[axis] = over_v[axis] + torch.where(apart[axis], over_u[axis], inside)
+    over_u = layout.drops(u)
+    for axis, start in enumerate(layout.starts(m)):
+        inner = over_a[axis] + start * over_b[axis]
+        over_u[axis] = over_v[axis] + torch.where(apart[axis], over_u[axis], inner)
     return result(v + u, over_u)
 
 

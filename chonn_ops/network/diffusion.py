@@ -14,7 +14,6 @@ from chonn_ops.boundary import CONDITIONS, Boundary, Condition, Faces, condition
 from chonn_ops.checks import answer, check_unit_interval, error
 from chonn_ops.network.checks import check_like
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import edges_alone
 from chonn_ops.network.grids import (
     Conductivity,
     Steps,
@@ -28,6 +27,7 @@ from chonn_ops.network.grids import (
     walls_of,
     widths,
 )
+from chonn_ops.network.layout import Grid, edges_alone
 from chonn_ops.network.tensors import tensor_diffusion
 
 
@@ -182,7 +182,7 @@ def _risen(
         gained.append(None if after is None or before is None else (after - before) / small)
     wall, current = gained
     leak = leak if wall is None else leak + wall
-    return Circuit(rates, leak, periodic=closed, wall=wall, current=current)
+    return Circuit(rates, leak, Grid(leak.shape[1:-1], closed), wall=wall, current=current)
 
 
 def _arithmetic(k: list[Tensor], steps: Steps, periodic: list[bool]) -> Iterator[Tensor]:

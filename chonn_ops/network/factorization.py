@@ -1,4 +1,4 @@
-r"""`factorize`: networks eliminated once, for many sources, determinants, inverses and samples.
+r"""`Factorization`: networks eliminated once, for many sources, determinants, inverses and samples.
 
 With A v = s the nodal equations and Z = A^-1, the gradient of a solve is another solve
 (`chonn_ops.network.derivatives.adjoint`); that of the log-determinant is Z_pp for the leak and
@@ -28,27 +28,24 @@ from chonn_ops.checks import check_choice, error, refuse_trace, refuse_transform
 from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.checks import (
     NETWORK_DTYPES,
-    Periodic,
     any_complex,
-    check_field,
-    check_network,
     check_sources,
-    on_graph,
     recording,
     refuse_negative,
 )
-from chonn_ops.network.direct import Factor, factor_of
+from chonn_ops.network.direct import Factor
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
-from chonn_ops.network.direct.refined import check_inverse
-from chonn_ops.network.edges import beside, edges_alone, rings, sum_of_ends
-from chonn_ops.network.graph import Graph, Joined, packed_of
+from chonn_ops.network.edges import beside
 from chonn_ops.network.ground import (
     Ungrounded,
     check_sources_have_ground,
     cut_off,
     lost_networks,
+    network_of,
     ungrounded_error,
 )
+from chonn_ops.network.layout import Layout
+from chonn_ops.network.operator import direct_backend, forced_backend
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,46 +88,43 @@ def current_beside(name: str, current: Tensor, field: Tensor) -> Tensor:
 
 
 def _differentiable(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined], dtype: torch.dtype
+    conductance: Sequence[Tensor], leak: Tensor, layout: Layout, dtype: torch.dtype
 ) -> Factor:
     """Factors that PyTorch differentiates through."""
-    return Factor(conductance, leak, periodic, dtype=dtype, backend="torch")
+    return Factor(conductance, leak, layout.periodic, dtype=dtype, backend="torch")
 
 
 class _LogDet(torch.autograd.Function):
     """Log-determinants (B, C), from leak and conductances."""
 
     @staticmethod
-    def forward(ctx: Any, factor: Any, periodic: Any, leak: Any, *g: Any) -> Tensor:
-        ctx.factor, ctx.periodic = factor, periodic
+    def forward(ctx: Any, factor: Any, layout: Any, leak: Any, *g: Any) -> Tensor:
+        ctx.factor, ctx.layout = factor, layout
         ctx.save_for_backward(leak, *g)
         return factor.logdet().to(factor.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         leak, *g = ctx.saved_tensors
-        factor, axes = ctx.factor, len(g)
+        factor, layout = ctx.factor, ctx.layout
         # Across an edge entries of the inverse are nearly equal where leaks are small.
         with without_autocast(leak):
             if torch.is_grad_enabled():  # this gradient is differentiated, too
                 wide = widest_dtype(factor.dtype, leak.device)
-                factor = _differentiable(g, leak, ctx.periodic, wide)
+                factor = _differentiable(g, leak, layout, wide)
             else:
-                factor = factor.wide(g, leak, ctx.periodic)
+                factor = factor.wide(g, leak, layout.periodic)
             diagonal, entries = factor.inverse_entries()
-        grad = grad_outputs[0].reshape(leak.shape[0], *[1] * axes, leak.shape[-1])
-        grads = [to_dtype_of(grad * diagonal.conj(), leak)]
-        pairs = zip(g, entries, ctx.periodic, rings(ctx.periodic), strict=True)
-        for axis, (x, entry, closed, around) in enumerate(pairs):
-            resistance = sum_of_ends(diagonal, axis, around) - 2 * entry
-            gradient = edges_alone(grad * resistance.conj(), axis, closed)
-            # An axis of one node has no edge.
-            grads.append(to_dtype_of(gradient * (leak.shape[axis + 1] > 1), x))
+        grad = grad_outputs[0].reshape(leak.shape[0], *[1] * (leak.dim() - 2), leak.shape[-1])
+        pairs = zip(layout.sums_of_ends(diagonal), entries, strict=True)
+        resistances = layout.edges([both - 2 * entry for both, entry in pairs])
+        fields = zip((diagonal, *resistances), (leak, *g), strict=True)
+        grads = [to_dtype_of(grad * x.conj(), like) for x, like in fields]
         return None, None, *grads
 
 
 class Factorization:
-    """Networks eliminated once, for any number of results: what `factorize` returns.
+    """Networks eliminated once, for any number of results: what `Circuit.factorize` returns.
 
     All results are differentiable any number of times with respect to what the networks were made
     of, and `solve` and `sample` with respect to sources and noise.
@@ -147,30 +141,27 @@ class Factorization:
         self,
         conductance: Sequence[Tensor],
         leak: Tensor,
-        periodic: Periodic | tuple[Joined, ...],
-        backend: str | None = None,
+        layout: Layout,
         volume: float | Tensor = 1.0,
         current: Tensor | None = None,
         held: Tensor | None = None,
         rates: Tensor | None = None,
     ) -> None:
         refuse_trace("factorize")
-        check_field("leak", leak, NETWORK_DTYPES)
-        self._periodic = check_network(leak, conductance, periodic, "the leak", NETWORK_DTYPES)
+        self._layout = layout
         refuse_transforms("factorize", leak, *conductance)
-        if not any_complex(leak, *conductance):
-            refuse_negative(conductance, leak, self._periodic)
+        if not any_complex(leak, *conductance) and leak.device.type == "cpu":
+            refuse_negative(conductance, leak, layout)
         # Copies: refinement and derivatives need the networks as they were eliminated.
         self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
-        self._backend, self._volume, self._current = backend, volume, current
-        self._rates = rates
+        self._volume, self._current, self._rates = volume, current, rates
         self._held = held  # nodes at given potentials, which have no variance
+        backend = direct_backend(forced_backend(), leak.device)
         with torch.no_grad(), without_autocast(leak):
-            self._factor = factor_of(conductance, leak, self._periodic, backend=backend)
+            self._factor = Factor(conductance, leak, layout.periodic, backend=backend)
         # Iterations have no part in solves with a factor, whatever their `tol`.
-        closed, graph = packed_of(self._periodic)
-        options = (closed, 1e-6, 1, self._factor.backend, "direct", graph)
-        self._network = (*(*conductance, None, None)[:3], leak, *options)
+        options = 1e-6, 1, self._factor.backend, "direct"
+        self._network = network_of(conductance, leak, layout, *options)
         self.shape = self._factor.shape
         self.dtype = compute_dtype(leak, *conductance)
 
@@ -182,13 +173,13 @@ class Factorization:
             for x in (*self._given, self._current)
         ]
         leak, *conductance, current = given
-        options = self._periodic, self._backend, self._volume, current, self._held, self._rates
+        options = self._layout, self._volume, current, self._held, self._rates
         return type(self), (tuple(conductance), leak, *options)
 
     @cached_property
     def _label(self) -> Tensor | None:
         leak, *g = (x.detach() for x in self._given)
-        return None if recording(leak) else cut_off(g, leak, self._periodic)
+        return None if recording(leak) else cut_off(g, leak, self._layout)
 
     @cached_property
     def _cut_off(self) -> Tensor | None:
@@ -215,7 +206,7 @@ class Factorization:
         source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
             One current into each node, or S of them for the same networks.
         ungrounded : {"error", "nan"}
-            As in `kirchhoff_network`.
+            As in `Circuit.solve`.
 
         Returns
         -------
@@ -259,9 +250,9 @@ class Factorization:
         if has_tangents(leak, *g):
             wide = widest_dtype(self.dtype, leak.device)
             with without_autocast(leak):
-                out = _differentiable(g, leak, self._periodic, wide).logdet()
+                out = _differentiable(g, leak, self._layout, wide).logdet()
         else:
-            out: Any = _LogDet.apply(self._factor, self._periodic, leak, *g)
+            out: Any = _LogDet.apply(self._factor, self._layout, leak, *g)
         if self._cut_off is not None:
             out = torch.where(self._cut_off.flatten(1, -2).any(1), -math.inf, out)
         return out.to(self.dtype)
@@ -270,7 +261,7 @@ class Factorization:
         """Factors of these networks that PyTorch differentiates through."""
         leak, *g = self._given
         dtype = torch.complex128 if self.dtype.is_complex else self.dtype
-        return _differentiable(g, leak, self._periodic, dtype)
+        return _differentiable(g, leak, self._layout, dtype)
 
     def _wanted(self) -> bool:
         """Whether a derivative with respect to the networks is wanted, in either mode."""
@@ -296,10 +287,7 @@ class Factorization:
         wanted = self._wanted()
         with without_autocast(self._given[0]):
             factor = self._differentiable() if wanted else self._factor
-            diagonal, entries = factor.inverse_entries()
-        if isinstance(factor, Factor) and self.dtype.is_complex:  # `ComplexFactor` checks its own
-            leak, *g = self._given
-            check_inverse(diagonal, entries, leak, g, self._periodic, factor.factors.cancelled)
+            diagonal, _ = factor.inverse_entries()
         return self._unless_held(diagonal).to(self.dtype)
 
     def _unless_held(self, field: Tensor) -> Tensor:
@@ -337,70 +325,4 @@ class Factorization:
         wanted = self._wanted() or needed or has_tangents(noise)
         with without_autocast(noise):
             factor = self._differentiable() if wanted else self._factor
-            assert isinstance(factor, Factor)  # of real networks
             return self._unless_held(factor.sample(noise)).to(noise.dtype)
-
-
-@uncompiled
-def factorize(
-    conductance: Sequence[Tensor] | Tensor,
-    leak: Tensor,
-    *,
-    periodic: Periodic = False,
-    graph: Graph | None = None,
-    backend: str | None = None,
-) -> Factorization:
-    r"""Eliminate networks on a grid or graph once, to solve for many sources and more.
-
-    The matrix A of sum_q g_pq (v_p - v_q) + l_p v_p = s_p is eliminated by nested dissection in
-    star-mesh form: with t = l + sum of conductances of the node that goes, g_qr += g_q g_r / t and
-    l_q += g_q l / t. Only positive numbers are added, so no contrast of conductances and no small
-    leak costs a digit. `chonn_ops.network.direct.predicted_bytes` says what the factors take.
-
-    Parameters
-    ----------
-    conductance : sequence of Tensor, shape (B, \*grid, C)
-        :math:`g_{pq} \ge 0`, one tensor an axis: entry p joins node p and the next one along that
-        axis. The last entry along an axis counts for periodic axes only. Zeros are no edges.
-    leak : Tensor, shape (B, \*grid, C)
-        Conductance :math:`l_p \ge 0` from each node to ground.
-    periodic, graph
-        As in `kirchhoff_network`; with a graph conductances are one tensor (B, E, C).
-    backend : {"cpu", "torch"}, optional
-        Default: the compiled kernel for tensors on the CPU, else "torch".
-
-    Returns
-    -------
-    Factorization
-        Eliminated in float64 where any input is float64, else in float32.
-
-    Raises
-    ------
-    TypeError
-        Something else than a Tensor.
-    ValueError
-        Wrong shape, dtype or device; a negative conductance or leak (checked on the CPU).
-    RuntimeError
-        Factors that would take more than all memory, with their bytes; networks inside of a
-        transform of `torch.func` or `torch.vmap`.
-
-    References
-    ----------
-    W. K. Grassmann, M. I. Taksar, D. P. Heyman, "Regenerative analysis and steady state
-    distributions for Markov chains", Operations Research 33 (1985): elimination without
-    subtraction. A. George, "Nested dissection of a regular finite element mesh", SIAM J. Numer.
-    Anal. 10 (1973).
-
-    Examples
-    --------
-    Two nodes, 1 ohm between them, 1 ohm from the second to ground, 1 A into the first:
-
-    >>> import torch
-    >>> from chonn_ops import factorize
-    >>> field = lambda *values: torch.tensor(values).reshape(1, 2, 1)
-    >>> factor = factorize((field(1.0, 0.0),), field(0.0, 1.0))
-    >>> factor.solve(field(1.0, 0.0)).flatten().tolist()
-    [2.0, 1.0]
-    """
-    fields, axes = on_graph(conductance, periodic, graph)
-    return Factorization(fields, leak, axes, backend)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import as_tensor, check_integer, error
+from chonn_ops.checks import as_tensor, check_integer, check_kind, check_tensor, error
 from chonn_ops.network.dissection import Array, Dissection, coordinates_of, dissect_graph
+from chonn_ops.network.layout import Grid, Layout
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,7 +49,7 @@ def plain_tensors(make: Callable[P, T]) -> Callable[P, T]:
     return plain
 
 
-class Graph:
+class Graph(Layout):
     """The nodes and edges of circuits that are no grid.
 
     It is immutable. Its nodes are ordered when it is made, by nested dissection, which takes about
@@ -91,6 +92,9 @@ class Graph:
     [1.6667, 1.3333, 1.0]
     """
 
+    connected = False  # it may have several parts
+    iterable = False
+
     @plain_tensors
     def __init__(self, edges: Any, num_nodes: int | np.integer[Any], positions: Any = None) -> None:
         check_integer(1, num_nodes=num_nodes)
@@ -117,6 +121,7 @@ class Graph:
         self.packed = packed
         *self._key, self.num_nodes, self.num_edges, regions = packed[:_HEAD].tolist()
         lengths = [2 * self.num_edges, self.num_nodes, regions, regions]
+        self.shape = (self.num_nodes,)
         ends, *self._dissection = packed[_HEAD:].split(lengths)
         self.ends = ends.reshape(2, self.num_edges)
 
@@ -137,6 +142,55 @@ class Graph:
     def ends_array(self) -> Array:
         """`ends` for NumPy."""
         return self.ends.numpy()
+
+    @property
+    def periodic(self) -> tuple[Any, ...]:
+        return (self,)
+
+    @property
+    def edge_shape(self) -> tuple[int, ...]:
+        return (self.num_edges,)
+
+    def arguments(self) -> tuple[list[bool], Tensor | None]:
+        return [], self.packed
+
+    def check(self, conductance: Any, leak: Tensor, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
+        if not isinstance(conductance, Tensor):
+            kind = type(conductance).__name__
+            raise TypeError(f"conductance: expected one Tensor (B, E, C) with a graph, got {kind}")
+        if leak.dim() != 3 or leak.shape[1] != self.num_nodes:
+            expected = f"shape (B, N, C) with N = {self.num_nodes} nodes of the graph"
+            raise error("leak", expected, tuple(leak.shape))
+        check_tensor("conductance", conductance)
+        shape = (leak.shape[0], self.num_edges, leak.shape[2])
+        if conductance.shape != shape:
+            raise error("conductance", f"shape (B, E, C) = {shape}", tuple(conductance.shape))
+        check_kind("conductance", conductance, leak.device, "the leak", dtypes)
+        return [conductance]
+
+    def as_given(self, conductance: Sequence[Tensor]) -> Sequence[Tensor] | Tensor:
+        return conductance[0]
+
+    def entries(self, values: Sequence[Tensor]) -> list[Tensor]:
+        return list(values)
+
+    def edges(self, values: Sequence[Tensor]) -> list[Tensor]:
+        return list(values)
+
+    def at_ends(self, field: Tensor, axis: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        first, second = self.ends.to(field.device)
+        return field.index_select(-2, first), field.index_select(-2, second)
+
+    def from_ends(self, first: Tensor, second: Tensor, axis: int) -> Tensor:  # noqa: ARG002
+        p, q = self.ends.to(first.device)
+        field = first.new_zeros(*first.shape[:-2], self.num_nodes, first.shape[-1])
+        return field.index_add(-2, p, first).index_add(-2, q, second)
+
+    def _spread(self, part: Tensor, edge: Tensor, axis: int) -> Tensor:
+        both = torch.where(edge, torch.maximum(*self.at_ends(part, axis)), -1)
+        for end in self.ends.to(part.device):
+            part = part.scatter_reduce(1, end[:, None].expand_as(both), both, "amax")
+        return part
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Graph) and self._key == other._key
@@ -206,22 +260,15 @@ def merged_ends(ends: Array, groups: Tensor) -> tuple[Array, Array, Array, Array
     return group, first, np.stack(np.divmod(pair, len(first))), which
 
 
-# What joins the nodes along an axis of a field of conductances: of a grid, whether an edge joins
-# the last node and the first; a graph has one axis, whose entries are its edges.
+# What the elimination calls `periodic`, of each axis.
 Joined = bool | Graph
 
 
-def joined(periodic: Any, packed: Tensor | None) -> tuple[Joined, ...]:
-    """`Joined` of each axis, from what operators take."""
-    if packed is None:
-        return tuple(map(bool, periodic))
-    return (Graph.unpacked(packed),)
-
-
-def packed_of(periodic: Any) -> tuple[list[bool], Tensor | None]:
-    """What operators take for `Joined` of each axis."""
-    graph = graph_of(periodic)
-    return (list(periodic), None) if graph is None else ([], graph.packed)
+def unpacked(shape: Any, periodic: Any, graph: Tensor | None) -> Layout:
+    """The layout whose nodes have this shape, from what operators take."""
+    if graph is None:
+        return Grid(shape, tuple(map(bool, periodic)))
+    return Graph.unpacked(graph)
 
 
 def graph_of(periodic: Any) -> Graph | None:

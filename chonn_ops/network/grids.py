@@ -27,7 +27,8 @@ from chonn_ops.network.checks import (
     recording,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import edges_alone, indices, pad
+from chonn_ops.network.edges import indices, pad
+from chonn_ops.network.layout import Grid, edges_alone
 
 Spacing = float | Sequence[float]
 # A vector has the width of each cell along its axis.
@@ -281,18 +282,11 @@ def circuit_of(
     exist have no volume, so that sources there count for nothing."""
     wall = walls_of(k, steps, faces, leak, **walls)
     total = leak if wall.conductance is None else leak + wall.conductance
-    periodic = [low.periodic for low, _ in faces]
+    grid = Grid(total.shape[1:-1], [low.periodic for low, _ in faces])
     volume: Any = math.prod(steps)
     if (exists := walls.get("exists")) is not None:
         volume = volume * exists.to(real_dtype(total.dtype))
-    return Circuit(
-        edges,
-        total,
-        periodic=periodic,
-        volume=volume,
-        wall=wall.conductance,
-        current=wall.current,
-    )
+    return Circuit(edges, total, grid, volume=volume, wall=wall.conductance, current=wall.current)
 
 
 def check_symmetric(name: str, k: Tensor) -> None:

@@ -44,53 +44,78 @@ end it is 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import real_dtype
 from chonn_ops.checks import error
 from chonn_ops.network import cpu
 from chonn_ops.network.checks import smallest_of
-from chonn_ops.network.edges import (
-    at_both_ends,
-    connected_parts,
-    differences_by_axis,
-    edges_by_axis,
-    pad,
-    sum_of_ends,
-    used_edges,
-)
-from chonn_ops.network.graph import Joined, graph_of, joined
+from chonn_ops.network.edges import beside, currents_along
+from chonn_ops.network.graph import unpacked
+from chonn_ops.network.layout import Layout
 
 Ungrounded = Literal["error", "nan"]
 
 
+class Network(NamedTuple):
+    """Networks as the operator takes them behind a source."""
+
+    g0: Tensor
+    g1: Tensor | None
+    g2: Tensor | None
+    leak: Tensor
+    periodic: Sequence[bool]
+    tol: float
+    max_iterations: int
+    backend: str
+    method: str
+    graph: Tensor | None
+
+    @property
+    def conductance(self) -> list[Tensor]:
+        """One tensor an axis."""
+        return [g for g in self[:3] if g is not None]
+
+    @property
+    def layout(self) -> Layout:
+        return unpacked(self.leak.shape[1:-1], self.periodic, self.graph)
+
+
+def network_of(
+    conductance: Sequence[Tensor], leak: Tensor, layout: Layout, *options: Any
+) -> Network:
+    """Networks on a layout; `options` are tolerance, most iterations, backend and method."""
+    periodic, graph = layout.arguments()
+    fields: Any = (*(*conductance, None, None)[:3], leak, periodic, *options, graph)
+    return Network(*fields)
+
+
 def cut_off(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
+    conductance: Sequence[Tensor], leak: Tensor, layout: Layout, least: float | None = None
 ) -> Tensor | None:
     """A number of the part (B, \\*grid, C) for nodes of parts without ground, -1 for all others;
-    None where there are none. Reads values.
+    None where there are none. Reads values; `least`: the smallest leak, where it is known.
 
     A network whose leaks are all above 0, or on a grid with a leak and no edge of 0, has no such
     part; most calls check no more than that. A NaN and complex numbers count as 0 or as not 0.
     """
     if leak.is_complex() or any(g.is_complex() for g in conductance):
         leak, *conductance = ((x.detach() != 0).float() for x in (leak, *conductance))
-    if smallest_of(leak) > 0:
+    if (smallest_of(leak) if least is None else least) > 0:
         return None
     if leak.device.type == "cpu":
-        label = cpu.cut_off(conductance, leak, periodic)
+        label = cpu.cut_off(conductance, leak, layout.periodic)
         if label is None or label.numel():
             return label
     leaks = leak != 0
-    if graph_of(periodic) is None:
-        edges = edges_by_axis(conductance, periodic)
-        if all(bool((edge != 0).all()) for edge in edges) and bool(
-            leaks.flatten(1, -2).any(1).all()
-        ):
-            return None
-    part = connected_parts(conductance, leak.shape[1:-1], periodic)
+    edges = layout.entries(conductance)
+    whole = layout.connected and all(bool((edge != 0).all()) for edge in edges)
+    if whole and bool(leaks.flatten(1, -2).any(1).all()):
+        return None
+    part = layout.connected_parts(conductance)
     grounds = torch.zeros_like(part).scatter_add(1, part, leaks.flatten(1, -2).long())
     label = torch.where(grounds.gather(1, part) == 0, part, -1)
     return label.reshape(leak.shape).int() if bool((label >= 0).any()) else None
@@ -107,7 +132,7 @@ torch.library.define(
 def _(*arguments: Any) -> Tensor:
     *conductance, leak, periodic, graph = arguments
     g = [x.detach() for x in conductance if x is not None]
-    found = cut_off(g, leak.detach(), joined(periodic, graph))
+    found = cut_off(g, leak.detach(), unpacked(leak.shape[1:-1], periodic, graph))
     if found is None:
         return torch.full(leak.shape, -1, dtype=torch.int32, device=leak.device)
     return found.contiguous()
@@ -127,13 +152,18 @@ def refused(source: Tensor, label: Tensor) -> Tensor:
     return off & (source != 0) & source.isfinite()
 
 
-def lost_networks(source: Tensor, network: Sequence[Any]) -> Tensor:
-    """Networks with a `refused` source, in a shape that broadcasts with the source. `network` is
-    what the operator takes behind the source."""
-    g = [None if x is None else x.detach() for x in network[:3]]
-    label = torch.ops.chonn_ops.cut_off(*g, network[3].detach(), network[4], network[9])
-    inner = tuple(range(source.dim() - network[3].dim() + 1, source.dim() - 1))
+def lost_networks(source: Tensor, network: Network) -> Tensor:
+    """Networks with a `refused` source, in a shape that broadcasts with the source."""
+    label = labels_in_graph(network)
+    inner = tuple(range(source.dim() - network.leak.dim() + 1, source.dim() - 1))
     return refused(source.detach(), label).sum(inner, keepdim=True) > 0
+
+
+def labels_in_graph(network: Network) -> Tensor:
+    """`cut_off` as an operator, which compilers and transforms take as it is."""
+    g = [None if x is None else x.detach() for x in network[:3]]
+    leak = network.leak.detach()
+    return torch.ops.chonn_ops.cut_off(*g, leak, network.periodic, network.graph)
 
 
 def check_sources_have_ground(source: Tensor, label: Tensor) -> None:
@@ -183,18 +213,14 @@ def without(field: Tensor, label: Tensor | None) -> Tensor:
     return torch.where(off[:, None] if field.dim() > off.dim() else off, 0, field)
 
 
-def labels_of(network: Sequence[Any]) -> Tensor | None:
-    """`cut_off` of what the operator takes behind the source, where derivatives ask: None where
-    there are no such parts, on a GPU, which reading would stall, and for the backend "triton"."""
-    *conductance, leak, periodic = network[:5]
-    backend, graph = network[7], network[9]
-    if leak.is_cuda or backend == "triton":
+def labels_of(network: Network) -> Tensor | None:
+    """`cut_off` where derivatives ask: None where there are no such parts, on a GPU, which reading
+    would stall, and for the backend "triton"."""
+    if network.leak.is_cuda or network.backend == "triton":
         return None
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        g = [None if x is None else x.detach() for x in conductance]
-        return torch.ops.chonn_ops.cut_off(*g, leak.detach(), periodic, graph)
-    g = [x.detach() for x in conductance if x is not None]
-    return cut_off(g, leak.detach(), joined(periodic, graph))
+        return labels_in_graph(network)
+    return cut_off([x.detach() for x in network.conductance], network.leak.detach(), network.layout)
 
 
 def _rises(
@@ -213,7 +239,7 @@ def _rises(
 
 
 def at_limits(
-    network: Sequence[Any],
+    network: Network,
     label: Tensor | None,
     rates: Tensor | None,
     v: Tensor,
@@ -228,58 +254,26 @@ def at_limits(
     """
     if label is None:
         return v, drops
-    g, leak = [x for x in network[:3] if x is not None], network[3]
-    periodic = joined(network[4], network[9])
-    return _at_limits(g, leak, periodic, label, rates, v, drops, walls=walls)
-
-
-def _at_limits(
-    g: Sequence[Tensor],
-    leak: Tensor,
-    periodic: Sequence[Joined],
-    label: Tensor,
-    rates: Tensor | None,
-    v: Tensor,
-    drops: Sequence[Tensor],
-    *,
-    walls: bool,
-) -> tuple[Tensor, Sequence[Tensor]]:
-    several = v.dim() - leak.dim()
-    off = (label >= 0).to(g[0].real.dtype if g[0].is_complex() else g[0].dtype)
-    edges, of_leak, current = _rises(g, leak, rates)
-    weight: Any = of_leak + torch.zeros_like(off)
-    if several and isinstance(current, Tensor) and current.dim() == leak.dim():
-        current = current[:, None]
-    pulled: Any = (current if walls else 0) * torch.ones_like(off[:, None] if several else off)
-    rising = []
-    for axis, (x, rate, around) in enumerate(zip(g, edges, periodic, strict=True)):
-        if leak.shape[axis + 1] == 1 and graph_of(periodic) is None:
-            rising.append(None)
-            continue
-        zero = used_edges(x, axis, around) == 0
-        zero = zero & (sum_of_ends(off, axis, around) == 1)
-        w = used_edges(rate, axis, around) * zero
-        rising.append(zero)
-        weight = weight + at_both_ends(w, axis, around)
-        w = w[:, None] if several else w
-        # Potentials of parts without ground are 0, so that the other end's are left.
-        both = sum_of_ends(v, axis + several, around)
-        pulled = pulled + at_both_ends(w * both, axis + several, around)
-    weight, pulled = _total(weight, label), _total(pulled, label)
-    weight, off = (x[:, None] if several else x for x in (weight, off > 0))
+    g, leak, layout = network.conductance, network.leak, network.layout
+    off = (label >= 0).to(real_dtype(g[0].dtype))
+    rates_of_edges, of_leak, current = _rises(g, leak, rates)
+    ends = layout.sums_of_ends(off)
+    # Edges of conductance 0 between such a part and the rest.
+    rising = [(x == 0) & (end == 1) for x, end in zip(layout.edges(g), ends, strict=True)]
+    w = [rate * zero for rate, zero in zip(layout.edges(rates_of_edges), rising, strict=True)]
+    weight = of_leak + layout.at_both_ends(w)
+    # Potentials of parts without ground are 0, so that the other end's are left.
+    pulled = layout.at_both_ends(currents_along(w, layout.sums_of_ends(v)))
+    if walls and isinstance(current, Tensor):
+        pulled = pulled + beside(current, v)
+    weight, pulled = beside(_total(weight, label), v), _total(pulled, label)
+    off = beside(off > 0, v)
     some = off & (weight != 0)
     v = torch.where(some, pulled / torch.where(some, weight, 1), torch.where(off, 0, v))
     if not drops:
         return v, drops
-    plain = differences_by_axis(v, periodic)
-    found = []
-    for axis, (drop, own, zero) in enumerate(zip(drops, plain, rising, strict=True)):
-        if zero is None:
-            found.append(drop)
-            continue
-        zero = pad(zero, axis, 0, g[axis].shape[axis + 1] - zero.shape[axis + 1])
-        found.append(torch.where(zero[:, None] if several else zero, own.to(drop.dtype), drop))
-    return v, found
+    pairs = zip(drops, layout.drops(v), rising, strict=True)
+    return v, [torch.where(beside(z, d), now.to(d.dtype), d) for d, now, z in pairs]
 
 
 def _total(field: Tensor, label: Tensor) -> Tensor:

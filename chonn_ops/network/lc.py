@@ -2,33 +2,24 @@ r"""`lc_step`: one implicit time step of networks of coils and capacitors, which
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.checks import error
-from chonn_ops.network.api import NetworkInfo, info_of, solve_checked
 from chonn_ops.network.checks import (
     answer,
-    check_arguments,
     check_field,
     check_like,
     check_not_negative,
     check_positive,
 )
-from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import (
-    differences_by_axis,
-    edges_alone,
-    outflow,
-    rings,
-    sums_at_nodes,
-    used_edges,
-)
-from chonn_ops.network.graph import Graph
-from chonn_ops.network.rc import check_circuit, check_step, like, midpoint_end, midpoint_of
+from chonn_ops.network.circuit import Circuit, solve_checked
+from chonn_ops.network.layout import Grid, Layout
+from chonn_ops.network.rc import check_circuit, check_step, like, midpoint_end
+from chonn_ops.network.solver import AUTO, Solver
 
 # Longest step in units of 1 / (omega eps), omega the highest frequency: the rounding of potentials
 # changes the current of a coil by dt / L of it. Measured on lines, planes and volumes at this
@@ -56,17 +47,15 @@ class LCState(NamedTuple):
     ground: Tensor
 
     @classmethod
-    def at_rest(cls, voltage: Tensor, graph: Graph | None = None) -> LCState:
+    def at_rest(cls, voltage: Tensor, on: Layout | None = None) -> LCState:
         """The state with this voltage (B, \\*grid, C) and without currents, of a circuit on a grid
-        or on `graph`."""
+        or on another layout."""
         check_field("voltage", voltage)
-        ground = torch.zeros_like(voltage)
-        if graph is None:
-            # Tensors of their own, which callers may write to.
-            edges = tuple(torch.zeros_like(voltage) for _ in voltage.shape[1:-1])
-            return cls(voltage, edges, ground)
-        edges = voltage.new_zeros(voltage.shape[0], graph.num_edges, voltage.shape[-1])
-        return cls(voltage, (edges,), ground)
+        layout = Grid(voltage.shape[1:-1]) if on is None else on
+        shape = (voltage.shape[0], *layout.edge_shape, voltage.shape[-1])
+        # Tensors of their own, which callers may write to.
+        edges = tuple(voltage.new_zeros(shape) for _ in layout.periodic)
+        return cls(voltage, edges, torch.zeros_like(voltage))
 
 
 def _check_state(state: Any, circuit: Any) -> LCState:
@@ -80,8 +69,7 @@ def _check_state(state: Any, circuit: Any) -> LCState:
         count = len(current) if isinstance(current, (tuple, list)) else type(current).__name__
         raise error("state", f"currents of {axes} axes", count)
     for axis, i in enumerate(current):
-        like_edges = voltage if circuit.graph is None else circuit.conductance[0]
-        check_like(f"current[{axis}]", i, like_edges, "the voltage")
+        check_like(f"current[{axis}]", i, circuit.conductance[axis], "the voltage")
     check_like("ground", ground, voltage, "the voltage")
     return LCState(voltage, tuple(current), ground)
 
@@ -90,8 +78,8 @@ def _check_length(dt: float, storage: Tensor, circuit: Circuit, dtype: torch.dty
     """Refuse a step in which rounding grows to a part of the state, where values may be read."""
 
     def largest() -> float:
-        edges = [g.detach() for _, g, _ in circuit._axes()]
-        coils = sums_at_nodes(torch.zeros_like(storage), edges, circuit.periodic)
+        edges = circuit.layout.edges([g.detach() for g in circuit.conductance])
+        coils = circuit.layout.at_both_ends([g.to(storage.dtype) for g in edges])
         # A node that is held has neither edges nor a capacitor, and does not swing.
         swings = (coils != 0) | (storage != 0)
         # Gershgorin: (omega dt)^2 <= 2 dt^2 sum(1 / L) / C.
@@ -112,7 +100,6 @@ def _check_length(dt: float, storage: Tensor, circuit: Circuit, dtype: torch.dty
         )
 
 
-@overload
 def lc_step(
     state: LCState,
     circuit: Circuit,
@@ -121,42 +108,8 @@ def lc_step(
     source: Tensor | None = None,
     *,
     damping: Tensor | float = 0.0,
-    tol: float = 1e-5,
-    max_iterations: int = 300,
-    return_info: Literal[False] = False,
-    backend: str | None = None,
-) -> LCState: ...
-
-
-@overload
-def lc_step(
-    state: LCState,
-    circuit: Circuit,
-    capacitance: Tensor | float,
-    dt: float,
-    source: Tensor | None = None,
-    *,
-    damping: Tensor | float = 0.0,
-    tol: float = 1e-5,
-    max_iterations: int = 300,
-    return_info: Literal[True],
-    backend: str | None = None,
-) -> tuple[LCState, NetworkInfo]: ...
-
-
-def lc_step(
-    state: LCState,
-    circuit: Circuit,
-    capacitance: Tensor | float,
-    dt: float,
-    source: Tensor | None = None,
-    *,
-    damping: Tensor | float = 0.0,
-    tol: float = 1e-5,
-    max_iterations: int = 300,
-    return_info: bool = False,
-    backend: str | None = None,
-) -> LCState | tuple[LCState, NetworkInfo]:
+    solver: Solver = AUTO,
+) -> LCState:
     r"""Advance the voltages and currents of LC networks, waves on a grid, by `dt`.
 
     .. math::
@@ -205,27 +158,21 @@ def lc_step(
         f per unit volume at the midpoint of the step; none by default.
     damping : float or Tensor that expands to the shape of the voltage
         d >= 0 per unit volume: a resistor from each node to ground.
-    tol, max_iterations, backend
-        As in `kirchhoff_network`.
-    return_info : bool
-        Also return iterations and backward error of the solves, the latter from the potentials
-        that are returned.
+    solver : Auto, Direct or Iterative
+        As in `Circuit.solve`.
 
     Returns
     -------
     state : LCState
         After the step, in the dtypes of the state before.
-    info : NetworkInfo
-        Only with `return_info`.
 
     Raises
     ------
     TypeError
         Something else than a Tensor or a Circuit.
     ValueError
-        Wrong shape, dtype or device, `dt`, `tol` or `max_iterations` out of range; on the CPU also
-        for a capacitance not above 0, a negative damping, and a step longer than its rounding
-        allows.
+        Wrong shape, dtype or device, a `dt` that is not above 0; on the CPU also for a capacitance
+        not above 0, a negative damping, and a step longer than its rounding allows.
 
     References
     ----------
@@ -249,8 +196,7 @@ def lc_step(
     """
     check_step(dt)
     v, current, ground = _check_state(state, circuit)
-    network = (circuit.conductance, circuit.leak)
-    closed = check_arguments(v, *network, circuit.periodic, tol, max_iterations)
+    layout = circuit.layout
     storage, loss = like("capacitance", capacitance, v), like("damping", damping, v)
     check_positive("capacitance", storage)
     check_not_negative("damping", loss)
@@ -267,28 +213,19 @@ def lc_step(
         fed = fed + source.to(fed.dtype) * circuit.volume
     if circuit.current is not None:
         fed = fed + (dt / 2) * circuit.current
-    for axis, i in enumerate(current):
-        i = edges_alone(i.to(fed.dtype), axis, closed[axis])
-        fed = fed - outflow(i, axis, rings(closed)[axis])
+    fed = fed - layout.outflow(layout.edges([i.to(fed.dtype) for i in current]))
     edges = [(dt / 2) * g for g in conductance]
-    solved = (fed, edges, total, closed)
-    m, iterations, _ = solve_checked(*solved, tol, max_iterations, backend)
+    m = solve_checked(fed, edges, total, layout, solver)[0]
     to_ground = leak * m
     if circuit.current is not None:
         to_ground = to_ground - circuit.current
-    axes = zip(current, edges, differences_by_axis(m, closed), strict=True)
-    changed = (
-        i + 2 * edges_alone(g, axis, closed[axis]) * drop for axis, (i, g, drop) in enumerate(axes)
-    )
-    after = LCState(
+    axes = zip(current, layout.edges(edges), layout.drops(m), strict=True)
+    changed = (i + 2 * g * drop for i, g, drop in axes)
+    return LCState(
         midpoint_end(m, v, storage).to(v.dtype),
         tuple(after.to(before.dtype) for after, before in zip(changed, current, strict=True)),
         (ground + dt * to_ground).to(ground.dtype),
     )
-    if not return_info:
-        return after
-    middle = midpoint_of(after.voltage, v, storage)
-    return after, info_of(middle, iterations, solved, backend, "auto")
 
 
 def lc_energy(state: LCState, circuit: Circuit, capacitance: Tensor | float) -> Tensor:
@@ -308,10 +245,9 @@ def lc_energy(state: LCState, circuit: Circuit, capacitance: Tensor | float) -> 
     storage = like("capacitance", capacitance, v)
     check_positive("capacitance", storage)
     energy = (storage * circuit.volume * v.to(storage.dtype).square()).flatten(1, -2).sum(1)
-    coils = [(circuit.leak, ground)]
-    for (axis, g, closed), i in zip(circuit._axes(), current, strict=True):
-        coils.append((g, used_edges(i, axis, closed)))
-    for g, i in coils:
+    entries = circuit.layout.entries
+    coils = zip(entries(circuit.conductance), entries(current), strict=True)
+    for g, i in ((circuit.leak, ground), *coils):
         stored = torch.where(g > 0, i.to(storage.dtype).square() / torch.where(g > 0, g, 1), 0)
         energy = energy + stored.flatten(1, -2).sum(1)
     return energy / 2

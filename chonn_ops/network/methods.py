@@ -11,8 +11,7 @@ from torch import Tensor
 
 from chonn_ops.checks import error
 from chonn_ops.network.direct import predicted_bytes, too_large
-from chonn_ops.network.edges import edges_by_axis
-from chonn_ops.network.graph import Graph, Joined
+from chonn_ops.network.layout import Layout
 
 # Bytes that the factors of one call may take.
 MEMORY = 2 * 2**30
@@ -39,24 +38,19 @@ ROUNDED = 80
 SAFETY = 4
 
 
-def networks_at_once(
-    grid: tuple[int, ...], periodic: tuple[Joined, ...], count: int, dtype: torch.dtype
-) -> int:
+def networks_at_once(layout: Layout, count: int, dtype: torch.dtype) -> int:
     """How many of `count` networks the direct method takes at once within `MEMORY`; 0 if none."""
-    is_graph = isinstance(periodic[0], Graph)
-    if not is_graph and math.prod(grid) > NODES[sum(n > 1 for n in grid)]:
+    if layout.iterable and math.prod(layout.shape) > NODES[sum(n > 1 for n in layout.shape)]:
         return 0
-    while count and predicted_bytes(grid, periodic, count, dtype) > MEMORY:
+    while count and predicted_bytes(layout.shape, layout.periodic, count, dtype) > MEMORY:
         count //= 2
     return count
 
 
-def keeps(
-    grid: tuple[int, ...], periodic: tuple[Joined, ...], count: int, dtype: torch.dtype
-) -> bool:
+def keeps(layout: Layout, count: int, dtype: torch.dtype) -> bool:
     """Whether a call keeps the factor of its networks for the backward pass, which otherwise
     eliminates them once more."""
-    return predicted_bytes(grid, periodic, count, dtype) <= KEPT
+    return predicted_bytes(layout.shape, layout.periodic, count, dtype) <= KEPT
 
 
 class Choice(NamedTuple):
@@ -78,53 +72,49 @@ class Choice(NamedTuple):
 
 
 def choose(
-    grid: tuple[int, ...],
-    periodic: tuple[Joined, ...],
-    num_networks: int,
-    dtype: torch.dtype,
-    backend: str,
-    method: str = "auto",
+    layout: Layout, num_networks: int, dtype: torch.dtype, backend: str, method: str = "auto"
 ) -> Choice:
-    """How `num_networks` networks of one shape are solved by `backend`.
+    """How `num_networks` networks on a layout are solved by `backend`.
 
-    `chonn_ops.kirchhoff_network` says what ``method="auto"`` does, and the constants above say
-    where. The fronts of the PyTorch backend are slower than its iterations. With grids that are
-    eliminated where iterations fail, all networks of a call are eliminated at once if values show
-    that iterations cannot judge themselves (`exceed_digits`), and a `tol` below `TIGHT` is iterated
+    `chonn_ops.Auto` says what "auto" does, and the constants above say where. The fronts of the
+    PyTorch backend are slower than its iterations. With grids that are eliminated where iterations
+    fail, all networks of a call are eliminated at once if values show that iterations cannot judge
+    themselves (`exceed_digits`), and a `tol` below `TIGHT` is iterated
     further (`SAFETY`).
 
     Factors that would take more than all memory are refused where they are made, whoever asks.
     """
     num_networks = max(num_networks, 1)  # an empty batch is no batch that is too large
     if backend == "reference" or method == "direct":
-        asked = "method='direct'" if method == "direct" else "backend='reference'"
+        asked = "Direct()" if method == "direct" else "the backend 'reference'"
         return Choice("direct", f"elimination: asked for by {asked}")
-    if isinstance(periodic[0], Graph):
+    grid = layout.shape
+    if not layout.iterable:
         if method == "multigrid":
-            raise error("method", "'auto' or 'direct' for a graph", repr(method))
-        if networks_at_once(grid, periodic, num_networks, dtype):
+            raise error("solver", "Auto() or Direct() for a graph", "Iterative()")
+        if networks_at_once(layout, num_networks, dtype):
             return Choice("direct", "elimination: a graph")
-        bound = "or with method='direct' all the memory that there is"
-        raise too_large(grid, periodic, 1, dtype, MEMORY, bound)
+        bound = "or with solver=Direct() all the memory that there is"
+        raise too_large(grid, layout.periodic, 1, dtype, MEMORY, bound)
     if dtype.is_complex:
         return Choice("direct", "elimination: complex numbers have no other method")
     axes, nodes = sum(n > 1 for n in grid), math.prod(grid)
     # Solvers that iterate eliminate lines, whatever is asked for.
     line = "elimination: a line" if axes < 2 else ""
     if method == "multigrid":
-        return Choice("multigrid", line or "multigrid: asked for by method='multigrid'")
-    at_once = networks_at_once(grid, periodic, num_networks, dtype)
+        return Choice("multigrid", line or "multigrid: asked for by Iterative()")
+    at_once = networks_at_once(layout, num_networks, dtype)
     if backend in ("cpu", "triton") and at_once and nodes <= AT_ONCE[axes]:
         some = f", {at_once} of {num_networks} at a time" if at_once < num_networks else ""
         return Choice("direct", f"elimination: a {_size(axes, 'at most', AT_ONCE)}{some}")
     if nodes > NODES[axes]:
         return Choice("multigrid", line or f"multigrid: a {_size(axes, 'more than', NODES)}")
     if not at_once:
-        size = predicted_bytes(grid, periodic, 1, dtype) / 2**30
+        size = predicted_bytes(grid, layout.periodic, 1, dtype) / 2**30
         why = f"factors of one network would take {size:.1f} GiB, more than {MEMORY / 2**30:g} GiB"
         return Choice("multigrid", line or f"multigrid: {why}")
     if backend == "torch":
-        why = f"backend={backend!r} iterates faster than it eliminates"
+        why = f"the backend {backend!r} iterates faster than it eliminates"
     else:
         why = f"a {_size(axes, 'more than', AT_ONCE)}"
     after = f"elimination of what is above tol after {PATIENCE[axes]} iterations"
@@ -138,10 +128,7 @@ def _size(axes: int, word: str, table: Sequence[int]) -> str:
 
 
 def exceed_digits(
-    conductance: Sequence[Tensor],
-    leak: Tensor,
-    periodic: Sequence[Joined],
-    dtype: torch.dtype,
+    conductance: Sequence[Tensor], leak: Tensor, layout: Layout, dtype: torch.dtype
 ) -> bool:
     """Whether in a network rounding the largest conductance changes more than the leaks of the
     network, or of a part of it, are.
@@ -155,8 +142,7 @@ def exceed_digits(
     largest = torch.stack([g.amax() for g in conductance]).amax()
     if bool(eps * largest <= leak.amin()):  # the usual case, and the faster question
         return False
-    used = edges_by_axis(conductance, periodic)
-    edges = [edge.flatten(1, -2) for edge in used if edge.numel()]
+    edges = [x.flatten(1, -2) for x in layout.entries(conductance) if x.numel()]
     if not edges:
         return False
     leaks = leak.flatten(1, -2)

@@ -16,9 +16,10 @@ network converged is judged here: the direct method eliminates what did not, or 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -29,16 +30,11 @@ from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
 from chonn_ops.checks import error
 from chonn_ops.network import direct, methods
 from chonn_ops.network.checks import recording, refuse_negative, resonance
-from chonn_ops.network.direct import Solution, factor_of
-from chonn_ops.network.edges import (
-    differences_by_axis,
-    edges_by_axis,
-    excess,
-    norm_of,
-    relative_residual,
-)
-from chonn_ops.network.graph import Joined, graph_of, joined
+from chonn_ops.network.direct import Factor, Solution
+from chonn_ops.network.edges import excess, norm_of, relative_residual
+from chonn_ops.network.graph import unpacked
 from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded
+from chonn_ops.network.layout import Layout
 
 
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -54,8 +50,14 @@ BACKENDS = Backends(
 )
 
 
+def forced_backend() -> str:
+    """The backend of the environment variable, which the backward pass of a solve takes, too. A
+    program that is traced reads the variable when it runs."""
+    return "" if torch.compiler.is_compiling() else os.environ.get(BACKENDS.variable, "")
+
+
 def available_backends() -> tuple[str, ...]:
-    """Names that `chonn_ops.kirchhoff_network` takes as `backend` here.
+    """Names that the environment variable ``CHONN_NETWORK_BACKEND`` may have here.
 
     "reference" needs SciPy; "cpu" the compiled kernel; "triton" Triton and a CUDA device.
     """
@@ -75,17 +77,12 @@ class _Networks:
     source: Tensor
     conductance: tuple[Tensor, ...]
     leak: Tensor
-    periodic: tuple[Joined, ...]
+    layout: Layout
 
-    @property
+    @cached_property
     def dtype(self) -> torch.dtype:
         """The dtype of the solve."""
         return compute_dtype(self.source, self.leak, *self.conductance)
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """Nodes along each axis."""
-        return tuple(self.leak.shape[1:-1])
 
     @property
     def count(self) -> int:
@@ -101,11 +98,11 @@ class _Networks:
         """The networks `chosen` (B, C), as (M, \\*grid, 1)."""
         b, c = chosen.nonzero(as_tuple=True)
         source, leak, *g = (x.movedim(-1, 1)[b, c][..., None] for x in self.fields)
-        return _Networks(source, tuple(g), leak, self.periodic)
+        return _Networks(source, tuple(g), leak, self.layout)
 
     def solve_by(self, backend: Any, tol: float, max_iterations: int) -> tuple[Tensor, ...]:
         """Run the backend."""
-        network = (self.source, self.conductance, self.leak, self.periodic)
+        network = (self.source, self.conductance, self.leak, self.layout.periodic)
         return backend.solve(*network, tol, max_iterations)
 
 
@@ -181,24 +178,22 @@ def run_network(
     conductance = tuple(g for g in (g0, g1, g2) if g is not None)
     several = source.dim() == leak.dim() + 1
     one = source.shape[:1] + source.shape[2:] if several else source.shape
-    axes = joined(periodic, graph)
-    nodes = edges = leak.shape
-    if (given := graph_of(axes)) is not None:
-        counts = given.num_nodes, given.num_edges
-        nodes, edges = ((leak.shape[0], n, leak.shape[-1]) for n in counts)
-    expected = (nodes, nodes, *[edges] * len(conductance))
-    shapes = (leak.shape, one, *(g.shape for g in conductance))
+    layout = unpacked(leak.shape[1:-1], periodic, graph)
+    B, C = leak.shape[0], leak.shape[-1]
+    nodes, edges = ((B, *shape, C) for shape in (layout.shape, layout.edge_shape))
     names = ("leak", "source", "g0", "g1", "g2")
+    shapes = (leak.shape, one, *(g.shape for g in conductance))
+    expected = (nodes, nodes, *[edges] * len(conductance))
     for name, shape, right in zip(names, shapes, expected, strict=False):
-        if tuple(shape) != tuple(right):  # backends trust it with addresses
-            raise error(name, f"shape {tuple(right)}", tuple(shape))
-    if not leak.dim() - 2 == len(conductance) == len(axes):
-        counts = f"{len(conductance)}, {len(axes)}"
-        raise error("periodic", f"{leak.dim() - 2} axes, as leak has", counts)
-    networks = _Networks(source, conductance, leak, axes)
+        if tuple(shape) != right:  # backends trust it with addresses
+            raise error(name, f"shape {right}", tuple(shape))
+    if len(conductance) != len(layout.periodic):
+        raise error("conductance", f"{len(layout.periodic)} tensors", len(conductance))
+    networks = _Networks(source, conductance, leak, layout)
     dtype = networks.dtype
+    least = None  # the smallest leak
     if check and not dtype.is_complex and leak.device.type == "cpu":  # reading stalls a GPU
-        refuse_negative(conductance, leak, axes)
+        least = refuse_negative(conductance, leak, layout)
     if source.numel() == 0:
         nothing = source.new_empty(_numbers(source, leak), dtype=real_dtype(dtype))
         v = source.new_empty(source.shape, dtype=dtype)
@@ -207,12 +202,13 @@ def run_network(
         name = BACKENDS.name_for(backend, source.device)
         # Real networks on "triton" are solved without reading values.
         reads = name != "triton" or dtype.is_complex
-        label = cut_off(conductance, leak, axes) if reads and not recording(leak) else None
+        read = reads and not recording(leak)
+        label = cut_off(conductance, leak, layout, least) if read else None
         if label is not None:
             if check:
                 check_sources_have_ground(source, label)
             source, leak = grounded(source, conductance, leak, label)
-            networks = _Networks(source, conductance, leak, axes)
+            networks = _Networks(source, conductance, leak, layout)
         solved = _solve(name, networks, tol, max_iterations, method, drops=drops, keep=keep)
         if label is not None:  # iterations leave rounding; a NaN stays one
             off = label >= 0
@@ -266,14 +262,14 @@ def _solve(
     if backend == "reference":  # direct itself
         return _by_reference(networks, tol, max_iterations, drops=drops)
     several = networks.source.dim() > networks.leak.dim()
-    shape, dtype = (networks.grid, networks.periodic), networks.dtype
-    asked = "direct" if several and graph_of(networks.periodic) is None else method
-    choice = methods.choose(*shape, networks.count, dtype, backend, asked)
+    dtype, layout = networks.dtype, networks.layout
+    asked = "direct" if several and layout.iterable else method
+    choice = methods.choose(layout, networks.count, dtype, backend, asked)
     if choice.method == "multigrid" and recording(networks.leak):  # nothing may be read
         v, iterations, residual = networks.solve_by(BACKENDS[backend], tol, max_iterations)
         return _Solved(v, iterations, residual, [], [])
     fits = choice.fallback
-    at_once = fits and methods.exceed_digits(networks.conductance, networks.leak, shape[1], dtype)
+    at_once = fits and methods.exceed_digits(networks.conductance, networks.leak, layout, dtype)
     if choice.method == "direct" or at_once:
         return _eliminate(networks, tol, backend, drops=drops, keep=keep)
     return _iterate(networks, tol, max_iterations, backend, fits, drops=drops)
@@ -295,7 +291,7 @@ def _by_reference(networks: _Networks, tol: float, max_iterations: int, *, drops
     if dtype.is_complex and bool((residual > tol).any()):
         where = tuple((residual > tol).nonzero()[0].tolist())
         raise resonance(float(residual[where]), tol, where)
-    found = differences_by_axis(v, networks.periodic) if drops else []
+    found = networks.layout.drops(v) if drops else []
     if not dtype.is_complex and bool(methods.lifted(v, found, tol).any()):
         found = []
     return _Solved(v, iterations, residual, [x.to(dtype) for x in found], [])
@@ -307,14 +303,14 @@ def _iterate(
     """Iterate, and eliminate the networks that stay above `tol`, where they are small enough for
     that (`fits`)."""
     solver = BACKENDS[backend]
-    axes = sum(n > 1 for n in networks.grid)
+    axes = sum(n > 1 for n in networks.layout.shape)
     most = min(max_iterations, methods.PATIENCE[axes]) if fits else max_iterations
     # Networks that could be eliminated are iterated until they are as right as if they were.
     enough = tol / methods.SAFETY if fits and tol < methods.TIGHT else tol
     v, iterations, residual = networks.solve_by(solver, enough, most)
     residual = _without_rounding(networks, v, iterations, residual, tol)
     if bool(residual.isnan().any()):  # of an input, or where numbers of the iterations overflowed
-        edges = edges_by_axis(networks.conductance, networks.periodic)
+        edges = networks.layout.entries(networks.conductance)
         fields = (networks.source, networks.leak, *edges)
         finite = [x.isfinite().flatten(1, -2).all(1) for x in fields]
         unsolved = residual.isnan() & torch.stack(finite).all(0)
@@ -324,7 +320,7 @@ def _iterate(
     # A coarse `tol` leaves differences with the digits that the backward needs for it.
     short = torch.zeros_like(late)
     if drops and tol < methods.TIGHT:
-        solved.drops = differences_by_axis(v, networks.periodic)
+        solved.drops = networks.layout.drops(v)
         digits = methods.ROUNDED * torch.finfo(v.dtype).eps if axes < 2 else tol
         if bool(methods.lifted(v, solved.drops, digits).any()):
             digits = min(enough, digits)
@@ -332,7 +328,7 @@ def _iterate(
             if bool(short.any()) and not fits:
                 solved.drops = []
     if not fits:
-        _require(residual, iterations, tol, networks.grid, v.dtype)
+        _require(residual, iterations, tol, networks.layout.shape, v.dtype)
     elif bool((late | short).any()):
         _solve_rest(networks, solved, late, short, tol, backend)
     return solved
@@ -350,7 +346,7 @@ def _without_rounding(
     x = v.movedim(-1, 1)[rounded][..., None]
     source, leak, *g = (field.to(v.dtype) for field in some.fields)
     residual = residual.clone()
-    left = relative_residual(x, source, g, leak, networks.periodic)
+    left = relative_residual(x, source, g, leak, networks.layout)
     residual[rounded] = left[:, 0].to(residual.dtype)
     return residual
 
@@ -365,20 +361,20 @@ def _drops_with_digits(
     potentials leave over, and the differences of both solutions are added.
     """
     source, leak, *g = (x.to(v.dtype) for x in networks.fields)
-    left = excess(v, source, g, leak, networks.periodic)
+    left = excess(v, source, g, leak, networks.layout)
     outside = (v == 0) & (left == source)  # of the network: nodes with neither edge nor leak
     late = late[(slice(None), *[None] * len(g))]
     left = torch.where(outside | late, 0, left)
     enough = tol * norm_of(torch.where(outside, 0, source)) / norm_of(left)
     least = float(enough.nan_to_num(1).amin())
-    found = differences_by_axis(v, networks.periodic)
+    found = networks.layout.drops(v)
     if least >= 1:
         return found, torch.zeros_like(enough, dtype=torch.bool)
     short = methods.lifted(v, found, 1 / methods.LIFTING)  # iterations for the rest lose it, too
     if bool(short.any()):
         return found, short
     rest, _, residual = replace(networks, source=left).solve_by(solver, least, most)
-    more = differences_by_axis(rest.to(v.dtype), networks.periodic)
+    more = networks.layout.drops(rest.to(v.dtype))
     return [a + b for a, b in zip(found, more, strict=True)], residual > methods.SAFETY * enough
 
 
@@ -419,11 +415,11 @@ def _require(
         where = tuple(names[where[0]]) if names else (where[0], where[-1])
         wider = "" if dtype == torch.float64 else "float64 inputs, "
         raise RuntimeError(
-            f"kirchhoff_network: expected residuals and errors of at most tol={tol:g}, got "
+            f"Circuit.solve: expected residuals and errors of at most tol={tol:g}, got "
             f"{float(residual[late].max()):.2e} in the worst, {where} (batch, channel), of "
             f"{int(late.sum())} of {late.numel()} networks after {int(iterations[late].max())} "
-            f"iterations (grid {size}). To solve them: method='direct', {wider}a smaller contrast, "
-            "a larger tol or more max_iterations"
+            f"iterations (grid {size}). To solve them: solver=Direct(), {wider}a smaller contrast, "
+            "a larger tol or more iterations, as in Iterative(tol, max_iterations)"
         )
 
 
@@ -438,9 +434,9 @@ def _eliminate(
 ) -> _Solved:
     """Eliminate networks, as many at a time as `chonn_ops.network.methods` allows. `names` as in
     `_require`. The backend "triton" reads no value."""
-    grid, periodic, count, dtype = networks.grid, networks.periodic, networks.count, networks.dtype
+    layout, count, dtype = networks.layout, networks.count, networks.dtype
     channels, at_frequency = networks.leak.shape[-1], dtype.is_complex
-    shape = (grid, periodic, count, dtype)
+    shape, periodic = (layout, count, dtype), layout.periodic
     read = backend != "triton" or at_frequency
     most = methods.networks_at_once(*shape)
     keep = keep and (at_frequency or most == count) and methods.keeps(*shape)
@@ -458,7 +454,7 @@ def _eliminate(
             one: Any = {"source": s.to(dtype), "dtype": dtype, **options}
             if at_frequency:
                 one.update(tol=tol, keep=keep, before=before, channels=channels)
-            factor: Any = factor_of(g, l, periodic, **one)
+            factor = Factor(g, l, periodic, **one)
             solution = factor.solution
             state = factor.state() if keep else []
         else:
@@ -467,11 +463,11 @@ def _eliminate(
     solution = _joined(solutions, networks.source)
     residual = solution.residual
     assert residual is not None  # the networks were given
-    if not at_frequency:  # a `ComplexFactor` judges its own
+    if not at_frequency:  # a complex `Factor` judges its own
         residual = residual.to(dtype)
-    if read and not at_frequency:
-        _require(residual, torch.zeros_like(residual), tol, grid, dtype, names)
     iterations = torch.zeros_like(residual, dtype=torch.int32)
+    if read and not at_frequency:
+        _require(residual, iterations, tol, layout.shape, dtype, names)
     return _Solved(solution.potential, iterations, residual, solution.drops, state)
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import widened
 from chonn_ops.checks import check_above, check_choice, error, expanded
-from chonn_ops.network.api import NetworkInfo, info_of, solve_checked
 from chonn_ops.network.checks import (
-    check_arguments,
     check_field,
     check_like,
     check_not_negative,
 )
-from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.circuit import Circuit, solve_checked
+from chonn_ops.network.solver import AUTO, Solver
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.
@@ -51,13 +49,6 @@ def midpoint_end(m: Tensor, v: Tensor, storage: Tensor) -> Tensor:
     return torch.where(storage == 0, m, 2 * m - v)
 
 
-def midpoint_of(after: Tensor, v: Tensor, storage: Tensor) -> Tensor:
-    """Potentials at the midpoint of a step, from those at its end: inverts `midpoint_end`."""
-    after, v = widened(after.detach()), widened(v.detach())
-    return torch.where(storage == 0, after, (after + v) / 2)
-
-
-@overload
 def rc_step(
     v: Tensor,
     circuit: Circuit,
@@ -66,42 +57,8 @@ def rc_step(
     source: Tensor | None = None,
     *,
     method: str = "euler",
-    tol: float = 1e-5,
-    max_iterations: int = 300,
-    return_info: Literal[False] = False,
-    backend: str | None = None,
-) -> Tensor: ...
-
-
-@overload
-def rc_step(
-    v: Tensor,
-    circuit: Circuit,
-    capacitance: Tensor | float,
-    dt: float,
-    source: Tensor | None = None,
-    *,
-    method: str = "euler",
-    tol: float = 1e-5,
-    max_iterations: int = 300,
-    return_info: Literal[True],
-    backend: str | None = None,
-) -> tuple[Tensor, NetworkInfo]: ...
-
-
-def rc_step(
-    v: Tensor,
-    circuit: Circuit,
-    capacitance: Tensor | float,
-    dt: float,
-    source: Tensor | None = None,
-    *,
-    method: str = "euler",
-    tol: float = 1e-5,
-    max_iterations: int = 300,
-    return_info: bool = False,
-    backend: str | None = None,
-) -> Tensor | tuple[Tensor, NetworkInfo]:
+    solver: Solver = AUTO,
+) -> Tensor:
     r"""Advance the potentials of RC networks, circuits with a capacitor at every node, by `dt`.
 
     .. math::
@@ -150,23 +107,18 @@ def rc_step(
         f per unit volume during the step; none by default.
     method : {"euler", "midpoint"}
         As above.
-    tol, max_iterations, backend
-        As in `kirchhoff_network`.
-    return_info : bool
-        Also return iterations and backward error of the solves, the latter from the potentials
-        that are returned.
+    solver : Auto, Direct or Iterative
+        As in `Circuit.solve`.
 
     Returns
     -------
     v : Tensor, shape (B, \*grid, C)
         Potentials after the step, in the dtype of `v`.
-    info : NetworkInfo
-        Only with `return_info`.
 
     Raises
     ------
     TypeError, ValueError
-        As `kirchhoff_network`; also for a `dt` not above 0, an unknown `method`, and on the CPU for
+        As `Circuit.solve`; also for a `dt` not above 0, an unknown `method`, and on the CPU for
         a negative capacitance.
 
     References
@@ -188,9 +140,6 @@ def rc_step(
     check_step(dt)
     check_field("v", v)
     check_circuit(circuit, "v", v)
-    closed = check_arguments(
-        v, circuit.conductance, circuit.leak, circuit.periodic, tol, max_iterations
-    )
     storage = like("capacitance", capacitance, v)
     check_not_negative("leak", circuit.leak)
     check_not_negative("capacitance", storage)
@@ -202,12 +151,6 @@ def rc_step(
     elif circuit.current is not None:
         current = current + circuit.current
     total = circuit.leak + storage
-    network = (current, circuit.conductance, total, closed)
-    after, iterations, _ = solve_checked(*network, tol, max_iterations, backend)
-    if method == "midpoint":
-        after = midpoint_end(after, v, storage)
-    after = after.to(v.dtype)
-    if not return_info:
-        return after
-    solved = after if method == "euler" else midpoint_of(after, v, storage)
-    return after, info_of(solved, iterations, network, backend, "auto")
+    network = (current, circuit.conductance, total, circuit.layout)
+    after = solve_checked(*network, solver)[0]
+    return (midpoint_end(after, v, storage) if method == "midpoint" else after).to(v.dtype)

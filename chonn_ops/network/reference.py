@@ -69,7 +69,7 @@ def _lost(network: tuple[int, int], got: str) -> RuntimeError:
     return RuntimeError(
         f"network {network} (batch, channel): expected corrections that vanish, got {got}: "
         "leaks are below the rounding of the conductances, which factors in float64 lose. To solve "
-        "it: backend='torch' or 'cpu' with method='direct'"
+        "it: the backend 'torch' or 'cpu' with solver=Direct()"
     )
 
 

@@ -24,7 +24,7 @@ from chonn_ops.boundary import Boundary, Dirichlet, Faces, Neumann, Wall, condit
 from chonn_ops.checks import answer, error
 from chonn_ops.network.checks import check_field, check_not_negative
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import edges_alone, pad
+from chonn_ops.network.edges import pad
 from chonn_ops.network.graph import Graph, plain_tensors
 from chonn_ops.network.grids import (
     Steps,
@@ -37,6 +37,7 @@ from chonn_ops.network.grids import (
     walls_of,
     widths,
 )
+from chonn_ops.network.layout import edges_alone
 
 _NEGATIVE = 1e-4  # of the part of a conductance that k_xx makes: rounding of k
 
@@ -99,7 +100,7 @@ def tensor_diffusion(
     corner = cross
     for axis in (0, 1):
         mean = (corner + corner.roll(-1, axis + 1)) / 2
-        corner = edges_alone(mean, axis, closed[axis]) if grid[axis] > 1 else 0 * mean
+        corner = edges_alone(mean, axis, closed[axis])
     less = [(corner.abs() + corner.abs().roll(1, dim)) / 2 for dim in (2, 1)]
     g = torch.stack([*(x - y for x, y in zip(sides, less, strict=True)), corner, -corner], 1)
     negative = torch.stack(

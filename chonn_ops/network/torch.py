@@ -15,9 +15,8 @@ from torch import Tensor
 from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.checks import recording
-from chonn_ops.network.elimination import solve_lines
 from chonn_ops.network.grid import Grid, Network, along
-from chonn_ops.network.multigrid import Multigrid, lead_of_axes
+from chonn_ops.network.multigrid import Multigrid, lead_of_axes, reciprocal
 
 LEAST, MOST = CONSTANTS["NETWORK_RATIO_LEAST"], CONSTANTS["NETWORK_RATIO_MOST"]
 ALLOWED = CONSTANTS["NETWORK_ERROR_ALLOWED"]
@@ -174,13 +173,54 @@ def _solve_grids(
     return v, iterations, deviation
 
 
+def _eliminate_lines(source: Tensor, conductance: Tensor, leak: Tensor) -> Tensor:
+    """Potentials of lines (M, N) by cyclic reduction [1]_, in log2 N steps and O(M N) memory.
+
+    Entry p of `conductance` (M, N) joins nodes p and p + 1. The last entry joins the last node and
+    the first of a periodic line; it is 0 on other lines.
+
+    References
+    ----------
+    .. [1] R. W. Hockney, "A fast direct solution of Poisson's equation using Fourier analysis",
+       J. ACM 12 (1965) 95.
+    """
+    nodes = source.shape[1]
+    if nodes == 1:
+        return source * reciprocal(leak)
+    down, up = conductance[:, 0 : nodes - 1 : 2], conductance[:, 1::2]
+    share = reciprocal(leak[:, 1::2] + down + up)
+    to_lower, to_upper = down * share, up * share
+    # With an even number of nodes the last node is eliminated; its upper neighbour is the first.
+    seam = nodes % 2 == 0
+    uppers = nodes // 2 - seam
+
+    def eliminate(field: Tensor) -> Tensor:
+        kept, gone = field[:, 0::2].clone(), field[:, 1::2]
+        kept[:, : nodes // 2].addcmul_(to_lower, gone)
+        kept[:, 1:].addcmul_(to_upper[:, :uppers], gone[:, :uppers])
+        if seam:
+            kept[:, 0].addcmul_(to_upper[:, -1], gone[:, -1])
+        return kept
+
+    edges = to_lower * up
+    if not seam:
+        edges = torch.cat([edges, conductance[:, -1:]], 1)
+    even = _eliminate_lines(eliminate(source), edges, eliminate(leak))
+    above = torch.cat([even[:, 1:], even[:, :1]], 1) if seam else even[:, 1:]
+    odd = source[:, 1::2] * share
+    odd.addcmul_(to_lower, even[:, : nodes // 2]).addcmul_(to_upper, above)
+    potential = torch.empty_like(source)
+    potential[:, 0::2], potential[:, 1::2] = even, odd
+    return potential
+
+
 def _solve_lines(
     source: Tensor, conductance: Tensor, leak: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Lines (M, N), without NaN or infinity."""
     before = conductance.roll(1, 1)
     s = source * (leak + conductance + before > 0)
-    v = solve_lines(s, conductance, leak)
+    v = _eliminate_lines(s, conductance, leak)
     current = conductance * (v.roll(-1, 1) - v)
     left = torch.linalg.vector_norm(s - leak * v + current - current.roll(1, 1), dim=1)
     norm = torch.linalg.vector_norm(s, dim=1)

@@ -16,7 +16,6 @@ from chonn_ops.checks import as_tensor, check_above, check_tensor, check_unit_in
 from chonn_ops.network.checks import NETWORK_DTYPES, check_field, check_not_negative
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
-from chonn_ops.network.edges import sum_of_ends
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
 from chonn_ops.network.grids import density_of
 from chonn_ops.network.mesh import Mesh, is_zero, node_numbers, number_on, numbers_on
@@ -298,8 +297,8 @@ class FiniteVolumes:
             return (numbers * unit**power).to(k)[:, None]
 
         if faces is None:
-            in_series = 2 * (1 - arithmetic) / sum_of_ends(k.reciprocal(), 0, self.graph)
-            faces = in_series + 0.5 * arithmetic * sum_of_ends(k, 0, self.graph)
+            in_series = 2 * (1 - arithmetic) / self.graph.sums_of_ends(k.reciprocal())[0]
+            faces = in_series + 0.5 * arithmetic * self.graph.sums_of_ends(k)[0]
         else:
             check_field("faces", faces)
             shape = (k.shape[0], self.graph.num_edges, k.shape[2])

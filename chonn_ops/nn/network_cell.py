@@ -30,6 +30,7 @@ from chonn_ops.checks import (
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing, blended_edges, circuit_of, edges_within
+from chonn_ops.network.solver import Auto
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import (
     Nodes,
@@ -84,7 +85,7 @@ class Network:
     selective : bool
         Whether conductivities depend on the features; otherwise each network has one (ablation).
     tol : float
-        Where iterations stop, as in `chonn_ops.kirchhoff_network`.
+        Where iterations stop, as in `chonn_ops.Iterative`.
 
     Raises
     ------
@@ -298,7 +299,7 @@ class NetworkCell(Gained):
             If the shape or the geometry does not fit.
         """
         circuit, source = self.assemble(u, spacing, mask, nodes, volumes)
-        return circuit.solve(source, tol=self.options.tol)
+        return circuit.solve(source, Auto(self.options.tol))
 
     def assemble(
         self,

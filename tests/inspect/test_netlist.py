@@ -11,6 +11,7 @@ from chonn_ops import (
     Dirichlet,
     FiniteVolumes,
     Graph,
+    Grid,
     KirchhoffCell,
     Network,
     NetworkCell,
@@ -264,7 +265,7 @@ def circuit_of(kind, dtype):
         graph = Graph([(0, 1), (1, 2), (3, 2), (3, 0), (0, 2), (3, 4)], 5)
         return Circuit(uniform(1, 6, 2, dtype=dtype), uniform(1, 5, 2, dtype=dtype), graph)
     g = [uniform(1, 2, 4, 2, dtype=dtype) for _ in range(2)]
-    return Circuit(g, uniform(1, 2, 4, 2, dtype=dtype), periodic=True, volume=0.3)
+    return Circuit(g, uniform(1, 2, 4, 2, dtype=dtype), Grid((2, 4), True), volume=0.3)
 
 
 @needs_ngspice

@@ -11,7 +11,7 @@ import torch
 from scipy import integrate, signal
 from sympy.polys.matrices import DomainMatrix
 
-from chonn_ops import kirchhoff_network, kirchhoff_scan
+from chonn_ops import Circuit, Direct, Grid, kirchhoff_scan
 from chonn_ops.inspect import aggregate, cascade, rc_cell, transfer_function, zero_order_hold
 
 NAMES = ("C", "G_leak", "G_p", "B_p", "c_o", "d_o")
@@ -316,7 +316,7 @@ def ladder(source, conductance, leak, periodic=False):
     """Potentials of a line of equal nodes, float64."""
     source = torch.as_tensor(source, dtype=torch.float64)[None, :, None]
     g, l = (torch.full_like(source, value) for value in (conductance, leak))  # noqa: E741
-    v = kirchhoff_network(source, (g,), l, periodic=periodic, backend="reference")
+    v = Circuit((g,), l, Grid(l.shape[1:-1], periodic)).solve(source, Direct())
     return v[0, :, 0].numpy()
 
 

@@ -35,7 +35,7 @@ with warnings.catch_warnings(record=True) as caught:
         (torch.rand(2, 9, 11, 3) + 0.5, torch.rand(2, 9, 11, 3) + 0.5),
         torch.ones_like(source),
     )
-    v = chonn_ops.kirchhoff_network(source, g, leak)
+    v = chonn_ops.Circuit(g, leak).solve(source)
     (solved,) = torch.autograd.grad(v.sum(), source)
     # Every network sends as much to ground as flows into it.
     torch.testing.assert_close((leak * v).sum((1, 2)), source.sum((1, 2)), rtol=1e-4, atol=1e-4)

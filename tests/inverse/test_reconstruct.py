@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from chonn_ops import Circuit, Dirichlet, FiniteVolumes, Neumann, Robin, diffusion
+from chonn_ops import Circuit, Direct, Dirichlet, FiniteVolumes, Neumann, Robin, diffusion
 from chonn_ops.boundary import Condition, Wall
 from chonn_ops.inverse import Smoothness, TotalVariation, reconstruct
 from chonn_ops.inverse.domain import domain_of, domain_on
@@ -50,8 +50,8 @@ def potentials(k, source, leak=None, *, spacing=1.0, mask=None, boundary="neuman
     leak = torch.zeros_like(k) if leak is None else leak[None, ..., None]
     inner = None if mask is None else "neumann"
     made = diffusion(k, spacing, mask=mask, boundary=boundary, inner=inner)
-    circuit = Circuit(made.conductance, made.leak + leak, periodic=made.periodic)
-    return circuit.solve(source[None, ..., None], method="direct")[0, ..., 0]
+    circuit = Circuit(made.conductance, made.leak + leak, made.layout)
+    return circuit.solve(source[None, ..., None], Direct())[0, ..., 0]
 
 
 def disc(rings):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from model_cases import BLOCKS, MODELS
 
-from chonn_ops import Graph, decompositions, kirchhoff_network
+from chonn_ops import Circuit, Direct, Graph, Grid, decompositions
 
 NETWORK = torch.ops.chonn_ops.kirchhoff_network.default
 GRIDS = [(1,), (2,), (5,), (16,), (4, 7), (6, 1), (1, 1), (2, 2), (9, 8), (3, 4, 5), (1, 4, 2)]
@@ -31,9 +31,8 @@ def test_decomposed_networks_have_the_same_potentials(grid, onnx):
     for periodic in itertools.product((False, True), repeat=len(grid)):
         for source in (random(2, *grid, 3) - 0.5, random(2, 4, *grid, 3) - 0.5):
             double = [x.double() for x in g]
-            expected = kirchhoff_network(
-                source.double(), double, leak.double(), periodic=periodic, method="direct"
-            )
+            circuit = Circuit(double, leak.double(), Grid(grid, periodic))
+            expected = circuit.solve(source.double(), Direct())
             edges = [*g, *[None] * (3 - len(grid))]
             v, _, _ = solve(source, *edges, leak, list(periodic), 1e-5, 100, "")
             assert v.dtype == torch.float32

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
 
-from chonn_ops import diffusion, factorize, helmholtz, kirchhoff_network
+from chonn_ops import Auto, Circuit, Direct, Grid, Iterative, diffusion, helmholtz
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.boundary import endless_line
 from chonn_ops.network import available_backends, cpu, direct, reference
@@ -26,6 +30,54 @@ EACH_BACKEND_THOROUGHLY = pytest.mark.parametrize(
         for name in BACKENDS
     ],
 )
+
+
+@contextmanager
+def on(backend: str | None) -> Iterator[None]:
+    """Solve by a backend; None is the default one."""
+    given = {} if backend is None else {"CHONN_NETWORK_BACKEND": backend}
+    with mock.patch.dict(os.environ, given):
+        yield
+
+
+def circuit_on(conductance: Any, leak: Tensor, *, periodic: Any = False, graph: Any = None) -> Any:
+    """A circuit on a grid or a graph."""
+    if graph is None and periodic is not False:
+        graph = Grid(leak.shape[1:-1], periodic)
+    return Circuit(conductance, leak, graph)
+
+
+def solve_network(
+    source: Tensor,
+    conductance: Any,
+    leak: Tensor,
+    solver: Any = Auto(),
+    *,
+    backend: str | None = None,
+    info: bool = False,
+    ungrounded: Any = "error",
+    **layout: Any,
+) -> Any:
+    """`Circuit.solve` by a backend, or with `info` `Circuit.solve_with_info`."""
+    circuit = circuit_on(conductance, leak, **layout)
+    solve = circuit.solve_with_info if info else circuit.solve
+    if backend is None:  # so that compilers trace it
+        return solve(source, solver, ungrounded=ungrounded)
+    with on(backend):
+        return solve(source, solver, ungrounded=ungrounded)
+
+
+def factorize(conductance: Any, leak: Tensor, *, backend: str | None = None, **layout: Any) -> Any:
+    """`Circuit.factorize` by a backend."""
+    with on(backend):
+        return circuit_on(conductance, leak, **layout).factorize()
+
+
+def solver_of(method: str, tol: float = 1e-5, max_iterations: int = 300) -> Any:
+    """The solver of a method's name."""
+    if method == "multigrid":
+        return Iterative(tol, max_iterations)
+    return Direct() if method == "direct" else Auto(tol)
 
 
 class Door:
@@ -50,10 +102,8 @@ class Door:
         if self.method == "factorize":
             return factorize(g, leak, periodic=periodic, backend=self.backend).solve(source)
         tol = 1e-12 if source.dtype == torch.float64 else 1e-6
-        options: Any = {"backend": self.backend, "method": self.method, "tol": tol}
-        v, self.info = kirchhoff_network(
-            source, g, leak, periodic=periodic, return_info=True, **options
-        )
+        options: Any = {"backend": self.backend, "solver": solver_of(self.method, tol)}
+        v, self.info = solve_network(source, g, leak, periodic=periodic, info=True, **options)
         return v
 
 
@@ -110,17 +160,17 @@ def wall_leak(
 
 def solve_helmholtz(source: Tensor, *medium: Any, **options: Any) -> Tensor:
     """The waves of a medium, by one solve."""
-    names = ("tol", "method", "backend")
-    solving = {name: options.pop(name) for name in names if name in options}
-    return helmholtz(*medium, **options).solve(source, **solving)
+    backend, solver = options.pop("backend", None), options.pop("solver", Auto())
+    with on(backend):
+        return helmholtz(*medium, **options).solve(source, solver)
 
 
 def network_with_walls(
     source: Tensor, conductance: Any, leak: Tensor, *, boundary: Any = "neumann", **options: Any
 ) -> Any:
-    """`kirchhoff_network` with the ground of `walled`."""
+    """`solve_network` with the ground of `walled`."""
     total, periodic = walled(conductance, leak, boundary)
-    return kirchhoff_network(source, conductance, total, periodic=periodic, **options)
+    return solve_network(source, conductance, total, periodic=periodic, **options)
 
 
 def within(tolerance: float) -> dict[str, float]:

@@ -14,6 +14,7 @@ from chonn_ops import (
     Dirichlet,
     FiniteVolumes,
     Graph,
+    Grid,
     LCState,
     Mesh,
     helmholtz,
@@ -35,20 +36,20 @@ def circuit_of(kind, dtype):
     """A circuit with walls of other potentials than 0, and cells of other volumes than 1."""
     if kind == "graph":
         graph = Graph([(0, 1), (1, 2), (3, 2), (3, 0), (0, 2), (3, 4), (4, 5), (5, 6), (2, 6)], 7)
-        grid, g, options = (7,), numbers(B, 9, C, seed=1, dtype=dtype), {"graph": graph}
+        grid, g, layout = (7,), numbers(B, 9, C, seed=1, dtype=dtype), graph
     else:
         grid = {"line": (7, 1), "plane": (3, 4), "torus": (3, 4)}[kind]
         g = [numbers(B, *grid, C, seed=i, dtype=dtype) for i in range(2)]
-        options = {"periodic": kind == "torus"}
+        layout = Grid(grid, kind == "torus")
     shape = (B, *grid, C)
     wall = 0.2 * numbers(*shape, seed=3, dtype=dtype) * (numbers(*shape, seed=4) < 0.5)
     return Circuit(
         g,
         wall + 0.1 * numbers(*shape, seed=5, dtype=dtype),
+        layout,
         wall=wall,
         current=1.5 * wall,
         volume=numbers(*shape, seed=6),
-        **options,
     )
 
 
@@ -58,13 +59,15 @@ def free(circuit):
 
 def edges_of(circuit, b, c):
     """Both nodes and the conductance of each edge, and where the current along it is returned."""
-    if circuit.graph is not None:
-        for e, (p, q) in enumerate(circuit.graph.ends.T.tolist()):
+    if isinstance(circuit.layout, Graph):
+        for e, (p, q) in enumerate(circuit.layout.ends.T.tolist()):
             yield p, q, circuit.conductance[0][b, e, c], (0, (e,))
         return
     grid = circuit.leak.shape[1:-1]
     number = torch.arange(math.prod(grid)).reshape(grid)
-    for axis, (g, closed) in enumerate(zip(circuit.conductance, circuit.periodic, strict=True)):
+    for axis, (g, closed) in enumerate(
+        zip(circuit.conductance, circuit.layout.periodic, strict=True)
+    ):
         for place in torch.cartesian_prod(*map(torch.arange, grid)).tolist():
             other = list(place)
             other[axis] = (other[axis] + 1) % grid[axis]
@@ -169,12 +172,7 @@ def dense_of(circuit, b, c):
 
     whole = free(circuit)
     g = [wide(x) for x in whole.conductance]
-    copy = Circuit(
-        g[0] if whole.graph else g,
-        wide(whole.leak),
-        whole.graph,
-        periodic=False if whole.graph else list(whole.periodic),
-    )
+    copy = Circuit(whole.layout.as_given(g), wide(whole.leak), whole.layout)
     copy.held = circuit.held
     return Dense(copy, b, c)
 
@@ -340,7 +338,7 @@ def test_gradients_of_held_circuits(dtype, fed, door):
     ]
 
     def results(g, leak, f, value):
-        held = Circuit(g, leak, circuit.graph).hold(nodes, value)
+        held = Circuit(g, leak, circuit.layout).hold(nodes, value)
         if door == "solve":
             return held.solve(f), held.currents(held.solve(f)).walls
         factor = held.factorize()

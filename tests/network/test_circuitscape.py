@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from chonn_ops import Circuit, Graph, raster
-from chonn_ops.network.edges import connected_parts
 
 ROOT = Path(os.environ.get("CIRCUITSCAPE_TESTS", "."))
 CASES = sorted(ROOT.glob("input/*/*.ini")) + sorted(ROOT.glob("input/raster/*/*/*Verify*.ini"))
@@ -135,9 +134,7 @@ def circuit_of(case, conductance, labels):
 
 
 def part_of(circuit):
-    return connected_parts(circuit.conductance, circuit.leak.shape[1:-1], circuit.periodic)[
-        0, :, 0
-    ].numpy()
+    return circuit.layout.connected_parts(circuit.conductance)[0, :, 0].numpy()
 
 
 def solved(circuit, source, ground, only=None):
@@ -149,7 +146,7 @@ def solved(circuit, source, ground, only=None):
     (g,) = circuit.conductance
     leak = np.where(np.isinf(ground), 1e12 * float(g.max()), ground)
     given = np.where(used, leak, 1.0)
-    both = Circuit(g, torch.from_numpy(given)[None, :, None], circuit.graph)
+    both = Circuit(g, torch.from_numpy(given)[None, :, None], circuit.layout)
     v = both.solve(torch.from_numpy(np.where(used, source, 0.0))[None, :, None])
     through = both.node_currents(v)
     return v[0, :, 0].numpy(), through[0, :, 0].numpy(), used
@@ -217,7 +214,7 @@ def pairwise(case, conductance, labels, points):
             table[i + 1, j + 1] = table[j + 1, i + 1] = r
             if p == q:
                 continue
-            source, ground = np.zeros((2, circuit.graph.num_nodes))
+            source, ground = np.zeros((2, circuit.layout.num_nodes))
             source[q], source[p], ground[p] = 1, 0, np.inf
             v, through, used = solved(circuit, source, ground)
             current = on_map(np.where(used, through, 0), node)
@@ -267,7 +264,7 @@ def advanced(case, conductance, labels, corner):
         source = np.where(source != 0, 1.0, 0.0)
     if case.yes("use_direct_grounds"):
         ground = np.where(ground != 0, np.inf, 0.0)
-    n = circuit.graph.num_nodes
+    n = circuit.layout.num_nodes
     source, ground = (at_nodes(x, node, n) for x in (source, ground))
     source, ground = without_conflicts(source, ground, case.options["remove_src_or_gnd"])
     v, through, used = solved(circuit, source, ground)
@@ -305,7 +302,7 @@ def one_and_all(case, conductance, labels, points):
             elif a != b:
                 joined[joined == b] = a
     circuit, node = circuit_of(case, conductance, joined)
-    n, found, result = circuit.graph.num_nodes, {}, []
+    n, found, result = circuit.layout.num_nodes, {}, []
     total = most = np.zeros(conductance.shape)
     for i, number in enumerate(unique):
         present, strong = cells.copy(), np.zeros(conductance.shape)

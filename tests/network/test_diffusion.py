@@ -13,7 +13,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.linalg import spsolve
 
 from chonn_ops import (
+    Auto,
     Circuit,
+    Direct,
     Dirichlet,
     LCState,
     Matched,
@@ -29,7 +31,6 @@ from chonn_ops import (
 from chonn_ops.boundary import conditions
 from chonn_ops.inverse.domain import domain_of
 from chonn_ops.inverse.experiment import Experiment, weights_of
-from chonn_ops.network.edges import used_edges
 from chonn_ops.nn.network_cell import WALL_GAIN
 
 DOUBLE = torch.float64
@@ -113,7 +114,7 @@ def plain(k, spacing, faces, absorption, f, mask=None, inner=None, arithmetic=0.
 
 
 def matrix_of(circuit):
-    return matrix(circuit.conductance, circuit.leak, circuit.periodic)[0].numpy()
+    return matrix(circuit.conductance, circuit.leak, circuit.layout.periodic)[0].numpy()
 
 
 VALUES = {
@@ -178,7 +179,7 @@ def test_the_scheme_is_the_plain_one(grid, spacing, start, contrast, masked):
     np.testing.assert_allclose(matrix_of(circuit), among, rtol=1e-12, atol=1e-300)
     scale = np.abs(right).max()
     np.testing.assert_allclose(source.flatten().numpy(), right, rtol=1e-12, atol=1e-15 * scale)
-    for v in (circuit.solve(f, method="direct"), circuit.factorize().solve(f)):
+    for v in (circuit.solve(f, solver=Direct()), circuit.factorize().solve(f)):
         v = v.flatten().numpy()
         left = np.abs(expected @ v - right)
         assert (left <= 1e-14 * (abs(expected) @ np.abs(v) + np.abs(right))).all()
@@ -274,8 +275,8 @@ def test_operators_cells_waves_and_inverse_problems_have_the_same_walls(boundary
     circuit = diffusion(k, 1.0, boundary=condition, mask=mask, inner=inner)
     found = circuit_of_a_cell(boundary, k, h, mask)
     torch.testing.assert_close(found.leak, circuit.leak, rtol=1e-12, atol=0)
-    for axis, pair in enumerate(zip(found.conductance, circuit.conductance, strict=True)):
-        g, expected = (used_edges(x, axis, found.periodic[axis]) for x in pair)
+    edges = [found.layout.entries(x.conductance) for x in (found, circuit)]
+    for g, expected in zip(*edges, strict=True):
         torch.testing.assert_close(g, expected, rtol=1e-12, atol=0)
     if boundary == "robin":  # which only cells have
         return
@@ -354,7 +355,7 @@ def test_second_order_with_values_that_vary_along_walls(condition, contrast):
                 )
             boundary.append(tuple(pair))
         k, f, u = (z.detach()[None, ..., None] for z in (medium(x, y), f, exact(x, y)))
-        v = diffusion(k, spacing, boundary=boundary).solve(f, method="direct")
+        v = diffusion(k, spacing, boundary=boundary).solve(f, solver=Direct())
         errors.append(((v - u).norm() / u.norm()).item())
     orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
     assert min(orders[1:]) > 1.8, (errors, orders)
@@ -386,7 +387,7 @@ def test_second_order_on_graded_grids(grading):
         )
         k, f = (z[None, ..., None] for z in (k, f))
         circuit = diffusion(k, (width, width.tolist()), boundary=boundary)
-        v = circuit.solve(f, method="direct")[0, ..., 0]
+        v = circuit.solve(f, solver=Direct())[0, ..., 0]
         weight = width[:, None] * width
         errors.append(float((weight * (v - u).square()).sum().sqrt()))
         whole = circuit.source(torch.ones_like(f)) - circuit.source(torch.zeros_like(f))
@@ -407,7 +408,7 @@ def test_what_flows_in_flows_out(holes, ring):
     ends = "periodic" if ring else (Dirichlet(1.0), Robin(2.0, -1.0))
     boundary = (ends, (Neumann(0.4), "dirichlet"))
     circuit = diffusion(k, 0.5, boundary=boundary, absorption=c, mask=mask, inner=inner)
-    v = circuit.solve(f, method="direct")
+    v = circuit.solve(f, solver=Direct())
     flow = circuit.currents(v)
     kept = 0.25 * (f - c * v)
     torch.testing.assert_close(flow.walls.sum(), kept.sum(), rtol=1e-9, atol=1e-9)
@@ -430,7 +431,7 @@ def test_many_sources_and_factors_see_the_walls_values():
     several, factor = circuit.solve(f), circuit.factorize()
     torch.testing.assert_close(factor.solve(f), several)
     for s in range(3):
-        torch.testing.assert_close(circuit.solve(f[:, s], method="direct"), several[:, s])
+        torch.testing.assert_close(circuit.solve(f[:, s], solver=Direct()), several[:, s])
         torch.testing.assert_close(factor.solve(f[:, s]), several[:, s])
     # A source of 0 leaves what the walls hold.
     assert circuit.solve(torch.zeros_like(k)).abs().min() > 0
@@ -442,7 +443,7 @@ def test_matched_media_go_on_behind_the_face():
     k, f = torch.ones(1, long, 1, dtype=DOUBLE), torch.zeros(1, long, 1, dtype=DOUBLE)
     middle = slice((long - short) // 2, (long + short) // 2)
     f[:, middle] = uniform(1, short, 1)
-    whole = diffusion(k, 0.5, absorption=0.3).solve(f, method="direct")[:, middle]
+    whole = diffusion(k, 0.5, absorption=0.3).solve(f, solver=Direct())[:, middle]
     cut = diffusion(k[:, middle], 0.5, absorption=0.3, boundary="matched").solve(f[:, middle])
     torch.testing.assert_close(cut, whole, rtol=1e-9, atol=1e-12)
     assert isinstance(conditions("matched", 1)[0][0], Matched)
@@ -462,7 +463,7 @@ def test_gradients_of_everything_a_circuit_is_made_of(arithmetic):
             k, 0.5, boundary=boundary, absorption=c, mask=mask, inner=Robin(film, value),
             arithmetic=arithmetic,
         )  # fmt: skip
-        return circuit.solve(f, tol=1e-13)
+        return circuit.solve(f, solver=Auto(1e-13))
 
     leaves = [x.requires_grad_() for x in (k, c, f, value, film, flux, away)]
     assert torch.autograd.gradcheck(solve, leaves, check_forward_ad=True, fast_mode=True)
@@ -485,7 +486,7 @@ def test_a_bare_circuit_takes_currents():
     circuit = Circuit(edge_conductance(k), torch.ones_like(k))
     assert circuit.volume == 1
     torch.testing.assert_close(circuit.source(f), f)
-    v, info = circuit.solve(f.bfloat16(), info=True)
+    v, info = circuit.solve_with_info(f.bfloat16())
     assert v.dtype == torch.bfloat16
     assert 1e-5 < info.backward_error.item() < 1e-2
 
@@ -752,8 +753,8 @@ def test_tensors_are_exact_for_linear_potentials(walls, grid):
     circuit = diffusion(k.expand(1, *grid, 1, 2, 2), h, boundary=boundary)
     v = exact.reshape(1, -1, 1)
     (edges,), out = circuit.currents(v)
-    left = out.index_add(1, circuit.graph.ends[0], edges).index_add(
-        1, circuit.graph.ends[1], -edges
+    left = out.index_add(1, circuit.layout.ends[0], edges).index_add(
+        1, circuit.layout.ends[1], -edges
     )
     torch.testing.assert_close(left, torch.zeros_like(left), rtol=0, atol=1e-12)
 

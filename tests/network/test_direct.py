@@ -14,10 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from network_cases import make_network, matrix, network_with_walls, walled
+from network_cases import (
+    factorize,
+    make_network,
+    matrix,
+    network_with_walls,
+    on,
+    solve_network,
+    solver_of,
+    walled,
+)
 from torch import Tensor
 
-from chonn_ops import Circuit, factorize, kirchhoff_network
+from chonn_ops import Auto, Circuit, Direct, Iterative
 from chonn_ops.boundary import series
 from chonn_ops.network import methods, reference
 from chonn_ops.network.direct import Factor, cpu, flops, predicted_bytes, solve
@@ -198,7 +207,7 @@ def check_cancelling(backend, kind, small):
     expected = [torch.from_numpy(elimination(x, g, leak).astype(float)) for x in (source, weight)]
     source, leak, weight, *g = (x[None, ..., None] for x in (source, leak, weight, *g))
     leaves = [x.requires_grad_() for x in (source, *g)]
-    v = kirchhoff_network(source, g, leak, backend=backend, method="direct")
+    v = solve_network(source, g, leak, backend=backend, solver=Direct())
     gradient, *_ = torch.autograd.grad(v, leaves, weight)
     for found, right in zip((v.detach(), gradient), expected, strict=True):
         assert_near(found[0, ..., 0], right, 2e-5)
@@ -214,7 +223,7 @@ def test_differences_where_sources_cancel(backend):
     for dtype in (torch.float32, torch.float64):
         given = [x[None, ..., None].to(dtype) for x in (source, leak, weight, *g)]
         edges = [x.requires_grad_() for x in given[3:]]
-        v = kirchhoff_network(given[0], edges, given[1], backend=backend, method="direct")
+        v = solve_network(given[0], edges, given[1], backend=backend, solver=Direct())
         found.append(torch.autograd.grad(v, edges, given[2]))
     for actual, expected in zip(*found, strict=True):
         assert_near(actual, expected, 2e-6)
@@ -306,8 +315,9 @@ class TestNothingToSolve:
 def test_copies_and_pickles(backend):
     source, g, leak = random_network(2, (5, 6), 1)
     factor = factorize(g, leak, periodic=(False, True), backend=backend)
-    for other in (copy.deepcopy(factor), pickle.loads(pickle.dumps(factor))):
-        assert torch.equal(other.solve(source), factor.solve(source))
+    with on(backend):
+        for other in (copy.deepcopy(factor), pickle.loads(pickle.dumps(factor))):
+            assert torch.equal(other.solve(source), factor.solve(source))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -351,7 +361,7 @@ def test_autocast_changes_nothing(backend):
     def results():
         factor = factorize(g, leak, backend=backend)
         found = [factor.solve(source), factor.logdet(), factor.diagonal_of_inverse()]
-        found += [factor.sample(source), kirchhoff_network(source[:, None], g, leak)]
+        found += [factor.sample(source), solve_network(source[:, None], g, leak)]
         return found + [torch.autograd.grad(x.sum(), leak)[0] for x in found[:2]]
 
     expected = results()
@@ -381,7 +391,7 @@ def test_what_has_no_ground_is_refused(backend):
         source[1, 2 : 3 if first else 4, first:, 1] = 0
         v = networks.solve(source)
         assert not v[1, 2 : 3 if first else 4, first:, 1].any()
-        torch.testing.assert_close(v, kirchhoff_network(source, g, leak, backend=backend))
+        torch.testing.assert_close(v, solve_network(source, g, leak, backend=backend))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -604,7 +614,7 @@ EVERY = [(kind, contrast) for kind in MEDIA for contrast in (1e2, 1e4, 1e8, 1e12
 
 
 class TestNetworksOperator:
-    """`kirchhoff_network` leaves no network unsolved, forward or backward."""
+    """`solve_network` leaves no network unsolved, forward or backward."""
 
     def check(self, kind, contrast, grid, leak, boundary, tol, **options):
         source, g, leaks = hard_networks(kind, contrast, grid, leak)
@@ -614,12 +624,12 @@ class TestNetworksOperator:
         for dtype in (torch.float32, torch.float64):
             given = [x.detach().to(dtype).requires_grad_() for x in (source, leaks, *g)]
             if dtype == torch.float64:
-                options |= {"method": "direct", "tol": 1e-12}
+                options |= {"solver": Direct()}
             else:
-                options["tol"] = tol
-            v, info = network_with_walls(given[0], given[2:], given[1], return_info=True, **options)
+                options["solver"] = Auto(tol)
+            v, info = network_with_walls(given[0], given[2:], given[1], info=True, **options)
             rounding = 1e-6 if dtype == torch.float32 else 1e-14
-            limits = torch.where(info.iterations > 0, options["tol"], rounding)
+            limits = torch.where(info.iterations > 0, tol, rounding)
             assert (info.backward_error <= limits).all()
             results.append([v.detach(), *torch.autograd.grad((v * weight).sum(), given)])
         limit = 2e-5 if options.get("backend") is None else 100 * tol  # it iterates
@@ -657,7 +667,7 @@ class TestNetworksOperator:
         grads = []
         for forward, backward in ((40, 40), (40, 1), (1, 40)):
             monkeypatch.setattr(methods, "PATIENCE", (forward,) * 4)
-            v = kirchhoff_network(source, g, leak, tol=1e-5, backend=backend)
+            v = solve_network(source, g, leak, solver=Auto(1e-5), backend=backend)
             monkeypatch.setattr(methods, "PATIENCE", (backward,) * 4)
             grads.append(torch.autograd.grad(v.square().sum(), g))
         for others in grads[1:]:
@@ -677,7 +687,7 @@ class TestNetworksOperator:
         source, half = source.abs(), grid[0] // 2
         leak[:, 0] = 1
         g[0][:, half - 1] = edge
-        v = kirchhoff_network(source, g, leak, backend="torch")
+        v = solve_network(source, g, leak, backend="torch")
         given = source[0, ..., 0].numpy(), [x[0, ..., 0] for x in g], leak[0, ..., 0]
         truth = torch.from_numpy(elimination(*given).astype(np.float64))
         for part in (slice(0, half), slice(half, None)):
@@ -734,7 +744,7 @@ def test_derivatives_of_conductances_in_series_have_digits(dtype, ratio):
 
 
 class TestDigitsOfTheOperator:
-    """Potentials and all gradients of `kirchhoff_network` against extended precision. SciPy's
+    """Potentials and all gradients of `solve_network` against extended precision. SciPy's
     spsolve is the less accurate one: it subtracts, and loses small leaks."""
 
     def check(self, kind, contrast, grid, leak, boundary):
@@ -742,7 +752,7 @@ class TestDigitsOfTheOperator:
             source, g, leaks = hard_networks(kind, contrast, grid, leak, dtype)
             weight = torch.from_numpy(np.random.default_rng(5).random(source.shape)).to(dtype)
             given = [x.requires_grad_() for x in (source, leaks, *g)]
-            options = {"boundary": boundary, "method": "direct"}
+            options = {"boundary": boundary, "solver": Direct()}
             v = network_with_walls(given[0], given[2:], given[1], **options)
             actual = [v.detach(), *torch.autograd.grad(v, given, weight)]
             wide = [x.detach().double() for x in (*given, weight)]
@@ -779,7 +789,7 @@ class TestDigitsOfTheOperator:
 
         source, g, leak = hard_networks("binary", 1e4, (9, 7), 1e-12, torch.float64)
         expected = exact(source, g, leak, "neumann", source)[0][0, ..., 0]
-        v = kirchhoff_network(source, g, leak, method="direct")[0, ..., 0]
+        v = solve_network(source, g, leak, solver=Direct())[0, ..., 0]
         a = csc_array(matrix(g, leak, (False, False))[0].numpy())
         theirs = torch.from_numpy(spsolve(a, source[0, ..., 0].numpy().ravel())).reshape(9, 7)
         error = [float((x - expected).abs().amax() / expected.abs().amax()) for x in (v, theirs)]
@@ -797,7 +807,7 @@ class TestDigitsOfTheOperator:
             fields = hard_networks(kind, contrast, grid, leak, dtype)
             source, leaks, *g = (x[:1, ..., :1] for x in (fields[0], fields[2], *fields[1]))
             given = [x.clone().requires_grad_() for x in (source, leaks, *g)]
-            v = kirchhoff_network(given[0], given[2:], given[1], method="direct")
+            v = solve_network(given[0], given[2:], given[1], solver=Direct())
             weight = torch.from_numpy(np.random.default_rng(5).random(v.shape)).to(dtype)
             results.append([v.detach(), *torch.autograd.grad(v, given, weight)])
         for x, y in zip(*results, strict=True):
@@ -813,8 +823,12 @@ class TestManySources:
     @pytest.mark.parametrize("method", ["auto", "direct"])
     def test_equal_one_by_one(self, backend, method):
         sources, g, leak = self.given()
-        options = {"boundary": ("periodic", "matched"), "method": method, "backend": backend}
-        v, info = network_with_walls(sources, g, leak, return_info=True, **options)
+        options = {
+            "boundary": ("periodic", "matched"),
+            "solver": solver_of(method),
+            "backend": backend,
+        }
+        v, info = network_with_walls(sources, g, leak, info=True, **options)
         assert info.iterations.shape == info.backward_error.shape == (2, 4, 3)
         assert (info.backward_error <= 1e-14).all()
         for i in range(4):
@@ -822,16 +836,16 @@ class TestManySources:
 
     def test_errors(self):
         sources, g, leak = self.given()
-        with pytest.raises(ValueError, match="method: expected 'auto' or 'direct' for sources"):
-            kirchhoff_network(sources, g, leak, method="multigrid")
+        with pytest.raises(ValueError, match=r"solver: expected Auto\(\) .* for sources"):
+            solve_network(sources, g, leak, solver=Iterative())
         with pytest.raises(ValueError, match="source: expected shape"):
-            kirchhoff_network(sources[:, :, :3], g, leak)
+            solve_network(sources[:, :, :3], g, leak)
         g[0][1, 3, :, 2] = 0
         leak[1, :4, :, 2] = 0
         with pytest.raises(ValueError, match=r"part of network \(1, 2\)"):
-            kirchhoff_network(sources, g, leak)
+            solve_network(sources, g, leak)
         with pytest.raises(ValueError, match=r"part of network \(0, 0\)"):
-            kirchhoff_network(sources, [0 * x for x in g], 0 * leak)
+            solve_network(sources, [0 * x for x in g], 0 * leak)
 
 
 class TestBackward:
@@ -846,7 +860,7 @@ class TestBackward:
         made = []
         allocate = cpu.Factors._allocate
         monkeypatch.setattr(cpu.Factors, "_allocate", lambda *x: made.append(x) or allocate(*x))
-        solve = lambda s, l, *g: kirchhoff_network(s, g, l, method="direct")  # noqa: E731, E741
+        solve = lambda s, l, *g: solve_network(s, g, l, solver=Direct())  # noqa: E731, E741
         kept = self.grads(solve, source, leak, *g)
         assert len(made) == 1
         monkeypatch.setattr(methods, "MEMORY", 0)
@@ -868,16 +882,16 @@ class TestBackward:
             v = network_with_walls(source.to(dtype), leaves, leak.to(dtype), **options)
             return torch.autograd.grad(v, leaves, weight.to(dtype))
 
-        exact = gradients(torch.float64, method="direct")
+        exact = gradients(torch.float64, solver=Direct())
         monkeypatch.setattr(methods, "MEMORY", memory)
         monkeypatch.setattr(methods, "predicted_bytes", lambda *given: 2**20 * given[2])
-        found = gradients(torch.float32, method="direct", backend=backend)
+        found = gradients(torch.float32, solver=Direct(), backend=backend)
         for actual, expected in zip(found, exact, strict=True):
             assert_near(actual, expected, 1e-5)
 
     def test_factors_go_with_the_graph(self):
         source, g, leak = random_network(1, (9, 8), 1)
-        v = kirchhoff_network(source, g, leak.requires_grad_(), method="direct")
+        v = solve_network(source, g, leak.requires_grad_(), solver=Direct())
         saved = [x for x in v.grad_fn.saved_tensors if x is not None]
         largest = weakref.ref(max(saved, key=torch.Tensor.numel))
         del saved

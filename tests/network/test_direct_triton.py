@@ -18,9 +18,19 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from network_cases import assert_equal, make_network, run, truth
+from network_cases import (
+    assert_equal,
+    factorize,
+    make_network,
+    run,
+    solve_network,
+    solver_of,
+    truth,
+)
 from test_direct import check_cancelling
 from test_graphs import circuit_on
+
+from chonn_ops import Direct
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 compiles = pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="Triton interprets")
@@ -304,13 +314,11 @@ def test_a_hub(interpreted):
 
 def _assert_gradients_agree(g, leak, source, dtype, **options):
     """Compare "triton" in a dtype with "torch" in float64."""
-    from chonn_ops import kirchhoff_network
-
     found = []
     for backend, kind in (("triton", dtype), ("torch", torch.float64)):
         leaves = [x.to(kind).requires_grad_() for x in (source, leak, *g)]
         fields = leaves[2] if "graph" in options else leaves[2:]
-        v = kirchhoff_network(leaves[0], fields, leaves[1], backend=backend, **options)
+        v = solve_network(leaves[0], fields, leaves[1], backend=backend, **options)
         weight = torch.rand(v.shape, generator=torch.Generator().manual_seed(1)).to(v.dtype) - 0.3
         found.append((v.detach(), *torch.autograd.grad(v, leaves, weight)))
     for actual, expected in zip(*found, strict=True):
@@ -320,7 +328,7 @@ def _assert_gradients_agree(g, leak, source, dtype, **options):
 def check_gradients(grid, dtype, leak, S, method="direct", **options):
     g, leak, source = _networks(grid, dtype, S=S or 1, C=2, leak=leak, contrast=1e3)
     source = source if S else source[:, 0]
-    _assert_gradients_agree(g, leak, source, dtype, method=method, **options)
+    _assert_gradients_agree(g, leak, source, dtype, solver=solver_of(method), **options)
 
 
 @needs_triton
@@ -370,8 +378,6 @@ def test_reference(interpreted):
 
 
 def check_factorize():
-    from chonn_ops import factorize
-
     g, leak, source = _networks((6, 5), torch.float64, B=2, C=2, contrast=100.0)
     noise = source[:, 0]
     factors = [factorize(g, leak, backend=x) for x in ("triton", "torch")]
@@ -396,8 +402,6 @@ def test_factorize(interpreted):
 
 
 def check_factorize_graph():
-    from chonn_ops import factorize
-
     graph = _graph("ring and chords")
     g, leak, source = circuit_on(graph, contrast=100.0)
     factors = [factorize(g, leak, graph=graph, backend=x) for x in ("triton", "torch")]
@@ -563,13 +567,11 @@ def test_networks_on_the_cpu_leave_triton_alone():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("grid", [(5, 7), (64, 64), (130, 100), (12, 12, 12)])
 def test_on_cuda(grid, dtype):
-    from chonn_ops import kirchhoff_network
-
     g, leak, source = _networks(grid, dtype, B=3, C=2)
     found = []
     for device, backend, kind in (("cuda", "triton", dtype), ("cpu", "torch", torch.float64)):
         given = [x.to(device, kind).requires_grad_() for x in (source[:, 0], leak, *g)]
-        v = kirchhoff_network(given[0], given[2:], given[1], backend=backend, method="direct")
+        v = solve_network(given[0], given[2:], given[1], backend=backend, solver=Direct())
         found.append([x.cpu() for x in (v.detach(), *torch.autograd.grad(v.sum(), given))])
     for actual, expected in zip(*found, strict=True):
         _assert_close(actual, expected, TOLERANCE[dtype])

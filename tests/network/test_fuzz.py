@@ -34,11 +34,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from network_cases import Door
+from network_cases import (
+    Door,
+    factorize,
+    solve_network,
+)
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from chonn_ops import Graph, factorize, kirchhoff_network
+from chonn_ops import Graph
 from chonn_ops.network import available_backends
 
 mpmath = pytest.importorskip("mpmath")
@@ -362,7 +366,7 @@ def _by_graph(case: Case) -> Callable[..., Tensor]:
         # Two edges between one pair of nodes, on rings of two nodes, conduct together.
         summed = each.new_zeros(BATCH, len(joined), CHANNELS).index_add(1, to, each)
         nodes = [x.flatten(1, -2) for x in (s, l)]
-        return kirchhoff_network(nodes[0], summed, nodes[1], graph=graph).reshape(s.shape)
+        return solve_network(nodes[0], summed, nodes[1], graph=graph).reshape(s.shape)
 
     return solve
 

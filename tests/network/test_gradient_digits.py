@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from network_cases import factorize, solve_network, solver_of
 from torch.utils.checkpoint import checkpoint
 
-from chonn_ops import Graph, diffusion, factorize, kirchhoff_network
+from chonn_ops import Direct, Graph, Grid, Iterative, diffusion
 from chonn_ops.network import available_backends
-from chonn_ops.network.edges import differences_by_axis
 
 BACKENDS = available_backends()
 
@@ -29,7 +29,7 @@ def _gradient(solve, grid, dtype, leak, *, create_graph=False):
 
 
 def _direct(source, g, leak):
-    return kirchhoff_network(source, g, leak, method="direct")
+    return solve_network(source, g, leak, solver=Direct())
 
 
 def _assert_close(found, expected, most=2e-5):
@@ -45,7 +45,7 @@ def test_transforms(leak):
     expected = _gradient(_direct, grid, torch.float64, leak)
 
     def loss(*g):
-        return (kirchhoff_network(source, g, leaks) * weight).sum()
+        return (solve_network(source, g, leaks) * weight).sum()
 
     _assert_close(torch.func.grad(loss, (0, 1))(*g), expected)
     tangents = tuple(torch.ones_like(x) for x in g)
@@ -62,7 +62,7 @@ def test_compilers(leak):
     source, weight, g, leaks = _fields(grid, torch.float32, leak)
 
     def loss(*g):
-        return (kirchhoff_network(source, g, leaks) * weight).sum()
+        return (solve_network(source, g, leaks) * weight).sum()
 
     expected = _gradient(_direct, grid, torch.float64, leak)
     leaves = [x.clone().requires_grad_() for x in g]
@@ -76,7 +76,7 @@ def test_iterated_networks(backend, grid):
     """The loss was found, and then dropped: they were 100 % off."""
 
     def solve(source, g, leak):
-        return kirchhoff_network(source, g, leak, backend=backend, method="multigrid")
+        return solve_network(source, g, leak, backend=backend, solver=Iterative())
 
     expected = _gradient(_direct, grid, torch.float64, 1e-10)
     _assert_close(_gradient(solve, grid, torch.float32, 1e-10), expected, 1e-4)
@@ -91,7 +91,7 @@ def test_checkpoints(method, reentrant):
     def solve(*g):
         if method == "factorize":
             return factorize(g, leak).solve(source)
-        return kirchhoff_network(source, g, leak, method=method)
+        return solve_network(source, g, leak, solver=solver_of(method))
 
     leaves = [x.requires_grad_() for x in g]
     expected = torch.autograd.grad(solve(*leaves), leaves, weight)
@@ -128,15 +128,14 @@ def test_decay(backend, name, grid, batch, absorption, dtype, decades):
         circuit = diffusion(k.to(dtype), 1 / max(grid), boundary="neumann", absorption=absorption)
         g = [x.detach().requires_grad_() for x in circuit.conductance]
         s = (source * 1e4).to(dtype).requires_grad_()
-        v = kirchhoff_network(s, g, circuit.leak.detach(), **options)
+        v = solve_network(s, g, circuit.leak.detach(), **options)
         return v.detach(), *torch.autograd.grad(LOSSES[name](v), (s, *g))
 
     v, w, *expected = solve(torch.float64, backend="reference")
     assert v.abs().max() > 10.0**decades * v.abs().min()
-    own, _, *found = solve(dtype, backend=backend, method="direct")
+    own, _, *found = solve(dtype, backend=backend, solver=Direct())
     assert ((own - v).abs() <= 40 * torch.finfo(dtype).eps * v).all()
-    periodic = (False,) * len(grid)
-    drops = [differences_by_axis(x, periodic) for x in (v, w)]
+    drops = [Grid(grid).drops(x) for x in (v, w)]
     for axis, (a, b) in enumerate(zip(found, expected, strict=True)):
         over_v, over_w = (x[axis].abs() for x in drops)
         at_ends = [x.abs() + x.abs().roll(-1, axis + 1) for x in (v, w)]
@@ -157,8 +156,8 @@ def test_gradients_do_not_depend_on_their_graph(backend, tail):
     source = torch.zeros_like(leak)
 
     def loss(source, g):
-        options = {"backend": backend, "method": "direct"}
-        v = kirchhoff_network(source, g, leak, graph=graph, **options)
+        options = {"backend": backend, "solver": Direct()}
+        v = solve_network(source, g, leak, graph=graph, **options)
         return (v * weight).sum()
 
     for _ in range(5):

@@ -13,15 +13,22 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from network_cases import BACKENDS
+from network_cases import (
+    BACKENDS,
+    factorize,
+    on,
+    solve_network,
+)
 from test_plan import check
 
 from chonn_ops import (
+    Auto,
     Circuit,
+    Direct,
     Graph,
+    Grid,
+    Iterative,
     LCState,
-    factorize,
-    kirchhoff_network,
     lc_energy,
     lc_step,
     rc_step,
@@ -149,7 +156,7 @@ def test_potentials_and_gradients_agree_with_scipy(case, backend, dtype, filling
 
     def results(dtype, backend, tol):
         g, leak, s = (x.to(dtype).requires_grad_() for x in inputs)
-        v = Circuit(g, leak, graph).solve(s, backend=backend, tol=tol)
+        v = solve_network(s, g, leak, graph=graph, backend=backend, solver=Auto(tol))
         return v, *torch.autograd.grad((v * weights.to(dtype)).sum(), (g, leak, s))
 
     # The reference finds gradients of conductances to `tol`.
@@ -172,7 +179,7 @@ def test_gradients_are_as_right_as_rounding_their_inputs_lets_them_be(name, seed
 
     def gradient(inputs):
         g, leak, s, weights = (x.clone().requires_grad_() for x in inputs)
-        v = Circuit(g, leak, graph).solve(s, backend=backend)
+        v = solve_network(s, g, leak, graph=graph, backend=backend)
         return torch.autograd.grad((v * weights).sum(), g)[0]
 
     def rounded(x):
@@ -194,7 +201,7 @@ def test_sources_that_cancel_have_small_backward_errors(case, backend):
     g, leak, s = circuit_on(graph, dtype=torch.float32)
     total = s.double().sum(1) - s[:, 0].double()
     s[:, 0] = (1e-6 * s[:, 0].double() - total).float()
-    _, info = Circuit(g, leak, graph).solve(s, info=True, backend=backend)
+    _, info = solve_network(s, g, leak, graph=graph, info=True, backend=backend)
     assert float(info.backward_error.max()) < 2e-6
 
 
@@ -204,8 +211,8 @@ def test_sources_that_cancel_have_small_backward_errors(case, backend):
 def test_a_contrast_of_12_decades(case, backend, dtype):
     graph = Graph(*case[1:])
     g, leak, s = circuit_on(graph, B=1, C=1, contrast=1e12, dtype=dtype)
-    truth = Circuit(g.double(), leak.double(), graph).solve(s.double(), backend="reference")
-    assert error(Circuit(g, leak, graph).solve(s, backend=backend), truth) < TOLERANCE[dtype]
+    truth = solve_network(s.double(), g.double(), leak.double(), graph=graph, backend="reference")
+    assert error(solve_network(s, g, leak, graph=graph, backend=backend), truth) < TOLERANCE[dtype]
 
 
 @EACH_DTYPE
@@ -215,8 +222,8 @@ def test_a_delaunay_graph_of_1000_nodes_agrees_with_scipy(backend, dtype, contra
     edges, positions = delaunay(1000)
     graph = Graph(edges, 1000, positions)
     g, leak, s = circuit_on(graph, B=1, C=1, contrast=contrast, dtype=dtype)
-    truth = Circuit(g.double(), leak.double(), graph).solve(s.double(), backend="reference")
-    assert error(Circuit(g, leak, graph).solve(s, backend=backend), truth) < TOLERANCE[dtype]
+    truth = solve_network(s.double(), g.double(), leak.double(), graph=graph, backend="reference")
+    assert error(solve_network(s, g, leak, graph=graph, backend=backend), truth) < TOLERANCE[dtype]
 
 
 @EACH_DTYPE
@@ -235,12 +242,12 @@ def test_a_grid_given_as_a_graph_is_the_grid(shape, periodic, backend, dtype, fi
 
     conductance = [rand(2, *shape, 3) for _ in shape]
     leak, s, weight = (rand(2, *shape, 3) for _ in range(3))
-    v = kirchhoff_network(s, conductance, leak, periodic=periodic, backend=backend, method="direct")
+    v = solve_network(s, conductance, leak, periodic=periodic, backend=backend, solver=Direct())
     inputs = (*conductance, leak, s)
     grads = torch.autograd.grad((v * weight).sum(), inputs)
     given = torch.cat([g.flatten(1, -2) for g in conductance], 1)[:, edge]
     nodes = s.flatten(1, -2), given, leak.flatten(1, -2)
-    u = kirchhoff_network(nodes[0], nodes[1], nodes[2], graph=graph, backend=backend)
+    u = solve_network(nodes[0], nodes[1], nodes[2], graph=graph, backend=backend)
     others = torch.autograd.grad((u.reshape(v.shape) * weight).sum(), inputs)
     rounding = 30 * torch.finfo(dtype).eps
     assert error(u.reshape(v.shape), v) < rounding
@@ -254,8 +261,9 @@ def test_several_sources_share_one_elimination(backend):
     g, leak, _ = (x.requires_grad_() for x in circuit_on(graph))
     s = torch.randn(2, 5, graph.num_nodes, 2, dtype=torch.float64, requires_grad=True)
     circuit = Circuit(g, leak, graph)
-    v = circuit.solve(s, backend=backend)
-    each = torch.stack([circuit.solve(x, backend=backend) for x in s.unbind(1)], 1)
+    with on(backend):
+        v = circuit.solve(s)
+        each = torch.stack([circuit.solve(x) for x in s.unbind(1)], 1)
     assert error(v.flatten(0, 1), each.flatten(0, 1)) < 1e-12
     weight = torch.randn_like(v)
     found, right = (torch.autograd.grad((x * weight).sum(), (g, leak, s)) for x in (v, each))
@@ -273,7 +281,7 @@ def test_second_derivatives(backend, sources):
         s = torch.randn(1, sources, 7, 1, dtype=torch.float64)
 
     def solve(g, leak, s):
-        return kirchhoff_network(s, g, leak, graph=graph, backend=backend)
+        return solve_network(s, g, leak, graph=graph, backend=backend)
 
     inputs = tuple(x.clone().requires_grad_() for x in (g, leak, s))
     assert torch.autograd.gradcheck(solve, inputs, check_forward_ad=True)
@@ -300,7 +308,7 @@ def test_factors_of_graphs_are_those_of_the_matrix(case, backend, dtype):
     wide, wide_leak, wide_s = (x.double().requires_grad_() for x in given)
     matrix = matrix_of(graph, wide, wide_leak)
     inverse = torch.linalg.inv(matrix)
-    factor = Circuit(g, leak, graph).factorize(backend=backend)
+    factor = factorize(g, leak, graph=graph, backend=backend)
     assert factor.dtype == dtype
     v = (inverse @ wide_s.movedim(-1, 1)[..., None])[..., 0].movedim(1, -1)
     assert error(factor.solve(s), v) < most
@@ -339,7 +347,7 @@ def test_higher_derivatives_agree_with_those_of_the_dense_solve(backend, dtype):
     weight = circuit_on(graph, B=1, C=1, dtype=dtype, seed=2)[2]
 
     def loss(g, leak, s):
-        v = kirchhoff_network(s, g, leak, graph=graph, backend=backend)
+        v = solve_network(s, g, leak, graph=graph, backend=backend)
         return (v * weight).sum() + (v * v * weight).sum()
 
     def dense(g, leak, s):
@@ -386,7 +394,7 @@ def test_steps_in_time_of_coils_on_a_grid_given_as_a_graph_are_those_of_the_grid
     generator = torch.Generator().manual_seed(0)
     g0, g1, leak, v, f = torch.rand(5, 2, *shape, 3, generator=generator).to(dtype)
     given = torch.cat([x.flatten(1, -2) for x in (g0, g1)], 1)[:, edge]
-    grid = Circuit((g0, g1), leak, periodic=periodic)
+    grid = Circuit((g0, g1), leak, Grid(shape, periodic))
     mesh = Circuit(given, leak.flatten(1, 2), graph)
     one, other = LCState.at_rest(v), LCState.at_rest(v.flatten(1, 2), graph)
     energy = lc_energy(other, mesh, 0.7)
@@ -438,13 +446,13 @@ def test_complex_circuits(backend, dtype):
     narrow = [x.clone().requires_grad_() for x in (g, leak, s)]
     results = []
     for (g, leak, s), name in ((wide, "reference"), (narrow, backend)):
-        v = Circuit(g, leak, graph).solve(s, backend=name)
+        v = solve_network(s, g, leak, graph=graph, backend=name)
         results.append((v, *torch.autograd.grad(v.abs().square().sum(), (g, leak, s))))
     scale = 1e-4 if dtype == torch.complex64 else 1e-10
     for right, found in zip(*results, strict=True):
         off = (found.to(right.dtype) - right).abs().max()
         assert off < scale * right.abs().max()
-    factor = Circuit(*narrow[:2], graph).factorize(backend=backend)
+    factor = factorize(*narrow[:2], graph=graph, backend=backend)
     v = factor.solve(narrow[2])
     assert (v - results[0][0]).abs().max() < scale * v.abs().max()
     assert torch.isfinite(torch.view_as_real(factor.diagonal_of_inverse().detach())).all()
@@ -457,7 +465,7 @@ def test_an_error_names_a_part_without_ground():
     for backend in BACKENDS:
         for conductance in (g, g + 0j):
             with pytest.raises(ValueError, match=r"network \(0, 0\).* node \(2,\)"):
-                Circuit(conductance, leak, graph).solve(s, backend=backend)
+                solve_network(s, conductance, leak, graph=graph, backend=backend)
     for conductance in (g, g + 0j):
         with pytest.raises(ValueError, match=r"node \([234],\)"):
             Circuit(conductance, leak, graph).factorize().solve(s)
@@ -566,12 +574,10 @@ def test_wrong_arguments_say_what_was_expected():
         Circuit(-g, leak, graph).solve(s)
     with pytest.raises(TypeError, match="one Tensor"):
         Circuit((g,), leak, graph)
-    with pytest.raises(TypeError, match="graph: expected a Graph"):
+    with pytest.raises(TypeError, match="on: expected a Grid or a Graph"):
         Circuit(g, leak, [(0, 1)])  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="none beside a graph"):
-        Circuit(g, leak, graph, periodic=True)
-    with pytest.raises(ValueError, match="'auto' or 'direct' for a graph"):
-        Circuit(g, leak, graph).solve(s, method="multigrid")
+    with pytest.raises(ValueError, match=r"Auto\(\) or Direct\(\) for a graph"):
+        Circuit(g, leak, graph).solve(s, solver=Iterative())
 
 
 @pytest.fixture
@@ -591,24 +597,24 @@ def test_a_graph_that_cannot_be_factored_is_refused_with_its_bytes_and_work(
     circuit, leak, operations = expander
     circuit.leak = leak = leak.to(dtype)
     monkeypatch.setattr(methods, "MEMORY", 1000)
-    size = predicted_bytes((300,), (circuit.graph,), 1, dtype)
+    size = predicted_bytes((300,), (circuit.layout,), 1, dtype)
     for source in (leak, leak[:, None]):  # one source, and several
         with pytest.raises(
             RuntimeError, match=re.escape(f"{size} bytes) and {operations:.0e} oper")
         ):
             circuit.solve(source)
-        assert torch.allclose(circuit.solve(source, method="direct"), torch.ones((), dtype=dtype))
+        assert torch.allclose(circuit.solve(source, solver=Direct()), torch.ones((), dtype=dtype))
 
 
 ENTRIES = {
-    "direct": lambda circuit, leak: circuit.solve(leak, method="direct"),
-    "several": lambda circuit, leak: circuit.solve(leak[:, None], method="direct"),
-    "complex": lambda circuit, leak: circuit.solve(leak + 0j, method="direct"),
+    "direct": lambda circuit, leak: circuit.solve(leak, solver=Direct()),
+    "several": lambda circuit, leak: circuit.solve(leak[:, None], solver=Direct()),
+    "complex": lambda circuit, leak: circuit.solve(leak + 0j, solver=Direct()),
     "factorize": lambda circuit, _: circuit.factorize(),
     "resistance": lambda circuit, _: circuit.resistance(torch.tensor([[0, 1]])),
-    "function": lambda circuit, leak: factorize(circuit.conductance[0], leak, graph=circuit.graph),
+    "function": lambda circuit, leak: factorize(circuit.conductance[0], leak, graph=circuit.layout),
     "complex factor": lambda circuit, leak: factorize(
-        circuit.conductance[0] + 0j, leak, graph=circuit.graph
+        circuit.conductance[0] + 0j, leak, graph=circuit.layout
     ),
     "grid": lambda _, leak: Circuit((leak[:, :, None],) * 2, leak[:, :, None]).factorize(),
 }
@@ -630,11 +636,11 @@ def test_a_batch_of_large_circuits_is_eliminated_one_after_the_other(monkeypatch
     circuit, leak, _ = expander
     count = 8 * torch.get_num_threads()
     scale = torch.arange(1.0, count + 1).reshape(count, 1, 1)
-    batch = Circuit(circuit.conductance[0] * scale, leak * scale, circuit.graph)
+    batch = Circuit(circuit.conductance[0] * scale, leak * scale, circuit.layout)
     monkeypatch.setattr(methods, "MEMORY", 1000)
-    most = predicted_bytes((300,), (circuit.graph,), torch.get_num_threads())
+    most = predicted_bytes((300,), (circuit.layout,), torch.get_num_threads())
     monkeypatch.setattr(direct_factor, "memory_of", lambda _: most)
-    v = batch.solve(leak * scale, method="direct")
+    v = batch.solve(leak * scale, solver=Direct())
     assert torch.allclose(v, torch.ones(()))
     with pytest.raises(RuntimeError, match=f"got {count} on Graph of 300 nodes"):
         batch.factorize()
@@ -653,7 +659,7 @@ def test_info_and_equal_graphs():
         assert make_plan((3,), (other,)) is make_plan((3,), (graph,))
     assert graph != Graph([(0, 1), (2, 1)], 3)
     g, leak = torch.ones(1, 2, 1), torch.ones(1, 3, 1)
-    v, info = Circuit(g, leak, graph).solve(leak, info=True)
+    v, info = Circuit(g, leak, graph).solve_with_info(leak)
     assert info.method == "direct"
     assert info.reason == "elimination: a graph"
     assert float(info.backward_error) < 1e-6
@@ -685,7 +691,7 @@ def test_one_graph_is_shared_by_threads(set_threads, threads):
     edges, positions = delaunay(3000)
     graph = Graph(edges, 3000, positions)
     g, leak, s = (x.requires_grad_() for x in circuit_on(graph, B=1, C=1))
-    truth = Circuit(g, leak, graph).solve(s, backend="reference")
+    truth = solve_network(s, g, leak, graph=graph, backend="reference")
     set_threads(threads)
     v = Circuit(g, leak, graph).solve(s)
     torch.autograd.grad(v.sum(), (g, leak, s))
@@ -705,7 +711,7 @@ def test_batches_of_gradients_and_compiled_programs():
     assert torch.allclose(mapped, each)
 
     def loss(g):
-        return kirchhoff_network(s, g, leak, graph=graph)
+        return solve_network(s, g, leak, graph=graph)
 
     jacobian = torch.func.jacrev(loss)(g.detach())
     assert torch.allclose(jacobian.reshape(each.shape), each)

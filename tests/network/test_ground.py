@@ -8,26 +8,29 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from network_cases import factorize, on, solve_network, solver_of
 from scipy.ndimage import label as connected
 from scipy.spatial import Delaunay
 from torch import Tensor
 
 from chonn_ops import (
+    Auto,
     Circuit,
+    Direct,
     Dirichlet,
     FiniteVolumes,
     Graph,
+    Iterative,
     Mesh,
     Neumann,
     Robin,
     decompositions,
     diffusion,
     helmholtz,
-    kirchhoff_network,
     rc_step,
 )
 from chonn_ops.network import available_backends
-from chonn_ops.network.edges import drops_along, outflow
+from chonn_ops.network.edges import currents_along
 from chonn_ops.network.ground import cut_off
 
 BACKENDS = pytest.mark.parametrize("backend", [x for x in available_backends() if x != "triton"])
@@ -40,7 +43,7 @@ def field(*values: float, dtype: torch.dtype = torch.float64) -> Tensor:
 
 def of_nodes(circuit: Circuit) -> Tensor:
     """Which nodes are in a part without ground."""
-    label = cut_off(circuit.conductance, circuit.leak, circuit.periodic)
+    label = cut_off(circuit.conductance, circuit.leak, circuit.layout)
     like = circuit.leak.detach()
     return torch.zeros_like(like, dtype=torch.bool) if label is None else label >= 0
 
@@ -55,19 +58,18 @@ def test_a_source_that_lost_its_ground_is_named(backend, outage):
     graph = Graph([(0, 1), (1, 2), (2, 3)], 4)
     g, leak = torch.ones(1, 3, 1), field(1, 0, 0, 0, dtype=torch.float32)
     g[:, outage] = 0
-    circuit = Circuit(g, leak, graph)
-    factor = None if backend == "reference" else circuit.factorize(backend=backend)
+    factor = None if backend == "reference" else factorize(g, leak, graph=graph, backend=backend)
     for source in (field(0, 0, 0, 3).float(), field(1, 0, 1, -1).float()):
         source[:, 2] = source[:, 2] * (outage == 1)
         with pytest.raises(
             ValueError, match=r"network \(0, 0\) .* node \([23],\), and a source of"
         ):
-            circuit.solve(source, backend=backend)
+            solve_network(source, g, leak, graph=graph, backend=backend)
         if factor is not None:
             with pytest.raises(ValueError, match=r"network \(0, 0\) .* node \([23],\)"):
                 factor.solve(source[:, None])
     fine = field(2, 0, 0, 0).float()
-    v, info = circuit.solve(fine, backend=backend, info=True)
+    v, info = solve_network(fine, g, leak, graph=graph, backend=backend, info=True)
     assert v.flatten().tolist() == [2.0] * (outage + 1) + [0.0] * (3 - outage)
     assert info.backward_error.item() == 0
     if factor is not None:
@@ -90,12 +92,12 @@ def test_parts_without_sources_change_nothing(backend, shape, method):
     off = of_nodes(Circuit(g, leak))
     assert 0.05 < off.double().mean() < 0.9
     s = torch.where(off, 0, torch.randn(leak.shape, generator=generator, dtype=torch.float64))
-    options = {"backend": backend, "method": method, "tol": 1e-9}
-    v = kirchhoff_network(s, g, leak, **options)
+    options = {"backend": backend, "solver": solver_of(method, 1e-9)}
+    v = solve_network(s, g, leak, **options)
     assert not v[off].any()
-    other = kirchhoff_network(s, g, torch.where(off, 1.0, leak), method="direct")
+    other = solve_network(s, g, torch.where(off, 1.0, leak), solver=Direct())
     torch.testing.assert_close(v, other, rtol=1e-6, atol=1e-8)
-    complex_one = kirchhoff_network(s, [x + 0j for x in g], leak)
+    complex_one = solve_network(s, [x + 0j for x in g], leak)
     torch.testing.assert_close(complex_one, v + 0j, rtol=1e-6, atol=1e-8)
 
 
@@ -123,7 +125,7 @@ def test_one_bad_network_does_not_stop_a_batch(how):
             return circuit.factorize().solve(source, ungrounded="nan")
         if how == "function":
             given = (circuit.source(source), circuit.conductance[0], circuit.leak)
-            return kirchhoff_network(*given, graph=graph, ungrounded="nan")
+            return solve_network(*given, graph=graph, ungrounded="nan")
         if how == "several":
             v = circuit.solve(torch.stack([source, 0 * source], 1), ungrounded="nan")
             assert not v[:, 1].isnan().any()  # nothing is fed in there
@@ -139,7 +141,7 @@ def test_one_bad_network_does_not_stop_a_batch(how):
     (others,) = torch.autograd.grad(alone.square().sum(), strength)
     torch.testing.assert_close(gradient, others)
     with pytest.raises(ValueError, match=r"ungrounded: expected .*'nan'"):
-        kirchhoff_network(injected, b, injected, graph=graph, ungrounded="skip")  # type: ignore[arg-type]
+        solve_network(injected, b, injected, graph=graph, ungrounded="skip")  # type: ignore[arg-type]
 
 
 def test_missing_nodes_need_no_ground():
@@ -161,10 +163,9 @@ def matrix(circuit: Circuit) -> Tensor:
     """The dense matrix of one network."""
     n = circuit.leak[0, ..., 0].numel()
     columns = torch.eye(n, dtype=torch.float64).reshape(n, *circuit.leak.shape[1:-1], 1)
-    out = circuit.leak * columns
-    for axis, g, closed in circuit._axes():
-        out = out + outflow(g * drops_along(columns, axis, closed), axis, closed)
-    return out.reshape(n, n)
+    layout = circuit.layout
+    flows = currents_along(layout.edges(circuit.conductance), layout.drops(columns))
+    return (circuit.leak * columns + layout.outflow(flows)).reshape(n, n)
 
 
 # ---- fluxes
@@ -300,7 +301,8 @@ def test_porous_images_have_the_one_sided_derivatives_of_dense_solves(axes, back
         source, weights[0] = np.where(off, 0, source), np.where(off, 0, weights[0])
         x = tensors[0].requires_grad_()
         given = [torch.from_numpy(y)[..., None] for y in (source[None], weights)]
-        value = loss_of(x, widths, faces, *given, backend=backend)
+        with on(backend):
+            value = loss_of(x, widths, faces, *given)
         dense = (widths, faces, source, weights)
         base = dense_loss(k, *dense)
         assert abs(value.item() - base) < 1e-9 * (1 + abs(base))
@@ -351,11 +353,11 @@ def test_every_way_to_solve_has_the_same_derivatives(grid, way):
     (right,) = torch.autograd.grad(flow(x), x)
     alone = k[1:].clone().requires_grad_()
     torch.testing.assert_close(right[1:], torch.autograd.grad(flow(alone), alone)[0])
-    how = {"method": "multigrid"} if way == "multigrid" else {"backend": way}
-    how["tol"] = 1e-10
+    solver = Iterative(1e-10) if way == "multigrid" else Auto(1e-10)
     if way == "float32":
-        x, how = k.float().requires_grad_(), {}
-    (found,) = torch.autograd.grad(flow(x, **how), x)
+        x, solver = k.float().requires_grad_(), Auto()
+    with on(way if way in available_backends() else None):
+        (found,) = torch.autograd.grad(flow(x, solver=solver), x)
     loose = {"rtol": 1e-4, "atol": 1e-5} if way == "float32" else {"rtol": 1e-7, "atol": 1e-8}
     torch.testing.assert_close(found.double(), right, **loose)
 

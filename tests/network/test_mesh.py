@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from chonn_ops import (
+    Auto,
     Dirichlet,
     FiniteVolumes,
     Matched,
@@ -93,7 +94,7 @@ def linear_elements(points, cells, k):
 
 
 def matrix_of(circuit):
-    p, q = circuit.graph.ends.numpy()
+    p, q = circuit.layout.ends.numpy()
     g, leak = circuit.conductance[0][0, :, 0].numpy(), circuit.leak[0, :, 0].numpy()
     found = np.diag(leak)
     for i, j, sign in ((p, p, 1), (q, q, 1), (p, q, -1), (q, p, -1)):
@@ -409,7 +410,7 @@ def test_what_is_made_once_is_of_no_mode(mode, what):
             if what == "tensors":
                 medium = medium[..., None, None] * torch.eye(2, dtype=k.dtype, device=k.device)
             circuit = made["mesh"].diffusion(medium, boundary={"x0": "dirichlet"})
-        source = torch.linspace(0, 1, circuit.graph.num_nodes, dtype=k.dtype, device=k.device)
+        source = torch.linspace(0, 1, circuit.layout.num_nodes, dtype=k.dtype, device=k.device)
         return circuit.solve(source[None, :, None]).sum()
 
     # A shape of its own each, because the graphs of rasters are kept by shape.
@@ -470,7 +471,7 @@ def test_heat_on_a_mesh_comes_to_rest_and_many_sources_share_a_factor():
     at_rest, temperature = circuit.solve(f[:, 0]), torch.zeros_like(f[:, 0])
     torch.testing.assert_close(v[:, 0], at_rest)
     for _ in range(3):
-        temperature = rc_step(temperature, circuit, 1.0, 1e3, source=f[:, 0], tol=1e-7)
+        temperature = rc_step(temperature, circuit, 1.0, 1e3, source=f[:, 0], solver=Auto(1e-7))
     torch.testing.assert_close(temperature, at_rest, rtol=1e-4, atol=1e-4)
 
 

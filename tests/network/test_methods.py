@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from network_cases import solve_network, solver_of
 
-from chonn_ops import Circuit, Graph, kirchhoff_network
+from chonn_ops import Circuit, Graph, Grid
 from chonn_ops.network import methods
 from chonn_ops.network.direct import cpu
 
@@ -31,14 +32,15 @@ VOLUME = "multigrid: a volume of more than 12 x 12 x 12 nodes" + ITERATED.format
             (64, 64),
             "torch",
             "multigrid",
-            "multigrid: backend='torch' iterates faster than it eliminates" + ITERATED.format(12),
+            "multigrid: the backend 'torch' iterates faster than it eliminates"
+            + ITERATED.format(12),
         ),
-        ((99, 99, 99), "reference", "direct", "elimination: asked for by backend='reference'"),
+        ((9, 9, 99), "reference", "direct", "elimination: asked for by the backend 'reference'"),
     ],
 )
 def test_the_automatic_rule(grid, backend, method, reason):
     for networks in (0, 1):  # an empty batch is no batch that is too large
-        choice = methods.choose(grid, (False,) * len(grid), networks, torch.float32, backend)
+        choice = methods.choose(Grid(grid), networks, torch.float32, backend)
         fallback = "above tol" in reason or grid == (64,)
         assert choice == (method, reason, fallback)
 
@@ -51,8 +53,8 @@ def test_info_tells_what_was_done(backend, grid, ground, method):
     leak.flatten(1, -2)[:, 0] = ground
     g = [torch.ones(2, *grid, 3) for _ in grid]
     source = torch.randn(2, *grid, 3, generator=torch.Generator().manual_seed(11))
-    options = {"periodic": True, "backend": backend, "return_info": True}
-    _, info = kirchhoff_network(source, g, leak, method=method, **options)
+    options = {"periodic": True, "backend": backend, "info": True}
+    _, info = solve_network(source, g, leak, solver=solver_of(method), **options)
     assert info.method == ("multigrid" if bool(info.iterations.all()) else "direct")
     assert info.method == "direct" or len(grid) == 3
     assert info.reason.startswith("multigrid" if info.method == "multigrid" else "elimination")
@@ -61,8 +63,8 @@ def test_info_tells_what_was_done(backend, grid, ground, method):
 @pytest.mark.parametrize("backend", ["torch", pytest.param("cpu", marks=compiled)])
 def test_info_tells_that_small_leaks_were_eliminated(backend):
     leak = torch.full((1, 13, 13, 13, 1), 1e-10)
-    _, info = kirchhoff_network(
-        leak, [torch.ones_like(leak)] * 3, leak, periodic=True, backend=backend, return_info=True
+    _, info = solve_network(
+        leak, [torch.ones_like(leak)] * 3, leak, periodic=True, backend=backend, info=True
     )
     assert not info.iterations.any()
     why = "iterations cannot judge leaks below the rounding of conductances"
@@ -71,8 +73,8 @@ def test_info_tells_that_small_leaks_were_eliminated(backend):
 
 def test_an_empty_batch_on_a_graph_is_solved():
     graph = Graph([(0, 1), (1, 2)], 3)
-    v, info = Circuit(torch.ones(0, 2, 1), torch.ones(0, 3, 1), graph).solve(
-        torch.ones(0, 3, 1), info=True
+    v, info = Circuit(torch.ones(0, 2, 1), torch.ones(0, 3, 1), graph).solve_with_info(
+        torch.ones(0, 3, 1)
     )
     assert v.shape == (0, 3, 1)
     assert info.reason == "elimination: a graph"
@@ -80,8 +82,8 @@ def test_an_empty_batch_on_a_graph_is_solved():
 
 @compiled
 def test_memory_bounds_groups_then_methods(monkeypatch):
-    case = ((64, 64), (False, False), 1000, torch.float32, "cpu")
-    monkeypatch.setattr(methods, "MEMORY", methods.predicted_bytes(*case[:2], 125, torch.float32))
+    case = (Grid((64, 64)), 1000, torch.float32, "cpu")
+    monkeypatch.setattr(methods, "MEMORY", methods.predicted_bytes((64, 64), (False, False), 125))
     nodes = "elimination: a plane of at most 512 x 512 nodes"
     assert methods.choose(*case) == ("direct", f"{nodes}, 125 of 1000 at a time", False)
     monkeypatch.setattr(methods, "MEMORY", 0)
@@ -93,9 +95,10 @@ def test_memory_bounds_groups_then_methods(monkeypatch):
 
 
 def test_what_is_asked_for():
-    case = ((64, 64), (False, False), 1, torch.float32, "cpu")
+    case = (Grid((64, 64)), 1, torch.float32, "cpu")
     for method, word in (("direct", "elimination"), ("multigrid", "multigrid")):
         choice = methods.choose(*case, method)
-        assert choice == (method, f"{word}: asked for by method='{method}'", False)
-    complex_case = (*case[:3], torch.complex64, "cpu", "multigrid")
+        name = {"direct": "Direct()", "multigrid": "Iterative()"}[method]
+        assert choice == (method, f"{word}: asked for by {name}", False)
+    complex_case = (*case[:2], torch.complex64, "cpu", "multigrid")
     assert methods.choose(*complex_case).method == "direct"

@@ -17,10 +17,11 @@ from network_cases import (
     relative_residual,
     rounding_floor,
     run,
+    solve_network,
     truth,
 )
 
-from chonn_ops import kirchhoff_network
+from chonn_ops import Auto
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 SMALL = [
@@ -53,7 +54,7 @@ def uniform(shape, seed):
 
 
 def reference_of(source, conductance, leak, **options):
-    return kirchhoff_network(source, conductance, leak, backend="reference", **options)
+    return solve_network(source, conductance, leak, backend="reference", **options)
 
 
 def _rings(boundary, grid):
@@ -74,7 +75,7 @@ def test_reference_solves_the_dense_matrix(grid, boundary, contrast):
 @EACH_CASE
 def test_float64_equals_the_reference(backend, grid, boundary, contrast):
     network = make_network(grid, B=1, C=2, contrast=contrast)
-    actual = run(*network, boundary=boundary, tol=1e-13, backend=backend)
+    actual = run(*network, boundary=boundary, solver=Auto(1e-13), backend=backend)
     assert_equal(actual, truth(*network, boundary=boundary), 1e-10)
 
 
@@ -88,7 +89,7 @@ def test_float32_reaches_the_residual_asked_for(backend, grid, boundary, contras
     periodic = _rings(boundary, grid)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = run(*network, boundary=boundary, tol=tol, backend=backend)
+        result = run(*network, boundary=boundary, solver=Auto(tol), backend=backend)
     v, w, weight = result["v"], result["grad_source"], result["weight"]
     for potentials, current in ((v, source), (w, weight)):
         residual = relative_residual(potentials, current, conductance, leak, periodic)
@@ -214,7 +215,7 @@ class TestDoors:
 
 def test_an_empty_batch():
     source, conductance, leak = make_network((4, 5), B=0)
-    v, info = kirchhoff_network(source, conductance, leak, return_info=True)
+    v, info = solve_network(source, conductance, leak, info=True)
     assert v.shape == (0, 4, 5, 3)
     assert info.iterations.shape == info.backward_error.shape == (0, 3)
 
@@ -224,4 +225,4 @@ def test_the_reference_refuses_a_part_without_ground():
     conductance[0][0, 2] = 0
     leak[0, 3:] = 0
     with pytest.raises(ValueError, match=r"part of network \(0, 0\) .* node \(3,\)"):
-        kirchhoff_network(source, conductance, leak, backend="reference")
+        solve_network(source, conductance, leak, backend="reference")

@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from network_cases import edge_conductance, matrix, network_with_walls
+from network_cases import (
+    edge_conductance,
+    factorize,
+    matrix,
+    network_with_walls,
+    solve_network,
+)
 from torch import Tensor
 
-from chonn_ops import factorize, kirchhoff_network
+from chonn_ops import Auto, Iterative
 from chonn_ops.network import available_backends
 
 Network = tuple[Tensor, tuple[Tensor, ...], Tensor]
@@ -75,7 +81,7 @@ def test_potentials(grid, kind, backend):
         v = network_with_walls(*case, boundary=boundary, backend=backend)
         assert error(v, solve_dense(case, periodic)) < 1e-9
         v, info = network_with_walls(
-            *narrow, boundary=boundary, backend=backend, tol=1e-8, return_info=True
+            *narrow, boundary=boundary, backend=backend, solver=Auto(1e-8), info=True
         )
         assert v.dtype == torch.complex64
         assert info.backward_error.max() <= torch.finfo(torch.float32).eps
@@ -110,7 +116,7 @@ def test_matched_absorbs_plane_waves_at_normal_incidence(loss):
     leak = torch.full((1, n, m, 1), -0.2 - 0.2j * loss, dtype=torch.complex128)
     source = torch.zeros_like(leak)
     source[:, 0] = 1
-    v = network_with_walls(source, g, leak, boundary=("matched", "periodic"), tol=1e-12)
+    v = network_with_walls(source, g, leak, boundary=("matched", "periodic"), solver=Auto(1e-12))
     ratio = v[0, 1:, 0, 0] / v[0, :-1, 0, 0]
     assert (ratio - ratio[0]).abs().max() < 1e-11  # one wave, none back
     assert 0 < ratio[0].angle() < math.pi  # outgoing for exp(-i omega t)
@@ -151,7 +157,7 @@ def test_masks(backend):
     k = torch.rand(1, 8, 7, 2, dtype=torch.float64) + 0.5
     g = edge_conductance(k, 1.0, mask=mask)
     inside = mask[..., None]
-    v = kirchhoff_network(source * inside, g, leak * inside, backend=backend)
+    v = solve_network(source * inside, g, leak * inside, backend=backend)
     assert bool((v[~inside.expand_as(v)] == 0).all())
     g_wide = tuple(x.to(torch.complex128) for x in g)
     other = solve_dense((source * inside, g_wide, torch.where(inside, leak, 1)))
@@ -171,7 +177,7 @@ def small(kind: str, complex_source: bool) -> list[Tensor]:
 def test_gradients_of_complex_and_real_inputs(boundary, complex_source, backend):
     def solve(s: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         options: Any = {"boundary": boundary, "backend": backend}
-        return network_with_walls(s, (a, b), c, tol=1e-9, **options)
+        return network_with_walls(s, (a, b), c, solver=Auto(1e-9), **options)
 
     inputs = small("circuit", complex_source)
     assert torch.autograd.gradcheck(solve, inputs, check_forward_ad=True, fast_mode=True)
@@ -188,7 +194,7 @@ def test_gradients_in_complex64():
     def gradients(dtype: torch.dtype, backend: str) -> list[Tensor]:
         source, g, leak = cast(cast(case, torch.complex64), dtype)
         leaves = [x.clone().requires_grad_() for x in (source, *g, leak)]
-        v = kirchhoff_network(leaves[0], tuple(leaves[1:-1]), leaves[-1], backend=backend)
+        v = solve_network(leaves[0], tuple(leaves[1:-1]), leaves[-1], backend=backend)
         loss = (v * weight.to(dtype)).real.sum() + v.abs().square().sum()
         return list(torch.autograd.grad(loss, leaves))
 
@@ -203,16 +209,16 @@ def test_gradients_in_complex64():
 
 def test_torch_func():
     source, g, leak = make("circuit", (4, 3), B=2, C=1)
-    v = kirchhoff_network(source, g, leak)
-    mapped = torch.func.vmap(lambda s, c: kirchhoff_network(s, g, c))(
+    v = solve_network(source, g, leak)
+    mapped = torch.func.vmap(lambda s, c: solve_network(s, g, c))(
         torch.stack([source, 2 * source]), torch.stack([leak, leak])
     )
     assert torch.allclose(mapped[1], 2 * v)
-    tangent = torch.func.jvp(lambda c: kirchhoff_network(source, g, c), (leak,), (leak,))[1]
+    tangent = torch.func.jvp(lambda c: solve_network(source, g, c), (leak,), (leak,))[1]
     step = 1e-6
-    ahead, behind = (kirchhoff_network(source, g, leak * (1 + s)) for s in (step, -step))
+    ahead, behind = (solve_network(source, g, leak * (1 + s)) for s in (step, -step))
     assert error(tangent, (ahead - behind) / (2 * step)) < 1e-7
-    gradient = torch.func.grad(lambda c: kirchhoff_network(source, g, c).abs().square().sum())(leak)
+    gradient = torch.func.grad(lambda c: solve_network(source, g, c).abs().square().sum())(leak)
     assert gradient.dtype == leak.dtype
 
 
@@ -247,7 +253,7 @@ def test_a_pivot_of_zero_is_no_resonance(dtype, backend):
         return torch.tensor([a, b], dtype=dtype).reshape(1, 2, 1)
 
     # [[0, -1], [-1, 0]]
-    v = kirchhoff_network(pair(1, 2j), (pair(1, 0),), pair(-1, -1), backend=backend)
+    v = solve_network(pair(1, 2j), (pair(1, 0),), pair(-1, -1), backend=backend)
     assert torch.allclose(v, pair(-2j, -1), atol=1e-6)
 
 
@@ -261,8 +267,8 @@ def test_resonance_is_an_error_that_says_what_to_change(dtype, backend):
     if dtype == torch.complex64:  # -2 is an eigenvalue of four nodes, exactly
         source, ones, leak = source[:, :4], ones[:, :4], leak[:, :4]
     with pytest.raises(RuntimeError, match=r"tol=1e-05.*resonance.*loss.*negative imaginary"):
-        kirchhoff_network(source, (ones,), leak, backend=backend)
-    kirchhoff_network(source, (ones,), leak - 0.01j, backend=backend)
+        solve_network(source, (ones,), leak, backend=backend)
+    solve_network(source, (ones,), leak - 0.01j, backend=backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS[:2])
@@ -272,7 +278,7 @@ def test_near_a_resonance_complex64_is_eliminated_in_complex128(backend):
     leak = (-2 + 2 * math.cos(math.pi * 3 / 8) + 3e-7) * ones
     source = torch.zeros_like(ones)
     source[0, 1, 2] = 1
-    v, info = kirchhoff_network(source, (ones, ones), leak, backend=backend, return_info=True)
+    v, info = solve_network(source, (ones, ones), leak, backend=backend, info=True)
     assert info.backward_error.max() < 1e-7
     wide = cast((source, (ones, ones), leak), torch.complex128)
     assert error(v, solve_dense(wide)) < 1e-7
@@ -280,12 +286,12 @@ def test_near_a_resonance_complex64_is_eliminated_in_complex128(backend):
 
 def test_values_that_are_not_finite_stay_in_their_network():
     source, g, leak = make("waves", (6, 5), B=3)
-    v = kirchhoff_network(source, g, leak)
+    v = solve_network(source, g, leak)
     leak, source = leak.clone(), source.clone()
     leak[1, 2, 3, 1] = math.nan
     source[0, 0, 0, 0] = math.inf
     for backend in BACKENDS:
-        w = kirchhoff_network(source, g, leak, backend=backend)
+        w = solve_network(source, g, leak, backend=backend)
         lost = torch.isnan(w.real).flatten(1, 2)
         assert lost.all(1).tolist() == [[True, False], [False, True], [False, False]]
         assert torch.equal(lost.all(1), lost.any(1))
@@ -295,7 +301,7 @@ def test_values_that_are_not_finite_stay_in_their_network():
 def test_power_delivered_equals_power_dissipated():
     for seed in range(5):
         source, g, leak = make("circuit", (13, 11), seed=seed)
-        v = kirchhoff_network(source, g, leak, tol=1e-13)
+        v = solve_network(source, g, leak, solver=Auto(1e-13))
         delivered = (source.conj() * v).real.flatten(1, 2).sum(1)
         dissipated = (leak.real * v.abs().square()).flatten(1, 2).sum(1)
         for axis, y in enumerate(g):
@@ -313,9 +319,9 @@ def test_factorize(backend):
     sources = torch.stack([source, 1j * source, source.conj()], 1)
     networks = factorize(g, leak, backend=backend)
     v = networks.solve(sources)
-    assert torch.allclose(v[:, 0], kirchhoff_network(source, g, leak))
+    assert torch.allclose(v[:, 0], solve_network(source, g, leak))
     assert torch.allclose(v[:, 1], 1j * v[:, 0])
-    together = kirchhoff_network(sources, g, leak, backend=backend)
+    together = solve_network(sources, g, leak, backend=backend)
     assert torch.allclose(together, v)
     inverse, logdet = [], []
     for b in range(2):
@@ -338,11 +344,11 @@ def test_factorize(backend):
 def test_errors():
     source, g, leak = make("waves", (4, 3))
     with pytest.raises(ValueError, match="'auto' or 'direct' for complex numbers"):
-        kirchhoff_network(source, g, leak, method="multigrid")
+        solve_network(source, g, leak, solver=Iterative())
     with pytest.raises(ValueError, match=r"part of network \(0, 0\)"):
-        kirchhoff_network(source, g, 0 * leak)
+        solve_network(source, g, 0 * leak)
     with pytest.raises(ValueError, match=">= 0 everywhere"):
-        kirchhoff_network(source.real, [x.real for x in g], leak.real)
+        solve_network(source.real, [x.real for x in g], leak.real)
 
 
 def test_dtypes_of_potentials():
@@ -354,9 +360,9 @@ def test_dtypes_of_potentials():
         (source.real.float(), torch.complex64),
         (source.real.bfloat16(), torch.complex64),
     ):
-        assert kirchhoff_network(given, g, leak).dtype == wanted
-    v = kirchhoff_network(source, [x.real for x in g], leak.real)  # only the source is complex
-    assert torch.allclose(v, kirchhoff_network(source, g, leak.real.to(torch.complex128)))
+        assert solve_network(given, g, leak).dtype == wanted
+    v = solve_network(source, [x.real for x in g], leak.real)  # only the source is complex
+    assert torch.allclose(v, solve_network(source, g, leak.real.to(torch.complex128)))
 
 
 def cancelling(grid: tuple[int, ...], kind: str, seed: int = 0) -> tuple[list[Tensor], Tensor]:
@@ -414,7 +420,7 @@ def test_determinant_and_inverse_where_pivots_cancel(grid, kind, periodic, backe
     source = torch.randn(leak.shape, generator=torch.Generator().manual_seed(1)).to(leak.dtype)
     exact = torch.linalg.solve(a, source.flatten())
     options = {"periodic": periodic, "backend": backend}
-    for v in (networks.solve(source), kirchhoff_network(source, g, leak, **options)):
+    for v in (networks.solve(source), solve_network(source, g, leak, **options)):
         assert (v.flatten() - exact).abs().max() < enough * exact.abs().max()
 
 
@@ -447,7 +453,7 @@ def test_gradients_are_not_conjugated_lazily(backend, several):
     case = make("waves", (5, 4))
     inputs = source, *g, leak = [x.requires_grad_() for x in (case[0], *case[1], case[2])]
     fed = torch.stack([source, 2 * source], 1) if several else source
-    v = kirchhoff_network(fed, g, leak, backend=backend)
+    v = solve_network(fed, g, leak, backend=backend)
     networks = factorize(g, leak, backend=backend)
     results = (v, networks.solve(source), networks.logdet(), networks.diagonal_of_inverse())
     for result in results:

@@ -7,9 +7,14 @@ import threading
 
 import pytest
 import torch
-from network_cases import edge_conductance, make_network, network_with_walls
+from network_cases import (
+    edge_conductance,
+    make_network,
+    network_with_walls,
+    solve_network,
+)
 
-from chonn_ops import kirchhoff_network
+from chonn_ops import Auto, Iterative
 from chonn_ops.network import cpu
 
 pytestmark = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
@@ -33,11 +38,11 @@ def test_vectors_of_any_width_that_are_not_full(monkeypatch, dtype):
     """17 networks leave lanes empty in every width, in elimination and in iterations."""
     for grid in ((9, 11), (29, 30), (6, 7, 8)):
         network = make_network(grid, B=1, C=17, dtype=dtype)
-        expected = kirchhoff_network(*network, tol=1e-6, backend="reference")
+        expected = solve_network(*network, solver=Auto(1e-6), backend="reference")
         for isa in cpu.available_isas():
             with monkeypatch.context() as patch:
                 patch.setenv("CHONN_NETWORK_ISA", isa)
-                actual = kirchhoff_network(*network, tol=1e-6, backend="cpu")
+                actual = solve_network(*network, solver=Auto(1e-6), backend="cpu")
             assert (actual - expected).norm() < 1e-4 * expected.norm(), isa
 
 
@@ -50,21 +55,21 @@ def test_iterations_do_not_grow_with_anisotropy(boundary, ratio):
         _, info = network_with_walls(
             *(source, strong, leak),
             boundary=boundary,
-            method="multigrid",
+            solver=Iterative(),
             backend="cpu",
-            return_info=True,
+            info=True,
         )
         assert info.iterations.max() <= 12
 
 
 def test_four_threads_at_once_are_exact():
     network = _inclusions(64, 100.0, networks=20)
-    expected = kirchhoff_network(*network, backend="cpu")
+    expected = solve_network(*network, backend="cpu")
     wrong: list[int] = []
 
     def work(index: int) -> None:
         for _ in range(5):
-            if not torch.equal(kirchhoff_network(*network, backend="cpu"), expected):
+            if not torch.equal(solve_network(*network, backend="cpu"), expected):
                 wrong.append(index)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
@@ -80,18 +85,18 @@ def test_four_threads_at_once_are_exact():
 def test_after_fork_it_is_exact():
     """As in a DataLoader's workers, after the parent has used its threads."""
     network = _inclusions(64, 100.0, networks=20)
-    expected = kirchhoff_network(*network, backend="cpu")
+    expected = solve_network(*network, backend="cpu")
     child = os.fork()
     if child == 0:
         torch.set_num_threads(1)  # as DataLoader does
-        same = torch.equal(kirchhoff_network(*network, backend="cpu"), expected)
+        same = torch.equal(solve_network(*network, backend="cpu"), expected)
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
 def test_repeats_to_the_bit():
     network = _inclusions(128, 10_000.0, networks=5)
-    first, second = (kirchhoff_network(*network, backend="cpu") for _ in range(2))
+    first, second = (solve_network(*network, backend="cpu") for _ in range(2))
     assert torch.equal(first, second)
 
 
@@ -107,7 +112,7 @@ def test_ten_thousand_calls_keep_no_memory():
 
     def call(count: int) -> None:
         for _ in range(count):
-            v = kirchhoff_network(leaves[0], tuple(leaves[1:3]), leaves[3], backend="cpu")
+            v = solve_network(leaves[0], tuple(leaves[1:3]), leaves[3], backend="cpu")
             torch.autograd.grad(v.sum(), leaves)
 
     call(1000)

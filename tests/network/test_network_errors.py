@@ -11,25 +11,30 @@ import pytest
 import torch
 from network_cases import (
     edge_conductance,
+    factorize,
     make_network,
     network_with_walls,
     relative_residual,
+    solve_network,
+    solver_of,
     wall_leak,
 )
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from chonn_ops import (
+    Auto,
     Circuit,
+    Direct,
     Dirichlet,
     FiniteVolumes,
+    Grid,
+    Iterative,
     LCState,
     Neumann,
     Robin,
     absorbing_layer,
     diffusion,
-    factorize,
     helmholtz,
-    kirchhoff_network,
     lc_energy,
     lc_step,
     raster,
@@ -51,15 +56,15 @@ def _like(value, **options):
     ("changes", "expected", "actual"),
     [
         ({"source": torch.ones(4, 5)}, "shape (B, *grid, C)", "(4, 5)"),
-        ({"source": torch.ones(1, 2, 2, 2, 2, 1)}, "1 to 3 grid axes", "(1, 2, 2, 2, 2, 1)"),
-        ({"source": torch.ones(1, 0, 2, 1)}, "at least one node", "(1, 0, 2, 1)"),
-        ({"source": torch.ones(1, 3, 2, 0)}, "one channel", "(1, 3, 2, 0)"),
+        ({"leak": torch.ones(1, 2, 2, 2, 2, 1)}, "1 to 3 grid axes", "(1, 2, 2, 2, 2, 1)"),
+        ({"leak": torch.ones(1, 0, 2, 1)}, "at least one node", "(1, 0, 2, 1)"),
+        ({"leak": torch.ones(1, 3, 2, 0)}, "one channel", "(1, 3, 2, 0)"),
         ({"source": _like(1, dtype=torch.int64)}, "torch.float32", "torch.int64"),
         ({"conductance": (_like(1.0),)}, "2 tensors, one an axis", "1"),
         ({"conductance": (_like(1.0), torch.ones(2, 4, 4, 3))}, "(2, 4, 5, 3)", "(2, 4, 4, 3)"),
         ({"conductance": (_like(1.0), _like(1, dtype=torch.bool))}, "float32", "torch.bool"),
-        ({"leak": torch.ones(1, 4, 5, 3)}, "(2, 4, 5, 3)", "(1, 4, 5, 3)"),
-        ({"leak": _like(1.0, device="meta")}, "device cpu", "meta"),
+        ({"leak": torch.ones(1, 4, 5, 3)}, "(1, 4, 5, 3)", "(2, 4, 5, 3)"),
+        ({"leak": _like(1.0, device="meta")}, "device meta", "cpu"),
         ({"leak": _like(-1.0)}, ">= 0 everywhere", "minimum -1"),
         ({"source": _like(1.0).to_sparse()}, "a dense tensor", "torch.sparse_coo"),
         ({"leak": _like(1.0).to_sparse()}, "a dense tensor", "torch.sparse_coo"),
@@ -71,25 +76,24 @@ def _like(value, **options):
         ({"periodic": (True, 1)}, "a bool, or 2 of them", "(True, 1)"),
         ({"periodic": ("periodic", "neumann")}, "a bool, or 2 of them", "'neumann')"),
         ({"periodic": None}, "a bool, or 2 of them", "None"),
-        ({"tol": 0.0}, "above 0 and below 1", "0.0"),
-        ({"tol": 1.0}, "above 0 and below 1", "1.0"),
-        ({"tol": float("nan")}, "above 0 and below 1", "nan"),
-        ({"tol": "tight"}, "above 0 and below 1", "tight"),
-        ({"tol": None}, "above 0 and below 1", "None"),
-        ({"max_iterations": None}, "a whole number", "None"),
-        ({"max_iterations": float("inf")}, "a whole number", "inf"),
-        ({"max_iterations": float("nan")}, "a whole number", "nan"),
+        ({"solver": lambda: Auto(0.0)}, "above 0 and below 1", "0.0"),
+        ({"solver": lambda: Auto(1.0)}, "above 0 and below 1", "1.0"),
+        ({"solver": lambda: Auto(float("nan"))}, "above 0 and below 1", "nan"),
+        ({"solver": lambda: Auto("tight")}, "above 0 and below 1", "tight"),
+        ({"solver": lambda: Auto(None)}, "above 0 and below 1", "None"),
+        ({"solver": lambda: Iterative(max_iterations=None)}, "a whole number", "None"),
+        ({"solver": lambda: Iterative(max_iterations=float("inf"))}, "a whole number", "inf"),
+        ({"solver": lambda: Iterative(max_iterations=float("nan"))}, "a whole number", "nan"),
         ({"periodic": 5}, "2 of them", "5"),
-        ({"backend": 5}, "or None", "5"),
-        ({"max_iterations": 0}, "at least 1", "0"),
-        ({"max_iterations": 2.5}, "a whole number", "2.5"),
+        ({"solver": lambda: Iterative(max_iterations=0)}, "at least 1", "0"),
+        ({"solver": lambda: Iterative(max_iterations=2.5)}, "a whole number", "2.5"),
         ({"backend": "cuda"}, str(available_backends()), "'cuda'"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
 def test_message_says_expected_and_actual(changes, expected, actual):
     with pytest.raises(ValueError, match="expected") as error:
-        kirchhoff_network(**_arguments(**changes))
+        solve_network(**_arguments(**{k: x() if callable(x) else x for k, x in changes.items()}))
     before, after = str(error.value).split(", got ")
     assert expected in before
     assert actual in after
@@ -107,7 +111,7 @@ def test_message_says_expected_and_actual(changes, expected, actual):
 )
 def test_only_tensors(name, value, kind):
     with pytest.raises(TypeError, match=f"{name}.*: expected a .*Tensor.*, got {kind}"):
-        kirchhoff_network(**_arguments(**{name: value}))
+        solve_network(**_arguments(**{name: value}))
 
 
 @pytest.mark.parametrize("function", [edge_conductance, wall_leak])
@@ -130,14 +134,15 @@ def test_signs_are_not_read_by_compilers(function):
 
 def test_a_leak_without_channels_is_named():
     given = _arguments()
-    with pytest.raises(ValueError, match=r"leak: expected shape \(B, \*grid, C\)"):
-        kirchhoff_network(**{**given, "leak": given["leak"][..., 0]})
+    with pytest.raises(ValueError, match="conductance: expected 1 tensors, one an axis, got 2"):
+        solve_network(**{**given, "leak": given["leak"][..., 0]})
 
 
 def test_several_sources_of_one_network_are_suggested():
-    one = tuple(g[:1] for g in _arguments()["conductance"])
-    with pytest.raises(ValueError, match=r"for several sources .* \(B, S, \*grid, C\)\), got"):
-        kirchhoff_network(**_arguments(conductance=one))
+    given = _arguments()
+    one = {"conductance": tuple(g[:1] for g in given["conductance"]), "leak": given["leak"][:1]}
+    with pytest.raises(ValueError, match=r"source: .* or \(B, S, \*grid, C\), got"):
+        solve_network(**{**given, **one})
 
 
 @pytest.mark.parametrize("boundary", ["neumann", "periodic"])
@@ -207,12 +212,12 @@ def test_numbers_that_may_be_infinite_or_zero():
 def test_environment_forces_the_backend(monkeypatch):
     monkeypatch.setenv("CHONN_NETWORK_BACKEND", "nonsense")
     with pytest.raises(ValueError, match=r"expected one of .* got 'nonsense'"):
-        kirchhoff_network(**_arguments())
-    kirchhoff_network(**_arguments(), backend="reference")
+        solve_network(**_arguments())
+    solve_network(**_arguments(), backend="reference")
     called, solve = [], reference.solve
     monkeypatch.setattr(reference, "solve", lambda *args: called.append(1) or solve(*args))
     monkeypatch.setenv("CHONN_NETWORK_BACKEND", "reference")
-    kirchhoff_network(**_arguments())
+    solve_network(**_arguments())
     assert called
 
 
@@ -230,11 +235,11 @@ def _hard(n=40, dtype=torch.float32):
 
 def test_what_did_not_converge_raises_and_says_what_to_change():
     with pytest.raises(RuntimeError) as caught:
-        kirchhoff_network(**_hard(), method="multigrid", max_iterations=3)
+        solve_network(**_hard(), solver=Iterative(max_iterations=3))
     message = str(caught.value)
     for part in ("at most tol=1e-05", "6 of 6 networks", "3 iterations", "grid 40 x 40"):
         assert part in message
-    for change in ("method='direct'", "float64", "contrast", "tol", "max_iterations"):
+    for change in ("solver=Direct()", "float64", "contrast", "tol", "max_iterations"):
         assert change in message.split("To solve them")[1]
 
 
@@ -247,35 +252,37 @@ def test_what_did_not_converge_is_eliminated(backend, monkeypatch):
     case["conductance"] = tuple(g.clamp(max=1e3) for g in case["conductance"])
     for g in case["conductance"]:
         g[1] = 1.0
-    options = {"tol": 1e-3, "max_iterations": 4, "backend": backend}
+    monkeypatch.setattr(methods, "PATIENCE", (4,) * 4)
+    options = {"solver": Auto(1e-3), "backend": backend}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        v, info = kirchhoff_network(**case, **options, return_info=True)
+        v, info = solve_network(**case, **options, info=True)
     assert (info.backward_error[0] <= 1e-6).all()
     assert (relative_residual(v, *case.values(), (False, False))[1:] <= 1e-3).all()
-    expected = kirchhoff_network(**case, backend="reference")
+    expected = solve_network(**case, backend="reference")
     error = (v - expected).abs().amax((1, 2)) / expected.abs().amax((1, 2))
     assert (error[0] <= 2e-5).all()
     easy = {name: x[1:] for name, x in case.items() if name != "conductance"}
     easy["conductance"] = tuple(g[1:] for g in case["conductance"])
     assert info.iterations[0].eq(4).all()
     if backend == "torch":  # compiled coarse grids depend on the batch's mean conductances
-        options |= {"max_iterations": 100, "method": "multigrid"}
-        torch.testing.assert_close(v[1:], kirchhoff_network(**easy, **options))
+        options |= {"solver": Iterative(1e-3, 100)}
+        torch.testing.assert_close(v[1:], solve_network(**easy, **options))
 
 
 @pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
 def test_leaks_below_rounding_are_eliminated_at_once(backend):
-    v, info = kirchhoff_network(**_hard(), tol=1e-3, backend=backend, return_info=True)
+    v, info = solve_network(**_hard(), solver=Auto(1e-3), backend=backend, info=True)
     assert (info.iterations == 0).all()
-    expected = kirchhoff_network(**_hard(), backend="reference")
+    expected = solve_network(**_hard(), backend="reference")
     assert (v - expected).abs().max() <= 2e-5 * expected.abs().max()
 
 
 def test_too_large_to_eliminate_raises(monkeypatch):
     monkeypatch.setattr(methods, "NODES", (1, 16, 16, 16))
-    with pytest.raises(RuntimeError, match="method='direct'"):
-        kirchhoff_network(**_hard(), max_iterations=3)
+    monkeypatch.setattr(Auto, "max_iterations", 3)
+    with pytest.raises(RuntimeError, match=r"solver=Direct\(\)"):
+        solve_network(**_hard())
 
 
 def _cut(leak_right, balanced):
@@ -298,7 +305,7 @@ def test_a_part_without_ground_is_named(backend, method, balanced):
     with pytest.raises(
         ValueError, match=r"none in the part of network \(1, 2\).* node \("
     ) as caught:
-        kirchhoff_network(source, conductance, leak, backend=backend, method=method)
+        solve_network(source, conductance, leak, backend=backend, solver=solver_of(method))
     node = str(caught.value).split("contains node ")[1]
     assert int(node.split(",")[1].split(")")[0]) < 4
 
@@ -348,10 +355,10 @@ def test_compiled_search_finds_the_same_parts(grid, dtype, monkeypatch):
     for periodic in itertools.product((False, True), repeat=len(grid)):
         for density in (0.3, 0.6, 2.0):
             conductance, leak = [random(density) for _ in grid], random(0.4)
-            label = ground.cut_off(conductance, leak, periodic)
+            label = ground.cut_off(conductance, leak, Grid(grid, periodic))
             with monkeypatch.context() as without:
                 without.setattr(cpu, "cut_off", lambda *_: torch.empty(0))
-                expected = ground.cut_off(conductance, leak, periodic)
+                expected = ground.cut_off(conductance, leak, Grid(grid, periodic))
             found.add(label is None)
             if label is None or expected is None:
                 assert label is expected
@@ -376,7 +383,7 @@ def test_parts_joined_around_a_periodic_axis_have_ground():
         v, network_with_walls(ones, (ones, g), leak, boundary="periodic", backend="reference")
     )
     with pytest.raises(ValueError, match="connected part"):
-        kirchhoff_network(ones, (ones, g), leak)
+        solve_network(ones, (ones, g), leak)
 
 
 def test_a_mask_that_removes_every_node_is_named_as_such():
@@ -384,29 +391,29 @@ def test_a_mask_that_removes_every_node_is_named_as_such():
     for x in (*conductance, leak):
         x[1, ..., 2] = 0
     with pytest.raises(ValueError, match=r"none in the part of network \(1, 2\).* node \(0, 0\)"):
-        kirchhoff_network(source, conductance, leak)
+        solve_network(source, conductance, leak)
     source[1, ..., 2] = 0
-    assert not kirchhoff_network(source, conductance, leak)[1, ..., 2].any()
+    assert not solve_network(source, conductance, leak)[1, ..., 2].any()
 
 
 def test_extreme_contrasts_are_judged_against_rounding():
     """Right to 1e-5 and reported as solved, though rounding alone leaves a residual above 1."""
     case = _hard()
     case["conductance"] = tuple(torch.where(g > 1, 1e12, 1.0) for g in case["conductance"])
-    v, info = kirchhoff_network(**case, return_info=True)
+    v, info = solve_network(**case, info=True)
     assert (info.backward_error <= 1e-6).all()
     wide = {name: x.double() for name, x in case.items() if name != "conductance"}
     wide["conductance"] = tuple(g.double() for g in case["conductance"])
-    expected = kirchhoff_network(**wide, method="direct")
+    expected = solve_network(**wide, solver=Direct())
     assert (v - expected).abs().max() <= 2e-5 * expected.abs().max()
 
 
 @pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
 def test_iterations_beyond_the_count_of_the_kernels(backend):
     source, g, leak = make_network((40, 41), dtype=torch.float32)
-    options = {"backend": backend, "method": "multigrid"}
-    v = kirchhoff_network(source, g, leak, max_iterations=10**20, **options)
-    torch.testing.assert_close(v, kirchhoff_network(source, g, leak, **options))
+    solvers = Iterative(max_iterations=10**20), Iterative()
+    v, same = (solve_network(source, g, leak, solver, backend=backend) for solver in solvers)
+    torch.testing.assert_close(v, same)
 
 
 @pytest.mark.skipif("reference" not in available_backends(), reason="no SciPy")
@@ -414,7 +421,7 @@ def test_the_reference_raises_where_its_factors_lose_the_leaks():
     g = 1e12 ** torch.rand(1, 65, 1, generator=torch.Generator().manual_seed(0)).double()
     leak = torch.full_like(g, 1e-6)
     with pytest.raises(RuntimeError, match=r"network \(0, 0\) .*expected corrections that vanish"):
-        kirchhoff_network(torch.ones_like(g), (g,), leak, periodic=True, backend="reference")
+        solve_network(torch.ones_like(g), (g,), leak, periodic=True, backend="reference")
 
 
 @pytest.mark.parametrize("backend", [x for x in available_backends() if x in ("cpu", "torch")])
@@ -425,13 +432,13 @@ def test_conductances_at_the_end_of_float32_are_solved_or_refused(backend, scale
     source, *g = (scale * (0.1 + torch.rand(2, 20, 18, 1, generator=generator)) for _ in range(3))
     leak = torch.full_like(source, 0.1 * scale)
     wide = [x.double() for x in (source, leak, *g)]
-    truth = kirchhoff_network(wide[0], wide[2:], wide[1], method="direct")
+    truth = solve_network(wide[0], wide[2:], wide[1], solver=Direct())
     for method, tol in (("auto", 1e-3), ("direct", 1e-5), ("multigrid", 1e-5)):
         if method == "multigrid" and backend == "cpu":
             with pytest.raises(RuntimeError, match="expected residuals and errors"):
-                kirchhoff_network(source, g, leak, method=method, tol=tol, backend=backend)
+                solve_network(source, g, leak, solver=solver_of(method, tol), backend=backend)
             continue
-        v = kirchhoff_network(source, g, leak, method=method, tol=tol, backend=backend)
+        v = solve_network(source, g, leak, solver=solver_of(method, tol), backend=backend)
         assert (v - truth).abs().max() <= 1e-3 * truth.abs().max()  # denormals have few digits
 
 
@@ -459,7 +466,7 @@ def test_the_network_at_a_resonance_is_named(backend, at_once, monkeypatch):
     leak[2, ..., 1] = 1
     g[1][2, 1, 2, 1], leak[2, 1, 2, 1], leak[2, 1, 3, 1] = 1, 1, -0.5  # [[2, -1], [-1, 0.5]]
     with pytest.raises(RuntimeError, match=r"network \(2, 1\) \(batch, channel\): .*resonance"):
-        kirchhoff_network(source, g, leak, backend=backend)
+        solve_network(source, g, leak, backend=backend)
     if backend in ("cpu", "torch"):
         networks = factorize(g, leak, backend=backend)
         for refused in (lambda: networks.solve(source), networks.diagonal_of_inverse):
@@ -472,14 +479,14 @@ def test_the_network_that_did_not_converge_is_named(backend):
     case = _hard()
     case["source"][0] = case["source"][1, ..., :2] = 0
     with pytest.raises(RuntimeError, match=r"worst, \(1, 2\) \(batch, channel\), of 1 of 6"):
-        kirchhoff_network(**case, method="multigrid", max_iterations=3, backend=backend)
+        solve_network(**case, solver=Iterative(max_iterations=3), backend=backend)
 
 
 def test_the_network_without_leaks_is_named():
     source, g, leak = _batch()
     leak[2, ..., 1] = 0
     with pytest.raises(ValueError, match=r"network \(2, 1\) .* node \(0, 0\), and a source"):
-        kirchhoff_network(source, g, leak)
+        solve_network(source, g, leak)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
@@ -489,7 +496,7 @@ def test_empty_networks_are_refused_by_all_results_that_need_their_potentials(dt
         x[2, ..., 1] = 0
     networks = factorize(g, leak)
     for refused in (
-        lambda: kirchhoff_network(source, g, leak),
+        lambda: solve_network(source, g, leak),
         lambda: networks.solve(source),
         networks.diagonal_of_inverse,
     ):

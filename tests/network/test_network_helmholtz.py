@@ -8,10 +8,7 @@ import pytest
 import torch
 from network_cases import solve_helmholtz
 
-from chonn_ops import (
-    absorbing_layer,
-    helmholtz,
-)
+from chonn_ops import absorbing_layer, helmholtz
 
 KIND = {"dtype": torch.float64}
 

@@ -13,20 +13,18 @@ from network_cases import (
     BACKENDS,
     EACH_BACKEND_THOROUGHLY,
     FASTEST,
+    factorize,
     make_network,
     network_with_walls,
+    on,
+    solve_network,
+    solver_of,
     within,
 )
 from torch.autograd import forward_ad
 from torch.library import opcheck
 
-from chonn_ops import (
-    Robin,
-    diffusion,
-    factorize,
-    kirchhoff_network,
-    kirchhoff_scan,
-)
+from chonn_ops import Auto, Robin, diffusion, kirchhoff_scan
 from chonn_ops.network.direct import predicted_bytes
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
@@ -39,7 +37,7 @@ BOUNDARIES = [
     ),
 ]
 EACH_BOUNDARY = pytest.mark.parametrize(("grid", "boundary"), BOUNDARIES, ids=str)
-EXACT = {"tol": 1e-13}
+EXACT = {"solver": Auto(1e-13)}
 ALL = (0, 1, 2, 3)
 
 
@@ -50,7 +48,7 @@ def _flat(network):
 
 def _solver(**options):
     def solve(source, *rest):
-        return network_with_walls(source, rest[:-1], rest[-1], **EXACT, **options)
+        return network_with_walls(source, rest[:-1], rest[-1], **(EXACT | options))
 
     return solve
 
@@ -71,10 +69,10 @@ def test_tangents_beside_gradients_of_several_channels(backend, method):
     leaves = _flat(make_network((5, 4), B=1, C=3))
     with forward_ad.dual_level():
         duals = [forward_ad.make_dual(x, torch.ones_like(x)) for x in leaves]
-        v = _solver(backend=backend, method=method)(*duals)
+        v = _solver(backend=backend, solver=solver_of(method))(*duals)
         tangent = forward_ad.unpack_dual(v).tangent
     step = [x.detach() + 1e-6 for x in leaves], [x.detach() - 1e-6 for x in leaves]
-    high, low = (_solver(backend=backend, method=method)(*x) for x in step)
+    high, low = (_solver(backend=backend, solver=solver_of(method))(*x) for x in step)
     torch.testing.assert_close(tangent, (high - low) / 2e-6, rtol=1e-5, atol=1e-7)
 
 
@@ -198,7 +196,7 @@ def test_exported_programs_have_derivatives_of_both_modes(method, at_frequency):
     if at_frequency and method == "multigrid":
         pytest.skip("complex networks are eliminated")
     args = [x * (1 + 0.3j) if at_frequency else x for x in _args()]
-    solve = _solver(method=method)
+    solve = _solver(solver=solver_of(method))
 
     class Solve(torch.nn.Module):
         def forward(self, *args):
@@ -244,12 +242,13 @@ def test_compile_without_graph_breaks(backend, boundary):
     leaves = _flat(make_network((4, 5)))
 
     def loss(*leaves):
-        return _solver(boundary=boundary, backend=backend)(*leaves).sin().sum()
+        return _solver(boundary=boundary)(*leaves).sin().sum()
 
-    expected = torch.autograd.grad(loss(*leaves), leaves)
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")(*leaves)
-    for grad, other in zip(torch.autograd.grad(compiled, leaves), expected, strict=True):
-        torch.testing.assert_close(grad, other)
+    with on(backend):
+        expected = torch.autograd.grad(loss(*leaves), leaves)
+        compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")(*leaves)
+        for grad, other in zip(torch.autograd.grad(compiled, leaves), expected, strict=True):
+            torch.testing.assert_close(grad, other)
 
 
 @pytest.mark.thorough
@@ -269,7 +268,7 @@ def test_transforms_compile():
 class _Darcy(torch.nn.Module):
     def forward(self, source, conductivity, wall):
         faces = (Robin(wall), (Robin(wall), "dirichlet"))
-        v, info = diffusion(conductivity, (1.0, 0.5), boundary=faces).solve(source, info=True)
+        v, info = diffusion(conductivity, (1.0, 0.5), boundary=faces).solve_with_info(source)
         return v, info.backward_error
 
 
@@ -320,11 +319,11 @@ def test_half_precision_is_read_as_it_is_and_solved_in_float32(backend, dtype):
     wide = [x.detach().float().requires_grad_() for x in halves]
     values, grads = [], []
     for leaves in (halves, wide):
-        v, info = kirchhoff_network(
+        v, info = solve_network(
             *(leaves[0], leaves[1:3], leaves[3]),
-            tol=1e-6,
+            solver=Auto(1e-6),
             backend=backend,
-            return_info=True,
+            info=True,
         )
         assert info.backward_error.dtype == torch.float64
         assert v.dtype == leaves[0].dtype
@@ -347,17 +346,17 @@ def test_half_precision_is_read_as_it_is_and_solved_in_float32(backend, dtype):
 @EACH_BACKEND
 def test_one_float64_input_makes_the_solve_float64(backend):
     source, conductance, leak = make_network((6, 7), dtype=torch.float32)
-    options = {"tol": 1e-12, "return_info": True, "backend": backend}
-    v, info = kirchhoff_network(source, conductance, leak.double(), **options)
+    options = {"solver": Auto(1e-12), "info": True, "backend": backend}
+    v, info = solve_network(source, conductance, leak.double(), **options)
     assert v.dtype == torch.float32
     assert 1e-9 < info.backward_error.max() < 1e-7  # of the potentials as they were rounded
-    _, info = kirchhoff_network(source.double(), conductance, leak, **options)
+    _, info = solve_network(source.double(), conductance, leak, **options)
     assert info.backward_error.max() < 1e-11
 
 
 def test_info_has_no_gradient():
     leaves = _flat(make_network((4, 5)))
-    _, info = kirchhoff_network(leaves[0], leaves[1:3], leaves[3], return_info=True)
+    _, info = solve_network(leaves[0], leaves[1:3], leaves[3], info=True)
     assert not info.backward_error.requires_grad
     assert info.iterations.dtype == torch.int32
 
@@ -375,14 +374,14 @@ def test_only_the_gradients_asked_for_are_made(backend):
 PEAK = """
 import resource, sys
 import torch
-from chonn_ops import kirchhoff_network
+from chonn_ops import solve_network
 torch.set_num_threads(2)
 
 def solve(B, n, C):
     source, g0, g1, leak = [torch.rand(B, n, n, C).add_(0.1).requires_grad_() for _ in range(4)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     options = {"backend": sys.argv[1], "method": sys.argv[2]}
-    kirchhoff_network(source, (g0, g1), leak, **options).sum().backward()
+    solve_network(source, (g0, g1), leak, **options).sum().backward()
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
 solve(1, 16, 8)
@@ -409,7 +408,7 @@ def test_gradients_copy_little():
     from torch.utils._python_dispatch import TorchDispatchMode
 
     leaves = [x.detach().float().requires_grad_() for x in _args()]
-    v = kirchhoff_network(leaves[0], leaves[1:3], leaves[3], backend=FASTEST)
+    v = solve_network(leaves[0], leaves[1:3], leaves[3], backend=FASTEST)
     seen = []
 
     class _Count(TorchDispatchMode):
@@ -430,7 +429,7 @@ def test_networks_that_are_solved_warn_of_nothing_there_and_back(method):
     leaves = [x.requires_grad_() for x in (source, leak, *conductance)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        kirchhoff_network(source, conductance, leak, method=method).square().sum().backward()
+        solve_network(source, conductance, leak, solver=solver_of(method)).square().sum().backward()
     assert all(x.grad.abs().sum() > 0 for x in leaves)
 
 
@@ -440,7 +439,7 @@ def test_traces_are_refused_in_a_sentence():
 
     class Solve(torch.nn.Module):
         def forward(self, s):
-            return kirchhoff_network(s, (ones, ones), ones)
+            return solve_network(s, (ones, ones), ones)
 
     class Factors(torch.nn.Module):
         def forward(self, s):
@@ -451,7 +450,7 @@ def test_traces_are_refused_in_a_sentence():
             u = s[..., 0]
             return kirchhoff_scan(u, u, torch.ones(4, 2), u[..., :2], u[..., :2])
 
-    for module, name in ((Solve, "network"), (Factors, "factorize"), (Lines, "scan")):
+    for module, name in ((Solve, "Circuit.solve"), (Factors, "factorize"), (Lines, "scan")):
         sentence = f"{name}: expected a call outside torch.jit.trace.*torch.export"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch has deprecated it

@@ -8,6 +8,8 @@ import pytest
 import torch
 from network_cases import BACKENDS, make_network, net_current, network_with_walls
 
+from chonn_ops import Auto
+
 pytestmark = pytest.mark.parametrize("backend", BACKENDS)
 EACH_BOUNDARY = pytest.mark.parametrize(
     "boundary", ["neumann", "dirichlet", "periodic", "matched", ("periodic", "dirichlet")], ids=str
@@ -17,7 +19,7 @@ EACH_BOUNDARY = pytest.mark.parametrize(
 @pytest.fixture
 def solve(backend):
     def solve(source, conductance, leak, **options):
-        options = {"tol": 1e-13, "backend": backend} | options
+        options = {"solver": Auto(1e-13), "backend": backend} | options
         return network_with_walls(source, conductance, leak, **options)
 
     return solve
@@ -129,7 +131,7 @@ def test_conductances_in_parallel(solve):
     wire = torch.full((1, 2, 3, 1), 1e9, dtype=torch.float64)
     source, leak = torch.zeros_like(along), torch.zeros_like(along)
     source[0, 0, 0], leak[0, 1, 2] = 2.0, 1.0
-    rails = solve(source, (along, wire), leak, tol=1e-12).flatten()
+    rails = solve(source, (along, wire), leak, solver=Auto(1e-12)).flatten()
     one = solve(_line(2.0, 0), (_line(rungs.sum().item(), 0),), _line(0, 1.0)).flatten()
     torch.testing.assert_close(rails[[0, 5]], one, rtol=1e-6, atol=0)
 

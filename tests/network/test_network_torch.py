@@ -10,9 +10,8 @@ import torch
 pytest.importorskip("scipy")
 
 from chonn_ops.network import reference
-from chonn_ops.network.elimination import inverse_factors
 from chonn_ops.network.grid import Grid, Network, along
-from chonn_ops.network.multigrid import Multigrid, lead_of_axes
+from chonn_ops.network.multigrid import Multigrid, inverse_factors, lead_of_axes
 from chonn_ops.network.multigrid.coarsen import coarsen
 from chonn_ops.network.torch import solve
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from chonn_ops import Circuit, Dirichlet, Graph, diffusion, raster
+from chonn_ops import Circuit, Dirichlet, Graph, Grid, diffusion, raster
 from chonn_ops.network import circuit as circuits
 
 DOUBLE = torch.float64
@@ -43,7 +43,7 @@ def plain(resistance, neighbours, mean, exists):
 
 def matrix_of(circuit):
     """Without leaks."""
-    n, (p, q) = circuit.leak.shape[1], circuit.graph.ends.numpy()
+    n, (p, q) = circuit.leak.shape[1], circuit.layout.ends.numpy()
     g = circuit.conductance[0][0, :, 0].detach().numpy()
     found = np.zeros((n, n))
     for i, j, sign in ((p, p, 1), (q, q, 1), (p, q, -1), (q, p, -1)):
@@ -198,7 +198,7 @@ def test_short_circuit_regions_are_one_node():
     labels = torch.zeros(5, 6, dtype=torch.long)
     labels[0, :3], labels[3:, 4] = 7, 2
     circuit, node = raster(r).merge(labels.flatten())
-    assert circuit.graph.num_nodes == 30 - 2 - 1
+    assert circuit.layout.num_nodes == 30 - 2 - 1
     assert len(node.reshape(5, 6)[0, :3].unique()) == 1
     # A conductance of 1e9 between the cells of a region is nearly a short circuit.
     matrix = plain(r[0, ..., 0].numpy(), 8, "resistance", np.ones((5, 6), bool))
@@ -219,7 +219,7 @@ def test_terminals_of_a_grid(periodic):
     labels = torch.zeros(6, 5, dtype=torch.long)
     labels[2:4, 1:4] = 1
     merged, node = circuit.merge(labels)
-    source = torch.zeros(2, merged.graph.num_nodes, 1, dtype=DOUBLE)
+    source = torch.zeros(2, merged.layout.num_nodes, 1, dtype=DOUBLE)
     source[:, node[2, 1]] = 3.0
     v = merged.solve(source)[:, node.flatten()].reshape(f.shape)
     # The electrode as a medium that conducts ten million times as well.
@@ -228,7 +228,7 @@ def test_terminals_of_a_grid(periodic):
     for axis, g in enumerate(circuit.conductance, 1):
         inside = (labels[None, ..., None] > 0) & (labels.roll(-1, axis - 1)[None, ..., None] > 0)
         edges.append(torch.where(inside, metal, g))
-    near = Circuit(edges, circuit.leak, periodic=circuit.periodic)
+    near = Circuit(edges, circuit.leak, circuit.layout)
     f[:, 2, 1] = 3.0
     torch.testing.assert_close(v, near.solve(f), rtol=1e-5, atol=1e-6)
 
@@ -253,8 +253,10 @@ def grids_and_graphs():
     line = (uniform(1, 5, 1, 1) + 0.1, uniform(1, 5, 1, 1))
     return {
         "grid": Circuit(g, leak),
-        "torus": Circuit(g, leak, periodic=True),
-        "line": Circuit(line, torch.full((1, 5, 1, 1), 0.1, dtype=DOUBLE), periodic=(False, True)),
+        "torus": Circuit(g, leak, Grid(leak.shape[1:-1], periodic=True)),
+        "line": Circuit(
+            line, torch.full((1, 5, 1, 1), 0.1, dtype=DOUBLE), Grid((5, 1), (False, True))
+        ),
         "graph": Circuit(edges, 0.1 * uniform(2, 5, 2), graph),
     }
 
@@ -275,10 +277,9 @@ def test_held_nodes_have_their_potentials(kind):
     # As by a source of that potential behind a resistor of nearly nothing.
     strong = 1e12 * nodes
     near = Circuit(
-        circuit.conductance[0] if circuit.graph else circuit.conductance,
+        circuit.layout.as_given(circuit.conductance),
         circuit.leak + strong,
-        circuit.graph,
-        periodic=False if circuit.graph else circuit.periodic,
+        circuit.layout,
         current=strong * value,
     )
     torch.testing.assert_close(v, near.solve(source), rtol=1e-9, atol=1e-9)
@@ -327,8 +328,8 @@ def test_currents_through_nodes(kind):
     # All that is fed goes out along edges or to ground, and nothing else comes in there.
     incoming = torch.zeros_like(v)
     for axis, flow in enumerate(circuit.currents(v).edges, 1):
-        if circuit.graph:
-            p, q = circuit.graph.ends
+        if isinstance(circuit.layout, Graph):
+            p, q = circuit.layout.ends
             incoming.index_add_(1, q, flow.clamp(min=0)).index_add_(1, p, (-flow).clamp(min=0))
         else:
             incoming += flow.clamp(min=0).roll(1, axis) + (-flow).clamp(min=0)
@@ -339,8 +340,8 @@ def test_a_raster_is_joined_once():
     from chonn_ops.network.tensors import lattice
 
     r = uniform(1, 9, 11, 1) + 1
-    assert raster(r).graph is raster(2 * r).graph
-    assert lattice(9, 11, 4)[0] != raster(r).graph
+    assert raster(r).layout is raster(2 * r).layout
+    assert lattice(9, 11, 4)[0] != raster(r).layout
 
 
 @pytest.mark.parametrize(
@@ -388,7 +389,7 @@ def test_merged_circuits_are_differentiated_by_torch_func():
         circuit, node = diffusion(k).merge(labels)
         source, leak = torch.zeros(2, 1, 4, 1, dtype=DOUBLE)
         source[:, node[0, 0]] = leak[:, node[0, 2]] = 1.0
-        v = Circuit(circuit.conductance[0], leak, circuit.graph).solve(source)
+        v = Circuit(circuit.conductance[0], leak, circuit.layout).solve(source)
         return v[0, node[0, 0], 0]
 
     k = torch.ones(1, 2, 3, 1, dtype=DOUBLE)
@@ -408,7 +409,7 @@ def test_graphs_that_are_made_in_a_compiled_program(function):
             circuit = raster(field, leak=0.1)
         else:
             circuit = diffusion(torch.diag_embed(field[..., None].expand(*field.shape, 2)), 0.3)
-            circuit = Circuit(circuit.conductance[0], circuit.leak + 0.1, circuit.graph)
+            circuit = Circuit(circuit.conductance[0], circuit.leak + 0.1, circuit.layout)
         return circuit.solve(torch.ones_like(circuit.leak))
 
     field = torch.rand(1, 3, 3, 2) + 0.1

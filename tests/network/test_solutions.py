@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from network_cases import BACKENDS, make_network
+from network_cases import (
+    BACKENDS,
+    make_network,
+    solve_network,
+    solver_of,
+)
 from torch.utils.checkpoint import checkpoint
 
-from chonn_ops import diffusion, kirchhoff_network
+from chonn_ops import Direct, diffusion
 from chonn_ops.network import methods
 
 THOROUGH = pytest.mark.thorough
@@ -28,7 +33,7 @@ def leaves_of(grid, dtype=torch.float64, contrast=100.0):
 
 
 def solve(source, *rest, **options):
-    return kirchhoff_network(source, rest[:-1], rest[-1], **options)
+    return solve_network(source, rest[:-1], rest[-1], **options)
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "reference"])
@@ -42,7 +47,7 @@ def test_potentials_do_not_depend_on_whether_a_gradient_is_wanted(
     if dtype.is_complex and method == "multigrid":
         pytest.skip("complex networks are eliminated")
     leaves = leaves_of(grid, dtype, contrast)
-    options = {"backend": backend, "method": method, "max_iterations": 1000}
+    options = {"backend": backend, "solver": solver_of(method, max_iterations=1000)}
     try:
         with torch.no_grad():
             plain = solve(*leaves, **options)
@@ -60,10 +65,10 @@ def test_potentials_do_not_depend_on_whether_a_gradient_is_wanted(
 def test_factors_are_read_as_they_were_written_whatever_the_threads(set_threads, dtype):
     """How a factor fills vectors depends on the threads there are when it is made."""
     leaves = leaves_of((40, 33), dtype)
-    expected = torch.autograd.grad(solve(*leaves, method="direct").abs().sum(), leaves)
+    expected = torch.autograd.grad(solve(*leaves, solver=Direct()).abs().sum(), leaves)
     for before, after in ((1, 3), (3, 1)):
         set_threads(before)
-        loss = solve(*leaves, method="direct").abs().sum()
+        loss = solve(*leaves, solver=Direct()).abs().sum()
         set_threads(after)
         for found, right in zip(torch.autograd.grad(loss, leaves), expected, strict=True):
             torch.testing.assert_close(found, right)
@@ -77,7 +82,7 @@ def test_gradients_are_the_same_with_and_without_factors(backend, dtype, keep, m
     leaves = leaves_of((12, 9), dtype)
     expected = torch.autograd.grad(solve(*leaves, backend="reference").abs().sum(), leaves)
     monkeypatch.setattr(methods, "KEPT", keep)
-    options = {"backend": backend, "method": "direct"}
+    options = {"backend": backend, "solver": Direct()}
     for v in (
         solve(*leaves, **options),
         checkpoint(lambda *x: solve(*x, **options), *leaves, use_reentrant=False),
@@ -96,7 +101,7 @@ def test_several_sources_in_every_mode(sources):
     many = torch.stack([(i + 1) * source.detach() for i in range(sources)], 1).requires_grad_()
 
     def both(many, *rest):
-        return solve(many, *rest, method="direct")
+        return solve(many, *rest, solver=Direct())
 
     assert torch.autograd.gradcheck(both, (many, *rest), check_forward_ad=True, fast_mode=True)
     assert torch.autograd.gradgradcheck(both, (many, *rest), fast_mode=True)
@@ -117,9 +122,9 @@ def test_results_say_which_method_and_why(grid, method, reason):
     if "cpu" not in BACKENDS:
         pytest.skip("no compiled kernel")
     k = torch.ones(1, *grid, 1)
-    _, info = diffusion(k, boundary="dirichlet").solve(k, info=True)
+    _, info = diffusion(k, boundary="dirichlet").solve_with_info(k)
     assert info.method == method
     assert reason in info.reason
-    _, info = diffusion(k, boundary="dirichlet").solve(k, info=True, method="direct")
+    _, info = diffusion(k, boundary="dirichlet").solve_with_info(k, solver=Direct())
     assert info.method == "direct"
-    assert "method='direct'" in info.reason
+    assert "Direct()" in info.reason

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from chonn_ops import CKB, CKBOptions, Network, NetworkCell, diffusion, kirchhoff_network
+from chonn_ops import CKB, Circuit, CKBOptions, Direct, Grid, Network, NetworkCell, diffusion
 
 UNIT = 16.0  # units of length of the networks in the unit box
 GAIN = 0.1  # of sources
@@ -45,8 +45,8 @@ def test_the_cell_is_its_equations(grid, boundary):
         if boundary == "matched":
             leak = leak + _endless(k, leak, steps)
         periodic = boundary == "periodic"
-        v = kirchhoff_network(
-            GAIN * source * volume, g, leak, periodic=periodic, backend="reference"
+        v = Circuit(g, leak, Grid(leak.shape[1:-1], periodic)).solve(
+            GAIN * source * volume, Direct()
         )
     torch.testing.assert_close(cell(u), v, rtol=1e-8, atol=1e-8)
 
@@ -92,7 +92,7 @@ def _shorted(k, g, source, leak, steps):
             face = torch.zeros_like(k)
             face.select(axis + 1, node).fill_(2 * volume / step**2)
             total = total + k * face
-    return kirchhoff_network(GAIN * source * volume, g, total, backend="reference")
+    return Circuit(g, total).solve(GAIN * source * volume, Direct())
 
 
 def test_gradients_are_those_of_finite_differences():

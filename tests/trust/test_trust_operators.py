@@ -5,6 +5,9 @@ Drawn by hypothesis: the same examples in every run, and the smallest that fails
 
 from __future__ import annotations
 
+import os
+from unittest import mock
+
 import pytest
 import torch
 
@@ -12,7 +15,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chonn_ops import kirchhoff_network, kirchhoff_scan
+from chonn_ops import Auto, Circuit, Grid, kirchhoff_scan
 from chonn_ops.network import available_backends as network_backends
 from chonn_ops.scan import available_backends as scan_backends
 from chonn_ops.scan import scan_field
@@ -164,9 +167,10 @@ def networks(draw):
 
 
 def solve(source, conductance, leak, periodic, backend):
-    return kirchhoff_network(
-        source, conductance, leak, periodic=periodic, tol=1e-12, backend=backend
-    )
+    with mock.patch.dict(os.environ, CHONN_NETWORK_BACKEND=backend):
+        return Circuit(conductance, leak, Grid(leak.shape[1:-1], periodic)).solve(
+            source, Auto(1e-12)
+        )
 
 
 @draws

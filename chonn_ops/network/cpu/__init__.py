@@ -75,7 +75,6 @@ def _arguments(
         if axis is not None:
             arguments.periodic[i] = int(periodic[axis])
             arguments.edges[i] = field(conductance[axis], order)
-            arguments.strength[i] = _strength(conductance[axis])
     return arguments
 
 
@@ -98,6 +97,9 @@ def solve(
     double = dtype == torch.float64
     order = _order(grid, longest_first=True)
     arguments = _arguments(conductance, leak, periodic, order)
+    for i, axis in enumerate(order):
+        if axis is not None:
+            arguments.strength[i] = _strength(conductance[axis])
     arguments.iterations_max, arguments.tolerance = max_iterations, tol
     arguments.source, arguments.potential = field(source, order), field(potential, order)
     arguments.iterations, arguments.deviation = iterations.data_ptr(), deviation.data_ptr()

@@ -4,7 +4,6 @@ from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.factor import (
     BACKENDS,
     Factor,
-    factor_of,
     flops,
     predicted_bytes,
     small_results,
@@ -16,7 +15,6 @@ __all__ = [
     "BACKENDS",
     "Factor",
     "Solution",
-    "factor_of",
     "flops",
     "predicted_bytes",
     "small_results",

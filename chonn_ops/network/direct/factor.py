@@ -20,10 +20,12 @@ from torch import Tensor
 
 from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, widest_dtype
+from chonn_ops._library import CONSTANTS
+from chonn_ops.network.checks import resonance
 from chonn_ops.network.direct import cpu
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
-from chonn_ops.network.direct.refined import ComplexFactor
+from chonn_ops.network.edges import sizes_of
 from chonn_ops.network.graph import Graph, Joined
 
 
@@ -39,6 +41,12 @@ def small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
     return solution.potential, *solution.drops
 
 
+# Relative residual of complex solutions where a caller has no `tol`.
+TOL = 1e-6
+# The residual at which refinement of networks in complex128 stops, whatever `tol`.
+ROUNDED = 4 * torch.finfo(torch.float64).eps
+# A residual above this is not put down to rounding: the solution has lost six digits or more.
+RESONANT = 1e-6
 # No variable of the environment selects one of these.
 BACKENDS = Backends(
     "chonn_ops.network.direct", "", names=("torch", "cpu", "triton"), results_on=small_results
@@ -105,7 +113,12 @@ def solve(
 
 
 class Factor:
-    """The elimination of networks, without checks and without derivatives.
+    """The elimination of networks, without checks; the backend "torch" has derivatives by PyTorch.
+
+    Complex factors are of the dtype of the networks on the backend "cpu", complex128 on "torch".
+    Networks that complex64 factors leave above `tol` are eliminated again in complex128. What is
+    above `tol` then is at a resonance, a RuntimeError. Results that no source determines are
+    complex128.
 
     Parameters
     ----------
@@ -117,7 +130,7 @@ class Factor:
     periodic : sequence of bool or Graph
         One an axis; of a graph the graph alone.
     dtype : torch.dtype, optional
-        Default: float64 where any input is, else float32.
+        Default: float64 or complex128 where any input is, else float32 or complex64.
     backend : {"cpu", "torch", "triton"}, optional
         Default: the fastest for the tensors' device.
     source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C), optional
@@ -126,6 +139,14 @@ class Factor:
         Whether `solution` has the drops.
     state : sequence of Tensor, optional
         The `state` of a factor of the same networks, which takes the place of an elimination.
+    keep : bool
+        False: complex factors are those of `source` only, which is faster than to keep them.
+    tol : float
+        Relative residual above which a complex network is not solved, and at which refinement of
+        complex64 factors stops; others are refined to rounding.
+    before, channels : int
+        Where these networks are some of the caller's, one channel each: how many of them come
+        before these, and the caller's channels. Errors name networks by (batch, channel).
     """
 
     def __init__(
@@ -139,28 +160,41 @@ class Factor:
         source: Tensor | None = None,
         drops: bool = False,
         state: Sequence[Tensor] | None = None,
+        keep: bool = True,
+        tol: float = TOL,
+        before: int = 0,
+        channels: int | None = None,
     ) -> None:
-        self.dtype = dtype or compute_dtype(leak, *conductance)
-        self.shape = leak.shape
-        self._wide: Factor | None = None
-        self.backend = _backend_of(leak, backend, self.dtype)
-        kind, leak = BACKENDS[self.backend].Factors, leak.to(self.dtype)
+        narrow = dtype or compute_dtype(leak, *conductance)
+        self.backend, self.shape = _backend_of(leak, backend, narrow), leak.shape
+        self._complex = narrow.is_complex
+        self.dtype = widest_dtype(narrow, leak.device) if self._complex else narrow
+        self._before, self._channels = before, channels or leak.shape[-1]
+        self._wide: Any = None  # the networks, or some of them, eliminated in a wider dtype
+        # The compiled kernel makes its own plan from a state.
+        general = self._complex or (state is not None and self.backend == "cpu")
+        plan = _plan_for(leak, periodic, narrow, "torch" if general else self.backend)
+        network = [x.to(narrow).resolve_conj() for x in (leak, *conductance)]
+        self._plan, self._tol, self._dense = plan, tol, None
+        self._network = network if self._complex else []
+        self._kind = BACKENDS[self.backend].Factors
+        # Callers with complex128 numbers want all of their digits.
+        self._options = {}
+        if self._complex:
+            self._options["tol"] = min(tol, ROUNDED) if narrow == self.dtype else tol
+        self.factors: Any = None
         if state is not None:
-            # The compiled kernel makes its own plan from the state.
-            own = self.backend if self.backend == "triton" else "torch"
-            plan = _plan_for(leak, periodic, self.dtype, own)
-            self.factors = kind.restored(plan, state, leak)
+            self.factors = self._kind.restored(plan, state, network[0], **self._options)
             return
-        plan = _plan_for(leak, periodic, self.dtype, self.backend)
-        g = [x.to(self.dtype) for x in conductance]
-        if source is None:
-            self.factors = kind(plan, g, leak)
-            return
-        several = source.dim() == leak.dim() + 1
-        s = (source if several else source[:, None]).to(self.dtype)
-        self.factors = kind(plan, g, leak, s, drops=drops)
-        solution, self.factors.solution = self.factors.solution, None
-        self.solution = solution if several else solution.single()
+        s = None if source is None else self._sources(source)
+        options = {"drops": drops, **self._options}
+        if keep:
+            self.factors = self._kind(plan, network[1:], network[0], s, **options)
+            solution, self.factors.solution = self.factors.solution, None
+        else:
+            solution = self._kind.solved(plan, network[1:], network[0], s, **options)
+        if source is not None and s is not None:
+            self.solution = self._finished(source, s, solution)
 
     def state(self) -> list[Tensor]:
         """The elimination as tensors, for the argument `state`."""
@@ -179,56 +213,94 @@ class Factor:
         return self._wide
 
     def solve(self, source: Tensor) -> Tensor:
-        """Potentials for sources (B, \\*grid, C) or (B, S, \\*grid, C), in the factor's dtype."""
+        """Potentials for sources (B, \\*grid, C) or (B, S, \\*grid, C), in the factor's dtype;
+        of complex networks complex64 where a source is no wider."""
         return self.solve_all(source, drops=False).potential
 
     def solve_all(self, source: Tensor, *, drops: bool) -> Solution:
         """Potentials and, where wanted, drops: for each axis each node's potential less the next
         one's, 0 where no edge is. A drop is right to the rounding of the smaller of two: both
         potentials, and the largest drop that the currents of its connected part make. So drops have
-        digits where potentials decay, and where small leaks lift all of them alike."""
-        several = source.dim() == len(self.shape) + 1
-        s = (source if several else source[:, None]).to(self.dtype)
-        solution = self.factors.solve(s, drops=drops)
-        return solution if several else solution.single()
+        digits where potentials decay, and where small leaks lift all of them alike. Those of
+        complex networks are differences of their potentials."""
+        s = self._sources(source)
+        network: Any = {"network": self._network} if self._complex else {}
+        return self._finished(source, s, self.factors.solve(s, drops=drops, **network))
+
+    def _sources(self, source: Tensor) -> Tensor:
+        """(B, S, \\*grid, C), in the dtype of potentials."""
+        several = source if source.dim() > len(self.shape) else source[:, None]
+        dtype = self.dtype
+        if self._complex:
+            dtype = torch.promote_types(source.dtype, torch.complex64)
+        return several.to(dtype).resolve_conj()
+
+    def _finished(self, source: Tensor, s: Tensor, solution: Solution) -> Solution:
+        """The solution, without S where `source` has none; a complex one is mended where it is not
+        one, and a RuntimeError where that fails."""
+        if self._complex and (residual := solution.residual) is not None:
+            late = residual > self._tol  # a residual of NaN is that of a NaN in an input
+            if self.backend == "cpu" and self._network[0].dtype != self.dtype and bool(late.any()):
+                self._solve_wide(s, solution, late.any(1))
+                late = residual > self._tol
+            if bool(late.any()):
+                self._refuse(s, solution.potential, residual, late)
+        return solution if source.dim() > len(self.shape) else solution.single()
+
+    def _solve_wide(self, s: Tensor, solution: Solution, late: Tensor) -> None:
+        """Replace the solutions of at least the networks `late` (B, C) by those of complex128."""
+        eliminated = self._wide  # which another thread may replace
+        if eliminated is not None:
+            late = late | eliminated[0]
+        fields = (x.movedim(-1, 1)[late][..., None] for x in (s, *self._network))
+        part, leak, *g = (x.to(self.dtype) for x in fields)
+        options: Any = {"drops": len(solution.drops) > 0}
+        if self.factors is None:
+            wide = self._kind.solved(self._plan, g, leak, part, tol=self._tol, **options)
+        else:
+            if eliminated is None or not torch.equal(late, eliminated[0]):
+                factors = self._kind(self._plan, g, leak, tol=self._tol)
+                self._wide = eliminated = late, factors
+            wide = eliminated[1].solve(part, network=(leak, *g), **options)
+        every: Any = ((x.potential, *x.drops, x.residual) for x in (solution, wide))
+        for narrow, ahead in zip(*every, strict=True):
+            narrow.movedim(-1, 1)[late] = ahead[..., 0].to(narrow.dtype)
+
+    def _refuse(self, s: Tensor, v: Tensor, residual: Tensor, late: Tensor) -> None:
+        """Refuse networks that are `late` (B, S, C) by more than rounding."""
+        leak, *g = (x.to(self.dtype).abs() for x in self._network)
+        sizes = sizes_of(v.to(self.dtype).abs(), g, leak, self._plan.layout)
+        terms, norm = (torch.linalg.vector_norm(x.flatten(2, -2), dim=2) for x in (sizes, s))
+        rounding = CONSTANTS["NETWORK_ROUNDING"] * torch.finfo(torch.float64).eps * terms / norm
+        late = late & (residual > rounding.clamp_max(RESONANT))
+        if bool(late.any()):
+            b, source, c = late.nonzero()[0].tolist()
+            where = divmod(self._before + b * late.shape[-1] + c, self._channels)
+            raise resonance(float(residual[b, source, c]), self._tol, where)
 
     def sample(self, noise: Tensor) -> Tensor:
         """U^-1 D^(-1/2) noise, shapes as in `solve`."""
-        several = noise.dim() == len(self.shape) + 1
+        several = noise.dim() > len(self.shape)
         out = self.factors.sample((noise if several else noise[:, None]).to(self.dtype))
         return out if several else out[:, 0]
 
+    def _for_results(self) -> Any:
+        """Factors that have determinants and inverses: of complex networks those of PyTorch."""
+        if not self._complex or self.backend == "torch":
+            return self.factors
+        if self._dense is None:
+            leak, *g = self._network
+            self._dense = BACKENDS["torch"].Factors(self._plan, g, leak)
+        return self._dense
+
     def logdet(self) -> Tensor:
-        """Logarithms of the determinants, (B, C), float64."""
-        return self.factors.logdet()
+        """Logarithms of the determinants, (B, C), float64 or complex128; the imaginary part up to
+        multiples of 2 pi. A network at a resonance is a RuntimeError."""
+        return self._for_results().logdet()
 
     def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
         """The diagonal of the inverse and its entries at each axis's edges, (B, \\*grid, C)."""
-        return self.factors.inverse_entries()
-
-
-def factor_of(
-    conductance: Sequence[Tensor],
-    leak: Tensor,
-    periodic: Sequence[Joined],
-    *,
-    dtype: torch.dtype | None = None,
-    backend: str | None = None,
-    tol: float | None = None,
-    **options: Any,
-) -> Factor | ComplexFactor:
-    """Eliminate networks: complex ones make a `ComplexFactor`, others a `Factor`.
-
-    `options` are as these take them. `tol` is that of a `ComplexFactor`.
-    """
-    dtype = dtype or compute_dtype(leak, *conductance)
-    if not dtype.is_complex:
-        return Factor(conductance, leak, periodic, dtype=dtype, backend=backend, **options)
-    if tol is not None:
-        options["tol"] = tol
-    backend = _backend_of(leak, backend, dtype)
-    plan = _plan_for(leak, periodic, dtype, "torch")
-    return ComplexFactor(plan, conductance, leak, dtype=dtype, backend=backend, **options)
+        return self._for_results().inverse_entries()
 
 
 def predicted_bytes(
@@ -277,7 +349,7 @@ def too_large(
     if not isinstance(where, Graph):
         where = f"a grid of {' x '.join(map(str, grid))}"
     return RuntimeError(
-        f"kirchhoff_network: expected circuits whose factors take at most {most / 2**30:.3g} GiB, "
+        f"Circuit.solve: expected circuits whose factors take at most {most / 2**30:.3g} GiB, "
         f"{bound}, got {count} on {where}, whose separators are so large that they would take "
         f"{size / 2**30:.1f} GiB ({size} bytes) and {count * flops(grid, periodic):.0e} operations"
     )

@@ -38,6 +38,7 @@ from chonn_ops.network.dissection import (
     regions_of,
 )
 from chonn_ops.network.graph import Graph, Joined, entries_of
+from chonn_ops.network.layout import Grid, Layout
 
 # Runs of edges end at each multiple of this node, so that all edges of a node are near each other.
 _RUN = 256
@@ -104,6 +105,14 @@ class Plan:
         """Bytes of all arrays, those for the kernels included."""
         arrays = (*vars(self).values(), *self._read_by_kernels.values())
         return sum(x.nbytes for x in arrays if isinstance(x, np.ndarray))
+
+    @property
+    def layout(self) -> Layout:
+        """The layout that the plan eliminates."""
+        graph = self.periodic[0]
+        if isinstance(graph, Graph):
+            return graph
+        return Grid(self.grid, tuple(map(bool, self.periodic)))
 
     @property
     def edge_grid(self) -> tuple[int, ...]:

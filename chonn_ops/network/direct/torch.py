@@ -1,8 +1,23 @@
 """The backend "torch" of the direct method: batched dense fronts, on any device.
 
-Regions of one height and size are one batch. The algebra is the kernel's: conductances, leaks,
-shares and entries of the inverse are sums and products of positive numbers. No tensor is changed in
-place, so every result has derivatives of any order by PyTorch's own rules.
+Star-mesh elimination: let a node have conductances g_q to its neighbours, a leak l, which is its
+conductance to ground, and let ``t = l + sum g``. Eliminating the node adds a conductance
+``g_q g_r / t`` between every two of its neighbours, ground among them. Shares ``g_q / t`` and
+entries of the inverse are sums and products, too, so that real networks lose no digit at any
+contrast. Regions of one height and size are one batch. No tensor is changed in place, so every
+result has derivatives of any order by PyTorch's own rules.
+
+Complex numbers may cancel in a pivot t without the network being singular. A leak larger by d
+raises such a pivot, so that the network eliminated is A' = A + E D E^T, with a column of E for each
+raised node. With Y = A'^-1 E and K = D^-1 - E^T Y, A has
+
+    A^-1 = A'^-1 + Y K^-1 Y^T,    det A = det A' det D det K,
+
+and solves are refined: v += A^-1 r for the residual r = s - A v. All this is in complex128.
+
+References: D. J. Rosen, "A new network theorem", J. IEE 62 (1924) 916: the star-mesh transform;
+W. K. Grassmann, M. I. Taksar, D. P. Heyman, Oper. Res. 33 (1985) 1107: its accuracy; M. A.
+Woodbury, "Inverting modified matrices", Princeton University (1950).
 """
 
 from __future__ import annotations
@@ -15,57 +30,58 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from chonn_ops._dtypes import widened, widest_dtype
+from chonn_ops._dtypes import widened
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.kept import kept
-from chonn_ops.network.direct.pivoted import Pivoted
 from chonn_ops.network.direct.plan import Array, Plan
-from chonn_ops.network.edges import (
-    at_start,
-    connected_parts,
-    drops_along,
-    relative_residual,
-    rings,
-    sum_of_ends,
-)
+from chonn_ops.network.edges import excess, is_tied, relative_residual
 
-# Complex pivots below this part of what they are the sum of have lost digits, which a determinant
-# and an inverse do not get back.
-_CANCELLED = 1e-3
+# Complex pivots below this part of the sum of magnitudes that they are the sum of are raised to it.
+# With 1e-2, entries of inverses were 17 times further off (lattices of integers, waves).
+_CANCELLED = 3e-2
+# An estimated relative error of the determinant, or an error of the inverse, above which a network
+# counts as at a resonance.
+_LOST = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Regions of one height, number of pivots and width; index tensors for all of them."""
+    """Regions of one height, number of pivots and width; index tensors for all of them. A front's
+    nodes are pivots, boundary and ground."""
 
-    count: int
-    pivots: int
-    width: int
-    nodes: Tensor  # (count, pivots + width): positions of the fronts' nodes
+    pivots: Tensor  # (regions, pivots): their positions
+    others: Tensor  # (regions, width): positions of the boundary
     edges: Tensor  # entries of the conductances
-    edges_to: Tensor  # and where in the fronts, above the diagonals; below follow behind
-    halves: list[tuple[int, Tensor, Tensor]]  # batch, its regions, (regions, width): rows in fronts
+    to: Tensor  # where in the fronts: edges above the diagonals, below them, and leaks
+    halves: list[tuple[int, Tensor, Tensor]]  # batch, its regions, (regions, width + 1): their rows
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors."""
-        halves = (x for _, regions, place in self.halves for x in (regions, place))
-        return sum(x.nbytes for x in (self.nodes, self.edges, self.edges_to, *halves))
+    def size(self) -> int:
+        """Nodes of a front, ground among them."""
+        return self.pivots.shape[1] + self.others.shape[1] + 1
 
 
 @dataclass(frozen=True, eq=False)
 class _Batches:
-    """The batches of a plan, in the order of elimination, and the node of each position."""
+    """A plan's batches in the order of elimination, and the tensors that results are made with."""
 
-    node: Tensor
     each: list[_Batch]
+    node: Tensor
+    position: Tensor
+    edge: Tensor
+    ends: Tensor
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
-        return self.node.nbytes + sum(batch.nbytes for batch in self.each)
+        tensors = [self.node, self.position, self.edge, self.ends]
+        for batch in self.each:
+            tensors += [batch.pivots, batch.others, batch.edges, batch.to]
+            tensors += [x for _, *pair in batch.halves for x in pair]
+        return sum(x.nbytes for x in tensors)
 
 
 @kept
@@ -82,7 +98,7 @@ def _batches_of(plan: Plan, device: torch.device) -> _Batches:
     within = np.empty(plan.regions, np.int64)
     for rows in members:
         within[rows] = np.arange(len(rows))
-    front = plan.pivots + plan.width
+    size = plan.pivots + plan.width + 1  # of a front
 
     def tensor(array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array, np.int64)).to(device)
@@ -93,98 +109,58 @@ def _batches_of(plan: Plan, device: torch.device) -> _Batches:
     owner = np.repeat(np.arange(plan.regions), np.diff(plan.edge_at))
     batches = []
     for batch, rows in enumerate(members):
-        f = int(front[rows[0]])
+        f, n = int(size[rows[0]]), int(plan.pivots[rows[0]])
         mine = batch_of[owner] == batch
         at = within[owner[mine]] * f
         upper = (at + plan.row[mine]) * f + plan.column[mine]
         lower = (at + plan.column[mine]) * f + plan.row[mine]
+        leaks = (np.arange(len(rows))[:, None] * f + np.arange(n)) * f + f - 1
         kids = plan.kids[rows]
         kids = kids[kids >= 0]
         halves = []
         for other in np.unique(batch_of[kids]):
             these = kids[batch_of[kids] == other]
-            place = within[plan.parent[these]][:, None] * f + boundary_of(these, plan.place)
+            place = np.pad(boundary_of(these, plan.place), ((0, 0), (0, 1)), constant_values=f - 1)
+            place = within[plan.parent[these]][:, None] * f + place
             halves.append((int(other), tensor(within[these]), tensor(place)))
-        positions = plan.first[rows][:, None] + np.arange(int(plan.pivots[rows[0]]))
-        batches.append(
-            _Batch(
-                count=len(rows),
-                pivots=int(plan.pivots[rows[0]]),
-                width=int(plan.width[rows[0]]),
-                nodes=tensor(np.concatenate([positions, boundary_of(rows, plan.boundary)], 1)),
-                edges=tensor(plan.edge[mine]),
-                edges_to=tensor(np.concatenate([upper, lower])),
-                halves=halves,
-            )
-        )
-    return _Batches(tensor(plan.node), batches)
+        pivots = tensor(plan.first[rows][:, None] + np.arange(n))
+        others = tensor(boundary_of(rows, plan.boundary))
+        to = tensor(np.concatenate([upper, lower, leaks.ravel()]))
+        batches.append(_Batch(pivots, others, tensor(plan.edge[mine]), to, halves))
+    arrays = (plan.node, plan.position, plan.edge, plan.ends)
+    return _Batches(batches, *(tensor(x) for x in arrays))
 
 
-def _magnitude(x: Tensor) -> Tensor:
-    """Estimate magnitudes from below: a result is at least 1 / sqrt(2) of the number's."""
-    return torch.view_as_real(x).abs().amax(-1) if x.is_complex() else x
+def _eliminate(front: Tensor, pivots: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Eliminate the first pivots of fronts (M, regions, f, f), whose last node is ground.
 
-
-def _eliminate(
-    g: Tensor, leak: Tensor, pivots: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Eliminate the first pivots of fronts (M, regions, f, f) with leaks (M, regions, f).
-
-    A complex pivot below sqrt(eps) times the sum of its row's magnitudes has too few digits to be
-    divided by, and is raised to that.
-
-    Returns the shares (..., pivots, f), the inverse pivots, ground's shares, the rest of fronts and
-    leaks, and (M,) whether a complex pivot has lost digits.
+    Returns the shares (..., pivots, f), the inverse pivots (..., pivots), 0 of nodes that are no
+    part of the network, what complex leaks were raised by, and the rest of the fronts.
     """
-    f = g.shape[-1]
-    info = torch.finfo(g.dtype)
-    shares, inverses, grounded = [], [], []
-    cancelled = torch.zeros(leak.shape[:1], dtype=torch.bool, device=leak.device)
+    info = torch.finfo(front.dtype)
+    shares, inverses, raised = [], [], []
     for k in range(pivots):
-        edges = g[..., 0, 1:]
-        total = leak[..., 0] + edges.sum(-1)
-        size = total
-        if g.is_complex():
-            with torch.no_grad():
-                size = leak[..., 0].abs() + edges.abs().sum(-1)
-                least = info.eps**0.5 * size
-                small = (total.abs() < least) & (size >= info.tiny)
-                few = (total.abs() < _CANCELLED * size) & (size >= info.tiny)
-                cancelled = cancelled | few.flatten(1).any(1)
-            # A larger leak raises the pivot: all pivots after it are those of one changed network.
-            more = torch.where(small, least - total, 0)
-            leak = torch.cat([leak[..., :1] + more[..., None], leak[..., 1:]], -1)
-            total = torch.where(small, least, total)
+        edges = front[..., 0, 1:]
+        total = edges.sum(-1)
+        size, more = total.detach(), torch.zeros_like(total)
+        if front.is_complex():
+            size = edges.detach().abs().sum(-1)
+            small = (total.abs() < _CANCELLED * size) & (size >= info.tiny)
+            more = torch.where(small, size - total, 0)
+            edges = torch.cat([edges[..., :-1], edges[..., -1:] + more[..., None]], -1)
+            total = torch.where(small, size, total)
         some = size >= info.tiny
-        inverse = torch.where(some, 1 / torch.where(some, total, 1), 0)
-        share = edges * inverse[..., None]
-        # A pivot without edges hands all to ground; the product would round that.
-        to_ground = torch.where(total == leak[..., 0], 1, leak[..., 0] * inverse)
-        grounded.append(torch.where(some, to_ground, 0))
-        leak = leak[..., 1:] + share * leak[..., :1]
-        g = g[..., 1:, 1:] + share[..., :, None] * edges[..., None, :]
-        shares.append(torch.nn.functional.pad(share, (k + 1, 0)))
-        inverses.append(inverse)
-    empty = g.new_zeros(*g.shape[:-2], 0, f)
-    return (
-        torch.stack(shares, -2) if shares else empty,
-        torch.stack(inverses, -1) if inverses else empty[..., 0],
-        torch.stack(grounded, -1) if grounded else empty[..., 0],
-        g,
-        leak,
-        cancelled,
-    )
-
-
-def _part_sizes(u: Tensor, parts: Tensor) -> Tensor:
-    """Powers of two near the largest |u| of each node's part, (M, S, nodes); 1 outside parts."""
-    to = parts.clamp_min(0)
-    most = torch.zeros_like(u).scatter_reduce(2, to, torch.where(parts >= 0, u.abs(), 0), "amax")
-    exponent = torch.frexp(most.nan_to_num(0, 0)).exponent.gather(2, to)
-    limit = math.frexp(torch.finfo(most.dtype).max)[1] - 2
-    exponent = torch.where(most.gather(2, to) == 0, -limit, exponent)
-    exponent = torch.where(parts >= 0, exponent, 0).clamp(-limit, limit)
-    return torch.ldexp(torch.ones_like(most), exponent)
+        total = torch.where(some, total, 1)
+        # Division, because the share of a node that has a leak alone is 1 without rounding.
+        share = torch.where(some[..., None], edges / total[..., None], 0)
+        front = front[..., 1:, 1:] + share[..., :, None] * edges[..., None, :]
+        shares.append(pad(share, (k + 1, 0)))
+        inverses.append(torch.where(some, 1 / total, 0))
+        raised.append(more)
+    if not shares:
+        nothing = front[..., :0, :]
+        return nothing, nothing[..., 0], nothing[..., 0], front
+    return torch.stack(shares, -2), torch.stack(inverses, -1), torch.stack(raised, -1), front
 
 
 def _take(x: Tensor, at: Tensor) -> Tensor:
@@ -197,9 +173,19 @@ def _flat(value: Tensor) -> Tensor:
     return value.permute(0, 3, 1, 2).flatten(2)
 
 
+def _power_of_two(size: Tensor, least: int) -> Tensor:
+    """Powers of two near sizes, normal numbers whose inverses are normal, too; 2^least for 0."""
+    limit = math.frexp(torch.finfo(size.dtype).max)[1] - 2
+    exponent = torch.where(size == 0, least, torch.frexp(size).exponent).clamp(-limit, limit)
+    return torch.ldexp(torch.ones_like(size), exponent)
+
+
 class Factors:
-    """Networks eliminated by batched dense fronts, like the compiled `Factors`: on any device, of
-    one floating or complex dtype."""
+    """Networks eliminated by batched dense fronts, like the compiled `Factors`: on any device.
+
+    Complex networks are eliminated in complex128. Their solves need `network` and are refined until
+    the relative residual is at most `tol`, or as far as rounding allows.
+    """
 
     def __init__(
         self,
@@ -209,57 +195,48 @@ class Factors:
         source: Tensor | None = None,
         *,
         drops: bool = False,
+        tol: float = 0.0,
     ) -> None:
-        self._plan, self._shape = plan, leak.shape
-        batches = _batches_of(plan, leak.device)
-        self._node, self._batches = batches.node, batches.each
+        self._prepare(plan, leak, tol)
+        given = leak, *conductance
+        if leak.is_complex():
+            conductance, leak = [widened(x) for x in conductance], widened(leak)
         g = torch.cat([self._rows(field) for field in conductance], 1)  # (M, axes * entries)
-        used = torch.zeros(g.shape[1], dtype=torch.bool, device=leak.device)
-        used[torch.from_numpy(plan.edge).to(leak.device)] = True
         l = self._rows(leak)  # noqa: E741
         # Entries that are no edges may be anything; networks with NaN or infinity are left out.
-        g = torch.where(used, g, 0)
+        used = torch.zeros(g.shape[1], dtype=torch.bool, device=g.device)
+        g = torch.where(used.index_fill(0, self._batches.edge, True), g, 0)
         with torch.no_grad():
-            largest = torch.maximum(_magnitude(g).amax(1), _magnitude(l).amax(1))
-            self._sound = largest.isfinite() & g.isfinite().all(1) & l.isfinite().all(1)
-            exponent = torch.frexp(torch.where(self._sound, largest, 0)).exponent
-            # The scale stays a normal number, though denormal conductances would need a larger one.
-            most = math.frexp(torch.finfo(largest.dtype).max)[1] - 2
-            exponent = exponent.clamp(-most, most)
-            self._scale = torch.ldexp(torch.ones_like(largest), -exponent)
+            parts = (torch.view_as_real(x).flatten(1) if x.is_complex() else x for x in (g, l))
+            largest = torch.stack([x.abs().amax(1) for x in parts]).amax(0)
+            self._sound = largest.isfinite()
+            self._scale = 1 / _power_of_two(torch.where(self._sound, largest, 1), 0)
         g, l = (torch.where(self._sound[:, None], x * self._scale[:, None], 0) for x in (g, l))  # noqa: E741
-        self._g = g
-        self._leak = l = l[:, self._node]  # noqa: E741
-        M = len(l)
-        self._cancelled = torch.zeros_like(self._sound)
-        updates: list[tuple[Tensor, Tensor]] = []
+        self._g, self._leak = g, l[:, self._batches.node]
         self._shares: list[Tensor] = []
         self._inverses: list[Tensor] = []
-        self._grounded: list[Tensor] = []
-        for batch in self._batches:
-            f = batch.pivots + batch.width
-            values = g[:, batch.edges]
-            front = g.new_zeros(M, batch.count * f * f)
-            front = front.index_add(1, batch.edges_to, torch.cat([values, values], 1))
-            own = torch.nn.functional.pad(l[:, batch.nodes[:, : batch.pivots]], (0, batch.width))
-            leaks = own.flatten(1)
+        rests: list[Tensor] = []
+        self._raised = torch.zeros_like(self._leak)
+        for batch in self._batches.each:
+            (count, n), own = batch.pivots.shape, batch.pivots.flatten()
+            f = batch.size
+            values = torch.cat([g[:, batch.edges], g[:, batch.edges], self._leak[:, own]], 1)
+            front = g.new_zeros(len(g), count * f * f).index_add(1, batch.to, values)
             for other, regions, place in batch.halves:
-                edges, grounds = updates[other]
-                leaks = leaks.index_add(1, place.flatten(), grounds[:, regions].flatten(1))
-                to = place[:, :, None] * f + (place % f)[:, None, :]
-                front = front.index_add(1, to.flatten(), edges[:, regions].flatten(1))
-            front = front.reshape(M, batch.count, f, f)
-            shares, inverse, grounded, edges, grounds, cancelled = _eliminate(
-                front, leaks.reshape(M, batch.count, f), batch.pivots
-            )
-            self._cancelled |= cancelled
-            updates.append((edges, grounds))
+                to = (place[:, :, None] * f + (place % f)[:, None, :]).flatten()
+                front = front.index_add(1, to, rests[other][:, regions].flatten(1))
+            shares, inverse, raised, rest = _eliminate(front.reshape(-1, count, f, f), n)
             self._shares.append(shares)
             self._inverses.append(inverse)
-            self._grounded.append(grounded)
+            self._raised = self._raised.index_copy(1, own, raised.flatten(1))
+            rests.append(rest)
         self.solution: Solution | None = None
         if source is not None:
-            self.solution = self.solve(source, drops=drops, network=(leak, *conductance))
+            self.solution = self.solve(source, drops=drops, network=given)
+
+    def _prepare(self, plan: Plan, leak: Tensor, tol: float) -> None:
+        self._plan, self._shape, self._tol = plan, leak.shape, tol
+        self._batches = _batches_of(plan, leak.device)
 
     @classmethod
     def solved(
@@ -270,315 +247,345 @@ class Factors:
         source: Tensor,
         *,
         drops: bool = False,
+        tol: float = 0.0,
     ) -> Solution:
         """The solution for sources (B, S, \\*grid, C)."""
-        factors = cls(plan, conductance, leak, source, drops=drops)
-        assert factors.solution is not None
-        return factors.solution
+        solution = cls(plan, conductance, leak, source, drops=drops, tol=tol).solution
+        assert solution is not None
+        return solution
 
     def state(self) -> list[Tensor]:
         """The elimination as tensors."""
-        numbers = (self._g, self._leak, self._scale, self._sound, self._cancelled)
-        return [*numbers, *self._shares, *self._inverses, *self._grounded]
+        numbers = (self._g, self._leak, self._scale, self._sound, self._raised)
+        return [*numbers, *self._shares, *self._inverses]
 
     @classmethod
-    def restored(cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *_: Tensor) -> Factors:
+    def restored(
+        cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *, tol: float = 0.0
+    ) -> Factors:
         """The factors with this `state`."""
         self = cls.__new__(cls)
-        self._plan, self._shape, self.solution = plan, leak.shape, None
-        batches = _batches_of(plan, leak.device)
-        self._node, self._batches = batches.node, batches.each
-        self._g, self._leak, self._scale, self._sound, self._cancelled, *fronts = state
-        n = len(self._batches)
-        self._shares, self._inverses = list(fronts[:n]), list(fronts[n : 2 * n])
-        self._grounded = list(fronts[2 * n :])
+        self._prepare(plan, leak, tol)
+        self._g, self._leak, self._scale, self._sound, self._raised, *fronts = state
+        n, self.solution = len(fronts) // 2, None
+        self._shares, self._inverses = fronts[:n], fronts[n:]
         return self
-
-    @property
-    def finite(self) -> Tensor:
-        """(B, C): whether conductances and leaks are finite."""
-        return self._sound.reshape(self._shape[0], self._shape[-1])
 
     def _rows(self, field: Tensor) -> Tensor:
         """Reshape a field (B, \\*grid, C) to rows (M, nodes), conductances likewise."""
         return field.movedim(-1, 1).flatten(0, 1).flatten(1)
 
+    def _field(self, rows: Tensor, shape: Sequence[int]) -> Tensor:
+        """Reshape rows (M, ..., entries) to a field (B, ..., \\*shape, C)."""
+        B, C = self._shape[0], self._shape[-1]
+        return rows.reshape(B, C, *rows.shape[1:-1], *shape).movedim(1, -1)
+
+    def _by_node(self, rows: Tensor) -> Tensor:
+        """The field of rows (M, ..., nodes) by position."""
+        return self._field(rows[..., self._batches.position], self._plan.grid)
+
+    def _by_axis(self, rows: Tensor) -> list[Tensor]:
+        """The fields of rows (M, ..., axes * entries)."""
+        shape = self._plan.edge_grid
+        return [self._field(x, shape) for x in rows.split(math.prod(shape), -1)]
+
+    # ---- Solves. Sources and potentials are rows (M, S, nodes) by position. ----
+
     def _upper(self, index: int) -> tuple[Tensor, Tensor]:
         """The rows of U at a batch's pivots: the columns of pivots, and minus those of the
         boundary."""
-        n = self._batches[index].pivots
         shares = self._shares[index]
+        n = shares.shape[-2]
         one = torch.eye(n, dtype=shares.dtype, device=shares.device)
-        return one - shares[..., :n], shares[..., n:]
-
-    def _whole(self, index: int) -> Tensor:
-        """What a pivot's shares, ground's among them, sum to, (M, regions, pivots): 1 but for their
-        rounding, which has no derivative. Complex shares may cancel, so that theirs may not."""
-        inverse = self._inverses[index].detach()
-        if inverse.is_complex():
-            return torch.ones_like(inverse)
-        shares, grounded = self._shares[index].detach(), self._grounded[index].detach()
-        whole = shares.sum(-1, dtype=widest_dtype(shares.dtype, shares.device)) + grounded
-        return torch.where(inverse == 0, 1, whole)
+        return one - shares[..., :n], shares[..., n:-1]
 
     def _up(self, x: Tensor) -> Tensor:
-        """D^-1 U^-T x of rows (M, S, nodes) by position: forward substitution.
+        """D^-1 U^-T x: forward substitution.
 
         Where sources cancel, what is left of them may be smaller than the rounding of shares. So
-        each pivot hands on what it received over the sum of its shares, in float64: no current is
-        lost, and the shares are those of a network that differs by rounding of its conductances.
+        each real pivot hands on what it received over the sum of its shares, which is 1 but for
+        their rounding, in float64: no current is lost, and the shares are those of a network that
+        differs by rounding of its conductances.
         """
-        x = x if x.is_complex() else widened(x)
-        for index, batch in enumerate(self._batches):
-            pivots, others = batch.nodes.split([batch.pivots, batch.width], 1)
+        x = widened(x)
+        for index, batch in enumerate(self._batches.each):
             upper, beyond = (y.to(x.dtype) for y in self._upper(index))
-            upper = upper + torch.diag_embed(self._whole(index) - 1)
-            handed = torch.linalg.solve_triangular(upper.mT, _take(x, pivots), upper=False)
+            if not x.is_complex():
+                shares, inverse = self._shares[index].detach(), self._inverses[index]
+                whole = torch.where(inverse == 0, 1, shares.sum(-1, dtype=x.dtype))
+                upper = upper + torch.diag_embed(whole - 1)
+            handed = torch.linalg.solve_triangular(upper.mT, _take(x, batch.pivots), upper=False)
             own = handed * self._inverses[index][..., None]
-            x = x.index_copy(2, pivots.flatten(), _flat(own))
-            x = x.index_add(2, others.flatten(), _flat(beyond.mT @ handed))
+            x = x.index_copy(2, batch.pivots.flatten(), _flat(own))
+            x = x.index_add(2, batch.others.flatten(), _flat(beyond.mT @ handed))
         return x.to(self._g.dtype)
 
     def _down(self, x: Tensor) -> Tensor:
-        """U^-1 x of rows (M, S, nodes) by position: back substitution."""
-        for index, batch in reversed(list(enumerate(self._batches))):
-            pivots, others = batch.nodes.split([batch.pivots, batch.width], 1)
+        """U^-1 x: back substitution."""
+        for index, batch in reversed(list(enumerate(self._batches.each))):
             upper, beyond = self._upper(index)
-            own = torch.linalg.solve_triangular(
-                upper,
-                _take(x, pivots) + beyond @ _take(x, others),
-                upper=True,
-                unitriangular=True,
-            )
-            x = x.index_copy(2, pivots.flatten(), _flat(own))
+            y = _take(x, batch.pivots) + beyond @ _take(x, batch.others)
+            own = torch.linalg.solve_triangular(upper, y, upper=True, unitriangular=True)
+            x = x.index_copy(2, batch.pivots.flatten(), _flat(own))
         return x
 
-    def _roots(self) -> Tensor:
-        """D^(-1/2), (M, 1, nodes) by position; 0 where a pivot is no part of the network."""
-        inverse = self._inverse()
-        return torch.where(inverse > 0, torch.where(inverse > 0, inverse, 1).sqrt(), 0)[:, None]
-
-    def _potentials(
-        self, source: Tensor, sample: bool, wanted: bool = False
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Potentials, and drops where they are wanted."""
-        B, S, *grid, C = source.shape
-        x = source.movedim(-1, 1).reshape(B * C, S, self._plan.nodes)[..., self._node]
+    def _sources(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Sources (B, S, \\*grid, C) as rows, 0 where they or the network are not finite, and
+        (M, S, 1) whether they are."""
+        x = source.movedim(-1, 1).flatten(0, 1).flatten(2)[..., self._batches.node]
         finite = x.isfinite().all(-1, keepdim=True) & self._sound[:, None, None]
-        x = torch.where(finite, x, 0)
-        parts = rest = limit = None
-        if wanted:  # see `take_levels` of the kernel
-            parts = self._parts[:, None].expand(-1, S, -1)
-            to, inside = parts.clamp_min(0), parts >= 0
-            leak = self._leak[:, None].expand(-1, S, -1)
+        return torch.where(finite, x, 0), finite
 
-            def total(y: Tensor) -> Tensor:
-                return torch.zeros_like(y).scatter_add(2, to, torch.where(inside, y, 0))
-
-            ground, rest = total(leak), x if x.is_complex() else widened(x)
-            ground = torch.where(ground != 0, ground, 1)
-            for _ in range(2):  # what the first leaves is rounding of sources, not of itself
-                levels = torch.where(inside, (total(rest) / ground).gather(2, to), 0)
-                rest = rest - leak * levels
-            size = total(rest.abs())
-            last = parts == torch.arange(self._plan.nodes, device=x.device)
-            limit = torch.where(last, 4 * torch.finfo(x.dtype).eps * size / ground, 0)
-
-        def field(rows: Tensor, shape: Sequence[int] = grid) -> Tensor:
-            return rows.reshape(B, C, S, *shape).movedim(1, -1)
-
-        # Potentials have a solve of their own, so that they do not depend on `wanted`.
-        u = self._down(x * self._roots() if sample else self._up(x))
-        scale = (self._scale.sqrt() if sample else self._scale)[:, None, None]
-        u = torch.where(finite, u * scale, math.nan)
-        v = field(torch.empty_like(u).index_copy(2, self._node, u))
-        if parts is None or rest is None or limit is None:
-            return v, []
-        x = self._up(rest)
-        x = torch.where(x.abs() <= limit, 0, x)  # see `without_rounding` of the kernel
-        size = _part_sizes(self._down(x).detach(), parts)
-        x = x / size  # see `solve_some` of the kernel
-        drops = x.new_zeros(len(x), S, self._g.shape[1])
-        level: dict[int, Tensor] = {}
-        relative: dict[int, Tensor] = {}  # see `sweep_down_drops` of the kernel
-        for index in reversed(range(len(self._batches))):
-            batch = self._batches[index]
-            upper, beyond = self._upper(index)
-            pivots, beyond_pivots = batch.nodes.split([batch.pivots, batch.width], 1)
-            here = _take(x, pivots)
-            reference = level.pop(index) if batch.width else here[:, :, -1:]
-            here = here - self._grounded[index][..., None] * reference
-            beside = relative.pop(index, _take(x, beyond_pivots))
-            here = torch.linalg.solve_triangular(
-                upper, here + beyond @ beside, upper=True, unitriangular=True
-            )
-            front = torch.cat([here, beside], 2).flatten(1, 2)
-            f = batch.pivots + batch.width
-            row, column = batch.edges_to[: len(batch.edges)] // f, batch.edges_to % f
-            column = row // f * f + column[: len(row)]
-            drop = (front[:, row] - front[:, column]).movedim(2, 1)
-            drops = drops.index_copy(2, batch.edges, drop)
-            for other, regions, place in batch.halves:
-                if not place.shape[1]:  # another part
-                    continue
-                block = front[:, place.flatten()].unflatten(1, place.shape)
-                change = block[:, :, :1]
-                if other not in relative:
-                    count = self._batches[other].count
-                    relative[other] = block.new_zeros(len(x), count, *block.shape[2:])
-                    level[other] = relative[other][:, :, :1]
-                relative[other] = relative[other].index_copy(1, regions, block - change)
-                lifted = reference[:, place[:, 0] // f] + change
-                level[other] = level[other].index_copy(1, regions, lifted)
-        size = field(torch.empty_like(size).index_copy(2, self._node, size) * scale)
-        entries, found = self._plan.edge_grid, []
-        fields = drops.split(math.prod(entries), 2)
-        for axis, joined in enumerate(self._plan.periodic):
-            k, around = axis + 1, rings([joined])[0]
-            solved = field(fields[axis], entries) * at_start(size, k, joined)
-            plain, both = drops_along(v, k, around), sum_of_ends(v.detach().abs(), k, around)
-            # See `judge_drops` of the kernel.
-            most = CONSTANTS["DIRECT_OFF"] * torch.finfo(v.dtype).eps * both
-            right = (solved - plain).detach().abs() <= most
-            if not joined:
-                right.select(k + 1, -1).fill_(True)  # no edge
-            drop = torch.where(right, solved, plain)
-            found.append(
-                torch.where(field(finite.expand_as(fields[axis]), entries), drop, math.nan)
-            )
-        return v, found
-
-    @cached_property
-    def _parts(self) -> Tensor:
-        """(M, nodes) by position: which connected part a node belongs to, named by the position of
-        the part's last node; -1 for a node that is no part of the network."""
-        plan, M = self._plan, len(self._g)
-        shape = (M, len(plan.grid), *plan.edge_grid, 1)
-        edges = self._g.detach().reshape(shape).unbind(1)
-        part = connected_parts(edges, plan.grid, plan.periodic)[..., 0]
-        position = torch.from_numpy(plan.position).to(part.device).expand(M, -1)
-        last = torch.zeros_like(part).scatter_reduce(1, part, position, "amax").gather(1, part)
-        return torch.where(self._inverse().detach() != 0, last[:, self._node], -1)
+    def _potentials(self, x: Tensor, finite: Tensor, scale: Tensor) -> Tensor:
+        """Potentials (B, S, \\*grid, C) of D^-1 U^-T times sources."""
+        u = self._down(x)
+        if (raised := self._correction) is not None:
+            at, columns, small, _ = raised
+            part = u.gather(2, at[:, None].expand(-1, u.shape[1], -1))
+            u = u + torch.linalg.solve_ex(small, part.mT).result.mT @ columns
+        return self._by_node(torch.where(finite, u * scale[:, None, None], math.nan))
 
     def solve(
         self, source: Tensor, *, drops: bool = False, network: Sequence[Tensor] = ()
     ) -> Solution:
         """The solution for sources (B, S, \\*grid, C); with the residual where leak and
-        conductances are given once more."""
-        v, found = self._potentials(source, False, drops)
+        conductances are given once more, which complex networks need."""
+        if source.is_complex():
+            return self._refined(source, drops, network)
+        x, finite = self._sources(source)
+        v = self._potentials(self._up(x), finite, self._scale)
+        over_v = self._drops(x, finite, v) if drops else []
         if not network:
-            return Solution(v, found, None)
+            return Solution(v, over_v, None)
         leak, *g = (x.detach() for x in network)
-        residual = [
-            relative_residual(v[:, i].detach(), source[:, i].detach(), g, leak, self._plan.periodic)
-            for i in range(source.shape[1])
-        ]
+        pairs = zip(v.detach().unbind(1), source.detach().unbind(1), strict=True)
+        residual = [relative_residual(*pair, g, leak, self._plan.layout) for pair in pairs]
         nothing = source.new_empty(source.shape[0], 0, source.shape[-1])
-        return Solution(v, found, torch.stack(residual, 1) if residual else nothing)
+        return Solution(v, over_v, torch.stack(residual, 1) if residual else nothing)
+
+    def _refined(self, source: Tensor, drops: bool, network: Sequence[Tensor]) -> Solution:
+        """The solution of complex networks."""
+        leak, *g = (widened(x) for x in network)
+        layout, each = self._plan.layout, (..., *[None] * (leak.dim() - 2), slice(None))
+        s = widened(source)
+        s = torch.where(is_tied(g, leak, layout)[:, None], s, 0 * s)
+
+        def norm(field: Tensor) -> Tensor:  # (B, S, C)
+            return torch.linalg.vector_norm(field.flatten(2, -2), dim=2)
+
+        size = norm(s)
+        v, left, residual = torch.zeros_like(s), s, torch.full_like(size, math.inf)
+        for _ in range(1 + CONSTANTS["DIRECT_REFINEMENTS"]):
+            x, finite = self._sources(left)
+            ahead = v + self._potentials(self._up(x), finite, self._scale)
+            rest = excess(ahead, s, g, leak, layout)
+            now = norm(rest) / torch.where(size > 0, size, 1)
+            better, going = now < residual, now < residual / 4
+            v, left = (torch.where(better[each], a, b) for a, b in ((ahead, v), (rest, left)))
+            residual = torch.where(better, now, residual)
+            if not bool((going & (residual > self._tol)).any()):
+                break
+        sound = self._sound.reshape(self._shape[0], 1, self._shape[-1]) & size.isfinite()
+        v = torch.where(sound[each], v, math.nan)
+        over_v = [x.to(source.dtype) for x in layout.drops(v)] if drops else []
+        return Solution(v.to(source.dtype), over_v, torch.where(sound, residual, math.nan))
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Fields for white noise (B, S, \\*grid, C)."""
-        return self._potentials(noise, True)[0]
+        """U^-1 D^(-1/2) noise of white noise (B, S, \\*grid, C), for real networks."""
+        x, finite = self._sources(noise)
+        inverse = self._inverse()
+        roots = torch.where(inverse > 0, torch.where(inverse > 0, inverse, 1).sqrt(), 0)
+        return self._potentials(x * roots[:, None], finite, self._scale.sqrt())
+
+    @cached_property
+    def _parts(self) -> Tensor:
+        """(M, nodes) by position: which connected part a node belongs to, named by the position of
+        the part's last node; -1 for a node that is no part of the network."""
+        plan, M, position = self._plan, len(self._g), self._batches.position
+        shape = (M, len(plan.grid), *plan.edge_grid, 1)
+        edges = self._g.detach().reshape(shape).unbind(1)
+        part = plan.layout.connected_parts(edges)[..., 0]
+        last = torch.zeros_like(part).scatter_reduce(1, part, position.expand(M, -1), "amax")
+        last = last.gather(1, part)[:, self._batches.node]
+        return torch.where(self._inverse().detach() != 0, last, -1)
+
+    def _drops(self, x: Tensor, finite: Tensor, v: Tensor) -> list[Tensor]:
+        """Differences of the real potentials v along each axis, with digits of their own.
+
+        The sources x less what leaks take at the mean potential of each part make potentials that
+        small leaks do not lift, relative to one node of each region's boundary; see `take_levels`
+        and `sweep_down_drops` of the kernel.
+        """
+        parts = self._parts[:, None].expand(x.shape)
+        to, inside, leak = parts.clamp_min(0), parts >= 0, self._leak[:, None].expand(x.shape)
+
+        def total(y: Tensor) -> Tensor:
+            return torch.zeros_like(y).scatter_add(2, to, torch.where(inside, y, 0))
+
+        ground, rest = total(leak), widened(x)
+        ground = torch.where(ground != 0, ground, 1)
+        for _ in range(2):  # what the first leaves is rounding of sources, not of itself
+            rest = rest - leak * torch.where(inside, (total(rest) / ground).gather(2, to), 0)
+        last = parts == torch.arange(x.shape[2], device=x.device)
+        rounding = 4 * torch.finfo(x.dtype).eps * total(rest.abs()) / ground
+        x = self._up(rest)  # the next line: see `without_rounding` of the kernel
+        x = torch.where(x.abs() <= torch.where(last, rounding, 0), 0, x)
+        # References may be nodes of other parts, so the largest potential of each becomes about 1.
+        most = torch.where(inside, self._down(x).detach().abs(), 0).nan_to_num(0, 0)
+        most = torch.zeros_like(x).scatter_reduce(2, to, most, "amax").gather(2, to)
+        size = torch.where(inside, _power_of_two(most, -(2**20)), 1)
+        drops = self._relative_drops(x / size)
+        limit = CONSTANTS["DIRECT_OFF"] * torch.finfo(v.dtype).eps
+        size, found = self._by_node(size * self._scale[:, None, None]), []
+        layout, both = self._plan.layout, v.detach().abs()
+        axes = layout.starts(size), layout.drops(v), layout.sums_of_ends(both)
+        for solved, start, plain, both in zip(self._by_axis(drops), *axes, strict=True):
+            solved = solved * start
+            right = (solved - plain).detach().abs() <= limit * both  # see `judge_drops`
+            drop = torch.where(right, solved, plain)
+            found.append(torch.where(self._field(finite, (1,) * (v.dim() - 3)), drop, math.nan))
+        return found
+
+    def _relative_drops(self, x: Tensor) -> Tensor:
+        """Drops (M, S, axes * entries) of the potentials U^-1 x, found relative to one node of each
+        region's boundary."""
+        drops = x.new_zeros(*x.shape[:2], self._g.shape[1])
+        level: dict[int, Tensor] = {}
+        relative: dict[int, Tensor] = {}
+        for index, batch in reversed(list(enumerate(self._batches.each))):
+            upper, beyond = self._upper(index)
+            here = _take(x, batch.pivots)
+            reference = level.pop(index) if batch.others.shape[1] else here[:, :, -1:]
+            here = here - self._shares[index][..., -1:] * reference
+            beside = relative.pop(index, _take(x, batch.others))
+            here = torch.linalg.solve_triangular(
+                upper, here + beyond @ beside, upper=True, unitriangular=True
+            )
+            # Ground has no entry of edges, and a row so that places are those of fronts.
+            front = pad(torch.cat([here, beside], 2), (0, 0, 0, 1)).flatten(1, 2)
+            f = batch.size
+            row, column = batch.to[: len(batch.edges)] // f, batch.to[: len(batch.edges)] % f
+            drop = front[:, row] - front[:, row // f * f + column]
+            drops = drops.index_copy(2, batch.edges, drop.movedim(2, 1))
+            for other, regions, place in batch.halves:
+                if place.shape[1] == 1:  # another part
+                    continue
+                block = front[:, place[:, :-1].flatten()].unflatten(1, place[:, :-1].shape)
+                change = block[:, :, :1]
+                if other not in relative:
+                    count = len(self._batches.each[other].pivots)
+                    relative[other] = block.new_zeros(len(x), count, *block.shape[2:])
+                    level[other] = relative[other][:, :, :1]
+                relative[other] = relative[other].index_copy(1, regions, block - change)
+                lifted = reference[:, place[:, 0] // f] + change
+                level[other] = level[other].index_copy(1, regions, lifted)
+        return drops
+
+    # ---- Determinants and inverses. ----
+
+    def _inverse(self) -> Tensor:
+        """The inverses of the pivots, (M, nodes) by position."""
+        every = torch.cat([x.flatten(1) for x in self._inverses], 1)
+        pivots = [x.pivots.flatten() for x in self._batches.each]
+        return torch.empty_like(every).index_copy(1, torch.cat(pivots), every)
+
+    @cached_property
+    def _correction(self) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """Positions (M, r) of raised nodes, r in the network with most of them, Y^T (M, r, nodes),
+        K (M, r, r) and the sizes of what its entries are sums of. Networks with fewer have columns
+        of 0, and K is 1 there. None where no node is raised."""
+        raised = self._raised != 0
+        count = int(raised.sum(1).max()) if self._raised.is_complex() and len(raised) else 0
+        if not count:
+            return None
+        at = raised.int().argsort(1, descending=True)[:, :count]
+        inside = raised.gather(1, at)
+        unit = torch.zeros(*at.shape, raised.shape[1], dtype=self._g.dtype, device=at.device)
+        unit = unit.scatter(2, at[..., None], inside[..., None].to(unit.dtype))
+        columns = self._down(self._up(unit))
+        own = columns.gather(2, at[:, None].expand(-1, count, -1)) * inside[:, None]
+        each = torch.diag_embed(1 / torch.where(inside, self._raised.gather(1, at), 1))
+        return at, columns, each - own, (each.abs() + own.abs()).detach()
+
+    def _sums(self, values: Tensor) -> Tensor:
+        """Sums of values (M, edges) of the plan's edges at nodes, (M, nodes) by position."""
+        start, end = self._batches.ends
+        nothing = values.new_zeros(len(values), self._plan.nodes)
+        return nothing.index_add(1, start, values).index_add(1, end, values)
+
+    def _require(self, error: Tensor) -> None:
+        """Refuse networks whose determinant or inverse has an error (M,) above `_LOST`."""
+        wrong = ~(error <= _LOST) & self._sound
+        if bool(wrong.any()):
+            network = int(wrong.nonzero()[0])
+            where = divmod(network, self._shape[-1])
+            raise RuntimeError(
+                f"factorize: expected a network with an inverse, got network {where} (batch, "
+                "channel) of which the whole or a part is at a resonance (estimated error of its "
+                f"determinant or inverse: {float(error[network]):.1e}). To eliminate it: loss, or "
+                "another frequency"
+            )
 
     def logdet(self) -> Tensor:
         """(B, C), float64 or complex128; nodes that are not part of a network left out."""
-        inverse = torch.cat([x.flatten(1) for x in self._inverses], 1)
-        inverse = widened(inverse)
-        some = inverse != 0
-        value = torch.where(some, inverse, 1).log().sum(1).neg()
-        for network, pivoted in self._pivoted.items():
-            at = torch.tensor([network], device=value.device)
-            value = value.index_copy(0, at, pivoted.logdet[None].to(value.dtype))
+        pivots = widened(self._inverse())
+        some = pivots != 0
+        value = torch.where(some, pivots, 1).log().sum(1).neg()
+        if (raised := self._correction) is not None:
+            _, _, small, size = raised
+            inverse = torch.linalg.inv_ex(small.detach()).inverse
+            self._require((inverse.abs() * size.mT).sum((1, 2)) * torch.finfo(size.dtype).eps)
+            sign, log = torch.linalg.slogdet(small)
+            more = torch.where(self._raised != 0, self._raised, 1)
+            value = value + more.log().sum(1) + log + sign.log()
         value = value - some.sum(1) * widened(self._scale).log()
-        value = torch.where(self._without_ground().any(1), -math.inf, value)
+        # A pivot of 0 though edges lead there is the last one of a part without leak.
+        degree = self._sums(self._g.detach()[:, self._batches.edge].abs())
+        value = torch.where(((degree > 0) & ~some).any(1), -math.inf, value)
         value = torch.where(self._sound, value, math.nan)
         return value.reshape(self._shape[0], self._shape[-1])
-
-    @property
-    def cancelled(self) -> Tensor:
-        """(B, C): whether complex pivots have lost digits."""
-        return self._cancelled.reshape(self._shape[0], self._shape[-1])
-
-    @cached_property
-    def _pivoted(self) -> dict[int, Pivoted]:
-        """Networks whose pivots have lost digits, eliminated once more with pivoting."""
-        found = {}
-        for network in self._cancelled.nonzero()[:, 0].tolist():
-            pivoted = Pivoted(self._plan, self._g[network], self._leak[network])
-            if not pivoted.sound:
-                where = divmod(network, self._shape[-1])
-                raise RuntimeError(
-                    f"factorize: expected a network with an inverse, got network {where} (batch, "
-                    "channel) of which the whole or a part is at a resonance (estimated error of "
-                    f"its determinant: {pivoted.loss:.1e}). To eliminate it: loss, or another "
-                    "frequency"
-                )
-            found[network] = pivoted
-        return found
 
     def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
         """Entries of the inverse, (B, \\*grid, C): its diagonal, and for each axis those of the
         nodes that an edge joins, 0 where there is no edge."""
-        M = len(self._scale)
         known: dict[int, Tensor] = {}
-        diagonal = self._g.new_zeros(M, self._plan.nodes)
-        entry = self._g.new_zeros(self._g.shape)
-        scale = torch.where(self._sound, self._scale, math.nan)[:, None]
-        for index in reversed(range(len(self._batches))):
-            batch = self._batches[index]
-            n, f = batch.pivots, batch.pivots + batch.width
+        diagonal, entries = torch.zeros_like(self._leak), torch.zeros_like(self._g)
+        for index, batch in reversed(list(enumerate(self._batches.each))):
+            f = batch.size
             upper, beyond = self._upper(index)
-            one = torch.eye(n, dtype=upper.dtype, device=upper.device).expand_as(upper)
-            back = torch.linalg.solve_triangular(upper, one, upper=True, unitriangular=True)
+            one = torch.eye(upper.shape[-1], dtype=upper.dtype, device=upper.device)
+            back = torch.linalg.solve_triangular(
+                upper, one.expand_as(upper), upper=True, unitriangular=True
+            )
             to = back @ beyond
-            bb = known.pop(index, upper.new_zeros(M, batch.count, 0, 0))
+            bb = known.pop(index, beyond[..., :0, :])
             sb = to @ bb
             ss = (back * self._inverses[index][..., None, :]) @ back.mT + sb @ to.mT
             z = torch.cat([torch.cat([ss, sb], -1), torch.cat([sb.mT, bb], -1)], -2)
-            diagonal = diagonal.index_copy(
-                1, batch.nodes[:, :n].flatten(), ss.diagonal(dim1=-2, dim2=-1).flatten(1)
-            )
-            z = z.flatten(1)
-            entry = entry.index_copy(1, batch.edges, z[:, batch.edges_to[: len(batch.edges)]])
+            own = batch.pivots.flatten()
+            diagonal = diagonal.index_copy(1, own, ss.diagonal(dim1=-2, dim2=-1).flatten(1))
+            z = pad(z, (0, 1, 0, 1)).flatten(1)  # ground, so that places are those of fronts
+            entries = entries.index_copy(1, batch.edges, z[:, batch.to[: len(batch.edges)]])
             for other, regions, place in batch.halves:
-                index_of = place[:, :, None] * f + (place % f)[:, None, :]
-                width = place.shape[1]
-                block = z[:, index_of.flatten()].reshape(M, len(regions), width, width)
-                whole = known.get(other)
-                if whole is None:
-                    whole = z.new_zeros(M, self._batches[other].count, width, width)
-                known[other] = whole.index_copy(1, regions, block)
-        for network, pivoted in self._pivoted.items():
-            at = torch.tensor([network], device=diagonal.device)
-            own, beside = pivoted.inverse_entries()
-            diagonal = diagonal.index_copy(0, at, own[None])
-            entry = entry.index_copy(0, at, beside[None])
-        diagonal = torch.empty_like(diagonal).index_copy(1, self._node, diagonal) * scale
-        entry = entry * scale
-        B, *grid, C = self._shape
-
-        def field(rows: Tensor, shape: Sequence[int]) -> Tensor:
-            return rows.reshape(B, C, *shape).movedim(1, -1)
-
-        entries = self._plan.edge_grid
-        fields = entry.split(math.prod(entries), 1)
-        return field(diagonal, grid), [field(x, entries) for x in fields]
-
-    def _inverse(self) -> Tensor:
-        """The inverses of the pivots, (M, nodes) by position."""
-        inverse = self._g.new_empty(len(self._g), self._plan.nodes)
-        for batch, values in zip(self._batches, self._inverses, strict=True):
-            at = batch.nodes[:, : batch.pivots].flatten()
-            inverse = inverse.index_copy(1, at, values.flatten(1))
-        return inverse
-
-    def _without_ground(self) -> Tensor:
-        """Which nodes, (M, nodes) by position, have a pivot of zero though edges lead to them: each
-        is the last one of a part without leak."""
-        plan, device = self._plan, self._g.device
-        inverse = self._inverse().detach()
-        g = self._g.detach()[:, torch.from_numpy(plan.edge).to(device)].abs()
-        degree = torch.zeros_like(inverse, dtype=g.dtype)
-        for end in torch.from_numpy(plan.ends).to(device):
-            degree = degree.index_add(1, end, g)
-        return (inverse == 0) & (degree > 0) & self._sound[:, None]
+                place = place[:, :-1]
+                at = place[:, :, None] * f + (place % f)[:, None, :]
+                block = z[:, at.flatten()].reshape(len(z), *at.shape)
+                if other not in known:
+                    count = len(self._batches.each[other].pivots)
+                    known[other] = z.new_zeros(len(z), count, *at.shape[1:])
+                known[other] = known[other].index_copy(1, regions, block)
+        edge, (start, end) = self._batches.edge, self._batches.ends
+        if (raised := self._correction) is not None:
+            _, columns, small, _ = raised
+            weighted = torch.linalg.solve_ex(small, columns).result
+            diagonal = diagonal + (weighted * columns).sum(1)
+            entry = (weighted[:, :, start] * columns[:, :, end]).sum(1)
+            entries = entries.index_add(1, edge, entry)
+        if self._g.is_complex():  # near a resonance nothing else tells that pivots have lost digits
+            with torch.no_grad():
+                g, leak, entry = self._g[:, edge], self._leak, entries[:, edge]
+                product = (leak + self._sums(g)) * diagonal - self._sums(g * entry)
+                tied = leak.abs() + self._sums(g.abs()) > 0
+                self._require(torch.where(tied, product - 1, 0).abs().amax(1))
+        scale = torch.where(self._sound, self._scale, math.nan)[:, None]
+        return self._by_node(diagonal * scale), self._by_axis(entries * scale)

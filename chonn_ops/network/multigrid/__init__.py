@@ -2,7 +2,8 @@
 
 Every level is a network made by `chonn_ops.network.multigrid.coarsen`. The cycle is a W-cycle,
 because a V-cycle converges slowly where inclusions are smaller than the spacing of a coarse grid.
-For the same reason the coarsest network, which is eliminated, has as many as 2 sqrt(N) nodes.
+For the same reason the coarsest network, which is eliminated without a subtraction as
+`chonn_ops.network.direct.torch` says, has as many as 2 sqrt(N) nodes.
 
 The smoother is two steps of Chebyshev iteration, which computes the residuals of all nodes at once;
 Gauss-Seidel would process 2^d colours one after the other. The table gives the iterations to a
@@ -29,7 +30,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chonn_ops.network.elimination import inverse_factors, reciprocal
 from chonn_ops.network.grid import Network, along
 from chonn_ops.network.multigrid.coarsen import Transfer, coarsen
 
@@ -38,6 +38,48 @@ _MOST_LEAD = 20
 _STEPS = 2
 # The smoother damps the interval 1.25 +- 0.75 of the scaled matrix' spectrum, which ends at 2.
 CENTRE, RADIUS = 1.25, 0.75
+
+
+def reciprocal(total: Tensor) -> Tensor:
+    """1 / t, or 0 where t is 0: a node without edges and leak has the potential 0."""
+    return torch.where(total > 0, total.reciprocal(), 0)
+
+
+def inverse_factors(network: Network) -> Tensor:
+    """W (M, N, N) with ``W^T W = A^-1``, for small networks of N nodes in row-major order.
+
+    Multiplying by W and then by its transpose keeps the digits of sources that sum to zero. A
+    product with A^-1 would lose them, because a small leak adds a large constant to all entries of
+    A^-1.
+    """
+    grid = network.grid
+    leak = grid.inside(network.leak).flatten(1).clone()
+    g = leak.new_zeros(leak.shape[0], grid.nodes, grid.nodes)
+    nodes = torch.arange(grid.nodes, device=leak.device).reshape(grid.sizes)
+    axes = tuple(range(nodes.ndim))
+    for offset, conductance in network.edges.items():
+        # Every axis is rolled: across the faces of an axis that is not periodic g is 0.
+        neighbours = nodes.roll([-o for o in offset], axes).flatten()
+        g[:, nodes.flatten(), neighbours] += grid.inside(conductance).flatten(1)
+    g += g.mT.clone()
+    # The bandwidth of the matrix, which elimination does not increase.
+    reach = max((grid.span(offset) for offset in network.edges), default=0)
+    factor = torch.zeros_like(g)
+    totals = leak.clone()
+    for k in range(grid.nodes):
+        ahead = slice(k + 1, k + 1 + reach)
+        edges = g[:, k, ahead]
+        total = leak[:, k] + edges.sum(1)
+        # A total of rounding size: the node is the last one of a part without leak.
+        total = torch.where(total > torch.finfo(g.dtype).eps * edges.abs().sum(1), total, 0)
+        totals[:, k] = total
+        share = edges * reciprocal(total)[:, None]
+        g[:, ahead, ahead].addcmul_(edges[:, :, None], share[:, None, :])
+        leak[:, ahead].addcmul_(share, leak[:, k, None])
+        factor[:, ahead, k] = share.neg_()
+    one = torch.eye(grid.nodes, dtype=g.dtype, device=g.device)
+    lower = torch.linalg.solve_triangular(factor, one, upper=False, unitriangular=True)
+    return lower.mul_(reciprocal(totals).sqrt()[:, :, None])
 
 
 def _bottom(nodes: int) -> int:

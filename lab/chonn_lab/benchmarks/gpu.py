@@ -53,7 +53,7 @@ from chonn_lab.benchmarks.harness import (
 from chonn_lab.benchmarks.models import step_parts
 from chonn_lab.benchmarks.network import Case, Networks, Solver, entries, make, ours, torch_sla
 from chonn_lab.benchmarks.scan import make_inputs
-from chonn_ops import kirchhoff_network, kirchhoff_scan
+from chonn_ops import Circuit, Direct, kirchhoff_scan
 
 SHAPES = (
     ((8, 4096, 1536, 16), torch.bfloat16),
@@ -125,7 +125,7 @@ def checks(run: Run) -> Row:
     fields = [x[..., None] for x in (given.source, given.leak, *given.conductance)]
 
     def solve(source: Tensor, leak: Tensor, *g: Tensor) -> Tensor:
-        return kirchhoff_network(source, g, leak, method="direct")
+        return Circuit(g, leak).solve(source, Direct())
 
     errors["network"] = error_of(device, solve, fields)
     for name in names:

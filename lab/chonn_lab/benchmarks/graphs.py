@@ -136,8 +136,8 @@ def pairs(run: Run) -> dict[str, Any]:
     call = functools.partial(circuit.resistance, torch.from_numpy(chosen))
 
     def peer() -> Row:
-        assert circuit.graph is not None
-        (p, q), g = circuit.graph.ends_array(), circuit.conductance[0][0, :, 0].numpy()
+        assert isinstance(circuit.layout, Graph)
+        (p, q), g = circuit.layout.ends_array(), circuit.conductance[0][0, :, 0].numpy()
         # Any ground: dipoles send no current there.
         system = sparse(p, q, g, np.eye(1, side * side)[0])
         few = count // 4  # at once: all would take gigabytes

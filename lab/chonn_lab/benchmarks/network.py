@@ -9,9 +9,9 @@ backward is one more solve with the same matrix (SciPy reuses its factors, pyamg
 the products that give the gradients.
 
 Contenders
-    chonn-ops      `kirchhoff_network`, backend "cpu", as a user calls it
-    torch          `kirchhoff_network`, backend "torch" (the fallback without a compiler)
-    direct, auto, multigrid     `kirchhoff_network` with this method
+    chonn-ops      `Circuit.solve`, backend "cpu", as a user calls it
+    torch          `Circuit.solve`, backend "torch" (the fallback without a compiler)
+    direct, auto, multigrid     `Circuit.solve` with this solver
     Jacobi-CG      ``jacobi_cg.c``: conjugate gradients with Jacobi's preconditioner in C
     torch-sla      its conjugate gradients for a batch of matrices
     pyamg          Ruge-Stueben multigrid with conjugate gradients, one network after another; its
@@ -35,11 +35,13 @@ import dataclasses
 import functools
 import itertools
 import math
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import torch
@@ -54,7 +56,7 @@ from chonn_lab.benchmarks.harness import (
     main_of,
     milliseconds,
 )
-from chonn_ops import Circuit, Graph, diffusion, kirchhoff_network
+from chonn_ops import Auto, Circuit, Direct, Graph, Iterative, diffusion
 from chonn_ops.network.direct import Factor
 
 TOLERANCE = 1e-5
@@ -194,12 +196,14 @@ def channels_last(networks: Networks) -> list[Tensor]:
     ]
 
 
-def ours(networks: Networks, backend: str = "cpu", **options: Any) -> Solver:
+def ours(networks: Networks, backend: str = "", solver: Any = Auto()) -> Solver:
     def solve(source: Tensor, leak: Tensor, *conductance: Tensor) -> Tensor:
-        if networks.graph is not None:
-            return Circuit(conductance[0], leak, networks.graph).solve(source, **options)
-        given = {"tol": TOLERANCE, "backend": backend, **options}
-        return kirchhoff_network(source, conductance, leak, **given)
+        given = conductance if networks.graph is None else conductance[0]
+        circuit = Circuit(given, leak, networks.graph)
+        if not backend:
+            return circuit.solve(source, solver)
+        with mock.patch.dict(os.environ, CHONN_NETWORK_BACKEND=backend):
+            return circuit.solve(source, solver)
 
     inputs = channels_last(networks)
     forward = inference(solve, inputs)
@@ -410,7 +414,9 @@ PEERS = (
 )
 SMOKE_PEERS = (Case((8, 8), 4), Case((4, 5, 3), 2), Case((20,), 2))
 METHODS: dict[str, Callable[[Networks], Solver]] = {
-    **{name: functools.partial(ours, method=name) for name in ("direct", "auto", "multigrid")},
+    "direct": functools.partial(ours, solver=Direct()),
+    "auto": ours,
+    "multigrid": functools.partial(ours, solver=Iterative(TOLERANCE)),
     "spsolve": spsolve,
     "pyamg": pyamg,
 }
@@ -447,7 +453,7 @@ def measure(
 ) -> dict[str, Any]:
     """Rows of contenders for `per` of the networks."""
     checked = networks.map(lambda field: field[:CHECKED].double())
-    truth = ours(checked, method="direct").forward()
+    truth = ours(checked, solver=Direct()).forward()
 
     def contender(build: Callable[[Networks], Solver]) -> Row:
         count, made = fitting(build, networks)

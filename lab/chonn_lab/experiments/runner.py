@@ -273,7 +273,8 @@ class Training:
             train = TensorDataset(*train[torch.arange(len(train)) % self.samples])
         self.started = clock(self.device)
         if not self.epochs:
-            self.problem.calibrate(self.model, TensorDataset(*train[: self.samples]))
+            chosen = train if self.samples is None else TensorDataset(*train[: self.samples])
+            self.problem.calibrate(self.model, chosen)
         with tqdm(total=1.0, initial=self.share, disable=not sys.stderr.isatty()) as bar:
             while self.share < 1:
                 self.epoch(train, data.validation)

@@ -19,13 +19,12 @@ from chonn_lab.baselines.fields import with_coordinates
 from chonn_lab.experiments.base import Untrained
 from chonn_lab.problems import unknown_law, upscaling
 from chonn_ops.boundary import Dirichlet
-from chonn_ops.network import diffusion, kirchhoff_network
+from chonn_ops.network import Auto, Circuit, Direct, diffusion
 from chonn_ops.network.grids import walls_of
 from chonn_ops.nn.geometry import distances_of, num_steps, wall_distances
 
 _TOLERANCE = 1e-6
 # In float64; elimination leaves less.
-_EXACT: dict[str, Any] = {"tol": 1e-10, "method": "direct"}
 
 
 class Physics(NamedTuple):
@@ -92,7 +91,7 @@ class DirectSolve(nn.Module):
         leak = walls_of(k, steps, faces, nothing, distances=distances).conductance
         assert leak is not None
         g = diffusion(k, steps).conductance
-        v = kirchhoff_network(source * math.prod(steps), g, leak, tol=_TOLERANCE)
+        v = Circuit(g, leak).solve(source * math.prod(steps), Auto(_TOLERANCE))
         return v.movedim(-1, 1)
 
 
@@ -121,7 +120,7 @@ def cell_scheme(x: Tensor, resolution: int) -> Tensor:
     """
     k, wall = x.movedim(1, -1), Dirichlet(0.0, 0.5 / resolution)
     circuit = diffusion(k, 1 / x.shape[-1], boundary=wall, arithmetic=1.0)
-    return circuit.solve(torch.ones_like(k), **_EXACT).movedim(-1, 1)
+    return circuit.solve(torch.ones_like(k), Direct()).movedim(-1, 1)
 
 
 class SineScheme(OwnScheme):

@@ -36,7 +36,7 @@ from torch.nn.functional import pixel_unshuffle
 from chonn_lab.problems.generation import stream, write_groups
 from chonn_lab.problems.grids import cell_centres
 from chonn_lab.problems.hdf5 import read_group
-from chonn_ops import Dirichlet, Neumann, diffusion
+from chonn_ops import Direct, Dirichlet, Neumann, diffusion
 from chonn_ops.checks import check_choice, check_least
 
 SPLITS = ("train", "validation", "test")
@@ -127,7 +127,7 @@ def solved(*k: Tensor) -> Tensor:
     """u (S, R, R) with u = 0 at the walls and f = 1, for one k (S, R, R) or one an axis."""
     media = [one[..., None] for one in k]
     circuit = diffusion(media, 1 / k[0].shape[-1], boundary="dirichlet")
-    return circuit.solve(torch.ones_like(media[0]), method="direct")[..., 0]
+    return circuit.solve(torch.ones_like(media[0]), Direct())[..., 0]
 
 
 def blocks(field: Tensor) -> Tensor:
@@ -163,6 +163,6 @@ def _flow(cells: Tensor) -> Tensor:
     k = cells.reshape(-1, PATCH, PATCH, 1)
     sides = (Dirichlet(1.0), Dirichlet(0.0)), (Neumann(), Neumann())
     circuit = diffusion(k, 1 / PATCH, boundary=sides)
-    v = circuit.solve(torch.zeros_like(k), method="direct")
+    v = circuit.solve(torch.zeros_like(k), Direct())
     # Half a cell lies between a face and the nodes beside it.
     return (2 * k[:, -1] * v[:, -1]).sum((-2, -1)).reshape(cells.shape[:-2])

@@ -9,7 +9,7 @@ import torch
 from chonn_lab.benchmarks import gpu, network, scan
 from chonn_lab.benchmarks.harness import Run
 from chonn_lab.benchmarks.network import CONTENDERS, Case
-from chonn_ops import kirchhoff_network
+from chonn_ops import Circuit, Direct
 from chonn_ops.network import available_backends
 
 
@@ -31,7 +31,7 @@ def test_gradients_of_a_peer_are_those_of_ours():
         x[..., None].requires_grad_()
         for x in (networks.source, networks.leak, *networks.conductance)
     ]
-    v = kirchhoff_network(source, g, leak, tol=1e-12, backend="reference")
+    v = Circuit(g, leak).solve(source, Direct())
     expected = torch.autograd.grad(v, leaves, torch.ones_like(v))
     found = network.spsolve(networks).both()
     for axis, (actual, truth) in enumerate(zip(found, expected, strict=True), -1):
@@ -72,7 +72,7 @@ def test_peers_on_a_gpu_solve_our_networks(build, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvmath.sparse", SimpleNamespace(advanced=advanced))
     networks = network.make(Case((5, 4), 3)).map(torch.Tensor.double)
     made = build(networks)
-    truth = network.ours(networks, method="direct").forward()
+    truth = network.ours(networks, solver=Direct()).forward()
     torch.testing.assert_close(made.forward(), truth, rtol=1e-9, atol=1e-9)
     row, column, values = network.entries(networks)
     leaves = [x.requires_grad_() for x in (values, networks.source.flatten(1).clone())]

@@ -1,0 +1,241 @@
+"""`Grid`, and what it has in common with `chonn_ops.network.graph.Graph`: nodes and their edges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops.checks import check_kind, check_tensor, error
+
+AXES = 3
+
+
+class Layout:
+    """The nodes of circuits and the edges that join them.
+
+    Fields of nodes are (..., \\*shape, C). Numbers of edges are one tensor an axis: on a grid
+    (..., \\*shape, C), whose entry p belongs to the edge between node p and the next one along that
+    axis; on a graph, which has one axis, (..., E, C).
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Nodes along each axis.
+    periodic : tuple
+        For each axis what the elimination calls so: on a grid whether an edge joins its ends; the
+        graph itself.
+    positions : array or Tensor, shape (N, d), or None
+    """
+
+    shape: tuple[int, ...]
+    positions: Any
+    connected = True  # if all edges conduct
+    iterable = True  # iterations solve circuits on it, not only elimination
+
+    @property
+    def periodic(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    @property
+    def edge_shape(self) -> tuple[int, ...]:
+        """The shape of the numbers of an axis's edges, without batch and channels."""
+        raise NotImplementedError
+
+    def arguments(self) -> tuple[list[bool], Tensor | None]:
+        """What PyTorch's operators take; `chonn_ops.network.graph.unpacked` reads it."""
+        raise NotImplementedError
+
+    def check(self, conductance: Any, leak: Tensor, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
+        """Check what users give as conductances and leak, without reading values. Returns one
+        tensor of conductances an axis."""
+        raise NotImplementedError
+
+    def as_given(self, conductance: Sequence[Tensor]) -> Sequence[Tensor] | Tensor:
+        """Conductances of each axis, as users give them."""
+        return conductance
+
+    def entries(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """Views of the numbers that belong to an edge."""
+        raise NotImplementedError
+
+    def edges(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """Numbers of edges, 0 at entries that belong to no edge."""
+        raise NotImplementedError
+
+    def at_ends(self, field: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+        """The values at the first and the second node of the edges of an axis. Those of entries
+        that belong to no edge mean nothing."""
+        raise NotImplementedError
+
+    def from_ends(self, first: Tensor, second: Tensor, axis: int) -> Tensor:
+        """Add numbers of an axis's edges at their first nodes and others at their second ones: the
+        transpose of `at_ends`."""
+        raise NotImplementedError
+
+    def _spread(self, part: Tensor, edge: Tensor, axis: int) -> Tensor:
+        """The largest of each node's number and of those at the other ends of its edges."""
+        raise NotImplementedError
+
+    def starts(self, field: Tensor) -> list[Tensor]:
+        """For each axis the values at the first nodes of its edges."""
+        return [self.at_ends(field, axis)[0] for axis in range(len(self.periodic))]
+
+    def drops(self, v: Tensor) -> list[Tensor]:
+        """The potential at the first node of each edge less that at the second; 0 at entries that
+        belong to no edge."""
+        pairs = (self.at_ends(v, axis) for axis in range(len(self.periodic)))
+        return self.edges([first - second for first, second in pairs])
+
+    def sums_of_ends(self, field: Tensor) -> list[Tensor]:
+        """The sum of the values at both nodes of each edge, 0 at entries that belong to no edge."""
+        pairs = (self.at_ends(field, axis) for axis in range(len(self.periodic)))
+        return self.edges([first + second for first, second in pairs])
+
+    def outflow(self, currents: Sequence[Tensor]) -> Tensor:
+        """The current that edges carry out of each node; transposes `drops`. Entries that belong to
+        no edge have to be 0."""
+        flows = [self.from_ends(i, -i, axis) for axis, i in enumerate(currents)]
+        return sum(flows[1:], flows[0])
+
+    def at_both_ends(self, values: Sequence[Tensor]) -> Tensor:
+        """The sum of the numbers of each node's edges; transposes `sums_of_ends`, and entries that
+        belong to no edge have to be 0."""
+        sums = [self.from_ends(x, x, axis) for axis, x in enumerate(values)]
+        return sum(sums[1:], sums[0])
+
+    def connected_parts(self, conductance: Sequence[Tensor]) -> Tensor:
+        """The largest node, in row-major order, that edges other than 0 connect each node to:
+        (B, nodes, C)."""
+        B, C = conductance[0].shape[0], conductance[0].shape[-1]
+        nodes = torch.arange(math.prod(self.shape), device=conductance[0].device)
+        part = nodes.reshape(*self.shape, 1).expand(B, *self.shape, C)
+        edges = [edge != 0 for edge in self.edges(conductance)]
+        before = torch.empty_like(part[:0])
+        while not torch.equal(part, before):
+            before = part
+            for axis, edge in enumerate(edges):
+                part = self._spread(part, edge, axis)
+            rows = part.flatten(1, -2)
+            part = rows.gather(1, rows).reshape(part.shape)
+        return part.flatten(1, -2)
+
+
+def per_axis_periodic(periodic: Any, axes: int) -> tuple[bool, ...]:
+    """One bool an axis, from one for all axes or one each."""
+    closed = (periodic,) * axes if isinstance(periodic, bool) else periodic
+    if (
+        not isinstance(closed, (tuple, list))
+        or len(closed) != axes
+        or not all(isinstance(x, bool) for x in closed)
+    ):
+        raise error("periodic", f"a bool, or {axes} of them", repr(periodic))
+    return tuple(closed)
+
+
+def edges_alone(values: Tensor, axis: int, periodic: bool) -> Tensor:
+    """Numbers (B, \\*grid, C) of the edges along a grid axis, 0 at the last entry unless it belongs
+    to the edge of a periodic axis. An axis of one node has no edge."""
+    n = values.shape[axis + 1]
+    if periodic and n > 1:
+        return values
+    index = torch.arange(n, device=values.device)
+    is_edge = index.reshape(n, *[1] * (values.dim() - axis - 2)) < n - 1
+    return torch.where(is_edge, values, 0)
+
+
+class Grid(Layout):
+    """A grid of nodes, each joined to the next one along every axis.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Nodes along each of 1 to 3 axes.
+    periodic : bool or sequence of bool
+        Whether an edge joins the last node of an axis and the first: one for all axes, or one each.
+
+    Examples
+    --------
+    A ring of three nodes, of which one is grounded, 1 A into the next one:
+
+    >>> import torch
+    >>> from chonn_ops import Circuit, Grid
+    >>> field = lambda *values: torch.tensor(values).reshape(1, 3, 1)
+    >>> ring = Circuit((field(1.0, 1.0, 1.0),), field(1.0, 0.0, 0.0), on=Grid((3,), periodic=True))
+    >>> [round(x, 4) for x in ring.solve(field(0.0, 1.0, 0.0)).flatten().tolist()]
+    [1.0, 1.6667, 1.3333]
+    """
+
+    def __init__(self, shape: Sequence[int], periodic: bool | Sequence[bool] = False) -> None:
+        self.shape = tuple(shape)
+        self._periodic = per_axis_periodic(periodic, len(self.shape))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Grid):
+            return False
+        return (self.shape, self.periodic) == (other.shape, other.periodic)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.periodic))
+
+    def __repr__(self) -> str:
+        return f"Grid({self.shape}, periodic={self.periodic})"
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        return self._periodic
+
+    @property
+    def positions(self) -> Any:
+        """Where the nodes are, (N, d), in steps."""
+        axes = (torch.arange(n) for n in self.shape)
+        return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2)
+
+    @property
+    def edge_shape(self) -> tuple[int, ...]:
+        return self.shape
+
+    def arguments(self) -> tuple[list[bool], Tensor | None]:
+        return list(self.periodic), None
+
+    def check(self, conductance: Any, leak: Tensor, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
+        if leak.shape[1:-1] != self.shape:
+            raise error("leak", f"shape (B, *grid, C) with grid {self.shape}", tuple(leak.shape))
+        if not isinstance(conductance, (tuple, list)):
+            kind = type(conductance).__name__
+            raise TypeError(f"conductance: expected a tuple of one Tensor an axis, got {kind}")
+        if len(conductance) != len(self.shape):
+            raise error("conductance", f"{len(self.shape)} tensors, one an axis", len(conductance))
+        for axis, g in enumerate(conductance):
+            name = f"conductance[{axis}]"
+            check_tensor(name, g)
+            if g.shape != leak.shape:
+                raise error(name, f"shape (B, *grid, C) = {tuple(leak.shape)}", tuple(g.shape))
+            check_kind(name, g, leak.device, "the leak", dtypes)
+        return list(conductance)
+
+    def _last(self, axis: int) -> int:
+        """How many entries of an axis belong to edges."""
+        n = self.shape[axis]
+        return n if self.periodic[axis] and n > 1 else n - 1
+
+    def entries(self, values: Sequence[Tensor]) -> list[Tensor]:
+        dims = enumerate(range(-1 - len(self.shape), -1))
+        return [values[i].narrow(dim, 0, self._last(i)) for i, dim in dims]
+
+    def edges(self, values: Sequence[Tensor]) -> list[Tensor]:
+        axes = enumerate(zip(values, self.periodic, strict=True))
+        return [edges_alone(x, i + x.dim() - len(self.shape) - 2, p) for i, (x, p) in axes]
+
+    def at_ends(self, field: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+        return field, field.roll(-1, axis - 1 - len(self.shape))
+
+    def from_ends(self, first: Tensor, second: Tensor, axis: int) -> Tensor:
+        return first + second.roll(1, axis - 1 - len(self.shape))
+
+    def _spread(self, part: Tensor, edge: Tensor, axis: int) -> Tensor:
+        both = torch.where(edge, torch.maximum(*self.at_ends(part, axis)), -1)
+        return part.maximum(both).maximum(both.roll(1, axis - 1 - len(self.shape)))
