@@ -574,7 +574,7 @@ class _CHONNStep(Pretrained):
         rings: list[bool],
     ) -> float:
         """Find the numbers of one form; mean square of what is left of the next frame."""
-        masks = self._entries()
+        masks, collocation = self._entries(), self._collocation(stretch, change, steps, lie)
         free = torch.cat([m.flatten() for m in masks.values()])
 
         def fit(
@@ -597,7 +597,7 @@ class _CHONNStep(Pretrained):
         if first.any():
             fit(residual, first)
         if int(free.sum()) > MANY or "mass" in self.forms:
-            fitted = fit(self._collocation(stretch, change, steps, lie), free, 2)
+            fitted = fit(collocation, free, 2)
             free = kept(*fitted, free)
             self._keep(free, rings)
         fitted = fit(residual, free)
@@ -618,7 +618,8 @@ class _CHONNStep(Pretrained):
         self, stretch: Tensor, change: Tensor, steps: Sequence[float], lie: Distances
     ) -> Callable[[], Tensor]:
         """What rates at the frames of stretches (N, T, \\*grid, C) leave of the change from first
-        to last, by Simpson's rule. Nearly linear in the numbers, so it has no wrong minima."""
+        to last, by Simpson's rule. Nearly linear in the numbers, so it has no wrong minima. Also
+        sets the range of velocities that no frame shows."""
         z = stretch
         if "mass" in self.forms:
             speeds = [
@@ -649,7 +650,7 @@ class _CHONNStep(Pretrained):
         """Change a frame by all parts at once."""
         circuit = self.circuit(v, steps, lie)
         current = torch.zeros_like(v) if circuit.current is None else circuit.current
-        flow = excess(v, current, circuit.conductance, circuit.leak, circuit.periodic)
+        flow = excess(v, current, circuit.conductance, circuit.leak, circuit.layout)
         rate = self.rate(v) + flow / circuit.volume / self.capacity(v)
         if "vorticity" in self.forms:
             rate = rate + self._push(v, 1.0, steps)
