@@ -139,7 +139,8 @@ class _CHONNStep(Pretrained):
         self.rings = tuple(found[len(PARTS) + len(FORMS) :])
         names = dict(zip((*PARTS, *FORMS), found, strict=False))
         self.parts = parts = {part for part in PARTS if names[part]}
-        self.inverses = self.channels > 1 and bool((self.positive > 0).any())
+        several = self.channels > 1 and not self.positive.is_meta
+        self.inverses = several and bool((self.positive > 0).any())
         self.forms = {form for form in FORMS if names[form]}
         self.history = 2 if "mass" in self.forms else 1
         self.in_channels = self.history * self.channels

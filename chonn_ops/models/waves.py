@@ -130,8 +130,7 @@ class CarrierLayer(nn.Module):
         u, gate, value = self.in_proj(h).split(self.split, dim=-1)
         potentials = self.cell(u, spacing, nodes=nodes).to(h.dtype)
         path = in_steps(self.carrier(potentials, spacing), spacing)
-        # Features are many, so they are interpolated linearly.
-        moved = transport(value, path, boundary=self.boundary, order=1) - value
+        moved = transport(value, path, boundary=self.boundary) - value
         both = torch.cat((gated(potentials, gate), moved), -1)
         return self.out_proj(both)
 

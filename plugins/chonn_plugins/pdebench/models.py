@@ -160,7 +160,7 @@ class AsFNO(nn.Module):
             return None
         seen, geometry = self._seen(x, grid)
         if self.series:
-            frames = torch.cat((x.unflatten(-1, (-1, self.channels)), y), -2)
+            frames = torch.cat((x.unflatten(-1, (-1, y.shape[-1])), y), -2)
             return self.model.calibrate(frames.movedim((-2, -1), (1, 2)), **geometry)
         return self.model.calibrate(seen, y.squeeze(-2).movedim(-1, 1), **geometry)
 
