@@ -10,7 +10,6 @@ from chonn_ops import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
 
 MODELS = {
     "network": lambda: chonn_ops.CHONNNetwork2d(width=4, depth=1),
-    "waves": lambda: chonn_ops.CHONNWaves2d(1, 2, 4, 1),
     "unet": lambda: chonn_ops.CHONNUNet2d(1, 1, 2),
     "cno": lambda: chonn_ops.CNOUNet(),
     "block of networks": lambda: CKB(1, 2, cell=Network(num_networks=2)),
