@@ -37,11 +37,7 @@ def test_info(capsys):
     [
         ({}, [1], "yes"),
         ({"CHONN_AUTOLOAD": "0"}, [1], "no, CHONN_AUTOLOAD=0 is set"),
-        (
-            {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-            [1],
-            "no, TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set",
-        ),
+        ({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, [1], "no, TORCH_DEVICE_BACKEND_AUTOLOAD=0 is set"),
         ({}, [], "no, its entry point is missing: install chonn-ops again"),
     ],
     ids=["on", "ours-off", "torchs-off", "old-installation"],

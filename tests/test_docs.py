@@ -28,7 +28,7 @@ NEEDED = {
 }
 # Pages of commands and tables, without any code.
 PLAIN = {"CONTRIBUTING.md", "claims.md", "code.md", "contributing.md", "index.md"}
-PLAIN |= {"many_gpus.md", "performance.md", "problems.md", "results.md", "studies.md"}
+PLAIN |= {"many_gpus.md", "performance.md", "results.md"}
 WITH_CODE = [page for page in PAGES if page.name not in PLAIN | ELSEWHERE]
 
 

@@ -138,32 +138,23 @@ def test_numbers_are_plain(given, expected):
 )
 def test_options_of_blocks_are_plain(cell):
     """Those that a program made of its own numbers, too."""
-    for options in (
-        CKBOptions.from_mapping(cell),
-        CKBOptions.from_mapping(plain("ckb", cell)),
-    ):
+    for options in (CKBOptions.from_mapping(cell), CKBOptions.from_mapping(plain("ckb", cell))):
         mapping = options.to_mapping()
         assert CKBOptions.from_mapping(json.loads(json.dumps(mapping))) == options
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("name", "axes", "options", "message"),
     [
-        ({"dtype": torch.float64}, "dtype: expected numbers, words, or lists .* got torch.float64"),
-        ({"nodes": torch.ones(1, device="meta")}, "nodes: expected numbers that can be read"),
-        ({"boundary": {"value": 1j}}, r"boundary\.value: expected numbers, words"),
-        ({"lengths": [1.0, {1.0}]}, "lengths: expected numbers, words"),
+        ("network", 2, {"dtype": torch.float64}, "dtype: expected numbers, words, or lists .* got"),
+        ("network", 2, {"nodes": torch.ones(1, device="meta")}, "nodes: expected numbers that can"),
+        ("network", 2, {"boundary": {"value": 1j}}, r"boundary\.value: expected numbers, words"),
+        ("network", 2, {"lengths": [1.0, {1.0}]}, "lengths: expected numbers, words"),
+        ("network", 2, {"ckb": {}}, r"chonn_network: .* unexpected keyword argument 'ckb'"),
+        ("unet", 4, {}, "expected a grid of 1, 2 or 3 axes, got 4"),
+        ("unet", 2, {"ckb": {"num_network": 3}}, "num_network: expected options of a block"),
     ],
 )
-def test_what_a_file_cannot_hold_is_refused_by_name(options, message):
+def test_unfit_options_are_refused_by_name(name, axes, options, message):
     with pytest.raises(ValueError, match=message):
-        built("chonn_network", 1, 1, **options)
-
-
-def test_unfit_options():
-    with pytest.raises(ValueError, match="expected a grid of 1, 2 or 3 axes, got 4"):
-        built("chonn_unet", 1, 1, 4)
-    with pytest.raises(ValueError, match="num_network: expected options of a block"):
-        built("chonn_unet", 1, 1, ckb={"num_network": 3})
-    with pytest.raises(ValueError, match=r"chonn_network: .* unexpected keyword argument 'ckb'"):
-        built("chonn_network", 1, 1, ckb={})
+        built(f"chonn_{name}", 1, 1, axes, **options)

@@ -151,6 +151,8 @@ def solve(package, **environment):
         "x = torch.ones(1, 4, 2)\n"
         "for _ in range(2): print(chonn_ops.kirchhoff_scan(x, x, torch.ones(2, 2), x, x).shape)\n"
         "for _ in range(2): chonn_ops.Circuit((x,), x).solve(x)\n"
+        "try: chonn_ops.kirchhoff_scan(x, x, torch.ones(2, 2), x, x, backend='cpu')\n"
+        "except ValueError as error: print(error)\n"
         "print(chonn_ops.scan.available_backends(), chonn_ops.__file__)\n"
         "print(chonn_ops._library.state())\n"
     )
@@ -163,6 +165,7 @@ def solve(package, **environment):
     )
     assert done.returncode == 0, done.stderr
     assert f"('reference', 'torch') {package}" in done.stdout
+    assert "('reference', 'torch'), got 'cpu', which needs the compiled kernel (see" in done.stdout
     return done
 
 

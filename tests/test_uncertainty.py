@@ -38,12 +38,17 @@ class LeftSide(nn.Module):
         return torch.linspace(0.5, 2, x.shape[-1]).expand_as(x)
 
 
-@pytest.mark.parametrize("spread", [None, LeftSide()])
-@pytest.mark.parametrize("level", [0.5, 0.9])
-def test_coverage_on_average_over_calibrations(spread, level):
+@pytest.mark.parametrize(
+    ("level", "spread", "fields"),
+    [
+        *((level, spread, True) for level in (0.5, 0.9) for spread in (None, LeftSide())),
+        (0.9, None, False),  # targets (B,) have as many points as samples
+    ],
+)
+def test_coverage_on_average_over_calibrations(level, spread, fields):
     """Neither below the level nor above it by more than the 2 / (n + 1) of the theorem."""
     n, repeats = 19, 200
-    x, y = noisy(repeats * (n + 5), points=6)
+    x, y = (z if fields else z[:, 0, 0, 0] for z in noisy(repeats * (n + 5), points=6))
     found = []
     for a, b in zip(x.split(n + 5), y.split(n + 5), strict=True):
         bands = conformal(IDENTITY, [(a[:n], b[:n])], level, spread=spread)
@@ -95,32 +100,11 @@ def test_errors_of_equal_size_are_inside(dtype, share):
         assert conformal(IDENTITY, samples, share=share).evaluate(samples).shares.mean() == 1
 
 
-def test_one_number_a_sample():
-    """Targets (B,) have as many points as samples."""
-    x, y = noisy(4000)
-    x, y = x[:, 0, 0, 0], y[:, 0, 0, 0]
-    bands = conformal(IDENTITY, [(x[:2000], y[:2000])])
-    assert bands.evaluate([(x[2000:], y[2000:])]).shares.mean().item() == pytest.approx(
-        0.9, abs=0.03
-    )
-    assert bands(x[:5]).lower.shape == (5,)
-
-
 def test_ratios_are_arrays_of_numbers_that_are_not_negative():
     ratios = torch.rand(30, 7)
     assert conformal_scale(ratios.numpy()) == conformal_scale(ratios)
-    for wrong, message in (
-        (-ratios, "ratios: expected numbers >= 0, got -"),
-        (ratios * math.nan, "ratios: expected numbers >= 0, got nan"),
-        (ratios + 0j, "ratios: expected real numbers, got torch.complex64"),
-        (ratios[:, :0], "samples: expected at least one point each, got 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            conformal_scale(wrong)
     assert conformal_scale(ratio for ratio in ratios) == conformal_scale(ratios)
     assert conformal_scale([0.9] * 9) == conformal_scale([[0.9]] * 9) == 0.9
-    with pytest.raises(ValueError, match="level: expected above 0 and below 1, got 1"):
-        samples_needed(1)
 
 
 def test_fields_of_several_grids_count_by_sample():
@@ -351,22 +335,6 @@ def test_too_few_samples(level, needed):
         conformal(IDENTITY, [(x[1:], y[1:])], level)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"level": 1.0}, "level: expected above 0 and below 1, got 1.0"),
-        ({"level": 90}, "level: expected above 0 and below 1, got 90"),
-        ({"level": float("nan")}, "level: expected above 0"),
-        ({"level": "0.9"}, "level: expected a number"),
-        ({"share": 0.0}, "share: expected above 0"),
-        ({"share": 1.5}, "share: expected above 0 and at most 1, got 1.5"),
-    ],
-)
-def test_settings_out_of_range(settings, message):
-    with pytest.raises(ValueError, match=message):
-        conformal(IDENTITY, [noisy(20)], **settings)
-
-
 class Pair(nn.Module):
     """A model that returns more than a field."""
 
@@ -387,76 +355,12 @@ def spoiled(value):
     return x, y
 
 
-@pytest.mark.parametrize(
-    ("batch", "spread", "message"),
-    [
-        (spoiled(math.nan), None, "prediction: expected finite values, got 1 of 5120"),
-        (spoiled(math.inf)[::-1], None, "target: expected finite values, got 1 of 5120"),
-        ((noisy(20)[0], noisy(20)[1][:, 0]), None, r"target's shape \(20, 16, 16\), got \(20, 1,"),
-        (noisy(20), Slope(), "spread: expected at least 0 and finite everywhere, got -0"),
-        (noisy(20), Constant(math.inf), "spread: expected at least 0 and finite .*, got inf"),
-        (noisy(20), Pair(), "spread: expected a tensor as its output, got tuple"),
-        ((noisy(20)[0], noisy(20)[1].numpy()), None, "target: expected a tensor .*, got ndarray"),
-        ((torch.ones(20, 0), torch.ones(20, 0)), None, "prediction: expected at least 1 point"),
-        ((torch.tensor(1.0), torch.tensor(1.0)), None, r"prediction: expected a field \(B, "),
-        (noisy(20), nn.Flatten(), r"spread: expected shape \(20, 1, 16, 16\), as the prediction"),
-        (noisy(20)[:1], None, "loader: expected batches"),
-        ((noisy(20)[0], noisy(20)[1].cfloat()), None, "target: expected a real field"),
-        ({"x": noisy(20)[0]}, None, 'loader: expected keys "y"'),
-        (tuple(field.cfloat() for field in noisy(20)), None, "prediction: expected a real field"),
-    ],
-)
-def test_fields_that_do_not_fit(batch, spread, message):
-    with pytest.raises(ValueError, match=message):
-        conformal(IDENTITY, [batch], spread=spread)
-
-
-def test_a_dataset_is_no_loader():
-    samples = torch.utils.data.TensorDataset(*noisy(20))
-    with pytest.raises(ValueError, match=r"wrap it: DataLoader.*got the dataset TensorDataset"):
-        conformal(IDENTITY, samples)
-    conformal(IDENTITY, torch.utils.data.DataLoader(samples, batch_size=8))
-
-
 def test_a_spread_of_zero():
     """Bands of the size of rounding errors are scaled up, but nothing scales zero."""
     x, y = noisy(40)
     zero = Constant(0.0)
     bands = conformal(IDENTITY, [(x[:20], y[:20])], spread=zero)
     assert bands.evaluate([(x[20:], y[20:])]).shares.mean() > 0.8
-    with pytest.raises(ValueError, match="spread: expected above 0 where there are errors"):
-        conformal(zero, [(x, y)], spread=zero)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: conformal(Pair(), [noisy(20)]), "model: expected a tensor as .*, got tuple"),
-        (lambda: Ensemble([IDENTITY, Pair()])(noisy(2)[0]), "model: expected a tensor .* tuple"),
-        (
-            lambda: Ensemble([IDENTITY, nn.Flatten()])(noisy(2)[0]),
-            r"models: expected predictions of one shape, \(2, 1, 16",
-        ),
-        (lambda: Ensemble([IDENTITY]), "at least 2, got 1"),
-        (lambda: Ensemble([IDENTITY, IDENTITY]), "models: expected .*got one of them twice"),
-        (lambda: Bands(IDENTITY, scale=-1.0), "scale: expected at least 0"),
-        (lambda: Bands(IDENTITY, scale=math.nan), "scale: expected at least 0"),
-        (lambda: Bands(IDENTITY, scale=math.inf), "scale: expected at least 0, and finite"),
-        (lambda: Bands(IDENTITY).evaluate([]), "at least one sample, got 0"),
-        (lambda: fit_spread(IDENTITY, []), "at least one sample, got 0"),
-        (lambda: fit_spread(IDENTITY, [noisy(20)[:1] * 2]), "model: expected errors"),
-        (lambda: fit_spread(IDENTITY, [noisy(20)]), "network: expected a module with .* Identity"),
-        (
-            lambda: fit_spread(
-                IDENTITY, [noisy(20)], Constant(nn.Parameter(torch.tensor(math.nan)))
-            ),
-            "loss: expected a finite value, got nan in epoch 0",
-        ),
-    ],
-)
-def test_models_and_samples_that_make_no_bands(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def test_a_target_of_another_dtype_is_no_error():
@@ -471,6 +375,73 @@ def test_a_spread_is_fitted_where_gradients_are_off():
     with torch.no_grad():
         fit_spread(IDENTITY, [noisy(20)], network, epochs=1)
     assert not torch.equal(network.weight, before)
+
+
+X, Y = noisy(20)
+RATIOS = torch.rand(30, 7)
+DATASET = torch.utils.data.TensorDataset(X, Y)
+
+
+def bands(x=X, y=Y, *more, **settings):
+    return lambda: conformal(settings.pop("model", IDENTITY), [(x, y, *more)], **settings)
+
+
+def fitted(*arguments):
+    return lambda: fit_spread(IDENTITY, *arguments)
+
+
+REFUSED = [
+    *((bands(level=x), f"level: expected above 0 and below 1, got {x}") for x in (1.0, 90)),
+    (bands(level=math.nan), "level: expected above 0"),
+    (bands(level="0.9"), "level: expected a number"),
+    (lambda: samples_needed(1), "level: expected above 0 and below 1, got 1"),
+    (bands(share=0.0), "share: expected above 0"),
+    (bands(share=1.5), "share: expected above 0 and at most 1, got 1.5"),
+    (lambda: conformal_scale(-RATIOS), "ratios: expected numbers >= 0, got -"),
+    (lambda: conformal_scale(RATIOS * math.nan), "ratios: expected numbers >= 0, got nan"),
+    (lambda: conformal_scale(RATIOS + 0j), "ratios: expected real numbers, got torch.complex64"),
+    (lambda: conformal_scale(RATIOS[:, :0]), "samples: expected at least one point each, got 0"),
+    (bands(*spoiled(math.nan)), "prediction: expected finite values, got 1 of 5120"),
+    (bands(*spoiled(math.inf)[::-1]), "target: expected finite values, got 1 of 5120"),
+    (bands(X, Y[:, 0]), r"target's shape \(20, 16, 16\), got \(20, 1,"),
+    (bands(spread=Slope()), "spread: expected at least 0 and finite everywhere, got -0"),
+    (bands(spread=Constant(math.inf)), "spread: expected at least 0 and finite .*, got inf"),
+    (bands(spread=Pair()), "spread: expected a tensor as its output, got tuple"),
+    (bands(spread=nn.Flatten()), r"spread: expected shape \(20, 1, 16, 16\), as the prediction"),
+    (bands(model=Constant(0.0), spread=Constant(0.0)), "spread: expected above 0 where there are"),
+    (bands(X, Y.numpy()), "target: expected a tensor .*, got ndarray"),
+    (bands(X, Y.cfloat()), "target: expected a real field"),
+    (bands(X.cfloat(), Y.cfloat()), "prediction: expected a real field"),
+    (bands(torch.ones(20, 0), torch.ones(20, 0)), "prediction: expected at least 1 point"),
+    (bands(torch.tensor(1.0), torch.tensor(1.0)), r"prediction: expected a field \(B, "),
+    (bands(model=Pair()), "model: expected a tensor as .*, got tuple"),
+    (lambda: conformal(IDENTITY, [(X,)]), "loader: expected batches"),
+    (lambda: conformal(IDENTITY, [{"x": X}]), 'loader: expected keys "y"'),
+    (lambda: conformal(IDENTITY, DATASET), r"wrap it: DataLoader.*got the dataset TensorDataset"),
+    (lambda: Ensemble([IDENTITY, Pair()])(X), "model: expected a tensor .* tuple"),
+    (lambda: Ensemble([IDENTITY, nn.Flatten()])(X), r"predictions of one shape, \(20, 1, 16"),
+    (lambda: Ensemble([IDENTITY]), "at least 2, got 1"),
+    (lambda: Ensemble([IDENTITY, IDENTITY]), "models: expected .*got one of them twice"),
+    *(
+        (lambda x=x: Bands(IDENTITY, scale=x), "scale: expected at least 0")
+        for x in (-1.0, math.nan)
+    ),
+    (lambda: Bands(IDENTITY, scale=math.inf), "scale: expected at least 0, and finite"),
+    (lambda: Bands(IDENTITY).evaluate([]), "at least one sample, got 0"),
+    (fitted([]), "at least one sample, got 0"),
+    (fitted([(X, X)]), "model: expected errors"),
+    (fitted([(X, Y)]), "network: expected a module with .* Identity"),
+    (
+        fitted([(X, Y)], Constant(nn.Parameter(torch.tensor(math.nan)))),
+        "loss: expected a finite value, got nan in epoch 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_what_makes_no_bands_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

@@ -33,13 +33,14 @@ from chonn_ops.network.checks import (
     check_sources,
 )
 from chonn_ops.network.direct.plan import edges_of
-from chonn_ops.network.edges import backward_error, beside, currents_along
-from chonn_ops.network.factorization import (
-    Factorization,
+from chonn_ops.network.edges import (
+    backward_error,
+    beside,
     current_beside,
+    currents_along,
     currents_of,
-    uncompiled,
 )
+from chonn_ops.network.factorization import Factorization, uncompiled
 from chonn_ops.network.graph import Graph, merged_ends
 from chonn_ops.network.ground import (
     Network,

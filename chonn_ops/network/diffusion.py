@@ -123,10 +123,10 @@ def diffusion(
         kind = type(conductivity).__name__
         raise TypeError(f"conductivity: expected a torch.Tensor, or one an axis, got {kind}")
     parts = [existing(part, mask) for part in media]
-    (k, exists), axes = parts[0], parts[0][0].dim() - 2
+    (k, exists, _), axes = parts[0], parts[0][0].dim() - 2
     if len(parts) not in (1, axes):
         raise error("conductivity", f"a Tensor, or one for each of {axes} axes", len(parts))
-    for i, (other, _) in enumerate(parts):
+    for i, (other, *_) in enumerate(parts):
         check_like(f"conductivity[{i}]", other, k, "conductivity[0]")
     steps, faces = widths(spacing, k), conditions(boundary, axes)
     inside = None if exists is None else _inner(inner, faces)
@@ -136,12 +136,12 @@ def diffusion(
     if inside is not None:
         check_conditions(inside, k, inner=True)
     check_unit_interval(arithmetic=arithmetic)
-    for other, _ in parts:
+    for other, *_ in parts:
         k = k.to(torch.promote_types(k.dtype, other.dtype))
     leak = density_of("absorption", absorption, k) * math.prod(steps)
     if exists is not None:
         leak = torch.where(exists, leak, 0)
-    media = [part.to(leak.dtype) for part, _ in parts] * (axes // len(parts))
+    media = [part.to(leak.dtype) for part, *_ in parts] * (axes // len(parts))
     closed = [low.periodic for low, _ in faces]
     found = edges(media, steps, closed)
     if arithmetic:
@@ -151,10 +151,17 @@ def diffusion(
         ]
     walls: Any = {"exists": exists, "inner": inside}
     circuit = circuit_of(media, found, leak, steps, faces, **walls)
+    # A NaN hides zeros.
+    positive = all(least is not None and least > 0 for *_, least in parts)
     there = torch.ones((), dtype=torch.bool) if exists is None else exists
-    if answer(lambda: any(bool(((part == 0) & there).any()) for part, _ in parts), k) is not False:
+    if not positive and _any_zero([part for part, *_ in parts], there) is not False:
         circuit._rising = partial(_risen, media, steps, faces, leak, walls)
     return circuit
+
+
+def _any_zero(media: list[Tensor], exists: Tensor) -> bool | None:
+    """Whether a cell that exists conducts nothing; None where values may not be read."""
+    return answer(lambda: any(bool(((k == 0) & exists).any()) for k in media), *media)
 
 
 def _risen(

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chonn_ops._dtypes import widened
+from chonn_ops._dtypes import real_dtype, widened
 from chonn_ops._library import CONSTANTS
+from chonn_ops.checks import error
 from chonn_ops.network.layout import Layout
 
 
@@ -34,6 +35,30 @@ def indices(field: Tensor, axis: int) -> Tensor:
 def currents_along(conductance: Sequence[Tensor], drops: Sequence[Tensor]) -> list[Tensor]:
     """The current along each edge, of networks (B, ...) and drops (B, ...) or (B, S, ...)."""
     return [beside(g, drop) * drop for g, drop in zip(conductance, drops, strict=True)]
+
+
+def currents_of(
+    density: Tensor, volume: float | Tensor, current: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """Currents into nodes for a source per unit volume, and `current` from elsewhere; in the
+    precision of `dtype` or wider, as a volume may be beyond half precision."""
+    wide = torch.promote_types(density.dtype, real_dtype(dtype))
+    fed = density.to(wide if current is None else torch.promote_types(wide, current.dtype))
+    if isinstance(volume, Tensor):
+        fed = fed * beside(volume, density)
+    elif not isinstance(volume, float) or volume != 1:
+        fed = fed * volume
+    return fed if current is None else fed + current_beside("source", current, density)
+
+
+def current_beside(name: str, current: Tensor, field: Tensor) -> Tensor:
+    """The current of a circuit in a shape that broadcasts with `field`, which messages call `name`.
+    Where it has one for each of S sources, the field has to have S, too."""
+    current = beside(current, field)
+    if current.dim() > field.dim() or current.shape[1] not in (1, field.shape[1]):
+        expected = f"shape (B, S, *grid, C) = {tuple(current.shape)}, as the circuit's currents"
+        raise error(name, expected, tuple(field.shape))
+    return current
 
 
 def is_tied(conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> Tensor:

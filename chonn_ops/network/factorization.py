@@ -18,7 +18,6 @@ from torch import Tensor
 from chonn_ops._dtypes import (
     compute_dtype,
     potential_dtype,
-    real_dtype,
     to_dtype_of,
     widest_dtype,
     without_autocast,
@@ -35,7 +34,7 @@ from chonn_ops.network.checks import (
 )
 from chonn_ops.network.direct import Factor
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
-from chonn_ops.network.edges import beside
+from chonn_ops.network.edges import beside, currents_of
 from chonn_ops.network.ground import (
     Ungrounded,
     check_sources_have_ground,
@@ -62,29 +61,6 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return call
-
-
-def currents_of(
-    density: Tensor, volume: float | Tensor, current: Tensor | None, dtype: torch.dtype
-) -> Tensor:
-    """Currents into nodes for a source per unit volume, and `current` from elsewhere; in the
-    precision of `dtype` or wider, as a volume may be beyond half precision."""
-    volume = beside(volume, density) if isinstance(volume, Tensor) else volume
-    wide = torch.promote_types(density.dtype, real_dtype(dtype))
-    if current is None:
-        return density.to(wide) * volume
-    wide = torch.promote_types(wide, current.dtype)
-    return density.to(wide) * volume + current_beside("source", current, density)
-
-
-def current_beside(name: str, current: Tensor, field: Tensor) -> Tensor:
-    """The current of a circuit in a shape that broadcasts with `field`, which messages call `name`.
-    Where it has one for each of S sources, the field has to have S, too."""
-    current = beside(current, field)
-    if current.dim() > field.dim() or current.shape[1] not in (1, field.shape[1]):
-        expected = f"shape (B, S, *grid, C) = {tuple(current.shape)}, as the circuit's currents"
-        raise error(name, expected, tuple(field.shape))
-    return current
 
 
 def _differentiable(
@@ -151,7 +127,8 @@ class Factorization:
         self._layout = layout
         refuse_transforms("factorize", leak, *conductance)
         if not any_complex(leak, *conductance) and leak.device.type == "cpu":
-            refuse_negative(conductance, leak, layout)
+            with torch.no_grad():
+                refuse_negative(conductance, leak, layout)
         # Copies: refinement and derivatives need the networks as they were eliminated.
         self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
         self._volume, self._current, self._rates = volume, current, rates

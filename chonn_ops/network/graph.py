@@ -13,7 +13,7 @@ from torch import Tensor
 
 from chonn_ops.checks import as_tensor, check_integer, check_kind, check_tensor, error
 from chonn_ops.network.dissection import Array, Dissection, coordinates_of, dissect_graph
-from chonn_ops.network.layout import Grid, Layout
+from chonn_ops.network.layout import Layout
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -262,20 +262,3 @@ def merged_ends(ends: Array, groups: Tensor) -> tuple[Array, Array, Array, Array
 
 # What the elimination calls `periodic`, of each axis.
 Joined = bool | Graph
-
-
-def unpacked(shape: Any, periodic: Any, graph: Tensor | None) -> Layout:
-    """The layout whose nodes have this shape, from what operators take."""
-    if graph is None:
-        return Grid(shape, tuple(map(bool, periodic)))
-    return Graph.unpacked(graph)
-
-
-def graph_of(periodic: Any) -> Graph | None:
-    """The graph, where nodes are joined by one."""
-    return periodic[0] if periodic and isinstance(periodic[0], Graph) else None
-
-
-def entries_of(grid: Any, periodic: Any) -> tuple[int, ...]:
-    """The shape of one axis's conductances, without batch and channels."""
-    return (periodic[0].num_edges,) if isinstance(periodic[0], Graph) else tuple(grid)

@@ -113,15 +113,17 @@ def mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:
     return full
 
 
-def existing(conductivity: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The conductivity in float32 or wider, 0 at missing nodes, and the mask."""
+def existing(
+    conductivity: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor | None, float | None]:
+    """The conductivity in float32 or wider, 0 at missing nodes; the mask; and the smallest
+    conductivity, None where it may not be read."""
     check_field("conductivity", conductivity)
     mask = mask_of_fields(mask, conductivity)
     wide = torch.promote_types(conductivity.dtype, torch.float32)
     k = conductivity.to(wide)
     k = k if mask is None else torch.where(mask, k, 0)
-    check_not_negative("conductivity", k)
-    return k, mask
+    return k, mask, check_not_negative("conductivity", k)
 
 
 def face_area(steps: Steps, axis: int) -> Any:
@@ -303,6 +305,9 @@ def density_of(
     is real."""
     field = expanded(name, value, k, dtype=k.dtype)
     check_like(name, field, k, "the conductivity", dtypes)
-    if not field.is_complex():
+    if not isinstance(value, Tensor):
+        if value < 0:
+            raise error(name, ">= 0 everywhere", f"minimum {value:g}")
+    elif not field.is_complex():
         check_not_negative(name, field)
     return field

@@ -54,10 +54,17 @@ from chonn_ops.checks import error
 from chonn_ops.network import cpu
 from chonn_ops.network.checks import smallest_of
 from chonn_ops.network.edges import beside, currents_along
-from chonn_ops.network.graph import unpacked
-from chonn_ops.network.layout import Layout
+from chonn_ops.network.graph import Graph
+from chonn_ops.network.layout import Grid, Layout
 
 Ungrounded = Literal["error", "nan"]
+
+
+def layout_of(leak: Tensor, periodic: Sequence[bool], graph: Tensor | None) -> Layout:
+    """The layout of networks with this leak, from what operators take."""
+    if graph is None:
+        return Grid(leak.shape[1:-1], tuple(map(bool, periodic)))
+    return Graph.unpacked(graph)
 
 
 class Network(NamedTuple):
@@ -81,7 +88,7 @@ class Network(NamedTuple):
 
     @property
     def layout(self) -> Layout:
-        return unpacked(self.leak.shape[1:-1], self.periodic, self.graph)
+        return layout_of(self.leak, self.periodic, self.graph)
 
 
 def network_of(
@@ -107,7 +114,7 @@ def cut_off(
     if (smallest_of(leak) if least is None else least) > 0:
         return None
     if leak.device.type == "cpu":
-        label = cpu.cut_off(conductance, leak, layout.periodic)
+        label = cpu.cut_off(conductance, leak, layout)
         if label is None or label.numel():
             return label
     leaks = leak != 0
@@ -132,7 +139,7 @@ torch.library.define(
 def _(*arguments: Any) -> Tensor:
     *conductance, leak, periodic, graph = arguments
     g = [x.detach() for x in conductance if x is not None]
-    found = cut_off(g, leak.detach(), unpacked(leak.shape[1:-1], periodic, graph))
+    found = cut_off(g, leak.detach(), layout_of(leak, periodic, graph))
     if found is None:
         return torch.full(leak.shape, -1, dtype=torch.int32, device=leak.device)
     return found.contiguous()

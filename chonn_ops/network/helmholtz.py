@@ -144,7 +144,7 @@ def helmholtz(
     loss = density_of("loss", loss, conductivity)
     axes = conductivity.dim() - 2
     faces, steps = conditions(boundary, axes), spacings(spacing, axes)
-    k, exists = existing(conductivity, mask)
+    k, exists, _ = existing(conductivity, mask)
     check_conditions(faces, k)
     volume = math.prod(steps)
     leak = volume * torch.complex(-(omega**2) * capacity, -omega * loss)

@@ -32,8 +32,7 @@ from chonn_ops.network import direct, methods
 from chonn_ops.network.checks import recording, refuse_negative, resonance
 from chonn_ops.network.direct import Factor, Solution
 from chonn_ops.network.edges import excess, norm_of, relative_residual
-from chonn_ops.network.graph import unpacked
-from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded
+from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded, layout_of
 from chonn_ops.network.layout import Layout
 
 
@@ -178,7 +177,7 @@ def run_network(
     conductance = tuple(g for g in (g0, g1, g2) if g is not None)
     several = source.dim() == leak.dim() + 1
     one = source.shape[:1] + source.shape[2:] if several else source.shape
-    layout = unpacked(leak.shape[1:-1], periodic, graph)
+    layout = layout_of(leak, periodic, graph)
     B, C = leak.shape[0], leak.shape[-1]
     nodes, edges = ((B, *shape, C) for shape in (layout.shape, layout.edge_shape))
     names = ("leak", "source", "g0", "g1", "g2")
@@ -445,21 +444,15 @@ def _eliminate(
     if most < count:
         rows = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in networks.fields)
         groups = zip(*(x.split(most) for x in rows), strict=True)
-    options: Any = {"backend": backend, "drops": drops}
+    options: Any = {"dtype": dtype, "backend": backend, "drops": drops, "keep": keep, "tol": tol}
     solutions: list[Solution] = []
     state: list[Tensor] = []
     for s, l, *g in groups:  # noqa: E741
         before = len(solutions) * most
-        if at_frequency or keep:
-            one: Any = {"source": s.to(dtype), "dtype": dtype, **options}
-            if at_frequency:
-                one.update(tol=tol, keep=keep, before=before, channels=channels)
-            factor = Factor(g, l, periodic, **one)
-            solution = factor.solution
-            state = factor.state() if keep else []
-        else:
-            solution = direct.solve(s, g, l, periodic, **options)
-        solutions.append(solution)
+        where: Any = {"before": before, "channels": channels}
+        factor = Factor(g, l, periodic, source=s.to(dtype), **where, **options)
+        solutions.append(factor.solution)
+        state = factor.state() if keep else []
     solution = _joined(solutions, networks.source)
     residual = solution.residual
     assert residual is not None  # the networks were given

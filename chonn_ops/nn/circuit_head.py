@@ -18,7 +18,6 @@ from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing, circuit_of, edges_within, face_area
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import (
-    Distances,
     Nodes,
     check_volumes,
     checked_nodes,
@@ -78,33 +77,45 @@ class FaceNetwork(nn.Module):
 
     A network of one layer sees the sum of both ends' features and the square of their difference,
     so a face is the same from both sides, and outputs converge with the second order of the
-    spacing. Nothing is added between equal ends, nor at the start. Without the difference, errors
-    on Darcy flow of contrast 1,000 were 0.0006 and not 0.0004.
+    spacing. `sided` adds a square with the sign of the difference along the axis, which tells the
+    sides that touch. Nothing is added between equal ends, nor at the start. Without the square,
+    errors on Darcy flow of contrast 1,000 were 0.0006 and not 0.0004; with the signed one, too,
+    they were 0.0003 and not 0.0001 there, and after 500 steps of upscaling 0.066 and not 0.077.
     """
 
     def __init__(
-        self, dim: int, axes: int, out_channels: int, gain: float = 1.0, **factory: Any
+        self,
+        dim: int,
+        axes: int,
+        out_channels: int,
+        gain: float = 1.0,
+        *,
+        sided: bool = False,
+        **factory: Any,
     ) -> None:
         super().__init__()
         self.gain = gain
         self.sums = nn.Linear(dim, axes * FACE_WIDTH, **factory)
         self.differences = nn.Linear(dim, axes * FACE_WIDTH, bias=False, **factory)
+        self.sides = nn.Linear(dim, axes * FACE_WIDTH, bias=False, **factory) if sided else None
         self.output = nn.Linear(FACE_WIDTH, out_channels, bias=False, **factory)
         nn.init.zeros_(self.output.weight)
 
     def forward(self, a: Tensor, b: Tensor | None = None) -> Tensor:
-        """Of features (..., dim), what nodes put into sums and into differences along each axis,
-        (axes, ..., 2 FACE_WIDTH). Of two such of one axis, what is added between these nodes,
-        (..., out_channels).
+        """Of features (..., dim), what nodes put into sums and squares along each axis,
+        (axes, 2 or 3, ..., FACE_WIDTH). Of two such of one axis, what is added between these
+        nodes, (..., out_channels).
 
         Both are calls of the module, since FSDP gathers its parameters for these alone."""
         if b is None:
-            layers = self.sums, self.differences
-            both = [layer(a).unflatten(-1, (-1, FACE_WIDTH)) for layer in layers]
-            return torch.cat(both, -1).movedim(-2, 0)
-        (a, x), (b, y) = a.chunk(2, -1), b.chunk(2, -1)
-        alike = (F.gelu(2 * a) + F.gelu(2 * b)) / 2
-        return self.gain * self.output(F.gelu(a + b + (x - y).square()) - alike)
+            layers = (self.sums, self.differences, self.sides)
+            parts = [layer(a).unflatten(-1, (-1, FACE_WIDTH)) for layer in layers if layer]
+            return torch.stack(parts).movedim(-2, 0).contiguous()
+        (a, x, *s), (b, y, *t) = a, b
+        alike, seen = (F.gelu(2 * a) + F.gelu(2 * b)) / 2, a + b + (x - y).square()
+        if s:
+            seen = seen + (t[0] - s[0]) * (t[0] - s[0]).abs()
+        return self.gain * self.output(F.gelu(seen) - alike)
 
 
 class CircuitHead(Stated):
@@ -158,6 +169,8 @@ class CircuitHead(Stated):
     face_dim : int, optional
         So many of the features, the first ones, about unit size, are seen by the network of both
         nodes. Default: all.
+    sided : bool
+        Whether this network may tell a face's sides apart, as features of what lies on them need.
     device, dtype
         As in `torch.nn`.
 
@@ -184,12 +197,13 @@ class CircuitHead(Stated):
         nodes: Nodes = "centres",
         ac: bool = False,
         face_dim: int | None = None,
+        sided: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_integer(1, dim=dim, out_channels=out_channels)
-        check_bool(ac=ac)
+        check_bool(ac=ac, sided=sided)
         if ac and out_channels > 1 and out_channels % 2:
             raise error("out_channels", "1 or an even number with ac", out_channels)
         check_choice("spatial_dims", spatial_dims, (1, 2, 3))
@@ -219,7 +233,7 @@ class CircuitHead(Stated):
         self.source = nn.Linear(dim, 2 * m if ac else m, **factory)
         self.leak = nn.Linear(dim, parts * m, bias=False, **factory) if ac else None
         self.face_dim = dim if face_dim is None else face_dim
-        self.faces = FaceNetwork(self.face_dim, spatial_dims, m, gain, **factory)
+        self.faces = FaceNetwork(self.face_dim, spatial_dims, m, gain, sided=sided, **factory)
 
         def zeros(*size: int) -> nn.Parameter:
             return nn.Parameter(torch.zeros(*size, **factory))
@@ -360,36 +374,26 @@ class CircuitHead(Stated):
         logs, c, f = self.coefficients(h)
         real = logs[0].dtype
         mean, learned = MEAN_GAIN * self.mean.to(real), self._learned_walls(real)
-        ends = self.faces(h[..., : self.face_dim])
+        elements = logs, self.faces(h[..., : self.face_dim]), mean, c, learned
         if volumes is not None:
-            circuit, size = self._on_graph(logs, ends, mean, c, learned, volumes)
+            circuit, size = self._on_graph(*elements, volumes)
         else:
-            if isinstance(self._faces, Mapping):
-                raise error("boundary", "conditions for the axes of a grid", self._faces)
-            steps, lie = spacing_and_nodes(
-                h.shape[:-1], [1.0] * axes, self.nodes, spacing, mask, nodes
-            )
-            circuit, f = self._on_grid(logs, f, ends, mean, c, learned, steps, mask, lie)
-            size = math.prod(steps) ** (2 / axes)
+            circuit, f, size = self._on_grid(*elements, f, spacing, mask, nodes)
         k = torch.stack(logs).mean(0).exp()
         return circuit, f, self.cell.to(k.dtype) * size * f / k
 
     def _on_grid(
-        self,
-        logs: list[Tensor],
-        f: Tensor,
-        ends: Tensor,
-        mean: Tensor,
-        c: Tensor,
-        learned: list[Robin],
-        steps: list[float],
-        mask: Tensor | None,
-        nodes: Distances,
-    ) -> tuple[Circuit, Tensor]:
+        self, logs: list[Tensor], ends: Tensor, mean: Tensor, c: Tensor, learned: Any, *field: Any
+    ) -> tuple[Circuit, Tensor, float]:
+        f, spacing, mask, nodes = field
+        if isinstance(self._faces, Mapping):
+            raise error("boundary", "conditions for the axes of a grid", self._faces)
+        unit = [1.0] * self.spatial_dims
+        steps, lie = spacing_and_nodes(f.shape[:-1], unit, self.nodes, spacing, mask, nodes)
         faces: Any = tuple(tuple(self._condition(x, learned) for x in pair) for pair in self._faces)
         edges = []
-        for axis, a in enumerate(logs):
-            added = self.faces(ends[axis], ends[axis].roll(-1, axis + 1))
+        for axis, (a, end) in enumerate(zip(logs, ends, strict=True)):
+            added = self.faces(end, end.roll(-1, axis + 2))
             k = mean_of_ends(a, a.roll(-1, axis + 1), mean, added)
             edges.append(k * (face_area(steps, axis) / steps[axis]))
         k, leak = [a.exp() for a in logs], (c * math.prod(steps)).expand(f.shape)
@@ -400,20 +404,12 @@ class CircuitHead(Stated):
             k = [torch.where(exists, x, 0) for x in k]
             edges = edges_within(edges, exists)
             inner = ((self._condition(self._inner, learned),) * 2,) * self.spatial_dims
-        places = wall_distances(nodes)
-        circuit = circuit_of(
-            k, edges, leak, steps, faces, exists=exists, inner=inner, distances=places
-        )
-        return circuit, f
+        walls: Any = {"exists": exists, "inner": inner, "distances": wall_distances(lie)}
+        circuit = circuit_of(k, edges, leak, steps, faces, **walls)
+        return circuit, f, math.prod(steps) ** (2 / self.spatial_dims)
 
     def _on_graph(
-        self,
-        logs: list[Tensor],
-        ends: Tensor,
-        mean: Tensor,
-        c: Tensor,
-        learned: list[Robin],
-        volumes: FiniteVolumes,
+        self, logs: list[Tensor], ends: Tensor, mean: Tensor, c: Tensor, learned: Any, volumes: Any
     ) -> tuple[Circuit, Tensor]:
         graph, faces = volumes.graph, self._faces
         if not isinstance(faces, Mapping):
@@ -422,16 +418,15 @@ class CircuitHead(Stated):
             faces = {"boundary": faces[0][0]}
         walls = {name: self._condition(x, learned) for name, x in faces.items()}
         start, end = graph.ends.to(logs[0].device)
-        # Along an edge, what belongs to axes counts as the squares of its direction.
-        share = edge_cosines(volumes).square().to(ends)
-        fields = [torch.stack(logs), ends]
-        (a, x), (b, y) = (
-            [(share.to(field) * field[:, :, nodes]).sum(0) for field in fields]
-            for nodes in (start, end)
-        )
-        added = self.faces(x, y)
+        # Along an edge, what belongs to axes counts as the squares of its direction, and what has a
+        # sign as the direction.
+        cosine = edge_cosines(volumes).to(ends)
+        share = cosine**2
+        shares = torch.stack((share, share, cosine), 1)[:, : ends.shape[1]]
+        low, high = ((share * torch.stack(logs)[:, :, nodes]).sum(0) for nodes in (start, end))
+        added = self.faces(*((shares * ends[:, :, :, nodes]).sum(0) for nodes in (start, end)))
         k = torch.stack(logs).mean(0).exp()
-        circuit = volumes.circuit(k, c, walls, faces=mean_of_ends(a, b, mean, added))
+        circuit = volumes.circuit(k, c, walls, faces=mean_of_ends(low, high, mean, added))
         size = (volumes.volume ** (2 / self.spatial_dims)).to(k)[:, None]
         return circuit, size
 

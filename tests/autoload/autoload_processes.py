@@ -49,3 +49,23 @@ def succeeds(folder, code, *options, **environment):
     run = python(folder, code, *options, **environment)
     assert run.returncode == 0, run.stderr
     return run
+
+
+class Fakes:
+    """A folder with a host package, a module that integrates it, and a table that says so."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        host = {"host/__init__.py": "", "host/models.py": HOST, "host/other.py": ""}
+        self.write({**host, "ours.py": INTEGRATION, "fakes.py": FAKES})
+
+    def write(self, files):
+        write(self.folder, files)
+
+    def run(self, code, *options):
+        """Run code that knows the fakes; it ends without an error."""
+        code = "from fakes import *\n" + textwrap.dedent(code)
+        return succeeds(self.folder, code, *options)
+
+    def silent(self, code):
+        assert self.run(code).stderr == ""

@@ -3,7 +3,7 @@
 import zipfile
 
 import pytest
-from autoload_processes import HOST, INTEGRATION, succeeds, write
+from autoload_processes import HOST, INTEGRATION, succeeds
 
 
 @pytest.mark.parametrize(
@@ -17,44 +17,27 @@ from autoload_processes import HOST, INTEGRATION, succeeds, write
     ],
 )
 def test_a_host_is_integrated_once_whatever_comes_first(fakes, order):
-    run = succeeds(
-        fakes,
-        f"""
-        from fakes import *
+    fakes.silent(f"""
         {order}
         import ours
         assert ours.calls == [sys.modules["host.models"].Model], ours.calls
         assert sum(finder is autoload._finder for finder in sys.meta_path) == 1
-        """,
-    )
-    assert run.stderr == ""
+        """)
 
 
 def test_a_host_that_loads_torch_itself_is_integrated_by_the_next_import(fakes):
     """`from neuralop.models import FNO`: its fno.py is half loaded when torch calls us."""
-    write(
-        fakes,
-        {
-            "host/models.py": """
-    from fakes import chonn_autoload
-    chonn_autoload.autoload()
-    class Model:
-        pass
-    """
-        },
-    )
-    write(fakes, {"host/__init__.py": "from host.models import Model\nimport host.other\n"})
-    write(fakes, {"host/other.py": "import sys\nassert 'ours' in sys.modules\n"})
-    run = succeeds(fakes, "import host, ours; assert ours.calls == [host.Model]")
+    code = "from fakes import chonn_autoload\nchonn_autoload.autoload()\nclass Model:\n    pass\n"
+    fakes.write({"host/models.py": code})
+    fakes.write({"host/__init__.py": "from host.models import Model\nimport host.other\n"})
+    fakes.write({"host/other.py": "import sys\nassert 'ours' in sys.modules\n"})
+    run = succeeds(fakes.folder, "import host, ours; assert ours.calls == [host.Model]")
     assert run.stderr == ""
 
 
 def test_the_host_keeps_its_own_loader(fakes):
-    write(fakes, {"host/data.txt": "some data"})
-    run = succeeds(
-        fakes,
-        """
-        from fakes import *
+    fakes.write({"host/data.txt": "some data"})
+    fakes.silent("""
         import importlib.machinery, importlib.resources, importlib.util
         import inspect, pickle, pkgutil, runpy
         chonn_autoload.autoload()
@@ -72,52 +55,40 @@ def test_the_host_keeps_its_own_loader(fakes):
         assert isinstance(pickle.loads(pickle.dumps(host.models.Model())), host.models.Model)
         assert pkgutil.get_data("host.models", "data.txt") == b"some data"
         assert importlib.resources.files("host").joinpath("data.txt").read_text() == "some data"
-        """,
-    )
-    assert run.stderr == ""
+        """)
 
 
 def test_a_reloaded_host_is_integrated_again(fakes):
-    succeeds(
-        fakes,
-        """
-        from fakes import *
+    fakes.run("""
         import importlib
         chonn_autoload.autoload()
         import host.models, ours
         first = host.models.Model
         assert importlib.reload(host.models).Model is not first
         assert ours.calls == [first, host.models.Model]
-        """,
-    )
+        """)
 
 
 def test_a_zipped_host_is_integrated(fakes):
-    with zipfile.ZipFile(fakes / "hosts.zip", "w") as archive:
+    with zipfile.ZipFile(fakes.folder / "hosts.zip", "w") as archive:
         for name in ("__init__.py", "models.py", "other.py"):
-            archive.write(fakes / "host" / name, f"zipped/{name}")
-    write(fakes, {"ours.py": "calls = []\ndef install(): calls.append('zipped')\n"})
-    run = succeeds(
-        fakes,
+            archive.write(fakes.folder / "host" / name, f"zipped/{name}")
+    fakes.write({"ours.py": "calls = []\ndef install(): calls.append('zipped')\n"})
+    fakes.silent(
         """
-        from fakes import *
         sys.path.append("hosts.zip")
         autoload.HOSTS["zipped.models"] = "ours:install"
         chonn_autoload.autoload()
         import zipped.models, zipped.other, ours
         assert ours.calls == ["zipped"]
         assert type(zipped.models.__loader__).__name__ == "zipimporter"
-        """.replace("hosts.zip", str(fakes / "hosts.zip")),
+        """.replace("hosts.zip", str(fakes.folder / "hosts.zip"))
     )
-    assert run.stderr == ""
 
 
 @pytest.mark.parametrize("position", [0, 1, 99], ids=["front", "behind", "last"])
 def test_finders_that_ask_all_others_are_asked_too(fakes, position):
-    run = succeeds(
-        fakes,
-        f"""
-        from fakes import *
+    fakes.silent(f"""
         asked = []
         class Curious:
             def find_spec(self, name, path=None, target=None):
@@ -136,18 +107,13 @@ def test_finders_that_ask_all_others_are_asked_too(fakes, position):
         import host.models, ours
         assert len(asked) in (2, 0), asked
         assert ours.calls == [host.models.Model]
-        """,
-    )
-    assert run.stderr == ""
+        """)
 
 
 def test_threads_that_import_hosts_and_arm_at_once(fakes):
     slow = "\n    import time; time.sleep(0.05)"
-    write(fakes, {"host/models.py": slow + HOST, "ours.py": slow + INTEGRATION})
-    run = succeeds(
-        fakes,
-        """
-        from fakes import *
+    fakes.write({"host/models.py": slow + HOST, "ours.py": slow + INTEGRATION})
+    fakes.silent("""
         import threading
         start = threading.Barrier(12)
         def work(index):
@@ -164,18 +130,13 @@ def test_threads_that_import_hosts_and_arm_at_once(fakes):
         assert not any(thread.is_alive() for thread in threads)
         import host.other, ours
         assert set(ours.calls) == {sys.modules["host.models"].Model}
-        """,
-    )
-    assert run.stderr == ""
+        """)
 
 
 def test_a_host_that_was_found_before_us_and_loaded_after(fakes):
     """As in a thread that imports the host while another one arms."""
-    write(fakes, {"host/models.py": HOST, "ours.py": INTEGRATION})
-    succeeds(
-        fakes,
-        """
-        from fakes import *
+    fakes.write({"host/models.py": HOST, "ours.py": INTEGRATION})
+    fakes.run("""
         import host, importlib.util
         sys.meta_path.remove(autoload._finder) if autoload._finder in sys.meta_path else None
         spec = importlib.util.find_spec("host.models")
@@ -185,13 +146,12 @@ def test_a_host_that_was_found_before_us_and_loaded_after(fakes):
         spec.loader.exec_module(module)
         import host.other, ours
         assert ours.calls == [module.Model]
-        """,
-    )
+        """)
 
 
 def test_a_thread_that_imports_our_side_while_another_loads_the_host(fakes):
     """Each waits for the other's module: Python lets one of them go on, with an exception."""
-    write(fakes, {"shared.py": "from threading import Event\nhost, ours = Event(), Event()\n"})
+    fakes.write({"shared.py": "from threading import Event\nhost, ours = Event(), Event()\n"})
     body = """
     import shared, time
     shared.{mine}.set()
@@ -200,11 +160,8 @@ def test_a_thread_that_imports_our_side_while_another_loads_the_host(fakes):
     """
     host = body.format(mine="host", other="ours", pause=0.5) + HOST
     ours = body.format(mine="ours", other="host", pause=0) + INTEGRATION
-    write(fakes, {"host/models.py": host, "ours.py": ours})
-    run = succeeds(
-        fakes,
-        """
-        from fakes import *
+    fakes.write({"host/models.py": host, "ours.py": ours})
+    fakes.silent("""
         import threading
         chonn_autoload.autoload()
         thread = threading.Thread(target=__import__, args=["ours"])
@@ -213,6 +170,4 @@ def test_a_thread_that_imports_our_side_while_another_loads_the_host(fakes):
         thread.join()
         import host.other, ours
         assert ours.calls == [host.models.Model]
-        """,
-    )
-    assert run.stderr == ""
+        """)

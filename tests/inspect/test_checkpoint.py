@@ -248,25 +248,28 @@ def test_code_in_a_pickle_is_not_executed(tmp_path, monkeypatch):
     assert not (tmp_path / "ran").exists()
 
 
-def test_files_that_are_no_checkpoints(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        load_checkpoint(tmp_path / "none.pt")
-    with pytest.raises(ValueError, match=r"expected one file \*_state_dict.pt .* got none"):
-        load_checkpoint(tmp_path)
-    for name in ("text.pt", "text.safetensors"):
-        (tmp_path / name).write_text("not weights")
-        with pytest.raises(
-            ValueError, match="expected a checkpoint, got a damaged or different file"
-        ):
-            load_checkpoint(tmp_path / name)
-    torch.save([1, 2], tmp_path / "list.pt")
-    with pytest.raises(ValueError, match="expected a dictionary, got list"):
-        load_checkpoint(tmp_path / "list.pt")
-    torch.save({"a": 1}, tmp_path / "one.pt")
-    with pytest.raises(
-        ValueError, match=r"expected a checkpoint of PDEBench, .* got a dictionary of a"
-    ):
-        load_checkpoint(tmp_path / "one.pt")
+@pytest.mark.parametrize(
+    ("name", "content", "error", "message"),
+    [
+        ("none.pt", None, FileNotFoundError, "no such file"),
+        ("", None, ValueError, r"expected one file \*_state_dict.pt .* got none"),
+        ("text.pt", "not weights", ValueError, "got a damaged or different file"),
+        ("text.safetensors", "not weights", ValueError, "got a damaged or different file"),
+        ("list.pt", [1, 2], ValueError, "expected a dictionary, got list"),
+        ("one.pt", {"a": 1}, ValueError, "a checkpoint of PDEBench, .* got a dictionary of a"),
+    ],
+)
+def test_files_that_are_no_checkpoints(tmp_path, name, content, error, message):
+    path = tmp_path / name
+    if isinstance(content, str):
+        path.write_text(content)
+    elif content:
+        torch.save(content, path)
+    with pytest.raises(error, match=message):
+        load_checkpoint(path)
+
+
+def test_names_that_a_checkpoint_of_pdebench_does_not_take(tmp_path):
     path = pdebench(tmp_path, "chonn_network")
     with pytest.raises(ValueError, match="expected no model and no options, as the checkpoint has"):
         load_checkpoint(path, name="CHONNNetwork2d")

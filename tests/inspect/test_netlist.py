@@ -32,9 +32,10 @@ def scan_cell(seed=0, boundary="matched", directions="raster", **options):
     return cell.double()
 
 
-def network_cell(axes=2, **options):
+def network_cell(axes=2, walls="robin", **options):
     torch.manual_seed(0)
-    return NetworkCell(3, axes, Network(**{"num_networks": 2, "tol": 1e-9, **options})).double()
+    network = Network(num_networks=2, tol=1e-9, **options)
+    return NetworkCell(3, axes, network, boundary=walls).double()
 
 
 def features(*grid):
@@ -45,156 +46,119 @@ def relative(found, expected):
     return np.abs(np.subtract(found, expected)).max() / np.abs(expected).max()
 
 
-@needs_ngspice
-@pytest.mark.parametrize("boundary", ["matched", "periodic"])
-def test_transient_is_the_cells_output(boundary, tmp_path):
-    cell = scan_cell(boundary=boundary)
-    u = features(40)
-    with torch.no_grad():
-        y = cell(u)[0].numpy()
-    for channel in (0, 2):
-        found = measured(run(to_netlist(cell, u, channel=channel), tmp_path), "y")
-        assert len(found) == 40
-        assert relative(found, y[:, channel]) < 1e-4
-
-
-@needs_ngspice
-def test_positions_that_take_hardly_any_time(tmp_path):
-    cell = scan_cell(3)
-    u = 4 * features(30)
-    with torch.no_grad():
-        cell.dt_proj.weight.mul_(20)
-        y = cell(u)[0, :, 0].numpy()
-        steps = cell.coefficients(u)[0][0, :, 0]
+def hurried(cell, u):
+    """Some positions take hardly any time."""
+    u.mul_(4)
+    cell.dt_proj.weight.mul_(20)
+    steps = cell.coefficients(u)[0][0, :, 0]
     assert steps.min() < 1e-12 * steps.mean()
-    assert relative(measured(run(to_netlist(cell, u), tmp_path), "y"), y) < 1e-4
 
 
-@needs_ngspice
-@pytest.mark.parametrize("boundary", ["matched", "neumann", "dirichlet"])
-def test_both_ways_average_to_the_cells_output(boundary, tmp_path):
-    cell = scan_cell(1, boundary, "axial")
-    u = features(25)
-    with torch.no_grad():
-        y = cell(u)[0, :, 1].numpy()
-    forth, back = (
-        measured(run(to_netlist(cell, u, channel=1, reverse=way), tmp_path), "y")
-        for way in (False, True)
-    )
-    assert relative(np.add(forth, back[::-1]) / 2, y) < 1e-4
-
-
-@needs_ngspice
-def test_active_cell(tmp_path):
+def active(cell, _):
     """Decays of either sign: resistors of negative resistance."""
-    cell = scan_cell(2, constrained=False)
+    cell.decay_param[1, 0] = -0.2
+
+
+TRANSIENTS = [
+    *(({"boundary": x}, 40, c, None) for x in ("matched", "periodic") for c in (0, 2)),
+    *(
+        ({"seed": 1, "boundary": x, "directions": "axial"}, 25, 1, None)
+        for x in ("matched", "neumann", "dirichlet")
+    ),
+    ({"seed": 3}, 30, 0, hurried),
+    ({"seed": 2, "constrained": False}, 20, 1, active),
+]
+
+
+@needs_ngspice
+@pytest.mark.parametrize(("options", "length", "channel", "change"), TRANSIENTS)
+def test_transient_is_the_cells_output(options, length, channel, change, tmp_path):
+    """Both ways average to it."""
+    cell, u = scan_cell(**options), features(length)
     with torch.no_grad():
-        cell.decay_param[1, 0] = -0.2
-        u = features(20)
-        y = cell(u)[0, :, 1].numpy()
-    assert relative(measured(run(to_netlist(cell, u, channel=1), tmp_path), "y"), y) < 1e-4
+        if change:
+            change(cell, u)
+        y = cell(u)[0, :, channel].numpy()
+    found = [
+        measured(run(to_netlist(cell, u, channel=channel, reverse=way), tmp_path), "y")
+        for way in ((False, True) if "directions" in options else (False,))
+    ]
+    assert {len(x) for x in found} == {length}
+    assert relative(np.add(found[0], found[-1][:: 1 if len(found) == 1 else -1]) / 2, y) < 1e-4
 
 
-def grid_of(found, networks, *grid):
-    values = [found[f"n{c}_" + "_".join(map(str, p))] for p in np.ndindex(*grid)
-              for c in range(networks)]  # fmt: skip
-    return np.reshape(values, (*grid, networks))
+def head(**options):
+    torch.manual_seed(0)
+    made = CircuitHead(3, 2, 2, **options).double()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        made.cell.zero_()  # else the output is not the potential alone
+    return made
+
+
+HOLE = torch.ones(5, 6, dtype=torch.bool)
+HOLE[1:3, 2:4] = False
+MESH = FiniteVolumes.from_cells(
+    [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.5)],
+    [(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)],
+)
+# ngspice prints six digits.
+OPERATING_POINTS = {
+    "a line": (lambda: network_cell(1), (7,), {}, 1e-6),
+    "a volume": (lambda: network_cell(3), (3, 4, 2), {}, 1e-6),
+    "rings": (
+        lambda: network_cell(walls=("periodic", "matched")),
+        (5, 6),
+        {"spacing": [0.1, 0.3]},
+        1e-6,
+    ),
+    "walls": (
+        lambda: network_cell(walls=("neumann", "dirichlet"), nodes="left"),
+        (5, 6),
+        {"spacing": [0.1, 0.3]},
+        1e-6,
+    ),
+    "fixed": (lambda: network_cell(selective=False), (5, 6), {"spacing": [0.1, 0.3]}, 1e-6),
+    "a hole": (network_cell, (5, 6), {"mask": HOLE}, 1e-6),
+    "a mesh": (network_cell, (5,), {"volumes": MESH}, 5e-6),
+    "a head": (lambda: head(inner=Dirichlet(7.0)), (5, 6), {"mask": HOLE}, 1e-5),
+}
+
+
+@needs_ngspice
+@pytest.mark.parametrize("case", OPERATING_POINTS)
+def test_operating_point_is_the_cells_output(case, tmp_path):
+    build, grid, options, close = OPERATING_POINTS[case]
+    cell, u, mask = build(), features(*grid), options.get("mask", torch.ones(grid))
+    with torch.no_grad():
+        v = cell(u, **options)[0, mask.bool()].numpy()
+    found = operating_point(run(to_netlist(cell, u, **options), tmp_path))
+    nodes = ["_".join(map(str, p)) for p in mask.nonzero().tolist()]
+    there = {name for name in found if name.startswith("n0_") and name != "n0_ground"}
+    assert there == {f"n0_{node}" for node in nodes}
+    ours = [[found[f"n{c}_{node}"] for c in range(2)] for node in nodes]
+    assert relative(ours, v) < close
 
 
 @needs_ngspice
 def test_operating_point_is_a_trained_models_output(tmp_path):
     """16 x 16 nodes of a model trained on Darcy flow, to 1e-5."""
-    model = CHONNNetwork2d.from_pretrained("darcy-small")
+    model, calls = CHONNNetwork2d.from_pretrained("darcy-small"), []
+    model.head.register_forward_pre_hook(lambda _, inputs: calls.append(inputs[0]))
     with torch.no_grad():
         model.head.cell.zero_()  # else the output is not the potential alone
         torch.manual_seed(0)
         permeability = torch.where(torch.rand(1, 1, 16, 16) > 0.5, 1.0, 0.1)
-        calls = []
-        model.head.register_forward_pre_hook(lambda _, inputs: calls.append(inputs[0]))
-        pressure = model(permeability)[0, 0, ..., None].numpy()
-    (u,) = calls
-    found = operating_point(run(to_netlist(model.head, u), tmp_path))
-    assert relative(grid_of(found, 1, 16, 16), pressure) < 1e-5
-
-
-@needs_ngspice
-@pytest.mark.parametrize(
-    ("boundary", "options"),
-    [
-        (("periodic", "matched"), {}),
-        (("neumann", "dirichlet"), {"nodes": "left"}),
-        ("robin", {"selective": False}),
-    ],
-)
-def test_boundaries_of_a_layer(boundary, options, tmp_path):
-    torch.manual_seed(0)
-    network = Network(num_networks=2, tol=1e-9, **options)
-    cell = NetworkCell(3, 2, network, boundary=boundary).double()
-    u = features(5, 6)
-    with torch.no_grad():
-        v = cell(u, [0.1, 0.3])[0].numpy()
-    found = operating_point(run(to_netlist(cell, u, spacing=[0.1, 0.3]), tmp_path))
-    assert relative(grid_of(found, 2, 5, 6), v) < 1e-6
+        pressure = model(permeability)[0, 0].numpy()
+    found = operating_point(run(to_netlist(model.head, *calls), tmp_path))
+    ours = [[found[f"n0_{i}_{j}"] for j in range(16)] for i in range(16)]
+    assert relative(ours, pressure) < 1e-5
 
 
 def test_one_spacing_stands_for_all_axes():
     cell, u = network_cell(), features(5, 6)
     assert to_netlist(cell, u, spacing=0.1) == to_netlist(cell, u, spacing=[0.1, 0.1])
-
-
-@needs_ngspice
-def test_a_layer_on_a_domain_with_a_hole(tmp_path):
-    cell = network_cell()
-    u = features(5, 6)
-    mask = torch.ones(5, 6, dtype=torch.bool)
-    mask[1:3, 2:4] = False
-    with torch.no_grad():
-        v = cell(u, mask=mask)[0].numpy()
-    found = operating_point(run(to_netlist(cell, u, mask=mask), tmp_path))
-    there = {name for name in found if name.startswith("n0_") and name != "n0_ground"}
-    assert len(there) == 26
-    assert "n0_1_2" not in found
-    full = {f"n{c}_{i}_{j}": 0.0 for c in range(2) for i, j in np.ndindex(5, 6)} | found
-    assert relative(grid_of(full, 2, 5, 6), v) < 1e-6
-
-
-@needs_ngspice
-def test_a_head_in_the_unit_of_its_output(tmp_path):
-    torch.manual_seed(0)
-    head = CircuitHead(3, 2, 2, inner=Dirichlet(7.0)).double()
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-        head.cell.zero_()  # else the output is not the potential alone
-    u, mask = features(5, 6), torch.ones(5, 6, dtype=torch.bool)
-    mask[1:3, 2:4] = False
-    with torch.no_grad():
-        y = head(u, mask=mask)[0, mask].numpy()
-    found = operating_point(run(to_netlist(head, u, mask=mask), tmp_path))
-    ours = [[found[f"n{c}_{i}_{j}"] for c in range(2)] for i, j in mask.nonzero().tolist()]
-    assert relative(ours, y) < 1e-5
-
-
-@needs_ngspice
-def test_a_layer_on_a_mesh(tmp_path):
-    points = torch.tensor([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.5)])
-    cells = [(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)]
-    volumes = FiniteVolumes.from_cells(points, cells)
-    cell, u = network_cell(), features(5)
-    with torch.no_grad():
-        v = cell(u, volumes=volumes)[0].numpy()
-    found = operating_point(run(to_netlist(cell, u, volumes=volumes), tmp_path))
-    assert relative(grid_of(found, 2, 5), v) < 5e-6  # ngspice prints six digits
-
-
-@needs_ngspice
-def test_a_line_and_a_volume(tmp_path):
-    for grid in ((7,), (3, 4, 2)):
-        cell, u = network_cell(len(grid), num_networks=1), features(*grid)
-        with torch.no_grad():
-            v = cell(u)[0].numpy()
-        found = operating_point(run(to_netlist(cell, u), tmp_path))
-        assert relative(grid_of(found, 1, *grid), v) < 1e-6
 
 
 def ac_head(boundary="robin", seed=0):

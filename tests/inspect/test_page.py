@@ -47,12 +47,7 @@ def test_command(given, tmp_path, capsys):
     assert page.count("<figure>") == 3
     assert page.count("data:image/png;base64,") == 3 + 2 * 3  # input, target and output first
     assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing from elsewhere
-    for words in (
-        "Circuits of CNOUNet",
-        "effective rank",
-        "length scale",
-        "Stages and gates",
-    ):
+    for words in ("Circuits of CNOUNet", "effective rank", "length scale", "Stages and gates"):
         assert words in page
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == list(FILES)
 
@@ -70,23 +65,16 @@ def test_the_page_fits_the_screen(tmp_path, look, options):
     look(page)
 
 
-def test_nothing_is_overwritten(given, tmp_path, capsys):
+@pytest.mark.parametrize("force", [(), pytest.param(("--force",), marks=pytest.mark.thorough)])
+def test_files_are_replaced_on_request_only(given, tmp_path, capsys, force):
     (tmp_path / "out").mkdir()
     kept = tmp_path / "out" / FILES[1]
     kept.write_text("mine")
-    assert inspect(tmp_path, given[0], "--data", given[1]) == 1
-    assert "output file exists" in capsys.readouterr().err
-    assert kept.read_text() == "mine"
-    assert list((tmp_path / "out").iterdir()) == [kept]
-
-
-@pytest.mark.thorough
-def test_files_are_replaced_on_request(given, tmp_path):
-    (tmp_path / "out").mkdir()
-    kept = tmp_path / "out" / FILES[1]
-    kept.write_text("mine")
-    assert inspect(tmp_path, given[0], "--data", given[1], "--force") == 0
-    assert kept.read_text() != "mine"
+    assert inspect(tmp_path, given[0], "--data", given[1], *force) == (0 if force else 1)
+    assert (kept.read_text() == "mine") == (not force)
+    if not force:
+        assert "output file exists" in capsys.readouterr().err
+        assert list((tmp_path / "out").iterdir()) == [kept]
 
 
 def test_data_that_do_not_fit(given, tmp_path, capsys):

@@ -63,16 +63,25 @@ def test_uniform_network_in_closed_form():
     assert entry["effective_rank"] == pytest.approx(1)
 
 
-def test_power_is_what_the_sources_put_in():
+@pytest.mark.parametrize("nodes", ["centres", "corners"])
+@pytest.mark.parametrize("boundary", [("periodic", "robin"), "dirichlet"])
+def test_power_is_what_the_sources_put_in(boundary, nodes):
+    """Models pass `nodes` by name: the circuits that are read are those that were solved."""
     torch.manual_seed(0)
     options = Network(num_networks=2, tol=1e-10)
-    cell = NetworkCell(3, 2, options, boundary=("periodic", "robin")).double()
+    cell = NetworkCell(3, 2, options, boundary=boundary).double()
+
+    class Model(torch.nn.Sequential):
+        def forward(self, x, nodes):
+            return self[0](x, nodes=nodes)
+
     u = torch.randn(1, 6, 5, 3, dtype=torch.float64)
     with torch.no_grad():
-        v = cell(u)
-        source = cell.coefficients(u)[2] * 0.1 * (16 / 6) * (16 / 5)
-    powers = [n["dissipated_power"] for n in read(cell, u)["networks"][0]["networks"]]
-    assert powers == pytest.approx((v * source).sum((0, 1, 2)).tolist())
+        v = cell(u, nodes=nodes)
+        circuit, density = cell.assemble(u, nodes=nodes)
+        expected = (v * circuit.source(density)).sum((0, 1, 2)).tolist()
+    (found,) = read(Model(cell), u, nodes)["networks"]
+    assert [n["dissipated_power"] for n in found["networks"]] == pytest.approx(expected)
 
 
 def test_a_diverged_network_is_null():
@@ -211,23 +220,6 @@ def test_currents_run_down_the_potential():
     assert fields.maps["power"].sum() == pytest.approx(source * v[0])
 
 
-def test_where_the_nodes_lie_reaches_the_numbers():
-    """Models pass `nodes` by name: the circuits that are read are those that were solved."""
-    cell = NetworkCell(2, 2, Network(num_networks=1), boundary="dirichlet").double()
-
-    class Model(torch.nn.Sequential):
-        def forward(self, x, nodes):
-            return self[0](x, nodes=nodes)
-
-    u = torch.randn(1, 5, 4, 2, dtype=torch.float64)
-    with torch.no_grad():
-        v = cell(u, nodes="corners")
-        circuit, density = cell.assemble(u, nodes="corners")
-        current = circuit.source(density)
-    (network,) = read(Model(cell), u, "corners")["networks"][0]["networks"]
-    assert network["dissipated_power"] == pytest.approx((v * current).sum().item(), rel=1e-4)
-
-
 def any_head(**options):
     """A head away from its start, whose output is the potential alone and whose faces have the
     harmonic mean."""
@@ -254,6 +246,37 @@ def test_a_head_at_a_frequency_is_read():
     (network,) = json.loads(json.dumps(read(head, h)))["networks"][0]["networks"]
     assert len(network["walls"]) == 4
     assert network["loss"][0] > 0
+
+
+POINTS = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.5), (0.5, 0.0)]
+CELLS = [(0, 5, 4), (5, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)]
+MESH = FiniteVolumes.from_cells(POINTS, CELLS)
+
+
+@pytest.mark.parametrize(
+    ("boundary", "on"),
+    [
+        *((((Neumann(flux), "robin"), "robin"), None) for flux in (0.0, 0.3)),
+        # Walls that hold nodes.
+        *((x, MESH) for x in ("robin", Dirichlet(3.0))),
+    ],
+)
+def test_the_circuit_of_a_head_has_its_output_as_solution(boundary, on):
+    head, options = any_head(boundary=boundary), {} if on is None else {"volumes": on}
+    h = torch.randn(1, *((5, 4) if on is None else (6,)), 3, dtype=torch.float64)
+    with torch.no_grad():
+        y = head(h, **options)
+        solved = SolvedNetworks.of_call(head, y, h, **options)
+        logs, _, _ = head.coefficients(h)
+    assert torch.allclose(solved.circuit.solve(solved.density), y, rtol=1e-9)
+    if on is None:  # a given flux sets the unit of the conductivity
+        ratio = logs[0].exp() / solved.conductivity[0]
+        assert torch.allclose(ratio, ratio[:, :1, :1])
+        assert torch.allclose(ratio, torch.ones_like(ratio)) == (boundary[0][0].flux != 0)
+    else:
+        (wall,) = read(head, h, **options)["networks"][0]["networks"][0]["walls"]
+        assert wall["wall"] == "boundary"
+        assert boundary == "robin" or wall["value"] == 3
 
 
 @pytest.mark.parametrize("hole", [False, True])
@@ -289,35 +312,6 @@ def test_the_equation_of_a_head_has_its_output_as_solution(hole):
         assert [x[4] for x in numbers["by_axis"]] == [
             pytest.approx(x[..., 0][:, mask].max().item()) for x in k
         ]
-
-
-def test_a_head_on_a_mesh_whose_walls_hold_nodes():
-    points = torch.tensor([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.5), (0.5, 0.0)])
-    cells = [(0, 5, 4), (5, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)]
-    volumes = FiniteVolumes.from_cells(points, cells)
-    for boundary in ("robin", Dirichlet(3.0)):
-        head = any_head(boundary=boundary)
-        h = torch.randn(1, 6, 3, dtype=torch.float64)
-        with torch.no_grad():
-            y = head(h, volumes=volumes)
-            solved = SolvedNetworks.of_call(head, y, h, volumes=volumes)
-        assert torch.allclose(solved.circuit.solve(solved.density), y, rtol=1e-9)
-        (wall,) = read(head, h, volumes=volumes)["networks"][0]["networks"][0]["walls"]
-        assert wall["wall"] == "boundary"
-        assert boundary == "robin" or wall["value"] == 3
-
-
-def test_a_given_flux_sets_the_unit_of_the_conductivity():
-    for flux, given in ((0.0, False), (0.3, True)):
-        head = any_head(boundary=((Neumann(flux), "robin"), "robin"))
-        h = torch.randn(1, 5, 4, 3, dtype=torch.float64)
-        with torch.no_grad():
-            solved = SolvedNetworks.of_call(head, head(h), h)
-            logs, _, _ = head.coefficients(h)
-        ratio = logs[0].exp() / solved.conductivity[0]
-        assert torch.allclose(ratio, ratio[:, :1, :1])
-        assert torch.allclose(ratio, torch.ones_like(ratio)) == given
-        assert torch.allclose(solved.circuit.solve(solved.density), head(h).detach(), rtol=1e-9)
 
 
 def test_walls_that_drive_a_model_are_those_of_the_data():

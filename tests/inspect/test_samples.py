@@ -39,8 +39,7 @@ def test_layouts(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".npy", ".pt"])
 @pytest.mark.parametrize(
-    ("shape", "channels"),
-    [((3, 8), 1), ((3, 8, 6), 1), ((3, 2, 8, 6), 2), ((3, 1, 4, 8, 6), 1)],
+    ("shape", "channels"), [((3, 8), 1), ((3, 8, 6), 1), ((3, 2, 8, 6), 2), ((3, 1, 4, 8, 6), 1)]
 )
 def test_arrays_of_ones_own(shape, channels, suffix, tmp_path):
     """The shapes that the help of `chonn inspect` and its page state."""

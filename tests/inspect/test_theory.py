@@ -84,32 +84,6 @@ def test_uneven_steps_follow_the_ode(values):
         assert y == pytest.approx(c * state + d * u, abs=1e-8)
 
 
-def test_discrete_update_and_readout():
-    """v_k = a v_{k-1} + b u_k and y_k = c v_k + d u_k."""
-    C, leak, coupling, B, c, d = random_values(1)[0]
-    held = zero_order_hold(rc_cell(C, leak, coupling, B, c, d), 0.3)
-    a = math.exp(-0.3 * (leak + coupling) / C)
-    b = (1 - a) * B / (leak + coupling)
-    _, y, before = signal.dlsim(held, [1.0, -2.0], x0=[0.5])
-    first = a * 0.5 + b
-    np.testing.assert_allclose(before[:, 0], [0.5, first])
-    np.testing.assert_allclose(y[:, 0], [c * first + d, c * (a * first - 2 * b) - 2 * d])
-
-
-def test_transfer_function_of_one_cell():
-    """d + c b / (1 - a / z) at any z, and d_o + c_o B_p / (C s + a)."""
-    step = 0.5
-    a, weight = math.exp(-0.4 * step), -math.expm1(-0.4 * step) / 0.4
-    held = zero_order_hold(of_rates(0.4, 0.5 / weight, -1.2, 0.3), step)
-    z = np.exp(1j * np.linspace(0, 3, 7)) * 1.1
-    expected = 0.3 - 0.6 / (1 - a / z)
-    np.testing.assert_allclose(at(transfer_function(held), z), expected, rtol=1e-12)
-    C, leak, coupling, B, c, d = values = random_values(1)[0]
-    s = 1j * np.linspace(0, 3, 7)
-    expected = d + c * B / (C * s + leak + coupling)
-    np.testing.assert_allclose(at(transfer_function(rc_cell(*values)), s), expected, rtol=1e-12)
-
-
 def symbolic_system(stages):
     """The Laplace transforms of all state and readout equations (24 and 25) as one linear system
     with symbols for all coefficients: s, the coefficients, the matrix, what u = 1 drives."""
@@ -164,23 +138,6 @@ def test_end_to_end_operator_is_the_symbolic_one(stages):
     np.testing.assert_allclose(
         signal.freqresp(cascade(*cells), omega)[1], exact, rtol=1e-6, atol=1e-9
     )
-
-
-def test_one_stage_operator_holds_on_outputs():
-    """(C d/dt + a) y = (d_o C d/dt + d_o a + c_o b) u along a solution, by finite differences."""
-    C, leak, coupling, B, c, d = values = random_values(1, seed=7)[0]
-    cell = rc_cell(*values)
-    operator, a = transfer_function(cell), leak + coupling
-    np.testing.assert_allclose(C * operator.den, [C, a])
-    np.testing.assert_allclose(C * operator.num, [d * C, d * a + c * B])
-    t = np.linspace(0, 3, 30001)
-    u = np.sin(2 * t)
-    _, y, _ = signal.lsim(cell, u, t)
-    left, right = (
-        p[0] * np.gradient(w, t, edge_order=2) + p[1] * w
-        for p, w in ((operator.den, y), (operator.num, u))
-    )
-    np.testing.assert_allclose(left, right, atol=1e-6)
 
 
 def test_states_and_readouts_feed_the_next_stage():

@@ -125,6 +125,15 @@ def packaged(tracked):
     return {*plugins, *(name for name in tracked if name.startswith("chonn_ops/"))}
 
 
+DISCOVERY = """
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_store import ConfigStore
+path = create_config_search_path("file:///nowhere/pdebench/models/config").get_path()
+print(*[e.path for e in path if e.provider in ("main", "chonn-ops")])
+print(*ConfigStore.instance().load("hydra/config.yaml").node.callbacks)
+"""
+
+
 def files(distribution):
     """Paths in a wheel without its metadata, or in an sdist without its top folder."""
     if distribution.suffix == ".whl":
@@ -146,6 +155,13 @@ def test_files_of_sdist_and_wheel(build, tracked):
     assert files(sdist) == ours | {"PKG-INFO"}
     assert files(wheel) == packaged(tracked)
     assert wheel.name.endswith("-py3-none-any.whl")
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+    points = archive.read(name).decode()
+    for key in ("scripts", *['entry-points."torch.backends"', 'entry-points."pdebench.models"']):
+        section = (ROOT / "pyproject.toml").read_text().partition(f"\n[project.{key}]\n")[2]
+        for line in section.partition("\n\n")[0].splitlines():
+            assert line.replace('"', "") in points
 
 
 def test_files_of_the_lab(lab, tracked):
@@ -213,6 +229,11 @@ def test_programs_and_hosts(build, environment, tmp_path):
     assert "C kernel: not built" in told
     assert "after `import torch`: yes" in told
     assert (bin / "chonn-pdebench").exists()
+    pytest.importorskip("hydra")
+    configs = next(bin.parent.glob("lib/python*/site-packages/chonn_plugins/pdebench/config"))
+    found = run(environment.python, "-I", "-c", DISCOVERY, cwd=tmp_path).splitlines()[-2:]
+    assert found[0].split() == [f"file://{configs / name}" for name in ("base", "darcy")]
+    assert found[1] == "chonn_pdebench"
     pytest.importorskip("timm")
     hosts = "import torch, timm; print(timm.create_model('test_chonn').default_cfg['input_size'])"
     assert run(environment.python, "-I", "-c", hosts, cwd=tmp_path).startswith("(3, ")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from meshes import delaunay
 
-from chonn_ops import FiniteVolumes
 from chonn_ops.inverse import Smoothness, TotalVariation
 from chonn_ops.inverse.domain import domain_of, domain_on
 
@@ -70,13 +70,11 @@ def test_samples_have_the_covariance_of_the_prior():
 
 def triangles(num_nodes=30):
     """A mesh of the unit square."""
-    spatial = pytest.importorskip("scipy.spatial")
     side = round(math.sqrt(num_nodes)) - 1
     inner = np.random.default_rng(0).random((num_nodes, 2)) * 0.8 + 0.1
     edge = np.linspace(0, 1, 4 * side + 1)[:-1]
     rim = [(s, 0) for s in edge] + [(1, s) for s in edge] + [(1 - s, 1) for s in edge]
-    points = np.concatenate([inner, rim, [(0, 1 - s) for s in edge]])
-    return FiniteVolumes.from_cells(points, spatial.Delaunay(points).simplices)
+    return delaunay(np.concatenate([inner, rim, [(0, 1 - s) for s in edge]]))
 
 
 def test_a_mesh_has_the_same_deviation_at_every_node():
@@ -96,9 +94,7 @@ def test_total_variation_its_slope_and_its_network_agree(boundary, area):
         points = np.stack(np.divmod(np.arange(30), 6), 1) + 0.0
         inside = (points > 0).all(1) & (points < [4, 5]).all(1)
         points[inside] += 0.2 * np.random.default_rng(0).random((inside.sum(), 2)) - 0.1
-        spatial = pytest.importorskip("scipy.spatial")
-        volumes = FiniteVolumes.from_cells(points, spatial.Delaunay(points).simplices)
-        domain, mask = domain_on(volumes, "neumann", CPU), torch.ones(30, dtype=torch.bool)
+        domain, mask = domain_on(delaunay(points), "neumann", CPU), torch.ones(30, dtype=torch.bool)
     else:
         domain = domain_of((5, 6), (0.5, 0.7), mask, boundary, CPU)
     prior = TotalVariation(weight=2.0, area=area).on(domain)
@@ -185,14 +181,25 @@ def test_the_price_of_an_area():
 
 def test_numbers_means_and_grids_of_numpy():
     assert Smoothness(np.float32(3), mean=np.ones((4, 5))).length == 3
-    drawn = Smoothness(3.0).sample((np.int64(4), 5), count=2)
-    assert drawn.shape == (2, 4, 5)
-    for grid in (4, (), (2, 0), (4.0, 4), (2, 2, 2, 2)):
-        with pytest.raises(ValueError, match="grid: expected 1 to 3 sizes of at least 1"):
-            Smoothness(3.0).sample(grid)
-    for count in (-1, 1.5):
-        with pytest.raises(ValueError, match="count: expected an integer of at least 0"):
-            Smoothness(3.0).sample((4, 4), count=count)
-    for area in (-1.0, math.nan, "5"):
-        with pytest.raises(ValueError, match="area: expected a"):
-            TotalVariation(1.0, area=area)
+    assert Smoothness(3.0).sample((np.int64(4), 5), count=2).shape == (2, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        *(
+            (lambda grid=grid: Smoothness(3.0).sample(grid), "grid: expected 1 to 3 sizes of at l")
+            for grid in (4, (), (2, 0), (4.0, 4), (2, 2, 2, 2))
+        ),
+        (lambda: Smoothness(3.0).sample((4, 4), count=-1), "count: expected an integer of at leas"),
+        (lambda: Smoothness(3.0).sample((4, 4), count=1.5), "count: expected an integer of at lea"),
+        (lambda: Smoothness(length=0), "length: expected a finite number > 0, got 0"),
+        (lambda: TotalVariation(weight=-1), "weight: expected a finite number > 0, got -1"),
+        (lambda: TotalVariation(1.0, area=-1.0), "area: expected a"),
+        (lambda: TotalVariation(1.0, area=math.nan), "area: expected a"),
+        (lambda: TotalVariation(1.0, area="5"), "area: expected a"),
+    ],
+)
+def test_unfit_priors_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -29,10 +29,10 @@ def made(name, *arguments, **options):
 
 
 BLOCKS = {
-    "KirchhoffCell": (made("KirchhoffCell", 4), (fields(1, 16, 4),)),
-    "NetworkCell": (made("NetworkCell", 4, 2, Network(2)), (fields(1, 8, 8, 4),)),
-    "CKB of scans": (made("CKB", 4, 2, cell=Scan()), (fields(1, 4, 16, 16),)),
-    "CKB of networks": (made("CKB", 4, 2, cell=Network(2)), (fields(1, 4, 16, 16),)),
+    "KirchhoffCell": (made("KirchhoffCell", 4), (fields(2, 16, 4),)),
+    "NetworkCell": (made("NetworkCell", 4, 2, Network(2)), (fields(2, 8, 8, 4),)),
+    "CKB of scans": (made("CKB", 4, 2, cell=Scan()), (fields(2, 4, 16, 16),)),
+    "CKB of networks": (made("CKB", 4, 2, cell=Network(2)), (fields(2, 4, 16, 16),)),
 }
 MODELS = {}
 for axes, grid in GRIDS.items():

@@ -54,8 +54,7 @@ def test_dtype_is_that_of_all_it_holds_and_returns(name):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(x, marks=pytest.mark.thorough if "UNet3d" in x else ()) for x in EVERY],
+    "name", [pytest.param(x, marks=pytest.mark.thorough if "UNet3d" in x else ()) for x in EVERY]
 )
 def test_output_and_gradients_are_those_of_the_reference(name, monkeypatch):
     """The operators by the backend of this machine, and by the reference's loops and matrices."""

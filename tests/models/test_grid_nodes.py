@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 
@@ -15,7 +14,6 @@ from chonn_ops import (
     CHONNNetwork2d,
     CHONNUNet2d,
     CHONNWaves2d,
-    CKBOptions,
     Network,
 )
 from chonn_ops.models.geometry import grid_geometry, node_positions, read_box
@@ -183,64 +181,29 @@ def test_an_fno_takes_the_nodes_from_its_coordinates():
     assert seen[-1][0] == pytest.approx((8.25, 0.75))
 
 
-def test_a_network_model_takes_nodes_and_keeps_none():
-    model, x = CHONNNetwork2d().eval(), torch.randn(1, 1, 6, 6)
-    placed = CHONNNetwork2d(nodes="corners")
-    placed.load_state_dict(dict(model.state_dict()))
-    before = model(x)
-    for nodes in ("corners", (0, 0), [[0, 0], [0.0, 0]]):
-        torch.testing.assert_close(model(x, nodes=nodes), placed(x), rtol=0, atol=0)
-    assert not torch.allclose(placed(x), before)
-    torch.testing.assert_close(model(x), before, rtol=0, atol=0)
-    for nodes in (
-        "middle",
-        (0.5,),
-        (0.5, -0.1),
-        [(0.5, 0.5)] * 3,
-        (0.5, math.nan),
-        3,
-        ("left",) * 2,
-    ):
-        with pytest.raises(ValueError, match="nodes: expected one of"):
-            model(x, nodes=nodes)
-
-
-MODELS = {
-    "block": lambda nodes: CKB(2, 2, cell=Network(nodes=nodes)),
-    "network": lambda nodes: CHONNNetwork2d(2, nodes=nodes),
-    "waves": lambda nodes: CHONNWaves2d(1, 2, nodes=nodes),
-    "unet": lambda nodes: CHONNUNet2d(2, 1, 2, nodes=nodes),
-}
-
-
-@pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
-def test_models_take_other_grids_with_the_nodes_that_they_were_built_with(build):
+# Built with nodes by name or by distances, and called with them.
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda nodes: CKB(2, 2, cell=Network(nodes=nodes)),
+        lambda nodes: CHONNNetwork2d(2, nodes=nodes),
+        lambda nodes: CHONNWaves2d(1, 2, nodes=nodes, boundary="robin", coordinates=True),
+        lambda nodes: CHONNUNet2d(2, 1, 2, nodes=nodes),
+    ],
+)
+def test_models_know_no_nodes_but_those_they_are_given(build):
+    """Whatever grids came before."""
     x, finer = torch.randn(2, 2, 16, 16), torch.randn(2, 2, 32, 32)
-    model, fresh = build("corners"), build(NODES["corners"])
-    fresh.load_state_dict(model.state_dict())
+    model, fresh, centred = build("left"), build(NODES["left"]), build("centres").eval()
+    for other in (fresh, centred):
+        other.load_state_dict(dict(model.state_dict()))
     model.train()(x)
-    torch.testing.assert_close(model.eval()(finer), fresh.eval()(finer), rtol=0, atol=0)
-
-
-def test_options_with_distances_are_plain_values():
-    for nodes in ((0.25, 0.75), ((0.25, 0.75), (0, 1))):
-        options = CKBOptions(Network(nodes=nodes))
-        file = json.loads(json.dumps(options.to_mapping()))
-        assert CKBOptions.from_mapping(file) == options
-        assert hash(CKBOptions.from_mapping(file)) == hash(options)
-
-
-def test_a_forecast_takes_nodes_in_its_call():
-    kind = CHONNWaves2d
-    options = {"boundary": "robin", "coordinates": True}
-    model, x = kind(1, 2, **options).eval(), torch.randn(1, 2, 8, 8)
-    placed = kind(1, 2, nodes="left", **options).eval()
-    placed.load_state_dict(dict(model.state_dict()))
-    for nodes in ("left", (0, 1)):
-        torch.testing.assert_close(model(x, nodes=nodes), placed(x), rtol=0, atol=0)
-    assert not torch.allclose(model(x), placed(x))
+    expected = fresh.eval()(finer)
+    for found in (model.eval()(finer), *(centred(finer, nodes=x) for x in ("left", (0, 1)))):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert not torch.allclose(centred(finer), expected)
     with pytest.raises(ValueError, match="nodes: expected one of"):
-        model(x, nodes="middle")
+        centred(x, nodes="middle")
 
 
 def smooth(grid):

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import pytest
 import torch
 
 import chonn_ops
-from chonn_ops import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
+from chonn_ops import (
+    CKB,
+    CHONNFNO1d,
+    CHONNFNO2d,
+    CHONNNetwork2d,
+    CHONNStep1d,
+    CHONNUNet1d,
+    CHONNUNet2d,
+    CHONNWaves2d,
+    CKBOptions,
+    CNOUNet,
+    Network,
+    Scan,
+)
 
 MODELS = {
     "network": lambda: chonn_ops.CHONNNetwork2d(width=4, depth=1),
@@ -31,30 +47,71 @@ def test_unfit_inputs_are_refused(model, given):
         MODELS[model]()(x)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_batch_may_be_empty(model):
-    assert MODELS[model]().eval()(torch.zeros(0, 1, 16, 16)).shape[0] == 0
+def call(model, *shapes, **options):
+    """What calls a model with zeros."""
+    return lambda: model(**options)(*(torch.zeros(shape) for shape in shapes))
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: CKB(2.5, 2), "dim: expected an integer of at least 1, got 2.5"),
-        (lambda: CKB(4, 2, boundary=3), "boundary: expected one of .*, got 3"),
-        (lambda: CKB(4, True), "spatial_dims: expected one of .*, got True"),
-        (lambda: NetworkCell(4, 2, Scan()), r"options: expected Network\(...\), got Scan\("),
-        (lambda: KirchhoffCell(4, Network()), r"options: expected Scan\(...\), got Network\("),
-        (lambda: Network(nodes=["left"]), r"nodes: expected one of .*, got \['left'\]"),
-        (lambda: CKBOptions.from_mapping(None), "options: expected a mapping, got None"),
-        (lambda: chonn_ops.CHONNNetwork2d(width="24"), "width: expected an integer .* got '24'"),
-        (lambda: chonn_ops.CHONNWaves2d(coordinates="no"), "coordinates: expected a bool"),
-        (lambda: chonn_ops.CHONNFNO2d(1, width=0), "width: expected an integer of at least 1"),
-        (lambda: chonn_ops.CHONNFNO2d(1, modes2=-1), "modes2: expected .* at least 1, got -1"),
-        (lambda: chonn_ops.CHONNFNO1d(1, initial_step=-1), "initial_step: expected an integer"),
-        (lambda: chonn_ops.CHONNUNet2d(1, -1), "out_channels: expected an integer"),
-        (lambda: chonn_ops.CHONNWaves2d(reach="far"), "reach: expected a number, got 'far'"),
-    ],
-)
+fno1, fno2 = (partial(x, 1, width=8, initial_step=1) for x in (CHONNFNO1d, CHONNFNO2d))
+unet1, unet2 = (partial(x, 1, 1, 4) for x in (CHONNUNet1d, CHONNUNet2d))
+SCAN, X = CKBOptions("scan"), torch.zeros(1, 1, 16, 16)
+REFUSED = [
+    (call(CHONNStep1d, boundary="dirichlet"), "boundary"),
+    (lambda: CHONNStep1d(2)(torch.zeros(1, 2, 8), dt=0.0), "dt"),
+    (call(CHONNNetwork2d, width="24"), "width: expected an integer .* got '24'"),
+    (call(CHONNWaves2d, coordinates="no"), "coordinates: expected a bool"),
+    (call(CHONNWaves2d, reach="far"), "reach: expected a number, got 'far'"),
+    (call(CHONNFNO2d, num_channels=1, width=0), "width: expected an integer of at least 1"),
+    (call(fno2, modes2=-1), "modes2: expected .* at least 1, got -1"),
+    (call(CHONNFNO1d, num_channels=1, initial_step=-1), "initial_step: expected an integer"),
+    (call(fno2, downsample=0), "downsample: expected an integer of at least 1, got 0"),
+    (call(fno2, ckb={"order": 2}), r"ckb: expected CKBOptions.*got \{'order': 2\}"),
+    (call(unet2, ckb={"order": 2}), r"ckb: expected CKBOptions\(\.\.\.\) or None, got \{'order"),
+    (call(CHONNUNet2d, out_channels=-1), "out_channels: expected an integer"),
+    (call(unet2, stages=("middle",)), r"stages: expected names out of .*got \['middle'\]"),
+    (call(CNOUNet, n_layers=0), "n_layers: expected an integer of at least 1, got 0"),
+    (call(CNOUNet, n_res=-1), "n_res: expected an integer of at least 0, got -1"),
+    (call(CNOUNet, channel_multiplier=7), "channel_multiplier: expected a positive even number"),
+    (call(CNOUNet, stages=("encoder9",)), r"stages: expected names .*got \['encoder9'\]"),
+    (call(unet2, (1, 1, 20, 16)), r"sizes multiples of 16, got \(1, 1, 20, 16\)"),
+    (call(unet1, (1, 1, 16, 16)), r"expected shape \(B, 1, H\), got \(1, 1, 16, 16\)"),
+    (call(fno2, (1, 16, 16, 1), (1, 16, 16, 2)), r"at most \(18, 10\).*got \(12, 12\)"),
+    (call(fno1, (1, 16, 2), (1, 16, 1), modes=4), r"x: expected shape \(B, H, 1\), got \(1, 16, 2"),
+    (call(fno1, (1, 16, 1), (1, 16, 2), modes=4), r"grid: expected shape \(1, 16, 1\), got \(1, 1"),
+    *(
+        (call(kind, **options), message)
+        for kind in (unet2, fno2)
+        for options, message in (
+            ({"ckb": CKBOptions(Network(3))}, "ckb: expected .* or None for a circuit head"),
+            ({"ckb": SCAN, "boundary": "periodic"}, "boundary: expected 'robin' with `ckb`"),
+            ({"ckb": SCAN, "nodes": "left"}, "nodes: expected 'centres' with `ckb`"),
+        )
+    ),
+    (lambda: unet2(ckb=SCAN)(X, nodes="left"), "spacing, mask, nodes: expected None with `ckb`"),
+    (lambda: unet2(ckb=SCAN).calibrate(X, X), "calibrate: expected a model without `ckb`"),
+    (lambda: fno2(ckb=SCAN).calibrate(X, X, X), "calibrate: expected a model without `ckb`"),
+    *(
+        (call(CNOUNet, shape), r"x: expected shape \(B, 1, H, W\), sizes multiples of 8")
+        for shape in ((1, 1, 12, 16), (1, 2, 16, 16), (1, 16, 16))
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), REFUSED)
 def test_unfit_options_are_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "message"),
+    [
+        (CHONNNetwork2d, lambda x: (x, x[:, :, :4]), "y: expected a field of outputs"),
+        (CHONNNetwork2d, lambda x: (x * math.nan, x), "finite numbers"),
+        (CHONNStep1d, lambda x: (x,), "frames: expected shape"),
+        (CHONNStep1d, lambda x: (x.movedim(1, 2) * math.nan,), "frames: expected finite"),
+    ],
+)
+def test_samples_that_calibrate_nothing_are_refused(model, data, message):
+    with pytest.raises(ValueError, match=message):
+        model().calibrate(*data(torch.rand(2, 1, 8, 8)))

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from meshes import SQUARE, curved, grid_as_graph
 
 from chonn_ops import (
     CKB,
@@ -29,12 +30,15 @@ from chonn_ops import (
     read_circuits,
 )
 from chonn_ops.inspect.reading import read_fields
-from chonn_ops.network.direct.plan import grid_edges
-from chonn_ops.nn.geometry import NODES, distances_of, num_steps, wall_distances
+from chonn_ops.nn.geometry import NODES
 from chonn_ops.uncertainty import conformal, fit_spread
 
+try:
+    from torch_geometric.data import Data
+except ImportError:
+    Data = SimpleNamespace
+
 MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
-SQUARE = [[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]]
 # All learned walls of a mesh are one.
 WALLS = ("level", "distance", "film")
 
@@ -42,50 +46,6 @@ WALLS = ("level", "distance", "film")
 def rand(*shape, seed=1):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
-def grid_as_graph(grid, lengths, nodes="centres", periodic=False):
-    """The finite volumes that network cells put around the nodes of a grid."""
-    axes = len(grid)
-    steps = [size / num_steps(n, NODES[nodes]) for size, n in zip(lengths, grid, strict=True)]
-    entries, ends = grid_edges(grid, (periodic,) * axes)
-    index = np.stack(np.unravel_index(np.arange(math.prod(grid)), grid), 1)
-    area = [math.prod(steps) / step for step in steps]
-    weights = np.array([a / step for a, step in zip(area, steps, strict=True)])
-    ((low, high),) = wall_distances(distances_of(nodes, 1))
-    walls = [
-        (node, area[axis], part * steps[axis], f"{side}{axis}")
-        for axis, n in enumerate(grid)
-        for side, at, part in (("low", 0, low), ("high", n - 1, high))
-        for node in np.flatnonzero(index[:, axis] == at)
-        if not periodic
-    ]
-    *walls, names = zip(*walls, strict=True) if walls else [(), (), (), ()]
-    return FiniteVolumes(
-        ends.T,
-        weights[entries // math.prod(grid)],
-        np.full(math.prod(grid), math.prod(steps)),
-        (index + NODES[nodes][0]) * steps,
-        walls,
-        sets={name: np.array(names) == name for name in set(names)},
-    )
-
-
-def curved(n):
-    """A hexagon of acute triangles with a hexagonal hole, bent by a smooth map into the unit box;
-    the points of n are among those of 2 n."""
-    i, j = (x.ravel() for x in np.mgrid[-n : n + 1, -n : n + 1])
-    size = np.maximum(np.maximum(abs(i), abs(j)), abs(i + j))
-    inside = (size <= n) & (3 * size >= n)
-    number = np.full((2 * n + 2, 2 * n + 2), -1)
-    number[i[inside], j[inside]] = np.arange(inside.sum())
-    steps = np.array([[(0, 0), (1, 0), (0, 1)], [(1, 0), (1, 1), (0, 1)]])
-    corner = np.stack([i, j], 1)[:, None, None] + steps
-    cells = number[corner[..., 0], corner[..., 1]].reshape(-1, 3)
-    u, v = i[inside] / n, j[inside] / n
-    x, y = 0.5 + 0.4 * (u + v / 2), 0.5 + 0.4 * v * math.sqrt(0.75)
-    points = np.stack([x + 0.02 * np.sin(5 * y), y + 0.02 * np.cos(4 * x)], 1)
-    return points, cells[(cells >= 0).all(1)]
 
 
 def model_of(axes=2, **options):
@@ -96,6 +56,11 @@ def model_of(axes=2, **options):
     with torch.no_grad():
         for name, p in model.head.named_parameters():
             p.add_(0.2 * torch.randn(p.shape[-1:]) if name in WALLS else 0.1 * torch.randn_like(p))
+        model.neighbours.even.add_(torch.randn_like(model.neighbours.even))
+        if (
+            options.get("boundary") != "periodic"
+        ):  # edges of a graph wrap around without a direction
+            model.neighbours.odd.normal_()
         model.head.absorption.add_(4)  # without walls it alone holds the potentials
         model.head.conductivity.weight.copy_(model.head.conductivity.weight[:3].repeat(axes, 1))
     return model
@@ -157,26 +122,6 @@ def test_walls_of_a_model_by_name_are_those_by_axis():
     assert hash(options) == hash(CKBOptions(boundary={"high0": "neumann", "low0": "robin"}))
 
 
-@pytest.mark.parametrize(
-    "boundary",
-    [
-        [("robin", "neumann"), ("neumann", "robin")],
-        (("low0", "robin"),),
-        {},
-        {0: "robin"},
-        {"low0": Robin(1.0)},
-    ],
-)
-def test_what_is_no_mapping_of_words_names_no_walls(boundary):
-    """Pairs of words are for the faces of axes elsewhere, so they are never names."""
-    for make in (
-        lambda: NetworkCell(2, 2, boundary=boundary),
-        lambda: CKBOptions(boundary=boundary),
-    ):
-        with pytest.raises(ValueError, match="boundary: expected"):
-            make()
-
-
 def test_facets_of_sets_are_walls_by_name():
     """The square's left side; a corner has a wall in the set and one in none."""
     volumes = FiniteVolumes.from_cells(*SQUARE, sets={"left": [0, 2]})
@@ -185,31 +130,6 @@ def test_facets_of_sets_are_walls_by_name():
     assert sorted(walls.node[left].tolist()) == [0, 2]
     assert walls.area[left].tolist() == [0.5, 0.5]
     assert walls.area.sum() == 4
-    with pytest.raises(ValueError, match="sets: expected each facet in one set"):
-        FiniteVolumes.from_cells(*SQUARE, sets={"left": [0, 2], "all": [0, 1, 2, 3]})
-    with pytest.raises(ValueError, match=r"sets\['left'\]: expected walls from 0 to 5"):
-        FiniteVolumes(
-            volumes.graph.ends.T,
-            volumes.weight,
-            volumes.volume,
-            volumes.positions,
-            walls,
-            sets={"left": [7]},
-        )
-
-
-def test_gradients_are_those_of_finite_differences():
-    torch.manual_seed(0)
-    cell = NetworkCell(3, 2, Network(2)).double()
-    volumes = FiniteVolumes.from_cells(*curved(3))
-    names = [name for name, _ in cell.named_parameters()]
-
-    def call(u, *values):
-        parameters = dict(zip(names, values, strict=True))
-        return torch.func.functional_call(cell, parameters, (u,), {"volumes": volumes})
-
-    u = rand(1, volumes.num_nodes, 3).requires_grad_()
-    assert torch.autograd.gradcheck(call, (u, *cell.parameters()), fast_mode=True)
 
 
 @pytest.mark.parametrize("boundary", ["robin", "neumann", "dirichlet"])
@@ -333,8 +253,8 @@ def test_meshes_of_meshio_and_of_pytorch_geometric():
     both = both[:, torch.randperm(both.shape[1], generator=torch.Generator().manual_seed(0))]
     for mesh in (
         meshio,
-        SimpleNamespace(pos=pos, face=torch.tensor(cells.T), edge_index=None),
-        SimpleNamespace(pos=pos, edge_index=both),
+        Data(pos=pos, face=torch.tensor(cells.T), edge_index=None),
+        Data(pos=pos, edge_index=both),
     ):
         found = FiniteVolumes.from_mesh(mesh)
         assert found.graph == plain.graph
@@ -358,7 +278,7 @@ def test_a_batch_of_pytorch_geometric_is_a_union():
     pos = torch.tensor(np.concatenate([points, points]))
     faces = torch.tensor(np.concatenate([cells, cells + count]).T)
     parts = torch.arange(2).repeat_interleave(count)
-    batch = FiniteVolumes.from_mesh(SimpleNamespace(pos=pos, face=faces, batch=parts))
+    batch = FiniteVolumes.from_mesh(Data(pos=pos, face=faces, batch=parts))
     union = FiniteVolumes.union([FiniteVolumes.from_cells(points, cells)] * 2)
     model, x = model_of(), rand(1, 2 * count, 2)
     torch.testing.assert_close(model(x, volumes=batch), model(x, volumes=union))
@@ -381,20 +301,6 @@ def test_a_file_of_meshio(tmp_path):
         assert torch.equal(found.sets["low"], plain.sets["low"])
 
 
-def test_data_and_batch_of_pytorch_geometric():
-    data = pytest.importorskip("torch_geometric.data")
-    points, cells = curved(6)
-    plain = FiniteVolumes.from_cells(points, cells)
-    pos, face = torch.tensor(points), torch.tensor(cells.T)
-    both = torch.cat((plain.graph.ends, plain.graph.ends.flip(0)), 1)
-    for sample in (data.Data(pos=pos, face=face), data.Data(pos=pos, edge_index=both)):
-        found = FiniteVolumes.from_mesh(sample)
-        assert found.graph == plain.graph
-        batch = FiniteVolumes.from_mesh(data.Batch.from_data_list([sample] * 2))
-        assert batch.graph == FiniteVolumes.union([plain, plain]).graph
-        torch.testing.assert_close(batch.volume, torch.cat([plain.volume] * 2))
-
-
 def test_bands_on_meshes_hold_as_many_points_as_they_say():
     """Of a model on another mesh in each batch, with a spread that is trained."""
     model = CHONNNetwork2d(1, 1, width=4)
@@ -411,117 +317,6 @@ def test_bands_on_meshes_hold_as_many_points_as_they_say():
         bands = conformal(model, batches[2:4], level=0.8, spread=given)
         shares = bands.evaluate(batches[4:]).shares
         assert 0.75 < shares.mean() < 0.85
-
-
-@pytest.mark.parametrize(
-    ("points", "cells", "message"),
-    [
-        (SQUARE[0], [[0, 1, 2]], "points 0 to 3, each in a cell, got point 3"),
-        (SQUARE[0], [[0, 1, 2], [1, 2, 4]], "points 0 to 3, each in a cell, got point 3"),
-        (SQUARE[0], [[0.0, 1.0, 2.0]], "integers"),
-        (SQUARE[0], [[0, 1, 2, 3, 0]], r"\(T, 4\)"),
-        ([[0, 0], [1, 0], [2, 0], [1, 1]], [[0, 1, 2], [0, 1, 3]], "no flat cell, got cell 0"),
-        ([[0, 0], [1, 0], [0.5, 0.1], [0.5, -0.1]], [[0, 1, 2], [0, 1, 3]], r"edge \(0, 1\)"),
-        ([*SQUARE[0], [2, 2]], [[0, 1, 2], [1, 2, 3], [1, 2, 4]], r"two cells, got .* \(1, 2\)"),
-        ([[0, 0, 0], [1, 0, 0], [0, 1, 1]], [[0, 1, 2]], "2 coordinates"),
-        ([[0, 0], [1, 0], [0, math.nan]], [[0, 1, 2]], "finite"),
-    ],
-)
-def test_wrong_meshes_are_refused(points, cells, message):
-    with pytest.raises(ValueError, match=message):
-        FiniteVolumes.from_cells(points, cells)
-
-
-def test_wrong_numbers_are_refused():
-    good = [[(0, 1)], [1.0], [1.0, 2.0], [[0.0], [1.0]]]
-    FiniteVolumes(*good)
-    for at, wrong, message in (
-        (0, [(0, 2)], "edges: expected nodes from 0 to 1"),
-        (1, [-1.0], r"weight: expected finite numbers >= 0, got -1.0 at \(0,\)"),
-        (1, [1.0, 2.0], r"weight: expected shape \(1,\)"),
-        (2, [1.0, 0.0], r"volume: expected finite numbers > 0, got 0.0 at \(1,\)"),
-        (3, [[0.0] * 4] * 2, "positions: expected 1 to 3 coordinates, got 4"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            FiniteVolumes(*[*good[:at], wrong, *good[at + 1 :]])
-    with pytest.raises(ValueError, match="walls: expected nodes from 0 to 1"):
-        FiniteVolumes(*good, walls=([2], [1.0], [0.0]))
-    with pytest.raises(ValueError, match=r"walls.area: expected finite numbers > 0"):
-        FiniteVolumes(*good, walls=([1], [0.0], [0.0]))
-    with pytest.raises(ValueError, match=r"domain: expected shape \(2,\)"):
-        FiniteVolumes(*good, domain=[0])
-    with pytest.raises(ValueError, match="one or more of one dimension"):
-        FiniteVolumes.union([FiniteVolumes(*good), FiniteVolumes.from_cells(*SQUARE)])
-    for mesh in (SimpleNamespace(pos=0), SimpleNamespace(points=0, cells_dict={"quad": 0})):
-        with pytest.raises(ValueError, match="mesh: expected"):
-            FiniteVolumes.from_mesh(mesh)
-    edges = torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
-    for edge_index, message in (
-        (edges, r"edge \(0, 1\) of none"),
-        (edges + 1, "nodes from 0 to 3"),
-    ):
-        with pytest.raises(ValueError, match=f"edge_index: expected .*{message}"):
-            FiniteVolumes.from_mesh(SimpleNamespace(pos=SQUARE[0], edge_index=edge_index))
-
-
-@pytest.mark.parametrize(
-    ("sets", "message"),
-    [
-        ({"a": [(0, 1)], "b": [(1, 0)]}, r"sets: .* got others for \(0, 1\)"),
-        ({"a": [0, 1, 2], "b": [(0, 2)]}, r"sets: .* got others for \(0, 2\)"),
-        ({"a": [0]}, r"sets\['a'\]: expected all nodes of a facet at least, got \[0\]"),
-    ],
-)
-def test_wrong_sets_of_facets_are_named(sets, message):
-    with pytest.raises(ValueError, match=message):
-        FiniteVolumes.from_cells(*SQUARE, sets=sets)
-
-
-def test_walls_of_sets_are_numbers_that_are_there():
-    good = [[(0, 1)], [1.0], [1.0, 2.0], [[0.0], [1.0]], ([0, 1], [1.0, 1.0], [0.0, 0.0])]
-    for given in ([1, 1], np.array([1], "u1"), np.array([1], ">i4"), [False, True], range(1, 2)):
-        assert FiniteVolumes(*good, sets={"a": given}).sets["a"].tolist() == [1]
-    for given, message in (
-        ([-1], "walls from 0 to 1, got -1"),
-        ([2], "walls from 0 to 1, got 2"),
-        ([0.0], "integers"),
-        ([True], "integers"),
-        ([[0]], "indices of 2 walls"),
-        (None, "numbers, as an array or a Tensor, got None"),
-    ):
-        with pytest.raises(ValueError, match=rf"sets\['a'\]: expected {message}"):
-            FiniteVolumes(*good, sets={"a": given})
-
-
-def test_wrong_calls_are_refused():
-    volumes = FiniteVolumes.from_cells(*SQUARE)
-    x = torch.randn(1, 4, 2)
-    model = CHONNNetwork2d(2, 1)
-    with pytest.raises(TypeError, match="volumes: expected FiniteVolumes, got Graph"):
-        model(x, volumes=volumes.graph)
-    with pytest.raises(ValueError, match=r"shape \(B, 4, 2\), got \(1, 2, 4\)"):
-        model(x.mT, volumes=volumes)
-    with pytest.raises(ValueError, match="expected None with volumes"):
-        model(x, volumes=volumes, mask=torch.ones(4, dtype=torch.bool))
-    with pytest.raises(ValueError, match="positions of 3 coordinates, got 2"):
-        CHONNNetwork3d(2, 1)(x, volumes=volumes)
-    for boundary, expected in (
-        ("periodic", "no 'periodic' where there are walls"),
-        (("robin", "neumann"), "one word on a graph"),
-        ({"left": "robin"}, r"names of \('boundary',\), got 'left'"),
-    ):
-        with pytest.raises(ValueError, match=f"boundary: expected {expected}"):
-            NetworkCell(2, 2, boundary=boundary)(x, volumes=volumes)
-    with pytest.raises(ValueError, match="boundary: expected words for the axes of a grid"):
-        NetworkCell(2, 2, boundary={"boundary": "robin"})(torch.randn(1, 4, 4, 2))
-    with pytest.raises(ValueError, match=r"boundary: expected names .*, got \{'left': 'open'\}"):
-        NetworkCell(2, 2, boundary={"left": "open"})
-    with pytest.raises(ValueError, match="norm: expected 'none' or 'layer' on a graph"):
-        CKB(2, 2, norm="group")(x, volumes=volumes)
-    with pytest.raises(ValueError, match="volumes: expected None with cell='scan'"):
-        CKB(2, cell=Scan())(x, volumes=volumes)
-    with pytest.raises(ValueError, match="drawn on grids only"):
-        read_fields(model, x, volumes=volumes)
 
 
 def test_circuits_are_read_on_a_graph_as_on_the_grid():
@@ -547,11 +342,103 @@ def test_a_block_on_a_graph_is_the_block_on_the_grid():
 
 
 def test_compiles_as_one_graph():
-    from scipy.spatial import Delaunay
-
-    points = np.stack(np.meshgrid(np.arange(7), np.arange(7)), -1).reshape(-1, 2) / 6
-    volumes = FiniteVolumes.from_cells(points, Delaunay(points).simplices)
-    model, x = CHONNNetwork2d(1, 1).eval(), torch.rand(2, 49, 1)
+    volumes = FiniteVolumes.from_cells(*curved(6))
+    model, x = CHONNNetwork2d(1, 1).eval(), torch.rand(2, volumes.num_nodes, 1)
     expected = model(x, volumes=volumes)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x, volumes=volumes), expected)
+
+
+GOOD = [[(0, 1)], [1.0], [1.0, 2.0], [[0.0], [1.0]], ([0, 1], [1.0, 1.0], [0.0, 0.0])]
+VOLUMES, X = FiniteVolumes.from_cells(*SQUARE), torch.zeros(1, 4, 2)
+MESH = FiniteVolumes.from_mesh
+ENDS = torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
+
+
+def cells(points, cells, sets=None):
+    return lambda: FiniteVolumes.from_cells(points, cells, sets=sets)
+
+
+def numbers(at, wrong, **options):
+    return lambda: FiniteVolumes(*[*GOOD[:at], wrong, *GOOD[at + 1 :]], **options)
+
+
+def walls(given):
+    return numbers(4, GOOD[4], sets={"a": given})
+
+
+def on_square(build, x=X, **options):
+    return lambda: build()(x, **{"volumes": VOLUMES, **options})
+
+
+def cell(boundary):
+    return lambda: NetworkCell(2, 2, boundary=boundary)
+
+
+NO_WORDS = ([("robin", "neumann"), ("neumann", "robin")], (("low0", "robin"),), {}, {0: "robin"})
+REFUSED = [
+    (cells(SQUARE[0], [[0, 1, 2]]), "points 0 to 3, each in a cell, got point 3"),
+    (cells(SQUARE[0], [[0, 1, 2], [1, 2, 4]]), "points 0 to 3, each in a cell, got point 3"),
+    (cells(SQUARE[0], [[0.0, 1.0, 2.0]]), "integers"),
+    (cells(SQUARE[0], [[0, 1, 2, 3, 0]]), r"\(T, 4\)"),
+    (cells([[0, 0], [1, 0], [2, 0], [1, 1]], [[0, 1, 2], [0, 1, 3]]), "no flat cell, got cell 0"),
+    (cells([[0, 0], [1, 0], [0.5, 0.1], [0.5, -0.1]], [[0, 1, 2], [0, 1, 3]]), r"edge \(0, 1\)"),
+    (cells([*SQUARE[0], [2, 2]], [*SQUARE[1], [1, 2, 4]]), r"two cells, got .* \(1, 2\)"),
+    (cells([[0, 0, 0], [1, 0, 0], [0, 1, 1]], [[0, 1, 2]]), "2 coordinates"),
+    (cells([[0, 0], [1, 0], [0, math.nan]], [[0, 1, 2]]), "finite"),
+    (cells(*SQUARE, {"a": [0, 2], "b": [0, 1, 2, 3]}), "sets: expected each facet in one set"),
+    (cells(*SQUARE, {"a": [(0, 1)], "b": [(1, 0)]}), r"sets: .* got others for \(0, 1\)"),
+    (cells(*SQUARE, {"a": [0, 1, 2], "b": [(0, 2)]}), r"sets: .* got others for \(0, 2\)"),
+    (cells(*SQUARE, {"a": [0]}), r"sets\['a'\]: expected all nodes of a facet at least, got \[0\]"),
+    (numbers(0, [(0, 2)]), "edges: expected nodes from 0 to 1"),
+    (numbers(1, [-1.0]), r"weight: expected finite numbers >= 0, got -1.0 at \(0,\)"),
+    (numbers(1, [1.0, 2.0]), r"weight: expected shape \(1,\)"),
+    (numbers(2, [1.0, 0.0]), r"volume: expected finite numbers > 0, got 0.0 at \(1,\)"),
+    (numbers(3, [[0.0] * 4] * 2), "positions: expected 1 to 3 coordinates, got 4"),
+    (numbers(4, ([2], [1.0], [0.0])), "walls: expected nodes from 0 to 1"),
+    (numbers(4, ([1], [0.0], [0.0])), r"walls.area: expected finite numbers > 0"),
+    (numbers(4, GOOD[4], domain=[0]), r"domain: expected shape \(2,\)"),
+    (walls([-1]), "walls from 0 to 1, got -1"),
+    (walls([2]), r"sets\['a'\]: expected walls from 0 to 1, got 2"),
+    *((walls([x]), r"sets\['a'\]: expected integers") for x in (0.0, True)),
+    (walls([[0]]), r"sets\['a'\]: expected indices of 2 walls"),
+    (walls(None), r"sets\['a'\]: expected numbers, as an array or a Tensor, got None"),
+    (lambda: FiniteVolumes.union([FiniteVolumes(*GOOD), VOLUMES]), "one or more of one dimension"),
+    (lambda: MESH(SimpleNamespace(pos=0)), "mesh: expected"),
+    (lambda: MESH(SimpleNamespace(points=0, cells_dict={"quad": 0})), "mesh: expected"),
+    (lambda: MESH(SimpleNamespace(pos=SQUARE[0], edge_index=ENDS)), r"edge \(0, 1\) of none"),
+    (lambda: MESH(SimpleNamespace(pos=SQUARE[0], edge_index=ENDS + 1)), "nodes from 0 to 3"),
+    (on_square(MODELS[2], X.mT), r"shape \(B, 4, 1\), got \(1, 2, 4\)"),
+    (on_square(lambda: CHONNNetwork2d(2), mask=X[0, :, 0] == 0), "expected None with volumes"),
+    (on_square(lambda: CHONNNetwork3d(2, 1)), "positions of 3 coordinates, got 2"),
+    (on_square(cell("periodic")), "boundary: expected no 'periodic' where there are walls"),
+    (on_square(cell(("robin", "neumann"))), "boundary: expected one word on a graph"),
+    (
+        on_square(cell({"left": "robin"})),
+        r"boundary: expected names of \('boundary',\), got 'left'",
+    ),
+    (
+        lambda: cell({"boundary": "robin"})()(X[None]),
+        "boundary: expected words for the axes of a grid",
+    ),
+    (cell({"left": "open"}), r"boundary: expected names .*, got \{'left': 'open'\}"),
+    # Pairs of words are for the faces of axes elsewhere, so they are never names.
+    *((cell(x), "boundary: expected") for x in (*NO_WORDS, {"low0": Robin(1.0)})),
+    *((lambda x=x: CKBOptions(boundary=x), "boundary: expected") for x in NO_WORDS),
+    (on_square(lambda: CKB(2, 2, norm="group")), "norm: expected 'none' or 'layer' on a graph"),
+    (on_square(lambda: CKB(2, cell=Scan())), "volumes: expected None with cell='scan'"),
+    (lambda: read_fields(CHONNNetwork2d(2), X, volumes=VOLUMES), "drawn on grids only"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_unfit_meshes_and_calls_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_volumes_are_no_graph_and_sets_are_numbers_of_any_kind():
+    with pytest.raises(TypeError, match="volumes: expected FiniteVolumes, got Graph"):
+        CHONNNetwork2d(2)(X, volumes=VOLUMES.graph)
+    for given in ([1, 1], np.array([1], "u1"), np.array([1], ">i4"), [False, True], range(1, 2)):
+        assert walls(given)().sets["a"].tolist() == [1]

@@ -17,7 +17,6 @@ from chonn_ops.models.step import (
     GAIN,
     MORE,
     PARTS,
-    RATE,
     SPEED,
     STAGE,
 )
@@ -354,19 +353,6 @@ def test_gradients_over_a_hundred_frames_neither_vanish_nor_explode():
         x.square().mean().backward()
         norms.append(max(p.grad.abs().max().item() for p in (model.diffusivity, model.carry)))
     assert 1e-3 < norms[1] / norms[0] < 1e3
-
-
-def test_errors():
-    model = CHONNStep1d(2)
-    with pytest.raises(ValueError, match="frames: expected shape"):
-        model.calibrate(torch.zeros(2, 1, 2, 8))
-    with pytest.raises(ValueError, match="frames: expected finite"):
-        model.calibrate(torch.full((2, 3, 2, 8), math.nan))
-    with pytest.raises(ValueError, match="dt"):
-        model(torch.zeros(1, 2, 8), dt=0.0)
-    with pytest.raises(ValueError, match="boundary"):
-        CHONNStep1d(boundary="dirichlet")
-    assert RATE > 0
 
 
 def test_inspect_prints_the_equation(tmp_path, capsys):

@@ -29,7 +29,7 @@ from torch import Tensor
 from chonn_ops import Auto, Circuit, Direct, Iterative
 from chonn_ops.boundary import series
 from chonn_ops.network import methods, reference
-from chonn_ops.network.direct import Factor, cpu, flops, predicted_bytes, solve
+from chonn_ops.network.direct import Factor, cpu, flops, predicted_bytes
 
 BACKENDS = ("cpu", "torch") if cpu.available_isas() else ("torch",)
 MEDIA = ("smooth", "channels", "stripes", "binary", "log-uniform")
@@ -420,14 +420,15 @@ def test_factors_that_are_not_kept(backend, B, filling):  # noqa: ARG001
     g[0][0, 3] = 0
     leak[0, :4] = 0
     factor = Factor(g, leak, (False, True), backend=backend)
-    solution = solve(source, g, leak, (False, True), backend=backend, drops=True)
+    options = {"backend": backend, "keep": False}
+    solution = Factor(g, leak, (False, True), source=source, drops=True, **options).solution
     v = solution.potential
     assert not solution.residual[1:].any()
     kept = factor.solve_all(source, drops=True)
     for actual, expected in zip((v, *solution.drops), (kept.potential, *kept.drops), strict=True):
         assert_near(actual, expected, 1e-14)
     several = torch.stack([source, -source], 1)
-    both = solve(several, g, leak, (False, True), backend=backend)
+    both = Factor(g, leak, (False, True), source=several, **options).solution
     assert_near(both.potential[:, 1], -v, 1e-14)
 
 

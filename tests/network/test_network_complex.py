@@ -343,7 +343,7 @@ def test_factorize(backend):
 
 def test_errors():
     source, g, leak = make("waves", (4, 3))
-    with pytest.raises(ValueError, match="'auto' or 'direct' for complex numbers"):
+    with pytest.raises(ValueError, match=r"Auto\(\) or Direct\(\) for complex numbers"):
         solve_network(source, g, leak, solver=Iterative())
     with pytest.raises(ValueError, match=r"part of network \(0, 0\)"):
         solve_network(source, g, 0 * leak)
@@ -422,6 +422,26 @@ def test_determinant_and_inverse_where_pivots_cancel(grid, kind, periodic, backe
     options = {"periodic": periodic, "backend": backend}
     for v in (networks.solve(source), solve_network(source, g, leak, **options)):
         assert (v.flatten() - exact).abs().max() < enough * exact.abs().max()
+
+
+@EACH_DIRECT_THOROUGHLY
+def test_networks_beside_one_whose_pivots_cancel(backend):
+    """Networks of a batch have many, some or no pivots that cancel."""
+    grid = (8, 9)
+    cases = [
+        cancelling(grid, "waves"),
+        cancelling(grid, "integers"),
+        make("circuit", grid, 1, 1)[1:],
+    ]
+    g = [torch.cat(fields) for fields in zip(*(case[0] for case in cases), strict=True)]
+    leak = torch.cat([case[1] for case in cases])
+    networks = factorize(g, leak, backend=backend)
+    logdet, diagonal = networks.logdet()[:, 0], networks.diagonal_of_inverse()
+    for b, a in enumerate(matrix(g, leak, (False, False))):
+        sign, size = torch.linalg.slogdet(a)
+        assert abs(logdet[b].real - size) < 1e-10
+        assert abs(torch.exp(1j * logdet[b].imag) - sign) < 1e-10
+        assert error(diagonal[b].flatten(), torch.linalg.inv(a).diagonal()) < 1e-10
 
 
 def test_a_singular_network_has_the_determinant_zero():

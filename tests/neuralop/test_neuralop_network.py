@@ -84,29 +84,32 @@ def loader_of(fields):
 
 def train(model, epochs, loader, test_loaders, rate=5e-3, **settings):
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    loss = LpLoss(d=2, p=2)
     return Trainer(model=model, n_epochs=epochs, device="cpu", verbose=False).train(
         train_loader=loader,
         test_loaders=test_loaders,
         optimizer=optimizer,
         scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5),
-        training_loss=LpLoss(d=2, p=2),
-        eval_losses={"l2": LpLoss(d=2, p=2)},
+        training_loss=loss,
+        eval_losses={"l2": loss},
         **settings,
     )
 
 
-def test_trainer(tmp_path):
+@pytest.mark.parametrize("mode", [None, "replace", "alongside", "lift"])
+def test_trainer(fno, tmp_path, mode):
+    """Of our model, and of FNOs with our mixer."""
     fields = torch.randn(6, 1, 8, 8)
-    loader = loader_of(fields)
-    model = get_model(config(out_channels=1))
+    loader, finer = loader_of(fields), loader_of(torch.randn(3, 1, 12, 12))
+    model = (
+        fno(in_channels=1, spectral_mixer_mode=mode) if mode else get_model(config(out_channels=1))
+    )
     before = {name: value.clone() for name, value in model.named_parameters()}
-    loaders = {8: loader, 12: loader_of(torch.randn(3, 1, 12, 12))}
-    metrics = train(model, 1, loader, loaders, save_every=1, save_dir=tmp_path)
+    metrics = train(model, 1, loader, {8: loader, 12: finer}, save_every=1, save_dir=tmp_path)
     assert all(0 < float(metrics[f"{n}_l2"]) < 10 for n in (8, 12))
-    assert [
-        name for name, value in model.named_parameters() if torch.equal(before[name], value)
-    ] == []
-    again = CHONNNetwork.from_checkpoint(tmp_path, "model")
+    still = [name for name, value in model.named_parameters() if torch.equal(before[name], value)]
+    assert still == []
+    again = type(model).from_checkpoint(tmp_path, "model")
     torch.testing.assert_close(again(fields), model(fields), rtol=0, atol=0)
 
 

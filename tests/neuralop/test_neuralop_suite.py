@@ -76,19 +76,3 @@ def test_their_fno_tests_pass_with_a_mixer_in_every_model(tmp_path):
         assert outcomes(result) == {"passed": passed}
         # Each test builds one model.
         assert result["mixed"] == passed > 250
-
-
-def test_only_four_dimensions_are_left_out(tmp_path):
-    """Newer releases than 2.0.0 have tests without parameters, too."""
-    tests = tmp_path / "test_theirs.py"
-    tests.write_text(
-        "import pytest\n"
-        "def test_plain(): pass\n"
-        "@pytest.mark.parametrize('n_dim', [3, 4])\n"
-        "def test_dims(n_dim): pass\n"
-        "@pytest.mark.parametrize('modes', [4])\n"
-        "def test_modes(modes): pass\n"
-    )
-    report = Run(tmp_path / "0", "--mixer", '{"spectral_mixer": "ckb"}', str(tests)).result()
-    ran = {name.rpartition("::")[2]: outcome for name, outcome in report["outcomes"].items()}
-    assert ran == dict.fromkeys(["test_plain", "test_dims[3]", "test_modes[4]"], "passed")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 
 import pytest
 import torch
@@ -76,6 +75,18 @@ def test_shape_in_is_shape_out_and_every_parameter_learns(
     assert_learns(block)
 
 
+@pytest.mark.parametrize("order", [1, 3])
+@pytest.mark.parametrize("topology", ["series", "parallel"])
+@pytest.mark.parametrize("stage_input", ["chain", "inject"])
+@pytest.mark.parametrize("cell", ["network", "scan"])
+def test_every_order_and_topology_learns(order, topology, stage_input, cell, assert_learns):
+    options = {"cell": cell, "order": order, "topology": topology, "stage_input": stage_input}
+    block, x = CKB(8, 2, **options, expand=2), torch.randn(SHAPES[2])
+    assert block.options == CKBOptions(**options, expand=2)
+    block(x).square().sum().backward()
+    assert_learns(block)
+
+
 @pytest.mark.parametrize("spatial_dims", SHAPES, ids=str)
 @pytest.mark.parametrize("cell", ["network", "scan"])
 def test_a_branch_is_what_the_block_adds_channels_last(spatial_dims, cell):
@@ -99,11 +110,24 @@ def test_norms(norm):
         torch.testing.assert_close(block(1e3 * x) - 1e3 * x, block(x) - x, rtol=2e-2, atol=2e-3)
 
 
-def test_ring_block_commutes_with_shifts_of_a_periodic_field():
-    block = build(2, directions="axial", boundary="periodic").double()
+@pytest.mark.parametrize(
+    ("cell", "boundary"),
+    [
+        (Scan(directions="axial"), "periodic"),
+        (Network(tol=1e-12), "periodic"),
+        (Network(tol=1e-12), ("periodic", "robin")),
+    ],
+)
+def test_ring_block_commutes_with_shifts_of_a_periodic_field(cell, boundary):
+    torch.manual_seed(0)
+    block = CKB(8, 2, cell=cell, order=2, boundary=boundary).double()
     x = torch.randn(1, 8, 6, 5, dtype=torch.float64)
-    shift = {"shifts": (2, 3), "dims": (2, 3)}
-    torch.testing.assert_close(block(x.roll(**shift)), block(x).roll(**shift))
+    for axis in (2, 3):
+        moved, expected = block(x.roll(2, axis)), block(x).roll(2, axis)
+        if boundary == "periodic" or axis == 2:
+            torch.testing.assert_close(moved, expected, rtol=1e-8, atol=1e-8)
+        else:
+            assert not torch.allclose(moved, expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize("spatial_dims", [1, 2, 3])
@@ -118,14 +142,6 @@ def test_convolution_sees_an_even_image_beyond_open_ends(spatial_dims):
     for axis in axes:
         whole = whole.narrow(axis, x.shape[axis], x.shape[axis])
     torch.testing.assert_close(block.depthwise(x), whole)
-
-
-@pytest.mark.parametrize("boundary", ["neumann", "dirichlet"])
-def test_one_way_blocks_refuse_walls(boundary):
-    message = f"'bidirectional', 'cross' or 'axial'.*got '{boundary}'"
-    modes = {"directions": "raster", "boundary": boundary}
-    with pytest.raises(ValueError, match=message):
-        scans(**modes)
 
 
 @pytest.mark.parametrize("cell", [Network(num_networks=3, tol=1e-2), Scan(d_state=2)])
@@ -143,7 +159,6 @@ def test_options_are_one_flat_mapping_and_back(cell):
     ("spatial_dims", "order", "backend"),
     [
         pytest.param(None, 2, "aot_eager", marks=pytest.mark.thorough),
-        pytest.param(2, 2, "eager", marks=pytest.mark.thorough),
         pytest.param(2, 1, "inductor", marks=pytest.mark.slow),
     ],
     ids=str,
@@ -179,8 +194,7 @@ def _train(block, x, steps, dtype):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("norm", ["group", "layer"])
+@pytest.mark.parametrize(("boundary", "norm"), [("periodic", "layer"), ("dirichlet", "group")])
 def test_bfloat16_autocast_trains_200_steps_on_large_inputs(boundary, norm):
     block = build(2, order=2, boundary=boundary, norm=norm)
     _train(block, 1e3 * torch.randn(SHAPES[2]), 200, torch.bfloat16)
@@ -200,45 +214,6 @@ def test_pure_bfloat16_stays_close():
     assert (result.float() - x - expected).norm() / expected.norm() < 0.05
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"order": -1}, "order: expected an integer of at least 0, got -1"),
-        ({"order": 1.5}, "order: expected an integer of at least 0, got 1.5"),
-        ({"d_state": 0}, "d_state: expected an integer of at least 1, got 0"),
-        ({"norm": "batch"}, "norm: expected one of ('group', 'layer', 'none'), got 'batch'"),
-        ({"directions": "up"}, "got 'up'"),
-        (
-            {"boundary": "closed"},
-            "boundary: expected one of ('matched', 'periodic', 'neumann', 'dirichlet'), "
-            "got 'closed'",
-        ),
-        ({"topology": "tree"}, "expected one of ('series', 'parallel'), got 'tree'"),
-        ({"stage_input": "x"}, "expected one of ('chain', 'inject'), got 'x'"),
-        ({"constrained": "no"}, "constrained: expected a bool, got 'no'"),
-        ({"selective_norm": 1}, "selective_norm: expected a bool or None, got 1"),
-    ],
-    ids=str,
-)
-def test_bad_options(options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        scans(**options)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: CKB(8, order=0), "order: expected at least 1 in a CKB, got 0"),
-        (lambda: CKB(8, 4), "spatial_dims: expected one of (None, 1, 2, 3), got 4"),
-        (lambda: CKB(8)(torch.zeros(2, 8, 9)), "expected shape (B, L, 8), got (2, 8, 9)"),
-        (lambda: CKB(8, 2)(torch.zeros(2, 9, 8)), "expected shape (B, 8, H, W), got (2, 9, 8)"),
-    ],
-)
-def test_bad_input(call, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        call()
-
-
 @pytest.mark.parametrize("d_state", [1, 16])
 def test_high_orders_start_at_the_size_of_their_input(d_state):
     torch.manual_seed(0)
@@ -256,8 +231,3 @@ def test_coefficients_are_bounded_by_default_above_order_two():
     blocks = [CKB(4, cell="scan", order=order) for order in (1, 2, 3, 4)]
     chosen = [block.cells[0].options.selective_norm for block in blocks]
     assert chosen == [False, False, True, True]
-
-
-def test_options_of_the_cell_are_refused_with_the_place_where_they_belong():
-    with pytest.raises(TypeError, match=r"num_networks: expected options of the block, which are"):
-        CKB(8, 2, num_networks=4)

@@ -13,7 +13,7 @@ from chonn_ops import Dirichlet, FiniteVolumes, Neumann
 from chonn_ops.nn import CircuitHead
 from chonn_ops.nn.circuit_head import FACE_WIDTH, MEAN_GAIN, mean_of_ends
 
-SMALL = {"distance", "film", "absorption", "faces.differences.weight"}
+SMALL = {"distance", "film", "absorption", "faces.differences.weight", "faces.sides.weight"}
 
 
 def made(*arguments, seed=0, **options):
@@ -39,10 +39,15 @@ def plain(head, h, steps, offsets=(0.5, 0.5)):
     def added(axis, a, b):
         """By what a network of both ends multiplies a face."""
         rows = slice(FACE_WIDTH * axis, FACE_WIDTH * (axis + 1))
-        S, R, bias = (
-            x[rows] for x in (network.sums.weight, network.differences.weight, network.sums.bias)
+        layers = network.sums, network.differences, network.sides
+        S, R, *O = (layer.weight[rows] for layer in layers if layer)  # noqa: E741
+        signed = lambda x: x * x.abs()  # noqa: E731
+        layer = lambda a, b: gelu(  # noqa: E731
+            S @ (a + b)
+            + (R @ (a - b)).square()
+            + sum(signed(weight @ (b - a)) for weight in O)
+            + 2 * network.sums.bias[rows]
         )
-        layer = lambda a, b: gelu(S @ (a + b) + (R @ (a - b)).square() + 2 * bias)  # noqa: E731
         sums = layer(a, b) - layer(a, a) / 2 - layer(b, b) / 2
         gain = 0.03 if head.ac else 1
         return math.exp(gain * float(network.output.weight[0] @ sums))
@@ -93,7 +98,7 @@ def plain(head, h, steps, offsets=(0.5, 0.5)):
 @pytest.mark.parametrize("ac", [False, True])
 @pytest.mark.parametrize("grid", [(7,), (4, 5), (3, 2, 4)])
 def test_outputs_solve_the_equation(grid, ac):
-    head = made(3, len(grid), 4 if ac else 2, ac=ac).requires_grad_(False)
+    head = made(3, len(grid), 4 if ac else 2, ac=ac, sided=not ac).requires_grad_(False)
     if ac:  # waves, some of them lost
         head.absorption.copy_(torch.tensor([8.0, 8.0, 450.0, 450.0, 9.6, 9.6]))
     h = features(2, *grid, 3)
@@ -138,7 +143,7 @@ def test_faces_between_equal_nodes_have_no_part_of_the_network():
 
 @pytest.mark.parametrize("ac", [False, True])
 def test_gradients_of_every_number(ac):
-    head = made(2, 2, 2, ac=ac, boundary=["matched", "robin"] if ac else "robin")
+    head = made(2, 2, 2, ac=ac, sided=not ac, boundary=["matched", "robin"] if ac else "robin")
     h = features(1, 3, 3, 2).requires_grad_()
     names = dict(head.named_parameters())
 
@@ -151,7 +156,7 @@ def test_gradients_of_every_number(ac):
 
 
 def test_outputs_converge_on_finer_grids():
-    head = made(2, 2).requires_grad_(False)
+    head = made(2, 2, sided=True).requires_grad_(False)
     head.cell.zero_()
 
     def at(n):
@@ -208,8 +213,8 @@ def test_holes_have_walls_of_their_own():
 
 
 def test_a_grid_as_a_mesh_has_the_outputs_of_the_grid():
-    head = made(3, 2, boundary={"boundary": "robin"}).requires_grad_(False)
-    on_grid = made(3, 2).requires_grad_(False)
+    head = made(3, 2, boundary={"boundary": "robin"}, sided=True).requires_grad_(False)
+    on_grid = made(3, 2, sided=True).requires_grad_(False)
     shared = {k: v for k, v in head.state_dict().items() if k not in {"level", "distance", "film"}}
     on_grid.load_state_dict({**on_grid.state_dict(), **shared})
     head.level.fill_(0.3)

@@ -24,11 +24,7 @@ POINTS = 16
 PROBLEMS = {
     "1d": ("Adv", "1D_Advection.hdf5", {"initial_step": 2, "t_train": 3}),
     "darcy": ("Darcy", "2D_Darcy.hdf5", {}),
-    "3d": (
-        "3DCFD",
-        "3D_CFD.hdf5",
-        {"initial_step": 1, "t_train": 2, "ar_mode": True},
-    ),
+    "3d": ("3DCFD", "3D_CFD.hdf5", {"initial_step": 1, "t_train": 2, "ar_mode": True}),
     "groups": (
         "rdb",
         "2D_rdb_NA_NA",

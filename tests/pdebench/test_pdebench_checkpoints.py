@@ -176,7 +176,7 @@ def test_metrics_of_another_evaluation_are_kept(tmp_path, monkeypatch):
         return name
 
     assert [write(args) for args in (first, first, second, first, second)] == [
-        *("m", "m", "m-2", "m", "m-2"),
+        *("m", "m", "m-2", "m", "m-2")
     ]
     for text in ("{}", "[]", "not JSON"):
         (tmp_path / "m_metrics.json").write_text(text)

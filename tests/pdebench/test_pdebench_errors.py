@@ -50,25 +50,6 @@ def test_reductions(job):
     )
     assert (layout.train, layout.validation, layout.space, layout.frames) == (9, 1, (16,), 3)
     assert layout.spacing == pytest.approx((2 / 31,), rel=1e-5)
-    refused(job("3d", reduced_batch=3), "reduced_batch to divide the 20 samples", "got 3 and 1")
-
-
-def test_missing_file(job, data, tmp_path):
-    refused(
-        job("darcy", filename="nowhere.hdf5"),
-        str(data / "nowhere.hdf5"),
-        f"args.data_path={str(data)!r}",
-        str(tmp_path),
-    )
-    refused(
-        job("groups", filename="2D_rdb_NA_NA.h5"),
-        "2D_rdb_NA_NA.h5.h5",
-        "one group a sample: set ++args.filename=2D_rdb_NA_NA ++args.single_file=False.",
-    )
-    refused(
-        job("groups", filename="2D_Darcy"),
-        "arrays of all samples: set ++args.filename=2D_Darcy.hdf5 ++args.single_file=True.",
-    )
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -85,11 +66,6 @@ def test_a_wrong_suffix_is_renamed_after_the_layout(job, data, tmp_path, grouped
         right = "rename it to x.hdf5 and set ++args.filename=x.hdf5 ++args.single_file=True."
     for given in wrong:
         refused(given, right)
-
-
-def test_a_folder_in_the_name(job, data, tmp_path):
-    given = job("darcy", data_path=data.parent, filename=f"{data.name}/2D_Darcy.hdf5")
-    refused(given, f"there is no folder {tmp_path / data.name}", "args.data_path")
 
 
 @pytest.mark.parametrize("name", ["FNO", "chonn_fno", "chonn_network"])
@@ -126,20 +102,6 @@ def test_coordinates_in_single_precision_are_equally_spaced(job, tmp_path, scale
     assert layout.spacing == pytest.approx((scale / 4096,), rel=1e-4)
 
 
-def test_data_path_needs_no_slash(job, data):
-    for path in (str(data), f"{data}/"):
-        preflight.check(job("darcy", data_path=path), reads_grouped_single=False)
-
-
-def test_h5_as_single_file(job):
-    settings = {"filename": "2D_rdb_NA_NA.h5", "single_file": True}
-    advice = ("++args.filename=2D_rdb_NA_NA ++args.single_file=False", "expects a .hdf5 file")
-    refused(job("groups", "unet", **settings), *advice, grouped=True)
-    refused(job("groups", "fno", **settings), *advice)
-    # The git version's FNO reads such files, with the grid of the group 0023.
-    refused(job("groups", "fno", **settings), "missing 0023", grouped=True)
-
-
 def test_damaged_files(job, tmp_path, data):
     (tmp_path / "text.hdf5").write_text("<html>404</html>")
     refused(job("1d", data_path=tmp_path, filename="text.hdf5"), "not a readable HDF5", "16 bytes")
@@ -172,10 +134,6 @@ def test_missing_keys(job, tmp_path):
     refused(at("groups.hdf5"), "one group a sample")
 
 
-def test_too_few_samples(job):
-    refused(job("darcy", reduced_batch=4), "at least 10 samples", "got 5", "0 for validation")
-
-
 def test_ragged_batches(job, tmp_path):
     with h5py.File(tmp_path / "odd.hdf5", "w") as file:
         file["tensor"] = np.zeros((40, 5, 16), "f4")
@@ -191,54 +149,6 @@ def test_ragged_batches(job, tmp_path):
     preflight.check(job("1d", "fno", **settings), reads_grouped_single=False)
     # The trainer's reshape to (batch_size, -1) happens to work: no reason to stop.
     preflight.check(job("1d", "unet", **{**settings, "batch_size": 8}), reads_grouped_single=False)
-
-
-def test_frames(job):
-    refused(job("1d", initial_step=5), "args.initial_step=5", "less than the 5 frames")
-    refused(job("1d", "unet", initial_step=3, t_train=2), "args.t_train=2", "args.initial_step=3")
-    # Upstream's args/config_Darcy.yaml.
-    refused(job("darcy", initial_step=10), "args.initial_step=10", "less than the 2 frames")
-
-
-def test_channels_and_grid(job):
-    refused(job("3d", num_channels=1), "args.num_channels=1: expected 5")
-    refused(job("3d", "unet", in_channels=4, out_channels=3), "in_channels=4, args.out_channels=3")
-    for name in ("Unet", "chonn_unet"):
-        odd = job("1d", "unet", model_name=name, reduced_resolution=3)
-        refused(odd, "multiples of 16", "got (11,)")
-        small = job("darcy", "unet", model_name=name, batch_size=1)
-        refused(small, "batch_size=1: expected at least 2 a process, or a grid above (16, 16)")
-
-
-def test_training_type(job):
-    refused(
-        job("darcy", "unet", training_type="single", ar_mode=True),
-        "args.training_type=single with args.ar_mode=True",
-        "++args.ar_mode=False",
-        "++args.training_type=autoregressive",
-    )
-    preflight.check(job("darcy", "unet", training_type="single"), reads_grouped_single=False)
-    refused(job("1d", training_type="single"), "expected args.initial_step=1, got 2")
-    for last in (-1, 0, 1):
-        for kind in ("single", "autoregressive"):
-            refused(job("darcy", training_type=kind, t_train=last), f"args.t_train={last}")
-    refused(job("1d", training_type="auto"), "expected one of", "got 'auto'")
-
-
-def test_arguments(job):
-    refused(job("1d", batch_size=0), "args.batch_size: expected an integer of at least 1, got 0")
-    refused(job("1d", seed="x"), "args.seed: expected an integer", "got 'x'")
-    for key in ("batch_size", "t_train", "epochs", "modes", "reduced_resolution_t"):
-        refused(job("1d", **{key: 2.5}), f"args.{key}: expected an integer", "got 2.5")
-    refused(job("1d", clip=2.0), "args.clip: expected true or false, got 2.0")
-    for key in ("if_training", "continue_training", "single_file", "ar_mode", "plot", "overwrite"):
-        refused(job("1d", **{key: "no"}), f"args.{key}: expected true or false, got 'no'")
-    for key in ("learning_rate", "scheduler_gamma"):
-        for value in ("x", -1.0, None, math.nan, math.inf):
-            refused(job("1d", **{key: value}), f"args.{key}: expected a number of at least 0")
-    without = job("1d")
-    without = resolve({k: v for k, v in without.args.items() if k != "t_train"})
-    refused(without, "args.t_train", "none of the chosen configs")
 
 
 def test_checkpoint_to_evaluate(job, tmp_path):
@@ -272,3 +182,90 @@ def test_notes(job):
         rollout, preflight.read_layout(rollout, grouped=False), from_git=False
     )
     assert "evaluates FNO as a rollout, frame by frame, although it" in line
+
+
+UNETS = ("Unet", "chonn_unet")
+H5 = {"filename": "2D_rdb_NA_NA.h5", "single_file": True}
+ADVICE = ("++args.filename=2D_rdb_NA_NA ++args.single_file=False", "expects a .hdf5 file")
+WHOLE = ("batch_size", "t_train", "epochs", "modes", "reduced_resolution_t")
+FLAGS = ("if_training", "continue_training", "single_file", "ar_mode", "plot", "overwrite")
+# Problem, with the family of its model unless that is FNO; settings; parts of the message.
+REFUSED = [
+    ("darcy", {"reduced_batch": 4}, "at least 10 samples", "got 5", "0 for validation"),
+    ("3d", {"reduced_batch": 3}, "reduced_batch to divide the 20 samples", "got 3 and 1"),
+    ("1d", {"initial_step": 5}, "args.initial_step=5", "less than the 5 frames"),
+    # Upstream's args/config_Darcy.yaml.
+    ("darcy", {"initial_step": 10}, "args.initial_step=10", "less than the 2 frames"),
+    ("1d unet", {"initial_step": 3, "t_train": 2}, "args.t_train=2", "args.initial_step=3"),
+    ("3d", {"num_channels": 1}, "args.num_channels=1: expected 5"),
+    ("3d unet", {"in_channels": 4, "out_channels": 3}, "in_channels=4, args.out_channels=3"),
+    *(
+        ("1d unet", {"model_name": x, "reduced_resolution": 3}, "multiples of 16", "got (11,)")
+        for x in UNETS
+    ),
+    *(
+        ("darcy unet", {"model_name": x, "batch_size": 1}, "expected at least 2 a process, or a")
+        for x in UNETS
+    ),
+    (
+        "darcy unet",
+        {"training_type": "single", "ar_mode": True},
+        "args.training_type=single with args.ar_mode=True",
+        *("++args.ar_mode=False", "++args.training_type=autoregressive"),
+    ),
+    ("1d", {"training_type": "single"}, "expected args.initial_step=1, got 2"),
+    *(
+        ("darcy", {"training_type": kind, "t_train": last}, f"args.t_train={last}")
+        for last in (-1, 0, 1)
+        for kind in ("single", "autoregressive")
+    ),
+    ("1d", {"training_type": "auto"}, "expected one of", "got 'auto'"),
+    ("1d", {"batch_size": 0}, "args.batch_size: expected an integer of at least 1, got 0"),
+    ("1d", {"seed": "x"}, "args.seed: expected an integer", "got 'x'"),
+    *(("1d", {key: 2.5}, f"args.{key}: expected an integer", "got 2.5") for key in WHOLE),
+    ("1d", {"clip": 2.0}, "args.clip: expected true or false, got 2.0"),
+    *(("1d", {key: "no"}, f"args.{key}: expected true or false, got 'no'") for key in FLAGS),
+    *(
+        ("1d", {key: value}, f"args.{key}: expected a number of at least 0")
+        for key in ("learning_rate", "scheduler_gamma")
+        for value in ("x", -1.0, None, math.nan, math.inf)
+    ),
+    (
+        "groups",
+        {"filename": "2D_rdb_NA_NA.h5"},
+        "one group a sample: set ++args.filename=2D_rdb_NA_NA ++args.single_file=False.",
+    ),
+    (
+        "groups",
+        {"filename": "2D_Darcy"},
+        "arrays of all samples: set ++args.filename=2D_Darcy.hdf5 ++args.single_file=True.",
+    ),
+    ("groups unet", H5, *ADVICE),
+    ("groups", H5, *ADVICE),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+def test_settings_that_do_not_fit_are_refused(job, case):
+    problem, args, *texts = case
+    problem, _, family = problem.partition(" ")
+    refused(job(problem, family or "fno", **args), *texts)
+
+
+def test_settings_without_a_place_and_files_of_groups_in_the_git_version(job):
+    without = {k: v for k, v in job("1d").args.items() if k != "t_train"}
+    refused(resolve(without), "args.t_train", "none of the chosen configs")
+    refused(job("groups", "unet", **H5), *ADVICE, grouped=True)
+    # The git version's FNO reads such files, with the grid of the group 0023.
+    refused(job("groups", "fno", **H5), "missing 0023", grouped=True)
+
+
+def test_names_of_folders(job, data, tmp_path):
+    for path in (str(data), f"{data}/"):
+        preflight.check(job("darcy", data_path=path), reads_grouped_single=False)
+    missing = (str(data / "nowhere.hdf5"), f"args.data_path={str(data)!r}", str(tmp_path))
+    refused(job("darcy", filename="nowhere.hdf5"), *missing)
+    given = job("darcy", data_path=data.parent, filename=f"{data.name}/2D_Darcy.hdf5")
+    refused(given, f"there is no folder {tmp_path / data.name}", "args.data_path")
+    steady = job("darcy", "unet", training_type="single")
+    preflight.check(steady, reads_grouped_single=False)

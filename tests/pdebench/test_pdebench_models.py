@@ -39,64 +39,52 @@ def a_job(name: str = "chonn_unet", **args: object) -> Job:
     return resolve({"model_name": name, **given})
 
 
-@pytest.mark.parametrize(
-    ("args", "name"),
-    [
-        ({}, "2D_Darcy_chonn-unet-1-step"),
-        ({"ckb": {"order": 0}}, "2D_Darcy_chonn-unet-order0-1-step"),
-        ({"ckb": {"boundary": "dirichlet"}}, "2D_Darcy_chonn-unet-boundarydirichlet-1-step"),
-        ({"ckb": {"inner": "robin"}}, "2D_Darcy_chonn-unet-1-step"),
-        # One option has others' defaults in its train: no two models share a name.
-        ({"ckb": {"cell": "scan"}}, "2D_Darcy_chonn-unet-cellscan-1-step"),
-        ({"ckb": {"cell": "scan", "order": 1}}, "2D_Darcy_chonn-unet-cellscan-order1-1-step"),
-        ({"ckb": {"cell": "scan", "order": 2}}, "2D_Darcy_chonn-unet-cellscan-1-step"),
-        (
-            {"ckb": {"cell": "scan", "constrained": False}, "seed": 1},
-            "2D_Darcy_chonn-unet-cellscan-constrainedFalse-seed1-1-step",
-        ),
-        (
-            {"ckb": {"cell": "scan", "stages": ["encoder1", "decoder1"]}},
-            "2D_Darcy_chonn-unet-cellscan-stagesencoder1-decoder1-1-step",
-        ),
-        (
-            {"ckb": {"cell": "scan", "stages": ["encoder4", "bottleneck", "decoder4"]}},
-            "2D_Darcy_chonn-unet-cellscan-1-step",
-        ),
-        ({"ar_mode": True}, "2D_Darcy_chonn-unet-AR"),
-        ({"ar_mode": True, "pushforward": True, "t_train": 9}, "2D_Darcy_chonn-unet-PF-1"),
-        (
-            {"ar_mode": True, "pushforward": True, "unroll_step": 7, "t_train": 9},
-            "2D_Darcy_chonn-unet-PF-4",
-        ),
-        ({"filename": "2D_rdb_NA_NA", "single_file": False}, "2D_rdb_NA_NA_chonn-unet-1-step"),
-        ({"name": "chonn_fno"}, "2D_Darcy_chonn-fno"),
-        (
-            {"name": "chonn_fno", "ckb": {"cell": "scan", "downsample": 2}},
-            "2D_Darcy_chonn-fno-cellscan-downsample2",
-        ),
-        ({"name": "chonn_network"}, "2D_Darcy_chonn-network"),
-        (
-            {"name": "chonn_network", "ckb": {"width": 32, "boundary": ["periodic", "robin"]}},
-            "2D_Darcy_chonn-network-boundaryperiodic-robin-width32",
-        ),
-        (
-            {"name": "chonn_network", "ckb": {"inner": {"condition": "Dirichlet", "value": 2.0}}},
-            "2D_Darcy_chonn-network-innercondition-Dirichlet-value-2.0",
-        ),
-        ({"name": "chonn_network", "clip": True}, "2D_Darcy_chonn-network"),
-        (
-            {"name": "chonn_network", "clip": False, "seed": 1},
-            "2D_Darcy_chonn-network-clipFalse-seed1",
-        ),
-        ({"name": "FNO", "clip": True}, "2D_Darcy_FNO"),
-        ({"name": "Unet", "seed": 1}, "2D_Darcy_Unet-1-step"),
-        ({"name": "FNO"}, "2D_Darcy_FNO"),
-        ({"name": "FNO", "filename": "2D_rdb_NA_NA.h5"}, "2D_rdb_NA__FNO"),
-        ({"name": "chonn_fno", "filename": "2D_rdb_NA_NA.h5"}, "2D_rdb_NA_NA_chonn-fno"),
-    ],
-)
-def test_result_names(args, name):
-    assert a_job(**args).result_name(frames=5) == name
+def scan(**options):
+    return {"cell": "scan", **options}
+
+
+PUSHED = {"ar_mode": True, "pushforward": True, "t_train": 9}
+GROUPS, H5 = {"filename": "2D_rdb_NA_NA", "single_file": False}, {"filename": "2D_rdb_NA_NA.h5"}
+DEEPEST, WALL = ["encoder4", "bottleneck", "decoder4"], {"condition": "Dirichlet", "value": 2.0}
+NAMES = [
+    # One option has others' defaults in its train: no two models share a name.
+    ("chonn_unet", {}, {}, "2D_Darcy_chonn-unet-1-step"),
+    ("chonn_unet", {"order": 0}, {}, "2D_Darcy_chonn-unet-order0-1-step"),
+    ("chonn_unet", {"boundary": "dirichlet"}, {}, "2D_Darcy_chonn-unet-boundarydirichlet-1-step"),
+    ("chonn_unet", {"inner": "robin"}, {}, "2D_Darcy_chonn-unet-1-step"),
+    ("chonn_unet", scan(), {}, "2D_Darcy_chonn-unet-cellscan-1-step"),
+    ("chonn_unet", scan(order=1), {}, "2D_Darcy_chonn-unet-cellscan-order1-1-step"),
+    ("chonn_unet", scan(order=2), {}, "2D_Darcy_chonn-unet-cellscan-1-step"),
+    ("chonn_unet", scan(stages=DEEPEST), {}, "2D_Darcy_chonn-unet-cellscan-1-step"),
+    ("chonn_unet", scan(stages=["encoder1", "decoder1"]), {},
+     "2D_Darcy_chonn-unet-cellscan-stagesencoder1-decoder1-1-step"),
+    ("chonn_unet", scan(constrained=False), {"seed": 1},
+     "2D_Darcy_chonn-unet-cellscan-constrainedFalse-seed1-1-step"),
+    ("chonn_unet", {}, {"ar_mode": True}, "2D_Darcy_chonn-unet-AR"),
+    ("chonn_unet", {}, PUSHED, "2D_Darcy_chonn-unet-PF-1"),
+    ("chonn_unet", {}, {**PUSHED, "unroll_step": 7}, "2D_Darcy_chonn-unet-PF-4"),
+    ("chonn_unet", {}, GROUPS, "2D_rdb_NA_NA_chonn-unet-1-step"),
+    ("chonn_fno", {}, {}, "2D_Darcy_chonn-fno"),
+    ("chonn_fno", scan(downsample=2), {}, "2D_Darcy_chonn-fno-cellscan-downsample2"),
+    ("chonn_fno", {}, H5, "2D_rdb_NA_NA_chonn-fno"),
+    ("chonn_network", {}, {}, "2D_Darcy_chonn-network"),
+    ("chonn_network", {"width": 32, "boundary": ["periodic", "robin"]}, {},
+     "2D_Darcy_chonn-network-boundaryperiodic-robin-width32"),
+    ("chonn_network", {"inner": WALL}, {},
+     "2D_Darcy_chonn-network-innercondition-Dirichlet-value-2.0"),
+    ("chonn_network", {}, {"clip": True}, "2D_Darcy_chonn-network"),
+    ("chonn_network", {}, {"clip": False, "seed": 1}, "2D_Darcy_chonn-network-clipFalse-seed1"),
+    ("FNO", {}, {"clip": True}, "2D_Darcy_FNO"),
+    ("FNO", {}, {}, "2D_Darcy_FNO"),
+    ("FNO", {}, H5, "2D_rdb_NA__FNO"),
+    ("Unet", {}, {"seed": 1}, "2D_Darcy_Unet-1-step"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "ckb", "args", "name"), NAMES)
+def test_result_names(model, ckb, args, name):
+    given = {**args, "ckb": ckb} if ckb else args
+    assert a_job(model, **given).result_name(frames=5) == name
 
 
 def test_data_name_redirects_only_the_result():
@@ -110,56 +98,42 @@ def test_data_name_redirects_only_the_result():
 
 
 @pytest.mark.parametrize(
-    ("args", "texts"),
+    ("model", "ckb", "texts"),
     [
+        ("chonn_unet", {"oder": 2}, ["unknown option oder for", "Known options: boundary, inner,"]),
+        ("chonn_unet", {"order": -1}, ["order: expected an integer of at least 0, got -1"]),
+        ("chonn_unet", scan(norm="batch"), ["norm: expected one of", "got 'batch'"]),
+        ("chonn_unet", 3, ["expected options (known: boundary, inner,", "got 3"]),
+        ("chonn_unet", {"downsample": 2}, ["unknown option downsample for chonn_unet"]),
+        ("chonn_unet", scan(stages=["encoder5"]), ["stages: expected names out of", "encoder5"]),
+        ("chonn_unet", {"d_state": 8}, ["d_state: expected to be left out without cell='scan'"]),
+        ("chonn_unet", {"order": 2}, ["ckb: expected CKBOptions('scan')", "for a circuit head"]),
+        ("chonn_unet", {"cell": "network"}, ["ckb: expected CKBOptions('scan')"]),
+        ("chonn_unet", {"cell": "scna"}, ["expected one of ('network', 'scan'), got 'scna'"]),
+        ("chonn_unet", scan(inner="robin"), ["inner: expected options of a block"]),
+        ("chonn_network", {"cell": "scan"}, ["unknown option cell"]),
+        ("chonn_network", {"width": 0}, ["width: expected an integer of at least 1"]),
+        ("chonn_network", {"mode": "lift"}, ["unknown option mode"]),
         (
-            {"ckb": {"oder": 2}},
-            ("unknown option oder for chonn_unet", "Known options: boundary, inner,"),
+            "chonn_network",
+            {"boundary": {"condition": "Wall"}},
+            ["condition: expected one of ('Neumann', 'Dirichlet', 'Robin'"],
         ),
-        ({"ckb": {"order": -1}}, ("order: expected an integer of at least 0, got -1",)),
-        ({"ckb": {"cell": "scan", "norm": "batch"}}, ("norm: expected one of", "got 'batch'")),
-        ({"ckb": 3}, ("expected options (known: boundary, inner,", "got 3")),
-        ({"ckb": {"downsample": 2}}, ("unknown option downsample for chonn_unet",)),
+        ("chonn_fno", {"inner": "robin"}, ["unknown option inner"]),
+        ("chonn_fno", scan(downsample=0), ["downsample: expected an integer of at least 1"]),
         (
-            {"ckb": {"cell": "scan", "stages": ["encoder5"]}},
-            ("stages: expected names out of", "['encoder5']"),
-        ),
-        ({"ckb": {"d_state": 8}}, ("d_state: expected to be left out without cell='scan'",)),
-        ({"ckb": {"order": 2}}, ("ckb: expected CKBOptions('scan')", "None for a circuit head")),
-        ({"ckb": {"cell": "network"}}, ("ckb: expected CKBOptions('scan')",)),
-        (
-            {"ckb": {"cell": "scna"}},
-            ("cell: expected one of ('network', 'scan'), got 'scna'",),
-        ),
-        ({"ckb": {"cell": "scan", "inner": "robin"}}, ("inner: expected options of a block",)),
-        ({"name": "chonn_network", "ckb": {"cell": "scan"}}, ("unknown option cell",)),
-        (
-            {"name": "chonn_network", "ckb": {"width": 0}},
-            ("width: expected an integer of at least 1",),
-        ),
-        (
-            {"name": "chonn_network", "ckb": {"boundary": {"condition": "Wall"}}},
-            ("condition: expected one of ('Neumann', 'Dirichlet', 'Robin'",),
-        ),
-        ({"name": "chonn_network", "ckb": {"mode": "lift"}}, ("unknown option mode",)),
-        ({"name": "chonn_fno", "ckb": {"inner": "robin"}}, ("unknown option inner",)),
-        (
-            {"name": "chonn_fno", "ckb": {"cell": "scan", "downsample": 0}},
-            ("downsample: expected an integer of at least 1",),
-        ),
-        (
-            {"name": "unet"},
-            (
+            "unet",
+            {},
+            [
                 "one of FNO, Unet, PINN, chonn_fno, chonn_network, chonn_unet",
-                "got 'unet'",
-                "did you mean Unet?",
-            ),
+                *("got 'unet'", "did you mean Unet?"),
+            ],
         ),
     ],
 )
-def test_bad_options_and_names(args, texts):
+def test_bad_options_and_names(model, ckb, texts):
     with pytest.raises(JobError) as caught:
-        a_job(**args)
+        a_job(model, ckb=ckb)
     for text in texts:
         assert text in str(caught.value)
 

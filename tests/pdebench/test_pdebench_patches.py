@@ -125,13 +125,24 @@ def test_options_that_do_not_fit_the_axes_of_the_data(fno, make_job):
         fno.FNO2d(num_channels=1, width=4, modes1=2, modes2=2, initial_step=1)
 
 
-def test_a_checkpoint_says_which_frames_and_points_its_model_sees(fno, make_job):
-    job = make_job("1d", model_name="chonn_fno", reduced_resolution=2, reduced_resolution_t=5)
-    save = patches.WholeSave()
-    layout = preflight.read_layout(job, grouped=False)
-    patches.model_builders(patches.Patches(), fno, job, layout, Watch(), save)
-    fno.FNO1d(num_channels=1, width=4, modes=2, initial_step=2)
+@pytest.mark.parametrize("family", ["fno", "unet"])
+def test_a_checkpoint_says_where_and_which_frames_and_points_its_model_sees(
+    train, make_job, family
+):
+    options = {"reduced_resolution": 2, "reduced_resolution_t": 5}
+    job = make_job("1d", family, model_name=f"chonn_{family}", **options)
+    save, layout = patches.WholeSave(), preflight.read_layout(job, grouped=False)
+    for axes in (1, 2, 3):
+        setattr(train, f"{'FNO' if family == 'fno' else 'UNet'}{axes}d", None)
+    patches.model_builders(patches.Patches(), train, job, layout, Watch(), save)
+    if family == "fno":
+        train.FNO1d(num_channels=1, width=4, modes=2, initial_step=2)
+        place = {"box": layout.box}
+    else:
+        train.UNet1d(1, 1)
+        place = {"lengths": layout.lengths, "nodes": layout.nodes}
     assert (save.described["every_frame"], save.described["every_point"]) == (5, 2)
+    assert place.items() <= save.described["host"].items()
 
 
 @pytest.mark.filterwarnings("error")

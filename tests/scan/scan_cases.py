@@ -1,11 +1,11 @@
-"""Random inputs, the float64 truth, and the distance between the two."""
+"""Implementations, directions, random inputs, the float64 truth, and the distance between both."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import math
 
+import emulated
 import pytest
 import torch
 from torch import Tensor
@@ -14,52 +14,53 @@ from chonn_ops.scan import (
     BOUNDARIES,
     DIRECTIONS,
     available_backends,
+    cpu,
     kirchhoff_scan,
     reference,
     scan_field,
 )
 
-# "cuda" runs on a GPU or in an emulation, and is held to the same truth by tests of its own.
+thorough = pytest.mark.thorough
+# "cuda" runs on a GPU or in an emulation.
 BACKENDS = tuple(name for name in available_backends() if name != "cuda")
-NAMES = ("u", "delta", "decay", "b", "c", "d", "initial_state")
+ISAS = tuple(cpu.available_isas())
+# All that compute a scan. A new one is a line here and in `conftest.backend`, and has every test.
+IMPLEMENTATIONS = [
+    *(pytest.param(f"cpu {isa}", marks=() if isa == ISAS[-1] else thorough) for isa in ISAS),
+    *(pytest.param(name, marks=thorough if ISAS else ()) for name in ("torch", "reference")),
+    pytest.param(
+        "cuda emulated",
+        marks=[thorough, pytest.mark.skipif(emulated.COMPILER is None, reason="needs g++")],
+    ),
+]
+EACH_IMPLEMENTATION = pytest.mark.parametrize("backend", IMPLEMENTATIONS, indirect=True)
+EACH_BUT_EMULATED = pytest.mark.parametrize("backend", IMPLEMENTATIONS[:-1], indirect=True)
+EACH_BACKEND = pytest.mark.parametrize(
+    "backend", [pytest.param(x, marks=() if x == BACKENDS[-1] else thorough) for x in BACKENDS]
+)
+STREAMS = ("u", "delta", "b", "c")
 MODES = [
     (directions, boundary)
     for directions in DIRECTIONS
     for boundary in BOUNDARIES
     if directions != "raster" or boundary in ("matched", "periodic")
 ]
-
-# `make check` takes the backend that users get, and each direction and each boundary once.
-FASTEST = next(name for name in ("cpu", "torch", "reference") if name in BACKENDS)
+EACH_MODE = pytest.mark.parametrize(("directions", "boundary"), MODES)
+# `make check` takes each direction and each boundary once.
 QUICK_MODES = (
     ("raster", "periodic"),
     ("cross", "matched"),
     ("axial", "dirichlet"),
     ("bidirectional", "neumann"),
 )
-EACH_BACKEND_THOROUGHLY = pytest.mark.parametrize(
-    "backend",
-    [
-        pytest.param(name, marks=() if name == FASTEST else pytest.mark.thorough)
-        for name in BACKENDS
-    ],
-)
 EACH_MODE_THOROUGHLY = pytest.mark.parametrize(
     ("directions", "boundary"),
-    [
-        pytest.param(*mode, marks=() if mode in QUICK_MODES else pytest.mark.thorough)
-        for mode in MODES
-    ],
+    [pytest.param(*mode, marks=() if mode in QUICK_MODES else thorough) for mode in MODES],
 )
 
 # RMS of the error over RMS of the truth computed from the same (rounded) inputs. float32 bounds
 # hold for sums over a thousand steps; bfloat16 and float16 are the rounding of the results.
-TOLERANCE = {
-    torch.float64: 1e-12,
-    torch.float32: 2e-6,
-    torch.float16: 1e-3,
-    torch.bfloat16: 6e-3,
-}
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 6e-3}
 
 
 def within(tolerance: float) -> dict[str, float]:
@@ -69,77 +70,63 @@ def within(tolerance: float) -> dict[str, float]:
 
 
 def make_case(
-    B: int, L: int, D: int, N: int, dtype: torch.dtype = torch.float32, seed: int = 0
-) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, dtype=torch.float64, generator=generator)
-
-    case = {
-        "u": normal(B, L, D),
-        "delta": torch.nn.functional.softplus(normal(B, L, D)),
-        "decay": torch.exp(normal(D, N)),
-        "b": normal(B, L, N),
-        "c": normal(B, L, N),
-        "d": normal(D),
-        "initial_state": normal(B, D, N),
-    }
-    return {name: tensor.to(dtype) for name, tensor in case.items()}
-
-
-def run(case: dict[str, Tensor], **options: object) -> dict[str, Tensor]:
-    """Output, final state and every gradient of a fixed random functional of both."""
-    leaves = {name: tensor.detach().requires_grad_() for name, tensor in case.items()}
-    y, state = kirchhoff_scan(**leaves, return_state=True, **options)
-    return {"y": y, "state": state} | _gradients(leaves, y, state)
-
-
-def truth(case: dict[str, Tensor], reverse: bool = False) -> dict[str, Tensor]:
-    """The same from autograd through the float64 loop."""
-    leaves = {name: tensor.double().requires_grad_() for name, tensor in case.items()}
-    y, state = reference.forward(**leaves, reverse=reverse)
-    return {"y": y, "state": state} | _gradients(leaves, y, state)
-
-
-def make_field(
     B: int,
-    grid: tuple[int, ...],
+    L: int | tuple[int, ...],
     D: int,
     N: int,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> dict[str, Tensor]:
-    """`make_case` for `scan_field`: positions on a grid, no initial state."""
-    case = make_case(B, math.prod(grid), D, N, dtype, seed)
-    del case["initial_state"]
-    streams = {name: case[name].unflatten(1, grid) for name in ("u", "delta", "b", "c")}
-    return case | streams
+    """Arguments of a line of L steps, or of a field of grid L, which has no initial state."""
+    generator = torch.Generator().manual_seed(seed)
+    grid = (L,) if isinstance(L, int) else L
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+    case = {
+        "u": normal(B, *grid, D),
+        "delta": torch.nn.functional.softplus(normal(B, *grid, D)),
+        "decay": torch.exp(normal(D, N)),
+        "b": normal(B, *grid, N),
+        "c": normal(B, *grid, N),
+        "d": normal(D),
+    }
+    if isinstance(L, int):
+        case["initial_state"] = normal(B, D, N)
+    return {name: tensor.to(dtype) for name, tensor in case.items()}
 
 
-def run_field(case: dict[str, Tensor], **options: object) -> dict[str, Tensor]:
-    """Output and every gradient of a fixed random functional of it."""
+def scan(case: dict[str, Tensor], **options: object) -> dict[str, Tensor]:
+    """Output of a field, which has `directions`, or output and final state of a line."""
+    if "directions" in options:
+        return {"y": scan_field(**case, **options)}
+    y, state = kirchhoff_scan(**case, return_state=True, **options)
+    return {"y": y, "state": state}
+
+
+def run(case: dict[str, Tensor], **options: object) -> dict[str, Tensor]:
+    """What `scan` returns, and every gradient of a fixed random functional of it."""
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in case.items()}
-    y = scan_field(**leaves, **options)
-    return {"y": y} | _field_gradients(leaves, y)
+    return with_gradients(leaves, scan(leaves, **options))
 
 
-def field_truth(
-    case: dict[str, Tensor], directions: str = "raster", boundary: str = "matched"
-) -> dict[str, Tensor]:
-    """The same from autograd through float64 loops over transposed and flipped copies."""
+def truth(case: dict[str, Tensor], **options: object) -> dict[str, Tensor]:
+    """The same by float64 loops and autograd, of fields over transposed and flipped copies."""
     leaves = {name: tensor.double().requires_grad_() for name, tensor in case.items()}
-    y = _field_by_copies(**leaves, directions=directions, boundary=boundary)
-    return {"y": y} | _field_gradients(leaves, y)
+    if "directions" in options:
+        return with_gradients(leaves, {"y": _field_by_copies(**leaves, **options)})
+    y, state = reference.forward(**leaves, **options)
+    return with_gradients(leaves, {"y": y, "state": state})
 
 
 @functools.lru_cache(maxsize=1)
-def field_and_truth(
-    *sizes: object, directions: str, boundary: str = "matched"
+def case_and_truth(
+    *sizes: object, **options: object
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """A field of `make_field` and its truth, once for all backends that are tested in a row."""
-    case = make_field(*sizes)
-    return case, field_truth(case, directions, boundary)
+    """A case and its truth, once for all implementations that are tested in a row."""
+    case = make_case(*sizes)
+    return case, truth(case, **options)
 
 
 def _field_by_copies(u, delta, decay, b, c, d=None, *, directions, boundary):
@@ -168,23 +155,17 @@ def _field_by_copies(u, delta, decay, b, c, d=None, *, directions, boundary):
     return total / count + (0 if d is None else d * u)
 
 
-def functional_weights(y: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Exact in every dtype, so that both sides differentiate the same functional."""
+def functional_weights(*outputs: Tensor) -> list[Tensor]:
+    """Signs, exact in every dtype, so that both sides differentiate the same functional."""
     generator = torch.Generator().manual_seed(7)
-    shapes = (y.shape, state.shape)
-    signs = [torch.randint(0, 2, shape, generator=generator) * 2.0 - 1.0 for shape in shapes]
-    return signs[0].to(y.dtype), signs[1].to(state.dtype)
+    draw = (torch.randint(0, 2, x.shape, generator=generator) * 2.0 - 1.0 for x in outputs)
+    return [signs.to(x.dtype) for signs, x in zip(draw, outputs, strict=True)]
 
 
-def _gradients(leaves: dict[str, Tensor], y: Tensor, state: Tensor) -> dict[str, Tensor]:
-    grads = torch.autograd.grad((y, state), list(leaves.values()), functional_weights(y, state))
-    return {f"grad_{name}": grad for name, grad in zip(leaves, grads, strict=True)}
-
-
-def _field_gradients(leaves: dict[str, Tensor], y: Tensor) -> dict[str, Tensor]:
-    signs = functional_weights(y, y)[0]
-    grads = torch.autograd.grad(y, list(leaves.values()), signs)
-    return {f"grad_{name}": grad for name, grad in zip(leaves, grads, strict=True)}
+def with_gradients(leaves: dict[str, Tensor], outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    values = list(outputs.values())
+    grads = torch.autograd.grad(values, list(leaves.values()), functional_weights(*values))
+    return outputs | {f"grad_{name}": grad for name, grad in zip(leaves, grads, strict=True)}
 
 
 def rms_ratio(actual: Tensor, expected: Tensor) -> float:

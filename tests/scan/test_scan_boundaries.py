@@ -1,27 +1,23 @@
-"""What the scan computes: split lines, directions, boundaries, and the paper's filter."""
+"""What the scan computes: split lines, directions, boundaries."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from scan_cases import BACKENDS, make_case, rms_ratio
-from scipy.signal import lfilter
+from scan_cases import EACH_BUT_EMULATED, STREAMS, make_case, rms_ratio
 
 from chonn_ops import kirchhoff_scan
-from chonn_ops.inspect import rc_cell, transfer_function, zero_order_hold
+from chonn_ops.scan import scan_field
 
-EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
-DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
-STREAMS = ("u", "delta", "b", "c")
+EACH_WAY = pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
 
 
 def _map_streams(case, change):
     return case | {name: change(case[name]) for name in STREAMS}
 
 
-@EACH_BACKEND
-@DIRECTIONS
+@EACH_BUT_EMULATED
+@EACH_WAY
 @pytest.mark.parametrize("cut", [1, 32, 50, 99])
 def test_a_split_line_equals_the_whole(backend, reverse, cut):
     case = make_case(2, 100, 18, 5, dtype=torch.float64)
@@ -35,7 +31,7 @@ def test_a_split_line_equals_the_whole(backend, reverse, cut):
     torch.testing.assert_close(carried, state)
 
 
-@EACH_BACKEND
+@EACH_BUT_EMULATED
 @pytest.mark.parametrize("boundary", ["matched", "periodic"])
 def test_reverse_equals_flip(backend, boundary):
     case = make_case(2, 70, 18, 5, dtype=torch.float64)
@@ -48,8 +44,8 @@ def test_reverse_equals_flip(backend, boundary):
     torch.testing.assert_close(state, same_state)
 
 
-@EACH_BACKEND
-@DIRECTIONS
+@EACH_BUT_EMULATED
+@EACH_WAY
 def test_ring_equals_many_turns(backend, reverse):
     case = make_case(2, 12, 5, 3, dtype=torch.float64)
     del case["initial_state"]
@@ -62,7 +58,7 @@ def test_ring_equals_many_turns(backend, reverse):
     torch.testing.assert_close(closed, state)
 
 
-@EACH_BACKEND
+@EACH_BUT_EMULATED
 def test_ring_has_no_seam(backend):
     """Rolling the inputs rolls the output."""
     case = make_case(2, 40, 5, 3, dtype=torch.float64)
@@ -73,7 +69,7 @@ def test_ring_has_no_seam(backend):
     torch.testing.assert_close(shifted, y.roll(13, dims=1))
 
 
-@EACH_BACKEND
+@EACH_BUT_EMULATED
 def test_ring_that_hardly_decays_averages(backend):
     """As decay -> 0 the state tends to mean(delta b u) / (decay mean(delta)), not to 0 / 0."""
     case = make_case(1, 30, 4, 1, dtype=torch.float64)
@@ -85,36 +81,19 @@ def test_ring_that_hardly_decays_averages(backend):
     assert rms_ratio(state[..., 0] * 1e-9, mean) < 1e-6
 
 
-def _fixed_stage(u, delta, decay, b, c, d, backend):
-    """One cell with constant coefficients, and its circuit under zero-order hold."""
-    constant = torch.ones(1, u.shape[1], 1, dtype=torch.float64)
-    y = kirchhoff_scan(
-        u,
-        delta * constant,
-        torch.tensor([[decay]], dtype=torch.float64),
-        b * constant,
-        c * constant,
-        torch.tensor([d], dtype=torch.float64),
-        backend=backend,
-    )
-    return y, transfer_function(zero_order_hold(rc_cell(1.0, decay, 0.0, b, c, d), delta))
+def _twice(case, mirror_sign):
+    """The line followed by its mirror image, with u of that sign."""
+    signs = {"u": mirror_sign, "delta": 1, "b": 1, "c": 1}
+    mirrored = {name: sign * case[name].flip(1) for name, sign in signs.items()}
+    return case | {name: torch.cat([case[name], mirrored[name]], dim=1) for name in STREAMS}
 
 
-@EACH_BACKEND
-def test_fixed_coefficients_and_cascades_match_the_transfer_function(backend):
-    u = make_case(1, 200, 1, 1, dtype=torch.float64)["u"]
-    y, top, bottom = u, np.ones(1), np.ones(1)
-    for delta, decay, b, c, d in ((0.3, 0.5, 1.3, 0.7, 0.2), (1.0, 2.0, -0.4, 1.1, -0.5),
-                                  (0.05, 0.1, 2.0, 0.9, 0.0)):  # fmt: skip
-        y, circuit = _fixed_stage(y, delta, decay, b, c, d, backend)
-        # Scans count in positions, whatever their steps are.
-        top, bottom = np.polymul(top, circuit.num), np.polymul(bottom, circuit.den)
-        expected = lfilter(top, bottom, u[0, :, 0].numpy())
-        np.testing.assert_allclose(y[0, :, 0].numpy(), expected, rtol=1e-10, atol=1e-12)
-
-
-def test_a_line_scanned_one_way_has_no_reflection():
-    case = make_case(2, 9, 3, 4)
-    del case["initial_state"]
-    with pytest.raises(ValueError, match=r"'axial'.*got 'dirichlet'"):
-        kirchhoff_scan(**case, boundary="dirichlet")
+@EACH_BUT_EMULATED
+@pytest.mark.parametrize(("boundary", "sign"), [("neumann", 1), ("dirichlet", -1)])
+def test_walls_equal_a_line_with_its_mirror_image(backend, boundary, sign):
+    """The way back over a line is the way on over its image, seen with the image's sign."""
+    case = make_case(2, (40,), 5, 3, torch.float64)
+    there_and_on = kirchhoff_scan(**_twice(case, sign), backend=backend)
+    forth, back = there_and_on[:, :40], sign * there_and_on[:, 40:].flip(1)
+    y = scan_field(**case, directions="bidirectional", boundary=boundary, backend=backend)
+    torch.testing.assert_close(y, (forth + back) / 2)

@@ -19,15 +19,9 @@ def source_tree(tmp_path):
     """A copy of what the build needs, so that the real kernel stays in place."""
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
     (tmp_path / "chonn_ops").mkdir()
-    shared = (
-        "_backends.py",
-        "_dtypes.py",
-        "_forward_mode.py",
-        "_library.py",
-        "boundary.py",
-        "checks.py",
-    )
-    for name in (*shared, "_half.h", "_kernel.h", "_library.c", "_library.h"):
+    shared = ("_backends", "_dtypes", "_forward_mode", "_library", "boundary", "checks")
+    headers = ("_half.h", "_kernel.h", "_library.c", "_library.h")
+    for name in (*(f"{x}.py" for x in shared), *headers):
         shutil.copy(ROOT / "chonn_ops" / name, tmp_path / "chonn_ops")
     for operator in ("scan", "network"):
         shutil.copytree(
@@ -118,22 +112,6 @@ def test_the_kernel_is_compiled_again_only_for_other_sources_flags_or_compilers(
     assert compiled("another") == most
 
 
-FALLBACK = """
-import sys, types, torch
-package = types.ModuleType("chonn_ops")
-package.__path__ = [sys.argv[1] + "/chonn_ops"]
-sys.modules["chonn_ops"] = package
-from chonn_ops.scan import available_backends, kirchhoff_scan
-assert available_backends() == ("reference", "torch"), available_backends()
-ones = torch.ones(1, 4, 2)
-assert kirchhoff_scan(ones, ones, torch.ones(2, 2), ones, ones).shape == (1, 4, 2)
-try:
-    kirchhoff_scan(ones, ones, torch.ones(2, 2), ones, ones, backend="cpu")
-except ValueError as error:
-    print(error)
-"""
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("compiler", ["/nowhere/cc", "/bin/false"])
 def test_without_a_compiler_the_install_goes_on(source_tree, compiler, monkeypatch, capfd):
@@ -142,12 +120,6 @@ def test_without_a_compiler_the_install_goes_on(source_tree, compiler, monkeypat
     (line,) = [x for x in capfd.readouterr().err.splitlines() if x.startswith("chonn-ops:")]
     assert "no compiled kernel" in line
     assert compiler in line
-    command = [sys.executable, "-c", FALLBACK, str(source_tree)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=source_tree)
-    expected = (
-        "backend: expected one of ('reference', 'torch'), got 'cpu', which needs the compiled"
-    )
-    assert done.stdout.strip() == f"{expected} kernel (see `chonn info`)"
 
 
 @pytest.mark.slow
@@ -162,8 +134,11 @@ def test_a_compiler_without_openmp_or_vector_flags_still_builds(source_tree, mon
     wrapper.chmod(0o755)
     monkeypatch.setenv("CC", str(wrapper))
     assert _run_hook(source_tree)["pure_python"] is False
-    script = FALLBACK.split("assert available")[0] + (
-        "from chonn_ops.scan import cpu\nassert cpu.available_isas() == ('generic',)\n"
+    script = (
+        "import sys, types, torch\npackage = types.ModuleType('chonn_ops')\n"
+        "package.__path__ = [sys.argv[1] + '/chonn_ops']\nsys.modules['chonn_ops'] = package\n"
+        "from chonn_ops.scan import cpu, kirchhoff_scan\n"
+        "assert cpu.available_isas() == ('generic',)\n"
         "torch.set_num_threads(2)\nx = torch.ones(4, 500, 64)\n"
         "args = x, x, torch.ones(64, 2), x[..., :2], x[..., :2]\n"
         "torch.testing.assert_close(kirchhoff_scan(*args, backend='cpu'),"

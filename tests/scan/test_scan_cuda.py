@@ -15,40 +15,29 @@ from pathlib import Path
 import emulated
 import pytest
 import torch
-from scan_cases import (
-    MODES,
-    QUICK_MODES,
-    TOLERANCE,
-    assert_close,
-    field_truth,
-    make_case,
-    make_field,
-    run,
-    run_field,
-    truth,
-)
+from scan_cases import MODES, TOLERANCE, assert_close, make_case, run, thorough, truth
 
 from chonn_ops import kirchhoff_scan
-from chonn_ops.scan import cuda, operator, reference
+from chonn_ops.scan import cuda, operator
 from chonn_ops.scan.cuda import nvrtc
 
-needs_compiler = pytest.mark.skipif(emulated.COMPILER is None, reason="needs g++")
 needs_nvrtc = pytest.mark.skipif(
     not nvrtc.is_installed(), reason="needs NVRTC: pip install nvidia-cuda-nvrtc"
 )
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
-thorough = pytest.mark.thorough
 
 
 @pytest.fixture
 def emulate(monkeypatch):
     """Runs "cuda" on CPU tensors, as on a GPU of so many processors; the launches so far."""
+    if emulated.COMPILER is None:
+        pytest.skip("needs g++")
     yield lambda processors=1: emulated.install(monkeypatch, emulated.card(processors))
     cuda.plan_of.cache_clear()
 
 
-def check_line(sizes, dtype=torch.float32, scale=1.0, spread=0.0, unit=1.0, **options):
-    """One line with initial and final state, and all gradients."""
+def check(sizes, dtype=torch.float32, scale=1.0, spread=0.0, unit=1.0, **options):
+    """Outputs, of a line with its initial and final state, and all gradients."""
     case = make_case(*sizes, dtype)
     case["delta"] = case["delta"] * scale * unit
     case["decay"] = case["decay"] / unit
@@ -59,54 +48,35 @@ def check_line(sizes, dtype=torch.float32, scale=1.0, spread=0.0, unit=1.0, **op
     assert_close(actual, truth(case, **options), TOLERANCE[dtype])
 
 
-def check_field(sizes, directions, boundary, dtype=torch.float32):
-    case = make_field(*sizes, dtype)
-    modes = {"directions": directions, "boundary": boundary}
-    actual = run_field(case, backend="cuda", **modes)
-    assert_close(actual, field_truth(case, **modes), TOLERANCE[dtype])
+def each(quick, *others):
+    """Rows, of which all but the first are thorough."""
+    return [quick, *(pytest.param(*row, marks=thorough) for row in others)]
 
 
-@needs_compiler
 @pytest.mark.parametrize(
-    "sizes",
-    [
-        (2, 70, 40, 16),
-        (1, 37, 9, 16),
+    ("sizes", "dtype"),
+    each(
+        ((2, 70, 40, 16), torch.float32),
         *(
-            pytest.param(sizes, marks=thorough)
-            for sizes in [
-                *((2, 1, 5, 3), (1, 2, 20, 16), (1, 63, 1, 1), (2, 5, 40, 1), (1, 35, 40, 2)),
-                *((1, 35, 7, 8), (1, 35, 7, 20), (1, 17, 7, 40), (1, 35, 5, 64), (1, 20, 2, 128)),
-            ]
+            (x, torch.float32)
+            for x in ((1, 37, 9, 16), (2, 1, 5, 3), (1, 2, 20, 16), (1, 63, 1, 1))
         ),
-    ],
-)
-def test_lines(emulate, sizes):
-    emulate()
-    check_line(sizes)
-
-
-@needs_compiler
-@pytest.mark.parametrize(
-    ("dtype", "N"),
-    [
-        (torch.bfloat16, 16),
-        (torch.float64, 3),
         *(
-            pytest.param(dtype, N, marks=thorough)
-            for dtype, N in [
-                *((torch.float16, 16), (torch.float64, 16), (torch.bfloat16, 1)),
-                *((torch.bfloat16, 5), (torch.bfloat16, 64), (torch.float64, 64)),
-            ]
+            (x, torch.float32)
+            for x in ((2, 5, 40, 1), (1, 35, 40, 2), (1, 35, 7, 8), (1, 35, 7, 20))
         ),
-    ],
+        *((x, torch.float32) for x in ((1, 17, 7, 40), (1, 35, 5, 64), (1, 20, 2, 128))),
+        *(((2, 39, 9, N), torch.bfloat16) for N in (16, 1, 5, 64)),
+        *(((2, 39, 9, N), torch.float64) for N in (3, 16, 64)),
+        ((2, 39, 9, 16), torch.float16),
+    ),
 )
-def test_dtypes(emulate, dtype, N):
+@pytest.mark.parametrize("reverse", [True, pytest.param(False, marks=thorough)])
+def test_lines(emulate, sizes, dtype, reverse):
     emulate()
-    check_line((2, 39, 9, N), dtype, reverse=True)
+    check(sizes, dtype, reverse=reverse)
 
 
-@needs_compiler
 @pytest.mark.parametrize(
     ("sizes", "dtype"),
     [
@@ -121,48 +91,28 @@ def test_lines_in_pieces(emulate, sizes, dtype, boundary):
     """Few lines and channels for a GPU of many processors: a block shares each line out."""
     emulate(processors=100)
     if boundary == "matched":
-        check_line(sizes, dtype, reverse=True)
+        check(sizes, dtype, reverse=True)
     else:
         B, L, D, N = sizes
-        check_field((B, (L,), D, N), "raster", boundary, dtype)
+        check((B, (L,), D, N), dtype, directions="raster", boundary=boundary)
 
 
-@needs_compiler
-def test_mixed_dtypes_are_computed_in_the_widest(emulate):
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    each(
+        ({"spread": 6.0}, torch.float32),  # steps of all sizes
+        *(({"scale": x}, torch.float32) for x in (1e-12, 1e-8, 1e-4, 12.0, 1e4)),
+        *(({"scale": x}, torch.float64) for x in (1e-12, 1e-8, 1e-4, 12.0, 1e4)),
+        # Fast and slow decays of which third powers are no numbers of float32.
+        *(({"scale": 0.1, "unit": x}, torch.float32) for x in (1e-13, 1e-9, 1e9, 1e13)),
+        *(({"scale": 0.1, "unit": x}, torch.bfloat16) for x in (1e-13, 1e-9, 1e9, 1e13)),
+    ),
+)
+def test_extreme_steps(emulate, options, dtype):
     emulate()
-    case = make_case(1, 20, 5, 3)
-    case |= {"u": case["u"].bfloat16(), "b": case["b"].half()}
-    assert_close(
-        {k: v.float() for k, v in run(case, backend="cuda").items()},
-        {k: v.to(case.get(k[5:], v).dtype) for k, v in truth(case).items()},
-        6e-3,
-    )
+    check((1, 33, 9, 3 if dtype == torch.float64 else 16), dtype, **options)
 
 
-@needs_compiler
-@pytest.mark.parametrize("scale", [1e-12, 1e-8, 1e-4, 12.0, 1e4])
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=thorough)])
-def test_extreme_steps(emulate, scale, dtype):
-    emulate()
-    check_line((1, 9, 9, 16 if dtype == torch.float32 else 3), dtype, scale=scale)
-
-
-@needs_compiler
-@pytest.mark.parametrize("unit", [1e-13, 1e-9, 1e9, 1e13])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float32, marks=thorough)])
-def test_units_of_time(emulate, unit, dtype):
-    """Fast and slow decays of which third powers are no numbers of float32."""
-    emulate()
-    check_line((1, 33, 9, 16), dtype, scale=0.1, unit=unit)
-
-
-@needs_compiler
-def test_steps_of_all_sizes(emulate):
-    emulate()
-    check_line((1, 33, 9, 16), spread=6.0)
-
-
-@needs_compiler
 @pytest.mark.parametrize("N", [3, pytest.param(16, marks=thorough)])
 @pytest.mark.parametrize("step", [1e22, math.inf])
 def test_steps_that_forget_all(emulate, N, step):
@@ -182,26 +132,6 @@ def test_steps_that_forget_all(emulate, N, step):
     assert_close(found, expected, TOLERANCE[torch.float32])
 
 
-@needs_compiler
-@pytest.mark.parametrize("passive", [True, False])
-def test_a_large_state_is_forgotten(emulate, passive):
-    """After a pulse of 1e8 the outputs are 1 + 1e8 exp(-20 k), right to their own rounding."""
-    emulate()
-    case = make_case(1, 20, 9, 16)
-    case |= {"u": torch.ones(1, 20, 9), "delta": torch.full((1, 20, 9), 20.0)}
-    case |= {"decay": torch.ones(9, 16), "b": torch.ones(1, 20, 16), "c": torch.ones(1, 20, 16)}
-    case["u"][:, 0] = 1e8
-    args = [case[name] for name in ("u", "delta", "decay", "b", "c")]
-    expected, _ = reference.forward(*(x.double() for x in args))
-    c = args[-1].requires_grad_()
-    y = kirchhoff_scan(*args, backend="cuda", passive=passive)
-    torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=0)
-    (seen,) = torch.autograd.grad(y.sum(), c)
-    each = (expected / 16).sum(-1, keepdim=True).expand(1, 20, 16)
-    torch.testing.assert_close(seen.double(), each, rtol=1e-5, atol=0)
-
-
-@needs_compiler
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=thorough)])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("name", ["b", "c", "grad_y"])
@@ -229,7 +159,6 @@ def test_what_is_not_finite_spreads_to_four_states_at_most(emulate, name, bad, d
         assert torch.equal(found[key], spread if key in ("b", "c") else expected[key])
 
 
-@needs_compiler
 @pytest.mark.parametrize(
     ("dtype", "processors"),
     [
@@ -248,44 +177,22 @@ def test_decay_of_both_signs(emulate, dtype, processors):
     assert_close(actual, truth(case), TOLERANCE[dtype])
 
 
-@needs_compiler
 @pytest.mark.parametrize(
-    ("directions", "boundary"),
-    [pytest.param(*mode, marks=() if mode in QUICK_MODES else thorough) for mode in MODES],
+    ("sizes", "directions", "boundary", "dtype"),
+    each(
+        ((2, (2, 3, 4), 5, 3), "axial", "neumann", torch.float32),
+        ((2, (2, 3, 4), 5, 3), "cross", "dirichlet", torch.float64),
+        ((2, (2, 3, 4), 5, 3), "cross", "periodic", torch.bfloat16),
+        # Walks of narrow fields are added up in float32.
+        *(((2, (4, 18), 9, 16), x, "neumann", torch.bfloat16) for x in ("axial", "cross")),
+        ((2, (30, 20), 3, 2), "axial", "matched", torch.float32),  # several lines a block
+    ),
 )
-def test_fields(emulate, directions, boundary):
+def test_fields(emulate, sizes, directions, boundary, dtype):
     emulate()
-    check_field((1, (5, 18), 9, 16), directions, boundary)
+    check(sizes, dtype, directions=directions, boundary=boundary)
 
 
-@needs_compiler
-@pytest.mark.parametrize(
-    ("directions", "boundary", "dtype"),
-    [
-        ("axial", "neumann", torch.float32),
-        pytest.param("cross", "dirichlet", torch.float64, marks=thorough),
-        pytest.param("cross", "periodic", torch.bfloat16, marks=thorough),
-    ],
-)
-def test_volumes(emulate, directions, boundary, dtype):
-    emulate()
-    check_field((2, (2, 3, 4), 5, 3), directions, boundary, dtype)
-
-
-@needs_compiler
-@pytest.mark.parametrize("directions", ["axial", pytest.param("cross", marks=thorough)])
-def test_narrow_fields_add_walks_up_in_float32(emulate, directions):
-    emulate()
-    check_field((2, (4, 18), 9, 16), directions, "neumann", torch.bfloat16)
-
-
-@needs_compiler
-def test_a_block_of_the_backward_walks_several_lines(emulate):
-    emulate()
-    check_field((2, (30, 20), 3, 2), "axial", "matched")
-
-
-@needs_compiler
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=thorough)])
 def test_strides(emulate, dtype):
     """Rows far apart (parts of one projection) at any address, channels far apart, a gradient of
@@ -310,7 +217,6 @@ def test_strides(emulate, dtype):
 
 
 @thorough
-@needs_compiler
 def test_the_check_of_a_device_takes_the_path_of_large_scans(emulate):
     emulate(processors=132)
     found = operator._small_results(cuda, torch.device("cpu"))
@@ -321,15 +227,6 @@ def test_the_check_of_a_device_takes_the_path_of_large_scans(emulate):
     assert {"NP": 16, "S": 4, "KC": 1, "CGC": 4}.items() <= dict(setting.macros).items()
 
 
-@needs_compiler
-def test_without_skip_and_states(emulate):
-    emulate()
-    case = make_case(1, 37, 9, 16)
-    del case["d"], case["initial_state"]
-    assert_close(run(case, backend="cuda"), truth(case), TOLERANCE[torch.float32])
-
-
-@needs_compiler
 def test_results_repeat_to_the_bit_and_pieces_change_rounding_only(emulate):
     case = make_case(1, 140, 40, 16)
     results = []
@@ -341,17 +238,15 @@ def test_results_repeat_to_the_bit_and_pieces_change_rounding_only(emulate):
     assert not torch.equal(results[0]["grad_decay"], results[1]["grad_decay"])
 
 
-@needs_compiler
 def test_one_launch_forward_and_two_backward(emulate):
     launched = emulate()
     run(make_case(2, 37, 9, 16), backend="cuda")
     assert launched == ["scan_forward", "scan_backward", "scan_finish"]
     launched.clear()
-    run_field(make_field(2, (5, 18), 9, 16), directions="axial", backend="cuda")
+    run(make_case(2, (5, 18), 9, 16), directions="axial", backend="cuda")
     assert launched == ["scan_forward"] * 4 + ["scan_backward"] * 4 + ["scan_finish"]
 
 
-@needs_compiler
 def test_more_states_than_the_kernels_take(emulate, monkeypatch):
     launched = emulate()
     case = make_case(1, 5, 2, 129)
@@ -363,7 +258,6 @@ def test_more_states_than_the_kernels_take(emulate, monkeypatch):
     assert not launched
 
 
-@needs_compiler
 def test_a_kernel_that_cannot_be_launched_is_replaced(emulate, monkeypatch):
     """Compilers and drivers may fail for one kind of scan after the first has passed its check."""
     emulate()
@@ -386,17 +280,6 @@ def test_a_kernel_that_cannot_be_launched_is_replaced(emulate, monkeypatch):
     assert_close(found, truth(case), TOLERANCE[torch.float32])
 
 
-@needs_compiler
-def test_empty_batches(emulate):
-    launched = emulate()
-    found = run(make_case(0, 5, 3, 2), backend="cuda")
-    assert found["y"].shape == (0, 5, 3)
-    assert not found["grad_decay"].any()
-    assert not any(tensor.requires_grad for name, tensor in found.items() if "grad" in name)
-    assert not launched
-
-
-@needs_compiler
 @pytest.mark.parametrize("processors", [1, 100])
 def test_a_ring_without_time_has_no_state(emulate, processors):
     emulate(processors)
@@ -596,10 +479,10 @@ def test_a_scan_on_the_cpu_loads_nothing_of_this():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize(("directions", "boundary"), MODES)
 def test_on_cuda(directions, boundary, dtype):
-    case = make_field(2, (9, 300), 20, 16, dtype)
+    case = make_case(2, (9, 300), 20, 16, dtype)
     modes = {"directions": directions, "boundary": boundary}
-    expected = field_truth(case, **modes)
-    actual = run_field({k: v.cuda() for k, v in case.items()}, backend="cuda", **modes)
+    expected = truth(case, **modes)
+    actual = run({k: v.cuda() for k, v in case.items()}, backend="cuda", **modes)
     assert_close({k: v.cpu() for k, v in actual.items()}, expected, TOLERANCE[dtype])
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.autograd.forward_ad as fwAD
-from scan_cases import MODES, make_case, make_field
+from scan_cases import EACH_MODE, make_case
 
 from chonn_ops import CKB, Scan
 from chonn_ops.nn import KirchhoffCell
 from chonn_ops.scan import kirchhoff_scan, scan_field
-
-EACH_MODE = pytest.mark.parametrize(("directions", "boundary"), MODES)
 
 
 def _line(**options):
@@ -29,7 +27,7 @@ def _line(**options):
 @pytest.mark.thorough
 @EACH_MODE
 def test_fields_in_forward_mode_and_twice_backwards(directions, boundary):
-    leaves = [x.requires_grad_() for x in make_field(1, (2, 2), 1, 1, torch.float64).values()]
+    leaves = [x.requires_grad_() for x in make_case(1, (2, 2), 1, 1, torch.float64).values()]
 
     def scan(*tensors):
         return scan_field(*tensors, directions=directions, boundary=boundary)

@@ -4,50 +4,72 @@ from __future__ import annotations
 
 import pytest
 import torch
-from scan_cases import make_case
+from scan_cases import EACH_IMPLEMENTATION, make_case, scan
 
-from chonn_ops.scan import available_backends, kirchhoff_scan
+from chonn_ops.scan import BOUNDARIES, DIRECTIONS, available_backends, kirchhoff_scan
 from chonn_ops.scan.operator import BACKENDS
 
+LINE, FIELD = (5, {}), ((4, 5), {"directions": "cross"})
+ONES = torch.ones(3, 2)
+REFUSED = [
+    (LINE, {"u": torch.ones(4, 3)}, "(B, L, D)", "(4, 3)"),
+    (LINE, {"decay": torch.ones(3)}, "(D, N)", "(3,)"),
+    (LINE, {"delta": torch.ones(2, 4, 3)}, "(2, 5, 3)", "(2, 4, 3)"),
+    (LINE, {"decay": torch.ones(4, 2)}, "(3, 2)", "(4, 2)"),
+    (LINE, {"b": torch.ones(2, 5, 3)}, "(2, 5, 2)", "(2, 5, 3)"),
+    (LINE, {"c": torch.ones(1, 5, 2)}, "(2, 5, 2)", "(1, 5, 2)"),
+    (LINE, {"d": torch.ones(3, 1)}, "(3,)", "(3, 1)"),
+    (LINE, {"initial_state": torch.ones(2, 3, 1)}, "(2, 3, 2)", "(2, 3, 1)"),
+    (LINE, {"b": torch.ones(2, 5, 2, device="meta")}, "cpu", "meta"),
+    (LINE, {"u": torch.ones(2, 5, 3).to_sparse()}, "a dense tensor", "torch.sparse_coo"),
+    (LINE, {"decay": ONES.to_sparse()}, "a dense tensor", "torch.sparse_coo"),
+    (LINE, {"u": torch.ones(2, 5, 3, dtype=torch.int64)}, "float32", "int64"),
+    (LINE, {"c": torch.ones(2, 5, 2, dtype=torch.complex64)}, "float32", "complex64"),
+    (LINE, {"decay": ONES.index_fill(0, torch.tensor(1), 0.0)}, "> 0", "minimum 0"),
+    (LINE, {"decay": -ONES}, "> 0", "minimum -1"),
+    (LINE, {"decay": ONES * float("nan")}, "> 0", "minimum nan"),
+    (LINE, {"delta": torch.ones(2, 5, 3) - 2}, ">= 0", "minimum -1"),
+    (LINE, {"boundary": "closed"}, str(BOUNDARIES), "'closed'"),
+    (LINE, {"boundary": "neumann"}, "'bidirectional', 'cross' or 'axial'", "'neumann'"),
+    (LINE, {"boundary": "dirichlet"}, "for a scan in one direction", "'dirichlet'"),
+    (LINE, {"boundary": "periodic"}, "None", "a tensor"),
+    (LINE, {"backend": "gpu"}, str(available_backends()), "'gpu'"),
+    ((0, {}), {}, "at least 1", "L=0"),
+    (FIELD, {"u": torch.ones(4, 3)}, "(B, *grid, D)", "(4, 3)"),
+    (FIELD, {"delta": torch.ones(2, 5, 4, 3)}, "(2, 4, 5, 3)", "(2, 5, 4, 3)"),
+    (FIELD, {"b": torch.ones(2, 20, 2)}, "(B, *grid, N) = (2, 4, 5, 2)", "(2, 20, 2)"),
+    (FIELD, {"c": torch.ones(2, 4, 5, 3)}, "(2, 4, 5, 2)", "(2, 4, 5, 3)"),
+    (FIELD, {"decay": -ONES}, "> 0", "minimum -1"),
+    (FIELD, {"directions": "spiral"}, str(DIRECTIONS), "'spiral'"),
+    (FIELD, {"directions": "raster", "boundary": "neumann"}, "in one direction", "'neumann'"),
+    (FIELD, {"backend": "mps"}, str(available_backends()), "'mps'"),
+    (((4, 0), {"directions": "axial"}), {}, "grid, D and N of at least 1", "grid="),
+]
 
-@pytest.mark.parametrize(
-    ("changes", "expected", "actual"),
-    [
-        ({"u": torch.ones(4, 3)}, "(B, L, D)", "(4, 3)"),
-        ({"decay": torch.ones(3)}, "(D, N)", "(3,)"),
-        ({"delta": torch.ones(2, 4, 3)}, "(2, 5, 3)", "(2, 4, 3)"),
-        ({"decay": torch.ones(4, 2)}, "(3, 2)", "(4, 2)"),
-        ({"b": torch.ones(2, 5, 3)}, "(2, 5, 2)", "(2, 5, 3)"),
-        ({"c": torch.ones(1, 5, 2)}, "(2, 5, 2)", "(1, 5, 2)"),
-        ({"d": torch.ones(3, 1)}, "(3,)", "(3, 1)"),
-        ({"initial_state": torch.ones(2, 3, 1)}, "(2, 3, 2)", "(2, 3, 1)"),
-        ({"b": torch.ones(2, 5, 2, device="meta")}, "cpu", "meta"),
-        ({"u": torch.ones(2, 5, 3).to_sparse()}, "a dense tensor", "torch.sparse_coo"),
-        ({"decay": torch.ones(3, 2).to_sparse()}, "a dense tensor", "torch.sparse_coo"),
-        ({"u": torch.ones(2, 5, 3, dtype=torch.int64)}, "float32", "int64"),
-        ({"c": torch.ones(2, 5, 2, dtype=torch.complex64)}, "float32", "complex64"),
-        ({"decay": torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]])}, "> 0", "minimum 0"),
-        ({"decay": -torch.ones(3, 2)}, "> 0", "minimum -1"),
-        ({"decay": torch.full((3, 2), float("nan"))}, "> 0", "minimum nan"),
-        ({"delta": torch.ones(2, 5, 3) - 2}, ">= 0", "minimum -1"),
-        ({"boundary": "closed"}, "('matched', 'periodic', 'neumann', 'dirichlet')", "'closed'"),
-        ({"boundary": "neumann"}, "'bidirectional', 'cross' or 'axial'", "'neumann'"),
-        (
-            {"boundary": "dirichlet"},
-            "'matched' or 'periodic' for a scan in one direction",
-            "'dirichlet'",
-        ),
-        ({"boundary": "periodic"}, "None", "a tensor"),
-        ({"backend": "gpu"}, str(available_backends()), "'gpu'"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
-)
-def test_message_says_expected_and_actual(changes, expected, actual):
+
+@pytest.mark.parametrize(("kind", "changes", "expected", "actual"), REFUSED)
+def test_message_says_expected_and_actual(kind, changes, expected, actual):
+    grid, options = kind
+    case = make_case(2, grid, 3, 2)
+    case |= {k: x for k, x in changes.items() if k in case}
+    options = options | {k: x for k, x in changes.items() if k not in case}
     with pytest.raises(ValueError, match="expected") as error:
-        kirchhoff_scan(**(make_case(2, 5, 3, 2) | changes))
+        scan(case, **options)
     before, after = str(error.value).split(", got ")
     assert expected in before
     assert actual in after
+
+
+def test_the_operator_refuses_a_grid_that_is_not_the_fields():
+    case = make_case(2, 20, 3, 2)
+    inputs, modes = (*case.values(),), ([4, 6], "cross", False, "matched", "")
+    operators = torch.ops.chonn_ops
+    for call in (
+        lambda: operators.kirchhoff_scan(*inputs, *modes),
+        lambda: operators.kirchhoff_scan_backward(inputs[0], None, torch.empty(0), *inputs, *modes),
+    ):
+        with pytest.raises(ValueError, match=r"grid: expected a product of 20, got \(4, 6\)"):
+            call()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +86,7 @@ def test_only_tensors(name, value, kind):
         kirchhoff_scan(**(make_case(2, 5, 3, 2) | {name: value}))
 
 
-@pytest.mark.parametrize("backend", [name for name in available_backends() if name != "cuda"])
+@EACH_IMPLEMENTATION
 def test_a_time_step_of_zero_holds_the_state(backend):
     case = make_case(2, 5, 3, 2)
     case["delta"] = case["delta"].clone()
@@ -83,10 +105,11 @@ def test_a_gradient_transform_refuses_negative_steps_too():
         torch.func.jvp(lambda x: kirchhoff_scan(x, delta, decay, b, c), (u,), (u,))
 
 
-@pytest.mark.parametrize("sizes", [(2, 0, 3, 2), (2, 5, 0, 2), (2, 5, 3, 0)], ids=["L", "D", "N"])
-def test_empty_lines_are_refused(sizes):
-    with pytest.raises(ValueError, match="at least 1, got L="):
-        kirchhoff_scan(**make_case(*sizes))
+@pytest.mark.parametrize("sizes", [(5, 0, 2), (5, 3, 0), ((4, 5), 0, 2), ((4, 5), 3, 0)])
+def test_empty_axes_of_channels_and_states_are_refused(sizes):
+    options = {"directions": "axial"} if isinstance(sizes[0], tuple) else {}
+    with pytest.raises(ValueError, match=r"at least 1, got (L|grid)="):
+        scan(make_case(2, *sizes), **options)
 
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 
@@ -9,188 +10,258 @@ import pytest
 import torch
 from scan_cases import (
     BACKENDS,
-    EACH_BACKEND_THOROUGHLY,
+    EACH_BACKEND,
+    EACH_IMPLEMENTATION,
+    MODES,
+    QUICK_MODES,
     TOLERANCE,
     assert_close,
     make_case,
     rms_ratio,
     run,
+    scan,
+    thorough,
     within,
 )
 from torch.library import opcheck
 
-from chonn_ops.scan import kirchhoff_scan
+from chonn_ops.scan import DIRECTIONS, kirchhoff_scan, scan_field
 
-EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
-DIRECTIONS = pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
-LINE = ([40], "raster")
-BOUNDARIES = pytest.mark.parametrize("boundary", ["matched", "periodic"])
+OPERATOR = torch.ops.chonn_ops.kirchhoff_scan.default
+OPERATOR_BACKWARD = torch.ops.chonn_ops.kirchhoff_scan_backward.default
+# Keywords of scans: of lines, and of fields, which have directions.
+LINES = [{"reverse": x, "boundary": b} for x in (False, True) for b in ("matched", "periodic")]
+FIELDS = [{"directions": directions, "boundary": boundary} for directions, boundary in MODES]
+QUICK = [LINES[0], *({"directions": x, "boundary": b} for x, b in QUICK_MODES)]
+EACH_SCAN = pytest.mark.parametrize("options", [*LINES, *FIELDS], ids=str)
+EACH_SCAN_THOROUGHLY = pytest.mark.parametrize(
+    "options",
+    [pytest.param(x, marks=() if x in QUICK else thorough) for x in (*LINES, *FIELDS)],
+    ids=str,
+)
+SOME_SCANS = pytest.mark.parametrize("options", QUICK, ids=str)
 
 
-def _leaves(*shape, boundary="matched"):
-    case = make_case(*shape, dtype=torch.float64)
-    if boundary == "periodic":
+def case_of(options, grid, D, N, dtype=torch.float64, seed=0):
+    """A case of this grid, or of the line of its size; a ring has no initial state."""
+    if "directions" in options:
+        return make_case(2, grid, D, N, dtype, seed)
+    case = make_case(2, grid[0] * grid[1], D, N, dtype, seed)
+    if options["boundary"] == "periodic":
         del case["initial_state"]
-    return {name: tensor.requires_grad_() for name, tensor in case.items()}
+    return case
 
 
-@EACH_BACKEND_THOROUGHLY
-@DIRECTIONS
-@BOUNDARIES
-def test_gradcheck(backend, reverse, boundary):
-    leaves = _leaves(2, 5, 3, 2, boundary=boundary)
-
-    def scan(*tensors):
-        named = dict(zip(leaves, tensors, strict=True))
-        options = {"backend": backend, "reverse": reverse, "boundary": boundary}
-        return kirchhoff_scan(**named, return_state=True, **options)
-
-    assert torch.autograd.gradcheck(scan, tuple(leaves.values()))
+def leaves_of(*arguments, **options):
+    return {k: x.requires_grad_() for k, x in case_of(*arguments, **options).items()}
 
 
-@pytest.mark.thorough
+def loss(leaves, **options):
+    return sum(x.sin().sum() for x in scan(leaves, **options).values())
+
+
+def gradients(function, leaves, **options):
+    return torch.autograd.grad(function(leaves, **options), list(leaves.values()))
+
+
 @EACH_BACKEND
-@DIRECTIONS
+@EACH_SCAN_THOROUGHLY
+def test_gradcheck(backend, options):
+    leaves = leaves_of(options, (3, 2), 2, 2)
+
+    def outputs(*tensors):
+        case = dict(zip(leaves, tensors, strict=True))
+        return tuple(scan(case, backend=backend, **options).values())
+
+    assert torch.autograd.gradcheck(outputs, tuple(leaves.values()))
+
+
+def flat(case):
+    """Arguments of the operator: streams with the grid flattened; None where there is none."""
+    streams = {k: x.flatten(1, -2) if k in ("u", "delta", "b", "c") else x for k, x in case.items()}
+    return [streams.get(x) for x in ("u", "delta", "decay", "b", "c", "d", "initial_state")]
+
+
+def settings(options, grid, backend):
+    """Its other arguments up to the backend."""
+    directions, reverse = options.get("directions", "raster"), options.get("reverse", False)
+    grid = list(grid) if "directions" in options else [grid[0] * grid[1]]
+    return grid, directions, reverse, options["boundary"], backend
+
+
+@thorough
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    [
+        ("reference", LINES[0]),  # whose loops are slow
+        *((x, y) for x in BACKENDS if x != "reference" for y in QUICK),
+    ],
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_opcheck(backend, reverse, dtype):
-    case = make_case(2, 40, 3, 2, dtype=dtype)
-    leaves = [tensor.requires_grad_() for tensor in case.values()]
-    full, bare = tuple(leaves), (*leaves[:5], None, None)
-    operator = torch.ops.chonn_ops.kirchhoff_scan.default
-    for inputs in (full, bare):
+def test_opcheck(backend, options, dtype):
+    modes = settings(options, (3, 40), backend)
+    leaves = flat(leaves_of(options, (3, 40), 3, 2, dtype=dtype))
+    for inputs in (leaves, [*leaves[:5], None, None]):
         for keep in (False, True):
-            opcheck(
-                operator,
-                (*inputs, *LINE, reverse, "matched", backend, True, keep),
-                **within(0.05 if dtype == torch.bfloat16 else 1e-5),
-            )
-        still = [None if tensor is None else tensor.detach() for tensor in inputs]
-        _, _, checkpoints = operator(*still, *LINE, reverse, "matched", backend, True, True)
-        opcheck(
-            torch.ops.chonn_ops.kirchhoff_scan_backward.default,
-            (
-                torch.ones_like(still[0]),
-                None,
-                checkpoints,
-                *still,
-                *LINE,
-                reverse,
-                "matched",
-                backend,
-            ),
-        )
+            close = within(0.05 if dtype == torch.bfloat16 else 1e-5)
+            opcheck(OPERATOR, (*inputs, *modes, True, keep), **close)
+        still = [x if x is None else x.detach() for x in inputs]
+        checkpoints = OPERATOR(*still, *modes, True, True)[2]
+        opcheck(OPERATOR_BACKWARD, (torch.ones_like(still[0]), None, checkpoints, *still, *modes))
 
 
 @EACH_BACKEND
-@pytest.mark.parametrize("steps", [1, 63, 200])
-@pytest.mark.parametrize("states", [2, 40])
-def test_gradients_need_no_kept_checkpoints(backend, steps, states):
+@EACH_SCAN
+@pytest.mark.parametrize(("grid", "states"), [((1, 1), 2), ((3, 40), 40), ((5, 40), 2)], ids=str)
+def test_gradients_need_no_kept_checkpoints(backend, options, grid, states):
     """A caller that records the operator without `keep` gets the same gradients."""
-    leaves = [x.requires_grad_() for x in make_case(2, steps, 3, states).values()]
-    grads = []
+    inputs = flat(leaves_of(options, grid, 3, states, dtype=torch.float32))
+    leaves, grads = [x for x in inputs if x is not None], []
     for keep in (False, True):
-        y, state, _ = torch.ops.chonn_ops.kirchhoff_scan(
-            *leaves, [steps], "raster", False, "matched", backend, True, keep
-        )
+        y, state, _ = OPERATOR(*inputs, *settings(options, grid, backend), True, keep)
         grads.append(torch.autograd.grad(y.sum() + state.sum(), leaves))
     for without, kept in zip(*grads, strict=True):
         torch.testing.assert_close(without, kept)
 
 
-@pytest.mark.thorough
+@thorough
 @EACH_BACKEND
-@BOUNDARIES
-def test_compile_without_graph_breaks(backend, boundary):
-    leaves = _leaves(2, 6, 3, 2, boundary=boundary)
-
-    def loss(leaves):
-        y, state = kirchhoff_scan(**leaves, return_state=True, backend=backend, boundary=boundary)
-        return y.sin().sum() + state.cos().sum()
-
-    eager = torch.autograd.grad(loss(leaves), list(leaves.values()))
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")(leaves)
-    for grad, expected in zip(
-        torch.autograd.grad(compiled, list(leaves.values())), eager, strict=True
-    ):
-        torch.testing.assert_close(grad, expected)
+@EACH_SCAN
+def test_compile_without_graph_breaks(backend, options):
+    leaves = leaves_of(options, (3, 4), 3, 2)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    found, eager = (gradients(f, leaves, backend=backend, **options) for f in (compiled, loss))
+    torch.testing.assert_close(found, eager)
+    torch._dynamo.reset()
 
 
-class _Ring(torch.nn.Module):
-    def forward(self, u, delta, decay, b, c):
-        return kirchhoff_scan(u, delta, decay, b, c, boundary="periodic", return_state=True)
+@thorough
+@pytest.mark.parametrize("directions", DIRECTIONS)
+def test_compile_with_a_dynamic_grid(directions):
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)
+    options = {"directions": directions}
+    for grid in ((3, 4), (5, 40), (35, 2)):
+        leaves = leaves_of(options, grid, 3, 2, dtype=torch.float32)
+        found, eager = (gradients(f, leaves, **options) for f in (compiled, loss))
+        torch.testing.assert_close(found, eager)
+    torch._dynamo.reset()
 
 
-@pytest.mark.thorough
-def test_export_with_a_dynamic_length():
-    case = make_case(2, 6, 3, 2)
-    inputs = tuple(case[name] for name in ("u", "delta", "decay", "b", "c"))
-    length = torch.export.Dim("length", min=2)
-    line = {1: length}
-    exported = torch.export.export(
-        _Ring(), inputs, dynamic_shapes=(line, line, None, line, line)
-    ).module()
-    longer = make_case(2, 50, 3, 2)
-    inputs = tuple(longer[name] for name in ("u", "delta", "decay", "b", "c"))
-    for actual, expected in zip(exported(*inputs), _Ring()(*inputs), strict=True):
-        torch.testing.assert_close(actual, expected)
+class _Learnt(torch.nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        self.decay = torch.nn.Parameter(torch.tensor([[0.5, 2.0], [1.0, 3.0], [0.1, 0.7]]))
+        self.options = options
+
+    def forward(self, u, delta, b, c):
+        case = {"u": u, "delta": delta, "decay": self.decay, "b": b, "c": c}
+        return tuple(scan(case, **self.options).values())
+
+
+@thorough
+@pytest.mark.parametrize("length", [40, 600])
+@pytest.mark.parametrize("options", [LINES[1], *QUICK[1:], FIELDS[-2]], ids=str)
+def test_export_with_gradients_on_takes_lines_of_any_length(options, length):
+    """The compiled kernel keeps nothing for lines up to 512 steps, and something beyond."""
+
+    def inputs(*grid):
+        case = case_of(options, grid, 3, 2, torch.float32)
+        return tuple(case[name] for name in ("u", "delta", "b", "c"))
+
+    module, axes = _Learnt(options), 1 + ("directions" in options)
+    grid = {i + 1: torch.export.Dim(f"n{i}", min=2) for i in range(axes)}
+    exported = torch.export.export(module, inputs(2, length // 2), dynamic_shapes=(grid,) * 4)
+    program = exported.module()
+    for sizes in ((4, 5), (16, 32), (27, 19), (40, 30)):
+        found, expected = program(*inputs(*sizes)), module(*inputs(*sizes))
+        torch.testing.assert_close(found, expected)
+        results = []
+        for y, made in ((found, program), (expected, module)):
+            total = sum(x.sin().sum() for x in y)
+            results.append(torch.autograd.grad(total, list(made.parameters()))[0])
+        torch.testing.assert_close(*results)
 
 
 @EACH_BACKEND
-def test_vmap_equals_a_loop(backend):
-    cases = [make_case(2, 7, 3, 2, seed=seed) for seed in range(3)]
-    stacked = {name: torch.stack([case[name] for case in cases]) for name in cases[0]}
-    leaves = [stacked["u"].requires_grad_(), stacked["decay"].requires_grad_()]
+@SOME_SCANS
+def test_vmap_equals_a_loop(backend, options):
+    cases = [case_of(options, (3, 4), 3, 2, torch.float32, seed) for seed in range(3)]
+    names = ("u", "decay", "c")
+    leaves = [torch.stack([case[name] for case in cases]).requires_grad_() for name in names]
 
-    def scan(u, decay):
-        return kirchhoff_scan(**(cases[0] | {"u": u, "decay": decay}), backend=backend)
+    def mapped(*tensors):
+        case = cases[0] | dict(zip(names, tensors, strict=True))
+        return tuple(scan(case, backend=backend, **options).values())
 
-    actual = torch.vmap(scan)(*leaves)
-    expected = torch.stack([scan(u, decay) for u, decay in zip(*leaves, strict=True)])
-    torch.testing.assert_close(actual, expected)
-    for grad, other in zip(
-        torch.autograd.grad(actual.sum(), leaves),
-        torch.autograd.grad(expected.sum(), leaves),
-        strict=True,
-    ):
-        torch.testing.assert_close(grad, other)
+    found = torch.vmap(mapped)(*leaves)
+    each = [mapped(*slices) for slices in zip(*leaves, strict=True)]
+    expected = tuple(torch.stack(parts) for parts in zip(*each, strict=True))
+    torch.testing.assert_close(found, expected)
+    losses = (sum(x.sin().sum() for x in y) for y in (found, expected))
+    torch.testing.assert_close(*(torch.autograd.grad(x, leaves) for x in losses))
 
 
 @EACH_BACKEND
-@BOUNDARIES
-def test_autocast_keeps_the_state_in_float32(backend, boundary):
-    case = make_case(2, 200, 8, 4)
-    if boundary == "periodic":
-        del case["initial_state"]
-    plain = run(case, backend=backend, boundary=boundary)
+@SOME_SCANS
+def test_autocast_changes_nothing(backend, options):
+    case = case_of(options, (20, 10), 8, 4, torch.float32)
+    plain = run(case, backend=backend, **options)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        cast = run(case, backend=backend, boundary=boundary)
-    assert cast["state"].dtype == torch.float32
+        cast = run(case, backend=backend, **options)
+    assert cast.get("state", plain["y"]).dtype == torch.float32
     assert_close(cast, plain, TOLERANCE[torch.float32])
 
 
-@EACH_BACKEND
+@EACH_IMPLEMENTATION
 def test_only_the_asked_gradients_are_needed(backend):
     case = make_case(2, 20, 3, 2)
-    decay = case["decay"].requires_grad_()
-    _, state = kirchhoff_scan(**case, return_state=True, backend=backend)
-    (from_state,) = torch.autograd.grad(state.sum(), decay)
-    full = {name: tensor.detach().double().requires_grad_() for name, tensor in case.items()}
-    _, state = kirchhoff_scan(**full, return_state=True, backend="reference")
-    (expected,) = torch.autograd.grad(state.sum(), full["decay"])
-    assert rms_ratio(from_state, expected) < TOLERANCE[torch.float32]
+    found = []
+    for leaves, name in ((case, backend), ({k: x.double() for k, x in case.items()}, "reference")):
+        decay = leaves["decay"].requires_grad_()
+        state = scan(leaves, backend=name)["state"]
+        found += torch.autograd.grad(state.sum(), decay)
+    assert rms_ratio(*found) < TOLERANCE[torch.float32]
 
 
-@EACH_BACKEND
+@EACH_IMPLEMENTATION
 @pytest.mark.parametrize("reverse", [False, True])
 def test_results_may_be_changed_in_place(backend, reverse):
     case = make_case(2, 7, 3, 2)
     u = case["u"].requires_grad_()
-    y, state = kirchhoff_scan(**case, reverse=reverse, return_state=True, backend=backend)
+    y, state = scan(case, reverse=reverse, backend=backend).values()
     (expected,) = torch.autograd.grad(3 * y.sum() + 2 * state.sum(), u, retain_graph=True)
     y *= 3
     state *= 2
     (found,) = torch.autograd.grad(y.sum() + state.sum(), u)
     torch.testing.assert_close(found, expected)
+
+
+@thorough
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_calls_beside_a_compiled_graph(mode):
+    case = list(make_case(2, (3, 4), 3, 2).values())
+
+    def call(*tensors):
+        doubled = tensors[0] * 2
+        with torch.autograd.profiler.record_function("here"):  # from here on there is no graph
+            torch._dynamo.graph_break()
+            return scan_field(doubled, *tensors[1:])
+
+    with mode():
+        torch.testing.assert_close(torch.compile(call, backend="eager")(*case), call(*case))
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize("boundary", ["matched", "periodic"])
+def test_a_line_is_a_field_of_one_axis(backend, boundary):
+    case = make_case(2, (40,), 3, 2)
+    results = []
+    for function in (kirchhoff_scan, functools.partial(scan_field, directions="raster")):
+        leaves = [x.clone().requires_grad_() for x in case.values()]
+        y = function(*leaves, boundary=boundary, backend=backend)
+        results.append((y, *torch.autograd.grad(y.square().sum(), leaves)))
+    for of_line, of_field in zip(*results, strict=True):
+        assert torch.equal(of_line, of_field)
 
 
 PEAK = """

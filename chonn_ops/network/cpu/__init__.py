@@ -25,7 +25,8 @@ from chonn_ops.network.cpu.binding import (
     kernel,
     zeros,
 )
-from chonn_ops.network.graph import Joined, graph_of
+from chonn_ops.network.graph import Graph
+from chonn_ops.network.layout import Layout
 
 __all__ = ["available_isas", "solve"]
 
@@ -117,26 +118,24 @@ def solve(
     return potential, iterations, deviation.to(dtype)
 
 
-def cut_off(
-    conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
-) -> Tensor | None:
+def cut_off(conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> Tensor | None:
     """What `chonn_ops.network.ground.cut_off` returns, and an empty tensor without a kernel and
     where an int32 does not number the nodes."""
-    network, graph = kernel(), graph_of(periodic)
+    network = kernel()
     B, *grid, C = leak.shape
     if network is None or math.prod(grid) >= 2**31:
         return leak.new_empty(0)
     if not leak.numel():
         return None
     ends = None
-    if graph is None:
-        wraps = [bool(axis) for axis in periodic]
-        arguments = _arguments(conductance, leak, wraps, _order(grid, longest_first=False))
+    if not isinstance(layout, Graph):
+        order = _order(grid, longest_first=False)
+        arguments = _arguments(conductance, leak, layout.periodic, order)
     else:
-        # A graph counts as a grid of one row; `used_edges` has the lengths of both apart.
+        # A graph counts as a grid of one row.
         row = [None, None, 0]
         arguments = _arguments([leak], leak, [False], row)
-        ends = graph.ends.contiguous()
+        ends = layout.ends.contiguous()
         arguments.edges[AXES - 1] = field(conductance[0], row)
         arguments.ends, arguments.num_edges = ends.data_ptr(), ends.shape[1]
     found = torch.empty(B, C, dtype=torch.int32)

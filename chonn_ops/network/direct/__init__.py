@@ -7,7 +7,6 @@ from chonn_ops.network.direct.factor import (
     flops,
     predicted_bytes,
     small_results,
-    solve,
     too_large,
 )
 
@@ -18,6 +17,5 @@ __all__ = [
     "flops",
     "predicted_bytes",
     "small_results",
-    "solve",
     "too_large",
 ]

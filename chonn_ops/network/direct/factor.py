@@ -83,35 +83,6 @@ def _backend_of(leak: Tensor, backend: str | None, dtype: torch.dtype) -> str:
     return "torch" if name == "triton" and dtype.is_complex else name
 
 
-def solve(
-    source: Tensor,
-    conductance: Sequence[Tensor],
-    leak: Tensor,
-    periodic: Sequence[Joined],
-    *,
-    backend: str | None = None,
-    drops: bool = False,
-) -> Solution:
-    """Solve networks once, without keeping their factors.
-
-    Arguments are those of `Factor`. Returns the solution, S left out where `source` has none: at
-    the last node of a connected part without any leak the potential is 0. For batches on the CPU
-    this takes less memory and time than a `Factor`, because the factors of a group of networks stay
-    in the cache.
-    """
-    dtype = compute_dtype(source, leak, *conductance)
-    several = source.dim() == leak.dim() + 1
-    backend = _backend_of(leak, backend, dtype)
-    # The compiled kernel holds the factors of one network a thread, or of one group of lanes.
-    at_once = torch.get_num_threads() if backend == "cpu" else math.inf
-    plan = _plan_for(leak, periodic, dtype, backend, at_once)
-    leak, *g = (x.to(dtype) for x in (leak, *conductance))
-    s = (source if several else source[:, None]).to(dtype)
-    kind = BACKENDS[backend].Factors
-    solution = kind.solved(plan, g, leak, s, drops=drops)
-    return solution if several else solution.single()
-
-
 class Factor:
     """The elimination of networks, without checks; the backend "torch" has derivatives by PyTorch.
 
@@ -140,7 +111,9 @@ class Factor:
     state : sequence of Tensor, optional
         The `state` of a factor of the same networks, which takes the place of an elimination.
     keep : bool
-        False: complex factors are those of `source` only, which is faster than to keep them.
+        False: solve for `source` alone. For batches on the backend "cpu" this takes less memory and
+        time, because the factors of a group of networks stay in the cache until the next group's
+        take their place.
     tol : float
         Relative residual above which a complex network is not solved, and at which refinement of
         complex64 factors stops; others are refined to rounding.
@@ -173,7 +146,10 @@ class Factor:
         self._wide: Any = None  # the networks, or some of them, eliminated in a wider dtype
         # The compiled kernel makes its own plan from a state.
         general = self._complex or (state is not None and self.backend == "cpu")
-        plan = _plan_for(leak, periodic, narrow, "torch" if general else self.backend)
+        # Then the compiled kernel holds the factors of one network, or group of lanes, a thread.
+        once = self.backend == "cpu" and not keep
+        at_once = torch.get_num_threads() if once else math.inf
+        plan = _plan_for(leak, periodic, narrow, "torch" if general else self.backend, at_once)
         network = [x.to(narrow).resolve_conj() for x in (leak, *conductance)]
         self._plan, self._tol, self._dense = plan, tol, None
         self._network = network if self._complex else []
@@ -188,11 +164,11 @@ class Factor:
             return
         s = None if source is None else self._sources(source)
         options = {"drops": drops, **self._options}
-        if keep:
+        if once:
+            solution = self._kind.solved(plan, network[1:], network[0], s, **options)
+        else:
             self.factors = self._kind(plan, network[1:], network[0], s, **options)
             solution, self.factors.solution = self.factors.solution, None
-        else:
-            solution = self._kind.solved(plan, network[1:], network[0], s, **options)
         if source is not None and s is not None:
             self.solution = self._finished(source, s, solution)
 
@@ -269,8 +245,8 @@ class Factor:
     def _refuse(self, s: Tensor, v: Tensor, residual: Tensor, late: Tensor) -> None:
         """Refuse networks that are `late` (B, S, C) by more than rounding."""
         leak, *g = (x.to(self.dtype).abs() for x in self._network)
-        sizes = sizes_of(v.to(self.dtype).abs(), g, leak, self._plan.layout)
-        terms, norm = (torch.linalg.vector_norm(x.flatten(2, -2), dim=2) for x in (sizes, s))
+        fields = (sizes_of(v.to(self.dtype).abs(), g, leak, self._plan.layout), s.to(self.dtype))
+        terms, norm = (torch.linalg.vector_norm(x.flatten(2, -2), dim=2) for x in fields)
         rounding = CONSTANTS["NETWORK_ROUNDING"] * torch.finfo(torch.float64).eps * terms / norm
         late = late & (residual > rounding.clamp_max(RESONANT))
         if bool(late.any()):

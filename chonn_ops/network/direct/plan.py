@@ -37,7 +37,7 @@ from chonn_ops.network.dissection import (
     begins,
     regions_of,
 )
-from chonn_ops.network.graph import Graph, Joined, entries_of
+from chonn_ops.network.graph import Graph, Joined
 from chonn_ops.network.layout import Grid, Layout
 
 # Runs of edges end at each multiple of this node, so that all edges of a node are near each other.
@@ -117,7 +117,7 @@ class Plan:
     @property
     def edge_grid(self) -> tuple[int, ...]:
         """The shape of one axis's conductances: `grid`, or the edges of a graph."""
-        return entries_of(self.grid, self.periodic)
+        return self.layout.edge_shape
 
     @cached_property
     def position(self) -> Array:

@@ -238,22 +238,6 @@ class Factors:
         self._plan, self._shape, self._tol = plan, leak.shape, tol
         self._batches = _batches_of(plan, leak.device)
 
-    @classmethod
-    def solved(
-        cls,
-        plan: Plan,
-        conductance: Sequence[Tensor],
-        leak: Tensor,
-        source: Tensor,
-        *,
-        drops: bool = False,
-        tol: float = 0.0,
-    ) -> Solution:
-        """The solution for sources (B, S, \\*grid, C)."""
-        solution = cls(plan, conductance, leak, source, drops=drops, tol=tol).solution
-        assert solution is not None
-        return solution
-
     def state(self) -> list[Tensor]:
         """The elimination as tensors."""
         numbers = (self._g, self._leak, self._scale, self._sound, self._raised)

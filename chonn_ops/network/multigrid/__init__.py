@@ -20,6 +20,11 @@ contrast, pattern                      1 step     **2 steps**  Gauss-Seidel
 
 The solutions of the last row have no approximation on a grid of every other node: at contrast
 10,000 each cluster of good conductors has its own potential.
+
+Aggregation, as the compiled kernel has it, is a third of this code. With this smoother it took 16
+and 69 iterations where this takes 6 and 8 (128 x 128 nodes, thresholded random field, contrast 100
+and 10,000), and four times as long in the second case. In volumes of 24 nodes a side it took 6 to
+19 for 5 to 13, and was 2 to 4 times faster.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from chonn_lab.experiments.base import (
     Scores,
     Standardized,
     Units,
+    Untrained,
     batches,
     device_of,
     pairs,
@@ -42,9 +43,11 @@ from chonn_lab.problems import (
     darcy_pdebench,
     fno_darcy,
     poisson,
+    rectangle,
     unknown_law,
     upscaling,
 )
+from chonn_ops import Circuit, Dirichlet, diffusion
 from chonn_ops.checks import check_choice, check_integer
 from chonn_ops.inspect import conductivity_law
 from chonn_ops.metrics import MetricAccumulator
@@ -66,6 +69,9 @@ class Steady(Problem):
     # `Units`. Loss and scores stay in the data's own units.
     standardize: bool
     units: Sequence[Any]
+    # Factors of the inputs and of the targets as models see them, and what is subtracted from the
+    # targets before.
+    rescale: Sequence[float] = (1.0, 1.0, 0.0)
     # The training loss, the validation error and the first score.
     error: str  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -97,7 +103,9 @@ class Steady(Problem):
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model gets fields of about unit size."""
         own = hasattr(model, "calibrate") or getattr(model, "in_data_units", False)
-        return Standardized(model, self.about_unit_size) if self.standardize and not own else model
+        if self.standardize and not own:
+            model = Standardized(model, self.about_unit_size)
+        return Rescaled(model, *self.rescale) if tuple(self.rescale) != (1, 1, 0) else model
 
     @property
     def options(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -138,6 +146,37 @@ class Steady(Problem):
         return {name: value for name in names if (value := scores[name]) is not None}, {}
 
 
+class Rescaled(nn.Module):
+    """A model that sees a x and b (y - c) in the place of inputs x and outputs y."""
+
+    def __init__(self, model: Any, a: float, b: float, c: float) -> None:
+        super().__init__()
+        self.model, self.numbers = model, (a, b, c)
+        if hasattr(model, "calibrate"):
+            self.calibrate = lambda x, y: model.calibrate(a * x, b * (y - c))
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b, c = self.numbers
+        return self.model(a * x) / b + c
+
+
+class WithHole(nn.Module):
+    """A model of `Rectangle` with a hole: ours gets the mask, and the output is 0 in the hole."""
+
+    def __init__(self, model: Any, hole: str) -> None:
+        super().__init__()
+        self.model, self.hole = model, hole
+        if hasattr(model, "calibrate"):
+            self.calibrate = lambda x, y: model.calibrate(x, y, mask=self.exists(x))
+
+    def exists(self, x: Tensor) -> Tensor:
+        return torch.from_numpy(rectangle.exists(x.shape[-1], self.hole)).to(x.device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        there = self.exists(x)
+        return self.model(x, mask=there) if hasattr(self, "calibrate") else self.model(x) * there
+
+
 def law_error(model: Any, x: Tensor, true: Tensor) -> tuple[float, dict[str, list[float]]]:
     """The error of a learned law k(x), and both laws as curves.
 
@@ -147,14 +186,36 @@ def law_error(model: Any, x: Tensor, true: Tensor) -> tuple[float, dict[str, lis
     """
     x, order = x.sort()
     k = conductivity_law(model, x[:, None].to(device_of(model))).cpu().log().mean((1, 2))
-    groups = [
-        torch.stack([part.double().mean() for part in values.tensor_split(LAW_BINS)])
-        for values in (x, true[order].log(), k)
-    ]
-    true, k = (logs - logs.mean() for logs in groups[1:])
-    curves = {"law_input": groups[0], "law_true": true.exp(), "law": k.exp()}
-    error = float((k - true).expm1().abs().mean())
+    error, true, k = _by_groups(true[order].log(), k)
+    places = torch.stack([part.double().mean() for part in x.tensor_split(LAW_BINS)])
+    curves = {"law_input": places, "law_true": true.exp(), "law": k.exp()}
     return error, {name: values.tolist() for name, values in curves.items()}
+
+
+def media_error(model: Any, x: Tensor, true: Circuit) -> float:
+    """The same for the faces' conductances in the media of inputs x (B, C, \\*grid), of which
+    `true` is the circuit; groups are those of like true conductance."""
+    given: list[Any] = []
+    hook = model.head.register_forward_pre_hook(lambda _, features: given.extend(features))
+    model(x.to(device_of(model)))
+    hook.remove()
+    learned, found = model.head.assemble(*given)[0], []
+    for circuit in (true, learned):
+        faces = (g.cpu().narrow(i, 0, g.shape[i] - 1) for i, g in enumerate(circuit.conductance, 1))
+        found.append(torch.cat([g.flatten() for g in faces]).log())
+    order = found[0].argsort()
+    return _by_groups(*(logs[order] for logs in found))[0]
+
+
+def _by_groups(true: Tensor, k: Tensor) -> tuple[float, Tensor, Tensor]:
+    """Mean of ``|k / true - 1|`` over groups of neighbours in a list of logarithms, and what is
+    compared: the groups' means, less the mean of all."""
+    true, k = (
+        torch.stack([part.double().mean() for part in logs.tensor_split(LAW_BINS)])
+        for logs in (true, k)
+    )
+    true, k = true - true.mean(), k - k.mean()
+    return float((k - true).expm1().abs().mean()), true, k
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -291,6 +352,33 @@ class Poisson(Steady):
 
 
 @dataclasses.dataclass(kw_only=True)
+class Rectangle(Steady):
+    """Medium to potential between a wall at 1 and one at 0, in a rectangle, with a hole or not."""
+
+    hole: str  # of `rectangle.HOLES`
+
+    generator: ClassVar[Any] = rectangle
+    physics: ClassVar[Physics] = Physics("plate", "centres")
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        model = super().wrap(model)
+        known = self.hole == "none" or isinstance(model, Untrained)
+        return model if known else WithHole(model, self.hole)
+
+    def scheme(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The equation by `chonn_ops.diffusion`."""
+        k, step = x.movedim(1, -1), rectangle.WIDTH / x.shape[-1]
+        walls = ("neumann", (Dirichlet(1.0), Dirichlet(0.0)))
+        there = torch.from_numpy(rectangle.exists(x.shape[-1], self.hole))
+        circuit = diffusion(k, step, boundary=walls, mask=there, inner="neumann")
+        return circuit.solve(torch.zeros_like(k)).movedim(-1, 1)
+
+    @property
+    def law(self) -> dict[str, Any]:
+        return {"hole": self.hole}
+
+
+@dataclasses.dataclass(kw_only=True)
 class BeyondSolvers(Steady):
     """Fields at the centres of R x R cells to the pressure there."""
 
@@ -347,6 +435,16 @@ class UnknownLaw(BeyondSolvers):
 
     def conductivity(self, x: Tensor) -> Tensor:
         return torch.from_numpy(unknown_law.law(x[:, None, None].numpy())).flatten()
+
+    def evaluate(self, model: nn.Module, data: Data) -> dict[str, Any]:
+        """Homogeneous media are none of the data, so the law is read in these media, too."""
+        found = super().evaluate(model, data)
+        if isinstance(model, CHONNNetwork2d):
+            x = data.tests["test"].tensors[0]
+            k = torch.from_numpy(unknown_law.law(x[:, 0].numpy()))[..., None]
+            error = media_error(model, x, diffusion(k, 1 / x.shape[-1], boundary="dirichlet"))
+            found["metrics"]["law_in_media"] = {self.error: error}
+        return found
 
     def inputs(self, samples: unknown_law.Samples) -> Tensor:
         return torch.from_numpy(samples.porosity)[:, None]

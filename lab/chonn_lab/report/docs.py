@@ -12,7 +12,7 @@ import pandas as pd
 
 from chonn_lab.paths import DOCS, ROOT, RUNS
 from chonn_lab.report import claims, figures, page, tables
-from chonn_lab.report.runs import read_studies
+from chonn_lab.report.runs import Study, read_studies
 from chonn_lab.report.tables import load
 from chonn_ops.files import write_whole
 
@@ -63,6 +63,11 @@ def solves(rows: Sequence[Mapping[str, Any]]) -> str:
     return str(tables.evaluate(cell, row))
 
 
+def told(studies: Sequence[Study]) -> list[Study]:
+    """The studies that have a section."""
+    return [study for study in studies if page.WORDS["studies"].get(study.name)]
+
+
 def pages() -> dict[Path, str]:
     """README.md and the pages of docs/ as the result files make them."""
     studies = read_studies(RUNS)
@@ -74,7 +79,8 @@ def pages() -> dict[Path, str]:
         "kernel speed": kernel_speed,
         "solves": lambda: solves(rows),
         "verdicts": lambda: claims.counted(judged),
-        "problems": lambda: "\n".join(page.section(study, docs=True) for study in chosen),
+        "problems": lambda: "\n".join(page.section(study, docs=True) for study in told(chosen)),
+        "by model": lambda: page.by_model(chosen),
         "claims": lambda: page.TEMPLATES.boards(judged, page.link),
         "origin": without_code,
         **{name: functools.partial(tables.build, name) for name in tables.TABLES},
@@ -89,14 +95,16 @@ def pages() -> dict[Path, str]:
 
 def draw() -> None:
     """Draw the figures of docs/lab that result files make."""
-    shown = {name: read_studies(RUNS / f"{name}.json")[0] for name in page.WORDS["studies"]}
-    for study in shown.values():
+    folder, studies = DOCS / "figures", read_studies(RUNS)
+    for study in told(studies):
         page.draw(study, DOCS)
-    folder, searched = DOCS / "figures", tables.TABLES["law"]["file"]
-    figures.draw_grids([shown[name] for name in SEARCHED], folder / "resolution.png")
-    figures.draw_laws([shown[Path(name).name] for name in searched], folder / "laws.svg")
-    paths = [RUNS.parent / f"{name}.json" for name in tables.TABLES["curves"]["file"]]
-    budgets = [study for path in paths if path.exists() for study in read_studies(path)]
+    searched = [study for study in studies if study.name in SEARCHED]
+    figures.draw_grids(searched, folder / "resolution.png")
+    laws, budgets = (
+        [study for study in studies if f"runs/{study.name}" in tables.TABLES[name]["file"]]
+        for name in ("law", "curves")
+    )
+    figures.draw_laws(laws, folder / "laws.svg")
     figures.draw_budgets(budgets, folder / "curves.svg")
     (flow,) = read_studies(RUNS / "rollouts" / "navier_stokes_rollouts-small.json")
     where = tables.TABLES["rollouts"]["where"]

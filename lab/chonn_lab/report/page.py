@@ -102,9 +102,11 @@ def draw(study: Study, folder: Path) -> None:
 def section(study: Study, docs: bool = False) -> str:
     """Models, scores and costs of a study, how its runs differ, and what they say of themselves.
 
-    In the docs one metric stands for all, and a link to the file for what the runs say.
+    In the docs one metric stands for all, the hardest target or history for the others, and a link
+    to the file for what the runs say and how they differ.
     """
     models, both = ranked(study), leaders(study)
+    models = models.query("hard") if docs else models
     shown = pd.DataFrame({"model": models.label})
     shown["parameters"] = models.parameters.map("{:,}".format)
     shown["training, s"] = [number(s.mean) if s.mean else "-" for s in models.seconds]
@@ -125,8 +127,9 @@ def section(study: Study, docs: bool = False) -> str:
             said[text][study.table.label[run.variant]] = None
     epochs = study.runs[0].config.get("epochs")
     texts = [WORDS["studies"].get(study.name) or f"{epochs} epochs"] * docs
-    texts += [f"Runs differ in {text}" for text in study.differences]
-    texts += [f"{text}: {', '.join(labels)}" for text, labels in said.items()]
+    if not docs:
+        texts += [f"Runs differ in {text}" for text in study.differences]
+        texts += [f"{text}: {', '.join(labels)}" for text, labels in said.items()]
     figure = f"{'../' * docs}{figure_of(study)}"
     facts = (
         {} if docs else {name: " / ".join(x.dropna().unique()) for name, x in study.facts.items()}
@@ -140,6 +143,18 @@ def link(study: Study) -> str:
 
 
 # All problems ------------------------------------------------------------------------------------
+
+
+def by_model(studies: Sequence[Study]) -> str:
+    """The errors of all trained models: a line a problem with a network of ours, a column a
+    model."""
+    models = [
+        ranked(study).query("not control").assign(problem=study.title)
+        for study in studies
+        if (study.table.role == "network").any()
+    ]
+    table = pd.concat(models).set_index(["problem", "label"]).error.map(str)
+    return markdown(table.unstack(sort=False, fill_value="-").reset_index())
 
 
 def overview(studies: Sequence[Study]) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ MODELS = {
     "upscaling": ["chonn_network", "unet", "own_scheme", "coarse_mean", "learned_coefficients"],
     "meshes": ["chonn_network", "own_scheme", "node_scheme", "gino"],
     "unknown_law": ["chonn_network", "fno_neuralop", "own_scheme", "monotone_law"],
+    "rectangle": ["chonn_network", "fno_neuralop", "own_scheme"],
     "helmholtz": ["chonn_network_open", "fno_neuralop", "own_scheme"],
 }
 

@@ -6,21 +6,22 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from running import One, model, smoke
+from running import One, model, problem, smoke
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import Standardized
-from chonn_lab.experiments.fields import law_error
+from chonn_lab.experiments.fields import law_error, media_error
 from chonn_lab.experiments.models import Extended
 from chonn_lab.problems import darcy, fno_darcy
+from chonn_ops import Circuit
 from chonn_ops.inspect import conductivity_law
 from chonn_ops.metrics import MetricAccumulator
 from chonn_ops.models import CHONNNetwork2d
 
 STEADY = (
     *("darcy", "poisson", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("upscaling", "unknown_law", "helmholtz"),
+    *("upscaling", "unknown_law", "rectangle", "helmholtz"),
 )
 
 
@@ -216,3 +217,49 @@ def test_poissons_finer_tests_are_the_same_samples(tmp_path):
 def test_bad_settings(name, override, message):
     with pytest.raises(ValueError, match=message):
         smoke(name, override)
+
+
+@pytest.mark.parametrize("hole", ["none", "insulated"])
+def test_a_plate_with_or_without_a_hole(tmp_path, hole):
+    """The scheme knows the data on every grid; in the hole targets and outputs are 0."""
+    found = smoke("rectangle", f"hole={hole}", "test_resolutions=[96]")
+    found.prepare(tmp_path)
+    data = found.load(tmp_path)
+    for test in data.tests.values():
+        assert found.errors(model(found, "own_scheme"), test.tensors).max() < 3e-7
+    x, y = data.train.tensors
+    assert x.shape == (8, 1, 32, 48)
+    inside = (slice(None), 0, slice(12, 20), slice(16, 24))
+    network = model(found, "chonn_network")
+    found.calibrate(network, data.train)
+    for v in (y, network(x), model(found, "fno_neuralop")(x)):
+        assert (v[inside] == 0).all() == (hole != "none")
+        assert (v[:, 0, :12] != 0).all()
+
+
+def test_fields_in_other_units_are_those_of_the_data_for_the_scores(folders):
+    found = problem("problem=darcy", "+problem.rescale=[1e6,1e3,0.5]")
+    x, y = found.load(folders["darcy"]).train.tensors
+    one = One(lambda given: 1e3 * (given / 1e6 - 0.5))
+    one.in_data_units = True
+    torch.testing.assert_close(found.wrap(one)(x), x)
+    raw, network = model(smoke("darcy"), "chonn_network"), model(found, "chonn_network")
+    raw.calibrate(x, y)
+    network.calibrate(x, y)
+    torch.testing.assert_close(network(x), raw(x), rtol=1e-3, atol=1e-4)
+
+
+def test_a_law_is_read_in_the_media_of_the_data(folders):
+    """Up to a factor of all faces, not of those along one axis."""
+    x = smoke("unknown_law").load(folders["unknown_law"]).train.tensors[0]
+    torch.manual_seed(0)
+    network = CHONNNetwork2d(1, 1, width=4, depth=1)
+    network.calibrate(x, x)
+    with torch.no_grad():
+        given = []
+        network.head.register_forward_pre_hook(lambda _, features: given.extend(features))
+        network(x)
+        g = network.head.assemble(*given)[0].conductance
+        same, other = (Circuit([7 * g[0], factor * g[1]], 0 * g[0]) for factor in (7, 21))
+        assert media_error(network, x, same) < 1e-5
+        assert media_error(network, x, other) > 0.2

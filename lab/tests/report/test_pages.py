@@ -111,6 +111,16 @@ def test_every_model_has_a_row_and_controls_follow():
     assert "Ours has its defaults, the other models are searched" in shown
 
 
+def test_a_line_of_all_models_is_a_problem():
+    other = [record("other", name, 0.01, tags={"role": name}) for name in ("network", "more")]
+    shown = page.by_model([study(equal_time(), SEARCHED), study(other, "small")])
+    assert cells(shown)[0] == ["problem", "network", "base", "more"]
+    assert cells(shown)[2:] == [
+        ["Darcy flow", "0.01007 ± 0.00031", "0.03040 ± 0.00092", "-"],
+        ["other", "0.0100", "-", "0.0104"],
+    ]
+
+
 def test_the_first_table_has_a_row_for_each_problem_of_which_the_readme_shows_a_part():
     rows = page.overview([study(equal_time(), SEARCHED)])
     full, short = (tables.tabulate(tables.TABLES[name], rows) for name in ("all problems", EQUAL))

@@ -307,21 +307,6 @@ class Factors:
         if source is not None:
             self.solution = self.solve(source, drops=drops)
 
-    @classmethod
-    def solved(
-        cls,
-        plan: Plan,
-        conductance: Sequence[Tensor],
-        leak: Tensor,
-        source: Tensor,
-        *,
-        drops: bool = False,
-    ) -> Solution:
-        """The solution for sources (B, S, \\*grid, C)."""
-        solution = cls(plan, conductance, leak, source, drops=drops).solution
-        assert solution is not None
-        return solution
-
     def state(self) -> list[Tensor]:
         """The elimination as tensors."""
         return [
