@@ -79,8 +79,8 @@ def _inspect(arguments: argparse.Namespace) -> None:
         options=dict(map(_assignment, getattr(arguments, "set", ()))),
     )
     for module in trained.model.modules():
-        if hasattr(module, "equation"):  # one circuit a frame
-            print(module.equation())
+        if (equation := getattr(module, "equation", None)) is not None:  # one circuit a frame
+            print(equation())
             return
     samples = read_samples(
         arguments.data, arguments.start, arguments.samples, trained.image_transform

@@ -77,6 +77,7 @@ class _CHONNStep(Pretrained):
     size: Tensor
     low: Tensor
     high: Tensor
+    positive: Tensor
     found: Tensor
 
     def __init__(
@@ -235,7 +236,7 @@ class _CHONNStep(Pretrained):
         source = source - source.mean(tuple(range(1, axes + 1)), keepdim=True)
         like = source[:1] if k is None else source
         medium = torch.ones_like(like) if k is None else k.clamp(min=NEAR)
-        joined = [(Periodic() if ring else Neumann(),) * 2 for ring in self.rings]
+        joined: Any = [(Periodic() if ring else Neumann(),) * 2 for ring in self.rings]
         found = edges(medium, list(steps), list(self.rings))
         circuit = circuit_of(medium, found, torch.full_like(like, leak), steps, joined)
         # Without a medium, one circuit serves the whole batch.
@@ -260,9 +261,8 @@ class _CHONNStep(Pretrained):
     def _drift(self, z: Tensor, weights: Sequence[Tensor], steps: Sequence[float]) -> Tensor:
         """Change of what is carried, by differences of the fourth order."""
         whole = self._whole(z, steps)
-        return -sum(
-            _times(self._matrix(whole, w), self._slope(z, axis)) for axis, w in enumerate(weights)
-        )
+        moved = [_times(self._matrix(whole, w), self._slope(z, k)) for k, w in enumerate(weights)]
+        return -torch.stack(moved).sum(0)
 
     def _carry(
         self, z: Tensor, time: float, steps: Sequence[float], smooth: bool = False
@@ -272,7 +272,7 @@ class _CHONNStep(Pretrained):
         weights = self._speeds(time, steps)
         with torch.no_grad():
             whole = self._whole(z, steps)
-            way = sum(_fastest(self._matrix(whole, w)) for w in weights)
+            way = torch.stack([_fastest(self._matrix(whole, w)) for w in weights]).sum(0)
             fastest = torch.cat((way.flatten(), way.new_zeros(1))).amax()
         smooth = smooth or "smooth" in self.forms
         limit = SMOOTH if smooth else CFL
@@ -409,7 +409,7 @@ class _CHONNStep(Pretrained):
             does not fit.
         """
         check_above(0, dt=dt)
-        x = as_field("x", x, self.parameters(), "B", None, *GRID_AXES[: self.axes])
+        x = as_field("x", x, self.parameters(), "B", "C", *GRID_AXES[: self.axes])
         least, C = self.history * self.channels, self.channels
         if x.shape[1] < least or x.shape[1] % C:
             raise error("x", f"{C} channels of each of {self.history} frames or more", x.shape[1])
@@ -417,7 +417,8 @@ class _CHONNStep(Pretrained):
         v = v.to(torch.promote_types(v.dtype, torch.float32)) / self.size.repeat(self.history)
         steps, lie = spacing_and_nodes(v.shape[:-1], self.lengths, self.nodes, spacing, None, nodes)
         if self.history > 1:
-            v = self._lifted(*v.split(C, -1), dt, steps)
+            before, v = v.split(C, -1)
+            v = self._lifted(before, v, dt, steps)
         circuit = self.circuit(v[..., :C], steps, lie) if "diffuse" in self.parts else None
         for _ in range(self.substeps):
             v = self._step(v, dt / self.substeps, steps, circuit)
@@ -627,7 +628,7 @@ class _CHONNStep(Pretrained):
                 self._velocity(z[:, k + 1] - z[:, k], (z[:, k + 1] + z[:, k]) / 2, steps)
                 for k in range(2)
             ]
-            mean, right = sum(speeds) / 2, speeds[1] - speeds[0]
+            mean, right = (speeds[0] + speeds[1]) / 2, speeds[1] - speeds[0]
             reach = 1.5 * mean.abs().amax()
             self.low[1:], self.high[1:] = -reach, reach
             unit = right.square().mean().sqrt()
@@ -642,7 +643,7 @@ class _CHONNStep(Pretrained):
 
         def residual() -> Tensor:
             rates = self._rates(every, steps, lie).view_as(z)
-            moved = torch.tensordot(shares, rates, ([0], [1]))
+            moved = torch.einsum("t,nt...->n...", shares, rates)
             return (moved - right) / (change * (z.shape[1] - 1))
 
         return residual
