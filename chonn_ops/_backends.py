@@ -53,7 +53,7 @@ def _warn_without(package: str, needed: str) -> None:
     """Warn once an operator: without its kernels a GPU is tens of times slower."""
     warnings.warn(
         f"{package}: expected {needed}: on CUDA it runs on the slower PyTorch backend; "
-        "backend='torch' selects it without a warning",
+        "the backend 'torch' is selected by its name without a warning",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -42,6 +42,11 @@ def widened(field: Tensor) -> Tensor:
     return field.to(widest_dtype(field.dtype, field.device))
 
 
+def at_least_float32(field: Tensor) -> Tensor:
+    """A field in float32 where its dtype is narrower."""
+    return field.to(torch.promote_types(field.dtype, torch.float32))
+
+
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype of a number's parts."""
     return {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(dtype, dtype)

@@ -207,6 +207,7 @@ class Operator:
         self.workspace = _function(library, f"chonn_{name}_workspace", ctypes.c_int64, *given)
         self.call = {x: _function(library, f"chonn_{name}_{x}", None, *given) for x in calls}
         self.isas = tuple(isa for i, isa in enumerate(ISAS) if self.lanes(i, 0))
+        self._vectors = [ISAS.index(isa) for isa in self.isas[1:] or self.isas]
 
     def isa(self, variable: str) -> int:
         """The index of the fastest instruction set, or of the one that a variable names; a
@@ -225,11 +226,9 @@ class Operator:
         fill the vectors: by 6e-7 of the largest potential in float32, for grids of 8 x 8 to
         128 x 128 alone or among 40.
         """
-        widest = self.isa(variable)
         if os.environ.get(variable):
-            return widest
-        known = [ISAS.index(isa) for isa in self.isas[1:] or self.isas]
-        return next((i for i in known if self.lanes(i, kind) >= lanes), widest)
+            return self.isa(variable)
+        return next((i for i in self._vectors if self.lanes(i, kind) >= lanes), self._vectors[-1])
 
 
 @cache

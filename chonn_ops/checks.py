@@ -66,13 +66,6 @@ def refuse_transforms(
         )
 
 
-def check_least(least: int, /, **sizes: float) -> None:
-    """Raise a ValueError for the first size below `least`."""
-    for name, size in sizes.items():
-        if size < least:
-            raise error(name, f"at least {least}", size)
-
-
 def check_integer(least: int, /, **values: Any) -> None:
     """Raise a ValueError for the first value that is no integer of at least `least`."""
     for name, value in values.items():

@@ -24,7 +24,6 @@ from neuralop.training import AdamW, Trainer
 from torch import nn
 from torch.utils.data import DataLoader
 
-from chonn_plugins.clipping import clip_gradients
 from chonn_plugins.neuralop import CHONNNetwork
 
 RESOLUTIONS = (16, 32)
@@ -65,7 +64,6 @@ def train(model: nn.Module, data: DarcyDataset, rate: float, epochs: int) -> dic
     torch.manual_seed(0)
     optimizer = AdamW(model.parameters(), lr=rate, weight_decay=1e-4)
     if isinstance(model, CHONNNetwork):
-        clip_gradients(optimizer)  # its rate is high
         data.data_processor.train()
         first = data.data_processor.preprocess(
             next(iter(DataLoader(data.train_db, batch_size=256)))

@@ -22,19 +22,14 @@ def autoload() -> None:
     try:
         from chonn_plugins.autoload import arm
 
-        arm(warn)
+        arm()
     except Exception as error:
-        warn(
-            "integrations with timm and neuraloperator disabled "
+        message = (
+            "chonn-ops: integrations with timm and neuraloperator disabled "
             f"({type(error).__name__}: {error}); CHONN_AUTOLOAD=0 turns them off silently"
         )
-
-
-def warn(message: str) -> None:
-    """One RuntimeWarning, which never raises: a line on stderr where warnings are errors."""
-    message = f"chonn-ops: {message}"
-    try:
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
-    except Exception:
-        with contextlib.suppress(Exception):  # a closed stream
-            print(message, file=sys.stderr)
+        try:
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        except Exception:  # warnings are errors
+            with contextlib.suppress(Exception):  # a closed stream
+                print(message, file=sys.stderr)

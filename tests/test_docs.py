@@ -23,7 +23,7 @@ NEEDED = {
     "models.md": "matplotlib safetensors",
     "hosts.md": "neuralop omegaconf safetensors timm",
     "start.md": "safetensors",
-    "theory.md": "scipy",
+    "theory.md": "chonn_lab",
     "uncertainty.md": "safetensors",
 }
 # Pages of commands and tables, without any code.

@@ -26,54 +26,50 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 ATTENUATION = 40.0  # dB, of the stop band
+SAMPLES = 6  # coarse samples that an interpolated value depends on; even
 
 
-def half_band_taps(filter_size: int) -> Tensor:
-    """Coefficients of the low-pass filter on the fine grid, (2 * filter_size - 1,): symmetric, sum
-    1.
+def half_band_taps() -> Tensor:
+    """Coefficients of the low-pass filter on the fine grid, (2 * SAMPLES - 1,): symmetric, sum 1.
 
-    `filter_size`, even (else a ValueError), is the number of coarse samples that an interpolated
-    value depends on. The response is 1/2 at a quarter of the sampling rate; for a size of 6 it is
-    within 2% of 1 below 0.138 of the rate and under 2% above 0.362.
+    The response is 1/2 at a quarter of the sampling rate, within 2% of 1 below 0.138 of the rate
+    and under 2% above 0.362.
     """
-    if filter_size < 2 or filter_size % 2:
-        raise ValueError(f"filter_size: expected an even number of at least 2, got {filter_size}")
     beta = 0.5842 * (ATTENUATION - 21) ** 0.4 + 0.07886 * (ATTENUATION - 21)
     # On the CPU whatever the default device is: the meta device has no numbers.
     numbers: Any = {"dtype": torch.float64, "device": "cpu"}
-    position = torch.arange(1 - filter_size, filter_size, **numbers)
-    window = torch.kaiser_window(2 * filter_size - 1, periodic=False, beta=beta, **numbers)
+    position = torch.arange(1 - SAMPLES, SAMPLES, **numbers)
+    window = torch.kaiser_window(2 * SAMPLES - 1, periodic=False, beta=beta, **numbers)
     taps = torch.sinc(position / 2) * window
     between = position % 2 == 1
     taps = torch.where(between, taps, 0.0)
     taps = taps / taps.sum()
-    taps[filter_size - 1] = 1.0
+    taps[SAMPLES - 1] = 1.0
     return (taps / 2).to(torch.get_default_dtype())
 
 
 class _Resample(nn.Module):
-    """A filter between two grids for fields (B, C, H, W); its size as in `half_band_taps`."""
+    """A filter between two grids for fields (B, C, H, W)."""
 
     taps: Tensor
     order: tuple[int, int]  # of the axes
 
-    def __init__(self, filter_size: int = 6, **factory: Unpack[Factory]) -> None:
+    def __init__(self, **factory: Unpack[Factory]) -> None:
         super().__init__()
-        self.filter_size = filter_size
         device = factory.get("device") or torch.get_default_device()
-        taps = half_band_taps(filter_size).to(device, factory.get("dtype"))
+        taps = half_band_taps().to(device, factory.get("dtype"))
         self.register_buffer("taps", taps, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Resample:
         """Compute the coefficients again: they are in no state dict, and `Module.to_empty` leaves
         them without values."""
         super()._apply(fn, recurse)
-        self.taps = half_band_taps(self.filter_size).to(self.taps)
+        self.taps = half_band_taps().to(self.taps)
         return self
 
     def forward(self, x: Tensor) -> Tensor:
         if self.taps.is_meta and not x.is_meta:  # as `load_state_dict(assign=True)` leaves them
-            self.taps = half_band_taps(self.filter_size).to(x)
+            self.taps = half_band_taps().to(x)
         height, width = x.shape[2:]
         # The sum of the coefficients that lie inside the domain.
         seen = self._along(x.new_ones(1, 1, height, 1), 0)
@@ -116,13 +112,12 @@ class Downsample(_Resample):
 
 
 class AntialiasedLeakyReLU(nn.Module):
-    """Leaky ReLU on a grid twice as fine: upsample, activate, low-pass, downsample; the filters'
-    size as in `half_band_taps`."""
+    """Leaky ReLU on a grid twice as fine: upsample, activate, low-pass, downsample."""
 
-    def __init__(self, filter_size: int = 6, **factory: Unpack[Factory]) -> None:
+    def __init__(self, **factory: Unpack[Factory]) -> None:
         super().__init__()
-        self.up = Upsample(filter_size, **factory)
-        self.down = Downsample(filter_size, **factory)
+        self.up = Upsample(**factory)
+        self.down = Downsample(**factory)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(F.leaky_relu(self.up(x), 0.01))

@@ -10,10 +10,13 @@ The CHONN paper, Methods, "Large-scale visual recognition benchmark".
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.fx
+import torch.nn.functional as F
+import torch.utils.checkpoint
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.layers import DropPath, trunc_normal_
 from timm.models import (
@@ -25,8 +28,9 @@ from timm.models import (
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
-from chonn_ops.models import vision
-from chonn_ops.nn import CKBBranch
+from chonn_ops.checks import as_field, check_choice
+from chonn_ops.nn import CKBBranch, CKBOptions
+from chonn_ops.nn.layers import channels_last
 
 __all__ = ["CHONN", "ROUTINGS", "chonn_base", "chonn_small", "chonn_tiny", "test_chonn"]
 
@@ -40,6 +44,192 @@ def install() -> None:
     """
     if sys.modules["timm.models"].register_model is not register_model:
         importlib.reload(sys.modules[__name__])
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "chonn_tiny": {"depths": (2, 2, 6, 2), "dims": (96, 192, 384, 768)},
+    "chonn_small": {"depths": (2, 2, 4, 2), "dims": (128, 256, 512, 1024)},
+    "chonn_base": {"depths": (2, 2, 9, 2), "dims": (128, 256, 512, 1024)},
+    "test_chonn": {"depths": (1, 1, 2, 1), "dims": (16, 32, 48, 64)},
+}
+
+
+# Where vision backbones differ from the defaults of a block: as in the paper, but for networks,
+# which the paper does not have. Pixels are the centres of cells.
+PAPER = {"cell": "scan", "norm": "layer", "stage_input": "inject"}
+PAPER_CELL = {"scan": {"d_state": 1, "directions": "cross"}, "network": {"nodes": "centres"}}
+
+
+def ckb_options(given: Mapping[str, Any]) -> CKBOptions:
+    """Options of every CKB of a backbone, out of a flat mapping.
+
+    Raises
+    ------
+    TypeError
+        For an unknown name: timm expects it of keywords that a model does not have.
+    ValueError
+        For values that do not fit.
+    """
+    options = {**PAPER, **given}
+    options = {**PAPER_CELL.get(options["cell"], {}), **options}
+    try:
+        return CKBOptions.from_mapping(options)
+    except ValueError as error:
+        known = CKBOptions.from_mapping({"cell": options["cell"]}).to_mapping()
+        if given.keys() <= known.keys():
+            raise
+        raise TypeError(str(error)) from None
+
+
+def pixels(x: Tensor, weight: Tensor) -> Tensor:
+    """Images as a layer with this weight takes them, see `as_field`."""
+    return as_field("x", x, (weight,))
+
+
+torch.fx.wrap("pixels")  # fx sees one node, as it cannot follow a choice by dtype
+
+
+class Stem(nn.Module):
+    """Two 3 x 3 convolutions of stride 2, each with a norm over channels; (B, C, H, W) to NHWC."""
+
+    def __init__(self, in_chans: int, dim: int, device=None, dtype=None) -> None:
+        super().__init__()
+        dd: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.conv1 = nn.Conv2d(in_chans, dim // 2, 3, stride=2, padding=1, **dd)
+        self.norm1 = nn.LayerNorm(dim // 2, **dd)
+        self.conv2 = nn.Conv2d(dim // 2, dim, 3, stride=2, padding=1, **dd)
+        self.norm2 = nn.LayerNorm(dim, **dd)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = channels_last(pixels(x, self.conv1.weight))
+        x = F.gelu(self.norm1(self.conv1(x).permute(0, 2, 3, 1)))
+        return self.norm2(self.conv2(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
+
+
+class Downsample(nn.Module):
+    """A 3 x 3 convolution of stride 2 and a norm over channels, NHWC."""
+
+    def __init__(self, dim: int, dim_out: int, device=None, dtype=None) -> None:
+        super().__init__()
+        dd: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.conv = nn.Conv2d(dim, dim_out, 3, stride=2, padding=1, **dd)
+        self.norm = nn.LayerNorm(dim_out, **dd)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
+
+
+class Mlp(nn.Module):
+    """Linear, GELU, linear."""
+
+    def __init__(self, dim: int, hidden: int, device=None, dtype=None) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden, device=device, dtype=dtype)
+        self.fc2 = nn.Linear(hidden, dim, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+class Block(nn.Module):
+    """Mix positions by a cascade of Kirchhoff cells, then channels by an MLP; NHWC.
+
+    Parameters
+    ----------
+    dim, hidden : int
+        Channels of the block, and inside the MLP.
+    ckb : CKBOptions
+    drop_path : float
+        Stochastic depth of both branches.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        ckb: CKBOptions,
+        drop_path: float = 0.0,
+        device=None,
+        dtype=None,
+    ) -> None:
+        super().__init__()
+        dd: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.mixer = CKBBranch(dim, 2, **vars(ckb), **dd)  # has its norm inside
+        self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
+        self.norm = nn.LayerNorm(dim, **dd)
+        self.mlp = Mlp(dim, hidden, **dd)
+        self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.drop_path1(self.mixer(x))
+        return x + self.drop_path2(self.mlp(self.norm(x)))
+
+
+class Stage(nn.Module):
+    """A downsampling, or none, and blocks of one width, NHWC."""
+
+    def __init__(self, downsample: nn.Module, blocks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.grad_checkpointing = False
+        self.downsample = downsample
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.downsample(x)
+        if self.grad_checkpointing:
+            for block in self.blocks:
+                x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+            return x
+        return self.blocks(x)
+
+
+class Head(nn.Module):
+    """Norm over channels, global pooling ("avg", "max" or none, ""), dropout, classifier."""
+
+    def __init__(
+        self,
+        dim: int,
+        classifier: nn.Module,
+        pool_type: str = "avg",
+        drop_rate: float = 0.0,
+        device=None,
+        dtype=None,
+    ) -> None:
+        super().__init__()
+        self.norm: nn.Module = nn.LayerNorm(dim, device=device, dtype=dtype)
+        self.drop = nn.Dropout(drop_rate)
+        self.reset(classifier, pool_type)
+
+    def reset(self, classifier: nn.Module, pool_type: str | None) -> None:
+        """Another classifier, put into the head's mode (train or eval); other pooling if given."""
+        if pool_type is not None:
+            check_choice("global_pool", pool_type, ("avg", "max", ""))
+            self.pool_type = pool_type
+        self.fc = classifier.train(self.training)
+
+    def forward(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        x = self.norm(x)
+        if self.pool_type == "avg":
+            x = x.mean((1, 2))
+        elif self.pool_type == "max":
+            x = x.amax((1, 2))
+        x = self.drop(x)
+        return x if pre_logits else self.fc(x)
+
+
+def classifier_of(dim: int, num_classes: int, device=None, dtype=None) -> nn.Module:
+    """A linear layer to so many classes; none for 0 and for the -1 of timm's configurations."""
+    if num_classes <= 0:
+        return nn.Identity()
+    return nn.Linear(dim, num_classes, device=device, dtype=dtype)
+
+
+def _init_weights(module: nn.Module) -> None:
+    """Fresh weights of a convolution or a linear layer, as vision transformers have them."""
+    if isinstance(module, (nn.Conv2d, nn.Linear)):
+        trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
 
 
 # The paper's routing ablation: each row changes one thing.
@@ -110,31 +300,28 @@ class CHONN(nn.Module):
         if len(depths) != len(dims):
             raise ValueError(f"depths, dims: expected equal lengths, got {depths} and {dims}")
         dd: dict[str, Any] = {"device": device, "dtype": dtype}
-        options = vision.ckb_options(ckb)
+        options = ckb_options(ckb)
         self.num_classes, self.in_chans, self.output_fmt = num_classes, in_chans, "NHWC"
         rates = torch.linspace(0, drop_path_rate, sum(depths), device="cpu").split(list(depths))
-        self.stem = vision.Stem(in_chans, dims[0], **dd)
+        self.stem = Stem(in_chans, dims[0], **dd)
         stages = []
         for i, dim in enumerate(dims):
-            downsample = vision.Downsample(dims[i - 1], dim, **dd) if i else nn.Identity()
+            downsample = Downsample(dims[i - 1], dim, **dd) if i else nn.Identity()
             hidden = int(mlp_ratio * dim)
-            blocks = [
-                vision.Block(dim, hidden, options, _drop_path(rate), _drop_path(rate), **dd)
-                for rate in rates[i].tolist()
-            ]
-            stages.append(vision.Stage(downsample, blocks))
+            blocks = [Block(dim, hidden, options, rate, **dd) for rate in rates[i].tolist()]
+            stages.append(Stage(downsample, blocks))
         self.stages = nn.Sequential(*stages)
         self.feature_info = [
             {"num_chs": dim, "reduction": 4 * 2**i, "module": f"stages.{i}"}
             for i, dim in enumerate(dims)
         ]
         self.num_features = self.head_hidden_size = dims[-1]
-        classifier = vision.classifier_of(dims[-1], num_classes, **dd)
-        vision.init_weights(classifier, trunc_normal_)
-        self.head = vision.Head(dims[-1], classifier, global_pool, drop_rate, **dd)
+        classifier = classifier_of(dims[-1], num_classes, **dd)
+        _init_weights(classifier)
+        self.head = Head(dims[-1], classifier, global_pool, drop_rate, **dd)
         for name, module in self.named_modules():
             if ".mixer." not in name:  # CKBs start as CKBs do
-                vision.init_weights(module, trunc_normal_)
+                _init_weights(module)
 
     def no_weight_decay(self) -> set[str]:
         """Circuit parameters: decay rates, skips, initial steps, walls."""
@@ -150,7 +337,7 @@ class CHONN(nn.Module):
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute blocks in the backward instead of keeping their activations."""
         for stage in self.stages.children():
-            assert isinstance(stage, vision.Stage)
+            assert isinstance(stage, Stage)
             stage.grad_checkpointing = enable
 
     def get_classifier(self) -> nn.Module:
@@ -160,8 +347,8 @@ class CHONN(nn.Module):
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
         """A fresh classifier; pooling stays as it is unless given."""
         like = self.stem.conv1.weight
-        classifier = vision.classifier_of(self.num_features, num_classes, like.device, like.dtype)
-        vision.init_weights(classifier, trunc_normal_)
+        classifier = classifier_of(self.num_features, num_classes, like.device, like.dtype)
+        _init_weights(classifier)
         self.head.reset(classifier, global_pool)
         self.num_classes = num_classes
 
@@ -225,10 +412,6 @@ class CHONN(nn.Module):
         return self.forward_head(self.forward_features(x))
 
 
-def _drop_path(rate: float) -> nn.Module:
-    return DropPath(rate) if rate else nn.Identity()
-
-
 def _cfg(**changes: Any) -> Any:
     """The paper's evaluation: resized to 256 and cropped to 224, bicubic."""
     return {
@@ -248,14 +431,14 @@ def _cfg(**changes: Any) -> Any:
 
 
 default_cfgs = generate_default_cfgs(
-    {name: _cfg() for name in vision.SIZES}
+    {name: _cfg() for name in SIZES}
     | {"test_chonn": _cfg(input_size=(3, 96, 96), pool_size=(3, 3))}
 )
 
 
 def _create(variant: str, pretrained: bool, kwargs: dict[str, Any]) -> CHONN:
     features = {"out_indices": (0, 1, 2, 3), "feature_cls": "getter"}
-    options = {**vision.SIZES[variant], **kwargs}
+    options = {**SIZES[variant], **kwargs}
     return build_model_with_cfg(CHONN, variant, pretrained, feature_cfg=features, **options)
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops._dtypes import at_least_float32
 from chonn_ops.checks import GRID_AXES, as_field, check_integer
 from chonn_ops.models.geometry import Box, grid_geometry
 from chonn_ops.models.pretrained import Pretrained
@@ -24,9 +25,6 @@ from chonn_ops.models.trunks import NETWORKS, check_trunk
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import CONV, Factory
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 LAYERS = 4
 AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
@@ -82,8 +80,7 @@ class SpectralConv(nn.Module):
             converted = fn(real)
             if converted is real:  # it stays where it is
                 return weight
-            wide = torch.promote_types(converted.dtype, torch.float32)
-            return torch.complex(converted.to(wide), fn(weight.imag).to(wide))
+            return torch.complex(at_least_float32(converted), at_least_float32(fn(weight.imag)))
 
         return super()._apply(convert, recurse)
 
@@ -91,7 +88,7 @@ class SpectralConv(nn.Module):
         grid = x.shape[2:]
         axes = tuple(range(-len(grid), 0))
         # There is no FFT in bfloat16: autocast regions transform in float32.
-        spectrum = torch.fft.rfftn(x.to(torch.promote_types(x.dtype, torch.float32)), dim=axes)
+        spectrum = torch.fft.rfftn(at_least_float32(x), dim=axes)
         resolved = tuple(spectrum.shape[2:])
         if any(m > most for m, most in zip(self.modes, resolved, strict=True)):
             raise ValueError(
@@ -134,20 +131,6 @@ class DownsampledCKB(nn.Module):
         coarse = AVG_POOL[dims](x, self.factor, ceil_mode=True)
         change = self.ckb(coarse) - coarse
         return x + F.interpolate(change, size=x.shape[2:], mode=INTERPOLATION[dims])
-
-
-class Keywords(TypedDict, total=False):
-    """Keywords of all `CHONNFNO` classes beside PDEBench's; see `CHONNFNO2d`."""
-
-    padding: int | None
-    in_channels: int | None
-    box: Box | None
-    boundary: Any
-    nodes: Nodes
-    ckb: CKBOptions | None
-    downsample: int
-    device: torch.device | str | None
-    dtype: torch.dtype | None
 
 
 class CHONNFNO(Pretrained):
@@ -288,7 +271,7 @@ class CHONNFNO1d(CHONNFNO):
         modes: int = 16,
         width: int = 64,
         initial_step: int = 10,
-        **keywords: Unpack[Keywords],
+        **keywords: Any,
     ) -> None:
         super().__init__(num_channels, (modes,), width, initial_step, **keywords)
 
@@ -342,7 +325,7 @@ class CHONNFNO2d(CHONNFNO):
         modes2: int = 12,
         width: int = 20,
         initial_step: int = 10,
-        **keywords: Unpack[Keywords],
+        **keywords: Any,
     ) -> None:
         super().__init__(num_channels, (modes1, modes2), width, initial_step, **keywords)
 
@@ -358,6 +341,6 @@ class CHONNFNO3d(CHONNFNO):
         modes3: int = 8,
         width: int = 20,
         initial_step: int = 10,
-        **keywords: Unpack[Keywords],
+        **keywords: Any,
     ) -> None:
         super().__init__(num_channels, (modes1, modes2, modes3), width, initial_step, **keywords)

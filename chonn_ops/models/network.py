@@ -223,8 +223,8 @@ class CHONNNetwork(Pretrained):
             nodes=nodes,
             ac=ac,
             face_dim=self.width,
-            # One input says nothing about what touches on the sides of a face.
-            sided=in_channels > 1,
+            # One input says nothing of what touches on the sides of a face; not measured with ac.
+            sided=in_channels > 1 and not ac,
             **factory,
         )
         with torch.no_grad():

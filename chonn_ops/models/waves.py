@@ -36,7 +36,7 @@ from chonn_ops.nn.geometry import (
     node_positions,
     spacing_and_nodes,
 )
-from chonn_ops.nn.layers import Factory, Gained, Pointwise, PositionLinear, gated, learn_faster
+from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear, gated
 from chonn_ops.nn.network_cell import UNIT
 
 # A parameter that is one number for the whole field is stored divided by this gain, because it has
@@ -53,10 +53,6 @@ TRAVEL = 1 / 128
 KEPT = 4.0
 # Initial scales: a change between frames relative to a frame, and a source relative to a change.
 CHANGE, SOURCE = 1 / 8, 1 / 12
-
-
-class _Rates(Gained, nn.ParameterDict):
-    """Numbers of a channel."""
 
 
 class Displacement(nn.Module):
@@ -146,7 +142,7 @@ def _derivative(field: Tensor, axis: int, step: float, ring: bool) -> Tensor:
     return (torch.cat((first, slope), dim) + torch.cat((slope, last), dim)) / 2
 
 
-class _CHONNWaves(Gained, Pretrained):
+class _CHONNWaves(Pretrained):
     """The model in any number of dimensions; see `CHONNWaves2d`."""
 
     axes: ClassVar[int]
@@ -208,7 +204,7 @@ class _CHONNWaves(Gained, Pretrained):
             nn.init.zeros_(self.head.bias)
             self.head.weight.mul_(0.1)
         start = {"kept": KEPT, "conductivity": math.log(math.expm1((TRAVEL * UNIT) ** 2))}
-        self.rates = _Rates(
+        self.rates = nn.ParameterDict(
             {
                 name: torch.full((channels,), value / RATE_GAIN, **factory)
                 for name, value in start.items()
@@ -223,7 +219,6 @@ class _CHONNWaves(Gained, Pretrained):
                 nn.init.zeros_(last.bias)
                 last.weight.mul_(0.1)
             self.medium = nn.Sequential(first, nn.GELU(), last)
-        learn_faster(self, 1.0)  # hosts let it learn faster, so state dicts say how fast it does
 
     def stated(self) -> Mapping[str, Any]:
         """See `Stated`."""
@@ -285,7 +280,7 @@ class _CHONNWaves(Gained, Pretrained):
         return F.softplus(self._rate("conductivity", readout)) * torch.exp(readout)
 
     def _rate(self, name: str, like: Tensor) -> Tensor:
-        return RATE_GAIN * self.rates.effective(name).to(like)
+        return RATE_GAIN * self.rates[name].to(like)
 
     def _advanced(
         self, frames: Tensor, media: Tensor, readout: Tensor, steps: list[float]

@@ -478,7 +478,7 @@ class Circuit:
         if self.current is not None:
             carried = beside(carried, self.current) + beside(self.current, carried)
         circuit = Circuit(
-            self.layout.as_given(kept),
+            self.layout.for_circuit(kept),
             torch.where(nodes, 1, self.leak + through),
             self.layout,
             volume=torch.where(nodes, zero, self.volume),
@@ -706,7 +706,7 @@ def _risen_and_held(circuit: Circuit, nodes: Tensor, value: Tensor) -> Circuit:
     """What is added to a circuit with held nodes as conductances of 0 rise."""
     if circuit._rising is not None:
         return circuit._rising().hold(nodes, value)
-    ones = circuit.layout.as_given([torch.ones_like(g.detach()) for g in circuit.conductance])
+    ones = circuit.layout.for_circuit([torch.ones_like(g.detach()) for g in circuit.conductance])
     return Circuit(ones, torch.zeros_like(circuit.leak.detach()), circuit.layout).hold(nodes, value)
 
 

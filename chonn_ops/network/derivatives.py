@@ -65,7 +65,7 @@ def adjoint(
     ----------
     w, v : Tensor, shape (B, \*grid, C) or (B, S, \*grid, C)
     over_w, over_v : sequence of Tensor
-        For each axis the differences of w and v along its edges, as `differences_by_axis` has them;
+        For each axis the differences of w and v along its edges, as `Layout.drops` has them;
         empty where no gradient of a conductance is needed.
     inputs : sequence of Tensor
         Source, g0, g1, g2 and leak; None for g1 and g2 where there is no such axis.

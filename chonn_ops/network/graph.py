@@ -168,7 +168,7 @@ class Graph(Layout):
         check_kind("conductance", conductance, leak.device, "the leak", dtypes)
         return [conductance]
 
-    def as_given(self, conductance: Sequence[Tensor]) -> Sequence[Tensor] | Tensor:
+    def for_circuit(self, conductance: Sequence[Tensor]) -> Sequence[Tensor] | Tensor:
         return conductance[0]
 
     def entries(self, values: Sequence[Tensor]) -> list[Tensor]:

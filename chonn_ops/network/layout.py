@@ -54,8 +54,8 @@ class Layout:
         tensor of conductances an axis."""
         raise NotImplementedError
 
-    def as_given(self, conductance: Sequence[Tensor]) -> Sequence[Tensor] | Tensor:
-        """Conductances of each axis, as users give them."""
+    def for_circuit(self, conductance: Sequence[Tensor]) -> Sequence[Tensor] | Tensor:
+        """Conductances of each axis, as `Circuit` takes them."""
         return conductance
 
     def entries(self, values: Sequence[Tensor]) -> list[Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.checks import recording
-from chonn_ops.network.grid import Grid, Network, along
+from chonn_ops.network.halo import HaloGrid, Network, along
 from chonn_ops.network.multigrid import Multigrid, lead_of_axes, reciprocal
 
 LEAST, MOST = CONSTANTS["NETWORK_RATIO_LEAST"], CONSTANTS["NETWORK_RATIO_MOST"]
@@ -154,7 +154,7 @@ def _solve_grids(
     max_iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Networks (M, *grid) of two axes or more, without NaN or infinity."""
-    grid = Grid(source.shape[1:], periodic)
+    grid = HaloGrid(source.shape[1:], periodic)
     edges = {along(a, len(periodic)): grid.wrap(grid.pad(g)) for a, g in enumerate(conductance)}
     network = Network(grid, edges, grid.pad(leak))
     # A node that nothing is tied to has potential zero, whatever its source.

@@ -13,7 +13,7 @@ from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, e
 from chonn_ops.network.grids import Spacing
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import Nodes
-from chonn_ops.nn.layers import CONV, NORMS, PositionLinear, divide_by_gains, gated, learn_faster
+from chonn_ops.nn.layers import CONV, NORMS, PositionLinear, gated
 from chonn_ops.nn.network_cell import Network
 from chonn_ops.nn.options import block_options
 
@@ -104,8 +104,6 @@ class CKB(nn.Module):
         if self.has_networks or chosen.expand > 1:
             self.out_proj = PositionLinear(outputs, dim, **factory)
         self.reset_parameters()
-        if self.has_networks:  # hosts let these learn faster, so state dicts say how fast they do
-            learn_faster(self, 1.0)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -115,7 +113,6 @@ class CKB(nn.Module):
                 nn.init.normal_(layer.weight, std=layer.weight[0].numel() ** -0.5)
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
-                divide_by_gains(layer)
 
     def forward(
         self,

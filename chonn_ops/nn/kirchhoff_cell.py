@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops._dtypes import without_autocast
+from chonn_ops._dtypes import at_least_float32, without_autocast
 from chonn_ops.checks import as_field, check_bool, check_integer, error
 from chonn_ops.nn.layers import PositionLinear, Stated
-from chonn_ops.scan import kirchhoff_scan
 from chonn_ops.scan.api import scan_checked
 from chonn_ops.scan.arguments import Inputs, check_modes
 
@@ -34,8 +33,7 @@ class Scan:
         States a channel, N.
     directions : {"axial", "raster", "bidirectional", "cross"}
         How a field becomes lines, see `chonn_ops.scan_field`. "axial" is the default: a scan in one
-        direction along one line cannot be a symmetric operator of a field. "raster" is the paper's,
-        and the only one with a state for `KirchhoffCell.advance`.
+        direction along one line cannot be a symmetric operator of a field. "raster" is the paper's.
     constrained : bool
         Keep the circuit stable and dissipative by construction.
     selective_norm : bool, optional
@@ -184,7 +182,7 @@ class KirchhoffCell(Stated):
     @property
     def decay(self) -> Tensor:
         """Decay rates (D, N), in float32 at least; positive if constrained."""
-        raw = self.decay_param.to(_at_least_float32(self.decay_param.dtype))
+        raw = at_least_float32(self.decay_param)
         if self.options.constrained:
             return torch.exp(raw)
         # (1 - exp(-z)) / decay has a removable pole at 0: keep the free rate off it.
@@ -242,54 +240,11 @@ class KirchhoffCell(Stated):
         passive, directions = self.options.constrained, self.options.directions
         return scan_checked(inputs, directions, False, self.boundary, passive, None)[0]
 
-    def advance(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Scan a part of a sequence from the state that the part before it left; raster only.
-
-        A part may be one position, which streams a sequence.
-
-        Parameters
-        ----------
-        u : Tensor, shape (B, L, D)
-        state : Tensor, shape (B, D, N), optional
-            State before the first position; rest if absent.
-
-        Returns
-        -------
-        y : Tensor, shape (B, L, D)
-        state : Tensor, shape (B, D, N)
-            State after the last position.
-
-        Raises
-        ------
-        ValueError
-            If the shape does not fit, or the directions have no state to hand on.
-        """
-        if self.options.directions != "raster":
-            raise error("a state to hand on", "directions='raster'", repr(self.options.directions))
-        u = as_field("u", u, self.parameters(), "B", "L", self.dim)
-        delta, b, c = self.coefficients(u)
-        return kirchhoff_scan(
-            u.to(delta.dtype),
-            delta,
-            self.decay,
-            b,
-            c,
-            self.skip,
-            initial_state=state,
-            return_state=True,
-            boundary=self.boundary,
-            passive=self.options.constrained,
-        )
-
     def extra_repr(self) -> str:
         return f"dim={self.dim}, {self.options}, boundary={self.boundary!r}"
 
 
 def _bounded(x: Tensor) -> Tensor:
     """x over the root of 1 plus its mean square over the last axis."""
-    wide = x.to(_at_least_float32(x.dtype))
+    wide = at_least_float32(x)
     return (wide * torch.rsqrt(1 + wide.square().mean(-1, keepdim=True))).to(x.dtype)
-
-
-def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)

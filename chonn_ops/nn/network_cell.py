@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import (
     CELL_CONDITIONS,
     Dirichlet,
@@ -41,7 +42,7 @@ from chonn_ops.nn.geometry import (
     spacing_and_nodes,
     wall_distances,
 )
-from chonn_ops.nn.layers import Gained, PositionLinear, divide_by_gains
+from chonn_ops.nn.layers import PositionLinear, Stated
 from chonn_ops.nn.memory import recomputed
 
 # The unit of length of the networks is a sixteenth of the domain's: there the initial numbers below
@@ -125,7 +126,7 @@ class Network:
         return NetworkCell(dim, axes, self, boundary=boundary, **factory)
 
 
-class NetworkCell(Gained):
+class NetworkCell(Stated):
     r"""Resistor networks on a grid or graph, whose conductances the features set.
 
     At every node p with neighbours q::
@@ -239,7 +240,6 @@ class NetworkCell(Gained):
             nn.init.zeros_(self.mean_param)
         if self.wall_param is not None:
             nn.init.constant_(self.wall_param, WALL / WALL_GAIN)
-        divide_by_gains(*self.modules())
 
     def coefficients(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Coefficients that the features set, in float32 at least.
@@ -255,15 +255,15 @@ class NetworkCell(Gained):
         leak, source : Tensor, shape (B, \\*grid, m)
             Per unit volume. The leak is above 0 and the same at all nodes.
         """
-        source = self.source_proj(u)
-        wide = torch.promote_types(source.dtype, torch.float32)
-        log_k = self.effective("conductivity_bias").to(wide)
+        source = at_least_float32(self.source_proj(u))
+        wide = source.dtype
+        log_k = self.conductivity_bias.to(wide)
         if self.conductivity_proj is not None:
             log_k = log_k + self.conductivity_proj(F.silu(u))
         conductivity = torch.exp(LARGEST_LOG * torch.tanh(log_k / LARGEST_LOG))
-        leak = torch.exp(self.effective("leak_param").to(wide))
+        leak = torch.exp(self.leak_param.to(wide))
         shape = (*u.shape[:-1], self.options.num_networks)
-        return conductivity.expand(shape), leak.expand(shape), source.to(wide)
+        return conductivity.expand(shape), leak.expand(shape), source
 
     def forward(
         self,
@@ -329,10 +329,10 @@ class NetworkCell(Gained):
         if self.mean_param is None:
             arithmetic = conductivity.new_zeros(self.options.num_networks)
         else:
-            arithmetic = torch.sigmoid(MEAN_GAIN * self.effective("mean_param").to(dtype))
+            arithmetic = torch.sigmoid(MEAN_GAIN * self.mean_param.to(dtype))
         known = dict(CELL_CONDITIONS)
         if self.wall_param is not None:
-            distance = torch.exp(WALL_GAIN * self.effective("wall_param").to(dtype))
+            distance = torch.exp(WALL_GAIN * self.wall_param.to(dtype))
             known["robin"] = Dirichlet(0.0, distance)
         if volumes is not None:
             words = boundary

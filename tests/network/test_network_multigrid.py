@@ -13,7 +13,7 @@ from network_cases import (
     solve_network,
 )
 
-from chonn_ops import Auto, Iterative
+from chonn_ops import Iterative
 from chonn_ops.network import cpu
 
 pytestmark = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
@@ -36,11 +36,10 @@ def few(request, monkeypatch) -> bool:
     return request.param
 
 
-def _solve(network, **options):
+def _solve(network, tol=1e-5, **options):
     source, conductance, leak = network
-    return network_with_walls(
-        source, conductance, leak, solver=Iterative(), backend="cpu", **options
-    )
+    options |= {"solver": Iterative(tol), "backend": "cpu"}
+    return network_with_walls(source, conductance, leak, **options)
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -56,7 +55,7 @@ def test_equals_the_reference_on_every_instruction_set(monkeypatch, grid, bounda
     for isa in cpu.available_isas():
         with monkeypatch.context() as patch:
             patch.setenv("CHONN_NETWORK_ISA", isa)
-            actual, info = _solve(network, boundary=boundary, solver=Auto(tol), info=True)
+            actual, info = _solve(network, boundary=boundary, tol=tol, info=True)
         assert info.backward_error.max() <= 20 * tol
         assert info.iterations.max() <= 28
         assert (actual - expected).norm() <= 20 * tol * expected.norm(), isa
@@ -69,7 +68,7 @@ def test_every_choice_of_periodic_axes(periodic):
     for grid in ((12, 11, 17), (15, 14, 10)):
         network = make_network(grid, B=1, C=1)
         expected = network_with_walls(*network, boundary=boundary, backend="reference")
-        actual = _solve(network, boundary=boundary, solver=Auto(1e-11))
+        actual = _solve(network, boundary=boundary, tol=1e-11)
         assert (actual - expected).norm() <= 1e-10 * expected.norm()
 
 
@@ -89,7 +88,7 @@ def test_insulating_boxes_are_left_out(monkeypatch, grid, boundary):
     expected = network_with_walls(source, edges, leak, boundary=boundary, backend="reference")
     for isa in cpu.available_isas():
         monkeypatch.setenv("CHONN_NETWORK_ISA", isa)
-        actual = _solve((source, edges, leak), boundary=boundary, solver=Auto(1e-11))
+        actual = _solve((source, edges, leak), boundary=boundary, tol=1e-11)
         assert (actual[conducts == 0] == 0).all()
         assert (actual - expected).norm() <= 1e-9 * expected.norm(), isa
 
@@ -97,10 +96,10 @@ def test_insulating_boxes_are_left_out(monkeypatch, grid, boundary):
 def test_a_network_alone_equals_one_of_many():
     source, conductance, leak = make_network((64, 72), B=1, C=40, dtype=torch.float32)
     assert not cpu._are_few(40, (64, 72))
-    many = _solve((source, conductance, leak), solver=Auto(1e-6))
+    many = _solve((source, conductance, leak), tol=1e-6)
     for c in (0, 39):
         one = [t[..., c : c + 1] for t in (source, *conductance, leak)]
-        alone = _solve((one[0], tuple(one[1:-1]), one[-1]), solver=Auto(1e-6))
+        alone = _solve((one[0], tuple(one[1:-1]), one[-1]), tol=1e-6)
         assert (alone - many[..., c : c + 1]).norm() <= 1e-5 * alone.norm()
 
 

@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("scipy")
 
 from chonn_ops.network import reference
-from chonn_ops.network.grid import Grid, Network, along
+from chonn_ops.network.halo import HaloGrid, Network, along
 from chonn_ops.network.multigrid import Multigrid, inverse_factors, lead_of_axes
 from chonn_ops.network.multigrid.coarsen import coarsen
 from chonn_ops.network.torch import solve
@@ -33,7 +33,7 @@ def random_fields(sizes, batch=2, channels=2, decades=2.0, leak=1e-2, seed=0):
 def random_network(sizes, periodic, leak=1e-2, seed=0):
     source, conductance, leaks = random_fields(sizes, 1, 3, leak=leak, seed=seed)
     fields = [field.movedim(-1, 1)[0].contiguous() for field in (source, leaks, *conductance)]
-    grid, edges = Grid(sizes, periodic), {}
+    grid, edges = HaloGrid(sizes, periodic), {}
     for axis, g in enumerate(fields[2:]):
         if not periodic[axis]:
             g.select(axis + 1, -1).zero_()
@@ -140,7 +140,7 @@ def test_a_cycle_is_symmetric_and_positive(sizes, periodic):
 def test_axes_that_conduct_better_are_halved_first():
     source, (g, _), leak = random_fields((64, 64), 1, 1, decades=0.0)
     for ratio, lead in ((1, [0, 0]), (16, [2, 0]), (1 / 64, [0, 3])):
-        grid = Grid((64, 64), (False, False))
+        grid = HaloGrid((64, 64), (False, False))
         edges = {
             offset: grid.pad(field.movedim(-1, 1)[0])
             for offset, field in (((1, 0), ratio * g), ((0, 1), g))

@@ -277,7 +277,7 @@ def test_held_nodes_have_their_potentials(kind):
     # As by a source of that potential behind a resistor of nearly nothing.
     strong = 1e12 * nodes
     near = Circuit(
-        circuit.layout.as_given(circuit.conductance),
+        circuit.layout.for_circuit(circuit.conductance),
         circuit.leak + strong,
         circuit.layout,
         current=strong * value,

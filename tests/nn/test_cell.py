@@ -1,4 +1,4 @@
-"""The Kirchhoff cell: streaming, constraints, circuit theory, precision."""
+"""The Kirchhoff cell: constraints, circuit theory, precision."""
 
 import pytest
 import torch
@@ -14,19 +14,6 @@ def raster(**options):
 def make_cell(**options):
     torch.manual_seed(0)
     return KirchhoffCell(6, raster(d_state=4, **options)).double()
-
-
-def test_a_sequence_can_be_streamed():
-    cell = make_cell()
-    u = torch.randn(3, 17, 6, dtype=torch.float64)
-    whole, final = cell.advance(u)
-    torch.testing.assert_close(whole, cell(u))
-    state, outputs = None, []
-    for k in range(u.shape[1]):
-        y, state = cell.advance(u[:, k : k + 1], state)
-        outputs.append(y)
-    torch.testing.assert_close(torch.cat(outputs, 1), whole)
-    torch.testing.assert_close(state, final)
 
 
 def test_forward_is_the_equations():

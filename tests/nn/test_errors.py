@@ -15,10 +15,6 @@ def options(**flat):
     return lambda: CKBOptions.from_mapping({"cell": "scan", **flat})
 
 
-def advance(cell, *arguments):
-    return lambda: cell.advance(*arguments)
-
-
 REFUSED = [
     (options(order=-1), "order: expected an integer of at least 0, got -1"),
     (options(order=1.5), "order: expected an integer of at least 0, got 1.5"),
@@ -61,23 +57,6 @@ REFUSED = [
     (lambda: KirchhoffCell(4, Network()), r"options: expected Scan\(...\), got Network\("),
     (lambda: KirchhoffCell(4, RASTER, boundary="dirichlet"), "'axial'.*got 'dirichlet'"),
     (lambda: KirchhoffCell(4)(torch.zeros(1, 5, 3)), r"\(B, \*grid, 4\).*got \(1, 5, 3\)"),
-    (
-        advance(KirchhoffCell(4, Scan(directions="cross")), torch.zeros(1, 1, 4)),
-        "expected directions='raster'.*got 'cross'",
-    ),
-    (
-        advance(
-            KirchhoffCell(4, RASTER, boundary="periodic"),
-            torch.zeros(1, 1, 4),
-            torch.zeros(1, 4, 16),
-        ),
-        "initial_state: expected None with boundary='periodic'",
-    ),
-    (
-        advance(KirchhoffCell(4, RASTER), torch.zeros(3, 1, 4), torch.zeros(3, 2)),
-        r"state: expected shape \(B, D, N\) = \(3, 4, 16\), got \(3, 2\)",
-    ),
-    (advance(KirchhoffCell(4, RASTER), torch.zeros(1, 5, 3)), r"\(B, L, 4\), got \(1, 5, 3\)"),
     (lambda: NetworkCell(0), "dim: expected an integer of at least 1, got 0"),
     (lambda: NetworkCell(4, 4), r"spatial_dims: expected one of \(1, 2, 3\), got 4"),
     (lambda: NetworkCell(4, 2, Scan()), r"options: expected Network\(...\), got Scan\("),

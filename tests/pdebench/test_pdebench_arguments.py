@@ -72,11 +72,11 @@ def test_all_that_pdebench_lists_or_a_copy_reads_is_known(make_job, tmp_path):
     assert arguments.check(job, [], runner) == []
 
     (tmp_path / "config" / "args").mkdir(parents=True)
-    (tmp_path / "config" / "config.yaml").write_text("wandb: {}\nargs: {epoch: 1}\n")
+    (tmp_path / "config" / "config.yaml").write_text("args: {epoch: 1}\n")
     (tmp_path / "config" / "args" / "config_Own.yaml").write_text("note: 1\n")
     (tmp_path / "config" / "broken.yaml").write_text("a: [")
     scope: dict = {}
-    exec(compile("def main(config): pass", str(tmp_path / "runner.py"), "exec"), scope)
+    exec(compile("def main(config): config.wandb", str(tmp_path / "runner.py"), "exec"), scope)
     job = make_job("darcy", epoch=3, note=2)
     assert arguments.check(job, ["wandb"], scope["main"]) == []
 

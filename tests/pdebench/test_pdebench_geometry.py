@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from chonn_ops.nn.circuit_head import CircuitHead
-from chonn_plugins.pdebench import JobError, preflight, registry
+from chonn_plugins.pdebench import JobError, registry
 from chonn_plugins.pdebench.data import read_layout
 
 LINES = {
@@ -40,7 +40,7 @@ def job(make_job, tmp_path):
 def layout_of(job):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return read_layout(job, grouped=False)
+        return read_layout(job)
 
 
 @pytest.mark.parametrize("name", ["chonn_network", "chonn_fno", "chonn_unet"])
@@ -75,7 +75,7 @@ def test_what_a_file_leaves_open_is_a_note_until_a_word_says_it(job, name):
         given = job(line, line, name=name, ckb=ckb, reduced_resolution=2, ar_mode=False)
         layout = layout_of(given)
         assert layout.box == [pytest.approx(walls, rel=1e-5)] * 2
-        lines = preflight.notes(given, layout, from_git=False)
+        lines = [layout.walls_note] if layout.walls_note else []
         assert len(lines) == count
         assert all("does not say where the walls are: assumed x from 2.98" in x for x in lines)
         assert all("++args.ckb.nodes=left, corners or centres" in x for x in lines)
@@ -87,9 +87,9 @@ def test_a_file_without_coordinates_is_one_of_centres(job):
     given = job(None, None, name="chonn_unet", reduced_resolution=2)
     layout = layout_of(given)
     assert layout.nodes == [(0.25, 0.75)] * 2
-    assert len(preflight.notes(given, layout, from_git=False)) == 1
+    assert layout.walls_note
     own = job(None, None, family="unet", name="Unet")
-    assert preflight.notes(own, layout_of(own), from_git=False) == []
+    assert not layout_of(own).walls_note
 
 
 def test_nodes_that_the_coordinates_contradict_are_a_note(job):
@@ -102,7 +102,7 @@ def test_nodes_that_the_coordinates_contradict_are_a_note(job):
         given = job(line, line, ckb={"nodes": nodes})
         layout = layout_of(given)
         assert layout.nodes == layout_of(job(line, line)).nodes
-        lines = preflight.notes(given, layout, from_git=False)
+        lines = [layout.walls_note] if layout.walls_note else []
         assert len(lines) == count
         assert all(f"args.ckb.nodes={nodes} is ignored: by the coordinates" in x for x in lines)
 

@@ -48,23 +48,21 @@ def callbacks() -> list[str]:
     return list(ConfigStore.instance().load("hydra/config.yaml").node.callbacks)
 
 
-BASE, DARCY = (f"file://{CONFIG_DIR / name}" for name in ("base", "darcy"))
+BASE = f"file://{CONFIG_DIR / 'base'}"
 
 
 def test_acts_in_pdebench_only(tmp_path, monkeypatch):
     with_configs = tmp_path / "pdebench" / "models" / "config"
     with_configs.mkdir(parents=True)
-    ours = [("chonn-ops", BASE), ("chonn-ops", DARCY)]
+    ours = [("chonn-ops", BASE)]
     main = ("main", f"file://{with_configs}")
     assert search_path(main[1]) == [main, *ours]
     assert callbacks() == ["chonn_pdebench"]
     elsewhere = ("main", "file:///home/somebody/config")
     assert search_path(elsewhere[1]) == [elsewhere]
-    assert callbacks() == []
 
     monkeypatch.setenv("CHONN_PDEBENCH", "0")
     assert search_path(main[1]) == [main]
-    assert callbacks() == []
     monkeypatch.setenv("CHONN_PDEBENCH", "always")
     assert search_path(str(tmp_path)) == [("main", str(tmp_path)), *ours]
 
@@ -79,19 +77,10 @@ def test_packages_with_and_without_configs(tmp_path, monkeypatch):
             (package / "__init__.py").touch()
     bare, whole = (f"pkg://{vendor}.pdebench.models/config" for vendor in ("bare", "whole"))
     (models / "config").mkdir()
-    assert search_path(bare) == [("main", BASE), ("chonn-ops", DARCY)]
+    assert search_path(bare) == [("main", BASE)]
     assert callbacks() == ["chonn_pdebench"]
-    assert search_path(whole) == [("main", whole), ("chonn-ops", BASE), ("chonn-ops", DARCY)]
+    assert search_path(whole) == [("main", whole), ("chonn-ops", BASE)]
     assert callbacks() == ["chonn_pdebench"]
-
-
-def test_upstreams_broken_darcy_config_is_stood_in_for(tmp_path):
-    config = tmp_path / "pdebench" / "models" / "config"
-    (config / "args").mkdir(parents=True)
-    (config / "args" / "config_Darcy.yaml").write_text(BROKEN)
-    assert search_path(f"file://{config}")[0] == ("chonn-ops", DARCY)
-    (config / "args" / "config_Darcy.yaml").write_text(BROKEN.replace("10", "1"))
-    assert search_path(f"file://{config}")[0][0] == "main"
 
 
 @pytest.mark.parametrize("problem", sorted((CONFIG_DIR / "base" / "args").glob("*.yaml")))

@@ -30,7 +30,7 @@ def spoiled(data, tmp_path, monkeypatch, make_job):
             file[key][index] = value
         job = make_job(problem, data_path=tmp_path, **args)
         try:
-            preflight.check(job, reads_grouped_single=True)
+            preflight.check(job)
         except JobError as error:
             return str(error).removeprefix(f"{tmp_path / name}: ")
         return ""
@@ -124,28 +124,9 @@ def test_a_damaged_chunk_is_named(make_job, tmp_path, monkeypatch, grouped):
     name = "packed" if grouped else path.name
     job = make_job("groups" if grouped else "1d", data_path=tmp_path, filename=name)
     with pytest.raises(JobError) as caught:
-        preflight.check(job, reads_grouped_single=False)
-    where = "group 0011, data" if grouped else "tensor, sample 8"
+        preflight.check(job)
+    where = "group 0011, data" if grouped else "tensor, samples 0 to 19"
     assert str(caught.value).startswith(f"{path}: {where}: cannot be read, the file is damaged")
-
-
-def test_a_file_is_read_again_only_if_it_changes(make_job, tmp_path, data, monkeypatch):
-    """The jobs of a sweep share one reading."""
-    from chonn_plugins.pdebench import samples
-
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(data / "1D_Advection.hdf5", tmp_path)
-    job = make_job("1d", data_path=tmp_path)
-    read = []
-    arrays = samples._arrays
-    monkeypatch.setattr(samples, "_arrays", lambda *a: read.append(a) or arrays(*a))
-    for _ in range(2):
-        preflight.check(job, reads_grouped_single=False)
-    assert len(read) == 1
-    with h5py.File(tmp_path / "1D_Advection.hdf5", "r+") as file:
-        file["tensor"][5] = np.nan
-    with pytest.raises(JobError, match="sample 5"):
-        preflight.check(job, reads_grouped_single=False)
 
 
 def test_coordinates_of_two_axes_are_refused_unread(data, tmp_path, make_job):
@@ -156,4 +137,4 @@ def test_coordinates_of_two_axes_are_refused_unread(data, tmp_path, make_job):
         # HDF5 takes minutes to fill a row of this.
         file.create_dataset("y-coordinate", (2**20, 2**20), "f4", chunks=(1, 1))
     with pytest.raises(JobError, match=r"2D_Darcy\.hdf5.*y-coordinate: expected 16 coordinates"):
-        preflight.check(make_job("darcy", data_path=tmp_path), reads_grouped_single=False)
+        preflight.check(make_job("darcy", data_path=tmp_path))

@@ -11,8 +11,11 @@ timm = pytest.importorskip("timm")
 from timm.models import create_feature_extractor  # noqa: E402
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay  # noqa: E402
 
-from chonn_ops.models.chonn import CHONN, ROUTINGS  # noqa: E402
-from chonn_ops.models.vision import Block  # noqa: E402
+from chonn_ops.models.chonn import (  # noqa: E402
+    CHONN,
+    ROUTINGS,
+    Block,
+)
 
 PAPER = {
     "chonn_tiny": ([96, 192, 384, 768], [2, 2, 6, 2]),

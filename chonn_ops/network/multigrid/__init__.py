@@ -35,7 +35,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chonn_ops.network.grid import Network, along
+from chonn_ops.network.halo import Network, along
 from chonn_ops.network.multigrid.coarsen import Transfer, coarsen
 
 _CYCLES = 2

@@ -21,7 +21,7 @@ from itertools import combinations, product
 import torch
 from torch import Tensor
 
-from chonn_ops.network.grid import Grid, Network, Offset, half_offsets
+from chonn_ops.network.halo import HaloGrid, Network, Offset, half_offsets
 
 # A corner of a coarse cell: 0 or 1 along each axis.
 Corner = tuple[int, ...]
@@ -42,7 +42,7 @@ class Transfer:
         self.axes = tuple(axes)
         self.fine = fine = network.grid
         halves = [(n + 1) // 2 if axis else n for n, axis in zip(fine.sizes, axes, strict=True)]
-        self.coarse = Grid(halves, fine.periodic)
+        self.coarse = HaloGrid(halves, fine.periodic)
         self.step = tuple(2 if axis else 1 for axis in axes)
         # Classes of fewer odd axes come first, because the weights of the others need theirs.
         self.classes = sorted(product(*((0, 1) if axis else (0,) for axis in axes)), key=sum)

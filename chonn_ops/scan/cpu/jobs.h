@@ -1,13 +1,6 @@
 /* Jobs and their memory. A job is one group of channel blocks in one segment of one line. Included
  * once per precision. */
 
-/* Calls a function on half vectors for blocks of at most LANES / 2 channels. */
-#ifdef HALF
-#define EACH_WIDTH(call, ...) (width <= LANES / 2 ? HALF(call)(__VA_ARGS__) : FULL(call)(__VA_ARGS__))
-#else
-#define EACH_WIDTH(call, ...) FULL(call)(__VA_ARGS__)
-#endif
-
 struct NAME(job) {
     struct line line;
     int64_t thread, group, segment;

@@ -3,7 +3,11 @@
 #include <string.h>
 #if VECTOR_BYTES > 16
 #include <immintrin.h>
-#define X86
+#if VECTOR_BYTES == 64
+#define MM(x) _mm512_##x
+#else
+#define MM(x) _mm256_##x
+#endif
 #endif
 
 #include "_half.h"
@@ -12,8 +16,11 @@
 
 #define LN2 0.69314718055994531
 
+/* The states that a loop keeps in registers: their independent chains hide each other's latency. */
+enum { CHAINS = 2 };
+
 /* Row t of the field x of `f`. */
-#define ROW(x) WIDE(load)(f.x.at + t * f.x.step)
+#define ROW(x) NAME(load)(f.x.at + t * f.x.step)
 /* Element i of row t of b or c. */
 #define OF_STATE(x) f.x.at[t * f.x.step + i]
 

@@ -1,5 +1,4 @@
-/* All functions of one precision, for REAL_BYTES 4 and 8: on whole vectors, on half vectors for narrow
- * blocks, and the jobs that call them.
+/* All functions of one precision, for REAL_BYTES 4 and 8.
  *
  * Q and HALVINGS_MAX: see vectors.h. FORGOTTEN: segment_block.h skips states with a smaller share,
  * which is no normal number; any larger one may count, because sources differ by many decades. TINY:
@@ -14,7 +13,8 @@
 #define REAL float
 #define INTEGER int32_t
 #define NAME(x) x##_float
-#define X86_TYPE ps
+#define LEAST MM(min_ps)
+#define MOST MM(max_ps)
 #define HALVINGS_MAX 125.5
 #define DOUBLINGS_MAX 128.0
 #define ROUNDER 12582912.0
@@ -29,7 +29,8 @@
 #define REAL double
 #define INTEGER int64_t
 #define NAME(x) x##_double
-#define X86_TYPE pd
+#define LEAST MM(min_pd)
+#define MOST MM(max_pd)
 #define HALVINGS_MAX 1021.0
 #define DOUBLINGS_MAX 1024.0
 #define ROUNDER 6755399441055744.0
@@ -48,23 +49,14 @@
 #endif
 /* clang-format on */
 
+#define VEC NAME(vec)
+#define IVEC NAME(ivec)
+
 #include "rows.h"
-
-#define FULL(x) NAME(x##_full)
-#define WIDE FULL
-#define WIDTH LANES
-#include "width.h"
-#undef WIDE
-#undef WIDTH
-#ifdef X86
-#define HALF(x) NAME(x##_half)
-#define WIDE HALF
-#define WIDTH (LANES / 2)
-#include "width.h"
-#undef WIDE
-#undef WIDTH
-#endif
-
+#include "vectors.h"
+#include "walk_block.h"
+#include "segment_block.h"
+#include "line_block.h"
 #include "jobs.h"
 #include "segments.h"
 #include "walks.h"
@@ -74,9 +66,10 @@
 #undef REAL
 #undef INTEGER
 #undef NAME
-#undef FULL
-#undef HALF
-#undef X86_TYPE
+#undef VEC
+#undef IVEC
+#undef LEAST
+#undef MOST
 #undef HALVINGS_MAX
 #undef DOUBLINGS_MAX
 #undef ROUNDER

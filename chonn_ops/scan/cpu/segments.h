@@ -36,8 +36,7 @@ static void NAME(from_rest)(const struct scan_args *a, const struct NAME(job) *j
         f.u = NAME(rows_at)(u, &job->line, channel, width, &chunk, rows[0], 1);
         f.delta = NAME(rows_at)(&a->delta, &job->line, channel, width, &chunk, rows[1], 1);
         f.c = f.b; /* is not read */
-        done = EACH_WIDTH (from_rest_block, chunk.rows, a->states, adjoint, TABLE(block), share, out,
-                           time, f);
+        done = NAME(from_rest_block)(chunk.rows, a->states, adjoint, TABLE(block), share, out, time, f);
     }
 }
 
@@ -53,16 +52,15 @@ static void NAME(load_start)(const struct scan_args *a, const struct NAME(job) *
 
 /* Adds to `start` what a periodic line returns to it. `end_state` is the final state of the line from
  * `start`, and is overwritten. */
-static void NAME(close_period)(const struct scan_args *a, int64_t block, int width, const REAL *time,
+static void NAME(close_period)(const struct scan_args *a, int64_t block, const REAL *time,
                                REAL *end_state, REAL *start) {
-    EACH_WIDTH (carry_block, a->states, TABLE(block), time, end_state, end_state, end_state, 1);
+    NAME(carry_block)(a->states, TABLE(block), time, end_state, end_state, end_state, 1);
     for (int64_t i = 0; i < BLOCK_STATES; i++) start[i] += end_state[i];
 }
 
 /* Replaces in `ends` the final state of each segment from rest by the state that it starts from. */
 static void NAME(join_line)(const struct scan_args *a, const struct NAME(job) *job, int64_t block,
                             const REAL *outer, int adjoint) {
-    const int width = NAME(width)(a, block);
     REAL *start = NAME(spare)(a, job), *end_state = start + BLOCK_STATES;
     NAME(load_start)(a, job, block, outer, start);
     for (int last = !a->periodic; last < 2;
@@ -73,12 +71,12 @@ static void NAME(join_line)(const struct scan_args *a, const struct NAME(job) *j
             const int64_t segment = adjoint ? a->segments - 1 - i : i;
             REAL *end = NAME(end_at)(a, job, segment, block);
             const REAL *time = NAME(time_at)(a, job, segment, block);
-            EACH_WIDTH (carry_block, a->states, TABLE(block), time, carried, end, end_state, 0);
+            NAME(carry_block)(a->states, TABLE(block), time, carried, end, end_state, 0);
             for (int lane = 0; lane < LANES; lane++) sum[lane] += time[lane];
             if (last) memcpy(end, carried, BLOCK_STATES * sizeof(REAL));
             memcpy(carried, end_state, BLOCK_STATES * sizeof(REAL));
         }
-        if (!last) NAME(close_period)(a, block, width, sum, carried, start);
+        if (!last) NAME(close_period)(a, block, sum, carried, start);
     }
 }
 
@@ -110,11 +108,10 @@ static void NAME(start_of)(const struct scan_args *a, const struct NAME(job) *jo
     }
     NAME(load_start)(a, job, block, outer, states);
     if (a->periodic) {
-        const int width = NAME(width)(a, block);
         REAL time[LANES], *share = NAME(spare)(a, job), *end_state = share + BLOCK_STATES;
         NAME(from_rest)(a, job, block, adjoint, packed, share, end_state, time);
-        EACH_WIDTH (carry_block, a->states, TABLE(block), time, states, end_state, end_state, 0);
-        NAME(close_period)(a, block, width, time, end_state, states);
+        NAME(carry_block)(a->states, TABLE(block), time, states, end_state, end_state, 0);
+        NAME(close_period)(a, block, time, end_state, states);
     }
 }
 

@@ -1,48 +1,48 @@
 /* Vectors of REAL: selection, zero-order-hold coefficients, and sums over lanes. Included once per
- * width of vectors. */
+ * precision. */
 
-typedef REAL VEC __attribute__((vector_size(WIDTH * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
-typedef INTEGER IVEC __attribute__((vector_size(WIDTH * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+typedef REAL VEC __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+typedef INTEGER IVEC __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
-INLINE VEC WIDE(load)(const REAL *p) { return *(const VEC *)p; }
-static inline void WIDE(store)(REAL *p, VEC x) { *(VEC *)p = x; }
-INLINE VEC WIDE(select)(IVEC mask, VEC yes, VEC no) {
+INLINE VEC NAME(load)(const REAL *p) { return *(const VEC *)p; }
+static inline void NAME(store)(REAL *p, VEC x) { *(VEC *)p = x; }
+INLINE VEC NAME(select)(IVEC mask, VEC yes, VEC no) {
     return (VEC)((mask & (IVEC)yes) | (~mask & (IVEC)no));
 }
 /* The minimum, or `x` where `x` is NaN. The intrinsic is one instruction; compilers emit three. */
-INLINE VEC WIDE(least)(VEC bound, VEC x) {
-#ifdef LEAST
+INLINE VEC NAME(least)(VEC bound, VEC x) {
+#ifdef MM
     return (VEC)LEAST(bound, x);
 #else
-    return WIDE(select)(x > bound, bound, x);
+    return NAME(select)(x > bound, bound, x);
 #endif
 }
 /* The maximum, or `x` where `x` is NaN. */
-INLINE VEC WIDE(most)(VEC bound, VEC x) {
-#ifdef MOST
+INLINE VEC NAME(most)(VEC bound, VEC x) {
+#ifdef MM
     return (VEC)MOST(bound, x);
 #else
-    return WIDE(select)(x < bound, bound, x);
+    return NAME(select)(x < bound, bound, x);
 #endif
 }
-INLINE int WIDE(any)(IVEC mask) {
+INLINE int NAME(any)(IVEC mask) {
     INTEGER any = 0;
-    for (int lane = 0; lane < WIDTH; lane++) any |= mask[lane];
+    for (int lane = 0; lane < LANES; lane++) any |= mask[lane];
     return any != 0;
 }
 
 /* exp(-z) = power (1 - partial), with a power of two and |partial| < 1/2. */
-struct WIDE(coefficients) {
+struct NAME(coefficients) {
     VEC power, partial;
 };
 
-INLINE VEC WIDE(retention)(struct WIDE(coefficients) z) { return z.power - z.power * z.partial; }
+INLINE VEC NAME(retention)(struct NAME(coefficients) z) { return z.power - z.power * z.partial; }
 /* 1 - exp(-z), with a relative error of a few ulp at any z. */
-INLINE VEC WIDE(loss)(struct WIDE(coefficients) z) { return z.power * z.partial + ((REAL)1 - z.power); }
+INLINE VEC NAME(loss)(struct NAME(coefficients) z) { return z.power * z.partial + ((REAL)1 - z.power); }
 /* The state v a step later, at the equilibrium x: exp(-z) v + (1 - exp(-z)) x. The plain form
  * v + loss (x - v) rounds v as a whole, so where exp(-z) is tiny some of a large v would stay; a
  * retention close to 1 would lose the digits of z. */
-INLINE VEC WIDE(relax)(struct WIDE(coefficients) z, VEC v, VEC x) {
+INLINE VEC NAME(relax)(struct NAME(coefficients) z, VEC v, VEC x) {
     return z.power * (v + z.partial * (x - v)) + ((REAL)1 - z.power) * x;
 }
 
@@ -53,38 +53,38 @@ INLINE VEC WIDE(relax)(struct WIDE(coefficients) z, VEC v, VEC x) {
  * The retention saturates above HALVINGS_MAX, where normal numbers end. A negative rate makes
  * `halvings` negative; below -DOUBLINGS_MAX the result is infinite or NaN, because an unbounded k
  * would wrap around. A NaN stays NaN. */
-INLINE struct WIDE(coefficients) WIDE(zoh)(VEC halvings) {
+INLINE struct NAME(coefficients) NAME(zoh)(VEC halvings) {
     const VEC zero = {0};
-    halvings = WIDE(least)(zero + (REAL)HALVINGS_MAX, halvings);
-    halvings = WIDE(most)(zero - (REAL)DOUBLINGS_MAX, halvings);
+    halvings = NAME(least)(zero + (REAL)HALVINGS_MAX, halvings);
+    halvings = NAME(most)(zero - (REAL)DOUBLINGS_MAX, halvings);
     /* Adding 1.5 * 2^MANTISSA_BITS rounds to an integer, which the low bits then hold. */
     VEC shifted = halvings + (REAL)ROUNDER;
     VEC k = shifted - (REAL)ROUNDER;
     VEC f = halvings - k;
     VEC phi = (REAL)LN2 - f * Q(f);
     VEC power = (VEC)(EXPONENT_ONE - ((IVEC)shifted << MANTISSA_BITS));
-    struct WIDE(coefficients) out = {.power = power, .partial = f * phi};
+    struct NAME(coefficients) out = {.power = power, .partial = f * phi};
     return out;
 }
 
 /* The coefficients of a run of steps whose deltas sum to `time`. */
-INLINE struct WIDE(coefficients) WIDE(zoh_over)(VEC time, VEC rate) {
+INLINE struct NAME(coefficients) NAME(zoh_over)(VEC time, VEC rate) {
     const VEC limit = (VEC){0} - (REAL)HALVINGS_MAX, halvings = time * rate;
-    return WIDE(zoh)(WIDE(select)(halvings < limit, limit, halvings)); /* a negative rate grows */
+    return NAME(zoh)(NAME(select)(halvings < limit, limit, halvings)); /* a negative rate grows */
 }
 
 /* Rows of a block's table, (states, 3, LANES), for the states that a loop keeps in registers: decay,
  * its inverse, and rate = decay / ln(2), the halvings of a unit step. */
-struct WIDE(rates) {
+struct NAME(rates) {
     VEC decay[CHAINS], inverse[CHAINS], rate[CHAINS];
 };
 
-INLINE struct WIDE(rates) WIDE(rates_of)(int count, const REAL *table) {
-    struct WIDE(rates) out;
+INLINE struct NAME(rates) NAME(rates_of)(int count, const REAL *table) {
+    struct NAME(rates) out;
     for (int i = 0; i < count; i++, table += 3 * LANES) {
-        out.decay[i] = WIDE(load)(table);
-        out.inverse[i] = WIDE(load)(table + LANES);
-        out.rate[i] = WIDE(load)(table + 2 * LANES);
+        out.decay[i] = NAME(load)(table);
+        out.inverse[i] = NAME(load)(table + LANES);
+        out.rate[i] = NAME(load)(table + 2 * LANES);
     }
     return out;
 }
@@ -95,15 +95,15 @@ INLINE struct WIDE(rates) WIDE(rates_of)(int count, const REAL *table) {
 #endif
 #endif
 
-#if defined(SHUFFLES) && (WIDTH == 4 || WIDTH == 8 || WIDTH == 16)
+#if defined(SHUFFLES) && (LANES == 4 || LANES == 8 || LANES == 16)
 /* HALVES joins the lower (or upper) halves of each block of 2w lanes of two vectors. */
 #define PICK(j, w, upper) \
-    ((j) / (2 * (w)) * (2 * (w)) + (j) % (w) + (upper) * (w) + ((j) % (2 * (w)) < (w) ? 0 : WIDTH))
+    ((j) / (2 * (w)) * (2 * (w)) + (j) % (w) + (upper) * (w) + ((j) % (2 * (w)) < (w) ? 0 : LANES))
 #define PICK4(j, w, upper) \
     PICK(j, w, upper), PICK(j + 1, w, upper), PICK(j + 2, w, upper), PICK(j + 3, w, upper)
-#if WIDTH == 4
+#if LANES == 4
 #define HALVES(a, b, w, upper) __builtin_shufflevector(a, b, PICK4(0, w, upper))
-#elif WIDTH == 8
+#elif LANES == 8
 #define HALVES(a, b, w, upper) __builtin_shufflevector(a, b, PICK4(0, w, upper), PICK4(4, w, upper))
 #else
 #define HALVES(a, b, w, upper)                                                                \
@@ -113,34 +113,34 @@ INLINE struct WIDE(rates) WIDE(rates_of)(int count, const REAL *table) {
 #define LEVEL(w) \
     for (int t = 0; t < (w); t++) v[t] = HALVES(v[t], v[t + (w)], w, 0) + HALVES(v[t], v[t + (w)], w, 1);
 
-/* out[t] += sum of the lanes of rows[t], for WIDTH rows. LEVEL(w) adds the halves of two vectors
+/* out[t] += sum of the lanes of rows[t], for LANES rows. LEVEL(w) adds the halves of two vectors
  * whose rows are w apart, so that lane t of the last vector is the sum of row t. */
-INLINE void WIDE(sum_lanes_of_group)(const VEC *rows, REAL *out) {
-    VEC v[WIDTH];
-    for (int t = 0; t < WIDTH; t++) v[t] = rows[t];
-#if WIDTH == 16
+INLINE void NAME(sum_lanes_of_group)(const VEC *rows, REAL *out) {
+    VEC v[LANES];
+    for (int t = 0; t < LANES; t++) v[t] = rows[t];
+#if LANES == 16
     LEVEL(8)
 #endif
-#if WIDTH >= 8
+#if LANES >= 8
     LEVEL(4)
 #endif
     LEVEL(2)
     LEVEL(1)
-    WIDE(store)(out, WIDE(load)(out) + v[0]);
+    NAME(store)(out, NAME(load)(out) + v[0]);
 }
 #undef LEVEL
 #undef HALVES
 #undef PICK4
 #undef PICK
 #else
-INLINE void WIDE(sum_lanes_of_group)(const VEC *rows, REAL *out) {
-    for (int t = 0; t < WIDTH; t++)
-        for (int lane = 0; lane < WIDTH; lane++) out[t] += rows[t][lane];
+INLINE void NAME(sum_lanes_of_group)(const VEC *rows, REAL *out) {
+    for (int t = 0; t < LANES; t++)
+        for (int lane = 0; lane < LANES; lane++) out[t] += rows[t][lane];
 }
 #endif
 #undef SHUFFLES
 
 /* out[t] += sum of lanes[t]. `out` has room for CHUNK sums; the sums from `rows` on are undefined. */
-INLINE void WIDE(sum_lanes)(const VEC *lanes, int rows, REAL *out) {
-    for (int t = 0; t < rows; t += WIDTH) WIDE(sum_lanes_of_group)(lanes + t, out + t);
+INLINE void NAME(sum_lanes)(const VEC *lanes, int rows, REAL *out) {
+    for (int t = 0; t < rows; t += LANES) NAME(sum_lanes_of_group)(lanes + t, out + t);
 }

@@ -60,8 +60,7 @@ static void NAME(forward_tile)(const struct scan_args *a, const struct NAME(job)
             if (keep) NAME(copy_checkpoint)(&job->line, t / CHUNK, block, width, state, 0);
             const struct NAME(fields) f = NAME(open)(a, job, block, &chunk, b, c, 0, packed, CHUNK);
             NAME(skip_of)(a, block, width, skip);
-            EACH_WIDTH (forward_block, chunk.rows, a->states, TABLE(block), state, skip, f,
-                        a->accumulate);
+            NAME(forward_block)(chunk.rows, a->states, TABLE(block), state, skip, f, a->accumulate);
             NAME(close)(a, job, block, &chunk, f, 0, packed, CHUNK);
         }
     }
@@ -103,7 +102,7 @@ static void NAME(restore)(const struct scan_args *a, const struct NAME(job) *job
             f.u = NAME(rows_at)(&a->u, &job->line, block * LANES, width, &rows, packed[0], 1);
             f.delta = NAME(rows_at)(&a->delta, &job->line, block * LANES, width, &rows, packed[1], 1);
             memcpy(start + row, start, BLOCK_STATES * sizeof(REAL));
-            EACH_WIDTH (forward_block, rows.rows, a->states, TABLE(block), start + row, skip, f, 0);
+            NAME(forward_block)(rows.rows, a->states, TABLE(block), start + row, skip, f, 0);
         }
     }
 }
@@ -135,9 +134,9 @@ static void NAME(backward_tile)(const struct scan_args *a, const struct NAME(job
             const int width = NAME(width)(a, block);
             const struct NAME(fields) f = NAME(open)(a, job, block, &chunk, b, c, 1, packed, CHUNK);
             NAME(skip_of)(a, block, width, skip);
-            EACH_WIDTH (backward_block, chunk.rows, a->states, TABLE(block),
-                        starts + since * row + within, adjoints + within, GRAD_DECAY(block), skip,
-                        GRAD_D(block), f, grad_b, grad_c, a->accumulate);
+            NAME(backward_block)(chunk.rows, a->states, TABLE(block), starts + since * row + within,
+                                 adjoints + within, GRAD_DECAY(block), skip, GRAD_D(block), f, grad_b,
+                                 grad_c, a->accumulate);
             NAME(close)(a, job, block, &chunk, f, 1, packed, CHUNK);
         }
         NAME(put_states)(a, &a->grad_b, job, &chunk, grad_b, CHUNK, add_states);
@@ -150,9 +149,9 @@ static void NAME(backward_tile)(const struct scan_args *a, const struct NAME(job
 }
 
 /* The elements that a thread needs for whole lines: packed rows of five streams, packed b and c and
- * their gradients, and the line's tape for two states of whole vectors or four of half vectors. */
+ * their gradients, and the line's tape for CHAINS states. */
 static int64_t NAME(line_workspace)(const struct scan_args *a) {
-    return 5 * LINE * LANES + 4 * LINE * a->states + (LINE + 1) * 2 * 4 * LANES;
+    return 5 * LINE * LANES + 4 * LINE * a->states + (LINE + 1) * CHAINS * 4 * LANES;
 }
 
 /* Both directions of a job's line: the forward scans, or their adjoints. */
@@ -175,12 +174,12 @@ static void NAME(whole_line)(const struct scan_args *a, const struct NAME(job) *
         const struct NAME(fields) f = NAME(open)(a, job, block, &chunk, b, c, backward, packed, LINE);
         NAME(skip_of)(a, block, width, skip);
         if (backward)
-            EACH_WIDTH (backward_line, chunk.rows, a->states, a->periodic, a->mirror, TABLE(block),
-                        GRAD_DECAY(block), skip, GRAD_D(block), f, grad_b, grad_c, span, a->accumulate,
-                        tape);
+            NAME(backward_line)(chunk.rows, a->states, a->periodic, a->mirror, TABLE(block),
+                                GRAD_DECAY(block), skip, GRAD_D(block), f, grad_b, grad_c, span,
+                                a->accumulate, tape);
         else
-            EACH_WIDTH (forward_line, chunk.rows, a->states, a->periodic, a->mirror, TABLE(block), skip,
-                        f, a->accumulate, tape);
+            NAME(forward_line)(chunk.rows, a->states, a->periodic, a->mirror, TABLE(block), skip, f,
+                               a->accumulate, tape);
         NAME(close)(a, job, block, &chunk, f, backward, packed, LINE);
     }
     if (backward) {

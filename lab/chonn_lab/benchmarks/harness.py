@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import gc
 import importlib.metadata
+import json
 import multiprocessing
 import os
 import platform
@@ -34,7 +35,7 @@ from torch import Tensor, nn
 from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.experiments.provenance import code, hardware, peak_memory_mib, reset_peak_memory
 from chonn_lab.paths import RESULTS
-from chonn_ops.files import write_json
+from chonn_ops.files import write_whole
 from chonn_ops.scan.cpu import available_isas
 
 _M_MMAP_THRESHOLD = -3  # of glibc's mallopt
@@ -283,8 +284,8 @@ def main_of(
             result[name] = [] if isinstance(found, Iterator) else found
             for part in found if isinstance(found, Iterator) else ():
                 result[name].append(part)
-                write_json(unfinished, result)
-            write_json(unfinished, result)
+                write_whole(unfinished, json.dumps(result, indent=1) + "\n")
+            write_whole(unfinished, json.dumps(result, indent=1) + "\n")
         for note in run.notes:
             print(f"note: {note}")
         unfinished.replace(options.output)

@@ -48,7 +48,7 @@ from chonn_lab.problems.grids import cell_centres, coordinates
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_lab.problems.origin import download
 from chonn_lab.problems.random_fields import BATCH, TWO_PHASE, check_medium, draw_batch, medium
-from chonn_ops.checks import check_least
+from chonn_ops.checks import check_integer
 
 OFFICIAL_NAME = "2D_DarcyFlow_beta1.0_Train.hdf5"
 N_MODES = 64
@@ -79,7 +79,7 @@ def generate(
     u = 0 at a `margin` outside the square, by default ``1 / (2 * resolution)``: with that of a
     coarser grid, this is its problem on a finer one.
     """
-    check_least(2, resolution=resolution)
+    check_integer(2, resolution=resolution)
     check_medium(coefficient, contrast)
     if margin is not None and not 0 <= margin < math.inf:
         raise ValueError(f"margin: expected at least 0 and finite, got {margin}")

@@ -37,7 +37,7 @@ import numpy as np
 from chonn_lab.problems import origin
 from chonn_lab.problems.darcy import read as read
 from chonn_lab.problems.hdf5 import create_hdf5
-from chonn_ops.checks import check_least
+from chonn_ops.checks import check_integer
 from chonn_ops.files import refuse_existing
 
 BATCH = 200
@@ -75,9 +75,9 @@ def generate(
     file exists and `force` is not set; a ModuleNotFoundError without PDEBench.
     """
     path, python = Path(output), python or os.environ.get("CHONN_JAX", "")
-    check_least(1, n_samples=n_samples)
-    check_least(4, resolution=resolution)
-    check_least(0, seed=seed)
+    check_integer(1, n_samples=n_samples)
+    check_integer(4, resolution=resolution)
+    check_integer(0, seed=seed)
     refuse_existing(path, force)
     if not python:
         raise ValueError(

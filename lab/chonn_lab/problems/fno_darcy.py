@@ -38,7 +38,7 @@ from chonn_lab.problems.generation import Arrays, Recipe, make_files, stream
 from chonn_lab.problems.grids import nodes
 from chonn_lab.problems.hdf5 import check_range, create_array, dataset, matlab_arrays
 from chonn_lab.problems.random_fields import cosine_series
-from chonn_ops.checks import check_least
+from chonn_ops.checks import check_integer
 
 RESOLUTION = 421
 SPLITS: tuple[str, ...] = ("train", "test")
@@ -82,7 +82,7 @@ def generate(
     If one of them is there already, from a call with the same arguments, only the other one is
     made.
     """
-    check_least(3, resolution=resolution)
+    check_integer(3, resolution=resolution)
     recipes = {}
     for split, n in zip(SPLITS, (n_train, n_test), strict=True):
         recipes[Path(folder) / file_name(split, n, resolution)] = Recipe(

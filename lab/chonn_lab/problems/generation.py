@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from chonn_lab.problems import origin
 from chonn_lab.problems.hdf5 import create_hdf5
-from chonn_ops.checks import check_least
+from chonn_ops.checks import check_integer
 from chonn_ops.files import refuse_existing
 
 # Arrays by name.
@@ -83,11 +83,11 @@ def make_files(
     guard. A ValueError if a number is out of range; a FileExistsError if all files exist, or one
     that another call or somebody else made, and `force` is not set.
     """
-    check_least(0, seed=seed)
-    check_least(1, workers=workers)
+    check_integer(0, seed=seed)
+    check_integer(1, workers=workers)
     for recipe in recipes.values():
-        check_least(1, n_samples=recipe.settings["n_samples"])
-        check_least(0, first=recipe.samples.start)
+        check_integer(1, n_samples=recipe.settings["n_samples"])
+        check_integer(0, first=recipe.samples.start)
     missing = [path for path, recipe in recipes.items() if force or not recipe.made(path, seed)]
     for path in missing or recipes:
         refuse_existing(path, force)
@@ -165,8 +165,8 @@ def write_groups(
     negative seed or a size below 1.
     """
     path = Path(path)
-    check_least(0, seed=seed)
-    check_least(1, **sizes)
+    check_integer(0, seed=seed)
+    check_integer(1, **sizes)
     refuse_existing(path, force)
     with create_hdf5(path, force) as file:
         for split, count in enumerate(sizes.values()):

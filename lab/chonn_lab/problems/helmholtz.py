@@ -38,7 +38,7 @@ from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, st
 from chonn_lab.problems.grids import cell_centres, coordinates
 from chonn_lab.problems.hdf5 import read_rows
 from chonn_lab.problems.random_fields import LOG_NORMAL, medium
-from chonn_ops.checks import check_least
+from chonn_ops.checks import check_integer
 
 RESOLUTION, N_MODES = 64, 64
 WAVENUMBER, CONTRAST = 20.0, 2.25
@@ -79,7 +79,7 @@ def generate(
 ) -> Path:
     """Generate a file from the sample `first` on; R is at least 48, ten cells a wavelength."""
     shortest = 2 * math.pi / (WAVENUMBER * math.sqrt(CONTRAST))
-    check_least(math.ceil(CELLS_PER_WAVELENGTH / shortest), resolution=resolution)
+    check_integer(math.ceil(CELLS_PER_WAVELENGTH / shortest), resolution=resolution)
     settings = {"n_samples": n_samples, "resolution": resolution, "first": first}
     recipe = Recipe(_sample, settings, fixed=coordinates(resolution))
     return make_files({Path(output): recipe}, **options)[0]

@@ -42,7 +42,7 @@ from scipy.spatial import Delaunay
 from chonn_lab.problems.generation import stream, write_groups
 from chonn_lab.problems.hdf5 import dataset, open_hdf5
 from chonn_ops import FiniteVolumes
-from chonn_ops.checks import check_choice, check_least
+from chonn_ops.checks import check_choice, check_integer
 
 SPLITS = ("train", "validation", "test", "test_fine")
 RESOLUTION = {"holes": 36, "domains": 36, "part": 12}
@@ -88,7 +88,7 @@ def generate(
     """
     check_choice("problem", problem, PROBLEMS)
     resolution = resolution or RESOLUTION[problem]
-    check_least(8, resolution=resolution)
+    check_integer(8, resolution=resolution)
     if problem == "part" and resolution % 12:
         raise ValueError(f"resolution: expected a multiple of 12 for part, got {resolution}")
 

@@ -36,7 +36,7 @@ from tqdm import tqdm
 
 from chonn_lab.problems import hdf5
 from chonn_lab.problems.origin import stamp
-from chonn_ops.checks import check_least
+from chonn_ops.checks import check_integer
 
 RESOLUTION, SOLVER_RESOLUTION = 64, 256
 N_SAMPLES, N_FRAMES = 1200, 50
@@ -161,9 +161,9 @@ def generate(
     too long. `batch_size` samples are solved together, on a CUDA device if there is one; the data
     depend on either to rounding only.
     """
-    check_least(1, n_samples=n_samples, n_frames=n_frames, batch_size=batch_size)
-    check_least(4, resolution=resolution)
-    check_least(0, seed=seed)
+    check_integer(1, n_samples=n_samples, n_frames=n_frames, batch_size=batch_size)
+    check_integer(4, resolution=resolution)
+    check_integer(0, seed=seed)
     if solver_resolution < resolution or solver_resolution % resolution or solver_resolution % 2:
         raise ValueError(
             f"solver_resolution: expected even and a multiple of resolution {resolution}, "

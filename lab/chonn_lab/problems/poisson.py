@@ -36,7 +36,7 @@ import numpy as np
 from chonn_lab.problems.generation import Arrays, Recipe, make_files
 from chonn_lab.problems.grids import nodes
 from chonn_lab.problems.hdf5 import dataset, open_hdf5
-from chonn_ops.checks import check_choice, check_least
+from chonn_ops.checks import check_choice, check_integer
 
 K_IN, K_OUT = 16, 20
 N_IN, N_OUT = 1408, 256
@@ -118,7 +118,7 @@ def generate_samples(
 
 
 def _recipe(kind: str, samples: range, resolution: int) -> Recipe:
-    check_least(3, resolution=resolution)
+    check_integer(3, resolution=resolution)
     size = {"kind": kind, "n_samples": len(samples), "first": samples.start}
     settings = {**size, "resolution": resolution}
     ranges: list[np.ndarray] = []

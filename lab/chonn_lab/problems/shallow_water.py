@@ -38,7 +38,7 @@ import numpy as np
 from chonn_lab.problems.generation import Arrays, Recipe, make_files
 from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
 from chonn_lab.problems.origin import download
-from chonn_ops.checks import check_least
+from chonn_ops.checks import check_integer
 
 OFFICIAL_NAME = "2D_rdb_NA_NA.h5"
 HALF_WIDTH = 2.5
@@ -99,7 +99,7 @@ def generate(
     output: Path | str = OFFICIAL_NAME, n_samples: int = 1000, resolution: int = 128, **options: Any
 ) -> Path:
     """Generate a file in PDEBench's layout; ImportError without PyClaw."""
-    check_least(2, resolution=resolution)
+    check_integer(2, resolution=resolution)
     load_pyclaw()
     release = importlib.metadata.version("clawpack")
     settings = {"n_samples": n_samples, "resolution": resolution, "clawpack": release}

@@ -34,7 +34,7 @@ from chonn_lab.problems.generation import stream, write_groups
 from chonn_lab.problems.grids import cell_centres
 from chonn_lab.problems.hdf5 import read_group
 from chonn_lab.problems.upscaling import SPLITS, gaussian_field, solve, solved
-from chonn_ops.checks import check_least
+from chonn_ops.checks import check_integer
 
 RESOLUTION = 64
 LEAST, MOST = 0.05, 0.4  # porosity
@@ -63,7 +63,7 @@ def generate(
 
     Errors: `chonn_lab.problems.generation.write_groups`.
     """
-    check_least(8, resolution=resolution)
+    check_integer(8, resolution=resolution)
 
     def groups(split: int, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
         found = []
@@ -106,7 +106,7 @@ class MonotoneLaw(nn.Module):
 
     def __init__(self, knots: int = 16) -> None:
         super().__init__()
-        check_least(2, knots=knots)
+        check_integer(2, knots=knots)
         self.level = nn.Parameter(torch.tensor(0.0))
         self.rises = nn.Parameter(torch.full((knots - 1,), -1.0))
 

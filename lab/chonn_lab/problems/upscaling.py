@@ -37,7 +37,7 @@ from chonn_lab.problems.generation import stream, write_groups
 from chonn_lab.problems.grids import cell_centres
 from chonn_lab.problems.hdf5 import read_group
 from chonn_ops import Direct, Dirichlet, Neumann, diffusion
-from chonn_ops.checks import check_choice, check_least
+from chonn_ops.checks import check_choice, check_integer
 
 SPLITS = ("train", "validation", "test")
 KINDS = ("log-normal", "two-phase", "channels")
@@ -67,7 +67,7 @@ def generate(
 
     Errors: `chonn_lab.problems.generation.write_groups`; ValueError for another R, or below 16.
     """
-    check_least(16, resolution=resolution)
+    check_integer(16, resolution=resolution)
     if resolution % PATCH:
         raise ValueError(f"resolution: expected a multiple of {PATCH}, got {resolution}")
 

@@ -44,7 +44,10 @@ CASES = {
     "navier_stokes": ((5, 3, 8, 16, 0.05), {"a": (8, 8, 5), "u": (3, 8, 8, 5), "t": (3, 1)}),
     "order1d": ((5, 3, 2), {"s": (256,), "train/x": (5, 256), "test/y": (2, 4, 256)}),
     "poisson": ((19, 3, 8), {"Sample_18/input": (8, 8), "Sample_0/output": (8, 8), "min_inp": ()}),
-    "rectangle": ((9, 12), {"tensor": (9, 1, 8, 12), "nu": (9, 8, 12)}),
+    "rectangle": (
+        (9, 12),
+        {"tensor": (9, 1, 8, 12), "nu": (9, 8, 12), AXES[0]: (8,), AXES[1]: (12,)},
+    ),
     "shallow_water": ((2, 8), {"0005/data": (101, 8, 8, 1), "0006/grid/t": (101,)}),
     "unknown_law": ((0, 8, 3, 1, 1), {"train/porosity": (3, 8, 8)}),
     "upscaling": ((0, 16, 3, 3, 3), {"test/k": (3, 16, 16), "test/u": (3, 4, 4)}),
@@ -254,9 +257,9 @@ def test_a_published_checksum_makes_a_file_official(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("darcy", {"workers": 0}, "workers: expected at least 1, got 0"),
-        ("darcy", {"seed": -1}, "seed: expected at least 0, got -1"),
-        ("darcy", {"first": -1}, "first: expected at least 0, got -1"),
+        ("darcy", {"workers": 0}, "workers: expected an integer of at least 1, got 0"),
+        ("darcy", {"seed": -1}, "seed: expected an integer of at least 0, got -1"),
+        ("darcy", {"first": -1}, "first: expected an integer of at least 0, got -1"),
         ("darcy", {"margin": -0.1}, "margin: expected at least 0 and finite, got -0.1"),
         ("darcy", {"contrast": 1e7}, "contrast: expected 1 to 1e.06, got 10000000.0"),
         ("meshes", {"problem": "part", "resolution": 16}, "a multiple of 12 for part, got 16"),
@@ -264,7 +267,7 @@ def test_a_published_checksum_makes_a_file_official(tmp_path, monkeypatch, capsy
         ("navier_stokes", {"step": 0.0}, "step: expected above 0 and at most 1, got 0"),
         ("rectangle", {"resolution": 16}, "resolution: expected a multiple of 12, got 16"),
         ("rectangle", {"hole": "square"}, "hole: expected .*'insulated'.*, got 'square'"),
-        ("unknown_law", {"seed": -1}, "seed: expected at least 0, got -1"),
+        ("unknown_law", {"seed": -1}, "seed: expected an integer of at least 0, got -1"),
         ("upscaling", {"resolution": 30}, "expected a multiple of 4, got 30"),
     ],
 )

@@ -25,14 +25,8 @@ __all__ = ["CHONNNetwork", "SpectralMixer"]
 def __getattr__(name: str) -> object:
     # Imported when first used: it needs neuralop and chonn_ops, the hook of a plain model neither.
     if name == "CHONNNetwork":
-        try:
-            from chonn_plugins.neuralop import network
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "neuralop":
-                raise
-            raise ImportError(
-                "CHONNNetwork needs neuralop: pip install '.[neuralop]' in a clone of chonn-ops"
-            ) from error
+        from chonn_plugins.neuralop import network
+
         network.install()
         return network.CHONNNetwork
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -32,22 +32,7 @@ class SpectralMixer(Protocol):
         Whether neuraloperator's ``ComplexValued`` may wrap the mixer for complex fields, with one
         real module for the real part and one for the imaginary part. Default: True.
 
-    Building a mixer with bad options should raise ValueError.
-
-    Examples
-    --------
-    In a package's ``pyproject.toml``::
-
-        [project.entry-points."neuralop.spectral_mixers"]
-        local = "my_package.mixers:local"
-
-    and in ``my_package/mixers.py``::
-
-        def local(channels, n_modes, *, kernel_size=3):
-            return nn.Conv2d(channels, channels, kernel_size, padding="same")
-
-        local.n_dims = (2,)
-        local.defaults = {"kernel_size": 3}
+    Building a mixer with bad options should raise ValueError. docs/extending.md has an example.
     """
 
     def __call__(self, channels: int, n_modes: tuple[int, ...], **options: Any) -> nn.Module:

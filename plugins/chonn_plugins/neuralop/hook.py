@@ -49,29 +49,6 @@ def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None
     setattr(cls, _ORIGINAL, original)
 
 
-def refuse_elsewhere(base: Any) -> None:
-    """Let models without the keywords raise a ValueError that names those with them, by ``__new__``
-    of neuraloperator's `BaseModel`, which sees the arguments of every model.
-
-    Otherwise ``RNO(..., spectral_mixer="ckb")`` would fail with a TypeError about an argument.
-    """
-    original = base.__new__
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def __new__(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        for name in KEYWORDS.keys() & kwargs:
-            parameters = inspect.signature(cls).parameters.values()
-            if not any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters):
-                raise ValueError(
-                    f"{name}: expected one of FNO, TFNO, SFNO, OTNO and UNO, got {cls.__name__}"
-                )
-        return original(cls, *args, **kwargs)
-
-    base.__new__ = staticmethod(__new__)
-
-
 def install_fno() -> None:
     """Let FNO, and so TFNO, SFNO and OTNO, take the keywords; a second call does nothing."""
     # Here, not at the top: the class of now, after a reload a new one.

@@ -8,7 +8,6 @@ from typing import Any
 from torch import nn
 
 from chonn_ops import CKB, CKBOptions
-from chonn_ops.nn.layers import learn_faster
 from chonn_plugins.neuralop.fixed_grid import FixedGridCKB
 
 # What the host decides for each cell. Its grids have their nodes at i / n. On its Darcy flow
@@ -21,18 +20,15 @@ HOST = {
 
 # Where blocks stand by default.
 MODE = {"network": "lift", "scan": "replace"}
-# How many times as fast networks learn as the host's learning rate says.
-NETWORK_GAIN = 8.0
 
 
 class CKBMixer:
     """``spectral_mixer="ckb"``: a block in neuraloperator's FNOs.
 
     Options are those of `chonn_ops.CKBOptions.from_mapping` (the order is at least 1). Networks are
-    the default and stand behind the lifting, which had the lowest errors on Darcy flow; they learn
-    eight times as fast as the host's learning rate says (`learn_faster`). Their nodes are at i / n
-    (``nodes="left"``), as neuraloperator's grids have them. The paper's scans, ``cell="scan"``,
-    take the place of the first layer's skip. One option is added, ``grid``:
+    the default and stand behind the lifting, which had the lowest errors on Darcy flow. Their nodes
+    are at i / n (``nodes="left"``), as neuraloperator's grids have them. The paper's scans,
+    ``cell="scan"``, take the place of the first layer's skip. One option is added, ``grid``:
 
     - ``"training"``: the block runs on the grid of the first training pass whatever grid a field
       has, see `FixedGridCKB`; the default for scans, since FNOs are evaluated on other grids than
@@ -61,8 +57,6 @@ class CKBMixer:
         chosen = self.complete(options)
         grid = chosen.pop("grid")
         block = CKB(channels, len(n_modes), **vars(CKBOptions.from_mapping(chosen)))
-        if block.has_networks:
-            learn_faster(block, NETWORK_GAIN)
         if grid == "training":
             return FixedGridCKB(block)
         if grid == "input":

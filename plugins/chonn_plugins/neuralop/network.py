@@ -13,8 +13,6 @@ from typing import Any
 from neuralop.models.base_model import BaseModel
 from torch import Tensor
 
-from chonn_plugins.neuralop.hook import refuse_elsewhere
-
 
 class CHONNNetwork(BaseModel, name="chonn_network"):
     """`chonn_ops.CHONNNetwork1d`, `2d` or `3d` as a model of neuraloperator.
@@ -96,6 +94,5 @@ class CHONNNetwork(BaseModel, name="chonn_network"):
 def install() -> None:
     """Register with the neuraloperator that is loaded; where that is done, this does nothing."""
     current = sys.modules["neuralop.models.base_model"].BaseModel
-    refuse_elsewhere(current)
     if not issubclass(CHONNNetwork, current) or "chonn_network" not in current._models:
         importlib.reload(sys.modules[__name__])

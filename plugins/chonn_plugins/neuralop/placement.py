@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from torch import nn
@@ -58,7 +58,7 @@ class Placement:
         values = {**KEYWORDS, **given}
         name = values["spectral_mixer"]
         layers = values["spectral_mixer_layers"]
-        layers = None if layers is None else _indices(layers)
+        layers = layers if layers is None else _layers(layers)
         mode = values["spectral_mixer_mode"]
         if mode not in (None, *MODES):
             raise ValueError(f"spectral_mixer_mode: expected one of {MODES}, got {mode!r}")
@@ -153,17 +153,12 @@ class Placement:
 
     def _chosen(self, layers: Sequence[Layer], indices: tuple[int, ...]) -> list[Layer]:
         count = len(layers)
-        wrong = [index for index in indices if not -count <= index < count]
-        if wrong:
+        known = range(-count, count)
+        positions = [index % count for index in indices if index in known]
+        if len(set(positions)) < len(indices):
             raise ValueError(
-                f"spectral_mixer_layers: expected indices from {-count} to {count - 1} for a "
-                f"model of {count} layers, got {wrong[0]}"
-            )
-        positions = [index % count for index in indices]
-        if len(set(positions)) < len(positions):
-            raise ValueError(
-                f"spectral_mixer_layers: expected every layer once, got {indices} for a model "
-                f"of {count} layers"
+                f"spectral_mixer_layers: expected indices from {-count} to {count - 1}, every "
+                f"layer once, got {indices}"
             )
         chosen = [layers[position] for position in positions]
         for layer in chosen:
@@ -220,15 +215,8 @@ class Placement:
         return ComplexValued(branch) if blocks.complex_data else branch
 
 
-def _indices(layers: Any) -> tuple[int, ...]:
-    try:
-        if isinstance(layers, str) or any(isinstance(index, bool) for index in layers):
-            raise TypeError
-        indices = tuple(operator.index(index) for index in layers)
-    except TypeError:
-        indices = ()
-    if not indices:
-        raise ValueError(
-            f"spectral_mixer_layers: expected a sequence of layer indices, got {layers!r}"
-        )
-    return indices
+def _layers(given: Any) -> tuple[int, ...]:
+    entries: Any = given if isinstance(given, Sequence) and len(given) else [None]
+    if any(isinstance(entry, bool) or not isinstance(entry, Integral) for entry in entries):
+        raise ValueError(f"spectral_mixer_layers: expected a sequence of indices, got {given!r}")
+    return tuple(map(int, entries))

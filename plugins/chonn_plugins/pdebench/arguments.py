@@ -7,9 +7,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from chonn_plugins._entry_points import closest
 from chonn_plugins.pdebench import CONFIG_DIR
@@ -18,7 +16,7 @@ from chonn_plugins.pdebench.job import TAG, Job
 
 # About three letters in four of a misspelt setting agree with those of the setting meant.
 CLOSE = 0.75
-OURS = frozenset({"bands", "ckb", "clip", "data_path", "overwrite", "seed", TAG})
+OURS = frozenset({"bands", "ckb", "data_path", "overwrite", "seed", TAG})
 
 
 def check(
@@ -36,18 +34,15 @@ def check(
     misspelt known name, a model's option given as ``++args.<option>``, and a setting given without
     ``args`` are a JobError, because PDEBench would ignore them.
     """
-    folders = [CONFIG_DIR / "base", CONFIG_DIR / "darcy"]
     code = getattr(runner, "__code__", None)
+    names, read = OURS | _listed(CONFIG_DIR), set()
     if code is not None:
-        folders.append(Path(code.co_filename).parent / "config")
-    top, names = _config_keys(folders)
-    names |= OURS
+        names, read = names | _listed(Path(code.co_filename).parent / "config"), _names_read(code)
     options: dict[str, str] = {}
     if job.model is not None:
         key = job.model.options_key
-        names.add(key)
         options = {option: f"{key}.{option}" for option in job.model.defaults}
-    read = _names_read(code) if code is not None else set()
+        names |= {key}
     suggestions = [*sorted(names), *options.values()]
 
     notes = []
@@ -71,37 +66,28 @@ def check(
             )
         notes.append(f"args.{name} is ignored: neither PDEBench nor {job.name} has such a setting")
     for name in outside:
-        if name in top:
-            continue
         meant = options.get(name) or closest(name, suggestions, CLOSE)
         if meant is not None:
             raise JobError(
                 f"{name}: settings outside args are ignored; did you mean ++args.{meant}?"
             )
-        notes.append(f"{name} is ignored: PDEBench's settings are ++args.<name>")
+        if name not in read:
+            notes.append(f"{name} is ignored: PDEBench's settings are ++args.<name>")
     return notes
 
 
-def _config_keys(folders: Iterable[Path]) -> tuple[set[str], set[str]]:
-    """Top-level keys, and keys of ``args``, in configs of PDEBench's layout."""
-    top: set[str] = set()
+def _listed(folder: Path) -> set[str]:
+    """The settings in the configs of a folder of PDEBench's layout."""
     names: set[str] = set()
-    for folder in folders:
-        for path in (*folder.glob("*.yaml"), *folder.glob("args/*.yaml")):
-            try:
-                config = OmegaConf.load(path)
-            # The file is not UTF-8, has invalid keys or is nested too deeply: Hydra cannot read it.
-            except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException):
-                continue
-            if not isinstance(config, DictConfig):
-                continue
-            keys = {str(key) for key in config}
-            if path.parent == folder:
-                top |= keys
-                args = config.get("args")
-                keys = {str(key) for key in args} if isinstance(args, DictConfig) else set()
-            names |= keys
-    return top, names
+    for path in folder.rglob("*.yaml"):
+        try:
+            config = OmegaConf.load(path)
+        except Exception:  # Hydra says so if the job uses the file.
+            continue
+        if isinstance(config, DictConfig):
+            args = config.get("args")
+            names |= {str(key) for key in (args if isinstance(args, DictConfig) else config)}
+    return names
 
 
 def _names_read(code: CodeType) -> set[str]:

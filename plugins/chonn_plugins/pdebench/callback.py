@@ -139,43 +139,39 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
         train=importlib.import_module(f"pdebench.models.{job.family}.train"),
         metrics=importlib.import_module("pdebench.models.metrics"),
     )
-    layout = preflight.check(job, reads_grouped_single=host.from_git)
+    layout = preflight.check(job)
     _announce(job, host.name)
-    for line in preflight.notes(job, layout, from_git=host.from_git):
-        _note(line)
+    if layout.walls_note:
+        _note(layout.walls_note)
 
     undo = patches.Patches()
     train = host.train
     path = job.checkpoint(layout.frames)
     settings = job.settings(layout.space)
-    save = patches.WholeSave(path if job.model else None, settings, replace=job.replaces)
-    watch = Watch(show=host.silent)
+    save = patches.WholeSave(settings, replace=job.replaces)
+    watch = Watch()
     try:
         patches.numpy_infty(undo, train)
         patches.grouped_reader(undo, train, job)
-        patches.torch_functions(undo, train, save, watch, clip=job.clip)
+        patches.torch_functions(undo, train, save, watch)
         patches.loss_function(undo, train, watch)
-        patches.trainer_log(undo, train)
         patches.model_builders(undo, train, job, layout, watch, save)
         results.collect(undo, host, job, layout, overrides)
-        patches.training_call(undo, train, job, watch, _run(job, settings, watch, save, path))
+        patches.training_call(undo, train, job, watch, _run(job, watch, save, path))
     except BaseException:
-        undo.undo()
+        undo.close()
         raise
 
     def restore() -> None:
-        undo.undo()
+        undo.close()
         processes.leave()
 
     return restore
 
 
 @contextmanager
-def _run(
-    job: Job, settings: dict[str, Any], watch: Watch, save: WholeSave, path: Path
-) -> Iterator[None]:
+def _run(job: Job, watch: Watch, save: WholeSave, path: Path) -> Iterator[None]:
     """Context of PDEBench's trainer: an error becomes one line, and the program fails."""
-    from chonn_plugins.pdebench import checkpoints
     from chonn_plugins.pdebench.training import finite
 
     def saved() -> str:
@@ -183,7 +179,7 @@ def _run(
 
     _seed(processes.agreed(job.seed))
     try:
-        with finite(job, watch, saved), _quiet_unless_first(), checkpoints.fitting(path, settings):
+        with finite(job, watch, saved), _quiet_unless_first():
             yield
     except JobError as error:
         message = f"chonn-ops: {error}"

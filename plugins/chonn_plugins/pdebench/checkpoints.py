@@ -1,9 +1,8 @@
-"""Check that a checkpoint is whole, and that its model fits the job that uses it."""
+"""Check that a checkpoint is whole, and that its model fits the data of the job that uses it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from chonn_plugins.pdebench.job import Job
 def check(job: Job, layout: Layout, path: Path) -> None:
     """Read the checkpoint that the job begins with. A JobError for a damaged file, and where it was
     trained on other frames than those of the job, or frames at other times; on another grid, too,
-    for models that belong to one: U-Nets, and those with scans."""
+    for models that belong to one: U-Nets, and those with scans; and PDEBench's own models of other
+    sizes."""
     needed = ["model_state_dict"]
     if job.training:
         needed += ["optimizer_state_dict", "epoch", "loss"]
@@ -34,30 +34,13 @@ def check(job: Job, layout: Layout, path: Path) -> None:
         keys.append("reduced_resolution_t")
     if job.family == "unet" or job.options.get("cell") == "scan":
         keys.append("points")
+    if job.model is None:
+        keys += ["width", "modes"]
     if wrong := _differences(trained, now, keys):
         raise JobError(
             f"{path.resolve()}: expected the settings of its training, because {job.name} belongs "
             f"to them: {wrong}"
         )
-
-
-@contextmanager
-def fitting(path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Context of a trainer that raises a JobError with expected and actual settings if the weights
-    of its checkpoint are those of another model."""
-    try:
-        yield
-    except RuntimeError as error:
-        lines = str(error).splitlines()
-        if "loading state_dict" not in lines[0]:
-            raise
-        trained = _read(path).get("settings") or {}
-        wrong = _differences(trained, settings, list(trained)) or " ".join(
-            line.strip() for line in lines[1:2]
-        )
-        raise JobError(
-            f"{path.resolve()}: its weights are those of another model: {wrong}"
-        ) from None
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -21,7 +21,8 @@ class HostModel:
     """A model that PDEBench's runner can train under a name of its own.
 
     Register an instance in the entry-point group ``pdebench.models``. Users pass the entry point's
-    name as ``++args.model_name``, and results are named after it, ``<data>_my-model.pt``.
+    name as ``++args.model_name``, and results are named after it, ``<data>_my-model.pt``;
+    docs/extending.md has an example.
 
     Parameters
     ----------
@@ -39,12 +40,12 @@ class HostModel:
         longest, and ``nodes``, the steps from its walls to the first and from the last point.
         ``options`` holds the settings under ``args.<options_key>``.
 
-        Four attributes of the module are optional. ``calibrate(x, y)``, for "fno"
+        Five attributes of the module are optional. ``calibrate(x, y)``, for "fno"
         ``calibrate(x, y, coordinates)``, is called with the first training samples before a
         training that does not go on from a checkpoint; it returns the root mean square of what is
         left over the deviation of each output, or None. ``series = True`` asks for all frames.
-        ``decays = False`` turns off the weight decay of PDEBench's trainers. ``recorded`` is a
-        mapping of options that checkpoints record.
+        ``decays = False`` turns off the weight decay of PDEBench's trainers, ``rate`` multiplies
+        their rate. ``recorded`` is a mapping of options that checkpoints record.
     options_key : str
         Users set the model's options as ``++args.<options_key>.<option>=<value>``.
     defaults : mapping
@@ -56,23 +57,6 @@ class HostModel:
         ``defaults_beside(options)`` returns the defaults if these options are set, for models in
         which one option changes the defaults of others. Its keys are those of `defaults`, which
         holds if no option is set.
-    clip : bool
-        Whether the runner clips spikes of the model's gradients (`clip_gradients`) unless the user
-        sets ``++args.clip``.
-
-    Examples
-    --------
-    In a package's ``pyproject.toml``::
-
-        [project.entry-points."pdebench.models"]
-        my_model = "my_package.pdebench:my_model"
-
-    and in ``my_package/pdebench.py``::
-
-        def build(ndim, host, options):
-            return MyModel(ndim, host["in_channels"], host["out_channels"], **options)
-
-        my_model = HostModel(family="unet", build=build, options_key="my", defaults={"depth": 4})
     """
 
     family: Literal["unet", "fno"]
@@ -81,7 +65,6 @@ class HostModel:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[[Mapping[str, Any]], None] | None = None
     defaults_beside: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    clip: bool = False
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:

@@ -25,8 +25,11 @@ from chonn_plugins.pdebench.job import Job
 
 VALIDATION_SHARE = 0.1
 AXES = "xyz"
-# PDEBench's single-file reader of grouped data uses the grid of this group for all samples.
-GRID_GROUP = "0023"
+LAYOUTS = (
+    "PDEBench reads arrays of all samples from NAME.hdf5, with ++args.filename=NAME.hdf5 "
+    "++args.single_file=True, and one group a sample from NAME.h5, with ++args.filename=NAME "
+    "++args.single_file=False."
+)
 # Largest difference of a step between coordinates from their mean step, as a share of it. Files
 # hold coordinates in single precision.
 UNEVEN = 0.01
@@ -91,8 +94,8 @@ def reductions(job: Job) -> tuple[int, int, int]:
     return int(job.args[batch]), int(job.args[frames]), int(job.args[points])
 
 
-def read_layout(job: Job, *, grouped: bool) -> Layout:
-    """The layout of a job's data; `grouped` says whether the reader expects one group per sample.
+def read_layout(job: Job) -> Layout:
+    """The layout of a job's data.
 
     A JobError if the file does not exist or is not a readable HDF5 file, if keys are missing, if
     the shapes do not match a layout of PDEBench, or if a model gets coordinates that are not one
@@ -100,11 +103,9 @@ def read_layout(job: Job, *, grouped: bool) -> Layout:
     """
     path = data_file(job)
     if not path.is_file():
-        near = (path.with_suffix(""), path.with_suffix(".h5"), path.with_suffix(".hdf5"))
-        found = next((advice(p) for p in near if p.is_file()), "")
         raise JobError(
             f"data file not found: {path} (args.data_path={str(job.args['data_path'])!r}, "
-            f"args.filename={job.args['filename']!r}, working directory {Path.cwd()}).{found}"
+            f"args.filename={job.args['filename']!r}, working directory {Path.cwd()}). {LAYOUTS}"
         )
     try:
         file = h5py.File(path, "r")
@@ -114,30 +115,7 @@ def read_layout(job: Job, *, grouped: bool) -> Layout:
             f"({path.stat().st_size} bytes; {error})"
         ) from error
     with file, readable(path):
-        return _read_groups(job, file) if grouped else _read_arrays(job, file)
-
-
-def advice(path: Path) -> str:
-    """The name and settings with which PDEBench reads a file of this layout; empty if there are
-    none."""
-    try:
-        with h5py.File(path, "r") as file:
-            kinds = {isinstance(node, h5py.Group) for node in file.values()}
-    except OSError:
-        return ""
-    if len(kinds) != 1:
-        return ""
-    grouped = kinds.pop()
-    layout, suffix = (
-        ("one group a sample", ".h5") if grouped else ("arrays of all samples", ".hdf5")
-    )
-    right = path.with_suffix(suffix)
-    rename = "" if right == path else f"rename it to {right.name} and "
-    name = right.stem if grouped else right.name
-    return (
-        f" {path.name} has {layout}: {rename}set ++args.filename={name} "
-        f"++args.single_file={not grouped}."
-    )
+        return _read_arrays(job, file) if job.args["single_file"] else _read_groups(job, file)
 
 
 @contextmanager
@@ -174,7 +152,7 @@ def _read_arrays(job: Job, file: Any) -> Layout:
     if flow and "density" not in file:
         raise JobError(
             f"{path}: expected the key tensor, or density, pressure, Vx, ... (compressible flow); "
-            f"found {_names(list(file))}.{advice(Path(path))}"
+            f"found {_names(list(file))}. {LAYOUTS}"
         )
     shape = file["density" if flow else "tensor"].shape
     dims = len(shape) - 2
@@ -219,7 +197,7 @@ def _read_groups(job: Job, file: Any) -> Layout:
     if not names or arrays:
         raise JobError(
             f"{path}: expected one group a sample (args.single_file=False), got "
-            + (f"the datasets {_names(arrays)}.{advice(Path(path))}" if arrays else "an empty file")
+            + (f"the datasets {_names(arrays)}. {LAYOUTS}" if arrays else "an empty file")
         )
     first, where = file[names[0]], f"{path}, group {names[0]}"
     for name in names:
@@ -235,8 +213,6 @@ def _read_groups(job: Job, file: Any) -> Layout:
     if job.family == "fno":
         _need(first, ["data", "grid"], where)
         _need(first["grid"], AXES[:dims], f"{where}, grid")
-    if job.args["single_file"]:
-        _need(file, [GRID_GROUP], path)
     axes = [first["grid"].get(axis) if "grid" in first else None for axis in AXES[:dims]]
     frames = math.ceil(shape[0] / reductions(job)[1])
     return _layout(job, len(names), shape[1:-1], frames, shape[-1], axes)

@@ -55,11 +55,6 @@ class Job:
         return None if self.family == "pinn" else self.args.get("seed")
 
     @property
-    def clip(self) -> bool:
-        """Whether the optimiser clips the gradients, as ``args.clip`` or else the model says."""
-        return bool(self.args.get("clip", self.model is not None and self.model.clip))
-
-    @property
     def host_suffix(self) -> str:
         """The suffix that PDEBench's trainer appends to the name of the data."""
         return "_" + HOST_NAME[self.family]
@@ -79,8 +74,6 @@ class Job:
             if k not in defaults or _plain(v) != _plain(defaults[k])
         }
         parts = [self.name, *(f"{k.replace('_', '')}{changed[k]}" for k in sorted(changed))]
-        if self.clip != self.model.clip:
-            parts.append(f"clip{self.clip}")
         if self.seed is not None:
             parts.append(f"seed{self.seed}")
         return "_" + "-".join(part.replace("_", "-").replace("/", "-") for part in parts)

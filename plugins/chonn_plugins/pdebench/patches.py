@@ -6,13 +6,10 @@ settings. Each function here corrects one such fault without changing the instal
 
 from __future__ import annotations
 
-import inspect
-import logging
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +19,6 @@ import numpy as np
 import torch
 
 from chonn_ops.files import whole_file
-from chonn_plugins.clipping import clip_gradients
 from chonn_plugins.pdebench import processes
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.data import Layout, reductions
@@ -33,21 +29,13 @@ from chonn_plugins.pdebench.training import Watch, WatchedLoader, calibrate
 RANDOM = "random_state"
 
 
-class Patches:
-    """Replaced attributes and their original values."""
-
-    def __init__(self) -> None:
-        self._saved: list[tuple[object, str, object]] = []
+class Patches(ExitStack):
+    """Replaced attributes, which `close` restores, the last one first."""
 
     def set(self, owner: object, name: str, value: object) -> None:
-        """Replace ``owner.name`` until `undo`."""
-        self._saved.append((owner, name, getattr(owner, name)))
+        """Replace ``owner.name``."""
+        self.callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, value)
-
-    def undo(self) -> None:
-        """Restore all attributes, the last one first; does nothing if none is replaced."""
-        while self._saved:
-            setattr(*self._saved.pop())
 
 
 class Overlay:
@@ -67,27 +55,18 @@ def numpy_infty(patches: Patches, train: ModuleType) -> None:
 
 
 def grouped_reader(patches: Patches, train: ModuleType, job: Job) -> None:
-    """Pass the reader of grouped files the keywords that it accepts, and ``initial_step``.
-
-    The git version's U-Net trainer passes ``reduced_resolution`` and others, which its reader does
-    not accept. No trainer passes ``initial_step``, so any value except 10 crashes.
-    """
+    """Pass the reader of grouped files ``initial_step``, which no trainer passes: any value except
+    10 crashes."""
     name = {"unet": "UNetDatasetMult", "fno": "FNODatasetMult"}[job.family]
-    reader = getattr(train, name)
-    known = inspect.signature(reader).parameters
-
-    def read(filename: str, **kwargs: Any) -> Any:
-        kwargs.setdefault("initial_step", job.args["initial_step"])
-        return reader(filename, **{k: v for k, v in kwargs.items() if k in known})
-
-    patches.set(train, name, read)
+    reader = partial(getattr(train, name), initial_step=job.args["initial_step"])
+    patches.set(train, name, reader)
 
 
 def torch_functions(
-    patches: Patches, train: ModuleType, save: Callable[..., None], watch: Watch, *, clip: bool
+    patches: Patches, train: ModuleType, save: Callable[..., None], watch: Watch
 ) -> None:
     """Replace the functions with which one trainer saves, loads, reads its batches and makes its
-    optimiser, which clips gradients if `clip` is set.
+    optimiser.
 
     The git version's autoregressive U-Net training concatenates frames on the CPU with predictions
     on the GPU. It works if the batches are on the device from the start.
@@ -116,10 +95,9 @@ def torch_functions(
     def adam(*args: Any, **kwargs: Any) -> torch.optim.Adam:
         if not watch.decays:
             kwargs["weight_decay"] = 0.0
+        kwargs["lr"] *= watch.rate
         optimizer = torch.optim.Adam(*args, **kwargs)
         processes.average_gradients(optimizer)
-        if clip:
-            clip_gradients(optimizer)
         return optimizer
 
     utils = Overlay(torch.utils, data=Overlay(torch.utils.data, DataLoader=loader))
@@ -158,22 +136,6 @@ def loss_function(patches: Patches, train: ModuleType, watch: Watch) -> None:
     patches.set(train, "nn", Overlay(torch.nn, MSELoss=watch.loss))
 
 
-def trainer_log(patches: Patches, train: ModuleType) -> None:
-    """Print the log of the git version's U-Net trainer, as 0.1.0 does.
-
-    Its configs turn logging off, and its package does not propagate records to the root logger, so
-    a training of days would print nothing. A logger that has a handler is left unchanged.
-    """
-    logger = getattr(train, "logger", None)
-    if not isinstance(logger, logging.Logger):
-        return
-    if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
-        return
-    shown = logging.Logger(logger.name, logging.INFO)
-    shown.addHandler(logging.StreamHandler(sys.stdout))
-    patches.set(train, "logger", shown)
-
-
 def model_builders(
     patches: Patches, train: ModuleType, job: Job, layout: Layout, watch: Watch, save: WholeSave
 ) -> None:
@@ -200,19 +162,17 @@ def model_builders(
                 "every_point": every_point,
             }
 
-            def one() -> torch.nn.Module:
-                try:
-                    return model.build(ndim, host, job.options)
-                except ValueError as error:
-                    # Only here are options and the data's axes known together.
-                    where = f"args.{model.options_key}, on data of {ndim} axes"
-                    raise JobError(f"{where}: {error}") from error
-
-            built = one()
+            try:
+                built = model.build(ndim, host, job.options)
+            except ValueError as error:
+                # Only here are options and the data's axes known together.
+                where = f"args.{model.options_key}, on data of {ndim} axes"
+                raise JobError(f"{where}: {error}") from error
             save.described["options"] |= getattr(built, "recorded", {})
             watch.decays = getattr(built, "decays", True)
+            watch.rate = getattr(built, "rate", 1.0)
             watch.start = partial(calibrate, built, job)
-            return watch.model(built, one)
+            return built
 
         return build
 
@@ -265,7 +225,7 @@ def training_call(
             try:
                 return run_training(**{**kwargs, **changes})
             finally:
-                patches.undo()
+                patches.close()
 
     patches.set(train, "run_training", run)
 
@@ -280,8 +240,6 @@ class WholeSave:
 
     Parameters
     ----------
-    only : Path, optional
-        The only path that may be written. Default: any path.
     settings : dict, optional
         What the checkpoint stores as ``settings``, see `Job.settings`.
     replace : bool
@@ -296,14 +254,8 @@ class WholeSave:
         PDEBench does not read.
     """
 
-    def __init__(
-        self,
-        only: Path | None = None,
-        settings: dict[str, Any] | None = None,
-        *,
-        replace: bool = True,
-    ) -> None:
-        self.only, self.settings, self.replace = only, settings, replace
+    def __init__(self, settings: dict[str, Any] | None = None, *, replace: bool = True) -> None:
+        self.settings, self.replace = settings, replace
         self.count = 0
         self.described: dict[str, Any] | None = None
 
@@ -312,10 +264,6 @@ class WholeSave:
         if self.described is not None:
             obj["model"] = self.described
         path = Path(f)
-        if self.only is not None and path != self.only:
-            raise RuntimeError(
-                f"refusing to save the model anywhere but {self.only}, PDEBench asked for {f}"
-            )
         if processes.is_first():
             try:
                 # A checkpoint may be a link to another disk.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chonn_plugins.pdebench import checkpoints, processes, samples
 from chonn_plugins.pdebench.contract import JobError
-from chonn_plugins.pdebench.data import Layout, advice, data_file, read_layout
+from chonn_plugins.pdebench.data import LAYOUTS, Layout, read_layout
 from chonn_plugins.pdebench.job import Job
 
 TRAINING_TYPES = ("autoregressive", "single")
@@ -29,7 +29,7 @@ NUMBERS = ("learning_rate", "scheduler_gamma")
 # PDEBench takes any other word for true, "no" and "off", too.
 BOOLEANS = (
     *("if_training", "continue_training", "single_file", "ar_mode", "pushforward", "plot"),
-    *("clip", "overwrite"),
+    "overwrite",
 )
 NEEDED = (
     "filename",
@@ -44,62 +44,25 @@ NEEDED = (
 )
 
 
-def check(job: Job, *, reads_grouped_single: bool) -> Layout:
+def check(job: Job) -> Layout:
     """Check a job of the U-Net or FNO family, and return the layout of the data that it will read;
-    a JobError for the first check that fails. `reads_grouped_single`: whether the installed FNO
-    reader accepts a ``.h5`` file with ``single_file=True``, as that of PDEBench's git version
-    does."""
+    a JobError for the first check that fails."""
     _check_arguments(job)
-    filename, single = job.args["filename"], job.args["single_file"]
-    # The git version's FNO reads groups from a single .h5 file.
-    grouped = not single or (
-        job.family == "fno" and reads_grouped_single and filename.endswith(".h5")
-    )
-    if single and not grouped and not filename.endswith(".hdf5"):
+    filename = job.args["filename"]
+    if job.args["single_file"] and not filename.endswith(".hdf5"):
         raise JobError(
             f"args.filename={filename!r} with args.single_file=True: this reader expects a .hdf5 "
-            f"file there.{advice(data_file(job))}"
+            f"file there. {LAYOUTS}"
         )
-    layout = read_layout(job, grouped=grouped)
+    layout = read_layout(job)
     _check_samples(job, layout)
     _check_frames(job, layout)
     _check_channels(job, layout)
     if job.training and job.family == "unet":
         _check_batches(job, layout)
     _check_checkpoint(job, layout)
-    samples.check(job, layout, grouped=grouped)
+    samples.check(job, layout)
     return layout
-
-
-def notes(job: Job, layout: Layout, *, from_git: bool) -> list[str]:
-    """Settings that PDEBench ignores and results that it gets wrong, one line each."""
-    lines = []
-    if from_git and not job.training and layout.validation <= job.args["batch_size"]:
-        lines.append(
-            f"all {layout.validation} validation samples fit into one batch, for which this "
-            f"version of PDEBench divides its own metrics by zero; the table beside is right"
-        )
-    if not job.args["single_file"]:
-        ignored = [
-            f"{key}={job.args[key]}"
-            for key in ("reduced_resolution", "reduced_resolution_t", "reduced_batch")
-            if job.args[key] != 1
-        ]
-        if ignored:
-            lines.append(f"PDEBench's reader of grouped files ignores {', '.join(ignored)}")
-    if job.family == "unet" and job.args.get("training_type") == "single":
-        lines.append("args.training_type=single is ignored: the runner does not pass it to U-Nets")
-    single = job.family == "fno" and job.args["training_type"] == "single"
-    if single and not job.training and layout.frames > 2:
-        lines.append(
-            f"args.training_type=single: PDEBench evaluates {job.name} as a rollout, frame by "
-            f"frame, although it was trained to map the first frame to frame t_train"
-        )
-    if layout.walls_note:
-        lines.append(layout.walls_note)
-    if job.model is None and job.args.get("ckb"):
-        lines.append(f"args.ckb is for registered models, {job.name} ignores it")
-    return lines
 
 
 def _check_arguments(job: Job) -> None:
@@ -188,34 +151,20 @@ def _check_channels(job: Job, layout: Layout) -> None:
             f"args.reduced_resolution={job.args['reduced_resolution']}: expected a grid of "
             f"multiples of {UNET_DIVISOR} for the U-Net, got {layout.space}"
         )
-    share = job.args["batch_size"] // processes.number()
-    if job.training and share == 1 and set(layout.space) == {UNET_DIVISOR}:
-        raise JobError(
-            f"args.batch_size={job.args['batch_size']}: expected at least 2 a process, or a grid "
-            f"above {layout.space}: the U-Net's "
-            f"norms need more than the one point that its lowest level has"
-        )
 
 
 def _check_batches(job: Job, layout: Layout) -> None:
     """Reject a ragged last batch: the trainer crashes when it reshapes it to (batch_size, -1)."""
     size = job.args["batch_size"]
-    numbers = layout.channels
-    for points in layout.space:
-        numbers *= points
+    numbers = layout.channels * math.prod(layout.space)
     counts = {"training": processes.padded(layout.train), "validation": layout.validation}
     ragged = {k: n % size for k, n in counts.items() if (n % size) * numbers % size}
     if ragged:
-        fitting = [
-            str(n)
-            for n in range(1, layout.validation + 1)
-            if layout.train % n == layout.validation % n == 0
-        ]
         left = " and ".join(f"{rest} in {split}" for split, rest in ragged.items())
         raise JobError(
             f"args.batch_size={size}: PDEBench's U-Net trainer needs full batches, but "
             f"{layout.train} training and {layout.validation} validation samples leave a last "
-            f"batch of {left}. Batch sizes that divide both: {', '.join(fitting)}."
+            f"batch of {left}. Expected a size that divides both."
         )
 
 

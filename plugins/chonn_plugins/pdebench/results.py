@@ -24,6 +24,10 @@ from chonn_plugins.pdebench.data import Layout
 from chonn_plugins.pdebench.job import TAG, Job
 from chonn_plugins.pdebench.patches import Patches
 
+NOTE = (
+    "PDEBench's own numbers include the input frames, whose error is zero, and average over "
+    "batches: a ragged last batch weighs as much as a full one."
+)
 HOST_METRICS = ("rmse", "nrmse", "csv", "max_error", "boundary_rmse", "fourier_rmse")
 
 
@@ -35,36 +39,11 @@ class Host:
     metrics: ModuleType
 
     @property
-    def from_git(self) -> bool:
-        """Whether this is the git version, whose metrics leave out the input frames."""
-        return "initial_step" in inspect.signature(self.metrics.metric_func).parameters
-
-    @property
-    def silent(self) -> bool:
-        """Whether the trainer neither prints nor logs, as the git version's FNO trainer."""
-        return self.from_git and not hasattr(self.train, "logger")
-
-    @property
     def name(self) -> str:
         try:
-            number = version("pdebench")
+            return f"PDEBench {version('pdebench')}"
         except PackageNotFoundError:
-            number = "of no version"
-        return f"PDEBench {number}{' (git version)' if self.from_git else ''}"
-
-    @property
-    def note(self) -> str:
-        """How PDEBench's own metrics differ from those of the table."""
-        if self.from_git:
-            return (
-                "PDEBench's own numbers leave out the input frames, but sum over validation "
-                "batches and divide by the index of the last one: too large by n/(n-1) for n "
-                "batches, infinite for one. A ragged last batch weighs as much as a full one."
-            )
-        return (
-            "PDEBench's own numbers include the input frames, whose error is zero, and average "
-            "over batches: a ragged last batch weighs as much as a full one."
-        )
+            return "PDEBench of no version"
 
 
 def collect(patches: Patches, host: Host, job: Job, layout: Layout, overrides: list[str]) -> None:
@@ -79,13 +58,10 @@ def collect(patches: Patches, host: Host, job: Job, layout: Layout, overrides: l
         start = call["initial_step"]
         accumulator = chonn_ops.metrics.MetricAccumulator(start, layout.spacing)
         collector = None if level is None else bands.Collector(level, start)
-        inner = Patches()
         seen = [accumulator] if collector is None else [accumulator, collector]
-        inner.set(host.metrics, "metric_func", scored(host.metrics.metric_func, *seen))
-        try:
+        with Patches() as inner:
+            inner.set(host.metrics, "metric_func", scored(host.metrics.metric_func, *seen))
             reported = evaluate(*args, **kwargs)
-        finally:
-            inner.undo()
         values = accumulator.compute()
         content = report(host, job, layout, call["model"], values, reported, overrides)
         name = free_name(call["model_name"], content["args"])
@@ -155,7 +131,7 @@ def report(
         "metrics": {k: None if k in diverged else v for k, v in metrics.items()},
         "not_finite": diverged,
         "pdebench_metrics": host_values,
-        "pdebench_note": host.note,
+        "pdebench_note": NOTE,
         "versions": {
             "chonn_ops": chonn_ops.__version__,
             "pdebench": host.name,

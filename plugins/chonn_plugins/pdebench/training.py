@@ -7,7 +7,6 @@ their losses and data loaders from ``torch``, and the watch observes those.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,8 +18,6 @@ from chonn_plugins.pdebench import processes
 from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.job import Job
 
-# Errors that a model raises for values with which it cannot continue.
-REFUSALS = (ValueError, ArithmeticError, torch.linalg.LinAlgError)
 # Points of all samples that a model is calibrated by: 48 of 64 x 64. Every second point is taken of
 # larger ones, and so on; of volumes, whose circuits take far longer, of those above 16 x 16 x 16:
 # 48 of these with 5 inputs and outputs take 23 s of one core, 48 of 64 x 64 with one 3 s.
@@ -32,47 +29,28 @@ class Diverged(JobError):
 
 
 class Watch:
-    """The losses of one training, by batch and epoch. With `show` it prints a line per epoch in the
-    format of PDEBench's trainers, for the trainer that prints none."""
+    """The losses of one training, by batch and epoch."""
 
-    def __init__(self, *, show: bool = False) -> None:
-        self.show = show
+    def __init__(self) -> None:
         self.epoch = -1
-        self.steps = 0
         self.validations = 0
         self.finite_validations = 0
         # Whether the validation that begins is one that an uninterrupted training does not have.
         self.is_extra = False
-        # Whether the optimiser decays the model's weights as the trainer says.
-        self.decays = True
+        # Whether the optimiser decays the model's weights as the trainer says, and by what its
+        # learning rate is multiplied.
+        self.decays, self.rate = True, 1.0
         # What a training begins with, unless it goes on from a checkpoint.
         self.start: Callable[[Any, torch.device], None] | None = None
         self._losses: list[torch.Tensor] = []
         self._batches = 0
-        self._began = 0.0
-        self._last = self._training = math.nan
         self._validation: float | None = None
-        self._shown_validation = math.nan
-        self._call: tuple[nn.Module, Callable[[], nn.Module], tuple[Any, ...]] | None = None
 
     def loss(self, *args: Any, **kwargs: Any) -> nn.Module:
         """An ``nn.MSELoss`` whose values are recorded."""
         function = nn.MSELoss(*args, **kwargs)
         function.register_forward_hook(lambda *call: self._losses.append(call[-1].detach()))
         return function
-
-    def model(self, model: nn.Module, build: Callable[[], nn.Module]) -> nn.Module:
-        """Record the calls of a model; ``build`` returns another one with fresh parameters."""
-
-        def enter(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-            self._call = module, build, inputs
-
-        def leave(*_: Any) -> None:
-            self._call = None
-
-        model.register_forward_pre_hook(enter)
-        model.register_forward_hook(leave)
-        return model
 
     def resumed(self, checkpoint: Mapping[str, Any]) -> None:
         """Continue with the epoch that the checkpoint states."""
@@ -82,8 +60,6 @@ class Watch:
     def begin_epoch(self) -> None:
         self.end_epoch()
         self.epoch += 1
-        self._began = time.perf_counter()
-        self._training = 0.0
 
     def end_batch(self, *, training: bool) -> None:
         """Record the losses of one batch: one for each step in time, then the total. `Diverged` if
@@ -94,8 +70,6 @@ class Watch:
         losses = torch.stack(self._losses)
         losses = (processes.mean(losses) if training else losses).tolist()
         self._losses.clear()
-        # A single step has only the total loss.
-        self._last = sum(losses[:-1]) if len(losses) > 1 else losses[0]
         if not training:
             self._validation = (self._validation or 0.0) + losses[-1]
             return
@@ -103,8 +77,6 @@ class Watch:
         for value in losses:
             if not math.isfinite(value):
                 raise Diverged(f"the loss of batch {self._batches} is {value:g}")
-        self.steps += 1
-        self._training += losses[-1]
 
     def end_epoch(self) -> None:
         """Record the current epoch, if there is one."""
@@ -113,32 +85,8 @@ class Watch:
         if self._validation is not None:
             self.validations += 1
             self.finite_validations += math.isfinite(self._validation)
-            self._shown_validation = self._validation
-        if self.show:
-            print(
-                f"epoch: {self.epoch}, loss: {self._last:.5f}, "
-                f"t2-t1: {time.perf_counter() - self._began:.5f}, "
-                f"trainL2: {self._training:.5f}, testL2: {self._shown_validation:.5f}",
-                flush=True,
-            )
         self._batches = 0
         self._validation = None
-
-    def refused_values(self) -> bool:
-        """Whether the trained model failed because of its values and not of its input's shape.
-
-        If so, a model with fresh parameters accepts an input of that shape.
-        """
-        if self._call is None or not self.steps:
-            return False
-        model, build, inputs = self._call
-        device = next(model.parameters()).device
-        try:
-            with torch.no_grad():
-                build().to(device)(*(torch.zeros_like(x) for x in inputs))
-        except Exception:
-            return False
-        return True
 
 
 class WatchedLoader:
@@ -215,13 +163,6 @@ def finite(job: Job, watch: Watch, saved: Callable[[], str]) -> Iterator[None]:
         watch.end_epoch()
     except Diverged as error:
         reason = f"in epoch {watch.epoch} (the first is 0): {error}"
-    except REFUSALS as error:
-        if not watch.refused_values():
-            raise
-        reason = (
-            f"in epoch {watch.epoch} (the first is 0): after step {watch.steps} {job.name} rejects "
-            f"its own values ({type(error).__name__}: {error})"
-        )
     else:
         if not watch.validations or watch.finite_validations:
             return

@@ -14,7 +14,6 @@ import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
@@ -31,24 +30,19 @@ class PDEBenchSearchPath(SearchPathPlugin):
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         main = next((e for e in search_path.get_path() if e.provider == "main"), None)
         if main is None or not _is_pdebench(main.path):
-            _unregister_callback()
             return
         from chonn_plugins.openmp import sleep_while_waiting
         from chonn_plugins.pdebench import CONFIG_DIR
 
         # PDEBench imports torch in the job.
         sleep_while_waiting()
-        base, darcy = (f"file://{CONFIG_DIR / name}" for name in ("base", "darcy"))
+        configs = f"file://{CONFIG_DIR / 'base'}"
         folder = _folder(main.path)
         if folder is None or not folder.is_dir():
             # Hydra requires the application's own folder, which the wheel of 0.1.0 lacks.
-            main.path = base
+            main.path = configs
         else:
-            search_path.append(PROVIDER, base)
-        if folder is not None and _has_broken_darcy(folder):
-            search_path.prepend(PROVIDER, darcy)
-        else:
-            search_path.append(PROVIDER, darcy)
+            search_path.append(PROVIDER, configs)
         _register_callback()
 
 
@@ -71,41 +65,12 @@ def _folder(main: str) -> Path | None:
     return Path(next(iter(spec.submodule_search_locations)), rest)
 
 
-def _has_broken_darcy(folder: Path) -> bool:
-    """Whether the host's own Darcy config has at least as many initial frames as frames.
-
-    Upstream's ``args/config_Darcy.yaml`` combines ``initial_step: 10`` with ``t_train: 2``, which
-    cannot run. A copy that the user has repaired keeps its precedence.
-    """
-    try:
-        text = (folder / "args" / "config_Darcy.yaml").read_text()
-    except OSError:
-        return False
-    numbers = dict(re.findall(r"^(initial_step|t_train):\s*(\d+)", text, flags=re.MULTILINE))
-    return len(numbers) == 2 and int(numbers["initial_step"]) >= int(numbers["t_train"])
-
-
-# The process may run other Hydra applications with the same config store. The original node is
-# kept, so that it can be restored for them.
-_plain_node: Any = None
-
-
 def _register_callback() -> None:
-    global _plain_node
+    # The callback does nothing in other applications of this process.
     store = ConfigStore.instance()
     current = store.load("hydra/config.yaml")
-    if current.provider == PROVIDER:
-        return
-    _plain_node = current
-    node = copy.deepcopy(current.node)
-    with open_dict(node):
-        node.callbacks["chonn_pdebench"] = CALLBACK
-    store.store(group="hydra", name="config", node=node, provider=PROVIDER)
-
-
-def _unregister_callback() -> None:
-    store = ConfigStore.instance()
-    if _plain_node is not None and store.load("hydra/config.yaml").provider == PROVIDER:
-        store.store(
-            group="hydra", name="config", node=_plain_node.node, provider=_plain_node.provider
-        )
+    if current.provider != PROVIDER:
+        node = copy.deepcopy(current.node)
+        with open_dict(node):
+            node.callbacks["chonn_pdebench"] = CALLBACK
+        store.store(group="hydra", name="config", node=node, provider=PROVIDER)

@@ -11,8 +11,8 @@ import torch
 from scipy import integrate, signal
 from sympy.polys.matrices import DomainMatrix
 
+from chonn_lab.theory import aggregate, cascade, rc_cell, transfer_function, zero_order_hold
 from chonn_ops import Circuit, Direct, Grid, kirchhoff_scan
-from chonn_ops.inspect import aggregate, cascade, rc_cell, transfer_function, zero_order_hold
 
 NAMES = ("C", "G_leak", "G_p", "B_p", "c_o", "d_o")
 

@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-from chonn_ops.inspect._optional import import_optional
-
-if TYPE_CHECKING:
-    from scipy.signal import StateSpace, TransferFunction
+from scipy.signal import StateSpace, TransferFunction
 
 
 def rc_cell(
@@ -62,7 +58,7 @@ def rc_cell(
     numbers = (C, G_leak, G_p, B_p, c_o, d_o)
     if not all(map(math.isfinite, numbers)) or C <= 0:
         raise ValueError(f"expected finite numbers and C > 0, got {numbers}")
-    return _signal().StateSpace(-(G_leak + G_p) / C, B_p / C, c_o, d_o)
+    return StateSpace(-(G_leak + G_p) / C, B_p / C, c_o, d_o)
 
 
 def zero_order_hold(system: Any, step: float) -> StateSpace:
@@ -91,7 +87,7 @@ def zero_order_hold(system: Any, step: float) -> StateSpace:
         raise ValueError(f"step: expected a finite number > 0, got {step}")
     held = system.to_discrete(step)
     A, B, C = held.A, held.B, system.C
-    return _signal().StateSpace(A, B, C @ A, C @ B + system.D, dt=step)
+    return StateSpace(A, B, C @ A, C @ B + system.D, dt=step)
 
 
 def cascade(*stages: Any) -> StateSpace:
@@ -143,7 +139,7 @@ def transfer_function(*stages: Any) -> TransferFunction:
     tops = [np.trim_zeros(np.atleast_1d(system.num), "f") for system in systems]
     top = functools.reduce(np.polymul, tops)
     bottom = functools.reduce(np.polymul, [system.den for system in systems])
-    return _signal().TransferFunction(top if top.size else [0.0], bottom, **step)
+    return TransferFunction(top if top.size else [0.0], bottom, **step)
 
 
 def _in_series(stages: Any, summed: slice) -> StateSpace:
@@ -163,7 +159,7 @@ def _in_series(stages: Any, summed: slice) -> StateSpace:
         direct.append(stage.D[0, 0] * direct[-1])
         first = own.stop
     C, D = sum(rows[1:][summed]), sum(direct[1:][summed])
-    return _signal().StateSpace(A, B, C, D, **step)
+    return StateSpace(A, B, C, D, **step)
 
 
 def _step(stages: Any) -> dict[str, Any]:
@@ -173,7 +169,3 @@ def _step(stages: Any) -> dict[str, Any]:
         raise ValueError(f"stages: expected at least one, all with one step, got steps {steps}")
     (step,) = steps
     return {} if step is None else {"dt": step}
-
-
-def _signal() -> Any:
-    return import_optional("scipy.signal", "circuit")

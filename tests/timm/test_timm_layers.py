@@ -1,17 +1,17 @@
-"""The layers of the vision backbones, which need no timm; tests/timm has the backbones."""
+"""The layers of the vision backbones."""
 
 import pytest
 import torch
 from torch import nn
 
-from chonn_ops.models.vision import Block, Downsample, Head, Stage, Stem, ckb_options
+pytest.importorskip("timm.models")
 
-KEPT = nn.Identity()
+from chonn_ops.models.chonn import Block, Downsample, Head, Stage, Stem, ckb_options
 
 
 def block(dim=16, **ckb):
     torch.manual_seed(0)
-    return Block(dim, 2 * dim, ckb_options(ckb), KEPT, KEPT)
+    return Block(dim, 2 * dim, ckb_options(ckb))
 
 
 def test_block_is_two_residual_branches():

@@ -31,7 +31,7 @@ def half_offsets(axes: Sequence[bool]) -> list[Offset]:
     return [step for step in steps if step > (0,) * len(axes)]
 
 
-class Grid:
+class HaloGrid:
     """Sizes (n_1, ..., n_d) of a grid, and which of its axes are periodic."""
 
     def __init__(self, sizes: Sequence[int], periodic: Sequence[bool]):
@@ -119,7 +119,7 @@ class Network:
     rounding of its diagonal would lose small leaks.
     """
 
-    def __init__(self, grid: Grid, edges: dict[Offset, Tensor], leak: Tensor):
+    def __init__(self, grid: HaloGrid, edges: dict[Offset, Tensor], leak: Tensor):
         self.grid = grid
         self.edges = edges
         self.leak = leak
@@ -153,7 +153,7 @@ class Network:
         return self.grid.clear(total)
 
     def toward(self, offset: Offset, start: Sequence[int], *where: Sequence[int]) -> Tensor | None:
-        """Conductances from the nodes of a `Grid.view` to their neighbours at `offset`."""
+        """Conductances from the nodes of a `HaloGrid.view` to their neighbours at `offset`."""
         if offset in self.edges:
             return self.grid.view(self.edges[offset], start, *where)
         back = tuple(-o for o in offset)
