@@ -78,6 +78,10 @@ def _inspect(arguments: argparse.Namespace) -> None:
         name=getattr(arguments, "model", None),
         options=dict(map(_assignment, getattr(arguments, "set", ()))),
     )
+    for module in trained.model.modules():
+        if (equation := getattr(module, "equation", None)) is not None:  # one circuit a frame
+            print(equation())
+            return
     samples = read_samples(
         arguments.data, arguments.start, arguments.samples, trained.image_transform
     )

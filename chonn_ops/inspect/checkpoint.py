@@ -131,7 +131,7 @@ def load_checkpoint(
 
 
 def _check_cells(path: Path, model: nn.Module, title: str) -> None:
-    if not any(isinstance(module, CELLS) for module in model.modules()):
+    if not any(isinstance(x, CELLS) or hasattr(x, "equation") for x in model.modules()):
         raise ValueError(
             f"{path}: expected a model with cells of this package, got {title} without any"
         )

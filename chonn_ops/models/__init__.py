@@ -3,7 +3,6 @@
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.models.fno import CHONNFNO1d, CHONNFNO2d, CHONNFNO3d
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
-from chonn_ops.models.rollout import CHONNRollout1d, CHONNRollout2d
 from chonn_ops.models.step import CHONNStep1d, CHONNStep2d, CHONNStep3d
 from chonn_ops.models.unet import CHONNUNet1d, CHONNUNet2d, CHONNUNet3d
 from chonn_ops.models.waves import CHONNWaves1d, CHONNWaves2d
@@ -15,8 +14,6 @@ __all__ = [
     "CHONNNetwork1d",
     "CHONNNetwork2d",
     "CHONNNetwork3d",
-    "CHONNRollout1d",
-    "CHONNRollout2d",
     "CHONNStep1d",
     "CHONNStep2d",
     "CHONNStep3d",

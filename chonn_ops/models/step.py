@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.boundary import Dirichlet, Periodic, per_axis
+from chonn_ops.boundary import Dirichlet, Neumann, Periodic, per_axis
 from chonn_ops.checks import GRID_AXES, answer, as_field, check_above, check_integer, error
 from chonn_ops.models.network import PointwiseTrunk, Units
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.grids import Spacing, circuit_of, face_area, spacings
+from chonn_ops.network.edges import excess
+from chonn_ops.network.grids import Spacing, circuit_of, edges, face_area, spacings
 from chonn_ops.network.rc import rc_step
 from chonn_ops.nn.geometry import (
     Distances,
@@ -29,6 +31,9 @@ from chonn_ops.nn.geometry import (
 from chonn_ops.nn.layers import Factory
 
 PARTS = ("carry", "react", "store", "diffuse")
+# How it carries: differences of the fourth order instead of limited ones; velocities that a circuit
+# finds from what flowed into each node since the last frame, or from the state as vorticity.
+FORMS = ("smooth", "mass", "vorticity")
 BOUNDARIES = ("auto", "periodic", "robin")
 # A parameter of 1 is this change and this displacement a frame, in the unit of the state and of the
 # domain, and this logarithm of a capacity, of a diffusivity and of the distance of a wall: numbers
@@ -38,23 +43,30 @@ RATE, SPEED, STORE, GAIN = 0.1, 1 / 16, 0.25, 8.0
 DIFFUSIVITY, DISTANCE = -11.0, 0.01
 # Cells that the fastest wave crosses in one step of the fluxes; most such steps in half a substep,
 # and how many where values cannot be read, as in exports and under vmap.
-CFL, MOST, FEW = 0.9, 32, 4
+CFL, SMOOTH, MOST, FEW = 0.9, 1.5, 32, 4
+# Leak of circuits of velocities, over the square of the domain.
+LEAK = 1e-4
 # Two implicit stages of this part of a step each are of second order and damp all that is stiff.
 STAGE, MORE = 1 - math.sqrt(0.5), math.sqrt(2)
 # `calibrate` looks at so many numbers of next frames, takes at most so many steps of its method,
 # starts from this diffusivity, in cells squared a frame, and drops terms without which squares of
 # errors rise by less than the first part of themselves or the second part of the change.
-NUMBERS, TURNS, START, WORTH, LITTLE = 2e4, 10, 0.1, 0.1, 1e-5
+NUMBERS, TURNS, START, WORTH, LITTLE = 2e4, 30, 0.1, 0.05, 1e-5
+# The numbers that it finds before the others; beyond so many, rates at the frames tell which count.
+FIRST, MANY = ("diffusivity", "level", "distance"), 60
+# Inverses of channels that stay above this part of their size are terms; other forms are tried
+# beyond this mean square, and taken below this part of the best one.
+NEAR, ENOUGH, WORSE = 0.1, 0.02, 0.7
 GOLDEN = (math.sqrt(5) - 1) / 2
 # The numbers that it sets: what they are where nothing is, and the most that a step changes them.
 SET = {
-    "speed": (0.0, math.inf),
-    "shear": (0.0, math.inf),
+    "carry": (0.0, math.inf),
+    "forcing": (0.0, math.inf),
     "reaction": (0.0, math.inf),
     "storage": (0.0, 2.0),
-    "diffusivity": (-2.0, 1 / GAIN),
+    "diffusivity": (-2.0, 2 / GAIN),
     "level": (0.0, math.inf),
-    "distance": (2.0, 1 / GAIN),
+    "distance": (2.0, 2 / GAIN),
 }
 
 
@@ -65,6 +77,7 @@ class _CHONNStep(Pretrained):
     size: Tensor
     low: Tensor
     high: Tensor
+    positive: Tensor
     found: Tensor
 
     def __init__(
@@ -103,15 +116,18 @@ class _CHONNStep(Pretrained):
         def zeros(*size: int) -> nn.Parameter:
             return nn.Parameter(torch.zeros(*size, **factory))
 
+        # The state of one channel may have a velocity, which no frame shows.
+        Z = self.states = C + axes if C == 1 else C
         self.reaction, self.storage = zeros(C, len(self.powers)), zeros(C, 2 * C)
-        self.speed, self.shear = zeros(axes, C), zeros(axes, C, C)
+        self.carry, self.forcing = zeros(axes, Z, Z, 1 + 2 * Z), zeros(C, 3**axes)
         self.diffusivity = zeros(C)
         self.level, self.distance = zeros(axes, 2, C), zeros(axes, 2, C)
-        for name, value in (("size", 1.0), ("low", -4.0), ("high", 4.0)):
-            self.register_buffer(name, torch.full((C,), value, **factory))
+        self.register_buffer("size", torch.ones(C, **factory))
+        for name, value in (("low", -4.0), ("high", 4.0), ("positive", 0.0)):
+            self.register_buffer(name, torch.full((Z,), value, **factory))
         rings = [word == "periodic" for word in self.boundary]
-        self.register_buffer("found", torch.ones(len(PARTS) + axes, **factory))
-        self._has([True] * len(PARTS) + rings)
+        self.register_buffer("found", torch.ones(len(PARTS) + len(FORMS) + axes, **factory))
+        self._has([True] * len(PARTS) + [False] * len(FORMS) + rings)
         self.register_load_state_dict_post_hook(_after_loading)
 
     def stated(self) -> Mapping[str, Any]:
@@ -121,10 +137,17 @@ class _CHONNStep(Pretrained):
 
     def _has(self, found: list[bool]) -> None:
         """Set which parts are there, and which axes are periodic. Other parts do not learn."""
-        self.rings = tuple(found[len(PARTS) :])
-        self.parts = parts = {part for part, there in zip(PARTS, found, strict=False) if there}
+        self.rings = tuple(found[len(PARTS) + len(FORMS) :])
+        names = dict(zip((*PARTS, *FORMS), found, strict=False))
+        self.parts = parts = {part for part in PARTS if names[part]}
+        several = self.channels > 1 and not self.positive.is_meta
+        self.inverses = several and bool((self.positive > 0).any())
+        self.forms = {form for form in FORMS if names[form]}
+        self.history = 2 if "mass" in self.forms else 1
+        self.in_channels = self.history * self.channels
         self.found.copy_(torch.tensor(found, dtype=self.found.dtype))
-        used = {id(p) for p in (self.speed, self.shear) if "carry" in parts}
+        used = {id(self.carry)} if "carry" in parts else set()
+        used |= {id(self.forcing)} if "vorticity" in self.forms else set()
         used |= {id(p) for p in (self.reaction,) if "react" in parts}
         used |= {id(p) for p in (self.storage,) if "store" in parts}
         if parts & {"react", "store"}:
@@ -152,15 +175,17 @@ class _CHONNStep(Pretrained):
     def rate(self, v: Tensor) -> Tensor:
         """Change a frame by reaction: a polynomial and a pointwise network. Beyond the range of the
         data it is that at its ends, so rollouts stay finite."""
-        v = v.clamp(self.low.to(v), self.high.to(v))
-        C, h = self.channels, self.trunk(self.features(v))
+        C = self.channels
+        v = v.clamp(self.low[:C].to(v), self.high[:C].to(v))
+        h = self.trunk(self.features(v))
         learned = F.linear(h, self.last.weight[:C], self.last.bias[:C])
         return RATE * (F.linear(self.monomials(v), self.reaction.to(v)) + learned)
 
     def capacity(self, v: Tensor) -> Tensor:
         """Capacity of each node, relative to that whose `diffusivity` is stated."""
-        v = v.clamp(self.low.to(v), self.high.to(v))
-        C, h = self.channels, self.features(v)
+        C = self.channels
+        v = v.clamp(self.low[:C].to(v), self.high[:C].to(v))
+        h = self.features(v)
         logs = F.linear(h, self.storage)
         logs = logs + F.linear(self.trunk(h), self.last.weight[C:], self.last.bias[C:])
         return (STORE * logs.to(v)).clamp(-12, 12).exp()
@@ -170,68 +195,144 @@ class _CHONNStep(Pretrained):
             return v
         return v + time * self.rate(v + time / 2 * self.rate(v))
 
-    def _carry(self, v: Tensor, time: float, steps: Sequence[float]) -> Tensor:
-        if "carry" not in self.parts:
-            return v
-        scale = [self.unit * SPEED * time / step for step in steps]
-        moves = [
-            (x * s.to(v), x * S.to(v))
-            for x, s, S in zip(scale, self.speed, self.shear, strict=True)
+    # What is carried, z (B, \\*grid, R): the state, and its velocity if that is a state, too.
+
+    def _speeds(self, time: float, steps: Sequence[float]) -> list[Tensor]:
+        """Of each axis the coefficients (R R, F) of cells that are crossed in a time."""
+        n = self.states if self.forms & {"mass", "vorticity"} else self.channels
+        rows = n if "mass" in self.forms else self.channels
+        kept = self.carry[:, :rows, :rows]
+        kept = torch.cat((kept[..., : n + 1], kept[..., self.states + 1 :][..., :n]), -1)
+        if not self.inverses:
+            kept = kept[..., : n + 1]
+        return [
+            (self.unit * SPEED * time / step) * w.flatten(0, 1)
+            for w, step in zip(kept, steps, strict=True)
         ]
+
+    def _matrix(self, z: Tensor, weight: Tensor) -> Tensor:
+        """The matrices (B, \\*grid, R, R) that multiply the slopes along an axis."""
+        n = z.shape[-1]
+        z = z.clamp(self.low[:n].to(z), self.high[:n].to(z))
+        if weight.shape == (1, 2):
+            return torch.addcmul(weight[:, 0], weight[:, 1], z)[..., None]
+        features = [torch.ones_like(z[..., :1]), z]
+        if self.inverses:
+            positive = self.positive[:n].bool()
+            features.append(torch.where(positive, 1 / torch.where(positive, z, 1), 0))
+        rows = math.isqrt(len(weight))
+        return F.linear(torch.cat(features, -1), weight.to(z)).unflatten(-1, (rows, rows))
+
+    def _whole(self, z: Tensor, steps: Sequence[float]) -> Tensor:
+        """The state, and the velocity of the vorticity that it is."""
+        if "vorticity" not in self.forms:
+            return z
+        return torch.cat((z, self._velocity(z, None, steps)), -1)
+
+    def _velocity(self, source: Tensor, k: Tensor | None, steps: Sequence[float]) -> Tensor:
+        """The gradient of the potential of sources (B, \\*grid, 1) in a medium, or without one its
+        curl, (B, \\*grid, axes)."""
+        axes, leak = self.axes, LEAK / self.unit**2 * math.prod(steps)
+        source = source - source.mean(tuple(range(1, axes + 1)), keepdim=True)
+        like = source[:1] if k is None else source
+        medium = torch.ones_like(like) if k is None else k.clamp(min=NEAR)
+        joined: Any = [(Periodic() if ring else Neumann(),) * 2 for ring in self.rings]
+        found = edges(medium, list(steps), list(self.rings))
+        circuit = circuit_of(medium, found, torch.full_like(like, leak), steps, joined)
+        # Without a medium, one circuit serves the whole batch.
+        v = circuit.solve(source[None])[0] if k is None else circuit.solve(source)
+        slopes = [self._slope(v, axis) / step for axis, step in enumerate(steps)]
+        if k is None:
+            slopes = [slopes[1], -slopes[0]]
+        return torch.cat(slopes, -1) / (self.unit * SPEED)
+
+    def _slope(self, v: Tensor, axis: int) -> Tensor:
+        """Half the difference of both neighbours, of the fourth order."""
+        a, b = (self._beside(v, axis, k) - self._beside(v, axis, -k) for k in (1, 2))
+        return (8 * a - b) / 12
+
+    def _beside(self, v: Tensor, axis: int, k: int) -> Tensor:
+        """The k-th neighbour of each cell along an axis; beyond a wall the outermost cell."""
+        if self.rings[axis]:
+            return v.roll(-k, axis + 1)
+        n = v.shape[axis + 1]
+        return v.index_select(axis + 1, (torch.arange(n, device=v.device) + k).clamp(0, n - 1))
+
+    def _drift(self, z: Tensor, weights: Sequence[Tensor], steps: Sequence[float]) -> Tensor:
+        """Change of what is carried, by differences of the fourth order."""
+        whole = self._whole(z, steps)
+        moved = [_times(self._matrix(whole, w), self._slope(z, k)) for k, w in enumerate(weights)]
+        return -torch.stack(moved).sum(0)
+
+    def _carry(
+        self, z: Tensor, time: float, steps: Sequence[float], smooth: bool = False
+    ) -> Tensor:
+        if "carry" not in self.parts:
+            return z
+        weights = self._speeds(time, steps)
         with torch.no_grad():
-            way, within = torch.zeros_like(v), v.clamp(self.low.to(v), self.high.to(v))
-            for s, S in moves:
-                way = way + F.linear(within, S, s).abs() + F.linear(within.abs(), S.abs())
+            whole = self._whole(z, steps)
+            way = torch.stack([_fastest(self._matrix(whole, w)) for w in weights]).sum(0)
             fastest = torch.cat((way.flatten(), way.new_zeros(1))).amax()
+        smooth = smooth or "smooth" in self.forms
+        limit = SMOOTH if smooth else CFL
         known = answer(lambda: float(fastest))
         most = MOST if known is not None else FEW
         # Faster waves than that are slowed down, as longer steps were not stable.
-        part = (most * CFL / fastest.clamp(min=1e-30)).clamp(max=1)
-        few = known is not None and known < most * CFL
-        count = max(1, math.ceil((known or 0.0) / CFL)) if few else most
+        part = (most * limit / fastest.clamp(min=1e-30)).clamp(max=1)
+        few = known is not None and known < most * limit
+        count = max(1, math.ceil((known or 0.0) / limit)) if few else most
+        weights = [w * (part / count) for w in weights]
+        push = self._push(z, time / count, steps) if "vorticity" in self.forms else 0.0
         for _ in range(count):
-            v = v + sum(
-                self._brought(v, axis, S * (part / count), s * (part / count))
-                for axis, (s, S) in enumerate(moves)
-            )
-        return v
+            if smooth:  # four stages (A. Jameson, W. Schmidt, E. Turkel, 1981)
+                w = z
+                for share in (1 / 4, 1 / 3, 1 / 2, 1):
+                    w = z + share * (self._drift(w, weights, steps) + push)
+                z = w
+            else:
+                z = z + self._limited(z, weights, steps) + push
+        return z
 
-    def _next(self, v: Tensor, axis: int) -> Tensor:
-        """The neighbour of each cell along an axis; at a wall the cell itself."""
-        n, dim = v.shape[axis + 1], axis + 1
-        last = v.narrow(dim, 0 if self.rings[axis] else n - 1, 1)
-        return torch.cat((v.narrow(dim, 1, n - 1), last), dim)
+    def _push(self, v: Tensor, time: float, steps: Sequence[float]) -> Tensor:
+        """Change by a source that depends on the place: products of waves along the axes."""
+        waves = torch.ones_like(v[:1])
+        for axis, step in enumerate(steps):
+            n = v.shape[axis + 1]
+            shape = [n if k == axis + 1 else 1 for k in range(self.axes + 2)]
+            at = torch.arange(n, device=v.device, dtype=v.dtype).view(shape) * step
+            at = at * (2 * math.pi / self.lengths[axis])
+            waves = torch.cat((waves, waves * at.sin(), waves * at.cos()), -1)
+        return RATE * time * F.linear(waves, self.forcing.to(v))
 
-    def _inward(self, flux: Tensor, axis: int) -> Tensor:
-        """What fluxes through the far faces of cells bring; nothing flows through a wall."""
-        if self.rings[axis]:
-            return flux.roll(1, axis + 1) - flux
-        dim = axis + 1
-        inner = flux.narrow(dim, 0, flux.shape[dim] - 1)
-        none = torch.zeros_like(flux.narrow(dim, 0, 1))
-        return -inner.diff(dim=dim, prepend=none, append=none)
-
-    def _brought(self, v: Tensor, axis: int, shear: Tensor, speed: Tensor) -> Tensor:
-        """What fluxes along an axis bring to each cell in a step: limited slopes, half a step on
-        (MUSCL-Hancock), and from upwind, on which side the sign of the secant decides."""
-        right = self._next(v, axis) - v
-        left = right.roll(1, axis + 1)  # at walls the last difference is 0, so this is right there
-        both = left * right
-        some = both > 0
-        both = torch.where(some, both, 0) / torch.where(some, left + right, 1)
-
-        def flux(q: Tensor) -> Tensor:
-            if self.channels == 1:
-                return torch.addcmul(speed, shear[0], q) * q
-            return F.linear(q.clamp(self.low.to(q), self.high.to(q)), shear, speed) * q
-
-        front, back = v + both, v - both  # with half of van Leer's slope
-        drift = (flux(front) - flux(back)) / 2
-        front, back = front - drift, self._next(back - drift, axis)
-        behind, ahead = flux(front), flux(back)
-        with torch.no_grad():
-            forward = (ahead - behind) * (back - front) >= 0
-        return self._inward(torch.where(forward, behind, ahead), axis)
+    def _limited(self, z: Tensor, weights: Sequence[Tensor], steps: Sequence[float]) -> Tensor:
+        """Change of what is carried in a step: limited slopes, half a step on (MUSCL-Hancock), and
+        at faces the matrices of both sides' mean (Roe's, for the quadratic fluxes of one channel)
+        with the dissipation of the fastest wave."""
+        whole, slopes, half = self._whole(z, steps), [], z
+        rest = whole[..., z.shape[-1] :]
+        for axis, w in enumerate(weights):
+            right = self._beside(z, axis, 1) - z
+            left = right.roll(1, axis + 1)  # at walls the last difference is 0, so this is right
+            both = (left * right).clamp(min=0)
+            slope = 2 * both / torch.where(both > 0, left + right, 1)
+            slopes.append(slope)
+            half = half - _times(self._matrix(whole, w), slope) / 2
+        change = torch.zeros_like(z)
+        for axis, (w, slope) in enumerate(zip(weights, slopes, strict=True)):
+            front, back = half + slope / 2, self._beside(half - slope / 2, axis, 1)
+            middle, jump = (front + back) / 2, back - front
+            inner = half
+            if rest.shape[-1]:
+                middle = torch.cat((middle, (rest + self._beside(rest, axis, 1)) / 2), -1)
+                inner = torch.cat((half, rest), -1)
+            matrix = self._matrix(middle, w)
+            flow = _times(matrix, jump)
+            spread = _fastest(matrix)[..., None] * jump
+            ahead, behind = (flow + spread) / 2, (flow - spread) / 2
+            within = _times(self._matrix(inner, w), slope)
+            change = change - within - behind - ahead.roll(1, axis + 1)
+        return change
 
     def circuit(self, v: Tensor, steps: Sequence[float], nodes: Distances) -> Circuit:
         """The resistors between cells and behind walls, for states of this shape."""
@@ -256,10 +357,25 @@ class _CHONNStep(Pretrained):
         first = rc_step(v, circuit, capacity, part)
         return (1 + MORE) * rc_step(first, circuit, capacity, part) - MORE * first
 
-    def _step(self, v: Tensor, time: float, steps: Sequence[float], circuit: Any) -> Tensor:
-        v = self._carry(self._react(v, time / 2), time / 2, steps)
-        v = self._diffuse(v, time, circuit)
-        return self._react(self._carry(v, time / 2, steps), time / 2)
+    def _step(self, z: Tensor, time: float, steps: Sequence[float], circuit: Any) -> Tensor:
+        C, alone = self.channels, "diffuse" not in self.parts
+
+        def with_rest(v: Tensor) -> Tensor:
+            return v if z.shape[-1] == C else torch.cat((v, z[..., C:]), -1)
+
+        z = with_rest(self._react(z[..., :C], time / 2))
+        z = self._carry(z, time if alone else time / 2, steps)
+        if not alone:
+            z = with_rest(self._diffuse(z[..., :C], time, circuit))
+            z = self._carry(z, time / 2, steps)
+        return with_rest(self._react(z[..., :C], time / 2))
+
+    def _lifted(self, before: Tensor, v: Tensor, dt: float, steps: Sequence[float]) -> Tensor:
+        """A state with the velocity that led to it from the frame before: currents that bring each
+        node what it got. So many steps back lead to that frame, but for what is lost."""
+        z = torch.cat((v, self._velocity((v - before) / dt, (v + before) / 2, steps)), -1)
+        back = self._carry(torch.cat((v, -z[..., 1:]), -1), dt, steps, smooth=True)[..., :1]
+        return torch.cat((v, z[..., 1:] + self._velocity((back - before) / dt, v, steps)), -1)
 
     def forward(
         self,
@@ -273,8 +389,8 @@ class _CHONNStep(Pretrained):
 
         Parameters
         ----------
-        x : Tensor, shape (B, channels, \\*grid)
-            A frame.
+        x : Tensor, shape (B, frames * channels, \\*grid)
+            The last `history` frames, or more of which these count, the oldest first.
         dt : float
             Time to the next frame, in the frames of the training data.
         spacing : float or sequence of float, one an axis, optional
@@ -289,39 +405,76 @@ class _CHONNStep(Pretrained):
         Raises
         ------
         ValueError
-            For another number of axes or channels, a `dt` not above 0, or a geometry that does not
-            fit.
+            For another number of axes, channels or frames, a `dt` not above 0, or a geometry that
+            does not fit.
         """
         check_above(0, dt=dt)
-        x = as_field("x", x, self.parameters(), "B", self.channels, *GRID_AXES[: self.axes])
-        v = x.movedim(1, -1)
-        v = v.to(torch.promote_types(v.dtype, torch.float32)) / self.size
+        x = as_field("x", x, self.parameters(), "B", "C", *GRID_AXES[: self.axes])
+        least, C = self.history * self.channels, self.channels
+        if x.shape[1] < least or x.shape[1] % C:
+            raise error("x", f"{C} channels of each of {self.history} frames or more", x.shape[1])
+        v = x[:, -least:].movedim(1, -1)
+        v = v.to(torch.promote_types(v.dtype, torch.float32)) / self.size.repeat(self.history)
         steps, lie = spacing_and_nodes(v.shape[:-1], self.lengths, self.nodes, spacing, None, nodes)
-        circuit = self.circuit(v, steps, lie) if "diffuse" in self.parts else None
+        if self.history > 1:
+            before, v = v.split(C, -1)
+            v = self._lifted(before, v, dt, steps)
+        circuit = self.circuit(v[..., :C], steps, lie) if "diffuse" in self.parts else None
         for _ in range(self.substeps):
             v = self._step(v, dt / self.substeps, steps, circuit)
-        return (v * self.size).movedim(-1, 1).to(x.dtype)
+        return (v[..., :C] * self.size).movedim(-1, 1).to(x.dtype)
 
+    @torch.no_grad()
     def coefficients(self) -> dict[str, Tensor]:
         """What the parts that are there do, in the units of the data, of `lengths` and of a frame.
 
         Returns
         -------
         dict
-            ``diffusivity`` (C,); ``speed`` (axes, C) and ``shear`` (axes, C, C): entry [a, c, j] is
-            what channel j adds to the speed of channel c along axis a; ``reaction`` (C, M): the
-            polynomial of the rate, whose terms `powers` has.
+            ``diffusivity`` (C,). ``speed`` (axes, R, R, F): entry [a, c, j] multiplies the slope of
+            channel j along axis a in the equation of channel c; its F parts belong to 1, to all
+            channels and to their inverses. Where frames show no velocity, its components are
+            channels 1 to R - 1. ``reaction`` (C, M): the polynomial of the rate, whose terms
+            `powers` has.
         """
         found, unit = {}, self.unit
         if "diffuse" in self.parts:
             found["diffusivity"] = unit**2 * (DIFFUSIVITY + GAIN * self.diffusivity).exp()
         if "carry" in self.parts:
-            found["speed"] = unit * SPEED * self.speed
-            found["shear"] = unit * SPEED * self.shear / self.size
+            size = self.size.new_full((self.states,), unit * SPEED)
+            size[: self.channels] = self.size
+            features = torch.cat((torch.ones_like(size[:1]), 1 / size, size))
+            over = size[:, None, None] / size[:, None] * features
+            found["speed"] = unit * SPEED * self.carry * over
         if "react" in self.parts:
             scale = torch.stack([self.size[list(term)].prod() for term in self.powers])
             found["reaction"] = RATE * self.size[:, None] * self.reaction / scale
-        return {name: x.detach() for name, x in found.items()}
+        return found
+
+    def equation(self) -> str:
+        """The equation that `coefficients` state, one line a channel; u are channels, w the
+        velocity that no frame shows, and d/dx, d/dy, d/dz slopes."""
+        found, C = self.coefficients(), self.channels
+        names = [f"u{c}" for c in range(C)] + [f"w{'xyz'[a]}" for a in range(self.states - C)]
+        features = ["", *(f" {x}" for x in names), *(f" / {x}" for x in names)]
+        lines, none = list[str](), torch.zeros(1, self.states, 1, 1)
+        for c in range(self.states if "mass" in self.forms else C):
+            terms = []
+            for (a, j, f), x in _not_zero(found.get("speed", none)[:, c]):
+                terms.append((-x, f"{features[f]} d/d{'xyz'[a]} {names[j]}"))
+            if c < C:
+                for (m,), x in _not_zero(found.get("reaction", torch.zeros(C, 1))[c]):
+                    terms.append((x, "".join(f" {names[k]}" for k in self.powers[m])))
+                if "diffuse" in self.parts:
+                    terms.append((float(found["diffusivity"][c]), f" div grad {names[c]}"))
+            right = " ".join(f"{'-' if x < 0 else '+'} {abs(x):.4g}{text}" for x, text in terms)
+            lines.append(f"d/dt {names[c]} = {right or '0'}")
+        if "store" in self.parts:
+            lines.append("all over a capacity that depends on the channels")
+        if "vorticity" in self.forms:
+            lines.append("and a source that depends on the place")
+            lines.append("w = curl of psi, -div grad psi = u0 - its mean")
+        return "\n".join(lines)
 
     @torch.no_grad()
     def calibrate(
@@ -352,7 +505,7 @@ class _CHONNStep(Pretrained):
         ValueError
             For shapes that do not fit, or numbers that are not finite.
         """
-        C, axes, dtype = self.channels, self.axes, self.speed.dtype
+        C, axes, dtype = self.channels, self.axes, self.carry.dtype
         if frames.dim() != axes + 3 or frames.shape[1] < 2 or frames.shape[2] != C:
             expected = f"shape (S, T >= 2, {C}, {', '.join(GRID_AXES[:axes])})"
             raise error("frames", expected, tuple(frames.shape))
@@ -360,50 +513,150 @@ class _CHONNStep(Pretrained):
             raise error("frames", "finite numbers", "others")
         self.double()
         x = frames.double()
-        now, after = x[:, :-1].flatten(0, 1), x[:, 1:].flatten(0, 1)
-        count = min(len(now), max(2, int(NUMBERS * len(now) / now.numel())))
+        length = min(3, x.shape[1])
+        some = x.unfold(1, length, 1).movedim(-1, 2).flatten(0, 1)  # stretches (N, length, C, ...)
+        count = min(len(some), max(2, int(NUMBERS * len(some) / some[:, 0].numel())))
         # Spread over the series and their frames alike.
-        at = (torch.arange(count, device=x.device) * GOLDEN % 1 * len(now)).long()
-        now, after = now[at], after[at]
-        change = (after - now).square().mean(tuple(range(2, axes + 2)), keepdim=True).sqrt()
-        # Frames count alike, but for those in which next to nothing happens.
-        change = change + change.mean(0) / 10 + 1e-30
-        x = x.movedim(2, -1)
+        some = some[(torch.arange(count, device=x.device) * GOLDEN % 1 * len(some)).long()]
+        size = x.square().movedim(2, -1).flatten(0, -2).mean(0).sqrt()
+        self.size.copy_(torch.where(size > 0, size, 1))
+        x = x.movedim(2, -1) / self.size
         flat = x.reshape(-1, C)
-        self.size.copy_(torch.where((size := flat.square().mean(0).sqrt()) > 0, size, 1))
-        x, flat = x / self.size, flat / self.size
         least, most = flat.aminmax(dim=0)
-        self.low.copy_(least - (most - least) / 4)
-        self.high.copy_(most + (most - least) / 4)
+        self.low[:C], self.high[:C] = least - (most - least) / 4, most + (most - least) / 4
+        self.positive[:C] = least > NEAR
         self.units.fit(flat)
         rings = [self._is_ring(x, axis) for axis in range(axes)]
         steps, lie = spacing_and_nodes(
             x[:, 0, ..., 0].shape, self.lengths, self.nodes, spacing, None, nodes
         )
+        stretch = some.movedim(2, -1) / self.size
+        change = (stretch[:, -1] - stretch[:, -2]).square()
+        change = change.mean(tuple(range(1, axes + 1)), keepdim=True).sqrt()
+        # Frames count alike, but for those in which next to nothing happens.
+        change = change + change.mean(0) / 10 + 1e-30
+        given = some[:, :-1].flatten(1, 2)
+        after, geometry = stretch[:, -1], {"spacing": spacing, "nodes": nodes}
 
-        self._begin(x, steps, rings)
-        free = torch.cat([m.flatten() for m in self._entries().values()])
+        def residual() -> Tensor:
+            found = self(given, **geometry).movedim(1, -1) / self.size
+            return (found - after) / change
 
-        def residual(some: Tensor) -> Tensor:
-            self._numbers(self._numbers().masked_scatter(free, some))
-            return ((self(now, spacing=spacing, nodes=nodes) - after) / change).flatten()
+        best: Any = None
+        for forms in self._possible(length, rings):
+            if forms == {"smooth"} and "carry" not in self.parts:
+                continue
+            self._begin(x, steps, rings, forms)
+            squares = self._fitted(stretch, change, residual, steps, lie, rings)
+            if best is None or squares < WORSE * best[0]:
+                best = squares, copy.deepcopy(self.state_dict())
+            if best[0] < ENOUGH:
+                break
+        self.load_state_dict(best[1])
+        squares = residual().square()
+        self.to(dtype)
+        return squares.flatten(0, -2).mean(0).sqrt().to(dtype)
 
-        found = _least_squares(residual, self._numbers()[free], self._each(1)[free])
-        whole, before = self._numbers(), residual(found)
-        effects = _slopes(residual, found) * self._effects(steps, lie)[free]
-        free[free.clone()] = _worth(effects, effects.sum(1) - before)
-        self._keep(free, rings)
-        found = _least_squares(residual, self._numbers()[free], self._each(1)[free])
-        errors = residual(found)
-        if not self.parts or errors.square().mean() > 2 * before.square().mean() + LITTLE:
+    def _possible(self, length: int, rings: list[bool]) -> list[set[str]]:
+        """The forms that data of so many frames and these ends may have, from simple to rich."""
+        forms: list[set[str]] = [set(), {"smooth"}]
+        if self.channels == 1 and self.axes == 2 and all(rings):
+            forms.append({"smooth", "vorticity"})
+        if self.channels == 1 and length > 2 and self.positive[0]:
+            forms.append({"mass"})
+        return forms
+
+    def _fitted(
+        self,
+        stretch: Tensor,
+        change: Tensor,
+        residual: Callable[[], Tensor],
+        steps: Sequence[float],
+        lie: Distances,
+        rings: list[bool],
+    ) -> float:
+        """Find the numbers of one form; mean square of what is left of the next frame."""
+        masks, collocation = self._entries(), self._collocation(stretch, change, steps, lie)
+        free = torch.cat([m.flatten() for m in masks.values()])
+
+        def fit(
+            function: Callable[[], Tensor], free: Tensor, turns: int = TURNS
+        ) -> tuple[Any, Tensor, Tensor]:
+            def errors(some: Tensor) -> Tensor:
+                self._numbers(self._numbers().masked_scatter(free, some))
+                return function().flatten()
+
+            start, largest = self._numbers()[free], self._each(1)[free]
+            found = _levenberg_marquardt(errors, start, largest, turns)
+            return errors, found, errors(found)
+
+        def kept(errors: Any, found: Tensor, left: Tensor, free: Tensor) -> Tensor:
+            effects = _slopes(errors, found) * self._effects(steps, lie)[free]
+            return free.masked_scatter(free, _worth(effects, effects.sum(1) - left))
+
+        # Diffusion and walls first: from them, the other terms have no wrong minima.
+        first = torch.cat([m.flatten() & (name in FIRST) for name, m in masks.items()])
+        if first.any():
+            fit(residual, first)
+        if int(free.sum()) > MANY or "mass" in self.forms:
+            fitted = fit(collocation, free, 2)
+            free = kept(*fitted, free)
+            self._keep(free, rings)
+        fitted = fit(residual, free)
+        whole, squares = self._numbers(), float(fitted[2].square().mean())
+        found = self.found.bool().tolist()
+        self._keep(kept(*fitted, free), rings)
+        free = self._numbers() != self._each(0)
+        after = float(fit(residual, free)[2].square().mean())
+        if not self.parts or after > 2 * squares + LITTLE:
             # All terms stay where none explains much, so that something learns, and where those
             # that seemed to explain nothing did, beyond the first order.
-            self._has([True] * len(PARTS) + rings)
+            self._has(found)
             self._numbers(whole)
-            errors = before
-        squares = errors.view_as(now).square()
-        self.to(dtype)
-        return squares.mean((0, *range(2, axes + 2))).sqrt().to(dtype)
+            after = squares
+        return after
+
+    def _collocation(
+        self, stretch: Tensor, change: Tensor, steps: Sequence[float], lie: Distances
+    ) -> Callable[[], Tensor]:
+        """What rates at the frames of stretches (N, T, \\*grid, C) leave of the change from first
+        to last, by Simpson's rule. Nearly linear in the numbers, so it has no wrong minima. Also
+        sets the range of velocities that no frame shows."""
+        z = stretch
+        if "mass" in self.forms:
+            speeds = [
+                self._velocity(z[:, k + 1] - z[:, k], (z[:, k + 1] + z[:, k]) / 2, steps)
+                for k in range(2)
+            ]
+            mean, right = (speeds[0] + speeds[1]) / 2, speeds[1] - speeds[0]
+            reach = 1.5 * mean.abs().amax()
+            self.low[1:], self.high[1:] = -reach, reach
+            unit = right.square().mean().sqrt()
+            weights = self._speeds
+            whole = torch.cat((z[:, 1], mean), -1)
+            return lambda: (self._drift(whole, weights(1.0, steps), steps)[..., 1:] - right) / unit
+        if "vorticity" in self.forms:
+            reach = 1.5 * self._velocity(z[:, -1], None, steps).abs().amax()
+            self.low[1:], self.high[1:] = -reach, reach
+        shares = z.new_tensor((1 / 3, 4 / 3, 1 / 3) if z.shape[1] == 3 else (1 / 2, 1 / 2))
+        right, every = z[:, -1] - z[:, 0], z.flatten(0, 1)
+
+        def residual() -> Tensor:
+            rates = self._rates(every, steps, lie).view_as(z)
+            moved = torch.einsum("t,nt...->n...", shares, rates)
+            return (moved - right) / (change * (z.shape[1] - 1))
+
+        return residual
+
+    def _rates(self, v: Tensor, steps: Sequence[float], lie: Distances) -> Tensor:
+        """Change a frame by all parts at once."""
+        circuit = self.circuit(v, steps, lie)
+        current = torch.zeros_like(v) if circuit.current is None else circuit.current
+        flow = excess(v, current, circuit.conductance, circuit.leak, circuit.layout)
+        rate = self.rate(v) + flow / circuit.volume / self.capacity(v)
+        if "vorticity" in self.forms:
+            rate = rate + self._push(v, 1.0, steps)
+        return rate + self._drift(v, self._speeds(1.0, steps), steps)
 
     def _is_ring(self, v: Tensor, axis: int) -> bool:
         """Whether the ends of an axis differ by as little as neighbours, in the later frames."""
@@ -428,9 +681,9 @@ class _CHONNStep(Pretrained):
                 p.copy_(x.view_as(p))
         return torch.cat([p.flatten() for p in parts])
 
-    def _begin(self, v: Tensor, steps: Sequence[float], rings: list[bool]) -> None:
+    def _begin(self, v: Tensor, steps: Sequence[float], rings: list[bool], forms: set[str]) -> None:
         """Nothing but diffusion, and walls near by at the potentials beside them."""
-        self._has([True] * len(PARTS) + rings)
+        self._has([True] * len(PARTS) + [form in forms for form in FORMS] + rings)
         for p in (*self.last.parameters(), *(getattr(self, name) for name in SET)):
             p.zero_()
         cell = START * min(steps) ** 2 / self.unit**2
@@ -439,6 +692,9 @@ class _CHONNStep(Pretrained):
             self.distance[axis] = math.log(step / 2 / (self.unit * DISTANCE)) / GAIN
             for end, node in enumerate((0, v.shape[axis + 2] - 1)):
                 self.level[axis, end] = v.select(axis + 2, node).flatten(0, -2).mean(0)
+        if "mass" in forms:  # what flows into a node changes its state
+            for axis in range(self.axes):
+                self.carry[axis, 0, 0, 2 + axis] = self.carry[axis, 0, 1 + axis, 1] = 1
 
     def _entries(self) -> dict[str, Tensor]:
         """Which numbers `calibrate` sets: capacities depend on their own channel."""
@@ -446,6 +702,18 @@ class _CHONNStep(Pretrained):
         masks["storage"] &= torch.eye(self.channels, device=self.size.device).bool().repeat(1, 2)
         for axis, ring in enumerate(self.rings):
             masks["level"][axis] = masks["distance"][axis] = not ring
+        C, carry = self.channels, masks["carry"]
+        carry[..., self.states + 1 :] &= (self.positive > 0) & (self.channels > 1)
+        if "mass" in self.forms:
+            carry[:, 0] = False
+            for name in masks.keys() - {"carry"}:
+                masks[name][:] = False
+        else:
+            carry[:, C:], carry[:, :, C:] = False, False
+            if "vorticity" not in self.forms:
+                carry[..., 1 + C : 1 + self.states] = False
+        masks["forcing"][:] = "vorticity" in self.forms
+        masks["forcing"][:, 0] = False
         return masks
 
     def _effects(self, steps: Sequence[float], lie: Distances) -> Tensor:
@@ -466,10 +734,18 @@ class _CHONNStep(Pretrained):
         masks["storage"] &= masks["diffusivity"][:, None]
         masks["distance"] &= masks["diffusivity"]
         masks["level"] &= masks["distance"]
+        if "mass" in self.forms:
+            free = free.clone()
+            free[: self.carry.numel()].view_as(self.carry)[:, 0] = True
         self._numbers(torch.where(free, self._numbers(), self._each(0)))
         there = {k: bool(m.any()) for k, m in masks.items()}
-        carries = there["speed"] or there["shear"]
-        self._has([carries, there["reaction"], there["storage"], there["diffusivity"], *rings])
+        parts = [there[k] for k in ("carry", "reaction", "storage", "diffusivity")]
+        self._has([*parts, *(form in self.forms for form in FORMS), *rings])
+
+
+def _not_zero(x: Tensor) -> list[tuple[tuple[int, ...], float]]:
+    """Places and values of the entries that are not 0."""
+    return [(tuple(place), float(x[tuple(place)])) for place in x.nonzero().tolist()]
 
 
 @torch.no_grad()
@@ -486,10 +762,12 @@ def _slopes(residual: Callable[[Tensor], Tensor], at: Tensor, step: float = 1e-5
     return torch.stack(columns, 1) if columns else before.new_zeros(len(before), 0)
 
 
-def _least_squares(residual: Callable[[Tensor], Tensor], start: Tensor, largest: Tensor) -> Tensor:
+def _levenberg_marquardt(
+    residual: Callable[[Tensor], Tensor], start: Tensor, largest: Tensor, turns: int
+) -> Tensor:
     """Levenberg and Marquardt's method, whose steps change no number by more than its largest."""
     before, damping = residual(start), 1e-3
-    for _ in range(TURNS if len(start) else 0):
+    for _ in range(turns if len(start) else 0):
         slopes, last = _slopes(residual, start), float(before.square().sum())
         gram, drive = slopes.T @ slopes, slopes.T @ before
         bend = gram.diagonal()
@@ -512,23 +790,33 @@ def _worth(effects: Tensor, target: Tensor) -> Tensor:
     unit = effects.norm(dim=0)
     effects = effects / torch.where(unit > 0, unit, 1)
     gram, drive, whole = effects.T @ effects, effects.T @ target, float(target.square().sum())
-
-    def left(terms: list[int]) -> float:
-        part = gram[terms][:, terms]
-        share = torch.linalg.pinv(part, rtol=1e-12, hermitian=True) @ drive[terms]
-        return max(whole - 2 * float(share @ drive[terms]) + float(share @ part @ share), 0.0)
-
-    terms = list(range(len(drive)))
-    now = left(terms)
-    while terms:
-        rest, term = min((left([t for t in terms if t != term]), term) for term in terms)
-        if rest > (1 + WORTH) * now + LITTLE * whole:
+    gram = gram + 1e-10 * torch.eye(len(gram)).to(gram)  # columns may depend on one another
+    keep = torch.ones_like(drive, dtype=torch.bool)
+    while keep.any():
+        inverse = torch.linalg.inv(gram[keep][:, keep])
+        shares = inverse @ drive[keep]
+        rises = shares.square() / inverse.diagonal()
+        left = max(whole - float(shares @ drive[keep]), 0.0)
+        if rises.min() > WORTH * left + LITTLE * len(target):
             break
-        terms.remove(term)
-        now = rest
-    keep = torch.zeros_like(drive, dtype=torch.bool)
-    keep[terms] = True
+        keep[keep.nonzero()[rises.argmin()]] = False
     return keep
+
+
+def _times(matrix: Tensor, x: Tensor) -> Tensor:
+    """Products of matrices (..., R, R) and vectors (..., R)."""
+    if x.shape[-1] == 1:
+        return matrix[..., 0] * x
+    return (matrix * x[..., None, :]).sum(-1)
+
+
+def _fastest(matrix: Tensor) -> Tensor:
+    """A bound of the spectral radius of matrices (..., R, R), from their fourth powers."""
+    if matrix.shape[-1] == 1:
+        return matrix[..., 0, 0].abs()
+    for _ in range(2):
+        matrix = matrix @ matrix
+    return (matrix.square().sum((-2, -1)) + 1e-30).pow(1 / 8)
 
 
 class CHONNStep1d(_CHONNStep):
@@ -542,21 +830,30 @@ class CHONNStep2d(_CHONNStep):
 
     Capacitors hold the state u, resistors share it out, currents carry and react::
 
-        C(u) (du/dt + div((s + S u) u) - R(u)) = div(D grad u)
+        C(u) (du/dt + sum_a A_a(u) du/dx_a - R(u)) = div(D grad u)
 
-    for each channel: D is a number, the speed s + S u is affine in all channels, the rate R is a
-    polynomial of the third degree (second from four channels on) and a pointwise network, and C is
-    the exponential of another one. Each face of an axis that is not periodic is a wall with a
-    learned potential at a learned distance; nothing is carried through it.
+    D is one number a channel. The matrix A_a, which couples the channels along axis a, is affine in
+    all channels, and with several also in the inverses of those that stay away from 0; with
+    density, velocity and pressure as channels it holds sound. The rate R is a polynomial of the
+    third degree (second from four channels on) and a pointwise network, and C is the exponential of
+    another one. Each face of an axis that is not periodic is a wall with a learned potential at a
+    learned distance; what is carried leaves through it.
 
-    A step is of second order in time: half of the reaction and of the fluxes (MUSCL-Hancock, in as
-    many steps as the fastest wave needs), the circuit, implicit in two stages that damp what is
-    stiff, and both halves again. Without reaction, store and walls the sum of a state is conserved.
-    The time to the next frame and the spacing are arguments, so a model can be evaluated on finer
-    grids and at shorter steps. Rates and capacities are bounded, so rollouts stay finite. Where
+    A state of one channel may have a velocity w in A that no frame shows. A circuit finds it: as
+    the curl of the potential whose source is the state (`vorticity`, on periodic planes, where a
+    source of the lowest waves is added), or as the gradient of the one whose currents bring each
+    node what it got since the frame before (`mass`: Kirchhoff's current law for the depth of
+    water). The model then needs two frames, and w is part of the state within a step.
+
+    A step is of second order in time: half of the reaction and of the fluxes, the circuit, implicit
+    in two stages that damp what is stiff, and both halves again. Fluxes are limited (MUSCL-Hancock)
+    or, for smooth data, differences of the fourth order in four stages; in as many steps as the
+    fastest wave needs. The time to the next frame and the spacing are arguments, so a model can be
+    evaluated on finer grids and at shorter steps. Rates, matrices and capacities are bounded. Where
     values cannot be read (exports, vmap), waves of more than 7 cells a step are slowed down.
 
     `calibrate` finds the equation from some frames, and leaves out the parts that it does not have.
+    Before it there is no hidden velocity, and fluxes are limited.
 
     Parameters
     ----------

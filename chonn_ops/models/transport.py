@@ -13,10 +13,8 @@ from torch import Tensor
 
 from chonn_ops._forward_mode import are_mapped, at_lower_levels
 from chonn_ops.boundary import per_axis
-from chonn_ops.checks import check_choice
 
 BOUNDARIES = ("periodic", "robin")
-ORDERS = (1, 3)
 # Most channels of a displacement that are gathered. Sums by rows need less memory, but their
 # gradient sorts the rows, which takes longer than products of so few channels.
 FEW = 4
@@ -27,16 +25,11 @@ def transport(
     displacement: Tensor,
     *,
     boundary: str | Sequence[str] = "periodic",
-    order: int = 3,
-    conservative: bool = False,
 ) -> Tensor:
     r"""Move a field along displacements.
 
-    The advective form reads each node's value upstream, :math:`y_p = f(p - d_p)`, interpolated
-    between nodes (a semi-Lagrangian step). The conservative form sends each node's value
-    downstream, :math:`y_q = \sum_p w(q - p - d_p) f_p` with the same weights w, so the sum over the
-    nodes is conserved for any displacements. It is the transpose of the advective form with
-    reversed displacements. Both forms agree where all displacements are equal, and both are exact
+    Each node gets the value upstream, :math:`y_p = f(p - d_p)`, interpolated linearly between nodes
+    along each axis (a semi-Lagrangian step). It stays within the range of the field, and is exact
     where the displacements are whole numbers of steps.
 
     Parameters
@@ -48,12 +41,6 @@ def transport(
         C / H consecutive channels.
     boundary : {"periodic", "robin"} or a sequence of them, one an axis
         "robin" is a wall: a displacement that leads through it ends at the outermost node.
-    order : {1, 3}
-        Degree of the interpolating polynomials, through the two or four nearest nodes an axis.
-        Linear interpolation stays within the range of the field but damps structures a few nodes
-        wide. Cubic interpolation damps less and can overshoot.
-    conservative : bool
-        Use the conservative form.
 
     Returns
     -------
@@ -62,7 +49,7 @@ def transport(
     Raises
     ------
     ValueError
-        For shapes, boundary or orders that do not fit.
+        For shapes or a boundary that do not fit.
 
     References
     ----------
@@ -75,15 +62,13 @@ def transport(
     >>> transport(line, torch.full((1, 5, 1, 1), 2.0)).flatten().tolist()
     [3.0, 4.0, 0.0, 1.0, 2.0]
     """
-    words = _check(field, displacement, boundary, order)
+    words = _check(field, displacement, boundary)
     grid, channels = field.shape[1:-1], field.shape[-1]
     heads = displacement.shape[-2]
-    rows, weights = _stencil(displacement, words, order, -1.0 if not conservative else 1.0)
+    rows, weights = _stencil(displacement, words)
     table = field.reshape(-1, channels // heads)
     weights = weights.to(field.dtype)
-    if conservative:
-        moved = _sent(rows, table, weights, table)
-    elif channels // heads <= FEW:
+    if channels // heads <= FEW:
         moved = _products(rows, table, weights)
     elif torch.compiler.is_compiling():
         moved = F.embedding_bag(rows, table, per_sample_weights=weights, mode="sum")
@@ -152,9 +137,7 @@ class _Sums(torch.autograd.Function):
             return found
 
 
-def _check(
-    field: Tensor, displacement: Tensor, boundary: str | Sequence[str], order: int
-) -> tuple[str, ...]:
+def _check(field: Tensor, displacement: Tensor, boundary: str | Sequence[str]) -> tuple[str, ...]:
     axes = field.dim() - 2
     if axes not in (1, 2, 3):
         raise ValueError(
@@ -171,13 +154,10 @@ def _check(
         raise ValueError(
             f"displacement: expected H to divide the {field.shape[-1]} channels, got {heads}"
         )
-    check_choice("order", order, ORDERS)
     return per_axis(boundary, axes, BOUNDARIES)
 
 
-def _stencil(
-    displacement: Tensor, boundary: tuple[str, ...], order: int, direction: float
-) -> tuple[Tensor, Tensor]:
+def _stencil(displacement: Tensor, boundary: tuple[str, ...]) -> tuple[Tensor, Tensor]:
     """Indices of the rows of the field (B grid H, C / H) around the end of each displacement, and
     their interpolation weights: (B grid H, taps) each."""
     grid, heads = displacement.shape[1:-2], displacement.shape[-2]
@@ -189,16 +169,16 @@ def _stencil(
         shape[axis + 1] = n
         start = torch.arange(n, device=device).view(shape)
         # Added to the index of its node, a shift would lose digits, in half precision all of them.
-        shift = direction * displacement[..., axis]
+        shift = -displacement[..., axis]
         if end == "robin":
             shift = shift.clamp((-start).to(shift), (n - 1 - start).to(shift))
         whole = shift.detach().floor()
-        weights.append(_weights(shift - whole, order))
+        weights.append((1 - (shift - whole), shift - whole))
         base = start + whole.long()
-        taps = [base + tap for tap in range(-(order // 2), order // 2 + 2)]
+        taps = [base, base + 1]
         places.append([tap % n if end == "periodic" else tap.clamp(0, n - 1) for tap in taps])
     rows, products = [], []
-    for taps in itertools.product(range(order + 1), repeat=len(grid)):
+    for taps in itertools.product(range(2), repeat=len(grid)):
         row = torch.zeros((), dtype=torch.long, device=device)
         product: Tensor | float = 1.0
         for axis, tap in enumerate(taps):
@@ -211,17 +191,3 @@ def _stencil(
     head = torch.arange(heads, device=device)[:, None]
     row = (samples * math.prod(grid) + row) * heads + head
     return row.flatten(0, -2), torch.stack(torch.broadcast_tensors(*products), -1).flatten(0, -2)
-
-
-def _weights(fraction: Tensor, order: int) -> list[Tensor]:
-    """Weights of Lagrange interpolation at a point between nodes 0 and 1."""
-    t = fraction
-    if order == 1:
-        return [1 - t, t]
-    below, above, far = t + 1, t - 1, t - 2
-    return [
-        -t * above * far / 6,
-        below * above * far / 2,
-        -below * t * far / 2,
-        below * t * above / 6,
-    ]

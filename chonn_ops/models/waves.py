@@ -1,22 +1,52 @@
-"""Wave models: an LC network advances the state; networks and transport compute its inductors."""
+"""Wave models: an LC network advances the state; networks, and transport along displacements that
+are computed from their potentials, compute its inductors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from chonn_ops.checks import check_integer
-from chonn_ops.models._forecast import RATE_GAIN, Forecast
+from chonn_ops.boundary import per_axis
+from chonn_ops.checks import (
+    GRID_AXES,
+    as_field,
+    check_bool,
+    check_integer,
+    check_number,
+    error,
+    plain,
+)
+from chonn_ops.models.pretrained import Pretrained
+from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network import diffusion
 from chonn_ops.network.edges import excess
-from chonn_ops.nn.geometry import Distances, Nodes
-from chonn_ops.nn.layers import Factory, PositionLinear
+from chonn_ops.network.grids import Spacing, spacings
+from chonn_ops.nn import Network, NetworkCell
+from chonn_ops.nn.bounded import bounded
+from chonn_ops.nn.geometry import (
+    Distances,
+    Nodes,
+    checked_nodes,
+    distances_of,
+    node_positions,
+    spacing_and_nodes,
+)
+from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear, gated
 from chonn_ops.nn.network_cell import UNIT
 
+# A parameter that is one number for the whole field is stored divided by this gain, because it has
+# to move further than a weight.
+RATE_GAIN = 8.0
+# The most that the networks of a layer, and its pointwise network, add to a feature. Both multiply
+# values that come from frames: without a bound, a rollout with large frames overflows within
+# a few steps. Bounds of 2 and 4 trained alike (advection, two seeds at PDEBench's rate); 4 changes
+# the predictions of the trained models in `weights` by less than 1e-4 of a step.
+MOST = 4.0
 # Distance that a wave travels per step before training, in the unit of the domain.
 TRAVEL = 1 / 128
 # Logit of the share of a current that remains after a step.
@@ -25,8 +55,97 @@ KEPT = 4.0
 CHANGE, SOURCE = 1 / 8, 1 / 12
 
 
-class _CHONNWaves(Forecast):
+class Displacement(nn.Module):
+    """Displacements that are computed from the potentials of m networks: so many `heads`, whose
+    components are below `reach`."""
+
+    def __init__(
+        self,
+        num_networks: int,
+        heads: int,
+        boundary: Sequence[str],
+        reach: float,
+        factory: Factory,
+    ) -> None:
+        super().__init__()
+        self.heads, self.boundary, self.reach = heads, tuple(boundary), reach
+        self.axes = axes = len(self.boundary)
+        # Vector fields and, in two dimensions, stream functions.
+        maps = heads * (axes + (axes == 2))
+        self.maps = PositionLinear(num_networks, maps, bias=False, **factory)
+        with torch.no_grad():
+            self.maps.weight.mul_(0.1)
+            if axes == 2:
+                nn.init.normal_(self.maps.weight[2 * heads :], std=0.3 * num_networks**-0.5)
+
+    def forward(self, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
+        """Displacements (B, \\*grid, heads, axes) from potentials (B, \\*grid, m), in the unit of
+        `spacing`."""
+        maps = self.maps(potentials)
+        direct = maps[..., : self.axes * self.heads].unflatten(-1, (self.heads, self.axes))
+        shift = direct / UNIT
+        if self.axes == 2:
+            stream = maps[..., 2 * self.heads :]
+            along = [
+                _derivative(stream, axis, step, end == "periodic")
+                for axis, (step, end) in enumerate(zip(spacing, self.boundary, strict=True))
+            ]
+            shift = shift + torch.stack((along[1], -along[0]), -1) / UNIT**2
+        return self.reach * torch.tanh(shift / self.reach)
+
+
+def in_steps(displacement: Tensor, spacing: Sequence[float]) -> Tensor:
+    """A displacement (..., axes), given in the unit of the spacing, in steps of the grid."""
+    parts = zip(displacement.unbind(-1), spacing, strict=True)  # steps are tensors under exports
+    return torch.stack([part / step for part, step in parts], -1)
+
+
+class CarrierLayer(nn.Module):
+    """One layer: gated networks of the features, and features transported along the potentials."""
+
+    def __init__(
+        self,
+        width: int,
+        options: Network,
+        heads: int,
+        boundary: Sequence[str],
+        reach: float,
+        factory: Factory,
+    ) -> None:
+        super().__init__()
+        m = options.num_networks
+        self.split, self.boundary = [width, m, width], boundary
+        self.in_proj = PositionLinear(width, 2 * width + m, bias=False, **factory)
+        # Without a norm, this initialisation keeps the size of signals.
+        nn.init.normal_(self.in_proj.weight, std=width**-0.5)
+        self.cell = NetworkCell(width, len(boundary), options, boundary=boundary, **factory)
+        self.carrier = Displacement(m, heads, boundary, reach, factory)
+        self.out_proj = PositionLinear(m + width, width, **factory)
+
+    def forward(self, h: Tensor, spacing: list[float], nodes: Distances) -> Tensor:
+        u, gate, value = self.in_proj(h).split(self.split, dim=-1)
+        potentials = self.cell(u, spacing, nodes=nodes).to(h.dtype)
+        path = in_steps(self.carrier(potentials, spacing), spacing)
+        moved = transport(value, path, boundary=self.boundary) - value
+        both = torch.cat((gated(potentials, gate), moved), -1)
+        return self.out_proj(both)
+
+
+def _derivative(field: Tensor, axis: int, step: float, ring: bool) -> Tensor:
+    """Central differences along a grid axis of (B, \\*grid, C); one-sided at walls."""
+    dim = axis + 1
+    if ring or field.shape[dim] == 1:
+        return (field.roll(-1, dim) - field.roll(1, dim)) / (2 * step)
+    # `torch.gradient` would fix the size of an exported batch.
+    slope = field.diff(dim=dim) / step
+    first, last = slope.narrow(dim, 0, 1), slope.narrow(dim, slope.shape[dim] - 1, 1)
+    return (torch.cat((first, slope), dim) + torch.cat((slope, last), dim)) / 2
+
+
+class _CHONNWaves(Pretrained):
     """The model in any number of dimensions; see `CHONNWaves2d`."""
+
+    axes: ClassVar[int]
 
     def __init__(
         self,
@@ -49,14 +168,41 @@ class _CHONNWaves(Forecast):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_integer(1, channels=channels, substeps=substeps)
-        check_integer(2, history=history)
+        super().__init__()
         factory: Factory = {"device": device, "dtype": dtype}
-        readouts = channels if media else 2 * channels
-        super().__init__(
-            *(readouts, media, channels, history, width, depth, num_networks, heads, mlp_ratio),
-            *(boundary, nodes, lengths, coordinates, reach, conservative, factory),
+        check_integer(1, channels=channels, width=width, substeps=substeps)
+        check_integer(2, history=history)
+        check_integer(0, media=media)
+        check_integer(0 if media else 1, depth=depth)
+        check_integer(1, num_networks=num_networks, heads=heads, mlp_ratio=mlp_ratio)
+        check_bool(coordinates=coordinates, conservative=conservative)
+        words = per_axis(boundary, self.axes, BOUNDARIES)
+        if width % heads:
+            raise error("heads", f"a divisor of width={width}", heads)
+        check_number(reach=reach)
+        if not 0 < reach < math.inf:
+            raise error("reach", "a number > 0", repr(reach))
+        self.channels, self.history, self.coordinates = channels, history, coordinates
+        self.boundary, self.nodes = words, checked_nodes(nodes)
+        self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
+        self.reach, self.conservative, self.media = reach, conservative, media
+        self.substeps = substeps
+        self.in_channels = inputs = channels * history + media
+        if coordinates:
+            inputs += sum(2 if end == "periodic" else 1 for end in words)
+        self.lift = PositionLinear(inputs, width, **factory)
+        cell = Network(num_networks=num_networks, nodes=nodes)
+        self.layers = nn.ModuleList(
+            CarrierLayer(width, cell, heads, words, reach, factory) for _ in range(depth)
         )
+        self.pointwise = nn.ModuleList(
+            Pointwise(width, mlp_ratio * width, **factory) for _ in range(depth)
+        )
+        self.head = PositionLinear(width, channels if media else 2 * channels, **factory)
+        with torch.no_grad():
+            # Before training the predicted frame is close to the last one.
+            nn.init.zeros_(self.head.bias)
+            self.head.weight.mul_(0.1)
         start = {"kept": KEPT, "conductivity": math.log(math.expm1((TRAVEL * UNIT) ** 2))}
         self.rates = nn.ParameterDict(
             {
@@ -64,7 +210,6 @@ class _CHONNWaves(Forecast):
                 for name, value in start.items()
             }
         )
-        self.substeps = substeps
         self.medium = None
         if media:
             first = PositionLinear(media, width, **factory)
@@ -75,10 +220,59 @@ class _CHONNWaves(Forecast):
                 last.weight.mul_(0.1)
             self.medium = nn.Sequential(first, nn.GELU(), last)
 
-    def features(self, frames: Tensor) -> Tensor:
-        """The last frame, and the scaled differences of consecutive frames."""
+    def stated(self) -> Mapping[str, Any]:
+        """See `Stated`."""
+        names = "lengths", "boundary", "reach", "conservative", "substeps"
+        nodes = distances_of(self.nodes, self.axes)
+        return {"nodes": nodes, **{name: getattr(self, name) for name in names}}
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        spacing: Spacing | None = None,
+        nodes: Nodes | None = None,
+    ) -> Tensor:
+        """Predict the next frame.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, history * channels + media, \\*grid)
+            Frames, the oldest first, each with its channels, and the media.
+        spacing : float or sequence of float, one an axis, optional
+            Distance of the points, in the unit of `lengths`. Default: `lengths` over the grid, as
+            its nodes lie.
+        nodes : {"centres", "left", "corners"} or pairs of float, optional
+            Where the points lie, see `chonn_ops.Network`. Default: the option of the model.
+
+        Returns
+        -------
+        Tensor, shape (B, channels, \\*grid)
+
+        Raises
+        ------
+        ValueError
+            For another number of axes or channels, or a geometry that does not fit.
+        """
+        shape = ("B", self.in_channels, *GRID_AXES[: self.axes])
+        x = as_field("x", x, self.parameters(), *shape).movedim(1, -1)
+        frames, media = x.tensor_split((self.history * self.channels,), -1)
+        steps, lie = spacing_and_nodes(
+            frames.shape[:-1], self.lengths, self.nodes, spacing, None, nodes
+        )
+        # The last frame, and the scaled differences of consecutive frames.
         changes = frames[..., self.channels :] - frames[..., : -self.channels]
-        return torch.cat((frames[..., -self.channels :], changes / CHANGE), -1)
+        h = torch.cat((frames[..., -self.channels :], changes / CHANGE), -1)
+        if self.media:
+            h = torch.cat((h, media), -1)
+        if self.coordinates:
+            h = torch.cat((h, self._coordinates(frames, lie)), -1)
+        h = self.lift(h)
+        for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
+            h = h + bounded(layer(h, steps, lie), MOST)
+            h = pointwise(h, MOST)
+        frame = self._advanced(frames, media, self.head(h), steps)
+        return frame.movedim(-1, 1).to(x.dtype)
 
     def conductivity(self, readout: Tensor) -> Tensor:
         """Square of the distance that a wave travels per step, (B, \\*grid, C), in the unit of
@@ -88,14 +282,8 @@ class _CHONNWaves(Forecast):
     def _rate(self, name: str, like: Tensor) -> Tensor:
         return RATE_GAIN * self.rates[name].to(like)
 
-    def advance(
-        self,
-        frames: Tensor,
-        media: Tensor,
-        readout: Tensor,
-        potentials: Tensor,  # noqa: ARG002
-        steps: list[float],
-        nodes: Distances,  # noqa: ARG002
+    def _advanced(
+        self, frames: Tensor, media: Tensor, readout: Tensor, steps: list[float]
     ) -> Tensor:
         """One frame of the LC network; the readout sets its inductors and its source."""
         wide = torch.promote_types(frames.dtype, torch.float32)
@@ -109,7 +297,9 @@ class _CHONNWaves(Forecast):
             raw, source = self.medium(media).to(wide), readout.to(wide)
         circuit = diffusion(self.conductivity(raw), units, boundary=words)
         per_node = [edge / circuit.volume for edge in circuit.conductance]
-        push = CHANGE * SOURCE * self._without_mean(source) / self.substeps**2
+        if self.conservative:
+            source = source - source.mean(tuple(range(1, self.axes + 1)), keepdim=True)
+        push = CHANGE * SOURCE * source / self.substeps**2
 
         def force(v: Tensor) -> Tensor:
             """Current into the capacitors at the voltages v."""
@@ -127,6 +317,17 @@ class _CHONNWaves(Forecast):
             # less than a node is stable without this factor, too.
             moved = moved * ((1 + kept) / 2)
         return (now + kept * (now - before) + moved).to(frames.dtype)
+
+    def _coordinates(self, field: Tensor, nodes: Distances) -> Tensor:
+        """Coordinates of the nodes: sine and cosine of the angle along periodic axes, otherwise
+        -1/2 to 1/2."""
+        lines = []
+        for place, end in zip(node_positions(field, nodes), self.boundary, strict=True):
+            if end == "periodic":
+                lines += [torch.sin(2 * math.pi * place), torch.cos(2 * math.pi * place)]
+            else:
+                lines.append(place - 0.5)
+        return torch.stack(lines, -1).expand(*field.shape[:-1], -1)
 
 
 class CHONNWaves1d(_CHONNWaves):
@@ -146,8 +347,11 @@ class CHONNWaves2d(_CHONNWaves):
 
     L v is the current out of each node by Kirchhoff's current law, with conductances that
     `diffusion` computes from :math:`k > 0`. The factor a < 1 is the share of a current that
-    the inductors' resistance leaves after a step. The fields k and s are computed from features
-    with the layers of `CHONNRollout2d`. In the continuum the step is
+    the inductors' resistance leaves after a step. The fields k and s are computed from features: a
+    pointwise embedding of the last frames, followed by `depth` layers and a pointwise readout. Each
+    layer solves networks, gates their potentials, transports features along displacements computed
+    from the potentials, and ends in a pointwise network. What it adds to a feature is at most 4, so
+    a rollout stays finite while weights are not yet right. In the continuum the step is
     :math:`\ddot v + r \dot v = \nabla\cdot(k \nabla v) + s`. Shallow water of depth v over a flat
     bed has k = g v, and s contains the divergence of the momentum flux.
 
@@ -170,9 +374,23 @@ class CHONNWaves2d(_CHONNWaves):
         Channels of a frame.
     history : int
         Number of input frames, at least 2. The last two are the state; features see all of them.
-    width, depth, num_networks, heads, mlp_ratio, boundary, nodes, lengths, coordinates, reach
-        As in `CHONNRollout2d`. The LC network has "neumann" faces where the boundary is "robin":
-        waves are reflected.
+    width, depth, num_networks : int
+        Hidden channels, layers, and networks of each layer.
+    heads : int
+        Displacements of each layer; one displacement moves ``width / heads`` channels.
+    mlp_ratio : int
+        Hidden channels of the pointwise networks over `width`.
+    boundary : {"periodic", "robin"} or a sequence of them, one an axis
+        The LC network has "neumann" faces where the boundary is "robin": waves are reflected.
+    nodes : {"centres", "left", "corners"} or pairs of float
+        Where the nodes lie, see `Network`.
+    lengths : float or sequence of float, one an axis
+        Size of the domain, which sets the default spacing of a grid; the unit box by default.
+    coordinates : bool
+        Whether the coordinates are additional inputs: sine and cosine of the angle along periodic
+        axes. Without them the model is equivariant to shifts along periodic axes.
+    reach : float
+        Upper bound of a displacement, in the unit of `lengths`.
     conservative : bool
         Whether the mean of s is removed, so that the source adds nothing to the sum of a frame.
     substeps : int
@@ -183,7 +401,8 @@ class CHONNWaves2d(_CHONNWaves):
     Raises
     ------
     ValueError
-        As `CHONNRollout2d`; for a history below 2 or `substeps` below 1.
+        For sizes below 1, heads that do not divide the width, an unknown word, a history below 2 or
+        `substeps` below 1.
 
     Examples
     --------

@@ -12,7 +12,6 @@ from chonn_ops import (
     CKB,
     CHONNFNO2d,
     CHONNNetwork2d,
-    CHONNRollout2d,
     CHONNUNet2d,
     CHONNWaves2d,
     Network,
@@ -188,7 +187,6 @@ def test_an_fno_takes_the_nodes_from_its_coordinates():
     [
         lambda nodes: CKB(2, 2, cell=Network(nodes=nodes)),
         lambda nodes: CHONNNetwork2d(2, nodes=nodes),
-        lambda nodes: CHONNRollout2d(1, 2, nodes=nodes, boundary="robin", coordinates=True),
         lambda nodes: CHONNWaves2d(1, 2, nodes=nodes, boundary="robin", coordinates=True),
         lambda nodes: CHONNUNet2d(2, 1, 2, nodes=nodes),
     ],
@@ -219,19 +217,12 @@ def on_points(field, points):
     return torch.nn.functional.grid_sample(field, place, align_corners=False)
 
 
-HOSTED = {
-    "network": lambda: CHONNNetwork2d(width=8),
-    "rollout": lambda: CHONNRollout2d(1, 1, 8, boundary="robin", carried=False, damped=False),
-}
-
-
-@pytest.mark.parametrize("build", HOSTED.values(), ids=HOSTED)
 @pytest.mark.parametrize("lengths", [(1.0, 1.0), (1.0, 0.5)])
-def test_points_that_a_reader_keeps_give_the_function_of_the_domain(build, lengths):
+def test_points_that_a_reader_keeps_give_the_function_of_the_domain(lengths):
     """Every second and fourth centre: as close to the limit of fine grids as centres of as many
     points. With walls half a step off the kept ones the difference was twenty times as large."""
     torch.manual_seed(1)
-    model = build().eval()
+    model = CHONNNetwork2d(width=8).eval()
     n = 64
 
     def at(centres):

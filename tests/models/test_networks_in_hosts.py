@@ -7,9 +7,7 @@ from chonn_ops import (
     CHONNFNO1d,
     CHONNFNO2d,
     CHONNNetwork2d,
-    CHONNRollout2d,
     CHONNUNet2d,
-    CHONNWaves2d,
     CKBOptions,
     CNOUNet,
     Dirichlet,
@@ -20,7 +18,6 @@ from chonn_ops.models.geometry import grid_geometry
 
 NETWORK = CKBOptions(Network(num_networks=3))
 SCAN = CKBOptions("scan")
-MODELS = {kind.__name__: kind for kind in (CHONNRollout2d, CHONNWaves2d)}
 
 
 def coordinates(*lines):

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
 
 from chonn_ops import CHONNStep1d, CHONNStep2d, CHONNStep3d
-from chonn_ops.models.step import DIFFUSIVITY, DISTANCE, GAIN, MORE, PARTS, SPEED, STAGE
+from chonn_ops.cli import main
+from chonn_ops.models.step import (
+    DIFFUSIVITY,
+    DISTANCE,
+    FORMS,
+    GAIN,
+    MORE,
+    PARTS,
+    SPEED,
+    STAGE,
+)
 
 MODELS = {1: CHONNStep1d, 2: CHONNStep2d, 3: CHONNStep3d}
 
@@ -17,7 +28,7 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def drawn(axes, channels=1, parts=PARTS, size=0.3, seed=0, **options):
+def drawn(axes, channels=1, parts=PARTS, size=0.3, seed=0, forms=(), **options):
     """A model with all numbers drawn, of these parts."""
     torch.manual_seed(seed)
     model = MODELS[axes](channels, width=4, **options).double()
@@ -26,7 +37,8 @@ def drawn(axes, channels=1, parts=PARTS, size=0.3, seed=0, **options):
             p.add_(size * torch.randn(p.shape, generator=generator(seed)))
         model.distance.mul_(0.1)
         model.diffusivity.mul_(0.1).add_(0.6)
-        model._has([part in parts for part in PARTS] + list(model.rings))
+        found = [part in parts for part in PARTS] + [form in forms for form in FORMS]
+        model._has(found + list(model.rings))
     return model
 
 
@@ -45,30 +57,28 @@ def slowly(model, u):
         rate = lambda u: pointwise(model.rate, u)  # noqa: E731
         return u + dt * rate(u + dt / 2 * rate(u))
 
-    def flux(u):
-        within = u.clamp(model.low[0], model.high[0])
-        return (SPEED * (model.speed[0, 0] + model.shear[0, 0, 0] * within) / h) * u
+    def speed(u):
+        first, second = model.carry[0, 0, 0, :2]
+        return SPEED / h * (first + second * u.clamp(model.low[0], model.high[0]))
 
     def carry(u, dt):
-        most = (SPEED / h) * dt
-        fast = ((model.speed + model.shear[0] * u).abs() + (model.shear[0] * u).abs()).max() * most
-        count = max(1, math.ceil(float(fast) / 0.9))
+        count = max(1, math.ceil(float(speed(u).abs().max()) * dt / 0.9))
+        part = dt / count
         for _ in range(count):
-            half = torch.zeros_like(u)
+            slope = torch.zeros_like(u)
             for i in range(n):
                 before = u[i] - u[i - 1] if ring or i else torch.zeros(())
                 after = u[(i + 1) % n] - u[i] if ring or i < n - 1 else torch.zeros(())
                 if before * after > 0:
-                    half[i] = before * after / (before + after)
-            front, back = u + half, u - half
-            drift = (flux(front) - flux(back)) * dt / count / 2
-            front, back = front - drift, back - drift
-            new = u.clone()
+                    slope[i] = 2 * before * after / (before + after)
+            half = u - part * speed(u) * slope / 2
+            new = u - part * speed(half) * slope
             for i in range(n if ring else n - 1):
                 j = (i + 1) % n
-                a, b = front[i], back[j]
-                upwind = flux(a) if (flux(b) - flux(a)) * (b - a) >= 0 else flux(b)
-                new[i], new[j] = new[i] - upwind * dt / count, new[j] + upwind * dt / count
+                front, back = half[i] + slope[i] / 2, half[j] - slope[j] / 2
+                a = speed((front + back) / 2)
+                new[i] -= part * (a - a.abs()) / 2 * (back - front)
+                new[j] -= part * (a + a.abs()) / 2 * (back - front)
             u = new
         return u
 
@@ -126,21 +136,18 @@ def test_gradients(axes):
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_what_is_carried_and_diffuses_is_conserved(axes):
-    for boundary in ("periodic", "robin"):
-        model = drawn(axes, 2, ("carry", "diffuse"), boundary=boundary)
-        with torch.no_grad():
-            model.distance.fill_(4.0)
-        x = state(2, 2, 8, *[6] * (axes - 1))
-        places = tuple(range(2, axes + 2))
-        y = model(x)
-        assert (y - x).abs().max() > 0.01
-        torch.testing.assert_close(y.sum(places), x.sum(places), rtol=0, atol=1e-4)
+def test_what_one_channel_carries_and_diffuses_is_conserved(axes):
+    model = drawn(axes, 1, ("carry", "diffuse"), boundary="periodic")
+    x = state(2, 1, 8, *[6] * (axes - 1))
+    places = tuple(range(2, axes + 2))
+    y = model(x)
+    assert (y - x).abs().max() > 0.01
+    torch.testing.assert_close(y.sum(places), x.sum(places), rtol=0, atol=1e-4)
 
 
 def test_finer_grids_and_shorter_steps():
     model = drawn(1, parts=("carry", "react", "diffuse"), size=0.1, boundary="periodic")
-    model.shear.data.zero_()
+    model.carry.data[..., 1:] = 0
 
     def wave(n):
         x = 2 * math.pi * (torch.arange(n, dtype=torch.float64) + 0.5) / n
@@ -155,9 +162,9 @@ def test_finer_grids_and_shorter_steps():
 
 
 @pytest.mark.parametrize("boundary", ["periodic", "robin"])
-def test_rollouts_stay_finite(boundary):
-    model = drawn(2, 2, size=1.0, boundary=boundary).float()
-    x = 3 * state(2, 2, 8, 8).float()
+def test_rollouts_of_one_channel_stay_finite(boundary):
+    model = drawn(2, 1, size=1.0, boundary=boundary).float()
+    x = 3 * state(2, 1, 8, 8).float()
     with torch.no_grad():
         for _ in range(200):
             x = model(x)
@@ -205,8 +212,11 @@ def test_calibration_finds_an_equation_that_carries_and_diffuses():
     assert residual < 0.1
     found = model.coefficients()
     assert found["diffusivity"].item() == pytest.approx(0.02 * 0.01, rel=0.1)
-    assert found["shear"].item() == pytest.approx(0.02 * 0.5, rel=0.1)
-    assert not {id(p) for p in model.parameters() if not p.requires_grad} & {id(model.shear)}
+    assert found["speed"][0, 0, 0, 1].item() == pytest.approx(0.02, rel=0.1)
+    assert model.carry.requires_grad
+    assert re.fullmatch(
+        r"d/dt u0 = - 0\.0\d+ u0 d/dx u0 \+ 0\.000\d+ div grad u0", model.equation()
+    )
 
 
 def heated(u, dt=0.05, diffusivity=0.04, rate=3.0, parts=400):
@@ -261,6 +271,67 @@ def test_calibration_in_two_dimensions_finds_both_diffusivities():
     torch.testing.assert_close(model.coefficients()["diffusivity"], right, rtol=0.1, atol=0)
 
 
+def test_calibration_finds_sound():
+    """u_t + c p_x = 0 and p_t + c u_x = 0 in both directions, by exact shifts of what runs each."""
+    first = smooth(6, 2, 32)
+    there, back = first[:, :1] + first[:, 1:], first[:, :1] - first[:, 1:]
+
+    def shifted(n):
+        a, b = there.roll(n, -1), back.roll(-n, -1)
+        return torch.cat((a + b, a - b), 1) / 2
+
+    frames = torch.stack([shifted(n) for n in range(6)], 1).float()
+    model = CHONNStep1d(2)
+    assert model.calibrate(frames).max() < 0.05
+    assert "carry" in model.parts
+    speed = model.coefficients()["speed"][0]
+    right = torch.tensor([[0.0, 1.0], [1.0, 0.0]]) / 32
+    torch.testing.assert_close(speed[..., 0], right, rtol=0.02, atol=1e-3)
+
+
+def test_calibration_finds_the_velocity_of_what_only_moves_by_its_depth():
+    """Shallow water on a ring, whose frames show the depth alone."""
+
+    def water(z, dt=0.02, parts=40):
+        def rate(z):
+            h, u = z.unbind(1)
+            slope = lambda x: (x.roll(-1, -1) - x.roll(1, -1)) * z.shape[-1] / 2  # noqa: E731
+            return -torch.stack((slope(h * u), slope(u**2 / 2 + h)), 1)
+
+        for _ in range(parts):
+            middle = z + dt / parts / 2 * rate(z)
+            z = z + dt / parts * rate(middle)
+        return z
+
+    depth = 1 + 0.1 * smooth(8, 1, 64)
+    frames = series(water, torch.cat((depth, 0 * depth), 1), 9)[:, :, :1].float()
+    model = CHONNStep1d(1)
+    assert model.calibrate(frames) < 0.1
+    assert "mass" in model.forms
+    assert model.history == 2
+    speed = model.coefficients()["speed"][0]
+    assert speed[1, 0, 0].item() == pytest.approx(0.02**2, rel=0.1)  # gravity
+    x = frames[:, :2].flatten(1, 2)
+    for _ in range(7):
+        x = torch.cat((x[:, 1:], model(x)), 1)
+    change = (frames[:, -1] - frames[:, 1]).norm()
+    assert (x[:, 1:] - frames[:, -1]).norm() < 0.1 * change
+    with pytest.raises(ValueError, match="expected 1 channels of each of 2 frames"):
+        model(frames[:, 0])
+
+
+def test_the_velocity_of_vorticity_is_that_of_its_stream_function():
+    model = drawn(2, forms=("smooth", "vorticity"), boundary="periodic")
+    place = 2 * math.pi * torch.arange(32, dtype=torch.float64) / 32
+    psi = torch.sin(place[:, None]) * torch.cos(2 * place)
+    v = model._velocity((4 * math.pi**2 * 5 * psi)[None, ..., None], None, [1 / 32] * 2)
+    right = (
+        -4 * math.pi * torch.sin(place[:, None]) * torch.sin(2 * place),
+        -2 * math.pi * torch.cos(place[:, None]) * torch.cos(2 * place),
+    )
+    torch.testing.assert_close(SPEED * v[0], torch.stack(right, -1), rtol=0.03, atol=0.1)
+
+
 def test_all_parts_stay_where_frames_do_not_tell_the_next_one():
     model = CHONNStep1d(1)
     frames = 1 + 0.01 * state(8, 6, 1, 16).cumsum(1).float()
@@ -280,5 +351,17 @@ def test_gradients_over_a_hundred_frames_neither_vanish_nor_explode():
             x = model(x)
         model.zero_grad()
         x.square().mean().backward()
-        norms.append(max(p.grad.abs().max().item() for p in (model.diffusivity, model.shear)))
+        norms.append(max(p.grad.abs().max().item() for p in (model.diffusivity, model.carry)))
     assert 1e-3 < norms[1] / norms[0] < 1e3
+
+
+def test_inspect_prints_the_equation(tmp_path, capsys):
+    model = CHONNStep2d(2)
+    with torch.no_grad():
+        model.reaction[0, 1] = 0.5
+        model.carry[1, 1, 0, 1] = -1.0
+    model.save_pretrained(tmp_path)
+    main(["inspect", str(tmp_path), "--data", "none"])
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first == "d/dt u0 = + 0.05 u0 + 1.67e-05 div grad u0"
+    assert second == "d/dt u1 = + 0.0625 u0 d/dy u0 + 1.67e-05 div grad u1"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from chonn_ops.models import CHONNWaves1d, CHONNWaves2d
-from chonn_ops.models._forecast import RATE_GAIN, UNIT
+from chonn_ops.models.waves import RATE_GAIN, UNIT
 
 MODELS = {1: CHONNWaves1d, 2: CHONNWaves2d}
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from chonn_ops import CHONNRollout2d
+from chonn_ops import CHONNWaves2d
 from chonn_ops.network import methods
 from chonn_ops.nn import memory
 from chonn_ops.nn.bounded import bounded
@@ -38,7 +38,7 @@ def test_bounds_have_derivatives_of_every_order_and_mode():
 
 
 def test_large_fields_keep_less_and_have_the_same_gradients(monkeypatch):
-    model, x = CHONNRollout2d().double(), torch.randn(2, 2, 8, 9).double()
+    model, x = CHONNWaves2d().double(), torch.randn(2, 2, 8, 9).double()
     monkeypatch.setattr(methods, "KEPT", 0)  # the factors of eliminations are kept in both cases
     kept, gradients = [], []
     for least in (0, 10**9):
@@ -60,7 +60,7 @@ def test_large_fields_keep_less_and_have_the_same_gradients(monkeypatch):
 def test_functional_parameters_are_those_of_the_backward(monkeypatch):
     """What is computed again in the backward pass sees what the forward pass saw."""
     monkeypatch.setattr(memory, "RECOMPUTE_FROM", 0)
-    model, x = CHONNRollout2d(width=8).double(), torch.randn(2, 2, 6, 7).double()
+    model, x = CHONNWaves2d(width=8).double(), torch.randn(2, 2, 6, 7).double()
     other = {name: (2 * p).detach() for name, p in model.named_parameters()}
     for value in other.values():
         value.requires_grad_()

@@ -177,18 +177,16 @@ def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
 
 
 @pytest.mark.parametrize("ndim", [1, 2])
-@pytest.mark.parametrize(
-    ("options", "name"), [({"model": "flow"}, "Rollout"), ({"model": "waves"}, "Waves")]
-)
-def test_time_series_get_what_carries_them(ndim, options, name):
+def test_waves_get_two_frames(ndim):
     """The class with its defaults; of several given frames the last two, channels last, at the
     coordinates' spacing."""
     names = ("modes",) if ndim == 1 else ("modes1", "modes2")
     host = {"num_channels": 2, "width": 99, "initial_step": 3, **dict.fromkeys(names, 77)}
     entry = registry.load("chonn_network")
-    entry.check({**options, "width": 6})
-    model = entry.build(ndim, host, {**options, "width": 6})
-    ours = getattr(chonn_ops, f"CHONN{name}{ndim}d")(2, 2, 6)
+    options = {"model": "waves", "width": 6}
+    entry.check(options)
+    model = entry.build(ndim, host, options)
+    ours = getattr(chonn_ops, f"CHONNWaves{ndim}d")(2, 2, 6)
     assert (model.decays, model.rate) == (False, SERIES_RATE)
     ours.load_state_dict(model.model.state_dict())
     grid = (8, 12)[:ndim]
@@ -224,7 +222,7 @@ def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
 def test_one_circuit_a_frame_is_calibrated_by_whole_series(ndim):
     modes = {"modes": 3} if ndim == 1 else {"modes1": 3, "modes2": 3}
     host = {"num_channels": 2, "width": 9, "initial_step": 3, **modes}
-    model = registry.load("chonn_network").build(ndim, host, {} if ndim == 1 else {"model": "step"})
+    model = registry.load("chonn_network").build(ndim, host, {})
     ours = getattr(chonn_ops, f"CHONNStep{ndim}d")(2)
     ours.load_state_dict(model.model.state_dict())
     axes = [(torch.arange(8) + 0.5) / 8] * ndim
@@ -234,23 +232,22 @@ def test_one_circuit_a_frame_is_calibrated_by_whole_series(ndim):
     found = model.calibrate(x[..., :8], x[..., 8:].unsqueeze(-2), grid)
     right = ours.calibrate(x.unflatten(-1, (5, 2)).movedim((-2, -1), (1, 2)))
     torch.testing.assert_close(found, right)
-    expected = ours(x[..., 2:4].movedim(-1, 1)).movedim(1, -1)
+    expected = ours(x[..., :4].movedim(-1, 1)).movedim(1, -1)
     torch.testing.assert_close(model(x[..., :4], grid), expected.unsqueeze(-2))
 
 
 def test_options_of_kinds():
     entry = registry.load("chonn_network")
     host = {"num_channels": 1, "width": 9, "initial_step": 2, "modes": 7}
-    for axes, name in ((1, "Step1d"), (2, "Rollout2d"), (3, "Network3d")):
+    for axes, name in ((1, "Step1d"), (2, "Step2d"), (3, "Network3d")):
         assert type(entry.build(axes, host, {}).model).__name__ == f"CHONN{name}"
     entry.check({"substeps": 2})
-    entry.check({"mlp_ratio": 3})
     for options, text in (
         ({"model": "step", "mlp_ratio": 2}, "mlp_ratio: expected to be left out with model='step'"),
-        ({"model": "flow", "inner": "robin"}, "inner: expected to be left out with model='flow'"),
+        ({"model": "waves", "inner": "robin"}, "inner: expected to be left out with model='waves'"),
         ({"model": "steady", "mlp_ratio": 2}, "mlp_ratio: expected to be left out with model='st"),
-        ({"mlp_ratio": 2, "substeps": 2}, "substeps: expected to be left out with model='flow'"),
-        ({"model": "river"}, "model: expected one of ('auto', 'steady', 'step', 'flow', 'waves')"),
+        ({"mlp_ratio": 2, "substeps": 2}, "mlp_ratio: expected to be left out with model='step'"),
+        ({"model": "river"}, "model: expected one of ('auto', 'steady', 'step', 'waves')"),
         ({"model": "waves", "boundary": "dirichlet"}, "boundary: expected one of"),
     ):
         with pytest.raises(ValueError, match=re.escape(text)):
@@ -262,7 +259,6 @@ def test_options_of_kinds():
     wall = {"condition": "Dirichlet", "value": 1.0}
     for kind, name, options in (
         ("auto", "Step", {"substeps": 2}),
-        ("flow", "Rollout", {"coordinates": True}),
         ("waves", "Waves", {"coordinates": True}),
         ("steady", "Network", {"boundary": ["periodic", [wall, "robin"]]}),
     ):
@@ -278,7 +274,7 @@ def test_options_of_kinds():
         assert repr(again) == repr(built)
         assert again.recorded == built.recorded
     assert entry.defaults_of({"model": "waves"})["boundary"] == "robin"
-    assert entry.defaults_of({"model": "flow"})["coordinates"] is False
+    assert entry.defaults_of({"model": "step"})["boundary"] == "auto"
 
 
 def test_third_parties(tmp_path, monkeypatch):

@@ -57,12 +57,10 @@ def validation_data(data: Path, problem: str) -> np.ndarray:
 
 
 def network_model(dims: int, start: int, channels: int):
-    """What `chonn_network` is: for time series one circuit a frame on a line, a flow in 2-D."""
+    """What `chonn_network` is: for time series one circuit a frame."""
     if start == 1 or dims == 3:
         return getattr(chonn_ops, f"CHONNNetwork{dims}d")(channels * start, channels)
-    if dims == 1:
-        return chonn_ops.CHONNStep1d(channels)
-    return getattr(chonn_ops, f"CHONNRollout{dims}d")(channels, start)
+    return getattr(chonn_ops, f"CHONNStep{dims}d")(channels)
 
 
 def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
@@ -94,8 +92,7 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
     window = torch.tensor(fields[..., :start, :])
     frames = []
     for _ in range(fields.shape[-2] - start):
-        one = isinstance(model, chonn_ops.CHONNStep1d)  # sees one frame
-        x = (window[..., -1:, :] if one else window).flatten(-2)
+        x = window.flatten(-2)
         with torch.no_grad():
             if "fno" in name.lower():
                 frame = model(x, grid.expand(len(x), *grid.shape))
@@ -129,8 +126,8 @@ def test_table_is_what_the_checkpoint_predicts(trained, name, data, from_git):
     assert metrics["relative_l2"] == pytest.approx((norms[0] / norms[1]).mean(), rel=1e-4)
 
     assert report["model"] == name
-    # The checkpoint says it, too; `inspect` does not read one circuit a frame.
-    if name.startswith("chonn") and not isinstance(model, chonn_ops.CHONNStep1d):
+    # The checkpoint says it, too.
+    if name.startswith("chonn"):
         built = load_checkpoint(folder / f"{result}.pt")
         assert json.loads(json.dumps(dict(built.options))) == report["options"]
     assert report["samples"] == len(fields)

@@ -117,7 +117,7 @@ def error_of(device: str, function: Callable[..., Any], inputs: Sequence[Tensor]
 
 def checks(run: Run) -> Row:
     device = begun(run)
-    names = ("CHONNNetwork2d", "CHONNUNet2d", "CHONNRollout2d")
+    names = ("CHONNNetwork2d", "CHONNUNet2d")
     n, shape = (16, (1, 33, 3, 2)) if run.smoke else (64, (3, 1000, 33, 5))
     errors = {"scan": error_of(device, kirchhoff_scan, make_inputs(shape, torch.float32))}
     case = Case((9, 7) if run.smoke else (130, 100), 2)
@@ -245,7 +245,7 @@ def networks(run: Run, device: str, case: Case) -> Row:
 
 
 def models() -> dict[str, Callable[[], torch.nn.Module]]:
-    from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CHONNRollout2d, CHONNUNet2d, CKBOptions
+    from chonn_ops import CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, CKBOptions
 
     fno: dict[str, Any] = {"modes1": 12, "modes2": 12, "width": 20, "initial_step": 1}
     return {
@@ -253,7 +253,6 @@ def models() -> dict[str, Callable[[], torch.nn.Module]]:
         "CHONNFNO2d": lambda: CHONNFNO2d(1, **fno),
         "CHONNNetwork2d": lambda: CHONNNetwork2d(1, 1),
         "CHONNUNet2d": lambda: CHONNUNet2d(1, 1),
-        "CHONNRollout2d": lambda: CHONNRollout2d(1, 1),
     }
 
 

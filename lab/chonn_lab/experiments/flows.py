@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from chonn_lab.experiments.base import (
+    CALIBRATED,
     PDEBENCH_METRICS,
     Data,
     Problem,
@@ -28,9 +29,9 @@ from chonn_lab.experiments.base import (
 from chonn_lab.problems import navier_stokes, shallow_water
 from chonn_ops.checks import check_integer
 from chonn_ops.metrics import MetricAccumulator
-from chonn_ops.models import CHONNRollout2d, CHONNWaves2d
+from chonn_ops.models import CHONNStep2d, CHONNWaves2d
 
-IN_TIME = CHONNRollout2d, CHONNWaves2d
+IN_TIME = CHONNStep2d, CHONNWaves2d
 
 # Earlier frames to the next one.
 Predictor = Callable[[Tensor], Tensor]
@@ -108,6 +109,11 @@ class Rollout(Problem):
         # The models in time predict frames.
         increment = self.increment and not isinstance(model, IN_TIME)
         return Forecaster(model, increment)
+
+    def calibrate(self, model: nn.Module, train: TensorDataset) -> None:
+        if hasattr(model.model, "calibrate"):
+            (frames,) = train[torch.arange(0, len(train), max(1, len(train) // CALIBRATED))]
+            cast("Any", model.model).calibrate(frames[:, :, None].to(device_of(model)))
 
     def predicted(self, model: Predictor, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Prediction of all frames after the given ones, and the truth."""

@@ -25,7 +25,7 @@ from chonn_ops.models import (
     CHONNFNO2d,
     CHONNNetwork2d,
     CHONNNetwork3d,
-    CHONNRollout2d,
+    CHONNStep2d,
     CHONNUNet2d,
     CHONNWaves2d,
 )
@@ -162,9 +162,9 @@ def waves(problem: Any, **options: Any) -> nn.Module:
     return CHONNWaves2d(1, problem.history, nodes="centres", **options)
 
 
-def rollout(problem: Any, **options: Any) -> nn.Module:
-    """The model whose solves follow the flow of the state."""
-    return CHONNRollout2d(1, problem.history, **options)
+def step(problem: Any, **options: Any) -> nn.Module:  # noqa: ARG001
+    """The model that solves one circuit a frame."""
+    return CHONNStep2d(1, **options)
 
 
 def ckb_stack(

@@ -18,7 +18,7 @@ MODELS = {
     ],
     "poisson": ["unet", "chonn_network", "own_scheme", "direct", "solve_cnn"],
     "shallow_water": ["unet", "fno", "chonn_fno", "chonn_waves"],
-    "navier_stokes": ["fno", "chonn_fno", "chonn_rollout"],
+    "navier_stokes": ["fno", "chonn_fno", "chonn_step"],
     "fno_darcy": ["unet", "cno", "chonn_network", "direct"],
     "darcy_contrast": ["chonn_network", "direct"],
     "darcy_lognormal": ["chonn_network"],

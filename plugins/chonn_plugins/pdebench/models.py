@@ -19,17 +19,14 @@ from chonn_plugins.pdebench.contract import HostModel
 
 UNETS, FNOS, NETWORKS = MODELS["chonn_unet"], MODELS["chonn_fno"], MODELS["chonn_network"]
 # `chonn_network` solves one circuit an output for steady problems, and one circuit a frame for time
-# series on lines. As a flow or as waves it is a model that carries the last two frames on.
+# series. As waves it is a model that carries the last two frames on.
 SERIES = {
     "step": {1: chonn_ops.CHONNStep1d, 2: chonn_ops.CHONNStep2d, 3: chonn_ops.CHONNStep3d},
-    "flow": {1: chonn_ops.CHONNRollout1d, 2: chonn_ops.CHONNRollout2d},
     "waves": {1: chonn_ops.CHONNWaves1d, 2: chonn_ops.CHONNWaves2d},
 }
-# What most of PDEBench's data want; of other axes "steady". Errors of rollouts as step, as flow and
-# of the first frame that stays, after 15 s of training at 1e-3 on 32 samples: compressible flow on
-# 32 x 32 cells 0.57, 0.15 and 0.68, on a line of 64 0.41, 0.12 and 0.70. As waves a dam break on
-# 48 x 48 has 0.008. One frame of its depths is no state: as step 0.105, and 0.109 where it stays.
-AUTO = {1: "step", 2: "flow"}
+# No series in space was measured.
+AUTO = {1: "step", 2: "step"}
+# The most frames that a model of series looks at.
 FRAMES = 2
 CLASSES = {"steady": NETWORKS[1], **{kind: models[1] for kind, models in SERIES.items()}}
 SERIES_OPTIONS = ("width", "depth", "boundary", "nodes", "num_networks", "mlp_ratio", "coordinates")
@@ -144,7 +141,7 @@ class AsFNO(nn.Module):
         # log-normal media 0.0046 and 0.0014, an unknown law 0.245 and 0.202.
         self.decays = False
         self.series = recorded["model"] == "step"
-        self.rate = SERIES_RATE if recorded["model"] in ("flow", "waves") else 1.0
+        self.rate = SERIES_RATE if recorded["model"] == "waves" else 1.0
         self.model, self.channels, self.box, self.recorded = model, channels, box, recorded
 
     def _seen(self, x: Tensor, grid: Tensor) -> tuple[Tensor, Geometry]:
@@ -163,13 +160,13 @@ class AsFNO(nn.Module):
             return None
         seen, geometry = self._seen(x, grid)
         if self.series:
-            frames = torch.cat((x.unflatten(-1, (-1, self.channels)), y), -2)
+            frames = torch.cat((x.unflatten(-1, (-1, y.shape[-1])), y), -2)
             return self.model.calibrate(frames.movedim((-2, -1), (1, 2)), **geometry)
         return self.model.calibrate(seen, y.squeeze(-2).movedim(-1, 1), **geometry)
 
 
 def kind_of(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """Which model `chonn_network` is for these data: "steady", "step", "flow" or "waves"."""
+    """Which model `chonn_network` is for these data: "steady", "step" or "waves"."""
     kind = options.get("model", "auto")
     check_choice("model", kind, ("auto", *OPTIONS))
     if kind == "auto":
@@ -194,7 +191,7 @@ def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]
     if kind == "steady":
         model = NETWORKS[ndim](frames * channels, channels, **options_of(given))
     else:
-        frames = 1 if kind == "step" else min(frames, FRAMES)
+        frames = min(frames, FRAMES)
         history = {} if kind == "step" else {"history": frames}
         model = SERIES[kind][ndim](channels, **history, **given)
     made = {name: plain(name, model.options[name]) for name in OPTIONS[kind]}
@@ -218,7 +215,7 @@ def check_network(options: Mapping[str, Any]) -> None:
     kind = options.get("model", "auto")
     if kind == "auto":  # the first that has these options, as the data are not known
         fit = (k for k in ("steady", *AUTO.values()) if options.keys() <= {"model", *OPTIONS[k]})
-        kind = next(fit, "flow")
+        kind = next(fit, "step")
     host = {"num_channels": 1, "initial_step": 1 if kind == "steady" else FRAMES}
     build_network(axes_that_fit(options), host, {**options, "model": kind})
 
