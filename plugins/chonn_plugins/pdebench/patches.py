@@ -1,6 +1,6 @@
 """Replacements of attributes of PDEBench's modules while a job runs.
 
-PDEBench 0.1.0 and its git version fail on current dependencies and with some combinations of
+PDEBench 0.1.0 fails on current dependencies and with some combinations of
 settings. Each function here corrects one such fault without changing the installed files.
 """
 
@@ -68,8 +68,7 @@ def torch_functions(
     """Replace the functions with which one trainer saves, loads, reads its batches and makes its
     optimiser.
 
-    The git version's autoregressive U-Net training concatenates frames on the CPU with predictions
-    on the GPU. It works if the batches are on the device from the start.
+    Batches are on the device from the start.
     """
 
     def loader(*args: Any, **kwargs: Any) -> WatchedLoader:
