@@ -904,8 +904,8 @@ class TestBackward:
 @pytest.mark.thorough
 def test_a_program_that_holds_factors_ends_without_a_message():
     program = (
-        "import torch; from chonn_ops import factorize; "
-        "leak = torch.ones(1, 4, 5, 1); f = factorize((leak, leak), leak); f.solve(leak)"
+        "import torch; from chonn_ops import Circuit, Grid; leak = torch.ones(1, 4, 5, 1); "
+        "f = Circuit((leak, leak), leak, on=Grid((4, 5))).factorize(); f.solve(leak)"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == 0

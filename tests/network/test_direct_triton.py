@@ -553,9 +553,9 @@ def test_all_kernels_compile(compile_triton, capability):
 
 def test_networks_on_the_cpu_leave_triton_alone():
     command = (
-        "import sys, torch; from chonn_ops import factorize\n"
+        "import sys, torch; from chonn_ops import Circuit, Grid\n"
         "one = torch.ones(1, 3, 3, 1)\n"
-        "factorize((one, one), one).solve(one)\n"
+        "Circuit((one, one), one, on=Grid((3, 3))).factorize().solve(one)\n"
         "assert not {'triton', 'chonn_ops.network.direct.triton'} & set(sys.modules)"
     )
     free = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}

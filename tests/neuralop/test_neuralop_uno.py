@@ -88,7 +88,7 @@ def test_weights_beside_mixers_are_those_of_the_plain_model(uno):
 
 
 def test_wrong_layer_and_install_twice(uno):
-    with pytest.raises(ValueError, match=r"from -4 to 3 for a model of 4 layers, got 4"):
+    with pytest.raises(ValueError, match=r"from -4 to 3, every layer once, got \(4,\)"):
         uno(spectral_mixer_layers=(4,))
     before = UNO.__init__
     install_uno()
