@@ -20,7 +20,6 @@ from chonn_ops.checks import as_field, error
 from chonn_ops.models.network import CHONNNetwork, PointwiseTrunk
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.nn import CKB, CircuitHead, KirchhoffCell, NetworkCell
-from chonn_ops.nn.circuit_head import MEAN_GAIN
 from chonn_ops.nn.geometry import spacing_and_nodes
 from chonn_ops.nn.network_cell import UNIT
 
@@ -356,7 +355,7 @@ def _network_numbers(
         for c, entry in enumerate(each):
             entry["by_axis"] = [_quantiles(k[..., c][exists]) for k in solved.conductivity]
             entry["ground"] = _finite((scale * offset)[c].item())
-            entry["face_mean"] = _finite(MEAN_GAIN * cell.mean[c].item())
+            entry["face_mean"] = _finite(cell.face_mean(v.real.dtype)[c].item())
             entry["walls"] = [wall | {key: _finite(x[c].item()) for key, x in numbers.items()}
                               for wall, numbers in walls]  # fmt: skip
     else:

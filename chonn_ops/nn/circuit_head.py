@@ -147,6 +147,9 @@ class CircuitHead(Stated):
     Weights belong to the domain and not to a grid: a trained head can be evaluated on finer grids,
     with a mask, and on meshes. All numbers that are learned are in the state dict.
 
+    All numbers above are parameters times ``pace``, a buffer of the state dict, which is 1 until
+    `set_pace` changes it: so many times as far a step of an optimiser moves them.
+
     Parameters
     ----------
     dim : int
@@ -185,6 +188,8 @@ class CircuitHead(Stated):
     >>> head(torch.randn(4, 32, 48, 16)).shape
     torch.Size([4, 32, 48, 1])
     """
+
+    pace: Tensor
 
     def __init__(
         self,
@@ -232,6 +237,7 @@ class CircuitHead(Stated):
         self.conductivity = nn.Linear(dim, spatial_dims * m, bias=False, **factory)
         self.source = nn.Linear(dim, 2 * m if ac else m, **factory)
         self.leak = nn.Linear(dim, parts * m, bias=False, **factory) if ac else None
+        self.register_buffer("pace", torch.ones((), **factory))
         self.face_dim = dim if face_dim is None else face_dim
         self.faces = FaceNetwork(self.face_dim, spatial_dims, m, gain, sided=sided, **factory)
 
@@ -269,6 +275,20 @@ class CircuitHead(Stated):
             "walls": self.learned,
         }
 
+    @torch.no_grad()
+    def set_pace(self, pace: float) -> None:
+        """Let a step of an optimiser move the head's numbers `pace` times as far as at first. The
+        numbers themselves stay, up to rounding."""
+        change = self.pace / pace
+        for name, p in self.named_parameters():
+            # Within the network of faces, the last layer alone.
+            if not name.startswith("faces.") or name.startswith("faces.output"):
+                p.mul_(change)
+        self.pace.fill_(pace)
+
+    def _number(self, name: str, dtype: torch.dtype) -> Tensor:
+        return self.pace.to(dtype) * getattr(self, name).to(dtype)
+
     def _face(self, place: Any, given: str | Condition) -> Any:
         """A condition, or the number of a learned wall."""
         condition = _known(given)
@@ -296,15 +316,16 @@ class CircuitHead(Stated):
     def output_unit(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The unit of the potentials in that of the output, and what is added to them before they
         are scaled; shape (m,) each."""
-        return self.scale.to(dtype).exp(), self.offset.to(dtype)
+        return self._number("scale", dtype).exp(), self._number("offset", dtype)
 
     def _learned_walls(self, dtype: torch.dtype) -> list[Robin]:
         """The conditions of the learned walls, in the unit of the potentials."""
-        levels = LEVEL_GAIN * self.level.to(dtype)
+        levels = LEVEL_GAIN * self._number("level", dtype)
         # The offset of the output is the level of all walls.
         levels = levels - levels.mean(0) if len(levels) else levels
-        distances = DISTANCE * (DISTANCE_GAIN * self.distance.to(dtype)).clamp(-12, 12).exp()
-        films = (DISTANCE_GAIN * self.film.to(dtype)).clamp(-24, 24).exp() / (FILM * distances)
+        distance, film = (DISTANCE_GAIN * self._number(x, dtype) for x in ("distance", "film"))
+        distances = DISTANCE * distance.clamp(-12, 12).exp()
+        films = film.clamp(-24, 24).exp() / (FILM * distances)
         return [Robin(*wall) for wall in zip(films, levels, distances, strict=True)]
 
     def walls(self) -> dict[Any, Condition]:
@@ -343,11 +364,13 @@ class CircuitHead(Stated):
         """
         log_k, f = self.conductivity(h), self.source(h)
         dtype = torch.promote_types(log_k.dtype, torch.float32)
-        log_k, f, log_c = log_k.to(dtype), f.to(dtype), self.absorption.to(dtype)
+        pace = self.pace.to(dtype)
+        log_k, f = pace * log_k.to(dtype), pace * f.to(dtype)
+        log_c = self._number("absorption", dtype)
         if self.leak is None:
             c = (ABSORPTION + log_c).exp()
         else:
-            log_k, log_c = WAVE_GAIN * log_k, (log_c + self.leak(h).to(dtype)).chunk(3, -1)
+            log_k, log_c = WAVE_GAIN * log_k, (log_c + pace * self.leak(h).to(dtype)).chunk(3, -1)
             absorbs, reacts, loses = (
                 (ABSORPTION + gain * x).clamp(-LARGEST_LOG, LARGEST_LOG).exp()
                 for gain, x in zip((WAVE_GAIN, WAVE_GAIN, 1.0), log_c, strict=True)
@@ -373,14 +396,18 @@ class CircuitHead(Stated):
         h = as_field("h", h, self.parameters(), "B", *grid, self.dim)
         logs, c, f = self.coefficients(h)
         real = logs[0].dtype
-        mean, learned = MEAN_GAIN * self.mean.to(real), self._learned_walls(real)
+        mean, learned = self.face_mean(real), self._learned_walls(real)
         elements = logs, self.faces(h[..., : self.face_dim]), mean, c, learned
         if volumes is not None:
             circuit, size = self._on_graph(*elements, volumes)
         else:
             circuit, f, size = self._on_grid(*elements, f, spacing, mask, nodes)
         k = torch.stack(logs).mean(0).exp()
-        return circuit, f, self.cell.to(k.dtype) * size * f / k
+        return circuit, f, self._number("cell", k.dtype) * size * f / k
+
+    def face_mean(self, dtype: torch.dtype) -> Tensor:
+        """Which mean of both nodes' conductivities a face has, see `mean_of_ends`; (m,)."""
+        return MEAN_GAIN * self._number("mean", dtype)
 
     def _on_grid(
         self, logs: list[Tensor], ends: Tensor, mean: Tensor, c: Tensor, learned: Any, *field: Any
@@ -393,7 +420,7 @@ class CircuitHead(Stated):
         faces: Any = tuple(tuple(self._condition(x, learned) for x in pair) for pair in self._faces)
         edges = []
         for axis, (a, end) in enumerate(zip(logs, ends, strict=True)):
-            added = self.faces(end, end.roll(-1, axis + 2))
+            added = self.pace * self.faces(end, end.roll(-1, axis + 2))
             k = mean_of_ends(a, a.roll(-1, axis + 1), mean, added)
             edges.append(k * (face_area(steps, axis) / steps[axis]))
         k, leak = [a.exp() for a in logs], (c * math.prod(steps)).expand(f.shape)
@@ -424,7 +451,8 @@ class CircuitHead(Stated):
         share = cosine**2
         shares = torch.stack((share, share, cosine), 1)[:, : ends.shape[1]]
         low, high = ((share * torch.stack(logs)[:, :, nodes]).sum(0) for nodes in (start, end))
-        added = self.faces(*((shares * ends[:, :, :, nodes]).sum(0) for nodes in (start, end)))
+        both = ((shares * ends[:, :, :, nodes]).sum(0) for nodes in (start, end))
+        added = self.pace * self.faces(*both)
         k = torch.stack(logs).mean(0).exp()
         circuit = volumes.circuit(k, c, walls, faces=mean_of_ends(low, high, mean, added))
         size = (volumes.volume ** (2 / self.spatial_dims)).to(k)[:, None]

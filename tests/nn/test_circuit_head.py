@@ -264,3 +264,23 @@ def test_half_precision_and_states():
 def test_bad_options(options, words):
     with pytest.raises(ValueError, match=words):
         CircuitHead(**{"dim": 2, "spatial_dims": 2, **options})
+
+
+def test_pace_changes_steps_and_not_the_function():
+    """Of stochastic gradient descent, numbers move by the square of the pace."""
+    torch.manual_seed(3)
+    head = CircuitHead(6, 2, 2).double()
+    h = torch.randn(2, 8, 9, 6, dtype=torch.float64)
+    with torch.no_grad():
+        for p in head.parameters():
+            p.add_(0.1 * torch.randn_like(p))
+    before = head(h)
+    (slow,) = torch.autograd.grad(before.square().sum(), head.source.weight)
+    head.set_pace(4.0)
+    after = head(h)
+    torch.testing.assert_close(after, before, rtol=1e-10, atol=1e-12)
+    (fast,) = torch.autograd.grad(after.square().sum(), head.source.weight)
+    torch.testing.assert_close(fast, 4 * slow, rtol=1e-9, atol=1e-12)
+    other = CircuitHead(6, 2, 2).double()
+    other.load_state_dict(head.state_dict())
+    assert torch.equal(other(h), after)
