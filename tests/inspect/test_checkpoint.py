@@ -180,7 +180,7 @@ def test_state_dicts(tmp_path):
     options = {"in_channels": 1, "init_features": 4}
     trained = load_checkpoint(tmp_path / "unet.pt", name="CHONNUNet2d", options=options)
     assert same_weights(trained.model, unet)
-    with pytest.raises(ValueError, match="weights do not match CHONNUNet2d: .*size mismatch"):
+    with pytest.raises(ValueError, match=r"weights do not match CHONNUNet2d: .*size mismatch"):
         load_checkpoint(tmp_path / "unet.pt", name="CHONNUNet2d", options={"init_features": 8})
     with pytest.raises(ValueError, match=r"CHONNUNet2d cannot be built: .*unexpected keyword"):
         load_checkpoint(tmp_path / "unet.pt", name="CHONNUNet2d", options={"depth": 8})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import warnings
@@ -374,14 +375,15 @@ def test_only_the_gradients_asked_for_are_made(backend):
 PEAK = """
 import resource, sys
 import torch
-from chonn_ops import solve_network
+from chonn_ops import Circuit, Direct, Grid, Iterative
 torch.set_num_threads(2)
+SOLVERS = {"multigrid": Iterative(), "direct": Direct()}
 
 def solve(B, n, C):
     source, g0, g1, leak = [torch.rand(B, n, n, C).add_(0.1).requires_grad_() for _ in range(4)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    options = {"backend": sys.argv[1], "method": sys.argv[2]}
-    solve_network(source, (g0, g1), leak, **options).sum().backward()
+    circuit = Circuit((g0, g1), leak, on=Grid((n, n)))
+    circuit.solve(source, SOLVERS[sys.argv[1]]).sum().backward()
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
 solve(1, 16, 8)
@@ -395,8 +397,9 @@ print(solve(4, 128, 64))
 def test_peak_memory_of_forward_and_backward(backend, method, fields):
     """Elimination also keeps the forward's factors for the backward."""
     pytest.importorskip("resource")
-    command = [sys.executable, "-c", PEAK, backend, method]
-    peak = int(subprocess.run(command, check=True, capture_output=True).stdout)
+    command = [sys.executable, "-c", PEAK, method]
+    chosen = {**os.environ, "CHONN_NETWORK_BACKEND": backend}
+    peak = int(subprocess.run(command, check=True, capture_output=True, env=chosen).stdout)
     grid, networks = (128, 128), 4 * 64
     factors = predicted_bytes(grid, (False, False), networks, torch.float32)
     field = 4 * 128 * 128 * networks

@@ -24,7 +24,7 @@ SETTINGS = {"batch_size": 6, "epochs": 3, "model_update": 1, "seed": 0}
 
 
 def validation_losses(printed: str) -> list[float]:
-    return [float(loss) for loss in re.findall(r"testL2: (\S+)", printed)]
+    return [float(loss) for loss in re.findall(r"testL2: ([\d.e+-]+)", printed)]
 
 
 @pytest.fixture(scope="module")
