@@ -111,7 +111,8 @@ def test_a_training_by_seconds_ends_with_them(tmp_path):
     training.fit(problem.load(work.data.parent))
     assert 0.5 <= training.seconds < 1.5
     assert training.epochs > 1
-    assert training.optimizer.param_groups[0]["lr"] == pytest.approx(0, abs=1e-8)
+    # How far from 0 depends on the seconds of the last step.
+    assert training.optimizer.param_groups[0]["lr"] < 0.01 * work.found["train"]["learning_rate"]
     assert len(torch.cat([inputs for inputs, _ in data]).unique(dim=0)) == 3
 
 
