@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import Condition
 from chonn_ops.checks import GRID_AXES, as_field, check_integer, error, plain
 from chonn_ops.models.pretrained import Pretrained
@@ -113,13 +114,9 @@ def least_squares(columns: Sequence[Tensor], right: Tensor) -> tuple[Tensor, flo
     return (shares / unit).to(given), float((matrix @ shares - right).norm())
 
 
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 def _asinh(x: Tensor) -> Tensor:
     """By a logarithm and a root: PyTorch's own takes nine times as long on a CPU."""
-    a = _wide(x).abs()
+    a = at_least_float32(x).abs()
     return torch.copysign(torch.log1p(a + a * (a / (1 + (a * a + 1).sqrt()))), x).to(x.dtype)
 
 
@@ -411,11 +408,11 @@ class CHONNNetwork(Pretrained):
 
     def _of_circuits(self, u: Tensor) -> Tensor:
         """Outputs (..., out_channels) by circuit, (m, ..., 1), or 2 with an imaginary part."""
-        return _wide(u).unflatten(-1, (self.head.num_circuits, -1)).movedim(-2, 0)
+        return at_least_float32(u).unflatten(-1, (self.head.num_circuits, -1)).movedim(-2, 0)
 
     def _media(self, positive: Tensor, *powers: int) -> list[Tensor]:
         """Exponents (m, C): 0, and powers of the positive inputs' mean and, of few, of each."""
-        count, on = int(positive.sum()), positive.to(_wide(self.units.size))
+        count, on = int(positive.sum()), positive.to(at_least_float32(self.units.size))
         shares = on[None][:count] / max(1, count)
         if 1 < count <= FEW:
             shares = torch.cat((shares, torch.eye(len(on)).to(on)[positive]))
@@ -430,7 +427,7 @@ class CHONNNetwork(Pretrained):
         They are those for which -div(k grad y) + c y = f holds best with a source f that is linear
         in the inputs.
         """
-        logs, values = (_wide(field) for field in self.units(x))
+        logs, values = (at_least_float32(field) for field in self.units(x))
         y = self._of_circuits(y)
         v = torch.complex(y[..., 0], y[..., 1] if y.shape[-1] > 1 else 0 * y[..., 0]).movedim(0, -1)
         sources = [

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from chonn_ops._dtypes import at_least_float32
 from chonn_ops._forward_mode import are_mapped, at_lower_levels
 from chonn_ops.boundary import per_axis
 
@@ -162,7 +163,7 @@ def _stencil(displacement: Tensor, boundary: tuple[str, ...]) -> tuple[Tensor, T
     their interpolation weights: (B grid H, taps) each."""
     grid, heads = displacement.shape[1:-2], displacement.shape[-2]
     device = displacement.device
-    displacement = displacement.to(torch.promote_types(displacement.dtype, torch.float32))
+    displacement = at_least_float32(displacement)
     places, weights = [], []
     for axis, (n, end) in enumerate(zip(grid, boundary, strict=True)):
         shape = [1] * (displacement.dim() - 1)

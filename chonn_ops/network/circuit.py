@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import compute_dtype, potential_dtype, real_dtype, widened
+from chonn_ops._dtypes import at_least_float32, compute_dtype, potential_dtype, real_dtype, widened
 from chonn_ops.checks import (
     answer,
     check_above,
@@ -713,7 +713,7 @@ def _risen_and_held(circuit: Circuit, nodes: Tensor, value: Tensor) -> Circuit:
 def _summed(field: Tensor) -> Tensor:
     """A field whose entries are added up, in float32 at least: 256 ones and one more are 256 in
     bfloat16."""
-    return field.to(torch.promote_types(field.dtype, torch.float32))
+    return at_least_float32(field)
 
 
 def _without_ground(

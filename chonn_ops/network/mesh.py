@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import real_dtype
+from chonn_ops._dtypes import at_least_float32, real_dtype
 from chonn_ops.boundary import Condition, Dirichlet, Face, Robin, named_conditions
 from chonn_ops.checks import answer, as_tensor, check_tensor, error, expanded, is_integer
 from chonn_ops.network.checks import NETWORK_DTYPES, check_field, check_not_negative, check_positive
@@ -298,7 +298,7 @@ class Mesh:
         if conductivity.shape != (B, M, C, *wanted) or (tensor and corners != 3):
             expected = f"shape (B, M, C) with M = {M} cells, or of triangles (B, M, C, 2, 2)"
             raise error("conductivity", expected, tuple(conductivity.shape))
-        wide = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
+        wide = at_least_float32(conductivity)
         k = wide.diagonal(dim1=-2, dim2=-1).mean(-1) if tensor else wide
         check_not_negative("conductivity", k)
         density = density_of(

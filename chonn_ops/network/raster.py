@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import series
 from chonn_ops.checks import check_choice, error
 from chonn_ops.network.checks import check_field, check_positive
@@ -77,7 +78,7 @@ def raster(
         raise error("resistance", "shape (B, H, W, C)", tuple(resistance.shape))
     check_choice("neighbours", neighbours, (4, 8))
     check_choice("mean", mean, ("resistance", "conductance"))
-    r = resistance.to(torch.promote_types(resistance.dtype, torch.float32))
+    r = at_least_float32(resistance)
     given = mask_of_fields(mask, r)
     exists = r.isfinite() if given is None else given.expand(r.shape)
     r = torch.where(exists, r, 1)

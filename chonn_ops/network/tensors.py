@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import Boundary, Dirichlet, Faces, Neumann, Wall, conditions
 from chonn_ops.checks import answer, error
 from chonn_ops.network.checks import check_field, check_not_negative
@@ -71,7 +72,7 @@ def tensor_diffusion(
     if conductivity.dim() != 6 or conductivity.shape[-2:] != (2, 2):
         raise error("conductivity", f"shape {expected}", tuple(conductivity.shape))
     check_field("conductivity", conductivity[..., 0, 0])
-    k = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
+    k = at_least_float32(conductivity)
     check_not_negative("conductivity", k[..., 0, 0])
     check_not_negative("conductivity", k[..., 1, 1])
     check_symmetric("conductivity", k)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
 from chonn_ops.checks import as_tensor, check_above, check_tensor, check_unit_interval, error
 from chonn_ops.network.checks import NETWORK_DTYPES, check_field, check_not_negative
@@ -291,7 +292,7 @@ class FiniteVolumes:
             check_unit_interval(arithmetic=arithmetic)
         check_above(0, unit=unit)
         # Areas and distances may be beyond half precision.
-        k = conductivity.to(torch.promote_types(conductivity.dtype, torch.float32))
+        k = at_least_float32(conductivity)
 
         def like_k(numbers: Tensor, power: int) -> Tensor:
             return (numbers * unit**power).to(k)[:, None]
