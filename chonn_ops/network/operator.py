@@ -316,7 +316,7 @@ def _iterate(
         residual = torch.where(unsolved, math.inf, residual)
     late = residual > tol  # not NaN: an input of that network is not finite
     solved = _Solved(v, iterations, residual, [], [])
-    # The backward needs differences of potentials. At a coarse `tol` those of `v` are right enough.
+    # A coarse `tol` leaves differences with the digits that the backward needs for it.
     short = torch.zeros_like(late)
     if drops and tol < methods.TIGHT:
         solved.drops = networks.layout.drops(v)
