@@ -150,15 +150,17 @@ def link(study: Study) -> str:
 
 
 def by_model(studies: Sequence[Study]) -> str:
-    """The errors of all trained models: a line a problem with a network of ours, a column a
-    model."""
-    models = [
-        ranked(study).query("not control").assign(problem=study.title)
-        for study in studies
-        if (study.table.role == "network").any()
-    ]
-    table = pd.concat(models).set_index(["problem", "label"]).error.map(str)
-    return markdown(table.unstack(sort=False, fill_value="-").reset_index())
+    """The errors of all trained models: a line a problem with a network of ours, and the other
+    models with the best first."""
+    rows = []
+    for study in studies:
+        models = ranked(study).query("not control")
+        ours, others = (models[(models.role == "network") == own] for own in (True, False))
+        if len(ours):
+            listed = "; ".join(others.label + " " + others.error.map(str))
+            rows.append((study.title, *ours.error.map(str), listed))
+    table = pd.DataFrame(rows, columns=["problem", "CHONN network", "other models"])
+    return markdown(table, [0, 2])
 
 
 def overview(studies: Sequence[Study]) -> list[dict[str, Any]]:
