@@ -380,6 +380,9 @@ class CHONNNetwork(Pretrained):
         best, kept = torch.full((many,), math.inf, device=x.device), dict(start)
         media, leak = self._media(positive, 1, -1), None
         h = self.features(x, where)
+        # The same for all laws.
+        added = self.head.at_faces(h, volumes)
+        whole = bool(inside.all())
         if self.head.ac:
             medium, leak = self._wave_law(start, x, y, positive, inside, where)
             media = [medium]
@@ -388,8 +391,10 @@ class CHONNNetwork(Pretrained):
         for mean in MEANS:
             for law in laws:
                 self._set(start, law, leak, mean, where)
-                columns = self._responses(h, sources, law[1], where)
-                driven, *fields = (self._of_circuits(self.head.outputs(v)[inside]) for v in columns)
+                columns = self._responses(h, sources, law[1], where, added)
+                outputs = (self.head.outputs(v) for v in columns)
+                known = (u.flatten(0, -2) if whole else u[inside] for u in outputs)
+                driven, *fields = map(self._of_circuits, known)
                 for j in range(many):
                     shares, rest = least_squares([v[j] for v in fields], target[j] - driven[j])
                     residual = rest / max(spread[j], 1e-300)
@@ -500,18 +505,18 @@ class CHONNNetwork(Pretrained):
         head.distance[[*walls, *hole]] = near
 
     def _responses(
-        self, h: Tensor, sources: Tensor, walls: list[int], where: Geometry
+        self, h: Tensor, sources: Tensor, walls: list[int], where: Geometry, added: list[Tensor]
     ) -> list[Tensor]:
         """The output of the head (B, \\*grid, m) without sources; what each of the sources
         (B, S, \\*grid) adds, and the potential of each wall; and 1, for the offset."""
         head = self.head
-        circuit = head.assemble(h, *where)[0]
+        circuit = head.assemble(h, *where, added)[0]
         fields = [torch.zeros_like(circuit.leak)]
         fields += [x[..., None].expand_as(fields[0]) for x in sources.to(fields[0]).unbind(1)]
         for wall in walls:
             head.level.zero_()
             head.level[wall] = 1 / LEVEL_GAIN
-            current = head.assemble(h, *where)[0].source(fields[0])
+            current = head.assemble(h, *where, added)[0].source(fields[0])
             density = (current - circuit.source(fields[0])) / circuit.volume
             # Missing nodes have no volume.
             fields.append(density if where[1] is None else density.nan_to_num(0))

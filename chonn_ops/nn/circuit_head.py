@@ -388,9 +388,11 @@ class CircuitHead(Stated):
         mask: Tensor | None = None,
         nodes: Nodes | None = None,
         volumes: FiniteVolumes | None = None,
+        added: Sequence[Tensor] | None = None,
     ) -> tuple[Circuit, Tensor, Tensor]:
         """The circuits that `forward` solves; their sources (B, \\*grid, m) per unit volume; and
-        what is added to the potentials, of the same shape."""
+        what is added to the potentials, of the same shape. `added` is the result of `at_faces` for
+        the same features, if it is known."""
         axes = self.spatial_dims
         grid: Sequence[str | int] = GRID_AXES[:axes]
         if volumes is not None:
@@ -399,7 +401,8 @@ class CircuitHead(Stated):
         logs, c, f = self.coefficients(h)
         real = logs[0].dtype
         mean, learned = self.face_mean(real), self._learned_walls(real)
-        elements = logs, self.faces(h[..., : self.face_dim]), mean, c, learned
+        added = self.at_faces(h, volumes) if added is None else added
+        elements = logs, added, mean, c, learned
         if volumes is not None:
             circuit, size = self._on_graph(*elements, volumes)
         else:
@@ -407,23 +410,37 @@ class CircuitHead(Stated):
         k = torch.stack(logs).mean(0).exp()
         return circuit, f, self._number("cell", k.dtype) * size * f / k
 
+    def at_faces(self, h: Tensor, volumes: FiniteVolumes | None = None) -> list[Tensor]:
+        """What features add to the logarithms of faces' conductivities: along each axis of a grid
+        (B, \\*grid, m), between a node and the next; of the edges of a mesh, (B, E, m)."""
+        ends = self.faces(h[..., : self.face_dim])
+        if volumes is None:
+            both = [(end, end.roll(-1, axis)) for axis, end in enumerate(ends, 2)]
+        else:
+            # Along an edge, what belongs to axes counts as the squares of its direction, and what
+            # has a sign as the direction.
+            cosine = edge_cosines(volumes).to(ends)
+            shares = torch.stack((cosine**2, cosine**2, cosine), 1)[:, : ends.shape[1]]
+            nodes = volumes.graph.ends.to(ends.device)
+            both = [tuple((shares * ends[:, :, :, node]).sum(0) for node in nodes)]
+        return [self.pace * self.faces(*pair) for pair in both]
+
     def face_mean(self, dtype: torch.dtype) -> Tensor:
         """Which mean of both nodes' conductivities a face has, see `mean_of_ends`; (m,)."""
         return MEAN_GAIN * self._number("mean", dtype)
 
     def _on_grid(
-        self, logs: list[Tensor], ends: Tensor, mean: Tensor, c: Tensor, learned: Any, *field: Any
+        self, logs: list[Tensor], added: Sequence[Tensor], mean: Tensor, c: Tensor, *rest: Any
     ) -> tuple[Circuit, Tensor, float]:
-        f, spacing, mask, nodes = field
+        learned, f, spacing, mask, nodes = rest
         if isinstance(self._faces, Mapping):
             raise error("boundary", "conditions for the axes of a grid", self._faces)
         unit = [1.0] * self.spatial_dims
         steps, lie = spacing_and_nodes(f.shape[:-1], unit, self.nodes, spacing, mask, nodes)
         faces: Any = tuple(tuple(self._condition(x, learned) for x in pair) for pair in self._faces)
         edges = []
-        for axis, (a, end) in enumerate(zip(logs, ends, strict=True)):
-            added = self.pace * self.faces(end, end.roll(-1, axis + 2))
-            k = mean_of_ends(a, a.roll(-1, axis + 1), mean, added)
+        for axis, (a, more) in enumerate(zip(logs, added, strict=True)):
+            k = mean_of_ends(a, a.roll(-1, axis + 1), mean, more)
             edges.append(k * (face_area(steps, axis) / steps[axis]))
         k, leak = [a.exp() for a in logs], (c * math.prod(steps)).expand(f.shape)
         exists = inner = None
@@ -438,25 +455,20 @@ class CircuitHead(Stated):
         return circuit, f, math.prod(steps) ** (2 / self.spatial_dims)
 
     def _on_graph(
-        self, logs: list[Tensor], ends: Tensor, mean: Tensor, c: Tensor, learned: Any, volumes: Any
+        self, logs: list[Tensor], added: Sequence[Tensor], mean: Tensor, c: Tensor, *rest: Any
     ) -> tuple[Circuit, Tensor]:
-        graph, faces = volumes.graph, self._faces
+        learned, volumes = rest
+        faces = self._faces
         if not isinstance(faces, Mapping):
             if not self._alike:
                 raise error("boundary", "one for all walls of a mesh, or a mapping", self.boundary)
             faces = {"boundary": faces[0][0]}
         walls = {name: self._condition(x, learned) for name, x in faces.items()}
-        start, end = graph.ends.to(logs[0].device)
-        # Along an edge, what belongs to axes counts as the squares of its direction, and what has a
-        # sign as the direction.
-        cosine = edge_cosines(volumes).to(ends)
-        share = cosine**2
-        shares = torch.stack((share, share, cosine), 1)[:, : ends.shape[1]]
-        low, high = ((share * torch.stack(logs)[:, :, nodes]).sum(0) for nodes in (start, end))
-        both = ((shares * ends[:, :, :, nodes]).sum(0) for nodes in (start, end))
-        added = self.pace * self.faces(*both)
+        share = edge_cosines(volumes).to(logs[0]) ** 2
+        nodes = volumes.graph.ends.to(share.device)
+        low, high = ((share * torch.stack(logs)[:, :, node]).sum(0) for node in nodes)
         k = torch.stack(logs).mean(0).exp()
-        circuit = volumes.circuit(k, c, walls, faces=mean_of_ends(low, high, mean, added))
+        circuit = volumes.circuit(k, c, walls, faces=mean_of_ends(low, high, mean, added[0]))
         size = (volumes.volume ** (2 / self.spatial_dims)).to(k)[:, None]
         return circuit, size
 
