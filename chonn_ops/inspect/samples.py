@@ -141,19 +141,19 @@ def read_samples(
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     if path.suffix == ".npy":
-        found = Samples(_frames(path, _numpy(path)[part]), first)
+        samples = Samples(_frames(path, _numpy(path)[part]), first)
     elif path.suffix in (".pt", ".pth"):
-        found = _tensors(path, part)
+        samples = _tensors(path, part)
     elif path.suffix == ".mat":
-        found = _matlab(path, part)
+        samples = _matlab(path, part)
     else:
         with _opened(path) as file:
-            found = _hdf5(path, file, part)
-    if not len(found):
+            samples = _hdf5(path, file, part)
+    if not len(samples):
         raise ValueError(f"{path}: expected samples from number {first} on, got none")
-    if not found.fields.isfinite().all():
+    if not samples.fields.isfinite().all():
         raise ValueError(f"{path}: expected finite fields, got infinity or NaN")
-    return found
+    return samples
 
 
 def _pictures(path: Path, transform: Callable[[Any], Tensor] | None, part: slice) -> Samples:
@@ -224,23 +224,23 @@ def _matlab(path: Path, part: slice) -> Samples:
     if import_optional("h5py", "circuit").is_hdf5(path):
         with _opened(path) as file:  # MATLAB 7.3 stores the axes in reverse.
             names = ("coeff", "sol") if "sol" in file else ("coeff",)
-            found = {name: _real(file, name)[..., part].T for name in names}
+            fields = {name: _real(file, name)[..., part].T for name in names}
     else:
         loadmat = import_optional("scipy.io", "circuit").loadmat
         try:
             content = loadmat(path, variable_names=["coeff", "sol"])
             names = ("coeff", "sol") if "sol" in content else ("coeff",)
-            found = {name: content[name][part] for name in names}
+            fields = {name: content[name][part] for name in names}
         except Exception as error:  # SciPy's parser raises errors of many classes for other bytes.
             raise ValueError(f"{path}: expected a MATLAB file with coeff ({error})") from error
-    a = found["coeff"]
+    a = fields["coeff"]
     if a.ndim != 3:
         raise ValueError(f"{path}: expected coeff of shape (N, R, R), got {a.shape}")
     every, rest = divmod(a.shape[1] - 1, _FNO_NODES - 1)
     step = every if every and not rest else 1
     field, *targets = (
         torch.from_numpy(np.ascontiguousarray(x[:, ::step, ::step], np.float32))
-        for x in found.values()
+        for x in fields.values()
         if x.shape == a.shape
     )
     axes = [torch.linspace(0, 1, n) for n in field.shape[1:]]
@@ -260,10 +260,10 @@ def _opened(path: Path) -> Iterator[Any]:
 
 def _real(file: Any, name: str) -> Any:
     """The data set `name` of real numbers."""
-    found = file[name]
-    if getattr(found, "dtype", np.dtype(object)).kind not in "fiub":
+    array = file[name]
+    if getattr(array, "dtype", np.dtype(object)).kind not in "fiub":
         raise TypeError(f"{name}: expected real numbers")
-    return found
+    return array
 
 
 def _tensor(file: Any, name: str, part: Any = ...) -> Tensor:
@@ -314,12 +314,11 @@ def _cno(path: Path, file: Any, part: slice, mask: Tensor | None) -> Samples:
     The file IN holds the training samples and the range; the file OUT lies beside it.
     """
     count = sum(name.startswith("Sample_") for name in file)
-    numbers = range(count)[part]
-    if not numbers:
+    if part.start >= count:
         raise ValueError(
             f"{path}: expected samples from number {part.start} on, got {count} in all"
         )
-    fields = np.stack([_real(file, f"Sample_{i}/input")[...] for i in numbers])
+    fields = np.stack([_real(file, f"Sample_{i}/input")[...] for i in range(count)[part]])
     with _opened(path.with_name(path.name.replace("_OUT", "_IN"))) as training:
         low, high = (float(_real(training, name)[()]) for name in ("min_inp", "max_inp"))
     f = torch.from_numpy((fields - low) / (high - low)).float()
