@@ -73,26 +73,28 @@ def check_integer(least: int, /, **values: Any) -> None:
             raise error(name, f"an integer of at least {least}", repr(value))
 
 
-def check_number(**values: Any) -> None:
-    """Raise a ValueError for the first value that is no real number. A symbol is one, which
-    stands for a size that is free in `torch.export`."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, (Real, torch.SymFloat, torch.SymInt)):
-            raise error(name, "a number", repr(value))
-
-
 def is_real(value: object) -> bool:
     """Whether it is a real number of Python's or NumPy's, which a bool is not."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_symbol(value: object) -> bool:
+    """Whether it stands for a number that is free in `torch.export`."""
+    return isinstance(value, (torch.SymFloat, torch.SymInt))
+
+
+def check_number(**values: Any) -> None:
+    """Raise a ValueError for the first value that is neither a real number nor a symbol."""
+    for name, value in values.items():
+        if not is_real(value) and not _is_symbol(value):
+            raise error(name, "a number", repr(value))
 
 
 def check_above(least: float, /, **values: Any) -> None:
     """Raise a ValueError for the first value that is neither a symbol nor a finite number above
     `least`."""
     for name, value in values.items():
-        if isinstance(value, (torch.SymFloat, torch.SymInt)):
-            continue
-        if not is_real(value) or not least < float(value) < math.inf:
+        if not _is_symbol(value) and not (is_real(value) and least < float(value) < math.inf):
             raise error(name, f"a finite number > {least:g}", repr(value))
 
 

@@ -37,34 +37,19 @@ UNEVEN = 0.01
 
 @dataclass(frozen=True)
 class Layout:
-    """The samples that PDEBench's readers return: (\\*space, frames, channels).
+    """The samples that PDEBench's readers return: (\\*space, frames, channels)."""
 
-    Parameters
-    ----------
-    train, validation : int
-        Number of samples in PDEBench's two splits.
-    space : tuple of int
-        Points along each axis, after ``reduced_resolution``.
-    frames, channels : int
-    spacing : tuple of float
-        Grid spacing along each axis, 1/n where the file has no coordinates that fit.
-    box : list of (float, float)
-        Coordinates of the walls of each axis.
-    nodes : list of (float, float)
-        Steps from the walls to the first and from the last point of each axis that a model gets.
-    walls_note : str
-        What was assumed about the walls, or that the file says something else than the option
-        ``nodes``; empty if neither.
-    """
-
-    train: int
+    train: int  # number of samples in PDEBench's split of this name
     validation: int
-    space: tuple[int, ...]
+    space: tuple[int, ...]  # points along each axis, after `reduced_resolution`
     frames: int
     channels: int
-    spacing: tuple[float, ...]
-    box: list[tuple[float, float]]
+    spacing: tuple[float, ...]  # along each axis, 1/n where the file has no coordinates that fit
+    box: list[tuple[float, float]]  # coordinates of the walls of each axis
+    # Steps from the walls to the first and from the last point of each axis that a model gets.
     nodes: Distances
+    # What was assumed about the walls, or that the file says something else than the option
+    # `nodes`; empty if neither.
     walls_note: str = ""
 
     @property

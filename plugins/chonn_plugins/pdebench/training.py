@@ -93,10 +93,8 @@ class WatchedLoader:
     """A data loader that moves batches to the device and reports epochs and batches to a watch."""
 
     def __init__(self, loader: Any, device: torch.device, watch: Watch, *, training: bool) -> None:
-        self.loader = loader
-        self.device = device
-        self.watch = watch
-        self.training = training
+        self.loader, self.device = loader, device
+        self.watch, self.training = watch, training
 
     def __iter__(self) -> Iterator[list[torch.Tensor]]:
         if self.training:
