@@ -174,8 +174,8 @@ def as_tensor(
         return torch.as_tensor(values, dtype=dtype, device=device)
     except (TypeError, ValueError, RuntimeError) as failure:
         shown = repr(values)
-        found = shown if len(shown) < 60 else type(values).__name__
-        raise error(name, "numbers, as an array or a Tensor", found) from failure
+        actual = shown if len(shown) < 60 else type(values).__name__
+        raise error(name, "numbers, as an array or a Tensor", actual) from failure
 
 
 def plain(name: str, value: Any) -> Any:
@@ -201,10 +201,10 @@ def plain(name: str, value: Any) -> Any:
 
 def numbers_of(name: str, values: Any, device: torch.device | None = None) -> Tensor:
     """Numbers of any array as a Tensor; those of Python with all of their digits."""
-    given = as_tensor(name, values, device)
-    if hasattr(values, "dtype") or not (given.is_floating_point() or given.is_complex()):
-        return given
-    return as_tensor(name, values, device, widest_dtype(given.dtype, given.device))
+    tensor = as_tensor(name, values, device)
+    if hasattr(values, "dtype") or not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor
+    return as_tensor(name, values, device, widest_dtype(tensor.dtype, tensor.device))
 
 
 def expanded(

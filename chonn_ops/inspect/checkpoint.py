@@ -108,14 +108,14 @@ def load_checkpoint(
     """
     path = _weights_file(Path(checkpoint))
     content = _read_weights(path)
-    given = dict(options or {})
+    settings = dict(options or {})
     trained = _described(path, content)
     if trained is None:
-        trained = _of_state_dict(path, content, name, given)
-    elif name is not None or given:
+        trained = _of_state_dict(path, content, name, settings)
+    elif name is not None or settings:
         raise ValueError(
             f"{path}: expected no model and no options, as the checkpoint has its own; "
-            f"got {name or ', '.join(given)}"
+            f"got {name or ', '.join(settings)}"
         )
     _check_cells(path, trained.model, trained.title)
     state = trained.model.state_dict()
@@ -157,13 +157,13 @@ def _weights_file(path: Path) -> Path:
     if (path / pretrained.WEIGHTS).is_file():
         return path / pretrained.WEIGHTS
     if path.is_dir():
-        found = sorted(path.glob(f"*{_STATE_SUFFIX}"))
-        if len(found) != 1:
-            names = ", ".join(file.name for file in found) or "none"
+        files = sorted(path.glob(f"*{_STATE_SUFFIX}"))
+        if len(files) != 1:
+            names = ", ".join(file.name for file in files) or "none"
             raise ValueError(
                 f"{path}: expected one file *{_STATE_SUFFIX} in the folder, got {names}"
             )
-        return found[0]
+        return files[0]
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     return path
@@ -242,7 +242,7 @@ def _described(path: Path, content: dict[str, Any]) -> TrainedModel | None:
             )
         return _of_timm(path, str(content["arch"]), content["state_dict"], dict(options), settings)
     readers = (point.load() for point in entry_points(group=READERS))
-    return next((found for reader in readers if (found := reader(path, content))), None)
+    return next((trained for reader in readers if (trained := reader(path, content))), None)
 
 
 def _of_pdebench(path: Path, content: dict[str, Any]) -> TrainedModel:

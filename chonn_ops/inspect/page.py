@@ -317,8 +317,8 @@ def _networks(numbers: dict[str, Any], fields: Sequence[NetworkFields]) -> Itera
         yield f"<h3>{html.escape(call.name)}</h3>"
         yield _figure(drawn, f"{call.name}, at sample {numbers['maps_of_sample']}{left_out}.")
     if len(fields) > _MOST_PICTURES:
-        left = len(fields) - _MOST_PICTURES
-        yield _paragraph(f"The {left} later calls have no pictures.", "soft")
+        rest = len(fields) - _MOST_PICTURES
+        yield _paragraph(f"The {rest} later calls have no pictures.", "soft")
 
 
 def _heads(heads: Sequence[tuple[str, int, dict[str, Any]]]) -> Iterator[str]:

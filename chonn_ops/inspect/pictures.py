@@ -63,8 +63,8 @@ def draw_network(fields: NetworkFields) -> tuple[list[bytes], str]:
             for panel in panels[c, len(shown) :]:
                 panel.set_axis_off()
         pictures.append(_png(figure))
-    left = networks - count
-    words = f"; {left} more networks are in the JSON" if left else ""
+    rest = networks - count
+    words = f"; {rest} more networks are in the JSON" if rest else ""
     words += "; middle plane of the third axis" if len(grid) == 3 else ""
     return pictures, words
 

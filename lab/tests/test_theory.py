@@ -265,8 +265,8 @@ def test_bad_values():
 def ladder(source, conductance, leak, periodic=False):
     """Potentials of a line of equal nodes, float64."""
     source = torch.as_tensor(source, dtype=torch.float64)[None, :, None]
-    g, l = (torch.full_like(source, value) for value in (conductance, leak))  # noqa: E741
-    v = Circuit((g,), l, Grid(l.shape[1:-1], periodic)).solve(source, Direct())
+    g, leaks = (torch.full_like(source, value) for value in (conductance, leak))
+    v = Circuit((g,), leaks, Grid(leaks.shape[1:-1], periodic)).solve(source, Direct())
     return v[0, :, 0].numpy()
 
 

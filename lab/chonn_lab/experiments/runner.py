@@ -60,18 +60,18 @@ def run(config: DictConfig, folder: Path) -> Run:
     result is. A run that diverged has no scores. ValueError or OSError for settings out of range,
     and for data, a checkpoint or a result that is damaged or was made with other settings or data.
     """
-    found, problem, data_folder, device = begin(config)
+    settings, problem, data_folder, device = begin(config)
     result = folder.with_name(f"{folder.name}.json")
     if result.exists():
         log.info("%s: finished before", result)
-        return finished(result, found, origin_of(problem, data_folder))
+        return finished(result, settings, origin_of(problem, data_folder))
     problem.prepare(data_folder)
     provenance.reset_peak_memory()
     data = problem.load(data_folder)
     origin = origin_of(problem, data_folder)
-    model = seeded_model(found, problem)
+    model = seeded_model(settings, problem)
     folder.mkdir(parents=True, exist_ok=True)
-    training = Training(found, problem, model.to(device), origin)
+    training = Training(settings, problem, model.to(device), origin)
     checkpoint = folder / "last.ckpt"
     if checkpoint.exists():
         training.restore(checkpoint)
@@ -85,7 +85,7 @@ def run(config: DictConfig, folder: Path) -> Run:
     else:
         with torch.no_grad():
             evaluation = problem.evaluate(model.eval(), data)
-    described = found["model"]
+    described = settings["model"]
     record = Run(
         experiment=problem.name,
         title=problem.title,
@@ -93,12 +93,12 @@ def run(config: DictConfig, folder: Path) -> Run:
         variant=folder.name.rpartition("-seed")[0],
         label=described["label"],
         tags=described["tags"],
-        seed=found["seed"],
-        config=flat(found),
+        seed=settings["seed"],
+        config=flat(settings),
         versions=provenance.versions(),
         hardware=provenance.hardware(device),
         # Models have sizes and a training of their own; the problem is one.
-        changes=sorted({*flat({**found, "problem": {}})}),
+        changes=sorted({*flat({**settings, "problem": {}})}),
         **dataclasses.asdict(origin),
         notes=training.notes,
         date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -116,8 +116,8 @@ def run(config: DictConfig, folder: Path) -> Run:
 def begin(config: DictConfig) -> tuple[dict[str, Any], Problem, Path, torch.device]:
     """The resolved configuration, the problem, the folder of its data, and the device; sets the
     threads of a CPU. A ValueError for settings out of range, or if there is no GPU for "gpu"."""
-    found = resolved(config)
-    problem = build_problem(found)
+    settings = resolved(config)
+    problem = build_problem(settings)
     if config.threads is not None:
         check_integer(1, threads=config.threads)
         torch.set_num_threads(config.threads)
@@ -126,10 +126,10 @@ def begin(config: DictConfig) -> tuple[dict[str, Any], Problem, Path, torch.devi
     if config.device == "gpu" and gpu is None:
         raise ValueError("device: expected a GPU, found none")
     device = torch.device("cpu") if config.device == "cpu" or gpu is None else gpu
-    return found, problem, Path(config.data) / problem.name, device
+    return settings, problem, Path(config.data) / problem.name, device
 
 
-def finished(result: Path, found: Mapping[str, Any], now: Provenance) -> Run:
+def finished(result: Path, settings: Mapping[str, Any], now: Provenance) -> Run:
     """The run of a result file; a ValueError if it is damaged or not a result, or as
     `refuse_other`."""
     try:
@@ -138,20 +138,20 @@ def finished(result: Path, found: Mapping[str, Any], now: Provenance) -> Run:
         text = f"damaged, or no result of chonn-lab run ({error})"
         raise ValueError(f"{result}: {text}; move it away to run afresh") from error
     there = {"problem": run.experiment, "model": run.label, "seed": run.seed, **run.config}
-    refuse_other(result, there, found, run, now)
+    refuse_other(result, there, settings, run, now)
     return run
 
 
 def refuse_other(
     path: Path,
     there: Mapping[str, Any],
-    found: Mapping[str, Any],
+    settings: Mapping[str, Any],
     origin: Provenance,
     now: Provenance,
 ) -> None:
     """A ValueError that names the difference, ``epochs: 2 there, 3 here``, if a result or
     checkpoint has other settings than `found` or other data than `now`."""
-    here, missing = identity(found), object()
+    here, missing = identity(settings), object()
     differing = ", ".join(
         f"{name}: {there.get(name, 'none')} there, {here.get(name, 'none')} here"
         for name in sorted(there.keys() | here.keys())
@@ -162,10 +162,10 @@ def refuse_other(
             raise ValueError(f"{path}: of other {what} ({text}); move it away to run afresh")
 
 
-def identity(found: Mapping[str, Any]) -> dict[str, Any]:
+def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What tells runs apart, as JSON has it."""
-    names = {"problem": found["problem"]["name"], "model": found["model"]["label"]}
-    return json.loads(json.dumps({**names, "seed": found["seed"], **flat(found)}))
+    names = {"problem": settings["problem"]["name"], "model": settings["model"]["label"]}
+    return json.loads(json.dumps({**names, "seed": settings["seed"], **flat(settings)}))
 
 
 def origin_of(problem: Problem, folder: Path) -> Provenance:
@@ -174,15 +174,15 @@ def origin_of(problem: Problem, folder: Path) -> Provenance:
     return Provenance({p.name: identify(p).record() for p in paths}, **provenance.code())
 
 
-def seeded_model(found: Mapping[str, Any], problem: Problem) -> nn.Module:
+def seeded_model(settings: Mapping[str, Any], problem: Problem) -> nn.Module:
     """The model of a configuration; its weights are the first numbers drawn from the seed, which
     is that of the global generators of Python, NumPy and PyTorch from then on."""
-    seed = found["seed"]
+    seed = settings["seed"]
     check_integer(0, seed=seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     torch.manual_seed(seed)
-    return build_model(found, problem)
+    return build_model(settings, problem)
 
 
 class Diverged(Exception):
@@ -208,9 +208,9 @@ class Training:
     """
 
     def __init__(
-        self, found: Mapping[str, Any], problem: Problem, model: nn.Module, origin: Provenance
+        self, settings: Mapping[str, Any], problem: Problem, model: nn.Module, origin: Provenance
     ) -> None:
-        train = found["train"]
+        train = settings["train"]
         counts, numbers = ({name: train[name] for name in names} for names in (COUNTS, NUMBERS))
         check_integer(1, **counts)
         check_number(**numbers)
@@ -228,7 +228,7 @@ class Training:
         check_choice("schedule", train["schedule"], SCHEDULES)
         if unknown := train.keys() - {*COUNTS, *NUMBERS, *OTHERS}:
             raise ValueError(f"train: expected no settings {', '.join(unknown)}")
-        self.found, self.problem, self.model, self.origin = found, problem, model, origin
+        self.found, self.problem, self.model, self.origin = settings, problem, model, origin
         self.batch_size = train["batch_size"]
         self.device = device_of(model)
         self.notes: list[str] = []
