@@ -22,8 +22,8 @@ T = TypeVar("T")
 GRID_AXES = ("H", "W", "T")  # the names of a grid's axes in messages
 
 
-def error(name: str, expected: object, actual: object) -> ValueError:
-    """The error that an argument of a wrong value raises."""
+def error(name: object, expected: object, actual: object) -> ValueError:
+    """The error that an argument of a wrong value raises, or a file with a wrong content."""
     return ValueError(f"{name}: expected {expected}, got {actual}")
 
 
