@@ -55,7 +55,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_integer, check_tensor
+from chonn_ops.checks import check_integer, check_tensor, error
 
 __all__ = ["MetricAccumulator"]
 
@@ -109,16 +109,12 @@ class MetricAccumulator:
         fields = _prepare(pred, target, self.spacing)
         start = self.initial_step
         if target.shape[-2] <= start:
-            raise ValueError(
-                f"expected more frames than initial_step={start}, got {target.shape[-2]} "
-                f"in shape {tuple(target.shape)}"
-            )
+            shown = f"{target.shape[-2]} in shape {tuple(target.shape)}"
+            raise error("target", f"more frames than initial_step={start}", shown)
         sample_shape = tuple(target.shape[1:])
         if self._samples and sample_shape != self._sample_shape:
-            raise ValueError(
-                f"expected samples of shape {self._sample_shape} as in the earlier batches, "
-                f"got {sample_shape}"
-            )
+            earlier = f"samples of shape {self._sample_shape} as in the earlier batches"
+            raise error("target", earlier, sample_shape)
         scored = _Fields(
             fields.error[..., start:, :], fields.target[..., start:, :], fields.spacing
         )
@@ -186,33 +182,25 @@ def _prepare(pred: Tensor, target: Tensor, spacing: float | Sequence[float]) -> 
     for name, field in (("pred", pred), ("target", target)):
         check_tensor(name, field)
     if pred.shape != target.shape:
-        raise ValueError(
-            f"pred and target must have the same shape, got {tuple(pred.shape)} "
-            f"and {tuple(target.shape)}"
-        )
+        shapes = f"{tuple(pred.shape)} and {tuple(target.shape)}"
+        raise error("pred, target", "the same shape", shapes)
     if target.ndim not in (4, 5, 6):
-        raise ValueError(
-            "expected (batch, *space, time, channels) with 1, 2 or 3 space axes (4, 5 or 6 axes), "
-            f"got {target.ndim} axes: {tuple(target.shape)}"
-        )
+        layout = "(batch, *space, time, channels), 1, 2 or 3 space axes (4, 5 or 6 axes)"
+        raise error("target", layout, f"{target.ndim} axes: {tuple(target.shape)}")
     if target.numel() == 0:
-        raise ValueError(
-            f"expected at least one sample, point, frame and channel, got {tuple(target.shape)}"
-        )
+        wanted = "at least one sample, point, frame and channel"
+        raise error("target", wanted, tuple(target.shape))
     if pred.is_complex() or target.is_complex():
-        raise ValueError(f"expected real tensors, got {pred.dtype} and {target.dtype}")
+        raise error("pred, target", "real tensors", f"{pred.dtype} and {target.dtype}")
     n_space = target.ndim - 3
     steps: Any = (spacing,) * n_space if isinstance(spacing, Real) else spacing
     if len(steps) != n_space or not all(0 < h < math.inf for h in steps):
-        raise ValueError(
-            f"spacing must be a positive number or {n_space} of them (one a space axis), "
-            f"got {spacing}"
-        )
+        raise error("spacing", f"a positive number or {n_space} of them, one an axis", spacing)
     # Apple's MPS has no float64.
     device = torch.device("cpu") if target.device.type == "mps" else target.device
     target = target.detach().to(device, torch.float64)
-    error = pred.detach().to(device, torch.float64) - target
-    return _Fields(error, target, tuple(map(float, steps)))
+    difference = pred.detach().to(device, torch.float64) - target
+    return _Fields(difference, target, tuple(map(float, steps)))
 
 
 def _space_axes(field: Tensor) -> tuple[int, ...]:
@@ -238,13 +226,11 @@ def _range_nrmse(fields: _Fields) -> Tensor:
 
 
 def _boundary(fields: _Fields) -> Tensor:
-    error = fields.error
-    axes = _space_axes(error)
-    size = error.shape[1:-2]
+    axes, size = _space_axes(fields.error), fields.error.shape[1:-2]
     face_sums = [
-        error.narrow(axis, side, 1).square().sum(dim=axes)
-        for axis in axes
-        for side in (0, error.shape[axis] - 1)
+        fields.error.narrow(axis, side, 1).square().sum(dim=axes)
+        for axis, n in zip(axes, size, strict=True)
+        for side in (0, n - 1)
     ]
     face_points = 2 * sum(math.prod(size) // n for n in size)
     mean_square = torch.stack(face_sums).sum(dim=0) / face_points
@@ -255,9 +241,8 @@ def _boundary(fields: _Fields) -> Tensor:
 
 def _spectrum(fields: _Fields) -> Tensor:
     """Squared error spectrum in radial bins, (batch, bins, time, channels)."""
-    error = fields.error
-    size = error.shape[1:-2]
-    power = torch.fft.rfftn(error, dim=_space_axes(error)).abs().square() / math.prod(size) ** 2
+    axes, size = _space_axes(fields.error), fields.error.shape[1:-2]
+    power = torch.fft.rfftn(fields.error, dim=axes).abs().square() / math.prod(size) ** 2
     if len(size) == 1:
         return power
     # The quadrant of non-negative frequencies below Nyquist; its corner beyond the shortest axis
@@ -265,7 +250,7 @@ def _spectrum(fields: _Fields) -> Tensor:
     quadrant = [n // 2 for n in size]
     power = power[(slice(None), *(slice(n) for n in quadrant))].flatten(1, -3)
     modes = torch.meshgrid(
-        *(torch.arange(n, device=error.device, dtype=torch.float64) for n in quadrant),
+        *(torch.arange(n, device=power.device, dtype=torch.float64) for n in quadrant),
         indexing="ij",
     )
     radius = torch.stack(modes).square().sum(dim=0).sqrt().floor().long().flatten()
@@ -285,10 +270,6 @@ def _h1(fields: _Fields) -> Tensor:
     return seminorm(fields.error) / seminorm(fields.target)
 
 
-def _mean_of_root(pooled: Tensor) -> tuple[float]:
-    return (float(pooled.sqrt().mean()),)
-
-
 def _bands(pooled: Tensor) -> tuple[float | None, ...]:
     bands = [pooled[a:b].sqrt() for a, b in itertools.pairwise(_BAND_EDGES)]
     return tuple(float(band.mean()) if len(band) else None for band in bands)
@@ -297,7 +278,7 @@ def _bands(pooled: Tensor) -> tuple[float | None, ...]:
 _METRICS = {
     "rmse": _Metric(lambda f: _root_mean_square(f.error)),
     "nrmse": _Metric(lambda f: _root_mean_square(f.error) / _root_mean_square(f.target)),
-    "csv": _Metric(lambda f: _space_mean(f.error).square(), finish=_mean_of_root),
+    "csv": _Metric(lambda f: _space_mean(f.error).square(), lambda pooled: _mean(pooled.sqrt())),
     "max_error": _Metric(lambda f: f.error.abs().amax(dim=_space_axes(f.error)), worst_sample=True),
     "boundary_rmse": _Metric(_boundary),
     "fourier_rmse": _Metric(

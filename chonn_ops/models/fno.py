@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops._dtypes import at_least_float32
-from chonn_ops.checks import GRID_AXES, as_field, check_integer
+from chonn_ops.checks import GRID_AXES, as_field, check_integer, error
 from chonn_ops.models.geometry import Box, grid_geometry
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.trunks import NETWORKS, check_trunk
@@ -91,10 +91,8 @@ class SpectralConv(nn.Module):
         spectrum = torch.fft.rfftn(at_least_float32(x), dim=axes)
         resolved = tuple(spectrum.shape[2:])
         if any(m > most for m, most in zip(self.modes, resolved, strict=True)):
-            raise ValueError(
-                f"modes: expected at most {resolved} on a (padded) grid of {tuple(grid)}, "
-                f"got {self.modes}"
-            )
+            most = f"at most {resolved} on a (padded) grid of {tuple(grid)}"
+            raise error("modes", most, self.modes)
         out = spectrum.new_zeros(x.shape[0], self.out_channels, *resolved)
         *two_sided, one_sided = self.modes
         for index, signs in enumerate(self.corners):
@@ -173,14 +171,11 @@ class CHONNFNO(Pretrained):
         factory: Factory = {"device": device, "dtype": dtype}
         self.network: Any = None
         if ckb is None:
-            plain = {
-                "padding": padding,
-                "in_channels": self.in_channels,
-                "ckb": CKBOptions(order=0),
-            }
-            trunk = _Trunk(CHONNFNO(width, modes, width, initial_step, **plain, **factory))
-            sizes, head = (self.in_channels, num_channels, width), {"boundary": boundary}
-            self.network = NETWORKS[dims](*sizes, trunk=trunk, nodes=nodes, **head, **factory)
+            plain: Any = {"padding": padding, "in_channels": self.in_channels, **factory}
+            fno = CHONNFNO(width, modes, width, initial_step, ckb=CKBOptions(order=0), **plain)
+            head: Any = {"boundary": boundary, "nodes": nodes, **factory}
+            sizes = self.in_channels, num_channels, width
+            self.network = NETWORKS[dims](*sizes, trunk=_Trunk(fno), **head)
             return
         self.fc0 = nn.Linear(self.in_channels + dims, width, **factory)
         for layer in range(LAYERS):
