@@ -11,14 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import (
-    Boundary,
-    Condition,
-    Faces,
-    Neumann,
-    conditions,
-    named_conditions,
-)
+from chonn_ops.boundary import Boundary, Condition, Faces, Neumann, conditions, named_conditions
 from chonn_ops.checks import as_tensor, error
 from chonn_ops.network import Circuit, Factorization, diffusion
 from chonn_ops.network.grids import Spacing, check_conditions, spacings, walls_of

@@ -135,9 +135,7 @@ class Reconstruction:
         known = torch.linalg.solve_triangular(p.triangle, p.gain, upper=False).square().sum(0)
         variance = p.variance - known
         for few in (variance < LITTLE * p.variance).nonzero()[:, 0].split(ROWS):
-            unit = torch.zeros(
-                len(few), len(variance), dtype=variance.dtype, device=variance.device
-            )
+            unit = variance.new_zeros(len(few), len(variance))
             at = torch.arange(len(few), device=variance.device), few
             unit[at] = 1
             variance[few] = p.gaussian.times(unit)[at] - known[few]
@@ -353,7 +351,8 @@ def reconstruct(
     kept = values[rows[:, 0], rows[:, 1]]
     if not len(rows) or not bool(kept.isfinite().all()):
         raise error("measured", "finite values, NaN where nothing was measured", "no or infinite")
-    most = _most_rows(domain.mask.numel())
+    n = domain.mask.numel()
+    most = int((math.sqrt(n**2 + 3 * MOST_BYTES / 8) - n) / 3)  # 2 m n + 3 m^2 numbers fit
     if len(rows) > most:
         raise error("measured", f"at most {most} values on the grid {grid}", len(rows))
     sigma, estimate = _noise(noise, values, kept)
@@ -373,11 +372,6 @@ def _real(name: str, values: Any, device: torch.device) -> Tensor:
     if tensor.is_complex():
         raise error(name, "real values, of a network of direct current", tensor.dtype)
     return tensor.detach().double()
-
-
-def _most_rows(n: int) -> int:
-    """The largest m for which 2 m n + 3 m^2 numbers fit."""
-    return int((math.sqrt(n**2 + 3 * MOST_BYTES / 8) - n) / 3)
 
 
 def _grid(
@@ -611,9 +605,7 @@ class _Search:
         """Return what was found, in the dtype of the measurements."""
         dtype = data.dtype if data.is_floating_point() else torch.float64
         gaussian, J, gain, triangle = self.posterior
-        posterior = _Posterior(
-            self.x, gaussian, self.prior.variance_around(gaussian), J, gain, triangle
-        )
+        posterior = _Posterior(self.x, gaussian, gaussian.variance(), J, gain, triangle)
         mask = self.experiment.domain.mask
         field = self.x.exp() if self.experiment.logarithmic else self.x
         residual = torch.full_like(self.values, math.nan)

@@ -111,13 +111,9 @@ def _is_plain(layer: nn.Module) -> bool:
     """Whether the layer computes nothing else. Hooks, by which `torch.nn.utils.prune` makes its
     weight, run where it is called, and so does a `forward` of its own, by which libraries fetch
     weights from other devices."""
-    hooks = (
-        layer._forward_pre_hooks,
-        layer._forward_hooks,
-        layer._backward_pre_hooks,
-        layer._backward_hooks,
-    )
-    return type(layer) is PositionLinear and "forward" not in layer.__dict__ and not any(hooks)
+    names = ("forward_pre", "forward", "backward_pre", "backward")
+    hooked = any(getattr(layer, f"_{name}_hooks") for name in names)
+    return type(layer) is PositionLinear and "forward" not in layer.__dict__ and not hooked
 
 
 def channels_last(x: Tensor) -> Tensor:

@@ -47,15 +47,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_lab.benchmarks.harness import (
-    Call,
-    Row,
-    Run,
-    gradients,
-    inference,
-    main_of,
-    milliseconds,
-)
+from chonn_lab.benchmarks.harness import Call, Row, Run, gradients, inference, main_of, milliseconds
 from chonn_ops import Auto, Circuit, Direct, Graph, Iterative, diffusion
 from chonn_ops.network.direct import Factor
 

@@ -28,15 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_lab.benchmarks.harness import (
-    Call,
-    Row,
-    Run,
-    fresh_peak,
-    gradients,
-    inference,
-    main_of,
-)
+from chonn_lab.benchmarks.harness import Call, Row, Run, fresh_peak, gradients, inference, main_of
 from chonn_ops.scan import BOUNDARIES, DIRECTIONS, kirchhoff_scan, scan_field
 
 COMPILED_STEPS = 16

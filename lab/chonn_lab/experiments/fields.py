@@ -31,13 +31,7 @@ from chonn_lab.experiments.base import (
     pairs,
     relative_l1,
 )
-from chonn_lab.experiments.solvers import (
-    Physics,
-    SineScheme,
-    block_scheme,
-    cell_scheme,
-    law_scheme,
-)
+from chonn_lab.experiments.solvers import Physics, SineScheme, block_scheme, cell_scheme, law_scheme
 from chonn_lab.problems import (
     darcy,
     darcy_pdebench,
