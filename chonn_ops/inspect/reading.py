@@ -528,27 +528,17 @@ def conductivity_law(model: CHONNNetwork, values: Tensor) -> Tensor:
 def compare_conductivity(
     model: nn.Module, batches: Iterable[tuple[tuple[Any, ...], Tensor]], **kwargs: Any
 ) -> list[dict[str, Any]]:
-    """Compare each network's conductivity with a given field over many samples.
+    """Compare each network's conductivity with a reference over many samples: `batches` are pairs
+    of positional arguments of the model, which is in evaluation mode, and reference fields
+    (B, \\*grid); `kwargs` are its keywords.
 
-    Parameters
-    ----------
-    model : Module
-        In evaluation mode.
-    batches : iterable of (tuple, Tensor)
-        Positional arguments of the model, and reference fields (B, \\*grid) of the same samples.
-    kwargs
-        Keyword arguments of the model.
-
-    Returns
-    -------
-    list of dict
-        One per network cell or head, in the order of calls: ``name``; ``networks``, one dict each:
-        ``correlation``, Pearson's coefficient over the nodes between the logarithms of conductivity
-        and reference (the reference itself where it is not positive), averaged over the samples,
-        with its ``deviation`` over the samples; None where one of the two is constant, or the grid
-        is not a coarsening of the reference's grid. ``variation``, the standard deviation of the
-        conductivity over its mean at nodes at least an eighth of the domain from its boundary,
-        averaged over the samples.
+    Returns one dict per network cell or head, in the order of calls, with ``name`` and, for each of
+    its ``networks``: ``correlation``, Pearson's coefficient over the nodes between the logarithms
+    of conductivity and reference (the reference itself where it is not positive), averaged over the
+    samples, with its ``deviation`` over the samples; None where one of the two is constant, or the
+    grid is not a coarsening of the reference's grid. ``variation``, the standard deviation of the
+    conductivity over its mean at nodes at least an eighth of the domain from its boundary, averaged
+    over the samples.
     """
     compared: dict[str, list[tuple[Tensor, Tensor]]] = {}
     for inputs, reference in batches:

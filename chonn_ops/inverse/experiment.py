@@ -83,16 +83,8 @@ def weights_of(nodes: Any, domain: Domain) -> Tensor:
 
 
 class Experiment:
-    """What was measured, on which network, and which of its fields is unknown.
-
-    Parameters
-    ----------
-    domain : Domain
-    unknown : {"conductivity", "leak", "source"}
-    conductivity, leak : Tensor, shape (\\*grid), or None for the unknown one
-    source : Tensor, shape (S, \\*grid), or None where it is unknown
-    weights : Tensor, shape (M, n)
-    """
+    """What was measured, by weights (M, n), on which network, and which of its fields is unknown:
+    conductivity or leak (\\*grid), or source (S, \\*grid). The unknown one is None."""
 
     def __init__(
         self,

@@ -132,16 +132,8 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """Mix positions by a cascade of Kirchhoff cells, then channels by an MLP; NHWC.
-
-    Parameters
-    ----------
-    dim, hidden : int
-        Channels of the block, and inside the MLP.
-    ckb : CKBOptions
-    drop_path : float
-        Stochastic depth of both branches.
-    """
+    """Mix positions by a cascade of Kirchhoff cells, then channels by an MLP with `hidden` channels
+    inside; NHWC. `drop_path` is the stochastic depth of both branches."""
 
     def __init__(
         self,

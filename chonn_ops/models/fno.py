@@ -42,14 +42,8 @@ def complex_of(dtype: torch.dtype | None) -> torch.dtype:
 
 
 class SpectralConv(nn.Module):
-    """Linear map of the lowest Fourier modes of a field (B, C, \\*grid).
-
-    Parameters
-    ----------
-    in_channels, out_channels : int
-    modes : tuple of int
-        Modes kept along each axis: of both signs, and of one sign along the last axis.
-    """
+    """Linear map of the lowest Fourier modes of a field (B, C, \\*grid): of `modes` along each axis,
+    of both signs, and of one sign along the last axis."""
 
     def __init__(
         self,
@@ -109,15 +103,9 @@ class SpectralConv(nn.Module):
 class DownsampledCKB(nn.Module):
     """A CKB that runs on a coarser grid; the residual path keeps full resolution.
 
-    ``Y = X + up(CKB(pool(X)) - pool(X))`` with average pooling and linear interpolation: the
-    paper's "downsampling factor" in its shallow-water branch; the filters are our choice.
-
-    Parameters
-    ----------
-    ckb : CKB
-        Block for channels-first fields.
-    factor : int
-        Coarsening of every axis.
+    ``Y = X + up(CKB(pool(X)) - pool(X))`` with average pooling by `factor` along every axis and
+    linear interpolation: the paper's "downsampling factor" in its shallow-water branch; the filters
+    are our choice.
     """
 
     def __init__(self, ckb: nn.Module, factor: int) -> None:
