@@ -316,8 +316,8 @@ def conformal_scale(ratios: Any, level: float = 0.9, *, share: float | None = No
         raise error("samples", f"at least {needed} to calibrate the level {level}", len(flat))
     if not all(map(len, flat)):
         raise error("samples", "at least one point each", 0)
-    least = min(ratio.min().item() for ratio in flat)
-    if not least >= 0 or any(bool(ratio.isnan().any()) for ratio in flat):
+    least = torch.stack([ratio.min() for ratio in flat]).min().item()  # NaN where one is
+    if not least >= 0:
         raise error("ratios", "numbers >= 0", least)
     scale = _mean_scale(flat, level) if share is None else _share_scale(flat, level, share)
     if not math.isfinite(scale):

@@ -42,7 +42,7 @@ def complex_of(dtype: torch.dtype | None) -> torch.dtype:
 
 
 class SpectralConv(nn.Module):
-    """Linear map of the lowest Fourier modes of a field (B, C, \\*grid): of `modes` along each axis,
+    """Linear map of the lowest Fourier modes of a field (B, C, \\*grid), `modes` along each axis:
     of both signs, and of one sign along the last axis."""
 
     def __init__(
