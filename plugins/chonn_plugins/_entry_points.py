@@ -37,7 +37,7 @@ def load(
     """The object of this name in a group; entry points of other names are not imported.
 
     `setting` is the user's setting that holds the name, for messages; `fits` says whether an object
-    is `expected`, such as "a callable"; `own` are names that belong to the host itself. A
+    is `expected`, such as "a callable"; `reserved` are names of the host itself. A
     ValueError if the name is unknown, registered twice or the host's own, or if its entry point
     cannot be imported or does not fit. Never KeyError: `neuralop.models.get_model` takes it for an
     unknown model.

@@ -165,7 +165,7 @@ def refuse_other(
     now: Provenance,
 ) -> None:
     """A ValueError that names the difference, ``epochs: 2 there, 3 here``, if a result or
-    checkpoint has other settings than `found` or other data than `now`."""
+    checkpoint has other settings than `settings` or other data than `now`."""
     here, missing = identity(settings), object()
     differing = ", ".join(
         f"{name}: {there.get(name, 'none')} there, {here.get(name, 'none')} here"
@@ -215,7 +215,7 @@ def clock(device: torch.device) -> float:
 class Training:
     """A model in training, on the device where its weights are.
 
-    `found` is the resolved configuration, whose ``train`` conf/run.yaml describes; a ValueError for
+    `settings` is the resolved configuration, whose ``train`` conf/run.yaml describes; a ValueError for
     values out of range. It is stored in checkpoints with `origin`, the data and code behind them.
     `history` has the training loss and the validation error of every epoch, `seconds` is the time
     of all epochs by `clock`, those before an interruption included, and `notes` are remarks for the
@@ -243,7 +243,7 @@ class Training:
         check_choice("schedule", train["schedule"], SCHEDULES)
         if unknown := train.keys() - {*COUNTS, *NUMBERS, *OTHERS}:
             raise ValueError(f"train: expected no settings {', '.join(unknown)}")
-        self.found, self.problem, self.model, self.origin = settings, problem, model, origin
+        self.settings, self.problem, self.model, self.origin = settings, problem, model, origin
         self.batch_size = train["batch_size"]
         self.device = device_of(model)
         self.notes: list[str] = []
@@ -305,7 +305,7 @@ class Training:
                 f"batch_size: expected at most the {len(train)} training samples, "
                 f"got {self.batch_size}"
             )
-        place = np.random.SeedSequence((self.found["seed"], self.epochs))
+        place = np.random.SeedSequence((self.settings["seed"], self.epochs))
         torch.manual_seed(int(place.generate_state(1)[0]))
         try:
             means = self._learn(train), self._validate(validation)
@@ -332,7 +332,7 @@ class Training:
             loss = self.problem.loss(self.model, batch)
             self.optimizer.zero_grad()
             loss.backward()
-            if clip := self.found["train"]["gradient_clip"]:
+            if clip := self.settings["train"]["gradient_clip"]:
                 nn.utils.clip_grad_norm_(self.model.parameters(), clip)
             self.optimizer.step()
             total += loss.detach().to(total.dtype)
@@ -362,7 +362,7 @@ class Training:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             STATE: {
-                "settings": json.loads(json.dumps(self.found)),
+                "settings": json.loads(json.dumps(self.settings)),
                 "history": self.history,
                 "seconds": self.seconds,
                 "provenance": dataclasses.asdict(self.origin),
@@ -380,7 +380,7 @@ class Training:
         content = load_checkpoint(path)
         state = content[STATE]
         there = Provenance(**state["provenance"])
-        refuse_other(path, identity(state["settings"]), self.found, there, self.origin)
+        refuse_other(path, identity(state["settings"]), self.settings, there, self.origin)
         self.model.load_state_dict(content["state_dict"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.schedule.load_state_dict(content["schedule"])
