@@ -216,7 +216,7 @@ class Training:
     """A model in training, on the device where its weights are.
 
     `settings` is the resolved configuration, whose ``train`` conf/run.yaml describes; a ValueError
-    for values out of range. It is stored in checkpoints with `origin`, the data and code behind them.
+    for values out of range. Checkpoints store it with `origin`, the data and code behind them.
     `history` has the training loss and the validation error of every epoch, `seconds` is the time
     of all epochs by `clock`, those before an interruption included, and `notes` are remarks for the
     result, such as a resumption at another commit.
