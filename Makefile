@@ -1,4 +1,4 @@
-# Targets: setup, setup-tools (setup-pyclaw, setup-ray, setup-triton, setup-ngspice, setup-chromium), demo, check, test-quick, test, test-slow, sanitize, docs, bench, lint (style), tables. `make PYTHON=python3.12 setup` picks an interpreter.
+# Targets: setup, setup-tools (setup-pyclaw, setup-ray, setup-triton, setup-ngspice, setup-chromium), demo, check, test-quick, test, test-slow, sanitize, docs, bench, lint (style, size), tables. `make PYTHON=python3.12 setup` picks an interpreter.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist lo
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
 INPUTS := pyproject.toml lab/pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(shell find chonn_ops -name '*.[ch]')
 
-.PHONY: setup setup-tools setup-pyclaw setup-ray setup-triton setup-ngspice setup-chromium demo check test-quick test test-slow sanitize docs bench lint style tables
+.PHONY: setup setup-tools setup-pyclaw setup-ray setup-triton setup-ngspice setup-chromium demo check test-quick test test-slow sanitize docs bench lint style size tables
 
 setup: $(STAMP)
 
@@ -97,7 +97,7 @@ bench: setup
 tables: setup
 	$(BIN)/python -m chonn_lab.report.docs
 
-lint: style
+lint: style size
 	$(BIN)/pyright
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
@@ -108,3 +108,7 @@ style: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(shell find chonn_ops -name '*.[ch]' -o -name '*.cu')
 	$(BIN)/lint-imports
+
+# Lines a folder, files that a call enters and times of small solves, against the budgets in pyproject.toml.
+size: setup
+	$(BIN)/python -m chonn_lab.report.size

@@ -44,8 +44,8 @@ def _lacks_triton() -> str:
     """Say which release of Triton is needed; empty if it is here."""
     if has_triton():
         return ""
-    found = importlib.metadata.version("triton") if _installed("triton") else "none"
-    return f"Triton {'.'.join(map(str, _TRITON))} or later, got {found}"
+    installed = importlib.metadata.version("triton") if _installed("triton") else "none"
+    return f"Triton {'.'.join(map(str, _TRITON))} or later, got {installed}"
 
 
 @cache
@@ -75,40 +75,29 @@ class KernelError(RuntimeError):
 
 
 class Backends:
-    """The modules `reference`, `torch`, `cpu` and so on of an operator, imported on first use.
+    """The modules of an operator's `package`, `reference`, `torch`, `cpu` and so on, imported on
+    first use; `names` are those that it has. "cuda" says by its function `lacks` what it needs.
 
-    Parameters
-    ----------
-    package : str
-        The operator's package, which holds them.
-    variable : str
-        Environment variable that forces one where the caller does not.
-    made_of : mapping from name to callable, optional
-        Functions that turn a module into a backend, for modules that are not one themselves.
-    needs : mapping from name to str, optional
-        The optional package that a backend requires.
-    names : sequence of str
-        The modules that the operator has. "cuda" says by its function `lacks` what it needs.
-    results_on : callable, optional
-        Results of a small problem, (backend, device) -> tensors. Before "triton" or "cuda" is
-        selected for a device for the first time, its results there are compared with those of
-        "torch".
+    `variable` is the environment variable that forces one where the caller does not. `results_on`
+    computes results of a small problem, (backend, device) -> tensors: before "triton" or "cuda" is
+    selected for a device for the first time, its results there are compared with those of "torch".
+    `made_of` has functions that turn a module into a backend, for modules that are not one
+    themselves, and `needs` the optional package that a backend requires.
     """
 
     def __init__(
         self,
         package: str,
         variable: str,
+        results_on: Callable[[Any, torch.device], Sequence[Tensor]],
         made_of: Mapping[str, Callable[[Any], Any]] | None = None,
         needs: Mapping[str, str] | None = None,
         names: Sequence[str] = _NAMES,
-        results_on: Callable[[Any, torch.device], Sequence[Tensor]] | None = None,
     ) -> None:
-        self._package, self.variable = package, variable
+        self._package, self.variable, self._results_on = package, variable, results_on
         self._made_of, self._needs = made_of or {}, needs or {}
         self._loaded: dict[str, Any] = {}
         self._names = tuple(names)
-        self._results_on = results_on
         self._gpu = next((name for name in self._names if name in _GPU), "")
         self._passed: dict[torch.device, bool] = {}
 
@@ -145,32 +134,33 @@ class Backends:
         """Compare, once a device, whether the GPU's kernels give what PyTorch gives, with one
         RuntimeWarning where they do not. While a CUDA graph is recorded nothing can be compared,
         and an unchecked device gets PyTorch."""
-        if self._results_on is None:
-            return True
         if device not in self._passed:
             if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
                 return False
             self._passed[device] = True
-            reason = self._difference(device)
-            if reason:
-                self._passed[device] = False
-                warnings.warn(
-                    f"{self._package}: the kernels of backend {self._gpu!r} fail their check on "
-                    f"{device}, the torch backend runs instead: {reason}",
-                    RuntimeWarning,
-                    stacklevel=2,
+            if reason := self._difference(device):
+                self._reject(
+                    device, f"the kernels of backend {self._gpu!r} fail their check", reason
                 )
         return self._passed[device]
 
+    def _reject(self, device: torch.device, what: str, reason: object) -> None:
+        """Select PyTorch on a device from now on, with a warning."""
+        self._passed[device] = False
+        warnings.warn(
+            f"{self._package}: {what} on {device}, the torch backend runs instead: {reason}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
     def _difference(self, device: torch.device) -> str:
         """Why the GPU's results are not those of PyTorch, or an empty string."""
-        assert self._results_on is not None
         try:
-            found = self._results_on(self[self._gpu], device)
+            results = self._results_on(self[self._gpu], device)
         except Exception as failure:  # a compiler or a driver may raise anything
             return f"{type(failure).__name__}: {failure}"
         expected = self._results_on(self["torch"], device)
-        for actual, right in zip(found, expected, strict=True):
+        for actual, right in zip(results, expected, strict=True):
             error = float((actual - right).abs().amax() / right.abs().amax())
             if not error <= _AGREE:
                 return f"results differ by {error:.1e} of the largest"
@@ -181,13 +171,7 @@ class Backends:
         KernelError, if the caller asked for the backend that failed."""
         if name or os.environ.get(self.variable):
             raise failure
-        self._passed[device] = False
-        warnings.warn(
-            f"{self._package}: backend {self._gpu!r} fails on {device}, the torch backend runs "
-            f"instead: {failure}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        self._reject(device, f"backend {self._gpu!r} fails", failure)
 
     def choose(self, name: str, device: torch.device) -> Any:
         """The backend that `name_for` names."""

@@ -116,10 +116,10 @@ def _network(
         beside = beside + coupling + coupling.mT
     # A node without edges and leak has potential zero, whatever its source.
     connected = diagonal > 0
-    own = torch.diag_embed(torch.where(connected, diagonal, 1)) - beside
+    diagonal_blocks = torch.diag_embed(torch.where(connected, diagonal, 1)) - beside
     columns = source.unbind(1) if several else (source,)
     s = torch.stack([torch.where(connected, blocks(x), 0) for x in columns], -1)
-    v = _cyclic_reduction(own, -torch.diag_embed(across), s, inverse)
+    v = _cyclic_reduction(diagonal_blocks, -torch.diag_embed(across), s, inverse)
     v = v.reshape(B, C, n, *(grid[k] for k in other), len(columns))
     v = v.movedim((1, 2), (-2, first + 1)).to(dtype)
     v = v.movedim(-1, 1) if several else v[..., 0]
@@ -128,8 +128,8 @@ def _network(
     return v, v.new_zeros(numbers, dtype=torch.int32), v.new_full(numbers, math.nan)
 
 
-def _cyclic_reduction(own: Tensor, after: Tensor, s: Tensor, inverse: _Inverse) -> Tensor:
-    """Solve a symmetric ring of n blocks (M, n, m, m), with `own` on the diagonal and `after`
+def _cyclic_reduction(diagonal: Tensor, after: Tensor, s: Tensor, inverse: _Inverse) -> Tensor:
+    """Solve a symmetric ring of n blocks (M, n, m, m), with `diagonal` on its diagonal and `after`
     between each block and the next one, for s (M, n, m, S). Every second block is eliminated, all
     at once, until one is left [1]_.
 
@@ -141,24 +141,26 @@ def _cyclic_reduction(own: Tensor, after: Tensor, s: Tensor, inverse: _Inverse) 
     .. [1] B. L. Buzbee, G. H. Golub, C. W. Nielson, "On direct methods for solving Poisson's
        equations", SIAM J. Numer. Anal. 7 (1970) 627.
     """
-    n = own.shape[1]
+    n = diagonal.shape[1]
     if n == 1:
-        return inverse(own + after + after.mT) @ s
+        return inverse(diagonal + after + after.mT) @ s
     half = n // 2  # of an odd number the last block stays beside the first one
 
     def blocks(x: Tensor) -> Tensor:
         return F.pad(x, (0, 0, 0, 0, 0, n % 2))
 
     before, behind = after[:, 0 : 2 * half : 2], after[:, 1::2]
-    solved = inverse(own[:, 1::2])
-    left, right, y = solved @ before.mT, solved @ behind, solved @ s[:, 1::2]
+    solved = inverse(diagonal[:, 1::2])
+    from_before, from_behind, y = solved @ before.mT, solved @ behind, solved @ s[:, 1::2]
     x = _cyclic_reduction(
-        own[:, ::2] - blocks(before @ left) - blocks(behind.mT @ right).roll(1, 1),
-        torch.cat([-(before @ right), after[:, 2 * half :]], 1),
+        diagonal[:, ::2]
+        - blocks(before @ from_before)
+        - blocks(behind.mT @ from_behind).roll(1, 1),
+        torch.cat([-(before @ from_behind), after[:, 2 * half :]], 1),
         s[:, ::2] - blocks(before @ y) - blocks(behind.mT @ y).roll(1, 1),
         inverse,
     )
-    y = y - left @ x[:, :half] - right @ x.roll(-1, 1)[:, :half]
+    y = y - from_before @ x[:, :half] - from_behind @ x.roll(-1, 1)[:, :half]
     pairs = torch.stack([x[:, :half], y], 2).flatten(1, 2)
     return torch.cat([pairs, x[:, half:]], 1)
 

@@ -68,15 +68,9 @@ def differentiate(
     This needs private names of PyTorch: its public rule (`torch.library.register_autograd`) drops
     forward-mode tangents in silence and does not know `torch.func` (seen in PyTorch 2.15).
 
-    Parameters
-    ----------
-    library : torch.library.Library
-        Holds the rule as long as it lives.
-    operator : OpOverload
-    apply : callable
-        A `torch.autograd.Function` with the operator's arguments and outputs.
-    transformed : callable
-        What `torch.func` sees instead, because no Function can be applied where it calls operators.
+    `library` holds the rule as long as it lives. `apply` is a `torch.autograd.Function` with the
+    operator's arguments and outputs; `transformed` is what `torch.func` sees instead, because no
+    Function can be applied where it calls operators.
     """
 
     def rule(keyset: Any, *args: Any) -> Any:

@@ -138,10 +138,10 @@ _FIELD = r"(\*?)(\w+)(?:\[(\d+)\])?"
 def _body(header: str, name: str, separator: str) -> list[str]:
     """The declarations of a struct or enum; only plain ones, without nested braces, are found."""
     source = re.sub(r"/\*.*?\*/", " ", (PACKAGE / header).read_text(), flags=re.DOTALL)
-    found = re.search(rf"\b{name} \{{([^{{}}]*)\}};", source)
-    if found is None:
+    body = re.search(rf"\b{name} \{{([^{{}}]*)\}};", source)
+    if body is None:
         raise ValueError(f"{header}: expected a plain `{name} {{...}};`, found none")
-    return [" ".join(x.split()) for x in found[1].split(separator) if x.strip()]
+    return [" ".join(x.split()) for x in body[1].split(separator) if x.strip()]
 
 
 @cache
@@ -171,23 +171,9 @@ def enumerators(header: str, name: str) -> dict[str, int]:
 
 
 class Operator:
-    """The functions of one operator in the library.
-
-    Parameters
-    ----------
-    library : ctypes.CDLL
-    name : str
-        The x of the function names ``chonn_x_...``.
-    arguments : type of ctypes.Structure
-        The mirror of the C struct.
-    calls : iterable of str
-        Names of the functions of (isa, kind, arguments) without a result, for `call`.
-
-    Raises
-    ------
-    Refused
-        If a function is missing, or the struct has another size.
-    """
+    """The functions ``chonn_x_...`` of the operator named x in the library: `arguments` mirrors its
+    C struct, `calls` are the functions of (isa, kind, arguments) without a result. Raises `Refused`
+    if a function is missing, or the struct has another size."""
 
     def __init__(
         self,
@@ -202,10 +188,10 @@ class Operator:
                 f"expected arguments of {ctypes.sizeof(arguments)} bytes for {name}, got {size}"
             )
         kernel = (ctypes.c_int32, ctypes.c_int32)
-        given = (*kernel, ctypes.POINTER(arguments))
+        types = (*kernel, ctypes.POINTER(arguments))
         self.lanes = _function(library, f"chonn_{name}_lanes", ctypes.c_int32, *kernel)
-        self.workspace = _function(library, f"chonn_{name}_workspace", ctypes.c_int64, *given)
-        self.call = {x: _function(library, f"chonn_{name}_{x}", None, *given) for x in calls}
+        self.workspace = _function(library, f"chonn_{name}_workspace", ctypes.c_int64, *types)
+        self.call = {x: _function(library, f"chonn_{name}_{x}", None, *types) for x in calls}
         self.isas = tuple(isa for i, isa in enumerate(ISAS) if self.lanes(i, 0))
         self._vectors = [ISAS.index(isa) for isa in self.isas[1:] or self.isas]
 

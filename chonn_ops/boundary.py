@@ -86,18 +86,18 @@ def endless_line(g: Tensor, leak: Tensor) -> Tensor:
     """
     if leak.is_complex():
         some, g = leak != 0, g.to(leak.dtype)
-        l = torch.where(some, leak, 1)  # noqa: E741
-        r = (l + 4 * g).sqrt() / l.sqrt()
+        c = torch.where(some, leak, 1)
+        r = (c + 4 * g).sqrt() / c.sqrt()
         # Re r may be below the rounding of Im r. Then the sign of Im r^2 says which root decays;
         # its two terms have one sign in networks that are passive.
-        g0, l0, r0 = g.detach(), l.detach(), r.detach()
-        imag = g0.imag * l0.real - g0.real * l0.imag
+        g0, c0, r0 = g.detach(), c.detach(), r.detach()
+        imag = g0.imag * c0.real - g0.real * c0.imag
         outgoing = torch.where(imag == 0, g0.imag >= 0, imag > 0) == (r0.imag >= 0)
         keep = torch.where(r0.imag.abs() > r0.real.abs(), outgoing, r0.real >= 0)
         return torch.where(some, 2 * g / (1 + torch.where(keep, r, -r)), 0)
     some = leak > 0
-    l = torch.where(some, leak, 1)  # noqa: E741
-    return torch.where(some, 2 * g * (l / (l + l.sqrt() * (l + 4 * g).sqrt())), 0)
+    c = torch.where(some, leak, 1)
+    return torch.where(some, 2 * g * (c / (c + c.sqrt() * (c + 4 * g).sqrt())), 0)
 
 
 def _number(name: str, value: Any, least: float = -math.inf) -> None:
@@ -330,17 +330,17 @@ def named_conditions(
     alone is for the part "boundary", which is all of it. With `inner` conditions have to be
     `Condition.inner`. A ValueError for another word, and for the name of no part."""
     each = boundary if isinstance(boundary, Mapping) else {"boundary": boundary}
-    found: dict[str, Condition] = {}
-    for name, given in each.items():
+    walls: dict[str, Condition] = {}
+    for name, wall in each.items():
         if name not in names:
             raise error("boundary", f"names of {tuple(names)}", repr(name))
-        condition = CONDITIONS.get(given) if isinstance(given, str) else given
+        condition = CONDITIONS.get(wall) if isinstance(wall, str) else wall
         if not isinstance(condition, Condition) or (inner and not condition.inner):
             words = tuple(word for word, known in CONDITIONS.items() if known.inner or not inner)
             expected = f"one of {words} or a condition like those"
-            raise error(f"boundary[{name!r}]", expected, repr(given))
-        found[name] = condition
-    return found
+            raise error(f"boundary[{name!r}]", expected, repr(wall))
+        walls[name] = condition
+    return walls
 
 
 class NamedWords(dict[str, str]):
@@ -354,11 +354,11 @@ def named_words(boundary: Any) -> NamedWords | None:
     """The words for named walls, from a mapping; None for words of axes."""
     if not isinstance(boundary, Mapping):
         return None
-    found = NamedWords(boundary)
-    names = all(isinstance(name, str) for name in found)
-    if not found or not names or not all(word in BOUNDARIES for word in found.values()):
+    words = NamedWords(boundary)
+    names = all(isinstance(name, str) for name in words)
+    if not words or not names or not all(word in BOUNDARIES for word in words.values()):
         raise error("boundary", f"names of walls and words of {BOUNDARIES}", repr(boundary))
-    return found
+    return words
 
 
 def per_axis(

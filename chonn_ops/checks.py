@@ -22,8 +22,8 @@ T = TypeVar("T")
 GRID_AXES = ("H", "W", "T")  # the names of a grid's axes in messages
 
 
-def error(name: str, expected: object, actual: object) -> ValueError:
-    """The error that an argument of a wrong value raises."""
+def error(name: object, expected: object, actual: object) -> ValueError:
+    """The error that an argument of a wrong value raises, or a file with a wrong content."""
     return ValueError(f"{name}: expected {expected}, got {actual}")
 
 
@@ -73,26 +73,28 @@ def check_integer(least: int, /, **values: Any) -> None:
             raise error(name, f"an integer of at least {least}", repr(value))
 
 
-def check_number(**values: Any) -> None:
-    """Raise a ValueError for the first value that is no real number. A symbol is one, which
-    stands for a size that is free in `torch.export`."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, (Real, torch.SymFloat, torch.SymInt)):
-            raise error(name, "a number", repr(value))
-
-
 def is_real(value: object) -> bool:
     """Whether it is a real number of Python's or NumPy's, which a bool is not."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_symbol(value: object) -> bool:
+    """Whether it stands for a number that is free in `torch.export`."""
+    return isinstance(value, (torch.SymFloat, torch.SymInt))
+
+
+def check_number(**values: Any) -> None:
+    """Raise a ValueError for the first value that is neither a real number nor a symbol."""
+    for name, value in values.items():
+        if not is_real(value) and not _is_symbol(value):
+            raise error(name, "a number", repr(value))
 
 
 def check_above(least: float, /, **values: Any) -> None:
     """Raise a ValueError for the first value that is neither a symbol nor a finite number above
     `least`."""
     for name, value in values.items():
-        if isinstance(value, (torch.SymFloat, torch.SymInt)):
-            continue
-        if not is_real(value) or not least < float(value) < math.inf:
+        if not _is_symbol(value) and not (is_real(value) and least < float(value) < math.inf):
             raise error(name, f"a finite number > {least:g}", repr(value))
 
 
@@ -172,8 +174,8 @@ def as_tensor(
         return torch.as_tensor(values, dtype=dtype, device=device)
     except (TypeError, ValueError, RuntimeError) as failure:
         shown = repr(values)
-        found = shown if len(shown) < 60 else type(values).__name__
-        raise error(name, "numbers, as an array or a Tensor", found) from failure
+        actual = shown if len(shown) < 60 else type(values).__name__
+        raise error(name, "numbers, as an array or a Tensor", actual) from failure
 
 
 def plain(name: str, value: Any) -> Any:
@@ -199,10 +201,10 @@ def plain(name: str, value: Any) -> Any:
 
 def numbers_of(name: str, values: Any, device: torch.device | None = None) -> Tensor:
     """Numbers of any array as a Tensor; those of Python with all of their digits."""
-    given = as_tensor(name, values, device)
-    if hasattr(values, "dtype") or not (given.is_floating_point() or given.is_complex()):
-        return given
-    return as_tensor(name, values, device, widest_dtype(given.dtype, given.device))
+    tensor = as_tensor(name, values, device)
+    if hasattr(values, "dtype") or not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor
+    return as_tensor(name, values, device, widest_dtype(tensor.dtype, tensor.device))
 
 
 def expanded(

@@ -10,17 +10,8 @@ from typing import Any
 
 
 def refuse_existing(path: Path, force: bool) -> None:
-    """Fail early, before any work, if ``path`` cannot be written.
-
-    Raises
-    ------
-    FileExistsError
-        If ``path`` exists and ``force`` is not set.
-    FileNotFoundError
-        If its folder does not exist.
-    IsADirectoryError
-        If ``path`` is a folder.
-    """
+    """Fail early, before any work, if ``path`` cannot be written: a FileExistsError if it exists,
+    without ``force``, a FileNotFoundError without its folder, an IsADirectoryError for a folder."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"folder of the output file does not exist: {path.parent}")
     if path.is_dir():
@@ -34,12 +25,8 @@ def whole_file(path: Path, force: bool) -> Iterator[Path]:
     """An empty temporary file beside ``path`` that becomes ``path`` if the block succeeds.
 
     Any exception, KeyboardInterrupt and SystemExit included, removes it. Of two processes that
-    write the same file at once, the last one wins, with a whole file.
-
-    Raises
-    ------
-    OSError
-        As `refuse_existing`; if the file cannot be written, the error names ``path``.
+    write the same file at once, the last one wins, with a whole file. Errors are those of
+    `refuse_existing`; the OSError of a file that cannot be written names ``path``.
     """
     refuse_existing(path, force)
     staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")

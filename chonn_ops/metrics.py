@@ -1,19 +1,42 @@
-"""The error metrics of PDEBench and of the CHONN paper, for one batch or a stream of batches.
+"""The error metrics of PDEBench and of the CHONN paper, over a stream of batches.
 
-All functions take two real tensors of shape (batch, \\*space, time, channels) with one, two or
-three space axes, work in float64 and return Python numbers. A steady problem has a time axis of
-length 1.
+Fields are real tensors of shape (batch, \\*space, time, channels) with one, two or three space
+axes; a steady problem has a time axis of length 1. With the error e = pred - target the metrics
+are:
+
+- ``rmse``: ``mean_{b,t,c} sqrt(mean_x e^2)``.
+- ``nrmse``: ``mean_{b,t,c} sqrt(mean_x e^2) / sqrt(mean_x target^2)``, PDEBench's normalisation.
+- ``csv``: ``mean_{t,c} sqrt(mean_b (mean_x e)^2)``, PDEBench's cRMSE: the RMSE of the spatial mean,
+  a conserved variable.
+- ``max_error``: ``mean_{t,c} max_{b,x} |e|``.
+- ``boundary_rmse``: ``mean_{b,t,c} sqrt(mean_{x on the faces} e^2)``. A point on several faces (an
+  edge or corner) counts once for each. In 3-D the squared errors of the channels are added instead
+  of averaged, as in PDEBench.
+- ``fourier_rmse_low``, ``_mid``, ``_high``: RMSE in Fourier space, for radial mode numbers [0, 4),
+  [4, 12) and [12, inf). The spatial DFT of the error, divided by the number of points, is taken for
+  mode numbers ``0 <= k_i < n_i // 2`` on every axis and binned by ``floor(|k|) < min_i(n_i // 2)``:
+  squares are summed in a bin, then averaged over samples; the roots are averaged over the bins of a
+  band, over frames and channels. In 1-D every mode of the real DFT, Nyquist included, is its own
+  bin. None where the grid is too coarse to have the band.
+- ``relative_l1``, ``relative_l2``: ``mean_b |e| / |target|``, norms over a whole sample; fractions,
+  which the CHONN paper prints times 100%.
+- ``h1_error``: ``mean_b |grad e| / |grad target|``, norms over points, axes, frames and channels.
+  Derivatives are differences of neighbours inside the grid, ``(u[i+1] - u[i]) / h``. They need no
+  boundary rule and, unlike central differences, see an error that alternates from point to point.
+- ``max_mse``: ``mean_b max_{x,t,c} e^2``. The CHONN paper defines its MaxMSE for one field.
+- ``range_nrmse``: ``mean_{b,t,c} sqrt(mean_x e^2) / (max_x target - min_x target)``, the
+  normalisation of the CHONN paper's Poisson benchmark.
+
+A NaN or infinity means that the prediction diverged, or a target has norm or range zero.
 
 Every metric is one statistic per sample, pooled over samples (mean or maximum) and then reduced to
-a number. `MetricAccumulator` and the functions share one table of statistics, so they agree for
-every split into batches. The mean of the metrics of the batches does not: `conserved_rmse` and the
-Fourier bands take a square root after the mean over samples, and a smaller last batch would count
-too much.
+a number, so the result does not depend on the split into batches. The mean of the metrics of the
+batches does: ``csv`` and the Fourier bands take a square root after the mean over samples, and a
+smaller last batch would count too much.
 
-The metrics `rmse`, `nrmse`, `conserved_rmse` (PDEBench's key ``csv``), `max_error`,
-`boundary_rmse` and `fourier_rmse` equal ``pdebench.models.metrics.metric_func`` of
-PDEBench 0.1.0 with its default unit domain lengths; they follow the definitions in [1]_. Version
-0.1.0 also scores the given initial frames, later versions drop them: see `MetricAccumulator`.
+The first eight equal ``pdebench.models.metrics.metric_func`` of PDEBench 0.1.0 with its default
+unit domain lengths; they follow the definitions in [1]_. Version 0.1.0 also scores the given
+initial frames, later versions drop them: see `MetricAccumulator`.
 
 References
 ----------
@@ -32,167 +55,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_integer, check_tensor
+from chonn_ops.checks import check_integer, check_tensor, error
 
-__all__ = [
-    "FourierBands",
-    "MetricAccumulator",
-    "boundary_rmse",
-    "conserved_rmse",
-    "fourier_rmse",
-    "h1_error",
-    "max_error",
-    "max_mse",
-    "nrmse",
-    "range_nrmse",
-    "relative_l1",
-    "relative_l2",
-    "rmse",
-]
+__all__ = ["MetricAccumulator"]
 
 _BAND_EDGES = (0, 4, 12, None)
 
 
-class FourierBands(NamedTuple):
-    """Fourier RMSE by radial mode number: [0, 4), [4, 12), [12, inf). NaN marks an empty band."""
-
-    low: float
-    mid: float
-    high: float
-
-
-def _evaluate(
-    name: str, pred: Tensor, target: Tensor, spacing: float | Sequence[float] = 1.0
-) -> list[float]:
-    metric = _METRICS[name]
-    statistic = metric.statistic(_prepare(pred, target, spacing))
-    pooled = statistic.amax(dim=0) if metric.worst_sample else statistic.mean(dim=0)
-    return [math.nan if value is None else value for value in metric.finish(pooled)]
-
-
-def rmse(pred: Tensor, target: Tensor) -> float:
-    """Root mean square error over space, averaged over samples, frames and channels.
-
-    Returns ``mean_{b,t,c} sqrt(mean_x (pred - target)^2)``.
-    """
-    return _evaluate("rmse", pred, target)[0]
-
-
-def nrmse(pred: Tensor, target: Tensor) -> float:
-    """RMSE of each sample, frame and channel divided by the RMS of its target, averaged.
-
-    This is PDEBench's normalisation; the CHONN paper's Poisson benchmark divides by the range
-    instead: `range_nrmse`. A target that is zero everywhere gives NaN or infinity.
-
-    Returns ``mean_{b,t,c} sqrt(mean_x (pred - target)^2) / sqrt(mean_x target^2)``.
-    """
-    return _evaluate("nrmse", pred, target)[0]
-
-
-def conserved_rmse(pred: Tensor, target: Tensor) -> float:
-    """RMSE of the spatial mean, a conserved variable: PDEBench's cRMSE, with the key ``csv``.
-
-    Returns ``mean_{t,c} sqrt(mean_b (mean_x pred - mean_x target)^2)``.
-    """
-    return _evaluate("csv", pred, target)[0]
-
-
-def max_error(pred: Tensor, target: Tensor) -> float:
-    """Largest absolute error over samples and points, averaged over frames and channels.
-
-    Returns ``mean_{t,c} max_{b,x} |pred - target|``.
-    """
-    return _evaluate("max_error", pred, target)[0]
-
-
-def boundary_rmse(pred: Tensor, target: Tensor) -> float:
-    """RMSE over the points on the faces of the grid, averaged over samples, frames and channels.
-
-    A point on several faces (an edge or corner) counts once for each. In 3-D, PDEBench adds the
-    squared errors of the channels instead of averaging over channels, and so does this function.
-
-    Returns ``mean_{b,t,c} sqrt(mean_{x on the faces} (pred - target)^2)``.
-    """
-    return _evaluate("boundary_rmse", pred, target)[0]
-
-
-def fourier_rmse(pred: Tensor, target: Tensor) -> FourierBands:
-    """RMSE in Fourier space, in three bands of the radial mode number.
-
-    The spatial DFT of the error, divided by the number of points, is taken for mode numbers
-    ``0 <= k_i < n_i // 2`` on every axis and binned by ``floor(|k|) < min_i(n_i // 2)``: squares
-    are summed in a bin, then averaged over samples; the roots are averaged over the bins of a band,
-    over frames and channels. In 1-D every mode of the real DFT, Nyquist included, is its own bin.
-
-    ``low`` has the bins 0 to 3, ``mid`` 4 to 11, ``high`` those from 12 on; NaN where the grid is
-    too coarse to have the band.
-    """
-    return FourierBands(*_evaluate("fourier_rmse", pred, target))
-
-
-def relative_l1(pred: Tensor, target: Tensor) -> float:
-    """L1 norm of the error over that of the target, each over a whole sample; mean over samples.
-
-    Returns a fraction; the CHONN paper prints it times 100%.
-    """
-    return _evaluate("relative_l1", pred, target)[0]
-
-
-def relative_l2(pred: Tensor, target: Tensor) -> float:
-    """L2 norm of the error over that of the target, each over a whole sample; mean over samples.
-
-    Returns a fraction.
-    """
-    return _evaluate("relative_l2", pred, target)[0]
-
-
-def h1_error(pred: Tensor, target: Tensor, spacing: float | Sequence[float] = 1.0) -> float:
-    """Relative error of the spatial derivatives (H1 seminorm), mean over samples.
-
-    Derivatives are differences of neighbours inside the grid, ``(u[i+1] - u[i]) / h``. They need no
-    boundary rule and, unlike central differences, see an error that alternates from point to point.
-
-    `spacing` is the grid's h, one number or one per space axis; only ratios between the axes
-    matter. A target that is constant in space gives NaN or infinity.
-
-    Returns ``mean_b |grad(pred - target)| / |grad target|``, with norms over points, axes, frames
-    and channels.
-    """
-    return _evaluate("h1_error", pred, target, spacing)[0]
-
-
-def max_mse(pred: Tensor, target: Tensor) -> float:
-    """Largest squared error in a sample ("MaxMSE" of the CHONN paper), mean over samples.
-
-    The paper defines it for one field; over a data set the mean of the per-sample maxima is taken
-    here. `max_error` keeps the worst sample instead.
-
-    Returns ``mean_b max_{x,t,c} (pred - target)^2``.
-    """
-    return _evaluate("max_mse", pred, target)[0]
-
-
-def range_nrmse(pred: Tensor, target: Tensor) -> float:
-    """RMSE divided by the target's range, the normalisation of the CHONN paper's Poisson benchmark.
-
-    Each sample, frame and channel has a range of its own. A constant target gives NaN or infinity.
-
-    Returns ``mean_{b,t,c} sqrt(mean_x (pred - target)^2) / (max_x target - min_x target)``.
-    """
-    return _evaluate("range_nrmse", pred, target)[0]
-
-
 class MetricAccumulator:
-    """All metrics of this module over a stream of batches, in one pass and without stored fields.
-
-    The result does not depend on the split of the samples into batches.
+    """All metrics of this module, in float64, in one pass and without stored fields.
 
     Parameters
     ----------
     initial_step : int
         Number of leading frames that the model received as input; they are not scored.
     spacing : float or sequence of float
-        Grid spacing for `h1_error`, one number or one per space axis.
+        The grid's h, for ``h1_error``: one number or one per space axis. Only ratios between the
+        axes matter.
 
     Examples
     --------
@@ -230,16 +109,12 @@ class MetricAccumulator:
         fields = _prepare(pred, target, self.spacing)
         start = self.initial_step
         if target.shape[-2] <= start:
-            raise ValueError(
-                f"expected more frames than initial_step={start}, got {target.shape[-2]} "
-                f"in shape {tuple(target.shape)}"
-            )
+            shown = f"{target.shape[-2]} in shape {tuple(target.shape)}"
+            raise error("target", f"more frames than initial_step={start}", shown)
         sample_shape = tuple(target.shape[1:])
         if self._samples and sample_shape != self._sample_shape:
-            raise ValueError(
-                f"expected samples of shape {self._sample_shape} as in the earlier batches, "
-                f"got {sample_shape}"
-            )
+            earlier = f"samples of shape {self._sample_shape} as in the earlier batches"
+            raise error("target", earlier, sample_shape)
         scored = _Fields(
             fields.error[..., start:, :], fields.target[..., start:, :], fields.spacing
         )
@@ -259,10 +134,7 @@ class MetricAccumulator:
         Returns
         -------
         dict
-            Keys ``rmse, nrmse, csv, max_error, boundary_rmse, fourier_rmse_low, fourier_rmse_mid,
-            fourier_rmse_high, relative_l1, relative_l2, h1_error, max_mse, range_nrmse``.
-            ``csv`` is `conserved_rmse`. A Fourier band without modes is None. A NaN or infinity
-            means that the prediction diverged or a target has norm zero.
+            The metrics by the names that this module's documentation has, in its order.
 
         Raises
         ------
@@ -310,34 +182,25 @@ def _prepare(pred: Tensor, target: Tensor, spacing: float | Sequence[float]) -> 
     for name, field in (("pred", pred), ("target", target)):
         check_tensor(name, field)
     if pred.shape != target.shape:
-        raise ValueError(
-            f"pred and target must have the same shape, got {tuple(pred.shape)} "
-            f"and {tuple(target.shape)}"
-        )
+        shapes = f"{tuple(pred.shape)} and {tuple(target.shape)}"
+        raise error("pred, target", "the same shape", shapes)
     if target.ndim not in (4, 5, 6):
-        raise ValueError(
-            "expected (batch, *space, time, channels) with 1, 2 or 3 space axes (4, 5 or 6 axes), "
-            f"got {target.ndim} axes: {tuple(target.shape)}"
-        )
+        layout = "(batch, *space, time, channels), 1, 2 or 3 space axes (4, 5 or 6 axes)"
+        raise error("target", layout, f"{target.ndim} axes: {tuple(target.shape)}")
     if target.numel() == 0:
-        raise ValueError(
-            f"expected at least one sample, point, frame and channel, got {tuple(target.shape)}"
-        )
+        wanted = "at least one sample, point, frame and channel"
+        raise error("target", wanted, tuple(target.shape))
     if pred.is_complex() or target.is_complex():
-        raise ValueError(f"expected real tensors, got {pred.dtype} and {target.dtype}")
+        raise error("pred, target", "real tensors", f"{pred.dtype} and {target.dtype}")
     n_space = target.ndim - 3
-    given: Any = (spacing,) * n_space if isinstance(spacing, Real) else spacing
-    spacings = tuple(given)
-    if len(spacings) != n_space or not all(0 < h < math.inf for h in spacings):
-        raise ValueError(
-            f"spacing must be a positive number or {n_space} of them (one a space axis), "
-            f"got {spacing}"
-        )
+    steps: Any = (spacing,) * n_space if isinstance(spacing, Real) else spacing
+    if len(steps) != n_space or not all(0 < h < math.inf for h in steps):
+        raise error("spacing", f"a positive number or {n_space} of them, one an axis", spacing)
     # Apple's MPS has no float64.
     device = torch.device("cpu") if target.device.type == "mps" else target.device
     target = target.detach().to(device, torch.float64)
-    error = pred.detach().to(device, torch.float64) - target
-    return _Fields(error, target, tuple(float(h) for h in spacings))
+    difference = pred.detach().to(device, torch.float64) - target
+    return _Fields(difference, target, tuple(map(float, steps)))
 
 
 def _space_axes(field: Tensor) -> tuple[int, ...]:
@@ -363,27 +226,23 @@ def _range_nrmse(fields: _Fields) -> Tensor:
 
 
 def _boundary(fields: _Fields) -> Tensor:
-    error = fields.error
-    axes = _space_axes(error)
-    size = error.shape[1:-2]
+    axes, size = _space_axes(fields.error), fields.error.shape[1:-2]
     face_sums = [
-        error.narrow(axis, side, 1).square().sum(dim=axes)
-        for axis in axes
-        for side in (0, error.shape[axis] - 1)
+        fields.error.narrow(axis, side, 1).square().sum(dim=axes)
+        for axis, n in zip(axes, size, strict=True)
+        for side in (0, n - 1)
     ]
     face_points = 2 * sum(math.prod(size) // n for n in size)
     mean_square = torch.stack(face_sums).sum(dim=0) / face_points
     if len(size) == 3:
-        # PDEBench sums over the channels in 3-D and averages over them in 1-D and 2-D.
         mean_square = mean_square.sum(dim=-1, keepdim=True)
     return mean_square.sqrt()
 
 
 def _spectrum(fields: _Fields) -> Tensor:
     """Squared error spectrum in radial bins, (batch, bins, time, channels)."""
-    error = fields.error
-    size = error.shape[1:-2]
-    power = torch.fft.rfftn(error, dim=_space_axes(error)).abs().square() / math.prod(size) ** 2
+    axes, size = _space_axes(fields.error), fields.error.shape[1:-2]
+    power = torch.fft.rfftn(fields.error, dim=axes).abs().square() / math.prod(size) ** 2
     if len(size) == 1:
         return power
     # The quadrant of non-negative frequencies below Nyquist; its corner beyond the shortest axis
@@ -391,7 +250,7 @@ def _spectrum(fields: _Fields) -> Tensor:
     quadrant = [n // 2 for n in size]
     power = power[(slice(None), *(slice(n) for n in quadrant))].flatten(1, -3)
     modes = torch.meshgrid(
-        *(torch.arange(n, device=error.device, dtype=torch.float64) for n in quadrant),
+        *(torch.arange(n, device=power.device, dtype=torch.float64) for n in quadrant),
         indexing="ij",
     )
     radius = torch.stack(modes).square().sum(dim=0).sqrt().floor().long().flatten()
@@ -411,10 +270,6 @@ def _h1(fields: _Fields) -> Tensor:
     return seminorm(fields.error) / seminorm(fields.target)
 
 
-def _mean_of_root(pooled: Tensor) -> tuple[float]:
-    return (float(pooled.sqrt().mean()),)
-
-
 def _bands(pooled: Tensor) -> tuple[float | None, ...]:
     bands = [pooled[a:b].sqrt() for a, b in itertools.pairwise(_BAND_EDGES)]
     return tuple(float(band.mean()) if len(band) else None for band in bands)
@@ -423,7 +278,7 @@ def _bands(pooled: Tensor) -> tuple[float | None, ...]:
 _METRICS = {
     "rmse": _Metric(lambda f: _root_mean_square(f.error)),
     "nrmse": _Metric(lambda f: _root_mean_square(f.error) / _root_mean_square(f.target)),
-    "csv": _Metric(lambda f: _space_mean(f.error).square(), finish=_mean_of_root),
+    "csv": _Metric(lambda f: _space_mean(f.error).square(), lambda pooled: _mean(pooled.sqrt())),
     "max_error": _Metric(lambda f: f.error.abs().amax(dim=_space_axes(f.error)), worst_sample=True),
     "boundary_rmse": _Metric(_boundary),
     "fourier_rmse": _Metric(

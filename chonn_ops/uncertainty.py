@@ -69,6 +69,8 @@ __all__ = [
 
 # A learned spread stays within these powers of e around its mean error.
 _EXPONENTS = 10.0
+# Arguments of a model for a batch of samples, and their target.
+_Batch = tuple[tuple[Any, ...], dict[str, Any], Tensor]
 
 
 class Band(NamedTuple):
@@ -81,15 +83,9 @@ class Band(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """Coverage and width of bands at samples with known targets.
-
-    Attributes
-    ----------
-    shares : Tensor
-        Share of the points of each sample that lie in its band, (N,).
-    widths : Tensor
-        Mean width of each sample's band, in the unit of the field, (N,).
-    """
+    """Coverage and width of bands at N samples with known targets: the share of the points of each
+    sample that lie in its band, (N,), and the mean width of each sample's band, in the unit of the
+    field, (N,)."""
 
     shares: Tensor
     widths: Tensor
@@ -129,16 +125,15 @@ class Ensemble(nn.Module):
         therefore the root of the mean of two variances, the one at the point and its average over
         the sample.
         """
-        members = [model(*args, **kwargs) for model in self.models]
+        members = [_checked(model(*args, **kwargs)) for model in self.models]
         for prediction in members:
-            _check_prediction(prediction)
             if prediction.shape != members[0].shape:
                 wanted = f"predictions of one shape, {tuple(members[0].shape)}"
                 raise error("models", wanted, tuple(prediction.shape))
         predictions = torch.stack(members)
         # Squares may be beyond the precision of fields: those of 300 are infinite in float16.
         variance = widened(predictions).var(dim=0)
-        average = _points(variance).mean(dim=1).view(-1, *(1,) * (variance.ndim - 1))
+        average = _beside(variance, _points(variance).mean(dim=1))
         spread = ((variance + average) / 2).sqrt()
         return predictions.mean(dim=0), spread.to(predictions.dtype)
 
@@ -189,7 +184,7 @@ class Bands(nn.Module):
             Batches of samples, in the forms that `conformal` takes.
         """
         shares, widths = [], []
-        for (args, kwargs), target in _batches(loader, self):
+        for args, kwargs, target in _batches(loader, self):
             band = self(*args, **kwargs)
             _check_fields(band.prediction, target)
             inside = (band.lower <= target) & (target <= band.upper)
@@ -203,13 +198,10 @@ class Bands(nn.Module):
         if self.spread is None and isinstance(self.model, Ensemble):
             prediction, spread = self.model.mean_and_spread(*args, **kwargs)
         else:
-            prediction = self.model(*args, **kwargs)
-            _check_prediction(prediction)
+            prediction = _checked(self.model(*args, **kwargs))
             if self.spread is None:
                 return prediction, torch.ones_like(prediction)
-            spread = self.spread(*args, **kwargs)
-        if not isinstance(spread, Tensor):
-            raise error("spread", "a tensor as its output", type(spread).__name__)
+            spread = _tensor("spread", self.spread(*args, **kwargs))
         if spread.shape != prediction.shape:
             wanted = f"shape {tuple(prediction.shape)}, as the prediction has"
             raise error("spread", wanted, tuple(spread.shape))
@@ -217,9 +209,8 @@ class Bands(nn.Module):
             bad = spread.min() if bool(spread.isfinite().all()) else spread[~spread.isfinite()][0]
             raise error("spread", "at least 0 and finite everywhere", bad.item())
         # Models agree on a boundary value to rounding, and so does the target: no band is narrower.
-        size = _points(prediction.detach().abs()).amax(dim=1)
-        rounding = size.view(-1, *(1,) * (prediction.ndim - 1)) * torch.finfo(spread.dtype).eps
-        return prediction, spread.maximum(rounding)
+        size = _beside(prediction, _points(prediction.detach().abs()).amax(dim=1))
+        return prediction, spread.maximum(size * torch.finfo(spread.dtype).eps)
 
 
 @torch.no_grad()
@@ -278,7 +269,7 @@ def conformal(
     _check_level(level, share)
     bands = Bands(model, spread)
     ratios = []
-    for (args, kwargs), target in _batches(calibration_loader, bands):
+    for args, kwargs, target in _batches(calibration_loader, bands):
         with _evaluating(bands):
             prediction, width = bands._predict(*args, **kwargs)
         _check_fields(prediction, target)
@@ -317,17 +308,16 @@ def conformal_scale(ratios: Any, level: float = 0.9, *, share: float | None = No
     """
     _check_level(level, share)
     needed = samples_needed(level)
-    given = [numbers_of("ratios", ratio) for ratio in ratios]
-    for ratio in given:
-        if ratio.is_complex():
-            raise error("ratios", "real numbers", ratio.dtype)
-    flat = [ratio.flatten().cpu().double() for ratio in given]
+    fields = [numbers_of("ratios", ratio) for ratio in ratios]
+    if any(ratio.is_complex() for ratio in fields):
+        raise error("ratios", "real numbers", next(x.dtype for x in fields if x.is_complex()))
+    flat = [ratio.flatten().cpu().double() for ratio in fields]
     if len(flat) < needed:
         raise error("samples", f"at least {needed} to calibrate the level {level}", len(flat))
     if not all(map(len, flat)):
         raise error("samples", "at least one point each", 0)
-    least = min(ratio.min().item() for ratio in flat)
-    if not least >= 0 or any(bool(ratio.isnan().any()) for ratio in flat):
+    least = torch.stack([ratio.min() for ratio in flat]).min().item()  # NaN where one is
+    if not least >= 0:
         raise error("ratios", "numbers >= 0", least)
     scale = _mean_scale(flat, level) if share is None else _share_scale(flat, level, share)
     if not math.isfinite(scale):
@@ -388,7 +378,7 @@ def fit_spread(
     _check_level(level, None)
     check_integer(1, epochs=epochs)
     batches, unit = _errors(model, loader)
-    mean_error = _mean(missed for _, missed in batches)
+    mean_error = _mean(missed for *_, missed in batches)
     if not mean_error:
         raise error("model", "errors, which a spread can describe", "none")
     if network is not None:
@@ -396,14 +386,14 @@ def fit_spread(
     learner = copy.deepcopy(model) if network is None else network
     if not any(True for _ in learner.parameters()):
         raise error("network", "a module with weights to train", type(learner).__name__)
-    device = batches[0][1].device
+    device = batches[0][2].device
     sizes = (torch.tensor(size, device=device) for size in (mean_error, unit))
     spread = _LearnedSpread(learner.to(device).requires_grad_(), *sizes).train()
     optimizer = torch.optim.Adam(learner.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for epoch in range(epochs):
         for index in torch.randperm(len(batches)).tolist():
-            (args, kwargs), missed = batches[index]
+            args, kwargs, missed = batches[index]
             size = spread.exponent(*args, **kwargs).exp()
             if size.shape != missed.shape:
                 raise error("network", f"shape {tuple(missed.shape)}", tuple(size.shape))
@@ -430,9 +420,7 @@ class _LearnedSpread(nn.Module):
         self.register_buffer("unit", unit)
 
     def exponent(self, *args: Any, **kwargs: Any) -> Tensor:
-        output = self.network(*args, **kwargs)
-        if not isinstance(output, Tensor):
-            raise error("network", "a tensor as its output", type(output).__name__)
+        output = _tensor("network", self.network(*args, **kwargs))
         return (output / self.unit).clamp(-_EXPONENTS, _EXPONENTS)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -440,20 +428,18 @@ class _LearnedSpread(nn.Module):
 
 
 @torch.no_grad()
-def _errors(
-    model: nn.Module, loader: Iterable[Any]
-) -> tuple[list[tuple[tuple[tuple[Any, ...], dict[str, Any]], Tensor]], float]:
+def _errors(model: nn.Module, loader: Iterable[Any]) -> tuple[list[_Batch], float]:
     """Arguments and absolute errors of each batch; the root mean square of the predictions."""
-    found, squares = [], []
-    for (args, kwargs), target in _batches(loader, model):
+    batches, squares = [], []
+    for args, kwargs, target in _batches(loader, model):
         with _evaluating(model):
             prediction = model(*args, **kwargs)
         _check_fields(prediction, target)
-        found.append(((args, kwargs), (target - prediction).abs()))
+        batches.append((args, kwargs, (target - prediction).abs()))
         squares.append(widened(prediction).square())
-    if not found:
+    if not batches:
         raise error("loader", "at least one sample", 0)
-    return found, math.sqrt(_mean(squares)) or 1.0
+    return batches, math.sqrt(_mean(squares)) or 1.0
 
 
 def _mean(fields: Iterable[Tensor]) -> float:
@@ -490,10 +476,8 @@ def _share_scale(ratios: Sequence[Tensor], level: float, share: float) -> float:
     return torch.stack(needs).kthvalue(place).values.item()
 
 
-def _batches(
-    loader: Iterable[Any], module: nn.Module
-) -> Iterator[tuple[tuple[tuple[Any, ...], dict[str, Any]], Tensor]]:
-    """Arguments and target of each batch, on the module's device."""
+def _batches(loader: Iterable[Any], module: nn.Module) -> Iterator[_Batch]:
+    """The batches of a loader, on the module's device."""
     if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
         expected = "batches of samples (wrap it: DataLoader(dataset, batch_size=16))"
         raise error("loader", expected, f"the dataset {type(loader).__name__}")
@@ -508,10 +492,10 @@ def _batches(
             if "y" not in batch or len(batch) < 2:
                 raise error("loader", 'keys "y" and the model\'s keywords', sorted(map(str, batch)))
             kwargs = {str(name): moved(value) for name, value in batch.items() if name != "y"}
-            yield ((), kwargs), moved(batch["y"])
+            yield (), kwargs, moved(batch["y"])
         elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
             x, target, *further = map(moved, batch)
-            yield ((x, *further), {}), target
+            yield (x, *further), {}, target
         else:
             raise error("loader", "batches (x, target, ...) or mappings", type(batch).__name__)
 
@@ -533,19 +517,30 @@ def _points(field: Tensor) -> Tensor:
     return field.reshape(len(field), math.prod(field.shape[1:]))
 
 
-def _check_prediction(prediction: Any) -> None:
-    if not isinstance(prediction, Tensor):
-        raise error("model", "a tensor as its output", type(prediction).__name__)
-    if not prediction.ndim:
+def _beside(field: Tensor, values: Tensor) -> Tensor:
+    """Values (B,) in a shape that broadcasts with a field (B, ...)."""
+    return values.view(-1, *(1,) * (field.ndim - 1))
+
+
+def _tensor(name: str, output: Any) -> Tensor:
+    if not isinstance(output, Tensor):
+        raise error(name, "a tensor as its output", type(output).__name__)
+    return output
+
+
+def _checked(prediction: Any) -> Tensor:
+    """The output of a model, a real field (B, ...)."""
+    if not _tensor("model", prediction).ndim:
         raise error("prediction", "a field (B, ...)", "a number")
     check_axes("prediction", tuple(prediction.shape))
     if prediction.is_complex():
         wanted = "a real field, with real and imaginary parts as channels"
         raise error("prediction", wanted, prediction.dtype)
+    return prediction
 
 
 def _check_fields(prediction: Tensor, target: Tensor) -> None:
-    _check_prediction(prediction)
+    _checked(prediction)
     if not isinstance(target, Tensor):
         raise error("target", "a tensor (B, ...)", type(target).__name__)
     if target.is_complex():

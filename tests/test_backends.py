@@ -74,7 +74,7 @@ def test_a_backend_that_does_not_run_says_what_it_needs(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("chonn_ops._backends._installed", lambda _: False)
-    backends = Backends("chonn_ops.network", "UNUSED", needs={"reference": "scipy"})
+    backends = Backends("chonn_ops.network", "UNUSED", print, needs={"reference": "scipy"})
     with pytest.raises(ValueError, match="got 'triton', which needs a CUDA device"):
         backends.choose("triton", CPU)
     with pytest.raises(ValueError, match="got 'reference', which needs `pip install scipy`"):

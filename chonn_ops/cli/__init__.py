@@ -18,15 +18,13 @@ from typing import NoReturn
 from chonn_ops import __version__
 from chonn_ops.cli.inspect import add_inspect_command
 
-# `chonn inspect` imports these beyond torch and numpy; each name has the extra that brings it.
-EXTRAS: Mapping[str, str] = dict.fromkeys(("h5py", "matplotlib", "scipy"), ".[circuit]")
 INFO_PACKAGES = ("torch", "numpy", "scipy", "h5py", "pdebench", "neuraloperator", "timm")
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
     """Run the command line, by default with the arguments of the process; returns the exit code.
     Wrong usage raises SystemExit(2), as argparse does."""
-    return execute(_parser(), argv, EXTRAS)
+    return execute(_parser(), argv, {})
 
 
 def execute(

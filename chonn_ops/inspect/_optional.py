@@ -5,13 +5,7 @@ from typing import Any
 
 
 def import_optional(module: str, extra: str) -> Any:
-    """A module of a package that an extra of chonn-ops installs.
-
-    Raises
-    ------
-    ImportError
-        If the package is not installed; names the extra.
-    """
+    """A module of a package that an extra of chonn-ops installs; an ImportError names the extra."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops import models
+from chonn_ops.checks import error
 from chonn_ops.inspect._optional import import_optional
 from chonn_ops.inspect.reading import CELLS
 from chonn_ops.models import pretrained
@@ -108,48 +110,46 @@ def load_checkpoint(
     """
     path = _weights_file(Path(checkpoint))
     content = _read_weights(path)
-    given = dict(options or {})
+    settings = dict(options or {})
     trained = _described(path, content)
     if trained is None:
-        trained = _of_state_dict(path, content, name, given)
-    elif name is not None or given:
-        raise ValueError(
-            f"{path}: expected no model and no options, as the checkpoint has its own; "
-            f"got {name or ', '.join(given)}"
-        )
+        trained = _of_state_dict(path, content, name, settings)
+    elif name is not None or settings:
+        wanted = "no model and no options, as the checkpoint has its own"
+        raise error(path, wanted, name or ", ".join(settings))
     _check_cells(path, trained.model, trained.title)
     state = trained.model.state_dict()
     weights = {key: value for key, value in state.items() if isinstance(value, Tensor)}
     damaged = [key for key, value in weights.items() if not bool(value.isfinite().all())]
     if damaged:
-        raise ValueError(
-            f"{path}: expected finite weights, got NaN or infinity in {len(damaged)} of "
-            f"{len(weights)} tensors, the first one {damaged[0]}"
-        )
+        of_all = f"{len(damaged)} of {len(weights)} tensors, the first one {damaged[0]}"
+        raise error(path, "finite weights", f"NaN or infinity in {of_all}")
     trained.model.eval()
     return trained
 
 
 def _check_cells(path: Path, model: nn.Module, title: str) -> None:
     if not any(isinstance(x, CELLS) or hasattr(x, "equation") for x in model.modules()):
-        raise ValueError(
-            f"{path}: expected a model with cells of this package, got {title} without any"
-        )
+        raise error(path, "a model with cells of this package", f"{title} without any")
 
 
 def load_weights(path: Path, model: nn.Module, state: Any) -> nn.Module:
     """The model with these weights; ValueError if they do not match."""
-    if not isinstance(state, Mapping):
-        raise ValueError(f"{path}: expected weights by name, got {type(state).__name__}")
     try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        lines = [line.strip()[:_LINE] for line in str(error).splitlines()]
+        model.load_state_dict(_weights_by_name(path, state))
+    except RuntimeError as failure:
+        lines = [line.strip()[:_LINE] for line in str(failure).splitlines()]
         raise ValueError(
             f"{path}: weights do not match {type(model).__name__}: "
             f"{' '.join(lines[1:3]) or lines[0]}"
-        ) from error
+        ) from failure
     return model
+
+
+def _weights_by_name(path: Path, state: Any) -> Mapping[str, Any]:
+    if not isinstance(state, Mapping):
+        raise error(path, "weights by name", type(state).__name__)
+    return state
 
 
 def _weights_file(path: Path) -> Path:
@@ -157,13 +157,11 @@ def _weights_file(path: Path) -> Path:
     if (path / pretrained.WEIGHTS).is_file():
         return path / pretrained.WEIGHTS
     if path.is_dir():
-        found = sorted(path.glob(f"*{_STATE_SUFFIX}"))
-        if len(found) != 1:
-            names = ", ".join(file.name for file in found) or "none"
-            raise ValueError(
-                f"{path}: expected one file *{_STATE_SUFFIX} in the folder, got {names}"
-            )
-        return found[0]
+        files = sorted(path.glob(f"*{_STATE_SUFFIX}"))
+        if len(files) != 1:
+            names = ", ".join(file.name for file in files) or "none"
+            raise error(path, f"one file *{_STATE_SUFFIX} in the folder", names)
+        return files[0]
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     return path
@@ -171,45 +169,38 @@ def _weights_file(path: Path) -> Path:
 
 def _read_weights(path: Path) -> dict[str, Any]:
     if path.suffix == ".safetensors":
-        return _read_safetensors(path)
-    try:
+        safetensors = import_optional("safetensors.torch", "pretrained")
+        with _readable(path):
+            return safetensors.load_file(path)
+    with _readable(path):
         unsafe = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    # PyTorch raises errors of many classes for other bytes.
-    except Exception as error:
-        raise _unreadable(path, error) from error
     refused = sorted(set(unsafe) - set(_HARMLESS) - set(_OF_NEURALOPERATOR))
     if refused:
-        raise ValueError(
-            f"{path}: expected weights and plain settings, got a pickle that runs "
-            f"{', '.join(refused[:5])}; it was not loaded"
-        )
+        pickle = f"a pickle that runs {', '.join(refused[:5])}; it was not loaded"
+        raise error(path, "weights and plain settings", pickle)
     allowed: list[Any] = [(_HARMLESS[name], name) for name in unsafe if name in _HARMLESS]
     for name in set(unsafe) & set(_OF_NEURALOPERATOR):
         module, _, attribute = name.rpartition(".")
         allowed.append((getattr(import_optional(module, "neuralop"), attribute), name))
-    try:
-        with torch.serialization.safe_globals(allowed):
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise _unreadable(path, error) from error
+    with _readable(path), torch.serialization.safe_globals(allowed):
+        content = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a dictionary, got {type(content).__name__}")
+        raise error(path, "a dictionary", type(content).__name__)
     return content
 
 
-def _read_safetensors(path: Path) -> dict[str, Any]:
-    safetensors = import_optional("safetensors.torch", "pretrained")
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn errors into a ValueError that names the file: PyTorch and safetensors raise many classes
+    for other bytes."""
     try:
-        return safetensors.load_file(path)
-    except Exception as error:  # safetensors has an exception class of its own.
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> Exception:
-    if isinstance(error, OSError) and error.filename is not None:
-        return error
-    line = next(iter(str(error).splitlines()), "") or type(error).__name__
-    return ValueError(f"{path}: expected a checkpoint, got a damaged or different file ({line})")
+        yield
+    except Exception as failure:
+        if isinstance(failure, OSError) and failure.filename is not None:
+            raise
+        line = next(iter(str(failure).splitlines()), "") or type(failure).__name__
+        actual = f"a damaged or different file ({line})"
+        raise error(path, "a checkpoint", actual) from failure
 
 
 def _read_card(path: Path) -> dict[str, Any] | None:
@@ -219,8 +210,8 @@ def _read_card(path: Path) -> dict[str, Any] | None:
         return None
     try:
         card = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # JSONDecodeError or UnicodeDecodeError
-        raise ValueError(f"{path}: expected JSON ({error})") from error
+    except ValueError as failure:  # JSONDecodeError or UnicodeDecodeError
+        raise ValueError(f"{path}: expected JSON ({failure})") from failure
     return card if isinstance(card, dict) and {"model", "options"} <= card.keys() else None
 
 
@@ -236,30 +227,24 @@ def _described(path: Path, content: dict[str, Any]) -> TrainedModel | None:
             settings = vars(settings)
         options = settings.get("model_kwargs") or {} if isinstance(settings, Mapping) else None
         if not isinstance(options, Mapping):
-            raise ValueError(
-                f"{path}: expected timm's settings as args, a Namespace or a dictionary with the "
-                f"model's options as model_kwargs, got {settings!r:.{_LINE}}"
-            )
+            wanted = "timm's settings as args, a Namespace or a dictionary with the model's options"
+            raise error(path, f"{wanted} as model_kwargs", f"{settings!r:.{_LINE}}")
         return _of_timm(path, str(content["arch"]), content["state_dict"], dict(options), settings)
     readers = (point.load() for point in entry_points(group=READERS))
-    return next((found for reader in readers if (found := reader(path, content))), None)
+    return next((trained for reader in readers if (trained := reader(path, content))), None)
 
 
 def _of_pdebench(path: Path, content: dict[str, Any]) -> TrainedModel:
     described = content.get("model")
     needed = {"name", "ndim", "host", "options"}
     if not isinstance(described, Mapping) or not described.keys() >= needed:
-        raise ValueError(
-            f"{path}: expected a description of the model, as the runner of chonn-ops writes it, "
-            "got none"
-        )
+        wanted = "a description of the model, as the runner of chonn-ops writes it"
+        raise error(path, wanted, "none")
     name, host = described["name"], described["host"]
     points = entry_points(group="pdebench.models", name=name)
     if len(points) != 1:
-        raise ValueError(
-            f"{path}: expected a model with one entry point in the group pdebench.models, got "
-            f"{name!r} with {len(points)}"
-        )
+        wanted = "a model with one entry point in the group pdebench.models"
+        raise error(path, wanted, f"{name!r} with {len(points)}")
     (point,) = points
     entry = point.load()
     model = entry.build(described["ndim"], host, described["options"])
@@ -283,11 +268,8 @@ def _of_neuraloperator(path: Path, content: dict[str, Any]) -> TrainedModel:
     name, args = str(described.pop("_name")), described.pop("args", ())
     described.pop("_version", None)
     if name.lower() not in known:
-        raise ValueError(f"{path}: expected one of the models {sorted(known)}, got {name!r}")
-    try:
-        model = known[name.lower()](*args, **described)
-    except TypeError as error:  # The installed version has other options.
-        raise ValueError(f"{path}: {name} cannot be built: {error}") from error
+        raise error(path, f"one of the models {sorted(known)}", repr(name))
+    model = _built(path, name, "", known[name.lower()], *args, **described)
     plain = (str, int, float, bool, tuple, list, dict, type(None))
     shown = {key: value for key, value in described.items() if isinstance(value, plain)}
     return TrainedModel(load_weights(path, model, content), f"{name} (neuraloperator)", shown)
@@ -302,22 +284,16 @@ def _of_timm(
 ) -> TrainedModel:
     timm, data = (import_optional(module, "timm") for module in ("timm", "timm.data"))
     if not timm.is_model(name):
-        raise ValueError(
-            f"{path}: expected a class out of {models.__all__} or a model of timm, got {name!r}"
-        )
-    if not isinstance(state, Mapping):
-        raise ValueError(f"{path}: expected weights by name, got {type(state).__name__}")
-    state = {key.removeprefix("module."): value for key, value in state.items()}
+        raise error(path, f"a class out of {models.__all__} or a model of timm", repr(name))
+    named = _weights_by_name(path, state)
+    state = {key.removeprefix("module."): value for key, value in named.items()}
     # train.py stores neither the number of classes nor that of channels with the model's options.
     head, stem = state.get("head.fc.weight"), state.get("stem.conv1.weight")
     sizes = {"num_classes": 0 if head is None else head.shape[0]}
     if stem is not None:
         sizes["in_chans"] = stem.shape[1]
     options = {**sizes, **options}
-    try:
-        model = timm.create_model(name, **options)
-    except TypeError as error:
-        raise ValueError(f"{path}: {name} cannot be built: {error}") from error
+    model = _built(path, name, "", timm.create_model, name, **options)
     _check_cells(path, model, f"{name} (timm)")  # Before weights, which only ours are sure to fit.
     # As train.py: its settings may have another size, mean and deviation than the model's own.
     config = data.resolve_data_config(dict(settings or {}), model=model)
@@ -335,24 +311,25 @@ def _of_state_dict(
             content = content[key]
     if not content or not all(isinstance(value, Tensor) for value in content.values()):
         keys = ", ".join(map(str, list(content)[:6])) or "nothing"
-        raise ValueError(
-            f"{path}: expected a checkpoint of PDEBench, neuraloperator or timm, or a state dict, "
-            f"got a dictionary of {keys}"
-        )
+        wanted = "a checkpoint of PDEBench, neuraloperator or timm, or a state dict"
+        raise error(path, wanted, f"a dictionary of {keys}")
     if name is None:
         card = _read_card(path)
         if card is None:
-            raise ValueError(
-                f"{path}: expected to know the model of these weights, got neither a card "
-                f"{path.with_suffix('.json').name} beside them nor a name: {_HOW}"
-            )
+            beside = f"neither a card {path.with_suffix('.json').name} beside them nor a name"
+            raise error(path, "to know the model of these weights", f"{beside}: {_HOW}")
         name = str(card["model"])
         block = {f"ckb.{key}": value for key, value in (card["options"].get("ckb") or {}).items()}
         rest = {key: value for key, value in card["options"].items() if key != "ckb"}
         options = {**rest, **block, **options}
     if name not in models.__all__:
         return _of_timm(path, name, content, options)
-    model = _build(path, name, options)
+    # The options of its blocks are `ckb.order` and so on.
+    blocks = {k.removeprefix("ckb."): v for k, v in options.items() if k.startswith("ckb.")}
+    keywords = pretrained.options_of({k: v for k, v in options.items() if not k.startswith("ckb.")})
+    if blocks:
+        keywords["ckb"] = CKBOptions.from_mapping(blocks)
+    model = _built(path, name, f"; {_HOW}", getattr(models, name), **keywords)
     return TrainedModel(
         load_weights(path, model, pretrained.weights_of(model, content)),
         name,
@@ -362,13 +339,9 @@ def _of_state_dict(
     )
 
 
-def _build(path: Path, name: str, options: Mapping[str, Any]) -> Any:
-    """A model of this package, with the options of its blocks as ``ckb.order`` and so on."""
-    block = {k.removeprefix("ckb."): v for k, v in options.items() if k.startswith("ckb.")}
-    rest = pretrained.options_of({k: v for k, v in options.items() if not k.startswith("ckb.")})
-    if block:
-        rest["ckb"] = CKBOptions.from_mapping(block)
+def _built(path: Path, name: str, hint: str, build: Any, /, *args: Any, **options: Any) -> Any:
+    """A model; a ValueError for options that it does not have here."""
     try:
-        return getattr(models, name)(**rest)
-    except TypeError as error:
-        raise ValueError(f"{path}: {name} cannot be built: {error}; {_HOW}") from error
+        return build(*args, **options)
+    except TypeError as failure:
+        raise ValueError(f"{path}: {name} cannot be built: {failure}{hint}") from failure

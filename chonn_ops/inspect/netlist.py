@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_above, check_integer, check_tensor, error
+from chonn_ops.checks import GRID_AXES, check_above, check_integer, check_shape, check_tensor, error
 from chonn_ops.inspect.reading import SolvedNetworks
 from chonn_ops.network.checks import any_complex
 from chonn_ops.network.circuit import Circuit
@@ -106,11 +106,7 @@ def to_netlist(
         if channel is not None or reverse:
             kind = type(cell).__name__
             raise ValueError(f"channel, reverse: expected None and False for a {kind}")
-        if omega is not None and not getattr(cell, "ac", False):
-            raise ValueError(f"omega: expected None without ac=True, got {omega}")
-        omega = 1.0 if omega is None else omega
-        check_above(0, omega=omega)
-        return _networks(cell, u, spacing, mask, volumes, omega)
+        return _networks(cell, u, {"spacing": spacing, "mask": mask, "volumes": volumes}, omega)
     if not isinstance(cell, KirchhoffCell):
         kinds = "KirchhoffCell, NetworkCell, CircuitHead or Circuit"
         raise TypeError(f"cell: expected a {kinds}, got {type(cell).__name__}")
@@ -120,21 +116,15 @@ def to_netlist(
 
 
 def _networks(
-    cell: NetworkCell | CircuitHead,
-    u: Tensor,
-    spacing: Spacing | None,
-    mask: Tensor | None,
-    volumes: FiniteVolumes | None,
-    omega: float,
+    cell: NetworkCell | CircuitHead, u: Tensor, geometry: dict[str, Any], omega: float | None
 ) -> str:
-    _check_one_sample(u, cell.spatial_dims if volumes is None else 1, cell.dim)
+    ac = getattr(cell, "ac", False)
+    frequency = _frequency(omega, ac, "None without ac=True")
+    _check_one_sample(u, cell.spatial_dims if geometry["volumes"] is None else 1, cell.dim)
     with torch.no_grad():
-        geometry = {"spacing": spacing, "mask": mask, "volumes": volumes}
-        found = SolvedNetworks.of_call(cell, cell(u, **geometry), u, **geometry)
+        solved = SolvedNetworks.of_call(cell, cell(u, **geometry), u, **geometry)
         # -div(k grad v) - omega^2 c v - i omega d v = f, times i / omega, is a law of currents.
-        ac = getattr(cell, "ac", False)
-        numbers = (found.circuit, found.density, omega if ac else None, ac)
-        return _analysis(type(cell).__name__, *numbers)
+        return _analysis(type(cell).__name__, solved.circuit, solved.density, frequency, ac)
 
 
 def _circuit(circuit: Circuit, source: Tensor, omega: float | None) -> str:
@@ -143,12 +133,18 @@ def _circuit(circuit: Circuit, source: Tensor, omega: float | None) -> str:
         if field is not None and field.shape != shape:
             raise error(name, f"one network a channel, and one source, {shape}", tuple(field.shape))
     ac = any_complex(source, circuit.leak, circuit.current, *circuit.conductance)
-    if omega is not None and not ac:
-        raise error("omega", "None without complex numbers", omega)
+    frequency = _frequency(omega, ac, "None without complex numbers")
+    with torch.no_grad():
+        return _analysis("Circuit", circuit, source, frequency)
+
+
+def _frequency(omega: float | None, ac: bool, otherwise: str) -> float | None:
+    """The angular frequency of an analysis, None at direct current."""
+    if not ac and omega is not None:
+        raise error("omega", otherwise, omega)
     omega = 1.0 if omega is None else omega
     check_above(0, omega=omega)
-    with torch.no_grad():
-        return _analysis("Circuit", circuit, source, omega if ac else None)
+    return omega if ac else None
 
 
 def _analysis(
@@ -182,8 +178,8 @@ def _elements(
     factor = 1j / omega if waves and omega else 1.0
 
     def numbers(field: Tensor) -> np.ndarray:
-        found = field[0, ..., network].detach().cpu().to(torch.complex128).numpy()
-        return (factor * found).conj()
+        array = field[0, ..., network].detach().cpu().to(torch.complex128).numpy()
+        return (factor * array).conj()
 
     leak, source = numbers(whole.leak), numbers(whole.source(density))
     conductance = [numbers(g) for g in whole.conductance]
@@ -299,17 +295,8 @@ def _start(
     """State before the first position of a line in one direction, (1, D, N)."""
 
     def final(backward: bool, boundary: str) -> Tensor:
-        return kirchhoff_scan(
-            u,
-            delta,
-            decay,
-            b,
-            b,
-            reverse=backward,
-            return_state=True,
-            boundary=boundary,
-            passive=cell.options.constrained,
-        )[1]
+        modes: Any = {"reverse": backward, "boundary": boundary, "return_state": True}
+        return kirchhoff_scan(u, delta, decay, b, b, passive=cell.options.constrained, **modes)[1]
 
     if cell.boundary == "periodic":
         return final(reverse, "periodic")
@@ -321,9 +308,7 @@ def _start(
 
 def _check_one_sample(u: Tensor, axes: int, dim: int) -> None:
     check_tensor("u", u)
-    if u.dim() != axes + 2 or u.shape[0] != 1 or u.shape[-1] != dim or not u.numel():
-        grid = "L" if axes == 1 else ", ".join(("H", "W", "T")[:axes])
-        raise ValueError(f"u: expected shape (1, {grid}, {dim}), got {tuple(u.shape)}")
+    check_shape("u", u, 1, *(("L",) if axes == 1 else GRID_AXES[:axes]), dim)
 
 
 def _number(value: Any) -> str:

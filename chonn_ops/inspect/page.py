@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chonn_ops.checks import error
 from chonn_ops.files import refuse_existing, whole_file
 from chonn_ops.inspect._optional import import_optional
 from chonn_ops.inspect.checkpoint import TrainedModel
@@ -40,7 +41,7 @@ body {
   font: 16px/1.55 system-ui, sans-serif;
 }
 h2 { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid #8888; }
-.soft, figcaption, dl { opacity: 0.75; font-size: 0.9rem; }
+figcaption, dl { opacity: 0.75; font-size: 0.9rem; }
 .table { overflow-x: auto; overflow-wrap: normal; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid #8888; text-align: right; }
@@ -103,10 +104,8 @@ def write_page(
     import_optional("matplotlib", "circuit")
     samples = samples.every(trained.every_frame, trained.every_point)
     if not 0 <= sample < len(samples):
-        raise ValueError(
-            f"sample: expected {samples.first} to {samples.first + len(samples) - 1}, got "
-            f"{samples.first + sample}"
-        )
+        last = samples.first + len(samples) - 1
+        raise error("sample", f"{samples.first} to {last}", samples.first + sample)
     paths = output / PAGE, output / NUMBERS
     if output.exists():
         for path in paths:
@@ -121,13 +120,11 @@ def write_page(
         learned = compare_conductivity(model, _batches(samples, inputs), **options)
         with torch.no_grad():
             prediction = _field_of(model(*shown, **options), samples.grid)
-    except (RuntimeError, IndexError, TypeError) as error:
+    except (RuntimeError, IndexError, TypeError) as failure:
         # Hosts raise these for fields of another shape.
-        line = str(error).partition("\n")[0]
-        raise ValueError(
-            f"{data}: expected samples that the model takes, got {tuple(samples.fields.shape[1:])} "
-            f"(frames, channels, grid): {line}"
-        ) from error
+        line = str(failure).partition("\n")[0]
+        shape = f"{tuple(samples.fields.shape[1:])} (frames, channels, grid): {line}"
+        raise error(data, "samples that the model takes", shape) from failure
     numbers = {
         "generator": f"chonn-ops {__version__}",
         "checkpoint": checkpoint,
@@ -141,9 +138,8 @@ def write_page(
         "learned_conductivity": learned,
     }
     for place, value in _not_finite(numbers):
-        raise ValueError(
-            f"{checkpoint} at {data}: expected finite numbers of the model, got {value} for {place}"
-        )
+        where = f"{checkpoint} at {data}"
+        raise error(where, "finite numbers of the model", f"{value} for {place}")
     text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
     law = _law(model, inputs(slice(0, _QUANTILES))[0], samples)
     page = _page(numbers, fields, samples, sample, prediction, law)
@@ -317,8 +313,8 @@ def _networks(numbers: dict[str, Any], fields: Sequence[NetworkFields]) -> Itera
         yield f"<h3>{html.escape(call.name)}</h3>"
         yield _figure(drawn, f"{call.name}, at sample {numbers['maps_of_sample']}{left_out}.")
     if len(fields) > _MOST_PICTURES:
-        left = len(fields) - _MOST_PICTURES
-        yield _paragraph(f"The {left} later calls have no pictures.", "soft")
+        rest = len(fields) - _MOST_PICTURES
+        yield _paragraph(f"The {rest} later calls have no pictures.")
 
 
 def _heads(heads: Sequence[tuple[str, int, dict[str, Any]]]) -> Iterator[str]:
@@ -380,9 +376,9 @@ def _blocks(blocks: Sequence[dict[str, Any]]) -> Iterator[str]:
     most = max(len(block["stage_share"]) for block in blocks)
     rows = []
     for block in blocks:
-        shares = [_number(share) for share in block["stage_share"]]
-        shares += ["-"] * (most - len(shares))
-        rows.append([block["name"] or "model", *shares, _number(block["gate_closed"])])
+        shares = block["stage_share"] + [None] * (most - len(block["stage_share"]))
+        numbers = map(_number, (*shares, block["gate_closed"]))
+        rows.append([block["name"] or "model", *numbers])
     stages = [f"stage {stage + 1}" for stage in range(most)]
     yield _table(["block", *stages, "closed part of the gate"], rows)
 
@@ -398,9 +394,8 @@ def _figure(pictures: Sequence[bytes], caption: str) -> str:
     )
 
 
-def _paragraph(text: str, kind: str = "") -> str:
-    attribute = f' class="{kind}"' if kind else ""
-    return f"<p{attribute}>{html.escape(text)}</p>"
+def _paragraph(text: str) -> str:
+    return f"<p>{html.escape(text)}</p>"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -63,8 +63,8 @@ def draw_network(fields: NetworkFields) -> tuple[list[bytes], str]:
             for panel in panels[c, len(shown) :]:
                 panel.set_axis_off()
         pictures.append(_png(figure))
-    left = networks - count
-    words = f"; {left} more networks are in the JSON" if left else ""
+    rest = networks - count
+    words = f"; {rest} more networks are in the JSON" if rest else ""
     words += "; middle plane of the third axis" if len(grid) == 3 else ""
     return pictures, words
 
@@ -140,16 +140,9 @@ def _streamlines(panel: Axes, currents: Sequence[np.ndarray]) -> None:
         return
     places = [np.arange(0, n, max(1, n // _STREAMLINES)) for n in along.shape]
     thin = np.ix_(*places)
-    panel.streamplot(
-        places[0],
-        places[1],
-        along[thin].T,
-        across[thin].T,
-        density=0.6,
-        color="white",
-        linewidth=0.5,
-        arrowsize=0.4,
-    )
+    style: Any = {"density": 0.6, "color": "white", "linewidth": 0.5, "arrowsize": 0.4}
+    x, y = places
+    panel.streamplot(x, y, along[thin].T, across[thin].T, **style)
     panel.set(xlim=(-0.5, along.shape[0] - 0.5), ylim=(-0.5, along.shape[1] - 0.5))
 
 

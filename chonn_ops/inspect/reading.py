@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,42 +36,20 @@ _MARGIN = 1 / 8
 
 @dataclass(frozen=True)
 class SolvedNetworks:
-    """The networks of one call of a cell, and their solution.
+    """The networks of one call of a cell, and their solution: fields (B, \\*grid, m). Those of a
+    `CircuitHead` are in the unit of its output, as `read_circuits` has them."""
 
-    Those of a `CircuitHead` are in the unit of its output, as `read_circuits` has them.
-
-    Parameters
-    ----------
-    circuit : Circuit
-        Conductances and leaks (B, \\*grid, m); the leaks include the walls.
-    density : Tensor, shape (B, \\*grid, m)
-        Source of the circuit, per unit volume.
-    potentials : Tensor, shape (B, \\*grid, m)
-        Complex for a cell at a frequency.
-    conductivity : sequence of Tensor, shape (B, \\*grid, m)
-        One for all axes, or one an axis.
-    leak, source : Tensor, shape (B, \\*grid, m)
-        Per unit volume, as the cell has them.
-    unit : float
-        The domain's unit of length in that of conductivities and leaks.
-    spacing : sequence of float, one an axis; None on a graph
-        Distance of the nodes in the unit of the domain.
-    exists : Tensor of bool, shape (B, \\*grid), optional
-        With a mask, which nodes exist.
-    factor : float or Tensor, shape (m,)
-        By what conductivities, leaks, sources and films are multiplied.
-    """
-
-    circuit: Circuit
-    density: Tensor
-    potentials: Tensor
-    conductivity: Sequence[Tensor]
-    leak: Tensor
-    source: Tensor
-    unit: float
+    circuit: Circuit  # the leaks include the walls
+    density: Tensor  # source of the circuit, per unit volume
+    potentials: Tensor  # complex for a cell at a frequency
+    conductivity: Sequence[Tensor]  # one for all axes, or one an axis
+    leak: Tensor  # per unit volume, as the cell has it
+    source: Tensor  # likewise
+    unit: float  # the domain's unit of length in that of conductivities and leaks
+    # Distance of the nodes along each axis in the unit of the domain, None on a graph.
     spacing: Sequence[float] | None
-    exists: Tensor | None
-    factor: Any = 1
+    exists: Tensor | None  # with a mask, which nodes exist, (B, *grid)
+    factor: Any = 1  # by what conductivities, leaks, sources and films are multiplied, or (m,)
 
     @classmethod
     def of_call(
@@ -161,12 +139,12 @@ def _in_unit(circuit: Circuit, factor: Any, scale: Tensor, offset: Tensor) -> Ci
     if circuit.before is not None and circuit.held is not None:
         before = _in_unit(circuit.before, factor, scale, offset)
         return before.hold(circuit.held, scale * (current + offset))
-    found = copy.copy(circuit)
-    found.conductance = tuple(factor * g for g in circuit.conductance)
-    found.leak = factor * circuit.leak
-    found.current = factor * scale * (current + offset * circuit.leak)
-    found.wall = None if circuit.wall is None else factor * circuit.wall
-    return found
+    scaled = copy.copy(circuit)
+    scaled.conductance = tuple(factor * g for g in circuit.conductance)
+    scaled.leak = factor * circuit.leak
+    scaled.current = factor * scale * (current + offset * circuit.leak)
+    scaled.wall = None if circuit.wall is None else factor * circuit.wall
+    return scaled
 
 
 def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -240,25 +218,17 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
         "scans": [],
         "blocks": [],
     }
-    hooks = [hook for name, block in model.named_modules() if isinstance(block, CKB)
-             for hook in _block_hooks(name, block, read["blocks"])]  # fmt: skip
-    with _removed_after(hooks):
+    with ExitStack() as stack:
+        for name, block in model.named_modules():
+            if isinstance(block, CKB):
+                _watch_block(stack, name, block, read["blocks"])
         _watch_cells(
             model,
             lambda: model(x, *args, **kwargs),
-            lambda *found: read["networks"].append(_network_numbers(*found)),
-            lambda *found: read["scans"].append(_scan_numbers(*found)),
+            lambda *call: read["networks"].append(_network_numbers(*call)),
+            lambda *call: read["scans"].append(_scan_numbers(*call)),
         )
     return read
-
-
-@contextmanager
-def _removed_after(hooks: Iterable[Any]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _watch_cells(
@@ -285,21 +255,16 @@ def _watch_cells(
         elif isinstance(cell, (NetworkCell, CircuitHead)):
             on_network(names[cell], cell, SolvedNetworks.of_call(cell, y, *args, **kwargs))
 
-    hooks = [cell.register_forward_hook(after, with_kwargs=True) for cell in names]
-    with torch.no_grad(), _removed_after(hooks):
+    with torch.no_grad(), ExitStack() as stack:
+        for cell in names:
+            stack.callback(cell.register_forward_hook(after, with_kwargs=True).remove)
         call()
 
 
-def _block_hooks(name: str, block: CKB, blocks: list[dict[str, Any]]) -> list[Any]:
-    """Hooks that append one entry to `blocks` for every call of the block."""
+def _watch_block(stack: ExitStack, name: str, block: CKB, blocks: list[dict[str, Any]]) -> None:
+    """Append one entry to `blocks` for every call of the block, until the stack is closed."""
     projected: list[Tensor] = []
     stages: list[Tensor] = []
-
-    def after_projection(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
-        projected.append(output)
-
-    def after_stage(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
-        stages.append(output)
 
     def after_stages(*_: Any) -> None:
         # The gate is the last part of the projection and as wide as the stages' outputs.
@@ -313,11 +278,13 @@ def _block_hooks(name: str, block: CKB, blocks: list[dict[str, Any]]) -> list[An
         blocks.append({"name": name, "stage_share": share, **numbers})
         stages.clear()
 
-    return [
-        block.in_proj.register_forward_hook(after_projection),
-        *(cell.register_forward_hook(after_stage) for cell in block.cells),
-        block.out_proj.register_forward_hook(after_stages),
+    hooks: list[tuple[nn.Module, Any]] = [
+        (block.in_proj, lambda _block, _inputs, output: projected.append(output)),
+        *((cell, lambda _cell, _inputs, output: stages.append(output)) for cell in block.cells),
+        (block.out_proj, after_stages),
     ]
+    for module, hook in hooks:
+        stack.callback(module.register_forward_hook(hook).remove)
 
 
 def _quantiles(values: Tensor) -> list[float | None]:
@@ -379,7 +346,7 @@ def _walls(
     head: CircuitHead, solved: SolvedNetworks
 ) -> list[tuple[dict[str, str], dict[str, Tensor]]]:
     """Name and condition of each wall, and its numbers (m,); those that vary on it are left out."""
-    found, grid = [], solved.spacing is not None
+    walls, grid = [], solved.spacing is not None
     for place, condition in head.walls().items():
         if place == "inner":
             if solved.exists is None:
@@ -402,8 +369,8 @@ def _walls(
         }
         if place in head.learned:
             numbers["coefficient"] = solved.factor * numbers["coefficient"]
-        found.append(({"wall": name, "condition": type(condition).__name__}, numbers))
-    return found
+        walls.append(({"wall": name, "condition": type(condition).__name__}, numbers))
+    return walls
 
 
 def _per_network(power: Tensor) -> Tensor:
@@ -458,17 +425,11 @@ class NetworkFields:
     """One call of a network cell or circuit head at one sample; arrays are (\\*grid, m), with NaN
     where no node exists.
 
-    Parameters
-    ----------
-    name : str
-    maps : dict of ndarray
-        "conductivity", or "conductivity 0" and so on along each axis of a head; "source" and
-        "potential", see `SolvedNetworks`. Of a network cell also "leak", "length_scale" sqrt(k / l)
-        in the unit of the domain, and "power", dissipated in the leak of a node and in half of each
-        of its edges. Real parts at a frequency.
-    currents : tuple of ndarray
-        Current density along each axis at the nodes, 0 where none exists; at a frequency the mean
-        flow of power.
+    `maps` has "conductivity", or "conductivity 0" and so on along each axis of a head; "source" and
+    "potential", see `SolvedNetworks`. Of a network cell also "leak", "length_scale" sqrt(k / l) in
+    the unit of the domain, and "power", dissipated in the leak of a node and in half of each of its
+    edges. Real parts at a frequency. `currents` are the current density along each axis at the
+    nodes, 0 where none exists; at a frequency the mean flow of power.
     """
 
     name: str
@@ -482,14 +443,13 @@ def read_fields(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> list[Net
 
     It takes the arguments of `read_circuits`, but for meshes, which are a ValueError.
     """
-    found: list[NetworkFields] = []
-    _watch_cells(
-        model,
-        lambda: model(x, *args, **kwargs),
-        lambda *call: found.append(_network_fields(*call)),
-        lambda *_: None,
-    )
-    return found
+    calls: list[NetworkFields] = []
+
+    def on_network(*call: Any) -> None:
+        calls.append(_network_fields(*call))
+
+    _watch_cells(model, partial(model, x, *args, **kwargs), on_network, lambda *_: None)
+    return calls
 
 
 def _network_fields(
@@ -516,11 +476,11 @@ def _network_fields(
         maps = {"conductivity": solved.mean_conductivity(), "leak": solved.leak} | maps
         maps["length_scale"] = solved.length_scale()
         maps["power"] = solved.ground_power() + power
-    found = {key: array(value) for key, value in maps.items()}
+    arrays = {key: array(value) for key, value in maps.items()}
     if solved.exists is not None:
         exists = solved.exists[0, ..., None].cpu().numpy()
-        found = {key: np.where(exists, value, np.nan) for key, value in found.items()}
-    return NetworkFields(name, found, tuple(map(array, currents)))
+        arrays = {key: np.where(exists, value, np.nan) for key, value in arrays.items()}
+    return NetworkFields(name, arrays, tuple(map(array, currents)))
 
 
 def conductivity_law(model: CHONNNetwork, values: Tensor) -> Tensor:
@@ -568,29 +528,19 @@ def conductivity_law(model: CHONNNetwork, values: Tensor) -> Tensor:
 def compare_conductivity(
     model: nn.Module, batches: Iterable[tuple[tuple[Any, ...], Tensor]], **kwargs: Any
 ) -> list[dict[str, Any]]:
-    """Compare each network's conductivity with a given field over many samples.
+    """Compare each network's conductivity with a reference over many samples: `batches` are pairs
+    of positional arguments of the model, which is in evaluation mode, and reference fields
+    (B, \\*grid); `kwargs` are its keywords.
 
-    Parameters
-    ----------
-    model : Module
-        In evaluation mode.
-    batches : iterable of (tuple, Tensor)
-        Positional arguments of the model, and reference fields (B, \\*grid) of the same samples.
-    kwargs
-        Keyword arguments of the model.
-
-    Returns
-    -------
-    list of dict
-        One per network cell or head, in the order of calls: ``name``; ``networks``, one dict each:
-        ``correlation``, Pearson's coefficient over the nodes between the logarithms of conductivity
-        and reference (the reference itself where it is not positive), averaged over the samples,
-        with its ``deviation`` over the samples; None where one of the two is constant, or the grid
-        is not a coarsening of the reference's grid. ``variation``, the standard deviation of the
-        conductivity over its mean at nodes at least an eighth of the domain from its boundary,
-        averaged over the samples.
+    Returns one dict per network cell or head, in the order of calls, with ``name`` and, for each of
+    its ``networks``: ``correlation``, Pearson's coefficient over the nodes between the logarithms
+    of conductivity and reference (the reference itself where it is not positive), averaged over the
+    samples, with its ``deviation`` over the samples; None where one of the two is constant, or the
+    grid is not a coarsening of the reference's grid. ``variation``, the standard deviation of the
+    conductivity over its mean at nodes at least an eighth of the domain from its boundary, averaged
+    over the samples.
     """
-    found: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    compared: dict[str, list[tuple[Tensor, Tensor]]] = {}
     for inputs, reference in batches:
 
         def compare(
@@ -602,27 +552,23 @@ def compare_conductivity(
             inside = _inside(k).flatten(1, -2)
             mean = inside.nanmean(1)
             variation = (inside - mean[:, None]).square().nanmean(1).sqrt() / mean
-            found.setdefault(name, []).append((_correlation(k, reference), variation))
+            compared.setdefault(name, []).append((_correlation(k, reference), variation))
 
         _watch_cells(model, partial(model, *inputs, **kwargs), compare, lambda *_: None)
     return [
         {"name": name, "networks": _summary(*map(torch.cat, zip(*values, strict=True)))}
-        for name, values in found.items()
+        for name, values in compared.items()
     ]
 
 
 def _summary(r: Tensor, variation: Tensor) -> list[dict[str, Any]]:
     each = []
-    for c in range(r.shape[1]):
-        known = r[:, c][r[:, c].isfinite()]
-        each.append(
-            {
-                "correlation": known.mean().item() if len(known) else None,
-                "deviation": known.std().item() if len(known) > 1 else None,
-                "samples": len(known),
-                "variation": variation[:, c].mean().item(),
-            }
-        )
+    for of_samples, change in zip(r.T, variation.T, strict=True):
+        known = of_samples[of_samples.isfinite()]
+        mean = known.mean().item() if len(known) else None
+        deviation = known.std().item() if len(known) > 1 else None
+        entry = {"correlation": mean, "deviation": deviation, "samples": len(known)}
+        each.append({**entry, "variation": change.mean().item()})
     return each
 
 

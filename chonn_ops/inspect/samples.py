@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_ops.checks import error
 from chonn_ops.inspect._optional import import_optional
 
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
@@ -86,10 +87,8 @@ class Samples:
         n, frames, each = self.fields.shape[:3]
         wanted = 1 if channels is None else channels // each
         if not 1 <= wanted <= frames or (channels is not None and channels % each):
-            raise ValueError(
-                f"data: expected {channels} channels, as the model takes, got {frames} frames of "
-                f"{each} on a grid of {self.grid}"
-            )
+            stored = f"{frames} frames of {each} on a grid of {self.grid}"
+            raise error("data", f"{channels} channels, as the model takes", stored)
         return self.fields[:, :wanted].reshape(n, wanted * each, *self.grid)
 
     def grid_coordinates(self) -> Tensor:
@@ -141,56 +140,54 @@ def read_samples(
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     if path.suffix == ".npy":
-        found = Samples(_frames(path, _numpy(path)[part]), first)
+        samples = Samples(_frames(path, _numpy(path)[part]), first)
     elif path.suffix in (".pt", ".pth"):
-        found = _tensors(path, part)
+        samples = _tensors(path, part)
     elif path.suffix == ".mat":
-        found = _matlab(path, part)
+        samples = _matlab(path, part)
     else:
         with _opened(path) as file:
-            found = _hdf5(path, file, part)
-    if not len(found):
-        raise ValueError(f"{path}: expected samples from number {first} on, got none")
-    if not found.fields.isfinite().all():
-        raise ValueError(f"{path}: expected finite fields, got infinity or NaN")
-    return found
+            samples = _hdf5(path, file, part)
+    if not len(samples):
+        raise error(path, f"samples from number {first} on", "none")
+    if not samples.fields.isfinite().all():
+        raise error(path, "finite fields", "infinity or NaN")
+    return samples
 
 
 def _pictures(path: Path, transform: Callable[[Any], Tensor] | None, part: slice) -> Samples:
     if transform is None:
-        raise ValueError(f"{path}: expected a file of fields for this model, got pictures")
+        raise error(path, "a file of fields for this model", "pictures")
     image = import_optional("PIL.Image", "timm")
     files = [path]
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() in _PICTURES)
     files = files[part]
     if not files:
-        raise ValueError(f"{path}: expected pictures from number {part.start} on, got none")
+        raise error(path, f"pictures from number {part.start} on", "none")
     inputs = []
     for file in files:
         try:
             with image.open(file) as opened:
                 inputs.append(transform(opened.convert("RGB")))
-        except OSError as error:
-            raise ValueError(f"{file}: expected a picture, got a damaged file ({error})") from error
+        except OSError as failure:
+            raise error(file, "a picture", f"a damaged file ({failure})") from failure
     return Samples(torch.stack(inputs)[:, None], part.start, "input, first channel")
 
 
 def _numpy(path: Path) -> Tensor:
     try:
         return torch.from_numpy(np.load(path, allow_pickle=False))
-    except (ValueError, OSError, EOFError, TypeError) as error:
-        raise ValueError(f"{path}: expected an array of numbers ({error})") from error
+    except (ValueError, OSError, EOFError, TypeError) as failure:
+        raise ValueError(f"{path}: expected an array of numbers ({failure})") from failure
 
 
 def _tensors(path: Path, part: slice) -> Samples:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # PyTorch raises errors of many classes for other bytes.
-        line = str(error).partition("\n")[0]
-        raise ValueError(
-            f"{path}: expected tensors, got a damaged or different file ({line})"
-        ) from error
+    except Exception as failure:  # PyTorch raises errors of many classes for other bytes.
+        line = str(failure).partition("\n")[0]
+        raise error(path, "tensors", f"a damaged or different file ({line})") from failure
     x = content.get("x") if isinstance(content, dict) else content
     if not isinstance(x, Tensor):
         raise ValueError(f"{path}: expected a tensor, or a dictionary with one as x")
@@ -212,9 +209,9 @@ def _target(path: Path, y: Tensor, fields: Tensor) -> Tensor | None:
 def _frames(path: Path, x: Tensor) -> Tensor:
     """(N, \\*grid) or (N, C, \\*grid) as (N, 1, C, \\*grid)."""
     if not 2 <= x.dim() <= 5:
-        raise ValueError(f"{path}: expected (N, *grid) or (N, C, *grid), got {tuple(x.shape)}")
+        raise error(path, "(N, *grid) or (N, C, *grid)", tuple(x.shape))
     if x.is_complex():
-        raise ValueError(f"{path}: expected real numbers, got {x.dtype}")
+        raise error(path, "real numbers", x.dtype)
     x = x.float()
     return x[:, None, None] if x.dim() < 4 else x[:, None]
 
@@ -224,23 +221,23 @@ def _matlab(path: Path, part: slice) -> Samples:
     if import_optional("h5py", "circuit").is_hdf5(path):
         with _opened(path) as file:  # MATLAB 7.3 stores the axes in reverse.
             names = ("coeff", "sol") if "sol" in file else ("coeff",)
-            found = {name: _real(file, name)[..., part].T for name in names}
+            fields = {name: _real(file, name)[..., part].T for name in names}
     else:
         loadmat = import_optional("scipy.io", "circuit").loadmat
         try:
             content = loadmat(path, variable_names=["coeff", "sol"])
             names = ("coeff", "sol") if "sol" in content else ("coeff",)
-            found = {name: content[name][part] for name in names}
-        except Exception as error:  # SciPy's parser raises errors of many classes for other bytes.
-            raise ValueError(f"{path}: expected a MATLAB file with coeff ({error})") from error
-    a = found["coeff"]
+            fields = {name: content[name][part] for name in names}
+        except Exception as failure:  # SciPy's parser raises many classes for other bytes.
+            raise ValueError(f"{path}: expected a MATLAB file with coeff ({failure})") from failure
+    a = fields["coeff"]
     if a.ndim != 3:
-        raise ValueError(f"{path}: expected coeff of shape (N, R, R), got {a.shape}")
+        raise error(path, "coeff of shape (N, R, R)", a.shape)
     every, rest = divmod(a.shape[1] - 1, _FNO_NODES - 1)
     step = every if every and not rest else 1
     field, *targets = (
         torch.from_numpy(np.ascontiguousarray(x[:, ::step, ::step], np.float32))
-        for x in found.values()
+        for x in fields.values()
         if x.shape == a.shape
     )
     axes = [torch.linspace(0, 1, n) for n in field.shape[1:]]
@@ -254,16 +251,16 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         with h5py.File(path, "r") as file:
             yield file
-    except (OSError, KeyError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{path}: damaged, or not the expected HDF5 file ({error})") from error
+    except (OSError, KeyError, TypeError, RuntimeError) as failure:
+        raise ValueError(f"{path}: damaged, or not the expected HDF5 file ({failure})") from failure
 
 
 def _real(file: Any, name: str) -> Any:
     """The data set `name` of real numbers."""
-    found = file[name]
-    if getattr(found, "dtype", np.dtype(object)).kind not in "fiub":
+    array = file[name]
+    if getattr(array, "dtype", np.dtype(object)).kind not in "fiub":
         raise TypeError(f"{name}: expected real numbers")
-    return found
+    return array
 
 
 def _tensor(file: Any, name: str, part: Any = ...) -> Tensor:
@@ -297,10 +294,8 @@ def _hdf5(path: Path, file: Any, part: slice) -> Samples:
         return samples(_tensor(file, "test/x", part)[:, None, None])
     names = [name for name in sorted(file) if "data" in file[name]][part]
     if not names:
-        raise ValueError(
-            f"{path}: expected a layout of PDEBench or CNO, got the keys "
-            f"{', '.join(list(file)[:8]) or 'none'}"
-        )
+        keys = ", ".join(list(file)[:8]) or "none"
+        raise error(path, "a layout of PDEBench or CNO", f"the keys {keys}")
     # (T, *space, V) each
     fields = torch.stack([_tensor(file, f"{name}/data") for name in names])
     axes = file[names[0]].get("grid", {})
@@ -314,12 +309,9 @@ def _cno(path: Path, file: Any, part: slice, mask: Tensor | None) -> Samples:
     The file IN holds the training samples and the range; the file OUT lies beside it.
     """
     count = sum(name.startswith("Sample_") for name in file)
-    numbers = range(count)[part]
-    if not numbers:
-        raise ValueError(
-            f"{path}: expected samples from number {part.start} on, got {count} in all"
-        )
-    fields = np.stack([_real(file, f"Sample_{i}/input")[...] for i in numbers])
+    if part.start >= count:
+        raise error(path, f"samples from number {part.start} on", f"{count} in all")
+    fields = np.stack([_real(file, f"Sample_{i}/input")[...] for i in range(count)[part]])
     with _opened(path.with_name(path.name.replace("_OUT", "_IN"))) as training:
         low, high = (float(_real(training, name)[()]) for name in ("min_inp", "max_inp"))
     f = torch.from_numpy((fields - low) / (high - low)).float()

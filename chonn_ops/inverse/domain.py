@@ -11,14 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.boundary import (
-    Boundary,
-    Condition,
-    Faces,
-    Neumann,
-    conditions,
-    named_conditions,
-)
+from chonn_ops.boundary import Boundary, Condition, Faces, Neumann, conditions, named_conditions
 from chonn_ops.checks import as_tensor, error
 from chonn_ops.network import Circuit, Factorization, diffusion
 from chonn_ops.network.grids import Spacing, check_conditions, spacings, walls_of
@@ -29,15 +22,14 @@ _WITHOUT_VALUES = "conditions other than 'matched', without a value or flux othe
 
 
 @dataclass(frozen=True, eq=False)
-class _Nodes:
-    """Nodes, and which of them exist.
+class _Domain:
+    """Nodes, which of them exist, and the geometry of their cells."""
 
-    Attributes
-    ----------
-    mask : Tensor of bool, shape (\\*grid); (N,) on a mesh
-    """
-
-    mask: Tensor
+    mask: Tensor  # of bool, (*grid); (N,) on a mesh
+    layout: Layout  # that of circuits
+    dimensions: int  # of space
+    step: float  # how far neighbours are from each other
+    volume: Tensor  # of the nodes' cells, (*grid)
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -51,33 +43,12 @@ class _Nodes:
 
 
 @dataclass(frozen=True, eq=False)
-class GridDomain(_Nodes):
+class GridDomain(_Domain):
     """Cells of a grid: the spacing of each axis, and the condition at each face. Of the two edges
     of a cell along an axis, each meets the other axes' in half of the cell's corners."""
 
     steps: list[float]
     faces: Faces
-
-    @property
-    def layout(self) -> Layout:
-        """That of circuits."""
-        return Grid(self.grid, [low.periodic for low, _ in self.faces])
-
-    @property
-    def dimensions(self) -> int:
-        """Of space."""
-        return len(self.grid)
-
-    @property
-    def step(self) -> float:
-        """How far neighbours are from each other."""
-        return min(self.steps)
-
-    @property
-    def volume(self) -> Tensor:
-        """Volumes of the nodes' cells, (\\*grid)."""
-        volume = torch.full(self.grid, math.prod(self.steps), dtype=torch.float64)
-        return volume.to(self.mask.device)
 
     @property
     def inner(self) -> Condition | None:
@@ -109,39 +80,22 @@ class GridDomain(_Nodes):
 
     def at_edges(self, corners: Tensor) -> list[Tensor]:
         """The transpose of `at_corners`, over K."""
-        found, axes = [], len(self.grid)
+        edges, axes = [], len(self.grid)
         corners = corners.unflatten(0, (2,) * axes) / len(corners)
         for axis in range(axes):
             others = [other for other in range(axes) if other != axis]
             after, before = (corners.sum(others) if others else corners).unbind(0)
-            found.append(after + before.roll(-1, axis))
-        return found
+            edges.append(after + before.roll(-1, axis))
+        return edges
 
 
 @dataclass(frozen=True, eq=False)
-class MeshDomain(_Nodes):
+class MeshDomain(_Domain):
     """Volumes of a mesh, and the condition at each set of walls; methods as those of `GridDomain`.
     A cell counts as one corner, and both nodes of an edge share it."""
 
     volumes: FiniteVolumes
     walls: dict[str, Condition]
-
-    @property
-    def layout(self) -> Layout:
-        return self.volumes.graph
-
-    @property
-    def dimensions(self) -> int:
-        return self.volumes.positions.shape[1]
-
-    @property
-    def step(self) -> float:
-        start, end = self.volumes.positions[self.volumes.graph.ends]
-        return float((start - end).norm(dim=1).median())
-
-    @property
-    def volume(self) -> Tensor:
-        return self.volumes.volume.to(self.mask.device)
 
     def circuit(self, k: Tensor) -> Circuit:
         return self.volumes.circuit(k, boundary=self.walls)
@@ -200,7 +154,9 @@ def domain_of(
     known = all(x.inner or x.periodic for pair in faces for x in pair)
     if not known or walls_of(k, steps, faces, k).current is not None:
         raise error("boundary", _WITHOUT_VALUES, repr(boundary))
-    return GridDomain(exists, steps, faces)
+    layout = Grid(grid, [low.periodic for low, _ in faces])
+    volume = torch.full(grid, math.prod(steps), dtype=torch.float64).to(device)
+    return GridDomain(exists, layout, len(grid), min(steps), volume, steps, faces)
 
 
 def domain_on(volumes: FiniteVolumes, boundary: Any, device: torch.device) -> MeshDomain:
@@ -209,7 +165,10 @@ def domain_on(volumes: FiniteVolumes, boundary: Any, device: torch.device) -> Me
         raise TypeError(f"volumes: expected FiniteVolumes, got {type(volumes).__name__}")
     exists = torch.ones(volumes.num_nodes, dtype=torch.bool, device=device)
     walls = named_conditions(boundary, volumes.sets, inner=True)
-    domain = MeshDomain(exists, volumes, walls)
+    start, end = volumes.positions[volumes.graph.ends]
+    step = float((start - end).norm(dim=1).median())
+    place = volumes.graph, volumes.positions.shape[1], step, volumes.volume.to(device)
+    domain = MeshDomain(exists, *place, volumes, walls)
     if domain.circuit(exists[None, :, None].double()).current is not None:
         raise error("boundary", _WITHOUT_VALUES, repr(boundary))
     return domain

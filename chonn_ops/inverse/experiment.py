@@ -35,64 +35,56 @@ ALIKE = 1e-6
 
 def weights_of(nodes: Any, domain: Domain) -> Tensor:
     """Weights (M, n) of measured potentials from indices, a mask of nodes, or weights."""
-    given = numbers_of("nodes", nodes, domain.mask.device)
-    if given.is_complex():
-        raise error("nodes", "indices, a mask or real weights", given.dtype)
+    places = numbers_of("nodes", nodes, domain.mask.device)
+    if places.is_complex():
+        raise error("nodes", "indices, a mask or real weights", places.dtype)
     grid, axes = domain.grid, len(domain.grid)
     count, inside = domain.mask.numel(), domain.mask.flatten()
-    if given.dtype == torch.bool:
-        if tuple(given.shape) != grid:
-            raise error("nodes", f"a mask of shape (*grid) = {grid}", tuple(given.shape))
-        flat = given.flatten().nonzero()[:, 0]
-    elif given.is_floating_point():
-        if given.dim() != axes + 1 or tuple(given.shape[1:]) != grid:
+    if places.dtype == torch.bool:
+        if tuple(places.shape) != grid:
+            raise error("nodes", f"a mask of shape (*grid) = {grid}", tuple(places.shape))
+        flat = places.flatten().nonzero()[:, 0]
+    elif places.is_floating_point():
+        if places.dim() != axes + 1 or tuple(places.shape[1:]) != grid:
             expected = (
                 f"weights of shape (M, *grid) = (M, {', '.join(map(str, grid))}), or indices, "
                 "which are integers"
             )
-            raise error("nodes", expected, f"{given.dtype} of shape {tuple(given.shape)}")
-        weights = given.detach().double().flatten(1)
+            raise error("nodes", expected, f"{places.dtype} of shape {tuple(places.shape)}")
+        weights = places.detach().double().flatten(1)
         if not bool(weights.isfinite().all()):
             raise error("nodes", "finite weights", "NaN or infinity")
         if bool((weights[:, ~inside] != 0).any()):
             raise error("nodes", "weights of 0 at missing nodes", "others")
         return weights
     else:
-        given = given[:, None] if given.dim() == 1 == axes else given
-        if given.dim() != 2 or given.shape[1] != axes:
+        places = places[:, None] if places.dim() == 1 == axes else places
+        if places.dim() != 2 or places.shape[1] != axes:
             expected = (
                 f"indices of shape (M, {axes}) for the grid {grid}, which is that of source, "
                 "(S, *grid) where measured is (S, M), else (*grid), without channels"
             )
-            raise error("nodes", expected, tuple(given.shape))
-        sizes = torch.tensor(grid, device=given.device)
-        if given.numel() and not bool(((given >= 0) & (given < sizes)).all()):
+            raise error("nodes", expected, tuple(places.shape))
+        sizes = torch.tensor(grid, device=places.device)
+        if places.numel() and not bool(((places >= 0) & (places < sizes)).all()):
             expected = f"indices of the grid {grid}, from 0"
-            raise error("nodes", expected, f"{given.amin().item()} to {given.amax().item()}")
-        flat = torch.zeros(len(given), dtype=torch.long, device=given.device)
+            raise error("nodes", expected, f"{places.amin().item()} to {places.amax().item()}")
+        flat = torch.zeros(len(places), dtype=torch.long, device=places.device)
         for axis, size in enumerate(grid):
-            flat = flat * size + given[:, axis].long()
+            flat = flat * size + places[:, axis].long()
     if not bool(inside[flat].all()):
         first = int(flat[~inside[flat]][0])
         raise error(
             "nodes", "nodes that exist", f"a missing one, number {first} in row-major order"
         )
-    weights = torch.zeros(len(flat), count, dtype=torch.float64, device=given.device)
-    weights[torch.arange(len(flat), device=given.device), flat] = 1
+    weights = torch.zeros(len(flat), count, dtype=torch.float64, device=places.device)
+    weights[torch.arange(len(flat), device=places.device), flat] = 1
     return weights
 
 
 class Experiment:
-    """What was measured, on which network, and which of its fields is unknown.
-
-    Parameters
-    ----------
-    domain : Domain
-    unknown : {"conductivity", "leak", "source"}
-    conductivity, leak : Tensor, shape (\\*grid), or None for the unknown one
-    source : Tensor, shape (S, \\*grid), or None where it is unknown
-    weights : Tensor, shape (M, n)
-    """
+    """What was measured, by weights (M, n), on which network, and which of its fields is unknown:
+    conductivity or leak (\\*grid), or source (S, \\*grid). The unknown one is None."""
 
     def __init__(
         self,
@@ -123,9 +115,9 @@ class Experiment:
         assert k is not None
         assert leak is not None
         k, leak = (y[None, ..., None] for y in (k, leak))
-        made = domain.circuit(k)
+        circuit = domain.circuit(k)
         leak = torch.where(domain.mask[..., None], leak, 0) + self.ground[None, ..., None]
-        return made.leak + leak, *made.conductance
+        return circuit.leak + leak, *circuit.conductance
 
     def factorize(self, x: Tensor) -> Factorization:
         """The network of a field (n,), eliminated."""
@@ -161,14 +153,14 @@ class Experiment:
         def along(fields: Tensor) -> list[Tensor]:
             return [x[..., 0] for x in self.domain.layout.drops(fields[..., None])]
 
-        found = torch.empty(len(rows), x.numel(), dtype=x.dtype, device=x.device)
+        jacobian = torch.empty(len(rows), x.numel(), dtype=x.dtype, device=x.device)
         for some in torch.arange(len(rows), device=x.device).split(ROWS):
             s, i = rows[some].T
             a, b = w[i], v[s]
             products = [a * b, *(p * q for p, q in zip(along(a), along(b), strict=True))]
             cotangents = tuple(-y[:, None, ..., None] for y in products)
-            found[some] = torch.func.vmap(pullback)(cotangents)[0].flatten(1)
-        return found
+            jacobian[some] = torch.func.vmap(pullback)(cotangents)[0].flatten(1)
+        return jacobian
 
     def _ground_what_floats(self) -> None:
         """Find the connected parts, and connect a node of each one without leak to ground, which
@@ -243,8 +235,8 @@ def best_constant(
         field = torch.full((experiment.weights.shape[1],), x, dtype=torch.float64)
         field = field.to(measured.device)
         predicted = experiment.predict(experiment.potentials(experiment.factorize(field), field))
-        found = float((((predicted - measured) / noise)[s, i] ** 2).sum())
-        return found if found == found else float("inf")
+        total = float((((predicted - measured) / noise)[s, i] ** 2).sum())
+        return total if total == total else float("inf")
 
     decade = 2.302585092994046
     trials = [k * decade for k in DECADES]

@@ -133,13 +133,13 @@ class Reconstruction:
     def _deviation(self) -> Tensor:
         p = self._posterior
         known = torch.linalg.solve_triangular(p.triangle, p.gain, upper=False).square().sum(0)
-        left = p.variance - known
-        for few in (left < LITTLE * p.variance).nonzero()[:, 0].split(ROWS):
-            unit = torch.zeros(len(few), len(left), dtype=left.dtype, device=left.device)
-            at = torch.arange(len(few), device=left.device), few
+        variance = p.variance - known
+        for few in (variance < LITTLE * p.variance).nonzero()[:, 0].split(ROWS):
+            unit = variance.new_zeros(len(few), len(variance))
+            at = torch.arange(len(few), device=variance.device), few
             unit[at] = 1
-            left[few] = p.gaussian.times(unit)[at] - known[few]
-        return left.clamp(min=0).sqrt()
+            variance[few] = p.gaussian.times(unit)[at] - known[few]
+        return variance.clamp(min=0).sqrt()
 
     def deviation(self) -> Tensor:
         """Standard deviation at every node, (\\*grid): of the field's natural logarithm for a
@@ -312,8 +312,8 @@ def reconstruct(
     check_above(0, tol=tol)
     check_integer(1, max_iterations=max_iterations)
     check_bool(progress=progress)
-    given = numbers_of("measured", measured).detach()
-    device = given.device
+    data = numbers_of("measured", measured).detach()
+    device = data.device
     fields = {"source": source, "conductivity": conductivity, "leak": leak}
     if fields[unknown] is not None:
         raise error(unknown, "None, because it is unknown", "a value")
@@ -321,9 +321,9 @@ def reconstruct(
         if name != unknown and fields[name] is None:
             raise error(name, f"values, because the unknown is the {unknown}", None)
     known = {name: None if x is None else _real(name, x, device) for name, x in fields.items()}
-    if given.dim() not in (1, 2) or not given.numel():
-        raise error("measured", "shape (S, M) or (M,), at least one value", tuple(given.shape))
-    values = _real("measured", given, device).reshape(-1, given.shape[-1])
+    if data.dim() not in (1, 2) or not data.numel():
+        raise error("measured", "shape (S, M) or (M,), at least one value", tuple(data.shape))
+    values = _real("measured", data, device).reshape(-1, data.shape[-1])
     grid = _grid(known, unknown, len(values), None if volumes is None else 1)
     if volumes is None:
         domain = domain_of(grid, spacing, mask, boundary, device)
@@ -351,7 +351,8 @@ def reconstruct(
     kept = values[rows[:, 0], rows[:, 1]]
     if not len(rows) or not bool(kept.isfinite().all()):
         raise error("measured", "finite values, NaN where nothing was measured", "no or infinite")
-    most = _most_rows(domain.mask.numel())
+    n = domain.mask.numel()
+    most = int((math.sqrt(n**2 + 3 * MOST_BYTES / 8) - n) / 3)  # 2 m n + 3 m^2 numbers fit
     if len(rows) > most:
         raise error("measured", f"at most {most} values on the grid {grid}", len(rows))
     sigma, estimate = _noise(noise, values, kept)
@@ -362,7 +363,7 @@ def reconstruct(
         print(file=sys.stderr)
     for doubt in search.doubts():
         warnings.warn(f"reconstruct: {doubt}", RuntimeWarning, stacklevel=2)
-    return search.result(given)
+    return search.result(data)
 
 
 def _real(name: str, values: Any, device: torch.device) -> Tensor:
@@ -371,11 +372,6 @@ def _real(name: str, values: Any, device: torch.device) -> Tensor:
     if tensor.is_complex():
         raise error(name, "real values, of a network of direct current", tensor.dtype)
     return tensor.detach().double()
-
-
-def _most_rows(n: int) -> int:
-    """The largest m for which 2 m n + 3 m^2 numbers fit."""
-    return int((math.sqrt(n**2 + 3 * MOST_BYTES / 8) - n) / 3)
 
 
 def _grid(
@@ -491,10 +487,10 @@ class _Search:
         network, v, r = self._residual(self.x)
         # Noise far below the misfit would make the first steps follow a linearisation that holds
         # nowhere near them: it starts as large as the misfit and is reduced to what was given.
-        given, excess, t = self.sigma, 1.0, 1.0
+        final, excess, t = self.sigma, 1.0, 1.0
         if not self.estimate and self.experiment.logarithmic:
             excess = max(1.0, REDUCED * float(r.square().mean().sqrt()))
-            self.sigma, r = given * excess, r / excess
+            self.sigma, r = final * excess, r / excess
         while True:
             offset = self.x - self.mean
             noise = self.sigma[self.s, self.i][:, None]
@@ -511,7 +507,7 @@ class _Search:
                 last = self.iterations == max_iterations
                 less = 1.0 if last else max(1.0, excess / (REDUCED if t == 1 else 2))
                 factor, excess, settled = less / excess, less, less == 1
-                self.sigma = given * excess
+                self.sigma = final * excess
             if factor != 1:
                 r, J, gain, inner = r / factor, J / factor, gain / factor, inner / factor**2
             triangle = _cholesky(inner)
@@ -605,13 +601,11 @@ class _Search:
                     break
         return worst
 
-    def result(self, given: Tensor) -> Reconstruction:
+    def result(self, data: Tensor) -> Reconstruction:
         """Return what was found, in the dtype of the measurements."""
-        dtype = given.dtype if given.is_floating_point() else torch.float64
+        dtype = data.dtype if data.is_floating_point() else torch.float64
         gaussian, J, gain, triangle = self.posterior
-        posterior = _Posterior(
-            self.x, gaussian, self.prior.variance_around(gaussian), J, gain, triangle
-        )
+        posterior = _Posterior(self.x, gaussian, gaussian.variance(), J, gain, triangle)
         mask = self.experiment.domain.mask
         field = self.x.exp() if self.experiment.logarithmic else self.x
         residual = torch.full_like(self.values, math.nan)
@@ -622,8 +616,8 @@ class _Search:
             iterations=self.iterations,
             fit=_fit(self.residual, triangle),
             explained=self._far() is None and not self._much_noise(),
-            residual=residual.reshape(given.shape).to(dtype),
-            noise=self.sigma.reshape(given.shape).to(dtype),
+            residual=residual.reshape(data.shape).to(dtype),
+            noise=self.sigma.reshape(data.shape).to(dtype),
             _posterior=posterior,
             _mask=mask,
             _logarithmic=self.experiment.logarithmic,
@@ -638,8 +632,8 @@ def _fit(r: Tensor, triangle: Tensor) -> float:
 
 def _cholesky(inner: Tensor) -> Tensor:
     """Factor of I + J C J^T, which rounding may leave not quite symmetric."""
-    one = torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
-    triangle, failed = torch.linalg.cholesky_ex(one + (inner + inner.T) / 2)
+    identity = torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
+    triangle, failed = torch.linalg.cholesky_ex(identity + (inner + inner.T) / 2)
     if bool(failed):
         part = 1 / math.sqrt(float(inner.diagonal().max()))
         raise error(

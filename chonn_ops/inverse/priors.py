@@ -52,9 +52,16 @@ class Gaussian:
         network: Factorization,
         scale: Tensor | None = None,
         volume: Tensor | None = None,
+        variance: Tensor | None = None,
     ) -> None:
         self.domain, self.network = domain, network
-        self.scale, self.volume = scale, volume
+        self.scale, self.volume, self._variance = scale, volume, variance
+
+    def variance(self) -> Tensor:
+        """Pointwise variance (n,), computed from the network where it was not given."""
+        if self._variance is not None:
+            return self._variance
+        return self.network.diagonal_of_inverse().flatten()
 
     def _solve(self, fields: Tensor) -> Tensor:
         return solve_on(self.domain, self.network, fields)
@@ -182,16 +189,12 @@ class BoundSmoothness:
         inside = domain.mask.flatten()
         scale = torch.where(inside, prior.deviation / variance.sqrt(), 0)
         network = eliminate(domain, edges, kappa2 * volume)
-        self.gaussian = Gaussian(domain, network, scale, volume.flatten())
-        self.variance = prior.deviation**2 * inside.to(volume)
+        variance = prior.deviation**2 * inside.to(volume)
+        self.gaussian = Gaussian(domain, network, scale, volume.flatten(), variance)
 
     def around(self, offset: Tensor) -> Gaussian:  # noqa: ARG002 - the same everywhere
         """The Gaussian field that the prior is, around any field less the mean."""
         return self.gaussian
-
-    def variance_around(self, gaussian: Gaussian) -> Tensor:  # noqa: ARG002
-        """Pointwise variance of `around`, (n,)."""
-        return self.variance
 
     def energy(self, offset: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
         """Minus the log-density of a field less the mean (n,), and its gradient; `dual` is the
@@ -288,10 +291,6 @@ class BoundTotalVariation:
         away = offset.reshape(self.domain.grid).square() + SAME**2
         leak = self.leak + self.volume * self.prior.area / away
         return Gaussian(self.domain, eliminate(self.domain, edges, leak[None, ..., None]))
-
-    def variance_around(self, gaussian: Gaussian) -> Tensor:
-        """Pointwise variance of `around`, (n,)."""
-        return gaussian.network.diagonal_of_inverse().flatten()
 
     def energy(self, offset: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Minus the log-density of a field less the mean (n,), and its gradient."""

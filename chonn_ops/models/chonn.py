@@ -60,7 +60,7 @@ PAPER = {"cell": "scan", "norm": "layer", "stage_input": "inject"}
 PAPER_CELL = {"scan": {"d_state": 1, "directions": "cross"}, "network": {"nodes": "centres"}}
 
 
-def ckb_options(given: Mapping[str, Any]) -> CKBOptions:
+def ckb_options(chosen: Mapping[str, Any]) -> CKBOptions:
     """Options of every CKB of a backbone, out of a flat mapping.
 
     Raises
@@ -70,13 +70,13 @@ def ckb_options(given: Mapping[str, Any]) -> CKBOptions:
     ValueError
         For values that do not fit.
     """
-    options = {**PAPER, **given}
+    options = {**PAPER, **chosen}
     options = {**PAPER_CELL.get(options["cell"], {}), **options}
     try:
         return CKBOptions.from_mapping(options)
     except ValueError as error:
         known = CKBOptions.from_mapping({"cell": options["cell"]}).to_mapping()
-        if given.keys() <= known.keys():
+        if chosen.keys() <= known.keys():
             raise
         raise TypeError(str(error)) from None
 
@@ -132,16 +132,8 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """Mix positions by a cascade of Kirchhoff cells, then channels by an MLP; NHWC.
-
-    Parameters
-    ----------
-    dim, hidden : int
-        Channels of the block, and inside the MLP.
-    ckb : CKBOptions
-    drop_path : float
-        Stochastic depth of both branches.
-    """
+    """Mix positions by a cascade of Kirchhoff cells, then channels by an MLP with `hidden` channels
+    inside; NHWC. `drop_path` is the stochastic depth of both branches."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops._dtypes import at_least_float32
-from chonn_ops.checks import GRID_AXES, as_field, check_integer
+from chonn_ops.checks import GRID_AXES, as_field, check_integer, error
 from chonn_ops.models.geometry import Box, grid_geometry
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.trunks import NETWORKS, check_trunk
@@ -42,14 +42,8 @@ def complex_of(dtype: torch.dtype | None) -> torch.dtype:
 
 
 class SpectralConv(nn.Module):
-    """Linear map of the lowest Fourier modes of a field (B, C, \\*grid).
-
-    Parameters
-    ----------
-    in_channels, out_channels : int
-    modes : tuple of int
-        Modes kept along each axis: of both signs, and of one sign along the last axis.
-    """
+    """Linear map of the lowest Fourier modes of a field (B, C, \\*grid), `modes` along each axis:
+    of both signs, and of one sign along the last axis."""
 
     def __init__(
         self,
@@ -91,10 +85,8 @@ class SpectralConv(nn.Module):
         spectrum = torch.fft.rfftn(at_least_float32(x), dim=axes)
         resolved = tuple(spectrum.shape[2:])
         if any(m > most for m, most in zip(self.modes, resolved, strict=True)):
-            raise ValueError(
-                f"modes: expected at most {resolved} on a (padded) grid of {tuple(grid)}, "
-                f"got {self.modes}"
-            )
+            most = f"at most {resolved} on a (padded) grid of {tuple(grid)}"
+            raise error("modes", most, self.modes)
         out = spectrum.new_zeros(x.shape[0], self.out_channels, *resolved)
         *two_sided, one_sided = self.modes
         for index, signs in enumerate(self.corners):
@@ -111,15 +103,9 @@ class SpectralConv(nn.Module):
 class DownsampledCKB(nn.Module):
     """A CKB that runs on a coarser grid; the residual path keeps full resolution.
 
-    ``Y = X + up(CKB(pool(X)) - pool(X))`` with average pooling and linear interpolation: the
-    paper's "downsampling factor" in its shallow-water branch; the filters are our choice.
-
-    Parameters
-    ----------
-    ckb : CKB
-        Block for channels-first fields.
-    factor : int
-        Coarsening of every axis.
+    ``Y = X + up(CKB(pool(X)) - pool(X))`` with average pooling by `factor` along every axis and
+    linear interpolation: the paper's "downsampling factor" in its shallow-water branch; the filters
+    are our choice.
     """
 
     def __init__(self, ckb: nn.Module, factor: int) -> None:
@@ -173,14 +159,11 @@ class CHONNFNO(Pretrained):
         factory: Factory = {"device": device, "dtype": dtype}
         self.network: Any = None
         if ckb is None:
-            plain = {
-                "padding": padding,
-                "in_channels": self.in_channels,
-                "ckb": CKBOptions(order=0),
-            }
-            trunk = _Trunk(CHONNFNO(width, modes, width, initial_step, **plain, **factory))
-            sizes, head = (self.in_channels, num_channels, width), {"boundary": boundary}
-            self.network = NETWORKS[dims](*sizes, trunk=trunk, nodes=nodes, **head, **factory)
+            plain: Any = {"padding": padding, "in_channels": self.in_channels, **factory}
+            fno = CHONNFNO(width, modes, width, initial_step, ckb=CKBOptions(order=0), **plain)
+            head: Any = {"boundary": boundary, "nodes": nodes, **factory}
+            sizes = self.in_channels, num_channels, width
+            self.network = NETWORKS[dims](*sizes, trunk=_Trunk(fno), **head)
             return
         self.fc0 = nn.Linear(self.in_channels + dims, width, **factory)
         for layer in range(LAYERS):

@@ -16,14 +16,7 @@ from torch import Tensor
 
 from chonn_ops.checks import error
 from chonn_ops.network.grids import Spacing
-from chonn_ops.nn.geometry import (
-    NODES,
-    Distances,
-    Nodes,
-    distances_of,
-    node_positions,
-    num_steps,
-)
+from chonn_ops.nn.geometry import NODES, Distances, Nodes, distances_of, node_positions, num_steps
 
 __all__ = [
     "Box",

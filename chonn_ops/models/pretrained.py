@@ -53,10 +53,10 @@ def card(name: str) -> dict[str, Any]:
 
 def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a card as a constructor takes them."""
-    found = {name: _with_conditions(value) for name, value in options.items()}
+    arguments = {name: _with_conditions(value) for name, value in options.items()}
     if (ckb := options.get("ckb")) is not None:
-        found["ckb"] = CKBOptions.from_mapping(ckb)
-    return found
+        arguments["ckb"] = CKBOptions.from_mapping(ckb)
+    return arguments
 
 
 def _with_conditions(value: Any) -> Any:
@@ -179,8 +179,8 @@ class Pretrained(Stated):
                 raise error("name", expected, repr(str(name)))
         safetensors = _safetensors()
         try:
-            found = json.loads(described.read_text(encoding="utf-8"))
-            kind, options = found["model"], options_of(found["options"])
+            content = json.loads(described.read_text(encoding="utf-8"))
+            kind, options = content["model"], options_of(content["options"])
             stored = safetensors.load_file(weights)
         except Exception as failure:  # safetensors has an exception class of its own
             raise ValueError(
@@ -190,8 +190,8 @@ class Pretrained(Stated):
             raise ValueError(f"{name}: expected weights of {cls.__name__}, got {kind}")
         model = cls(**options)
         state = weights_of(model, stored)
-        own = dict(model.named_parameters())
-        dtypes = (x.dtype for k, x in state.items() if k in own and x.is_floating_point())
+        parameters = dict(model.named_parameters())
+        dtypes = (x.dtype for k, x in state.items() if k in parameters and x.is_floating_point())
         model.to(next(dtypes))  # buffers that no file has, too
         model.load_state_dict(state, assign=True)
         return model.eval()
@@ -206,10 +206,10 @@ def _arguments(cls: type, args: tuple[Any, ...], keywords: dict[str, Any]) -> di
     except TypeError:
         return {}
     bound.apply_defaults()
-    _self, *found = bound.arguments.items()
+    _self, *named = bound.arguments.items()
     passed_on = {p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD}
-    options = {name: value for name, value in found if name not in passed_on}
-    options |= {k: x for name, given in found if name in passed_on for k, x in given.items()}
+    options = {name: value for name, value in named if name not in passed_on}
+    options |= {k: x for name, further in named if name in passed_on for k, x in further.items()}
     return options
 
 

@@ -74,13 +74,6 @@ def _at_least(value: Any, least: float) -> Any:
     return value.clamp(min=least) if isinstance(value, Tensor) else max(value, least)
 
 
-def coarser(nodes: Distances, factor: int) -> Distances:
-    """The distances of a grid whose nodes are the middles of so many nodes along each axis, in
-    steps of that grid."""
-    more = (factor - 1) / 2
-    return [((low + more) / factor, (high + more) / factor) for low, high in nodes]
-
-
 def num_steps(points: int, pair: tuple[Any, Any]) -> Any:
     """Number of steps from wall to wall along an axis of so many nodes with these distances.
 

@@ -202,9 +202,8 @@ class KirchhoffCell(Stated):
         delta : Tensor, shape (..., D)
         b, c : Tensor, shape (..., N)
         """
-        low_rank, b, c = self.selective_proj(u).split(
-            [self.dt_rank, self.options.d_state, self.options.d_state], dim=-1
-        )
+        n = self.options.d_state
+        low_rank, b, c = self.selective_proj(u).split([self.dt_rank, n, n], dim=-1)
         if self.options.selective_norm:
             b, c = _bounded(b), _bounded(c)
         raw = self.dt_proj(low_rank)

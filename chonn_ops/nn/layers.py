@@ -41,11 +41,11 @@ class Stated(nn.Module):
         return {}
 
     def _stated(self) -> dict[str, Any]:
-        found = {}
+        options = {}
         for name, value in self.stated().items():
             with contextlib.suppress(ValueError):  # a condition that only its author knows
-                found[name] = plain(name, value)
-        return found
+                options[name] = plain(name, value)
+        return options
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -64,10 +64,10 @@ class Stated(nn.Module):
     ) -> None:
         lists = missing_keys, unexpected_keys, error_msgs
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
-        found = local_metadata.get("options", {})
-        for name, own in self._stated().items():
-            if found.get(name, own) != own:  # no key: only keys depend on `strict`
-                unexpected_keys.append(f"{prefix}{name}={found[name]}, the model has {own}")
+        stored = local_metadata.get("options", {})
+        for name, value in self._stated().items():
+            if stored.get(name, value) != value:  # no key: only keys depend on `strict`
+                unexpected_keys.append(f"{prefix}{name}={stored[name]}, the model has {value}")
 
 
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -111,13 +111,9 @@ def _is_plain(layer: nn.Module) -> bool:
     """Whether the layer computes nothing else. Hooks, by which `torch.nn.utils.prune` makes its
     weight, run where it is called, and so does a `forward` of its own, by which libraries fetch
     weights from other devices."""
-    hooks = (
-        layer._forward_pre_hooks,
-        layer._forward_hooks,
-        layer._backward_pre_hooks,
-        layer._backward_hooks,
-    )
-    return type(layer) is PositionLinear and "forward" not in layer.__dict__ and not any(hooks)
+    names = ("forward_pre", "forward", "backward_pre", "backward")
+    hooked = any(getattr(layer, f"_{name}_hooks") for name in names)
+    return type(layer) is PositionLinear and "forward" not in layer.__dict__ and not hooked
 
 
 def channels_last(x: Tensor) -> Tensor:

@@ -50,10 +50,8 @@ from chonn_ops.nn.memory import recomputed
 # potentials start at order 1, which halved the error on Poisson's equation.
 UNIT = 16.0
 SOURCE_GAIN = 0.1
-# Initial logarithms of the conductivities, from network to network, and their deviation from the
-# features.
+# Initial logarithms of the conductivities, from network to network.
 CONDUCTIVITY_SPAN = (-1.0, 3.0)
-CONDUCTIVITY_SCALE = 1.0
 # Logarithms of conductivities stay between -8 and 8: a contrast of 10^7 within a network, and no
 # overflow for inputs that training has not seen.
 LARGEST_LOG = 8.0
@@ -200,9 +198,8 @@ class NetworkCell(Stated):
             raise error("options", "Network(...)", repr(options))
         self.dim, self.spatial_dims, self.options = dim, spatial_dims, options
         self.boundary = named_words(boundary) or per_axis(boundary, spatial_dims)
-        words = tuple(
-            self.boundary.values() if isinstance(self.boundary, NamedWords) else self.boundary
-        )
+        words = self.boundary
+        words = tuple(words.values()) if isinstance(words, NamedWords) else words
         factory = {"device": device, "dtype": dtype}
         m = options.num_networks
         self.source_proj = PositionLinear(dim, m, **factory)
@@ -232,7 +229,7 @@ class NetworkCell(Stated):
         nn.init.normal_(self.source_proj.weight, std=self.dim**-0.5)
         nn.init.zeros_(self.source_proj.bias)
         if self.conductivity_proj is not None:
-            nn.init.normal_(self.conductivity_proj.weight, std=CONDUCTIVITY_SCALE * self.dim**-0.5)
+            nn.init.normal_(self.conductivity_proj.weight, std=self.dim**-0.5)
         self.conductivity_bias.copy_(torch.linspace(*CONDUCTIVITY_SPAN, m))
         leak = LEAK if self._walled else LEAK_WITHOUT_WALLS
         nn.init.constant_(self.leak_param, math.log(leak))
@@ -326,20 +323,17 @@ class NetworkCell(Stated):
                 u.shape[:-1], [1.0] * axes, self.options.nodes, spacing, mask, nodes
             )
             steps, distances = [UNIT * step for step in spacing], wall_distances(nodes)
-        if self.mean_param is None:
-            arithmetic = conductivity.new_zeros(self.options.num_networks)
-        else:
+        arithmetic = conductivity.new_zeros(self.options.num_networks)
+        if self.mean_param is not None:
             arithmetic = torch.sigmoid(MEAN_GAIN * self.mean_param.to(dtype))
         known = dict(CELL_CONDITIONS)
         if self.wall_param is not None:
             distance = torch.exp(WALL_GAIN * self.wall_param.to(dtype))
             known["robin"] = Dirichlet(0.0, distance)
         if volumes is not None:
-            words = boundary
-            if not isinstance(words, NamedWords):
-                if len(set(words)) > 1:
-                    raise error("boundary", "one word on a graph, or one a set of walls", words)
-                words = {"boundary": words[0]}
+            words = boundary if isinstance(boundary, NamedWords) else {"boundary": boundary[0]}
+            if words is not boundary and len(set(boundary)) > 1:
+                raise error("boundary", "one word on a graph, or one a set of walls", boundary)
             walls = {name: known[word] for name, word in words.items()}
             return volumes.circuit(conductivity, leak, walls, arithmetic, UNIT), source
         faces = tuple((known[word], known[word]) for word in boundary)
@@ -354,17 +348,8 @@ class NetworkCell(Stated):
             hard = (Neumann(), Neumann())
             inner = tuple(pair if pair[0].inner else hard for pair in faces)
             conductivity = torch.where(exists, conductivity, 0)
-        circuit = circuit_of(
-            conductivity,
-            edges,
-            leak,
-            steps,
-            faces,
-            exists=exists,
-            inner=inner,
-            distances=distances,
-        )
-        return circuit, source
+        place: Any = {"exists": exists, "inner": inner, "distances": distances}
+        return circuit_of(conductivity, edges, leak, steps, faces, **place), source
 
     def extra_repr(self) -> str:
         return (

@@ -16,7 +16,10 @@ TOPOLOGIES = ("series", "parallel")
 STAGE_INPUTS = ("chain", "inject")
 
 
-@dataclasses.dataclass(frozen=True, init=False)
+_OF_CELL: Any = None  # stands for the default that the cell has
+
+
+@dataclasses.dataclass(frozen=True)
 class CKBOptions:
     """Options of a `CKB`: those of its cells, and those of the block around them.
 
@@ -57,40 +60,24 @@ class CKBOptions:
     1
     """
 
-    cell: Network | Scan
-    order: int
-    expand: int
-    norm: str
-    boundary: Any
-    topology: str
-    stage_input: str
+    cell: Any = Network.name
+    order: int = _OF_CELL
+    expand: int = 1
+    norm: str = _OF_CELL
+    boundary: Any = _OF_CELL
+    topology: str = "series"
+    stage_input: str = "chain"
 
-    def __init__(
-        self,
-        cell: Network | Scan | str = Network.name,
-        order: int | None = None,
-        expand: int = 1,
-        norm: str | None = None,
-        boundary: Any = None,
-        topology: str = "series",
-        stage_input: str = "chain",
-    ) -> None:
+    def __post_init__(self) -> None:
+        cell = self.cell
         if isinstance(cell, str) and cell in CELLS:
             cell = CELLS[cell]()
         if not isinstance(cell, (Network, Scan)):
             known = ", ".join(map(repr, CELLS))
             raise error("cell", f"one of {known}, Network(...) or Scan(...)", repr(cell))
-        of_cell = cell.block_defaults
-        values = {
-            "cell": cell,
-            "order": of_cell["order"] if order is None else order,
-            "expand": expand,
-            "norm": of_cell["norm"] if norm is None else norm,
-            "boundary": cell.check_boundary(of_cell["boundary"] if boundary is None else boundary),
-            "topology": topology,
-            "stage_input": stage_input,
-        }
-        for name, value in values.items():
+        values = {n: x for n, x in cell.block_defaults.items() if getattr(self, n) is _OF_CELL}
+        boundary = cell.check_boundary(values.get("boundary", self.boundary))
+        for name, value in {**values, "cell": cell, "boundary": boundary}.items():
             object.__setattr__(self, name, value)
         check_integer(0, order=self.order)
         check_integer(1, expand=self.expand)
@@ -131,9 +118,9 @@ class CKBOptions:
                 f"{', '.join(map(str, unknown))}: expected options of a block with "
                 f"cell={cell.name!r}, which are {', '.join((*of_block, *of_cell))}"
             )
-        own = cell(**{name: options[name] for name in of_cell if name in options})
-        given = {name: options[name] for name in of_block if name in options}
-        return cls(**{**given, "cell": own})
+        built = cell(**{name: options[name] for name in of_cell if name in options})
+        block = {name: options[name] for name in of_block if name in options}
+        return cls(**{**block, "cell": built})
 
     def to_mapping(self) -> dict[str, Any]:
         """All options as one flat mapping of plain values, for `from_mapping`."""

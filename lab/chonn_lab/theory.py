@@ -150,14 +150,14 @@ def _in_series(stages: Any, summed: slice) -> StateSpace:
     # Output l is rows[l] times the states plus direct[l] times the input; output 0 is the input.
     rows, direct, first = [np.zeros(count)], [1.0], 0
     for stage in stages:
-        own = slice(first, first + len(stage.A))
-        A[own], B[own] = stage.B @ rows[-1][None], stage.B * direct[-1]
-        A[own, own] += stage.A
+        states = slice(first, first + len(stage.A))
+        A[states], B[states] = stage.B @ rows[-1][None], stage.B * direct[-1]
+        A[states, states] += stage.A
         row = stage.D[0, 0] * rows[-1]
-        row[own] += stage.C[0]
+        row[states] += stage.C[0]
         rows.append(row)
         direct.append(stage.D[0, 0] * direct[-1])
-        first = own.stop
+        first = states.stop
     C, D = sum(rows[1:][summed]), sum(direct[1:][summed])
     return StateSpace(A, B, C, D, **step)
 

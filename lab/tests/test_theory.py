@@ -1,6 +1,7 @@
 """The paper's cells: the current law, zero-order hold, the end-to-end operator, scans of fixed
 coefficients, and ladders of resistors."""
 
+import itertools
 import math
 
 import numpy as np
@@ -71,14 +72,9 @@ def test_uneven_steps_follow_the_ode(values):
     for u, step in zip(rng.standard_normal(6), rng.uniform(0.1, 2, 6), strict=True):
         held = zero_order_hold(cell, step)
         y, v = (held.C * v + held.D * u).item(), slope(held, v, u)
-        solved = integrate.solve_ivp(
-            lambda _, w, u=u: -(leak + coupling) / C * w + B / C * u,
-            (0, step),
-            [state],
-            rtol=1e-10,
-            atol=1e-12,
-        )
-        state = solved.y[0, -1]
+        rate = lambda _, w, u=u: -(leak + coupling) / C * w + B / C * u  # noqa: E731
+        exact = integrate.solve_ivp(rate, (0, step), [state], rtol=1e-10, atol=1e-12)
+        state = exact.y[0, -1]
         assert v == pytest.approx(state, abs=1e-8)
         assert y == pytest.approx(c * state + d * u, abs=1e-8)
 
@@ -109,11 +105,7 @@ def test_end_to_end_operator_is_the_symbolic_one(stages):
     values = [[sympy.Rational(round(1000 * x), 1000) for x in row]
               for row in random_values(stages, seed=stages)]  # fmt: skip
     cells = [rc_cell(*map(float, row)) for row in values]
-    known = {
-        symbol: value
-        for row, numbers in zip(symbols, values, strict=True)
-        for symbol, value in zip(row, numbers, strict=True)
-    }
+    known = dict(zip(itertools.chain(*symbols), itertools.chain(*values), strict=True))
     # Cramer's rule for the last output.
     replaced = matrix.copy()
     replaced[:, -1] = drive
@@ -134,9 +126,8 @@ def test_end_to_end_operator_is_the_symbolic_one(stages):
     compute = sympy.lambdify([s, *(symbol for row in symbols for symbol in row)], response)
     exact = compute(1j * omega, *(float(x) for row in values for x in row))
     np.testing.assert_allclose(at(operator, 1j * omega), exact, rtol=1e-9)
-    np.testing.assert_allclose(
-        signal.freqresp(cascade(*cells), omega)[1], exact, rtol=1e-6, atol=1e-9
-    )
+    scipys = signal.freqresp(cascade(*cells), omega)[1]
+    np.testing.assert_allclose(scipys, exact, rtol=1e-6, atol=1e-9)
 
 
 def test_states_and_readouts_feed_the_next_stage():
@@ -173,17 +164,10 @@ def step_and_chirp(count):
 
 def scanned(u, delta, decay, b, c, d):
     """A scan with the same coefficients at every position, float64."""
+    decay, b, c, d = (torch.tensor(x, dtype=torch.float64) for x in ([decay], b, c, [d]))
     constant = torch.ones(1, len(u), 1, dtype=torch.float64)
-    row = torch.tensor(decay, dtype=torch.float64)[None]
-    y = kirchhoff_scan(
-        torch.as_tensor(u)[None, :, None],
-        delta * constant,
-        row,
-        constant * torch.tensor(b, dtype=torch.float64),
-        constant * torch.tensor(c, dtype=torch.float64),
-        torch.tensor([d], dtype=torch.float64),
-    )
-    return y[0, :, 0].numpy()
+    inputs = torch.as_tensor(u)[None, :, None], delta * constant, decay, constant * b, constant * c
+    return kirchhoff_scan(*inputs, d)[0, :, 0].numpy()
 
 
 @pytest.mark.parametrize("kind", ["step", "chirp"])
@@ -265,8 +249,8 @@ def test_bad_values():
 def ladder(source, conductance, leak, periodic=False):
     """Potentials of a line of equal nodes, float64."""
     source = torch.as_tensor(source, dtype=torch.float64)[None, :, None]
-    g, l = (torch.full_like(source, value) for value in (conductance, leak))  # noqa: E741
-    v = Circuit((g,), l, Grid(l.shape[1:-1], periodic)).solve(source, Direct())
+    g, leaks = (torch.full_like(source, value) for value in (conductance, leak))
+    v = Circuit((g,), leaks, Grid(leaks.shape[1:-1], periodic)).solve(source, Direct())
     return v[0, :, 0].numpy()
 
 

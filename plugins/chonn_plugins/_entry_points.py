@@ -32,19 +32,19 @@ def load(
     name: object,
     fits: Callable[[Any], bool],
     expected: str,
-    own: Collection[str] = (),
+    reserved: Collection[str] = (),
 ) -> Any:
     """The object of this name in a group; entry points of other names are not imported.
 
     `setting` is the user's setting that holds the name, for messages; `fits` says whether an object
-    is `expected`, such as "a callable"; `own` are names that belong to the host itself. A
+    is `expected`, such as "a callable"; `reserved` are names of the host itself. A
     ValueError if the name is unknown, registered twice or the host's own, or if its entry point
     cannot be imported or does not fit. Never KeyError: `neuralop.models.get_model` takes it for an
     unknown model.
     """
     points = points_named(group, name)
     if not points:
-        known = [*own, *(n for n in names_in(group) if n not in own)]
+        known = [*reserved, *(n for n in names_in(group) if n not in reserved)]
         close = closest(str(name), known, 0.6)
         hint = f" (did you mean {close}?)" if close else ""
         raise ValueError(
@@ -52,22 +52,22 @@ def load(
             f"Packages add names through the entry-point group {group!r}."
         )
     where = "; ".join(f"{p.value} ({p.dist.name if p.dist else 'no package'})" for p in points)
-    if len(points) > 1 or name in own:
+    if len(points) > 1 or name in reserved:
         raise ValueError(
             f"{setting}: expected one provider of {name!r} in the entry-point group {group!r}, "
-            f"got several: {'the host itself; ' if name in own else ''}{where}. "
+            f"got several: {'the host itself; ' if name in reserved else ''}{where}. "
             f"Uninstall all but one."
         )
     try:
-        found = points[0].load()
+        provided = points[0].load()
     except Exception as error:
         raise ValueError(
             f"{setting}: the entry point of {name!r}, {where}, cannot be imported: "
             f"{type(error).__name__}: {error}"
         ) from error
-    if not fits(found):
+    if not fits(provided):
         raise ValueError(
             f"{setting}: the entry point of {name!r}, {where}: expected {expected}, "
-            f"got {type(found).__name__}"
+            f"got {type(provided).__name__}"
         )
-    return found
+    return provided

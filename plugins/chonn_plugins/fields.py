@@ -40,13 +40,13 @@ def build(
     classes = MODELS[name]
     if axes not in classes:
         raise ValueError(f"{name}: expected a grid of 1, 2 or 3 axes, got {axes!r}")
-    given = {option: plain(option, value) for option, value in options.items()}
+    keywords = {option: plain(option, value) for option, value in options.items()}
     channels = {"in_channels": in_channels, "out_channels": out_channels}
     if name == "chonn_fno":
         channels = {"in_channels": in_channels, "num_channels": out_channels, "initial_step": 1}
-        given = {"box": [(0.0, 1.0)] * axes, **given}
+        keywords = {"box": [(0.0, 1.0)] * axes, **keywords}
     try:
-        model = classes[axes](**channels, **options_of(given))
+        model = classes[axes](**channels, **options_of(keywords))
     except TypeError as failure:
         raise ValueError(f"{name}: {failure}") from failure
     known = {

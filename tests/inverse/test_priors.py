@@ -114,7 +114,7 @@ def test_total_variation_its_slope_and_its_network_agree(boundary, area):
     back = gaussian.times(slope[None])[0]
     torch.testing.assert_close(back, x.detach(), rtol=1e-6, atol=1e-6)
     inverse = gaussian.times(torch.eye(30, dtype=torch.float64))
-    torch.testing.assert_close(prior.variance_around(gaussian), inverse.diagonal())
+    torch.testing.assert_close(gaussian.variance(), inverse.diagonal())
     # The majorant lies above the energy, and touches it.
     y = torch.randn(30, dtype=torch.float64) * mask.flatten()
     Q = torch.linalg.inv(inverse[mask.flatten()][:, mask.flatten()])
@@ -137,7 +137,7 @@ def test_total_variation_treats_both_directions_of_an_axis_alike(grid):
         prior = TotalVariation(2.0, area=1.0).on(domain)
         around = prior.around(x.flatten())
         energy, slope = prior.energy(x.flatten(), x)
-        variance = prior.variance_around(around)
+        variance = around.variance()
         return energy, slope.reshape(grid), variance.reshape(grid)
 
     energy, *fields = energy_and_precision(x, mask)

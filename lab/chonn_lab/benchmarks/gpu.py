@@ -104,14 +104,14 @@ def peak_of(call: Call) -> int:
 
 def error_of(device: str, function: Callable[..., Any], inputs: Sequence[Tensor]) -> float:
     """The largest error of an output and of all gradients, over the largest of each."""
-    found = []
+    results = []
     for place, dtype in ((device, torch.float32), ("cpu", torch.float64)):
-        given = [x.detach().to(place, dtype).requires_grad_() for x in inputs]
+        leaves = [x.detach().to(place, dtype).requires_grad_() for x in inputs]
         # By default convolutions of float32 have ten bits on a GPU.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-            y = function(*given)
-            found.append((y, *torch.autograd.grad(y.square().mean(), given)))
-    pairs = ((a.detach().cpu().double(), b.detach()) for a, b in zip(*found, strict=True))
+            y = function(*leaves)
+            results.append((y, *torch.autograd.grad(y.square().mean(), leaves)))
+    pairs = ((a.detach().cpu().double(), b.detach()) for a, b in zip(*results, strict=True))
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 
 
@@ -121,8 +121,8 @@ def checks(run: Run) -> Row:
     n, shape = (16, (1, 33, 3, 2)) if run.smoke else (64, (3, 1000, 33, 5))
     errors = {"scan": error_of(device, kirchhoff_scan, make_inputs(shape, torch.float32))}
     case = Case((9, 7) if run.smoke else (130, 100), 2)
-    given = make(case, "cpu")
-    fields = [x[..., None] for x in (given.source, given.leak, *given.conductance)]
+    circuits = make(case, "cpu")
+    fields = [x[..., None] for x in (circuits.source, circuits.leak, *circuits.conductance)]
 
     def solve(source: Tensor, leak: Tensor, *g: Tensor) -> Tensor:
         return Circuit(g, leak).solve(source, Direct())
@@ -154,8 +154,8 @@ def timed_passes(forward: Call, both: Call) -> Row:
 def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> Row:
     inputs = [t.to(device) for t in make_inputs(shape, dtype)]
 
-    def contender(function: Callable[..., Tensor], given: list[Tensor] = inputs) -> Row:
-        return timed_passes(inference(function, given), gradients(function, given))
+    def contender(function: Callable[..., Tensor], arguments: list[Tensor] = inputs) -> Row:
+        return timed_passes(inference(function, arguments), gradients(function, arguments))
 
     def mamba() -> Row:
         """mamba-ssm's scan with inputs in its own layout."""
@@ -230,15 +230,15 @@ def cudss(networks: Networks) -> Solver:
 
 
 def networks(run: Run, device: str, case: Case) -> Row:
-    given = make(case, device)
+    circuits = make(case, device)
 
     def contender(build: Callable[..., Solver]) -> Row:
-        made = build(given)
-        return {**made.about, **timed_passes(made.forward, made.both)}
+        solver = build(circuits)
+        return {**solver.about, **timed_passes(solver.forward, solver.both)}
 
     triton = functools.partial(ours, backend="triton")
     builds = {"chonn-ops": triton, "torch-sla": torch_sla, "cuDSS": cudss}
-    if len(given) * 4 * given.source[0].numel() ** 2 <= DENSE_BYTES:
+    if len(circuits) * 4 * circuits.source[0].numel() ** 2 <= DENSE_BYTES:
         builds["Cholesky"] = cholesky
     makes = {name: functools.partial(contender, build) for name, build in builds.items()}
     return run.section(makes, **case.label())
@@ -354,10 +354,10 @@ def backbones(run: Run) -> Iterator[Row]:
         return {"peak_bytes": peak_of(step), "calls": {"step": step}}
 
     for name in names:
-        found = run.section({name: functools.partial(make, name)}, images=images)
-        for row in found["rows"]:
+        section = run.section({name: functools.partial(make, name)}, images=images)
+        for row in section["rows"]:
             row["images_per_second"] = 1e3 * images / row["step_ms"]
-        yield found
+        yield section
 
 
 def sections(run: Run) -> Iterator[Row]:

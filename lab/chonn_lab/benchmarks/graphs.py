@@ -145,22 +145,22 @@ def pairs(run: Run) -> dict[str, Any]:
         source = np.zeros((side * side, few), order="F")
         np.add.at(source, (p, np.arange(few)), 1)
         np.add.at(source, (q, np.arange(few)), -1)
-        made, about = fastest_cholmod(system, source[:, :16])
+        factor, about = fastest_cholmod(system, source[:, :16])
 
         def solved(block: int) -> Array:
-            found = []
+            differences = []
             for i in range(0, few, block):
-                v = made(source[:, i : i + block])
+                v = factor(source[:, i : i + block])
                 j = np.arange(i, min(i + block, few))
-                found.append(v[p[j], j - i] - v[q[j], j - i])
-            return np.concatenate(found)
+                differences.append(v[p[j], j - i] - v[q[j], j - i])
+            return np.concatenate(differences)
 
-        made.cholesky_inplace(system)
+        factor.cholesky_inplace(system)
         block = min(BLOCKS, key=lambda block: milliseconds(lambda: solved(block)))
 
         def all_pairs() -> None:
             """One factor, and as many solves as all pairs take."""
-            made.cholesky_inplace(system)
+            factor.cholesky_inplace(system)
             for _ in range(4):
                 solved(block)
 
@@ -181,15 +181,15 @@ def large(run: Run) -> list[Row]:
 
     def make(shape: Shape) -> Row:
         wide = on_graph(shape, nodes, 1)
-        made, truth = ours(wide.map(Tensor.float)), ours(wide).forward()
+        solver, truth = ours(wide.map(Tensor.float)), ours(wide).forward()
         assert wide.graph is not None
         return {
             "nodes": nodes,
             "edges": wide.graph.num_edges,
-            "error": float((made.forward() - truth).abs().amax() / truth.abs().amax()),
+            "error": float((solver.forward() - truth).abs().amax() / truth.abs().amax()),
             "plan_peak_bytes": fresh_peak(plan, shape, nodes),
             "peak_bytes": fresh_peak(forward, shape, nodes, 1, torch.float32),
-            "calls": {"plan": plan(shape, nodes), "forward": made.forward, "both": made.both},
+            "calls": {"plan": plan(shape, nodes), "forward": solver.forward, "both": solver.both},
         }
 
     shapes = {"path": path, "Delaunay": delaunay, "grid": lattice}

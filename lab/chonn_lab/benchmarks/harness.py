@@ -48,12 +48,12 @@ Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...], Tensor]]
 
 def milliseconds(call: Call, repeats: int = 1) -> float:
     """The median of some calls."""
-    found = []
+    times = []
     for _ in range(repeats):
         start = time.perf_counter()
         call()
-        found.append(time.perf_counter() - start)
-    return 1e3 * statistics.median(found)
+        times.append(time.perf_counter() - start)
+    return 1e3 * statistics.median(times)
 
 
 @dataclasses.dataclass
@@ -125,8 +125,8 @@ class Run:
     def steps(self, makes: Mapping[str, Make]) -> list[Row]:
         """Rows of models: forward pass in evaluation mode and training step, parameters and
         memory."""
-        made = {name: functools.partial(_stepped, make) for name, make in makes.items()}
-        return self.section(made)["rows"]
+        calls = {name: functools.partial(_stepped, make) for name, make in makes.items()}
+        return self.section(calls)["rows"]
 
 
 def _stepped(make: Make) -> Row:
@@ -231,7 +231,7 @@ def version(package: str) -> str | None:
 
 def environment(options: Mapping[str, Any], packages: Sequence[str] = ()) -> dict[str, Any]:
     """What the numbers depend on besides the code, and which code it was."""
-    isas, found = available_isas(), code()
+    isas, record = available_isas(), code()
     machine = hardware(torch.device("cpu"))
     return {
         **options,
@@ -240,9 +240,9 @@ def environment(options: Mapping[str, Any], packages: Sequence[str] = ()) -> dic
         "kernel": os.environ.get("CHONN_SCAN_ISA") or (isas[-1] if isas else None),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("torch", "numpy", *packages)},
-        "code": found["code"],
-        "commit": found["commit"],
-        "changed": bool(found["dirty"]),
+        "code": record["code"],
+        "commit": record["commit"],
+        "changed": bool(record["dirty"]),
     }
 
 
@@ -259,7 +259,7 @@ def main_of(
     of `packages`. A section may be an iterator. `defaults` are those of the options.
     """
 
-    def main(given: list[str] | None = None) -> None:
+    def main(arguments: list[str] | None = None) -> None:
         parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
         parser.add_argument("--rounds", type=int, default=7)
         parser.add_argument("--visit-ms", type=float, default=100.0, help="of each in a round")
@@ -269,7 +269,7 @@ def main_of(
         parser.add_argument("--only", **only, help="sections; needs another --output")
         parser.add_argument("--output", type=Path, default=RESULTS / f"{results}.json")
         parser.set_defaults(**defaults)
-        options = parser.parse_args(given)
+        options = parser.parse_args(arguments)
         whole = parser.get_default("output")
         if options.output == whole and (options.smoke or options.only):
             parser.error(f"expected another --output than {whole} for a part of the run")
@@ -280,9 +280,9 @@ def main_of(
         # What is there when a run stops lies beside the results of the last whole one.
         unfinished = options.output.with_suffix(".unfinished.json")
         for name in options.only or sections:
-            found = sections[name](run)
-            result[name] = [] if isinstance(found, Iterator) else found
-            for part in found if isinstance(found, Iterator) else ():
+            content = sections[name](run)
+            result[name] = [] if isinstance(content, Iterator) else content
+            for part in content if isinstance(content, Iterator) else ():
                 result[name].append(part)
                 write_whole(unfinished, json.dumps(result, indent=1) + "\n")
             write_whole(unfinished, json.dumps(result, indent=1) + "\n")

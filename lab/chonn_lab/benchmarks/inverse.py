@@ -34,23 +34,25 @@ def experiment(n: int, a_side: int, pumped: int, seed: int) -> Row:
     noise = 0.01 * v.abs()
     measured = v + noise * torch.randn(v.shape, dtype=v.dtype, generator=generator)
     begin = time.process_time()
-    found = reconstruct(
+    reconstruction = reconstruct(
         measured, wells, source, prior=prior, noise=noise, spacing=1 / n, boundary="dirichlet"
     )
     took = time.process_time() - begin
-    low, high = found.interval(0.9)
+    low, high = reconstruction.interval(0.9)
     truth = x.exp()
     return {
         "seed": seed,
         "grid": [n, n],
         "sources": pumped,
         "wells": len(wells),
-        "error": float((found.field.log() - x).square().mean().sqrt()),
+        "error": float((reconstruction.field.log() - x).square().mean().sqrt()),
         "prior_error": float(x.square().mean().sqrt()),
-        "ratio": float(((found.field.log() - x).square().mean() / x.square().mean()).sqrt()),
+        "ratio": float(
+            ((reconstruction.field.log() - x).square().mean() / x.square().mean()).sqrt()
+        ),
         "coverage": float(((low < truth) & (truth < high)).double().mean()),
-        "iterations": found.iterations,
-        "converged": found.converged,
+        "iterations": reconstruction.iterations,
+        "converged": reconstruction.converged,
         "seconds": took,
     }
 

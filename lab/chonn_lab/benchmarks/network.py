@@ -47,15 +47,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_lab.benchmarks.harness import (
-    Call,
-    Row,
-    Run,
-    gradients,
-    inference,
-    main_of,
-    milliseconds,
-)
+from chonn_lab.benchmarks.harness import Call, Row, Run, gradients, inference, main_of, milliseconds
 from chonn_ops import Auto, Circuit, Direct, Graph, Iterative, diffusion
 from chonn_ops.network.direct import Factor
 
@@ -135,12 +127,12 @@ class Networks:
         if self.graph is not None:
             p, q = self.graph.ends_array()
             return [(w[:, p] - w[:, q]) * (v[:, p] - v[:, q])]
-        found = []
+        cases = []
         for axis in range(v.ndim - 1):
             product = (w - np.roll(w, -1, axis + 1)) * (v - np.roll(v, -1, axis + 1))
             product[(slice(None),) * (axis + 1) + (-1,)] = 0
-            found.append(product)
-        return found
+            cases.append(product)
+        return cases
 
 
 def sparse(p: Array, q: Array, g: Array, leak: Array) -> Any:
@@ -198,8 +190,8 @@ def channels_last(networks: Networks) -> list[Tensor]:
 
 def ours(networks: Networks, backend: str = "", solver: Any = Auto()) -> Solver:
     def solve(source: Tensor, leak: Tensor, *conductance: Tensor) -> Tensor:
-        given = conductance if networks.graph is None else conductance[0]
-        circuit = Circuit(given, leak, networks.graph)
+        edges = conductance if networks.graph is None else conductance[0]
+        circuit = Circuit(edges, leak, networks.graph)
         if not backend:
             return circuit.solve(source, solver)
         with mock.patch.dict(os.environ, CHONN_NETWORK_BACKEND=backend):
@@ -228,8 +220,8 @@ def one_by_one(networks: Networks, solvers: Sequence[Callable[[Array], Any]]) ->
 
     def solve(sources: Tensor) -> Tensor:
         rows = sources.flatten(1).double().numpy()
-        found = [solver(row) for solver, row in zip(solvers, rows, strict=True)]
-        return torch.from_numpy(np.stack(found)).view(-1, *networks.grid)
+        solutions = [solver(row) for solver, row in zip(solvers, rows, strict=True)]
+        return torch.from_numpy(np.stack(solutions)).view(-1, *networks.grid)
 
     return solve
 
@@ -264,27 +256,27 @@ def fastest_cholmod(system: Any, source: Array) -> tuple[Any, dict[str, Any]]:
     from sksparse.cholmod import analyze
 
     load_blas()
-    found = []
+    tried = []
     for ordering, mode in itertools.product(ORDERINGS, ("simplicial", "supernodal")):
         begin = functools.partial(analyze, system, mode=mode, ordering_method=ordering)
-        made = begin()
+        factor = begin()
 
-        def solve(made: Any = made) -> None:
-            made.cholesky_inplace(system)
-            made(source)
+        def solve(factor: Any = factor) -> None:
+            factor.cholesky_inplace(system)
+            factor(source)
 
         solve()
         about = {"setting": f"{ordering}, {mode}", "plan_ms": milliseconds(begin)}
-        found.append((milliseconds(solve, 3), made, about))
-    _, made, about = min(found, key=lambda x: x[0])
-    return made, about
+        tried.append((milliseconds(solve, 3), factor, about))
+    _, factor, about = min(tried, key=lambda x: x[0])
+    return factor, about
 
 
 def cholmod(networks: Networks) -> Solver:
     """CHOLMOD, with the analysis of the pattern made beforehand."""
     systems = networks.matrices()
-    made, about = fastest_cholmod(systems[0], networks.source[0].flatten().double().numpy())
-    begin = lambda: one_by_one(networks, [made.cholesky(a) for a in systems])  # noqa: E731
+    factor, about = fastest_cholmod(systems[0], networks.source[0].flatten().double().numpy())
+    begin = lambda: one_by_one(networks, [factor.cholesky(a) for a in systems])  # noqa: E731
     return without_gradients(networks, begin, **about)
 
 
@@ -307,8 +299,8 @@ def pyamg(networks: Networks, cached: bool = False) -> Solver:
     options = {"tol": TOLERANCE, "accel": "cg"}
 
     def begin() -> Solve:
-        made = [ruge_stuben_solver(a) for a in systems]
-        return one_by_one(networks, [lambda b, m=m: m.solve(b, **options) for m in made])
+        solvers = [ruge_stuben_solver(a) for a in systems]
+        return one_by_one(networks, [lambda b, m=m: m.solve(b, **options) for m in solvers])
 
     if cached:
         solve = begin()
@@ -456,12 +448,12 @@ def measure(
     truth = ours(checked, solver=Direct()).forward()
 
     def contender(build: Callable[[Networks], Solver]) -> Row:
-        count, made = fitting(build, networks)
-        made.both()
-        found = made.forward()[:CHECKED].reshape(-1, *networks.grid)
-        error = (found.double() - truth[: len(found)]).abs().amax() / truth.abs().amax()
-        calls = {"forward": made.forward, "both": made.both}
-        about = {"timed_networks": count, "error": float(error), **made.about}
+        count, solver = fitting(build, networks)
+        solver.both()
+        potentials = solver.forward()[:CHECKED].reshape(-1, *networks.grid)
+        error = (potentials.double() - truth[: len(potentials)]).abs().amax() / truth.abs().amax()
+        calls = {"forward": solver.forward, "both": solver.both}
+        about = {"timed_networks": count, "error": float(error), **solver.about}
         return {**about, "calls": calls, "scale": per / count}
 
     makes = {name: functools.partial(contender, build) for name, build in builds.items()}
@@ -469,16 +461,16 @@ def measure(
 
 
 def peers(run: Run) -> list[dict[str, Any]]:
-    found = []
+    sections = []
     for case in SMOKE_PEERS if run.smoke else PEERS:
         builds = CONTENDERS | ({"solve_banded": banded} if len(case.grid) == 1 else {})
-        found.append(measure(run, make(case), builds, case.label(), case.networks))
-    return found
+        sections.append(measure(run, make(case), builds, case.label(), case.networks))
+    return sections
 
 
 def methods(run: Run) -> list[dict[str, Any]]:
     sizes = [(1, 64), (1, 256), (1, 512), (400, 64), (8, 256)] if not run.smoke else [(1, 16)]
-    found = []
+    sections = []
     for count, n in sizes:
         for contrast, medium in MEDIA.items():
             networks = make(case := Case((n, n), count, contrast, medium))
@@ -487,8 +479,8 @@ def methods(run: Run) -> list[dict[str, Any]]:
             section["held_bytes"] = Factor(
                 g, networks.leak[..., None], (False, False)
             ).factors.nbytes
-            found.append(section)
-    return found
+            sections.append(section)
+    return sections
 
 
 main = main_of(

@@ -28,15 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_lab.benchmarks.harness import (
-    Call,
-    Row,
-    Run,
-    fresh_peak,
-    gradients,
-    inference,
-    main_of,
-)
+from chonn_lab.benchmarks.harness import Call, Row, Run, fresh_peak, gradients, inference, main_of
 from chonn_ops.scan import BOUNDARIES, DIRECTIONS, kirchhoff_scan, scan_field
 
 COMPILED_STEPS = 16
@@ -167,13 +159,13 @@ def fields(run: Run) -> dict[str, Any]:
     field = SMOKE_FIELD if run.smoke else FIELD
 
     def make(directions: str, boundary: str) -> Row:
-        found: Row = {"directions": directions, "boundary": boundary, "calls": {}}
+        row: Row = {"directions": directions, "boundary": boundary, "calls": {}}
         for column in ("forward", "both"):
-            call = found["calls"][column] = field_call(column, directions, boundary, field)
+            call = row["calls"][column] = field_call(column, directions, boundary, field)
             call()
             peak = fresh_peak(field_call, column, directions, boundary, field)
-            found[f"{column}_peak_bytes"] = peak
-        return found
+            row[f"{column}_peak_bytes"] = peak
+        return row
 
     # One direction has no second scan that a mirror image could feed.
     boundaries = RASTER[:1] if run.smoke else BOUNDARIES

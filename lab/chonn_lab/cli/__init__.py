@@ -38,13 +38,13 @@ EXTRAS = {"physicsnemo": ".[physicsnemo]", "ray": "./lab[clusters]"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, by default that of the process, for its exit code. Wrong usage raises
     SystemExit(2), as argparse does."""
-    given = list(sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="chonn-lab", description="Experiments with chonn-ops.")
     parser.add_argument("--version", action="version", version=f"chonn-lab {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, (_, text) in HYDRA.items():
         command = commands.add_parser(name, help=text)
-        command.set_defaults(command=lambda _, name=name: run_hydra(name, given[1:]))
+        command.set_defaults(command=lambda _, name=name: run_hydra(name, words[1:]))
     _add_report(commands)
     data = commands.add_parser("data", help="generate, fetch or identify benchmark data")
     actions = data.add_subparsers(metavar="ACTION", required=True)
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = "its own options; --help lists them"
     for command in (generate, bench):
         command.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help=text)
-    return cli.execute(parser, given[:1] if given[:1] and given[0] in HYDRA else given, EXTRAS)
+    return cli.execute(parser, words[:1] if words[:1] and words[0] in HYDRA else words, EXTRAS)
 
 
 def modules(folder: str, function: str) -> dict[str, str]:
@@ -95,9 +95,9 @@ def _of_modules(
     return parser
 
 
-def _bench(given: argparse.Namespace) -> None:
-    sys.argv = [f"chonn-lab bench {given.name}", *given.rest]
-    raise SystemExit(importlib.import_module(f"chonn_lab.benchmarks.{given.name}").main())
+def _bench(arguments: argparse.Namespace) -> None:
+    sys.argv = [f"chonn-lab bench {arguments.name}", *arguments.rest]
+    raise SystemExit(importlib.import_module(f"chonn_lab.benchmarks.{arguments.name}").main())
 
 
 # Results -----------------------------------------------------------------------------------------
@@ -121,28 +121,28 @@ def _add_report(commands: Any) -> None:
     add_force(report)
 
 
-def _report(given: argparse.Namespace) -> None:
+def _report(arguments: argparse.Namespace) -> None:
     from chonn_lab.report.page import write_report
     from chonn_lab.report.runs import keep
 
-    for folder in given.keep or ():
+    for folder in arguments.keep or ():
         for path in keep(folder):
             print(f"wrote {path}")
-    if not given.keep:
-        print(f"wrote {write_report(given.results, given.output, given.force)}")
+    if not arguments.keep:
+        print(f"wrote {write_report(arguments.results, arguments.output, arguments.force)}")
 
 
 # Data --------------------------------------------------------------------------------------------
 
 
-def _generate(given: argparse.Namespace) -> None:
+def _generate(arguments: argparse.Namespace) -> None:
     """Call the problem's `generate`, whose parameters are the options."""
-    problem = importlib.import_module(f"chonn_lab.problems.{given.name}")
-    options = vars(options_of(given.name, problem).parse_args(given.rest))
+    problem = importlib.import_module(f"chonn_lab.problems.{arguments.name}")
+    options = vars(options_of(arguments.name, problem).parse_args(arguments.rest))
     # The one of two files that an interrupted call has made is not made again.
     there = set() if options["force"] else set(Path(options.get("folder") or ".").glob("*"))
-    made = problem.generate(**options)
-    for path in made if isinstance(made, tuple) else (made,):
+    paths = problem.generate(**options)
+    for path in paths if isinstance(paths, tuple) else (paths,):
         print(f"{path} is there already" if path in there else f"wrote {path}")
 
 
@@ -170,16 +170,16 @@ def options_of(name: str, problem: Any) -> argparse.ArgumentParser:
     return parser
 
 
-def _fetch(given: argparse.Namespace) -> None:
-    problem = importlib.import_module(f"chonn_lab.problems.{given.name}")
-    done = problem.fetch(given.folder, force=given.force)
-    print(f"{given.name}: {'downloaded, checksum verified' if done else 'is there already'}")
+def _fetch(arguments: argparse.Namespace) -> None:
+    problem = importlib.import_module(f"chonn_lab.problems.{arguments.name}")
+    done = problem.fetch(arguments.folder, force=arguments.force)
+    print(f"{arguments.name}: {'downloaded, checksum verified' if done else 'is there already'}")
 
 
-def _info(given: argparse.Namespace) -> None:
+def _info(arguments: argparse.Namespace) -> None:
     from chonn_lab.problems import origin
 
-    for path in given.files:
+    for path in arguments.files:
         print(origin.identify(path))
 
 
@@ -219,8 +219,8 @@ def _trained(runs: Callable[[Path], Iterable[Run]]) -> None:
     folder = Path(HydraConfig.get().runtime.output_dir)
     try:
         with _denormals_flushed():
-            for found in runs(folder):
-                _print(found)
+            for run in runs(folder):
+                _print(run)
     except Exception as error:
         # Of several runs that fail, Hydra raises only the first one's error.
         if HydraConfig.get().mode == RunMode.MULTIRUN:
@@ -228,14 +228,14 @@ def _trained(runs: Callable[[Path], Iterable[Run]]) -> None:
         raise
 
 
-def _print(found: Run) -> None:
-    if found.diverged:
-        text = f"diverged: {found.diverged}"
+def _print(run: Run) -> None:
+    if run.diverged:
+        text = f"diverged: {run.diverged}"
     else:
-        scores = found.metrics["test"].items()
+        scores = run.metrics["test"].items()
         texts = (f"{name} {'-' if v is None else format(v, '.4g')}" for name, v in scores)
-        text = f"{', '.join(texts)}; {found.seconds:.0f} s of training"
-    print(f"{found.experiment}, {found.variant} seed {found.seed}: {text}")
+        text = f"{', '.join(texts)}; {run.seconds:.0f} s of training"
+    print(f"{run.experiment}, {run.variant} seed {run.seed}: {text}")
 
 
 def _search(config: DictConfig) -> None:
@@ -266,11 +266,11 @@ def run_hydra(name: str, arguments: Sequence[str]) -> None:
     # Problems and models of your own are found beside your conf/, as `python -m` finds them.
     sys.path.insert(0, str(Path.cwd()))
     # Hydra's parser takes overrides on one side of -m only.
-    given = sorted(arguments, key=lambda text: text not in ("-m", "--multirun"))
+    words = sorted(arguments, key=lambda text: text not in ("-m", "--multirun"))
     # As ``--cfg job`` prints them, settings are values, not what chooses them.
-    if "job" in given:
-        given.append("--resolve")
-    sys.argv = [f"chonn-lab {name}", *given]
+    if "job" in words:
+        words.append("--resolve")
+    sys.argv = [f"chonn-lab {name}", *words]
     main: Any = hydra.main(version_base="1.3", config_path=f"pkg://{CONF}", config_name=name)(
         HYDRA[name][0]
     )

@@ -168,15 +168,15 @@ class Problem:
     def makers(self, folder: Path) -> Makers:
         """Data files that `load` reads, each with a function that makes it; those of the generator
         are named after it and the settings of their data."""
-        made: dict[Path, Callable[[Path], object]] = {}
+        makers: dict[Path, Callable[[Path], object]] = {}
         for law in self.laws().values() if self.generator else ():
             kind = self.generator.__name__.rpartition(".")[2]
             settings = ",".join(f"{name}={value}" for name, value in law.items())
             path = folder / f"{kind}_{settings}.hdf5"
-            if not made and self.published and (folder / self.published).exists():
+            if not makers and self.published and (folder / self.published).exists():
                 path = folder / self.published
-            made[path] = functools.partial(self.generator.generate, **law, **self.options)
-        return made
+            makers[path] = functools.partial(self.generator.generate, **law, **self.options)
+        return makers
 
     def prepare(self, folder: Path) -> None:
         """Make the data files that `load` reads and that are missing, one process at a time.
@@ -200,11 +200,11 @@ class Problem:
 
     def load(self, folder: Path) -> Data:
         """Read the splits; FileNotFoundError or ValueError for missing or damaged files."""
-        found = {}
+        splits = {}
         for path, (name, law) in zip(self.makers(folder), self.laws().items(), strict=True):
-            found[name] = TensorDataset(*self.read(path, law["n_samples"]))
-        data = consecutive(self, *found.pop("").tensors)
-        return dataclasses.replace(data, tests={**data.tests, **found})
+            splits[name] = TensorDataset(*self.read(path, law["n_samples"]))
+        data = consecutive(self, *splits.pop("").tensors)
+        return dataclasses.replace(data, tests={**data.tests, **splits})
 
     def calibrate(self, model: nn.Module, train: TensorDataset) -> None:
         """Let a model that can do so take units and first parameters from some samples."""
@@ -225,15 +225,15 @@ class Problem:
     def evaluate(self, model: nn.Module, data: Data) -> dict[str, Any]:
         """Final scores as a `chonn_lab.experiments.records.Run` has them, without gradients; the
         model is in evaluation mode on some device."""
-        found = {name: self.scores(model, test) for name, test in data.tests.items()}
-        metrics = {name: scores for name, (scores, _) in found.items()}
+        evaluated = {name: self.scores(model, test) for name, test in data.tests.items()}
+        metrics = {name: scores for name, (scores, _) in evaluated.items()}
         took = self.milliseconds(model, data.tests["test"])
-        return {"metrics": metrics, "curves": found["test"][1], "milliseconds": took}
+        return {"metrics": metrics, "curves": evaluated["test"][1], "milliseconds": took}
 
     def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
         """Metrics and curves of a test split, for `evaluate`; by default the mean of `errors`."""
-        found = batches(test, self.scored_at_once, device_of(model))
-        return {self.error: float(torch.cat([self.errors(model, b) for b in found]).mean())}, {}
+        loaded = batches(test, self.scored_at_once, device_of(model))
+        return {self.error: float(torch.cat([self.errors(model, b) for b in loaded]).mean())}, {}
 
     def milliseconds(self, model: nn.Module, test: TensorDataset) -> float | None:
         """Processor time of a sample, all threads together, after a first one; None on a GPU."""

@@ -19,14 +19,14 @@ def read_model(path: Path, content: dict[str, Any]) -> TrainedModel | None:
     if not {"state_dict", STATE} <= content.keys():
         return None
     try:
-        found = content[STATE]["settings"]
+        settings = content[STATE]["settings"]
         for part in ("problem", "model"):
-            if not (target := found[part]["_target_"]).startswith(OURS):
+            if not (target := settings[part]["_target_"]).startswith(OURS):
                 raise ValueError(f"expected a {part} of {OURS}*, got {target}")
-        problem = build_problem(found)
-        model = build_model(found, problem)
+        problem = build_problem(settings)
+        model = build_model(settings, problem)
     except (KeyError, TypeError, ValueError, AttributeError, ImportError) as error:
         raise ValueError(f"{path}: expected the settings of a run ({error!r})") from error
-    title = f"{found['model']['label']} ({problem.title}, {found['scale']['name']})"
-    options = {**flat(found), "seed": found["seed"]}
+    title = f"{settings['model']['label']} ({problem.title}, {settings['scale']['name']})"
+    options = {**flat(settings), "seed": settings["seed"]}
     return TrainedModel(load_weights(path, model, content["state_dict"]), title, options)

@@ -58,32 +58,32 @@ def resolved(config: DictConfig) -> dict[str, Any]:
         for name in config[part]:
             if name in config:
                 raise ValueError(f"{name}: expected it in its part, {part}.{name}={config[name]}")
-    found: Any = OmegaConf.to_container(config, resolve=True)
-    if found["train"]["seconds"] is not None:
-        found["train"]["epochs"] = None  # as many as fit
-    return {name: found[name] for name in PARTS}
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    if settings["train"]["seconds"] is not None:
+        settings["train"]["epochs"] = None  # as many as fit
+    return {name: settings[name] for name in PARTS}
 
 
-def flat(found: Mapping[str, Any]) -> dict[str, Any]:
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of problem, training and model under one name each, as a result file has them."""
     left_out = ("_target_", "units", *TEXTS, "title")
-    parts = [found[name] for name in ("problem", "train", "model")]
+    parts = [settings[name] for name in ("problem", "train", "model")]
     return {name: value for part in parts for name, value in part.items() if name not in left_out}
 
 
-def build_problem(found: Mapping[str, Any]) -> Problem:
+def build_problem(settings: Mapping[str, Any]) -> Problem:
     """The problem of a resolved configuration; ValueError for settings that it refuses."""
-    return _made(found["problem"])
+    return _made(settings["problem"])
 
 
-def build_model(found: Mapping[str, Any], problem: Problem) -> nn.Module:
+def build_model(settings: Mapping[str, Any], problem: Problem) -> nn.Module:
     """The model of a resolved configuration, with the interface of the problem."""
-    sizes = {name: value for name, value in found["model"].items() if name not in TEXTS}
+    sizes = {name: value for name, value in settings["model"].items() if name not in TEXTS}
     return problem.wrap(_made(sizes, problem))
 
 
-def _made(found: Mapping[str, Any], *arguments: object) -> Any:
-    options = dict(found)
+def _made(settings: Mapping[str, Any], *arguments: object) -> Any:
+    options = dict(settings)
     make = hydra.utils.get_object(options.pop("_target_"))
     try:
         return make(*arguments, **options)

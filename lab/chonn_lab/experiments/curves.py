@@ -17,10 +17,10 @@ def curves(config: DictConfig, folder: Path) -> Iterator[Run]:
     `config` is what conf/curves.yaml composes. The shortest trainings are the first. Errors are
     those of `chonn_lab.experiments.runner.run`.
     """
-    every, given = config.problem.n_train, config.curves
-    points = {(n, given.at) for n in given.samples} | {(every, s) for s in given.seconds}
+    every, settings = config.problem.n_train, config.curves
+    points = {(n, settings.at) for n in settings.samples} | {(every, s) for s in settings.seconds}
     for samples, seconds in sorted(points, key=lambda point: point[::-1]):
-        one = config.copy()
-        OmegaConf.update(one, "train", {"samples": samples, "seconds": seconds})
+        changed = config.copy()
+        OmegaConf.update(changed, "train", {"samples": samples, "seconds": seconds})
         name = f"{config.model.name}-n{samples}-s{seconds:g}-seed{config.seed}"
-        yield run(one, folder / name)
+        yield run(changed, folder / name)

@@ -31,13 +31,7 @@ from chonn_lab.experiments.base import (
     pairs,
     relative_l1,
 )
-from chonn_lab.experiments.solvers import (
-    Physics,
-    SineScheme,
-    block_scheme,
-    cell_scheme,
-    law_scheme,
-)
+from chonn_lab.experiments.solvers import Physics, SineScheme, block_scheme, cell_scheme, law_scheme
 from chonn_lab.problems import (
     darcy,
     darcy_pdebench,
@@ -102,8 +96,8 @@ class Steady(Problem):
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model gets fields of about unit size."""
-        own = hasattr(model, "calibrate") or getattr(model, "in_data_units", False)
-        if self.standardize and not own:
+        has_units = hasattr(model, "calibrate") or getattr(model, "in_data_units", False)
+        if self.standardize and not has_units:
             model = Standardized(model, self.about_unit_size)
         return Rescaled(model, *self.rescale) if tuple(self.rescale) != (1, 1, 0) else model
 
@@ -121,14 +115,14 @@ class Steady(Problem):
 
     def evaluate(self, model: nn.Module, data: Data) -> dict[str, Any]:
         """The law of the medium that a model of one circuit has learned is scored, too."""
-        found = super().evaluate(model, data)
+        evaluation = super().evaluate(model, data)
         x = data.tests["test"].tensors[0].flatten()
         true = self.conductivity(x)
         if true is not None and isinstance(model, CHONNNetwork2d):
             error, curves = law_error(model, x, true)
-            found["metrics"]["law"] = {self.error: error}
-            found["curves"] |= curves
-        return found
+            evaluation["metrics"]["law"] = {self.error: error}
+            evaluation["curves"] |= curves
+        return evaluation
 
     def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
         accumulator, errors = MetricAccumulator(), []
@@ -195,16 +189,16 @@ def law_error(model: Any, x: Tensor, true: Tensor) -> tuple[float, dict[str, lis
 def media_error(model: Any, x: Tensor, true: Circuit) -> float:
     """The same for the faces' conductances in the media of inputs x (B, C, \\*grid), of which
     `true` is the circuit; groups are those of like true conductance."""
-    given: list[Any] = []
-    hook = model.head.register_forward_pre_hook(lambda _, features: given.extend(features))
+    features: list[Any] = []
+    hook = model.head.register_forward_pre_hook(lambda _, inputs: features.extend(inputs))
     model(x.to(device_of(model)))
     hook.remove()
-    learned, found = model.head.assemble(*given)[0], []
+    learned, logarithms = model.head.assemble(*features)[0], []
     for circuit in (true, learned):
         faces = (g.cpu().narrow(i, 0, g.shape[i] - 1) for i, g in enumerate(circuit.conductance, 1))
-        found.append(torch.cat([g.flatten() for g in faces]).log())
-    order = found[0].argsort()
-    return _by_groups(*(logs[order] for logs in found))[0]
+        logarithms.append(torch.cat([g.flatten() for g in faces]).log())
+    order = logarithms[0].argsort()
+    return _by_groups(*(logs[order] for logs in logarithms))[0]
 
 
 def _by_groups(true: Tensor, k: Tensor) -> tuple[float, Tensor, Tensor]:
@@ -322,10 +316,10 @@ class Poisson(Steady):
             poisson.generate(folder, resolution=self.resolution)
 
         paths = [folder / poisson.file_name(kind, self.resolution) for kind in ("IN", "OUT")]
-        made: dict[Path, Callable[[Path], object]] = dict.fromkeys(paths, make_both)
+        makers: dict[Path, Callable[[Path], object]] = dict.fromkeys(paths, make_both)
         for path, (_, law) in self._finer_tests(folder).items():
-            made[path] = functools.partial(poisson.generate_samples, **law)
-        return made
+            makers[path] = functools.partial(poisson.generate_samples, **law)
+        return makers
 
     def load(self, folder: Path) -> Data:
         splits: dict[str, TensorDataset] = {
@@ -339,7 +333,7 @@ class Poisson(Steady):
 
     def _finer_tests(self, folder: Path) -> dict[Path, tuple[str, dict[str, Any]]]:
         """Files of the tests on finer grids, each with its name and settings."""
-        found = {}
+        files = {}
         for split, prefix in (("test", ""), ("out_of_distribution", "out_of_distribution_")):
             kind, samples = poisson.SPLITS[split]
             samples = samples[: getattr(self, f"n_{split}")]
@@ -347,8 +341,8 @@ class Poisson(Steady):
                 stem = Path(poisson.file_name(kind, n)).stem
                 path = folder / f"{stem}_{samples.start}-{samples.stop - 1}.h5"
                 law = {"kind": kind, "samples": samples, "resolution": n}
-                found[path] = f"{prefix}at_{n}", law
-        return found
+                files[path] = f"{prefix}at_{n}", law
+        return files
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -391,10 +385,10 @@ class BeyondSolvers(Steady):
 
     def load(self, folder: Path) -> Data:
         (path,) = self.makers(folder)
-        found = (self.generator.read(path, split) for split in upscaling.SPLITS)
+        splits = (self.generator.read(path, split) for split in upscaling.SPLITS)
         train, validation, test = (
             TensorDataset(self.inputs(samples).float(), torch.tensor(samples.u).float()[:, None])
-            for samples in found
+            for samples in splits
         )
         return Data(train, validation, {"test": test})
 
@@ -438,13 +432,13 @@ class UnknownLaw(BeyondSolvers):
 
     def evaluate(self, model: nn.Module, data: Data) -> dict[str, Any]:
         """Homogeneous media are none of the data, so the law is read in these media, too."""
-        found = super().evaluate(model, data)
+        evaluation = super().evaluate(model, data)
         if isinstance(model, CHONNNetwork2d):
             x = data.tests["test"].tensors[0]
             k = torch.from_numpy(unknown_law.law(x[:, 0].numpy()))[..., None]
             error = media_error(model, x, diffusion(k, 1 / x.shape[-1], boundary="dirichlet"))
-            found["metrics"]["law_in_media"] = {self.error: error}
-        return found
+            evaluation["metrics"]["law_in_media"] = {self.error: error}
+        return evaluation
 
     def inputs(self, samples: unknown_law.Samples) -> Tensor:
         return torch.from_numpy(samples.porosity)[:, None]

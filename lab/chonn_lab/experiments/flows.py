@@ -126,8 +126,8 @@ class Rollout(Problem):
             return rollout(model, history, self.unroll), target
         if self.unroll > 1:
             with torch.no_grad():
-                own = rollout(model, history, self.unroll - 1)
-            history = torch.cat((history, own), dim=1)[:, -self.history :]
+                predicted = rollout(model, history, self.unroll - 1)
+            history = torch.cat((history, predicted), dim=1)[:, -self.history :]
         return rollout(model, history, 1), target[:, -1:]
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:

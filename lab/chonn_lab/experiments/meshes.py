@@ -72,8 +72,8 @@ class OnMesh:
 
     def subset(self, which: Tensor) -> OnMesh:
         rows = {name: getattr(self, name)[which] for name in ("x", "extra", "y")}
-        made = {name: getattr(self.made, name)[which.numpy()] for name in "kfu"}
-        return dataclasses.replace(self, **rows, made=self.made._replace(**made))
+        fields = {name: getattr(self.made, name)[which.numpy()] for name in "kfu"}
+        return dataclasses.replace(self, **rows, made=self.made._replace(**fields))
 
     @property
     def places(self) -> Tensor:
@@ -125,9 +125,9 @@ class Meshes(Problem):
     def calibrate(self, model: nn.Module, train: TensorDataset) -> None:
         """Samples of several meshes count as one of their union."""
         if isinstance(model, OnVolumes):
-            found = self.chosen(train[:CALIBRATED])
-            volumes = [on.volumes for on in found]
-            x, y = (torch.cat(fields, 1) for fields in zip(*map(model.fields, found), strict=True))
+            chosen = self.chosen(train[:CALIBRATED])
+            volumes = [on.volumes for on in chosen]
+            x, y = (torch.cat(fields, 1) for fields in zip(*map(model.fields, chosen), strict=True))
             model.model.calibrate(x, y, volumes=FiniteVolumes.union(volumes))
 
     def laws(self) -> dict[str, dict[str, Any]]:
@@ -136,13 +136,13 @@ class Meshes(Problem):
 
     def load(self, folder: Path) -> Data:
         (path,) = self.makers(folder)
-        self.on, found = [], {}
+        self.on, splits = [], {}
         for split in meshes.SPLITS:
             new = [OnMesh.of(samples) for samples in meshes.read(path, split)]
             numbers = [(len(self.on) + i, j) for i, on in enumerate(new) for j in range(len(on.x))]
-            found[split] = TensorDataset(*torch.tensor(numbers).unbind(1))
+            splits[split] = TensorDataset(*torch.tensor(numbers).unbind(1))
             self.on += new
-        return Data(found.pop("train"), found.pop("validation"), found)
+        return Data(splits.pop("train"), splits.pop("validation"), splits)
 
     def chosen(self, batch: tuple[Tensor, ...]) -> list[OnMesh]:
         """The samples of a batch, mesh by mesh."""

@@ -76,11 +76,11 @@ def digest() -> str:
     """
     product, lab = (Path(str(package.__file__)).parent for package in (chonn_ops, chonn_lab))
     folders = (product, *(lab / name for name in LAB_FOLDERS))
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(path for folder in folders for path in folder.rglob("*")):
         if path.suffix in SOURCES:
-            found.update(path.read_bytes())
-    return found.hexdigest()[:SHOWN]
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:SHOWN]
 
 
 @functools.cache
@@ -95,8 +95,8 @@ def commit() -> tuple[str | None, bool | None]:
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None, None
-    found, dirty, _ = done.stdout.strip().partition("-dirty")
-    return found, bool(dirty)
+    revision, dirty, _ = done.stdout.strip().partition("-dirty")
+    return revision, bool(dirty)
 
 
 def versions() -> dict[str, str]:
@@ -147,5 +147,5 @@ def peak_memory_mib(device: torch.device) -> float | None:
 
 def code() -> dict[str, Any]:
     """``code``, the `digest` of the sources, with ``commit`` and ``dirty`` of the checkout."""
-    found, dirty = commit()
-    return {"code": digest(), "commit": found, "dirty": dirty}
+    revision, dirty = commit()
+    return {"code": digest(), "commit": revision, "dirty": dirty}

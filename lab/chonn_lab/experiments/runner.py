@@ -61,18 +61,18 @@ def run(config: DictConfig, folder: Path) -> Run:
     result is. A run that diverged has no scores. ValueError or OSError for settings out of range,
     and for data, a checkpoint or a result that is damaged or was made with other settings or data.
     """
-    found, problem, data_folder, device = begin(config)
+    settings, problem, data_folder, device = begin(config)
     result = folder.with_name(f"{folder.name}.json")
     if result.exists():
         log.info("%s: finished before", result)
-        return finished(result, found, origin_of(problem, data_folder))
+        return finished(result, settings, origin_of(problem, data_folder))
     problem.prepare(data_folder)
     provenance.reset_peak_memory()
     data = problem.load(data_folder)
     origin = origin_of(problem, data_folder)
-    model = seeded_model(found, problem)
+    model = seeded_model(settings, problem)
     folder.mkdir(parents=True, exist_ok=True)
-    training = Training(found, problem, model.to(device), origin)
+    training = Training(settings, problem, model.to(device), origin)
     checkpoint = folder / "last.ckpt"
     if checkpoint.exists():
         training.restore(checkpoint)
@@ -86,7 +86,7 @@ def run(config: DictConfig, folder: Path) -> Run:
     else:
         with torch.no_grad():
             evaluation = problem.evaluate(model.eval(), data)
-    described = found["model"]
+    described = settings["model"]
     record = Run(
         experiment=problem.name,
         title=problem.title,
@@ -94,12 +94,12 @@ def run(config: DictConfig, folder: Path) -> Run:
         variant=folder.name.rpartition("-seed")[0],
         label=described["label"],
         tags=described["tags"],
-        seed=found["seed"],
-        config=flat(found),
+        seed=settings["seed"],
+        config=flat(settings),
         versions=provenance.versions(),
         hardware=provenance.hardware(device),
         # Models have sizes and a training of their own; the problem is one.
-        changes=sorted({*flat({**found, "problem": {}})}),
+        changes=sorted({*flat({**settings, "problem": {}})}),
         **dataclasses.asdict(origin),
         notes=training.notes,
         date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -118,8 +118,8 @@ def begin(config: DictConfig) -> tuple[dict[str, Any], Problem, Path, torch.devi
     """The resolved configuration, the problem, the folder of its data, and the device; sets the
     threads of a CPU. A ValueError for settings out of range, or if there is no GPU for "gpu"."""
     keep_memory()
-    found = resolved(config)
-    problem = build_problem(found)
+    settings = resolved(config)
+    problem = build_problem(settings)
     if config.threads is not None:
         check_integer(1, threads=config.threads)
         torch.set_num_threads(config.threads)
@@ -128,7 +128,7 @@ def begin(config: DictConfig) -> tuple[dict[str, Any], Problem, Path, torch.devi
     if config.device == "gpu" and gpu is None:
         raise ValueError("device: expected a GPU, found none")
     device = torch.device("cpu") if config.device == "cpu" or gpu is None else gpu
-    return found, problem, Path(config.data) / problem.name, device
+    return settings, problem, Path(config.data) / problem.name, device
 
 
 def keep_memory() -> None:
@@ -144,7 +144,7 @@ def keep_memory() -> None:
         mallopt(trim_threshold, 2**30)
 
 
-def finished(result: Path, found: Mapping[str, Any], now: Provenance) -> Run:
+def finished(result: Path, settings: Mapping[str, Any], now: Provenance) -> Run:
     """The run of a result file; a ValueError if it is damaged or not a result, or as
     `refuse_other`."""
     try:
@@ -153,20 +153,20 @@ def finished(result: Path, found: Mapping[str, Any], now: Provenance) -> Run:
         text = f"damaged, or no result of chonn-lab run ({error})"
         raise ValueError(f"{result}: {text}; move it away to run afresh") from error
     there = {"problem": run.experiment, "model": run.label, "seed": run.seed, **run.config}
-    refuse_other(result, there, found, run, now)
+    refuse_other(result, there, settings, run, now)
     return run
 
 
 def refuse_other(
     path: Path,
     there: Mapping[str, Any],
-    found: Mapping[str, Any],
+    settings: Mapping[str, Any],
     origin: Provenance,
     now: Provenance,
 ) -> None:
     """A ValueError that names the difference, ``epochs: 2 there, 3 here``, if a result or
-    checkpoint has other settings than `found` or other data than `now`."""
-    here, missing = identity(found), object()
+    checkpoint has other settings than `settings` or other data than `now`."""
+    here, missing = identity(settings), object()
     differing = ", ".join(
         f"{name}: {there.get(name, 'none')} there, {here.get(name, 'none')} here"
         for name in sorted(there.keys() | here.keys())
@@ -177,10 +177,10 @@ def refuse_other(
             raise ValueError(f"{path}: of other {what} ({text}); move it away to run afresh")
 
 
-def identity(found: Mapping[str, Any]) -> dict[str, Any]:
+def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What tells runs apart, as JSON has it."""
-    names = {"problem": found["problem"]["name"], "model": found["model"]["label"]}
-    return json.loads(json.dumps({**names, "seed": found["seed"], **flat(found)}))
+    names = {"problem": settings["problem"]["name"], "model": settings["model"]["label"]}
+    return json.loads(json.dumps({**names, "seed": settings["seed"], **flat(settings)}))
 
 
 def origin_of(problem: Problem, folder: Path) -> Provenance:
@@ -189,15 +189,15 @@ def origin_of(problem: Problem, folder: Path) -> Provenance:
     return Provenance({p.name: identify(p).record() for p in paths}, **provenance.code())
 
 
-def seeded_model(found: Mapping[str, Any], problem: Problem) -> nn.Module:
+def seeded_model(settings: Mapping[str, Any], problem: Problem) -> nn.Module:
     """The model of a configuration; its weights are the first numbers drawn from the seed, which
     is that of the global generators of Python, NumPy and PyTorch from then on."""
-    seed = found["seed"]
+    seed = settings["seed"]
     check_integer(0, seed=seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     torch.manual_seed(seed)
-    return build_model(found, problem)
+    return build_model(settings, problem)
 
 
 class Diverged(Exception):
@@ -215,17 +215,17 @@ def clock(device: torch.device) -> float:
 class Training:
     """A model in training, on the device where its weights are.
 
-    `found` is the resolved configuration, whose ``train`` conf/run.yaml describes; a ValueError for
-    values out of range. It is stored in checkpoints with `origin`, the data and code behind them.
+    `settings` is the resolved configuration, whose ``train`` conf/run.yaml describes; a ValueError
+    for values out of range. Checkpoints store it with `origin`, the data and code behind them.
     `history` has the training loss and the validation error of every epoch, `seconds` is the time
     of all epochs by `clock`, those before an interruption included, and `notes` are remarks for the
     result, such as a resumption at another commit.
     """
 
     def __init__(
-        self, found: Mapping[str, Any], problem: Problem, model: nn.Module, origin: Provenance
+        self, settings: Mapping[str, Any], problem: Problem, model: nn.Module, origin: Provenance
     ) -> None:
-        train = found["train"]
+        train = settings["train"]
         counts, numbers = ({name: train[name] for name in names} for names in (COUNTS, NUMBERS))
         check_integer(1, **counts)
         check_number(**numbers)
@@ -243,7 +243,7 @@ class Training:
         check_choice("schedule", train["schedule"], SCHEDULES)
         if unknown := train.keys() - {*COUNTS, *NUMBERS, *OTHERS}:
             raise ValueError(f"train: expected no settings {', '.join(unknown)}")
-        self.found, self.problem, self.model, self.origin = found, problem, model, origin
+        self.settings, self.problem, self.model, self.origin = settings, problem, model, origin
         self.batch_size = train["batch_size"]
         self.device = device_of(model)
         self.notes: list[str] = []
@@ -305,7 +305,7 @@ class Training:
                 f"batch_size: expected at most the {len(train)} training samples, "
                 f"got {self.batch_size}"
             )
-        place = np.random.SeedSequence((self.found["seed"], self.epochs))
+        place = np.random.SeedSequence((self.settings["seed"], self.epochs))
         torch.manual_seed(int(place.generate_state(1)[0]))
         try:
             means = self._learn(train), self._validate(validation)
@@ -332,7 +332,7 @@ class Training:
             loss = self.problem.loss(self.model, batch)
             self.optimizer.zero_grad()
             loss.backward()
-            if clip := self.found["train"]["gradient_clip"]:
+            if clip := self.settings["train"]["gradient_clip"]:
                 nn.utils.clip_grad_norm_(self.model.parameters(), clip)
             self.optimizer.step()
             total += loss.detach().to(total.dtype)
@@ -362,7 +362,7 @@ class Training:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             STATE: {
-                "settings": json.loads(json.dumps(self.found)),
+                "settings": json.loads(json.dumps(self.settings)),
                 "history": self.history,
                 "seconds": self.seconds,
                 "provenance": dataclasses.asdict(self.origin),
@@ -380,7 +380,7 @@ class Training:
         content = load_checkpoint(path)
         state = content[STATE]
         there = Provenance(**state["provenance"])
-        refuse_other(path, identity(state["settings"]), self.found, there, self.origin)
+        refuse_other(path, identity(state["settings"]), self.settings, there, self.origin)
         self.model.load_state_dict(content["state_dict"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.schedule.load_state_dict(content["schedule"])

@@ -67,12 +67,12 @@ def search(config: DictConfig) -> Path:
     while True:
         # Another process may have ended a trial meanwhile, or repeated one.
         trials, kept = _best(study), study.user_attrs
-        left = [(t, seed) for t in trials for seed in seeds if _repeated(t, seed) not in kept]
-        if not left:
+        todo = [(t, seed) for t in trials for seed in seeds if _repeated(t, seed) not in kept]
+        if not todo:
             break
-        trial, seed = left[0]
-        found = trainer.changed(trial.params, seed)
-        study.set_user_attr(_repeated(trial, seed), trainer.train(found))
+        trial, seed = todo[0]
+        settings = trainer.changed(trial.params, seed)
+        study.set_user_attr(_repeated(trial, seed), trainer.train(settings))
     means = [
         statistics.fmean([*trial.values, *(kept[_repeated(trial, seed)] for seed in seeds)])
         for trial in trials
@@ -157,10 +157,10 @@ class _Trainer:
             trial.set_user_attr(name, value)
         return error
 
-    def train(self, found: dict[str, Any]) -> float:
+    def train(self, settings: dict[str, Any]) -> float:
         """Validation error of a training; infinite if it diverges."""
-        model = seeded_model(found, self.problem).to(self.device)
-        training = Training(found, self.problem, model, self.origin)
+        model = seeded_model(settings, self.problem).to(self.device)
+        training = Training(settings, self.problem, model, self.origin)
         try:
             training.fit(self.data)
         except Diverged:

@@ -137,9 +137,11 @@ class SineScheme(OwnScheme):
 
     def fit(self, train: TensorDataset) -> None:
         f, u = (field.double() for field in train.tensors)
-        found = self.series(f)
-        scale = (found - found.mean()).mul(u).sum() / (found - found.mean()).square().sum()
-        self.numbers.copy_(torch.stack((scale, u.mean() - scale * found.mean())))
+        coefficients = self.series(f)
+        scale = (coefficients - coefficients.mean()).mul(u).sum() / (
+            coefficients - coefficients.mean()
+        ).square().sum()
+        self.numbers.copy_(torch.stack((scale, u.mean() - scale * coefficients.mean())))
 
     def series(self, x: Tensor) -> Tensor:
         """Solution of the source less its value on the walls, u = 0 there."""

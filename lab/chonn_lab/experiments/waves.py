@@ -41,9 +41,9 @@ class Helmholtz(Steady):
         wide, added = extended(x, helmholtz.LAYER)
         k, f = (field[..., None] for field in wide.unbind(1))
         f = F.pad(x[:, 1], (added,) * 4)[..., None]
-        size, one = (helmholtz.LAYER, 1 / x.shape[-1]), torch.ones_like(k)
-        loss = absorbing_layer(one, k**2, *size, attenuation=helmholtz.ATTENUATION)
-        u = circuit_of_waves(one, k**2, loss, 1.0, size[1], boundary="dirichlet").solve(f)
+        size, ones = (helmholtz.LAYER, 1 / x.shape[-1]), torch.ones_like(k)
+        loss = absorbing_layer(ones, k**2, *size, attenuation=helmholtz.ATTENUATION)
+        u = circuit_of_waves(ones, k**2, loss, 1.0, size[1], boundary="dirichlet").solve(f)
         u = torch.cat((u.real, u.imag), -1).movedim(-1, 1)
         return u[..., added:-added, added:-added]
 

@@ -100,10 +100,10 @@ def generate(
 
 def _batch(python: str, settings: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
     """nu and u (200, R, R) of a call."""
-    found = importlib.util.find_spec("pdebench")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("pdebench")
+    if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("No module named 'pdebench'", name="pdebench")
-    place = Path(found.submodule_search_locations[0], "data_gen", "data_gen_NLE")
+    place = Path(spec.submodule_search_locations[0], "data_gen", "data_gen_NLE")
     with tempfile.TemporaryDirectory() as folder:
         text = json.dumps({**SETTINGS, **settings, "numbers": BATCH})
         clean = {name: x for name, x in os.environ.items() if name != "PYTHONPATH"}

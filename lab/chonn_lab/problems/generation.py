@@ -61,11 +61,11 @@ class Recipe:
     def made(self, path: Path, seed: int) -> bool:
         """Whether this is a file of it."""
         try:
-            found = origin.read(path)
+            record = origin.read(path)
         except (FileNotFoundError, ValueError):
             return False
         wanted = self.generator, seed, self.settings
-        return wanted == (found.generator, found.seed, found.settings)
+        return wanted == (record.generator, record.seed, record.settings)
 
 
 def make_files(
@@ -101,8 +101,8 @@ def _write(
 ) -> None:
     numbers = recipe.samples
     parts = [numbers[i : i + TOGETHER] for i in range(0, len(numbers), TOGETHER)]
-    given = {k: v for k, v in recipe.settings.items() if k not in ("n_samples", "first")}
-    work = functools.partial(_solved, recipe.sample, seed, given)
+    settings = {k: v for k, v in recipe.settings.items() if k not in ("n_samples", "first")}
+    work = functools.partial(_solved, recipe.sample, seed, settings)
     workers = min(workers, len(parts))
     store = recipe.store or functools.partial(_store, numbers=numbers)
     options: Any = {"initializer": functools.partial(_end_with, os.getpid())}
@@ -129,8 +129,8 @@ def _solved(
     sample: Callable[..., Arrays], seed: int, settings: dict[str, Any], numbers: range
 ) -> Arrays:
     """Arrays of some samples."""
-    found = [sample(seed, i, **settings) for i in numbers]
-    return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
+    samples = [sample(seed, i, **settings) for i in numbers]
+    return {name: np.stack([arrays[name] for arrays in samples]) for name in samples[0]}
 
 
 def _store(file: h5py.File, part: range, arrays: Arrays, numbers: range) -> None:
@@ -194,13 +194,13 @@ def _signals_held_back() -> Iterator[None]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     # Another thread, which does not block them, may take them.
     came: list[int] = []
-    handlers = {one: signal.signal(one, lambda number, _: came.append(number)) for one in held}
+    handlers = {kind: signal.signal(kind, lambda number, _: came.append(number)) for kind in held}
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        for one, handler in handlers.items():
-            signal.signal(one, handler or signal.SIG_DFL)
+        for kind, handler in handlers.items():
+            signal.signal(kind, handler or signal.SIG_DFL)
         for number in came:
             signal.raise_signal(number)
 

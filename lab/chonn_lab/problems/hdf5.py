@@ -58,14 +58,14 @@ def open_hdf5(path: Path | str) -> Iterator[h5py.File]:
 
 def dataset(file: h5py.File | h5py.Group, name: str, ndim: int | None = None) -> h5py.Dataset:
     """The data set ``name``; KeyError or ValueError unless it holds numbers on `ndim` axes."""
-    found = file.get(name)
-    if not isinstance(found, h5py.Dataset):
+    item = file.get(name)
+    if not isinstance(item, h5py.Dataset):
         # h5py's own message does not name what is missing.
         raise KeyError(f"no data set {name}")
-    if found.dtype.kind not in "fiub" or ndim not in (None, found.ndim):
+    if item.dtype.kind not in "fiub" or ndim not in (None, item.ndim):
         axes = "" if ndim is None else f" on {ndim} axes"
-        raise ValueError(f"{name}: expected numbers{axes}, got {found.dtype}{found.shape}")
-    return found
+        raise ValueError(f"{name}: expected numbers{axes}, got {item.dtype}{item.shape}")
+    return item
 
 
 def check_range(path: Path | str, n_samples: int, start: int, stop: int | None) -> None:
@@ -86,14 +86,14 @@ def read_rows(
     the samples.
     """
     with open_hdf5(path) as file:
-        found = [dataset(file, name, ndim) for name, ndim in axes.items()]
+        datasets = [dataset(file, name, ndim) for name, ndim in axes.items()]
         # Fields of several axes end with the grid's; others hold a sample a row.
-        grids = {data.shape[-2:] for data in found if data.ndim > 2}
-        if len({len(data) for data in found}) > 1 or len(grids) > 1:
-            shapes = [data.shape for data in found]
+        grids = {data.shape[-2:] for data in datasets if data.ndim > 2}
+        if len({len(data) for data in datasets}) > 1 or len(grids) > 1:
+            shapes = [data.shape for data in datasets]
             raise ValueError(f"{path}: expected samples on one grid, got {shapes}")
-        check_range(path, len(found[0]), start, stop)
-        return [data[start:stop].astype(np.float32) for data in found]
+        check_range(path, len(datasets[0]), start, stop)
+        return [data[start:stop].astype(np.float32) for data in datasets]
 
 
 def read_group(path: Path | str, split: str, kind: Any) -> Any:
@@ -107,8 +107,8 @@ def matlab_arrays(path: Path | str, *names: str) -> Iterator[list[Any]]:
     """Arrays of a MATLAB file as MATLAB shows them, to be sliced; errors as `open_hdf5`."""
     if not h5py.is_hdf5(path) and Path(path).is_file():
         try:
-            found = scipy.io.loadmat(path, variable_names=names)
-            arrays = [found[name] for name in names]
+            content = scipy.io.loadmat(path, variable_names=names)
+            arrays = [content[name] for name in names]
         # SciPy's parser raises errors of many types for other bytes.
         except Exception as error:
             raise ValueError(f"{path}: damaged, or not the expected MATLAB file") from error

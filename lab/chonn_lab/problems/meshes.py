@@ -97,9 +97,9 @@ def generate(
         if SPLITS[split] == "test":
             counts["test_fine"] = max(1, count // 2)
         for name, n in counts.items():
-            for i, found in enumerate(_solved(problem, seed, resolution, name, n)):
-                fields = {"k": found.k, "f": found.f, "u": found.u}
-                yield f"{name}/{i}", {**found.shape._asdict(), **fields}
+            for i, solved in enumerate(_solved(problem, seed, resolution, name, n)):
+                fields = {"k": solved.k, "f": solved.f, "u": solved.u}
+                yield f"{name}/{i}", {**solved.shape._asdict(), **fields}
 
     sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
     settings = {"problem": problem, "resolution": resolution}
@@ -140,8 +140,8 @@ def sample(shape: Shape, generators: list[np.random.Generator]) -> Samples:
     solid = shape.points.shape[1] == 3
     law = (0.25, 20.0) if solid else (0.12, 10.0)
     k = np.stack([medium(rng, shape, *law) for rng in generators])
-    one = np.ones(len(shape.points))
-    f = np.stack([sources(rng, shape.points) if solid else one for rng in generators])
+    unit = np.ones(len(shape.points))
+    f = np.stack([sources(rng, shape.points) if solid else unit for rng in generators])
     u = np.stack([solve(shape, *fields) for fields in zip(k, f, strict=True)])
     return Samples(shape, k, f, u)
 
@@ -198,8 +198,8 @@ def boundary(cells: np.ndarray) -> np.ndarray:
     """Facets of one cell only, (F, d), each sorted."""
     d = cells.shape[1] - 1
     facets = np.sort(np.concatenate([cells[:, c] for c in combinations(range(d + 1), d)]), 1)
-    found, count = np.unique(facets, axis=0, return_counts=True)
-    return found[count == 1]
+    unique, count = np.unique(facets, axis=0, return_counts=True)
+    return unique[count == 1]
 
 
 def square_with_holes(resolution: int) -> Shape:

@@ -96,18 +96,18 @@ def read(path: Path | str) -> Origin:
     if Path(path).is_file() and not h5py.is_hdf5(path):
         return Origin(name)
     with open_hdf5(path) as file:
-        found: dict[str, Any] = dict(file.attrs)
-        if "generator" not in found:
+        attributes: dict[str, Any] = dict(file.attrs)
+        if "generator" not in attributes:
             return Origin(name)
         return Origin(
             name,
             False,
-            str(found["generator"]),
-            int(found["generator_version"]),
-            str(found["chonn_ops_version"]),
-            int(found["seed"]),
-            dict(json.loads(found["settings"])),
-            found.get("source"),
+            str(attributes["generator"]),
+            int(attributes["generator_version"]),
+            str(attributes["chonn_ops_version"]),
+            int(attributes["seed"]),
+            dict(json.loads(attributes["settings"])),
+            attributes.get("source"),
         )
 
 

@@ -39,11 +39,11 @@ read = darcy.read
 
 def exists(resolution: int, hole: str) -> np.ndarray:
     """Which cells exist, (2 R / 3, R), bool."""
-    found = np.ones((2 * resolution // 3, resolution), bool)
+    inside = np.ones((2 * resolution // 3, resolution), bool)
     if hole != "none":
         n = resolution // PARTS
-        found[3 * n : 5 * n, 4 * n : 6 * n] = False
-    return found
+        inside[3 * n : 5 * n, 4 * n : 6 * n] = False
+    return inside
 
 
 def solve(k: np.ndarray, there: np.ndarray) -> np.ndarray:

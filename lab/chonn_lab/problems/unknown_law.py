@@ -66,12 +66,12 @@ def generate(
     check_integer(8, resolution=resolution)
 
     def groups(split: int, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
-        found = []
+        fields = []
         for i in range(count):
             rng = stream(seed, split, i)
             p = porosity(rng, cell_centres(resolution))
-            found.append((p, np.exp(NOISE * rng.standard_normal(p.shape))))
-        p, noise = map(np.stack, zip(*found, strict=True))
+            fields.append((p, np.exp(NOISE * rng.standard_normal(p.shape))))
+        p, noise = map(np.stack, zip(*fields, strict=True))
         k = law(p) * noise
         yield SPLITS[split], Samples(p, k, solve(k))._asdict()
 

@@ -77,7 +77,7 @@ def generate(
             medium(stream(seed, split, i), KINDS[which], resolution) for i, which in enumerate(kind)
         ]
         fine = [torch.from_numpy(solve(k[None])) for k in media]
-        u = torch.cat([blocks(one).mean(1) for one in fine]).numpy()
+        u = torch.cat([blocks(field).mean(1) for field in fine]).numpy()
         yield SPLITS[split], Samples(np.stack(media), u, kind)._asdict()
 
     sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
@@ -125,7 +125,7 @@ def solve(k: np.ndarray) -> np.ndarray:
 
 def solved(*k: Tensor) -> Tensor:
     """u (S, R, R) with u = 0 at the walls and f = 1, for one k (S, R, R) or one an axis."""
-    media = [one[..., None] for one in k]
+    media = [conductivity[..., None] for conductivity in k]
     circuit = diffusion(media, 1 / k[0].shape[-1], boundary="dirichlet")
     return circuit.solve(torch.ones_like(media[0]), Direct())[..., 0]
 

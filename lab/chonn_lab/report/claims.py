@@ -154,17 +154,17 @@ def compared(claim: Record, study: Study) -> Iterator[Any]:
 def row(ours: Statistic, other: Statistic, what: str = "", part: str = "") -> dict[str, Any]:
     """A comparison as relations take it."""
     below, above = p_lower(ours, other), p_lower(other, ours)
-    found = {"what": what, "part": part, "ours": ours, "other": other}
-    return {**found, "below": below, "above": above}
+    compared = {"what": what, "part": part, "ours": ours, "other": other}
+    return {**compared, "below": below, "above": above}
 
 
 def _choose(study: Study, wanted: Record, metric: str, tags: Record) -> Model | None:
     """The first model with these tags and those of the loop, or with one of a list; of "best" the
     lowest in the metric."""
     if "best" in wanted:
-        found = [_choose(study, one, metric, tags) for one in wanted["best"]]
-        errors = [math.nan if one is None else one[f"test/{metric}"].mean for one in found]
-        return None if np.isnan(errors).any() else found[int(np.argmin(errors))]
+        best = [_choose(study, choice, metric, tags) for choice in wanted["best"]]
+        errors = [math.nan if model is None else model[f"test/{metric}"].mean for model in best]
+        return None if np.isnan(errors).any() else best[int(np.argmin(errors))]
     models: Any = study.table
     for name, value in {**tags, **wanted}.items():
         value = tags.get(value, value) if isinstance(value, str) else value
@@ -179,8 +179,8 @@ def _numbers(model: Model, metric: str, read: Record | None) -> list[Statistic]:
     ((how, name),) = read.items()
     if how == "field":
         return [Statistic.of(getattr(run, name) for run in model.runs)]
-    found = (run.curves.get(name) or run.curve.get(name) or [None] for run in model.runs)
-    curves = [np.array(curve, dtype=float) for curve in found]
+    recorded = (run.curves.get(name) or run.curve.get(name) or [None] for run in model.runs)
+    curves = [np.array(curve, dtype=float) for curve in recorded]
     if how == "steps":
         return [Statistic.of(values) for values in zip(*curves, strict=False)]
     return [Statistic.of(map(REDUCED[how], curves))]
@@ -217,7 +217,7 @@ def verdicts(studies: Sequence[Study]) -> pd.DataFrame:
     )
 
 
-def counted(found: pd.DataFrame) -> str:
+def counted(verdicts: pd.DataFrame) -> str:
     """How many claims have which verdict."""
-    counts = found.verdict.value_counts()
+    counts = verdicts.verdict.value_counts()
     return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in VERDICTS)

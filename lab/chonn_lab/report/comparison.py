@@ -26,9 +26,9 @@ class Statistic:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Statistic:
-        given = list(values)
-        finite = tuple(float(v) for v in given if v is not None and math.isfinite(v))
-        return cls(finite, len(given) - len(finite))
+        every = list(values)
+        finite = tuple(float(v) for v in every if v is not None and math.isfinite(v))
+        return cls(finite, len(every) - len(finite))
 
     @property
     def mean(self) -> float:

@@ -25,7 +25,7 @@ def rewritten(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
     words, by the block of that name; a KeyError for a block that nothing makes."""
     tables.LOADED.clear()
     block = re.compile(r"(<!-- ([^/]+?) -->\n?).*?(<!-- /\2 -->)", flags=re.S)
-    return block.sub(lambda found: found[1] + blocks[found[2]]() + found[3], text)
+    return block.sub(lambda match: match[1] + blocks[match[2]]() + match[3], text)
 
 
 def without_code() -> str:

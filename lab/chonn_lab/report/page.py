@@ -37,8 +37,8 @@ def write_report(source: Path, output: Path, force: bool = False) -> Path:
     for study in studies:
         draw(study, output)
     text = "# Results\n\n" + "\n".join(section(study) for study in studies)
-    found = claims.verdicts(studies).dropna(subset="study")
-    text += f"\n## The paper's claims\n\n{TEMPLATES.boards(found)}" if len(found) else ""
+    judged = claims.verdicts(studies).dropna(subset="study")
+    text += f"\n## The paper's claims\n\n{TEMPLATES.boards(judged)}" if len(judged) else ""
     write_whole(page, text)
     return page
 
@@ -73,8 +73,8 @@ def leaders(study: Study) -> tuple[Model, Model] | None:
     paper's second.
     """
     wanted = "hard and not control and role != 'probe' and mean.notna()"
-    found = ranked(study).query(f"{wanted} and (role != 'ablation' or order == 2)")
-    ours, others = (found[found.family.isin(OURS) == own] for own in (True, False))
+    best = ranked(study).query(f"{wanted} and (role != 'ablation' or order == 2)")
+    ours, others = (best[best.family.isin(OURS) == is_ours] for is_ours in (True, False))
     ours = ours[ours.role == "network"] if (ours.role == "network").any() else ours
     return None if ours.empty or others.empty else (ours.iloc[0], others.iloc[0])
 

@@ -92,8 +92,8 @@ class Study:
                     run.diverged is not None or metric in run.metrics.get(split, {})
                     for run in frame.runs
                 ]
-                found = frame[asked].groupby("variant", sort=False)[name].agg(Statistic.of)
-                table[name] = [found.get(variant, Statistic(())) for variant in table.index]
+                statistics = frame[asked].groupby("variant", sort=False)[name].agg(Statistic.of)
+                table[name] = [statistics.get(variant, Statistic(())) for variant in table.index]
         # Labels of files leave out the history.
         histories = [f", {frames} to 1" if frames else "" for frames in table.history]
         return table.assign(runs=models["runs"].agg(list), label=table.label + histories)
@@ -126,24 +126,28 @@ class Study:
 
         Settings that models change by design may differ between models.
         """
-        own = {n for run in self.runs for n in (run.config if run.changes is None else run.changes)}
+        of_models = {
+            n for run in self.runs for n in (run.config if run.changes is None else run.changes)
+        }
         variants = [run.variant for run in self.runs]
         facts: dict[str, list[str]] = defaultdict(list)
         told = self.facts.filter(regex="^(data|setting) ")
         files = told.filter(regex="^data ").columns
         for name, values in told.fillna(dict.fromkeys(files, "none")).items():
-            models = variants if name.removeprefix("setting ") in own else [""] * len(variants)
-            for model, found in values.groupby(models):
-                sides = found.groupby(found, sort=False).apply(_shortened)
+            models = (
+                variants if name.removeprefix("setting ") in of_models else [""] * len(variants)
+            )
+            for model, of_model in values.groupby(models):
+                sides = of_model.groupby(of_model, sort=False).apply(_shortened)
                 if len(sides) > 1:
                     where = f"{name} of {model}" if model else name
                     facts["; ".join(sides)].append(f"{where} ({'; '.join(sides.index)})")
         return [f"{', '.join(names)}: {sides}" for sides, names in facts.items()]
 
 
-def title(experiment: str, own: str = "") -> str:
-    """What pages call an experiment; `own` is the title that it has itself."""
-    return TITLES.get(experiment) or own or experiment.replace("_", " ")
+def title(experiment: str, default: str = "") -> str:
+    """What pages call an experiment; `default` is the title that it has itself."""
+    return TITLES.get(experiment) or default or experiment.replace("_", " ")
 
 
 def metric_label(name: str) -> str:
@@ -151,9 +155,9 @@ def metric_label(name: str) -> str:
     return METRICS.get(name, name.replace("_", " "))
 
 
-def _shortened(found: pd.Series) -> str:
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return ", ".join(found.index[:3]) + more
+def _shortened(values: pd.Series) -> str:
+    more = f" and {len(values) - 3} more" if len(values) > 3 else ""
+    return ", ".join(values.index[:3]) + more
 
 
 # Files -------------------------------------------------------------------------------------------
@@ -170,12 +174,12 @@ def read_studies(source: Path) -> list[Study]:
     if not source.exists():
         raise FileNotFoundError(f"folder of results does not exist: {source}")
     paths = [*source.glob("*.json"), *source.glob("*/*/*.json")] if source.is_dir() else [source]
-    found: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in (run for path in sorted(paths) for run in _read(path)):
-        found[run.experiment, run.scale].append(run)
-    if not found:
+        groups[run.experiment, run.scale].append(run)
+    if not groups:
         raise FileNotFoundError(f"no result files in {source}")
-    studies = [Study(*key, tuple(runs)) for key, runs in found.items()]
+    studies = [Study(*key, tuple(runs)) for key, runs in groups.items()]
     for study in studies:
         if twice := [*study.facts.index[study.facts.index.duplicated()]]:
             raise ValueError(
@@ -218,7 +222,7 @@ def keep(source: Path, output: Path = RUNS) -> list[Path]:
             | {"curve": {name: _thinned(values) for name, values in run.curve.items()}}
             for run in sorted([*stay, *study.runs], key=lambda run: (run.variant, run.seed))
         ]
-        shared = {n: x for n, x in records[0].items() if all(one[n] == x for one in records)}
+        shared = {n: x for n, x in records[0].items() if all(other[n] == x for other in records)}
         lines = ",\n".join(
             _text({n: x for n, x in record.items() if n not in shared}) for record in records
         )

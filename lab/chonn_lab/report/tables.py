@@ -45,61 +45,63 @@ def build(name: str) -> str:
     if "text" in table:
         return ENVIRONMENT.from_string(table["text"]).render(records[0])
     paths = _listed(table.get("rows", "results"))
-    found = [row for record in records for path in paths for row in descend(record, path)]
-    return (tabulate(table, found) if found else "") or MISSING
+    rows = [row for record in records for path in paths for row in descend(record, path)]
+    return (tabulate(table, rows) if rows else "") or MISSING
 
 
 def descend(record: Row, path: str) -> list[dict[str, Any]]:
     """The rows at a path of keys; a row has the entries of what holds it, and that as `section`."""
-    found = [dict(record)]
+    rows = [dict(record)]
     for key in path.split("."):
-        found = [
+        rows = [
             {**(section if "section" in section else {}), **row, "section": section}
-            for section in found
+            for section in rows
             for row in _listed(section.get(key))
         ]
-    return found
+    return rows
 
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def tabulate(table: Row, found: Sequence[Row]) -> str:
+def tabulate(table: Row, rows: Sequence[Row]) -> str:
     """A line a row, or a group of rows, a column an expression; or one each value of `across`."""
     every = table.get("each", {})
-    found = [
+    rows = [
         {**row, **dict(zip(every, values, strict=True))}
-        for row in found
+        for row in rows
         for values in itertools.product(*every.values())
     ]
-    found = [row for row in found if evaluate(table.get("where", "true"), row)]
+    rows = [row for row in rows if evaluate(table.get("where", "true"), row)]
     if "sort" in table:
-        found.sort(key=lambda row: evaluate(table["sort"], row))
+        rows.sort(key=lambda row: evaluate(table["sort"], row))
     if "by" in table:
-        found = list(grouped(found, table["by"]))
-    found = [{**row, "table": found} for row in found]
+        rows = list(grouped(rows, table["by"]))
+    rows = [{**row, "table": rows} for row in rows]
     columns, texts = [*table["columns"]], table.get("texts", [0])
     cells = table["columns"] | {n: table[n] for n in ("across", "cell") if n in table}
-    frame = pd.DataFrame([{n: evaluate(cell, row) for n, cell in cells.items()} for row in found])
+    frame = pd.DataFrame([{n: evaluate(cell, row) for n, cell in cells.items()} for row in rows])
     if "across" in table:
         order = frame["across"].unique()
         wide = frame.set_index([*columns, "across"])["cell"].unstack(sort=False, fill_value="-")
         frame, texts = wide[order].reset_index(), range(len(columns))
     text = markdown(frame, texts)
     if "below" in table and text:
-        text += "\n" + ENVIRONMENT.from_string(table["below"]).render(found[0]) + "\n"
+        text += "\n" + ENVIRONMENT.from_string(table["below"]).render(rows[0]) + "\n"
     return text
 
 
-def grouped(found: Iterable[Row], keys: Sequence[str]) -> Iterator[dict[str, Any]]:
+def grouped(rows: Iterable[Row], keys: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The first row of each group, with the group as a table `runs` of flat columns."""
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in found:
+    for row in rows:
         groups[tuple(evaluate(key, row) for key in keys)].append(row)
     for group in groups.values():
-        own = [{name: value for name, value in row.items() if name != "section"} for row in group]
-        yield {**group[0], "runs": pd.json_normalize(own)}
+        members = [
+            {name: value for name, value in row.items() if name != "section"} for row in group
+        ]
+        yield {**group[0], "runs": pd.json_normalize(members)}
 
 
 def markdown(frame: pd.DataFrame, texts: Iterable[int] = (0,)) -> str:
@@ -115,10 +117,10 @@ def markdown(frame: pd.DataFrame, texts: Iterable[int] = (0,)) -> str:
 def evaluate(text: str, row: Row) -> Any:
     """The value of an expression of jinja2 for a row; "-" where the row lacks what it names."""
     try:
-        found = _compiled(str(text))(row=row, **row)
+        value = _compiled(str(text))(row=row, **row)
     except jinja2.UndefinedError:
         return "-"
-    return "-" if found is None else found
+    return "-" if value is None else value
 
 
 @functools.cache

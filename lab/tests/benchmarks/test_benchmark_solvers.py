@@ -27,10 +27,8 @@ def test_scans_agree():
 
 def test_gradients_of_a_peer_are_those_of_ours():
     networks = network.make(Case((5, 4), 2)).map(torch.Tensor.double)
-    source, leak, *g = leaves = [
-        x[..., None].requires_grad_()
-        for x in (networks.source, networks.leak, *networks.conductance)
-    ]
+    fields = networks.source, networks.leak, *networks.conductance
+    source, leak, *g = leaves = [x[..., None].requires_grad_() for x in fields]
     v = Circuit(g, leak).solve(source, Direct())
     expected = torch.autograd.grad(v, leaves, torch.ones_like(v))
     found = network.spsolve(networks).both()
@@ -76,9 +74,8 @@ def test_peers_on_a_gpu_solve_our_networks(build, monkeypatch):
     torch.testing.assert_close(made.forward(), truth, rtol=1e-9, atol=1e-9)
     row, column, values = network.entries(networks)
     leaves = [x.requires_grad_() for x in (values, networks.source.flatten(1).clone())]
-    matrices = torch.zeros(3, 20, 20, dtype=values.dtype).index_put(
-        (torch.arange(3)[:, None], row, column), values
-    )
+    entries = torch.arange(3)[:, None], row, column
+    matrices = torch.zeros(3, 20, 20, dtype=values.dtype).index_put(entries, values)
     v = torch.linalg.solve(matrices, leaves[1])
     expected = torch.autograd.grad(v, leaves, torch.ones_like(v))
     torch.testing.assert_close(made.both(), expected, rtol=1e-9, atol=1e-9)

@@ -55,20 +55,10 @@ def command(folder, *arguments, name="run", **environment):
     several threads round differently from those of one."""
     path = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     arguments = [f"--config-dir={HERE / 'conf'}", *TINY[:3], "device=cpu", *arguments]
-    return subprocess.run(
-        [sys.executable, "-m", "chonn_lab.cli", name, *arguments],
-        cwd=folder,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(path),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path), **environment}
+    options = {"capture_output": True, "text": True, "timeout": 300, "check": False}
+    program = [sys.executable, "-m", "chonn_lab.cli", name, *arguments]
+    return subprocess.run(program, cwd=folder, env={**os.environ, **own}, **options)
 
 
 def numbers(found):
@@ -93,12 +83,6 @@ class One(nn.Module):
         return self.weight * self.function(x)
 
 
-class Persistence(nn.Module):
+def persistence():
     """The next frame is the last one."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(()))
-
-    def forward(self, frames):
-        return self.weight * frames[:, -1]
+    return One(lambda frames: frames[:, -1])

@@ -5,6 +5,7 @@ import os
 import hydra
 import pytest
 import yaml
+from running import smoke
 
 from chonn_lab import cli
 from chonn_lab.conf import __file__ as conf
@@ -76,6 +77,23 @@ def test_a_setting_in_the_wrong_place_is_refused(setting):
     name = setting.rpartition(".")[2]
     with pytest.raises(ValueError, match=rf"^{name}: expected it in its part, {setting}=3$"):
         resolved(compose([f"+{name}=3"]))
+
+
+@pytest.mark.parametrize(
+    ("problem", "setting", "message"),
+    [
+        ("darcy", "error=l3", "error: expected one of .*relative_l2.*, got 'l3'"),
+        ("upscaling", "test_resolutions=[128]", "test_resolutions: expected none"),
+        ("navier_stokes", "history=11", "history: expected at most 10, got 11"),
+        ("navier_stokes", "unroll=5", "unroll: expected at most 4, got 5"),
+        ("shallow_water", "stride=0", "stride: expected an integer of at least 1, got 0"),
+        ("shallow_water", "history=3", "history: expected at most 2, got 3"),
+        ("order1d", "target=5", r"target: expected one of \(1, 2, 3, 4\), got 5"),
+    ],
+)
+def test_settings_that_a_problem_refuses(problem, setting, message):
+    with pytest.raises(ValueError, match=message):
+        smoke(problem, setting)
 
 
 @pytest.mark.usefixtures("hydra_here")

@@ -207,18 +207,6 @@ def test_poissons_finer_tests_are_the_same_samples(tmp_path):
             assert float((finer[..., ::17, ::17] - field).abs().mean()) < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("name", "override", "message"),
-    [
-        ("darcy", "error=l3", "error: expected one of .*relative_l2.*, got 'l3'"),
-        ("upscaling", "test_resolutions=[128]", "test_resolutions: expected none"),
-    ],
-)
-def test_bad_settings(name, override, message):
-    with pytest.raises(ValueError, match=message):
-        smoke(name, override)
-
-
 @pytest.mark.parametrize("hole", ["none", "insulated"])
 def test_a_plate_with_or_without_a_hole(tmp_path, hole):
     """The scheme knows the data on every grid; in the hole targets and outputs are 0."""

@@ -49,13 +49,7 @@ def test_coarse_conductivities_are_ordered_as_power_is(kind):
     k = torch.from_numpy(upscaling.medium(np.random.default_rng(1), kind, 64)[None]).double()
     x = upscaling.blocks(k)
     found = {mean: upscaling.coarse_conductivities(x, mean) for mean in upscaling.MEANS}
-    rising = (
-        "harmonic",
-        "harmonic_arithmetic",
-        "flow",
-        "arithmetic_harmonic",
-        "arithmetic",
-    )
+    rising = ["harmonic", "harmonic_arithmetic", "flow", "arithmetic_harmonic", "arithmetic"]
     for axis in (0, 1):
         for low, high in itertools.pairwise(rising):
             assert (found[low][axis] <= found[high][axis] * (1 + 1e-9)).all(), (low, high)

@@ -70,11 +70,15 @@ def times(factor, *metrics, **tags):
             return run
         test = run.metrics["test"]
         test = {n: x * factor if n in (metrics or test) else x for n, x in test.items()}
-        curve, curves = (
-            one if metrics else {n: [factor * x for x in values] for n, values in one.items()}
-            for one in (run.curve, run.curves)
+        changes = (
+            {}
+            if metrics
+            else {
+                part: {n: [factor * x for x in values] for n, values in getattr(run, part).items()}
+                for part in ("curve", "curves")
+            }
         )
-        return dataclasses.replace(run, metrics={"test": test}, curve=curve, curves=curves)
+        return dataclasses.replace(run, metrics={"test": test}, **changes)
 
     return change
 
@@ -114,10 +118,9 @@ def test_what_supports_nothing(problem):
     lost = dict.fromkeys(first.metrics["test"])
 
     def diverged(run):
-        gone = run.tags["family"] in ("chonn", "stack") and run.seed == first.seed
-        return (
-            dataclasses.replace(run, metrics={"test": lost}, curve={}, curves={}) if gone else run
-        )
+        if run.tags["family"] not in ("chonn", "stack") or run.seed != first.seed:
+            return run
+        return dataclasses.replace(run, metrics={"test": lost}, curve={}, curves={})
 
     sizes = "s" * (problem == "poisson")  # its last claim is about sizes
     assert "s" not in judged(problem, diverged).removesuffix(sizes)

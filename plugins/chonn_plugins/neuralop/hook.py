@@ -27,8 +27,8 @@ def add_keywords(cls: type, layers_of: Callable[[Any], Sequence[Layer]]) -> None
 
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = {name: kwargs.pop(name) for name in KEYWORDS if name in kwargs}
-        placement = Placement.of(given)
+        settings = {name: kwargs.pop(name) for name in KEYWORDS if name in kwargs}
+        placement = Placement.of(settings)
         original(self, *args, **kwargs)
         # Mixers are built after the model, whose parameters thus draw the same random numbers as
         # without mixers.

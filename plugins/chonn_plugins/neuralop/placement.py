@@ -51,11 +51,11 @@ class Placement:
     options: Mapping[str, Any]
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Placement | None:
+    def of(cls, settings: Mapping[str, Any]) -> Placement | None:
         """Read a model's ``spectral_mixer*`` keywords; None without ``spectral_mixer``. A
         ValueError for an unknown mixer, mode or option, layers that are not integers, or settings
         of a mixer without ``spectral_mixer``."""
-        values = {**KEYWORDS, **given}
+        values = {**KEYWORDS, **settings}
         name = values["spectral_mixer"]
         layers = values["spectral_mixer_layers"]
         layers = layers if layers is None else _layers(layers)
@@ -93,8 +93,8 @@ class Placement:
         except (TypeError, ValueError) as error:
             raise ValueError(f"spectral_mixer_kwargs: {error}") from error
         if mode is None:
-            own = getattr(mixer, "mode", None)
-            mode = "replace" if own is None or layers is not None else own(options)
+            preferred = getattr(mixer, "mode", None)
+            mode = "replace" if preferred is None or layers is not None else preferred(options)
         if mode != "lift" and layers is None:
             layers = (0,)
         return cls(name, mixer, layers, mode, options)
@@ -215,8 +215,8 @@ class Placement:
         return ComplexValued(branch) if blocks.complex_data else branch
 
 
-def _layers(given: Any) -> tuple[int, ...]:
-    entries: Any = given if isinstance(given, Sequence) and len(given) else [None]
+def _layers(layers: Any) -> tuple[int, ...]:
+    entries: Any = layers if isinstance(layers, Sequence) and len(layers) else [None]
     if any(isinstance(entry, bool) or not isinstance(entry, Integral) for entry in entries):
-        raise ValueError(f"spectral_mixer_layers: expected a sequence of indices, got {given!r}")
+        raise ValueError(f"spectral_mixer_layers: expected a sequence of indices, got {layers!r}")
     return tuple(map(int, entries))

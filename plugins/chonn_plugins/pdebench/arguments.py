@@ -57,8 +57,8 @@ def check(
         if isinstance(value, dict):
             # These are the model's options under a wrong key, or options of another model of a
             # sweep.
-            own = job.model is not None and any(option in options for option in value)
-            meant = job.model.options_key if job.model is not None and own else None
+            is_ours = job.model is not None and any(option in options for option in value)
+            meant = job.model.options_key if job.model is not None and is_ours else None
         if meant is not None:
             raise JobError(
                 f"args.{name}: not a setting of PDEBench, it would be ignored; "

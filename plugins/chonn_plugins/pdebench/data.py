@@ -37,34 +37,19 @@ UNEVEN = 0.01
 
 @dataclass(frozen=True)
 class Layout:
-    """The samples that PDEBench's readers return: (\\*space, frames, channels).
+    """The samples that PDEBench's readers return: (\\*space, frames, channels)."""
 
-    Parameters
-    ----------
-    train, validation : int
-        Number of samples in PDEBench's two splits.
-    space : tuple of int
-        Points along each axis, after ``reduced_resolution``.
-    frames, channels : int
-    spacing : tuple of float
-        Grid spacing along each axis, 1/n where the file has no coordinates that fit.
-    box : list of (float, float)
-        Coordinates of the walls of each axis.
-    nodes : list of (float, float)
-        Steps from the walls to the first and from the last point of each axis that a model gets.
-    walls_note : str
-        What was assumed about the walls, or that the file says something else than the option
-        ``nodes``; empty if neither.
-    """
-
-    train: int
+    train: int  # number of samples in PDEBench's split of this name
     validation: int
-    space: tuple[int, ...]
+    space: tuple[int, ...]  # points along each axis, after `reduced_resolution`
     frames: int
     channels: int
-    spacing: tuple[float, ...]
-    box: list[tuple[float, float]]
+    spacing: tuple[float, ...]  # along each axis, 1/n where the file has no coordinates that fit
+    box: list[tuple[float, float]]  # coordinates of the walls of each axis
+    # Steps from the walls to the first and from the last point of each axis that a model gets.
     nodes: Distances
+    # What was assumed about the walls, or that the file says something else than the option
+    # `nodes`; empty if neither.
     walls_note: str = ""
 
     @property
@@ -175,9 +160,9 @@ def _read_arrays(job: Job, file: Any) -> Layout:
             )
     elif dims == 2:
         _need(file, ["tensor", "nu"], path)
-        expected, found = (shape[0], *shape[2:]), file["nu"].shape
-        if found != expected:
-            raise JobError(f"{path}: nu: expected shape {expected}, got {found}")
+        expected, actual = (shape[0], *shape[2:]), file["nu"].shape
+        if actual != expected:
+            raise JobError(f"{path}: nu: expected shape {expected}, got {actual}")
         frames = shape[1] + 1
     elif dims != 1:
         raise JobError(
@@ -207,7 +192,7 @@ def _read_groups(job: Job, file: Any) -> Layout:
     if dims not in (1, 2, 3):
         raise JobError(f"{where}: data: expected (T, *space, V), got shape {shape}")
     shapes = {name: file[name]["data"].shape for name in names}
-    unequal = [f"{name} {found}" for name, found in shapes.items() if found != shape]
+    unequal = [f"{name} {other}" for name, other in shapes.items() if other != shape]
     if unequal:
         raise JobError(f"{path}: expected data of shape {shape} in every group, got {unequal[:5]}")
     if job.family == "fno":
@@ -249,18 +234,18 @@ def _walls(
     for axis, n, pair in zip(axes, points, said, strict=True):
         line = (np.arange(n) + pair[0]) / num_steps(n, pair)
         low, high, sure = 0.0, 1.0, n == 1
-        given = np.full(n, np.nan)
+        coordinates = np.full(n, np.nan)
         if axis is not None and axis.shape == (n,):
-            given = np.asarray(axis, dtype=float)
-        if n == 1 and np.isfinite(given[0]):  # on an axis of length 1
-            line, low, high = given, given[0] - line[0], given[0] - line[0] + 1
-        elif np.isfinite(given).all() and given[0] != given[-1]:
-            line, step = given, _step(given, 1.0)
+            coordinates = np.asarray(axis, dtype=float)
+        if n == 1 and np.isfinite(coordinates[0]):  # on an axis of length 1
+            line, low, high = coordinates, coordinates[0] - line[0], coordinates[0] - line[0] + 1
+        elif np.isfinite(coordinates).all() and coordinates[0] != coordinates[-1]:
+            line, step = coordinates, _step(coordinates, 1.0)
             [(low, high)], [sure] = read_box([float(line[0])], [float(line[-1])], [n], [pair])
-            own = sorted((line[0] - pair[0] * step, line[-1] + pair[1] * step))
+            outer = sorted((line[0] - pair[0] * step, line[-1] + pair[1] * step))
             if wanted is not None and not sure:
-                low, high = own
-            off = abs(own[0] - low), abs(own[1] - high)
+                low, high = outer
+            off = abs(outer[0] - low), abs(outer[1] - high)
             is_ignored |= wanted is not None and max(off) > 0.1 * abs(step)
         is_open |= not sure and wanted is None
         kept = line[::every]

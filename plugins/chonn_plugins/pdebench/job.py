@@ -17,27 +17,13 @@ HOST_NAME = {"unet": "Unet", "fno": "FNO"}
 
 @dataclass(frozen=True)
 class Job:
-    """A job whose model is resolved.
+    """A job whose model is resolved."""
 
-    Parameters
-    ----------
-    name : str
-        The user's name of the model.
-    family : {"unet", "fno", "pinn"}
-        PDEBench's trainer that runs.
-    model : HostModel or None
-        None for PDEBench's own models.
-    args : mapping
-        The node ``args`` of the job's config, in plain containers.
-    options : mapping
-        The model's options that the user set.
-    """
-
-    name: str
-    family: str
-    model: HostModel | None
-    args: Mapping[str, Any]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # the user's name of the model
+    family: str  # "unet", "fno" or "pinn": PDEBench's trainer that runs
+    model: HostModel | None  # None for PDEBench's own models
+    args: Mapping[str, Any]  # the node `args` of the job's config, in plain containers
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the model, that the user set
 
     @property
     def training(self) -> bool:

@@ -68,27 +68,27 @@ class Hosted:
         """All options with their defaults, see `HostModel`: None for `cell`, which decides what
         the others are, and for options of the other form."""
         kinds = {cell: CKBOptions(cell).to_mapping() for cell in ("network", "scan")}
-        found = dict.fromkeys([*self.head, *self.places, *kinds["network"], *kinds["scan"]])
+        defaults = dict.fromkeys([*self.head, *self.places, *kinds["network"], *kinds["scan"]])
         if not has_blocks(options):
-            return found | self.head
+            return defaults | self.head
         cell = CKBOptions.from_mapping({"cell": options.get("cell") or "network"}).cell.name
-        return {**found, **kinds[cell], **self.places, "cell": None}
+        return {**defaults, **kinds[cell], **self.places, "cell": None}
 
     def build(self, ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
         """The model for so many axes, see `HostModel`."""
         # A checkpoint records all options, with None for those of the other form.
-        given = {name: x for name, x in options.items() if x is not None}
-        if has_blocks(given):
+        chosen = {name: x for name, x in options.items() if x is not None}
+        if has_blocks(chosen):
             host = {name: x for name, x in host.items() if name not in ("lengths", "nodes", "box")}
-            keywords = {name: given.pop(name) for name in self.places if name in given}
-            keywords["ckb"] = CKBOptions.from_mapping(given)
-        elif unknown := sorted(given.keys() - self.head.keys()):
+            keywords = {name: chosen.pop(name) for name in self.places if name in chosen}
+            keywords["ckb"] = CKBOptions.from_mapping(chosen)
+        elif unknown := sorted(chosen.keys() - self.head.keys()):
             raise ValueError(
                 f"{', '.join(unknown)}: expected to be left out without cell='scan' or order=0; "
                 f"the options are then {', '.join(self.head)}"
             )
         else:
-            keywords = options_of(given)
+            keywords = options_of(chosen)
         model = self.models[ndim](**{**keywords, **host})
         model.decays = model.network is None  # see `AsFNO`
         return model
@@ -181,33 +181,33 @@ def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]
     """`chonn_network` for so many axes, see `HostModel`; ValueError for options of others."""
     kind = kind_of(ndim, host, options)
     # A checkpoint records all options, with None where the kind decides.
-    given = {name: x for name, x in options.items() if x is not None and name != "model"}
-    if unknown := sorted(given.keys() - set(OPTIONS[kind])):
+    chosen = {name: x for name, x in options.items() if x is not None and name != "model"}
+    if unknown := sorted(chosen.keys() - set(OPTIONS[kind])):
         raise ValueError(
             f"{', '.join(unknown)}: expected to be left out with model={kind!r}, whose options "
             f"are {', '.join(OPTIONS[kind])}"
         )
     channels, frames = host["num_channels"], host["initial_step"]
     if kind == "steady":
-        model = NETWORKS[ndim](frames * channels, channels, **options_of(given))
+        model = NETWORKS[ndim](frames * channels, channels, **options_of(chosen))
     else:
         frames = min(frames, FRAMES)
         history = {} if kind == "step" else {"history": frames}
-        model = SERIES[kind][ndim](channels, **history, **given)
-    made = {name: plain(name, model.options[name]) for name in OPTIONS[kind]}
-    return AsFNO(model, frames * channels, host.get("box"), {**made, "model": kind})
+        model = SERIES[kind][ndim](channels, **history, **chosen)
+    recorded = {name: plain(name, model.options[name]) for name in OPTIONS[kind]}
+    return AsFNO(model, frames * channels, host.get("box"), {**recorded, "model": kind})
 
 
 def network_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     """All options of `chonn_network` with the defaults of the kind that is set, and None for
     options of other kinds; where the data choose the kind, for all that kinds do not share."""
     kinds = [kind] if (kind := options.get("model", "auto")) in OPTIONS else list(OPTIONS)
-    found = dict.fromkeys(name for names in OPTIONS.values() for name in names)
-    for name in found:
+    defaults = dict.fromkeys(name for names in OPTIONS.values() for name in names)
+    for name in defaults:
         values = [default_of(CLASSES[k], name) for k in kinds if name in OPTIONS[k]]
         if len(values) == len(kinds) and values.count(values[0]) == len(values):
-            found[name] = values[0]
-    return {**found, "model": "auto"}
+            defaults[name] = values[0]
+    return {**defaults, "model": "auto"}
 
 
 def check_network(options: Mapping[str, Any]) -> None:

@@ -160,11 +160,11 @@ def _check_batches(job: Job, layout: Layout) -> None:
     counts = {"training": processes.padded(layout.train), "validation": layout.validation}
     ragged = {k: n % size for k, n in counts.items() if (n % size) * numbers % size}
     if ragged:
-        left = " and ".join(f"{rest} in {split}" for split, rest in ragged.items())
+        remainders = " and ".join(f"{rest} in {split}" for split, rest in ragged.items())
         raise JobError(
             f"args.batch_size={size}: PDEBench's U-Net trainer needs full batches, but "
             f"{layout.train} training and {layout.validation} validation samples leave a last "
-            f"batch of {left}. Expected a size that divides both."
+            f"batch of {remainders}. Expected a size that divides both."
         )
 
 

@@ -19,7 +19,7 @@ def load(name: object) -> HostModel:
     setting, expected = "args.model_name", "a chonn_plugins.pdebench.HostModel"
     try:
         return _entry_points.load(
-            GROUP, setting, name, lambda found: isinstance(found, HostModel), expected, HOST_MODELS
+            GROUP, setting, name, lambda model: isinstance(model, HostModel), expected, HOST_MODELS
         )
     except ValueError as error:
         raise JobError(str(error)) from error

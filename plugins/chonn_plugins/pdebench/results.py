@@ -154,8 +154,8 @@ def free_name(name: str, args: dict[str, Any]) -> str:
 
 def _is_free(name: str, args: dict[str, Any]) -> bool:
     try:
-        found = json.loads(Path(f"{name}_metrics.json").read_text())
-        return found["args"] == json.loads(json.dumps(args))
+        report = json.loads(Path(f"{name}_metrics.json").read_text())
+        return report["args"] == json.loads(json.dumps(args))
     except FileNotFoundError:
         return True
     except (ValueError, LookupError, TypeError):  # somebody else's file
@@ -183,9 +183,9 @@ def as_text(content: dict[str, Any]) -> str:
     for key, value in content["metrics"].items():
         missing = content["not_finite"].get(key, "missing")
         lines.append(f"{key:<20}{missing if value is None else format(value, '.6g'):>14}")
-    if found := content.get("bands"):
+    if bands := content.get("bands"):
         lines.append(
-            f"\nbands of level {found['level']:g} in {found['file']}: they hold "
-            f"{found['coverage']:.4f} of the points"
+            f"\nbands of level {bands['level']:g} in {bands['file']}: they hold "
+            f"{bands['coverage']:.4f} of the points"
         )
     return "\n".join([*lines, "", content["pdebench_note"], ""])

@@ -14,14 +14,7 @@ import h5py
 import numpy as np
 
 from chonn_plugins.pdebench.contract import JobError
-from chonn_plugins.pdebench.data import (
-    AXES,
-    Layout,
-    data_file,
-    flow_fields,
-    readable,
-    reductions,
-)
+from chonn_plugins.pdebench.data import AXES, Layout, data_file, flow_fields, readable, reductions
 from chonn_plugins.pdebench.job import Job
 
 BLOCK_BYTES = 2**26

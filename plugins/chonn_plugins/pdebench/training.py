@@ -93,10 +93,8 @@ class WatchedLoader:
     """A data loader that moves batches to the device and reports epochs and batches to a watch."""
 
     def __init__(self, loader: Any, device: torch.device, watch: Watch, *, training: bool) -> None:
-        self.loader = loader
-        self.device = device
-        self.watch = watch
-        self.training = training
+        self.loader, self.device = loader, device
+        self.watch, self.training = watch, training
 
     def __iter__(self) -> Iterator[list[torch.Tensor]]:
         if self.training:
@@ -144,13 +142,13 @@ def calibrate(model: Any, job: Job, samples: Any, device: torch.device) -> None:
     ]
     x, y, *coordinates = (torch.stack(fields).to(device) for fields in zip(*seen, strict=True))
     if job.family == "fno":
-        found = model.calibrate(x, y.unsqueeze(-2), *coordinates)
+        residuals = model.calibrate(x, y.unsqueeze(-2), *coordinates)
     else:
-        found = model.calibrate(x.movedim(-1, 1), y.movedim(-1, 1))
-    if found is not None:
-        left = ", ".join(f"{residual:.3g}" for residual in found.tolist())
+        residuals = model.calibrate(x.movedim(-1, 1), y.movedim(-1, 1))
+    if residuals is not None:
+        shown = ", ".join(f"{residual:.3g}" for residual in residuals.tolist())
         what = "change from frame to frame" if series else "deviation"
-        print(f"chonn-ops: calibrated by {count} samples, {left} of the {what} left", flush=True)
+        print(f"chonn-ops: calibrated by {count} samples, {shown} of the {what} left", flush=True)
 
 
 @contextmanager
