@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import Dirichlet, Neumann, Periodic, per_axis
 from chonn_ops.checks import GRID_AXES, answer, as_field, check_above, check_integer, error
+from chonn_ops.models.carry import Carried, Kernel, has_kernel
 from chonn_ops.models.network import PointwiseTrunk, Units
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.circuit import Circuit
@@ -269,6 +270,8 @@ class _CHONNStep(Pretrained):
     ) -> Tensor:
         if "carry" not in self.parts:
             return z
+        if not (smooth or self.forms) and has_kernel(z, self.carry):
+            return self._carry_one(z, time, steps)
         weights = self._speeds(time, steps)
         with torch.no_grad():
             whole = self._whole(z, steps)
@@ -277,12 +280,11 @@ class _CHONNStep(Pretrained):
         smooth = smooth or "smooth" in self.forms
         limit = SMOOTH if smooth else CFL
         known = answer(lambda: float(fastest))
-        most = MOST if known is not None else FEW
+        most = FEW if known is None else MOST
         # Faster waves than that are slowed down, as longer steps were not stable.
-        part = (most * limit / fastest.clamp(min=1e-30)).clamp(max=1)
-        few = known is not None and known < most * limit
-        count = max(1, math.ceil((known or 0.0) / limit)) if few else most
-        weights = [w * (part / count) for w in weights]
+        slower = (most * limit / fastest.clamp(min=1e-30)).clamp(max=1)
+        count = most if known is None else _count(known, limit)
+        weights = [w * (slower / count) for w in weights]
         push = self._push(z, time / count, steps) if "vorticity" in self.forms else 0.0
         for _ in range(count):
             if smooth:  # four stages (A. Jameson, W. Schmidt, E. Turkel, 1981)
@@ -293,6 +295,23 @@ class _CHONNStep(Pretrained):
             else:
                 z = z + self._limited(z, weights, steps) + push
         return z
+
+    def _carry_one(self, z: Tensor, time: float, steps: Sequence[float]) -> Tensor:
+        """The limited fluxes of one channel, by the compiled kernel."""
+        scales = [self.unit * SPEED * time / step for step in steps]
+        speeds = self.carry[:, 0, 0, :2]
+        kernel = Kernel(z, speeds, scales, (self.low[0].item(), self.high[0].item()), self.rings)
+        fastest = kernel.fastest(z)
+        count = _count(fastest, CFL)
+        part = min(1.0, MOST * CFL / max(fastest, 1e-30)) / count
+
+        def plain(z: Tensor, speeds: Tensor) -> Tensor:
+            rows = [(part * scale) * w[None] for w, scale in zip(speeds, scales, strict=True)]
+            for _ in range(count):
+                z = z + self._limited(z, rows, steps)
+            return z
+
+        return Carried.apply(z, speeds, kernel, count, part, plain)
 
     def _push(self, v: Tensor, time: float, steps: Sequence[float]) -> Tensor:
         """Change by a source that depends on the place: products of waves along the axes."""
@@ -314,8 +333,8 @@ class _CHONNStep(Pretrained):
         for axis, w in enumerate(weights):
             right = self._beside(z, axis, 1) - z
             left = right.roll(1, axis + 1)  # at walls the last difference is 0, so this is right
-            both = (left * right).clamp(min=0)
-            slope = 2 * both / torch.where(both > 0, left + right, 1)
+            both = left * right
+            slope = torch.where(both > 0, 2 * both / torch.where(both > 0, left + right, 1), 0)
             slopes.append(slope)
             half = half - _times(self._matrix(whole, w), slope) / 2
         change = torch.zeros_like(z)
@@ -801,6 +820,11 @@ def _worth(effects: Tensor, target: Tensor) -> Tensor:
             break
         keep[keep.nonzero()[rises.argmin()]] = False
     return keep
+
+
+def _count(fastest: float, limit: float) -> int:
+    """Steps in which no wave crosses more than so many cells, but at most `MOST`."""
+    return math.ceil(min(max(fastest / limit, 1.0), MOST)) if fastest == fastest else MOST
 
 
 def _times(matrix: Tensor, x: Tensor) -> Tensor:
