@@ -48,7 +48,7 @@ CFL, SMOOTH, MOST, FEW = 0.9, 1.5, 32, 4
 # Leak of circuits of velocities, over the square of the domain.
 LEAK = 1e-4
 # Two implicit stages of this part of a step each are of second order and damp all that is stiff.
-STAGE, MORE = 1 - math.sqrt(0.5), math.sqrt(2)
+STAGE = 1 - math.sqrt(0.5)
 # `calibrate` looks at so many numbers of next frames, takes at most so many steps of its method,
 # starts from this diffusivity, in cells squared a frame, and drops terms without which squares of
 # errors rise by less than the first part of themselves or the second part of the change.
@@ -354,9 +354,10 @@ class _CHONNStep(Pretrained):
         return change
 
     def circuit(self, v: Tensor, steps: Sequence[float], nodes: Distances) -> Circuit:
-        """The resistors between cells and behind walls, for states of this shape."""
-        k = self.unit**2 * (DIFFUSIVITY + GAIN * self.diffusivity.to(v)).exp().expand(v.shape)
-        edges = [k * (face_area(steps, axis) / step) for axis, step in enumerate(steps)]
+        """The resistors between cells and behind walls where the diffusivity is 1, for states of
+        this shape."""
+        one = v.new_ones(()).expand(v.shape)
+        edges = [one * (face_area(steps, axis) / step) for axis, step in enumerate(steps)]
         level = self.level.to(v)
         far = self.unit * DISTANCE * (GAIN * self.distance.to(v)).clamp(-12, 16).exp()
         faces: Any = [
@@ -364,17 +365,22 @@ class _CHONNStep(Pretrained):
             for axis, ring in enumerate(self.rings)
         ]
         zero = torch.zeros_like(v)
-        return circuit_of(k, edges, zero, steps, faces, distances=wall_distances(nodes))
+        return circuit_of(one, edges, zero, steps, faces, distances=wall_distances(nodes))
 
-    def _diffuse(self, v: Tensor, time: float, circuit: Circuit | None) -> Tensor:
-        if circuit is None:
-            return v
-        part, capacity = STAGE * time, 1.0
-        if "store" in self.parts:
-            middle = rc_step(v, circuit, self.capacity(v), part)
-            capacity = self.capacity(v + (middle - v) / (2 * STAGE))
-        first = rc_step(v, circuit, capacity, part)
-        return (1 + MORE) * rc_step(first, circuit, capacity, part) - MORE * first
+    def _slowness(self, v: Tensor, store: bool) -> Tensor:
+        """Capacity over diffusivity: the capacitors beside resistors of `circuit`. The diffusivity is
+        in these, as circuits whose resistors need no gradient take half the time."""
+        slow = (-DIFFUSIVITY - GAIN * self.diffusivity.to(v)).exp() / self.unit**2
+        return self.capacity(v) * slow if store else slow
+
+    def _diffuse(self, v: Tensor, time: float, circuit: Circuit) -> Tensor:
+        part, store = STAGE * time, "store" in self.parts
+        slow = self._slowness(v, store)
+        change = rc_step(v, circuit, slow, part) - v
+        if store:  # that of the middle, with the same currents
+            middle = self._slowness(v + change / (2 * STAGE), store)
+            change, slow = change * (slow / middle), middle
+        return rc_step(v + (1 / STAGE - 1) * change, circuit, slow, part)
 
     def _step(self, z: Tensor, time: float, steps: Sequence[float], circuit: Any) -> Tensor:
         C, alone = self.channels, "diffuse" not in self.parts
@@ -672,7 +678,7 @@ class _CHONNStep(Pretrained):
         circuit = self.circuit(v, steps, lie)
         current = torch.zeros_like(v) if circuit.current is None else circuit.current
         flow = excess(v, current, circuit.conductance, circuit.leak, circuit.layout)
-        rate = self.rate(v) + flow / circuit.volume / self.capacity(v)
+        rate = self.rate(v) + flow / circuit.volume / self._slowness(v, store=True)
         if "vorticity" in self.forms:
             rate = rate + self._push(v, 1.0, steps)
         return rate + self._drift(v, self._speeds(1.0, steps), steps)

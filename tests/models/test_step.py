@@ -15,7 +15,6 @@ from chonn_ops.models.step import (
     DISTANCE,
     FORMS,
     GAIN,
-    MORE,
     PARTS,
     SPEED,
     STAGE,
@@ -100,10 +99,10 @@ def slowly(model, u):
                 torch.diag(c) + STAGE * dt * matrix, c * u + STAGE * dt * current
             )
 
-        first = implicit(u, pointwise(model.capacity, u))
-        c = pointwise(model.capacity, u + (first - u) / (2 * STAGE))
-        first = implicit(u, c)
-        return (1 + MORE) * implicit(first, c) - MORE * first
+        before = pointwise(model.capacity, u)
+        change = implicit(u, before) - u
+        middle = pointwise(model.capacity, u + change / (2 * STAGE))
+        return implicit(u + (1 / STAGE - 1) * before / middle * change, middle)
 
     for _ in range(model.substeps):
         dt = 1 / model.substeps
