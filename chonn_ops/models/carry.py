@@ -81,9 +81,9 @@ def has_kernel(z: Tensor, *others: Tensor) -> bool:
     """Whether the kernel may compute what these tensors ask for, but for derivatives by it."""
     if z.shape[-1] != 1 or z.device.type != "cpu" or z.dtype not in (torch.float32, torch.float64):
         return False
-    if torch.compiler.is_compiling() or not z.numel() or not are_plain(z, *others):
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not are_plain(z, *others):
         return False
-    return _kernel() is not None
+    return z.numel() > 0 and _kernel() is not None
 
 
 class Carried(torch.autograd.Function):
@@ -115,7 +115,7 @@ class Carried(torch.autograd.Function):
         (grad,) = grads
         if torch.is_grad_enabled() or not are_plain(grad):
             with torch.enable_grad():
-                inputs = [x.detach().requires_grad_() if not x.requires_grad else x for x in (z, speeds)]
+                inputs = [x if x.requires_grad else x.detach().requires_grad_() for x in (z, speeds)]
                 found = torch.autograd.grad(plain(*inputs), inputs, grad, create_graph=True)
             return (*found, None, None, None, None)
         grad = grad.to(z.dtype, memory_format=torch.contiguous_format, copy=True)

@@ -21,6 +21,7 @@ from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.edges import excess
 from chonn_ops.network.grids import Spacing, circuit_of, edges, face_area, spacings
 from chonn_ops.network.rc import rc_step
+from chonn_ops.nn.circuit_head import DISTANCE, DISTANCE_GAIN, wall_distance
 from chonn_ops.nn.geometry import (
     Distances,
     Nodes,
@@ -36,18 +37,23 @@ PARTS = ("carry", "react", "store", "diffuse")
 # finds from what flowed into each node since the last frame, or from the state as vorticity.
 FORMS = ("smooth", "mass", "vorticity")
 BOUNDARIES = ("auto", "periodic", "robin")
-# A parameter of 1 is this change and this displacement a frame, in the unit of the state and of the
-# domain, and this logarithm of a capacity, of a diffusivity and of the distance of a wall: numbers
-# for the whole field have further to move than weights at the same learning rate.
-RATE, SPEED, STORE, GAIN = 0.1, 1 / 16, 0.25, 8.0
-# Logarithm of the diffusivity a frame, and distance of the walls behind their face, at 0.
-DIFFUSIVITY, DISTANCE = -11.0, 0.01
-# Cells that the fastest wave crosses in one step of the fluxes; most such steps in half a substep,
-# and how many where values cannot be read, as in exports and under vmap.
-CFL, SMOOTH, MOST, FEW = 0.9, 1.5, 32, 4
-# Leak of circuits of velocities, over the square of the domain.
+# Units of the parameters that are numbers for the whole field: a step of an optimiser moves all
+# parameters alike, but these have further to go than weights, or less far.
+RATE = 0.1  # change a frame, in the unit of the state
+SPEED = 1 / 16  # displacement a frame, in the unit of the domain
+STORE = 0.25  # logarithm of a capacity
+GAIN = 8.0  # logarithm of a diffusivity
+DIFFUSIVITY = -11.0  # this logarithm where the parameter is 0, the domain and a frame being 1
+# Cells that the fastest wave may cross in one step of limited fluxes and of smooth ones, below their
+# limits of 1 and 2.06 (the imaginary axis of the four stages, 2.83, over the largest slope, 1.37).
+CFL, SMOOTH = 0.9, 1.5
+# The most such steps in half a substep, and how many where values cannot be read.
+MOST, FEW = 32, 4
+# Leak of circuits of velocities, over the square of the domain, which gives a mean a potential: the
+# longest wave's resistors conduct 40 / LEAK times as much.
 LEAK = 1e-4
-# Two implicit stages of this part of a step each are of second order and damp all that is stiff.
+# Two implicit stages of this part of a step each are of second order and damp all that is stiff
+# (R. Alexander, 1977).
 STAGE = 1 - math.sqrt(0.5)
 # `calibrate` looks at so many numbers of next frames, takes at most so many steps of its method,
 # starts from this diffusivity, in cells squared a frame, and drops terms without which squares of
@@ -67,7 +73,7 @@ SET = {
     "storage": (0.0, 2.0),
     "diffusivity": (-2.0, 2 / GAIN),
     "level": (0.0, math.inf),
-    "distance": (2.0, 2 / GAIN),
+    "distance": (2.0, 2 / DISTANCE_GAIN),
 }
 
 
@@ -215,8 +221,6 @@ class _CHONNStep(Pretrained):
         """The matrices (B, \\*grid, R, R) that multiply the slopes along an axis."""
         n = z.shape[-1]
         z = z.clamp(self.low[:n].to(z), self.high[:n].to(z))
-        if weight.shape == (1, 2):
-            return torch.addcmul(weight[:, 0], weight[:, 1], z)[..., None]
         features = [torch.ones_like(z[..., :1]), z]
         if self.inverses:
             positive = self.positive[:n].bool()
@@ -359,7 +363,7 @@ class _CHONNStep(Pretrained):
         one = v.new_ones(()).expand(v.shape)
         edges = [one * (face_area(steps, axis) / step) for axis, step in enumerate(steps)]
         level = self.level.to(v)
-        far = self.unit * DISTANCE * (GAIN * self.distance.to(v)).clamp(-12, 16).exp()
+        far = self.unit * wall_distance(self.distance.to(v))
         faces: Any = [
             (Periodic(),) * 2 if ring else tuple(map(Dirichlet, level[axis], far[axis]))
             for axis, ring in enumerate(self.rings)
@@ -627,8 +631,14 @@ class _CHONNStep(Pretrained):
             fitted = fit(collocation, free, 2)
             free = kept(*fitted, free)
             self._keep(free, rings)
-        fitted = fit(residual, free)
-        whole, squares = self._numbers(), float(fitted[2].square().mean())
+        begun, tries = self._numbers(), [fit(residual, free)]
+        if float(tries[0][2].square().mean()) > ENOUGH:  # a wrong minimum, perhaps
+            self._numbers(begun)
+            fit(collocation, free, 2)
+            tries.append(fit(residual, free))
+        errors, right, left = fitted = min(tries, key=lambda found: float(found[2].square().sum()))
+        errors(right)  # which sets the numbers
+        whole, squares = self._numbers(), float(left.square().mean())
         found = self.found.bool().tolist()
         self._keep(kept(*fitted, free), rings)
         free = self._numbers() != self._each(0)
@@ -714,7 +724,7 @@ class _CHONNStep(Pretrained):
         cell = START * min(steps) ** 2 / self.unit**2
         self.diffusivity.fill_((math.log(cell) - DIFFUSIVITY) / GAIN)
         for axis, step in enumerate(steps):
-            self.distance[axis] = math.log(step / 2 / (self.unit * DISTANCE)) / GAIN
+            self.distance[axis] = math.log(step / 2 / (self.unit * DISTANCE)) / DISTANCE_GAIN
             for end, node in enumerate((0, v.shape[axis + 2] - 1)):
                 self.level[axis, end] = v.select(axis + 2, node).flatten(0, -2).mean(0)
         if "mass" in forms:  # what flows into a node changes its state
@@ -745,10 +755,10 @@ class _CHONNStep(Pretrained):
         """What derivatives in the numbers are multiplied by for the effect of each. Logarithms have
         no zero; the conductance of a wall is that of both distances, before and behind its face."""
         before = torch.tensor([[a * h, b * h] for (a, b), h in zip(lie, steps, strict=True)])
-        behind = self.unit * DISTANCE * (GAIN * self.distance).exp()
+        behind = self.unit * wall_distance(self.distance)
         parts = {k: getattr(self, k) for k in SET}
         parts["diffusivity"] = torch.full_like(self.diffusivity, 1 / GAIN)
-        parts["distance"] = -(1 + before.to(behind)[..., None] / behind) / GAIN
+        parts["distance"] = -(1 + before.to(behind)[..., None] / behind) / DISTANCE_GAIN
         return torch.cat([p.flatten() for p in parts.values()])
 
     def _keep(self, free: Tensor, rings: list[bool]) -> None:
@@ -835,8 +845,6 @@ def _count(fastest: float, limit: float) -> int:
 
 def _times(matrix: Tensor, x: Tensor) -> Tensor:
     """Products of matrices (..., R, R) and vectors (..., R)."""
-    if x.shape[-1] == 1:
-        return matrix[..., 0] * x
     return (matrix * x[..., None, :]).sum(-1)
 
 
@@ -858,32 +866,33 @@ class CHONNStep1d(_CHONNStep):
 class CHONNStep2d(_CHONNStep):
     r"""Predict the next frame of a time series: one circuit carries, reacts, stores and diffuses.
 
-    Capacitors hold the state u, resistors share it out, currents carry and react::
+    Capacitors hold the state u, resistors spread it, currents carry it and react::
 
         C(u) (du/dt + sum_a A_a(u) du/dx_a - R(u)) = div(D grad u)
 
-    D is one number a channel. The matrix A_a, which couples the channels along axis a, is affine in
-    all channels, and with several also in the inverses of those that stay away from 0; with
-    density, velocity and pressure as channels it holds sound. The rate R is a polynomial of the
-    third degree (second from four channels on) and a pointwise network, and C is the exponential of
-    another one. Each face of an axis that is not periodic is a wall with a learned potential at a
-    learned distance; what is carried leaves through it.
+    ===== ========================================================================================
+    D     one number a channel
+    A_a   a matrix that couples the channels along axis a; affine in the channels and, with several,
+          in the inverses of those that stay away from 0
+    R     a polynomial of degree 3 (2 from four channels on), and a network of each point
+    C     the exponential of a linear function of u and log u, and of a network of each point
+    ===== ========================================================================================
 
-    A state of one channel may have a velocity w in A that no frame shows. A circuit finds it: as
-    the curl of the potential whose source is the state (`vorticity`, on periodic planes, where a
-    source of the lowest waves is added), or as the gradient of the one whose currents bring each
-    node what it got since the frame before (`mass`: Kirchhoff's current law for the depth of
-    water). The model then needs two frames, and w is part of the state within a step.
+    Faces of the domain are walls with a learned potential at a learned distance, or periodic. A
+    state of one channel may have a velocity in A that no frame shows, which a circuit finds: the
+    curl of the potential whose source is the state (a vorticity, on periodic planes; a source of
+    the lowest waves is added), or the gradient of the one whose currents bring each node what it
+    gained since the frame before (a depth of water). The latter needs two frames.
 
-    A step is of second order in time: half of the reaction and of the fluxes, the circuit, implicit
-    in two stages that damp what is stiff, and both halves again. Fluxes are limited (MUSCL-Hancock)
-    or, for smooth data, differences of the fourth order in four stages; in as many steps as the
-    fastest wave needs. The time to the next frame and the spacing are arguments, so a model can be
-    evaluated on finer grids and at shorter steps. Rates, matrices and capacities are bounded. Where
-    values cannot be read (exports, vmap), waves of more than 7 cells a step are slowed down.
+    A step is of second order in time: half of the reaction and of the fluxes, the circuit in two
+    implicit stages, and both halves again. Fluxes are limited (MUSCL-Hancock) or, for smooth data,
+    differences of the fourth order in four stages, in as many steps as the fastest wave needs.
+    Where values cannot be read (exports, vmap), waves of more than 7 cells a step are slowed down.
+    Rates, matrices and capacities are bounded.
 
-    `calibrate` finds the equation from some frames, and leaves out the parts that it does not have.
-    Before it there is no hidden velocity, and fluxes are limited.
+    `calibrate` finds the equation from some frames and leaves out the parts that it lacks. Before
+    it no velocity is hidden and fluxes are limited. Time to the next frame and spacing are
+    arguments, so a model can be evaluated on finer grids and with shorter steps.
 
     Parameters
     ----------
