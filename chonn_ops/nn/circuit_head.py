@@ -329,7 +329,8 @@ class CircuitHead(Stated):
         # The offset of the output is the level of all walls.
         levels = levels - levels.mean(0) if len(levels) else levels
         distances = wall_distance(self._number("distance", dtype))
-        films = (DISTANCE_GAIN * self._number("film", dtype)).clamp(-24, 24).exp() / (FILM * distances)
+        films = (DISTANCE_GAIN * self._number("film", dtype)).clamp(-24, 24).exp()
+        films = films / (FILM * distances)
         return [Robin(*wall) for wall in zip(films, levels, distances, strict=True)]
 
     def walls(self) -> dict[Any, Condition]:

@@ -9,22 +9,22 @@ struct NAME(axis) {
 
 /* Runs the code for each cell i and its next neighbour j; for the last cell and the first one, too,
  * where `around` is true. */
-#define EACH_FACE(around, ...)                                                   \
-    for (int64_t outer = 0; outer < x.outer; outer++) {                          \
-        const int64_t start = outer * x.n * x.inner;                             \
-        const int64_t last = start + (x.n - 1) * x.inner;                        \
-        for (int64_t i = start; i < last; i++) {                                 \
-            const int64_t j = i + x.inner;                                       \
-            __VA_ARGS__                                                          \
-        }                                                                        \
-        for (int64_t i = last; (around) && i < last + x.inner; i++) {            \
-            const int64_t j = i - (x.n - 1) * x.inner;                           \
-            __VA_ARGS__                                                          \
-        }                                                                        \
+#define EACH_FACE(around, ...)                                        \
+    for (int64_t outer = 0; outer < x.outer; outer++) {               \
+        const int64_t start = outer * x.n * x.inner;                  \
+        const int64_t last = start + (x.n - 1) * x.inner;             \
+        for (int64_t i = start; i < last; i++) {                      \
+            const int64_t j = i + x.inner;                            \
+            __VA_ARGS__                                               \
+        }                                                             \
+        for (int64_t i = last; (around) && i < last + x.inner; i++) { \
+            const int64_t j = i - (x.n - 1) * x.inner;                \
+            __VA_ARGS__                                               \
+        }                                                             \
     }
 
 static inline struct NAME(axis) NAME(axis_at)(const struct carry_args *a, int axis) {
-    struct NAME(axis) x = {1, a->grid[axis], 1, a->ring[axis], a->first[axis], a->second[axis],
+    struct NAME(axis) x = {1,      a->grid[axis], 1, a->ring[axis], a->first[axis], a->second[axis],
                            a->low, a->high};
     for (int k = 0; k < CARRY_AXES; k++)
         if (k < axis)
@@ -88,7 +88,8 @@ static void NAME(step_back)(const struct carry_args *a, const REAL *restrict z, 
     const int64_t n = cells(a);
     REAL *restrict half = work, *restrict of_half = work + n, *s = work + 2 * n;
     REAL *next = s + CARRY_AXES * n, *of_slopes = next + CARRY_AXES * n;
-    REAL *restrict back_there = of_slopes + CARRY_AXES * n; /* later: what differences get from one side */
+    REAL *restrict back_there =
+        of_slopes + CARRY_AXES * n; /* later: what differences get from one side */
     NAME(prepare)(a, z, next, s, half);
     memset(of_half, 0, n * sizeof(REAL));
     memset(of_slopes, 0, CARRY_AXES * n * sizeof(REAL));
@@ -105,10 +106,9 @@ static void NAME(step_back)(const struct carry_args *a, const REAL *restrict z, 
                                   : flow < 0 ? -grad[i]
                                              : -(grad[i] + grad[j]) / 2;
                   const REAL of_flow = (back - front) * up, of_jump = flow * up;
-                  const REAL of_middle = NAME(rise)(x, middle) * of_flow / 2;
-                  first += of_flow; second += of_flow * NAME(within)(x, middle);
-                  of_half[i] += of_middle - of_jump; of_slope[i] += (of_middle - of_jump) / 2;
-                  back_there[j] = of_middle + of_jump;)
+                  const REAL of_middle = NAME(rise)(x, middle) * of_flow / 2; first += of_flow;
+                  second += of_flow * NAME(within)(x, middle); of_half[i] += of_middle - of_jump;
+                  of_slope[i] += (of_middle - of_jump) / 2; back_there[j] = of_middle + of_jump;)
         for (int64_t i = 0; i < n; i++) {
             const REAL of_speed = -grad[i] * slope[i];
             first += of_speed, second += of_speed * NAME(within)(x, half[i]);
@@ -142,12 +142,13 @@ static void NAME(step_back)(const struct carry_args *a, const REAL *restrict z, 
 }
 
 /* The samples of a call in parallel: `sample` and its workspace, as REAL. */
-#define EACH_SAMPLE(...)                                                                   \
-    _Pragma("omp parallel for num_threads(a->threads) if (a->threads > 1)")                \
-    for (int64_t sample = 0; sample < a->batches; sample++) {                              \
-        REAL *work = (REAL *)a->workspace + thread_number() * workspace(a);                \
-        const int64_t n = cells(a), whole = a->batches * n;                                \
-        __VA_ARGS__                                                                        \
+#define EACH_SAMPLE(...)                                                                              \
+    _Pragma("omp parallel for num_threads(a->threads) if (a->threads > 1)") for (int64_t sample = 0;  \
+                                                                                 sample < a->batches; \
+                                                                                 sample++) {          \
+        REAL *work = (REAL *)a->workspace + thread_number() * workspace(a);                           \
+        const int64_t n = cells(a), whole = a->batches * n;                                           \
+        __VA_ARGS__                                                                                   \
     }
 
 static void NAME(forward)(const struct carry_args *a) {
@@ -156,8 +157,7 @@ static void NAME(forward)(const struct carry_args *a) {
 }
 
 static void NAME(backward)(const struct carry_args *a) {
-    EACH_SAMPLE(REAL *grad = (REAL *)a->grad + sample * n;
-                for (int64_t k = a->steps - 1; k >= 0; k--)
+    EACH_SAMPLE(REAL *grad = (REAL *)a->grad + sample * n; for (int64_t k = a->steps - 1; k >= 0; k--)
                     NAME(step_back)(a, (REAL *)a->states + k * whole + sample * n, grad,
                                     a->grad_speeds + 2 * CARRY_AXES * sample, work);)
 }
