@@ -66,8 +66,8 @@ NEAR = 0.1  # Inverses of channels that stay above this part of their size are t
 # the second part of the change. With a first part of 0.02 and of 0.125, Burgers' equation and
 # diffusion-sorption had the same parts and errors.
 WORTH, LITTLE = 0.05, 1e-5
-# It tries other forms and starts beyond this mean square of errors over the change, and takes a
-# form whose mean square is below this part of that of the simpler ones.
+# It tries further forms beyond this mean square of errors over the change, and takes one whose mean
+# square is below this part of that of the simpler ones.
 ENOUGH, WORSE = 0.02, 0.7
 # The numbers that it sets: what they are where nothing is, and the most that a step changes them.
 SET = {
@@ -579,11 +579,12 @@ class _CHONNStep(Pretrained):
             return (found - after) / change
 
         best: Any = None
-        for forms in self._possible(length, rings):
+        # A second round begins with rates at the frames, because the first found wrong minima.
+        for at_frames, forms in itertools.product((False, True), self._possible(length, rings)):
             if forms == {"smooth"} and "carry" not in self.parts:
                 continue
             self._begin(x, steps, rings, forms)
-            squares = self._fitted(stretch, change, residual, steps, lie, rings)
+            squares = self._fitted(stretch, change, residual, steps, lie, rings, at_frames)
             if best is None or squares < WORSE * best[0]:
                 best = squares, copy.deepcopy(self.state_dict())
             if best[0] < ENOUGH:
@@ -610,8 +611,10 @@ class _CHONNStep(Pretrained):
         steps: Sequence[float],
         lie: Distances,
         rings: list[bool],
+        at_frames: bool,
     ) -> float:
-        """Find the numbers of one form; mean square of what is left of the next frame."""
+        """Find the numbers of one form, from those of rates at the frames if so; mean square of
+        what is left of the next frame."""
         masks, collocation = self._entries(), self._collocation(stretch, change, steps, lie)
         free = torch.cat([m.flatten() for m in masks.values()])
 
@@ -634,18 +637,14 @@ class _CHONNStep(Pretrained):
         first = torch.cat([m.flatten() & (name in FIRST) for name, m in masks.items()])
         if first.any():
             fit(residual, first)
-        if int(free.sum()) > MANY or "mass" in self.forms:
-            fitted = fit(collocation, free, 2)
-            free = kept(*fitted, free)
+        many = int(free.sum()) > MANY or "mass" in self.forms
+        if many:
+            free = kept(*fit(collocation, free, 2), free)
             self._keep(free, rings)
-        begun, tries = self._numbers(), [fit(residual, free)]
-        if float(tries[0][2].square().mean()) > ENOUGH:  # a wrong minimum, perhaps
-            self._numbers(begun)
+        elif at_frames:
             fit(collocation, free, 2)
-            tries.append(fit(residual, free))
-        errors, right, left = fitted = min(tries, key=lambda found: float(found[2].square().sum()))
-        errors(right)  # which sets the numbers
-        whole, squares = self._numbers(), float(left.square().mean())
+        fitted = fit(residual, free)
+        whole, squares = self._numbers(), float(fitted[2].square().mean())
         found = self.found.bool().tolist()
         self._keep(kept(*fitted, free), rings)
         free = self._numbers() != self._each(0)
