@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "models/cpu/carry.h"
 #include "network/cpu/network.h"
 #include "network/direct/cpu/direct.h"
 #include "scan/cpu/scan.h"
@@ -86,6 +87,11 @@ CALL(network, solve)
 
 OPERATOR(direct)
 CALL(direct, run)
+
+OPERATOR(carry)
+CALL(carry, forward)
+CALL(carry, backward)
+CALL(carry, fastest)
 
 /* The digest of all C sources. Python refuses a library that was built from other sources than those
  * beside it. */

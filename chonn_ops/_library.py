@@ -29,6 +29,7 @@ SOURCES = (
     "scan/cpu",
     "network/cpu",
     "network/direct/cpu",
+    "models/cpu",
 )
 KERNEL = "_kernel.pyd" if os.name == "nt" else "_kernel.so"
 ISAS = ("generic", "avx2", "avx512")  # slowest first; the index is what the kernel is called with

@@ -193,6 +193,7 @@ HEADERS = {
     "scan/cpu/scan.h": ("scan_args", "scan_stream", "scan_loops"),
     "network/cpu/network.h": ("network_args", "network_field"),
     "network/direct/cpu/direct.h": ("direct_args",),
+    "models/cpu/carry.h": ("carry_args",),
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import error
+from chonn_ops.checks import answer, error
 from chonn_ops.network.grids import Spacing
 from chonn_ops.nn.geometry import NODES, Distances, Nodes, distances_of, node_positions, num_steps
 
@@ -93,7 +93,7 @@ def grid_geometry(
     walls = None if box is None else tuple((float(low), float(high)) for low, high in box)
     if walls is not None and (len(walls) != axes or any(low >= high for low, high in walls)):
         raise error("box", f"{axes} pairs (low, high), one an axis", box)
-    numbers = _readable(ends)
+    numbers = answer(ends.tolist)  # in one transfer from a GPU
     if numbers is not None:
         plain = nodes if isinstance(nodes, str) else tuple(map(tuple, distances_of(nodes, axes)))
         spacing, pairs, length = _of_numbers(tuple(numbers), tuple(sizes), plain, walls)
@@ -248,13 +248,3 @@ def _guessed(first: Tensor, last: Tensor, step: Tensor) -> tuple[Tensor, Tensor]
     distances = distances.gather(1, index[:, None, None].expand(-1, 1, 2))[:, 0]
     # Two that are as good as each other say nothing.
     return distances, torch.where((rank == best[:, None]).sum(-1) == 1, best, NONE)
-
-
-def _readable(values: Tensor) -> list[float] | None:
-    """The values, in one transfer from a GPU; None where they cannot be read."""
-    if torch.compiler.is_compiling():
-        return None
-    try:
-        return values.tolist()
-    except RuntimeError:  # `vmap` over coordinates
-        return None

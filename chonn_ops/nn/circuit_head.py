@@ -54,6 +54,11 @@ FILM = 0.001
 LARGEST_LOG = 15.0
 
 
+def wall_distance(parameter: Tensor) -> Tensor:
+    """How far learned walls lie behind their face, over the domain's unit of length."""
+    return DISTANCE * (DISTANCE_GAIN * parameter).clamp(-12, 12).exp()
+
+
 def mean_of_ends(a: Tensor, b: Tensor, mean: Tensor, added: Tensor | float = 0.0) -> Tensor:
     """The conductivity of a face, from the logarithms of both nodes': their arithmetic mean for
     ``mean = 1``, the geometric one for 0, the harmonic one for -1; times the exponential of what
@@ -325,9 +330,9 @@ class CircuitHead(Stated):
         levels = LEVEL_GAIN * self._number("level", dtype)
         # The offset of the output is the level of all walls.
         levels = levels - levels.mean(0) if len(levels) else levels
-        distance, film = (DISTANCE_GAIN * self._number(x, dtype) for x in ("distance", "film"))
-        distances = DISTANCE * distance.clamp(-12, 12).exp()
-        films = film.clamp(-24, 24).exp() / (FILM * distances)
+        distances = wall_distance(self._number("distance", dtype))
+        films = (DISTANCE_GAIN * self._number("film", dtype)).clamp(-24, 24).exp()
+        films = films / (FILM * distances)
         return [Robin(*wall) for wall in zip(films, levels, distances, strict=True)]
 
     def walls(self) -> dict[Any, Condition]:

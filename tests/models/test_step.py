@@ -10,16 +10,8 @@ import torch
 
 from chonn_ops import CHONNStep1d, CHONNStep2d, CHONNStep3d
 from chonn_ops.cli import main
-from chonn_ops.models.step import (
-    DIFFUSIVITY,
-    DISTANCE,
-    FORMS,
-    GAIN,
-    MORE,
-    PARTS,
-    SPEED,
-    STAGE,
-)
+from chonn_ops.models.step import DIFFUSIVITY, FORMS, GAIN, PARTS, SPEED, STAGE
+from chonn_ops.nn.circuit_head import wall_distance
 
 MODELS = {1: CHONNStep1d, 2: CHONNStep2d, 3: CHONNStep3d}
 
@@ -91,7 +83,7 @@ def slowly(model, u):
                 matrix[a, a] += d / h**2
                 matrix[a, b] -= d / h**2
         for end, i in () if ring else ((0, 0), (1, n - 1)):
-            far = DISTANCE * (GAIN * model.distance[0, end, 0]).exp()
+            far = wall_distance(model.distance[0, end, 0])
             matrix[i, i] += d / h / (h / 2 + far)
             current[i] += d / h / (h / 2 + far) * model.level[0, end, 0]
 
@@ -100,10 +92,10 @@ def slowly(model, u):
                 torch.diag(c) + STAGE * dt * matrix, c * u + STAGE * dt * current
             )
 
-        first = implicit(u, pointwise(model.capacity, u))
-        c = pointwise(model.capacity, u + (first - u) / (2 * STAGE))
-        first = implicit(u, c)
-        return (1 + MORE) * implicit(first, c) - MORE * first
+        before = pointwise(model.capacity, u)
+        change = implicit(u, before) - u
+        middle = pointwise(model.capacity, u + change / (2 * STAGE))
+        return implicit(u + (1 / STAGE - 1) * before / middle * change, middle)
 
     for _ in range(model.substeps):
         dt = 1 / model.substeps
@@ -133,6 +125,36 @@ def test_gradients(axes):
 
     values = [p.detach().clone().requires_grad_() for p in parameters.values()]
     assert torch.autograd.gradcheck(step, (x, *values), atol=1e-6)
+
+
+@pytest.mark.parametrize("boundary", ["periodic", "robin"])
+@pytest.mark.parametrize("grid", [(12,), (7, 6), (1, 6), (5, 4, 3)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_kernel_carries_as_operations_do(grid, boundary, dtype, monkeypatch):
+    model = drawn(len(grid), parts=("carry",), boundary=boundary, size=1.0).to(dtype)
+    x, weight = (state(2, 1, *grid, seed=seed).to(dtype) for seed in (0, 1))
+    x = (2 * x).requires_grad_()
+
+    def both():
+        y = model(x)
+        return y, *torch.autograd.grad((weight * y).sum(), (x, model.carry))
+
+    found = both()
+    monkeypatch.setattr("chonn_ops.models.step.has_kernel", lambda *_: False)
+    tol = 1e-12 if dtype == torch.float64 else 1e-5
+    torch.testing.assert_close(found, both(), rtol=tol, atol=tol)
+
+
+@pytest.mark.parametrize("boundary", ["periodic", "robin"])
+def test_second_derivatives_of_what_the_kernel_carries(boundary):
+    model = drawn(1, parts=("carry",), boundary=boundary, size=1.0)
+    inputs = state(2, 1, 8).requires_grad_(), model.carry.detach().clone().requires_grad_()
+
+    def step(x, carry):
+        return torch.func.functional_call(model, {"carry": carry}, (x,))
+
+    assert torch.autograd.gradcheck(step, inputs)
+    assert torch.autograd.gradgradcheck(step, inputs)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -241,8 +263,8 @@ def test_calibration_finds_a_reaction_and_walls(tmp_path):
     right = 0.05 * 3.0 * torch.tensor([0.0, 1.0, -0.01, 0.0])
     torch.testing.assert_close(found["reaction"][0], right, rtol=0.1, atol=1e-4)
     assert (model.level * model.size)[0, 0].item() == pytest.approx(50, rel=0.1)
-    assert DISTANCE * math.exp(GAIN * model.distance[0, 0]) < 0.1 / 24
-    assert DISTANCE * math.exp(GAIN * model.distance[0, 1]) > 10
+    assert wall_distance(model.distance[0, 0]) < 0.1 / 24
+    assert wall_distance(model.distance[0, 1]) > 10
     # What was found is in files and state dicts.
     model.save_pretrained(tmp_path)
     other = CHONNStep1d(1)

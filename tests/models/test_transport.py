@@ -92,21 +92,6 @@ def test_gradients(grid, boundary):
     assert torch.autograd.gradcheck(moved, (field, displacement))
 
 
-@pytest.mark.parametrize("channels", [2, 24])
-def test_gradients_are_mapped(channels):
-    field = draw(2, 5, channels).requires_grad_()
-    displacement = draw(2, 5, 1, 1, seed=1).requires_grad_()
-    y = transport(field, displacement)
-    rows, inputs = torch.stack([torch.ones_like(y), y.detach()]), (field, displacement)
-
-    def gradients(row, **options):
-        return torch.autograd.grad(y, inputs, row, retain_graph=True, **options)
-
-    expected = [torch.stack(each) for each in zip(*map(gradients, rows), strict=True)]
-    for found in (gradients(rows, is_grads_batched=True), torch.vmap(gradients)(rows)):
-        torch.testing.assert_close(list(found), expected)
-
-
 def test_gradient_with_respect_to_the_displacement_is_downhill():
     """Two displacements are found from what they do to a wave."""
     n = 32

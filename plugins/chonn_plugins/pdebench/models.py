@@ -121,12 +121,6 @@ def small_fno(axes: int) -> dict[str, Any]:
     return {"num_channels": 1, "width": 4, "initial_step": 1, **dict.fromkeys(modes, 1)}
 
 
-# How many times the learning rate of PDEBench's trainers a model that carries frames on has: a step
-# of the optimiser acts once a frame. Advection over 31 frames at PDEBench's rate and schedule, two
-# seeds: 0.065 and 0.18, at twice the rate 0.10 and 0.31.
-SERIES_RATE = 4.0
-
-
 class AsFNO(nn.Module):
     """A model of channels-first fields that is called as PDEBench calls its FNOs. It sees the last
     `channels` of the input; `box` has the coordinates of the walls, see `grid_geometry`. `recorded`
@@ -141,7 +135,6 @@ class AsFNO(nn.Module):
         # log-normal media 0.0046 and 0.0014, an unknown law 0.245 and 0.202.
         self.decays = False
         self.series = recorded["model"] == "step"
-        self.rate = SERIES_RATE if recorded["model"] == "waves" else 1.0
         self.model, self.channels, self.box, self.recorded = model, channels, box, recorded
 
     def _seen(self, x: Tensor, grid: Tensor) -> tuple[Tensor, Geometry]:

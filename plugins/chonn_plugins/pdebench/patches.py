@@ -94,7 +94,6 @@ def torch_functions(
     def adam(*args: Any, **kwargs: Any) -> torch.optim.Adam:
         if not watch.decays:
             kwargs["weight_decay"] = 0.0
-        kwargs["lr"] *= watch.rate
         optimizer = torch.optim.Adam(*args, **kwargs)
         processes.average_gradients(optimizer)
         return optimizer
@@ -169,7 +168,6 @@ def model_builders(
                 raise JobError(f"{where}: {error}") from error
             save.described["options"] |= getattr(built, "recorded", {})
             watch.decays = getattr(built, "decays", True)
-            watch.rate = getattr(built, "rate", 1.0)
             watch.start = partial(calibrate, built, job)
             return built
 

@@ -37,9 +37,8 @@ class Watch:
         self.finite_validations = 0
         # Whether the validation that begins is one that an uninterrupted training does not have.
         self.is_extra = False
-        # Whether the optimiser decays the model's weights as the trainer says, and by what its
-        # learning rate is multiplied.
-        self.decays, self.rate = True, 1.0
+        # Whether the optimiser decays the model's weights as the trainer says.
+        self.decays = True
         # What a training begins with, unless it goes on from a checkpoint.
         self.start: Callable[[Any, torch.device], None] | None = None
         self._losses: list[torch.Tensor] = []
