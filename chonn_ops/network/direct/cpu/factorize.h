@@ -179,36 +179,11 @@ APART void MODE(extend)(const struct direct_args *a, int64_t half, unit *front, 
     const int64_t stride = MODE(vectors_of)(f) * PER, width = a->width[half];
     const int32_t *place = a->place + a->boundary_at[half];
     element *to = (element *)front;
-#if ROWS
-    /* Neighbours in the update mostly are neighbours in the front. */
-    int64_t runs = 0, begin[width + 1], end[width + 1];
-    for (int64_t i = 0; i < width; i++) {
-        if (!i || place[i] != place[i - 1] + 1) begin[runs++] = i;
-        end[runs - 1] = i + 1;
-    }
-    int64_t run = 0;
-    for (int64_t i = 0; i < width; i++, update += width - i + 1) {
-        element *row = to + place[i] * stride;
-        const element *from = update - i - 1;
-        if (i + 1 >= end[run]) run++;
-        for (int64_t k = run; k < runs; k++) {
-            const int64_t j0 = begin[k] > i ? begin[k] : i + 1;
-            REAL *target = row + place[j0];
-            const REAL *given = from + j0;
-            int64_t count = end[k] - j0;
-            for (; count >= LANES; count -= LANES, target += LANES, given += LANES)
-                *(loose *)target += *(const loose *)given;
-            if (count > 0) *(loose *)target += between(*(const loose *)given, 0, count);
-        }
-        row[f] += from[width];
-    }
-#else
     for (int64_t i = 0; i < width; i++) {
         element *row = to + place[i] * stride;
         for (int64_t j = i + 1; j < width; j++, update++) row[place[j]] = plus(row[place[j]], *update);
         row[f] = plus(row[f], *update++);
     }
-#endif
 }
 
 APART void MODE(eliminate)(const struct direct_args *a, const struct item *item, int64_t r, unit *front,
@@ -221,11 +196,8 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct item *item,
     portion *over_sum = COMPLEX ? NULL : (portion *)a->over_sum + item->slot * a->nodes + first;
     const element *leak = (const element *)a->own_leak + item->slot * a->nodes + first;
     element *entries = (element *)front;
-    if (ROWS && f <= SMALL_FRONT)
-        memset(front, 0, (size_t)(f * vectors) * sizeof(unit));
-    else
-        for (int64_t i = 0; i < f; i++)
-            memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(unit));
+    for (int64_t i = 0; i < f; i++)
+        memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(unit));
     for (int64_t i = 0; i < n; i++) entries[i * stride + f] = leak[i];
     for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
         const int64_t axis = axis_of(a, a->edge[e]);
@@ -253,14 +225,6 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct item *item,
     w->held[r] = update;
     for (int64_t i = 0; i < width; i++, update += width - i + 1) {
         const element *row = entries + (n + i) * stride + n + i + 1;
-#if ROWS
-        /* Whole vectors reach into where the next row is put. */
-        if (width < SMALL_FRONT) {
-            for (int64_t j = 0; j < width - i; j += LANES)
-                *(loose *)(update + j) = *(const loose *)(row + j);
-            continue;
-        }
-#endif
         memcpy(update, row, (size_t)(width - i) * sizeof(element));
     }
     w->top = update;
@@ -363,18 +327,8 @@ INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct ite
 #endif
 }
 
-typedef void (*MODE(substitution))(const struct direct_args *a, int64_t r, const element *shares,
-                                   const element *inverse, const portion *over_sum, carried *x,
-                                   carried *t);
-
-/* `forward`: NULL, or the forward substitution that follows the elimination of each region, with
- * values x by position and scratch t. */
-static void MODE(factorize_item)(const struct direct_args *a, const struct item *item, char *workspace,
-                                 MODE(substitution) forward, carried *x, carried *t) {
+static void MODE(factorize_item)(const struct direct_args *a, const struct item *item, char *workspace) {
     const scalar scale = MODE(scale_of)(a, item);
-    const element *shares = (const element *)a->shares + item->slot * a->item_shares;
-    const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
-    const portion *over_sum = COMPLEX ? NULL : (const portion *)a->over_sum + item->slot * a->nodes;
     unit *front = (unit *)workspace;
     workspace += MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};
@@ -382,9 +336,8 @@ static void MODE(factorize_item)(const struct direct_args *a, const struct item 
     char *const tiles = workspace + MODE(waiting_bytes)(a);
     int64_t group = 0;
     for (int64_t r = 0; r < a->regions; r++) {
-        if (MODE(eliminate_if_tile)(a, item, r, &w, scale, &group, tiles)) continue;
-        MODE(eliminate)(a, item, r, front, &w, scale, 1);
-        if (forward) forward(a, r, shares, inverse, over_sum, x, t);
+        if (!MODE(eliminate_if_tile)(a, item, r, &w, scale, &group, tiles))
+            MODE(eliminate)(a, item, r, front, &w, scale, 1);
     }
     MODE(finish)(a, item);
 }

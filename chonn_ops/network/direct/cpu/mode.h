@@ -105,12 +105,6 @@ static int64_t MODE(tiles_bytes)(const struct direct_args *a) {
 #include "invert.h"
 #endif
 
-/* Whether elimination and forward substitution are fused. The factors of many networks do not stay in
- * the cache. */
-static int MODE(is_fused)(const struct direct_args *a) {
-    return !ROWS && !COMPLEX && a->source && a->sources == 1;
-}
-
 /* Threads that solve for sources of one network after they have eliminated it together. */
 static int MODE(solving)(const struct direct_args *a) {
     const int64_t chunk = MODE(chunk_of)(a), chunks = (a->sources + chunk - 1) / chunk;
@@ -124,9 +118,7 @@ static int64_t MODE(own_bytes)(const struct direct_args *a) {
                            MODE(waiting_bytes)(a);
     switch (a->call) {
     case DIRECT_FACTORIZE:
-    case DIRECT_ONCE:
-        if (MODE(is_fused)(a)) return MODE(fields_bytes)(a) + fronts + solve;
-        return MODE(fields_bytes)(a) + (fronts > solve ? fronts : solve);
+    case DIRECT_ONCE: return MODE(fields_bytes)(a) + (fronts > solve ? fronts : solve);
 #if !COMPLEX
     case DIRECT_INVERT: return MODE(invert_bytes)(a);
 #endif
@@ -156,14 +148,14 @@ static void MODE(run)(const struct direct_args *a) {
             if (!a->source) continue;
             const int threads = MODE(solving)(a);
             if (threads < 2) { /* they may share tiles, but not within another parallel region */
-                MODE(solve_item)(a, &item, 0, a->sources, workspace + fields, NULL);
+                MODE(solve_item)(a, &item, 0, a->sources, workspace + fields);
                 continue;
             }
             const int64_t chunk = MODE(chunk_of)(a);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
             for (int64_t s = 0; s < a->sources; s += chunk)
                 MODE(solve_item)(a, &item, s, least(s + chunk, a->sources),
-                                 workspace + fields + thread_number() * MODE(solve_bytes)(a), NULL);
+                                 workspace + fields + thread_number() * MODE(solve_bytes)(a));
         }
         return;
     }
@@ -183,13 +175,9 @@ static void MODE(run)(const struct direct_args *a) {
 #endif
         if (factorizes || a->residual) MODE(pack_fields)(a, &item, own);
         if (factorizes) MODE(begin)(a, &item);
-        if (factorizes && MODE(is_fused)(a)) {
-            MODE(solve_item)(a, &item, 0, 1, own + each - MODE(solve_bytes)(a), own + fields);
-            continue;
-        }
-        if (factorizes) MODE(factorize_item)(a, &item, own + fields, NULL, NULL, NULL);
+        if (factorizes) MODE(factorize_item)(a, &item, own + fields);
         if (!a->source) continue;
-        MODE(solve_item)(a, &item, source, least(source + chunk, a->sources), own + fields, NULL);
+        MODE(solve_item)(a, &item, source, least(source + chunk, a->sources), own + fields);
     }
 }
 

@@ -9,11 +9,7 @@
 
 enum {
     WORTH_SHARING = 4000000, /* multiply-adds of an update for which threads are woken */
-    /* Nodes of a front whose rows are too short for a call of memset or memcpy each: one network of
-     * 64 x 64 took 6 % longer with these calls. */
-    SMALL_FRONT = 48,
     BLOCK = 16, /* nodes after which the next lane's are packed */
-    AHEAD = 8192, /* bytes of factors that are prefetched: 400 of 64 x 64 took 4 % longer without */
 };
 
 /* Where row i of an update of `width` nodes and ground begins, its first column being i + 1. */

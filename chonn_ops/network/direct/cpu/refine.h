@@ -246,8 +246,7 @@ static void solve_source(const struct direct_args *a, const struct item *item, i
 static int64_t MODE(chunk_of)(const struct direct_args *a) { return a->sources; }
 
 static void MODE(solve_item)(const struct direct_args *a, const struct item *item, int64_t source,
-                             int64_t last, char *workspace, char *front) {
-    (void)front;
+                             int64_t last, char *workspace) {
     for (; source < last; source++) solve_source(a, item, source, workspace);
 }
 

@@ -53,23 +53,14 @@ static int64_t MODE(solve_bytes)(const struct direct_args *a) {
            (a->drop[0] ? drops : 0) + MODE(tiles_solve_bytes)(a);
 }
 
-#define FORWARD(name, m)                                                                             \
-    APART void MODE(name)(const struct direct_args *a, int64_t r, const element *shares,             \
-                          const element *inverse, const portion *over_sum, carried *x, carried *t) { \
-        MODE(forward_region)(m, a, r, shares, inverse, over_sum, x, t);                              \
-    }
-FORWARD(forward_single, 1)
-FORWARD(forward_double, 2)
-#undef FORWARD
-
 /* Beside each source s stands s - l V, V being its sum over that of the leaks l: a solution then has
- * the mean 0, weighted with the leaks. `inverse`: NULL if all nodes are part of the network. */
+ * the mean 0, weighted with the leaks. */
 INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, const element *inverse,
                              wide *x) {
     wide current = {}, ground = {}, level;
     for (int64_t p = 0; p < a->nodes; p++) {
         const vec one = splat(1), own = WIDEN(leak[p]);
-        const vec inside = inverse ? either(WIDEN(inverse[p]), one, (vec){}) : one;
+        const vec inside = either(WIDEN(inverse[p]), one, (vec){});
         const wide counts = widen(&inside), l = widen(&own);
         UNROLL for (int k = 0; k < HALVES; k++) {
             current.part[k] += counts.part[k] * x[2 * p].part[k];
@@ -148,7 +139,6 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
     for (int64_t p = 0; p < a->nodes; p++) last = either(WIDEN(inverse[p]), x[2 * p + 1], last);
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
-        MODE(prefetch)(a, shares, r - 1);
         vec reference = last;
         if (width) {
             top -= 2 * width + 1;
@@ -507,11 +497,10 @@ static void residuals_of(const struct direct_args *a, const struct item *item, i
 }
 #endif
 
-/* Of m vectors of sources; with `drops` of one. `front`: NULL, or where the networks are eliminated,
- * region by region with the forward substitution, which then finds their factors in the cache. */
+/* Of m vectors of sources; with `drops` of one. */
 INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_args *a,
                              const struct item *item, int64_t source, vec factor, vec wrong,
-                             char *workspace, char *front) {
+                             char *workspace) {
     const int swept = drops ? 2 : m;
     const int64_t nodes = a->nodes, next = nodes * a->channels, bytes = MODE(values_bytes)(a);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
@@ -567,23 +556,18 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         char *const behind = (char *)drop + MODE(edges_bytes)(a);
         vec *const size = (vec *)(behind + bytes); /* first what `take_levels` finds */
         double *const scratch = (double *)(size + nodes);
-        if (front) {
-            MODE(take_level)(a, leak, NULL, up);
-            MODE(factorize_item)(a, item, front, MODE(forward_double), up, up_front);
-        }
         INTEGER *const label = MODE(parts)(a, item, shares, inverse, grounded, (INTEGER *)behind);
         if (label) {
-            for (int64_t p = 0; front && p < nodes; p++) up[2 * p] = widen((const vec *)s + a->node[p]);
             for (int lane = 0; lane < LANES; lane++)
                 take_levels(a, (const REAL *)leak + (ROWS ? 0 : lane), label + (ROWS ? 0 : lane),
                             ROWS ? 1 : LANES, (const double *)up + lane, (double *)(up + 1) + lane,
                             2 * LANES, (REAL *)size + lane, LANES, scratch);
-        } else if (!front)
+        } else
             MODE(take_level)(a, leak, inverse, up);
 #if ROWS
         tiles_up_some(2, a, item, up, up_front);
 #endif
-        if (label || !front) MODE(sweep_up)(2, a, shares, inverse, over_sum, up, up_front);
+        MODE(sweep_up)(2, a, shares, inverse, over_sum, up, up_front);
         narrow((double *)up, 2 * nodes * LANES);
         if (label) {
             /* References may be nodes of other parts: the largest u of each part becomes about 1, so that
@@ -609,9 +593,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
                 drop[run->axis * a->entries + run->entry + i] *= size[a->position[run->node + i]];
         for (int64_t e = 0; e < a->axes * a->entries; e++) drop[e] = drop[e] * factor + bad[0];
     } else {
-        if (front)
-            MODE(factorize_item)(a, item, front, MODE(forward_single), up, up_front);
-        else if (a->call != DIRECT_SAMPLE) {
+        if (a->call != DIRECT_SAMPLE) {
 #if ROWS
             tiles_up_some(m, a, item, up, up_front);
 #endif
@@ -650,8 +632,8 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
 
 #define SOLVE(name, m, drops)                                                                   \
     APART void MODE(name)(const struct direct_args *a, const struct item *item, int64_t source, \
-                          vec factor, vec wrong, char *workspace, char *front) {                \
-        MODE(solve_some)(m, drops, a, item, source, factor, wrong, workspace, front);           \
+                          vec factor, vec wrong, char *workspace) {                             \
+        MODE(solve_some)(m, drops, a, item, source, factor, wrong, workspace);                  \
     }
 SOLVE(solve_single, 1, 0)
 SOLVE(solve_several, MODE(SOURCES), 0)
@@ -715,9 +697,9 @@ static int64_t MODE(chunk_of)(const struct direct_args *a) {
     return shared ? MODE(SOURCES) * per : per;
 }
 
-/* Sources from `source` to `last`; `front` as above. */
+/* Sources from `source` to `last`. */
 static void MODE(solve_item)(const struct direct_args *a, const struct item *item, int64_t source,
-                             int64_t last, char *workspace, char *front) {
+                             int64_t last, char *workspace) {
     vec factor = {}, wrong = {};
     for (int lane = 0; lane < LANES; lane++) {
         const int64_t network = item->index * (ROWS ? 1 : LANES) + (lane < item->width ? lane : 0);
@@ -739,13 +721,13 @@ static void MODE(solve_item)(const struct direct_args *a, const struct item *ite
 #endif
     while (source < last) {
         if (a->drop[0]) {
-            MODE(solve_drops)(a, item, source, factor, wrong, workspace, front);
+            MODE(solve_drops)(a, item, source, factor, wrong, workspace);
             source += per;
         } else if (together > per && last - source > per) {
-            MODE(solve_several)(a, item, source, factor, wrong, workspace, front);
+            MODE(solve_several)(a, item, source, factor, wrong, workspace);
             source += MODE(SOURCES) * per;
         } else {
-            MODE(solve_single)(a, item, source, factor, wrong, workspace, front);
+            MODE(solve_single)(a, item, source, factor, wrong, workspace);
             source += per;
         }
     }
