@@ -103,9 +103,10 @@ def compile_kernel() -> Path:
     """Compile all sources into one shared library.
 
     The kernels, ``kernel*.c`` of each operator, are compiled once for each size of numbers and each
-    instruction set that processor and compiler know, with the names that ``KERNEL`` makes. ``HAVE_AVX2`` and ``HAVE_AVX512`` tell
-    ``_library.c`` which are there. A library that the same sources, flags and compiler made on this
-    machine stays as it is, because every extra that is installed later comes here again.
+    instruction set that processor and compiler know, with the names that ``KERNEL`` makes.
+    ``HAVE_AVX2`` and ``HAVE_AVX512`` tell ``_library.c`` which are there. A library that the same
+    sources, flags and compiler made on this machine stays as it is, because every extra that is
+    installed later comes here again.
 
     Raises
     ------

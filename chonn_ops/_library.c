@@ -1,6 +1,7 @@
 /* The functions that every operator exports, and the choice of its kernel by instruction set. The
  * build compiles the kernels of each operator once for each instruction set and size of numbers, and
- * defines HAVE_AVX2 and HAVE_AVX512 where the library contains these instruction sets. The Python side is _library.py. */
+ * defines HAVE_AVX2 and HAVE_AVX512 where the library contains these instruction sets. The Python side
+ * is _library.py. */
 
 #include "_library.h"
 

@@ -143,14 +143,16 @@ APART void find_parts(const struct direct_args *a, const REAL *shares, const REA
     }
 }
 
-/* `take_level` of one network with a level V of each part; values of one source lie `apart`.
+/* `take_level` of one network, each of whose parts has a level V of its own. Values of one source lie
+ * `apart`.
  * `limit`: what the rounding of currents may make of the potential of a part's last node; 0 for other
  * nodes. */
 APART void take_levels(const struct direct_args *a, const REAL *leak, const INTEGER *label, int64_t step,
                        const double *s, double *u, int64_t apart, REAL *limit, int64_t limits_apart,
                        double *sums) {
     for (int64_t p = 0; p < a->nodes; p++) u[p * apart] = s[p * apart];
-    /* Twice: what a node's own leak takes of its source may be nearly all of it. */
+    /* The level is taken twice, because a node's own leak may take nearly all of its source, which
+     * leaves rounding. The third round finds the limits. */
     for (int round = 0; round < 3; round++) {
         memset(sums, 0, (size_t)(3 * a->nodes) * sizeof(double));
         for (int64_t p = 0; p < a->nodes; p++) {
@@ -197,12 +199,15 @@ APART void part_sizes(const struct direct_args *a, const INTEGER *label, int64_t
     }
 }
 
-/* A solved drop that deviates from the difference of the potentials by more than the rounding of these
- * is wrong, and the difference is taken. Potentials are sums of positive terms where sources have one
- * sign, each with digits of its own however small it is, but large ones lose those of small drops. Solved
- * drops have the digits of the largest u around: too few where potentials decay, behind weak edges, and
- * along an edge of conductance 0 between two parts. `reals`: numbers of a value of v, which are in the
- * order of nodes, and of a drop. */
+/* Replaces a solved drop by the difference of the two potentials where they deviate by more than these
+ * potentials are rounded by: then the solved drop is wrong.
+ *
+ * Either way of finding a drop fails somewhere. A difference of two large potentials loses the digits of
+ * a small drop. Where sources have one sign, every potential is a sum of positive terms and has all its
+ * digits, however small it is. Errors of solved drops are relative to the largest u nearby. That is too
+ * coarse where potentials decay, behind weak edges, and along an edge of conductance 0 between two parts.
+ *
+ * `v` is in the order of nodes. `reals`: numbers of one of its values, and of a drop. */
 APART void judge_drops(const struct direct_args *a, int64_t reals, const REAL *restrict v,
                        REAL *restrict drop) {
     for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++) {
