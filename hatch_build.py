@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ ISAS = {
         ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"],
     ),
 }
+NUMBERS = {"float": 4, "double": 8}  # bytes of the numbers of a kernel
 # A part of the library: what made it.
 LABEL = '__attribute__((used, visibility("default"))) const char chonn_build[] = "%s";\n'
 PROBE = "#ifdef _OPENMP\n#include <omp.h>\n#endif\nint probe(void) { return 0; }\n"
@@ -100,10 +102,11 @@ def run(command: list[str]) -> str:
 def compile_kernel() -> Path:
     """Compile all sources into one shared library.
 
-    ``kernel.c`` of each operator is compiled once for each instruction set that processor and
-    compiler know, with the names that ``KERNEL`` makes. ``HAVE_AVX2`` and ``HAVE_AVX512`` tell
-    ``_library.c`` which are there. A library that the same sources, flags and compiler made on this
-    machine stays as it is, because every extra that is installed later comes here again.
+    The kernels, ``kernel*.c`` of each operator, are compiled once for each size of numbers and each
+    instruction set that processor and compiler know, with the names that ``KERNEL`` makes.
+    ``HAVE_AVX2`` and ``HAVE_AVX512`` tell ``_library.c`` which are there. A library that the same
+    sources, flags and compiler made on this machine stays as it is, because every extra that is
+    installed later comes here again.
 
     Raises
     ------
@@ -150,23 +153,21 @@ def compile_kernel() -> Path:
         if KERNEL.exists() and label.encode() in KERNEL.read_bytes():
             return KERNEL
 
-        def compile_source(given: tuple[Path, str]) -> Path:
-            source, isa = given
+        def compile_source(source: Path, isa: str, number: str) -> Path:
             width, flags = ISAS[isa]
-            target = folder / f"{'_'.join(source.relative_to(PACKAGE).parts)}.{isa}.o"
+            target = folder / f"{'_'.join(source.relative_to(PACKAGE).parts)}.{isa}.{number}.o"
             build = [*openmp, *flags, f"-I{PACKAGE}", *macros, f"-DVECTOR_BYTES={width}"]
-            build.append(f"-DKERNEL(x)=chonn_##x##_{isa}")
+            build += [f"-DREAL_BYTES={NUMBERS[number]}", f"-DKERNEL(x)=chonn_##x##_{isa}_{number}"]
             run([*compiler, *build, "-o", str(target), "-c", str(source)])
             return target
 
         sources = [x for part in LIBRARY["SOURCES"] for x in sorted(PACKAGE.glob(f"{part}/*.c"))]
-        builds = [
-            (source, isa)
-            for source in [PACKAGE / "_library.c", *sources]
-            for isa in (isas if source.stem == "kernel" else ["generic"])
-        ]
+        kernels = [x for x in sources if x.stem.startswith("kernel")]
+        builds = list(product(kernels, isas, NUMBERS))
+        others = [PACKAGE / "_library.c", *(x for x in sources if x not in kernels)]
+        builds += [(x, "generic", "float") for x in others]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = pool.map(compile_source, builds)
+            objects = pool.map(compile_source, *zip(*builds, strict=True))
         (folder / "label.c").write_text(LABEL % label)
         linked = link([*objects, folder / "label.c"], folder / KERNEL.name, *openmp)
         # A rename, so that a process that has the old library loaded keeps it.

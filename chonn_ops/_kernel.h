@@ -1,6 +1,21 @@
-/* For the kernels of all operators: threads, and how compilers are told what to inline. */
+/* For the kernels of all operators: numbers, threads, and how compilers are told what to inline. The build
+ * compiles a kernel once for each instruction set and each size of its numbers, and defines
+ *     VECTOR_BYTES  of a vector
+ *     REAL_BYTES    of a number, 4 or 8
+ *     KERNEL(x)     the name of the functions that the kernel x exports. */
 #ifndef CHONN_KERNEL_H
 #define CHONN_KERNEL_H
+
+#include <stdint.h>
+
+#if REAL_BYTES == 4
+typedef float REAL;
+typedef int32_t INTEGER;
+#else
+typedef double REAL;
+typedef int64_t INTEGER;
+#endif
+#define LANES (VECTOR_BYTES / REAL_BYTES)
 
 #ifdef _OPENMP
 #include <omp.h>

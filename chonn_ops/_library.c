@@ -1,6 +1,7 @@
 /* The functions that every operator exports, and the choice of its kernel by instruction set. The
- * build compiles kernel.c of each operator once for each instruction set and defines HAVE_AVX2 and
- * HAVE_AVX512 where the library contains these kernels. The Python side is _library.py. */
+ * build compiles the kernels of each operator once for each instruction set and size of numbers, and
+ * defines HAVE_AVX2 and HAVE_AVX512 where the library contains these instruction sets. The Python side
+ * is _library.py. */
 
 #include "_library.h"
 
@@ -42,35 +43,48 @@ static int processor_isa(void) {
 }
 
 #ifdef HAVE_AVX2
-#define IF_AVX2(kernel) kernel
+#define IF_AVX2(...) __VA_ARGS__
 #else
-#define IF_AVX2(kernel) NULL
+#define IF_AVX2(...) NULL
 #endif
 #ifdef HAVE_AVX512
-#define IF_AVX512(kernel) kernel
+#define IF_AVX512(...) __VA_ARGS__
 #else
-#define IF_AVX512(kernel) NULL
+#define IF_AVX512(...) NULL
 #endif
+
+/* The kernels of x for one instruction set, by kind: of float and of double. */
+#define REALS(x, isa) &chonn_##x##_##isa##_float, &chonn_##x##_##isa##_double
+#define DECLARE(type, x)                                                            \
+    extern const struct type chonn_##x##_generic_float, chonn_##x##_generic_double, \
+        chonn_##x##_avx2_float, chonn_##x##_avx2_double, chonn_##x##_avx512_float,  \
+        chonn_##x##_avx512_double;
+DECLARE(scan_kernel, scan)
+DECLARE(network_kernel, network)
+DECLARE(direct_kernel, direct)
+DECLARE(direct_kernel, direct_complex)
+#define KINDS_scan(isa) REALS(scan, isa)
+#define KINDS_network(isa) REALS(network, isa)
+#define KINDS_direct(isa) REALS(direct, isa), REALS(direct_complex, isa)
 
 /* Defines for the operator x:
  * - x_kernel, NULL where the build or this processor lacks the instruction set;
  * - the bytes of the argument struct, which the caller compares with the size of its mirror;
  * - the elements that a vector holds, 0 where the instruction set is missing;
  * - the workspace of a call, see `workspace` of the argument struct. */
-#define OPERATOR(x)                                                                                 \
-    extern const struct x##_kernel chonn_##x##_generic[], chonn_##x##_avx2[], chonn_##x##_avx512[]; \
-    static const struct x##_kernel *x##_kernel(int isa, int kind) {                                 \
-        static const struct x##_kernel *const kernels[] = {                                         \
-            chonn_##x##_generic, IF_AVX2(chonn_##x##_avx2), IF_AVX512(chonn_##x##_avx512)};         \
-        return isa <= processor_isa() && kernels[isa] ? &kernels[isa][kind] : NULL;                 \
-    }                                                                                               \
-    EXPORT int64_t chonn_##x##_arguments(void) { return sizeof(struct x##_args); }                  \
-    EXPORT int32_t chonn_##x##_lanes(int32_t isa, int32_t kind) {                                   \
-        const struct x##_kernel *kernel = x##_kernel(isa, kind);                                    \
-        return kernel ? kernel->lanes : 0;                                                          \
-    }                                                                                               \
-    EXPORT int64_t chonn_##x##_workspace(int32_t isa, int32_t kind, const struct x##_args *a) {     \
-        return x##_kernel(isa, kind)->workspace(a);                                                 \
+#define OPERATOR(x)                                                                             \
+    static const struct x##_kernel *x##_kernel(int isa, int kind) {                             \
+        static const struct x##_kernel *const kernels[][4] = {                                  \
+            {KINDS_##x(generic)}, {IF_AVX2(KINDS_##x(avx2))}, {IF_AVX512(KINDS_##x(avx512))}};  \
+        return isa <= processor_isa() ? kernels[isa][kind] : NULL;                              \
+    }                                                                                           \
+    EXPORT int64_t chonn_##x##_arguments(void) { return sizeof(struct x##_args); }              \
+    EXPORT int32_t chonn_##x##_lanes(int32_t isa, int32_t kind) {                               \
+        const struct x##_kernel *kernel = x##_kernel(isa, kind);                                \
+        return kernel ? kernel->lanes : 0;                                                      \
+    }                                                                                           \
+    EXPORT int64_t chonn_##x##_workspace(int32_t isa, int32_t kind, const struct x##_args *a) { \
+        return x##_kernel(isa, kind)->workspace(a);                                             \
     }
 
 #define CALL(x, call)                                                                     \

@@ -28,9 +28,6 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
-static inline float2 make_float2(float x, float y) { return {x, y}; }
-static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-static inline double2 make_double2(double x, double y) { return {x, y}; }
 struct Index {
     unsigned x;
 };

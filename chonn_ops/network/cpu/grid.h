@@ -110,7 +110,8 @@ static int make_levels(const struct network_args *a, struct grid *grid, int lane
         grid->n[0] = (a->grid[0] + grid->slabs - 1) / grid->slabs;
     }
     lay_out(grid);
-    /* The elimination may take as much work as one cycle over everything above. */
+    /* The elimination may take as much work as one cycle over everything above. Without it, down to one
+     * node, planes of squares of 8 x 8 nodes with a contrast of 1e4 took 32 iterations instead of 7. */
     const double enough = 64.0 * (double)grid->nodes;
     for (; count < LEVELS_MAX && elimination_work(grid) > enough; count++, grid++) {
         if (!choose_halved(grid, strength)) break;

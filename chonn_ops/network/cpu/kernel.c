@@ -1,5 +1,4 @@
-/* The solver that iterates, and the one of lines, for one instruction set: the build defines
- * VECTOR_BYTES and KERNEL. */
+/* The solver that iterates, and the one of lines, for one instruction set and size of numbers. */
 
 #include <math.h>
 #include <string.h>
@@ -14,20 +13,6 @@ enum { LINE_CHUNK = 256 }; /* nodes of a line that are read at once: they stay i
 
 static inline int is_line(const struct network_args *a) { return a->grid[0] == 1 && a->grid[1] == 1; }
 
-#define REAL float
-#define INTEGER int32_t
-#define NAME(x) x##_float
-#include "real.h"
-#undef REAL
-#undef INTEGER
-#undef NAME
-
-#define REAL double
-#define INTEGER int64_t
-#define NAME(x) x##_double
 #include "real.h"
 
-const struct network_kernel KERNEL(network)[2] = {
-    {run_solve_float, run_workspace_float, VECTOR_BYTES / 4},
-    {run_solve_double, run_workspace_double, VECTOR_BYTES / 8},
-};
+const struct network_kernel KERNEL(network) = {run_solve, run_workspace, LANES};

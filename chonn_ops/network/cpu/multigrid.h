@@ -2,35 +2,35 @@
  * a square or cube of them, with one potential. Edges between coarse nodes are sums of the edges between
  * their nodes, halved along halved axes, where such potentials make them twice as strong as they are in
  * smooth media (over-correction: D. Braess, Computing 55 (1995) 379). So a coarse network has the edges of
- * a grid again. Sweeps are incomplete factorisations. Included once per precision. */
+ * a grid again. Sweeps are incomplete factorisations. */
 
-struct NAME(level) {
+struct level {
     struct grid grid;
     vec *edge[AXES]; /* conductance to the next node along an axis */
     vec *leak, *inverse; /* inverse: of the pivots of the incomplete factorisation */
     vec *x, *r, *t; /* solution, source, what a sweep adds */
 };
 
-struct NAME(part) { /* of a chunk */
+struct part { /* of a chunk */
     double sum[LANES];
     vec most[2];
 };
 
-struct NAME(solver) {
+struct solver {
     int count, threads; /* of levels; that share a network */
-    struct NAME(level) level[LEVELS_MAX];
+    struct level level[LEVELS_MAX];
     vec *v, *low, *p, *Ap; /* low: what v + low has beyond v */
-    struct NAME(part) *part;
+    struct part *part;
     struct order order; /* of the coarsest level */
     REAL *mesh, *inverse, *sum; /* see `factorize_coarsest` */
 };
 
-static int NAME(threads)(const struct NAME(solver) *s, const struct grid *grid) {
+static int threads_for(const struct solver *s, const struct grid *grid) {
     return grid->nodes < NETWORK_PARALLEL ? 1 : s->threads;
 }
 
-#define EACH_CHUNK(s, grid, first, step)                                          \
-    PRAGMA(omp parallel for schedule(static) num_threads(NAME(threads)(s, grid))) \
+#define EACH_CHUNK(s, grid, first, step)                                        \
+    PRAGMA(omp parallel for schedule(static) num_threads(threads_for(s, grid))) \
     for (int64_t chunk = first; chunk < chunks(grid); chunk += step)
 /* Rows of planes have no edges across: what a loop does is compiled for both. */
 #define FOR_AXES(grid, loop, ...) \
@@ -44,7 +44,7 @@ static int NAME(threads)(const struct NAME(solver) *s, const struct grid *grid) 
 
 /* Nodes of one plane to the margin beside another: those of slabs to the next lane, or down, to the
  * lane before. */
-static void NAME(carry)(const struct grid *grid, const vec *from, vec *to, int64_t n, int down) {
+static void carry(const struct grid *grid, const vec *from, vec *to, int64_t n, int down) {
     const int last = grid->slabs - 1;
     if (last < 1) {
         memcpy(to, from, (size_t)n * sizeof(vec));
@@ -54,11 +54,11 @@ static void NAME(carry)(const struct grid *grid, const vec *from, vec *to, int64
     for (int64_t x = 0; x < n; x++) to[x][down ? last : 0] = from[x][down ? 0 : last];
 }
 
-static void NAME(wrap)(const struct grid *grid, vec *at) {
+static void wrap(const struct grid *grid, vec *at) {
     const int64_t *n = grid->n, across = grid->stride[1], plane = grid->stride[0];
     if (grid->periodic[0] || grid->slabs > 1) {
-        NAME(carry)(grid, at + n[0] * plane, at, plane, 0);
-        NAME(carry)(grid, at + plane, at + (n[0] + 1) * plane, plane, 1);
+        carry(grid, at + n[0] * plane, at, plane, 0);
+        carry(grid, at + plane, at + (n[0] + 1) * plane, plane, 1);
     }
     for (int64_t z = 0; z < n[0]; z++) {
         vec *row = at + row_of(grid, z, 0);
@@ -83,7 +83,7 @@ static void NAME(wrap)(const struct grid *grid, vec *at) {
 /* With the star-mesh law a pivot is a sum: of edges to later nodes, and of the rest, which is the leak,
  * edges that are left out, and of each earlier neighbour q its edge times the other terms of its
  * pivot, over that pivot. Sides are numbered as in `rows_beside`, 4 and 5 lie in the row. */
-static void NAME(factorize_row)(const struct NAME(level) *l, int64_t z, int64_t y) {
+static void factorize_row(const struct level *l, int64_t z, int64_t y) {
     const struct grid *grid = &l->grid;
     const int64_t *n = grid->n, *stride = grid->stride, row = row_of(grid, z, y);
     const int earlier = earlier_rows(grid, z, y), beside = rows_beside(grid, z, y);
@@ -119,32 +119,31 @@ static void NAME(factorize_row)(const struct NAME(level) *l, int64_t z, int64_t 
             others *= l->inverse[q];
             if (side == 1 && z + 1 == n[0]) { /* the first plane of the next lane */
                 const vec own = others;
-                NAME(carry)(grid, &own, &others, 1, 1);
+                carry(grid, &own, &others, 1, 1);
             }
             rest += g * others;
         }
         l->t[row + x] = rest;
-        l->inverse[row + x] = NAME(inverse)(rest + later);
+        l->inverse[row + x] = inverse_of(rest + later);
     }
 }
 
-APART void NAME(factorize_chunk)(const struct NAME(level) *l, int64_t chunk) {
-    EACH_ROW (box_of(&l->grid, chunk)) NAME(factorize_row)(l, z, y);
+APART void factorize_chunk(const struct level *l, int64_t chunk) {
+    EACH_ROW (box_of(&l->grid, chunk)) factorize_row(l, z, y);
 }
 
 /* Margins of conductances, where lanes without a slab have none, and the factorisation. */
-static void NAME(finish)(const struct NAME(solver) *s, const struct NAME(level) *l) {
+static void finish(const struct solver *s, const struct level *l) {
     const struct grid *grid = &l->grid;
     for (int axis = 0; axis < AXES; axis++)
-        if (length(grid, axis) > 1) NAME(wrap)(grid, l->edge[axis]);
+        if (length(grid, axis) > 1) wrap(grid, l->edge[axis]);
     for (int64_t x = 0; x < grid->stride[0] && grid->slabs; x++)
         for (int k = grid->slabs; k < LANES; k++) l->edge[0][x][k] = 0;
-    for (int colour = 0; colour < 2; colour++)
-        EACH_CHUNK(s, grid, colour, 2) NAME(factorize_chunk)(l, chunk);
+    for (int colour = 0; colour < 2; colour++) EACH_CHUNK(s, grid, colour, 2) factorize_chunk(l, chunk);
 }
 
 /* The current that leaves a node through edges and leak. */
-INLINE vec NAME(outflow)(const int axes, const struct NAME(level) *l, const vec *x, int64_t p) {
+INLINE vec outflow(const int axes, const struct level *l, const vec *x, int64_t p) {
     const vec own = x[p];
     vec sum = l->leak[p] * own;
     for (int i = 0; i < axes; i++) {
@@ -156,7 +155,7 @@ INLINE vec NAME(outflow)(const int axes, const struct NAME(level) *l, const vec 
 }
 
 /* What the rows beside a node that `rows` names give to it. */
-INLINE vec NAME(from_rows)(const int axes, const struct NAME(level) *l, int rows, int64_t p, vec sum) {
+INLINE vec from_rows(const int axes, const struct level *l, int rows, int64_t p, vec sum) {
     const int64_t far = l->grid.stride[0], across = l->grid.stride[1];
     if (rows & 1) sum += l->edge[0][p - far] * l->t[p - far];
     if (rows & 2) sum += l->edge[0][p] * l->t[p + far];
@@ -166,29 +165,27 @@ INLINE vec NAME(from_rows)(const int axes, const struct NAME(level) *l, int rows
 }
 
 /* t = D^-1 L^-1 (r - A x) of a row; `fresh`: x counts as 0. */
-INLINE void NAME(eliminate_row)(const int axes, const struct NAME(level) *l, int64_t row, int earlier,
-                                int fresh) {
+INLINE void eliminate_row(const int axes, const struct level *l, int64_t row, int earlier, int fresh) {
     vec before = {};
     for (int64_t p = row; p < row + l->grid.n[2]; p++) {
         vec sum = l->r[p];
-        if (!fresh) sum -= NAME(outflow)(axes, l, l->x, p);
-        sum = NAME(from_rows)(axes, l, earlier, p, sum);
+        if (!fresh) sum -= outflow(axes, l, l->x, p);
+        sum = from_rows(axes, l, earlier, p, sum);
         l->t[p] = before = (sum + l->edge[2][p - 1] * before) * l->inverse[p];
     }
 }
 
 /* t = L^-T D t, and x += t, of a row. */
-INLINE void NAME(substitute_row)(const int axes, const struct NAME(level) *l, int64_t row, int later,
-                                 int fresh) {
+INLINE void substitute_row(const int axes, const struct level *l, int64_t row, int later, int fresh) {
     vec after = {};
     for (int64_t p = row + l->grid.n[2] - 1; p >= row; p--) {
-        const vec sum = NAME(from_rows)(axes, l, later, p, l->edge[2][p] * after);
+        const vec sum = from_rows(axes, l, later, p, l->edge[2][p] * after);
         l->t[p] = after = l->t[p] + sum * l->inverse[p];
         l->x[p] = fresh ? after : l->x[p] + after;
     }
 }
 
-APART void NAME(relax_chunk)(const struct NAME(level) *l, int64_t chunk, int backwards, int fresh) {
+APART void relax_chunk(const struct level *l, int64_t chunk, int backwards, int fresh) {
     const struct grid *grid = &l->grid;
     const struct box box = box_of(grid, chunk);
     const int64_t wide = box.end[1] - box.start[1], count = (box.end[0] - box.start[0]) * wide;
@@ -197,82 +194,78 @@ APART void NAME(relax_chunk)(const struct NAME(level) *l, int64_t chunk, int bac
         const int64_t y = box.start[1] + at % wide, row = row_of(grid, z, y);
         const int earlier = earlier_rows(grid, z, y), later = rows_beside(grid, z, y) & ~earlier;
         if (backwards) {
-            FOR_AXES(grid, NAME(substitute_row), l, row, later, fresh)
+            FOR_AXES(grid, substitute_row, l, row, later, fresh)
         } else {
-            FOR_AXES(grid, NAME(eliminate_row), l, row, earlier, fresh)
+            FOR_AXES(grid, eliminate_row, l, row, earlier, fresh)
         }
         /* To the margin of the slabs that wait for these rows. */
         const int64_t ring = grid->n[0] * grid->stride[0];
         if (grid->slabs > 1 && z == (backwards ? grid->n[0] - 1 : 0))
-            NAME(carry)(grid, l->t + row, l->t + (backwards ? row - ring : row + ring), grid->n[2],
-                        !backwards);
+            carry(grid, l->t + row, l->t + (backwards ? row - ring : row + ring), grid->n[2], !backwards);
     }
 }
 
-static void NAME(relax)(const struct NAME(solver) *s, const struct NAME(level) *l, int fresh) {
-    if (!fresh) NAME(wrap)(&l->grid, l->x);
+static void relax(const struct solver *s, const struct level *l, int fresh) {
+    if (!fresh) wrap(&l->grid, l->x);
     for (int pass = 0; pass < 4; pass++) /* both colours and back */
-        EACH_CHUNK(s, &l->grid, pass == 1 || pass == 2, 2) NAME(relax_chunk)(l, chunk, pass > 1, fresh);
+        EACH_CHUNK(s, &l->grid, pass == 1 || pass == 2, 2) relax_chunk(l, chunk, pass > 1, fresh);
 }
 
 /* ---- Between levels ---- */
 
 /* Lanes 0, 2, 4, ... of a vector, or 1, 3, 5, ... */
-INLINE vec NAME(every_second)(vec value, int odd) {
+INLINE vec every_second(vec value, int odd) {
     vec found = {};
     for (int k = 0; k < LANES / 2; k++) found[k] = value[2 * k + odd];
     return found;
 }
 
-INLINE void NAME(add_to_coarse)(const struct NAME(level) *fine, const struct NAME(level) *coarse, vec *to,
-                                int64_t p, vec value) {
+INLINE void add_to_coarse(const struct level *fine, const struct level *coarse, vec *to, int64_t p,
+                          vec value) {
     if (!fine->grid.split) {
         to[p] += value;
         return;
     }
-    to[p] += NAME(every_second)(value, 0);
-    to[p + coarse->grid.stride[0]] += NAME(every_second)(value, 1);
+    to[p] += every_second(value, 0);
+    to[p + coarse->grid.stride[0]] += every_second(value, 1);
 }
 
-static void NAME(coarsen)(const struct NAME(solver) *s, const struct NAME(level) *fine,
-                          const struct NAME(level) *coarse) {
+static void coarsen(const struct solver *s, const struct level *fine, const struct level *coarse) {
     const struct grid *grid = &fine->grid;
     EACH_ROW (whole(grid)) {
         const int64_t to = coarse_row(grid, &coarse->grid, z, y), row = row_of(grid, z, y);
         for (int64_t x = 0; x < grid->n[2]; x++) {
             const int64_t at[AXES] = {z, y, x}, p = row + x, q = to + (x >> grid->halved[2]);
-            NAME(add_to_coarse)(fine, coarse, coarse->leak, q, fine->leak[p]);
+            add_to_coarse(fine, coarse, coarse->leak, q, fine->leak[p]);
             for (int axis = 0; axis < AXES; axis++) {
                 const int inside =
                     grid->halved[axis] && at[axis] % 2 == 0 && at[axis] + 1 < grid->n[axis];
                 if (inside || length(&coarse->grid, axis) == 1) continue;
                 const vec g = fine->edge[axis][p] * (REAL)(grid->halved[axis] ? 0.5 : 1);
-                NAME(add_to_coarse)(fine, coarse, coarse->edge[axis], q, g);
+                add_to_coarse(fine, coarse, coarse->edge[axis], q, g);
             }
         }
     }
-    NAME(finish)(s, coarse);
+    finish(s, coarse);
 }
 
-INLINE void NAME(restrict_row)(const int axes, const struct NAME(level) *fine,
-                               const struct NAME(level) *coarse, int64_t row, int64_t to) {
+INLINE void restrict_row(const int axes, const struct level *fine, const struct level *coarse,
+                         int64_t row, int64_t to) {
     for (int64_t x = 0; x < fine->grid.n[2]; x++) {
-        const vec left = fine->r[row + x] - NAME(outflow)(axes, fine, fine->x, row + x);
-        NAME(add_to_coarse)(fine, coarse, coarse->r, to + (x >> fine->grid.halved[2]), left);
+        const vec left = fine->r[row + x] - outflow(axes, fine, fine->x, row + x);
+        add_to_coarse(fine, coarse, coarse->r, to + (x >> fine->grid.halved[2]), left);
     }
 }
 
-APART void NAME(restrict_chunk)(const struct NAME(level) *fine, const struct NAME(level) *coarse,
-                                int64_t chunk) {
+APART void restrict_chunk(const struct level *fine, const struct level *coarse, int64_t chunk) {
     const struct grid *grid = &fine->grid;
     EACH_ROW (box_of(grid, chunk)) {
         const int64_t row = row_of(grid, z, y), to = coarse_row(grid, &coarse->grid, z, y);
-        FOR_AXES(grid, NAME(restrict_row), fine, coarse, row, to);
+        FOR_AXES(grid, restrict_row, fine, coarse, row, to);
     }
 }
 
-APART void NAME(prolong_chunk)(const struct NAME(level) *fine, const struct NAME(level) *coarse,
-                               int64_t chunk) {
+APART void prolong_chunk(const struct level *fine, const struct level *coarse, int64_t chunk) {
     const struct grid *grid = &fine->grid;
     EACH_ROW (box_of(grid, chunk)) {
         const int64_t from = coarse_row(grid, &coarse->grid, z, y);
@@ -283,7 +276,7 @@ APART void NAME(prolong_chunk)(const struct NAME(level) *fine, const struct NAME
             vec value = *at;
             for (int k = 0; k < LANES && grid->split; k++)
                 value[k] = at[k % 2 ? coarse->grid.stride[0] : 0][k / 2];
-            to[x] += NAME(where)(exists[x] > 0, value);
+            to[x] += where(exists[x] > 0, value);
         }
     }
 }
@@ -304,8 +297,7 @@ APART void NAME(prolong_chunk)(const struct NAME(level) *fine, const struct NAME
                 if (i = place(&(l)->grid, &(s)->order, (int64_t[]){lane * (l)->grid.n[0] + z, y, x}), 1)
 
 /* to += share from, n times */
-INLINE void NAME(add_multiple)(const int width, REAL *to, const REAL *from, const REAL *share,
-                               int64_t n) {
+INLINE void add_multiple(const int width, REAL *to, const REAL *from, const REAL *share, int64_t n) {
     if (width == 1) {
         const REAL factor = *share;
         ALONG(n) to[x] += factor * from[x];
@@ -316,7 +308,7 @@ INLINE void NAME(add_multiple)(const int width, REAL *to, const REAL *from, cons
 }
 
 /* Fills `mesh` (nodes, band, width), the edges to the `band` next nodes over t, and 1 / t. */
-INLINE void NAME(eliminate)(const int width, const struct NAME(solver) *s) {
+INLINE void eliminate(const int width, const struct solver *s) {
     const int64_t band = s->order.band, nodes = s->order.nodes;
     for (int64_t i = 0; i < nodes; i++) {
         REAL *mesh = s->mesh + i * band * width, *leak = s->sum + i * width, share[LANES], lost[LANES];
@@ -337,16 +329,15 @@ INLINE void NAME(eliminate)(const int width, const struct NAME(solver) *s) {
             }
             REAL *row = mesh + (q + 1) * (band - 1) * width; /* of node i + q + 1, from this one's q on */
             if (any)
-                NAME(add_multiple)(width, row + (q + 1) * width, mesh + (q + 1) * width, share,
-                                   later - q - 1);
+                add_multiple(width, row + (q + 1) * width, mesh + (q + 1) * width, share, later - q - 1);
         }
         for (int64_t q = 0; q < later; q++)
             for (int k = 0; k < width; k++) mesh[q * width + k] *= inverse[k];
     }
 }
 
-APART void NAME(factorize_coarsest)(const struct NAME(solver) *s) {
-    const struct NAME(level) *l = s->level + s->count - 1;
+APART void factorize_coarsest(const struct solver *s) {
+    const struct level *l = s->level + s->count - 1;
     const struct grid *grid = &l->grid;
     const int width = grid->slabs ? 1 : LANES;
     const struct order *order = &s->order;
@@ -365,17 +356,17 @@ APART void NAME(factorize_coarsest)(const struct NAME(solver) *s) {
         }
     }
     if (width == 1)
-        NAME(eliminate)(1, s);
+        eliminate(1, s);
     else
-        NAME(eliminate)(LANES, s);
+        eliminate(LANES, s);
 }
 
-INLINE void NAME(substitute)(const int width, const struct NAME(solver) *s) {
+INLINE void substitute(const int width, const struct solver *s) {
     const int64_t band = s->order.band, nodes = s->order.nodes;
     for (int64_t i = 0; i < nodes; i++) {
         const int64_t later = nodes - 1 - i < band ? nodes - 1 - i : band;
         REAL *at = s->sum + i * width;
-        NAME(add_multiple)(width, at + width, s->mesh + i * band * width, at, later);
+        add_multiple(width, at + width, s->mesh + i * band * width, at, later);
     }
     for (int64_t i = nodes - 1; i >= 0; i--) {
         const int64_t count = (nodes - 1 - i < band ? nodes - 1 - i : band) * width;
@@ -396,37 +387,37 @@ INLINE void NAME(substitute)(const int width, const struct NAME(solver) *s) {
 }
 
 /* x of the coarsest level for its r. */
-APART void NAME(solve_coarsest)(const struct NAME(solver) *s) {
-    const struct NAME(level) *l = s->level + s->count - 1;
+APART void solve_coarsest(const struct solver *s) {
+    const struct level *l = s->level + s->count - 1;
     const int width = l->grid.slabs ? 1 : LANES;
     const size_t size = (size_t)width * sizeof(REAL);
     EACH_PLACE (s, l) memcpy(s->sum + i * width, (REAL *)(l->r + p) + lane, size);
     if (width == 1)
-        NAME(substitute)(1, s);
+        substitute(1, s);
     else
-        NAME(substitute)(LANES, s);
+        substitute(LANES, s);
     EACH_PLACE (s, l) memcpy((REAL *)(l->x + p) + lane, s->sum + i * width, size);
 }
 
 /* Improves x of a level for its r, or finds x, where it is `fresh`: what it adds is symmetric and linear
  * in what x leaves of r. The coarsest level is solved, and those below one halved axis are visited
  * once only. */
-static void NAME(cycle)(const struct NAME(solver) *s, int index, int fresh) {
-    const struct NAME(level) *l = s->level + index, *coarse = l + 1;
+static void cycle(const struct solver *s, int index, int fresh) {
+    const struct level *l = s->level + index, *coarse = l + 1;
     const struct grid *grid = &l->grid;
     if (index + 1 == s->count) {
-        NAME(solve_coarsest)(s);
+        solve_coarsest(s);
         return;
     }
-    NAME(relax)(s, l, fresh);
-    NAME(wrap)(grid, l->x);
+    relax(s, l, fresh);
+    wrap(grid, l->x);
     memset(coarse->r, 0, (size_t)coarse->grid.all * sizeof(vec));
-    EACH_CHUNK(s, grid, 0, 1) NAME(restrict_chunk)(l, coarse, chunk);
-    NAME(cycle)(s, index + 1, 1);
+    EACH_CHUNK(s, grid, 0, 1) restrict_chunk(l, coarse, chunk);
+    cycle(s, index + 1, 1);
     if (grid->halved[0] + grid->halved[1] + grid->halved[2] > 1 && index + 2 < s->count)
-        NAME(cycle)(s, index + 1, 0);
-    EACH_CHUNK(s, grid, 0, 1) NAME(prolong_chunk)(l, coarse, chunk);
-    NAME(relax)(s, l, 0);
+        cycle(s, index + 1, 0);
+    EACH_CHUNK(s, grid, 0, 1) prolong_chunk(l, coarse, chunk);
+    relax(s, l, 0);
 }
 
 /* ---- Conjugate gradients ---- */
@@ -437,7 +428,7 @@ static void NAME(cycle)(const struct NAME(solver) *s, int index, int fresh) {
     {                                                                               \
         const struct grid *finest = &(s)->level->grid;                              \
         EACH_CHUNK(s, finest, 0, 1) {                                               \
-            struct NAME(part) part = {0};                                           \
+            struct part part = {0};                                                 \
             EACH_ROW (box_of(finest, chunk)) {                                      \
                 const int64_t row = row_of(finest, z, y), end = row + finest->n[2]; \
                 vec sum = {}, *const most = part.most;                              \
@@ -447,17 +438,17 @@ static void NAME(cycle)(const struct NAME(solver) *s, int index, int fresh) {
             }                                                                       \
             (s)->part[chunk] = part;                                                \
         }                                                                           \
-        NAME(add_parts)(s, sums, largest);                                          \
+        add_parts(s, sums, largest);                                                \
     }
 
 /* Networks in lanes have sums of their own, slabs the same one. */
-static void NAME(add_parts)(const struct NAME(solver) *s, double *sums, double *largest) {
+static void add_parts(const struct solver *s, double *sums, double *largest) {
     const struct grid *grid = &s->level->grid;
     const int64_t count = chunks(grid);
     double sum[LANES] = {0}, most[2 * LANES] = {0};
     for (int64_t chunk = 0; chunk < count; chunk++)
         for (int k = 0; k < LANES; k++) {
-            const struct NAME(part) *part = s->part + chunk;
+            const struct part *part = s->part + chunk;
             const int to = grid->slabs ? 0 : k;
             sum[to] += part->sum[k];
             for (int m = 0; m < 2; m++) {
@@ -473,18 +464,18 @@ static void NAME(add_parts)(const struct NAME(solver) *s, double *sums, double *
 }
 
 /* p = z + beta p and Ap = A p, with z the x of the finest level; pAp = p . Ap. */
-APART void NAME(advance)(const struct NAME(solver) *s, const double *betas, double *pAp) {
-    const struct NAME(level) *l = s->level;
-    const vec beta = NAME(from_doubles)(betas);
+APART void advance(const struct solver *s, const double *betas, double *pAp) {
+    const struct level *l = s->level;
+    const vec beta = from_doubles(betas);
     SUM_NODES(s, pAp, NULL, {
         s->p[p] = l->x[p] + beta * s->p[p];
         (void)sum;
     })
-    NAME(wrap)(&l->grid, s->p);
-#define APPLY(axes, s)                                                 \
-    SUM_NODES(s, pAp, NULL, {                                          \
-        const vec Ap = (s)->Ap[p] = NAME(outflow)(axes, l, (s)->p, p); \
-        sum += Ap * (s)->p[p];                                         \
+    wrap(&l->grid, s->p);
+#define APPLY(axes, s)                                           \
+    SUM_NODES(s, pAp, NULL, {                                    \
+        const vec Ap = (s)->Ap[p] = outflow(axes, l, (s)->p, p); \
+        sum += Ap * (s)->p[p];                                   \
     })
     FOR_AXES(&l->grid, APPLY, s);
 #undef APPLY
@@ -493,36 +484,35 @@ APART void NAME(advance)(const struct NAME(solver) *s, const double *betas, doub
 /* v += alpha p and r -= alpha Ap, where alpha is not 0: p of a network that has stopped may be no
  * number. squares = r . r; largest: max |alpha p|, then max |v|. What rounding takes from v is kept
  * in `low`. */
-APART void NAME(move)(const struct NAME(solver) *s, const double *alphas, double *squares,
-                      double *largest) {
-    const struct NAME(level) *l = s->level;
-    const vec alpha = NAME(from_doubles)(alphas);
-    const NAME(mask) moves = alpha != 0;
+APART void move(const struct solver *s, const double *alphas, double *squares, double *largest) {
+    const struct level *l = s->level;
+    const vec alpha = from_doubles(alphas);
+    const mask moves = alpha != 0;
     SUM_NODES(s, squares, largest, {
-        const vec v = s->v[p], step = NAME(where)(moves, alpha * s->p[p]);
+        const vec v = s->v[p], step = where(moves, alpha * s->p[p]);
         const vec next = v + step, added = next - v;
-        const vec r = l->r[p] - NAME(where)(moves, alpha * s->Ap[p]);
+        const vec r = l->r[p] - where(moves, alpha * s->Ap[p]);
         s->low[p] += (v - (next - added)) + (step - added);
         s->v[p] = next;
         l->r[p] = r;
         sum += r * r;
-        most[0] = NAME(larger)(most[0], step);
-        most[1] = NAME(larger)(most[1], next);
+        most[0] = larger(most[0], step);
+        most[1] = larger(most[1], next);
     })
 }
 
-APART void NAME(dot)(const struct NAME(solver) *s, const vec *a, const vec *b, double *sums) {
+APART void dot(const struct solver *s, const vec *a, const vec *b, double *sums) {
     SUM_NODES(s, sums, NULL, { sum += a[p] * b[p]; })
 }
 
 /* Leaves the deviations of stopping.h; networks whose poison is not 0 stay as they are. */
-static void NAME(iterate)(const struct NAME(solver) *s, const struct network_args *a,
-                          const double *poison, int32_t *iterations, double *deviations) {
-    const struct NAME(level) *l = s->level;
+static void iterate(const struct solver *s, const struct network_args *a, const double *poison,
+                    int32_t *iterations, double *deviations) {
+    const struct level *l = s->level;
     double sources[LANES], squares[LANES], largest[2 * LANES], rz[LANES], pAp[LANES];
     struct progress progress[LANES];
     int active[LANES], running = 0;
-    NAME(dot)(s, l->r, l->r, sources);
+    dot(s, l->r, l->r, sources);
     for (int k = 0; k < LANES; k++) {
         progress[k] = (struct progress){INFINITY, 0};
         active[k] = sources[k] > 0 && poison[k] == 0;
@@ -533,12 +523,12 @@ static void NAME(iterate)(const struct NAME(solver) *s, const struct network_arg
     }
     for (int count = 0; running && count < a->iterations_max; count++) {
         double rz_next[LANES], beta[LANES] = {0}, alpha[LANES] = {0};
-        NAME(cycle)(s, 0, 1);
-        NAME(dot)(s, l->r, l->x, rz_next);
+        cycle(s, 0, 1);
+        dot(s, l->r, l->x, rz_next);
         for (int k = 0; k < LANES; k++)
             if (active[k] && count) beta[k] = rz_next[k] / rz[k];
         memcpy(rz, rz_next, sizeof rz);
-        NAME(advance)(s, beta, pAp);
+        advance(s, beta, pAp);
         for (int k = 0; k < LANES; k++) {
             if (!active[k]) continue;
             iterations[k]++;
@@ -550,7 +540,7 @@ static void NAME(iterate)(const struct NAME(solver) *s, const struct network_arg
             }
         }
         if (!running) break;
-        NAME(move)(s, alpha, squares, largest);
+        move(s, alpha, squares, largest);
         for (int k = 0; k < LANES; k++) {
             if (!active[k]) continue;
             deviations[k] =
@@ -565,24 +555,24 @@ static void NAME(iterate)(const struct NAME(solver) *s, const struct network_arg
 
 /* ---- Calls ---- */
 
-static void NAME(pack)(const struct network_args *a, const struct NAME(solver) *s,
-                       const struct network_field *f, struct NAME(group) group, vec *to) {
+static void pack(const struct network_args *a, const struct solver *s, const struct network_field *f,
+                 struct group group, vec *to) {
     const struct grid *grid = &s->level->grid;
     EACH_CHUNK(s, grid, 0, 1)
     EACH_ROW (box_of(grid, chunk)) {
         int64_t at[LANES];
-        const int width = NAME(origins)(a, f, grid, group, z, y, at);
-        NAME(pack_row)(f, width, at, grid->n[2], to + row_of(grid, z, y));
+        const int width = origins(a, f, grid, group, z, y, at);
+        pack_row(f, width, at, grid->n[2], to + row_of(grid, z, y));
     }
 }
 
 /* The last entry along an axis counts on periodic axes of more than one node only. A plane that a slab
  * of a periodic axis lacks is one of nodes in the middle of edges: two edges in series. */
-static void NAME(pack_edges)(const struct network_args *a, const struct NAME(solver) *s, int axis,
-                             struct NAME(group) group, vec *to) {
+static void pack_edges(const struct network_args *a, const struct solver *s, int axis, struct group group,
+                       vec *to) {
     const struct grid *grid = &s->level->grid;
     const int64_t *n = grid->n, plane = grid->stride[0], last = a->grid[axis] - 1;
-    NAME(pack)(a, s, &a->edges[axis], group, to);
+    pack(a, s, &a->edges[axis], group, to);
     if (axis == 0 && grid->periodic[0]) {
         for (int k = first_short(a, grid); k < grid->slabs; k++)
             for (int64_t p = row_of(grid, n[0] - 1, 0), end = p + n[1] * grid->stride[1]; p < end; p++)
@@ -598,57 +588,55 @@ static void NAME(pack_edges)(const struct network_args *a, const struct NAME(sol
 }
 
 /* Largest magnitudes of a field; poison += 0, or NaN where any value is not finite. */
-static void NAME(survey)(const struct NAME(solver) *s, const vec *field, double *poison,
-                         double *largest) {
+static void survey(const struct solver *s, const vec *field, double *poison, double *largest) {
     double bad[LANES];
     SUM_NODES(s, bad, largest, {
-        most[0] = NAME(larger)(most[0], field[p]);
+        most[0] = larger(most[0], field[p]);
         sum += field[p] * 0;
     })
     for (int k = 0; k < LANES; k++) poison[k] += bad[k];
 }
 
-static void NAME(solve_group)(const struct network_args *a, const struct NAME(solver) *s,
-                              struct NAME(group) group) {
-    const struct NAME(level) *l = s->level;
+static void solve_group(const struct network_args *a, const struct solver *s, struct group group) {
+    const struct level *l = s->level;
     const struct grid *grid = &l->grid;
     double poison[LANES] = {0}, largest[2 * LANES], scales[LANES], inverses[LANES], deviations[LANES];
     int32_t iterations[LANES];
     for (int axis = 0; axis < AXES; axis++) {
         if (a->grid[axis] == 1) continue;
-        NAME(pack_edges)(a, s, axis, group, l->edge[axis]);
-        NAME(survey)(s, l->edge[axis], poison, largest);
+        pack_edges(a, s, axis, group, l->edge[axis]);
+        survey(s, l->edge[axis], poison, largest);
     }
-    NAME(pack)(a, s, &a->leak, group, l->leak);
-    NAME(survey)(s, l->leak, poison, largest);
-    NAME(pack)(a, s, &a->source, group, l->r);
-    NAME(finish)(s, l);
+    pack(a, s, &a->leak, group, l->leak);
+    survey(s, l->leak, poison, largest);
+    pack(a, s, &a->source, group, l->r);
+    finish(s, l);
     /* A node without edge and leak is none of the network's. */
     SUM_NODES(s, deviations, NULL, {
-        l->r[p] = NAME(where)(l->inverse[p] > 0, l->r[p]);
+        l->r[p] = where(l->inverse[p] > 0, l->r[p]);
         (void)sum;
     })
-    NAME(survey)(s, l->r, poison, largest);
+    survey(s, l->r, poison, largest);
     /* Sources are at most 1, by powers of two: their squares neither overflow nor vanish. */
     for (int k = 0; k < LANES; k++) {
-        const int exponent = NAME(exponent)((REAL)largest[k]);
+        const int exponent = exponent_of((REAL)largest[k]);
         scales[k] = ldexp(1, exponent) + poison[k];
         inverses[k] = ldexp(1, -exponent);
     }
-    const vec down = NAME(from_doubles)(inverses), up = NAME(from_doubles)(scales);
+    const vec down = from_doubles(inverses), up = from_doubles(scales);
     SUM_NODES(s, deviations, NULL, {
         l->r[p] *= down;
         (void)sum;
     })
-    for (int i = 0; i + 1 < s->count; i++) NAME(coarsen)(s, l + i, l + i + 1);
-    NAME(factorize_coarsest)(s);
-    NAME(iterate)(s, a, poison, iterations, deviations);
+    for (int i = 0; i + 1 < s->count; i++) coarsen(s, l + i, l + i + 1);
+    factorize_coarsest(s);
+    iterate(s, a, poison, iterations, deviations);
     EACH_CHUNK(s, grid, 0, 1)
     EACH_ROW (box_of(grid, chunk)) {
         const struct network_field *f = &a->potential;
         const int64_t row = row_of(grid, z, y), step = f->node[2];
         int64_t at[LANES];
-        const int width = NAME(origins)(a, f, grid, group, z, y, at);
+        const int width = origins(a, f, grid, group, z, y, at);
         ALONG(grid->n[2]) s->v[row + x] = (s->v[row + x] + s->low[row + x]) * up;
         for (int k = 0; k < width; k++)
             for (int64_t x = 0; x < grid->n[2]; x++) ((REAL *)f->at)[at[k] + x * step] = s->v[row + x][k];
@@ -660,13 +648,13 @@ static void NAME(solve_group)(const struct network_args *a, const struct NAME(so
 }
 
 /* Lay a solver out in a workspace, or only count its bytes where that is NULL; returns them. */
-static int64_t NAME(place_solver)(const struct network_args *a, struct NAME(solver) *s, char *at) {
+static int64_t place_solver(const struct network_args *a, struct solver *s, char *at) {
     struct grid grid[LEVELS_MAX];
     int64_t taken = 0;
     s->count = make_levels(a, grid, LANES);
     s->threads = a->alone ? a->threads : 1;
     for (int i = 0; i < s->count; i++) {
-        struct NAME(level) *l = s->level + i;
+        struct level *l = s->level + i;
         vec **fields[] = {&l->leak,    &l->inverse, &l->x, &l->r,   &l->t, &l->edge[0],
                           &l->edge[2], &l->edge[1], &s->v, &s->low, &s->p};
         l->grid = grid[i];
@@ -689,20 +677,20 @@ static int64_t NAME(place_solver)(const struct network_args *a, struct NAME(solv
         *parts[f] = (REAL *)(at + taken);
         taken += (sizes[f] + 63) / 64 * 64;
     }
-    s->part = (struct NAME(part) *)(at + taken);
+    s->part = (struct part *)(at + taken);
     return taken + chunks(grid) * (int64_t)sizeof *s->part;
 }
 
-static int64_t NAME(workspace)(const struct network_args *a) {
-    struct NAME(solver) solver;
-    return (NAME(place_solver)(a, &solver, NULL) + 63) / 64 * 64;
+static int64_t workspace(const struct network_args *a) {
+    struct solver solver;
+    return (place_solver(a, &solver, NULL) + 63) / 64 * 64;
 }
 
 /* Solve groups until none is left. */
-static void NAME(work)(const struct network_args *a, char *workspace, int64_t *next) {
+static void work(const struct network_args *a, char *workspace, int64_t *next) {
     const int64_t all = a->batches * a->channels, many = a->alone ? 1 : LANES;
-    struct NAME(solver) solver = {0};
-    const int64_t bytes = NAME(place_solver)(a, &solver, workspace);
+    struct solver solver = {0};
+    const int64_t bytes = place_solver(a, &solver, workspace);
     for (int used = 0;; used = 1) {
         int64_t first;
 #pragma omp atomic capture
@@ -713,19 +701,19 @@ static void NAME(work)(const struct network_args *a, char *workspace, int64_t *n
         if (first >= all) return;
         if (used) memset(workspace, 0, (size_t)bytes); /* margins and sums begin at zero */
         const int64_t left = all - first;
-        NAME(solve_group)(a, &solver, (struct NAME(group)){first, (int)(left < many ? left : many)});
+        solve_group(a, &solver, (struct group){first, (int)(left < many ? left : many)});
     }
 }
 
-static void NAME(solve)(const struct network_args *a) {
-    const int64_t bytes = NAME(workspace)(a);
+static void solve(const struct network_args *a) {
+    const int64_t bytes = workspace(a);
     int64_t next = 0;
     if (a->alone) {
-        NAME(work)(a, a->workspace, &next);
+        work(a, a->workspace, &next);
         return;
     }
 #pragma omp parallel num_threads(a->threads)
-    NAME(work)(a, (char *)a->workspace + thread_number() * bytes, &next);
+    work(a, (char *)a->workspace + thread_number() * bytes, &next);
 }
 
 #undef SUM_NODES

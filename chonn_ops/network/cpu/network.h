@@ -36,7 +36,7 @@ static inline int64_t first_element(const struct network_args *a, const struct n
     return network / a->channels * f->batch + network % a->channels * f->channel;
 }
 
-/* kernel.c defines these, for float at index 0 and for double at 1. */
+/* What kernel.c defines. */
 struct network_kernel {
     void (*solve)(const struct network_args *);
     int64_t (*workspace)(const struct network_args *);

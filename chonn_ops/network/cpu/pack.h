@@ -1,6 +1,6 @@
-/* Tensors of any strides and types to fields of networks, and back. Included once per precision. */
+/* Tensors of any strides and types to fields of networks, and back. */
 
-struct NAME(group) {
+struct group {
     int64_t first; /* network: batch * channels + channel */
     int width;     /* networks; the other lanes hold zeros, or the slabs of the only one */
 };
@@ -13,8 +13,7 @@ struct NAME(group) {
     break;
 
 /* n nodes of a row; `at`: where each of the first `width` lanes has the first of them. */
-static void NAME(pack_row)(const struct network_field *f, int width, const int64_t *at, int64_t n,
-                           vec *to) {
+static void pack_row(const struct network_field *f, int width, const int64_t *at, int64_t n, vec *to) {
     const int64_t step = f->node[2];
     int together = width == LANES && f->type == (sizeof(REAL) == 8 ? DTYPE_FLOAT64 : DTYPE_FLOAT32);
     for (int k = 1; k < width; k++) together &= at[k] == at[0] + k;
@@ -35,9 +34,8 @@ static void NAME(pack_row)(const struct network_field *f, int width, const int64
 
 /* Find where each lane has the first node of a row; returns how many lanes have one. `grid` is NULL
  * for lines. */
-static int NAME(origins)(const struct network_args *a, const struct network_field *f,
-                         const struct grid *grid, struct NAME(group) group, int64_t z, int64_t y,
-                         int64_t *at) {
+static int origins(const struct network_args *a, const struct network_field *f, const struct grid *grid,
+                   struct group group, int64_t z, int64_t y, int64_t *at) {
     const int slabs = grid ? grid->slabs : 0, width = slabs ? slabs : group.width;
     const int complete = slabs ? first_short(a, grid) : width;
     for (int k = 0; k < width; k++) {

@@ -1,25 +1,22 @@
-/* Jobs and their memory. A job is one group of channel blocks in one segment of one line. Included
- * once per precision. */
+/* Jobs and their memory. A job is one group of channel blocks in one segment of one line. */
 
-struct NAME(job) {
+struct job {
     struct line line;
     int64_t thread, group, segment;
     int64_t first_block, end_block; /* channel blocks */
     int64_t first, end;             /* steps, in scan order */
 };
 
-static inline int64_t NAME(blocks)(const struct scan_args *a) {
-    return (a->channels + LANES - 1) / LANES;
-}
+static inline int64_t blocks_of(const struct scan_args *a) { return (a->channels + LANES - 1) / LANES; }
 
-static inline int NAME(width)(const struct scan_args *a, int64_t block) {
+static inline int width_of(const struct scan_args *a, int64_t block) {
     const int64_t left = a->channels - block * LANES;
     return left < LANES ? (int)left : LANES;
 }
 
-static inline struct NAME(job) NAME(job_at)(const struct scan_args *a, int64_t index) {
-    const int64_t blocks = NAME(blocks)(a), steps = segment_steps(a), all = length(a);
-    struct NAME(job) job = {.segment = index % a->segments, .thread = thread_number()};
+static inline struct job job_at(const struct scan_args *a, int64_t index) {
+    const int64_t blocks = blocks_of(a), steps = segment_steps(a), all = length(a);
+    struct job job = {.segment = index % a->segments, .thread = thread_number()};
     index /= a->segments;
     job.group = index % a->groups;
     job.line = line_at(a, index / a->groups);
@@ -34,36 +31,36 @@ static inline struct NAME(job) NAME(job_at)(const struct scan_args *a, int64_t i
 #define TABLE(block) ((const REAL *)a->table + (block) * 3 * BLOCK_STATES)
 
 /* A thread's sums of one block of channels; `job` is the thread's. */
-#define BLOCK_OF_THREAD(block) (job->thread * NAME(blocks)(a) + (block))
+#define BLOCK_OF_THREAD(block) (job->thread * blocks_of(a) + (block))
 #define GRAD_DECAY(block) ((REAL *)a->grad_decay + BLOCK_OF_THREAD(block) * BLOCK_STATES)
 #define GRAD_D(block) ((REAL *)a->grad_d + BLOCK_OF_THREAD(block) * LANES)
 
 /* The number of blocks that walk through a chunk together: their states fit into the L2 cache. */
-static inline int64_t NAME(tile)(const struct scan_args *a) {
+static inline int64_t tile_of(const struct scan_args *a) {
     const int64_t tile = (1 << 15) / (BLOCK_STATES * (2 + a->spacing));
-    const int64_t blocks = NAME(blocks)(a);
+    const int64_t blocks = blocks_of(a);
     return tile < 1 ? 1 : tile < blocks ? tile : blocks;
 }
 
 /* The elements that a thread needs: packed b and c and their gradients; the states of a tile at every
  * chunk between two checkpoints; the tile's adjoint; and three spare blocks of states. */
-static int64_t NAME(workspace)(const struct scan_args *a) {
-    return 4 * CHUNK * a->states + ((1 + a->spacing) * NAME(tile)(a) + 3) * BLOCK_STATES;
+static int64_t job_workspace(const struct scan_args *a) {
+    return 4 * CHUNK * a->states + ((1 + a->spacing) * tile_of(a) + 3) * BLOCK_STATES;
 }
 
-static inline REAL *NAME(own_workspace)(const struct scan_args *a, const struct NAME(job) *job) {
-    return (REAL *)a->workspace + job->thread * NAME(workspace)(a);
+static inline REAL *own_workspace(const struct scan_args *a, const struct job *job) {
+    return (REAL *)a->workspace + job->thread * job_workspace(a);
 }
 
 /* The three spare blocks of states, at the end of the thread's workspace. */
-static inline REAL *NAME(spare)(const struct scan_args *a, const struct NAME(job) *job) {
-    return NAME(own_workspace)(a, job) + NAME(workspace)(a) - 3 * BLOCK_STATES;
+static inline REAL *spare(const struct scan_args *a, const struct job *job) {
+    return own_workspace(a, job) + job_workspace(a) - 3 * BLOCK_STATES;
 }
 
 /* Computes each block's decay, inverse and rate; idle lanes decay at 1. */
-static void NAME(fill_table)(const struct scan_args *a) {
+static void fill_table(const struct scan_args *a) {
     REAL *to = (REAL *)a->table;
-    for (int64_t block = 0; block < NAME(blocks)(a); block++)
+    for (int64_t block = 0; block < blocks_of(a); block++)
         for (int64_t n = 0; n < a->states; n++, to += 3 * LANES)
             for (int lane = 0; lane < LANES; lane++) {
                 const int64_t channel = block * LANES + lane;
@@ -76,7 +73,7 @@ static void NAME(fill_table)(const struct scan_args *a) {
 }
 
 /* Loads a block's d, or zeros where d is absent, as it is for all walks but the first. */
-static inline void NAME(skip_of)(const struct scan_args *a, int64_t block, int width, REAL *skip) {
+static inline void skip_of(const struct scan_args *a, int64_t block, int width, REAL *skip) {
     for (int lane = 0; lane < LANES; lane++)
         skip[lane] = a->d && lane < width ? ((const REAL *)a->d)[block * LANES + lane] : 0;
 }

@@ -1,4 +1,4 @@
-/* The scan for one instruction set: the build defines VECTOR_BYTES and KERNEL. */
+/* The scan for one instruction set and size of numbers. */
 
 #include <string.h>
 #if VECTOR_BYTES > 16
@@ -20,7 +20,7 @@
 enum { CHAINS = 2 };
 
 /* Row t of the field x of `f`. */
-#define ROW(x) NAME(load)(f.x.at + t * f.x.step)
+#define ROW(x) load(f.x.at + t * f.x.step)
 /* Element i of row t of b or c. */
 #define OF_STATE(x) f.x.at[t * f.x.step + i]
 
@@ -103,13 +103,14 @@ static inline int64_t segment_steps(const struct scan_args *a) {
     return (units + a->segments - 1) / a->segments * unit;
 }
 
-#define REAL_BYTES 4
 #include "real.h"
-#undef REAL_BYTES
-#define REAL_BYTES 8
-#include "real.h"
+#include "rows.h"
+#include "vectors.h"
+#include "walk_block.h"
+#include "segment_block.h"
+#include "line_block.h"
+#include "jobs.h"
+#include "segments.h"
+#include "walks.h"
 
-const struct scan_kernel KERNEL(scan)[2] = {
-    {run_forward_float, run_backward_float, run_workspace_float, VECTOR_BYTES / 4},
-    {run_forward_double, run_backward_double, run_workspace_double, VECTOR_BYTES / 8},
-};
+const struct scan_kernel KERNEL(scan) = {run_forward, run_backward, run_workspace, LANES};

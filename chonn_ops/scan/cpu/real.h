@@ -1,4 +1,4 @@
-/* All functions of one precision, for REAL_BYTES 4 and 8.
+/* The constants of both sizes of numbers.
  *
  * Q and HALVINGS_MAX: see vectors.h. FORGOTTEN: segment_block.h skips states with a smaller share,
  * which is no normal number; any larger one may count, because sources differ by many decades. TINY:
@@ -6,13 +6,9 @@
  * is a minimax polynomial; the relative error of 2^-f - 1 is below 3e-8. Double: Q is the Taylor
  * series, truncated below 1e-16. */
 
-#define LANES (VECTOR_BYTES / REAL_BYTES)
 #define TINY 0.4
 /* clang-format off */
 #if REAL_BYTES == 4
-#define REAL float
-#define INTEGER int32_t
-#define NAME(x) x##_float
 #define LEAST MM(min_ps)
 #define MOST MM(max_ps)
 #define HALVINGS_MAX 125.5
@@ -26,9 +22,6 @@
     (0.240226507f - f * (0.05550380761f - f * (0.009618102737f -                                \
                 f * (0.001338139834f - f * 0.0001544496633f))))
 #else
-#define REAL double
-#define INTEGER int64_t
-#define NAME(x) x##_double
 #define LEAST MM(min_pd)
 #define MOST MM(max_pd)
 #define HALVINGS_MAX 1021.0
@@ -48,33 +41,3 @@
     - f * (1.3691488853904124e-12))))))))))))
 #endif
 /* clang-format on */
-
-#define VEC NAME(vec)
-#define IVEC NAME(ivec)
-
-#include "rows.h"
-#include "vectors.h"
-#include "walk_block.h"
-#include "segment_block.h"
-#include "line_block.h"
-#include "jobs.h"
-#include "segments.h"
-#include "walks.h"
-
-#undef LANES
-#undef TINY
-#undef REAL
-#undef INTEGER
-#undef NAME
-#undef VEC
-#undef IVEC
-#undef LEAST
-#undef MOST
-#undef HALVINGS_MAX
-#undef DOUBLINGS_MAX
-#undef ROUNDER
-#undef MANTISSA_BITS
-#undef EXPONENT_ONE
-#undef FORGOTTEN
-#undef RHO
-#undef Q

@@ -1,18 +1,18 @@
-/* One chunk of a tensor as rows, one row per step. Included once per precision. */
+/* One chunk of a tensor as rows, one row per step. */
 
 /* Row t begins at `at + t * step`. */
-struct NAME(rows) {
+struct rows {
     REAL *at;
     int64_t step;
 };
 
 /* What a block's functions read and write: rows of its channels, and rows of all states of b and c.
  * The forward scan writes y. The adjoint reads grad_y and writes grad_u and grad_delta. */
-struct NAME(fields) {
-    struct NAME(rows) u, delta, b, c, y, grad_y, grad_u, grad_delta;
+struct fields {
+    struct rows u, delta, b, c, y, grad_y, grad_u, grad_delta;
 };
 
-static inline REAL NAME(widen)(uint16_t bits, int64_t type) {
+static inline REAL widen(uint16_t bits, int64_t type) {
     return (REAL)(type == DTYPE_FLOAT16 ? widen_float16(bits) : widen_bfloat16(bits));
 }
 
@@ -28,8 +28,8 @@ static inline REAL NAME(widen)(uint16_t bits, int64_t type) {
     default: COPY_ROWS(to, from, width);                   \
     }
 
-static inline void NAME(pack)(const struct scan_stream *s, int64_t batch, int64_t channel, int width,
-                              const struct chunk *chunk, REAL *packed, int64_t step) {
+static inline void pack(const struct scan_stream *s, int64_t batch, int64_t channel, int width,
+                        const struct chunk *chunk, REAL *packed, int64_t step) {
     const int64_t first = batch * s->batch + channel;
     if (width < LANES) memset(packed, 0, (size_t)(chunk->rows * step) * sizeof(REAL));
     if (is_real(s)) {
@@ -39,13 +39,12 @@ static inline void NAME(pack)(const struct scan_stream *s, int64_t batch, int64_
     }
     for (int t = 0; t < chunk->rows; t++) {
         const uint16_t *from = (const uint16_t *)s->at + first + chunk->position[t] * s->position;
-        for (int lane = 0; lane < width; lane++)
-            packed[t * step + lane] = NAME(widen)(from[lane], s->type);
+        for (int lane = 0; lane < width; lane++) packed[t * step + lane] = widen(from[lane], s->type);
     }
 }
 
-static inline void NAME(unpack)(const struct scan_stream *s, int64_t batch, int64_t channel, int width,
-                                const struct chunk *chunk, struct NAME(rows) rows, const REAL *packed) {
+static inline void unpack(const struct scan_stream *s, int64_t batch, int64_t channel, int width,
+                          const struct chunk *chunk, struct rows rows, const REAL *packed) {
     if (rows.at != packed) return;
     REAL *to = (REAL *)s->at + batch * s->batch + channel;
     COPY(to + chunk->position[t] * s->position, packed + t * LANES)
@@ -55,33 +54,32 @@ static inline void NAME(unpack)(const struct scan_stream *s, int64_t batch, int6
 
 /* The distance up to which rows are read in place. Rows further apart map to the same few sets of the
  * L1 cache, and the loop would fetch them again for every pair of states. */
-enum { NAME(near) = 2048 / sizeof(REAL) };
+enum { near_rows = 2048 / sizeof(REAL) };
 
 /* The rows of one chunk for a block of channels. The function returns them in place where they are
  * whole vectors, evenly spaced and near each other. Otherwise it copies them to `packed` if `read`,
  * with zeros in idle lanes; a delta of 0 does not change a state. */
-static inline struct NAME(rows)
-    NAME(rows_at)(const struct scan_stream *s, const struct line *line, int64_t channel, int width,
-                  const struct chunk *chunk, REAL *packed, int read) {
+static inline struct rows rows_at(const struct scan_stream *s, const struct line *line, int64_t channel,
+                                  int width, const struct chunk *chunk, REAL *packed, int read) {
     const int64_t *position = chunk->position;
     const int64_t step = chunk->rows > 1 ? (position[1] - position[0]) * s->position : 0;
-    const int close = step <= NAME(near) &&step >= -NAME(near);
+    const int close = step <= near_rows && step >= -near_rows;
     if (width == LANES && is_real(s) && chunk->evenly && (close || line->args->states <= 2)) {
         REAL *first = (REAL *)s->at + line->batch * s->batch + channel;
-        return (struct NAME(rows)){first + position[0] * s->position, step};
+        return (struct rows){first + position[0] * s->position, step};
     }
-    if (read) NAME(pack)(s, line->batch, channel, width, chunk, packed, LANES);
-    return (struct NAME(rows)){packed, LANES};
+    if (read) pack(s, line->batch, channel, width, chunk, packed, LANES);
+    return (struct rows){packed, LANES};
 }
 
 /* The rows of one chunk of b or c, with all states. */
-static inline struct NAME(rows) NAME(states_at)(const struct scan_stream *s, const struct line *line,
-                                                const struct chunk *chunk, REAL *packed) {
+static inline struct rows states_at(const struct scan_stream *s, const struct line *line,
+                                    const struct chunk *chunk, REAL *packed) {
     const int64_t *position = chunk->position, N = line->args->states;
     const int64_t step = chunk->rows > 1 ? (position[1] - position[0]) * s->position : 0;
     if (is_real(s) && chunk->evenly) {
         REAL *first = (REAL *)s->at + line->batch * s->batch;
-        return (struct NAME(rows)){first + position[0] * s->position, step};
+        return (struct rows){first + position[0] * s->position, step};
     }
     if (is_real(s)) {
         const REAL *from = (const REAL *)s->at + line->batch * s->batch;
@@ -91,27 +89,27 @@ static inline struct NAME(rows) NAME(states_at)(const struct scan_stream *s, con
         for (int t = 0; t < chunk->rows; t++) {
             const uint16_t *from =
                 (const uint16_t *)s->at + line->batch * s->batch + position[t] * s->position;
-            for (int64_t n = 0; n < N; n++) packed[t * N + n] = NAME(widen)(from[n], s->type);
+            for (int64_t n = 0; n < N; n++) packed[t * N + n] = widen(from[n], s->type);
         }
     }
-    return (struct NAME(rows)){packed, N};
+    return (struct rows){packed, N};
 }
 
 /* Transposes (channels, states) of one line to (states, LANES) of one block, with zeros in idle
  * lanes; `scatter` is the inverse. */
-static inline void NAME(gather)(const REAL *from, int64_t states, int width, REAL *to) {
+static inline void gather(const REAL *from, int64_t states, int width, REAL *to) {
     for (int64_t n = 0; n < states; n++)
         for (int lane = 0; lane < LANES; lane++)
             to[n * LANES + lane] = lane < width ? from[lane * states + n] : 0;
 }
 
-static inline void NAME(scatter)(const REAL *from, int64_t states, int width, REAL *to) {
+static inline void scatter(const REAL *from, int64_t states, int width, REAL *to) {
     for (int lane = 0; lane < width; lane++)
         for (int64_t n = 0; n < states; n++) to[lane * states + n] = from[n * LANES + lane];
 }
 
 /* The last checkpoint up to a chunk of one line: (states, channels), from `block` on. */
-static inline REAL *NAME(checkpoint)(const struct line *line, int64_t chunk, int64_t block) {
+static inline REAL *checkpoint(const struct line *line, int64_t chunk, int64_t block) {
     const struct scan_args *a = line->args;
     const int64_t chunks = (length(a) + CHUNK - 1) / CHUNK;
     const int64_t kept = (chunks + a->spacing - 1) / a->spacing;
@@ -120,9 +118,9 @@ static inline REAL *NAME(checkpoint)(const struct line *line, int64_t chunk, int
 }
 
 /* Copies the states (states, LANES) of one block to the checkpoint, or from there where `recall`. */
-static inline void NAME(copy_checkpoint)(const struct line *line, int64_t chunk, int64_t block, int width,
-                                         REAL *states, int recall) {
-    REAL *kept = NAME(checkpoint)(line, chunk, block);
+static inline void copy_checkpoint(const struct line *line, int64_t chunk, int64_t block, int width,
+                                   REAL *states, int recall) {
+    REAL *kept = checkpoint(line, chunk, block);
     for (int64_t n = 0; n < line->args->states; n++, kept += line->args->channels, states += LANES) {
         REAL *to = recall ? states : kept, *from = recall ? kept : states;
         if (width == LANES)

@@ -52,7 +52,7 @@ struct scan_args {
     void *workspace;                    /* (threads, elements that chonn_scan_workspace returns) */
 };
 
-/* What kernel.c defines, for float at index 0 and for double at 1. */
+/* What kernel.c defines. */
 struct scan_kernel {
     void (*forward)(const struct scan_args *);
     void (*backward)(const struct scan_args *);

@@ -1,36 +1,36 @@
-/* One chunk of one block of channels: the forward scan and its adjoint. Included once per
- * precision. State arrays are (states, LANES). `table` is the block's, see `rates` of vectors.h. */
+/* One chunk of one block of channels: the forward scan and its adjoint. State arrays are
+ * (states, LANES). `table` is the block's, see `rates` of vectors.h. */
 
 /* Advances `count` states by a chunk, each step towards the equilibrium b u / decay, and reads them
  * out. The `first` states set y = skip u + c v; later ones add c v to it. */
-INLINE void NAME(read_out)(int rows, int count, const REAL *table, REAL *state, VEC skip,
-                           struct NAME(fields) f, int first) {
-    const struct NAME(rates) k = NAME(rates_of)(count, table);
+INLINE void read_out(int rows, int count, const REAL *table, REAL *state, VEC skip, struct fields f,
+                     int first) {
+    const struct rates k = rates_of(count, table);
     VEC v[CHAINS];
-    for (int i = 0; i < count; i++) v[i] = NAME(load)(state + i * LANES);
+    for (int i = 0; i < count; i++) v[i] = load(state + i * LANES);
     for (int t = 0; t < rows; t++) {
         const VEC input = ROW(u), step = ROW(delta);
         VEC sum = skip * input;
         if (f.y.at && !first) sum = ROW(y);
         for (int i = 0; i < count; i++) {
             const VEC equilibrium = k.inverse[i] * (OF_STATE(b) * input);
-            v[i] = NAME(relax)(NAME(zoh)(step * k.rate[i]), v[i], equilibrium);
+            v[i] = relax(zoh(step * k.rate[i]), v[i], equilibrium);
             if (f.y.at) sum += OF_STATE(c) * v[i];
         }
-        if (f.y.at) NAME(store)(f.y.at + t * f.y.step, sum);
+        if (f.y.at) store(f.y.at + t * f.y.step, sum);
     }
-    for (int i = 0; i < count; i++) NAME(store)(state + i * LANES, v[i]);
+    for (int i = 0; i < count; i++) store(state + i * LANES, v[i]);
 }
 
 /* Advances all states by a chunk and reads them out: y = skip u + sum_n c v, or y += sum_n c v
  * where `add`. Without rows of y it does not read them out. */
-static void NAME(forward_block)(int rows, int64_t states, const REAL *table, REAL *state,
-                                const REAL *skip, struct NAME(fields) f, int add) {
-    const VEC weight = NAME(load)(skip);
+static void forward_block(int rows, int64_t states, const REAL *table, REAL *state, const REAL *skip,
+                          struct fields f, int add) {
+    const VEC weight = load(skip);
     EACH_STATE {
         const int first = n == 0 && !add;
 #define READ_OUT(count, first) \
-    NAME(read_out)(rows, count, table + 3 * n * LANES, state + n * LANES, weight, f, first)
+    read_out(rows, count, table + 3 * n * LANES, state + n * LANES, weight, f, first)
         WITH_CONSTANTS(READ_OUT, count, first);
 #undef READ_OUT
     }
@@ -50,59 +50,59 @@ static void NAME(forward_block)(int rows, int64_t states, const REAL *table, REA
 /* What `retrace` needs from one step of one state; `record` sets p and share only where `tiny`. One
  * struct per step keeps its fields adjacent: separate arrays would map to the same sets of the L1
  * cache. */
-struct NAME(step) {
+struct step {
     VEC retention, loss, pull, p, share;
 };
 
-struct NAME(tape) {
-    struct NAME(step) steps[CHUNK][CHAINS];
+struct tape {
+    struct step steps[CHUNK][CHAINS];
     VEC grad_b[CHAINS][CHUNK], grad_c[CHAINS][CHUNK];
 };
 
 /* Walks the chunk forwards from the states `start`, records each step on the tape, and computes the
  * summands of grad_c. */
-INLINE void NAME(record)(int rows, int count, int tiny, const REAL *table, const REAL *start,
-                         struct NAME(fields) f, struct NAME(tape) *tape) {
+INLINE void record(int rows, int count, int tiny, const REAL *table, const REAL *start, struct fields f,
+                   struct tape *tape) {
     const VEC one = (VEC){0} + (REAL)1;
-    const struct NAME(rates) k = NAME(rates_of)(count, table);
+    const struct rates k = rates_of(count, table);
     VEC v[CHAINS];
-    for (int i = 0; i < count; i++) v[i] = NAME(load)(start + i * LANES);
+    for (int i = 0; i < count; i++) v[i] = load(start + i * LANES);
     for (int t = 0; t < rows; t++) {
         const VEC input = ROW(u), step = ROW(delta), out = ROW(grad_y);
         for (int i = 0; i < count; i++) {
             const VEC halvings = step * k.rate[i];
-            const struct NAME(coefficients) z = NAME(zoh)(halvings);
+            const struct coefficients z = zoh(halvings);
             const VEC x = k.inverse[i] * (OF_STATE(b) * input), pull = x - v[i];
-            struct NAME(step) *to = &tape->steps[t][i];
-            to->retention = NAME(retention)(z);
-            to->loss = NAME(loss)(z);
+            struct step *to = &tape->steps[t][i];
+            to->retention = retention(z);
+            to->loss = loss(z);
             to->pull = pull;
             if (tiny) {
                 const IVEC small = halvings * halvings < (REAL)(TINY * TINY);
-                to->p = NAME(select)(small, -v[i], pull);
-                to->share = NAME(select)(small, halvings * RHO(halvings), one);
+                to->p = pick(small, -v[i], pull);
+                to->share = pick(small, halvings * RHO(halvings), one);
             }
-            v[i] = NAME(relax)(z, v[i], x);
+            v[i] = relax(z, v[i], x);
             tape->grad_c[i][t] = out * v[i];
         }
     }
 }
 
 /* Walks the chunk backwards along the tape with the adjoint g and adds to all other gradients. */
-INLINE void NAME(retrace)(int rows, int count, int tiny, const REAL *table, REAL *adjoint,
-                          REAL *grad_decay, struct NAME(fields) f, struct NAME(tape) *tape) {
-    const struct NAME(rates) k = NAME(rates_of)(count, table);
+INLINE void retrace(int rows, int count, int tiny, const REAL *table, REAL *adjoint, REAL *grad_decay,
+                    struct fields f, struct tape *tape) {
+    const struct rates k = rates_of(count, table);
     VEC carried[CHAINS], gain[CHAINS], toll[CHAINS];
     const VEC zero = {0};
     for (int i = 0; i < count; i++) {
-        carried[i] = NAME(load)(adjoint + i * LANES);
+        carried[i] = load(adjoint + i * LANES);
         gain[i] = toll[i] = zero;
     }
     for (int t = rows - 1; t >= 0; t--) {
         const VEC input = ROW(u), step = ROW(delta), out = ROW(grad_y);
         VEC to_u = ROW(grad_u), to_delta = ROW(grad_delta);
         for (int i = 0; i < count; i++) {
-            const struct NAME(step) *from = &tape->steps[t][i];
+            const struct step *from = &tape->steps[t][i];
             const REAL b_t = OF_STATE(b);
             const VEC g = OF_STATE(c) * out + carried[i];
             const VEC weighted = g * from->loss * k.inverse[i];
@@ -120,67 +120,64 @@ INLINE void NAME(retrace)(int rows, int count, int tiny, const REAL *table, REAL
                 toll[i] += b_t * to_b;
             }
         }
-        NAME(store)(f.grad_u.at + t * f.grad_u.step, to_u);
-        NAME(store)(f.grad_delta.at + t * f.grad_delta.step, to_delta);
+        store(f.grad_u.at + t * f.grad_u.step, to_u);
+        store(f.grad_delta.at + t * f.grad_delta.step, to_delta);
     }
     for (int i = 0; i < count; i++) {
         REAL *to_decay = grad_decay + i * LANES;
-        NAME(store)(adjoint + i * LANES, carried[i]);
-        NAME(store)(to_decay, NAME(load)(to_decay) + (gain[i] - toll[i] * k.inverse[i]));
+        store(adjoint + i * LANES, carried[i]);
+        store(to_decay, load(to_decay) + (gain[i] - toll[i] * k.inverse[i]));
     }
 }
 
 /* The part of the gradients without states, of steps start .. end - 1: grad_d += sum grad_y u,
  * grad_u = skip grad_y and grad_delta = 0. With `add`, an earlier walk has set them. Returns each
  * lane's smallest delta. */
-static VEC NAME(begin)(int start, int end, const REAL *skip, REAL *grad_d, struct NAME(fields) f,
-                       int add) {
-    const VEC zero = {0}, weight = NAME(load)(skip);
+static VEC begin(int start, int end, const REAL *skip, REAL *grad_d, struct fields f, int add) {
+    const VEC zero = {0}, weight = load(skip);
     VEC shortest = zero + (REAL)1, to_d = zero;
     for (int t = start; t < end; t++) {
         const VEC step = ROW(delta);
-        shortest = NAME(select)(step < shortest, step, shortest);
+        shortest = pick(step < shortest, step, shortest);
         if (add) continue;
         const VEC out = ROW(grad_y);
         to_d += out * ROW(u);
-        NAME(store)(f.grad_u.at + t * f.grad_u.step, weight * out);
-        NAME(store)(f.grad_delta.at + t * f.grad_delta.step, zero);
+        store(f.grad_u.at + t * f.grad_u.step, weight * out);
+        store(f.grad_delta.at + t * f.grad_delta.step, zero);
     }
-    NAME(store)(grad_d, NAME(load)(grad_d) + to_d);
+    store(grad_d, load(grad_d) + to_d);
     return shortest;
 }
 
 /* Whether z may be below TINY in any lane of `count` states. */
-INLINE int NAME(is_tiny)(int count, VEC shortest, const REAL *table) {
+INLINE int is_tiny(int count, VEC shortest, const REAL *table) {
     IVEC tiny = (IVEC)(VEC){0};
-    for (int i = 0; i < count; i++)
-        tiny |= shortest * NAME(load)(table + (3 * i + 2) * LANES) < (REAL)TINY;
-    return NAME(any)(tiny);
+    for (int i = 0; i < count; i++) tiny |= shortest * load(table + (3 * i + 2) * LANES) < (REAL)TINY;
+    return any(tiny);
 }
 
 /* The adjoint of a chunk. `start` holds the states before the chunk. `adjoint` enters as the adjoint
  * after the chunk and leaves as the one before it. The function adds to grad_decay, grad_d, and to
  * the sums over channels grad_b and grad_c, (states, CHUNK). It sets grad_u and grad_delta, or adds
  * to them where `add`. All state arrays are (states, LANES). */
-static void NAME(backward_block)(int rows, int64_t states, const REAL *table, const REAL *start,
-                                 REAL *adjoint, REAL *grad_decay, const REAL *skip, REAL *grad_d,
-                                 struct NAME(fields) f, REAL *grad_b, REAL *grad_c, int add) {
-    const VEC shortest = NAME(begin)(0, rows, skip, grad_d, f, add);
-    struct NAME(tape) tape;
+static void backward_block(int rows, int64_t states, const REAL *table, const REAL *start, REAL *adjoint,
+                           REAL *grad_decay, const REAL *skip, REAL *grad_d, struct fields f,
+                           REAL *grad_b, REAL *grad_c, int add) {
+    const VEC shortest = begin(0, rows, skip, grad_d, f, add);
+    struct tape tape;
     EACH_STATE {
         const REAL *coefficients = table + 3 * n * LANES;
-#define WALK(count, tiny)                                                                              \
-    do {                                                                                               \
-        NAME(record)(rows, count, tiny, coefficients, start + n * LANES, f, &tape);                    \
-        NAME(retrace)(rows, count, tiny, coefficients, adjoint + n * LANES, grad_decay + n * LANES, f, \
-                      &tape);                                                                          \
+#define WALK(count, tiny)                                                                                \
+    do {                                                                                                 \
+        record(rows, count, tiny, coefficients, start + n * LANES, f, &tape);                            \
+        retrace(rows, count, tiny, coefficients, adjoint + n * LANES, grad_decay + n * LANES, f, &tape); \
     } while (0)
-        const int tiny = NAME(is_tiny)(count, shortest, coefficients);
+        const int tiny = is_tiny(count, shortest, coefficients);
         WITH_CONSTANTS(WALK, count, tiny);
 #undef WALK
         for (int i = 0; i < count; i++) {
-            NAME(sum_lanes)(tape.grad_b[i], rows, grad_b + (n + i) * CHUNK);
-            NAME(sum_lanes)(tape.grad_c[i], rows, grad_c + (n + i) * CHUNK);
+            sum_lanes(tape.grad_b[i], rows, grad_b + (n + i) * CHUNK);
+            sum_lanes(tape.grad_c[i], rows, grad_c + (n + i) * CHUNK);
         }
     }
 }

@@ -310,54 +310,34 @@ template <>
 struct Word<16> {
     typedef uint4 type;
 };
-template <int V>
+// V numbers that are loaded and stored at once.
+template <class X, int V>
 union Raw {
-    typename Word<V * sizeof(T)>::type word;
-    T x[V];
+    typename Word<V * sizeof(X)>::type word;
+    X x[V];
 };
+// M numbers, a power of two of them, in words of at most 16 bytes.
+#define EACH_WORD                                         \
+    enum { V = M * sizeof(R) < 16 ? M : 16 / sizeof(R) }; \
+    typedef Raw<R, V> Words;                              \
+    _Pragma("unroll") for (int i = 0; i < M; i += V)
 template <int M>
 DEV void read_vector(R *f, const R *s) {
-#if FLOAT64
-    if (M % 2 == 0) {
+    EACH_WORD {
+        Words q;
+        q.word = ((const Words *)(s + i))->word;
 #pragma unroll
-        for (int i = 0; i < M; i += 2) {
-            const double2 q = *(const double2 *)(s + i);
-            f[i] = q.x, f[i + 1] = q.y;
-        }
+        for (int j = 0; j < V; ++j) f[i + j] = q.x[j];
     }
-#else
-    if (M % 4 == 0) {
-#pragma unroll
-        for (int i = 0; i < M; i += 4) {
-            const float4 q = *(const float4 *)(s + i);
-            f[i] = q.x, f[i + 1] = q.y, f[i + 2] = q.z, f[i + 3] = q.w;
-        }
-    } else if (M == 2) {
-        const float2 q = *(const float2 *)s;
-        f[0] = q.x, f[1] = q.y;
-    }
-#endif
-    else
-        f[0] = *s;
 }
 template <int M>
 DEV void write_vector(R *s, const R *f) {
-#if FLOAT64
-    if (M % 2 == 0) {
+    EACH_WORD {
+        Words q;
 #pragma unroll
-        for (int i = 0; i < M; i += 2) *(double2 *)(s + i) = make_double2(f[i], f[i + 1]);
+        for (int j = 0; j < V; ++j) q.x[j] = f[i + j];
+        ((Words *)(s + i))->word = q.word;
     }
-#else
-    if (M % 4 == 0) {
-#pragma unroll
-        for (int i = 0; i < M; i += 4)
-            *(float4 *)(s + i) = make_float4(f[i], f[i + 1], f[i + 2], f[i + 3]);
-    } else if (M == 2) {
-        *(float2 *)s = make_float2(f[0], f[1]);
-    }
-#endif
-    else
-        *s = f[0];
 }
 
 // The rows of STEPS steps, W columns wide, spread over the warp in vectors of V. Rows beyond
@@ -365,7 +345,7 @@ DEV void write_vector(R *s, const R *f) {
 template <int STEPS, int W, int V>
 struct Tile {
     enum { COUNT = STEPS * W / V, EACH = (COUNT + 31) / 32, ACROSS = W / V };
-    Raw<V> r[EACH];
+    Raw<T, V> r[EACH];
     DEV void load(const Source &s, const Path &q, int t, int rows, int width, bool aligned, int lane) {
 #if !NESTED
         if (ACROSS <= 32 && aligned && rows >= STEPS && width >= W) {
@@ -421,52 +401,34 @@ DEV void store_pairs(const Tile<STEPS, W, V> &a, const Tile<STEPS, W, V> &b, R *
     }
 }
 
-// Sums V values over the lanes that differ in BITS bits from the bit LOW up. While V > 1 each bit
-// halves the values: the lane keeps those whose number has the bit's place set as in the lane.
-// Returns the first number that the lane holds.
-template <int V, int LOW, int BITS>
-struct Sum {
-    static DEV int run(R *x, int lane) {
+// Sums V values over LANES lanes, which are LOW apart, both powers of two. While V > 1 each bit of the
+// lane's number halves the values: the lane keeps those whose number has the bit's place set as in the
+// lane. Returns the first number that the lane holds.
+template <int V, int LOW, int LANES>
+DEV int sum_lanes(R *x, int lane) {
+    if constexpr (LANES == 1) {
+        return 0;
+    } else if constexpr (V == 1) {
+        x[0] += exchange(x[0], LOW);
+        return sum_lanes<1, LOW * 2, LANES / 2>(x, lane);
+    } else {
         const bool high = lane & LOW;
 #pragma unroll
         for (int i = 0; i < V / 2; ++i) {
             const R keep = high ? x[i + V / 2] : x[i], send = high ? x[i] : x[i + V / 2];
             x[i] = keep + exchange(send, LOW);
         }
-        return (high ? V / 2 : 0) + Sum<V / 2, LOW * 2, BITS - 1>::run(x, lane);
+        return (high ? V / 2 : 0) + sum_lanes<V / 2, LOW * 2, LANES / 2>(x, lane);
     }
-    static DEV int first(int lane) {
-        return (lane & LOW ? V / 2 : 0) + Sum<V / 2, LOW * 2, BITS - 1>::first(lane);
-    }
-};
-template <int V, int LOW>
-struct Sum<V, LOW, 0> {
-    static DEV int run(R *, int) { return 0; }
-    static DEV int first(int) { return 0; }
-};
-template <int LOW>
-struct Sum<1, LOW, 0> {
-    static DEV int run(R *, int) { return 0; }
-    static DEV int first(int) { return 0; }
-};
-template <int LOW, int BITS>
-struct Sum<1, LOW, BITS> {
-    static DEV int run(R *x, int lane) {
-        x[0] += exchange(x[0], LOW);
-        return Sum<1, LOW * 2, BITS - 1>::run(x, lane);
-    }
-    static DEV int first(int) { return 0; }
-};
-template <int X>
-struct Log {
-    enum { value = 1 + Log<X / 2>::value };
-};
-template <>
-struct Log<1> {
-    enum { value = 0 };
-};
-#define LANE_BITS (Log<LPC>::value)
-#define CHANNEL_BITS (Log<CPW>::value)
+}
+// What `sum_lanes` returns.
+template <int V, int LOW, int LANES>
+DEV int first_sum(int lane) {
+    if constexpr (LANES == 1 || V == 1)
+        return 0;
+    else
+        return (lane & LOW ? V / 2 : 0) + first_sum<V / 2, LOW * 2, LANES / 2>(lane);
+}
 
 // ---- the lane's place, and its channel's decay
 struct Lane {
@@ -670,7 +632,7 @@ DEV void forward_walk(const Args &p, const Lane &l, const Path &q, int line, R *
     const R skip = l.live && p.d ? SHARE * p.d[l.c0 + l.channel] : (R)0;
     R *xs = mine, *bs = xs + TF * CPW * 2, *cs = bs + TF * NP;
     enum { LEFT = LPC >= GF ? 1 : GF / LPC };  // outputs of GF steps that a lane writes
-    const int at = Sum<GF, CPW, LANE_BITS>::first(lane);
+    const int at = first_sum<GF, CPW, LPC>(lane);
     const bool writes = l.live && (LPC <= GF || l.group < GF);
     Place y = place_of(p, l, q, p.y, p.sum_y, first + at);
     const Source u = source_of(p.u, p.u_batch, p.u_row, q.batch, l.c0);
@@ -728,7 +690,7 @@ DEV void forward_walk(const Args &p, const Lane &l, const Path &q, int line, R *
                 for (int j = 0; j < GF; ++j) time += dl[j];
                 continue;
             }
-            Sum<GF, CPW, LANE_BITS>::run(acc, lane);
+            sum_lanes<GF, CPW, LPC>(acc, lane);
             if (writes) {
 #pragma unroll
                 for (int i = 0; i < LEFT; ++i) {
@@ -934,7 +896,7 @@ DEV void backward_group(const Args &p, const Lane &l, const Path &q, const Rows 
     }
 #else
     {
-        const int at = Sum<2 * G * S, 1, CHANNEL_BITS>::run(all, l.lane);
+        const int at = sum_lanes<2 * G * S, 1, CPW>(all, l.lane);
         enum { VALUES = 2 * G * S, LEFT = CPW >= VALUES ? 1 : VALUES / CPW };
         if (CPW <= VALUES || l.channel < VALUES) {
 #pragma unroll
@@ -945,7 +907,7 @@ DEV void backward_group(const Args &p, const Lane &l, const Path &q, const Rows 
         }
     }
 #endif
-    Sum<2 * G, CPW, LANE_BITS>::run(sums, l.lane);
+    sum_lanes<2 * G, CPW, LPC>(sums, l.lane);
     enum { LEFT = LPC >= 2 * G ? 1 : 2 * G / LPC };
     if (!l.live || (LPC > 2 * G && l.group >= 2 * G)) return;
 #pragma unroll
@@ -1046,7 +1008,7 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __g
         }
 
         Rows r;
-        const int at = LPC > 1 ? Sum<2 * G, CPW, LANE_BITS>::first(lane) : 0;
+        const int at = LPC > 1 ? first_sum<2 * G, CPW, LPC>(lane) : 0;
         r.own = at % G;
         R start[S];
         const R *kept = p.kept + states_at(p, l, (long long)line * chunks);

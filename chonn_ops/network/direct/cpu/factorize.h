@@ -1,7 +1,7 @@
 /* Elimination, region by region, in the form of the star-mesh law: a pivot with the conductances
  * g to later nodes and the leak l goes, and with t = sum g + l
  *     g_qr += g_q g_r / t,   l_q += g_q l / t.
- * Fronts hold what is right of their diagonals; below is rubbish that nobody reads. Included once per type of number and
+ * Fronts hold what is right of their diagonals; below is rubbish that nobody reads. Included once for each
  * mode.
  *
  * Of positive numbers no difference is taken, so no contrast and no small leak loses digits. Complex
@@ -31,7 +31,7 @@ INLINE void MODE(block)(const int rows, const int vectors, unit *front, int64_t 
 /* Rows q0 to q1, vectors c on, as many as `vectors` says, of what pivots k0 to k0 + n hand on. */
 INLINE void MODE(column)(const int vectors, unit *front, int64_t f, const element *shares, int64_t k0,
                          int64_t n, int64_t q0, int64_t q1, int64_t c) {
-    const int64_t stride = MODE(vectors)(f), step = f - k0 - 2;
+    const int64_t stride = MODE(vectors_of)(f), step = f - k0 - 2;
     const int64_t end = least(q1, (c + vectors) * PER);
     const unit *a = front + k0 * stride + c;
     int64_t q = q0;
@@ -47,7 +47,7 @@ INLINE void MODE(column)(const int vectors, unit *front, int64_t f, const elemen
 /* Columns j of blocks, from the diagonal's on. */
 INLINE void MODE(update_column)(unit *front, int64_t f, const element *shares, int64_t k0, int64_t n,
                                 int64_t q0, int64_t q1, int64_t j) {
-    const int64_t stride = MODE(vectors)(f);
+    const int64_t stride = MODE(vectors_of)(f);
     int64_t c = q0 / PER + j * RB;
     if (c + RB <= stride)
         MODE(column)(RB, front, f, shares, k0, n, q0, q1, c);
@@ -57,7 +57,7 @@ INLINE void MODE(update_column)(unit *front, int64_t f, const element *shares, i
 
 APART void MODE(update)(unit *front, int64_t f, const element *shares, int64_t k0, int64_t n, int64_t q0,
                         int64_t q1, int threads) {
-    const int64_t columns = (MODE(vectors)(f) - q0 / PER + RB - 1) / RB;
+    const int64_t columns = (MODE(vectors_of)(f) - q0 / PER + RB - 1) / RB;
     if (threads < 2 || (q1 - q0) * (f - q0) * n < WORTH_SHARING) {
         for (int64_t j = 0; j < columns; j++) MODE(update_column)(front, f, shares, k0, n, q0, q1, j);
         return;
@@ -81,17 +81,17 @@ INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, elem
     vec size = {};
     for (c = i + 1; c < stride; c++) {
         t = plus(t, row[c]);
-        size += NAME(magnitude)(row[c]);
+        size += magnitude(row[c]);
     }
-    const mask raised = (NAME(magnitude)(t) < FEW * size) & (size >= TINIEST);
+    const mask raised = (magnitude(t) < FEW * size) & (size >= TINIEST);
     /* By a larger leak, so that all pivots after it are those of one changed network. */
-    row[f].re += NAME(pick)(raised, FEW * size - t.re, (vec){});
-    row[f].im -= NAME(pick)(raised, t.im, (vec){});
-    t.re = NAME(pick)(raised, FEW * size, t.re);
-    t.im = NAME(pick)(raised, (vec){}, t.im);
-    const vec length = NAME(pick)(size >= TINIEST, NAME(magnitude)(t), (vec){} + 1);
+    row[f].re += pick(raised, FEW * size - t.re, (vec){});
+    row[f].im -= pick(raised, t.im, (vec){});
+    t.re = pick(raised, FEW * size, t.re);
+    t.im = pick(raised, (vec){}, t.im);
+    const vec length = pick(size >= TINIEST, magnitude(t), (vec){} + 1);
     const vec re = t.re / length, im = t.im / length;
-    const vec part = NAME(pick)(size >= TINIEST, 1 / ((re * re + im * im) * length), (vec){});
+    const vec part = pick(size >= TINIEST, 1 / ((re * re + im * im) * length), (vec){});
     const element own = {re * part, -im * part};
     element *restrict share = shares + share_index(f, i, i + 1);
     for (int64_t j = i + 1; j < f; j++) share[j - i - 1] = times(own, row[j]);
@@ -100,7 +100,7 @@ INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, elem
 #else
 INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, element *inverse,
                         element *grounded, portion *over_sum, int64_t k0, int64_t i) {
-    const int64_t stride = MODE(vectors)(f), first = (i + !ROWS) / PER;
+    const int64_t stride = MODE(vectors_of)(f), first = (i + !ROWS) / PER;
     vec *row = front + i * stride;
     const element *handed = shares + share_index(f, k0, i);
     const unit *a = front + k0 * stride;
@@ -110,7 +110,7 @@ INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, elem
 #if ROWS
     /* The first vector counts only right of the diagonal. */
     MODE(block)(1, 1, row + c, stride, a + c, handed, f - k0 - 2, i - k0);
-    row[c] = NAME(between)(row[c], i + 1 - c * PER, LANES);
+    row[c] = between(row[c], i + 1 - c * PER, LANES);
     total[0] = row[c++];
 #endif
     for (; c + 4 <= stride; c += 4) {
@@ -124,7 +124,7 @@ INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, elem
     const vec t = (total[0] + total[1]) + (total[2] + total[3]);
 #if ROWS
     const REAL *later = (const REAL *)row + i + 1, *const ground = (const REAL *)row + f;
-    const REAL all = NAME(sum)(t), part = all >= TINIEST ? 1 / all : 0;
+    const REAL all = sum_of(t), part = all >= TINIEST ? 1 / all : 0;
     /* Whole vectors reach into the next pivot's shares, which follow, but not into another region's. */
     const REAL *const end = shares + share_index(f, n, n + 1);
     for (; later < ground && share + LANES <= end; later += LANES, share += LANES)
@@ -142,7 +142,7 @@ INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, elem
         over_sum[i] = 1 + left + left * left;
     }
 #else
-    const vec part = NAME(reciprocal)(t);
+    const vec part = reciprocal(t);
     wide left = {};
     for (int64_t j = i + 1; j < f; j++) {
         const vec h = row[j] * part;
@@ -151,8 +151,8 @@ INLINE void MODE(pivot)(unit *front, int64_t f, int64_t n, element *shares, elem
         UNROLL for (int k = 0; HALVES > 1 && k < HALVES; k++) left.part[k] -= taken.part[k];
     }
     const mask alone = t == row[f];
-    const vec to_ground = (vec)((alone & (mask)NAME(splat)(1)) | (~alone & (mask)(row[f] * part)));
-    grounded[i] = NAME(either)(part, to_ground, NAME(splat)(0));
+    const vec to_ground = (vec)((alone & (mask)splat(1)) | (~alone & (mask)(row[f] * part)));
+    grounded[i] = either(part, to_ground, splat(0));
     const wide ground = widen(&grounded[i]);
     UNROLL for (int k = 0; HALVES > 1 && k < HALVES; k++) {
         const doubles off = 1 - ground.part[k] + left.part[k];
@@ -176,56 +176,28 @@ static int64_t MODE(waiting_bytes)(const struct direct_args *a) {
 /* Adds a half's update. */
 APART void MODE(extend)(const struct direct_args *a, int64_t half, unit *front, int64_t f,
                         const element *update) {
-    const int64_t stride = MODE(vectors)(f) * PER, width = a->width[half];
+    const int64_t stride = MODE(vectors_of)(f) * PER, width = a->width[half];
     const int32_t *place = a->place + a->boundary_at[half];
     element *to = (element *)front;
-#if ROWS
-    /* Neighbours in the update mostly are neighbours in the front. */
-    int64_t runs = 0, begin[width + 1], end[width + 1];
-    for (int64_t i = 0; i < width; i++) {
-        if (!i || place[i] != place[i - 1] + 1) begin[runs++] = i;
-        end[runs - 1] = i + 1;
-    }
-    int64_t run = 0;
-    for (int64_t i = 0; i < width; i++, update += width - i + 1) {
-        element *row = to + place[i] * stride;
-        const element *from = update - i - 1;
-        if (i + 1 >= end[run]) run++;
-        for (int64_t k = run; k < runs; k++) {
-            const int64_t j0 = begin[k] > i ? begin[k] : i + 1;
-            REAL *target = row + place[j0];
-            const REAL *given = from + j0;
-            int64_t count = end[k] - j0;
-            for (; count >= LANES; count -= LANES, target += LANES, given += LANES)
-                *(loose *)target += *(const loose *)given;
-            if (count > 0) *(loose *)target += NAME(between)(*(const loose *)given, 0, count);
-        }
-        row[f] += from[width];
-    }
-#else
     for (int64_t i = 0; i < width; i++) {
         element *row = to + place[i] * stride;
         for (int64_t j = i + 1; j < width; j++, update++) row[place[j]] = plus(row[place[j]], *update);
         row[f] = plus(row[f], *update++);
     }
-#endif
 }
 
-APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) *item, int64_t r,
-                           unit *front, struct MODE(waiting) * w, scalar scale, int threads) {
+APART void MODE(eliminate)(const struct direct_args *a, const struct item *item, int64_t r, unit *front,
+                           struct MODE(waiting) * w, scalar scale, int threads) {
     const int64_t n = a->pivots[r], width = a->width[r], f = n + width;
-    const int64_t vectors = MODE(vectors)(f), stride = vectors * PER, first = a->first[r];
+    const int64_t vectors = MODE(vectors_of)(f), stride = vectors * PER, first = a->first[r];
     element *shares = (element *)a->shares + item->slot * a->item_shares + a->share_at[r];
     element *inverse = (element *)a->inverse + item->slot * a->nodes + first;
     element *grounded = COMPLEX ? NULL : (element *)a->grounded + item->slot * a->nodes + first;
     portion *over_sum = COMPLEX ? NULL : (portion *)a->over_sum + item->slot * a->nodes + first;
     const element *leak = (const element *)a->own_leak + item->slot * a->nodes + first;
     element *entries = (element *)front;
-    if (ROWS && f <= SMALL_FRONT)
-        memset(front, 0, (size_t)(f * vectors) * sizeof(unit));
-    else
-        for (int64_t i = 0; i < f; i++)
-            memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(unit));
+    for (int64_t i = 0; i < f; i++)
+        memset(front + i * vectors + i / PER, 0, (size_t)(vectors - i / PER) * sizeof(unit));
     for (int64_t i = 0; i < n; i++) entries[i * stride + f] = leak[i];
     for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++) {
         const int64_t axis = axis_of(a, a->edge[e]);
@@ -253,14 +225,6 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
     w->held[r] = update;
     for (int64_t i = 0; i < width; i++, update += width - i + 1) {
         const element *row = entries + (n + i) * stride + n + i + 1;
-#if ROWS
-        /* Whole vectors reach into where the next row is put. */
-        if (width < SMALL_FRONT) {
-            for (int64_t j = 0; j < width - i; j += LANES)
-                *(loose *)(update + j) = *(const loose *)(row + j);
-            continue;
-        }
-#endif
         memcpy(update, row, (size_t)(width - i) * sizeof(element));
     }
     w->top = update;
@@ -268,7 +232,7 @@ APART void MODE(eliminate)(const struct direct_args *a, const struct NAME(item) 
 
 /* A pivot of zero that an edge led to is the last node of a part without leak: notes the first of a
  * network. Where no edge leads, the node is not part of the network. */
-APART void MODE(find_undetermined)(const struct direct_args *a, const struct NAME(item) *item,
+APART void MODE(find_undetermined)(const struct direct_args *a, const struct item *item,
                                    const element *inverse, int64_t *status) {
     for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++) {
         const element *g = (const element *)item->field[1 + run->axis] + run->entry;
@@ -284,7 +248,7 @@ APART void MODE(find_undetermined)(const struct direct_args *a, const struct NAM
 }
 
 /* 1 where any pivot of the item has no inverse. */
-static int MODE(any_without)(const struct direct_args *a, const struct NAME(item) *item,
+static int MODE(any_without)(const struct direct_args *a, const struct item *item,
                              const element *inverse) {
     int any = 0;
     for (int64_t p = 0; p < a->nodes && !any; p++)
@@ -299,7 +263,7 @@ static int64_t MODE(fields_bytes)(const struct direct_args *a) {
 }
 
 /* Leak and conductances, in the order of nodes and of edges. */
-static void MODE(pack_fields)(const struct direct_args *a, struct NAME(item) *item, char *to) {
+static void MODE(pack_fields)(const struct direct_args *a, struct item *item, char *to) {
     for (int64_t i = 0; i <= a->axes; i++) {
         const REAL *from = i ? a->conductance[i - 1] : a->leak;
         const int64_t count = i ? a->entries : a->nodes;
@@ -311,14 +275,14 @@ static void MODE(pack_fields)(const struct direct_args *a, struct NAME(item) *it
         else
             for (int64_t p = 0; p < count; p++) ((REAL *)to)[p] = from[at[0] + p * a->channels];
 #else
-        NAME(pack)(from, at, item->width, a->channels, count, (vec *)to);
+        pack(from, at, item->width, a->channels, count, (vec *)to);
 #endif
         to += aligned(count * (int64_t)sizeof(element));
     }
 }
 
 /* The powers of two that the conductances of the item's networks are multiplied by. */
-INLINE scalar MODE(scale)(const struct direct_args *a, const struct NAME(item) *item) {
+INLINE scalar MODE(scale_of)(const struct direct_args *a, const struct item *item) {
 #if ROWS
     return ((const REAL *)a->scale)[item->index];
 #else
@@ -330,32 +294,32 @@ INLINE scalar MODE(scale)(const struct direct_args *a, const struct NAME(item) *
 }
 
 /* Scales, status and scaled leaks, before the elimination. */
-static void MODE(begin)(const struct direct_args *a, const struct NAME(item) *item) {
+static void MODE(begin)(const struct direct_args *a, const struct item *item) {
     const int64_t network = item->index * (ROWS ? 1 : LANES);
-    const vec scales = NAME(scales)(a, item, ROWS ? 1 : PARTS * LANES, a->status + network);
+    const vec scales = scales_of(a, item, ROWS ? 1 : PARTS * LANES, a->status + network);
     for (int lane = 0; lane < item->width; lane++) ((REAL *)a->scale)[network + lane] = scales[lane];
     const element *leak = (const element *)item->field[0];
-    const scalar scale = MODE(scale)(a, item);
+    const scalar scale = MODE(scale_of)(a, item);
     element *own_leak = (element *)a->own_leak + item->slot * a->nodes;
     for (int64_t p = 0; p < a->nodes; p++) own_leak[p] = scaled(leak[a->node[p]], scale);
     /* Whole vectors are read behind the last row. */
     memset((element *)a->shares + item->slot * a->item_shares + a->num_shares, 0, PAD * sizeof(element));
 }
 
-static void MODE(finish)(const struct direct_args *a, const struct NAME(item) *item) {
+static void MODE(finish)(const struct direct_args *a, const struct item *item) {
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
     if (MODE(any_without)(a, item, inverse))
         MODE(find_undetermined)(a, item, inverse, a->status + item->index * (ROWS ? 1 : LANES));
 }
 
 /* Whether a region is a tile; then it is eliminated with its group, if it is the first of it. */
-INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct NAME(item) *item, int64_t r,
+INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct item *item, int64_t r,
                                    struct MODE(waiting) * w, scalar scale, int64_t *group,
                                    char *workspace) {
 #if ROWS
     if (a->pivots[r]) return 0;
     if (*group < a->groups && a->tile_region[a->group_first[*group]] == r)
-        NAME(eliminate_group)(a, item, (*group)++, scale, w->held, workspace);
+        eliminate_group(a, item, (*group)++, scale, w->held, workspace);
     return 1;
 #else
     (void)a, (void)item, (void)r, (void)w, (void)scale, (void)group, (void)workspace;
@@ -363,18 +327,8 @@ INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct NAM
 #endif
 }
 
-typedef void (*MODE(substitution))(const struct direct_args *a, int64_t r, const element *shares,
-                                   const element *inverse, const portion *over_sum, carried *x,
-                                   carried *t);
-
-/* `forward`: NULL, or the forward substitution that follows the elimination of each region, with
- * values x by position and scratch t. */
-static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(item) *item,
-                                 char *workspace, MODE(substitution) forward, carried *x, carried *t) {
-    const scalar scale = MODE(scale)(a, item);
-    const element *shares = (const element *)a->shares + item->slot * a->item_shares;
-    const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
-    const portion *over_sum = COMPLEX ? NULL : (const portion *)a->over_sum + item->slot * a->nodes;
+static void MODE(factorize_item)(const struct direct_args *a, const struct item *item, char *workspace) {
+    const scalar scale = MODE(scale_of)(a, item);
     unit *front = (unit *)workspace;
     workspace += MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};
@@ -382,18 +336,16 @@ static void MODE(factorize_item)(const struct direct_args *a, const struct NAME(
     char *const tiles = workspace + MODE(waiting_bytes)(a);
     int64_t group = 0;
     for (int64_t r = 0; r < a->regions; r++) {
-        if (MODE(eliminate_if_tile)(a, item, r, &w, scale, &group, tiles)) continue;
-        MODE(eliminate)(a, item, r, front, &w, scale, 1);
-        if (forward) forward(a, r, shares, inverse, over_sum, x, t);
+        if (!MODE(eliminate_if_tile)(a, item, r, &w, scale, &group, tiles))
+            MODE(eliminate)(a, item, r, front, &w, scale, 1);
     }
     MODE(finish)(a, item);
 }
 
 /* One network by all threads: subtrees side by side, then the fronts that are left, one after the
  * other, each by all threads. */
-static void MODE(factorize_parts)(const struct direct_args *a, const struct NAME(item) *item,
-                                  char *workspace) {
-    const scalar scale = MODE(scale)(a, item);
+static void MODE(factorize_parts)(const struct direct_args *a, const struct item *item, char *workspace) {
+    const scalar scale = MODE(scale_of)(a, item);
     char *const fronts = workspace;
     workspace += a->threads * MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};

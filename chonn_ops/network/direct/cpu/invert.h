@@ -1,8 +1,7 @@
 /* Entries of the inverse where the matrix has its own: from the last region to the first, each
  * front's entries follow from those of its boundary, which its parent's front contains:
  *     Z_kq = sum over j > k of h_kj Z_jq,   Z_kk = 1 / t_k + sum over j > k of h_kj Z_kj,
- * h being shares. Shares and entries are positive: nothing cancels. Included once per precision and
- * mode.
+ * h being shares. Shares and entries are positive: nothing cancels.
  *
  * K. Takahashi, J. Fagan, M.-S. Chen, "Formation of a sparse bus impedance matrix and its
  * application to short circuit study", PICA (1973). */
@@ -10,7 +9,7 @@
 /* The entries of a region's front, all of the symmetric matrix. */
 APART void MODE(invert_front)(vec *front, int64_t n, int64_t f, const element *shares,
                               const element *inverse) {
-    const int64_t vectors = MODE(vectors)(f), stride = vectors * PER;
+    const int64_t vectors = MODE(vectors_of)(f), stride = vectors * PER;
     element *z = (element *)front;
     for (int64_t k = n - 1; k >= 0; k--) {
         const element *h = shares + share_index(f, k, 0);
@@ -44,43 +43,42 @@ APART void MODE(invert_front)(vec *front, int64_t n, int64_t f, const element *s
 
 /* Regions from the last one on. `top`: where the entries that wait end; those of a region come after those
  * of its boundary. */
-static void MODE(invert_regions)(const struct direct_args *a, const struct NAME(item) *item,
+static void MODE(invert_regions)(const struct direct_args *a, const struct item *item,
                                  const element *all_shares, const element *inverse, vec scale, vec *front,
                                  element *top, char *tiles) {
     element *z = (element *)front;
     int64_t group = a->groups;
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r], width = a->width[r], f = n + width;
-        const int64_t stride = MODE(vectors)(f) * PER, first = a->first[r];
+        const int64_t stride = MODE(vectors_of)(f) * PER, first = a->first[r];
         top -= width * (width + 1) / 2;
         const element *given = top;
 #if ROWS
         if (!n) {
             if (group && r == a->tile_region[a->group_first[group] - 1]) group--;
-            NAME(invert_tile)(a, item, group, r, given, scale, tiles);
+            invert_tile(a, item, group, r, given, scale, tiles);
             continue;
         }
 #else
         (void)tiles, (void)group;
 #endif
-        memset(front, 0, (size_t)(f * MODE(vectors)(f)) * sizeof(vec));
+        memset(front, 0, (size_t)(f * MODE(vectors_of)(f)) * sizeof(vec));
         for (int64_t i = 0; i < width; i++)
             for (int64_t j = i; j < width; j++, given++)
                 z[(n + i) * stride + n + j] = z[(n + j) * stride + n + i] = *given;
         MODE(invert_front)(front, n, f, all_shares + a->share_at[r], inverse + first);
 #if ROWS
-#define ENTRY(i, j) (NAME(splat)(z[(i) * stride + (j)]) * scale)
+#define ENTRY(i, j) (splat(z[(i) * stride + (j)]) * scale)
 #else
 #define ENTRY(i, j) (z[(i) * stride + (j)] * scale)
 #endif
         for (int64_t i = 0; i < n; i++)
-            NAME(store)(item, (REAL *)a->diagonal, item->at, a->node[first + i] * a->channels,
-                        ENTRY(i, i));
+            store(item, (REAL *)a->diagonal, item->at, a->node[first + i] * a->channels, ENTRY(i, i));
         for (int64_t e = a->edge_at[r]; a->entry[0] && e < a->edge_at[r + 1]; e++) {
             const int64_t axis = axis_of(a, a->edge[e]);
             const int64_t entry = a->edge[e] - axis * a->entries;
-            NAME(store)(item, (REAL *)a->entry[axis], item->edges_at, entry * a->channels,
-                        ENTRY(a->row[e], a->column[e]));
+            store(item, (REAL *)a->entry[axis], item->edges_at, entry * a->channels,
+                  ENTRY(a->row[e], a->column[e]));
         }
 #undef ENTRY
         for (int side = 0; side < 2; side++) {
@@ -96,14 +94,13 @@ static void MODE(invert_regions)(const struct direct_args *a, const struct NAME(
 static int64_t MODE(invert_bytes)(const struct direct_args *a) {
     const int64_t own = MODE(front_bytes)(a) + MODE(waiting_bytes)(a);
 #if ROWS
-    return own + NAME(tiles_invert_bytes)(a);
+    return own + tiles_invert_bytes(a);
 #else
     return own;
 #endif
 }
 
-static void MODE(invert_item)(const struct direct_args *a, const struct NAME(item) *item,
-                              char *workspace) {
+static void MODE(invert_item)(const struct direct_args *a, const struct item *item, char *workspace) {
     const int64_t index = item->index;
     vec scale = {};
     for (int lane = 0; lane < item->width; lane++) {

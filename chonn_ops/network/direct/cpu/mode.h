@@ -1,8 +1,7 @@
 /* What an element of a front is, and what is done with it: with ROWS 0 it is one value of every network
  * of a group, a vector or, of complex numbers, two; with ROWS 1 one number, LANES of which are a vector
  * of a row. A unit is what blocks add up: PER elements of a row. `carried` is what substitution carries
- * up, a current of each lane, and `portion` an element for that, both of doubles but for complex numbers.
- * Included once for each mode of a type of number. */
+ * up, a current of each lane, and `portion` an element for that, both of doubles but for complex numbers. */
 #if COMPLEX
 typedef struct {
     vec re, im;
@@ -18,18 +17,18 @@ typedef vec MODE(scalar);
 #elif ROWS
 typedef REAL MODE(element);
 typedef vec MODE(unit);
-typedef NAME(wide) MODE(carried);
+typedef wide MODE(carried);
 typedef double MODE(portion);
 typedef REAL MODE(scalar);
-#define WIDEN(x) NAME(splat)(x)
+#define WIDEN(x) splat(x)
 #define PER LANES
 #define QB 8
 #define RB (VECTOR_BYTES == 64 ? 2 : 1)
 #else
 typedef vec MODE(element);
 typedef vec MODE(unit);
-typedef NAME(wide) MODE(carried);
-typedef NAME(wide) MODE(portion);
+typedef wide MODE(carried);
+typedef wide MODE(portion);
 typedef vec MODE(scalar);
 #define WIDEN(x) (x)
 #define PER 1
@@ -64,8 +63,8 @@ INLINE int MODE(lacks)(const element *inverse, int lane) {
     return inverse->re[lane] == 0 && inverse->im[lane] == 0;
 }
 
-INLINE vec NAME(magnitude)(element x) { /* |re| + |im| */
-    return NAME(pick)(x.re < 0, -x.re, x.re) + NAME(pick)(x.im < 0, -x.im, x.im);
+INLINE vec magnitude(element x) { /* |re| + |im| */
+    return pick(x.re < 0, -x.re, x.re) + pick(x.im < 0, -x.im, x.im);
 }
 #else
 INLINE element plus(element x, element y) { return x + y; }
@@ -80,17 +79,17 @@ INLINE int MODE(lacks)(const element *inverse, int lane) { return ((const REAL *
 #endif
 
 /* Vectors of a row of a front, whose last column is ground. */
-static inline int64_t MODE(vectors)(int64_t front) { return (front + PER) / PER; }
+static inline int64_t MODE(vectors_of)(int64_t front) { return (front + PER) / PER; }
 
 static int64_t MODE(front_bytes)(const struct direct_args *a) {
-    return aligned((a->largest_front + PAD) * (MODE(vectors)(a->largest_front) + RB) *
+    return aligned((a->largest_front + PAD) * (MODE(vectors_of)(a->largest_front) + RB) *
                    (int64_t)sizeof(unit));
 }
 
 /* What the elimination of tiles takes: a thread's. */
 static int64_t MODE(tiles_bytes)(const struct direct_args *a) {
 #if ROWS
-    return NAME(tiles_bytes)(a);
+    return tiles_bytes(a);
 #else
     (void)a;
     return 0;
@@ -106,15 +105,9 @@ static int64_t MODE(tiles_bytes)(const struct direct_args *a) {
 #include "invert.h"
 #endif
 
-/* Whether elimination and forward substitution are fused. The factors of many networks do not stay in
- * the cache. */
-static int MODE(is_fused)(const struct direct_args *a) {
-    return !ROWS && !COMPLEX && a->source && a->sources == 1;
-}
-
 /* Threads that solve for sources of one network after they have eliminated it together. */
 static int MODE(solving)(const struct direct_args *a) {
-    const int64_t chunk = MODE(chunk)(a), chunks = (a->sources + chunk - 1) / chunk;
+    const int64_t chunk = MODE(chunk_of)(a), chunks = (a->sources + chunk - 1) / chunk;
     return a->call == DIRECT_FACTORIZE && a->parts ? (int)least(a->threads, chunks) : 1;
 }
 
@@ -125,9 +118,7 @@ static int64_t MODE(own_bytes)(const struct direct_args *a) {
                            MODE(waiting_bytes)(a);
     switch (a->call) {
     case DIRECT_FACTORIZE:
-    case DIRECT_ONCE:
-        if (MODE(is_fused)(a)) return MODE(fields_bytes)(a) + fronts + solve;
-        return MODE(fields_bytes)(a) + (fronts > solve ? fronts : solve);
+    case DIRECT_ONCE: return MODE(fields_bytes)(a) + (fronts > solve ? fronts : solve);
 #if !COMPLEX
     case DIRECT_INVERT: return MODE(invert_bytes)(a);
 #endif
@@ -150,31 +141,31 @@ static void MODE(run)(const struct direct_args *a) {
         ask_for_large_pages(a->shares, items * a->item_shares * (int64_t)sizeof(element));
     if (a->call == DIRECT_FACTORIZE && a->parts) {
         for (int64_t i = 0; i < items; i++) {
-            struct NAME(item) item = NAME(item_at)(a, i);
+            struct item item = item_at(a, i);
             MODE(pack_fields)(a, &item, workspace);
             MODE(begin)(a, &item);
             MODE(factorize_parts)(a, &item, workspace + fields);
             if (!a->source) continue;
             const int threads = MODE(solving)(a);
             if (threads < 2) { /* they may share tiles, but not within another parallel region */
-                MODE(solve_item)(a, &item, 0, a->sources, workspace + fields, NULL);
+                MODE(solve_item)(a, &item, 0, a->sources, workspace + fields);
                 continue;
             }
-            const int64_t chunk = MODE(chunk)(a);
+            const int64_t chunk = MODE(chunk_of)(a);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
             for (int64_t s = 0; s < a->sources; s += chunk)
                 MODE(solve_item)(a, &item, s, least(s + chunk, a->sources),
-                                 workspace + fields + thread_number() * MODE(solve_bytes)(a), NULL);
+                                 workspace + fields + thread_number() * MODE(solve_bytes)(a));
         }
         return;
     }
-    const int64_t chunk = factorizes || a->call == DIRECT_INVERT ? a->sources : MODE(chunk)(a);
+    const int64_t chunk = factorizes || a->call == DIRECT_INVERT ? a->sources : MODE(chunk_of)(a);
     const int64_t chunks = chunk ? (a->sources + chunk - 1) / chunk : 1;
 #pragma omp parallel for schedule(dynamic, 1) \
     num_threads(a->threads) if (a->threads > 1 && items * chunks > 1)
     for (int64_t i = 0; i < items * chunks; i++) {
         char *const own = workspace + thread_number() * each;
-        struct NAME(item) item = NAME(item_at)(a, i / chunks);
+        struct item item = item_at(a, i / chunks);
         const int64_t source = i % chunks * chunk;
 #if !COMPLEX
         if (a->call == DIRECT_INVERT) {
@@ -184,13 +175,9 @@ static void MODE(run)(const struct direct_args *a) {
 #endif
         if (factorizes || a->residual) MODE(pack_fields)(a, &item, own);
         if (factorizes) MODE(begin)(a, &item);
-        if (factorizes && MODE(is_fused)(a)) {
-            MODE(solve_item)(a, &item, 0, 1, own + each - MODE(solve_bytes)(a), own + fields);
-            continue;
-        }
-        if (factorizes) MODE(factorize_item)(a, &item, own + fields, NULL, NULL, NULL);
+        if (factorizes) MODE(factorize_item)(a, &item, own + fields);
         if (!a->source) continue;
-        MODE(solve_item)(a, &item, source, least(source + chunk, a->sources), own + fields, NULL);
+        MODE(solve_item)(a, &item, source, least(source + chunk, a->sources), own + fields);
     }
 }
 

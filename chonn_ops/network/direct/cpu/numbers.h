@@ -1,28 +1,44 @@
-/* Vectors, items and what is packed into them, for one type of number. */
-typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES)));
-typedef REAL NAME(loose) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
-typedef INTEGER NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
-#define vec NAME(vec)
-#define loose NAME(loose)
-#define mask NAME(mask)
-#define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
+/* Vectors, items and what is packed into them. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "_kernel.h"
+#include "direct.h"
+#include "fronts.h"
+
+enum {
+    WORTH_SHARING = 4000000, /* multiply-adds of an update for which threads are woken */
+    BLOCK = 16, /* nodes after which the next lane's are packed */
+};
+
+/* Where row i of an update of `width` nodes and ground begins, its first column being i + 1. */
+static inline int64_t update_row(int64_t width, int64_t i) { return i * width - i * (i - 1) / 2; }
+
+#if REAL_BYTES == 4
+#define TINIEST FLT_MIN
+#define EPSILON FLT_EPSILON
+#define FEW 3.5e-4f /* sqrt(FLT_EPSILON) */
+#else
+#define TINIEST DBL_MIN
+#define EPSILON DBL_EPSILON
+#define FEW 1.5e-8 /* sqrt(DBL_EPSILON) */
+#endif
+
+typedef REAL vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef REAL loose __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
+typedef INTEGER mask __attribute__((vector_size(VECTOR_BYTES)));
 #define PARTS (1 + COMPLEX) /* REALs of a number: real and imaginary part */
 
 #define HALVES ((int)(sizeof(double) / sizeof(REAL)))
 /* Doubles that fill a vector, and as many numbers of the factors' precision. */
-typedef double NAME(doubles) __attribute__((vector_size(VECTOR_BYTES)));
-typedef double NAME(loose_doubles) __attribute__((vector_size(VECTOR_BYTES), aligned(8), may_alias));
-typedef REAL NAME(half)
-    __attribute__((vector_size(VECTOR_BYTES / HALVES), aligned(sizeof(REAL)), may_alias));
+typedef double doubles __attribute__((vector_size(VECTOR_BYTES)));
+typedef double loose_doubles __attribute__((vector_size(VECTOR_BYTES), aligned(8), may_alias));
+typedef REAL half __attribute__((vector_size(VECTOR_BYTES / HALVES), aligned(sizeof(REAL)), may_alias));
 /* One double for each lane. */
 typedef struct {
-    NAME(doubles) part[HALVES];
-} NAME(wide);
-#define doubles NAME(doubles)
-#define loose_doubles NAME(loose_doubles)
-#define half NAME(half)
-#define wide NAME(wide)
-#define widen NAME(widen)
+    doubles part[HALVES];
+} wide;
 
 INLINE wide widen(const vec *x) {
     wide all;
@@ -31,10 +47,10 @@ INLINE wide widen(const vec *x) {
     return all;
 }
 
-INLINE vec NAME(pick)(mask some, vec a, vec b) { return (vec)((some & (mask)a) | (~some & (mask)b)); }
+INLINE vec pick(mask some, vec a, vec b) { return (vec)((some & (mask)a) | (~some & (mask)b)); }
 
 /* The networks of an item. */
-struct NAME(item) {
+struct item {
     int64_t index, slot; /* slot: whose factors */
     int width;           /* networks; lanes above hold zeros */
     int64_t at[LANES];   /* where each network's first node is in a field (batches, nodes, channels) */
@@ -43,8 +59,8 @@ struct NAME(item) {
     const REAL *field[4]; /* leak and conductances of these networks alone */
 };
 
-static struct NAME(item) NAME(item_at)(const struct direct_args *a, int64_t index) {
-    struct NAME(item) item = {.index = index};
+static struct item item_at(const struct direct_args *a, int64_t index) {
+    struct item item = {.index = index};
     item.slot = a->call == DIRECT_ONCE ? thread_number() : index;
     const int64_t per = a->rows ? 1 : LANES, networks = a->batches * a->channels;
     item.width = (int)least(per, networks - index * per);
@@ -60,16 +76,15 @@ static struct NAME(item) NAME(item_at)(const struct direct_args *a, int64_t inde
 }
 
 /* Whether `width` values lie side by side and fill a vector. */
-static int NAME(together)(const int64_t *at, int width) {
+static int together(const int64_t *at, int width) {
     int all = width == LANES;
     for (int lane = 1; lane < width; lane++) all &= at[lane] == at[0] + lane;
     return all;
 }
 
 /* Fields with their nodes `step` apart, from places `at` on, to the lanes of vectors. */
-APART void NAME(pack)(const REAL *from, const int64_t *at, int width, int64_t step, int64_t nodes,
-                      vec *to) {
-    if (!COMPLEX && NAME(together)(at, width)) {
+APART void pack(const REAL *from, const int64_t *at, int width, int64_t step, int64_t nodes, vec *to) {
+    if (!COMPLEX && together(at, width)) {
         for (int64_t p = 0; p < nodes; p++) to[p] = *(const loose *)(from + at[0] + p * step);
         return;
     }
@@ -84,13 +99,13 @@ APART void NAME(pack)(const REAL *from, const int64_t *at, int width, int64_t st
 }
 
 /* The largest of `count` numbers in each lane, and NaN where one is not finite. */
-INLINE void NAME(look_at)(const REAL *x, int64_t count, vec *largest, vec *wrong) {
+INLINE void look_at(const REAL *x, int64_t count, vec *largest, vec *wrong) {
     vec most = *largest, bad = *wrong;
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {
         const vec value = *(const loose *)(x + i);
-        const vec size = COMPLEX ? NAME(pick)(value < 0, -value, value) : value;
-        most = NAME(pick)(size > most, size, most);
+        const vec size = COMPLEX ? pick(value < 0, -value, value) : value;
+        most = pick(size > most, size, most);
         bad += value - value;
     }
     for (; i < count; i++) { /* of one real network */
@@ -102,13 +117,11 @@ INLINE void NAME(look_at)(const REAL *x, int64_t count, vec *largest, vec *wrong
 
 /* Powers of two that bring the largest conductance near 1, so that nothing over- or underflows,
  * and which networks are finite. `reals`: those that a node of the item's fields has. */
-APART vec NAME(scales)(const struct direct_args *a, const struct NAME(item) *item, int reals,
-                       int64_t *status) {
+APART vec scales_of(const struct direct_args *a, const struct item *item, int reals, int64_t *status) {
     vec largest = {}, wrong = {};
-    NAME(look_at)(item->field[0], a->nodes * reals, &largest, &wrong);
+    look_at(item->field[0], a->nodes * reals, &largest, &wrong);
     for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++)
-        NAME(look_at)(item->field[1 + run->axis] + run->entry * reals, run->count * reals, &largest,
-                      &wrong);
+        look_at(item->field[1 + run->axis] + run->entry * reals, run->count * reals, &largest, &wrong);
     if (reals == 1)
         for (int lane = 1; lane < LANES; lane++) {
             largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];

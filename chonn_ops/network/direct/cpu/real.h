@@ -1,37 +1,34 @@
 /* Everything of one precision of real numbers. */
-#define COMPLEX 0
-#include "numbers.h"
-
-typedef REAL NAME(short) __attribute__((vector_size(16)));
+typedef REAL piece16 __attribute__((vector_size(16)));
 
 /* Where potentials underflow, they have no digits to be right in. */
 #define LEAST (TINIEST / EPSILON)
 
-INLINE REAL NAME(magnitude)(REAL v) { return v < 0 ? -v : v; }
+INLINE REAL magnitude(REAL v) { return v < 0 ? -v : v; }
 
-INLINE REAL NAME(size)(REAL v) { return NAME(magnitude)(v) + LEAST; }
+INLINE REAL size_of(REAL v) { return magnitude(v) + LEAST; }
 
 /* value - 0 costs nothing; value + 0 is an addition, which turns -0 into 0. */
-INLINE vec NAME(splat)(REAL value) { return value - (vec){}; }
+INLINE vec splat(REAL value) { return value - (vec){}; }
 
 /* 1 / pivot; 0 where there is none, or one so small that nothing divides by it. */
-INLINE vec NAME(reciprocal)(vec pivot) { return (vec)((mask)(pivot >= TINIEST) & (mask)(1 / pivot)); }
+INLINE vec reciprocal(vec pivot) { return (vec)((mask)(pivot >= TINIEST) & (mask)(1 / pivot)); }
 
 /* a where `given` is above 0, else b. */
-INLINE vec NAME(either)(vec given, vec a, vec b) { return NAME(pick)(given > 0, a, b); }
+INLINE vec either(vec given, vec a, vec b) { return pick(given > 0, a, b); }
 
-INLINE vec NAME(larger)(vec a, vec b) { return NAME(pick)(a > b, a, b); }
+INLINE vec larger(vec a, vec b) { return pick(a > b, a, b); }
 
 /* Keeps the lanes from `first` up to `last`; the others become 0. */
-INLINE vec NAME(between)(vec value, int64_t first, int64_t last) {
+INLINE vec between(vec value, int64_t first, int64_t last) {
     mask lanes;
     UNROLL for (int lane = 0; lane < LANES; lane++) lanes[lane] = lane;
     return (vec)((lanes >= (INTEGER)first) & (lanes < (INTEGER)last) & (mask)value);
 }
 
 /* In pieces of 16 bytes, which gcc adds in registers; an array of single lanes goes through memory. */
-INLINE REAL NAME(sum)(vec value) {
-    NAME(short) part[VECTOR_BYTES / 16];
+INLINE REAL sum_of(vec value) {
+    piece16 part[VECTOR_BYTES / 16];
     memcpy(part, &value, sizeof part);
     UNROLL for (int width = VECTOR_BYTES / 32; width; width /= 2) UNROLL for (int i = 0; i < width; i++)
         part[i] += part[i + width];
@@ -42,9 +39,8 @@ INLINE REAL NAME(sum)(vec value) {
     return total[0];
 }
 
-APART void NAME(unpack)(const vec *from, const int64_t *at, int width, int64_t step, int64_t nodes,
-                        REAL *to) {
-    if (NAME(together)(at, width)) {
+APART void unpack(const vec *from, const int64_t *at, int width, int64_t step, int64_t nodes, REAL *to) {
+    if (together(at, width)) {
         for (int64_t p = 0; p < nodes; p++) *(loose *)(to + at[0] + p * step) = from[p];
         return;
     }
@@ -56,21 +52,20 @@ APART void NAME(unpack)(const vec *from, const int64_t *at, int width, int64_t s
     }
 }
 
-INLINE void NAME(store)(const struct NAME(item) *item, REAL *field, const int64_t *at, int64_t node,
-                        vec value) {
+INLINE void store(const struct item *item, REAL *field, const int64_t *at, int64_t node, vec value) {
     for (int lane = 0; lane < item->width; lane++) field[at[lane] + node] = value[lane];
 }
 
 /* Numbers of the factors' precision in the place of `count` doubles, behind which whole vectors may
  * read. */
-APART void NAME(narrow)(double *values, int64_t count) {
+APART void narrow(double *values, int64_t count) {
     const int each = VECTOR_BYTES / 8;
     for (int64_t i = 0; i < count; i += each)
         *(half *)((REAL *)values + i) =
             __builtin_convertvector(*(const loose_doubles *)(values + i), half);
 }
 
-INLINE void NAME(add_squares)(const REAL *x, int64_t count, double *sum) {
+INLINE void add_squares(const REAL *x, int64_t count, double *sum) {
     wide total = {};
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {
@@ -83,10 +78,10 @@ INLINE void NAME(add_squares)(const REAL *x, int64_t count, double *sum) {
 }
 
 /* Takes the currents of edges between nodes `far` apart from r, and adds to z what they are sums of. */
-INLINE void NAME(take_currents)(const REAL *restrict g, const REAL *v, int64_t edges, int64_t far,
-                                REAL *restrict r, REAL *restrict z) {
+INLINE void take_currents(const REAL *restrict g, const REAL *v, int64_t edges, int64_t far,
+                          REAL *restrict r, REAL *restrict z) {
 #define CURRENT (g[i] * (v[i] - v[i + far]))
-#define TERMS (g[i] * (NAME(size)(v[i]) + NAME(size)(v[i + far])))
+#define TERMS (g[i] * (size_of(v[i]) + size_of(v[i + far])))
     for (int64_t i = 0; i < edges; i++) r[i] -= CURRENT, z[i] += TERMS;
     for (int64_t i = 0; i < edges; i++) r[i + far] += CURRENT, z[i + far] += TERMS;
 #undef CURRENT
@@ -96,8 +91,8 @@ INLINE void NAME(take_currents)(const REAL *restrict g, const REAL *v, int64_t e
 /* |s - A v| / |s| in each lane, and 0 where that is what rounding v leaves. r: the sources, which are
  * lost; z: scratch. A node with neither edge nor leak, which has no inverse, is no part of the
  * network; a NaN in its source still counts. `reals` as above. */
-APART void NAME(residuals)(const struct direct_args *a, const struct NAME(item) *item, int reals,
-                           const REAL *inverse, REAL *r, const REAL *v, REAL *z, double *residual) {
+APART void residuals(const struct direct_args *a, const struct item *item, int reals, const REAL *inverse,
+                     REAL *r, const REAL *v, REAL *z, double *residual) {
     const int64_t count = a->nodes * reals;
     const REAL *leak = item->field[0];
     double norm[LANES], excess[LANES], terms[LANES];
@@ -108,18 +103,18 @@ APART void NAME(residuals)(const struct direct_args *a, const struct NAME(item) 
             continue;
         }
         const vec value = *(const loose *)(r + at);
-        const vec tied = NAME(larger)(*(const loose *)(leak + at), *(const loose *)(inverse + p * reals));
-        *(loose *)(r + at) = NAME(either)(tied, value, value * 0);
+        const vec tied = larger(*(const loose *)(leak + at), *(const loose *)(inverse + p * reals));
+        *(loose *)(r + at) = either(tied, value, value * 0);
     }
-    NAME(add_squares)(r, count, norm);
-    for (int64_t i = 0; i < count; i++) r[i] -= leak[i] * v[i], z[i] = leak[i] * NAME(size)(v[i]) + LEAST;
+    add_squares(r, count, norm);
+    for (int64_t i = 0; i < count; i++) r[i] -= leak[i] * v[i], z[i] = leak[i] * size_of(v[i]) + LEAST;
     for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++) {
         const int64_t at = run->node * reals;
-        NAME(take_currents)(item->field[1 + run->axis] + run->entry * reals, v + at, run->count * reals,
-                            run->far * reals, r + at, z + at);
+        take_currents(item->field[1 + run->axis] + run->entry * reals, v + at, run->count * reals,
+                      run->far * reals, r + at, z + at);
     }
-    NAME(add_squares)(r, count, excess);
-    NAME(add_squares)(z, count, terms);
+    add_squares(r, count, excess);
+    add_squares(z, count, terms);
     if (reals == 1)
         for (int lane = 1; lane < LANES; lane++)
             norm[0] += norm[lane], excess[0] += excess[lane], terms[0] += terms[lane];
@@ -132,8 +127,8 @@ APART void NAME(residuals)(const struct direct_args *a, const struct NAME(item) 
 
 /* Connected parts of one network, whose numbers lie `step` apart. `label`, by position: that of the
  * part's last node, which hands nothing on but to ground; -1 for what is no part of the network. */
-APART void NAME(find_parts)(const struct direct_args *a, const REAL *shares, const REAL *inverse,
-                            const REAL *grounded, int64_t step, INTEGER *label) {
+APART void find_parts(const struct direct_args *a, const REAL *shares, const REAL *inverse,
+                      const REAL *grounded, int64_t step, INTEGER *label) {
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r], f = n + a->width[r], first = a->first[r];
         const int32_t *boundary = a->boundary + a->boundary_at[r];
@@ -148,14 +143,16 @@ APART void NAME(find_parts)(const struct direct_args *a, const REAL *shares, con
     }
 }
 
-/* `take_level` of one network with a level V of each part; values of one source lie `apart`.
+/* `take_level` of one network, each of whose parts has a level V of its own. Values of one source lie
+ * `apart`.
  * `limit`: what the rounding of currents may make of the potential of a part's last node; 0 for other
  * nodes. */
-APART void NAME(take_levels)(const struct direct_args *a, const REAL *leak, const INTEGER *label,
-                             int64_t step, const double *s, double *u, int64_t apart, REAL *limit,
-                             int64_t limits_apart, double *sums) {
+APART void take_levels(const struct direct_args *a, const REAL *leak, const INTEGER *label, int64_t step,
+                       const double *s, double *u, int64_t apart, REAL *limit, int64_t limits_apart,
+                       double *sums) {
     for (int64_t p = 0; p < a->nodes; p++) u[p * apart] = s[p * apart];
-    /* Twice: what a node's own leak takes of its source may be nearly all of it. */
+    /* The level is taken twice, because a node's own leak may take nearly all of its source, which
+     * leaves rounding. The third round finds the limits. */
     for (int round = 0; round < 3; round++) {
         memset(sums, 0, (size_t)(3 * a->nodes) * sizeof(double));
         for (int64_t p = 0; p < a->nodes; p++) {
@@ -178,12 +175,12 @@ APART void NAME(take_levels)(const struct direct_args *a, const REAL *leak, cons
 
 /* For each node, a power of two that is at least the largest |u| of its part and at most twice that, or
  * tiny. Values of one source lie `apart`, the powers `sizes_apart`. */
-APART void NAME(part_sizes)(const struct direct_args *a, const INTEGER *label, int64_t step,
-                            const REAL *u, int64_t apart, REAL *size, int64_t sizes_apart) {
+APART void part_sizes(const struct direct_args *a, const INTEGER *label, int64_t step, const REAL *u,
+                      int64_t apart, REAL *size, int64_t sizes_apart) {
     for (int64_t p = 0; p < a->nodes; p++) size[p * sizes_apart] = 0;
     for (int64_t p = 0; p < a->nodes; p++) {
         if (label[p * step] < 0) continue;
-        const REAL own = NAME(magnitude)(u[p * apart]);
+        const REAL own = magnitude(u[p * apart]);
         REAL *const most = size + label[p * step] * sizes_apart;
         *most = own > *most ? own : *most;
     }
@@ -202,47 +199,47 @@ APART void NAME(part_sizes)(const struct direct_args *a, const INTEGER *label, i
     }
 }
 
-/* A solved drop that deviates from the difference of the potentials by more than the rounding of these
- * is wrong, and the difference is taken. Potentials are sums of positive terms where sources have one
- * sign, each with digits of its own however small it is, but large ones lose those of small drops. Solved
- * drops have the digits of the largest u around: too few where potentials decay, behind weak edges, and
- * along an edge of conductance 0 between two parts. `reals`: numbers of a value of v, which are in the
- * order of nodes, and of a drop. */
-APART void NAME(judge_drops)(const struct direct_args *a, int64_t reals, const REAL *restrict v,
-                             REAL *restrict drop) {
+/* Replaces a solved drop by the difference of the two potentials where they deviate by more than these
+ * potentials are rounded by: then the solved drop is wrong.
+ *
+ * Either way of finding a drop fails somewhere. A difference of two large potentials loses the digits of
+ * a small drop. Where sources have one sign, every potential is a sum of positive terms and has all its
+ * digits, however small it is. Errors of solved drops are relative to the largest u nearby. That is too
+ * coarse where potentials decay, behind weak edges, and along an edge of conductance 0 between two parts.
+ *
+ * `v` is in the order of nodes. `reals`: numbers of one of its values, and of a drop. */
+APART void judge_drops(const struct direct_args *a, int64_t reals, const REAL *restrict v,
+                       REAL *restrict drop) {
     for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++) {
         REAL *solved = drop + (run->axis * a->entries + run->entry) * reals;
         const REAL *first = v + run->node * reals, *second = first + run->far * reals;
         for (int64_t i = 0; i < run->count * reals; i++) {
             const REAL plain = first[i] - second[i], off = solved[i] - plain;
-            const REAL both = NAME(magnitude)(first[i]) + NAME(magnitude)(second[i]);
-            solved[i] = NAME(magnitude)(off) <= DIRECT_OFF * EPSILON * both ? solved[i] : plain;
+            const REAL both = magnitude(first[i]) + magnitude(second[i]);
+            solved[i] = magnitude(off) <= DIRECT_OFF * EPSILON * both ? solved[i] : plain;
         }
     }
 }
 
 #define ROWS 0
-#define MODE(x) NAME(x##_lanes)
+#define MODE(x) x##_lanes
 #include "mode.h"
 #undef ROWS
 #undef MODE
 #include "tiles.h"
 #define ROWS 1
-#define MODE(x) NAME(x##_rows)
+#define MODE(x) x##_rows
 #include "mode.h"
 #undef ROWS
 #undef MODE
 
-static int64_t NAME(workspace)(const struct direct_args *a) {
-    return a->rows ? NAME(workspace_rows)(a) : NAME(workspace_lanes)(a);
+static int64_t workspace(const struct direct_args *a) {
+    return a->rows ? workspace_rows(a) : workspace_lanes(a);
 }
 
-static void NAME(run)(const struct direct_args *a) {
+static void run(const struct direct_args *a) {
     if (a->rows)
-        NAME(run_rows)(a);
+        run_rows(a);
     else
-        NAME(run_lanes)(a);
+        run_lanes(a);
 }
-
-#undef LEAST
-#include "undefine.h"

@@ -1,10 +1,10 @@
 /* Potentials from factors, refined: with the residual r = s - A v in double precision, v gains
- * A^-1 r until |r| <= tol |s| in every network. Included once per precision of the factors. */
+ * A^-1 r until |r| <= tol |s| in every network. */
 
 typedef struct {
-    NAME(wide) re, im;
-} NAME(wide_number);
-#define wide_number NAME(wide_number)
+    wide re, im;
+} wide_number;
+#define wide_number wide_number
 
 static int64_t MODE(solve_bytes)(const struct direct_args *a) {
     const int64_t drops = a->drop[0] ? a->entries : 0; /* where the residual was */
@@ -15,8 +15,8 @@ static int64_t MODE(solve_bytes)(const struct direct_args *a) {
 }
 
 /* Takes from `left` the currents through edges between nodes `far` apart at the potentials x size. */
-INLINE void NAME(take_currents)(const element *g, const element *x, const wide *size, int64_t edges,
-                                int64_t far, wide_number *left) {
+INLINE void take_currents(const element *g, const element *x, const wide *size, int64_t edges,
+                          int64_t far, wide_number *left) {
     for (int64_t i = 0; i < edges; i++) {
         const wide g_re = widen(&g[i].re), g_im = widen(&g[i].im);
         const wide re = widen(&x[i].re), far_re = widen(&x[i + far].re);
@@ -37,8 +37,8 @@ INLINE void NAME(take_currents)(const element *g, const element *x, const wide *
 /* v += x size, left -= A (x size); returns each lane's sum of squares of `left`. A node takes what its
  * leak takes just before the first edge that reaches as far, and is done before the first edge whose
  * lower node lies behind it: so what belongs to it is in the cache. */
-APART wide NAME(advance)(const struct direct_args *a, const struct NAME(item) *item, const element *x,
-                         const wide *size, wide_number *v, wide_number *left) {
+APART wide advance(const struct direct_args *a, const struct item *item, const element *x,
+                   const wide *size, wide_number *v, wide_number *left) {
     const element *leak = (const element *)item->field[0];
     wide squares = {};
     int64_t p = 0, done = 0;
@@ -63,37 +63,37 @@ APART wide NAME(advance)(const struct direct_args *a, const struct NAME(item) *i
                 left[done].re.part[k] * left[done].re.part[k] +
                 left[done].im.part[k] * left[done].im.part[k];
         if (is_edge)
-            NAME(take_currents)((const element *)item->field[1 + run->axis] + run->entry, x + run->node,
-                                size, run->count, run->far, left + run->node);
+            take_currents((const element *)item->field[1 + run->axis] + run->entry, x + run->node, size,
+                          run->count, run->far, left + run->node);
     }
     return squares;
 }
 
-INLINE double *NAME(lane)(const void *x, int lane) { return (double *)x + lane; }
+INLINE double *lane_of(const void *x, int lane) { return (double *)x + lane; }
 
 /* The norm of a lane whose squares over- or underflow. */
-APART double NAME(norm)(int64_t nodes, const wide_number *x, int lane) {
+APART double norm_of(int64_t nodes, const wide_number *x, int lane) {
     double largest = 0, wrong = 0, sum = 0;
     for (int64_t p = 0; p < nodes; p++) {
-        const double re = *NAME(lane)(&x[p].re, lane), im = *NAME(lane)(&x[p].im, lane);
+        const double re = *lane_of(&x[p].re, lane), im = *lane_of(&x[p].im, lane);
         largest = fmax(largest, fmax(fabs(re), fabs(im)));
         wrong += (re - re) + (im - im); /* NaN for NaN and infinities */
     }
     if (!(largest > 0) || !isfinite(largest)) return largest + wrong;
     for (int64_t p = 0; p < nodes; p++) {
-        const double re = *NAME(lane)(&x[p].re, lane) / largest;
-        const double im = *NAME(lane)(&x[p].im, lane) / largest;
+        const double re = *lane_of(&x[p].re, lane) / largest;
+        const double im = *lane_of(&x[p].im, lane) / largest;
         sum += re * re + im * im;
     }
     return sqrt(sum) * largest + wrong;
 }
 
 /* The norm of each lane, and a power of two near it. */
-static void NAME(norms)(int64_t nodes, int width, const wide_number *x, const wide *squares, double *norm,
-                        double *unit) {
+static void norms(int64_t nodes, int width, const wide_number *x, const wide *squares, double *norm,
+                  double *unit) {
     for (int lane = 0; lane < width; lane++) {
-        const double sum = *NAME(lane)(squares, lane);
-        norm[lane] = sum > 1e-250 && sum < 1e250 ? sqrt(sum) : NAME(norm)(nodes, x, lane);
+        const double sum = *lane_of(squares, lane);
+        norm[lane] = sum > 1e-250 && sum < 1e250 ? sqrt(sum) : norm_of(nodes, x, lane);
         int exponent = 0;
         if (norm[lane] > 0 && isfinite(norm[lane])) frexp(norm[lane], &exponent);
         exponent = exponent > 1000 ? 1000 : exponent < -1000 ? -1000 : exponent;
@@ -102,8 +102,8 @@ static void NAME(norms)(int64_t nodes, int width, const wide_number *x, const wi
 }
 
 /* A source to the lanes of vectors. */
-APART void NAME(read_source)(const struct direct_args *a, const struct NAME(item) *item, int64_t start,
-                             wide_number *to) {
+APART void read_source(const struct direct_args *a, const struct item *item, int64_t start,
+                       wide_number *to) {
     for (int64_t first = 0; first < a->nodes; first += BLOCK) {
         const int64_t last = least(first + BLOCK, a->nodes);
         if (item->width < LANES) memset(to + first, 0, (size_t)(last - first) * sizeof(wide_number));
@@ -112,8 +112,8 @@ APART void NAME(read_source)(const struct direct_args *a, const struct NAME(item
 #define READ(type)                                                              \
     for (int64_t p = first; p < last; p++) {                                    \
         const type *value = (const type *)a->source + at + 2 * p * a->channels; \
-        *NAME(lane)(&to[p].re, lane) = value[0];                                \
-        *NAME(lane)(&to[p].im, lane) = value[1];                                \
+        *lane_of(&to[p].re, lane) = value[0];                                   \
+        *lane_of(&to[p].im, lane) = value[1];                                   \
     }
             if (a->single)
                 READ(float)
@@ -126,18 +126,18 @@ APART void NAME(read_source)(const struct direct_args *a, const struct NAME(item
 
 /* The reverse, for `count` numbers of each lane, whose first are at `to`; `wrong` is added, NaN or 0 of
  * each lane. */
-APART void NAME(write)(const struct direct_args *a, const struct NAME(item) *item, const int64_t *to,
+APART void write_field(const struct direct_args *a, const struct item *item, const int64_t *to,
                        int64_t start, int64_t count, const wide_number *from, const double *wrong,
                        void *field) {
     for (int64_t first = 0; first < count; first += BLOCK) {
         const int64_t last = least(first + BLOCK, count);
         for (int lane = 0; lane < item->width; lane++) {
             const int64_t at = 2 * (to[lane] + start);
-#define WRITE(type)                                                      \
-    for (int64_t p = first; p < last; p++) {                             \
-        type *value = (type *)field + at + 2 * p * a->channels;          \
-        value[0] = (type)(*NAME(lane)(&from[p].re, lane) + wrong[lane]); \
-        value[1] = (type)(*NAME(lane)(&from[p].im, lane) + wrong[lane]); \
+#define WRITE(type)                                                   \
+    for (int64_t p = first; p < last; p++) {                          \
+        type *value = (type *)field + at + 2 * p * a->channels;       \
+        value[0] = (type)(*lane_of(&from[p].re, lane) + wrong[lane]); \
+        value[1] = (type)(*lane_of(&from[p].im, lane) + wrong[lane]); \
     }
             if (a->single)
                 WRITE(float)
@@ -149,7 +149,7 @@ APART void NAME(write)(const struct direct_args *a, const struct NAME(item) *ite
 }
 
 /* What the potential drops by along each edge of an axis, 0 where none is. */
-APART void NAME(drops)(const struct direct_args *a, int64_t axis, const wide_number *v, wide_number *to) {
+APART void drops_along(const struct direct_args *a, int64_t axis, const wide_number *v, wide_number *to) {
     memset(to, 0, (size_t)a->entries * sizeof(wide_number));
     for (const struct direct_run *run = a->runs; run < a->runs + a->num_runs; run++)
         for (int64_t i = 0; run->axis == axis && i < run->count; i++) {
@@ -161,8 +161,8 @@ APART void NAME(drops)(const struct direct_args *a, int64_t axis, const wide_num
         }
 }
 
-static void NAME(solve_source)(const struct direct_args *a, const struct NAME(item) *item, int64_t source,
-                               char *workspace) {
+static void solve_source(const struct direct_args *a, const struct item *item, int64_t source,
+                         char *workspace) {
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
     const int64_t start = source * a->nodes * a->channels, network = item->index * LANES;
@@ -173,7 +173,7 @@ static void NAME(solve_source)(const struct direct_args *a, const struct NAME(it
                              aligned((a->largest_front + PAD) * (int64_t)sizeof(element)));
     element *more = (element *)((char *)t - bytes), *x = (element *)((char *)more - bytes);
     memset(v, 0, (size_t)wide_bytes);
-    NAME(read_source)(a, item, start, left);
+    read_source(a, item, start, left);
     wide bad = {}, squares = {};
     for (int64_t p = 0; p < a->nodes; p++)
         UNROLL for (int k = 0; k < HALVES; k++) bad.part[k] +=
@@ -184,12 +184,12 @@ static void NAME(solve_source)(const struct direct_args *a, const struct NAME(it
         for (int64_t p = 0; p < a->nodes; p++)
             for (int lane = 0; lane < item->width; lane++)
                 if (MODE(lacks)(inverse + p, lane) && a->status[network + lane] < 0)
-                    *NAME(lane)(&left[a->node[p]].re, lane) = *NAME(lane)(&left[a->node[p]].im, lane) = 0;
+                    *lane_of(&left[a->node[p]].re, lane) = *lane_of(&left[a->node[p]].im, lane) = 0;
     for (int64_t p = 0; p < a->nodes; p++)
         UNROLL for (int k = 0; k < HALVES; k++) squares.part[k] +=
             left[p].re.part[k] * left[p].re.part[k] + left[p].im.part[k] * left[p].im.part[k];
     double norm[LANES], unit[LANES], residual[LANES], now[LANES];
-    NAME(norms)(a->nodes, item->width, left, &squares, norm, unit);
+    norms(a->nodes, item->width, left, &squares, norm, unit);
     int active[LANES];
     for (int lane = 0; lane < item->width; lane++) {
         residual[lane] = norm[lane] > 0;
@@ -201,8 +201,8 @@ static void NAME(solve_source)(const struct direct_args *a, const struct NAME(it
         for (int lane = 0; lane < item->width; lane++) {
             if (!active[lane]) continue;
             any = 1;
-            *NAME(lane)(&to_unit, lane) = 1 / unit[lane];
-            *NAME(lane)(&size, lane) = unit[lane] * (double)((const REAL *)a->scale)[network + lane];
+            *lane_of(&to_unit, lane) = 1 / unit[lane];
+            *lane_of(&size, lane) = unit[lane] * (double)((const REAL *)a->scale)[network + lane];
         }
         if (!any) break;
         for (int64_t p = 0; p < a->nodes; p++) {
@@ -215,8 +215,8 @@ static void NAME(solve_source)(const struct direct_args *a, const struct NAME(it
         MODE(sweep_up)(1, a, shares, inverse, NULL, x, t);
         MODE(sweep_down)(1, a, shares, x, t);
         for (int64_t p = 0; p < a->nodes; p++) more[a->node[p]] = x[p];
-        squares = NAME(advance)(a, item, more, &size, v, left);
-        NAME(norms)(a->nodes, item->width, left, &squares, now, unit);
+        squares = advance(a, item, more, &size, v, left);
+        norms(a->nodes, item->width, left, &squares, now, unit);
         for (int lane = 0; lane < item->width; lane++) {
             if (!active[lane]) continue;
             const double before = residual[lane];
@@ -228,27 +228,26 @@ static void NAME(solve_source)(const struct direct_args *a, const struct NAME(it
     }
     double wrong[LANES];
     for (int lane = 0; lane < item->width; lane++) {
-        wrong[lane] = *NAME(lane)(&bad, lane);
+        wrong[lane] = *lane_of(&bad, lane);
         if (a->status[network + lane] == DIRECT_NOT_FINITE) wrong[lane] = NAN;
         const int64_t batch = (network + lane) / a->channels, channel = (network + lane) % a->channels;
         a->residual[(batch * a->sources + source) * a->channels + channel] = residual[lane] + wrong[lane];
     }
-    NAME(write)(a, item, item->of, start, a->nodes, v, wrong, a->potential);
+    write_field(a, item, item->of, start, a->nodes, v, wrong, a->potential);
     for (int64_t axis = 0; axis < a->axes; axis++)
         if (a->drop[axis]) {
-            NAME(drops)(a, axis, v, left);
-            NAME(write)(a, item, item->edges_of, source * a->entries * a->channels, a->entries, left,
+            drops_along(a, axis, v, left);
+            write_field(a, item, item->edges_of, source * a->entries * a->channels, a->entries, left,
                         wrong, a->drop[axis]);
         }
 }
 
 /* Sources that one thread solves for together. */
-static int64_t MODE(chunk)(const struct direct_args *a) { return a->sources; }
+static int64_t MODE(chunk_of)(const struct direct_args *a) { return a->sources; }
 
-static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item) *item, int64_t source,
-                             int64_t last, char *workspace, char *front) {
-    (void)front;
-    for (; source < last; source++) NAME(solve_source)(a, item, source, workspace);
+static void MODE(solve_item)(const struct direct_args *a, const struct item *item, int64_t source,
+                             int64_t last, char *workspace) {
+    for (; source < last; source++) solve_source(a, item, source, workspace);
 }
 
 #undef wide_number

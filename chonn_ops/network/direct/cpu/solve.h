@@ -1,4 +1,4 @@
-/* Potentials and drops of real networks from their factors. Included once per precision and mode.
+/* Potentials and drops of real networks from their factors.
  *
  * A value is a vector: of one source for every network of the group, or of LANES sources for one
  * network. Sources beyond one vector share what is read of the factors. */
@@ -35,8 +35,8 @@ static int64_t MODE(sums_bytes)(const struct direct_args *a) {
 /* What substitution in tiles takes; the first part is what `sweep_down_drops` leaves for them. */
 static int64_t MODE(tiles_solve_bytes)(const struct direct_args *a) {
 #if ROWS
-    const int64_t left = a->drop[0] ? NAME(tiles_wait)(a) : 0;
-    return aligned(left * MODE(value_bytes)(a)) + NAME(tiles_solve_bytes)(a);
+    const int64_t left = a->drop[0] ? tiles_wait(a) : 0;
+    return aligned(left * MODE(value_bytes)(a)) + tiles_solve_bytes(a);
 #else
     (void)a;
     return 0;
@@ -53,23 +53,14 @@ static int64_t MODE(solve_bytes)(const struct direct_args *a) {
            (a->drop[0] ? drops : 0) + MODE(tiles_solve_bytes)(a);
 }
 
-#define FORWARD(name, m)                                                                             \
-    APART void MODE(name)(const struct direct_args *a, int64_t r, const element *shares,             \
-                          const element *inverse, const portion *over_sum, carried *x, carried *t) { \
-        MODE(forward_region)(m, a, r, shares, inverse, over_sum, x, t);                              \
-    }
-FORWARD(forward_single, 1)
-FORWARD(forward_double, 2)
-#undef FORWARD
-
 /* Beside each source s stands s - l V, V being its sum over that of the leaks l: a solution then has
- * the mean 0, weighted with the leaks. `inverse`: NULL if all nodes are part of the network. */
+ * the mean 0, weighted with the leaks. */
 INLINE void MODE(take_level)(const struct direct_args *a, const element *leak, const element *inverse,
                              wide *x) {
     wide current = {}, ground = {}, level;
     for (int64_t p = 0; p < a->nodes; p++) {
-        const vec one = NAME(splat)(1), own = WIDEN(leak[p]);
-        const vec inside = inverse ? NAME(either)(WIDEN(inverse[p]), one, (vec){}) : one;
+        const vec one = splat(1), own = WIDEN(leak[p]);
+        const vec inside = either(WIDEN(inverse[p]), one, (vec){});
         const wide counts = widen(&inside), l = widen(&own);
         UNROLL for (int k = 0; k < HALVES; k++) {
             current.part[k] += counts.part[k] * x[2 * p].part[k];
@@ -98,9 +89,8 @@ INLINE vec MODE(without_rounding)(vec value, vec limit) {
 
 /* Labels of the parts of the item's networks; NULL where none has more than one part or nodes that
  * are no part of it. */
-static INTEGER *MODE(parts)(const struct direct_args *a, const struct NAME(item) *item,
-                            const element *shares, const element *inverse, const element *grounded,
-                            INTEGER *label) {
+static INTEGER *MODE(parts)(const struct direct_args *a, const struct item *item, const element *shares,
+                            const element *inverse, const element *grounded, INTEGER *label) {
     int several = 0;
     for (int lane = 0; lane < item->width; lane++) {
         int64_t last = 0, outside = 0;
@@ -111,10 +101,10 @@ static INTEGER *MODE(parts)(const struct direct_args *a, const struct NAME(item)
         several |= last > 1 || outside;
     }
     for (int lane = 0; several && lane < (ROWS ? 1 : LANES); lane++)
-        NAME(find_parts)(a, (const REAL *)shares + lane, (const REAL *)inverse + lane,
-                         (const REAL *)grounded + lane, ROWS ? 1 : LANES, label + lane);
+        find_parts(a, (const REAL *)shares + lane, (const REAL *)inverse + lane,
+                   (const REAL *)grounded + lane, ROWS ? 1 : LANES, label + lane);
 #if ROWS
-    if (several) NAME(parts_of_tiles)(a, item, label);
+    if (several) parts_of_tiles(a, item, label);
 #endif
     return several ? label : NULL;
 }
@@ -146,10 +136,9 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
                                   vec *top, vec *drop, vec *tiles) {
     memset(drop, 0, (size_t)(a->axes * a->entries) * sizeof(vec)); /* for what is no edge */
     vec last = {};
-    for (int64_t p = 0; p < a->nodes; p++) last = NAME(either)(WIDEN(inverse[p]), x[2 * p + 1], last);
+    for (int64_t p = 0; p < a->nodes; p++) last = either(WIDEN(inverse[p]), x[2 * p + 1], last);
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
-        MODE(prefetch)(a, shares, r - 1);
         vec reference = last;
         if (width) {
             top -= 2 * width + 1;
@@ -179,8 +168,8 @@ APART void MODE(sweep_down_drops)(const struct direct_args *a, const element *sh
 
 #if ROWS
 /* Values of the front of a tile's region, in one lane, of `size` bytes each; `position`: of the lane. */
-INLINE void NAME(gather_tile)(const int64_t size, const struct direct_args *tile, int64_t r,
-                              const int32_t *position, const void *x, void *t) {
+INLINE void gather_tile(const int64_t size, const struct direct_args *tile, int64_t r,
+                        const int32_t *position, const void *x, void *t) {
     const int64_t n = tile->pivots[r], first = tile->first[r];
     const int32_t *boundary = tile->boundary + tile->boundary_at[r];
     for (int64_t q = 0; q < n + tile->width[r]; q++) {
@@ -194,17 +183,17 @@ INLINE void NAME(gather_tile)(const int64_t size, const struct direct_args *tile
 }
 
 /* `tiles_up` for m vectors of sources: these, not the tiles, fill vectors. */
-INLINE void NAME(tiles_up_some)(const int m, const struct direct_args *a, const struct NAME(item) *item,
-                                wide *x, wide *t) {
+INLINE void tiles_up_some(const int m, const struct direct_args *a, const struct item *item, wide *x,
+                          wide *t) {
     for (int64_t i = 0; i < a->groups; i++) {
-        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct group group = group_at(a, item, i);
         const struct direct_args *tile = &group.a;
         for (int64_t r = 0; r < tile->regions; r++) {
             const int64_t n = tile->pivots[r], f = n + tile->width[r], first = tile->first[r];
             const int32_t *boundary = tile->boundary + tile->boundary_at[r];
             for (int lane = 0; lane < group.item.width; lane++) {
                 const int32_t *position = group.position + lane;
-                NAME(gather_tile)(m * (int64_t)sizeof(wide), tile, r, position, x, t);
+                gather_tile(m * (int64_t)sizeof(wide), tile, r, position, x, t);
                 MODE(forward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane,
                               (const double *)(group.over_sum + first) + lane, n, f, t);
                 for (int64_t q = 0; q < n; q++) {
@@ -223,16 +212,16 @@ INLINE void NAME(tiles_up_some)(const int m, const struct direct_args *a, const 
     }
 }
 
-INLINE void NAME(tiles_down_some)(const int m, const struct direct_args *a, const struct NAME(item) *item,
-                                  vec *x, vec *t) {
+INLINE void tiles_down_some(const int m, const struct direct_args *a, const struct item *item, vec *x,
+                            vec *t) {
     for (int64_t i = 0; i < a->groups; i++) {
-        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct group group = group_at(a, item, i);
         const struct direct_args *tile = &group.a;
         for (int64_t r = tile->regions - 1; r >= 0; r--) {
             const int64_t n = tile->pivots[r], f = n + tile->width[r], first = tile->first[r];
             for (int lane = 0; lane < group.item.width; lane++) {
                 const int32_t *position = group.position + lane;
-                NAME(gather_tile)(m * (int64_t)sizeof(vec), tile, r, position, x, t);
+                gather_tile(m * (int64_t)sizeof(vec), tile, r, position, x, t);
                 MODE(backward)(m, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n, f,
                                t);
                 for (int64_t q = 0; q < n; q++) {
@@ -245,11 +234,11 @@ INLINE void NAME(tiles_down_some)(const int m, const struct direct_args *a, cons
 }
 
 /* `tiles_down_drops` likewise. `given`: of a tile the reference, and u of its rim. */
-APART void NAME(tiles_down_drops_some)(const struct direct_args *a, const struct NAME(item) *item, vec *x,
-                                       const vec *given, vec *t, vec *drop, vec *top) {
+APART void tiles_down_drops_some(const struct direct_args *a, const struct item *item, vec *x,
+                                 const vec *given, vec *t, vec *drop, vec *top) {
     const int64_t rim = rim_of(a);
     for (int64_t i = 0; i < a->groups; i++) {
-        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct group group = group_at(a, item, i);
         const struct direct_args *tile = &group.a;
         for (int lane = 0; lane < group.item.width; lane++) {
             const int32_t *position = group.position + lane, *edge = group.edge + lane;
@@ -272,7 +261,7 @@ APART void NAME(tiles_down_drops_some)(const struct direct_args *a, const struct
                     const int64_t p = position[(first + q) * LANES];
                     const REAL ground = ((const REAL *)(group.grounded + first + q))[lane];
                     t[2 * q] = p < 0 ? (vec){} : x[2 * p];
-                    t[2 * q + 1] = p < 0 ? (vec){} : x[2 * p + 1] - NAME(splat)(ground) * reference;
+                    t[2 * q + 1] = p < 0 ? (vec){} : x[2 * p + 1] - splat(ground) * reference;
                 }
                 MODE(backward)(2, LANES, (const REAL *)(group.shares + tile->share_at[r]) + lane, n,
                                n + width, t);
@@ -291,16 +280,13 @@ APART void NAME(tiles_down_drops_some)(const struct direct_args *a, const struct
     }
 }
 
-INLINE vec NAME(piece)(const REAL *at) { return *(const loose *)at; }
+INLINE vec piece(const REAL *at) { return *(const loose *)at; }
 
-INLINE doubles NAME(piece_up)(const REAL *at) {
-    return __builtin_convertvector(*(const half *)at, doubles);
-}
+INLINE doubles piece_up(const REAL *at) { return __builtin_convertvector(*(const half *)at, doubles); }
 
 /* One source for one network: vectors run along the fronts' rows, and beyond their ends, where `t` has
  * room; what they read there of shares is finite. */
-static void NAME(forward_one)(const REAL *shares, const double *over_sum, int64_t n, int64_t f,
-                              double *t) {
+static void forward_one(const REAL *shares, const double *over_sum, int64_t n, int64_t f, double *t) {
     enum { EACH = VECTOR_BYTES / 8 };
     int64_t k = 0;
     for (; k < n; k += 4) {
@@ -320,31 +306,31 @@ static void NAME(forward_one)(const REAL *shares, const double *over_sum, int64_
         }
         for (int64_t q = k + 4; q < f; q += EACH) {
             doubles sum = *(const loose_doubles *)(t + q);
-            UNROLL for (int i = 0; i < 4; i++) sum += NAME(piece_up)(h[i] + q) * x[i];
+            UNROLL for (int i = 0; i < 4; i++) sum += piece_up(h[i] + q) * x[i];
             *(loose_doubles *)(t + q) = sum;
         }
     }
 }
 
-static void NAME(backward_one)(const REAL *shares, int64_t n, int64_t f, REAL *t) {
+static void backward_one(const REAL *shares, int64_t n, int64_t f, REAL *t) {
     int64_t k = n;
     *(loose *)(t + f) = (vec){};
     for (; k % 4; k--) {
         const REAL *h = shares + share_index(f, k - 1, 0);
         vec sum = {};
-        for (int64_t q = k; q < f; q += LANES) sum += NAME(piece)(h + q) * NAME(piece)(t + q);
-        t[k - 1] += NAME(sum)(sum);
+        for (int64_t q = k; q < f; q += LANES) sum += piece(h + q) * piece(t + q);
+        t[k - 1] += sum_of(sum);
     }
     for (k -= 4; k >= 0; k -= 4) {
         const REAL *h[4];
         vec sum[4] = {};
         for (int i = 0; i < 4; i++) h[i] = shares + share_index(f, k + i, 0);
         for (int64_t q = k + 4; q < f; q += LANES) {
-            const vec x = NAME(piece)(t + q);
-            UNROLL for (int i = 0; i < 4; i++) sum[i] += NAME(piece)(h[i] + q) * x;
+            const vec x = piece(t + q);
+            UNROLL for (int i = 0; i < 4; i++) sum[i] += piece(h[i] + q) * x;
         }
         for (int i = 3; i >= 0; i--) {
-            REAL all = NAME(sum)(sum[i]);
+            REAL all = sum_of(sum[i]);
             for (int j = i + 1; j < 4; j++) all += h[i][k + j] * t[k + j];
             t[k + i] += all;
         }
@@ -352,34 +338,34 @@ static void NAME(backward_one)(const REAL *shares, int64_t n, int64_t f, REAL *t
 }
 
 /* `count` sources in turn, so that a front's shares are read from memory once. */
-static void NAME(sweep_up_one)(const struct direct_args *a, const REAL *shares, const REAL *inverse,
-                               const double *over_sum, int count, double *x, double *t) {
+static void sweep_up_one(const struct direct_args *a, const REAL *shares, const REAL *inverse,
+                         const double *over_sum, int count, double *x, double *t) {
     for (int64_t r = 0; r < a->regions; r++) {
         const int64_t n = a->pivots[r], width = a->width[r], first = a->first[r];
         const int32_t *boundary = a->boundary + a->boundary_at[r];
         for (int j = 0; n && j < count; j++) {
             double *own = x + j * a->nodes;
             MODE(gather)(sizeof(double), a, r, own, t);
-            NAME(forward_one)(shares + a->share_at[r], over_sum + first, n, n + width, t);
+            forward_one(shares + a->share_at[r], over_sum + first, n, n + width, t);
             for (int64_t i = 0; i < n; i++) own[first + i] = t[i] * (double)inverse[first + i];
             for (int64_t q = 0; q < width; q++) own[boundary[q]] = t[n + q];
         }
     }
 }
 
-static void NAME(sweep_down_one)(const struct direct_args *a, const REAL *shares, REAL *x, REAL *t) {
+static void sweep_down_one(const struct direct_args *a, const REAL *shares, REAL *x, REAL *t) {
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r];
         if (!n) continue;
         MODE(gather)(sizeof(REAL), a, r, x, t);
-        NAME(backward_one)(shares + a->share_at[r], n, n + a->width[r], t);
+        backward_one(shares + a->share_at[r], n, n + a->width[r], t);
         memcpy(x + a->first[r], t, (size_t)n * sizeof(REAL));
     }
 }
 
 /* `take_level` and `sweep_down_drops` for one source; `x`: of v, then of u. */
-static void NAME(take_level_one)(const struct direct_args *a, const REAL *leak, const REAL *inverse,
-                                 double *x) {
+static void take_level_one(const struct direct_args *a, const REAL *leak, const REAL *inverse,
+                           double *x) {
     double current = 0, ground = 0;
     for (int64_t p = 0; p < a->nodes; p++) {
         if (inverse[p] > 0) current += x[p];
@@ -389,9 +375,9 @@ static void NAME(take_level_one)(const struct direct_args *a, const REAL *leak, 
     for (int64_t p = 0; p < a->nodes; p++) x[a->nodes + p] = x[p] - (double)leak[p] * level;
 }
 
-static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *shares,
-                                       const REAL *inverse, const REAL *grounded, const REAL *x, REAL *t,
-                                       REAL *top, REAL *drop, REAL *tiles) {
+static void sweep_down_drops_one(const struct direct_args *a, const REAL *shares, const REAL *inverse,
+                                 const REAL *grounded, const REAL *x, REAL *t, REAL *top, REAL *drop,
+                                 REAL *tiles) {
     int64_t last = a->nodes - 1;
     while (last > 0 && !(inverse[last] > 0)) last--;
     for (int64_t r = a->regions - 1; r >= 0; r--) {
@@ -408,7 +394,7 @@ static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *
             continue;
         }
         for (int64_t i = 0; i < n; i++) t[i] = x[first + i] - grounded[first + i] * reference;
-        NAME(backward_one)(shares + a->share_at[r], n, n + width, t);
+        backward_one(shares + a->share_at[r], n, n + width, t);
         for (int64_t e = a->edge_at[r]; e < a->edge_at[r + 1]; e++)
             drop[a->edge[e]] = t[a->row[e]] - t[a->column[e]];
         for (int side = 0; side < 2; side++) {
@@ -422,8 +408,8 @@ static void NAME(sweep_down_drops_one)(const struct direct_args *a, const REAL *
     }
 }
 
-static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item) *item, int64_t source,
-                            REAL factor, REAL wrong, char *workspace) {
+static void solve_one(const struct direct_args *a, const struct item *item, int64_t source, REAL factor,
+                      REAL wrong, char *workspace) {
     const int64_t nodes = a->nodes;
     const REAL *shares = (const REAL *)a->shares + item->slot * a->item_shares;
     const REAL *inverse = (const REAL *)a->inverse + item->slot * nodes;
@@ -440,7 +426,7 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
     REAL *drop = (REAL *)(front + a->largest_front + PAD);
     REAL *const waiting = (REAL *)((char *)drop + MODE(edges_bytes)(a));
     char *const end = workspace + MODE(solve_bytes)(a);
-    char *const tiles = end - NAME(tiles_solve_bytes)(a);
+    char *const tiles = end - tiles_solve_bytes(a);
     REAL *const left = (REAL *)(end - MODE(tiles_solve_bytes)(a));
     char *const behind = (char *)left - MODE(sums_bytes)(a);
     double *const scratch = (double *)behind;
@@ -453,49 +439,49 @@ static void NAME(solve_one)(const struct direct_args *a, const struct NAME(item)
         up[p] = (double)(a->call == DIRECT_SAMPLE ? s * (REAL)sqrt(inverse[p]) : s);
     }
     if (label)
-        NAME(take_levels)(a, leak, label, 1, up, up + nodes, 1, limit, 1, scratch);
+        take_levels(a, leak, label, 1, up, up + nodes, 1, limit, 1, scratch);
     else if (a->drop[0])
-        NAME(take_level_one)(a, leak, inverse, up);
+        take_level_one(a, leak, inverse, up);
     if (a->call != DIRECT_SAMPLE) {
-        NAME(tiles_up)(a, item, column, columns, tiles);
-        NAME(sweep_up_one)(a, shares, inverse, over_sum, columns, up, front);
+        tiles_up(a, item, column, columns, tiles);
+        sweep_up_one(a, shares, inverse, over_sum, columns, up, front);
     }
-    NAME(narrow)(up, columns * nodes);
+    narrow(up, columns * nodes);
     if (a->drop[0]) {
         for (int64_t p = 0; label && p < nodes; p++) /* see `without_rounding` */
             if (x[nodes + p] <= limit[p] && x[nodes + p] >= -limit[p]) x[nodes + p] = 0;
         if (label) { /* see `solve_some` */
             memcpy(drop, x + nodes, (size_t)nodes * sizeof(REAL));
-            NAME(sweep_down_one)(a, shares, drop, t);
-            NAME(tiles_down)(a, item, drop, tiles);
-            NAME(part_sizes)(a, label, 1, drop, 1, size, 1);
+            sweep_down_one(a, shares, drop, t);
+            tiles_down(a, item, drop, tiles);
+            part_sizes(a, label, 1, drop, 1, size, 1);
             for (int64_t p = 0; p < nodes; p++) x[nodes + p] /= size[p];
         }
         memset(drop, 0, (size_t)(a->axes * a->entries) * sizeof(REAL));
-        NAME(sweep_down_drops_one)(a, shares, inverse, grounded, x + nodes, t, waiting, drop,
-                                   left + NAME(tiles_wait)(a));
+        sweep_down_drops_one(a, shares, inverse, grounded, x + nodes, t, waiting, drop,
+                             left + tiles_wait(a));
     }
-    NAME(sweep_down_one)(a, shares, x, t);
+    sweep_down_one(a, shares, x, t);
     if (a->drop[0]) {
-        NAME(tiles_down_drops)(a, item, x, x + nodes, left, drop, tiles);
+        tiles_down_drops(a, item, x, x + nodes, left, drop, tiles);
         for (const struct direct_run *run = a->runs; label && run < a->runs + a->num_runs; run++)
             for (int64_t i = 0; i < run->count; i++)
                 drop[run->axis * a->entries + run->entry + i] *= size[a->position[run->node + i]];
         for (int64_t e = 0; e < a->axes * a->entries; e++) drop[e] = drop[e] * factor + wrong;
         REAL *const v = x + nodes;
         for (int64_t p = 0; p < nodes; p++) v[a->node[p]] = x[p] * factor + wrong;
-        NAME(judge_drops)(a, 1, v, drop);
+        judge_drops(a, 1, v, drop);
         for (int axis = 0; axis < a->axes; axis++, drop += a->entries)
             for (int64_t e = 0; e < a->entries; e++)
                 ((REAL *)a->drop[axis])[edges + e * a->channels] = drop[e];
     } else
-        NAME(tiles_down)(a, item, x, tiles);
+        tiles_down(a, item, x, tiles);
     for (int64_t p = 0; p < nodes; p++) to[a->node[p] * a->channels] = x[p] * factor + wrong;
 }
 
 /* Of one source after the other, from what was given and found. */
-static void NAME(residuals_of)(const struct direct_args *a, const struct NAME(item) *item, int64_t source,
-                               int64_t last, char *workspace) {
+static void residuals_of(const struct direct_args *a, const struct item *item, int64_t source,
+                         int64_t last, char *workspace) {
     const REAL *inverse = (const REAL *)a->inverse + item->slot * a->nodes;
     REAL *r = (REAL *)workspace, *v = r + a->nodes, *z = v + a->nodes;
     for (; source < last; source++) {
@@ -505,17 +491,16 @@ static void NAME(residuals_of)(const struct direct_args *a, const struct NAME(it
             v[p] = ((const REAL *)a->potential)[offset + p * a->channels];
         }
         const int64_t batch = item->index / a->channels, channel = item->index % a->channels;
-        NAME(residuals)(a, item, 1, inverse, r, v, z,
-                        a->residual + (batch * a->sources + source) * a->channels + channel);
+        residuals(a, item, 1, inverse, r, v, z,
+                  a->residual + (batch * a->sources + source) * a->channels + channel);
     }
 }
 #endif
 
-/* Of m vectors of sources; with `drops` of one. `front`: NULL, or where the networks are eliminated,
- * region by region with the forward substitution, which then finds their factors in the cache. */
+/* Of m vectors of sources; with `drops` of one. */
 INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_args *a,
-                             const struct NAME(item) *item, int64_t source, vec factor, vec wrong,
-                             char *workspace, char *front) {
+                             const struct item *item, int64_t source, vec factor, vec wrong,
+                             char *workspace) {
     const int swept = drops ? 2 : m;
     const int64_t nodes = a->nodes, next = nodes * a->channels, bytes = MODE(values_bytes)(a);
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
@@ -547,7 +532,7 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
             edges[lane] = item->edges_of[lane] + source * a->entries * a->channels;
         }
 #endif
-        NAME(pack)(a->source, at[j], width[j], a->channels, nodes, (vec *)own);
+        pack(a->source, at[j], width[j], a->channels, nodes, (vec *)own);
         for (int64_t p = 0; p < nodes; p++) {
             vec value = own[a->node[p]];
             bad[j] += value - value;
@@ -561,8 +546,8 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
     vec *const drop = (vec *)((char *)up_front + swept * MODE(front_values_bytes)(a));
 #if ROWS
     char *const end = workspace + MODE(solve_bytes)(a);
-    char *const tiles = end - NAME(tiles_solve_bytes)(a);
-    vec *const left = (vec *)(end - MODE(tiles_solve_bytes)(a)) + NAME(tiles_wait)(a);
+    char *const tiles = end - tiles_solve_bytes(a);
+    vec *const left = (vec *)(end - MODE(tiles_solve_bytes)(a)) + tiles_wait(a);
 #else
     vec *const left = NULL;
 #endif
@@ -571,24 +556,19 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
         char *const behind = (char *)drop + MODE(edges_bytes)(a);
         vec *const size = (vec *)(behind + bytes); /* first what `take_levels` finds */
         double *const scratch = (double *)(size + nodes);
-        if (front) {
-            MODE(take_level)(a, leak, NULL, up);
-            MODE(factorize_item)(a, item, front, MODE(forward_double), up, up_front);
-        }
         INTEGER *const label = MODE(parts)(a, item, shares, inverse, grounded, (INTEGER *)behind);
         if (label) {
-            for (int64_t p = 0; front && p < nodes; p++) up[2 * p] = widen((const vec *)s + a->node[p]);
             for (int lane = 0; lane < LANES; lane++)
-                NAME(take_levels)(a, (const REAL *)leak + (ROWS ? 0 : lane), label + (ROWS ? 0 : lane),
-                                  ROWS ? 1 : LANES, (const double *)up + lane, (double *)(up + 1) + lane,
-                                  2 * LANES, (REAL *)size + lane, LANES, scratch);
-        } else if (!front)
+                take_levels(a, (const REAL *)leak + (ROWS ? 0 : lane), label + (ROWS ? 0 : lane),
+                            ROWS ? 1 : LANES, (const double *)up + lane, (double *)(up + 1) + lane,
+                            2 * LANES, (REAL *)size + lane, LANES, scratch);
+        } else
             MODE(take_level)(a, leak, inverse, up);
 #if ROWS
-        NAME(tiles_up_some)(2, a, item, up, up_front);
+        tiles_up_some(2, a, item, up, up_front);
 #endif
-        if (label || !front) MODE(sweep_up)(2, a, shares, inverse, over_sum, up, up_front);
-        NAME(narrow)((double *)up, 2 * nodes * LANES);
+        MODE(sweep_up)(2, a, shares, inverse, over_sum, up, up_front);
+        narrow((double *)up, 2 * nodes * LANES);
         if (label) {
             /* References may be nodes of other parts: the largest u of each part becomes about 1, so that
              * drops are right to the rounding of it at worst. */
@@ -596,54 +576,51 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
                 drop[p] = x[2 * p + 1] = MODE(without_rounding)(x[2 * p + 1], size[p]);
             MODE(sweep_down)(1, a, shares, drop, t);
 #if ROWS
-            NAME(tiles_down_some)(1, a, item, drop, t);
+            tiles_down_some(1, a, item, drop, t);
 #endif
             for (int lane = 0; lane < LANES; lane++)
-                NAME(part_sizes)(a, label + (ROWS ? 0 : lane), ROWS ? 1 : LANES,
-                                 (const REAL *)drop + lane, LANES, (REAL *)size + lane, LANES);
+                part_sizes(a, label + (ROWS ? 0 : lane), ROWS ? 1 : LANES, (const REAL *)drop + lane,
+                           LANES, (REAL *)size + lane, LANES);
             for (int64_t p = 0; p < nodes; p++) x[2 * p + 1] /= size[p];
         }
         MODE(sweep_down_drops)(a, shares, inverse, grounded, x, t,
                                (vec *)((char *)scratch + MODE(sums_bytes)(a)), drop, left);
 #if ROWS
-        NAME(tiles_down_drops_some)(a, item, x, left - NAME(tiles_wait)(a), t, drop, (vec *)tiles);
+        tiles_down_drops_some(a, item, x, left - tiles_wait(a), t, drop, (vec *)tiles);
 #endif
         for (const struct direct_run *run = a->runs; label && run < a->runs + a->num_runs; run++)
             for (int64_t i = 0; i < run->count; i++)
                 drop[run->axis * a->entries + run->entry + i] *= size[a->position[run->node + i]];
         for (int64_t e = 0; e < a->axes * a->entries; e++) drop[e] = drop[e] * factor + bad[0];
     } else {
-        if (front)
-            MODE(factorize_item)(a, item, front, MODE(forward_single), up, up_front);
-        else if (a->call != DIRECT_SAMPLE) {
+        if (a->call != DIRECT_SAMPLE) {
 #if ROWS
-            NAME(tiles_up_some)(m, a, item, up, up_front);
+            tiles_up_some(m, a, item, up, up_front);
 #endif
             MODE(sweep_up)(m, a, shares, inverse, over_sum, up, up_front);
         }
-        NAME(narrow)((double *)up, m * nodes * LANES);
+        narrow((double *)up, m * nodes * LANES);
         MODE(sweep_down)(m, a, shares, x, t);
 #if ROWS
-        NAME(tiles_down_some)(m, a, item, x, t);
+        tiles_down_some(m, a, item, x, t);
 #endif
     }
     for (int j = 0; j < m; j++) {
         vec *own = (vec *)(v + j * bytes);
         for (int64_t p = 0; p < nodes; p++) own[a->node[p]] = x[p * swept + j] * factor + bad[j];
-        NAME(unpack)(own, at[j], width[j], a->channels, nodes, a->potential);
+        unpack(own, at[j], width[j], a->channels, nodes, a->potential);
     }
     if (drops) {
-        NAME(judge_drops)(a, LANES, (const REAL *)v, (REAL *)drop);
+        judge_drops(a, LANES, (const REAL *)v, (REAL *)drop);
         for (int axis = 0; axis < a->axes; axis++)
-            NAME(unpack)(drop + axis * a->entries, edges, width[0], a->channels, a->entries,
-                         a->drop[axis]);
+            unpack(drop + axis * a->entries, edges, width[0], a->channels, a->entries, a->drop[axis]);
     }
 #if !ROWS
     for (int j = 0; j < m && a->residual; j++) {
         if (!width[j]) continue;
         double residual[LANES];
-        NAME(residuals)(a, item, LANES, (const REAL *)inverse, (REAL *)(s + j * bytes),
-                        (const REAL *)(v + j * bytes), (REAL *)x, residual);
+        residuals(a, item, LANES, (const REAL *)inverse, (REAL *)(s + j * bytes),
+                  (const REAL *)(v + j * bytes), (REAL *)x, residual);
         for (int lane = 0; lane < item->width; lane++) {
             const int64_t network = item->index * LANES + lane;
             const int64_t batch = network / a->channels, channel = network % a->channels;
@@ -653,10 +630,10 @@ INLINE void MODE(solve_some)(const int m, const int drops, const struct direct_a
 #endif
 }
 
-#define SOLVE(name, m, drops)                                                                         \
-    APART void MODE(name)(const struct direct_args *a, const struct NAME(item) *item, int64_t source, \
-                          vec factor, vec wrong, char *workspace, char *front) {                      \
-        MODE(solve_some)(m, drops, a, item, source, factor, wrong, workspace, front);                 \
+#define SOLVE(name, m, drops)                                                                   \
+    APART void MODE(name)(const struct direct_args *a, const struct item *item, int64_t source, \
+                          vec factor, vec wrong, char *workspace) {                             \
+        MODE(solve_some)(m, drops, a, item, source, factor, wrong, workspace);                  \
     }
 SOLVE(solve_single, 1, 0)
 SOLVE(solve_several, MODE(SOURCES), 0)
@@ -666,7 +643,7 @@ SOLVE(solve_drops, 1, 1)
 /* Effective resistances of m vectors of pairs: what a unit current from one node to the other
  * dissipates, the sum over all pivots of t^2 / pivot, t being what forward substitution brings to each.
  * Nothing is subtracted from anything. */
-INLINE void MODE(pairs_some)(const int m, const struct direct_args *a, const struct NAME(item) *item,
+INLINE void MODE(pairs_some)(const int m, const struct direct_args *a, const struct item *item,
                              int64_t source, vec factor, vec wrong, char *workspace) {
     const element *shares = (const element *)a->shares + item->slot * a->item_shares;
     const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
@@ -681,13 +658,13 @@ INLINE void MODE(pairs_some)(const int m, const struct direct_args *a, const str
         ((double *)(x + pair[2 * at + 1] * m + j))[i % LANES] -= 1;
     }
 #if ROWS
-    NAME(tiles_up_some)(m, a, item, x, t);
+    tiles_up_some(m, a, item, x, t);
 #endif
     MODE(sweep_up)(m, a, shares, inverse, over_sum, x, t);
     wide found[MODE(SOURCES)] = {};
     for (int64_t p = 0; p < a->nodes; p++) {
         /* Where there is none, x is 0. */
-        const vec i = NAME(either)(WIDEN(inverse[p]), WIDEN(inverse[p]), NAME(splat)(1));
+        const vec i = either(WIDEN(inverse[p]), WIDEN(inverse[p]), splat(1));
         const wide pivot = widen(&i);
         UNROLL for (int j = 0; j < m; j++) UNROLL for (int k = 0; k < HALVES; k++) found[j].part[k] +=
             x[p * m + j].part[k] * x[p * m + j].part[k] / pivot.part[k];
@@ -702,17 +679,17 @@ INLINE void MODE(pairs_some)(const int m, const struct direct_args *a, const str
     }
 }
 
-#define PAIRS(name, m)                                                                                \
-    APART void MODE(name)(const struct direct_args *a, const struct NAME(item) *item, int64_t source, \
-                          vec factor, vec wrong, char *workspace) {                                   \
-        MODE(pairs_some)(m, a, item, source, factor, wrong, workspace);                               \
+#define PAIRS(name, m)                                                                          \
+    APART void MODE(name)(const struct direct_args *a, const struct item *item, int64_t source, \
+                          vec factor, vec wrong, char *workspace) {                             \
+        MODE(pairs_some)(m, a, item, source, factor, wrong, workspace);                         \
     }
 PAIRS(pairs_single, 1)
 PAIRS(pairs_several, MODE(SOURCES))
 #undef PAIRS
 
 /* Sources that one thread solves for together. */
-static int64_t MODE(chunk)(const struct direct_args *a) {
+static int64_t MODE(chunk_of)(const struct direct_args *a) {
     const int64_t per = ROWS ? LANES : 1;
     const int64_t networks = a->batches * a->channels,
                   items = ROWS ? networks : (networks + LANES - 1) / LANES;
@@ -720,9 +697,9 @@ static int64_t MODE(chunk)(const struct direct_args *a) {
     return shared ? MODE(SOURCES) * per : per;
 }
 
-/* Sources from `source` to `last`; `front` as above. */
-static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item) *item, int64_t source,
-                             int64_t last, char *workspace, char *front) {
+/* Sources from `source` to `last`. */
+static void MODE(solve_item)(const struct direct_args *a, const struct item *item, int64_t source,
+                             int64_t last, char *workspace) {
     vec factor = {}, wrong = {};
     for (int lane = 0; lane < LANES; lane++) {
         const int64_t network = item->index * (ROWS ? 1 : LANES) + (lane < item->width ? lane : 0);
@@ -730,7 +707,7 @@ static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item
         factor[lane] = a->call == DIRECT_SAMPLE ? (REAL)sqrt(scale) : scale;
         wrong[lane] = a->status[network] == DIRECT_NOT_FINITE ? (REAL)NAN : 0;
     }
-    const int64_t per = ROWS ? LANES : 1, together = MODE(chunk)(a);
+    const int64_t per = ROWS ? LANES : 1, together = MODE(chunk_of)(a);
     for (; a->call == DIRECT_PAIRS && source < last; source += together) {
         if (together > per)
             MODE(pairs_several)(a, item, source, factor, wrong, workspace);
@@ -740,21 +717,21 @@ static void MODE(solve_item)(const struct direct_args *a, const struct NAME(item
 #if ROWS
     const int64_t first = source;
     for (; last - source < 3 && source < last; source++) /* see `value_bytes` */
-        NAME(solve_one)(a, item, source, factor[0], wrong[0], workspace);
+        solve_one(a, item, source, factor[0], wrong[0], workspace);
 #endif
     while (source < last) {
         if (a->drop[0]) {
-            MODE(solve_drops)(a, item, source, factor, wrong, workspace, front);
+            MODE(solve_drops)(a, item, source, factor, wrong, workspace);
             source += per;
         } else if (together > per && last - source > per) {
-            MODE(solve_several)(a, item, source, factor, wrong, workspace, front);
+            MODE(solve_several)(a, item, source, factor, wrong, workspace);
             source += MODE(SOURCES) * per;
         } else {
-            MODE(solve_single)(a, item, source, factor, wrong, workspace, front);
+            MODE(solve_single)(a, item, source, factor, wrong, workspace);
             source += per;
         }
     }
 #if ROWS
-    if (a->residual) NAME(residuals_of)(a, item, first, last, workspace);
+    if (a->residual) residuals_of(a, item, first, last, workspace);
 #endif
 }

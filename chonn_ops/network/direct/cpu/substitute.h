@@ -105,14 +105,6 @@ INLINE void MODE(gather)(const int64_t size, const struct direct_args *a, int64_
         memcpy((char *)t + (n + q) * size, (const char *)x + boundary[q] * size, (size_t)size);
 }
 
-/* Fetches the first factors of the region that is next. */
-INLINE void MODE(prefetch)(const struct direct_args *a, const element *shares, int64_t r) {
-    if (r < 0 || r >= a->regions) return;
-    const char *const from = (const char *)(shares + a->share_at[r]);
-    const int64_t bytes = (a->share_at[r + 1] - a->share_at[r]) * (int64_t)sizeof(element);
-    for (int64_t at = 0; at < least(bytes, AHEAD); at += 64) __builtin_prefetch(from + at);
-}
-
 INLINE void MODE(forward_region)(const int m, const struct direct_args *a, int64_t r,
                                  const element *shares, const element *inverse, const portion *over_sum,
                                  carried *x, carried *t) {
@@ -145,7 +137,6 @@ INLINE int MODE(are_zero)(const carried *x, int64_t count) {
 INLINE void MODE(sweep_up)(const int m, const struct direct_args *a, const element *shares,
                            const element *inverse, const portion *over_sum, carried *x, carried *t) {
     for (int64_t r = 0; r < a->regions; r++) {
-        MODE(prefetch)(a, shares, r + 1);
         if (MODE(are_zero)(x + a->first[r] * m, a->pivots[r] * m)) continue;
         MODE(forward_region)(m, a, r, shares, inverse, over_sum, x, t);
     }
@@ -155,7 +146,6 @@ INLINE void MODE(sweep_down)(const int m, const struct direct_args *a, const ele
                              unit *t) {
     for (int64_t r = a->regions - 1; r >= 0; r--) {
         const int64_t n = a->pivots[r];
-        MODE(prefetch)(a, shares, r - 1);
         if (!n) continue;
         MODE(gather)(m * (int64_t)sizeof(unit), a, r, x, t);
         MODE(backward)(m, 1, shares + a->share_at[r], n, n + a->width[r], t);

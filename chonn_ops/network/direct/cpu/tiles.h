@@ -1,11 +1,11 @@
 /* Tiles of one network, see tiles.py: a group of them fills the lanes of vectors, as a group of
  * networks does elsewhere. What follows sets up a call for a group, runs what there is for networks,
- * and moves values between lanes and the network. Included once per precision. */
+ * and moves values between lanes and the network. */
 
 /* A group of tiles: the arguments for lanes, and where its nodes and edges are in the network. */
-struct NAME(group) {
+struct group {
     struct direct_args a;
-    struct NAME(item) item;
+    struct item item;
     int64_t first;  /* of its tiles */
     int64_t inside; /* nodes that are not of the rim; those of the rim follow */
     const int32_t *position, *edge;
@@ -13,9 +13,8 @@ struct NAME(group) {
     wide *over_sum;
 };
 
-static struct NAME(group)
-    NAME(group_at)(const struct direct_args *a, const struct NAME(item) *item, int64_t index) {
-    struct NAME(group) group = {.a = *a->tile, .first = a->group_first[index]};
+static struct group group_at(const struct direct_args *a, const struct item *item, int64_t index) {
+    struct group group = {.a = *a->tile, .first = a->group_first[index]};
     struct direct_args *tile = &group.a;
     group.item.width = (int)(a->group_first[index + 1] - group.first);
     group.inside = tile->nodes - tile->width[tile->regions - 1];
@@ -32,46 +31,44 @@ static struct NAME(group)
 }
 
 /* Values of the lanes' tiles, 0 where there is none. */
-INLINE vec NAME(collect)(const REAL *x, const int32_t *at) {
+INLINE vec collect(const REAL *x, const int32_t *at) {
     vec value = {};
     UNROLL for (int lane = 0; lane < LANES; lane++) value[lane] = at[lane] < 0 ? 0 : x[at[lane]];
     return value;
 }
 
-INLINE void NAME(spread)(REAL *x, const int32_t *at, vec value) {
+INLINE void spread(REAL *x, const int32_t *at, vec value) {
     UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane]] = value[lane];
 }
 
 /* Likewise of what is carried up: its lanes begin at `value`. */
-INLINE void NAME(collect_up)(const double *x, const int32_t *at, double *value) {
+INLINE void collect_up(const double *x, const int32_t *at, double *value) {
     UNROLL for (int lane = 0; lane < LANES; lane++) value[lane] = at[lane] < 0 ? 0 : x[at[lane]];
 }
 
-INLINE void NAME(spread_up)(double *x, const int32_t *at, const double *value) {
+INLINE void spread_up(double *x, const int32_t *at, const double *value) {
     UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane]] = value[lane];
 }
 
 /* Two tiles may have the same node in their rims. */
-INLINE void NAME(spread_more)(double *x, const int32_t *at, const double *value) {
+INLINE void spread_more(double *x, const int32_t *at, const double *value) {
     UNROLL for (int lane = 0; lane < LANES; lane++) if (at[lane] >= 0) x[at[lane]] += value[lane];
 }
 
-static int64_t NAME(tile_update)(const struct direct_args *a) {
+static int64_t tile_update(const struct direct_args *a) {
     return aligned((update_row(rim_of(a), rim_of(a)) + PAD) * (int64_t)sizeof(REAL));
 }
 
 /* What the elimination of groups takes: a thread's. */
-static int64_t NAME(tiles_bytes)(const struct direct_args *a) {
+static int64_t tiles_bytes(const struct direct_args *a) {
     const struct direct_args *tile = a->tile;
     if (!tile) return 0;
-    return NAME(front_bytes_lanes)(tile) + NAME(waiting_bytes_lanes)(tile) +
-           NAME(values_bytes_lanes)(tile) + NAME(edges_bytes_lanes)(tile) +
-           2 * LANES * NAME(tile_update)(a);
+    return front_bytes_lanes(tile) + waiting_bytes_lanes(tile) + values_bytes_lanes(tile) +
+           edges_bytes_lanes(tile) + 2 * LANES * tile_update(a);
 }
 
 /* The update of one lane for the boundary of its region. */
-static void NAME(hand_over)(const struct direct_args *a, int64_t r, const vec *update, int lane,
-                            REAL *to) {
+static void hand_over(const struct direct_args *a, int64_t r, const vec *update, int lane, REAL *to) {
     const int64_t width = a->width[r], rim = rim_of(a);
     const int32_t *at = a->rim + a->boundary_at[r];
     const REAL *from = (const REAL *)update + lane;
@@ -88,22 +85,20 @@ static void NAME(hand_over)(const struct direct_args *a, int64_t r, const vec *u
 }
 
 /* Eliminates the group; `held`: of its tiles' regions. Updates of the group before it may still wait. */
-APART void NAME(eliminate_group)(const struct direct_args *a, const struct NAME(item) *item,
-                                 int64_t index, REAL scale, REAL **held, char *workspace) {
-    struct NAME(group) group = NAME(group_at)(a, item, index);
+APART void eliminate_group(const struct direct_args *a, const struct item *item, int64_t index,
+                           REAL scale, REAL **held, char *workspace) {
+    struct group group = group_at(a, item, index);
     struct direct_args *tile = &group.a;
-    const int64_t bytes = NAME(values_bytes_lanes)(tile), edges = tile->edge_at[tile->regions];
+    const int64_t bytes = values_bytes_lanes(tile), edges = tile->edge_at[tile->regions];
     const REAL *leak = (const REAL *)a->own_leak + item->slot * a->nodes;
     vec *const front = (vec *)workspace;
-    workspace += NAME(front_bytes_lanes)(tile);
-    struct NAME(waiting_lanes) w = {.held = (vec **)workspace};
+    workspace += front_bytes_lanes(tile);
+    struct waiting_lanes w = {.held = (vec **)workspace};
     w.base = w.top = (vec *)(workspace + aligned(tile->regions * (int64_t)sizeof(void *)));
-    vec *const own_leak = (vec *)(workspace + NAME(waiting_bytes_lanes)(tile));
+    vec *const own_leak = (vec *)(workspace + waiting_bytes_lanes(tile));
     vec *const field = (vec *)((char *)own_leak + bytes);
-    char *const updates =
-        (char *)field + NAME(edges_bytes_lanes)(tile) + index % 2 * LANES * NAME(tile_update)(a);
-    for (int64_t p = 0; p < group.inside; p++)
-        own_leak[p] = NAME(collect)(leak, group.position + p * LANES);
+    char *const updates = (char *)field + edges_bytes_lanes(tile) + index % 2 * LANES * tile_update(a);
+    for (int64_t p = 0; p < group.inside; p++) own_leak[p] = collect(leak, group.position + p * LANES);
     for (int64_t e = 0; e < edges; e++) {
         const int32_t *at = group.edge + e * LANES;
         vec value = {};
@@ -118,107 +113,105 @@ APART void NAME(eliminate_group)(const struct direct_args *a, const struct NAME(
     memset(group.shares + tile->num_shares, 0, PAD * sizeof(vec));
     memset(group.inverse + group.inside, 0, (size_t)(tile->nodes - group.inside) * sizeof(vec));
     for (int64_t r = 0; r < tile->regions; r++)
-        NAME(eliminate_lanes)(tile, &group.item, r, front, &w, NAME(splat)(scale), 1);
+        eliminate_lanes(tile, &group.item, r, front, &w, splat(scale), 1);
     REAL *inverse = (REAL *)a->inverse + item->slot * a->nodes;
     REAL *grounded = (REAL *)a->grounded + item->slot * a->nodes;
     for (int64_t p = 0; p < group.inside; p++) {
-        NAME(spread)(inverse, group.position + p * LANES, group.inverse[p]);
-        NAME(spread)(grounded, group.position + p * LANES, group.grounded[p]);
+        spread(inverse, group.position + p * LANES, group.inverse[p]);
+        spread(grounded, group.position + p * LANES, group.grounded[p]);
     }
     for (int lane = 0; lane < group.item.width; lane++) {
         const int64_t r = a->tile_region[group.first + lane];
-        held[r] = (REAL *)(updates + lane * NAME(tile_update)(a));
-        NAME(hand_over)(a, r, w.held[tile->regions - 1], lane, held[r]);
+        held[r] = (REAL *)(updates + lane * tile_update(a));
+        hand_over(a, r, w.held[tile->regions - 1], lane, held[r]);
     }
 }
 
 /* Threads that share the groups of one network: those that the elimination has just left. Beside
  * PyTorch's, threads that are woken took longer than they saved: 7 ms for 1.4 with 256 x 256. */
-INLINE int NAME(sharing)(const struct direct_args *a) {
+INLINE int sharing(const struct direct_args *a) {
     return a->parts && a->call == DIRECT_FACTORIZE ? a->threads : 1;
 }
 
 /* What solving takes of one group. */
-static int64_t NAME(group_bytes)(const struct direct_args *a) {
+static int64_t group_bytes(const struct direct_args *a) {
     const struct direct_args *tile = a->tile;
-    return 2 * NAME(values_bytes_lanes)(tile) + NAME(edges_bytes_lanes)(tile) +
-           2 * NAME(front_values_bytes_lanes)(tile) +
+    return 2 * values_bytes_lanes(tile) + edges_bytes_lanes(tile) + 2 * front_values_bytes_lanes(tile) +
            aligned((3 * tile->waiting + 1 + 2 * rim_of(a)) * (int64_t)sizeof(vec));
 }
 
-static int64_t NAME(tiles_solve_bytes)(const struct direct_args *a) {
-    return a->tile ? NAME(sharing)(a) * NAME(group_bytes)(a) : 0;
+static int64_t tiles_solve_bytes(const struct direct_args *a) {
+    return a->tile ? sharing(a) * group_bytes(a) : 0;
 }
 
 /* Forward substitution of the tiles for a source, and for what `take_level` adds where `columns` is 2. */
-static void NAME(tiles_up)(const struct direct_args *a, const struct NAME(item) *item,
-                           double *const *column, int columns, char *workspace) {
-    const int threads = NAME(sharing)(a);
+static void tiles_up(const struct direct_args *a, const struct item *item, double *const *column,
+                     int columns, char *workspace) {
+    const int threads = sharing(a);
     const int64_t rim = rim_of(a);
     /* Rims in turn, so that sums do not depend on threads. */
 #pragma omp parallel for ordered schedule(static, 1) num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < a->groups; i++) {
-        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct group group = group_at(a, item, i);
         const struct direct_args *tile = &group.a;
-        wide *x = (wide *)(workspace + thread_number() * NAME(group_bytes)(a));
-        wide *t = (wide *)((char *)x + HALVES * NAME(values_bytes_lanes)(tile));
-        wide *const rims = (wide *)((char *)t + NAME(front_values_bytes_lanes)(tile));
+        wide *x = (wide *)(workspace + thread_number() * group_bytes(a));
+        wide *t = (wide *)((char *)x + HALVES * values_bytes_lanes(tile));
+        wide *const rims = (wide *)((char *)t + front_values_bytes_lanes(tile));
         for (int c = 0; c < columns; c++) {
             for (int64_t p = 0; p < group.inside; p++)
-                NAME(collect_up)(column[c], group.position + p * LANES, (double *)(x + p));
+                collect_up(column[c], group.position + p * LANES, (double *)(x + p));
             memset(x + group.inside, 0, (size_t)rim * sizeof(wide));
-            NAME(sweep_up_lanes)(1, tile, group.shares, group.inverse, group.over_sum, x, t);
+            sweep_up_lanes(1, tile, group.shares, group.inverse, group.over_sum, x, t);
             for (int64_t p = 0; p < group.inside; p++)
-                NAME(spread_up)(column[c], group.position + p * LANES, (const double *)(x + p));
+                spread_up(column[c], group.position + p * LANES, (const double *)(x + p));
             memcpy(rims + c * rim, x + group.inside, (size_t)rim * sizeof(wide));
         }
 #pragma omp ordered
         for (int c = 0; c < columns; c++)
             for (int64_t p = 0; p < rim; p++)
-                NAME(spread_more)(column[c], group.position + (group.inside + p) * LANES,
-                                  (const double *)(rims + c * rim + p));
+                spread_more(column[c], group.position + (group.inside + p) * LANES,
+                            (const double *)(rims + c * rim + p));
     }
 }
 
-static void NAME(tiles_down)(const struct direct_args *a, const struct NAME(item) *item, REAL *all,
-                             char *workspace) {
-    const int threads = NAME(sharing)(a);
+static void tiles_down(const struct direct_args *a, const struct item *item, REAL *all, char *workspace) {
+    const int threads = sharing(a);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < a->groups; i++) {
-        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct group group = group_at(a, item, i);
         const struct direct_args *tile = &group.a;
-        vec *x = (vec *)(workspace + thread_number() * NAME(group_bytes)(a));
-        vec *t = (vec *)((char *)x + NAME(values_bytes_lanes)(tile));
-        for (int64_t p = 0; p < tile->nodes; p++) x[p] = NAME(collect)(all, group.position + p * LANES);
-        NAME(sweep_down_lanes)(1, tile, group.shares, x, t);
-        for (int64_t p = 0; p < group.inside; p++) NAME(spread)(all, group.position + p * LANES, x[p]);
+        vec *x = (vec *)(workspace + thread_number() * group_bytes(a));
+        vec *t = (vec *)((char *)x + values_bytes_lanes(tile));
+        for (int64_t p = 0; p < tile->nodes; p++) x[p] = collect(all, group.position + p * LANES);
+        sweep_down_lanes(1, tile, group.shares, x, t);
+        for (int64_t p = 0; p < group.inside; p++) spread(all, group.position + p * LANES, x[p]);
     }
 }
 
 /* Numbers that `sweep_down_drops` leaves for the tiles, per source: of each the reference, and u of its
  * rim relative to it. */
-static int64_t NAME(tiles_wait)(const struct direct_args *a) {
+static int64_t tiles_wait(const struct direct_args *a) {
     return a->groups ? a->group_first[a->groups] * (1 + rim_of(a)) : 0;
 }
 
 /* `sweep_down_drops` of the tiles, for one source's v and u. `given`: see above. `drop`: by axis and
  * entry. */
-static void NAME(tiles_down_drops)(const struct direct_args *a, const struct NAME(item) *item, REAL *v,
-                                   const REAL *u, const REAL *given, REAL *drop, char *workspace) {
+static void tiles_down_drops(const struct direct_args *a, const struct item *item, REAL *v, const REAL *u,
+                             const REAL *given, REAL *drop, char *workspace) {
     const int64_t rim = rim_of(a);
-    const int threads = NAME(sharing)(a);
+    const int threads = sharing(a);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < a->groups; i++) {
-        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct group group = group_at(a, item, i);
         const struct direct_args *tile = &group.a;
-        const int64_t bytes = NAME(values_bytes_lanes)(tile), edges = tile->edge_at[tile->regions];
-        vec *const x = (vec *)(workspace + thread_number() * NAME(group_bytes)(a));
+        const int64_t bytes = values_bytes_lanes(tile), edges = tile->edge_at[tile->regions];
+        vec *const x = (vec *)(workspace + thread_number() * group_bytes(a));
         vec *const found = (vec *)((char *)x + 2 * bytes);
-        vec *const t = (vec *)((char *)found + NAME(edges_bytes_lanes)(tile));
-        vec *const top = (vec *)((char *)t + 2 * NAME(front_values_bytes_lanes)(tile));
+        vec *const t = (vec *)((char *)found + edges_bytes_lanes(tile));
+        vec *const top = (vec *)((char *)t + 2 * front_values_bytes_lanes(tile));
         for (int64_t p = 0; p < group.inside; p++) {
-            x[2 * p] = NAME(collect)(v, group.position + p * LANES);
-            x[2 * p + 1] = NAME(collect)(u, group.position + p * LANES);
+            x[2 * p] = collect(v, group.position + p * LANES);
+            x[2 * p + 1] = collect(u, group.position + p * LANES);
         }
         memset(x + 2 * group.inside, 0, (size_t)(2 * rim) * sizeof(vec));
         memset(top, 0, (size_t)(1 + 2 * rim) * sizeof(vec));
@@ -230,19 +223,18 @@ static void NAME(tiles_down_drops)(const struct direct_args *a, const struct NAM
             for (int64_t q = 0; q < a->width[r]; q++) top[2 + 2 * at[q]][lane] = from[1 + q];
         }
         for (int64_t q = 0; q < rim; q++)
-            top[1 + 2 * q] = NAME(collect)(v, group.position + (group.inside + q) * LANES);
-        NAME(sweep_down_drops_lanes)(tile, group.shares, group.inverse, group.grounded, x, t,
-                                     top + 1 + 2 * rim, found, NULL);
-        for (int64_t p = 0; p < group.inside; p++) NAME(spread)(v, group.position + p * LANES, x[2 * p]);
-        for (int64_t e = 0; e < edges; e++) NAME(spread)(drop, group.edge + e * LANES, found[e]);
+            top[1 + 2 * q] = collect(v, group.position + (group.inside + q) * LANES);
+        sweep_down_drops_lanes(tile, group.shares, group.inverse, group.grounded, x, t, top + 1 + 2 * rim,
+                               found, NULL);
+        for (int64_t p = 0; p < group.inside; p++) spread(v, group.position + p * LANES, x[2 * p]);
+        for (int64_t e = 0; e < edges; e++) spread(drop, group.edge + e * LANES, found[e]);
     }
 }
 
 /* `find_parts` of the tiles, when that of the other regions is done. */
-static void NAME(parts_of_tiles)(const struct direct_args *a, const struct NAME(item) *item,
-                                 INTEGER *label) {
+static void parts_of_tiles(const struct direct_args *a, const struct item *item, INTEGER *label) {
     for (int64_t i = 0; i < a->groups; i++) {
-        const struct NAME(group) group = NAME(group_at)(a, item, i);
+        const struct group group = group_at(a, item, i);
         const int64_t nodes = group.a.nodes;
         INTEGER own[nodes * LANES];
         for (int lane = 0; lane < group.item.width; lane++) {
@@ -252,9 +244,8 @@ static void NAME(parts_of_tiles)(const struct direct_args *a, const struct NAME(
                 const INTEGER at = position[p * LANES];
                 own[p * LANES + lane] = at < 0 || label[at] < 0 ? -1 : label[at] + (INTEGER)nodes;
             }
-            NAME(find_parts)(&group.a, (const REAL *)group.shares + lane,
-                             (const REAL *)group.inverse + lane, (const REAL *)group.grounded + lane,
-                             LANES, own + lane);
+            find_parts(&group.a, (const REAL *)group.shares + lane, (const REAL *)group.inverse + lane,
+                       (const REAL *)group.grounded + lane, LANES, own + lane);
             for (int64_t p = 0; p < group.inside; p++) {
                 const INTEGER found = own[p * LANES + lane];
                 if (position[p * LANES] < 0) continue;
@@ -266,23 +257,23 @@ static void NAME(parts_of_tiles)(const struct direct_args *a, const struct NAME(
     }
 }
 
-static int64_t NAME(tiles_invert_bytes)(const struct direct_args *a) {
+static int64_t tiles_invert_bytes(const struct direct_args *a) {
     const struct direct_args *tile = a->tile;
     if (!tile) return 0;
-    return NAME(front_bytes_lanes)(tile) + NAME(waiting_bytes_lanes)(tile) +
-           NAME(values_bytes_lanes)(tile) + NAME(edges_bytes_lanes)(tile);
+    return front_bytes_lanes(tile) + waiting_bytes_lanes(tile) + values_bytes_lanes(tile) +
+           edges_bytes_lanes(tile);
 }
 
 /* Takes what is given of a tile's boundary; the last of a group to come is the first of it, and then the
  * group's entries are found. The lane that counts of `scale` is the first. */
-static void NAME(invert_tile)(const struct direct_args *a, const struct NAME(item) *item, int64_t index,
-                              int64_t r, const REAL *given, vec scale, char *workspace) {
-    struct NAME(group) group = NAME(group_at)(a, item, index);
+static void invert_tile(const struct direct_args *a, const struct item *item, int64_t index, int64_t r,
+                        const REAL *given, vec scale, char *workspace) {
+    struct group group = group_at(a, item, index);
     struct direct_args *tile = &group.a;
-    const int64_t rim = rim_of(a), bytes = NAME(values_bytes_lanes)(tile), count = group.item.width;
+    const int64_t rim = rim_of(a), bytes = values_bytes_lanes(tile), count = group.item.width;
     vec *const front = (vec *)workspace;
-    vec *const top = (vec *)(workspace + NAME(front_bytes_lanes)(tile));
-    vec *const diagonal = (vec *)((char *)top + NAME(waiting_bytes_lanes)(tile));
+    vec *const top = (vec *)(workspace + front_bytes_lanes(tile));
+    vec *const diagonal = (vec *)((char *)top + waiting_bytes_lanes(tile));
     vec *const entry = (vec *)((char *)diagonal + bytes);
     const int32_t *at = a->rim + a->boundary_at[r];
     int64_t lane = 0;
@@ -297,8 +288,8 @@ static void NAME(invert_tile)(const struct direct_args *a, const struct NAME(ite
     for (int i = 0; i < LANES; i++) group.item.at[i] = group.item.edges_at[i] = i;
     tile->channels = LANES, tile->diagonal = diagonal;
     tile->entry[0] = a->entry[0] ? entry : NULL;
-    NAME(invert_regions_lanes)(tile, &group.item, group.shares, group.inverse, NAME(splat)(scale[0]),
-                               front, top + rim * (rim + 1) / 2, NULL);
+    invert_regions_lanes(tile, &group.item, group.shares, group.inverse, splat(scale[0]), front,
+                         top + rim * (rim + 1) / 2, NULL);
     for (int i = 0; i < count; i++) {
         for (int64_t p = 0; p < group.inside; p++) {
             const int32_t position = group.position[p * LANES + i];
