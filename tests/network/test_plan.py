@@ -10,7 +10,7 @@ import pytest
 
 from chonn_ops.network.direct import kept
 from chonn_ops.network.direct.plan import Dissection, make_plan, plan_of
-from chonn_ops.network.direct.tiles import make_tiled_plan
+from chonn_ops.network.direct.tiles import TiledPlan, make_tiled_plan
 
 GRIDS = [
     *(grid for axes in (1, 2) for grid in itertools.product((1, 2, 3, 5, 8), repeat=axes)),
@@ -115,3 +115,35 @@ def test_plans_that_are_kept_are_bounded_by_their_bytes(monkeypatch):
     large = make_plan((150, 150), (False, False))
     assert large.nbytes > 2**20
     assert make_plan((150, 150), (False, False)) is large  # the last one, whatever it takes
+
+
+@pytest.mark.parametrize(
+    ("grid", "periodic"),
+    [
+        ((13, 17), (False, True)),
+        ((33, 20), (False, False)),
+        ((40, 37), (True, True)),
+        ((1, 50, 31), (False, False, True)),
+        ((400,), (False,)),
+        ((357,), (True,)),
+        ((9, 130), (False, True)),
+        ((64, 64), (False, False)),
+    ],
+)
+@pytest.mark.parametrize("count", [2, 8, 16])
+def test_every_node_and_every_edge_is_in_one_tile_or_region(grid, periodic, count):
+    plan, there = make_plan(grid, periodic, 4), make_tiled_plan(grid, periodic, 4, count)
+    assert isinstance(there, TiledPlan)
+    tiles = there.tiles
+    assert len(tiles.region) >= count
+    inside = tiles.plan.nodes - int(tiles.plan.width[-1])
+    above = [np.arange(f, f + n) for f, n in zip(there.first, there.pivots, strict=True)]
+    positions = np.concatenate([*above, tiles.position[:, :inside].ravel()])
+    assert sorted(positions[positions >= 0]) == list(range(math.prod(grid)))
+    edges = np.concatenate([there.edge, tiles.edge.ravel()])
+    assert sorted(edges[edges >= 0]) == sorted(plan.edge)
+
+
+def test_volumes_and_small_grids_have_no_tiles():
+    for grid in ((12, 12, 12), (3, 4)):
+        assert not isinstance(make_tiled_plan(grid, (False,) * len(grid), 8, 16), TiledPlan)
