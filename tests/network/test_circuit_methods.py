@@ -325,29 +325,6 @@ def test_steps_want_one_potential_a_node():
         lc_step(LCState.at_rest(several)._replace(current=(v, v)), circuit, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("dtype", [DOUBLE, torch.complex128], ids=str)
-@pytest.mark.parametrize("fed", [DOUBLE, torch.complex128], ids=str)
-@pytest.mark.parametrize("door", ["solve", "factorize"])
-def test_gradients_of_held_circuits(dtype, fed, door):
-    """Of a source, edges, leaks and potentials; of real circuits with complex sources, too."""
-    circuit = circuit_of("graph", dtype)
-    nodes = nodes_of(circuit)
-    f = numbers(B, S, 7, C, seed=30, dtype=fed)
-    given = [
-        x.requires_grad_() for x in (circuit.conductance[0], circuit.leak, f, values_of(circuit))
-    ]
-
-    def results(g, leak, f, value):
-        held = Circuit(g, leak, circuit.layout).hold(nodes, value)
-        if door == "solve":
-            return held.solve(f), held.currents(held.solve(f)).walls
-        factor = held.factorize()
-        others = factor.diagonal_of_inverse(), factor.logdet()
-        return (factor.solve(f), *others, *(() if dtype.is_complex else (factor.sample(f.real),)))
-
-    assert torch.autograd.gradcheck(results, given, rtol=1e-5, fast_mode=True)
-
-
 def test_complex_sources_of_a_real_factor_are_those_of_the_circuit():
     circuit = circuit_of("graph", DOUBLE)
     f = numbers(B, 7, C, seed=30, dtype=torch.complex128).requires_grad_()

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from network_cases import factorize, on, solve_network, solver_of
+from network_cases import factorize, matrix_of, on, solve_network, solver_of
 from scipy.ndimage import label as connected
 from scipy.spatial import Delaunay
 from torch import Tensor
@@ -30,7 +30,6 @@ from chonn_ops import (
     rc_step,
 )
 from chonn_ops.network import available_backends
-from chonn_ops.network.edges import currents_along
 from chonn_ops.network.ground import cut_off
 
 BACKENDS = pytest.mark.parametrize("backend", [x for x in available_backends() if x != "triton"])
@@ -52,11 +51,12 @@ def of_nodes(circuit: Circuit) -> Tensor:
 
 
 @BACKENDS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 @pytest.mark.parametrize("outage", [1, 2])  # cuts off two nodes, or one
-def test_a_source_that_lost_its_ground_is_named(backend, outage):
+def test_a_source_that_lost_its_ground_is_named(backend, outage, dtype):
     """One node was silent: v = 0, a backward error of 0, and 3 A that went nowhere."""
     graph = Graph([(0, 1), (1, 2), (2, 3)], 4)
-    g, leak = torch.ones(1, 3, 1), field(1, 0, 0, 0, dtype=torch.float32)
+    g, leak = torch.ones(1, 3, 1, dtype=dtype), field(1, 0, 0, 0, dtype=dtype)
     g[:, outage] = 0
     factor = None if backend == "reference" else factorize(g, leak, graph=graph, backend=backend)
     for source in (field(0, 0, 0, 3).float(), field(1, 0, 1, -1).float()):
@@ -71,7 +71,7 @@ def test_a_source_that_lost_its_ground_is_named(backend, outage):
     fine = field(2, 0, 0, 0).float()
     v, info = solve_network(fine, g, leak, graph=graph, backend=backend, info=True)
     assert v.flatten().tolist() == [2.0] * (outage + 1) + [0.0] * (3 - outage)
-    assert info.backward_error.item() == 0
+    assert info.backward_error.item() <= (1e-6 if dtype.is_complex else 0)
     if factor is not None:
         assert torch.equal(factor.solve(fine), v)
         with pytest.raises(ValueError, match=r"and the inverse is asked for there"):
@@ -155,17 +155,8 @@ def test_missing_nodes_need_no_ground():
     factor = circuit.factorize()
     assert torch.equal(factor.diagonal_of_inverse()[0, ..., 0] > 0, mask)
     assert torch.equal(factor.sample(k)[0, ..., 0] != 0, mask)
-    dense = torch.linalg.inv(matrix(circuit)[mask.flatten()][:, mask.flatten()])
-    assert abs(factor.logdet().item() + dense.logdet().item()) < 1e-10
-
-
-def matrix(circuit: Circuit) -> Tensor:
-    """The dense matrix of one network."""
-    n = circuit.leak[0, ..., 0].numel()
-    columns = torch.eye(n, dtype=torch.float64).reshape(n, *circuit.leak.shape[1:-1], 1)
-    layout = circuit.layout
-    flows = currents_along(layout.edges(circuit.conductance), layout.drops(columns))
-    return (circuit.leak * columns + layout.outflow(flows)).reshape(n, n)
+    dense = torch.from_numpy(matrix_of(circuit))[mask.flatten()][:, mask.flatten()]
+    assert abs(factor.logdet().item() - dense.logdet().item()) < 1e-10
 
 
 # ---- fluxes

@@ -15,10 +15,8 @@ from scan_cases import (
     MODES,
     QUICK_MODES,
     TOLERANCE,
-    assert_close,
     make_case,
     rms_ratio,
-    run,
     scan,
     thorough,
     within,
@@ -34,12 +32,6 @@ LINES = [{"reverse": x, "boundary": b} for x in (False, True) for b in ("matched
 FIELDS = [{"directions": directions, "boundary": boundary} for directions, boundary in MODES]
 QUICK = [LINES[0], *({"directions": x, "boundary": b} for x, b in QUICK_MODES)]
 EACH_SCAN = pytest.mark.parametrize("options", [*LINES, *FIELDS], ids=str)
-EACH_SCAN_THOROUGHLY = pytest.mark.parametrize(
-    "options",
-    [pytest.param(x, marks=() if x in QUICK else thorough) for x in (*LINES, *FIELDS)],
-    ids=str,
-)
-SOME_SCANS = pytest.mark.parametrize("options", QUICK, ids=str)
 
 
 def case_of(options, grid, D, N, dtype=torch.float64, seed=0):
@@ -62,18 +54,6 @@ def loss(leaves, **options):
 
 def gradients(function, leaves, **options):
     return torch.autograd.grad(function(leaves, **options), list(leaves.values()))
-
-
-@EACH_BACKEND
-@EACH_SCAN_THOROUGHLY
-def test_gradcheck(backend, options):
-    leaves = leaves_of(options, (3, 2), 2, 2)
-
-    def outputs(*tensors):
-        case = dict(zip(leaves, tensors, strict=True))
-        return tuple(scan(case, backend=backend, **options).values())
-
-    assert torch.autograd.gradcheck(outputs, tuple(leaves.values()))
 
 
 def flat(case):
@@ -125,17 +105,6 @@ def test_gradients_need_no_kept_checkpoints(backend, options, grid, states):
 
 
 @thorough
-@EACH_BACKEND
-@EACH_SCAN
-def test_compile_without_graph_breaks(backend, options):
-    leaves = leaves_of(options, (3, 4), 3, 2)
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    found, eager = (gradients(f, leaves, backend=backend, **options) for f in (compiled, loss))
-    torch.testing.assert_close(found, eager)
-    torch._dynamo.reset()
-
-
-@thorough
 @pytest.mark.parametrize("directions", DIRECTIONS)
 def test_compile_with_a_dynamic_grid(directions):
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)
@@ -180,36 +149,6 @@ def test_export_with_gradients_on_takes_lines_of_any_length(options, length):
             total = sum(x.sin().sum() for x in y)
             results.append(torch.autograd.grad(total, list(made.parameters()))[0])
         torch.testing.assert_close(*results)
-
-
-@EACH_BACKEND
-@SOME_SCANS
-def test_vmap_equals_a_loop(backend, options):
-    cases = [case_of(options, (3, 4), 3, 2, torch.float32, seed) for seed in range(3)]
-    names = ("u", "decay", "c")
-    leaves = [torch.stack([case[name] for case in cases]).requires_grad_() for name in names]
-
-    def mapped(*tensors):
-        case = cases[0] | dict(zip(names, tensors, strict=True))
-        return tuple(scan(case, backend=backend, **options).values())
-
-    found = torch.vmap(mapped)(*leaves)
-    each = [mapped(*slices) for slices in zip(*leaves, strict=True)]
-    expected = tuple(torch.stack(parts) for parts in zip(*each, strict=True))
-    torch.testing.assert_close(found, expected)
-    losses = (sum(x.sin().sum() for x in y) for y in (found, expected))
-    torch.testing.assert_close(*(torch.autograd.grad(x, leaves) for x in losses))
-
-
-@EACH_BACKEND
-@SOME_SCANS
-def test_autocast_changes_nothing(backend, options):
-    case = case_of(options, (20, 10), 8, 4, torch.float32)
-    plain = run(case, backend=backend, **options)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        cast = run(case, backend=backend, **options)
-    assert cast.get("state", plain["y"]).dtype == torch.float32
-    assert_close(cast, plain, TOLERANCE[torch.float32])
 
 
 @EACH_IMPLEMENTATION
