@@ -61,7 +61,7 @@ check: setup
 # every backend at every size, opcheck, what compiles and exports, and the models inside of other packages.
 # Plugins that other packages bring to pytest cost every process their imports.
 test-quick: setup
-	$(PYTEST) -p no:hydra_pytest -p no:anyio -p no:hypothesispytest -q -m "not slow and not thorough" -k "not triton and not scan_cuda" tests/inspect tests/network tests/nn tests/scan tests/models
+	$(PYTEST) -p no:hydra_pytest -p no:anyio -p no:hypothesispytest -q -m "not slow and not thorough" -k "not triton and not scan_cuda" tests/test_operators.py tests/inspect tests/network tests/nn tests/scan tests/models
 
 test: setup
 	$(PYTEST) -m "not slow"

@@ -21,7 +21,7 @@ from network_cases import (
     solver_of,
 )
 from scan_cases import BACKENDS as SCANS
-from scan_cases import DIRECTIONS, MODES, QUICK_MODES, make_case, scan
+from scan_cases import MODES, QUICK_MODES, make_case, scan
 from torch.autograd import forward_ad
 
 from chonn_ops import (
@@ -53,7 +53,8 @@ PAIRS = torch.tensor([(0, 8), (2, 3), (4, 5), (0, 3), (8, 4)])
 @dataclass
 class Case:
     """A function of tensors that are independent of each other, and what PyTorch does not do with
-    it: "func" its transforms, "compile" one graph, "fast" the whole Jacobian in little time."""
+    it: "func" its transforms, "batches" those of gradients, "twice" second derivatives; where
+    "fast", the whole Jacobian would take long."""
 
     make: Callable[[], tuple[Callable[..., Any], list[torch.Tensor]]]
     quick: bool = True
@@ -311,7 +312,6 @@ for backend in SCANS:
         CASES[f"{directions}, {boundary}, {backend}"] = Case(
             partial(scans, (3, 2), **options), quick
         )
-CASES["long line"] = Case(partial(scans, 40, boundary="matched"), without="fast")
 for backend in BACKENDS:
     best = backend == FASTEST
     for grid, boundary, quick in (
@@ -344,16 +344,16 @@ for sources in (1, 3):
 for boundary in ("neumann", "periodic", "matched"):
     for source in (DOUBLE, COMPLEX):
         CASES[f"waves, {boundary}, {source}"] = Case(
-            partial(waves, boundary, source), boundary == "matched"
+            partial(waves, boundary, source), boundary == "matched", "fast"
         )
 for dtype, fed in ((DOUBLE, DOUBLE), (DOUBLE, COMPLEX), (COMPLEX, DOUBLE), (COMPLEX, COMPLEX)):
-    CASES[f"held, {dtype}, {fed}"] = Case(partial(held, dtype, fed, "solve"))
+    CASES[f"held, {dtype}, {fed}"] = Case(partial(held, dtype, fed, "solve"), without="fast")
     CASES[f"held, {dtype}, {fed}, factor"] = Case(
-        partial(held, dtype, fed, "factorize"), without="func"
+        partial(held, dtype, fed, "factorize"), without="func, fast"
     )
 CASES |= {
     **{f"graph of waves, {x}": Case(partial(graphs, x, (), COMPLEX)) for x in DIRECT},
-    "waves of several sources": Case(partial(waves, "matched", COMPLEX, (2,))),
+    "waves of several sources": Case(partial(waves, "matched", COMPLEX, (2,)), without="fast"),
     "solve of a factor": Case(solves_of_one_factor),
     "cell": Case(
         partial(layers, KirchhoffCell(2, Scan(2, directions="bidirectional"), dtype=DOUBLE)), False
@@ -362,8 +362,8 @@ CASES |= {
         partial(layers, CKB(2, cell=Scan(2), order=2, boundary="neumann", dtype=DOUBLE)), False
     ),
     "resistances": Case(resistances, without="func"),
-    "diffusion": Case(partial(discretised, 0.4), without="fast"),
-    "diffusion, harmonic": Case(partial(discretised, 0.0), False, "fast"),
+    "diffusion": Case(partial(discretised, 0.4), without="fast, batches"),
+    "diffusion, harmonic": Case(partial(discretised, 0.0), False, "fast, batches"),
     "edges": Case(partial(edges_and_walls, "neumann")),
     "edges, periodic": Case(partial(edges_and_walls, "periodic")),
     "tensors": Case(tensors_on_a_grid),
@@ -385,9 +385,9 @@ CASES |= {
 
 def each(names, slow=()):
     thorough = pytest.mark.thorough
-    rows = (
+    rows = [
         pytest.param(x, marks=thorough if x in slow or not CASES[x].quick else ()) for x in names
-    )
+    ]
     return pytest.mark.parametrize("name", rows)
 
 
@@ -404,17 +404,20 @@ REAL = [
 REAL = [x for x in REAL if "complex" not in x]
 
 
-@each(CASES)
+SLOW = ("tensors", "helmholtz", "waves of several sources", "rc, midpoint")
+
+
+@each(CASES, slow=SLOW)
 def test_first_derivatives(name):
     function, leaves = made(name)
     checks = {"check_forward_ad": True, "fast_mode": "fast" in CASES[name].without}
-    if name in MAPPED:
+    if name in MAPPED and "batches" not in CASES[name].without:
         checks |= {"check_batched_grad": True, "check_batched_forward_grad": True}
     assert torch.autograd.gradcheck(function, leaves, **checks)
 
 
-# Of scans twice a second each.
-SECONDS = [x for x in CASES if x.split(",")[0] in (*DIRECTIONS, "long line")]
+# `make check` takes some kinds.
+SECONDS = [x for x in CASES if x.split(",")[0] not in ("line", "network", "graph", "factor")]
 
 
 @each([x for x in CASES if "twice" not in CASES[x].without], slow=SECONDS)

@@ -387,16 +387,10 @@ class Mesh:
         )
         turned = torch.stack([-opposite[..., 1], opposite[..., 0]], -1).to(k)
         area = _sizes(corners)
-        parts = (
-            torch.stack(
-                [
-                    -torch.einsum("mx,bmcxy,my->bmc", turned[:, i], k, turned[:, j])
-                    for i, j in ((0, 1), (0, 2), (1, 2))
-                ],
-                2,
-            )
-            / (4 * area.to(k))[:, None, None]
-        )
+        first, second = (turned[:, i, None] for i in ([0, 0, 1], [1, 2, 2]))  # (M, 3, 1, 2)
+        # No matrix product, which autocast would round to half precision.
+        products = first[..., :, None] * k[:, :, None] * second[..., None, :]
+        parts = -products.sum((-2, -1)) / (4 * area.to(k))[:, None, None]
         B, C = k.shape[0], k.shape[2]
         parts, to = parts.flatten(1, 2), edge.to(k.device)
 

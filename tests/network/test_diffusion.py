@@ -8,9 +8,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from manufactured import manufactured, orders, tensor, wall
+from manufactured import manufactured, orders, plain, tensor, wall
 from network_cases import edge_conductance, matrix_of, solve_helmholtz, wall_leak
-from scipy.sparse import coo_array
 from scipy.sparse.linalg import spsolve
 
 from chonn_ops import (
@@ -48,71 +47,6 @@ def noise(grid, contrast, seed=0):
     )
 
 
-def plain(k, spacing, faces, absorption, f, mask=None, inner=None, arithmetic=0.0):
-    """Matrix and right side of the finite-volume scheme, cell by cell: an independent assembly.
-
-    `faces` and `inner` hold ("dirichlet", value, distance), ("neumann", flux), ("robin",
-    coefficient, value, distance) or ("periodic",), two an axis.
-    """
-    media = k if isinstance(k, list) else [k] * k.ndim
-    k = media[0]
-    grid, axes = k.shape, k.ndim
-    width = [np.broadcast_to(np.asarray(h, float), n) for h, n in zip(spacing, grid, strict=True)]
-    n = k.size
-    rows, columns, values, right = [], [], [], np.zeros(n)
-    number = np.arange(n).reshape(grid)
-    exists = np.ones(grid, bool) if mask is None else mask
-
-    def add(p, q, value):
-        rows.append(p)
-        columns.append(q)
-        values.append(value)
-
-    for at in itertools.product(*map(range, grid)):
-        p, volume = number[at], math.prod(h[i] for h, i in zip(width, at, strict=True))
-        if not exists[at]:
-            add(p, p, 1.0)
-            continue
-        add(p, p, absorption[at] * volume)
-        right[p] += f[at] * volume
-        for axis, side in itertools.product(range(axes), (0, 1)):
-            k = media[axis]
-            h, area = width[axis][at[axis]], volume / width[axis][at[axis]]
-            to = list(at)
-            to[axis] += 2 * side - 1
-            outside = not 0 <= to[axis] < grid[axis]
-            condition = faces[axis][side]
-            if outside and condition[0] == "periodic":
-                to[axis] %= grid[axis]
-                outside = False
-            if not outside and exists[tuple(to)]:
-                q = number[tuple(to)]
-                a, b = k[at], k[tuple(to)]
-                if not min(a, b):
-                    continue
-                far = width[axis][to[axis]]
-                harmonic, mean = 2 / (h / a + far / b), 2 * (a * far + b * h) / (h + far) ** 2
-                g = area * ((1 - arithmetic) * harmonic + arithmetic * mean)
-                add(p, p, g)
-                add(p, q, -g)
-                continue
-            if not outside:
-                condition = inner[axis][side]
-            half = k[at] * area / (h / 2)
-            if condition[0] == "neumann":
-                right[p] += condition[1] * area
-                continue
-            if condition[0] == "dirichlet":
-                g, value = k[at] * area / (h / 2 + condition[2]), condition[1]
-            else:
-                film, value, away = condition[1] * area, condition[2], condition[3]
-                half = k[at] * area / (h / 2 + away)
-                g = film * half / (film + half)
-            add(p, p, g)
-            right[p] += g * value
-    return coo_array((values, (rows, columns)), shape=(n, n)).tocsc(), right
-
-
 VALUES = {
     "dirichlet": (("dirichlet", 0.0, 0.0), Dirichlet()),
     "held": (("dirichlet", 2.0, 0.3), Dirichlet(2.0, distance=0.3)),
@@ -130,6 +64,14 @@ PAIRS = [
     ("periodic", "periodic"),
     ("flux", "film"),
 ]
+
+
+def assert_scheme(circuit, source, expected, right, inside):
+    """That a circuit is this matrix and right side; nodes that do not exist conduct nothing."""
+    among = expected.toarray() * np.outer(inside, inside)
+    np.testing.assert_allclose(matrix_of(circuit), among, rtol=1e-12, atol=1e-300)
+    close = {"rtol": 1e-12, "atol": 1e-15 * np.abs(right).max()}
+    np.testing.assert_allclose(source.flatten().numpy(), right, **close)
 
 
 @pytest.mark.parametrize("contrast", [0.0, 1e-6, 1e2, 1e6])
@@ -171,10 +113,7 @@ def test_the_scheme_is_the_plain_one(grid, spacing, start, contrast, masked):
     )
     source = circuit.source(f if mask is None else f * mask[None, ..., None])
     inside = np.ones(math.prod(grid), bool) if mask is None else mask.numpy().flatten()
-    among = expected.toarray() * np.outer(inside, inside)
-    np.testing.assert_allclose(matrix_of(circuit), among, rtol=1e-12, atol=1e-300)
-    scale = np.abs(right).max()
-    np.testing.assert_allclose(source.flatten().numpy(), right, rtol=1e-12, atol=1e-15 * scale)
+    assert_scheme(circuit, source, expected, right, inside)
     for v in (circuit.solve(f, solver=Direct()), circuit.factorize().solve(f)):
         v = v.flatten().numpy()
         left = np.abs(expected @ v - right)
@@ -221,9 +160,7 @@ def test_a_medium_of_one_conductivity_an_axis(masked):
     circuit = diffusion(media, spacing, boundary=boundary, mask=mask, inner=inner, arithmetic=0.3)
     source = f if mask is None else f * mask[None, ..., None]
     inside = np.ones(f.numel(), bool) if mask is None else mask.numpy().flatten()
-    among = expected.toarray() * np.outer(inside, inside)
-    np.testing.assert_allclose(matrix_of(circuit), among, rtol=1e-12, atol=1e-300)
-    np.testing.assert_allclose(circuit.source(source).flatten(), right, rtol=1e-12, atol=1e-12)
+    assert_scheme(circuit, circuit.source(source), expected, right, inside)
     mixed = diffusion([media[0].float(), *media[1:]], spacing, boundary=boundary)
     assert mixed.leak.dtype == DOUBLE
 
@@ -470,6 +407,10 @@ def test_a_bare_circuit_takes_currents():
     assert 1e-5 < info.backward_error.item() < 1e-2
 
 
+ONES, MASK = torch.ones(1, 4, 5, 1), torch.ones(4, 5, dtype=torch.bool)
+FACE, META = r"expands to \(1, 1, 5, 1\)", torch.ones((), device="meta")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -478,70 +419,46 @@ def test_a_bare_circuit_takes_currents():
         ({"boundary": ("periodic",)}, "or 2 of them"),
         ({"boundary": (("periodic", "neumann"), "neumann")}, "'periodic' at both faces"),
         ({"boundary": (("dirichlet",) * 3, "neumann")}, "boundary: expected one of"),
-        ({"conductivity": -torch.ones(1, 4, 5, 1)}, "conductivity: expected >= 0"),
-        ({"absorption": -1.0}, "absorption: expected >= 0"),
-        ({"absorption": "x"}, "absorption: expected a number or a Tensor"),
+        ({"conductivity": -ONES}, "conductivity: expected >= 0"),
+        ({"conductivity": (ONES,) * 3}, "one for each of 2 axes, got 3"),
+        ({"conductivity": (ONES, torch.ones(1, 4, 4, 1))}, r"conductivity\[1\]: expected shape"),
+        ({"conductivity": torch.ones(4, 5)}, r"conductivity: expected shape \(B, \*grid, C\)"),
+        ({"conductivity": ONES.int()}, "conductivity: expected a dtype"),
+        *(({"absorption": x}, "absorption: expected >= 0") for x in (-1.0, -ONES[0])),
+        *(({"absorption": x}, "absorption: expected a number or a Tensor") for x in ("x", True)),
         ({"absorption": torch.ones(3)}, "absorption: expected a number, or a shape"),
-        ({"conductivity": (torch.ones(1, 4, 5, 1),) * 3}, "one for each of 2 axes, got 3"),
-        (
-            {"conductivity": (torch.ones(1, 4, 5, 1), torch.ones(1, 4, 4, 1))},
-            r"conductivity\[1\]: expected shape",
+        ({"absorption": META}, "absorption: expected device cpu"),
+        *(
+            ({"arithmetic": x}, "arithmetic: expected a number from 0 to 1")
+            for x in (1.5, -0.1, math.nan)
         ),
-        ({"arithmetic": 1.5}, "arithmetic: expected a number from 0 to 1"),
-        ({"spacing": 0.0}, "spacing: expected a number > 0"),
+        *(({"spacing": x}, "spacing: expected a number > 0") for x in (0.0, torch.ones(4))),
         ({"spacing": (torch.ones(5), 1.0)}, r"spacing\[0\]: .* each of 4 cells"),
         ({"spacing": (1.0, [1.0, 1.0, 0.0, 1.0, 1.0])}, r"spacing\[1\]: expected > 0"),
-        ({"spacing": torch.ones(4)}, "spacing: expected a number > 0"),
-        ({"mask": torch.ones(4, 4, dtype=torch.bool)}, r"mask: expected shape \(\*grid\)"),
+        ({"mask": MASK[:, :4]}, r"mask: expected shape \(\*grid\)"),
         ({"mask": torch.ones(4, 5)}, "mask: expected dtype torch.bool"),
-        (
-            {"mask": torch.ones(4, 5, dtype=torch.bool, device="meta")},
-            "mask: expected device cpu",
-        ),
-        ({"conductivity": torch.ones(4, 5)}, r"conductivity: expected shape \(B, \*grid, C\)"),
-        ({"conductivity": torch.ones(1, 4, 5, 1).int()}, "conductivity: expected a dtype"),
-        ({"absorption": torch.ones((), device="meta")}, "absorption: expected device cpu"),
-        ({"absorption": -torch.ones(4, 5, 1)}, "absorption: expected >= 0"),
-        ({"absorption": True}, "absorption: expected a number or a Tensor"),
-        ({"arithmetic": -0.1}, "arithmetic: expected a number from 0 to 1"),
-        ({"arithmetic": math.nan}, "arithmetic: expected a number from 0 to 1"),
+        ({"mask": MASK.to("meta")}, "mask: expected device cpu"),
         ({"inner": "neumann"}, "inner: expected None without a mask"),
-        ({"boundary": Dirichlet(torch.ones(7))}, r"Dirichlet.value: .* expands to \(1, 1, 5, 1\)"),
-        (
-            {"boundary": Dirichlet(torch.ones(1, 4, 5, 1))},
-            r"Dirichlet.value: .* expands to \(1, 1, 5, 1\)",
+        *(
+            ({"boundary": Dirichlet(x)}, f"Dirichlet.value: .* {FACE}")
+            for x in (torch.ones(7), ONES)
         ),
         (
             {"boundary": ("neumann", Dirichlet(0.0, distance=torch.ones(5)))},
             r"Dirichlet.distance: .* expands to \(1, 4, 1, 1\)",
         ),
-        (
-            {"boundary": Dirichlet(0.0, distance=torch.tensor(-0.1))},
-            "Dirichlet.distance: expected >= 0",
-        ),
+        ({"boundary": Dirichlet(0.0, torch.tensor(-0.1))}, "Dirichlet.distance: expected >= 0"),
         ({"boundary": Robin(torch.tensor(-0.1))}, "Robin.coefficient: expected >= 0"),
         ({"boundary": Robin(torch.tensor(1j))}, "Robin.coefficient: expected real numbers"),
         ({"boundary": Neumann(torch.ones(2, 1, 1, 1))}, "Neumann.flux: expected a number, or a"),
+        ({"boundary": Neumann(META)}, "Neumann.flux: expected device cpu"),
+        ({"mask": MASK, "inner": Robin(-ONES)}, "Robin.coefficient: expected >= 0"),
         (
-            {"boundary": Neumann(torch.ones((), device="meta"))},
-            "Neumann.flux: expected device cpu",
-        ),
-        (
-            {
-                "mask": torch.ones(4, 5, dtype=torch.bool),
-                "inner": Robin(torch.full((1, 4, 5, 1), -1.0)),
-            },
-            "Robin.coefficient: expected >= 0",
-        ),
-        (
-            {
-                "mask": torch.ones(4, 5, dtype=torch.bool),
-                "boundary": ("dirichlet", "neumann"),
-            },
+            {"mask": MASK, "boundary": ("dirichlet", "neumann")},
             "inner: expected a condition for faces towards missing cells",
         ),
         (
-            {"mask": torch.ones(4, 5, dtype=torch.bool), "inner": "periodic"},
+            {"mask": MASK, "inner": "periodic"},
             "inner: expected one of .*neumann.* or a condition like those",
         ),
     ],
@@ -549,7 +466,7 @@ def test_a_bare_circuit_takes_currents():
 )
 def test_wrong_arguments_are_named(change, message):
     with pytest.raises(ValueError, match=message):
-        diffusion(**({"conductivity": torch.ones(1, 4, 5, 1)} | change))
+        diffusion(**({"conductivity": ONES} | change))
 
 
 @pytest.mark.parametrize("change", [{"conductivity": 1.0}, {"mask": [[True]]}])

@@ -21,7 +21,6 @@ from network_cases import (
     factorize,
     make_network,
     matrix,
-    network_with_walls,
     on,
     solve_network,
     solver_of,
@@ -239,7 +238,7 @@ def test_large_grids_of_any_contrast(way, grid, periodic, dtype):
 def test_hard_media(backend, kind, contrast):
     """Leaks of 1e-12 at a few nodes, conductances of 1 to `contrast`: every digit stays."""
     for dtype, tolerance in ((torch.float32, 3e-6), (torch.float64, 1e-14)):
-        source, g, leak = hard_networks(kind, contrast, (14, 14), 0.0, dtype)
+        (source, g, leak), _ = hard_networks(kind, contrast, (14, 14), 0.0, dtype)
         leak[:, 2, 3] = leak[:, 9, 1] = 1e-12
         v = solve_network(source, g, leak, Direct(), backend=backend)[0, ..., 0].double()
         one = source[0, ..., 0].numpy(), [x[0, ..., 0] for x in g], leak[0, ..., 0]
@@ -518,8 +517,9 @@ def test_threads_change_nothing(set_threads, networks, grid, sources, monkeypatc
     assert torch.equal(found[2][0], found[3][0])
 
 
-def hard_networks(kind, contrast, grid, leak, dtype=torch.float32):
-    """Two networks with two channels, a source of both signs, conductances of a hard medium."""
+def hard_networks(kind, contrast, grid, leak, dtype=torch.float32, boundary="neumann"):
+    """Two networks with two channels, a source of both signs, conductances of a hard medium, and
+    grounds of many sizes at their faces; whether axes are periodic."""
     rng = np.random.default_rng(3)
     shape = (2, *grid, 2)
     x = np.meshgrid(*[np.arange(n) / n for n in grid], indexing="ij")
@@ -535,7 +535,8 @@ def hard_networks(kind, contrast, grid, leak, dtype=torch.float32):
     axes = range(len(grid))
     g = [torch.from_numpy(2 / (1 / k + 1 / np.roll(k, -1, axis + 1))).to(dtype) for axis in axes]
     source = torch.from_numpy(rng.random(shape)).to(dtype)
-    return source, g, torch.full(shape, leak, dtype=dtype)
+    total, periodic = walled(g, torch.full(shape, leak, dtype=dtype), boundary)
+    return (source, g, total), periodic[0]
 
 
 BOUNDARIES = ("neumann", "dirichlet", "periodic", "matched")
@@ -552,8 +553,13 @@ def solved(fields, **options):
     (source, conductances, leak)."""
     source, g, leak = fields
     leaves = [x.detach().requires_grad_() for x in (source, leak, *g)]
-    v, info = network_with_walls(leaves[0], leaves[2:], leaves[1], info=True, **options)
+    v, info = solve_network(leaves[0], leaves[2:], leaves[1], info=True, **options)
     return info, [v.detach(), *torch.autograd.grad(v, leaves, weight_of(source))]
+
+
+def widened(fields, dtype=torch.float64):
+    source, g, leak = fields
+    return source.to(dtype), [x.to(dtype) for x in g], leak.to(dtype)
 
 
 def assert_all_near(found, expected, limit):
@@ -574,9 +580,9 @@ class TestNetworksOperator:
             (torch.float32, Auto(tol), 1e-6),
             (torch.float64, Direct(), 1e-14),
         ):
-            source, g, leaks = hard_networks(kind, contrast, grid, leak)
-            fields = source.to(dtype), [x.to(dtype) for x in g], leaks.to(dtype)
-            info, found = solved(fields, boundary=boundary, solver=solver, **options)
+            fields, periodic = hard_networks(kind, contrast, grid, leak, boundary=boundary)
+            fields = widened(fields, dtype)
+            info, found = solved(fields, periodic=periodic, solver=solver, **options)
             limits = torch.where(info.iterations > 0, tol, rounding)
             assert (info.backward_error <= limits).all()
             results.append(found)
@@ -636,38 +642,28 @@ class TestNetworksOperator:
             assert (actual - expected).abs().max() <= 2e-5 * expected.abs().max()
 
 
-def exact(source, g, leak, boundary, weight):
-    """Potentials and gradients (source, leak, conductances) of `hard_networks` in extended
-    precision. Edges' differences are those of currents s - l V, V being the sum of s over that of
-    l: a large constant, which leaves them alike, costs them no digits then."""
-    closed = boundary == "periodic"
-    leaves = [x.detach().requires_grad_() for x in (leak, *g)]
-    total, _ = walled(leaves[1:], leaves[0], boundary)
-    grads = [torch.zeros_like(x) for x in (source, leak, *g)]
-    v = torch.zeros_like(source)
-    through = torch.zeros_like(leak)
+def exact(source, g, leak, closed, weight):
+    """Potentials and gradients (source, leak, conductances) in extended precision. Edges'
+    differences are those of currents s - l V, V being the sum of s over that of l: a large
+    constant, which leaves them alike, costs them no digits then."""
+    results = [torch.zeros_like(x) for x in (source, source, leak, *g)]
     for b, c in np.ndindex(source.shape[0], source.shape[-1]):
-        edges = [x[b, ..., c] for x in g]
-        l = total.detach()[b, ..., c]  # noqa: E741
-        ends = []
+        edges, l = [x[b, ..., c] for x in g], leak[b, ..., c]  # noqa: E741
+        leaks, ends = l.numpy().astype(np.longdouble), []
         for s in (source[b, ..., c], weight[b, ..., c]):
             wide = s.numpy().astype(np.longdouble)
-            leaks = l.numpy().astype(np.longdouble)
             level = wide.sum() / leaks.sum()
             ends.append((elimination(wide - level * leaks, edges, l, closed), level))
         (u, up), (w, over) = ends
-        v[b, ..., c] = torch.from_numpy((u + up).astype(float))
-        grads[0][b, ..., c] = torch.from_numpy((w + over).astype(float))
-        through[b, ..., c] = torch.from_numpy((-(u + up) * (w + over)).astype(float))
+        found = [u + up, w + over, -(u + up) * (w + over)]
         for axis in range(len(g)):
             product = -(u - np.roll(u, -1, axis)) * (w - np.roll(w, -1, axis))
             if not (closed and u.shape[axis] > 1):
                 product[(slice(None),) * axis + (-1,)] = 0
-            grads[2 + axis][b, ..., c] = torch.from_numpy(product.astype(float))
-    chain = torch.autograd.grad(total, leaves, through, allow_unused=True)
-    for to, more in zip(grads[1:], chain, strict=True):
-        to += 0 if more is None else more
-    return [v, *grads]
+            found.append(product)
+        for result, value in zip(results, found, strict=True):
+            result[b, ..., c] = torch.from_numpy(value.astype(float))
+    return results
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -690,11 +686,9 @@ class TestDigitsOfTheOperator:
 
     def check(self, kind, contrast, grid, leak, boundary):
         for dtype, limit in TOLERANCE.items():
-            fields = hard_networks(kind, contrast, grid, leak, dtype)
-            _, found = solved(fields, boundary=boundary, solver=Direct())
-            source, g, leaks = fields
-            wide = source.double(), [x.double() for x in g], leaks.double()
-            expected = exact(*wide, boundary, weight_of(source).double())
+            fields, periodic = hard_networks(kind, contrast, grid, leak, dtype, boundary)
+            _, found = solved(fields, periodic=periodic, solver=Direct())
+            expected = exact(*widened(fields), periodic, weight_of(fields[0]).double())
             assert_all_near(found, expected, limit)
 
     @pytest.mark.parametrize("boundary", BOUNDARIES)
@@ -721,8 +715,8 @@ class TestDigitsOfTheOperator:
         from scipy.sparse import csc_array
         from scipy.sparse.linalg import spsolve
 
-        source, g, leak = hard_networks("binary", 1e4, (9, 7), 1e-12, torch.float64)
-        expected = exact(source, g, leak, "neumann", source)[0][0, ..., 0]
+        (source, g, leak), _ = hard_networks("binary", 1e4, (9, 7), 1e-12, torch.float64)
+        expected = exact(source, g, leak, False, source)[0][0, ..., 0]
         v = solve_network(source, g, leak, solver=Direct())[0, ..., 0]
         a = csc_array(matrix(g, leak, (False, False))[0].numpy())
         theirs = torch.from_numpy(spsolve(a, source[0, ..., 0].numpy().ravel())).reshape(9, 7)
@@ -736,7 +730,7 @@ class TestDigitsOfTheOperator:
     @pytest.mark.parametrize("leak", [1e-2, 1e-12])
     def test_the_largest(self, grid, kind, contrast, leak):
         """float32 against float64, whose digits the other tests show."""
-        fields = (hard_networks(kind, contrast, grid, leak, dtype) for dtype in TOLERANCE)
+        fields = (hard_networks(kind, contrast, grid, leak, dtype)[0] for dtype in TOLERANCE)
         one = ((s[:1, ..., :1], [x[:1, ..., :1] for x in g], c[:1, ..., :1]) for s, g, c in fields)
         assert_all_near(*(solved(x, solver=Direct())[1] for x in one), 2e-5)
 
@@ -750,16 +744,12 @@ class TestManySources:
     @pytest.mark.parametrize("method", ["auto", "direct"])
     def test_equal_one_by_one(self, backend, method):
         sources, g, leak = self.given()
-        options = {
-            "boundary": ("periodic", "matched"),
-            "solver": solver_of(method),
-            "backend": backend,
-        }
-        v, info = network_with_walls(sources, g, leak, info=True, **options)
+        options = {"periodic": (True, False), "solver": solver_of(method), "backend": backend}
+        v, info = solve_network(sources, g, leak, info=True, **options)
         assert info.iterations.shape == info.backward_error.shape == (2, 4, 3)
         assert (info.backward_error <= 1e-14).all()
         for i in range(4):
-            assert_near(v[:, i], network_with_walls(sources[:, i], g, leak, **options), 1e-13)
+            assert_near(v[:, i], solve_network(sources[:, i], g, leak, **options), 1e-13)
 
     def test_errors(self):
         sources, g, leak = self.given()
@@ -801,12 +791,12 @@ class TestBackward:
     def test_gradients_have_digits_without_factors(self, backend, memory, monkeypatch):
         """What is too much to be kept, of one network or of a batch, is eliminated once more. The
         leaks lift potentials a million times, whose differences had no digits."""
-        source, g, leak = hard_networks("binary", 1e4, (20, 18), 1e-6)
+        (source, g, leak), _ = hard_networks("binary", 1e4, (20, 18), 1e-6)
         weight = torch.linspace(-1, 2, source.numel(), dtype=torch.float64).reshape(source.shape)
 
         def gradients(dtype, **options):
             leaves = [x.to(dtype).requires_grad_() for x in g]
-            v = network_with_walls(source.to(dtype), leaves, leak.to(dtype), **options)
+            v = solve_network(source.to(dtype), leaves, leak.to(dtype), **options)
             return torch.autograd.grad(v, leaves, weight.to(dtype))
 
         exact = gradients(torch.float64, solver=Direct())

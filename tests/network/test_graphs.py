@@ -369,8 +369,6 @@ def test_edges_are_arrays_of_any_kind(kind):
         graph = Graph(edges, np.int64(4), positions)
     assert graph == expected
     np.testing.assert_array_equal(graph.positions, expected.positions)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="positions: expected real numbers"):
-        Graph([(0, 1)], 2, np.array([[0j], [1j]]))
 
 
 @pytest.mark.parametrize("edges", [None, {(0, 1)}, [(0, 1), (1,)], [("a", "b")]])
@@ -379,24 +377,37 @@ def test_what_is_no_array_of_edges_is_named(edges):
         Graph(edges, 2)
 
 
-def test_wrong_arguments_say_what_was_expected():
-    graph = Graph([(0, 1), (1, 2)], 3)
-    g, leak, s = torch.ones(1, 2, 1), torch.ones(1, 3, 1), torch.ones(1, 3, 1)
-    for positions in (np.zeros((2, 2)), np.zeros(3), np.full((3, 2), np.nan)):
-        with pytest.raises(ValueError, match="positions: expected"):
-            Graph([(0, 1)], 3, positions)
-    with pytest.raises(ValueError, match=r"conductance: expected shape \(B, E, C\) = \(1, 2, 1\)"):
-        Circuit(leak, leak, graph).solve(s)
-    with pytest.raises(ValueError, match="N = 3 nodes"):
-        Circuit(g, g, graph).solve(g)
-    with pytest.raises(ValueError, match="conductance"):
-        Circuit(-g, leak, graph).solve(s)
-    with pytest.raises(TypeError, match="one Tensor"):
-        Circuit((g,), leak, graph)
-    with pytest.raises(TypeError, match="on: expected a Grid or a Graph"):
-        Circuit(g, leak, [(0, 1)])  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"Auto\(\) or Direct\(\) for a graph"):
-        Circuit(g, leak, graph).solve(s, solver=Iterative())
+LINE = Graph([(0, 1), (1, 2)], 3)
+EDGES, NODES = torch.ones(1, 2, 1), torch.ones(1, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        *(
+            (lambda x=x: Graph([(0, 1)], 3, x), ValueError, "positions: expected")
+            for x in (np.zeros((2, 2)), np.zeros(3), np.full((3, 2), np.nan))
+        ),
+        (
+            lambda: Graph([(0, 1)], 2, 1j * np.ones((2, 1))),
+            ValueError,
+            "positions: expected real numbers",
+        ),
+        (lambda: Circuit(NODES, NODES, LINE), ValueError, r"conductance: .* = \(1, 2, 1\)"),
+        (lambda: Circuit(EDGES, EDGES, LINE), ValueError, "N = 3 nodes"),
+        (lambda: Circuit(-EDGES, NODES, LINE).solve(NODES), ValueError, "conductance"),
+        (lambda: Circuit((EDGES,), NODES, LINE), TypeError, "one Tensor"),
+        (lambda: Circuit(EDGES, NODES, [(0, 1)]), TypeError, "on: expected a Grid or a Graph"),
+        (
+            lambda: Circuit(EDGES, NODES, LINE).solve(NODES, solver=Iterative()),
+            ValueError,
+            r"Auto\(\) or Direct\(\) for a graph",
+        ),
+    ],
+)
+def test_wrong_arguments_say_what_was_expected(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
 
 
 @pytest.fixture

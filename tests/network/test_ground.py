@@ -3,11 +3,15 @@ of 0, which are one-sided ones."""
 
 from __future__ import annotations
 
+import functools
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from manufactured import plain
+from meshes import rings
 from network_cases import factorize, matrix_of, on, solve_network, solver_of
 from scipy.ndimage import label as connected
 from scipy.spatial import Delaunay
@@ -204,53 +208,30 @@ def dense_loss(
     """sum(weights[0] v) + sum(weights[1] i) + sum(weights[2] j), i what leaves through the walls of
     each cell and j what flows to the next one along the first axis, by a dense matrix of finite
     volumes: independent of chonn_ops."""
-    n, grid = k.size, k.shape
-    number = np.arange(n).reshape(grid)
-    a, wall, fed = np.zeros((n, n)), np.zeros(n), np.zeros(n)
-    along = []
-    volume = np.ones(grid)
-    for axis, w in enumerate(widths):
-        volume *= w.reshape([-1] + [1] * (k.ndim - axis - 1))
-    s = (source * volume).flatten()
 
-    def series(x: float, y: float) -> float:
-        return x * y / (x + y) if x and y else 0.0
+    def said(face: Any) -> tuple:
+        if isinstance(face, str):
+            return face, 0.0
+        if isinstance(face, Dirichlet):
+            return "dirichlet", face.value, 0.0
+        return "robin", face.coefficient, face.value, 0.0
 
-    for axis in range(k.ndim):
-        for at in np.ndindex(*grid):
-            p, area = number[at], volume[at] / widths[axis][at[axis]]
-            half = k[at] * area / (widths[axis][at[axis]] / 2)
-            last = at[axis] == grid[axis] - 1
-            if not last or (faces[axis] == "periodic" and grid[axis] > 1):
-                to = tuple((i + 1) % grid[axis] if j == axis else i for j, i in enumerate(at))
-                g = series(half, k[to] * area / (widths[axis][to[axis]] / 2))
-                q = number[to]
-                if axis == 0:
-                    along.append((weights[2][at], g, p, q))
-                a[p, p] += g
-                a[q, q] += g
-                a[p, q] -= g
-                a[q, p] -= g
-            if faces[axis] == "periodic":
-                continue
-            for side, here in ((0, at[axis] == 0), (1, last)):
-                face = faces[axis][side]
-                if not here or face == "neumann":
-                    continue
-                g = half if isinstance(face, Dirichlet) else series(half, face.coefficient * area)
-                wall[p] += g
-                fed[p] += g * face.value
-    a += np.diag(wall)
-    some = a.diagonal() != 0
+    pairs = [(face, face) if isinstance(face, str) else face for face in faces]
+    conditions = [tuple(map(said, pair)) for pair in pairs]
+    matrix, right = plain(k, widths, conditions, np.zeros(k.shape), source)
+    a, n = matrix.toarray(), k.size
+    volume = functools.reduce(np.multiply.outer, widths).flatten()
+    wall, fed = a.sum(1), right - source.flatten() * volume
     # Cells that no wall reaches have v = 0.
-    reached = wall > 0
+    reached = wall > 1e-9
     for _ in range(n):
         reached = reached | ((a != 0) @ reached)
-    some &= reached
+    some = (a.diagonal() != 0) & reached
     v = np.zeros(n)
-    v[some] = np.linalg.solve(a[np.ix_(some, some)], (s + fed)[some])
-    flows = sum(weight * g * (v[p] - v[q]) for weight, g, p, q in along)
-    return float(weights[0].flatten() @ v + weights[1].flatten() @ (wall * v - fed) + flows)
+    v[some] = np.linalg.solve(a[np.ix_(some, some)], right[some])
+    step = n // k.shape[0]
+    flows = np.append(-np.diag(a, step) * (v[:-step] - v[step:]), np.zeros(step))
+    return float((weights.reshape(3, -1) * (v, wall * v - fed, flows)).sum())
 
 
 def porous(seed: int, axes: int) -> tuple:
@@ -452,8 +433,7 @@ def test_edges_of_a_part_that_rise_together(kind):
 def test_cells_of_a_mesh_that_rise_together():
     """Triangles around nodes that conduct nothing; one of them alone has no such derivative,
     because its edges are those of its neighbours, too."""
-    rings = [(r, 2 * np.pi * i / (6 * r)) for r in range(1, 7) for i in range(6 * r)]
-    points = np.array([(0.0, 0.0), *((r * np.cos(a), r * np.sin(a)) for r, a in rings)])
+    points = 6 * rings(6)
     points[10] += (0.2, 0.1)  # its edges have other weights than each other
     cells = Delaunay(points).simplices
     mesh = Mesh(points, cells, {"left": points[:, 0] < -4, "right": points[:, 0] > 4})

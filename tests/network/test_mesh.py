@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from manufactured import manufactured, orders, tensor, wall
+from meshes import rings
 from network_cases import matrix_of
 
 from chonn_ops import (
@@ -30,13 +31,9 @@ from scipy.spatial import Delaunay
 DOUBLE = torch.float64
 
 
-def disc(rings):
-    """Points on circles, nearly equilateral triangles."""
-    points = [(0.0, 0.0)]
-    for i in range(1, rings + 1):
-        angles = 2 * math.pi * np.arange(6 * i) / (6 * i)
-        points += [(i / rings * math.cos(t), i / rings * math.sin(t)) for t in angles]
-    return np.array(points), delaunay(np.array(points))
+def disc(count):
+    points = rings(count)
+    return points, delaunay(points)
 
 
 def delaunay(points):
@@ -172,8 +169,8 @@ def test_linear_potentials_are_exact(mesh, condition):
 def test_second_order_on_a_disc():
     """v = 1 - r^4 with k = 1."""
     errors = []
-    for rings in (4, 8, 16, 32):
-        points, cells = disc(rings)
+    for count in (4, 8, 16, 32):
+        points, cells = disc(count)
         mesh = Mesh(points, cells)
         squared = (mesh.points**2).sum(1)
         circuit = mesh.diffusion(

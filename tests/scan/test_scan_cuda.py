@@ -193,29 +193,6 @@ def test_fields(emulate, sizes, directions, boundary, dtype):
     check(sizes, dtype, directions=directions, boundary=boundary)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=thorough)])
-def test_strides(emulate, dtype):
-    """Rows far apart (parts of one projection) at any address, channels far apart, a gradient of
-    stride 0."""
-    emulate()
-    case = make_case(2, 37, 12, 16, dtype)
-    wide = torch.cat([case["u"][..., :1], case["b"], case["c"], case["u"]], dim=2)
-    b, c, u = wide[..., 1:17], wide[..., 17:33], wide[..., 33:]
-    delta = case["delta"].transpose(1, 2).contiguous().transpose(1, 2)
-
-    def gradients(backend, *inputs):
-        leaves = [tensor.detach().requires_grad_() for tensor in inputs]
-        y = kirchhoff_scan(*leaves, case["d"], backend=backend)
-        grads = torch.autograd.grad(y.sum(), leaves)
-        return {str(i): tensor.double() for i, tensor in enumerate((y, *grads))}
-
-    actual = gradients("cuda", u, delta, case["decay"], b, c)
-    expected = gradients("reference", u, delta, case["decay"], b, c)
-    assert_close(actual, expected, TOLERANCE[dtype])
-    again = gradients("cuda", *(x.clone() for x in (u, delta, case["decay"], b, c)))
-    assert all(torch.equal(actual[name], again[name]) for name in actual)
-
-
 @thorough
 def test_the_check_of_a_device_takes_the_path_of_large_scans(emulate):
     emulate(processors=132)

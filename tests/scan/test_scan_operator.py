@@ -1,4 +1,4 @@
-"""The operator as PyTorch sees it: gradcheck, opcheck, compile, export, vmap, autocast, memory."""
+"""The scan as PyTorch sees it beside test_operators.py: opcheck, export, long lines, memory."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from scan_cases import (
 )
 from torch.library import opcheck
 
+from chonn_ops import CKB, Scan
 from chonn_ops.scan import DIRECTIONS, kirchhoff_scan, scan_field
 
 OPERATOR = torch.ops.chonn_ops.kirchhoff_scan.default
@@ -201,6 +202,34 @@ def test_a_line_is_a_field_of_one_axis(backend, boundary):
         results.append((y, *torch.autograd.grad(y.square().sum(), leaves)))
     for of_line, of_field in zip(*results, strict=True):
         assert torch.equal(of_line, of_field)
+
+
+def test_long_lines_have_the_tangent_of_differences():
+    """Groups of groups of steps; z from 1e-9 to 1e3."""
+    case = make_case(1, 700, 2, 2, torch.float64)
+    case["delta"] = case["delta"] * torch.logspace(-9, 3, 700, dtype=torch.float64)[:, None]
+    names, primals = list(case), tuple(case.values())
+    tangents = tuple(x * torch.randn_like(x) for x in primals)
+
+    def scan(*tensors):
+        return kirchhoff_scan(**dict(zip(names, tensors, strict=True)))
+
+    y, tangent = torch.func.jvp(scan, primals, tangents)
+    torch.testing.assert_close(y, scan(*primals))
+    h = 1e-6
+    up, down = (
+        scan(*(x + s * h * t for x, t in zip(primals, tangents, strict=True))) for s in (1, -1)
+    )
+    torch.testing.assert_close(tangent, (up - down) / (2 * h), rtol=1e-6, atol=1e-6)
+
+
+@thorough
+def test_tangents_pass_through_exported_blocks():
+    block = CKB(2, cell=Scan(2), order=1, dtype=torch.float64)
+    x, tangent = torch.randn(2, 1, 5, 2, dtype=torch.float64)
+    _, expected = torch.func.jvp(block, (x,), (tangent,))
+    exported = torch.export.export(block, (x,)).module()
+    torch.testing.assert_close(torch.func.jvp(exported, (x,), (tangent,))[1], expected)
 
 
 PEAK = """

@@ -64,9 +64,14 @@ def delaunay(points, **sets):
     return FiniteVolumes.from_cells(points, spatial.Delaunay(points).simplices, sets=sets)
 
 
-def disc(rings):
+def rings(count):
+    """Points on circles of the unit disc, whose triangles are nearly equilateral."""
+    places = [(r, 2 * np.pi * i / (6 * r)) for r in range(1, count + 1) for i in range(6 * r)]
+    points = [(r / count * np.cos(t), r / count * np.sin(t)) for r, t in places]
+    return np.array([(0.0, 0.0), *points])
+
+
+def disc(count):
     """Finite volumes of a disc of radius 1, its right half by name."""
-    places = [(r, 2 * np.pi * i / (6 * r)) for r in range(1, rings + 1) for i in range(6 * r)]
-    points = [(0.0, 0.0), *((r / rings * np.cos(t), r / rings * np.sin(t)) for r, t in places)]
-    points = np.array(points)
+    points = rings(count)
     return delaunay(points, right=points[:, 0] > 0)
