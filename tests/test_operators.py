@@ -21,7 +21,7 @@ from network_cases import (
     solver_of,
 )
 from scan_cases import BACKENDS as SCANS
-from scan_cases import MODES, QUICK_MODES, make_case, scan
+from scan_cases import DIRECTIONS, MODES, QUICK_MODES, make_case, scan
 from torch.autograd import forward_ad
 
 from chonn_ops import (
@@ -491,8 +491,12 @@ def test_vmap_equals_a_loop(name):
             assert_same(tuple(found), tuple(torch.stack(x) for x in zip(*rows, strict=True)))
 
 
+TRACED = [x for x in REAL if x.split(",")[0] in (*DIRECTIONS, "line", "network", "graph")]
+TRACED += ["volumes", "rc", "lc", "block"]
+
+
 @pytest.mark.filterwarnings("ignore")
-@each(REAL, slow=REAL)
+@each(TRACED, slow=TRACED)
 def test_programs_and_transforms_compile(name):
     """Without breaks of the graph."""
     function, leaves = made(name)

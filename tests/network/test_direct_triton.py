@@ -105,58 +105,6 @@ def check_grid(grid, periodic, dtype=torch.float32, leaf=16, sizes=(), **options
         check_plan(make_plan(grid, periodic, leaf), *_networks(grid, dtype, **options))
 
 
-@needs_triton
-@pytest.mark.parametrize(
-    ("grid", "periodic", "options"),
-    [
-        ((4, 6), (False, False), {"B": 2, "C": 5, "S": 2}),
-        ((5, 7), (True, True), {"dtype": torch.float64}),
-        ((2, 9), (True, False), {"C": 3}),
-        ((1, 1), (False, False), {}),
-        ((40,), (False,), {}),
-        ((12,), (True,), {"dtype": torch.float64}),
-        ((9, 10), (False, True), {"contrast": 1e12, "leak": 1e-12}),
-        ((3, 4, 3), (False, True, False), {"contrast": 1e12}),
-        # Without small fronts, and with small ones below large ones.
-        ((5, 7), (False, False), {"B": 2, "C": 2, "S": 2, "sizes": {"_SMALL": 0}}),
-        ((5, 7), (True, True), {"dtype": torch.float64, "sizes": {"_SMALL": 0}}),
-        ((9, 10), (False, True), {"contrast": 1e12, "leak": 1e-12, "sizes": {"_SMALL": 0}}),
-        ((3, 4, 5), (False, True, False), {"contrast": 1e12, "sizes": {"_SMALL": 0}}),
-        ((7, 9), (False, False), {"B": 3, "C": 3, "sizes": {"_SMALL": 17}}),
-        ((9, 8), (False, True), {"dtype": torch.float64, "sizes": {"_SMALL": 24}}),
-    ],
-)
-def test_grids(interpreted, grid, periodic, options):
-    interpreted(check_grid, grid, periodic, **options)
-
-
-@pytest.mark.slow
-@needs_triton
-@pytest.mark.parametrize(
-    ("grid", "periodic", "options"),
-    [
-        ((33, 20), (False, False), {"contrast": 1e12}),
-        ((16, 16), (False, False), {"contrast": 1e12, "sizes": {"_SMALL": 0}}),
-        ((34, 40), (False, False), {"sizes": FEW, "leaf": 64}),
-        ((17, 18), (True, True), {"dtype": torch.float64}),
-        ((8, 8, 8), (False, False, False), {"contrast": 1e12}),
-    ],
-)
-def test_larger_grids(interpreted, grid, periodic, options):
-    interpreted(check_grid, grid, periodic, **options)
-
-
-@needs_triton
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    ("grid", "periodic", "leaf"),
-    [((7, 8), (False, False), 64), ((10, 13), (False, True), 60)],
-    ids=["one front", "fronts of several sizes"],
-)
-def test_fronts_of_several_panels(interpreted, grid, periodic, leaf, dtype):
-    interpreted(check_grid, grid, periodic, dtype, leaf, sizes=FEW)
-
-
 def check_selection():
     """The check that a GPU has to pass before its kernels are selected."""
     from chonn_ops.network import operator
@@ -339,6 +287,48 @@ def check_factorize(name):
         assert ac._factor.backend == "torch"
         with pytest.raises(ValueError, match=r"node \("):
             ac.solve(source)
+
+
+F64, HARD, LARGE = {"dtype": torch.float64}, {"contrast": 1e12}, {"sizes": {"_SMALL": 0}}
+GRIDS = [
+    ((4, 6), (False, False), {"B": 2, "C": 5, "S": 2}),
+    ((5, 7), (True, True), F64),
+    ((2, 9), (True, False), {"C": 3}),
+    ((1, 1), (False, False), {}),
+    ((40,), (False,), {}),
+    ((12,), (True,), F64),
+    ((9, 10), (False, True), {**HARD, "leak": 1e-12}),
+    ((3, 4, 3), (False, True, False), HARD),
+    # Without small fronts, and with small ones below large ones.
+    ((5, 7), (False, False), {"B": 2, "C": 2, "S": 2, **LARGE}),
+    ((5, 7), (True, True), F64 | LARGE),
+    ((9, 10), (False, True), {**HARD, "leak": 1e-12, **LARGE}),
+    ((3, 4, 5), (False, True, False), HARD | LARGE),
+    ((7, 9), (False, False), {"B": 3, "C": 3, "sizes": {"_SMALL": 17}}),
+    ((9, 8), (False, True), {**F64, "sizes": {"_SMALL": 24}}),
+    # Fronts of several panels: one of them, and of several sizes.
+    *(
+        (*x, {"dtype": dtype, "sizes": FEW, "leaf": leaf})
+        for *x, leaf in (((7, 8), (False, False), 64), ((10, 13), (False, True), 60))
+        for dtype in TOLERANCE
+    ),
+    *(
+        pytest.param(*x, marks=pytest.mark.slow)
+        for x in (
+            ((33, 20), (False, False), HARD),
+            ((16, 16), (False, False), HARD | LARGE),
+            ((34, 40), (False, False), {"sizes": FEW, "leaf": 64}),
+            ((17, 18), (True, True), F64),
+            ((8, 8, 8), (False, False, False), HARD),
+        )
+    ),
+]
+
+
+@needs_triton
+@pytest.mark.parametrize(("grid", "periodic", "options"), GRIDS)
+def test_grids(interpreted, grid, periodic, options):
+    interpreted(check_grid, grid, periodic, **options)
 
 
 GRAPHS = ("star", "complete", "parts", "ring and chords")
