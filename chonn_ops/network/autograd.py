@@ -26,7 +26,7 @@ from torch._C._functorch import is_legacy_batchedtensor
 from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops._forward_mode import are_plain, at_lower_levels, differentiate, has_tangents
-from chonn_ops.network.checks import recording
+from chonn_ops.checks import recording
 from chonn_ops.network.derivatives import adjoint, fold, potentials, tangents
 from chonn_ops.network.direct import Factor
 from chonn_ops.network.ground import Network, at_limits, labels_of, without
@@ -267,7 +267,7 @@ def _network_gradients(
     factor = None
     if state:
         g = [x.detach() for x in network.conductance]
-        fields = g, network.leak.detach(), network.layout.periodic
+        fields = g, network.leak.detach(), network.layout
         name = direct_backend(network.backend, source.device)
         options: Any = {"dtype": compute_dtype(source, *network[:4]), "backend": name}
         factor = Factor(*fields, tol=network.tol, state=state, **options)

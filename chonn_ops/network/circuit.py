@@ -12,9 +12,15 @@ from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32, compute_dtype, potential_dtype, real_dtype, widened
 from chonn_ops.checks import (
+    NETWORK_DTYPES,
     answer,
+    any_complex,
     check_above,
     check_choice,
+    check_field,
+    check_like,
+    check_not_negative,
+    check_sources,
     check_tensor,
     error,
     expanded,
@@ -24,22 +30,6 @@ from chonn_ops.checks import (
     refuse_transforms,
 )
 from chonn_ops.network.autograd import solve_network
-from chonn_ops.network.checks import (
-    NETWORK_DTYPES,
-    any_complex,
-    check_field,
-    check_like,
-    check_not_negative,
-    check_sources,
-)
-from chonn_ops.network.direct.plan import edges_of
-from chonn_ops.network.edges import (
-    backward_error,
-    beside,
-    current_beside,
-    currents_along,
-    currents_of,
-)
 from chonn_ops.network.factorization import Factorization, uncompiled
 from chonn_ops.network.graph import Graph, merged_ends
 from chonn_ops.network.ground import (
@@ -51,10 +41,17 @@ from chonn_ops.network.ground import (
     network_of,
     without,
 )
-from chonn_ops.network.layout import Grid, Layout
-from chonn_ops.network.methods import choose, exceed_digits
+from chonn_ops.network.layout import (
+    Grid,
+    Layout,
+    backward_error,
+    beside,
+    current_beside,
+    currents_along,
+    currents_of,
+)
+from chonn_ops.network.methods import AUTO, Solver, choose, exceed_digits, options_of
 from chonn_ops.network.operator import BACKENDS, forced_backend
-from chonn_ops.network.solver import AUTO, Solver, options_of
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
 _SOLVED = 2**21
@@ -603,7 +600,7 @@ class Circuit:
                 expected = "0 at held nodes (merge first, then hold the new ones)"
                 raise error("labels", expected, f"others at {wrong}")
         old = self.before or self
-        edge, ends = edges_of(grid, self.layout.periodic)
+        edge, ends = self.layout.edge_ends()
         number, first, ends, which = merged_ends(ends, labels)
         if not ends.size:
             raise error("labels", "an edge between two of the new nodes at least", "none")
@@ -663,7 +660,7 @@ def solve_checked(
         if source.dim() > leak.dim():
             expected = "Auto() or Direct() for sources (B, S, *grid, C)"
             raise error("solver", expected, repr(solver))
-    elif source.dim() > leak.dim() and layout.iterable:
+    elif source.dim() > leak.dim() and layout.regular:
         method = "direct"  # sources share one elimination
     network = network_of(conductance, leak, layout, tol, most, forced_backend(), method)
     if ungrounded == "error":
@@ -686,7 +683,7 @@ def info_of(
     if torch.compiler.is_compiling():  # sizes may be symbols, which a choice would fix
         return NetworkInfo(iterations, error, "", "")
     dtype = compute_dtype(source, leak, *conductance)
-    several = source.dim() > leak.dim() and layout.iterable
+    several = source.dim() > leak.dim() and layout.regular
     method = "direct" if several else solver.method
     count = leak.shape[0] * leak.shape[-1]
     choice = choose(layout, count, dtype, BACKENDS.name_for("", source.device), method)

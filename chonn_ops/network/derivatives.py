@@ -36,9 +36,8 @@ from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, to_dtype_of, widest_dtype
 from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.network.direct import Factor
-from chonn_ops.network.edges import beside
 from chonn_ops.network.ground import Network, at_limits, grounded, labels_of, network_of, without
-from chonn_ops.network.layout import Layout
+from chonn_ops.network.layout import Layout, beside
 from chonn_ops.network.methods import choose
 from chonn_ops.network.operator import BACKENDS, direct_backend, run_network
 
@@ -245,7 +244,7 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     def solve(total: Tensor, *sources: Tensor) -> list[Any]:
         """Potentials and drops of networks with leaks `total`, for each source."""
         if several:
-            factor = Factor(g, total, layout.periodic, dtype=dtype, backend=options[2])
+            factor = Factor(g, total, layout, dtype=dtype, backend=options[2])
             return [factor.solve_all(x, drops=True)[:2] for x in sources]
         given: Any = (*network_of(g, total, layout, *options), False)
         if eliminates and len(sources) > 1:

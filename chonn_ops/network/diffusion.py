@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import CONDITIONS, Boundary, Condition, Faces, conditions
-from chonn_ops.checks import answer, check_unit_interval, error
-from chonn_ops.network.checks import check_like
+from chonn_ops.checks import answer, check_like, check_unit_interval, error
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import (
     Conductivity,
@@ -126,7 +125,7 @@ def diffusion(
     (k, exists, _), axes = parts[0], parts[0][0].dim() - 2
     if len(parts) not in (1, axes):
         raise error("conductivity", f"a Tensor, or one for each of {axes} axes", len(parts))
-    for i, (other, *_) in enumerate(parts):
+    for i, (other, *_) in enumerate(parts[1:], 1):
         check_like(f"conductivity[{i}]", other, k, "conductivity[0]")
     steps, faces = widths(spacing, k), conditions(boundary, axes)
     inside = None if exists is None else _inner(inner, faces)

@@ -50,12 +50,10 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import real_dtype
-from chonn_ops.checks import error
+from chonn_ops.checks import error, smallest_of
 from chonn_ops.network import cpu
-from chonn_ops.network.checks import smallest_of
-from chonn_ops.network.edges import beside, currents_along
 from chonn_ops.network.graph import Graph
-from chonn_ops.network.layout import Grid, Layout
+from chonn_ops.network.layout import Grid, Layout, beside, currents_along
 
 Ungrounded = Literal["error", "nan"]
 
@@ -119,7 +117,7 @@ def cut_off(
             return label
     leaks = leak != 0
     edges = layout.entries(conductance)
-    whole = layout.connected and all(bool((edge != 0).all()) for edge in edges)
+    whole = layout.regular and all(bool((edge != 0).all()) for edge in edges)
     if whole and bool(leaks.flatten(1, -2).any(1).all()):
         return None
     part = layout.connected_parts(conductance)

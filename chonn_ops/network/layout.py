@@ -1,4 +1,5 @@
-"""`Grid`, and what it has in common with `chonn_ops.network.graph.Graph`: nodes and their edges."""
+"""`Grid`, what it has in common with `chonn_ops.network.graph.Graph`, and Kirchhoff's law on both:
+what potentials leave over of their sources, and how good they are."""
 
 from __future__ import annotations
 
@@ -6,12 +7,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from chonn_ops.checks import check_kind, check_tensor, error
-
-AXES = 3
+from chonn_ops._dtypes import real_dtype, widened
+from chonn_ops._library import CONSTANTS
+from chonn_ops.checks import check_kind, check_not_negative, check_tensor, error, smallest_of
+from chonn_ops.network.dissection import Array, Dissection, dissect_box
 
 
 class Layout:
@@ -25,24 +29,29 @@ class Layout:
     ----------
     shape : tuple of int
         Nodes along each axis.
-    periodic : tuple
-        For each axis what the elimination calls so: on a grid whether an edge joins its ends; the
-        graph itself.
+    edge_shape : tuple of int
+        The shape of the numbers of an axis's edges, without batch and channels.
     positions : array or Tensor, shape (N, d), or None
+    ends : Tensor, shape (2, E), or None
+        The nodes that each edge joins, None where they follow from the shape.
+    regular : bool
+        Whether the nodes are a grid: connected if all edges conduct, with coarser grids for
+        iterations and boxes that look alike for elimination.
     """
 
     shape: tuple[int, ...]
+    edge_shape: tuple[int, ...]
     positions: Any
-    connected = True  # if all edges conduct
-    iterable = True  # iterations solve circuits on it, not only elimination
+    ends: Any = None
+    regular = True
 
-    @property
-    def periodic(self) -> tuple[Any, ...]:
+    def dissection(self, leaf: int) -> Dissection:
+        """The order of elimination. Boxes of at most `leaf` nodes are not cut."""
         raise NotImplementedError
 
-    @property
-    def edge_shape(self) -> tuple[int, ...]:
-        """The shape of the numbers of an axis's edges, without batch and channels."""
+    def edge_ends(self) -> tuple[Array, Array]:
+        """For each edge its entry in the conductances (axis * entries of an axis + entry), and the
+        nodes that it joins, (2, edges)."""
         raise NotImplementedError
 
     def arguments(self) -> tuple[list[bool], Tensor | None]:
@@ -82,17 +91,17 @@ class Layout:
 
     def starts(self, field: Tensor) -> list[Tensor]:
         """For each axis the values at the first nodes of its edges."""
-        return [self.at_ends(field, axis)[0] for axis in range(len(self.periodic))]
+        return [self.at_ends(field, axis)[0] for axis in range(len(self.shape))]
 
     def drops(self, v: Tensor) -> list[Tensor]:
         """The potential at the first node of each edge less that at the second; 0 at entries that
         belong to no edge."""
-        pairs = (self.at_ends(v, axis) for axis in range(len(self.periodic)))
+        pairs = (self.at_ends(v, axis) for axis in range(len(self.shape)))
         return self.edges([first - second for first, second in pairs])
 
     def sums_of_ends(self, field: Tensor) -> list[Tensor]:
         """The sum of the values at both nodes of each edge, 0 at entries that belong to no edge."""
-        pairs = (self.at_ends(field, axis) for axis in range(len(self.periodic)))
+        pairs = (self.at_ends(field, axis) for axis in range(len(self.shape)))
         return self.edges([first + second for first, second in pairs])
 
     def outflow(self, currents: Sequence[Tensor]) -> Tensor:
@@ -170,8 +179,8 @@ class Grid(Layout):
     """
 
     def __init__(self, shape: Sequence[int], periodic: bool | Sequence[bool] = False) -> None:
-        self.shape = tuple(shape)
-        self._periodic = per_axis_periodic(periodic, len(self.shape))
+        self.shape = self.edge_shape = tuple(shape)
+        self.periodic = per_axis_periodic(periodic, len(self.shape))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Grid):
@@ -185,18 +194,30 @@ class Grid(Layout):
         return f"Grid({self.shape}, periodic={self.periodic})"
 
     @property
-    def periodic(self) -> tuple[bool, ...]:
-        return self._periodic
-
-    @property
     def positions(self) -> Any:
         """Where the nodes are, (N, d), in steps."""
         axes = (torch.arange(n) for n in self.shape)
         return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2)
 
-    @property
-    def edge_shape(self) -> tuple[int, ...]:
-        return self.shape
+    def dissection(self, leaf: int) -> Dissection:
+        """The order of elimination. Lines are cut down to single nodes."""
+        leaf = 1 if sum(n > 1 for n in self.shape) < 2 else leaf
+        return dissect_box(self.shape, self.periodic, leaf)[0]
+
+    def edge_ends(self) -> tuple[Array, Array]:
+        nodes = math.prod(self.shape)
+        every = np.arange(nodes).reshape(self.shape)
+        edges, ends = [np.zeros(0, np.int64)], [np.zeros((2, 0), np.int64)]
+        for axis, n in enumerate(self.shape):
+            if n == 1:
+                continue
+            lines = every.reshape(-1, n, math.prod(self.shape[axis + 1 :]))
+            pairs = np.stack([lines[:, :-1], lines[:, 1:]]).reshape(2, -1)
+            if self.periodic[axis]:
+                pairs = np.append(pairs, np.stack([lines[:, -1], lines[:, 0]]).reshape(2, -1), 1)
+            edges.append(axis * nodes + pairs[0])
+            ends.append(pairs)
+        return np.concatenate(edges), np.concatenate(ends, axis=1)
 
     def arguments(self) -> tuple[list[bool], Tensor | None]:
         return list(self.periodic), None
@@ -239,3 +260,116 @@ class Grid(Layout):
     def _spread(self, part: Tensor, edge: Tensor, axis: int) -> Tensor:
         both = torch.where(edge, torch.maximum(*self.at_ends(part, axis)), -1)
         return part.maximum(both).maximum(both.roll(1, axis - 1 - len(self.shape)))
+
+
+def pad(field: Tensor, axis: int, before: int, after: int) -> Tensor:
+    """Zeros before and after the entries along a grid axis."""
+    return F.pad(field, [0, 0] * (field.dim() - axis - 2) + [before, after])
+
+
+def beside(field: Tensor, other: Tensor) -> Tensor:
+    """A field (B, ...) of networks, in a shape that broadcasts with one of theirs that may have an
+    entry for each of several sources, (B, S, ...)."""
+    return field[:, None] if other.dim() > field.dim() else field
+
+
+def indices(field: Tensor, axis: int) -> Tensor:
+    """Indices along a grid axis, in a shape that broadcasts with the field."""
+    n = field.shape[axis + 1]
+    return torch.arange(n, device=field.device).reshape([n] + [1] * (field.dim() - axis - 2))
+
+
+def currents_along(conductance: Sequence[Tensor], drops: Sequence[Tensor]) -> list[Tensor]:
+    """The current along each edge, of networks (B, ...) and drops (B, ...) or (B, S, ...)."""
+    return [beside(g, drop) * drop for g, drop in zip(conductance, drops, strict=True)]
+
+
+def currents_of(
+    density: Tensor, volume: float | Tensor, current: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """Currents into nodes for a source per unit volume, and `current` from elsewhere; in the
+    precision of `dtype` or wider, as a volume may be beyond half precision."""
+    wide = torch.promote_types(density.dtype, real_dtype(dtype))
+    fed = density.to(wide if current is None else torch.promote_types(wide, current.dtype))
+    if isinstance(volume, Tensor):
+        fed = fed * beside(volume, density)
+    elif not isinstance(volume, float) or volume != 1:
+        fed = fed * volume
+    return fed if current is None else fed + current_beside("source", current, density)
+
+
+def current_beside(name: str, current: Tensor, field: Tensor) -> Tensor:
+    """The current of a circuit in a shape that broadcasts with `field`, which messages call `name`.
+    Where it has one for each of S sources, the field has to have S, too."""
+    current = beside(current, field)
+    if current.dim() > field.dim() or current.shape[1] not in (1, field.shape[1]):
+        expected = f"shape (B, S, *grid, C) = {tuple(current.shape)}, as the circuit's currents"
+        raise error(name, expected, tuple(field.shape))
+    return current
+
+
+def is_tied(conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> Tensor:
+    """Which nodes are part of their network: those with an edge or a leak. The potential of others
+    is 0, whatever their source."""
+    edges = [(edge != 0).float() for edge in layout.edges(conductance)]
+    return ((leak != 0).float() + layout.at_both_ends(edges)) != 0
+
+
+def excess(
+    v: Tensor, source: Tensor, conductance: Sequence[Tensor], leak: Tensor, layout: Layout
+) -> Tensor:
+    """Residuals s - A v, (B, \\*grid, C), or (B, S, \\*grid, C) of S sources."""
+    flows = currents_along(layout.edges(conductance), layout.drops(v))
+    return source - beside(leak, v) * v - layout.outflow(flows)
+
+
+def sizes_of(size: Tensor, conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> Tensor:
+    """(|A| size) of nodes: l_p size_p and g_pq (size_p + size_q) of each edge, added up."""
+    edges = currents_along(layout.edges(conductance), layout.sums_of_ends(size))
+    return beside(leak, size) * size + layout.at_both_ends(edges)
+
+
+def relative_residual(
+    v: Tensor, source: Tensor, conductance: Sequence[Tensor], leak: Tensor, layout: Layout
+) -> Tensor:
+    """Residuals |s - A v| / |s|, (B, C), and 0 where rounding v alone may leave that much.
+
+    Eliminations are judged by it, because their rounding may leave more than any `tol`.
+    """
+    # Where potentials underflow, they have no digits to be right in.
+    info = torch.finfo(v.dtype)
+    least = info.tiny / info.eps
+    sizes = sizes_of(v.abs() + least, conductance, leak, layout) + least
+    # A NaN in the source of a node outside of the network still counts.
+    tied = is_tied(conductance, leak, layout)
+    left = excess(v, source, conductance, leak, layout)
+    left, norm = (norm_of(torch.where(tied, x, 0 * x)) for x in (left, source))
+    relative = left / torch.where(norm > 0, norm, 1)
+    rounding = CONSTANTS["NETWORK_ROUNDING"] * info.eps * norm_of(sizes)
+    return torch.where(left <= rounding, 0, relative).to(v.dtype)
+
+
+@torch.no_grad()
+def backward_error(
+    v: Tensor, source: Tensor, conductance: Sequence[Tensor], leak: Tensor, layout: Layout
+) -> Tensor:
+    """Backward errors as in `NetworkInfo`: (B, C), or (B, S, C) for S sources."""
+    v, source, leak, *conductance = (widened(x.detach()) for x in (v, source, leak, *conductance))
+    left = excess(v, source, conductance, leak, layout).abs()
+    sizes = sizes_of(v.abs(), [g.abs() for g in conductance], leak.abs(), layout)
+    error = torch.where(left != 0, left / (source.abs() + sizes), 0 * left)
+    return error.flatten(1 + v.dim() - leak.dim(), -2).amax(-2)
+
+
+def norm_of(field: Tensor) -> Tensor:
+    """Norms of the fields of networks, (B, C), in the widest dtype."""
+    return torch.linalg.vector_norm(widened(field).flatten(1, -2), dim=1)
+
+
+def refuse_negative(conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> float | None:
+    """Refuse negative values on the CPU. Returns the smallest leak."""
+    for axis, g in enumerate(conductance):
+        # Reading a whole tensor is faster than reading its edges only.
+        if not smallest_of(g) >= 0:
+            check_not_negative(f"conductance[{axis}]", layout.entries(conductance)[axis])
+    return check_not_negative("leak", leak)

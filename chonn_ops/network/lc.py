@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.checks import error
-from chonn_ops.network.checks import (
+from chonn_ops.checks import (
     answer,
     check_field,
     check_like,
     check_not_negative,
     check_positive,
+    error,
 )
 from chonn_ops.network.circuit import Circuit, solve_checked
 from chonn_ops.network.layout import Grid, Layout
+from chonn_ops.network.methods import AUTO, Solver
 from chonn_ops.network.rc import check_circuit, check_step, like, midpoint_end
-from chonn_ops.network.solver import AUTO, Solver
 
 # Longest step in units of 1 / (omega eps), omega the highest frequency: the rounding of potentials
 # changes the current of a coil by dt / L of it. Measured on lines, planes and volumes at this
@@ -54,7 +54,7 @@ class LCState(NamedTuple):
         layout = Grid(voltage.shape[1:-1]) if on is None else on
         shape = (voltage.shape[0], *layout.edge_shape, voltage.shape[-1])
         # Tensors of their own, which callers may write to.
-        edges = tuple(voltage.new_zeros(shape) for _ in layout.periodic)
+        edges = tuple(voltage.new_zeros(shape) for _ in layout.shape)
         return cls(voltage, edges, torch.zeros_like(voltage))
 
 

@@ -1,8 +1,8 @@
 """The `torch.library` operator behind the networks: one solve, on any backend, as a value.
 
-A backend is a module with this, `periodic` being one bool an axis::
+A backend is a module with this::
 
-    solve(source, conductance, leak, periodic, tol, max_iterations) -> (v, iterations, residual)
+    solve(source, conductance, leak, layout, tol, max_iterations) -> (v, iterations, residual)
 
 Inputs come in the caller's dtypes and strides; `v` goes out as (B, \\*grid, C), `iterations` (0 for
 an elimination) and `residual` as (B, C), in any dtype and strides. `residual` is what is compared
@@ -27,13 +27,17 @@ from torch import Tensor
 
 from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
-from chonn_ops.checks import error
+from chonn_ops.checks import error, recording, resonance
 from chonn_ops.network import direct, methods
-from chonn_ops.network.checks import recording, refuse_negative, resonance
 from chonn_ops.network.direct import Factor, Solution
-from chonn_ops.network.edges import excess, norm_of, relative_residual
 from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded, layout_of
-from chonn_ops.network.layout import Layout
+from chonn_ops.network.layout import (
+    Layout,
+    excess,
+    norm_of,
+    refuse_negative,
+    relative_residual,
+)
 
 
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -101,7 +105,7 @@ class _Networks:
 
     def solve_by(self, backend: Any, tol: float, max_iterations: int) -> tuple[Tensor, ...]:
         """Run the backend."""
-        network = (self.source, self.conductance, self.leak, self.layout.periodic)
+        network = (self.source, self.conductance, self.leak, self.layout)
         return backend.solve(*network, tol, max_iterations)
 
 
@@ -186,8 +190,8 @@ def run_network(
     for name, shape, right in zip(names, shapes, expected, strict=False):
         if tuple(shape) != right:  # backends trust it with addresses
             raise error(name, f"shape {right}", tuple(shape))
-    if len(conductance) != len(layout.periodic):
-        raise error("conductance", f"{len(layout.periodic)} tensors", len(conductance))
+    if len(conductance) != len(layout.shape):
+        raise error("conductance", f"{len(layout.shape)} tensors", len(conductance))
     networks = _Networks(source, conductance, leak, layout)
     dtype = networks.dtype
     least = None  # the smallest leak
@@ -262,7 +266,7 @@ def _solve(
         return _by_reference(networks, tol, max_iterations, drops=drops)
     several = networks.source.dim() > networks.leak.dim()
     dtype, layout = networks.dtype, networks.layout
-    asked = "direct" if several and layout.iterable else method
+    asked = "direct" if several and layout.regular else method
     choice = methods.choose(layout, networks.count, dtype, backend, asked)
     if choice.method == "multigrid" and recording(networks.leak):  # nothing may be read
         v, iterations, residual = networks.solve_by(BACKENDS[backend], tol, max_iterations)
@@ -435,7 +439,7 @@ def _eliminate(
     `_require`. The backend "triton" reads no value."""
     layout, count, dtype = networks.layout, networks.count, networks.dtype
     channels, at_frequency = networks.leak.shape[-1], dtype.is_complex
-    shape, periodic = (layout, count, dtype), layout.periodic
+    shape = (layout, count, dtype)
     read = backend != "triton" or at_frequency
     most = methods.networks_at_once(*shape)
     keep = keep and (at_frequency or most == count) and methods.keeps(*shape)
@@ -450,7 +454,7 @@ def _eliminate(
     for s, l, *g in groups:  # noqa: E741
         before = len(solutions) * most
         where: Any = {"before": before, "channels": channels}
-        factor = Factor(g, l, periodic, source=s.to(dtype), **where, **options)
+        factor = Factor(g, l, layout, source=s.to(dtype), **where, **options)
         solutions.append(factor.solution)
         state = factor.state() if keep else []
     solution = _joined(solutions, networks.source)

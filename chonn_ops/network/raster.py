@@ -9,8 +9,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import series
-from chonn_ops.checks import check_choice, error
-from chonn_ops.network.checks import check_field, check_positive
+from chonn_ops.checks import check_choice, check_field, check_positive, error
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import density_of, mask_of_fields
 from chonn_ops.network.tensors import lattice

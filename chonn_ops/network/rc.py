@@ -7,14 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_above, check_choice, error, expanded
-from chonn_ops.network.checks import (
+from chonn_ops.checks import (
+    check_above,
+    check_choice,
     check_field,
     check_like,
     check_not_negative,
+    error,
+    expanded,
 )
 from chonn_ops.network.circuit import Circuit, solve_checked
-from chonn_ops.network.solver import AUTO, Solver
+from chonn_ops.network.methods import AUTO, Solver
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.

@@ -22,10 +22,8 @@ from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import Boundary, Dirichlet, Faces, Neumann, Wall, conditions
-from chonn_ops.checks import answer, error
-from chonn_ops.network.checks import check_field, check_not_negative
+from chonn_ops.checks import answer, check_field, check_not_negative, error
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import pad
 from chonn_ops.network.graph import Graph, plain_tensors
 from chonn_ops.network.grids import (
     Steps,
@@ -38,7 +36,7 @@ from chonn_ops.network.grids import (
     walls_of,
     widths,
 )
-from chonn_ops.network.layout import edges_alone
+from chonn_ops.network.layout import edges_alone, pad
 
 _NEGATIVE = 1e-4  # of the part of a conductance that k_xx makes: rounding of k
 

@@ -30,8 +30,8 @@ from chonn_ops import (
     rc_step,
 )
 from chonn_ops.network import available_backends
-from chonn_ops.network.edges import currents_along
 from chonn_ops.network.ground import cut_off
+from chonn_ops.network.layout import currents_along
 
 BACKENDS = pytest.mark.parametrize("backend", [x for x in available_backends() if x != "triton"])
 SEED = 60

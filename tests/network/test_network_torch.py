@@ -9,6 +9,7 @@ import torch
 
 pytest.importorskip("scipy")
 
+from chonn_ops import Grid
 from chonn_ops.network import reference
 from chonn_ops.network.halo import HaloGrid, Network, along
 from chonn_ops.network.multigrid import Multigrid, inverse_factors, lead_of_axes
@@ -146,7 +147,7 @@ def test_axes_that_conduct_better_are_halved_first():
             for offset, field in (((1, 0), ratio * g), ((0, 1), g))
         }
         assert lead_of_axes(Network(grid, edges, grid.new(g[0]))).tolist() == [lead]
-        _, iterations, _ = solve(source, (ratio * g, g), leak, (False, False), 1e-5, 100)
+        _, iterations, _ = solve(source, (ratio * g, g), leak, Grid(leak.shape[1:-1]), 1e-5, 100)
         assert iterations.max() <= 8
 
 
@@ -172,15 +173,19 @@ def check_against_reference(sizes, periodic):
         torch.where(gone | gone.roll(-1, axis + 1), 0, g) for axis, g in enumerate(conductance)
     ]
     leak = torch.where(gone, 0, leak + 1e-3)
-    truth = reference.solve(source, conductance, leak, periodic)[0]
-    v, iterations, residual = solve(source, conductance, leak, periodic, 1e-13, 100)
+    truth = reference.solve(source, conductance, leak, Grid(leak.shape[1:-1], periodic))[0]
+    v, iterations, residual = solve(
+        source, conductance, leak, Grid(leak.shape[1:-1], periodic), 1e-13, 100
+    )
     assert v.dtype == torch.float64
     assert iterations.dtype == torch.int32
     assert residual.shape == iterations.shape == (2, 2)
     torch.testing.assert_close(v, truth, rtol=1e-10, atol=1e-10 * truth.abs().max().item())
     assert (v[(leak == 0) & gone] == 0).all()
     single = [field.float() for field in (source, *conductance, leak)]
-    v, _, residual = solve(single[0], single[1:-1], single[-1], periodic, 1e-6, 100)
+    v, _, residual = solve(
+        single[0], single[1:-1], single[-1], Grid(leak.shape[1:-1], periodic), 1e-6, 100
+    )
     assert v.dtype == torch.float32
     assert (v - truth).abs().max() <= 1e-4 * truth.abs().max()
     if sum(n > 1 for n in sizes) > 1:
@@ -191,12 +196,14 @@ def test_elimination_keeps_its_digits_at_any_contrast():
     source, (g,), leak = random_fields((501,), decades=9.0, leak=1e-6)
     source = source.abs()
     for periodic in (False, True):
-        truth = reference.solve(source, (g,), leak, (periodic,))[0]
-        v, iterations, _ = solve(source, (g,), leak, (periodic,), 1e-5, 100)
+        truth = reference.solve(source, (g,), leak, Grid(leak.shape[1:-1], (periodic,)))[0]
+        v, iterations, _ = solve(source, (g,), leak, Grid(leak.shape[1:-1], (periodic,)), 1e-5, 100)
         assert (iterations == 0).all()
         torch.testing.assert_close(v, truth, rtol=1e-12, atol=0)
         single = [field.float() for field in (source, g, leak)]
-        v, _, _ = solve(single[0], single[1:2], single[2], (periodic,), 1e-5, 100)
+        v, _, _ = solve(
+            single[0], single[1:2], single[2], Grid(leak.shape[1:-1], (periodic,)), 1e-5, 100
+        )
         torch.testing.assert_close(v.double(), truth, rtol=2e-5, atol=0)
 
 
@@ -215,7 +222,7 @@ def test_iterations_stay_few_at_any_contrast(contrast, most, dtype):
         source, conductance, leak = inclusions(n, contrast)
         fields = [field.to(dtype) for field in (source, *conductance, leak)]
         _, iterations, residual = solve(
-            fields[0], fields[1:-1], fields[-1], (False, False), 1e-5, 100
+            fields[0], fields[1:-1], fields[-1], Grid(leak.shape[1:-1]), 1e-5, 100
         )
         assert (residual <= 1e-5).all()
         assert iterations.max() <= most
@@ -223,16 +230,16 @@ def test_iterations_stay_few_at_any_contrast(contrast, most, dtype):
 
 def test_iterations_stay_few_in_three_dimensions():
     source, conductance, leak = inclusions(16, 1e4, size=4, axes=3)
-    _, iterations, residual = solve(source, conductance, leak, (False,) * 3, 1e-5, 100)
+    _, iterations, residual = solve(source, conductance, leak, Grid(leak.shape[1:-1]), 1e-5, 100)
     assert (residual <= 1e-5).all()
     assert iterations.max() <= 12
 
 
 def test_what_does_not_converge_is_reported():
     source, conductance, leak = inclusions(64, 1e4)
-    _, iterations, residual = solve(source, conductance, leak, (False, False), 1e-10, 2)
+    _, iterations, residual = solve(source, conductance, leak, Grid(leak.shape[1:-1]), 1e-10, 2)
     assert (iterations == 2).all()
     assert (residual > 1e-10).all()
-    _, iterations, residual = solve(source, conductance, leak, (False, False), 1e-10, 0)
+    _, iterations, residual = solve(source, conductance, leak, Grid(leak.shape[1:-1]), 1e-10, 0)
     assert (iterations == 0).all()
     assert (residual == 1).all()

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from chonn_ops import Grid
 from chonn_ops.network.direct import Factor, cpu
-from chonn_ops.network.direct.cpu.binding import kernel
+from chonn_ops.network.direct.cpu import kernel
 from chonn_ops.network.direct.plan import make_plan
 from chonn_ops.network.direct.tiles import TiledPlan, make_tiled_plan
 
@@ -53,7 +54,7 @@ def random_network(B, grid, C, *, seed=0, dtype=torch.float64):
 
 
 def truth(g, leak, periodic):
-    return Factor(g, leak, periodic, dtype=torch.float64, backend="torch")
+    return Factor(g, leak, Grid(leak.shape[1:-1], periodic), dtype=torch.float64, backend="torch")
 
 
 def near(actual, expected, tolerance):
@@ -64,7 +65,10 @@ def near(actual, expected, tolerance):
 @pytest.mark.parametrize(("grid", "periodic"), [*GRIDS, ((64, 64), (False, False))])
 @pytest.mark.parametrize("count", [2, 8, 16])
 def test_every_node_and_every_edge_is_in_one_tile_or_region(grid, periodic, count):
-    plan, there = make_plan(grid, periodic, 4), make_tiled_plan(grid, periodic, 4, count)
+    plan, there = (
+        make_plan(Grid(grid, periodic), 4),
+        make_tiled_plan(Grid(grid, periodic), 4, count),
+    )
     assert isinstance(there, TiledPlan)
     tiles = there.tiles
     assert len(tiles.region) >= count
@@ -78,7 +82,7 @@ def test_every_node_and_every_edge_is_in_one_tile_or_region(grid, periodic, coun
 
 def test_volumes_and_small_grids_have_no_tiles():
     for grid in ((12, 12, 12), (3, 4)):
-        assert not isinstance(make_tiled_plan(grid, (False,) * len(grid), 8, 16), TiledPlan)
+        assert not isinstance(make_tiled_plan(Grid(grid), 8, 16), TiledPlan)
 
 
 @pytest.mark.skipif(kernel() is None, reason="no compiled kernel")
@@ -90,7 +94,10 @@ class TestNetworks:
     )
     def test_potentials_drops_and_inverse(self, isa, grid, periodic, dtype, tolerance):  # noqa: ARG002
         g, leak = random_network(2, grid, 2, dtype=dtype)
-        factor, expected = Factor(g, leak, periodic, dtype=dtype), truth(g, leak, periodic)
+        factor, expected = (
+            Factor(g, leak, Grid(leak.shape[1:-1], periodic), dtype=dtype),
+            truth(g, leak, periodic),
+        )
         assert factor.factors._arguments.groups > 0
         for sources in (1, 2, 3, 20):
             source = torch.rand(2, sources, *grid, 2, dtype=dtype)
@@ -113,7 +120,7 @@ class TestNetworks:
         """All columns of the factor: white noise of one node each."""
         grid = (9, 10)
         g, leak = random_network(1, grid, 1)
-        factor = Factor(g, leak, (False, False))
+        factor = Factor(g, leak, Grid(leak.shape[1:-1]))
         noise = torch.eye(90, dtype=torch.float64).reshape(1, 90, *grid, 1)
         columns = factor.sample(noise).reshape(90, 90)
         inverse = factor.solve(noise).reshape(90, 90)
@@ -129,20 +136,20 @@ class TestNetworks:
         # MKL's inverses go wrong in processes that once had more threads than cores.
         monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
         for s in (source, source[:, :1]):
-            factor = Factor(g, leak, (False, False), source=s, drops=True)
+            factor = Factor(g, leak, Grid(leak.shape[1:-1]), source=s, drops=True)
             assert factor.factors._arguments.threads == threads
             wide = expected.solve_all(s.double(), drops=True)
             for found in (factor.solution, factor.solve_all(s, drops=True)):
                 assert near(found.potential, wide.potential, 2e-5)
                 for drop, other in zip(found.drops, wide.drops, strict=True):
                     assert (drop - other).abs().max() <= 2e-5 * wide.potential.abs().max()
-            again = Factor(g, leak, (False, False), source=s, drops=True).solution
+            again = Factor(g, leak, Grid(leak.shape[1:-1]), source=s, drops=True).solution
             assert torch.equal(factor.solution.potential, again.potential)
 
     def test_drops_are_differences_along_the_axis(self):
         g, leak = random_network(1, (30, 26), 1)
         for backend in ("cpu", "torch"):
-            factor = Factor(g, leak, (False, True), backend=backend)
+            factor = Factor(g, leak, Grid(leak.shape[1:-1], (False, True)), backend=backend)
             v, drops, _ = factor.solve_all(torch.rand(1, 30, 26, 1).double(), drops=True)
             assert torch.allclose(drops[0][:, :-1], v[:, :-1] - v[:, 1:], atol=1e-9)
             assert torch.allclose(drops[1], v - v.roll(-1, 2), atol=1e-9)
@@ -160,7 +167,7 @@ class TestNetworks:
             x[1, inside != inside.roll(-1, axis)] = 0
         leak[1, inside] = 0
         source = torch.rand(2, *grid, 1, dtype=torch.float64)
-        factor = Factor(g, leak, (False, False))
+        factor = Factor(g, leak, Grid(leak.shape[1:-1]))
         assert (factor.logdet() == -torch.inf).flatten().tolist() == [False, True]
         found = factor.solve_all(source, drops=True)
         leak[1, inside] = 1

@@ -21,12 +21,11 @@ from torch import Tensor
 from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops._library import CONSTANTS
-from chonn_ops.network.checks import resonance
+from chonn_ops.checks import resonance
 from chonn_ops.network.direct import cpu
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
-from chonn_ops.network.edges import sizes_of
-from chonn_ops.network.graph import Graph, Joined
+from chonn_ops.network.layout import Grid, Layout, sizes_of
 
 
 @torch.no_grad()
@@ -36,7 +35,7 @@ def small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
     conductance, leak = (ones.cumsum(1), 1e3 / ones.cumsum(2)), 1e-3 * ones
     # Differences along each axis: where there are none, the rounding of each module would be all.
     source = (ones.cumsum(1) * ones.cumsum(2))[:, None]
-    plan = _plan_of((9, 7), (False, True))
+    plan = make_plan(Grid((9, 7), (False, True)))
     solution = module.Factors(plan, conductance, leak, source, drops=True).solution
     return solution.potential, *solution.drops
 
@@ -53,28 +52,24 @@ BACKENDS = Backends(
 )
 
 
-def _plan_of(grid: Sequence[int], periodic: Sequence[Joined]) -> Plan:
-    return make_plan(tuple(grid), tuple(periodic))
-
-
 def _plan_for(
     leak: Tensor,
-    periodic: Sequence[Joined],
+    layout: Layout,
     dtype: torch.dtype,
     backend: str,
     at_once: float = math.inf,
 ) -> Plan:
     """The plan that suits these networks and the backend; a RuntimeError where the factors that are
     held, of all or of `at_once` networks, would take more than all memory."""
-    B, *grid, C = leak.shape
-    most, held = memory_of(leak.device), int(min(B * C, at_once))
-    if predicted_bytes(grid, periodic, held, dtype) > most:
-        raise too_large(grid, periodic, held, dtype, most, "the memory that there is")
+    count = leak.shape[0] * leak.shape[-1]
+    most, held = memory_of(leak.device), int(min(count, at_once))
+    if predicted_bytes(layout, held, dtype) > most:
+        raise too_large(layout, held, dtype, most, "the memory that there is")
     if backend == "cpu":
-        return cpu.plan_of(grid, periodic, B * C, dtype)
+        return cpu.plan_of(layout, count, dtype)
     if backend == "triton":
-        return BACKENDS["triton"].plan_of(grid, periodic)
-    return _plan_of(grid, periodic)
+        return BACKENDS["triton"].plan_of(layout)
+    return make_plan(layout)
 
 
 def _backend_of(leak: Tensor, backend: str | None, dtype: torch.dtype) -> str:
@@ -98,8 +93,7 @@ class Factor:
         (B, E, C).
     leak : Tensor, shape (B, \\*grid, C)
         Conductances to ground, those of the boundary included.
-    periodic : sequence of bool or Graph
-        One an axis; of a graph the graph alone.
+    layout : Grid or Graph
     dtype : torch.dtype, optional
         Default: float64 or complex128 where any input is, else float32 or complex64.
     backend : {"cpu", "torch", "triton"}, optional
@@ -126,7 +120,7 @@ class Factor:
         self,
         conductance: Sequence[Tensor],
         leak: Tensor,
-        periodic: Sequence[Joined],
+        layout: Layout,
         *,
         dtype: torch.dtype | None = None,
         backend: str | None = None,
@@ -149,7 +143,7 @@ class Factor:
         # Then the compiled kernel holds the factors of one network, or group of lanes, a thread.
         once = self.backend == "cpu" and not keep
         at_once = torch.get_num_threads() if once else math.inf
-        plan = _plan_for(leak, periodic, narrow, "torch" if general else self.backend, at_once)
+        plan = _plan_for(leak, layout, narrow, "torch" if general else self.backend, at_once)
         network = [x.to(narrow).resolve_conj() for x in (leak, *conductance)]
         self._plan, self._tol, self._dense = plan, tol, None
         self._network = network if self._complex else []
@@ -176,16 +170,15 @@ class Factor:
         """The elimination as tensors, for the argument `state`."""
         return self.factors.state()
 
-    def wide(
-        self, conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
-    ) -> Factor:
+    def wide(self, conductance: Sequence[Tensor], leak: Tensor) -> Factor:
         """The factor of the same networks in the widest dtype, eliminated once and kept."""
         wide = widest_dtype(self.dtype, leak.device)
         if self.dtype == wide:
             return self
         if self._wide is None:
             g, l = [x.detach() for x in conductance], leak.detach()  # noqa: E741
-            self._wide = Factor(g, l, periodic, dtype=wide, backend=self.backend)
+            layout = self._plan.layout
+            self._wide = Factor(g, l, layout, dtype=wide, backend=self.backend)
         return self._wide
 
     def solve(self, source: Tensor) -> Tensor:
@@ -279,26 +272,22 @@ class Factor:
         return self._for_results().inverse_entries()
 
 
-def predicted_bytes(
-    grid: Sequence[int], periodic: Sequence[Joined], count: int, dtype: torch.dtype = torch.float32
-) -> int:
+def predicted_bytes(layout: Layout, count: int, dtype: torch.dtype = torch.float32) -> int:
     """Predict the bytes of the factors of `count` networks (batch times channels) on the CPU and of
     the elimination's workspace; a group of lanes that is not full counts as a full one."""
     # The kernel lays its memory out by these.
-    layout = torch.get_num_threads(), os.environ.get("CHONN_NETWORK_ISA")
-    return _predicted_bytes(tuple(grid), tuple(periodic), count, dtype, *layout)
+    laid_out_by = torch.get_num_threads(), os.environ.get("CHONN_NETWORK_ISA")
+    return _predicted_bytes(layout, count, dtype, *laid_out_by)
 
 
 @lru_cache(maxsize=256)
-def _predicted_bytes(
-    grid: tuple[int, ...], periodic: tuple[Joined, ...], count: int, dtype: torch.dtype, *_: Any
-) -> int:
-    return cpu.bytes_of(cpu.plan_of(grid, periodic, count, dtype), count, dtype)
+def _predicted_bytes(layout: Layout, count: int, dtype: torch.dtype, *_: Any) -> int:
+    return cpu.bytes_of(cpu.plan_of(layout, count, dtype), count, dtype)
 
 
-def flops(grid: Sequence[int], periodic: Sequence[Joined]) -> float:
+def flops(layout: Layout) -> float:
     """Multiply-adds, counted as two, of one network's elimination."""
-    return 2 * _plan_of(grid, periodic).total_work
+    return 2 * make_plan(layout).total_work
 
 
 def memory_of(device: torch.device) -> int:
@@ -312,20 +301,13 @@ def memory_of(device: torch.device) -> int:
 
 
 def too_large(
-    grid: Sequence[int],
-    periodic: Sequence[Joined],
-    count: int,
-    dtype: torch.dtype,
-    most: int,
-    bound: str,
+    layout: Layout, count: int, dtype: torch.dtype, most: int, bound: str
 ) -> RuntimeError:
     """The error for networks whose factors would take more than `most` bytes; `bound` says what
     these are, and what to do."""
-    size, where = predicted_bytes(grid, periodic, count, dtype), periodic[0]
-    if not isinstance(where, Graph):
-        where = f"a grid of {' x '.join(map(str, grid))}"
+    size = predicted_bytes(layout, count, dtype)
     return RuntimeError(
         f"Circuit.solve: expected circuits whose factors take at most {most / 2**30:.3g} GiB, "
-        f"{bound}, got {count} on {where}, whose separators are so large that they would take "
-        f"{size / 2**30:.1f} GiB ({size} bytes) and {count * flops(grid, periodic):.0e} operations"
+        f"{bound}, got {count} on {layout}, whose separators are so large that they would take "
+        f"{size / 2**30:.1f} GiB ({size} bytes) and {count * flops(layout):.0e} operations"
     )
