@@ -38,7 +38,6 @@ from chonn_ops.network.ground import (
     at_limits,
     labels_of,
     lost_networks,
-    network_of,
     without,
 )
 from chonn_ops.network.layout import (
@@ -352,7 +351,7 @@ class Circuit:
 
     def _network(self) -> Network:
         """What the operator takes behind a source, for what depends on no option."""
-        return network_of(self.conductance, self.leak, self.layout, 1e-5, 1, "", "auto")
+        return Network(self.conductance, self.leak, self.layout)
 
     def _at_limits(self, v: Tensor) -> tuple[Tensor, Sequence[Tensor] | None]:
         """Potentials v, (B, \\*grid, C) or (B, S, \\*grid, C), and their differences by axis, for
@@ -662,7 +661,7 @@ def solve_checked(
             raise error("solver", expected, repr(solver))
     elif source.dim() > leak.dim() and layout.regular:
         method = "direct"  # sources share one elimination
-    network = network_of(conductance, leak, layout, tol, most, forced_backend(), method)
+    network = Network(conductance, leak, layout, tol, most, forced_backend(), method)
     if ungrounded == "error":
         return solve_network(source, network, rates=rates)
     lost = lost_networks(source, network)

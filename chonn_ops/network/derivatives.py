@@ -36,7 +36,7 @@ from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, to_dtype_of, widest_dtype
 from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.network.direct import Factor
-from chonn_ops.network.ground import Network, at_limits, grounded, labels_of, network_of, without
+from chonn_ops.network.ground import Network, at_limits, grounded, labels_of, without
 from chonn_ops.network.layout import Layout, beside
 from chonn_ops.network.methods import choose
 from chonn_ops.network.operator import BACKENDS, direct_backend, run_network
@@ -118,7 +118,7 @@ class _Potentials(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         source, currents, *network, rates, v, over_v = ctx.saved_tensors
         options, needed = ctx.options, ctx.needs_input_grad
-        whole = Network(*network, *options)
+        whole = Network.of(*network, *options)
         w, over_w = potentials(grads[0].conj(), -grads[1].conj(), whole, rates)
         limit = partial(at_limits, whole, labels_of(whole), rates)
         fields = (*limit(w, over_w.unbind(-1), walls=False), *limit(v, over_v.unbind(-1)))
@@ -129,7 +129,7 @@ class _Potentials(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *changes: Any) -> Any:
         with at_lower_levels(*ctx.saved_tensors) as (*inputs, rates, v, over_v):
-            return tangents(v, over_v, changes[:6], Network(*inputs[2:], *ctx.options), rates)
+            return tangents(v, over_v, changes[:6], Network.of(*inputs[2:], *ctx.options), rates)
 
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
@@ -156,7 +156,7 @@ def potentials(
     """
     compiling = torch.compiler.is_compiling()
     apply = _in_graph.apply_potentials if compiling else apply_potentials
-    return apply(source, currents, *network, rates)
+    return apply(source, currents, *network.arguments(), rates)
 
 
 def tangents(
@@ -228,29 +228,28 @@ def _total(field: Tensor, node: Tensor, reduce: str = "sum") -> Tensor:
 @torch.library.impl("chonn_ops::network_potentials", "default")
 def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor]:
     """Compute `potentials`, without derivatives."""
-    network = Network(*arguments)
+    network = Network.of(*arguments)
     layout, backend, several = network.layout, network.backend, source.dim() > network.leak.dim()
-    dtype = widest_dtype(compute_dtype(source, currents, *network[:4]), source.device)
+    dtype = widest_dtype(compute_dtype(source, currents, *network.fields), source.device)
     s, leak, *g = (x.to(dtype) for x in (source, network.leak, *network.conductance))
     off = labels_of(network)
     if off is not None:
         s, leak = grounded(s, g, leak, off)
-    name, count = BACKENDS.name_for(backend, s.device), leak.shape[0] * leak.shape[-1]
-    eliminates = several or choose(layout, count, dtype, name, network.method).method == "direct"
-    options: Any = (network.tol, network.max_iterations, backend, network.method)
+    name, method = BACKENDS.name_for(backend, s.device), network.method
+    eliminates = several or choose(layout, network.count, dtype, name, method).method == "direct"
     if eliminates:
-        options = (*options[:2], direct_backend(backend, s.device), "direct")
+        network = network._replace(backend=direct_backend(backend, s.device), method="direct")
 
     def solve(total: Tensor, *sources: Tensor) -> list[Any]:
         """Potentials and drops of networks with leaks `total`, for each source."""
         if several:
-            factor = Factor(g, total, layout, dtype=dtype, backend=options[2])
+            factor = Factor(g, total, layout, dtype=dtype, backend=network.backend)
             return [factor.solve_all(x, drops=True)[:2] for x in sources]
-        given: Any = (*network_of(g, total, layout, *options), False)
+        given = network._replace(conductance=g, leak=total)
         if eliminates and len(sources) > 1:
-            v, _, _, over_v, _ = run_network(torch.stack(sources, 1), *given, drops=True)
-            return [(v[:, i], [x[:, i] for x in over_v]) for i in range(len(sources))]
-        return [run_network(x, *given, drops=eliminates)[::3] for x in sources]
+            found = run_network(torch.stack(sources, 1), given, False, drops=True)
+            return [(found.v[:, i], [x[:, i] for x in found.drops]) for i in range(len(sources))]
+        return [run_network(x, given, False, drops=eliminates)[::3] for x in sources]
 
     def result(v: Tensor, over_v: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         # Forward mode wants tangents with the strides of the values.

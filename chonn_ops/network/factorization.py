@@ -37,11 +37,11 @@ from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.direct import Factor
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
 from chonn_ops.network.ground import (
+    Network,
     Ungrounded,
     check_sources_have_ground,
     cut_off,
     lost_networks,
-    network_of,
     ungrounded_error,
 )
 from chonn_ops.network.layout import Layout, beside, currents_of, refuse_negative
@@ -137,9 +137,8 @@ class Factorization:
         backend = direct_backend(forced_backend(), leak.device)
         with torch.no_grad(), without_autocast(leak):
             self._factor = Factor(conductance, leak, layout, backend=backend)
-        # Iterations have no part in solves with a factor, whatever their `tol`.
-        options = 1e-6, 1, self._factor.backend, "direct"
-        self._network = network_of(conductance, leak, layout, *options)
+        backend = self._factor.backend
+        self._network = Network(conductance, leak, layout, backend=backend, method="direct")
         self.shape = self._factor.shape
         self.dtype = compute_dtype(leak, *conductance)
 

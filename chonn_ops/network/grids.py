@@ -30,7 +30,7 @@ from chonn_ops.checks import (
     recording,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.layout import Grid, edges_alone, indices, pad
+from chonn_ops.network.layout import Grid, indices, pad
 
 Spacing = float | Sequence[float]
 # A vector has the width of each cell along its axis.

@@ -58,44 +58,59 @@ from chonn_ops.network.layout import Grid, Layout, beside, currents_along
 Ungrounded = Literal["error", "nan"]
 
 
-def layout_of(leak: Tensor, periodic: Sequence[bool], graph: Tensor | None) -> Layout:
-    """The layout of networks with this leak, from what operators take."""
-    if graph is None:
-        return Grid(leak.shape[1:-1], tuple(map(bool, periodic)))
-    return Graph.unpacked(graph)
-
-
 class Network(NamedTuple):
-    """Networks as the operator takes them behind a source."""
+    """Networks on a layout, and how they are solved."""
 
-    g0: Tensor
-    g1: Tensor | None
-    g2: Tensor | None
+    conductance: Sequence[Tensor]  # one an axis
     leak: Tensor
-    periodic: Sequence[bool]
-    tol: float
-    max_iterations: int
-    backend: str
-    method: str
-    graph: Tensor | None
+    layout: Layout
+    tol: float = 1e-6
+    max_iterations: int = 1
+    backend: str = ""
+    method: str = "auto"
+
+    @classmethod
+    def of(
+        cls,
+        g0: Tensor,
+        g1: Tensor | None,
+        g2: Tensor | None,
+        leak: Tensor,
+        periodic: Sequence[bool],
+        tol: float = 1e-6,
+        max_iterations: int = 1,
+        backend: str = "",
+        method: str = "auto",
+        graph: Tensor | None = None,
+    ) -> Network:
+        """The networks of `arguments`."""
+        if graph is None:
+            layout: Layout = Grid(leak.shape[1:-1], tuple(map(bool, periodic)))
+        else:
+            layout = Graph.unpacked(graph)
+        g = tuple(x for x in (g0, g1, g2) if x is not None)
+        return cls(g, leak, layout, tol, max_iterations, backend, method)
 
     @property
-    def conductance(self) -> list[Tensor]:
-        """One tensor an axis."""
-        return [g for g in self[:3] if g is not None]
+    def fields(self) -> tuple[Tensor | None, ...]:
+        """g0, g1, g2 and leak; None for axes that there are not."""
+        return (*(*self.conductance, None, None)[:3], self.leak)
+
+    def arguments(self) -> tuple[Any, ...]:
+        """What operators take behind a source: PyTorch's know tensors and numbers alone."""
+        periodic, graph = self.layout.arguments()
+        options = self.tol, self.max_iterations, self.backend, self.method
+        return (*self.fields, periodic, *options, graph)
 
     @property
-    def layout(self) -> Layout:
-        return layout_of(self.leak, self.periodic, self.graph)
+    def plain(self) -> tuple[list[Tensor], Tensor, Layout]:
+        """Conductances and leak without a gradient, and the layout."""
+        return [g.detach() for g in self.conductance], self.leak.detach(), self.layout
 
-
-def network_of(
-    conductance: Sequence[Tensor], leak: Tensor, layout: Layout, *options: Any
-) -> Network:
-    """Networks on a layout; `options` are tolerance, most iterations, backend and method."""
-    periodic, graph = layout.arguments()
-    fields: Any = (*(*conductance, None, None)[:3], leak, periodic, *options, graph)
-    return Network(*fields)
+    @property
+    def count(self) -> int:
+        """Networks: batch times channels."""
+        return self.leak.shape[0] * self.leak.shape[-1]
 
 
 def cut_off(
@@ -135,9 +150,8 @@ torch.library.define(
 
 @torch.library.impl("chonn_ops::cut_off", "default")
 def _(*arguments: Any) -> Tensor:
-    *conductance, leak, periodic, graph = arguments
-    g = [x.detach() for x in conductance if x is not None]
-    found = cut_off(g, leak.detach(), layout_of(leak, periodic, graph))
+    *fields, leak, periodic, graph = arguments
+    found = cut_off(*Network.of(*fields, leak, periodic, graph=graph).plain)
     if found is None:
         return torch.full(leak.shape, -1, dtype=torch.int32, device=leak.device)
     return found.contiguous()
@@ -166,9 +180,8 @@ def lost_networks(source: Tensor, network: Network) -> Tensor:
 
 def labels_in_graph(network: Network) -> Tensor:
     """`cut_off` as an operator, which compilers and transforms take as it is."""
-    g = [None if x is None else x.detach() for x in network[:3]]
-    leak = network.leak.detach()
-    return torch.ops.chonn_ops.cut_off(*g, leak, network.periodic, network.graph)
+    fields = (None if x is None else x.detach() for x in network.fields)
+    return torch.ops.chonn_ops.cut_off(*fields, *network.layout.arguments())
 
 
 def check_sources_have_ground(source: Tensor, label: Tensor) -> None:
@@ -225,7 +238,7 @@ def labels_of(network: Network) -> Tensor | None:
         return None
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return labels_in_graph(network)
-    return cut_off([x.detach() for x in network.conductance], network.leak.detach(), network.layout)
+    return cut_off(*network.plain)
 
 
 def _rises(
