@@ -19,7 +19,7 @@ from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing, circuit_of, edges, face_area, spacings
 from chonn_ops.network.layout import excess
-from chonn_ops.network.rc import rc_step
+from chonn_ops.network.steps import rc_step
 from chonn_ops.nn.geometry import (
     Distances,
     Nodes,

@@ -29,8 +29,8 @@ from chonn_ops._forward_mode import are_plain, at_lower_levels, differentiate, h
 from chonn_ops.checks import recording
 from chonn_ops.network.derivatives import adjoint, fold, potentials, tangents
 from chonn_ops.network.direct import Factor
-from chonn_ops.network.ground import Network, at_limits, labels_of, without
-from chonn_ops.network.methods import lifted
+from chonn_ops.network.ground import at_limits, labels_of, without
+from chonn_ops.network.methods import Network, lifted
 from chonn_ops.network.operator import direct_backend, run_network
 
 

@@ -33,7 +33,6 @@ from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.factorization import Factorization, uncompiled
 from chonn_ops.network.graph import Graph, merged_ends
 from chonn_ops.network.ground import (
-    Network,
     Ungrounded,
     at_limits,
     labels_of,
@@ -49,7 +48,7 @@ from chonn_ops.network.layout import (
     currents_along,
     currents_of,
 )
-from chonn_ops.network.methods import AUTO, Solver, choose, exceed_digits, options_of
+from chonn_ops.network.methods import AUTO, Network, Solver, choose, exceed_digits, options_of
 from chonn_ops.network.operator import BACKENDS, forced_backend
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
@@ -385,7 +384,7 @@ class Circuit:
         """The currents along edges, those of held nodes included. `drops`: differences of v, where
         they are known."""
         circuit = self.before or self
-        edges = [_summed(g) for g in self.layout.edges(circuit.conductance)]
+        edges = [at_least_float32(g) for g in self.layout.edges(circuit.conductance)]
         return currents_along(edges, self.layout.drops(v) if drops is None else drops)
 
     def currents(self, v: Tensor) -> Currents:
@@ -419,7 +418,7 @@ class Circuit:
         if any_complex(v, circuit.leak, circuit.current, *circuit.conductance):
             expected = "real potentials of a real circuit (`currents` has complex currents)"
             raise error("v", expected, "complex numbers")
-        net = beside(_summed(circuit.leak), v) * v
+        net = beside(at_least_float32(circuit.leak), v) * v
         if circuit.current is not None:
             net = net - current_beside("v", circuit.current, v)
         flows = self._flows(v)
@@ -466,7 +465,7 @@ class Circuit:
         held, zero = nodes.float(), torch.zeros((), dtype=real_dtype(dtype), device=given.device)
         potential = torch.where(beside(nodes, given), given, zero)
         edges, ends = self.layout.edges(self.conductance), self.layout.sums_of_ends(held)
-        wide = [_summed(g) for g in edges]
+        wide = [at_least_float32(g) for g in edges]  # 256 ones and one more are 256 in bfloat16
         through = self.layout.at_both_ends(currents_along(wide, ends))
         flows = currents_along(wide, self.layout.sums_of_ends(potential))
         carried = self.layout.at_both_ends(flows)
@@ -520,7 +519,7 @@ class Circuit:
             raise error("pairs", expected, pairs[wrong.any(0).any(-1)].tolist())
         # Each part gets a ground at its first node, as large as the largest conductance: potentials
         # would grow without bounds as leaks vanish. `_without_ground` takes it away again.
-        part = self.layout.connected_parts(self.conductance)
+        part = self.layout.connected_parts(self.conductance).flatten(1, -2)
         first = part == torch.arange(n, device=part.device)[:, None]
         edges = [widened(g) for g in self.conductance]
         most = torch.stack([g.detach().flatten(1, -2).amax(1) for g in edges]).amax(0)
@@ -611,7 +610,7 @@ class Circuit:
             return field.flatten(field.dim() - 1 - len(grid), -2)
 
         def total(values: Tensor, into: Tensor, size: int) -> Tensor:
-            values = _summed(values)
+            values = at_least_float32(values)
             sums = values.new_zeros(*values.shape[:-2], size, values.shape[-1])
             return sums.index_add(-2, into, values)
 
@@ -704,12 +703,6 @@ def _risen_and_held(circuit: Circuit, nodes: Tensor, value: Tensor) -> Circuit:
         return circuit._rising().hold(nodes, value)
     ones = circuit.layout.for_circuit([torch.ones_like(g.detach()) for g in circuit.conductance])
     return Circuit(ones, torch.zeros_like(circuit.leak.detach()), circuit.layout).hold(nodes, value)
-
-
-def _summed(field: Tensor) -> Tensor:
-    """A field whose entries are added up, in float32 at least: 256 ones and one more are 256 in
-    bfloat16."""
-    return at_least_float32(field)
 
 
 def _without_ground(

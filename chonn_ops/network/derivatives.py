@@ -36,9 +36,9 @@ from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, to_dtype_of, widest_dtype
 from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.network.direct import Factor
-from chonn_ops.network.ground import Network, at_limits, grounded, labels_of, without
-from chonn_ops.network.layout import Layout, beside
-from chonn_ops.network.methods import choose
+from chonn_ops.network.ground import at_limits, grounded, labels_of, without
+from chonn_ops.network.layout import Layout, beside, nodes_of, over_parts
+from chonn_ops.network.methods import Network, choose
 from chonn_ops.network.operator import BACKENDS, direct_backend, run_network
 
 
@@ -196,17 +196,15 @@ torch.library.define(
 def _parts(conductance: Sequence[Tensor], layout: Layout) -> tuple[Tensor, Tensor]:
     """Find where to ground each connected part: at the node whose edges conduct most.
 
-    Returns (B, C, nodes) each: the node, in row-major order, at which the part of a node is
+    Returns (B, \\*grid, C) each: the node, in row-major order, at which the part of a node is
     grounded, and the conductance of the edges there, 0 for all other nodes.
     """
     g = [x.abs().nan_to_num() for x in conductance]
-    label = layout.connected_parts(g).movedim(-1, 1)
-    size = layout.at_both_ends(layout.edges(g)).movedim(-1, 1).flatten(2)
-    nodes = torch.arange(size.shape[2], device=size.device)
-    largest = torch.zeros_like(size).scatter_reduce(2, label, size, "amax").gather(2, label)
-    here = torch.where(size == largest, nodes, len(nodes))
-    first = torch.full_like(label, len(nodes)).scatter_reduce(2, label, here, "amin")
-    node = first.gather(2, label)
+    label, size = layout.connected_parts(g), layout.at_both_ends(layout.edges(g))
+    nodes = nodes_of(size)
+    count = nodes.numel()
+    here = torch.where(size == over_parts(size, label, "amax"), count - nodes, 0)
+    node = count - over_parts(here, label, "amax")
     return node, torch.where(node == nodes, size, 0)
 
 
@@ -214,15 +212,6 @@ def _ratio(a: Tensor, b: Tensor) -> Tensor:
     """Divide; 0 where b is 0, as at nodes without edges or without leaks."""
     some = b != 0
     return torch.where(some, a / torch.where(some, b, 1), 0)
-
-
-def _total(field: Tensor, node: Tensor, reduce: str = "sum") -> Tensor:
-    """Reduce a field over the part of each node: sum it, or take its largest magnitude."""
-    C, nodes = node.shape[1:]
-    rows = field.movedim(-1, 1).reshape(field.shape[0], C, -1, nodes)
-    node = node[:, :, None].expand(rows.shape)
-    found = torch.zeros_like(rows).scatter_reduce(-1, node, rows, reduce).gather(-1, node)
-    return found.reshape(field.movedim(-1, 1).shape).movedim(1, -1)
 
 
 @torch.library.impl("chonn_ops::network_potentials", "default")
@@ -258,9 +247,8 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     if eliminates and currents is None:
         return result(*solve(leak, s)[0])
     node, ground = _parts(g, layout)
-    label, ground = (x.unflatten(2, layout.shape).movedim(1, -1) for x in (node, ground))
     # Edges of conductance 0 between two parts, whose currents are sources of both.
-    apart = [beside(drop != 0, s) for drop in layout.drops(label)]
+    apart = [beside(drop != 0, s) for drop in layout.drops(node)]
     if currents is None:
         flows = across = [torch.zeros_like(x, dtype=dtype) for x in apart]
     else:
@@ -280,22 +268,22 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
         b, over_b, leak = beside(b, a), [beside(x, a) for x in over_b], beside(leak, a)
         # Each edge counts for both of its ends.
         pairs = zip(flows, over_b, strict=True)
-        m = _total(-layout.at_both_ends([flow * x for flow, x in pairs]) / 2, node)
+        m = over_parts(-layout.at_both_ends([flow * x for flow, x in pairs]) / 2, node)
     else:
-        leaks = _total(leak, node)
-        v = _ratio(_total(s, node), leaks)
+        leaks = over_parts(leak, node)
+        v = _ratio(over_parts(s, node), leaks)
         # The level is taken off twice: a node's own leak may take nearly all of its source, and
         # leave rounding.
         rest = s - leak * v
-        rest = rest - leak * _ratio(_total(rest, node), leaks)
+        rest = rest - leak * _ratio(over_parts(rest, node), leaks)
         (a, _), (b, _) = solve(leak + ground, rest + within, leak)
         b = 1 - b
         # Of two forms the one with less rounding is taken.
-        at_ground, at_leaks = _total(ground * a, node), -_total(leak * a, node)
-        kept = _total(a.abs(), node, "amax") * _total(ground, node)
-        m = torch.where(_total(leak * a.abs(), node) > kept, at_ground, at_leaks)
+        at_ground, at_leaks = over_parts(ground * a, node), -over_parts(leak * a, node)
+        kept = over_parts(a.abs(), node, "amax") * over_parts(ground, node)
+        m = torch.where(over_parts(leak * a.abs(), node) > kept, at_ground, at_leaks)
         over_v, over_a, over_b = (layout.drops(x) for x in (v, a, b))
-    m = _ratio(m, _total(leak * b, node))
+    m = _ratio(m, over_parts(leak * b, node))
     u = a + m * b
     over_u = layout.drops(u)
     for axis, start in enumerate(layout.starts(m)):

@@ -152,15 +152,11 @@ def diffusion(
     circuit = circuit_of(media, found, leak, steps, faces, **walls)
     # A NaN hides zeros.
     positive = all(least is not None and least > 0 for *_, least in parts)
-    there = torch.ones((), dtype=torch.bool) if exists is None else exists
-    if not positive and _any_zero([part for part, *_ in parts], there) is not False:
-        circuit._rising = partial(_risen, media, steps, faces, leak, walls)
+    if not positive:
+        zeros = [k == 0 if exists is None else (k == 0) & exists for k in media]
+        if answer(lambda: any(bool(zero.any()) for zero in zeros), *media) is not False:
+            circuit._rising = partial(_risen, media, steps, faces, leak, walls)
     return circuit
-
-
-def _any_zero(media: list[Tensor], exists: Tensor) -> bool | None:
-    """Whether a cell that exists conducts nothing; None where values may not be read."""
-    return answer(lambda: any(bool(((k == 0) & exists).any()) for k in media), *media)
 
 
 def _risen(

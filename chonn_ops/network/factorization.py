@@ -37,7 +37,6 @@ from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.direct import Factor
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
 from chonn_ops.network.ground import (
-    Network,
     Ungrounded,
     check_sources_have_ground,
     cut_off,
@@ -45,6 +44,7 @@ from chonn_ops.network.ground import (
     ungrounded_error,
 )
 from chonn_ops.network.layout import Layout, beside, currents_of, refuse_negative
+from chonn_ops.network.methods import Network
 from chonn_ops.network.operator import direct_backend, forced_backend
 
 P = ParamSpec("P")

@@ -44,7 +44,7 @@ end it is 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -52,79 +52,22 @@ from torch import Tensor
 from chonn_ops._dtypes import real_dtype
 from chonn_ops.checks import error, smallest_of
 from chonn_ops.network import cpu
-from chonn_ops.network.graph import Graph
-from chonn_ops.network.layout import Grid, Layout, beside, currents_along
+from chonn_ops.network.layout import Layout, beside, currents_along, nodes_of, over_parts
+from chonn_ops.network.methods import Network
 
 Ungrounded = Literal["error", "nan"]
 
 
-class Network(NamedTuple):
-    """Networks on a layout, and how they are solved."""
-
-    conductance: Sequence[Tensor]  # one an axis
-    leak: Tensor
-    layout: Layout
-    tol: float = 1e-6
-    max_iterations: int = 1
-    backend: str = ""
-    method: str = "auto"
-
-    @classmethod
-    def of(
-        cls,
-        g0: Tensor,
-        g1: Tensor | None,
-        g2: Tensor | None,
-        leak: Tensor,
-        periodic: Sequence[bool],
-        tol: float = 1e-6,
-        max_iterations: int = 1,
-        backend: str = "",
-        method: str = "auto",
-        graph: Tensor | None = None,
-    ) -> Network:
-        """The networks of `arguments`."""
-        if graph is None:
-            layout: Layout = Grid(leak.shape[1:-1], tuple(map(bool, periodic)))
-        else:
-            layout = Graph.unpacked(graph)
-        g = tuple(x for x in (g0, g1, g2) if x is not None)
-        return cls(g, leak, layout, tol, max_iterations, backend, method)
-
-    @property
-    def fields(self) -> tuple[Tensor | None, ...]:
-        """g0, g1, g2 and leak; None for axes that there are not."""
-        return (*(*self.conductance, None, None)[:3], self.leak)
-
-    def arguments(self) -> tuple[Any, ...]:
-        """What operators take behind a source: PyTorch's know tensors and numbers alone."""
-        periodic, graph = self.layout.arguments()
-        options = self.tol, self.max_iterations, self.backend, self.method
-        return (*self.fields, periodic, *options, graph)
-
-    @property
-    def plain(self) -> tuple[list[Tensor], Tensor, Layout]:
-        """Conductances and leak without a gradient, and the layout."""
-        return [g.detach() for g in self.conductance], self.leak.detach(), self.layout
-
-    @property
-    def count(self) -> int:
-        """Networks: batch times channels."""
-        return self.leak.shape[0] * self.leak.shape[-1]
-
-
-def cut_off(
-    conductance: Sequence[Tensor], leak: Tensor, layout: Layout, least: float | None = None
-) -> Tensor | None:
+def cut_off(conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> Tensor | None:
     """A number of the part (B, \\*grid, C) for nodes of parts without ground, -1 for all others;
-    None where there are none. Reads values; `least`: the smallest leak, where it is known.
+    None where there are none. Reads values.
 
     A network whose leaks are all above 0, or on a grid with a leak and no edge of 0, has no such
     part; most calls check no more than that. A NaN and complex numbers count as 0 or as not 0.
     """
     if leak.is_complex() or any(g.is_complex() for g in conductance):
         leak, *conductance = ((x.detach() != 0).float() for x in (leak, *conductance))
-    if (smallest_of(leak) if least is None else least) > 0:
+    if smallest_of(leak) > 0:
         return None
     if leak.device.type == "cpu":
         label = cpu.cut_off(conductance, leak, layout)
@@ -136,9 +79,8 @@ def cut_off(
     if whole and bool(leaks.flatten(1, -2).any(1).all()):
         return None
     part = layout.connected_parts(conductance)
-    grounds = torch.zeros_like(part).scatter_add(1, part, leaks.flatten(1, -2).long())
-    label = torch.where(grounds.gather(1, part) == 0, part, -1)
-    return label.reshape(leak.shape).int() if bool((label >= 0).any()) else None
+    label = torch.where(over_parts(leaks.long(), part) == 0, part, -1)
+    return label.int() if bool((label >= 0).any()) else None
 
 
 torch.library.define(
@@ -213,10 +155,8 @@ def grounded(
     """Sources and leaks that make the potentials of parts without ground 0, so that every method
     has a matrix that is not singular. The node that names a part gets a leak, unless it is all of
     it: more leaks would couple to what lies beside the part on coarser grids of iterations."""
-    off, part = label >= 0, label.flatten(1, -2).long()
-    size = torch.zeros_like(part).scatter_add(1, part.clamp_min(0), (part >= 0).long())
-    node = torch.arange(part.shape[1], device=part.device)[:, None]
-    first = ((part == node) & (size > 1)).reshape(label.shape)
+    off = label >= 0
+    first = (label == nodes_of(label)) & (over_parts(off.long(), label) > 1)
     most = torch.stack([g.abs().nan_to_num(0, 0, 0).amax() for g in conductance]).amax()
     leak = torch.where(first, torch.where(most > 0, most, 1).to(leak.dtype), leak)
     # A NaN stays one.
@@ -284,7 +224,7 @@ def at_limits(
     pulled = layout.at_both_ends(currents_along(w, layout.sums_of_ends(v)))
     if walls and isinstance(current, Tensor):
         pulled = pulled + beside(current, v)
-    weight, pulled = beside(_total(weight, label), v), _total(pulled, label)
+    weight, pulled = beside(over_parts(weight, label), v), over_parts(pulled, label)
     off = beside(off > 0, v)
     some = off & (weight != 0)
     v = torch.where(some, pulled / torch.where(some, weight, 1), torch.where(off, 0, v))
@@ -292,16 +232,3 @@ def at_limits(
         return v, drops
     pairs = zip(drops, layout.drops(v), rising, strict=True)
     return v, [torch.where(beside(z, d), now.to(d.dtype), d) for d, now, z in pairs]
-
-
-def _total(field: Tensor, label: Tensor) -> Tensor:
-    """Sum (B, \\*grid, C), or with S sources, over the part of each node that `label` names; 0 at
-    others."""
-    several = field.dim() - label.dim()
-    rows = field.flatten(1 + several, -2)
-    to = label.flatten(1, -2).long()
-    to = (to[:, None] if several else to).expand(rows.shape)
-    kept = torch.where(to >= 0, rows, 0)
-    to = to.clamp(min=0)
-    total = torch.zeros_like(kept).scatter_add(-2, to, kept).gather(-2, to)
-    return total.reshape(field.shape)

@@ -118,7 +118,7 @@ class Layout:
 
     def connected_parts(self, conductance: Sequence[Tensor]) -> Tensor:
         """The largest node, in row-major order, that edges other than 0 connect each node to:
-        (B, nodes, C)."""
+        (B, \\*grid, C)."""
         B, C = conductance[0].shape[0], conductance[0].shape[-1]
         nodes = torch.arange(math.prod(self.shape), device=conductance[0].device)
         part = nodes.reshape(*self.shape, 1).expand(B, *self.shape, C)
@@ -130,7 +130,7 @@ class Layout:
                 part = self._spread(part, edge, axis)
             rows = part.flatten(1, -2)
             part = rows.gather(1, rows).reshape(part.shape)
-        return part.flatten(1, -2)
+        return part
 
 
 def per_axis_periodic(periodic: Any, axes: int) -> tuple[bool, ...]:
@@ -277,6 +277,27 @@ def indices(field: Tensor, axis: int) -> Tensor:
     """Indices along a grid axis, in a shape that broadcasts with the field."""
     n = field.shape[axis + 1]
     return torch.arange(n, device=field.device).reshape([n] + [1] * (field.dim() - axis - 2))
+
+
+def nodes_of(field: Tensor) -> Tensor:
+    """The number of each node of a field (B, \\*grid, C), in row-major order: (\\*grid, 1)."""
+    grid = field.shape[1:-1]
+    return torch.arange(math.prod(grid), device=field.device).reshape(*grid, 1)
+
+
+def over_parts(field: Tensor, part: Tensor, reduce: str = "sum") -> Tensor:
+    """Reduce a field (B, \\*grid, C), or with S sources, over the part of each node, which `part`
+    (B, \\*grid, C) names by one of its nodes. Fields count as 0 where that is -1."""
+    several = field.dim() - part.dim()
+    rows, to = field.flatten(1 + several, -2), part.flatten(1, -2).long()
+    to = (to[:, None] if several else to).expand(rows.shape)
+    rows, to = torch.where(to >= 0, rows, 0), to.clamp_min(0)
+    return (
+        torch.zeros_like(rows)
+        .scatter_reduce(-2, to, rows, reduce)
+        .gather(-2, to)
+        .reshape(field.shape)
+    )
 
 
 def currents_along(conductance: Sequence[Tensor], drops: Sequence[Tensor]) -> list[Tensor]:

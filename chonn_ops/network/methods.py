@@ -1,5 +1,5 @@
-"""Solvers as values, and which method `Auto` takes: elimination ("direct") or iterations
-("multigrid")."""
+"""Solvers and networks as values, and which method `Auto` takes: elimination ("direct") or
+iterations ("multigrid")."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from chonn_ops.checks import error
 from chonn_ops.network.direct import predicted_bytes, too_large
-from chonn_ops.network.layout import Layout
+from chonn_ops.network.graph import Graph
+from chonn_ops.network.layout import Grid, Layout
 
 _MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
 
@@ -102,6 +103,61 @@ def options_of(solver: Solver) -> tuple[float, int, str]:
         kind = type(solver).__name__
         raise TypeError(f"solver: expected Auto(), Direct() or Iterative(), got {kind}")
     return float(solver.tol), min(int(solver.max_iterations), _MOST_ITERATIONS), solver.method
+
+
+class Network(NamedTuple):
+    """Networks on a layout, and how they are solved."""
+
+    conductance: Sequence[Tensor]  # one an axis
+    leak: Tensor
+    layout: Layout
+    tol: float = 1e-6
+    max_iterations: int = 1
+    backend: str = ""
+    method: str = "auto"
+
+    @classmethod
+    def of(
+        cls,
+        g0: Tensor,
+        g1: Tensor | None,
+        g2: Tensor | None,
+        leak: Tensor,
+        periodic: Sequence[bool],
+        tol: float = 1e-6,
+        max_iterations: int = 1,
+        backend: str = "",
+        method: str = "auto",
+        graph: Tensor | None = None,
+    ) -> Network:
+        """The networks of `arguments`."""
+        if graph is None:
+            layout: Layout = Grid(leak.shape[1:-1], tuple(map(bool, periodic)))
+        else:
+            layout = Graph.unpacked(graph)
+        g = tuple(x for x in (g0, g1, g2) if x is not None)
+        return cls(g, leak, layout, tol, max_iterations, backend, method)
+
+    @property
+    def fields(self) -> tuple[Tensor | None, ...]:
+        """g0, g1, g2 and leak; None for axes that there are not."""
+        return (*(*self.conductance, None, None)[:3], self.leak)
+
+    def arguments(self) -> tuple[Any, ...]:
+        """What operators take behind a source: PyTorch's know tensors and numbers alone."""
+        periodic, graph = self.layout.arguments()
+        options = self.tol, self.max_iterations, self.backend, self.method
+        return (*self.fields, periodic, *options, graph)
+
+    @property
+    def plain(self) -> tuple[list[Tensor], Tensor, Layout]:
+        """Conductances and leak without a gradient, and the layout."""
+        return [g.detach() for g in self.conductance], self.leak.detach(), self.layout
+
+    @property
+    def count(self) -> int:
+        """Networks: batch times channels."""
+        return self.leak.shape[0] * self.leak.shape[-1]
 
 
 # Bytes that the factors of one call may take.

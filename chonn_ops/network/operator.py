@@ -28,13 +28,14 @@ from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
 from chonn_ops.checks import error, recording, resonance
 from chonn_ops.network import direct, methods
 from chonn_ops.network.direct import Factor, Solution
-from chonn_ops.network.ground import Network, check_sources_have_ground, cut_off, grounded
+from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded
 from chonn_ops.network.layout import (
     excess,
     norm_of,
     refuse_negative,
     relative_residual,
 )
+from chonn_ops.network.methods import Network
 
 
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -179,7 +180,8 @@ def run_network(
         # Real networks on "triton" are solved without reading values.
         reads = name != "triton" or dtype.is_complex
         read = reads and not recording(leak)
-        label = cut_off(conductance, leak, layout, least) if read else None
+        whole = least is not None and least > 0  # every node has ground
+        label = cut_off(conductance, leak, layout) if read and not whole else None
         if label is not None:
             if check:
                 check_sources_have_ground(source, label)

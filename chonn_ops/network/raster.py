@@ -85,13 +85,11 @@ def raster(
     ground = density_of("leak", leak, r)
     c = torch.where(exists, 1 / r.to(ground.dtype), 0).flatten(1, 2)
     graph, edge = lattice(*r.shape[1:3], neighbours)
-    p, q = graph.ends.to(c.device)
-    first, second = c.index_select(1, p), c.index_select(1, q)
+    first, second = graph.at_ends(c, 0)
     if mean == "resistance":
         g = 2 * series(first, second)
     else:
-        there = exists.flatten(1, 2)
-        both = there.index_select(1, p) & there.index_select(1, q)
-        g = torch.where(both, (first + second) / 2, 0)
+        here, there = graph.at_ends(exists.flatten(1, 2), 0)
+        g = torch.where(here & there, (first + second) / 2, 0)
     distance = (1 + (edge >= 2 * graph.num_nodes).to(c)).sqrt()
     return Circuit(g / distance[:, None], ground.flatten(1, 2), graph)

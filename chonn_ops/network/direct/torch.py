@@ -387,7 +387,7 @@ class Factors:
         plan, M, position = self._plan, len(self._g), self._batches.position
         shape = (M, len(plan.layout.shape), *plan.layout.edge_shape, 1)
         edges = self._g.detach().reshape(shape).unbind(1)
-        part = plan.layout.connected_parts(edges)[..., 0]
+        part = plan.layout.connected_parts(edges).flatten(1)
         last = torch.zeros_like(part).scatter_reduce(1, part, position.expand(M, -1), "amax")
         last = last.gather(1, part)[:, self._batches.node]
         return torch.where(self._inverse().detach() != 0, last, -1)
