@@ -136,8 +136,7 @@ def solve_network(
         drops = any(g.requires_grad for g in network.conductance)
         keep = drops or source.requires_grad or network.leak.requires_grad
     if factor is None and not keep and are_plain(source, *network.conductance, network.leak):
-        with torch.no_grad():
-            return run_network(source, network, check)[:3]
+        return run_network(source, network, check)[:3]
     return apply_network(source, *network.arguments(), check, keep, drops, factor, rates)
 
 

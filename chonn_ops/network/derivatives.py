@@ -225,7 +225,9 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     if off is not None:
         s, leak = grounded(s, g, leak, off)
     name, method = BACKENDS.name_for(backend, s.device), network.method
-    eliminates = several or choose(layout, network.count, dtype, name, method).method == "direct"
+    eliminates = (
+        several or choose(layout, network.num_networks, dtype, name, method).method == "direct"
+    )
     if eliminates:
         network = network._replace(backend=direct_backend(backend, s.device), method="direct")
 

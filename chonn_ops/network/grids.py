@@ -259,7 +259,8 @@ def walls_of(
             distance = distance * width
             # Faces that are alike are computed once. Symbols and tensors cannot be compared.
             plain = isinstance(area, float) and isinstance(distance, float)
-            shares = known.get(like := (condition, area, distance)) if plain else None
+            like: Any = (condition, area, distance)
+            shares = known.get(like) if plain else None
             if shares is None:
                 beside, below = k.narrow(dim, node, 1), leak.narrow(dim, node, 1)
                 face = Face(beside, area, distance, width, below)

@@ -92,8 +92,8 @@ torch.library.define(
 
 @torch.library.impl("chonn_ops::cut_off", "default")
 def _(*arguments: Any) -> Tensor:
-    *fields, leak, periodic, graph = arguments
-    found = cut_off(*Network.of(*fields, leak, periodic, graph=graph).plain)
+    *given, graph = arguments
+    found, leak = cut_off(*Network.of(*given, graph=graph).plain), arguments[3]
     if found is None:
         return torch.full(leak.shape, -1, dtype=torch.int32, device=leak.device)
     return found.contiguous()

@@ -113,7 +113,7 @@ def _pick(source: Tensor, network: Network, chosen: Tensor) -> tuple[Tensor, Net
 
 def _solve_by(
     backend: str, source: Tensor, network: Network, tol: float, max_iterations: int
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Run a backend."""
     solve = BACKENDS[backend].solve
     return solve(source, network.conductance, network.leak, network.layout, tol, max_iterations)
@@ -192,8 +192,10 @@ def run_network(
             off = label >= 0
             v = torch.where(off[:, None] if several else off, 0 * v, v)
     dtypes = dtype, torch.int32, real_dtype(dtype)
-    outputs = (x.to(d).contiguous() for x, d in zip((v, *numbers), dtypes, strict=True))
-    return Solved(*outputs, [x.to(dtype) for x in over_v], factor)
+    v, iterations, residual = (
+        x.to(d).contiguous() for x, d in zip((v, *numbers), dtypes, strict=True)
+    )
+    return Solved(v, iterations, residual, [x.to(dtype) for x in over_v], factor)
 
 
 def _numbers(source: Tensor, leak: Tensor) -> tuple[int, ...]:
@@ -225,14 +227,15 @@ def _solve(backend: str, source: Tensor, network: Network, *, drops: bool, keep:
     layout, dtype = network.layout, _dtype(source, network)
     several = source.dim() > network.leak.dim()
     method = "direct" if several and layout.regular else network.method
-    choice = methods.choose(layout, network.count, dtype, backend, method)
+    choice = methods.choose(layout, network.num_networks, dtype, backend, method)
     if choice.method == "multigrid" and recording(network.leak):  # nothing may be read
         found = _solve_by(backend, source, network, network.tol, network.max_iterations)
         return Solved(*found, [], [])
     fits = choice.fallback
-    at_once = fits and methods.exceed_digits(network.conductance, network.leak, layout, dtype)
-    if choice.method == "direct" or at_once:
-        return _eliminate(source, network, backend, drops=drops, keep=keep)
+    unjudged = fits and methods.exceed_digits(network.conductance, network.leak, layout, dtype)
+    if choice.method == "direct" or unjudged:
+        at_once = choice.at_once
+        return _eliminate(source, network, backend, drops=drops, keep=keep, at_once=at_once)
     return _iterate(source, network, backend, fits, drops=drops)
 
 
@@ -389,12 +392,13 @@ def _eliminate(
     drops: bool,
     keep: bool,
     names: Sequence[Sequence[int]] | None = None,
+    at_once: int | None = None,
 ) -> Solved:
-    """Eliminate networks, as many at a time as `chonn_ops.network.methods` allows. `names` as in
-    `_require`. The backend "triton" reads no value."""
-    layout, count, dtype = network.layout, network.count, _dtype(source, network)
+    """Eliminate networks, `at_once` of them at a time or as many as `chonn_ops.network.methods`
+    allows. `names` as in `_require`. The backend "triton" reads no value."""
+    layout, count, dtype = network.layout, network.num_networks, _dtype(source, network)
     channels, at_frequency = network.leak.shape[-1], dtype.is_complex
-    most = methods.networks_at_once(layout, count, dtype)
+    most = methods.networks_at_once(layout, count, dtype) if at_once is None else at_once
     keep = keep and (at_frequency or most == count) and methods.keeps(layout, count, dtype)
     most = count if keep else most or 1
     groups = [_fields(source, network)]

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -290,6 +290,7 @@ def flops(layout: Layout) -> float:
     return 2 * make_plan(layout).total_work
 
 
+@cache
 def memory_of(device: torch.device) -> int:
     """Bytes of the memory of a device; what is not known is without bound."""
     if device.type == "cuda":
