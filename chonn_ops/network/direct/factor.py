@@ -157,12 +157,10 @@ class Factor:
             self.factors = self._kind.restored(plan, state, network[0], **self._options)
             return
         s = None if source is None else self._sources(source)
-        options = {"drops": drops, **self._options}
-        if once:
-            solution = self._kind.solved(plan, network[1:], network[0], s, **options)
-        else:
-            self.factors = self._kind(plan, network[1:], network[0], s, **options)
-            solution, self.factors.solution = self.factors.solution, None
+        options = {"drops": drops, **self._options, **({"keep": False} if once else {})}
+        factors = self._kind(plan, network[1:], network[0], s, **options)
+        solution, factors.solution = factors.solution, None
+        self.factors = None if once else factors
         if source is not None and s is not None:
             self.solution = self._finished(source, s, solution)
 
@@ -225,7 +223,8 @@ class Factor:
         part, leak, *g = (x.to(self.dtype) for x in fields)
         options: Any = {"drops": len(solution.drops) > 0}
         if self.factors is None:
-            wide = self._kind.solved(self._plan, g, leak, part, tol=self._tol, **options)
+            options |= {"tol": self._tol, "keep": False}
+            wide = self._kind(self._plan, g, leak, part, **options).solution
         else:
             if eliminated is None or not torch.equal(late, eliminated[0]):
                 factors = self._kind(self._plan, g, leak, tol=self._tol)

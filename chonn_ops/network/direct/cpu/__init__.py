@@ -272,6 +272,9 @@ class Factors:
     tol : float
         Of complex networks: the relative residual at which refinement stops. Solutions have at most
         that, or as small a residual as refinement makes it.
+    keep : bool
+        False: for `solution` alone. The factors of one group of networks stay in the cache until
+        the next group's take their place.
     """
 
     solution: Solution | None = None
@@ -285,10 +288,14 @@ class Factors:
         *,
         drops: bool = False,
         tol: float = 0,
+        keep: bool = True,
     ) -> None:
-        self._prepare(plan, leak, tol)
-        self._allocate(leak, -(-len(self._scale) // self._lanes))
-        self.solution = self._call("FACTORIZE", source, drops, (leak, *conductance))
+        arguments = self._prepare(plan, leak, tol)
+        # Threads that share a network have no factors of their own.
+        once = not (keep or arguments.parts)
+        self._allocate(leak, arguments.threads if once else -(-len(self._scale) // self._lanes))
+        call = "ONCE" if once else "FACTORIZE"
+        self.solution = self._call(call, source, drops, (leak, *conductance))
 
     def _allocate(self, leak: Tensor, items: int) -> None:
         """Memory for the factors of so many items."""
@@ -321,28 +328,6 @@ class Factors:
         self._factors, self._scale, status = state[1:]
         self._status = status.numpy()
         return self
-
-    @classmethod
-    def solved(
-        cls,
-        plan: Plan,
-        conductance: Sequence[Tensor],
-        leak: Tensor,
-        source: Tensor,
-        *,
-        drops: bool = False,
-        tol: float = 0,
-    ) -> Solution:
-        """The solution for sources (B, S, \\*grid, C), without keeping factors: those of one group
-        stay in the cache until the next group's take their place."""
-        self = cls.__new__(cls)
-        arguments = self._prepare(plan, leak, tol)
-        shared = arguments.parts > 0  # fewer networks than threads
-        self._allocate(leak, len(self._scale) if shared else arguments.threads)
-        call = "FACTORIZE" if shared else "ONCE"
-        solution = self._call(call, source, drops, (leak, *conductance))
-        assert solution is not None
-        return solution
 
     def _prepare(
         self, plan: Plan, leak: Tensor, tol: float, filling: Filling | None = None
