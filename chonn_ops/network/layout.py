@@ -55,7 +55,7 @@ class Layout:
         raise NotImplementedError
 
     def arguments(self) -> tuple[list[bool], Tensor | None]:
-        """What PyTorch's operators take; `chonn_ops.network.ground.Network.of` reads it."""
+        """What PyTorch's operators take; `chonn_ops.network.methods.Network.of` reads it."""
         raise NotImplementedError
 
     def check(self, conductance: Any, leak: Tensor, dtypes: Sequence[torch.dtype]) -> list[Tensor]:

@@ -211,14 +211,11 @@ class Choice(NamedTuple):
         "elimination" or "multigrid", which is what the solver does, and why; to be printed.
     fallback : bool
         Whether networks that multigrid has not solved after `PATIENCE` iterations are eliminated.
-    at_once : int or None
-        `networks_at_once`, where it had a part in the choice.
     """
 
     method: Literal["direct", "multigrid"]
     reason: str
     fallback: bool = False
-    at_once: int | None = None
 
 
 def choose(
@@ -242,8 +239,8 @@ def choose(
     if not layout.regular:
         if method == "multigrid":
             raise error("solver", "Auto() or Direct() for a graph", "Iterative()")
-        if at_once := networks_at_once(layout, num_networks, dtype):
-            return Choice("direct", "elimination: a graph", at_once=at_once)
+        if networks_at_once(layout, num_networks, dtype):
+            return Choice("direct", "elimination: a graph")
         bound = "or with solver=Direct() all the memory that there is"
         raise too_large(layout, 1, dtype, MEMORY, bound)
     if dtype.is_complex:
@@ -256,8 +253,7 @@ def choose(
     at_once = networks_at_once(layout, num_networks, dtype)
     if backend in ("cpu", "triton") and at_once and nodes <= AT_ONCE[axes]:
         some = f", {at_once} of {num_networks} at a time" if at_once < num_networks else ""
-        reason = f"elimination: a {_size(axes, 'at most', AT_ONCE)}{some}"
-        return Choice("direct", reason, at_once=at_once)
+        return Choice("direct", f"elimination: a {_size(axes, 'at most', AT_ONCE)}{some}")
     if nodes > NODES[axes]:
         return Choice("multigrid", line or f"multigrid: a {_size(axes, 'more than', NODES)}")
     if not at_once:

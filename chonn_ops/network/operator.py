@@ -232,10 +232,9 @@ def _solve(backend: str, source: Tensor, network: Network, *, drops: bool, keep:
         found = _solve_by(backend, source, network, network.tol, network.max_iterations)
         return Solved(*found, [], [])
     fits = choice.fallback
-    unjudged = fits and methods.exceed_digits(network.conductance, network.leak, layout, dtype)
-    if choice.method == "direct" or unjudged:
-        at_once = choice.at_once
-        return _eliminate(source, network, backend, drops=drops, keep=keep, at_once=at_once)
+    at_once = fits and methods.exceed_digits(network.conductance, network.leak, layout, dtype)
+    if choice.method == "direct" or at_once:
+        return _eliminate(source, network, backend, drops=drops, keep=keep)
     return _iterate(source, network, backend, fits, drops=drops)
 
 
@@ -392,13 +391,12 @@ def _eliminate(
     drops: bool,
     keep: bool,
     names: Sequence[Sequence[int]] | None = None,
-    at_once: int | None = None,
 ) -> Solved:
-    """Eliminate networks, `at_once` of them at a time or as many as `chonn_ops.network.methods`
-    allows. `names` as in `_require`. The backend "triton" reads no value."""
+    """Eliminate networks, as many at a time as `chonn_ops.network.methods` allows. `names` as in
+    `_require`. The backend "triton" reads no value."""
     layout, count, dtype = network.layout, network.num_networks, _dtype(source, network)
     channels, at_frequency = network.leak.shape[-1], dtype.is_complex
-    most = methods.networks_at_once(layout, count, dtype) if at_once is None else at_once
+    most = methods.networks_at_once(layout, count, dtype)
     keep = keep and (at_frequency or most == count) and methods.keeps(layout, count, dtype)
     most = count if keep else most or 1
     groups = [_fields(source, network)]
