@@ -48,15 +48,9 @@ class Dissection(NamedTuple):
     follow one another. An edge joins nodes of one region, or of a region and one above it in the
     tree.
 
-    Attributes
-    ----------
-    node : Array, shape (positions,)
-        The node at each position: pivots of one region after the other, then those nodes next to
-        them that are not eliminated.
-    pivots : Array, shape (regions,)
-        How many nodes each region eliminates, at least one.
-    parent : Array, shape (regions,)
-        -1 for a root.
+    `node` (positions,) has pivots of one region after the other, then those nodes next to them that
+    are not eliminated; `pivots` (regions,) how many nodes each region eliminates, at least one; and
+    `parent` (regions,) is -1 for a root.
     """
 
     node: Array

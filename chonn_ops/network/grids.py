@@ -234,20 +234,12 @@ def walls_of(
 ) -> Wall:
     """Conductances and currents that all faces add to the nodes, (B, \\*grid, C) each.
 
-    Parameters
-    ----------
-    k, leak : Tensor, shape (B, \\*grid, C)
-        Conductivity of the cells, or one an axis, 0 where none exists, and leak of their nodes.
-    steps : sequence of float or Tensor, one an axis
-    faces : pairs of Condition, one an axis
-        The faces of the grid.
-    exists : Tensor of bool, optional
-        Which nodes exist, in a shape that broadcasts to that of k.
-    inner : pairs of Condition, one an axis, optional
-        Low and high faces of cells towards cells that do not exist.
-    distances : pairs of float or Tensor, one an axis
-        From the low face of the grid to the first node and from the last node to the high face, in
-        steps, > 0. All other faces are half a step from their node.
+    `k` is the conductivity of the cells (B, \\*grid, C), or one an axis, 0 where none exists, and
+    `leak` that of their nodes. `faces` has a pair of conditions an axis for the faces of the grid,
+    and `inner` one for the low and high faces of cells towards cells that do not exist; `exists`
+    broadcasts to the shape of k. `distances` has a pair an axis: from the low face of the grid to
+    the first node and from the last node to the high face, in steps, > 0. All other faces are half
+    a step from their node.
     """
     wall = over_k = Wall()
     known: dict[Any, Wall] = {}

@@ -24,25 +24,16 @@ class Layout:
     Fields of nodes are (..., \\*shape, C). Numbers of edges are one tensor an axis: on a grid
     (..., \\*shape, C), whose entry p belongs to the edge between node p and the next one along that
     axis; on a graph, which has one axis, (..., E, C).
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Nodes along each axis.
-    edge_shape : tuple of int
-        The shape of the numbers of an axis's edges, without batch and channels.
-    positions : array or Tensor, shape (N, d), or None
-    ends : Tensor, shape (2, E), or None
-        The nodes that each edge joins, None where they follow from the shape.
-    regular : bool
-        Whether the nodes are a grid: connected if all edges conduct, with coarser grids for
-        iterations and boxes that look alike for elimination.
     """
 
-    shape: tuple[int, ...]
-    edge_shape: tuple[int, ...]
-    positions: Any
-    ends: Any = None
+    shape: tuple[int, ...]  # nodes along each axis
+    edge_shape: tuple[int, ...]  # of an axis's edges, without batch and channels
+    positions: Any  # (N, d), or None
+    ends: Any = (
+        None  # the nodes that each edge joins, (2, E); None where they follow from the shape
+    )
+    # Whether the nodes are a grid: connected if all edges conduct, with coarser grids for
+    # iterations and boxes that look alike for elimination.
     regular = True
 
     def dissection(self, leaf: int) -> Dissection:

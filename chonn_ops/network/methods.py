@@ -201,16 +201,10 @@ def keeps(layout: Layout, count: int, dtype: torch.dtype) -> bool:
 
 
 class Choice(NamedTuple):
-    """How networks are solved.
-
-    Attributes
-    ----------
-    method : {"direct", "multigrid"}
-        The solver: fronts, or the one that iterates on grids of several axes.
-    reason : str
-        "elimination" or "multigrid", which is what the solver does, and why; to be printed.
-    fallback : bool
-        Whether networks that multigrid has not solved after `PATIENCE` iterations are eliminated.
+    """How networks are solved: the method, "direct" (fronts) or "multigrid" (the solver that
+    iterates on grids of several axes); the reason, "elimination" or "multigrid", which is what the
+    solver does, and why, to be printed; and whether networks that multigrid has not solved after
+    `PATIENCE` iterations are eliminated.
     """
 
     method: Literal["direct", "multigrid"]

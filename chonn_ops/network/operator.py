@@ -72,19 +72,13 @@ def direct_backend(backend: str, device: torch.device) -> str:
 
 
 class Solved(NamedTuple):
-    """One solve of networks (B, \\*grid, C).
+    """One solve of networks (B, \\*grid, C): potentials v, (B, \\*grid, C) or (B, S, \\*grid, C);
+    iterations and residuals, (B, C) or (B, S, C); drops; and the state of a factor, see `Factor`.
 
-    Attributes
-    ----------
-    v : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
-        Potentials.
-    iterations, residual : Tensor, shape (B, C) or (B, S, C)
-    drops : list of Tensor, shape of `v`
-        For each axis the potential of each node less that of the next one, 0 where no edge is.
-        Empty where they were not wanted, and where the solve has none with enough digits for
-        gradients of conductances: then the backward finds them.
-    factor : list of Tensor
-        The state of a factor, see `direct.Factor`; empty where none was wanted or kept.
+    The drops are for each axis the potential of each node less that of the next one, 0 where no
+    edge is. The list is empty where they were not wanted, and where the solve has none with enough
+    digits for gradients of conductances: then the backward finds them. The state is empty where
+    none was wanted or kept.
     """
 
     v: Tensor

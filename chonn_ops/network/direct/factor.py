@@ -81,39 +81,26 @@ def _backend_of(leak: Tensor, backend: str | None, dtype: torch.dtype) -> str:
 class Factor:
     """The elimination of networks, without checks; the backend "torch" has derivatives by PyTorch.
 
-    Complex factors are of the dtype of the networks on the backend "cpu", complex128 on "torch".
-    Networks that complex64 factors leave above `tol` are eliminated again in complex128. What is
-    above `tol` then is at a resonance, a RuntimeError. Results that no source determines are
-    complex128.
+    Conductances are one tensor an axis, (B, \\*grid, C), whose last entry along an axis counts for
+    periodic axes only; of a graph one, (B, E, C). The leak (B, \\*grid, C) includes the boundary's.
+    By default the dtype is float64 or complex128 where any input is, else float32 or complex64, and
+    the backend ("cpu", "torch" or "triton") the fastest for the tensors' device.
 
-    Parameters
-    ----------
-    conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis; the last entry along an axis counts for periodic axes only. Of a graph one,
-        (B, E, C).
-    leak : Tensor, shape (B, \\*grid, C)
-        Conductances to ground, those of the boundary included.
-    layout : Grid or Graph
-    dtype : torch.dtype, optional
-        Default: float64 or complex128 where any input is, else float32 or complex64.
-    backend : {"cpu", "torch", "triton"}, optional
-        Default: the fastest for the tensors' device.
-    source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C), optional
-        Solved for at once; `solution` holds what `solve_all` returns, and residuals.
-    drops : bool
-        Whether `solution` has the drops.
-    state : sequence of Tensor, optional
-        The `state` of a factor of the same networks, which takes the place of an elimination.
-    keep : bool
-        False: solve for `source` alone. For batches on the backend "cpu" this takes less memory and
-        time, because the factors of a group of networks stay in the cache until the next group's
-        take their place.
-    tol : float
-        Relative residual above which a complex network is not solved, and at which refinement of
-        complex64 factors stops; others are refined to rounding.
-    before, channels : int
-        Where these networks are some of the caller's, one channel each: how many of them come
-        before these, and the caller's channels. Errors name networks by (batch, channel).
+    With a `source` (B, \\*grid, C) or (B, S, \\*grid, C), `solution` holds what `solve_all`
+    returns, and residuals. With ``keep=False`` that is all: on the backend "cpu" batches take less
+    memory and time then, because the factors of a group of networks stay in the cache until the
+    next group's take their place. The `state` of a factor of the same networks takes the place of
+    an elimination.
+
+    Complex factors are of the dtype of the networks on the backend "cpu", complex128 on "torch".
+    `tol` is the relative residual at which refinement of complex64 factors stops; others are
+    refined to rounding. Networks that complex64 factors leave above it are eliminated again in
+    complex128. What is above `tol` then is at a resonance, a RuntimeError. Results that no source
+    determines are complex128.
+
+    Errors name networks by (batch, channel). Where these networks are some of the caller's, one
+    channel each, `before` says how many of them come before these, and `channels` how many channels
+    the caller has.
     """
 
     def __init__(

@@ -30,22 +30,13 @@ _LARGEST = 128  # nodes of a tile's largest front: what fills the L2 cache with 
 class Tiles:
     """The tiles of a grid, in the order of its plan.
 
-    Attributes
-    ----------
-    plan : Plan
-        The elimination of one tile, which all share. The tile's nodes have the first positions, its
-        rim has the last ones. Edges are numbered in the order of this plan.
-    region : Array, shape (tiles,)
-        The region of the grid's plan that each tile takes the place of.
-    position : Array, shape (tiles, positions)
-        The position in the grid's plan of each node of a tile and its rim; -1 where the tile lacks
-        the node.
-    edge : Array, shape (tiles, edges)
-        The entry of the conductances (axis * nodes + node) of each edge; -1 where the tile
-        lacks it.
-    rim : Array
-        For each entry of the grid's `boundary` the place in the rim of the tile whose boundary it
-        is on; 0 where it is on another region's.
+    All share one `plan`, the elimination of one tile. The tile's nodes have the first positions in
+    it, its rim has the last ones, and edges are numbered in its order. For each tile, `region` is
+    the region of the grid's plan that it takes the place of, `position` (tiles, positions) has the
+    position in the grid's plan of each node of the tile and its rim, and `edge` (tiles, edges) the
+    entry of the conductances (axis * nodes + node) of each edge; both have -1 for what the tile
+    lacks. `rim` has for each entry of the grid's `boundary` the place in the rim of the tile whose
+    boundary it is on, 0 where it is on another region's.
     """
 
     plan: Plan

@@ -161,15 +161,8 @@ def _worth_lanes(grid: Sequence[int]) -> float:
 
 
 class Filling(NamedTuple):
-    """How networks fill the vectors of the kernel.
-
-    Attributes
-    ----------
-    isa, lanes : int
-        The instruction set, and the numbers of one of its vectors.
-    rows : bool
-        Whether tiles and fronts' rows of single networks fill them.
-    threads : int
+    """How networks fill the vectors of the kernel: the instruction set, the numbers of one of its
+    vectors, whether tiles and fronts' rows of single networks fill them, and threads.
     """
 
     isa: int
@@ -233,19 +226,15 @@ def _arguments_for(
 
 
 class Solution(NamedTuple):
-    """What one solve returns.
+    """What one solve returns: potentials (B, S, \\*grid, C); drops, one tensor of that shape an
+    axis, with each node's potential less the next one's along it, 0 where no edge is, or of a graph
+    one, (B, S, E, C), along its edges; and residuals.
 
-    Attributes
-    ----------
-    potential : Tensor, shape (B, S, \\*grid, C)
-    drops : list of Tensor, shape of `potential`
-        One an axis, each node's potential less the next one's along it, 0 where no edge is; of a
-        graph one, (B, S, E, C), along its edges; empty where they were not wanted. Rounding is
-        relative to what potentials differ by around an edge, not to the potentials, which small
-        leaks lift all alike.
-    residual : Tensor, shape (B, S, C), optional
-        |s - A v| / |s|, float64. For real networks it is 0 where rounding alone leaves it. For
-        complex ones it is that of the potentials in complex128, NaN where an input is not finite.
+    There are no drops where they were not wanted. Their rounding is relative to what potentials
+    differ by around an edge, not to the potentials, which small leaks lift all alike. Residuals
+    |s - A v| / |s|, (B, S, C), are float64 and not always there. Those of real networks are 0 where
+    rounding alone leaves them. Those of complex ones are of the potentials in complex128, NaN where
+    an input is not finite.
     """
 
     potential: Tensor
@@ -262,19 +251,12 @@ class Factors:
     """Networks eliminated by the kernel, of one floating or complex dtype and on the CPU like all
     tensors here. Conductances and leak are as in `Factor`.
 
-    Parameters
-    ----------
-    source : Tensor, shape (B, S, \\*grid, C), optional
-        Solved for while the factors are in the cache, for `solution`. Of the networks' dtype; of
-        complex networks of either complex dtype, which is that of the solution.
-    drops : bool
-        Whether `solution` has them.
-    tol : float
-        Of complex networks: the relative residual at which refinement stops. Solutions have at most
-        that, or as small a residual as refinement makes it.
-    keep : bool
-        False: for `solution` alone. The factors of one group of networks stay in the cache until
-        the next group's take their place.
+    A source (B, S, \\*grid, C) is solved for while the factors are in the cache, for `solution`,
+    which has drops where they are wanted. It is of the networks' dtype; of complex networks of
+    either complex dtype, which is that of the solution. Complex solutions have a relative residual
+    of at most `tol`, or as small a one as refinement makes it. With ``keep=False`` the factors of
+    one group of networks stay in the cache until the next group's take their place, and `solution`
+    is all that there is.
     """
 
     solution: Solution | None = None
