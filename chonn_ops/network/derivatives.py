@@ -203,8 +203,8 @@ def _parts(conductance: Sequence[Tensor], layout: Layout) -> tuple[Tensor, Tenso
     label, size = layout.connected_parts(g), layout.at_both_ends(layout.edges(g))
     nodes = nodes_of(size)
     count = nodes.numel()
-    here = torch.where(size == over_parts(size, label, "amax"), count - nodes, 0)
-    node = count - over_parts(here, label, "amax")
+    here = torch.where(size == over_parts(size, label, largest=True), count - nodes, 0)
+    node = count - over_parts(here, label, largest=True)
     return node, torch.where(node == nodes, size, 0)
 
 
@@ -282,7 +282,7 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
         b = 1 - b
         # Of two forms the one with less rounding is taken.
         at_ground, at_leaks = over_parts(ground * a, node), -over_parts(leak * a, node)
-        kept = over_parts(a.abs(), node, "amax") * over_parts(ground, node)
+        kept = over_parts(a.abs(), node, largest=True) * over_parts(ground, node)
         m = torch.where(over_parts(leak * a.abs(), node) > kept, at_ground, at_leaks)
         over_v, over_a, over_b = (layout.drops(x) for x in (v, a, b))
     m = _ratio(m, over_parts(leak * b, node))

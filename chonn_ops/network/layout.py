@@ -276,19 +276,20 @@ def nodes_of(field: Tensor) -> Tensor:
     return torch.arange(math.prod(grid), device=field.device).reshape(*grid, 1)
 
 
-def over_parts(field: Tensor, part: Tensor, reduce: str = "sum") -> Tensor:
-    """Reduce a field (B, \\*grid, C), or with S sources, over the part of each node, which `part`
-    (B, \\*grid, C) names by one of its nodes. Fields count as 0 where that is -1."""
+def over_parts(field: Tensor, part: Tensor, *, largest: bool = False) -> Tensor:
+    """The sum of a field (B, \\*grid, C), or with S sources, over the part of each node, which
+    `part` (B, \\*grid, C) names by one of its nodes, or the largest of its numbers >= 0. Fields count
+    as 0 where `part` is -1."""
     several = field.dim() - part.dim()
     rows, to = field.flatten(1 + several, -2), part.flatten(1, -2).long()
     to = (to[:, None] if several else to).expand(rows.shape)
     rows, to = torch.where(to >= 0, rows, 0), to.clamp_min(0)
-    return (
-        torch.zeros_like(rows)
-        .scatter_reduce(-2, to, rows, reduce)
-        .gather(-2, to)
-        .reshape(field.shape)
-    )
+    none = torch.zeros_like(rows)
+    if largest:
+        found = none.scatter_reduce(-2, to, rows, "amax")
+    else:
+        found = none.scatter_add(-2, to, rows)
+    return found.gather(-2, to).reshape(field.shape)
 
 
 def currents_along(conductance: Sequence[Tensor], drops: Sequence[Tensor]) -> list[Tensor]:
