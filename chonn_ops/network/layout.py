@@ -277,19 +277,19 @@ def nodes_of(field: Tensor) -> Tensor:
 
 
 def over_parts(field: Tensor, part: Tensor, *, largest: bool = False) -> Tensor:
-    """The sum of a field (B, \\*grid, C), or with S sources, over the part of each node, which
-    `part` (B, \\*grid, C) names by one of its nodes, or the largest of its numbers >= 0. Fields count
-    as 0 where `part` is -1."""
+    """The sum of a field (B, \\*grid, C), or with S sources, over the part of each node, or the
+    largest of its numbers >= 0. `part` (B, \\*grid, C) names parts by one of their nodes; where it
+    is -1, fields count as 0."""
     several = field.dim() - part.dim()
     rows, to = field.flatten(1 + several, -2), part.flatten(1, -2).long()
     to = (to[:, None] if several else to).expand(rows.shape)
     rows, to = torch.where(to >= 0, rows, 0), to.clamp_min(0)
     none = torch.zeros_like(rows)
-    if largest:
-        found = none.scatter_reduce(-2, to, rows, "amax")
-    else:
-        found = none.scatter_add(-2, to, rows)
-    return found.gather(-2, to).reshape(field.shape)
+    # Sums of complex numbers have derivatives by `scatter_add` alone.
+    reduced = (
+        none.scatter_reduce(-2, to, rows, "amax") if largest else none.scatter_add(-2, to, rows)
+    )
+    return reduced.gather(-2, to).reshape(field.shape)
 
 
 def currents_along(conductance: Sequence[Tensor], drops: Sequence[Tensor]) -> list[Tensor]:

@@ -88,47 +88,26 @@ SHORT = ("node", "position", "boundary", "place", "edge", "row", "column")
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The elimination of one graph. Regions are in the order in which they are eliminated.
-
-    Attributes
-    ----------
-    layout : Grid or Graph
-        The nodes and edges.
-    node : Array, shape (nodes,)
-        The node, in row-major order, that is eliminated at each position.
-    first, pivots, width : Array, shape (regions,)
-        Position of a region's first pivot, number of its pivots, nodes on its boundary.
-    boundary, boundary_at : Array
-        Positions of boundary nodes, ascending, and where each region's begin; (regions + 1,).
-    place : Array
-        Where each entry of `boundary` is in the parent's front.
-    parent : Array, shape (regions,)
-        -1 for the last.
-    kids : Array, shape (regions, 2)
-        -1 where there is none.
-    edge, row, column, edge_at : Array
-        Edges, ordered by the node of each that is eliminated first: the entry of the conductances
-        (axis * entries of an axis + entry, which is the node on a grid), where in the front the
-        edge's first node is and its second; where each region's begin.
-    share_at : Array, shape (regions + 1,)
-        Where each region's factors begin: rows of its front, right of the diagonal.
-    """
+    """The elimination of a layout. Regions are in the order in which they are eliminated."""
 
     layout: Layout
-    node: Array
-    first: Array
-    pivots: Array
-    width: Array
-    boundary: Array
-    boundary_at: Array
-    place: Array
-    parent: Array
-    kids: Array
+    node: Array  # (nodes,): the one, in row-major order, that is eliminated at each position
+    first: Array  # (regions,): position of a region's first pivot
+    pivots: Array  # (regions,): how many
+    width: Array  # (regions,): nodes on the boundary
+    boundary: Array  # positions of boundary nodes, ascending
+    boundary_at: Array  # (regions + 1,): where each region's begin
+    place: Array  # where each entry of `boundary` is in the parent's front
+    parent: Array  # (regions,): -1 for the last
+    kids: Array  # (regions, 2): -1 where there is none
+    # Edges, ordered by the node of each that is eliminated first: the entry of the conductances
+    # (see `Layout.edge_ends`), where in the front the edge's first node is and its second, and
+    # where each region's begin.
     edge: Array
     row: Array
     column: Array
     edge_at: Array
-    share_at: Array
+    share_at: Array  # (regions + 1,): where each region's factors begin, rows right of the diagonal
 
     @cached_property
     def nodes(self) -> int:

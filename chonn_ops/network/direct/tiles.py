@@ -28,21 +28,18 @@ _LARGEST = 128  # nodes of a tile's largest front: what fills the L2 cache with 
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """The tiles of a grid, in the order of its plan.
+    """The tiles of a grid, in the order of its plan."""
 
-    All share one `plan`, the elimination of one tile. The tile's nodes have the first positions in
-    it, its rim has the last ones, and edges are numbered in its order. For each tile, `region` is
-    the region of the grid's plan that it takes the place of, `position` (tiles, positions) has the
-    position in the grid's plan of each node of the tile and its rim, and `edge` (tiles, edges) the
-    entry of the conductances (axis * nodes + node) of each edge; both have -1 for what the tile
-    lacks. `rim` has for each entry of the grid's `boundary` the place in the rim of the tile whose
-    boundary it is on, 0 where it is on another region's.
-    """
-
+    # The elimination of one tile, which all share. The tile's nodes have the first positions, its
+    # rim has the last ones. Edges are numbered in the order of this plan.
     plan: Plan
-    region: Array
+    region: Array  # (tiles,): the region of the grid's plan that each tile takes the place of
+    # (tiles, positions): where each node of a tile and its rim is in the grid's plan; (tiles,
+    # edges): the entry of the conductances of each edge. -1 for what a tile lacks.
     position: Array
     edge: Array
+    # For each entry of the grid's `boundary` the place in the rim of the tile whose boundary it is
+    # on; 0 where it is on another region's.
     rim: Array
 
 
