@@ -30,6 +30,7 @@ from chonn_ops.checks import recording
 from chonn_ops.network.derivatives import adjoint, fold, potentials, tangents
 from chonn_ops.network.direct import Factor
 from chonn_ops.network.ground import at_limits, labels_of, without
+from chonn_ops.network.layout import beside
 from chonn_ops.network.methods import Network, lifted
 from chonn_ops.network.operator import direct_backend, run_network
 
@@ -87,8 +88,7 @@ class _Network(torch.autograd.Function):
             else:
                 change = torch.zeros_like(v) if change is None else change
                 if of_leak is not None:
-                    several = v.dim() > of_leak.dim()
-                    change = change - (of_leak[:, None] if several else of_leak) * v
+                    change = change - beside(of_leak, v) * v
                 change = without(change, labels_of(network))
                 tangent = solve_network(change, network, check=False, factor=ctx.factor)[0]
         return tangent, *[None] * (ctx.num_outputs - 1)

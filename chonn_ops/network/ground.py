@@ -108,9 +108,7 @@ def _(*arguments: Any) -> Tensor:
 def refused(source: Tensor, label: Tensor) -> Tensor:
     """Which nodes have a source in a part without ground, in the shape of the source. A NaN is
     none: it makes its network NaN."""
-    off = label >= 0
-    off = off[:, None] if source.dim() > label.dim() else off
-    return off & (source != 0) & source.isfinite()
+    return beside(label >= 0, source) & (source != 0) & source.isfinite()
 
 
 def lost_networks(source: Tensor, network: Network) -> Tensor:
@@ -160,15 +158,12 @@ def grounded(
     most = torch.stack([g.abs().nan_to_num(0, 0, 0).amax() for g in conductance]).amax()
     leak = torch.where(first, torch.where(most > 0, most, 1).to(leak.dtype), leak)
     # A NaN stays one.
-    return torch.where(off[:, None] if source.dim() > off.dim() else off, 0 * source, source), leak
+    return torch.where(beside(off, source), 0 * source, source), leak
 
 
 def without(field: Tensor, label: Tensor | None) -> Tensor:
     """The field, 0 in parts without ground: what happens there changes nothing."""
-    if label is None:
-        return field
-    off = label >= 0
-    return torch.where(off[:, None] if field.dim() > off.dim() else off, 0, field)
+    return field if label is None else torch.where(beside(label >= 0, field), 0, field)
 
 
 def labels_of(network: Network) -> Tensor | None:

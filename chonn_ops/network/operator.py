@@ -30,6 +30,7 @@ from chonn_ops.network import direct, methods
 from chonn_ops.network.direct import Factor, Solution
 from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded
 from chonn_ops.network.layout import (
+    beside,
     excess,
     norm_of,
     refuse_negative,
@@ -183,8 +184,7 @@ def run_network(
             network = network._replace(leak=leak)
         v, *numbers, over_v, factor = _solve(name, source, network, drops=drops, keep=keep)
         if label is not None:  # iterations leave rounding; a NaN stays one
-            off = label >= 0
-            v = torch.where(off[:, None] if several else off, 0 * v, v)
+            v = torch.where(beside(label >= 0, v), 0 * v, v)
     dtypes = dtype, torch.int32, real_dtype(dtype)
     v, iterations, residual = (
         x.to(d).contiguous() for x, d in zip((v, *numbers), dtypes, strict=True)

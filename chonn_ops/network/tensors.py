@@ -36,7 +36,7 @@ from chonn_ops.network.grids import (
     walls_of,
     widths,
 )
-from chonn_ops.network.layout import edges_alone, pad
+from chonn_ops.network.layout import edges_alone, indices, pad
 
 _NEGATIVE = 1e-4  # of the part of a conductance that k_xx makes: rounding of k
 
@@ -145,7 +145,7 @@ def _beside_insulated(straight: list[Tensor], cross: Tensor, faces: Faces) -> li
         other = 1 - axis
         last = along.shape[other + 1] - 1
         part = cross.square() / torch.where(across > 0, across, 1) / 2
-        place = torch.arange(last + 1, device=along.device).reshape([-1] + [1] * (2 - other))
+        place = indices(along, other)
         for condition, node in zip(faces[other], (0, last), strict=True):
             if isinstance(condition, Neumann):
                 along = along - torch.where(place == node, part, 0)
@@ -161,7 +161,7 @@ def _corners(wall: Wall, cross: Tensor, faces: Faces) -> Wall:
     for axis, pair in enumerate(faces):
         dim, along = axis + 1, 2 - axis
         n, last = cross.shape[dim], cross.shape[along] - 1
-        place = torch.arange(last + 1, device=cross.device).reshape([-1] + [1] * (1 + axis))
+        place = indices(cross, 1 - axis)
         for condition, node, sign in zip(pair, (0, n - 1), (1, -1), strict=True):
             if not isinstance(condition, Dirichlet):
                 continue
@@ -184,7 +184,7 @@ def _shifted(
     for axis, pair in enumerate(faces):
         dim, along = axis + 1, 2 - axis
         n, last = cross.shape[dim], cross.shape[along] - 1
-        place = torch.arange(last + 1, device=cross.device).reshape([-1] + [1] * (1 + axis))
+        place = indices(cross, 1 - axis)
         for condition, node, sign in zip(pair, (0, n - 1), (0.5, -0.5), strict=True):
             held = isinstance(condition, Dirichlet)
             given = condition.value if held else getattr(condition, "flux", 0.0)
