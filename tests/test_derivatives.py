@@ -1,4 +1,4 @@
-"""Which calls run the compiled kernels: the table of docs/circuits.md, "Derivatives"."""
+"""Which calls run the compiled kernels: docs/circuits.md, "Derivatives"."""
 
 from __future__ import annotations
 

@@ -175,8 +175,9 @@ NODES = (1, 512**2, 512**2, 32**3)
 PATIENCE = (12, 12, 12, 40)
 # Below this `tol` iterations go further than asked, and the forward finds differences, too.
 TIGHT = 1e-4
-# Where rounding the largest potential is a larger part of the largest difference along an axis than
-# this times `tol`, differences have too few digits for gradients of conductances, products of two.
+# The rounding of the largest potential may be this times `tol` of the largest difference along an
+# axis. Where it is more, differences have too few digits for gradients of conductances, which are
+# products of two differences.
 LIFTING = 0.4
 # The `tol` of lines, in units of rounding: they are eliminated, whatever the call's is.
 ROUNDED = 80

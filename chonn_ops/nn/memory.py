@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 # Below so many elements recomputation is switched off: a batch keeps a few MiB at most. On a GPU
-# what is called again also costs launches, each as much time as many elements take.
+# recomputation also launches kernels again, and a launch takes as long as many elements.
 RECOMPUTE_FROM, ON_GPU = 2**19, 2**5
 
 

@@ -136,8 +136,7 @@ def kirchhoff_scan(
 
     References
     ----------
-    The CHONN paper, Methods, eqs. methods_knc_impl and methods_selective_disc. The boundary
-    "periodic" is this package's own.
+    The CHONN paper, Methods, eqs. 32 and 34. The boundary "periodic" is this package's own.
     """
     inputs = Inputs(u, delta, decay, b, c, d, initial_state)
     check_arguments(inputs, boundary)

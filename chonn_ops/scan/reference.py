@@ -5,24 +5,23 @@ here          paper                   meaning
 ============  ======================  ===========================================================
 ``v``         :math:`v_k`             latent potential (state), one for each channel and state
 ``u``         :math:`u_k`             input of the cell
-``y``         :math:`y_k`             output of the cell, eq. methods_knc_impl
-``delta``     :math:`\\Delta_k`        time step, positive (softplus), eq. methods_selective_proj
-``decay``     :math:`\\lambda`         decay rate, positive, eq. methods_selective_disc
-``retention`` :math:`\\bar\\alpha_k`    exp(-Delta_k lambda), eq. methods_selective_disc
+``y``         :math:`y_k`             output of the cell, eq. 32
+``delta``     :math:`\\Delta_k`        time step, positive (softplus), eq. 33
+``decay``     :math:`\\lambda`         decay rate, positive, eq. 34
+``retention`` :math:`\\bar\\alpha_k`    exp(-Delta_k lambda), eq. 34
 ``weight``    :math:`\\bar\\beta_k/b_k` (1 - exp(-Delta_k lambda)) / lambda, same equation
-``b``         :math:`b_k`             injection coefficient, eq. methods_selective_proj
-``c``         :math:`c_k`             readout coefficient, eq. methods_selective_proj
-``d``         :math:`d`               skip from input to output, eq. methods_knc_impl
+``b``         :math:`b_k`             injection coefficient, eq. 33
+``c``         :math:`c_k`             readout coefficient, eq. 33
+``d``         :math:`d`               skip from input to output, eq. 32
 ============  ======================  ===========================================================
 
-One step is eq. methods_knc_impl, with the N states of a channel summed in the readout::
+One step is eq. 32, with the N states of a channel summed in the readout::
 
     v_k = retention_k * v_{k-1} + weight_k * b_k * u_k
     y_k = sum_n c_k * v_k + d * u_k
 
-Equation names are the labels in the Methods of the CHONN paper. `forward` is plain differentiable
-PyTorch; `backward` is its adjoint, written by hand because autograd of the weight cancels at small
-``delta * decay``.
+Equation numbers are those of the CHONN paper. `forward` is plain differentiable PyTorch; `backward`
+is its adjoint, written by hand because autograd of the weight cancels at small ``delta * decay``.
 """
 
 from __future__ import annotations

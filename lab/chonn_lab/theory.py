@@ -4,7 +4,7 @@ A cell is a capacitor C with a leak to ground and a coupling, which the input dr
 :math:`C \dot v = -(G_{leak} + G_p) v + B_p u`, :math:`y = c_o v + d_o u`. `rc_cell` returns it,
 `zero_order_hold` samples it as the scans do, `cascade` and `aggregate` put cells in series, and
 `transfer_function` returns the end-to-end operator. SciPy does the rest: ``system.to_tf()``,
-`scipy.signal.freqresp`, `scipy.signal.dlsim`. docs/lab/theory.md lists the equations of the paper's
+`scipy.signal.freqresp`, `scipy.signal.dlsim`. docs/lab/method.md lists the equations of the paper's
 Methods with their functions and tests.
 """
 

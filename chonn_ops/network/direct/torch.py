@@ -38,8 +38,9 @@ from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Array, Plan, kept
 from chonn_ops.network.layout import excess, is_tied, relative_residual
 
-# Complex pivots below this part of the sum of magnitudes that they are the sum of are raised to it.
-# With 1e-2, entries of inverses were 17 times further off (lattices of integers, waves).
+# A complex pivot is a sum. Where it is below this share of the sum of its terms' magnitudes, that
+# sum takes its place. With 1e-2, errors of inverses were 17 times larger (lattices of integers,
+# waves).
 _CANCELLED = 3e-2
 # An estimated relative error of the determinant, or an error of the inverse, above which a network
 # counts as at a resonance.

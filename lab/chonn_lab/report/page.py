@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,8 +103,9 @@ def draw(study: Study, folder: Path) -> None:
 def section(study: Study, docs: bool = False) -> str:
     """Models, scores and costs of a study, how its runs differ, and what they say of themselves.
 
-    In the docs one metric stands for all, the hardest target or history for the others, and a link
-    to the file for what the runs say and how they differ.
+    In the docs one metric stands for all, the hardest target or history for the others, a link to
+    the file for what the runs say and how they differ, and tables of their own for finer grids and
+    laws.
     """
     models, both = ranked(study), leaders(study)
     models = models.query("hard") if docs else models
@@ -112,6 +114,8 @@ def section(study: Study, docs: bool = False) -> str:
     shown["training, s"] = [number(s.mean) if s.mean else "-" for s in models.seconds]
     shown["ms a sample"] = [number(s.mean, 2) for s in models.milliseconds]
     for split in study.splits():
+        if docs and re.search(r"at_\d|law", split):
+            continue
         for name in [headline(study)] if docs else study.metrics(split):
             more = f", {split.replace('_', ' ')}" if split != study.splits()[0] else ""
             shown[metric_label(name) + more] = models[f"{split}/{name}"].map(str)
@@ -146,15 +150,17 @@ def link(study: Study) -> str:
 
 
 def by_model(studies: Sequence[Study]) -> str:
-    """The errors of all trained models: a line a problem with a network of ours, a column a
-    model."""
-    models = [
-        ranked(study).query("not control").assign(problem=study.title)
-        for study in studies
-        if (study.table.role == "network").any()
-    ]
-    table = pd.concat(models).set_index(["problem", "label"]).error.map(str)
-    return markdown(table.unstack(sort=False, fill_value="-").reset_index())
+    """The errors of all trained models: a line a problem with a network of ours, and the other
+    models with the best first."""
+    rows = []
+    for study in studies:
+        models = ranked(study).query("not control")
+        ours, others = (models[(models.role == "network") == own] for own in (True, False))
+        if len(ours):
+            listed = "; ".join(others.label + " " + others.error.map(str))
+            rows.append((study.title, *ours.error.map(str), listed))
+    table = pd.DataFrame(rows, columns=["problem", "CHONN network", "other models"])
+    return markdown(table, [0, 2])
 
 
 def overview(studies: Sequence[Study]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The example in docs/lab/experiments.md runs as it is written there."""
+"""The example in docs/lab/method.md runs as it is written there."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from chonn_lab.paths import DOCS
 
 @pytest.mark.slow
 def test_example_of_the_docs(tmp_path, monkeypatch):
-    text = (DOCS / "lab" / "experiments.md").read_text().partition("## Your own experiments\n")[2]
+    text = (DOCS / "lab" / "method.md").read_text().partition("## Your own experiments\n")[2]
     code, problem, model, commands = re.findall(r"```\w*\n(.*?)```", text, flags=re.S)[:4]
     (name,) = re.findall(r"`(\w+\.py)`", text.partition("```")[0])
     (tmp_path / name).write_text(code)

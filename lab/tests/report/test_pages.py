@@ -114,10 +114,10 @@ def test_every_model_has_a_row_and_controls_follow():
 def test_a_line_of_all_models_is_a_problem():
     other = [record("other", name, 0.01, tags={"role": name}) for name in ("network", "more")]
     shown = page.by_model([study(equal_time(), SEARCHED), study(other, "small")])
-    assert cells(shown)[0] == ["problem", "network", "base", "more"]
+    assert cells(shown)[0] == ["problem", "CHONN network", "other models"]
     assert cells(shown)[2:] == [
-        ["Darcy flow", "0.01007 ± 0.00031", "0.03040 ± 0.00092", "-"],
-        ["other", "0.0100", "-", "0.0104"],
+        ["Darcy flow", "0.01007 ± 0.00031", "base 0.03040 ± 0.00092"],
+        ["other", "0.0100", "more 0.0104"],
     ]
 
 
