@@ -17,9 +17,9 @@ from chonn_ops.checks import GRID_AXES, answer, as_field, check_above, check_int
 from chonn_ops.models.network import PointwiseTrunk, Units
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import excess
 from chonn_ops.network.grids import Spacing, circuit_of, edges, face_area, spacings
-from chonn_ops.network.rc import rc_step
+from chonn_ops.network.layout import excess
+from chonn_ops.network.steps import rc_step
 from chonn_ops.nn.geometry import (
     Distances,
     Nodes,

@@ -28,8 +28,18 @@ from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32, real_dtype
 from chonn_ops.boundary import Condition, Dirichlet, Face, Robin, named_conditions
-from chonn_ops.checks import answer, as_tensor, check_tensor, error, expanded, is_integer
-from chonn_ops.network.checks import NETWORK_DTYPES, check_field, check_not_negative, check_positive
+from chonn_ops.checks import (
+    NETWORK_DTYPES,
+    answer,
+    as_tensor,
+    check_field,
+    check_not_negative,
+    check_positive,
+    check_tensor,
+    error,
+    expanded,
+    is_integer,
+)
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
 from chonn_ops.network.grids import check_symmetric, density_of

@@ -29,7 +29,7 @@ from network_cases import (
 from test_graphs import CASES as GRAPHS
 from torch import Tensor
 
-from chonn_ops import Auto, Circuit, Direct, Graph, Iterative
+from chonn_ops import Auto, Circuit, Direct, Graph, Grid, Iterative
 from chonn_ops.boundary import series
 from chonn_ops.network import methods
 from chonn_ops.network.direct import Factor, cpu, flops, predicted_bytes
@@ -481,10 +481,10 @@ def test_transforms_of_resistances_are_refused_and_a_batch_takes_their_place():
 @pytest.mark.skipif(not ISAS, reason="no compiled kernel")
 def test_predicted_memory_is_what_factors_hold():
     _, g, leak = random_network(2, (100, 100), 2, dtype=torch.float32)
-    held = Factor(g, leak, (False, False), backend="cpu").factors.nbytes
-    predicted = predicted_bytes((100, 100), (False, False), 4)
+    held = Factor(g, leak, Grid((100, 100)), backend="cpu").factors.nbytes
+    predicted = predicted_bytes(Grid((100, 100)), 4)
     assert held <= predicted <= 2 * held
-    assert 1e5 < flops((32, 32), (False, False)) < flops((64, 64), (False, False)) / 6
+    assert 1e5 < flops(Grid((32, 32))) < flops(Grid((64, 64))) / 6
 
 
 @pytest.mark.skipif(not ISAS, reason="no compiled kernel")
@@ -801,7 +801,7 @@ class TestBackward:
 
         exact = gradients(torch.float64, solver=Direct())
         monkeypatch.setattr(methods, "MEMORY", memory)
-        monkeypatch.setattr(methods, "predicted_bytes", lambda *given: 2**20 * given[2])
+        monkeypatch.setattr(methods, "predicted_bytes", lambda *given: 2**20 * given[1])
         found = gradients(torch.float32, solver=Direct(), backend=backend)
         for actual, expected in zip(found, exact, strict=True):
             assert_near(actual, expected, 1e-5)

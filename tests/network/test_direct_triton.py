@@ -30,7 +30,7 @@ from network_cases import (
 from test_direct import check_cancelling
 from test_graphs import circuit_on
 
-from chonn_ops import Direct
+from chonn_ops import Direct, Grid
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 compiles = pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="Triton interprets")
@@ -102,7 +102,7 @@ def check_grid(grid, periodic, dtype=torch.float32, leaf=16, sizes=(), **options
     from chonn_ops.network.direct.plan import make_plan
 
     with sizes_of(dict(sizes)):
-        check_plan(make_plan(grid, periodic, leaf), *_networks(grid, dtype, **options))
+        check_plan(make_plan(Grid(grid, periodic), leaf), *_networks(grid, dtype, **options))
 
 
 def check_selection():
@@ -125,7 +125,7 @@ def check_mask():
     for axis, field in enumerate(g, 1):
         field[outside | outside.roll(-1, axis)] = 0
     leak[outside] = 0
-    factors = check_plan(backend.plan_of(grid, (False, False)), g, leak, source)
+    factors = check_plan(backend.plan_of(Grid(grid)), g, leak, source)
     assert not factors.solution.potential[:, 0][outside].any()
 
 
@@ -134,7 +134,7 @@ def check_parts():
     from chonn_ops.network.direct import triton as backend
 
     grid = (8, 9)
-    plan = backend.plan_of(grid, (False, False))
+    plan = backend.plan_of(Grid(grid))
     g, leak, source = _networks(grid, torch.float32, B=2, contrast=10.0)
     for field in g[1:]:
         field[:, :, 3] = 0
@@ -156,7 +156,7 @@ def check_values_that_are_no_numbers():
     from chonn_ops.network.direct import triton as backend
 
     grid = (5, 6)
-    plan = backend.plan_of(grid, (False, False))
+    plan = backend.plan_of(Grid(grid))
     g, leak, source = _networks(grid, torch.float32, B=3, S=2)
     g[0][0, -1], g[1][0, :, -1] = torch.nan, -1.0  # no edges
     g[0][1, 2, 3], source[2, 1, 0, 0] = torch.inf, torch.nan
@@ -175,7 +175,7 @@ def check_sizes_of_numbers(scale):
     from chonn_ops.network.direct import triton as backend
 
     grid = (5, 6)
-    plan = backend.plan_of(grid, (False, False))
+    plan = backend.plan_of(Grid(grid))
     g, leak, source = _networks(grid, torch.float32, contrast=100.0, leak=0.1)
     g, leak, source = [x * scale for x in g], leak * scale, source * scale
     check_plan(plan, g, leak, source)
@@ -205,7 +205,7 @@ def check_graph(name, dtype):
     if name == "parts":
         leak[:, 6] = 0
     with sizes_of(FEW):
-        plan = backend.plan_of((graph.num_nodes,), (graph,))
+        plan = backend.plan_of(graph)
         factors = check_plan(plan, [g], leak, torch.stack([source, -2 * source.flip(1)], 1))
     if name == "parts":
         assert not factors.solution.potential[:, :, 6].any()
@@ -222,7 +222,7 @@ def check_a_hub_of_a_thousand_edges():
 
     edges = [(0, node) for node in range(1, 1001)]
     graph = Graph(edges, 1001)
-    plan = backend.plan_of((1001,), (graph,))
+    plan = backend.plan_of(graph)
     tables = filter(torch.is_tensor, backend._tables(plan, torch.device("cpu")))
     assert sum(x.numel() for x in tables) < 30 * 1001
 

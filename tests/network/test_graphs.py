@@ -36,7 +36,7 @@ from chonn_ops import (
 from chonn_ops.network import methods
 from chonn_ops.network.direct import cpu, predicted_bytes
 from chonn_ops.network.direct import factor as direct_factor
-from chonn_ops.network.direct.plan import grid_edges, make_plan
+from chonn_ops.network.direct.plan import make_plan
 
 DIRECT = [name for name in BACKENDS if name != "reference"]
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
@@ -140,7 +140,7 @@ def error(found, truth):
 def test_every_node_and_edge_has_its_place_in_the_plan(case):
     _, edges, nodes, positions = case
     graph = Graph(edges, nodes, positions)
-    plan = make_plan((nodes,), (graph,))
+    plan = make_plan(graph)
     check(plan, (nodes,), [(e, *ends) for e, ends in enumerate(edges.tolist())])
 
 
@@ -229,7 +229,7 @@ def test_potentials_of_any_contrast(case, contrast, backend, dtype):
 def test_a_grid_given_as_a_graph_is_the_grid(shape, periodic, backend, dtype, filling):
     if backend == "torch" and filling == "rows":
         pytest.skip("the kernel's")
-    edge, ends = grid_edges(shape, (periodic,) * len(shape))
+    edge, ends = Grid(shape, periodic).edge_ends()
     graph = Graph(ends.T, math.prod(shape))
     generator = torch.Generator().manual_seed(0)
 
@@ -269,7 +269,7 @@ def test_steps_in_time_of_capacitors_agree_with_the_dense_solve(dtype):
 @pytest.mark.parametrize("periodic", [False, True])
 def test_steps_in_time_of_coils_on_a_grid_given_as_a_graph_are_those_of_the_grid(periodic, dtype):
     shape = (5, 6)
-    edge, ends = grid_edges(shape, (periodic,) * 2)
+    edge, ends = Grid(shape, periodic).edge_ends()
     graph = Graph(ends.T, 30)
     generator = torch.Generator().manual_seed(0)
     g0, g1, leak, v, f = torch.rand(5, 2, *shape, 3, generator=generator).to(dtype)
@@ -415,7 +415,7 @@ def expander():
     """A circuit whose graph has no small separators, and what its factors take."""
     edges = random_regular(300, 6, np.random.default_rng(0))
     graph = Graph(edges, 300)
-    operations = 2 * make_plan((300,), (graph,)).total_work
+    operations = 2 * make_plan(graph).total_work
     leak = torch.ones(1, 300, 1)
     return Circuit(torch.ones(1, len(edges), 1), leak, graph), leak, operations
 
@@ -427,7 +427,7 @@ def test_a_graph_that_cannot_be_factored_is_refused_with_its_bytes_and_work(
     circuit, leak, operations = expander
     circuit.leak = leak = leak.to(dtype)
     monkeypatch.setattr(methods, "MEMORY", 1000)
-    size = predicted_bytes((300,), (circuit.layout,), 1, dtype)
+    size = predicted_bytes(circuit.layout, 1, dtype)
     for source in (leak, leak[:, None]):  # one source, and several
         with pytest.raises(
             RuntimeError, match=re.escape(f"{size} bytes) and {operations:.0e} oper")
@@ -468,7 +468,7 @@ def test_a_batch_of_large_circuits_is_eliminated_one_after_the_other(monkeypatch
     scale = torch.arange(1.0, count + 1).reshape(count, 1, 1)
     batch = Circuit(circuit.conductance[0] * scale, leak * scale, circuit.layout)
     monkeypatch.setattr(methods, "MEMORY", 1000)
-    most = predicted_bytes((300,), (circuit.layout,), torch.get_num_threads())
+    most = predicted_bytes(circuit.layout, torch.get_num_threads())
     monkeypatch.setattr(direct_factor, "memory_of", lambda _: most)
     v = batch.solve(leak * scale, solver=Direct())
     assert torch.allclose(v, torch.ones(()))
@@ -486,7 +486,7 @@ def test_info_and_equal_graphs():
         assert other == graph
         assert hash(other) == hash(graph)
         np.testing.assert_array_equal(other.positions, graph.positions)  # pyright: ignore[reportArgumentType]
-        assert make_plan((3,), (other,)) is make_plan((3,), (graph,))
+        assert make_plan(other) is make_plan(graph)
     assert graph != Graph([(0, 1), (2, 1)], 3)
     g, leak = torch.ones(1, 2, 1), torch.ones(1, 3, 1)
     v, info = Circuit(g, leak, graph).solve_with_info(leak)
@@ -502,7 +502,7 @@ def test_metis_orders_graphs_without_positions(monkeypatch):
     placed, metis = (Graph(edges, 4000, x) for x in (positions, None))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     searched = Graph(edges, 4000)
-    work = [make_plan((4000,), (graph,)).total_work for graph in (placed, metis, searched)]
+    work = [make_plan(graph).total_work for graph in (placed, metis, searched)]
     assert work[1] < 1.5 * work[0]
     assert work[2] < 3 * work[0]
 

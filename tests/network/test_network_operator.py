@@ -23,7 +23,7 @@ from network_cases import (
 from torch.autograd import forward_ad
 from torch.library import opcheck
 
-from chonn_ops import Auto, Robin, diffusion, kirchhoff_scan
+from chonn_ops import Auto, Grid, Robin, diffusion, kirchhoff_scan
 from chonn_ops.network.direct import predicted_bytes
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
@@ -248,7 +248,7 @@ def test_peak_memory_of_forward_and_backward(backend, method, fields):
     chosen = {**os.environ, "CHONN_NETWORK_BACKEND": backend}
     peak = int(subprocess.run(command, check=True, capture_output=True, env=chosen).stdout)
     grid, networks = (128, 128), 4 * 64
-    factors = predicted_bytes(grid, (False, False), networks, torch.float32)
+    factors = predicted_bytes(Grid(grid), networks, torch.float32)
     field = 4 * 128 * 128 * networks
     assert peak < fields * field + (factors if method == "direct" else 0)
 

@@ -17,7 +17,7 @@ from network_cases import (
 )
 
 from chonn_ops import Auto, Circuit, Grid, rc_step
-from chonn_ops.network.edges import backward_error
+from chonn_ops.network.layout import backward_error
 
 DOUBLE = torch.float64
 METHODS = ("euler", "midpoint")

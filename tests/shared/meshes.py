@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from chonn_ops import FiniteVolumes
-from chonn_ops.network.direct.plan import grid_edges
+from chonn_ops import FiniteVolumes, Grid
 from chonn_ops.nn.geometry import NODES, distances_of, num_steps, wall_distances
 
 SQUARE = [[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]]
@@ -16,9 +15,8 @@ SQUARE = [[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]]
 
 def grid_as_graph(grid, lengths, nodes="centres", periodic=False):
     """The finite volumes that network cells put around the nodes of a grid."""
-    axes = len(grid)
     steps = [size / num_steps(n, NODES[nodes]) for size, n in zip(lengths, grid, strict=True)]
-    entries, ends = grid_edges(grid, (periodic,) * axes)
+    entries, ends = Grid(grid, periodic).edge_ends()
     index = np.stack(np.unravel_index(np.arange(math.prod(grid)), grid), 1)
     area = [math.prod(steps) / step for step in steps]
     weights = np.array([a / step for a, step in zip(area, steps, strict=True)])

@@ -18,7 +18,7 @@ from chonn_ops import Auto, Circuit, Direct, Graph, Grid, Iterative, diffusion, 
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.boundary import endless_line
 from chonn_ops.network import available_backends, cpu, direct, reference
-from chonn_ops.network.edges import pad
+from chonn_ops.network.layout import pad
 
 BACKENDS = available_backends()
 FASTEST = next(name for name in ("cpu", "torch", "reference") if name in BACKENDS)
@@ -265,7 +265,7 @@ def rounding_floor(
     source: Tensor, conductance: tuple[Tensor, ...], leak: Tensor, periodic: tuple[bool, ...]
 ) -> Tensor:
     """(B, C): the residual of the exact potentials rounded to float32."""
-    exact = reference.solve(source, conductance, leak, periodic)[0]
+    exact = reference.solve(source, conductance, leak, Grid(leak.shape[1:-1], periodic))[0]
     return relative_residual(exact.float(), source, conductance, leak, periodic)
 
 
