@@ -109,8 +109,10 @@ class FaceNetwork(nn.Module):
         Both are calls of the module, since FSDP gathers its parameters for these alone."""
         if b is None:
             layers = (self.sums, self.differences, self.sides)
-            parts = [layer(a).unflatten(-1, (-1, FACE_WIDTH)) for layer in layers if layer]
-            return torch.stack(parts).movedim(-2, 0).contiguous()
+            parts = [
+                layer(a).unflatten(-1, (-1, FACE_WIDTH)).unbind(-2) for layer in layers if layer
+            ]
+            return torch.stack([torch.stack(axis) for axis in zip(*parts, strict=True)])
         (a, x, *s), (b, y, *t) = a, b
         alike, seen = (F.gelu(2 * a) + F.gelu(2 * b)) / 2, a + b + (x - y).square()
         if s:

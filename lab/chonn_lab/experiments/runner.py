@@ -10,6 +10,7 @@ settings.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import datetime
 import io
@@ -116,6 +117,7 @@ def run(config: DictConfig, folder: Path) -> Run:
 def begin(config: DictConfig) -> tuple[dict[str, Any], Problem, Path, torch.device]:
     """The resolved configuration, the problem, the folder of its data, and the device; sets the
     threads of a CPU. A ValueError for settings out of range, or if there is no GPU for "gpu"."""
+    keep_memory()
     found = resolved(config)
     problem = build_problem(found)
     if config.threads is not None:
@@ -127,6 +129,19 @@ def begin(config: DictConfig) -> tuple[dict[str, Any], Problem, Path, torch.devi
         raise ValueError("device: expected a GPU, found none")
     device = torch.device("cpu") if config.device == "cpu" or gpu is None else gpu
     return found, problem, Path(config.data) / problem.name, device
+
+
+def keep_memory() -> None:
+    """Let glibc keep what is freed.
+
+    It gives memory back to the system after some steps of a training and not after others, as the
+    sizes of earlier tensors happen to be: the same step had 13 page faults in one process and 6,500
+    in another, and took 31 and 45 ms.
+    """
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
+        mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
+        mallopt(mmap_threshold, 2**25)
+        mallopt(trim_threshold, 2**30)
 
 
 def finished(result: Path, found: Mapping[str, Any], now: Provenance) -> Run:
