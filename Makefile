@@ -61,7 +61,7 @@ check: setup
 # every backend at every size, opcheck, what compiles and exports, and the models inside of other packages.
 # Plugins that other packages bring to pytest cost every process their imports.
 test-quick: setup
-	$(PYTEST) -p no:hydra_pytest -p no:anyio -p no:hypothesispytest -q -m "not slow and not thorough" -k "not triton and not scan_cuda" tests/inspect tests/network tests/nn tests/scan tests/models
+	$(PYTEST) -p no:hydra_pytest -p no:anyio -p no:hypothesispytest -q -m "not slow and not thorough" -k "not triton and not scan_cuda" tests/test_operators.py tests/inspect tests/network tests/nn tests/scan tests/models
 
 test: setup
 	$(PYTEST) -m "not slow"
@@ -80,7 +80,7 @@ sanitize: setup
 	cp -r chonn_ops tests plugins conftest.py pyproject.toml hatch_build.py $(SANITIZED)
 	cd $(SANITIZED) && rm -f chonn_ops/_kernel.so && $(abspath $(BIN))/python -c "import hatch_build as build; build.FLAGS += '$(SANITIZER)'.split(); build.ISAS.pop('avx512'); build.compile_kernel()"
 	cd $(SANITIZED) && PYTHONPATH=.:plugins OMP_NUM_THREADS=2 ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-		$(abspath $(BIN))/python -m pytest -q -m "not slow and not thorough" tests/scan/test_scan_cpu.py tests/network/test_network_cpu.py tests/network/test_network_backends.py tests/network/test_network_multigrid.py tests/network/test_direct.py tests/network/test_tiles.py tests/network/test_network_helmholtz.py tests/network/test_network_complex.py tests/network/test_graphs.py
+		$(abspath $(BIN))/python -m pytest -q -m "not slow and not thorough" tests/scan/test_scan_cpu.py tests/network/test_network_cpu.py tests/network/test_network_backends.py tests/network/test_network_multigrid.py tests/network/test_direct.py tests/network/test_network_helmholtz.py tests/network/test_network_complex.py tests/network/test_graphs.py
 
 docs: setup
 	$(BIN)/sphinx-build -W --keep-going -b html docs build/docs

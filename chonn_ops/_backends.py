@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any
 
@@ -107,13 +107,14 @@ class Backends:
             self._loaded[name] = self._made_of.get(name, lambda x: x)(module)
         return self._loaded[name]
 
+    @cached_property
     def _compiled(self) -> bool:
         return bool(self["cpu"].available_isas())
 
     def _lacks(self, name: str) -> str:
         """Say what a backend lacks on this machine; empty if it runs."""
         if name == "cpu":
-            return "" if self._compiled() else "the compiled kernel (see `chonn info`)"
+            return "" if self._compiled else "the compiled kernel (see `chonn info`)"
         if name in _GPU:
             interpreted = name == "triton" and _interprets_triton()
             if not (torch.cuda.is_available() or interpreted):
@@ -188,7 +189,7 @@ class Backends:
             if self._passed.get(device):
                 return self._gpu
             if device.type == "cpu":
-                if self._compiled():
+                if self._compiled:
                     return "cpu"
                 warn_of_fallback()
             if not self._gpu or device.type != "cuda":

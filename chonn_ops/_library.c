@@ -63,8 +63,10 @@ DECLARE(scan_kernel, scan)
 DECLARE(network_kernel, network)
 DECLARE(direct_kernel, direct)
 DECLARE(direct_kernel, direct_complex)
+DECLARE(carry_kernel, carry)
 #define KINDS_scan(isa) REALS(scan, isa)
 #define KINDS_network(isa) REALS(network, isa)
+#define KINDS_carry(isa) REALS(carry, isa)
 #define KINDS_direct(isa) REALS(direct, isa), REALS(direct_complex, isa)
 
 /* Defines for the operator x:

@@ -9,9 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import GRID_AXES, check_above, check_integer, check_shape, check_tensor, error
+from chonn_ops.checks import (
+    GRID_AXES,
+    any_complex,
+    check_above,
+    check_integer,
+    check_shape,
+    check_tensor,
+    error,
+)
 from chonn_ops.inspect.reading import SolvedNetworks
-from chonn_ops.network.checks import any_complex
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.graph import Graph
 from chonn_ops.network.grids import Spacing

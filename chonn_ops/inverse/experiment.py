@@ -167,7 +167,7 @@ class Experiment:
         carries no current where the sources sum to zero in each part, and shifts no difference of
         potentials."""
         leak, *g = self.circuit(torch.zeros_like(self.ground))
-        label = self.domain.layout.connected_parts(g)[0, :, 0]
+        label = self.domain.layout.connected_parts(g)[0, ..., 0].flatten()
         self._nodes, self._part = label.unique(return_inverse=True)
         source = self.weights.new_ones(1, len(label)) if self.source is None else self.source
         rows = source.flatten(1), self.weights

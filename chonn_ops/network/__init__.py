@@ -7,12 +7,11 @@ from chonn_ops.network.factorization import Factorization
 from chonn_ops.network.graph import Graph
 from chonn_ops.network.helmholtz import absorbing_layer, helmholtz
 from chonn_ops.network.layout import Grid
-from chonn_ops.network.lc import LCState, lc_energy, lc_step
 from chonn_ops.network.mesh import Mesh
+from chonn_ops.network.methods import Auto, Direct, Iterative
 from chonn_ops.network.operator import available_backends
 from chonn_ops.network.raster import raster
-from chonn_ops.network.rc import rc_step
-from chonn_ops.network.solver import Auto, Direct, Iterative
+from chonn_ops.network.steps import LCState, lc_energy, lc_step, rc_step
 from chonn_ops.network.volumes import FiniteVolumes
 
 __all__ = [

@@ -26,11 +26,12 @@ from torch._C._functorch import is_legacy_batchedtensor
 from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops._forward_mode import are_plain, at_lower_levels, differentiate, has_tangents
-from chonn_ops.network.checks import recording
+from chonn_ops.checks import recording
 from chonn_ops.network.derivatives import adjoint, fold, potentials, tangents
 from chonn_ops.network.direct import Factor
-from chonn_ops.network.ground import Network, at_limits, labels_of, without
-from chonn_ops.network.methods import lifted
+from chonn_ops.network.ground import at_limits, labels_of, without
+from chonn_ops.network.layout import beside
+from chonn_ops.network.methods import Network, lifted
 from chonn_ops.network.operator import direct_backend, run_network
 
 
@@ -79,7 +80,7 @@ class _Network(torch.autograd.Function):
     def jvp(ctx: Any, *changes: Any) -> tuple[Any, ...]:
         with at_lower_levels(*ctx.saved_tensors[:7]) as (source, *network, v, rates):
             change, *of_edges, of_leak = changes[:5]
-            network = Network(*network, *ctx.options)
+            network = Network.of(*network, *ctx.options)
             if any(x is not None for x in of_edges):
                 found = potentials(source, None, network)
                 every = (change, None, *of_edges, of_leak)
@@ -87,8 +88,7 @@ class _Network(torch.autograd.Function):
             else:
                 change = torch.zeros_like(v) if change is None else change
                 if of_leak is not None:
-                    several = v.dim() > of_leak.dim()
-                    change = change - (of_leak[:, None] if several else of_leak) * v
+                    change = change - beside(of_leak, v) * v
                 change = without(change, labels_of(network))
                 tangent = solve_network(change, network, check=False, factor=ctx.factor)[0]
         return tangent, *[None] * (ctx.num_outputs - 1)
@@ -121,24 +121,23 @@ def solve_network(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Solve networks, differentiably in every mode.
 
-    Sources are (B, \\*grid, C) or (B, S, \\*grid, C), `network` is what the operator takes behind
-    them, up to `graph`, and `check` says whether it checks values. `factor`, of these networks,
-    solves for potentials alone. `rates`: as in `chonn_ops.network.ground`. Returns what the
-    operator returns.
+    Sources are (B, \\*grid, C) or (B, S, \\*grid, C). `check` says whether the operator checks
+    values. `factor`, of these networks, solves for potentials alone. `rates`: as in
+    `chonn_ops.network.ground`. Returns what the operator returns.
     """
     if torch.compiler.is_compiling():
         # A traced program keeps nothing, because what there is to keep depends on values.
-        return _in_graph.apply_network(source, *network, check, False, False, None, rates)
+        options = (check, False, False, None, rates)
+        return _in_graph.apply_network(source, *network.arguments(), *options)
     if factor is not None and _is_mapped(source):
         factor = None
     keep = drops = False
     if torch.is_grad_enabled():
-        drops = any(x is not None and x.requires_grad for x in network[:3])
-        keep = drops or source.requires_grad or network[3].requires_grad
-    if factor is None and not keep and are_plain(source, *network[:4]):
-        with torch.no_grad():
-            return run_network(source, *network, check)[:3]
-    return apply_network(source, *network, check, keep, drops, factor, rates)
+        drops = any(g.requires_grad for g in network.conductance)
+        keep = drops or source.requires_grad or network.leak.requires_grad
+    if factor is None and not keep and are_plain(source, *network.conductance, network.leak):
+        return run_network(source, network, check)[:3]
+    return apply_network(source, *network.arguments(), check, keep, drops, factor, rates)
 
 
 def _is_mapped(field: Tensor) -> bool:
@@ -153,7 +152,7 @@ def _gradients(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
     inputs, v, rates, kept = saved[:5], saved[5], saved[6], saved[7:]
     needed = list(ctx.needs_input_grad[:5])
     over_v, state = kept[: ctx.num_drops], kept[ctx.num_drops :]
-    network = Network(*inputs[1:], *ctx.options)
+    network = Network.of(*inputs[1:], *ctx.options)
     given = (grad, inputs[0], v)
     # What transforms a backward without a graph is `torch.vmap` over `torch.autograd.grad`.
     transformed = torch._C._are_functorch_transforms_active()
@@ -162,7 +161,7 @@ def _gradients(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
     if ctx.factor is not None and not _is_mapped(grad):
         return by_factor(*given, over_v, ctx.factor, network, needed, rates)
     found = torch.ops.chonn_ops.network_gradients(
-        *given, over_v, state, *network, needed, ctx.traced, rates
+        *given, over_v, state, *network.arguments(), needed, ctx.traced, rates
     )
     return [x if wanted else None for x, wanted in zip(found, needed, strict=True)]
 
@@ -189,7 +188,7 @@ def _differentiable(
         w = solve_network(grad.conj(), network, check=False, factor=factor)[0]
     v, over_v = at_limits(network, label, rates, v, over_v)
     w, over_w = at_limits(network, label, rates, w, over_w, walls=False)
-    return adjoint(w, over_w, v, over_v, (source, *network[:4]), needed)
+    return adjoint(w, over_w, v, over_v, (source, *network.fields), needed)
 
 
 def by_factor(
@@ -207,7 +206,7 @@ def by_factor(
     grad = without(grad, label)
     if factor is None:
         operator = torch.ops.chonn_ops.kirchhoff_network_kept
-        w, _, _, over_w, _ = operator(grad.conj(), *network, False, drops=edges)
+        w, _, _, over_w, _ = operator(grad.conj(), *network.arguments(), False, drops=edges)
     else:
         with without_autocast(source):
             w, over_w, _ = factor.solve_all(grad.conj(), drops=edges)
@@ -219,7 +218,7 @@ def by_factor(
                 return _differentiable(grad, source, v, network, needed, rates)
         pairs.append(at_limits(network, label, rates, x, over_x, walls=walls))
     (w, over_w), (v, over_v) = pairs
-    return adjoint(w, over_w, v, over_v, (source, *network[:4]), needed)
+    return adjoint(w, over_w, v, over_v, (source, *network.fields), needed)
 
 
 def _recorded(*args: Any) -> tuple[Tensor, ...]:
@@ -260,17 +259,14 @@ def _network_gradients(
     are found once more.
     """
     *network, needed, again, rates = arguments
-    network = Network(*network)
     if again and any(needed[1:4]):
         operator = torch.ops.chonn_ops.kirchhoff_network_kept
         v, _, _, drops, state = operator(source, *network, False, drops=True)
-    factor = None
+    network, factor = Network.of(*network), None
     if state:
-        g = [x.detach() for x in network.conductance]
-        fields = g, network.leak.detach(), network.layout.periodic
         name = direct_backend(network.backend, source.device)
-        options: Any = {"dtype": compute_dtype(source, *network[:4]), "backend": name}
-        factor = Factor(*fields, tol=network.tol, state=state, **options)
+        options: Any = {"dtype": compute_dtype(source, *network.fields), "backend": name}
+        factor = Factor(*network.plain, tol=network.tol, state=state, **options)
     found = by_factor(grad, source, v, drops, factor, network, needed, rates)
     return _or_empty(v, found)
 
@@ -296,7 +292,7 @@ def _batched_gradients(
     batches only these."""
     del drops, factor
     *network, needed, _, rates = arguments
-    return _or_empty(v, _differentiable(grad, source, v, Network(*network), needed, rates))
+    return _or_empty(v, _differentiable(grad, source, v, Network.of(*network), needed, rates))
 
 
 _LIBRARY = torch.library.Library("chonn_ops", "IMPL")

@@ -12,9 +12,15 @@ from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32, compute_dtype, potential_dtype, real_dtype, widened
 from chonn_ops.checks import (
+    NETWORK_DTYPES,
     answer,
+    any_complex,
     check_above,
     check_choice,
+    check_field,
+    check_like,
+    check_not_negative,
+    check_sources,
     check_tensor,
     error,
     expanded,
@@ -24,37 +30,26 @@ from chonn_ops.checks import (
     refuse_transforms,
 )
 from chonn_ops.network.autograd import solve_network
-from chonn_ops.network.checks import (
-    NETWORK_DTYPES,
-    any_complex,
-    check_field,
-    check_like,
-    check_not_negative,
-    check_sources,
+from chonn_ops.network.factorization import Factorization, uncompiled
+from chonn_ops.network.graph import Graph, merged_ends
+from chonn_ops.network.ground import (
+    Ungrounded,
+    at_limits,
+    labels_of,
+    lost_networks,
+    without,
 )
-from chonn_ops.network.direct.plan import edges_of
-from chonn_ops.network.edges import (
+from chonn_ops.network.layout import (
+    Grid,
+    Layout,
     backward_error,
     beside,
     current_beside,
     currents_along,
     currents_of,
 )
-from chonn_ops.network.factorization import Factorization, uncompiled
-from chonn_ops.network.graph import Graph, merged_ends
-from chonn_ops.network.ground import (
-    Network,
-    Ungrounded,
-    at_limits,
-    labels_of,
-    lost_networks,
-    network_of,
-    without,
-)
-from chonn_ops.network.layout import Grid, Layout
-from chonn_ops.network.methods import choose, exceed_digits
+from chonn_ops.network.methods import AUTO, Network, Solver, choose, exceed_digits, options_of
 from chonn_ops.network.operator import BACKENDS, forced_backend
-from chonn_ops.network.solver import AUTO, Solver, options_of
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
 _SOLVED = 2**21
@@ -355,7 +350,7 @@ class Circuit:
 
     def _network(self) -> Network:
         """What the operator takes behind a source, for what depends on no option."""
-        return network_of(self.conductance, self.leak, self.layout, 1e-5, 1, "", "auto")
+        return Network(self.conductance, self.leak, self.layout)
 
     def _at_limits(self, v: Tensor) -> tuple[Tensor, Sequence[Tensor] | None]:
         """Potentials v, (B, \\*grid, C) or (B, S, \\*grid, C), and their differences by axis, for
@@ -389,7 +384,7 @@ class Circuit:
         """The currents along edges, those of held nodes included. `drops`: differences of v, where
         they are known."""
         circuit = self.before or self
-        edges = [_summed(g) for g in self.layout.edges(circuit.conductance)]
+        edges = [at_least_float32(g) for g in self.layout.edges(circuit.conductance)]
         return currents_along(edges, self.layout.drops(v) if drops is None else drops)
 
     def currents(self, v: Tensor) -> Currents:
@@ -423,7 +418,7 @@ class Circuit:
         if any_complex(v, circuit.leak, circuit.current, *circuit.conductance):
             expected = "real potentials of a real circuit (`currents` has complex currents)"
             raise error("v", expected, "complex numbers")
-        net = beside(_summed(circuit.leak), v) * v
+        net = beside(at_least_float32(circuit.leak), v) * v
         if circuit.current is not None:
             net = net - current_beside("v", circuit.current, v)
         flows = self._flows(v)
@@ -470,7 +465,7 @@ class Circuit:
         held, zero = nodes.float(), torch.zeros((), dtype=real_dtype(dtype), device=given.device)
         potential = torch.where(beside(nodes, given), given, zero)
         edges, ends = self.layout.edges(self.conductance), self.layout.sums_of_ends(held)
-        wide = [_summed(g) for g in edges]
+        wide = [at_least_float32(g) for g in edges]  # 256 ones and one more are 256 in bfloat16
         through = self.layout.at_both_ends(currents_along(wide, ends))
         flows = currents_along(wide, self.layout.sums_of_ends(potential))
         carried = self.layout.at_both_ends(flows)
@@ -524,7 +519,7 @@ class Circuit:
             raise error("pairs", expected, pairs[wrong.any(0).any(-1)].tolist())
         # Each part gets a ground at its first node, as large as the largest conductance: potentials
         # would grow without bounds as leaks vanish. `_without_ground` takes it away again.
-        part = self.layout.connected_parts(self.conductance)
+        part = self.layout.connected_parts(self.conductance).flatten(1, -2)
         first = part == torch.arange(n, device=part.device)[:, None]
         edges = [widened(g) for g in self.conductance]
         most = torch.stack([g.detach().flatten(1, -2).amax(1) for g in edges]).amax(0)
@@ -603,7 +598,7 @@ class Circuit:
                 expected = "0 at held nodes (merge first, then hold the new ones)"
                 raise error("labels", expected, f"others at {wrong}")
         old = self.before or self
-        edge, ends = edges_of(grid, self.layout.periodic)
+        edge, ends = self.layout.edge_ends()
         number, first, ends, which = merged_ends(ends, labels)
         if not ends.size:
             raise error("labels", "an edge between two of the new nodes at least", "none")
@@ -615,7 +610,7 @@ class Circuit:
             return field.flatten(field.dim() - 1 - len(grid), -2)
 
         def total(values: Tensor, into: Tensor, size: int) -> Tensor:
-            values = _summed(values)
+            values = at_least_float32(values)
             sums = values.new_zeros(*values.shape[:-2], size, values.shape[-1])
             return sums.index_add(-2, into, values)
 
@@ -663,9 +658,9 @@ def solve_checked(
         if source.dim() > leak.dim():
             expected = "Auto() or Direct() for sources (B, S, *grid, C)"
             raise error("solver", expected, repr(solver))
-    elif source.dim() > leak.dim() and layout.iterable:
+    elif source.dim() > leak.dim() and layout.regular:
         method = "direct"  # sources share one elimination
-    network = network_of(conductance, leak, layout, tol, most, forced_backend(), method)
+    network = Network(conductance, leak, layout, tol, most, forced_backend(), method)
     if ungrounded == "error":
         return solve_network(source, network, rates=rates)
     lost = lost_networks(source, network)
@@ -686,7 +681,7 @@ def info_of(
     if torch.compiler.is_compiling():  # sizes may be symbols, which a choice would fix
         return NetworkInfo(iterations, error, "", "")
     dtype = compute_dtype(source, leak, *conductance)
-    several = source.dim() > leak.dim() and layout.iterable
+    several = source.dim() > leak.dim() and layout.regular
     method = "direct" if several else solver.method
     count = leak.shape[0] * leak.shape[-1]
     choice = choose(layout, count, dtype, BACKENDS.name_for("", source.device), method)
@@ -708,12 +703,6 @@ def _risen_and_held(circuit: Circuit, nodes: Tensor, value: Tensor) -> Circuit:
         return circuit._rising().hold(nodes, value)
     ones = circuit.layout.for_circuit([torch.ones_like(g.detach()) for g in circuit.conductance])
     return Circuit(ones, torch.zeros_like(circuit.leak.detach()), circuit.layout).hold(nodes, value)
-
-
-def _summed(field: Tensor) -> Tensor:
-    """A field whose entries are added up, in float32 at least: 256 ones and one more are 256 in
-    bfloat16."""
-    return at_least_float32(field)
 
 
 def _without_ground(

@@ -36,10 +36,9 @@ from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, to_dtype_of, widest_dtype
 from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.network.direct import Factor
-from chonn_ops.network.edges import beside
-from chonn_ops.network.ground import Network, at_limits, grounded, labels_of, network_of, without
-from chonn_ops.network.layout import Layout
-from chonn_ops.network.methods import choose
+from chonn_ops.network.ground import at_limits, grounded, labels_of, without
+from chonn_ops.network.layout import Layout, beside, nodes_of, over_parts
+from chonn_ops.network.methods import Network, choose
 from chonn_ops.network.operator import BACKENDS, direct_backend, run_network
 
 
@@ -119,7 +118,7 @@ class _Potentials(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         source, currents, *network, rates, v, over_v = ctx.saved_tensors
         options, needed = ctx.options, ctx.needs_input_grad
-        whole = Network(*network, *options)
+        whole = Network.of(*network, *options)
         w, over_w = potentials(grads[0].conj(), -grads[1].conj(), whole, rates)
         limit = partial(at_limits, whole, labels_of(whole), rates)
         fields = (*limit(w, over_w.unbind(-1), walls=False), *limit(v, over_v.unbind(-1)))
@@ -130,7 +129,7 @@ class _Potentials(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *changes: Any) -> Any:
         with at_lower_levels(*ctx.saved_tensors) as (*inputs, rates, v, over_v):
-            return tangents(v, over_v, changes[:6], Network(*inputs[2:], *ctx.options), rates)
+            return tangents(v, over_v, changes[:6], Network.of(*inputs[2:], *ctx.options), rates)
 
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
@@ -157,7 +156,7 @@ def potentials(
     """
     compiling = torch.compiler.is_compiling()
     apply = _in_graph.apply_potentials if compiling else apply_potentials
-    return apply(source, currents, *network, rates)
+    return apply(source, currents, *network.arguments(), rates)
 
 
 def tangents(
@@ -197,17 +196,15 @@ torch.library.define(
 def _parts(conductance: Sequence[Tensor], layout: Layout) -> tuple[Tensor, Tensor]:
     """Find where to ground each connected part: at the node whose edges conduct most.
 
-    Returns (B, C, nodes) each: the node, in row-major order, at which the part of a node is
+    Returns (B, \\*grid, C) each: the node, in row-major order, at which the part of a node is
     grounded, and the conductance of the edges there, 0 for all other nodes.
     """
     g = [x.abs().nan_to_num() for x in conductance]
-    label = layout.connected_parts(g).movedim(-1, 1)
-    size = layout.at_both_ends(layout.edges(g)).movedim(-1, 1).flatten(2)
-    nodes = torch.arange(size.shape[2], device=size.device)
-    largest = torch.zeros_like(size).scatter_reduce(2, label, size, "amax").gather(2, label)
-    here = torch.where(size == largest, nodes, len(nodes))
-    first = torch.full_like(label, len(nodes)).scatter_reduce(2, label, here, "amin")
-    node = first.gather(2, label)
+    label, size = layout.connected_parts(g), layout.at_both_ends(layout.edges(g))
+    nodes = nodes_of(size)
+    count = nodes.numel()
+    here = torch.where(size == over_parts(size, label, largest=True), count - nodes, 0)
+    node = count - over_parts(here, label, largest=True)
     return node, torch.where(node == nodes, size, 0)
 
 
@@ -217,41 +214,33 @@ def _ratio(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(some, a / torch.where(some, b, 1), 0)
 
 
-def _total(field: Tensor, node: Tensor, reduce: str = "sum") -> Tensor:
-    """Reduce a field over the part of each node: sum it, or take its largest magnitude."""
-    C, nodes = node.shape[1:]
-    rows = field.movedim(-1, 1).reshape(field.shape[0], C, -1, nodes)
-    node = node[:, :, None].expand(rows.shape)
-    found = torch.zeros_like(rows).scatter_reduce(-1, node, rows, reduce).gather(-1, node)
-    return found.reshape(field.movedim(-1, 1).shape).movedim(1, -1)
-
-
 @torch.library.impl("chonn_ops::network_potentials", "default")
 def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor]:
     """Compute `potentials`, without derivatives."""
-    network = Network(*arguments)
+    network = Network.of(*arguments)
     layout, backend, several = network.layout, network.backend, source.dim() > network.leak.dim()
-    dtype = widest_dtype(compute_dtype(source, currents, *network[:4]), source.device)
+    dtype = widest_dtype(compute_dtype(source, currents, *network.fields), source.device)
     s, leak, *g = (x.to(dtype) for x in (source, network.leak, *network.conductance))
     off = labels_of(network)
     if off is not None:
         s, leak = grounded(s, g, leak, off)
-    name, count = BACKENDS.name_for(backend, s.device), leak.shape[0] * leak.shape[-1]
-    eliminates = several or choose(layout, count, dtype, name, network.method).method == "direct"
-    options: Any = (network.tol, network.max_iterations, backend, network.method)
+    name, method = BACKENDS.name_for(backend, s.device), network.method
+    eliminates = (
+        several or choose(layout, network.num_networks, dtype, name, method).method == "direct"
+    )
     if eliminates:
-        options = (*options[:2], direct_backend(backend, s.device), "direct")
+        network = network._replace(backend=direct_backend(backend, s.device), method="direct")
 
     def solve(total: Tensor, *sources: Tensor) -> list[Any]:
         """Potentials and drops of networks with leaks `total`, for each source."""
         if several:
-            factor = Factor(g, total, layout.periodic, dtype=dtype, backend=options[2])
+            factor = Factor(g, total, layout, dtype=dtype, backend=network.backend)
             return [factor.solve_all(x, drops=True)[:2] for x in sources]
-        given: Any = (*network_of(g, total, layout, *options), False)
+        given = network._replace(conductance=g, leak=total)
         if eliminates and len(sources) > 1:
-            v, _, _, over_v, _ = run_network(torch.stack(sources, 1), *given, drops=True)
-            return [(v[:, i], [x[:, i] for x in over_v]) for i in range(len(sources))]
-        return [run_network(x, *given, drops=eliminates)[::3] for x in sources]
+            found = run_network(torch.stack(sources, 1), given, False, drops=True)
+            return [(found.v[:, i], [x[:, i] for x in found.drops]) for i in range(len(sources))]
+        return [run_network(x, given, False, drops=eliminates)[::3] for x in sources]
 
     def result(v: Tensor, over_v: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         # Forward mode wants tangents with the strides of the values.
@@ -260,9 +249,8 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     if eliminates and currents is None:
         return result(*solve(leak, s)[0])
     node, ground = _parts(g, layout)
-    label, ground = (x.unflatten(2, layout.shape).movedim(1, -1) for x in (node, ground))
     # Edges of conductance 0 between two parts, whose currents are sources of both.
-    apart = [beside(drop != 0, s) for drop in layout.drops(label)]
+    apart = [beside(drop != 0, s) for drop in layout.drops(node)]
     if currents is None:
         flows = across = [torch.zeros_like(x, dtype=dtype) for x in apart]
     else:
@@ -282,22 +270,22 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
         b, over_b, leak = beside(b, a), [beside(x, a) for x in over_b], beside(leak, a)
         # Each edge counts for both of its ends.
         pairs = zip(flows, over_b, strict=True)
-        m = _total(-layout.at_both_ends([flow * x for flow, x in pairs]) / 2, node)
+        m = over_parts(-layout.at_both_ends([flow * x for flow, x in pairs]) / 2, node)
     else:
-        leaks = _total(leak, node)
-        v = _ratio(_total(s, node), leaks)
+        leaks = over_parts(leak, node)
+        v = _ratio(over_parts(s, node), leaks)
         # The level is taken off twice: a node's own leak may take nearly all of its source, and
         # leave rounding.
         rest = s - leak * v
-        rest = rest - leak * _ratio(_total(rest, node), leaks)
+        rest = rest - leak * _ratio(over_parts(rest, node), leaks)
         (a, _), (b, _) = solve(leak + ground, rest + within, leak)
         b = 1 - b
         # Of two forms the one with less rounding is taken.
-        at_ground, at_leaks = _total(ground * a, node), -_total(leak * a, node)
-        kept = _total(a.abs(), node, "amax") * _total(ground, node)
-        m = torch.where(_total(leak * a.abs(), node) > kept, at_ground, at_leaks)
+        at_ground, at_leaks = over_parts(ground * a, node), -over_parts(leak * a, node)
+        kept = over_parts(a.abs(), node, largest=True) * over_parts(ground, node)
+        m = torch.where(over_parts(leak * a.abs(), node) > kept, at_ground, at_leaks)
         over_v, over_a, over_b = (layout.drops(x) for x in (v, a, b))
-    m = _ratio(m, _total(leak * b, node))
+    m = _ratio(m, over_parts(leak * b, node))
     u = a + m * b
     over_u = layout.drops(u)
     for axis, start in enumerate(layout.starts(m)):

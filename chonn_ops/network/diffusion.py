@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.boundary import CONDITIONS, Boundary, Condition, Faces, conditions
-from chonn_ops.checks import answer, check_unit_interval, error
-from chonn_ops.network.checks import check_like
+from chonn_ops.checks import answer, check_like, check_unit_interval, error
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import (
     Conductivity,
@@ -126,7 +125,7 @@ def diffusion(
     (k, exists, _), axes = parts[0], parts[0][0].dim() - 2
     if len(parts) not in (1, axes):
         raise error("conductivity", f"a Tensor, or one for each of {axes} axes", len(parts))
-    for i, (other, *_) in enumerate(parts):
+    for i, (other, *_) in enumerate(parts[1:], 1):
         check_like(f"conductivity[{i}]", other, k, "conductivity[0]")
     steps, faces = widths(spacing, k), conditions(boundary, axes)
     inside = None if exists is None else _inner(inner, faces)
@@ -153,15 +152,11 @@ def diffusion(
     circuit = circuit_of(media, found, leak, steps, faces, **walls)
     # A NaN hides zeros.
     positive = all(least is not None and least > 0 for *_, least in parts)
-    there = torch.ones((), dtype=torch.bool) if exists is None else exists
-    if not positive and _any_zero([part for part, *_ in parts], there) is not False:
-        circuit._rising = partial(_risen, media, steps, faces, leak, walls)
+    if not positive:
+        zeros = [k == 0 if exists is None else (k == 0) & exists for k in media]
+        if answer(lambda: any(bool(zero.any()) for zero in zeros), *media) is not False:
+            circuit._rising = partial(_risen, media, steps, faces, leak, walls)
     return circuit
-
-
-def _any_zero(media: list[Tensor], exists: Tensor) -> bool | None:
-    """Whether a cell that exists conducts nothing; None where values may not be read."""
-    return answer(lambda: any(bool(((k == 0) & exists).any()) for k in media), *media)
 
 
 def _risen(

@@ -4,10 +4,11 @@ A *separator* cuts a graph in two; so do those of its halves, until a handful of
 each cut makes of a node is a digit of the node's number, two bits of it, so that sorting these
 numbers sorts nodes by regions, in the order of elimination.
 
-`dissect_graph` cuts along coordinates: positions, or what `coordinates_of` finds of a graph without
-them. Between the halves lie as few nodes as possible that touch all edges between them, a minimum
-vertex cover, which a largest matching has found (Koenig's theorem). All parts of a depth are cut at
-a time, by operations on arrays.
+`dissect_box` cuts a grid, or a box of one, by planes one node thick; the first cut of a periodic
+axis takes two planes. `dissect_graph` cuts along coordinates: positions, or what `coordinates_of`
+finds of a graph without them. Between the halves lie as few nodes as possible that touch all edges
+between them, a minimum vertex cover, which a largest matching has found (Koenig's theorem). All
+parts of a depth are cut at a time, by operations on arrays.
 
 References: A. George, "Nested dissection of a regular finite element mesh", SIAM J. Numer. Anal. 10
 (1973); J. E. Hopcroft, R. M. Karp, "An n^5/2 algorithm for maximum matchings in bipartite graphs",
@@ -19,6 +20,8 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from functools import reduce
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,15 +48,9 @@ class Dissection(NamedTuple):
     follow one another. An edge joins nodes of one region, or of a region and one above it in the
     tree.
 
-    Attributes
-    ----------
-    node : Array, shape (positions,)
-        The node at each position: pivots of one region after the other, then those nodes next to
-        them that are not eliminated.
-    pivots : Array, shape (regions,)
-        How many nodes each region eliminates, at least one.
-    parent : Array, shape (regions,)
-        -1 for a root.
+    `node` (positions,) has pivots of one region after the other, then those nodes next to them that
+    are not eliminated; `pivots` (regions,) how many nodes each region eliminates, at least one; and
+    `parent` (regions,) is -1 for a root.
     """
 
     node: Array
@@ -86,6 +83,82 @@ def regions_of(number: Array, cuts: int) -> tuple[Array, Array, Array]:
     parent = np.searchsorted(region, (region >> (below + 2) << 2 | SEPARATOR) << below)
     parent[depth == 0] = -1
     return order, first, parent
+
+
+def axis_to_cut(largest: Sequence[int], ring: Sequence[bool]) -> int:
+    """The axis along which boxes are cut whose largest extents are given. Two planes cut a ring."""
+    return max(range(len(largest)), key=lambda axis: largest[axis] / (1 + ring[axis]))
+
+
+def halves_of(extent: Any, ring: bool) -> tuple[Any, Any]:
+    """The extents of the halves of boxes, numbers or arrays, along the axis of a cut."""
+    return extent // 2 - ring, extent - extent // 2 - 1
+
+
+def _cut(low: Array, extent: Array, ring: bool) -> tuple[Array, Array, Array]:
+    """Cut the boxes along one axis.
+
+    `low`, `extent`: for each line of the axis where the box begins that it is in, and its extent,
+    0 for lines of separators. Returns how lines lie to the cut, and the same of the halves.
+    """
+    line, middle = np.arange(len(low)), low + extent // 2
+    after = line > middle
+    digit = np.where(after, SECOND, np.where(line == middle, SEPARATOR, 0))
+    if ring:
+        digit[middle[0]], digit[0] = PLANE, SEPARATOR
+    first, second = halves_of(extent, ring)
+    half = np.where(after, second, first)
+    half[(digit >= SEPARATOR) | (extent == 0)] = 0
+    return digit, np.where(after, middle + 1, low + ring), half
+
+
+def dissect_box(
+    grid: tuple[int, ...],
+    periodic: tuple[bool, ...],
+    leaf: int,
+    inside: tuple[slice, ...] | None = None,
+) -> tuple[Dissection, Array, Array]:
+    """The dissection of a grid, or of the box of it that is `inside` and so no longer periodic.
+    Nodes next to that box are not eliminated. Boxes of at most `leaf` nodes are not cut. Also
+    returns the low corner and the extent of each region that is such a box, (regions, axes) each;
+    extents of separators contain a 0.
+
+    All boxes of a depth are cut along one axis, and where a box is cut depends on its place along
+    that axis alone. So each cut is a vector over one axis, and the number of a node, two bits a
+    cut, is the sum of its coordinates' numbers. Sorting these numbers sorts nodes by regions, in
+    post-order.
+    """
+    node = np.arange(prod(grid)).reshape(grid)
+    if inside is not None:
+        node = node[inside]
+    size = node.shape
+    ring = [closed and n > 1 and inside is None for closed, n in zip(periodic, grid, strict=True)]
+    low, extent = [np.zeros(n, np.int64) for n in size], [np.full(n, n) for n in size]
+    largest, numbers, cuts = [*size], [np.zeros(n, np.int64) for n in size], 0
+    while prod(largest) > leaf:
+        axis = axis_to_cut(largest, ring)
+        digit, low[axis], extent[axis] = _cut(low[axis], extent[axis], ring[axis])
+        largest[axis], ring[axis] = int(extent[axis].max()), False
+        numbers = [number << 2 for number in numbers]
+        numbers[axis] += digit
+        cuts += 1
+    number = reduce(np.add.outer, numbers).ravel()
+
+    order, first, parent = regions_of(number, cuts)
+    at = np.unravel_index(order[first], size)
+    low, extent = (
+        np.stack([line[k] for line, k in zip(lines, at, strict=True)], -1)
+        for lines in (low, extent)
+    )
+
+    node = node.ravel()[order]
+    if inside is not None:
+        outside = [np.ones(n, np.int64) for n in grid]
+        for x, part in zip(outside, inside, strict=True):
+            x[part] = 0
+        node = np.append(node, np.flatnonzero(reduce(np.add.outer, outside) == 1))
+    pivots = np.diff(first, append=len(order))
+    return Dissection(node, pivots, parent), low, extent
 
 
 def dissect_graph(ends: Array, num_nodes: int, coordinates: Sequence[Array]) -> Dissection:

@@ -23,27 +23,28 @@ from chonn_ops._dtypes import (
     without_autocast,
 )
 from chonn_ops._forward_mode import has_tangents
-from chonn_ops.checks import check_choice, error, refuse_trace, refuse_transforms
-from chonn_ops.network.autograd import solve_network
-from chonn_ops.network.checks import (
+from chonn_ops.checks import (
     NETWORK_DTYPES,
     any_complex,
+    check_choice,
     check_sources,
+    error,
     recording,
-    refuse_negative,
+    refuse_trace,
+    refuse_transforms,
 )
+from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.direct import Factor
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
-from chonn_ops.network.edges import beside, currents_of
 from chonn_ops.network.ground import (
     Ungrounded,
     check_sources_have_ground,
     cut_off,
     lost_networks,
-    network_of,
     ungrounded_error,
 )
-from chonn_ops.network.layout import Layout
+from chonn_ops.network.layout import Layout, beside, currents_of, refuse_negative
+from chonn_ops.network.methods import Network
 from chonn_ops.network.operator import direct_backend, forced_backend
 
 P = ParamSpec("P")
@@ -67,7 +68,7 @@ def _differentiable(
     conductance: Sequence[Tensor], leak: Tensor, layout: Layout, dtype: torch.dtype
 ) -> Factor:
     """Factors that PyTorch differentiates through."""
-    return Factor(conductance, leak, layout.periodic, dtype=dtype, backend="torch")
+    return Factor(conductance, leak, layout, dtype=dtype, backend="torch")
 
 
 class _LogDet(torch.autograd.Function):
@@ -89,7 +90,7 @@ class _LogDet(torch.autograd.Function):
                 wide = widest_dtype(factor.dtype, leak.device)
                 factor = _differentiable(g, leak, layout, wide)
             else:
-                factor = factor.wide(g, leak, layout.periodic)
+                factor = factor.wide(g, leak)
             diagonal, entries = factor.inverse_entries()
         grad = grad_outputs[0].reshape(leak.shape[0], *[1] * (leak.dim() - 2), leak.shape[-1])
         pairs = zip(layout.sums_of_ends(diagonal), entries, strict=True)
@@ -135,10 +136,9 @@ class Factorization:
         self._held = held  # nodes at given potentials, which have no variance
         backend = direct_backend(forced_backend(), leak.device)
         with torch.no_grad(), without_autocast(leak):
-            self._factor = Factor(conductance, leak, layout.periodic, backend=backend)
-        # Iterations have no part in solves with a factor, whatever their `tol`.
-        options = 1e-6, 1, self._factor.backend, "direct"
-        self._network = network_of(conductance, leak, layout, *options)
+            self._factor = Factor(conductance, leak, layout, backend=backend)
+        backend = self._factor.backend
+        self._network = Network(conductance, leak, layout, backend=backend, method="direct")
         self.shape = self._factor.shape
         self.dtype = compute_dtype(leak, *conductance)
 

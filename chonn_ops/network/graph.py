@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import cached_property, wraps
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -92,8 +92,8 @@ class Graph(Layout):
     [1.6667, 1.3333, 1.0]
     """
 
-    connected = False  # it may have several parts
-    iterable = False
+    ends: Tensor
+    regular = False
 
     @plain_tensors
     def __init__(self, edges: Any, num_nodes: int | np.integer[Any], positions: Any = None) -> None:
@@ -123,6 +123,7 @@ class Graph(Layout):
         lengths = [2 * self.num_edges, self.num_nodes, regions, regions]
         self.shape = (self.num_nodes,)
         ends, *self._dissection = packed[_HEAD:].split(lengths)
+        self.edge_shape = (self.num_edges,)
         self.ends = ends.reshape(2, self.num_edges)
 
     @classmethod
@@ -134,22 +135,11 @@ class Graph(Layout):
         self._read(packed)
         return self
 
-    @cached_property
-    def dissection(self) -> Dissection:
-        """The order of elimination."""
+    def dissection(self, leaf: int) -> Dissection:  # noqa: ARG002
         return Dissection(*(x.numpy() for x in self._dissection))
 
-    def ends_array(self) -> Array:
-        """`ends` for NumPy."""
-        return self.ends.numpy()
-
-    @property
-    def periodic(self) -> tuple[Any, ...]:
-        return (self,)
-
-    @property
-    def edge_shape(self) -> tuple[int, ...]:
-        return (self.num_edges,)
+    def edge_ends(self) -> tuple[Array, Array]:
+        return np.arange(self.num_edges), self.ends.numpy()
 
     def arguments(self) -> tuple[list[bool], Tensor | None]:
         return [], self.packed
@@ -258,7 +248,3 @@ def merged_ends(ends: Array, groups: Tensor) -> tuple[Array, Array, Array, Array
     which = np.full(len(p), len(pair))
     which[between] = part
     return group, first, np.stack(np.divmod(pair, len(first))), which
-
-
-# What the elimination calls `periodic`, of each axis.
-Joined = bool | Graph

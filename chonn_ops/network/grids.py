@@ -18,17 +18,19 @@ from chonn_ops.boundary import (
     Wall,
     series,
 )
-from chonn_ops.checks import answer, check_tensor, error, expanded
-from chonn_ops.network.checks import (
+from chonn_ops.checks import (
+    answer,
     check_field,
     check_like,
     check_not_negative,
     check_positive,
+    check_tensor,
+    error,
+    expanded,
     recording,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import indices, pad
-from chonn_ops.network.layout import Grid, edges_alone
+from chonn_ops.network.layout import Grid, indices, pad
 
 Spacing = float | Sequence[float]
 # A vector has the width of each cell along its axis.
@@ -152,9 +154,18 @@ def edges(k: Conductivity, steps: Steps, periodic: list[bool]) -> list[Tensor]:
     for axis, (half, step) in enumerate(zip(_per_axis(k, len(steps)), steps, strict=True)):
         if isinstance(step, Tensor) and step.dim():
             half, step = half / step, 1.0
-        g = series(half, half.roll(-1, axis + 1))
-        found.append(edges_alone(g, axis, periodic[axis]) * (2 * face_area(steps, axis) / step))
+        low, high = ends_along(half, axis, periodic[axis])
+        g = series(low, high) * (2 * face_area(steps, axis) / step)
+        found.append(pad(g, axis, 0, half.shape[axis + 1] - g.shape[axis + 1]))
     return found
+
+
+def ends_along(field: Tensor, axis: int, periodic: bool) -> tuple[Tensor, Tensor]:
+    """The values at the first and the second node of each edge along an axis."""
+    dim, n = axis + 1, field.shape[axis + 1]
+    if periodic and n > 1:
+        return field, field.roll(-1, dim)
+    return field.narrow(dim, 0, n - 1), field.narrow(dim, 1, n - 1)
 
 
 def blended_edges(k: Tensor, steps: list[float], arithmetic: Tensor) -> list[Tensor]:
@@ -194,14 +205,11 @@ def _missing_neighbours(exists: Tensor, axis: int, periodic: bool) -> Iterator[T
 def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
     """Check the tensors in conditions at the faces of the grid, or at inner faces of all cells:
     devices, shapes, and signs where they may be read."""
-    for axis, pair in enumerate(faces):
-        beside = k if inner else k.narrow(axis + 1, 0, 1)
-        for condition in pair:
-            for field, value, least in condition.numbers():
-                if not isinstance(value, Tensor):
-                    continue
+    for axis, condition in ((axis, x) for axis, pair in enumerate(faces) for x in pair):
+        for field, value, least in condition.numbers():
+            if isinstance(value, Tensor):
                 name = f"{type(condition).__name__}.{field}"
-                expanded(name, value, beside)
+                expanded(name, value, k if inner else k.narrow(axis + 1, 0, 1))
                 if least == 0:
                     if value.is_complex():
                         raise error(name, "real numbers", value.dtype)
@@ -226,41 +234,36 @@ def walls_of(
 ) -> Wall:
     """Conductances and currents that all faces add to the nodes, (B, \\*grid, C) each.
 
-    Parameters
-    ----------
-    k, leak : Tensor, shape (B, \\*grid, C)
-        Conductivity of the cells, or one an axis, 0 where none exists, and leak of their nodes.
-    steps : sequence of float or Tensor, one an axis
-    faces : pairs of Condition, one an axis
-        The faces of the grid.
-    exists : Tensor of bool, optional
-        Which nodes exist, in a shape that broadcasts to that of k.
-    inner : pairs of Condition, one an axis, optional
-        Low and high faces of cells towards cells that do not exist.
-    distances : pairs of float or Tensor, one an axis
-        From the low face of the grid to the first node and from the last node to the high face, in
-        steps, > 0. All other faces are half a step from their node.
+    `k` is the conductivity of the cells (B, \\*grid, C), or one an axis, 0 where none exists, and
+    `leak` that of their nodes. `faces` has a pair of conditions an axis for the faces of the grid,
+    and `inner` one for the low and high faces of cells towards cells that do not exist; `exists`
+    broadcasts to the shape of k. `distances` has a pair an axis: from the low face of the grid to
+    the first node and from the last node to the high face, in steps, > 0. All other faces are half
+    a step from their node.
     """
     wall = over_k = Wall()
-    known: dict[Any, Wall | None] = {}
+    known: dict[Any, Wall] = {}
     of_axes = _per_axis(k, len(steps))
     for axis, (k, step, pair) in enumerate(zip(of_axes, steps, faces, strict=True)):
         dim, n, area = axis + 1, k.shape[axis + 1], face_area(steps, axis)
         for condition, node, distance in zip(pair, (0, n - 1), distances[axis], strict=True):
-            width, beside = step_at(step, node), k.narrow(dim, node, 1)
-            face = Face(beside, area, distance * width, width, leak.narrow(dim, node, 1))
+            width = step_at(step, node)
+            distance = distance * width
             # Faces that are alike are computed once. Symbols and tensors cannot be compared.
-            plain = isinstance(area, float) and isinstance(face.distance, float)
-            like = (condition, area, face.distance) if plain else None
-            if like is None or like not in known:
-                known[like] = condition.over_conductivity(face)
-            shares = known[like]
-            added = condition.wall(face) if shares is None else shares
-            added = added.each(partial(_beside, k, axis, node))
+            plain = isinstance(area, float) and isinstance(distance, float)
+            like: Any = (condition, area, distance)
+            shares = known.get(like) if plain else None
             if shares is None:
-                wall = wall.plus(added)
-            else:
-                over_k = over_k.plus(added)
+                beside, below = k.narrow(dim, node, 1), leak.narrow(dim, node, 1)
+                face = Face(beside, area, distance, width, below)
+                shares = condition.over_conductivity(face)
+                if shares is None:
+                    added = condition.wall(face)
+                    wall = wall.plus(added.each(partial(_beside, k, axis, node)))
+                    continue
+                if plain:
+                    known[like] = shares
+            over_k = over_k.plus(shares.each(partial(_beside, k, axis, node)))
         if axis + 1 == len(steps) or of_axes[axis + 1] is not k:
             wall, over_k = wall.plus(over_k.each(lambda x, k=k: k * x)), Wall()
         if exists is None or inner is None:

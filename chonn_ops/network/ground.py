@@ -44,74 +44,30 @@ end it is 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import real_dtype
-from chonn_ops.checks import error
+from chonn_ops.checks import error, smallest_of
 from chonn_ops.network import cpu
-from chonn_ops.network.checks import smallest_of
-from chonn_ops.network.edges import beside, currents_along
-from chonn_ops.network.graph import Graph
-from chonn_ops.network.layout import Grid, Layout
+from chonn_ops.network.layout import Layout, beside, currents_along, nodes_of, over_parts
+from chonn_ops.network.methods import Network
 
 Ungrounded = Literal["error", "nan"]
 
 
-def layout_of(leak: Tensor, periodic: Sequence[bool], graph: Tensor | None) -> Layout:
-    """The layout of networks with this leak, from what operators take."""
-    if graph is None:
-        return Grid(leak.shape[1:-1], tuple(map(bool, periodic)))
-    return Graph.unpacked(graph)
-
-
-class Network(NamedTuple):
-    """Networks as the operator takes them behind a source."""
-
-    g0: Tensor
-    g1: Tensor | None
-    g2: Tensor | None
-    leak: Tensor
-    periodic: Sequence[bool]
-    tol: float
-    max_iterations: int
-    backend: str
-    method: str
-    graph: Tensor | None
-
-    @property
-    def conductance(self) -> list[Tensor]:
-        """One tensor an axis."""
-        return [g for g in self[:3] if g is not None]
-
-    @property
-    def layout(self) -> Layout:
-        return layout_of(self.leak, self.periodic, self.graph)
-
-
-def network_of(
-    conductance: Sequence[Tensor], leak: Tensor, layout: Layout, *options: Any
-) -> Network:
-    """Networks on a layout; `options` are tolerance, most iterations, backend and method."""
-    periodic, graph = layout.arguments()
-    fields: Any = (*(*conductance, None, None)[:3], leak, periodic, *options, graph)
-    return Network(*fields)
-
-
-def cut_off(
-    conductance: Sequence[Tensor], leak: Tensor, layout: Layout, least: float | None = None
-) -> Tensor | None:
+def cut_off(conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> Tensor | None:
     """A number of the part (B, \\*grid, C) for nodes of parts without ground, -1 for all others;
-    None where there are none. Reads values; `least`: the smallest leak, where it is known.
+    None where there are none. Reads values.
 
     A network whose leaks are all above 0, or on a grid with a leak and no edge of 0, has no such
     part; most calls check no more than that. A NaN and complex numbers count as 0 or as not 0.
     """
     if leak.is_complex() or any(g.is_complex() for g in conductance):
         leak, *conductance = ((x.detach() != 0).float() for x in (leak, *conductance))
-    if (smallest_of(leak) if least is None else least) > 0:
+    if smallest_of(leak) > 0:
         return None
     if leak.device.type == "cpu":
         label = cpu.cut_off(conductance, leak, layout)
@@ -119,13 +75,12 @@ def cut_off(
             return label
     leaks = leak != 0
     edges = layout.entries(conductance)
-    whole = layout.connected and all(bool((edge != 0).all()) for edge in edges)
+    whole = layout.regular and all(bool((edge != 0).all()) for edge in edges)
     if whole and bool(leaks.flatten(1, -2).any(1).all()):
         return None
     part = layout.connected_parts(conductance)
-    grounds = torch.zeros_like(part).scatter_add(1, part, leaks.flatten(1, -2).long())
-    label = torch.where(grounds.gather(1, part) == 0, part, -1)
-    return label.reshape(leak.shape).int() if bool((label >= 0).any()) else None
+    label = torch.where(over_parts(leaks.long(), part) == 0, part, -1)
+    return label.int() if bool((label >= 0).any()) else None
 
 
 torch.library.define(
@@ -137,9 +92,8 @@ torch.library.define(
 
 @torch.library.impl("chonn_ops::cut_off", "default")
 def _(*arguments: Any) -> Tensor:
-    *conductance, leak, periodic, graph = arguments
-    g = [x.detach() for x in conductance if x is not None]
-    found = cut_off(g, leak.detach(), layout_of(leak, periodic, graph))
+    *given, graph = arguments
+    found, leak = cut_off(*Network.of(*given, graph=graph).plain), arguments[3]
     if found is None:
         return torch.full(leak.shape, -1, dtype=torch.int32, device=leak.device)
     return found.contiguous()
@@ -154,9 +108,7 @@ def _(*arguments: Any) -> Tensor:
 def refused(source: Tensor, label: Tensor) -> Tensor:
     """Which nodes have a source in a part without ground, in the shape of the source. A NaN is
     none: it makes its network NaN."""
-    off = label >= 0
-    off = off[:, None] if source.dim() > label.dim() else off
-    return off & (source != 0) & source.isfinite()
+    return beside(label >= 0, source) & (source != 0) & source.isfinite()
 
 
 def lost_networks(source: Tensor, network: Network) -> Tensor:
@@ -168,9 +120,8 @@ def lost_networks(source: Tensor, network: Network) -> Tensor:
 
 def labels_in_graph(network: Network) -> Tensor:
     """`cut_off` as an operator, which compilers and transforms take as it is."""
-    g = [None if x is None else x.detach() for x in network[:3]]
-    leak = network.leak.detach()
-    return torch.ops.chonn_ops.cut_off(*g, leak, network.periodic, network.graph)
+    fields = (None if x is None else x.detach() for x in network.fields)
+    return torch.ops.chonn_ops.cut_off(*fields, *network.layout.arguments())
 
 
 def check_sources_have_ground(source: Tensor, label: Tensor) -> None:
@@ -202,22 +153,17 @@ def grounded(
     """Sources and leaks that make the potentials of parts without ground 0, so that every method
     has a matrix that is not singular. The node that names a part gets a leak, unless it is all of
     it: more leaks would couple to what lies beside the part on coarser grids of iterations."""
-    off, part = label >= 0, label.flatten(1, -2).long()
-    size = torch.zeros_like(part).scatter_add(1, part.clamp_min(0), (part >= 0).long())
-    node = torch.arange(part.shape[1], device=part.device)[:, None]
-    first = ((part == node) & (size > 1)).reshape(label.shape)
+    off = label >= 0
+    first = (label == nodes_of(label)) & (over_parts(off.long(), label) > 1)
     most = torch.stack([g.abs().nan_to_num(0, 0, 0).amax() for g in conductance]).amax()
     leak = torch.where(first, torch.where(most > 0, most, 1).to(leak.dtype), leak)
     # A NaN stays one.
-    return torch.where(off[:, None] if source.dim() > off.dim() else off, 0 * source, source), leak
+    return torch.where(beside(off, source), 0 * source, source), leak
 
 
 def without(field: Tensor, label: Tensor | None) -> Tensor:
     """The field, 0 in parts without ground: what happens there changes nothing."""
-    if label is None:
-        return field
-    off = label >= 0
-    return torch.where(off[:, None] if field.dim() > off.dim() else off, 0, field)
+    return field if label is None else torch.where(beside(label >= 0, field), 0, field)
 
 
 def labels_of(network: Network) -> Tensor | None:
@@ -227,7 +173,7 @@ def labels_of(network: Network) -> Tensor | None:
         return None
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return labels_in_graph(network)
-    return cut_off([x.detach() for x in network.conductance], network.leak.detach(), network.layout)
+    return cut_off(*network.plain)
 
 
 def _rises(
@@ -273,7 +219,7 @@ def at_limits(
     pulled = layout.at_both_ends(currents_along(w, layout.sums_of_ends(v)))
     if walls and isinstance(current, Tensor):
         pulled = pulled + beside(current, v)
-    weight, pulled = beside(_total(weight, label), v), _total(pulled, label)
+    weight, pulled = beside(over_parts(weight, label), v), over_parts(pulled, label)
     off = beside(off > 0, v)
     some = off & (weight != 0)
     v = torch.where(some, pulled / torch.where(some, weight, 1), torch.where(off, 0, v))
@@ -281,16 +227,3 @@ def at_limits(
         return v, drops
     pairs = zip(drops, layout.drops(v), rising, strict=True)
     return v, [torch.where(beside(z, d), now.to(d.dtype), d) for d, now, z in pairs]
-
-
-def _total(field: Tensor, label: Tensor) -> Tensor:
-    """Sum (B, \\*grid, C), or with S sources, over the part of each node that `label` names; 0 at
-    others."""
-    several = field.dim() - label.dim()
-    rows = field.flatten(1 + several, -2)
-    to = label.flatten(1, -2).long()
-    to = (to[:, None] if several else to).expand(rows.shape)
-    kept = torch.where(to >= 0, rows, 0)
-    to = to.clamp(min=0)
-    total = torch.zeros_like(kept).scatter_add(-2, to, kept).gather(-2, to)
-    return total.reshape(field.shape)

@@ -17,8 +17,13 @@ from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype, real_dtype
 from chonn_ops.boundary import Boundary, Matched, Neumann, conditions
-from chonn_ops.checks import answer, check_above, check_open_unit_interval
-from chonn_ops.network.checks import check_field, check_not_negative
+from chonn_ops.checks import (
+    answer,
+    check_above,
+    check_field,
+    check_not_negative,
+    check_open_unit_interval,
+)
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import (
     Spacing,

@@ -1,4 +1,5 @@
-"""`Grid`, and what it has in common with `chonn_ops.network.graph.Graph`: nodes and their edges."""
+"""`Grid`, what it has in common with `chonn_ops.network.graph.Graph`, and Kirchhoff's law on both:
+what potentials leave over of their sources, and how good they are."""
 
 from __future__ import annotations
 
@@ -6,12 +7,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from chonn_ops.checks import check_kind, check_tensor, error
-
-AXES = 3
+from chonn_ops._dtypes import real_dtype, widened
+from chonn_ops._library import CONSTANTS
+from chonn_ops.checks import check_kind, check_not_negative, check_tensor, error, smallest_of
+from chonn_ops.network.dissection import Array, Dissection, dissect_box
 
 
 class Layout:
@@ -20,33 +24,29 @@ class Layout:
     Fields of nodes are (..., \\*shape, C). Numbers of edges are one tensor an axis: on a grid
     (..., \\*shape, C), whose entry p belongs to the edge between node p and the next one along that
     axis; on a graph, which has one axis, (..., E, C).
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Nodes along each axis.
-    periodic : tuple
-        For each axis what the elimination calls so: on a grid whether an edge joins its ends; the
-        graph itself.
-    positions : array or Tensor, shape (N, d), or None
     """
 
-    shape: tuple[int, ...]
-    positions: Any
-    connected = True  # if all edges conduct
-    iterable = True  # iterations solve circuits on it, not only elimination
+    shape: tuple[int, ...]  # nodes along each axis
+    edge_shape: tuple[int, ...]  # of an axis's edges, without batch and channels
+    positions: Any  # (N, d), or None
+    ends: Any = (
+        None  # the nodes that each edge joins, (2, E); None where they follow from the shape
+    )
+    # Whether the nodes are a grid: connected if all edges conduct, with coarser grids for
+    # iterations and boxes that look alike for elimination.
+    regular = True
 
-    @property
-    def periodic(self) -> tuple[Any, ...]:
+    def dissection(self, leaf: int) -> Dissection:
+        """The order of elimination. Boxes of at most `leaf` nodes are not cut."""
         raise NotImplementedError
 
-    @property
-    def edge_shape(self) -> tuple[int, ...]:
-        """The shape of the numbers of an axis's edges, without batch and channels."""
+    def edge_ends(self) -> tuple[Array, Array]:
+        """For each edge its entry in the conductances (axis * entries of an axis + entry), and the
+        nodes that it joins, (2, edges)."""
         raise NotImplementedError
 
     def arguments(self) -> tuple[list[bool], Tensor | None]:
-        """What PyTorch's operators take; `chonn_ops.network.ground.layout_of` reads it."""
+        """What PyTorch's operators take; `chonn_ops.network.methods.Network.of` reads it."""
         raise NotImplementedError
 
     def check(self, conductance: Any, leak: Tensor, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
@@ -82,17 +82,17 @@ class Layout:
 
     def starts(self, field: Tensor) -> list[Tensor]:
         """For each axis the values at the first nodes of its edges."""
-        return [self.at_ends(field, axis)[0] for axis in range(len(self.periodic))]
+        return [self.at_ends(field, axis)[0] for axis in range(len(self.shape))]
 
     def drops(self, v: Tensor) -> list[Tensor]:
         """The potential at the first node of each edge less that at the second; 0 at entries that
         belong to no edge."""
-        pairs = (self.at_ends(v, axis) for axis in range(len(self.periodic)))
+        pairs = (self.at_ends(v, axis) for axis in range(len(self.shape)))
         return self.edges([first - second for first, second in pairs])
 
     def sums_of_ends(self, field: Tensor) -> list[Tensor]:
         """The sum of the values at both nodes of each edge, 0 at entries that belong to no edge."""
-        pairs = (self.at_ends(field, axis) for axis in range(len(self.periodic)))
+        pairs = (self.at_ends(field, axis) for axis in range(len(self.shape)))
         return self.edges([first + second for first, second in pairs])
 
     def outflow(self, currents: Sequence[Tensor]) -> Tensor:
@@ -109,7 +109,7 @@ class Layout:
 
     def connected_parts(self, conductance: Sequence[Tensor]) -> Tensor:
         """The largest node, in row-major order, that edges other than 0 connect each node to:
-        (B, nodes, C)."""
+        (B, \\*grid, C)."""
         B, C = conductance[0].shape[0], conductance[0].shape[-1]
         nodes = torch.arange(math.prod(self.shape), device=conductance[0].device)
         part = nodes.reshape(*self.shape, 1).expand(B, *self.shape, C)
@@ -121,7 +121,7 @@ class Layout:
                 part = self._spread(part, edge, axis)
             rows = part.flatten(1, -2)
             part = rows.gather(1, rows).reshape(part.shape)
-        return part.flatten(1, -2)
+        return part
 
 
 def per_axis_periodic(periodic: Any, axes: int) -> tuple[bool, ...]:
@@ -170,8 +170,8 @@ class Grid(Layout):
     """
 
     def __init__(self, shape: Sequence[int], periodic: bool | Sequence[bool] = False) -> None:
-        self.shape = tuple(shape)
-        self._periodic = per_axis_periodic(periodic, len(self.shape))
+        self.shape = self.edge_shape = tuple(shape)
+        self.periodic = per_axis_periodic(periodic, len(self.shape))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Grid):
@@ -185,18 +185,30 @@ class Grid(Layout):
         return f"Grid({self.shape}, periodic={self.periodic})"
 
     @property
-    def periodic(self) -> tuple[bool, ...]:
-        return self._periodic
-
-    @property
     def positions(self) -> Any:
         """Where the nodes are, (N, d), in steps."""
         axes = (torch.arange(n) for n in self.shape)
         return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2)
 
-    @property
-    def edge_shape(self) -> tuple[int, ...]:
-        return self.shape
+    def dissection(self, leaf: int) -> Dissection:
+        """The order of elimination. Lines are cut down to single nodes."""
+        leaf = 1 if sum(n > 1 for n in self.shape) < 2 else leaf
+        return dissect_box(self.shape, self.periodic, leaf)[0]
+
+    def edge_ends(self) -> tuple[Array, Array]:
+        nodes = math.prod(self.shape)
+        every = np.arange(nodes).reshape(self.shape)
+        edges, ends = [np.zeros(0, np.int64)], [np.zeros((2, 0), np.int64)]
+        for axis, n in enumerate(self.shape):
+            if n == 1:
+                continue
+            lines = every.reshape(-1, n, math.prod(self.shape[axis + 1 :]))
+            pairs = np.stack([lines[:, :-1], lines[:, 1:]]).reshape(2, -1)
+            if self.periodic[axis]:
+                pairs = np.append(pairs, np.stack([lines[:, -1], lines[:, 0]]).reshape(2, -1), 1)
+            edges.append(axis * nodes + pairs[0])
+            ends.append(pairs)
+        return np.concatenate(edges), np.concatenate(ends, axis=1)
 
     def arguments(self) -> tuple[list[bool], Tensor | None]:
         return list(self.periodic), None
@@ -239,3 +251,138 @@ class Grid(Layout):
     def _spread(self, part: Tensor, edge: Tensor, axis: int) -> Tensor:
         both = torch.where(edge, torch.maximum(*self.at_ends(part, axis)), -1)
         return part.maximum(both).maximum(both.roll(1, axis - 1 - len(self.shape)))
+
+
+def pad(field: Tensor, axis: int, before: int, after: int) -> Tensor:
+    """Zeros before and after the entries along a grid axis."""
+    return F.pad(field, [0, 0] * (field.dim() - axis - 2) + [before, after])
+
+
+def beside(field: Tensor, other: Tensor) -> Tensor:
+    """A field (B, ...) of networks, in a shape that broadcasts with one of theirs that may have an
+    entry for each of several sources, (B, S, ...)."""
+    return field[:, None] if other.dim() > field.dim() else field
+
+
+def indices(field: Tensor, axis: int) -> Tensor:
+    """Indices along a grid axis, in a shape that broadcasts with the field."""
+    n = field.shape[axis + 1]
+    return torch.arange(n, device=field.device).reshape([n] + [1] * (field.dim() - axis - 2))
+
+
+def nodes_of(field: Tensor) -> Tensor:
+    """The number of each node of a field (B, \\*grid, C), in row-major order: (\\*grid, 1)."""
+    grid = field.shape[1:-1]
+    return torch.arange(math.prod(grid), device=field.device).reshape(*grid, 1)
+
+
+def over_parts(field: Tensor, part: Tensor, *, largest: bool = False) -> Tensor:
+    """The sum of a field (B, \\*grid, C), or with S sources, over the part of each node, or the
+    largest of its numbers >= 0. `part` (B, \\*grid, C) names parts by one of their nodes; where it
+    is -1, fields count as 0."""
+    several = field.dim() - part.dim()
+    rows, to = field.flatten(1 + several, -2), part.flatten(1, -2).long()
+    to = (to[:, None] if several else to).expand(rows.shape)
+    rows, to = torch.where(to >= 0, rows, 0), to.clamp_min(0)
+    none = torch.zeros_like(rows)
+    # Sums of complex numbers have derivatives by `scatter_add` alone.
+    reduced = (
+        none.scatter_reduce(-2, to, rows, "amax") if largest else none.scatter_add(-2, to, rows)
+    )
+    return reduced.gather(-2, to).reshape(field.shape)
+
+
+def currents_along(conductance: Sequence[Tensor], drops: Sequence[Tensor]) -> list[Tensor]:
+    """The current along each edge, of networks (B, ...) and drops (B, ...) or (B, S, ...)."""
+    return [beside(g, drop) * drop for g, drop in zip(conductance, drops, strict=True)]
+
+
+def currents_of(
+    density: Tensor, volume: float | Tensor, current: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """Currents into nodes for a source per unit volume, and `current` from elsewhere; in the
+    precision of `dtype` or wider, as a volume may be beyond half precision."""
+    wide = torch.promote_types(density.dtype, real_dtype(dtype))
+    fed = density.to(wide if current is None else torch.promote_types(wide, current.dtype))
+    if isinstance(volume, Tensor):
+        fed = fed * beside(volume, density)
+    elif not isinstance(volume, float) or volume != 1:
+        fed = fed * volume
+    return fed if current is None else fed + current_beside("source", current, density)
+
+
+def current_beside(name: str, current: Tensor, field: Tensor) -> Tensor:
+    """The current of a circuit in a shape that broadcasts with `field`, which messages call `name`.
+    Where it has one for each of S sources, the field has to have S, too."""
+    current = beside(current, field)
+    if current.dim() > field.dim() or current.shape[1] not in (1, field.shape[1]):
+        expected = f"shape (B, S, *grid, C) = {tuple(current.shape)}, as the circuit's currents"
+        raise error(name, expected, tuple(field.shape))
+    return current
+
+
+def is_tied(conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> Tensor:
+    """Which nodes are part of their network: those with an edge or a leak. The potential of others
+    is 0, whatever their source."""
+    edges = [(edge != 0).float() for edge in layout.edges(conductance)]
+    return ((leak != 0).float() + layout.at_both_ends(edges)) != 0
+
+
+def excess(
+    v: Tensor, source: Tensor, conductance: Sequence[Tensor], leak: Tensor, layout: Layout
+) -> Tensor:
+    """Residuals s - A v, (B, \\*grid, C), or (B, S, \\*grid, C) of S sources."""
+    flows = currents_along(layout.edges(conductance), layout.drops(v))
+    return source - beside(leak, v) * v - layout.outflow(flows)
+
+
+def sizes_of(size: Tensor, conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> Tensor:
+    """(|A| size) of nodes: l_p size_p and g_pq (size_p + size_q) of each edge, added up."""
+    edges = currents_along(layout.edges(conductance), layout.sums_of_ends(size))
+    return beside(leak, size) * size + layout.at_both_ends(edges)
+
+
+def relative_residual(
+    v: Tensor, source: Tensor, conductance: Sequence[Tensor], leak: Tensor, layout: Layout
+) -> Tensor:
+    """Residuals |s - A v| / |s|, (B, C), and 0 where rounding v alone may leave that much.
+
+    Eliminations are judged by it, because their rounding may leave more than any `tol`.
+    """
+    # Where potentials underflow, they have no digits to be right in.
+    info = torch.finfo(v.dtype)
+    least = info.tiny / info.eps
+    sizes = sizes_of(v.abs() + least, conductance, leak, layout) + least
+    # A NaN in the source of a node outside of the network still counts.
+    tied = is_tied(conductance, leak, layout)
+    left = excess(v, source, conductance, leak, layout)
+    left, norm = (norm_of(torch.where(tied, x, 0 * x)) for x in (left, source))
+    relative = left / torch.where(norm > 0, norm, 1)
+    rounding = CONSTANTS["NETWORK_ROUNDING"] * info.eps * norm_of(sizes)
+    return torch.where(left <= rounding, 0, relative).to(v.dtype)
+
+
+@torch.no_grad()
+def backward_error(
+    v: Tensor, source: Tensor, conductance: Sequence[Tensor], leak: Tensor, layout: Layout
+) -> Tensor:
+    """Backward errors as in `NetworkInfo`: (B, C), or (B, S, C) for S sources."""
+    v, source, leak, *conductance = (widened(x.detach()) for x in (v, source, leak, *conductance))
+    left = excess(v, source, conductance, leak, layout).abs()
+    sizes = sizes_of(v.abs(), [g.abs() for g in conductance], leak.abs(), layout)
+    error = torch.where(left != 0, left / (source.abs() + sizes), 0 * left)
+    return error.flatten(1 + v.dim() - leak.dim(), -2).amax(-2)
+
+
+def norm_of(field: Tensor) -> Tensor:
+    """Norms of the fields of networks, (B, C), in the widest dtype."""
+    return torch.linalg.vector_norm(widened(field).flatten(1, -2), dim=1)
+
+
+def refuse_negative(conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> float | None:
+    """Refuse negative values on the CPU. Returns the smallest leak."""
+    for axis, g in enumerate(conductance):
+        # Reading a whole tensor is faster than reading its edges only.
+        if not smallest_of(g) >= 0:
+            check_not_negative(f"conductance[{axis}]", layout.entries(conductance)[axis])
+    return check_not_negative("leak", leak)

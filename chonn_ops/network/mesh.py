@@ -28,8 +28,18 @@ from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32, real_dtype
 from chonn_ops.boundary import Condition, Dirichlet, Face, Robin, named_conditions
-from chonn_ops.checks import answer, as_tensor, check_tensor, error, expanded, is_integer
-from chonn_ops.network.checks import NETWORK_DTYPES, check_field, check_not_negative, check_positive
+from chonn_ops.checks import (
+    NETWORK_DTYPES,
+    answer,
+    as_tensor,
+    check_field,
+    check_not_negative,
+    check_positive,
+    check_tensor,
+    error,
+    expanded,
+    is_integer,
+)
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
 from chonn_ops.network.grids import check_symmetric, density_of
@@ -387,16 +397,10 @@ class Mesh:
         )
         turned = torch.stack([-opposite[..., 1], opposite[..., 0]], -1).to(k)
         area = _sizes(corners)
-        parts = (
-            torch.stack(
-                [
-                    -torch.einsum("mx,bmcxy,my->bmc", turned[:, i], k, turned[:, j])
-                    for i, j in ((0, 1), (0, 2), (1, 2))
-                ],
-                2,
-            )
-            / (4 * area.to(k))[:, None, None]
-        )
+        first, second = (turned[:, i, None] for i in ([0, 0, 1], [1, 2, 2]))  # (M, 3, 1, 2)
+        # No matrix product, which autocast would round to half precision.
+        products = first[..., :, None] * k[:, :, None] * second[..., None, :]
+        parts = -products.sum((-2, -1)) / (4 * area.to(k))[:, None, None]
         B, C = k.shape[0], k.shape[2]
         parts, to = parts.flatten(1, 2), edge.to(k.device)
 

@@ -1,17 +1,164 @@
-"""Which method solves a network: elimination (`direct`) or iterations (`multigrid`)."""
+"""Solvers and networks as values, and which method `Auto` takes: elimination ("direct") or
+iterations ("multigrid")."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from chonn_ops.checks import error
 from chonn_ops.network.direct import predicted_bytes, too_large
-from chonn_ops.network.layout import Layout
+from chonn_ops.network.graph import Graph
+from chonn_ops.network.layout import Grid, Layout
+
+_MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
+
+
+def _number(value: Any) -> float:
+    """NaN for what is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _check_tol(tol: float) -> None:
+    if not 0 < _number(tol) < 1:
+        raise error("tol", "above 0 and below 1", tol)
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Elimination or iterations, whichever is faster: the default.
+
+    It eliminates complex networks, several sources, lines and graphs; and, on the compiled and the
+    Triton kernels, planes of at most 512 x 512 nodes and volumes of at most 12 x 12 x 12, in groups
+    of networks whose factors are predicted to take at most 2 GiB. It iterates all others, and
+    eliminates those that stay above `tol` after 12 iterations (40 in volumes), up to 512 x 512 or
+    32 x 32 x 32 nodes and 2 GiB a network. It eliminates networks of these sizes at once if the
+    leaks of one, all or those of a part, are below the rounding of its largest conductance.
+
+    Parameters
+    ----------
+    tol : float
+        Where iterations stop, as in `Iterative`; 300 of them at most.
+    """
+
+    tol: float = 1e-5
+    max_iterations: ClassVar[int] = 300
+    method: ClassVar[str] = "auto"
+
+    def __post_init__(self) -> None:
+        _check_tol(self.tol)
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Elimination of all that memory holds, right to rounding. No contrast costs potentials a
+    digit."""
+
+    tol: ClassVar[float] = 1e-5  # a larger residual of complex networks is a resonance
+    max_iterations: ClassVar[int] = 1
+    method: ClassVar[str] = "direct"
+
+
+@dataclass(frozen=True)
+class Iterative:
+    r"""Conjugate gradients with multigrid, of real networks on grids. Lines are eliminated.
+
+    Parameters
+    ----------
+    tol : float
+        Where iterations stop: at :math:`|s - A v|_2 \le tol \, |s|_2` and an estimated error of
+        potentials of at most :math:`tol \max |v| / 2` of the network, see
+        `chonn_ops.network.torch.Progress`. So potentials below `tol` of the largest, and what they
+        make of gradients, may have no digits.
+    max_iterations : int
+        A network that is above `tol` after so many is a `RuntimeError`.
+    """
+
+    tol: float = 1e-5
+    max_iterations: int = 300
+    method: ClassVar[str] = "multigrid"
+
+    def __post_init__(self) -> None:
+        _check_tol(self.tol)
+        count = _number(self.max_iterations)
+        if not 1 <= count < math.inf or count % 1:
+            raise error("max_iterations", "a whole number of at least 1", self.max_iterations)
+
+
+Solver = Auto | Direct | Iterative
+AUTO = Auto()
+
+
+def options_of(solver: Solver) -> tuple[float, int, str]:
+    """Tolerance, most iterations and method of a solver, as operators take them."""
+    if not isinstance(solver, (Auto, Direct, Iterative)):
+        kind = type(solver).__name__
+        raise TypeError(f"solver: expected Auto(), Direct() or Iterative(), got {kind}")
+    return float(solver.tol), min(int(solver.max_iterations), _MOST_ITERATIONS), solver.method
+
+
+class Network(NamedTuple):
+    """Networks on a layout, and how they are solved."""
+
+    conductance: Sequence[Tensor]  # one an axis
+    leak: Tensor
+    layout: Layout
+    tol: float = 1e-6
+    max_iterations: int = 1
+    backend: str = ""
+    method: str = "auto"
+
+    @classmethod
+    def of(
+        cls,
+        g0: Tensor,
+        g1: Tensor | None,
+        g2: Tensor | None,
+        leak: Tensor,
+        periodic: Sequence[bool],
+        tol: float = 1e-6,
+        max_iterations: int = 1,
+        backend: str = "",
+        method: str = "auto",
+        graph: Tensor | None = None,
+    ) -> Network:
+        """The networks of `arguments`."""
+        if graph is None:
+            layout: Layout = Grid(leak.shape[1:-1], tuple(map(bool, periodic)))
+        else:
+            layout = Graph.unpacked(graph)
+        g = tuple(x for x in (g0, g1, g2) if x is not None)
+        return cls(g, leak, layout, tol, max_iterations, backend, method)
+
+    @property
+    def fields(self) -> tuple[Tensor | None, ...]:
+        """g0, g1, g2 and leak; None for axes that there are not."""
+        return (*(*self.conductance, None, None)[:3], self.leak)
+
+    def arguments(self) -> tuple[Any, ...]:
+        """What operators take behind a source: PyTorch's know tensors and numbers alone."""
+        periodic, graph = self.layout.arguments()
+        options = self.tol, self.max_iterations, self.backend, self.method
+        return (*self.fields, periodic, *options, graph)
+
+    @property
+    def plain(self) -> tuple[list[Tensor], Tensor, Layout]:
+        """Conductances and leak without a gradient, and the layout."""
+        return [g.detach() for g in self.conductance], self.leak.detach(), self.layout
+
+    @property
+    def num_networks(self) -> int:
+        """Batch times channels."""
+        return self.leak.shape[0] * self.leak.shape[-1]
+
 
 # Bytes that the factors of one call may take.
 MEMORY = 2 * 2**30
@@ -41,9 +188,9 @@ SAFETY = 4
 
 def networks_at_once(layout: Layout, count: int, dtype: torch.dtype) -> int:
     """How many of `count` networks the direct method takes at once within `MEMORY`; 0 if none."""
-    if layout.iterable and math.prod(layout.shape) > NODES[sum(n > 1 for n in layout.shape)]:
+    if layout.regular and math.prod(layout.shape) > NODES[sum(n > 1 for n in layout.shape)]:
         return 0
-    while count and predicted_bytes(layout.shape, layout.periodic, count, dtype) > MEMORY:
+    while count and predicted_bytes(layout, count, dtype) > MEMORY:
         count //= 2
     return count
 
@@ -51,20 +198,14 @@ def networks_at_once(layout: Layout, count: int, dtype: torch.dtype) -> int:
 def keeps(layout: Layout, count: int, dtype: torch.dtype) -> bool:
     """Whether a call keeps the factor of its networks for the backward pass, which otherwise
     eliminates them once more."""
-    return predicted_bytes(layout.shape, layout.periodic, count, dtype) <= KEPT
+    return predicted_bytes(layout, count, dtype) <= KEPT
 
 
 class Choice(NamedTuple):
-    """How networks are solved.
-
-    Attributes
-    ----------
-    method : {"direct", "multigrid"}
-        The solver: fronts, or the one that iterates on grids of several axes.
-    reason : str
-        "elimination" or "multigrid", which is what the solver does, and why; to be printed.
-    fallback : bool
-        Whether networks that multigrid has not solved after `PATIENCE` iterations are eliminated.
+    """How networks are solved: the method, "direct" (fronts) or "multigrid" (the solver that
+    iterates on grids of several axes); the reason, "elimination" or "multigrid", which is what the
+    solver does, and why, to be printed; and whether networks that multigrid has not solved after
+    `PATIENCE` iterations are eliminated.
     """
 
     method: Literal["direct", "multigrid"]
@@ -90,13 +231,13 @@ def choose(
         asked = "Direct()" if method == "direct" else "the backend 'reference'"
         return Choice("direct", f"elimination: asked for by {asked}")
     grid = layout.shape
-    if not layout.iterable:
+    if not layout.regular:
         if method == "multigrid":
             raise error("solver", "Auto() or Direct() for a graph", "Iterative()")
         if networks_at_once(layout, num_networks, dtype):
             return Choice("direct", "elimination: a graph")
         bound = "or with solver=Direct() all the memory that there is"
-        raise too_large(grid, layout.periodic, 1, dtype, MEMORY, bound)
+        raise too_large(layout, 1, dtype, MEMORY, bound)
     if dtype.is_complex:
         return Choice("direct", "elimination: complex numbers have no other method")
     axes, nodes = sum(n > 1 for n in grid), math.prod(grid)
@@ -111,7 +252,7 @@ def choose(
     if nodes > NODES[axes]:
         return Choice("multigrid", line or f"multigrid: a {_size(axes, 'more than', NODES)}")
     if not at_once:
-        size = predicted_bytes(grid, layout.periodic, 1, dtype) / 2**30
+        size = predicted_bytes(layout, 1, dtype) / 2**30
         why = f"factors of one network would take {size:.1f} GiB, more than {MEMORY / 2**30:g} GiB"
         return Choice("multigrid", line or f"multigrid: {why}")
     if backend == "torch":

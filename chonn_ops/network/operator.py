@@ -1,8 +1,8 @@
 """The `torch.library` operator behind the networks: one solve, on any backend, as a value.
 
-A backend is a module with this, `periodic` being one bool an axis::
+A backend is a module with this::
 
-    solve(source, conductance, leak, periodic, tol, max_iterations) -> (v, iterations, residual)
+    solve(source, conductance, leak, layout, tol, max_iterations) -> (v, iterations, residual)
 
 Inputs come in the caller's dtypes and strides; `v` goes out as (B, \\*grid, C), `iterations` (0 for
 an elimination) and `residual` as (B, C), in any dtype and strides. `residual` is what is compared
@@ -18,22 +18,25 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
-from chonn_ops.checks import error
+from chonn_ops.checks import error, recording, resonance
 from chonn_ops.network import direct, methods
-from chonn_ops.network.checks import recording, refuse_negative, resonance
 from chonn_ops.network.direct import Factor, Solution
-from chonn_ops.network.edges import excess, norm_of, relative_residual
-from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded, layout_of
-from chonn_ops.network.layout import Layout
+from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded
+from chonn_ops.network.layout import (
+    beside,
+    excess,
+    norm_of,
+    refuse_negative,
+    relative_residual,
+)
+from chonn_ops.network.methods import Network
 
 
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -69,57 +72,14 @@ def direct_backend(backend: str, device: torch.device) -> str:
     return "torch" if name == "reference" else name
 
 
-@dataclass(frozen=True)
-class _Networks:
-    """Networks and a source of each, as a backend takes them."""
+class Solved(NamedTuple):
+    """One solve of networks (B, \\*grid, C): potentials v, (B, \\*grid, C) or (B, S, \\*grid, C);
+    iterations and residuals, (B, C) or (B, S, C); drops; and the state of a factor, see `Factor`.
 
-    source: Tensor
-    conductance: tuple[Tensor, ...]
-    leak: Tensor
-    layout: Layout
-
-    @cached_property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the solve."""
-        return compute_dtype(self.source, self.leak, *self.conductance)
-
-    @property
-    def count(self) -> int:
-        """Networks: batch times channels."""
-        return self.leak.shape[0] * self.leak.shape[-1]
-
-    @property
-    def fields(self) -> tuple[Tensor, ...]:
-        """Source, leak and conductances, without a gradient."""
-        return tuple(x.detach() for x in (self.source, self.leak, *self.conductance))
-
-    def pick(self, chosen: Tensor) -> _Networks:
-        """The networks `chosen` (B, C), as (M, \\*grid, 1)."""
-        b, c = chosen.nonzero(as_tuple=True)
-        source, leak, *g = (x.movedim(-1, 1)[b, c][..., None] for x in self.fields)
-        return _Networks(source, tuple(g), leak, self.layout)
-
-    def solve_by(self, backend: Any, tol: float, max_iterations: int) -> tuple[Tensor, ...]:
-        """Run the backend."""
-        network = (self.source, self.conductance, self.leak, self.layout.periodic)
-        return backend.solve(*network, tol, max_iterations)
-
-
-@dataclass
-class _Solved:
-    """One solve of networks (B, \\*grid, C).
-
-    Attributes
-    ----------
-    v : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C)
-        Potentials.
-    iterations, residual : Tensor, shape (B, C) or (B, S, C)
-    drops : list of Tensor, shape of `v`
-        For each axis the potential of each node less that of the next one, 0 where no edge is.
-        Empty where they were not wanted, and where the solve has none with enough digits for
-        gradients of conductances: then the backward finds them.
-    factor : list of Tensor
-        The state of a factor, see `direct.Factor`; empty where none was wanted or kept.
+    The drops are for each axis the potential of each node less that of the next one, 0 where no
+    edge is. The list is empty where they were not wanted, and where the solve has none with enough
+    digits for gradients of conductances: then the backward finds them. The state is empty where
+    none was wanted or kept.
     """
 
     v: Tensor
@@ -127,6 +87,31 @@ class _Solved:
     residual: Tensor
     drops: list[Tensor]
     factor: list[Tensor]
+
+
+def _dtype(source: Tensor, network: Network) -> torch.dtype:
+    """The dtype of the solve."""
+    return compute_dtype(source, *network.fields)
+
+
+def _fields(source: Tensor, network: Network) -> list[Tensor]:
+    """Source, leak and conductances, without a gradient."""
+    return [x.detach() for x in (source, network.leak, *network.conductance)]
+
+
+def _pick(source: Tensor, network: Network, chosen: Tensor) -> tuple[Tensor, Network]:
+    """The networks `chosen` (B, C), as (M, \\*grid, 1)."""
+    fields = (x.movedim(-1, 1)[chosen][..., None] for x in _fields(source, network))
+    source, leak, *g = fields
+    return source, network._replace(conductance=g, leak=leak)
+
+
+def _solve_by(
+    backend: str, source: Tensor, network: Network, tol: float, max_iterations: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run a backend."""
+    solve = BACKENDS[backend].solve
+    return solve(source, network.conductance, network.leak, network.layout, tol, max_iterations)
 
 
 _ARGUMENTS = (
@@ -147,37 +132,26 @@ torch.library.define(
 
 
 @torch.library.impl("chonn_ops::kirchhoff_network", "default")
-def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return run_network(*args)[:3]
+def _(source: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    return run_network(source, Network.of(*given[:10]), *given[10:])[:3]
+
+
+@torch.library.impl("chonn_ops::kirchhoff_network_kept", "default")
+def _(source: Tensor, *given: Any, drops: bool) -> tuple[Any, ...]:
+    return tuple(run_network(source, Network.of(*given[:10]), *given[10:], drops=drops, keep=True))
 
 
 def run_network(
-    source: Tensor,
-    g0: Tensor,
-    g1: Tensor | None,
-    g2: Tensor | None,
-    leak: Tensor,
-    periodic: Sequence[bool],
-    tol: float,
-    max_iterations: int,
-    backend: str,
-    method: str = "auto",
-    graph: Tensor | None = None,
-    check: bool = True,
-    *,
-    drops: bool = False,
-    keep: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
-    """Solve networks, in the dtype of the solve: the fields of `_Solved`, in their order.
+    source: Tensor, network: Network, check: bool = True, *, drops: bool = False, keep: bool = False
+) -> Solved:
+    """Solve networks, in the dtype of the solve.
 
-    ``kirchhoff_network`` returns the first three. ``kirchhoff_network_kept`` keeps a factor for
-    gradients, too. `graph` is the attribute `packed` of a `Graph`: then g0 has the conductances of
-    its edges, (B, E, C), and `periodic` is empty.
+    ``kirchhoff_network`` returns potentials, iterations and residuals. ``kirchhoff_network_kept``
+    keeps a factor for gradients, too.
     """
-    conductance = tuple(g for g in (g0, g1, g2) if g is not None)
+    conductance, leak, layout = network[:3]
     several = source.dim() == leak.dim() + 1
     one = source.shape[:1] + source.shape[2:] if several else source.shape
-    layout = layout_of(leak, periodic, graph)
     B, C = leak.shape[0], leak.shape[-1]
     nodes, edges = ((B, *shape, C) for shape in (layout.shape, layout.edge_shape))
     names = ("leak", "source", "g0", "g1", "g2")
@@ -186,43 +160,36 @@ def run_network(
     for name, shape, right in zip(names, shapes, expected, strict=False):
         if tuple(shape) != right:  # backends trust it with addresses
             raise error(name, f"shape {right}", tuple(shape))
-    if len(conductance) != len(layout.periodic):
-        raise error("conductance", f"{len(layout.periodic)} tensors", len(conductance))
-    networks = _Networks(source, conductance, leak, layout)
-    dtype = networks.dtype
+    if len(conductance) != len(layout.shape):
+        raise error("conductance", f"{len(layout.shape)} tensors", len(conductance))
+    dtype = _dtype(source, network)
     least = None  # the smallest leak
     if check and not dtype.is_complex and leak.device.type == "cpu":  # reading stalls a GPU
         least = refuse_negative(conductance, leak, layout)
     if source.numel() == 0:
         nothing = source.new_empty(_numbers(source, leak), dtype=real_dtype(dtype))
         v = source.new_empty(source.shape, dtype=dtype)
-        return v, nothing.to(torch.int32), nothing, [], []
+        return Solved(v, nothing.to(torch.int32), nothing, [], [])
     with without_autocast(source), torch.no_grad():
-        name = BACKENDS.name_for(backend, source.device)
+        name = BACKENDS.name_for(network.backend, source.device)
         # Real networks on "triton" are solved without reading values.
         reads = name != "triton" or dtype.is_complex
         read = reads and not recording(leak)
-        label = cut_off(conductance, leak, layout, least) if read else None
+        whole = least is not None and least > 0  # every node has ground
+        label = cut_off(conductance, leak, layout) if read and not whole else None
         if label is not None:
             if check:
                 check_sources_have_ground(source, label)
             source, leak = grounded(source, conductance, leak, label)
-            networks = _Networks(source, conductance, leak, layout)
-        solved = _solve(name, networks, tol, max_iterations, method, drops=drops, keep=keep)
+            network = network._replace(leak=leak)
+        v, *numbers, over_v, factor = _solve(name, source, network, drops=drops, keep=keep)
         if label is not None:  # iterations leave rounding; a NaN stays one
-            off = label >= 0
-            off = off[:, None] if several else off
-            solved.v = torch.where(off, 0 * solved.v, solved.v)
-    outputs = (
-        solved.v.to(dtype),
-        solved.iterations.to(torch.int32),
-        solved.residual.to(real_dtype(dtype)),
+            v = torch.where(beside(label >= 0, v), 0 * v, v)
+    dtypes = dtype, torch.int32, real_dtype(dtype)
+    v, iterations, residual = (
+        x.to(d).contiguous() for x, d in zip((v, *numbers), dtypes, strict=True)
     )
-    v, iterations, residual = (x.contiguous() for x in outputs)
-    return v, iterations, residual, [x.to(dtype) for x in solved.drops], solved.factor
-
-
-torch.library.impl("chonn_ops::kirchhoff_network_kept", "default")(partial(run_network, keep=True))
+    return Solved(v, iterations, residual, [x.to(dtype) for x in over_v], factor)
 
 
 def _numbers(source: Tensor, leak: Tensor) -> tuple[int, ...]:
@@ -247,111 +214,97 @@ def _(*arguments: Any, drops: bool = False) -> tuple[Any, ...]:
     return (*_shapes(*arguments), [], [])
 
 
-def _solve(
-    backend: str,
-    networks: _Networks,
-    tol: float,
-    max_iterations: int,
-    method: str,
-    *,
-    drops: bool,
-    keep: bool,
-) -> _Solved:
+def _solve(backend: str, source: Tensor, network: Network, *, drops: bool, keep: bool) -> Solved:
     """Solve networks by the method that suits them; raises where one is not solved."""
     if backend == "reference":  # direct itself
-        return _by_reference(networks, tol, max_iterations, drops=drops)
-    several = networks.source.dim() > networks.leak.dim()
-    dtype, layout = networks.dtype, networks.layout
-    asked = "direct" if several and layout.iterable else method
-    choice = methods.choose(layout, networks.count, dtype, backend, asked)
-    if choice.method == "multigrid" and recording(networks.leak):  # nothing may be read
-        v, iterations, residual = networks.solve_by(BACKENDS[backend], tol, max_iterations)
-        return _Solved(v, iterations, residual, [], [])
+        return _by_reference(source, network, drops=drops)
+    layout, dtype = network.layout, _dtype(source, network)
+    several = source.dim() > network.leak.dim()
+    method = "direct" if several and layout.regular else network.method
+    choice = methods.choose(layout, network.num_networks, dtype, backend, method)
+    if choice.method == "multigrid" and recording(network.leak):  # nothing may be read
+        found = _solve_by(backend, source, network, network.tol, network.max_iterations)
+        return Solved(*found, [], [])
     fits = choice.fallback
-    at_once = fits and methods.exceed_digits(networks.conductance, networks.leak, layout, dtype)
+    at_once = fits and methods.exceed_digits(network.conductance, network.leak, layout, dtype)
     if choice.method == "direct" or at_once:
-        return _eliminate(networks, tol, backend, drops=drops, keep=keep)
-    return _iterate(networks, tol, max_iterations, backend, fits, drops=drops)
+        return _eliminate(source, network, backend, drops=drops, keep=keep)
+    return _iterate(source, network, backend, fits, drops=drops)
 
 
-def _by_reference(networks: _Networks, tol: float, max_iterations: int, *, drops: bool) -> _Solved:
-    if networks.source.dim() > networks.leak.dim():
-        sources = networks.source.unbind(1)
-        each = [replace(networks, source=source) for source in sources]
-        solved = [_by_reference(one, tol, max_iterations, drops=drops) for one in each]
+def _by_reference(source: Tensor, network: Network, *, drops: bool) -> Solved:
+    if source.dim() > network.leak.dim():
+        solved = [_by_reference(one, network, drops=drops) for one in source.unbind(1)]
         fields = [(x.v, x.iterations, x.residual, *x.drops) for x in solved]
         counts = {len(x) for x in fields}
         v, iterations, residual, *found = (
             torch.stack(x, 1) for x in zip(*(x[: min(counts)] for x in fields), strict=True)
         )
-        return _Solved(v, iterations, residual, found, [])
-    v, iterations, residual = networks.solve_by(BACKENDS["reference"], tol, max_iterations)
-    dtype = networks.dtype
+        return Solved(v, iterations, residual, found, [])
+    tol, dtype = network.tol, _dtype(source, network)
+    v, iterations, residual = _solve_by("reference", source, network, tol, 1)
     if dtype.is_complex and bool((residual > tol).any()):
         where = tuple((residual > tol).nonzero()[0].tolist())
         raise resonance(float(residual[where]), tol, where)
-    found = networks.layout.drops(v) if drops else []
+    found = network.layout.drops(v) if drops else []
     if not dtype.is_complex and bool(methods.lifted(v, found, tol).any()):
         found = []
-    return _Solved(v, iterations, residual, [x.to(dtype) for x in found], [])
+    return Solved(v, iterations, residual, [x.to(dtype) for x in found], [])
 
 
-def _iterate(
-    networks: _Networks, tol: float, max_iterations: int, backend: str, fits: bool, *, drops: bool
-) -> _Solved:
+def _iterate(source: Tensor, network: Network, backend: str, fits: bool, *, drops: bool) -> Solved:
     """Iterate, and eliminate the networks that stay above `tol`, where they are small enough for
     that (`fits`)."""
-    solver = BACKENDS[backend]
-    axes = sum(n > 1 for n in networks.layout.shape)
-    most = min(max_iterations, methods.PATIENCE[axes]) if fits else max_iterations
+    layout, tol, most = network.layout, network.tol, network.max_iterations
+    axes = sum(n > 1 for n in layout.shape)
+    most = min(most, methods.PATIENCE[axes]) if fits else most
     # Networks that could be eliminated are iterated until they are as right as if they were.
     enough = tol / methods.SAFETY if fits and tol < methods.TIGHT else tol
-    v, iterations, residual = networks.solve_by(solver, enough, most)
-    residual = _without_rounding(networks, v, iterations, residual, tol)
+    v, iterations, residual = _solve_by(backend, source, network, enough, most)
+    residual = _without_rounding(source, network, v, iterations, residual)
     if bool(residual.isnan().any()):  # of an input, or where numbers of the iterations overflowed
-        edges = networks.layout.entries(networks.conductance)
-        fields = (networks.source, networks.leak, *edges)
+        fields = (source, network.leak, *layout.entries(network.conductance))
         finite = [x.isfinite().flatten(1, -2).all(1) for x in fields]
         unsolved = residual.isnan() & torch.stack(finite).all(0)
         residual = torch.where(unsolved, math.inf, residual)
     late = residual > tol  # not NaN: an input of that network is not finite
-    solved = _Solved(v, iterations, residual, [], [])
+    over_v: list[Tensor] = []
     # A coarse `tol` leaves differences with the digits that the backward needs for it.
     short = torch.zeros_like(late)
     if drops and tol < methods.TIGHT:
-        solved.drops = networks.layout.drops(v)
+        over_v = layout.drops(v)
         digits = methods.ROUNDED * torch.finfo(v.dtype).eps if axes < 2 else tol
-        if bool(methods.lifted(v, solved.drops, digits).any()):
+        if bool(methods.lifted(v, over_v, digits).any()):
             digits = min(enough, digits)
-            solved.drops, short = _drops_with_digits(solver, networks, v, late, digits, most)
+            over_v, short = _drops_with_digits(backend, source, network, v, late, digits, most)
             if bool(short.any()) and not fits:
-                solved.drops = []
+                over_v = []
+    solved = Solved(v, iterations, residual, over_v, [])
     if not fits:
-        _require(residual, iterations, tol, networks.layout.shape, v.dtype)
+        _require(residual, iterations, tol, layout.shape, v.dtype)
     elif bool((late | short).any()):
-        _solve_rest(networks, solved, late, short, tol, backend)
+        return _solve_rest(source, network, solved, late, short, backend)
     return solved
 
 
 def _without_rounding(
-    networks: _Networks, v: Tensor, iterations: Tensor, residual: Tensor, tol: float
+    source: Tensor, network: Network, v: Tensor, iterations: Tensor, residual: Tensor
 ) -> Tensor:
     """Residuals (B, C), replaced by 0 where the backend eliminated the network and its rounding
     alone leaves more than `tol`."""
-    rounded = (residual > tol) & (iterations == 0)
+    rounded = (residual > network.tol) & (iterations == 0)
     if not bool(rounded.any()):
         return residual
-    some = networks.pick(rounded)
     x = v.movedim(-1, 1)[rounded][..., None]
-    source, leak, *g = (field.to(v.dtype) for field in some.fields)
+    source, leak, *g = (f.to(v.dtype) for f in _fields(*_pick(source, network, rounded)))
     residual = residual.clone()
-    left = relative_residual(x, source, g, leak, networks.layout)
+    left = relative_residual(x, source, g, leak, network.layout)
     residual[rounded] = left[:, 0].to(residual.dtype)
     return residual
 
 
 def _drops_with_digits(
-    solver: Any, networks: _Networks, v: Tensor, late: Tensor, tol: float, most: int
+    backend: str, source: Tensor, network: Network, v: Tensor, late: Tensor, tol: float, most: int
 ) -> tuple[list[Tensor], Tensor]:
     """Differences of potentials within `tol`, and which other networks (B, C) have less right ones.
 
@@ -359,40 +312,42 @@ def _drops_with_digits(
     differences. The solver solves the same networks once more, for the current that these
     potentials leave over, and the differences of both solutions are added.
     """
-    source, leak, *g = (x.to(v.dtype) for x in networks.fields)
-    left = excess(v, source, g, leak, networks.layout)
+    layout = network.layout
+    source, leak, *g = (x.to(v.dtype) for x in _fields(source, network))
+    left = excess(v, source, g, leak, layout)
     outside = (v == 0) & (left == source)  # of the network: nodes with neither edge nor leak
     late = late[(slice(None), *[None] * len(g))]
     left = torch.where(outside | late, 0, left)
     enough = tol * norm_of(torch.where(outside, 0, source)) / norm_of(left)
     least = float(enough.nan_to_num(1).amin())
-    found = networks.layout.drops(v)
+    found = layout.drops(v)
     if least >= 1:
         return found, torch.zeros_like(enough, dtype=torch.bool)
     short = methods.lifted(v, found, 1 / methods.LIFTING)  # iterations for the rest lose it, too
     if bool(short.any()):
         return found, short
-    rest, _, residual = replace(networks, source=left).solve_by(solver, least, most)
-    more = networks.layout.drops(rest.to(v.dtype))
+    rest, _, residual = _solve_by(backend, left, network, least, most)
+    more = layout.drops(rest.to(v.dtype))
     return [a + b for a, b in zip(found, more, strict=True)], residual > methods.SAFETY * enough
 
 
 def _solve_rest(
-    networks: _Networks, solved: _Solved, late: Tensor, short: Tensor, tol: float, backend: str
-) -> None:
+    source: Tensor, network: Network, solved: Solved, late: Tensor, short: Tensor, backend: str
+) -> Solved:
     """Eliminate networks (B, C): the `late` ones get other potentials, all other differences."""
-    both = late | short
+    both, over_v = late | short, solved.drops
+    picked = _pick(source, network, both)
     names = both.nonzero().tolist()
-    drops = len(solved.drops) > 0
-    found = _eliminate(networks.pick(both), tol, backend, drops=drops, keep=False, names=names)
+    found = _eliminate(*picked, backend, drops=len(over_v) > 0, keep=False, names=names)
     b, c = both.nonzero(as_tuple=True)
     mine = late[b, c]
-    solved.v, solved.residual = solved.v.to(found.v.dtype), solved.residual.to(found.v.dtype)
+    v, residual = (x.to(found.v.dtype) for x in (solved.v, solved.residual))
     # Potentials do not depend on whether a gradient is wanted.
-    solved.v.movedim(-1, 1)[b[mine], c[mine]] = found.v[mine][..., 0]
-    solved.residual[b[mine], c[mine]] = found.residual[mine][:, 0]
-    for whole, drop in zip(solved.drops, found.drops, strict=True):
+    v.movedim(-1, 1)[b[mine], c[mine]] = found.v[mine][..., 0]
+    residual[b[mine], c[mine]] = found.residual[mine][:, 0]
+    for whole, drop in zip(over_v, found.drops, strict=True):
         whole.movedim(-1, 1)[b, c] = drop[..., 0]
+    return solved._replace(v=v, residual=residual)
 
 
 def _require(
@@ -423,45 +378,42 @@ def _require(
 
 
 def _eliminate(
-    networks: _Networks,
-    tol: float,
+    source: Tensor,
+    network: Network,
     backend: str,
     *,
     drops: bool,
     keep: bool,
     names: Sequence[Sequence[int]] | None = None,
-) -> _Solved:
+) -> Solved:
     """Eliminate networks, as many at a time as `chonn_ops.network.methods` allows. `names` as in
     `_require`. The backend "triton" reads no value."""
-    layout, count, dtype = networks.layout, networks.count, networks.dtype
-    channels, at_frequency = networks.leak.shape[-1], dtype.is_complex
-    shape, periodic = (layout, count, dtype), layout.periodic
-    read = backend != "triton" or at_frequency
-    most = methods.networks_at_once(*shape)
-    keep = keep and (at_frequency or most == count) and methods.keeps(*shape)
+    layout, count, dtype = network.layout, network.num_networks, _dtype(source, network)
+    channels, at_frequency = network.leak.shape[-1], dtype.is_complex
+    most = methods.networks_at_once(layout, count, dtype)
+    keep = keep and (at_frequency or most == count) and methods.keeps(layout, count, dtype)
     most = count if keep else most or 1
-    groups = [networks.fields]
+    groups = [_fields(source, network)]
     if most < count:
-        rows = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in networks.fields)
+        rows = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in groups[0])
         groups = zip(*(x.split(most) for x in rows), strict=True)
-    options: Any = {"dtype": dtype, "backend": backend, "drops": drops, "keep": keep, "tol": tol}
+    options: Any = {"dtype": dtype, "backend": backend, "drops": drops, "keep": keep}
     solutions: list[Solution] = []
     state: list[Tensor] = []
     for s, l, *g in groups:  # noqa: E741
-        before = len(solutions) * most
-        where: Any = {"before": before, "channels": channels}
-        factor = Factor(g, l, periodic, source=s.to(dtype), **where, **options)
+        where: Any = {"before": len(solutions) * most, "channels": channels}
+        factor = Factor(g, l, layout, source=s.to(dtype), tol=network.tol, **where, **options)
         solutions.append(factor.solution)
         state = factor.state() if keep else []
-    solution = _joined(solutions, networks.source)
+    solution = _joined(solutions, source)
     residual = solution.residual
     assert residual is not None  # the networks were given
     if not at_frequency:  # a complex `Factor` judges its own
         residual = residual.to(dtype)
     iterations = torch.zeros_like(residual, dtype=torch.int32)
-    if read and not at_frequency:
-        _require(residual, iterations, tol, layout.shape, dtype, names)
-    return _Solved(solution.potential, iterations, residual, solution.drops, state)
+    if backend != "triton" and not at_frequency:
+        _require(residual, iterations, network.tol, layout.shape, dtype, names)
+    return Solved(solution.potential, iterations, residual, solution.drops, state)
 
 
 def _joined(solutions: Sequence[Solution], source: Tensor) -> Solution:

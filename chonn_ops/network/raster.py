@@ -9,8 +9,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import series
-from chonn_ops.checks import check_choice, error
-from chonn_ops.network.checks import check_field, check_positive
+from chonn_ops.checks import check_choice, check_field, check_positive, error
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import density_of, mask_of_fields
 from chonn_ops.network.tensors import lattice
@@ -86,13 +85,11 @@ def raster(
     ground = density_of("leak", leak, r)
     c = torch.where(exists, 1 / r.to(ground.dtype), 0).flatten(1, 2)
     graph, edge = lattice(*r.shape[1:3], neighbours)
-    p, q = graph.ends.to(c.device)
-    first, second = c.index_select(1, p), c.index_select(1, q)
+    first, second = graph.at_ends(c, 0)
     if mean == "resistance":
         g = 2 * series(first, second)
     else:
-        there = exists.flatten(1, 2)
-        both = there.index_select(1, p) & there.index_select(1, q)
-        g = torch.where(both, (first + second) / 2, 0)
+        here, there = graph.at_ends(exists.flatten(1, 2), 0)
+        g = torch.where(here & there, (first + second) / 2, 0)
     distance = (1 + (edge >= 2 * graph.num_nodes).to(c)).sqrt()
     return Circuit(g / distance[:, None], ground.flatten(1, 2), graph)

@@ -46,9 +46,8 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype, widest_dtype
-from chonn_ops.network.checks import resonance
-from chonn_ops.network.direct.plan import edges_of
-from chonn_ops.network.graph import Joined
+from chonn_ops.checks import resonance
+from chonn_ops.network.layout import Layout
 
 _CORRECTIONS = 20
 # The most that the last of them may be, relative to the largest potential.
@@ -134,7 +133,7 @@ def solve(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    periodic: Sequence[Joined],
+    layout: Layout,
     tol: float = 0.0,
     max_iterations: int = 0,  # noqa: ARG001 - direct
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -146,8 +145,7 @@ def solve(
     """
     fields = (source, leak, *conductance)
     wide = widest_dtype(compute_dtype(*fields), torch.device("cpu"))
-    grid = tuple(leak.shape[1:-1])
-    edge, ends = edges_of(grid, tuple(periodic))
+    edge, ends = layout.edge_ends()
 
     def rows(field: Tensor) -> _Array:
         """(B, C, nodes or entries)."""
@@ -159,7 +157,7 @@ def solve(
     v, residual = np.empty_like(s), np.empty(s.shape[:2])
     for b, c in np.ndindex(*s.shape[:2]):
         v[b, c], residual[b, c] = _solve_one(s[b, c], g[b, c], ends, l[b, c], (b, c), tol)
-    v = v.reshape(*v.shape[:2], *grid)
+    v = v.reshape(*v.shape[:2], *layout.shape)
     out = torch.from_numpy(np.ascontiguousarray(np.moveaxis(v, 1, -1))).to(source.device)
     iterations = torch.zeros(residual.shape, dtype=torch.int32, device=source.device)
     return out, iterations, torch.from_numpy(residual).to(source.device)

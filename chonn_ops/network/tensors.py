@@ -22,10 +22,8 @@ from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import Boundary, Dirichlet, Faces, Neumann, Wall, conditions
-from chonn_ops.checks import answer, error
-from chonn_ops.network.checks import check_field, check_not_negative
+from chonn_ops.checks import answer, check_field, check_not_negative, error
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.edges import pad
 from chonn_ops.network.graph import Graph, plain_tensors
 from chonn_ops.network.grids import (
     Steps,
@@ -38,7 +36,7 @@ from chonn_ops.network.grids import (
     walls_of,
     widths,
 )
-from chonn_ops.network.layout import edges_alone
+from chonn_ops.network.layout import edges_alone, indices, pad
 
 _NEGATIVE = 1e-4  # of the part of a conductance that k_xx makes: rounding of k
 
@@ -147,7 +145,7 @@ def _beside_insulated(straight: list[Tensor], cross: Tensor, faces: Faces) -> li
         other = 1 - axis
         last = along.shape[other + 1] - 1
         part = cross.square() / torch.where(across > 0, across, 1) / 2
-        place = torch.arange(last + 1, device=along.device).reshape([-1] + [1] * (2 - other))
+        place = indices(along, other)
         for condition, node in zip(faces[other], (0, last), strict=True):
             if isinstance(condition, Neumann):
                 along = along - torch.where(place == node, part, 0)
@@ -163,7 +161,7 @@ def _corners(wall: Wall, cross: Tensor, faces: Faces) -> Wall:
     for axis, pair in enumerate(faces):
         dim, along = axis + 1, 2 - axis
         n, last = cross.shape[dim], cross.shape[along] - 1
-        place = torch.arange(last + 1, device=cross.device).reshape([-1] + [1] * (1 + axis))
+        place = indices(cross, 1 - axis)
         for condition, node, sign in zip(pair, (0, n - 1), (1, -1), strict=True):
             if not isinstance(condition, Dirichlet):
                 continue
@@ -186,7 +184,7 @@ def _shifted(
     for axis, pair in enumerate(faces):
         dim, along = axis + 1, 2 - axis
         n, last = cross.shape[dim], cross.shape[along] - 1
-        place = torch.arange(last + 1, device=cross.device).reshape([-1] + [1] * (1 + axis))
+        place = indices(cross, 1 - axis)
         for condition, node, sign in zip(pair, (0, n - 1), (0.5, -0.5), strict=True):
             held = isinstance(condition, Dirichlet)
             given = condition.value if held else getattr(condition, "flux", 0.0)

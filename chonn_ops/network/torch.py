@@ -14,8 +14,9 @@ from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops._library import CONSTANTS
-from chonn_ops.network.checks import recording
+from chonn_ops.checks import recording
 from chonn_ops.network.halo import HaloGrid, Network, along
+from chonn_ops.network.layout import Grid
 from chonn_ops.network.multigrid import Multigrid, lead_of_axes, reciprocal
 
 LEAST, MOST = CONSTANTS["NETWORK_RATIO_LEAST"], CONSTANTS["NETWORK_RATIO_MOST"]
@@ -269,7 +270,7 @@ def solve(
     source: Tensor,
     conductance: Sequence[Tensor],
     leak: Tensor,
-    periodic: Sequence[bool],
+    layout: Grid,
     tol: float,
     max_iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -283,7 +284,7 @@ def solve(
     # An axis of one node has no edges.
     long = [axis for axis, n in enumerate(sizes) if n > 1] or [0]
     wide = [conductance[axis] for axis in long]
-    wrapped = [bool(periodic[axis]) and sizes[axis] > 1 for axis in long]
+    wrapped = [layout.periodic[axis] and sizes[axis] > 1 for axis in long]
     v = source.new_empty((batch, channels, *sizes), dtype=dtype)
     iterations = source.new_empty((batch, channels), dtype=torch.int32)
     deviation = source.new_empty((batch, channels), dtype=dtype)

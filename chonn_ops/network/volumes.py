@@ -13,8 +13,16 @@ from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
-from chonn_ops.checks import as_tensor, check_above, check_tensor, check_unit_interval, error
-from chonn_ops.network.checks import NETWORK_DTYPES, check_field, check_not_negative
+from chonn_ops.checks import (
+    NETWORK_DTYPES,
+    as_tensor,
+    check_above,
+    check_field,
+    check_not_negative,
+    check_tensor,
+    check_unit_interval,
+    error,
+)
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.dissection import Array, begins
 from chonn_ops.network.graph import Graph, plain_tensors, real_numbers

@@ -31,7 +31,7 @@ from chonn_ops.checks import (
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.grids import Spacing, blended_edges, circuit_of, edges_within
-from chonn_ops.network.solver import Auto
+from chonn_ops.network.methods import Auto
 from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import (
     Nodes,

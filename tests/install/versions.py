@@ -39,9 +39,10 @@ RESULTS = ROOT / "lab" / "results" / "versions.json"
 OLDEST = "-oldest"
 NAMES = (f"3.10{OLDEST}", "3.10", "3.11", "3.12", "3.13", "3.14")
 EXTRAS = ("neuralop", "timm", "circuit")
-TESTS = ("scan", "network", "nn", "models", "inspect", "neuralop", "timm", "autoload")
+TESTS = ("test_operators.py", "scan", "network", "nn", "models", "inspect", "neuralop")
+TESTS += ("timm", "autoload")
 QUICK = (
-    *("scan/test_scan_operator.py", "network/test_network_operator.py"),
+    *("test_operators.py", "scan/test_scan_operator.py", "network/test_network_operator.py"),
     *("nn/test_network_cell.py", "models/test_factories.py", "inspect/test_reading.py"),
     *("neuralop/test_neuralop_network.py", "timm/test_timm_networks.py"),
     "autoload/test_autoload_finder.py",

@@ -8,6 +8,7 @@ import math
 
 import pytest
 import torch
+from network_cases import edges_of, matrix
 
 from chonn_ops import (
     Circuit,
@@ -57,42 +58,21 @@ def free(circuit):
     return circuit.before or circuit
 
 
-def edges_of(circuit, b, c):
-    """Both nodes and the conductance of each edge, and where the current along it is returned."""
-    if isinstance(circuit.layout, Graph):
-        for e, (p, q) in enumerate(circuit.layout.ends.T.tolist()):
-            yield p, q, circuit.conductance[0][b, e, c], (0, (e,))
-        return
-    grid = circuit.leak.shape[1:-1]
-    number = torch.arange(math.prod(grid)).reshape(grid)
-    for axis, (g, closed) in enumerate(
-        zip(circuit.conductance, circuit.layout.periodic, strict=True)
-    ):
-        for place in torch.cartesian_prod(*map(torch.arange, grid)).tolist():
-            other = list(place)
-            other[axis] = (other[axis] + 1) % grid[axis]
-            if grid[axis] > 1 and (other[axis] or closed):
-                p, q = number[tuple(place)], number[tuple(other)]
-                yield int(p), int(q), g[(b, *place, c)], (axis, tuple(place))
-
-
 class Dense:
     """Network (b, c) of a circuit as a matrix, with what is held eliminated from it."""
 
     def __init__(self, circuit, b, c):
         whole = free(circuit)
-        self.leak = whole.leak[b, ..., c].flatten()
-        n = len(self.leak)
-        self.edges = list(edges_of(whole, b, c))
-        A = torch.zeros(n, n, dtype=self.edges[0][2].dtype) + torch.diag(self.leak)
-        for p, q, g, _ in self.edges:
-            for i, j in ((p, q), (q, p)):
-                A[i, i] += g
-                A[i, j] -= g
+        _, *grid, channels = whole.leak.shape
+        self.A = A = matrix(whole.conductance, whole.leak, whole.layout)[b * channels + c]
+        self.leak = whole.leak[b, ..., c].flatten().to(A.dtype)
+        # Of each axis both nodes of its edges, their entries and conductances.
+        ends = zip(edges_of(whole.layout, grid), whole.conductance, strict=True)
+        self.edges = [(*x, g[b, ..., c].flatten()[x[2]].to(A.dtype)) for x, g in ends]
         held = circuit.held
+        n = len(self.leak)
         self.held = torch.zeros(n, dtype=torch.bool) if held is None else held[b, ..., c].flatten()
-        self.A, self.inverse = A, torch.zeros_like(A)
-        f = ~self.held
+        self.inverse, f = torch.zeros_like(A), ~self.held
         self.inverse[f[:, None] & f] = torch.linalg.inv(A[f][:, f]).flatten()
         self.logdet = A[f][:, f].logdet()
 
@@ -166,17 +146,6 @@ def within(dtype):
     return {"rtol": 2e-4, "atol": 2e-5} if dtype in NARROW else {"rtol": 1e-9, "atol": 1e-11}
 
 
-def dense_of(circuit, b, c):
-    def wide(x):
-        return x.to(torch.complex128 if x.is_complex() else DOUBLE)
-
-    whole = free(circuit)
-    g = [wide(x) for x in whole.conductance]
-    copy = Circuit(whole.layout.for_circuit(g), wide(whole.leak), whole.layout)
-    copy.held = circuit.held
-    return Dense(copy, b, c)
-
-
 @EACH_HISTORY
 @EACH_KIND
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -200,20 +169,17 @@ def test_potentials_and_currents(history, kind, dtype, several, fed):
     whole = free(circuit)
     current, wall = whole.source(f), torch.zeros_like(v) if whole.wall is None else whole.wall
     for b, c in ((0, 0), (1, 1)):
-        dense = dense_of(circuit, b, c)
+        dense = Dense(circuit, b, c)
         through_walls = columns(whole.source(0 * f), b, c, several)
         x = dense.solve(columns(current, b, c, several), columns(value, b, c, False))
         torch.testing.assert_close(columns(v, b, c, several), x.to(v.dtype), **tol)
         net = through_walls - dense.leak[:, None] * x
         size = net.abs()
-        for p, q, g, (axis, place) in dense.edges:
-            along = edges[axis] if several else edges[axis][:, None]
-            flow = g * (x[p] - x[q])
-            found = along[(b, slice(None), *place, c)]
-            torch.testing.assert_close(found, flow.to(found.dtype), **tol)
-            for node, out in ((p, flow), (q, -flow)):
-                net[node] -= out
-                size[node] += flow.abs()
+        for axis, (p, q, entry, g) in enumerate(dense.edges):
+            along, flow = columns(edges[axis], b, c, several)[entry], g[:, None] * (x[p] - x[q])
+            torch.testing.assert_close(along, flow.to(along.dtype), **tol)
+            net = net.index_add(0, p, -flow).index_add(0, q, flow)
+            size = size.index_add(0, p, flow.abs()).index_add(0, q, flow.abs())
         # What reaches a held node through edges and its own walls goes into what holds it.
         out = columns(wall, b, c, wall.dim() == f.dim() and several) * x - through_walls
         out = torch.where(dense.held[:, None], net + out, out)
@@ -238,7 +204,7 @@ def test_inverses_determinants_and_samples(history, kind, dtype):
         with pytest.raises(ValueError, match="real networks to sample from"):
             factor.sample(unit)
     for b, c in ((0, 0), (1, 1)):
-        dense = dense_of(circuit, b, c)
+        dense = Dense(circuit, b, c)
         found = diagonal[b, ..., c].flatten()
         torch.testing.assert_close(found, dense.inverse.diagonal(), **tol)
         turns = (logdet[b, c] - dense.logdet) / (2j * math.pi)  # complex ones have branches
@@ -260,7 +226,7 @@ def test_resistances(history, kind):
     p, q = pairs.T
     found = circuit.resistance(pairs)
     for b, c in ((0, 0), (1, 1)):
-        Z = dense_of(circuit, b, c).inverse
+        Z = Dense(circuit, b, c).inverse
         torch.testing.assert_close(found[b, :, c], Z[p, p] + Z[q, q] - Z[p, q] - Z[q, p])
     for node in fixed.nonzero()[:, 0].tolist():
         with pytest.raises(ValueError, match=rf"not held .*before `hold`\), got \[{node}\]"):
@@ -325,29 +291,6 @@ def test_steps_want_one_potential_a_node():
         lc_step(LCState.at_rest(several)._replace(current=(v, v)), circuit, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("dtype", [DOUBLE, torch.complex128], ids=str)
-@pytest.mark.parametrize("fed", [DOUBLE, torch.complex128], ids=str)
-@pytest.mark.parametrize("door", ["solve", "factorize"])
-def test_gradients_of_held_circuits(dtype, fed, door):
-    """Of a source, edges, leaks and potentials; of real circuits with complex sources, too."""
-    circuit = circuit_of("graph", dtype)
-    nodes = nodes_of(circuit)
-    f = numbers(B, S, 7, C, seed=30, dtype=fed)
-    given = [
-        x.requires_grad_() for x in (circuit.conductance[0], circuit.leak, f, values_of(circuit))
-    ]
-
-    def results(g, leak, f, value):
-        held = Circuit(g, leak, circuit.layout).hold(nodes, value)
-        if door == "solve":
-            return held.solve(f), held.currents(held.solve(f)).walls
-        factor = held.factorize()
-        others = factor.diagonal_of_inverse(), factor.logdet()
-        return (factor.solve(f), *others, *(() if dtype.is_complex else (factor.sample(f.real),)))
-
-    assert torch.autograd.gradcheck(results, given, rtol=1e-5, fast_mode=True)
-
-
 def test_complex_sources_of_a_real_factor_are_those_of_the_circuit():
     circuit = circuit_of("graph", DOUBLE)
     f = numbers(B, 7, C, seed=30, dtype=torch.complex128).requires_grad_()
@@ -409,7 +352,7 @@ def test_meshes_with_losses_at_a_frequency_may_be_held():
         ones, (0.3 - 2j) * ones, {"left": Dirichlet(1.0), "right": "dirichlet"}
     )
     v = circuit.solve(0 * ones)
-    dense = dense_of(circuit, 0, 0)
+    dense = Dense(circuit, 0, 0)
     x = dense.solve(torch.zeros(5, 1, dtype=torch.complex128), torch.ones(5, 1, dtype=DOUBLE))
     torch.testing.assert_close(v[0], x)
     mesh = Mesh(SQUARE, TRIANGLES, sides)

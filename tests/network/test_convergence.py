@@ -19,7 +19,7 @@ from torch import Tensor
 
 from chonn_ops import Circuit, Grid, Iterative, rc_step
 from chonn_ops.network import direct, methods
-from chonn_ops.network.edges import backward_error
+from chonn_ops.network.layout import backward_error
 
 KINDS = ("held", "held by less", "metal", "capacitors", "one capacitor", "cells", "noise")
 GRIDS = ((40,), (33, 20), (9, 10, 11))
@@ -230,7 +230,7 @@ def test_memory_is_predicted_for_the_threads_there_are(set_threads):
     """It was remembered for the number of threads of the first call."""
     if "cpu" not in ITERATED:
         pytest.skip("no compiled kernel")
-    case = ((512, 512), (False, False), 1, torch.float32)
+    case = (Grid((512, 512)), 1, torch.float32)
     found = []
     for threads in (1, 4):
         set_threads(threads)
@@ -238,6 +238,6 @@ def test_memory_is_predicted_for_the_threads_there_are(set_threads):
         for most, expected in ((bound, 1), (bound - 1, 0)):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(methods, "MEMORY", most)
-                assert methods.networks_at_once(Grid(case[0], case[1]), *case[2:]) == expected
+                assert methods.networks_at_once(*case) == expected
         found.append(bound)
     assert found[0] < found[1]

@@ -8,12 +8,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from network_cases import edge_conductance, matrix, solve_helmholtz, wall_leak
-from scipy.sparse import coo_array
+from manufactured import manufactured, orders, plain, tensor, wall
+from network_cases import edge_conductance, matrix_of, solve_helmholtz, wall_leak
 from scipy.sparse.linalg import spsolve
 
 from chonn_ops import (
-    Auto,
     Circuit,
     Direct,
     Dirichlet,
@@ -48,75 +47,6 @@ def noise(grid, contrast, seed=0):
     )
 
 
-def plain(k, spacing, faces, absorption, f, mask=None, inner=None, arithmetic=0.0):
-    """Matrix and right side of the finite-volume scheme, cell by cell: an independent assembly.
-
-    `faces` and `inner` hold ("dirichlet", value, distance), ("neumann", flux), ("robin",
-    coefficient, value, distance) or ("periodic",), two an axis.
-    """
-    media = k if isinstance(k, list) else [k] * k.ndim
-    k = media[0]
-    grid, axes = k.shape, k.ndim
-    width = [np.broadcast_to(np.asarray(h, float), n) for h, n in zip(spacing, grid, strict=True)]
-    n = k.size
-    rows, columns, values, right = [], [], [], np.zeros(n)
-    number = np.arange(n).reshape(grid)
-    exists = np.ones(grid, bool) if mask is None else mask
-
-    def add(p, q, value):
-        rows.append(p)
-        columns.append(q)
-        values.append(value)
-
-    for at in itertools.product(*map(range, grid)):
-        p, volume = number[at], math.prod(h[i] for h, i in zip(width, at, strict=True))
-        if not exists[at]:
-            add(p, p, 1.0)
-            continue
-        add(p, p, absorption[at] * volume)
-        right[p] += f[at] * volume
-        for axis, side in itertools.product(range(axes), (0, 1)):
-            k = media[axis]
-            h, area = width[axis][at[axis]], volume / width[axis][at[axis]]
-            to = list(at)
-            to[axis] += 2 * side - 1
-            outside = not 0 <= to[axis] < grid[axis]
-            condition = faces[axis][side]
-            if outside and condition[0] == "periodic":
-                to[axis] %= grid[axis]
-                outside = False
-            if not outside and exists[tuple(to)]:
-                q = number[tuple(to)]
-                a, b = k[at], k[tuple(to)]
-                if not min(a, b):
-                    continue
-                far = width[axis][to[axis]]
-                harmonic, mean = 2 / (h / a + far / b), 2 * (a * far + b * h) / (h + far) ** 2
-                g = area * ((1 - arithmetic) * harmonic + arithmetic * mean)
-                add(p, p, g)
-                add(p, q, -g)
-                continue
-            if not outside:
-                condition = inner[axis][side]
-            half = k[at] * area / (h / 2)
-            if condition[0] == "neumann":
-                right[p] += condition[1] * area
-                continue
-            if condition[0] == "dirichlet":
-                g, value = k[at] * area / (h / 2 + condition[2]), condition[1]
-            else:
-                film, value, away = condition[1] * area, condition[2], condition[3]
-                half = k[at] * area / (h / 2 + away)
-                g = film * half / (film + half)
-            add(p, p, g)
-            right[p] += g * value
-    return coo_array((values, (rows, columns)), shape=(n, n)).tocsc(), right
-
-
-def matrix_of(circuit):
-    return matrix(circuit.conductance, circuit.leak, circuit.layout.periodic)[0].numpy()
-
-
 VALUES = {
     "dirichlet": (("dirichlet", 0.0, 0.0), Dirichlet()),
     "held": (("dirichlet", 2.0, 0.3), Dirichlet(2.0, distance=0.3)),
@@ -134,6 +64,14 @@ PAIRS = [
     ("periodic", "periodic"),
     ("flux", "film"),
 ]
+
+
+def assert_scheme(circuit, source, expected, right, inside):
+    """That a circuit is this matrix and right side; nodes that do not exist conduct nothing."""
+    among = expected.toarray() * np.outer(inside, inside)
+    np.testing.assert_allclose(matrix_of(circuit), among, rtol=1e-12, atol=1e-300)
+    close = {"rtol": 1e-12, "atol": 1e-15 * np.abs(right).max()}
+    np.testing.assert_allclose(source.flatten().numpy(), right, **close)
 
 
 @pytest.mark.parametrize("contrast", [0.0, 1e-6, 1e2, 1e6])
@@ -175,10 +113,7 @@ def test_the_scheme_is_the_plain_one(grid, spacing, start, contrast, masked):
     )
     source = circuit.source(f if mask is None else f * mask[None, ..., None])
     inside = np.ones(math.prod(grid), bool) if mask is None else mask.numpy().flatten()
-    among = expected.toarray() * np.outer(inside, inside)
-    np.testing.assert_allclose(matrix_of(circuit), among, rtol=1e-12, atol=1e-300)
-    scale = np.abs(right).max()
-    np.testing.assert_allclose(source.flatten().numpy(), right, rtol=1e-12, atol=1e-15 * scale)
+    assert_scheme(circuit, source, expected, right, inside)
     for v in (circuit.solve(f, solver=Direct()), circuit.factorize().solve(f)):
         v = v.flatten().numpy()
         left = np.abs(expected @ v - right)
@@ -225,9 +160,7 @@ def test_a_medium_of_one_conductivity_an_axis(masked):
     circuit = diffusion(media, spacing, boundary=boundary, mask=mask, inner=inner, arithmetic=0.3)
     source = f if mask is None else f * mask[None, ..., None]
     inside = np.ones(f.numel(), bool) if mask is None else mask.numpy().flatten()
-    among = expected.toarray() * np.outer(inside, inside)
-    np.testing.assert_allclose(matrix_of(circuit), among, rtol=1e-12, atol=1e-300)
-    np.testing.assert_allclose(circuit.source(source).flatten(), right, rtol=1e-12, atol=1e-12)
+    assert_scheme(circuit, circuit.source(source), expected, right, inside)
     mixed = diffusion([media[0].float(), *media[1:]], spacing, boundary=boundary)
     assert mixed.leak.dtype == DOUBLE
 
@@ -306,94 +239,98 @@ def test_operators_cells_waves_and_inverse_problems_have_the_same_walls(boundary
     np.testing.assert_allclose(u, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("condition", ["dirichlet", "neumann", "robin"])
-@pytest.mark.parametrize("contrast", [1.0, 1e3])
-def test_second_order_with_values_that_vary_along_walls(condition, contrast):
-    """u = exp(x) cos(2 y) in a medium that varies by `contrast` towards one wall."""
+def errors_of(exact, medium, walls, faces_of, sizes=(16, 32, 64, 128), absorption=0.0):
+    """Of potentials, in the mean square over the unit square, on finer and finer grids. `walls`
+    has a letter a face, "periodic" or a condition; `faces_of` makes the ends of each axis's cells.
+    """
     errors = []
-    for n in (16, 32, 64, 128):
-        shape = (n, n + 4)
-        spacing = tuple(1 / m for m in shape)
-        x, y = torch.meshgrid(
-            *((torch.arange(m, dtype=DOUBLE) + 0.5) / m for m in shape), indexing="ij"
-        )
+    for n in sizes:
+        faces = faces_of(n)
+        widths, centres = zip(*((x.diff(), (x[1:] + x[:-1]) / 2) for x in faces), strict=True)
+        x, y = torch.meshgrid(*centres, indexing="ij")
+        u, _, f = manufactured(exact, medium, x, y, absorption=absorption)
+        boundary = walls
+        if len(walls) == 4:
+            boundary = []
+            for axis, end in itertools.product((0, 1), (0, 1)):
+                along = centres[1 - axis]
+                at = [torch.full_like(along, float(end)), along][:: 1 - 2 * axis]
+                value, flux, _ = manufactured(exact, medium, *at)
+                shape = (1, 1, -1, 1) if axis == 0 else (1, -1, 1, 1)
+                outward = (2 * end - 1) * flux[axis]
+                letter = walls[2 * axis + end]
+                boundary.append(wall(letter, value.reshape(shape), outward.reshape(shape)))
+            boundary = (tuple(boundary[:2]), tuple(boundary[2:]))
+        k = medium(x, y)
+        k = tensor(*k)[None, :, :, None] if isinstance(k, tuple) else k[None, ..., None]
+        circuit = diffusion(k, widths, boundary=boundary, absorption=absorption)
+        f = f.reshape(1, *circuit.leak.shape[1:-1], 1)
+        v = circuit.solve(f, solver=Direct()).reshape(u.shape)
+        weight = widths[0][:, None] * widths[1]
+        errors.append(float((weight * (v - u).square()).sum().sqrt()))
+        whole = circuit.source(torch.ones_like(f)) - circuit.source(torch.zeros_like(f))
+        assert float(whole.sum()) == pytest.approx(1)
+    return errors
 
-        def medium(x, y):
-            return contrast**x * (1 + 0.3 * torch.sin(3 * y))
 
-        def exact(x, y):
-            return torch.exp(x) * torch.cos(2 * y)
+def even(n, more=0):
+    return [torch.linspace(0, 1, m + 1, dtype=DOUBLE) for m in (n, n + more)]
 
-        def slopes(x, y):
-            x, y = x.clone().requires_grad_(), y.clone().requires_grad_()
-            u = exact(x, y)
-            return [*torch.autograd.grad(u.sum(), (x, y), create_graph=True), x, y]
 
-        ux, uy, a, b = slopes(x, y)
-        flux = [medium(a, b) * ux, medium(a, b) * uy]
-        f = -sum(
-            torch.autograd.grad(part.sum(), at, retain_graph=True)[0]
-            for part, at in zip(flux, (a, b), strict=True)
-        )
-        boundary = []
-        for axis in range(2):
-            pair = []
-            for side in (0.0, 1.0):
-                along = (y[0], x[:, 0])[axis]
-                wall = [torch.full_like(along, side), along][:: 1 if axis == 0 else -1]
-                outward = (slopes(*wall)[axis] * medium(*wall) * (2 * side - 1)).detach()
-                u = exact(*wall)
-                shape_of_face = (1, 1, -1, 1) if axis == 0 else (1, -1, 1, 1)
-                u, outward = (z.reshape(shape_of_face) for z in (u, outward))
-                film = 2.5
-                pair.append(
-                    {
-                        "dirichlet": Dirichlet(u),
-                        "neumann": Neumann(outward) if (axis, side) != (0, 0) else Dirichlet(u),
-                        "robin": Robin(film, u + outward / film),
-                    }[condition]
-                )
-            boundary.append(tuple(pair))
-        k, f, u = (z.detach()[None, ..., None] for z in (medium(x, y), f, exact(x, y)))
-        v = diffusion(k, spacing, boundary=boundary).solve(f, solver=Direct())
-        errors.append(((v - u).norm() / u.norm()).item())
-    orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
-    assert min(orders[1:]) > 1.8, (errors, orders)
+@pytest.mark.parametrize("walls", ["DDDD", "DNNN", "RRRR"])
+@pytest.mark.parametrize("contrast", [1.0, 1e3])
+def test_second_order_with_values_that_vary_along_walls(walls, contrast):
+    """u = exp(x) cos(2 y) in a medium that varies by `contrast` towards one wall."""
+    errors = errors_of(
+        lambda x, y: torch.exp(x) * torch.cos(2 * y),
+        lambda x, y: contrast**x * (1 + 0.3 * torch.sin(3 * y)),
+        walls,
+        lambda n: even(n, 4),
+    )
+    assert min(orders(errors)[1:]) > 1.8, errors
 
 
 @pytest.mark.parametrize("grading", ["smooth", "alternating"])
 def test_second_order_on_graded_grids(grading):
-    """u = sin(2 x) exp(y) with k = 1 + x y, in a corner whose cells are a fiftieth of the others,
-    and where each cell is three times as wide as the next."""
-    errors = []
-    for n in (16, 32, 64, 128):
-        ends = torch.linspace(0, 1, n + 1, dtype=DOUBLE)
+    """In a corner whose cells are a fiftieth of the others, and where each cell is three times as
+    wide as the next."""
+
+    def faces(n):
+        ends = even(n)[0]
         if grading == "smooth":
             ends = (50**ends - 1) / 49
         else:
             ends[1::2] += 0.5 / n
-        width, at = ends.diff(), (ends[1:] + ends[:-1]) / 2
-        x, y = torch.meshgrid(at, at, indexing="ij")
-        u, k = torch.sin(2 * x) * torch.exp(y), 1 + x * y
-        f = 3 * k * u - 2 * y * torch.cos(2 * x) * torch.exp(y) - x * u
+        return ends, ends
 
-        def on(x, y, shape):
-            return Dirichlet((torch.sin(2 * x) * torch.exp(y)).reshape(shape))
+    errors = errors_of(
+        lambda x, y: torch.sin(2 * x) * torch.exp(y), lambda x, y: 1 + x * y, "DDDD", faces
+    )
+    assert min(orders(errors)) > 1.8, errors
 
-        zero, one, row = torch.zeros(()), torch.ones(()), (1, 1, n, 1)
-        boundary = (
-            (on(zero, at, row), on(one, at, row)),
-            (on(at, zero, (1, n, 1, 1)), on(at, one, (1, n, 1, 1))),
-        )
-        k, f = (z[None, ..., None] for z in (k, f))
-        circuit = diffusion(k, (width, width.tolist()), boundary=boundary)
-        v = circuit.solve(f, solver=Direct())[0, ..., 0]
-        weight = width[:, None] * width
-        errors.append(float((weight * (v - u).square()).sum().sqrt()))
-        whole = circuit.source(torch.ones_like(f)) - circuit.source(torch.zeros_like(f))
-        assert float(whole.sum()) == pytest.approx(1)
-    orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
-    assert min(orders) > 1.8, (errors, orders)
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("walls", ["periodic", "DDDD", "NNNN", "NDDN"])
+def test_second_order_with_full_tensors(walls, graded):
+    """A medium that turns from one diagonal to the other; values and fluxes vary along walls."""
+    turn = 2 * math.pi
+
+    def exact(x, y):
+        if walls == "periodic":
+            return torch.sin(turn * x) * torch.cos(turn * y) + 0.3 * torch.cos(turn * (x + y))
+        return torch.sin(1.3 * x + 0.4) * torch.exp(0.7 * y) + x * y * y
+
+    def medium(x, y):
+        xx = 1 + 0.3 * torch.sin(turn * x) * torch.cos(turn * y)
+        return xx, 1.2 + 0.3 * torch.cos(turn * y), 0.2 * torch.sin(turn * (x + y) + 0.5)
+
+    def faces(n):
+        sizes = zip(even(n), (0.06 * graded, -0.05 * graded), strict=True)
+        return [x + size * torch.sin(turn * x) for x, size in sizes]
+
+    errors = errors_of(exact, medium, walls, faces, (16, 32, 64), absorption=1.0)
+    assert orders(errors)[-1] > 1.85, errors
+    assert errors[-1] < 2e-3
 
 
 @pytest.mark.parametrize("holes", [False, True])
@@ -449,27 +386,6 @@ def test_matched_media_go_on_behind_the_face():
     assert isinstance(conditions("matched", 1)[0][0], Matched)
 
 
-@pytest.mark.parametrize("arithmetic", [pytest.param(0.0, marks=pytest.mark.thorough), 0.4])
-def test_gradients_of_everything_a_circuit_is_made_of(arithmetic):
-    grid = (3, 4)
-    k, c, f = uniform(1, *grid, 1) + 0.5, uniform(1, *grid, 1) + 0.1, uniform(1, *grid, 1)
-    mask = torch.ones(grid, dtype=torch.bool)
-    mask[1, 2] = False
-    value, film, flux, away = (uniform(1, seed=i) + 0.2 for i in range(4))
-
-    def solve(k, c, f, value, film, flux, away):
-        boundary = ((Dirichlet(value, away), Robin(film, value)), (Neumann(flux), "dirichlet"))
-        circuit = diffusion(
-            k, 0.5, boundary=boundary, absorption=c, mask=mask, inner=Robin(film, value),
-            arithmetic=arithmetic,
-        )  # fmt: skip
-        return circuit.solve(f, solver=Auto(1e-13))
-
-    leaves = [x.requires_grad_() for x in (k, c, f, value, film, flux, away)]
-    assert torch.autograd.gradcheck(solve, leaves, check_forward_ad=True, fast_mode=True)
-    assert torch.autograd.gradgradcheck(solve, leaves, fast_mode=True)
-
-
 def test_arithmetic_faces_are_means_of_both_cells():
     k = uniform(2, 3, 4, 2) + 0.1
     halves = diffusion(k, (0.5, 2.0), arithmetic=1.0, boundary="periodic").conductance
@@ -491,6 +407,10 @@ def test_a_bare_circuit_takes_currents():
     assert 1e-5 < info.backward_error.item() < 1e-2
 
 
+ONES, MASK = torch.ones(1, 4, 5, 1), torch.ones(4, 5, dtype=torch.bool)
+FACE, META = r"expands to \(1, 1, 5, 1\)", torch.ones((), device="meta")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -499,70 +419,46 @@ def test_a_bare_circuit_takes_currents():
         ({"boundary": ("periodic",)}, "or 2 of them"),
         ({"boundary": (("periodic", "neumann"), "neumann")}, "'periodic' at both faces"),
         ({"boundary": (("dirichlet",) * 3, "neumann")}, "boundary: expected one of"),
-        ({"conductivity": -torch.ones(1, 4, 5, 1)}, "conductivity: expected >= 0"),
-        ({"absorption": -1.0}, "absorption: expected >= 0"),
-        ({"absorption": "x"}, "absorption: expected a number or a Tensor"),
+        ({"conductivity": -ONES}, "conductivity: expected >= 0"),
+        ({"conductivity": (ONES,) * 3}, "one for each of 2 axes, got 3"),
+        ({"conductivity": (ONES, torch.ones(1, 4, 4, 1))}, r"conductivity\[1\]: expected shape"),
+        ({"conductivity": torch.ones(4, 5)}, r"conductivity: expected shape \(B, \*grid, C\)"),
+        ({"conductivity": ONES.int()}, "conductivity: expected a dtype"),
+        *(({"absorption": x}, "absorption: expected >= 0") for x in (-1.0, -ONES[0])),
+        *(({"absorption": x}, "absorption: expected a number or a Tensor") for x in ("x", True)),
         ({"absorption": torch.ones(3)}, "absorption: expected a number, or a shape"),
-        ({"conductivity": (torch.ones(1, 4, 5, 1),) * 3}, "one for each of 2 axes, got 3"),
-        (
-            {"conductivity": (torch.ones(1, 4, 5, 1), torch.ones(1, 4, 4, 1))},
-            r"conductivity\[1\]: expected shape",
+        ({"absorption": META}, "absorption: expected device cpu"),
+        *(
+            ({"arithmetic": x}, "arithmetic: expected a number from 0 to 1")
+            for x in (1.5, -0.1, math.nan)
         ),
-        ({"arithmetic": 1.5}, "arithmetic: expected a number from 0 to 1"),
-        ({"spacing": 0.0}, "spacing: expected a number > 0"),
+        *(({"spacing": x}, "spacing: expected a number > 0") for x in (0.0, torch.ones(4))),
         ({"spacing": (torch.ones(5), 1.0)}, r"spacing\[0\]: .* each of 4 cells"),
         ({"spacing": (1.0, [1.0, 1.0, 0.0, 1.0, 1.0])}, r"spacing\[1\]: expected > 0"),
-        ({"spacing": torch.ones(4)}, "spacing: expected a number > 0"),
-        ({"mask": torch.ones(4, 4, dtype=torch.bool)}, r"mask: expected shape \(\*grid\)"),
+        ({"mask": MASK[:, :4]}, r"mask: expected shape \(\*grid\)"),
         ({"mask": torch.ones(4, 5)}, "mask: expected dtype torch.bool"),
-        (
-            {"mask": torch.ones(4, 5, dtype=torch.bool, device="meta")},
-            "mask: expected device cpu",
-        ),
-        ({"conductivity": torch.ones(4, 5)}, r"conductivity: expected shape \(B, \*grid, C\)"),
-        ({"conductivity": torch.ones(1, 4, 5, 1).int()}, "conductivity: expected a dtype"),
-        ({"absorption": torch.ones((), device="meta")}, "absorption: expected device cpu"),
-        ({"absorption": -torch.ones(4, 5, 1)}, "absorption: expected >= 0"),
-        ({"absorption": True}, "absorption: expected a number or a Tensor"),
-        ({"arithmetic": -0.1}, "arithmetic: expected a number from 0 to 1"),
-        ({"arithmetic": math.nan}, "arithmetic: expected a number from 0 to 1"),
+        ({"mask": MASK.to("meta")}, "mask: expected device cpu"),
         ({"inner": "neumann"}, "inner: expected None without a mask"),
-        ({"boundary": Dirichlet(torch.ones(7))}, r"Dirichlet.value: .* expands to \(1, 1, 5, 1\)"),
-        (
-            {"boundary": Dirichlet(torch.ones(1, 4, 5, 1))},
-            r"Dirichlet.value: .* expands to \(1, 1, 5, 1\)",
+        *(
+            ({"boundary": Dirichlet(x)}, f"Dirichlet.value: .* {FACE}")
+            for x in (torch.ones(7), ONES)
         ),
         (
             {"boundary": ("neumann", Dirichlet(0.0, distance=torch.ones(5)))},
             r"Dirichlet.distance: .* expands to \(1, 4, 1, 1\)",
         ),
-        (
-            {"boundary": Dirichlet(0.0, distance=torch.tensor(-0.1))},
-            "Dirichlet.distance: expected >= 0",
-        ),
+        ({"boundary": Dirichlet(0.0, torch.tensor(-0.1))}, "Dirichlet.distance: expected >= 0"),
         ({"boundary": Robin(torch.tensor(-0.1))}, "Robin.coefficient: expected >= 0"),
         ({"boundary": Robin(torch.tensor(1j))}, "Robin.coefficient: expected real numbers"),
         ({"boundary": Neumann(torch.ones(2, 1, 1, 1))}, "Neumann.flux: expected a number, or a"),
+        ({"boundary": Neumann(META)}, "Neumann.flux: expected device cpu"),
+        ({"mask": MASK, "inner": Robin(-ONES)}, "Robin.coefficient: expected >= 0"),
         (
-            {"boundary": Neumann(torch.ones((), device="meta"))},
-            "Neumann.flux: expected device cpu",
-        ),
-        (
-            {
-                "mask": torch.ones(4, 5, dtype=torch.bool),
-                "inner": Robin(torch.full((1, 4, 5, 1), -1.0)),
-            },
-            "Robin.coefficient: expected >= 0",
-        ),
-        (
-            {
-                "mask": torch.ones(4, 5, dtype=torch.bool),
-                "boundary": ("dirichlet", "neumann"),
-            },
+            {"mask": MASK, "boundary": ("dirichlet", "neumann")},
             "inner: expected a condition for faces towards missing cells",
         ),
         (
-            {"mask": torch.ones(4, 5, dtype=torch.bool), "inner": "periodic"},
+            {"mask": MASK, "inner": "periodic"},
             "inner: expected one of .*neumann.* or a condition like those",
         ),
     ],
@@ -570,7 +466,7 @@ def test_a_bare_circuit_takes_currents():
 )
 def test_wrong_arguments_are_named(change, message):
     with pytest.raises(ValueError, match=message):
-        diffusion(**({"conductivity": torch.ones(1, 4, 5, 1)} | change))
+        diffusion(**({"conductivity": ONES} | change))
 
 
 @pytest.mark.parametrize("change", [{"conductivity": 1.0}, {"mask": [[True]]}])
@@ -620,19 +516,7 @@ def test_an_axis_of_one_node_has_its_half_cells():
     assert v.item() == pytest.approx(0.5 / (2 * 2 * 3.0 / 0.5))
 
 
-@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
-def test_gradients_of_a_conductivity(boundary):
-    """Also of second order where all conductivities are equal, and first order where 0."""
-    k = torch.ones(1, 3, 4, 1, dtype=torch.float64, requires_grad=True)
-    mask = torch.ones(3, 4, dtype=torch.bool)
-    mask[1, 1] = False
-
-    def conduct(k):
-        leak = wall_leak(k, 0.5, mask=mask)
-        return (*edge_conductance(k, 0.5, mask=mask, boundary=boundary), leak)
-
-    assert torch.autograd.gradcheck(conduct, k)
-    assert torch.autograd.gradgradcheck(conduct, k)
+def test_gradients_of_a_conductivity_of_0_are_finite():
     zero = torch.zeros(1, 3, 4, 1, requires_grad=True)
     (grad,) = torch.autograd.grad(sum(g.sum() for g in edge_conductance(zero)), zero)
     assert (grad == 0).all()
@@ -664,71 +548,6 @@ def test_volumes_are_beyond_half_precision(dtype):
     for result in results:
         found = result(f.to(dtype))
         torch.testing.assert_close(found, result(f).to(found.dtype))
-
-
-def _of(xx, yy, xy):
-    """Tensors (1, nx, ny, 1, 2, 2) on a grid."""
-    rows = torch.stack([xx, xy], -1), torch.stack([xy, yy], -1)
-    return torch.stack(rows, -2)[None, :, :, None]
-
-
-def _faces_and_centres(n, graded):
-    faces = torch.linspace(0, 1, n + 1, dtype=torch.float64)
-    if graded:
-        faces = faces + graded * torch.sin(2 * math.pi * faces)
-    return faces.diff(), (faces[1:] + faces[:-1]) / 2
-
-
-@pytest.mark.parametrize("graded", [False, True])
-@pytest.mark.parametrize("walls", ["periodic", "DDDD", "NNNN", "NDDN"])
-def test_second_order_with_full_tensors(walls, graded):
-    """A medium that turns from one diagonal to the other; values and fluxes vary along walls."""
-    turn = 2 * math.pi
-
-    def exact(x, y):
-        if walls == "periodic":
-            return torch.sin(turn * x) * torch.cos(turn * y) + 0.3 * torch.cos(turn * (x + y))
-        return torch.sin(1.3 * x + 0.4) * torch.exp(0.7 * y) + x * y * y
-
-    def medium(x, y):
-        xx = 1 + 0.3 * torch.sin(turn * x) * torch.cos(turn * y)
-        return xx, 1.2 + 0.3 * torch.cos(turn * y), 0.2 * torch.sin(turn * (x + y) + 0.5)
-
-    def flux(x, y):
-        dx, dy = torch.autograd.grad(exact(x, y).sum(), (x, y), create_graph=True)
-        xx, yy, xy = medium(x, y)
-        return xx * dx + xy * dy, xy * dx + yy * dy
-
-    def wall(centres, side):
-        axis, end = divmod(side, 2)
-        at = [torch.full_like(centres, float(end)), centres]
-        x, y = (z.clone().requires_grad_() for z in (at if axis == 0 else at[::-1]))
-        shape = (1, 1, -1, 1) if axis == 0 else (1, -1, 1, 1)
-        if walls[side] == "D":
-            return Dirichlet(exact(x, y).detach().reshape(shape))
-        return Neumann(((2 * end - 1) * flux(x, y)[axis]).detach().reshape(shape))
-
-    errors = []
-    for n in (16, 32, 64):
-        (hx, xc), (hy, yc) = (
-            _faces_and_centres(n, 0.06 * graded),
-            _faces_and_centres(n, -graded / 20),
-        )
-        x, y = (z.clone().requires_grad_() for z in torch.meshgrid(xc, yc, indexing="ij"))
-        along, across = flux(x, y)
-        f = -torch.autograd.grad(along.sum(), x, retain_graph=True)[0]
-        f = f - torch.autograd.grad(across.sum(), y)[0]
-        x, y = x.detach(), y.detach()
-        boundary = "periodic"
-        if walls != "periodic":
-            pairs = [[wall(z, 2 * axis + end) for end in (0, 1)] for axis, z in ((0, yc), (1, xc))]
-            boundary = [tuple(pair) for pair in pairs]
-        spacing = (hx, hy) if graded else 1 / n
-        circuit = diffusion(_of(*medium(x, y)), spacing, boundary=boundary, absorption=1.0)
-        v = circuit.solve((f + exact(x, y)).reshape(1, -1, 1)).reshape(n, n)
-        errors.append(float((v - exact(x, y)).square().mean().sqrt()))
-    assert math.log2(errors[1] / errors[2]) > 1.85, errors
-    assert errors[2] < 2e-3
 
 
 @pytest.mark.parametrize("walls", [*map("".join, itertools.product("DN", repeat=4))])
@@ -773,7 +592,7 @@ def test_tensors_that_are_conductivities_of_axes_make_the_same_circuit(boundary)
 
 
 def test_a_tensor_beyond_the_anisotropy_of_nine_points_is_named():
-    k = _of(*(torch.full((4, 5), x, dtype=torch.float64) for x in (2.0, 5.0, 1.0)))
+    k = tensor(*(torch.full((4, 5), x, dtype=DOUBLE) for x in (2.0, 5.0, 1.0)))[None, :, :, None]
     for spacing in (1.0, (2.0, 1.0)):
         assert (diffusion(k, spacing).conductance[0] >= 0).all()
     worse = k.clone()
@@ -793,16 +612,3 @@ def test_a_tensor_beyond_the_anisotropy_of_nine_points_is_named():
         diffusion(k[:, :2], boundary="periodic")
     with pytest.raises(ValueError, match="none of them with tensors"):
         diffusion(k, mask=torch.ones(4, 5, dtype=torch.bool))
-
-
-def test_gradients_of_tensors():
-    generator = torch.Generator().manual_seed(0)
-    parts = torch.rand(3, 3, 4, generator=generator, dtype=torch.float64)
-    cross, q = (parts[2] - 0.5) / 2, torch.rand(1, 1, 4, 1, dtype=torch.float64)
-
-    def solve(xx, yy, xy, q):
-        boundary = ((Neumann(q), Dirichlet(2 * q)), "neumann")
-        return diffusion(_of(xx, yy, xy), boundary=boundary).solve(torch.ones(1, 12, 1).double())
-
-    inputs = [x.requires_grad_() for x in (parts[0] + 1, parts[1] + 1, cross, q)]
-    assert torch.autograd.gradcheck(solve, inputs)

@@ -5,54 +5,74 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import re
 import subprocess
 import sys
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 
 import numpy as np
 import pytest
 import torch
 from network_cases import (
+    edges_of,
     factorize,
     make_network,
     matrix,
-    network_with_walls,
     on,
     solve_network,
     solver_of,
     walled,
 )
+from test_graphs import CASES as GRAPHS
 from torch import Tensor
 
-from chonn_ops import Auto, Circuit, Direct, Iterative
+from chonn_ops import Auto, Circuit, Direct, Graph, Grid, Iterative
 from chonn_ops.boundary import series
-from chonn_ops.network import methods, reference
+from chonn_ops.network import methods
 from chonn_ops.network.direct import Factor, cpu, flops, predicted_bytes
 
-BACKENDS = ("cpu", "torch") if cpu.available_isas() else ("torch",)
+ISAS = cpu.available_isas()
+BACKENDS = ("cpu", "torch") if ISAS else ("torch",)
+EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 MEDIA = ("smooth", "channels", "stripes", "binary", "log-uniform")
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
+EACH_DTYPE = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+WAYS = [
+    *(
+        pytest.param((filling, isa), marks=() if isa == ISAS[-1] else pytest.mark.thorough)
+        for isa in ISAS
+        for filling in ("lanes", "rows")
+    ),
+    ("torch", ""),
+]
 
 
-@pytest.fixture(params=["lanes", "rows"])
-def filling(request, monkeypatch):
-    """What fills the vectors of the compiled kernel: networks, or rows of fronts."""
-    if not cpu.available_isas():
-        pytest.skip("no compiled kernel")
-    monkeypatch.setattr(cpu, "_worth_lanes", lambda _: 0 if request.param == "lanes" else math.inf)
-    return request.param
+@pytest.fixture(params=WAYS, ids=" ".join)
+def way(request, monkeypatch):
+    """The backend, with an instruction set of the compiled kernel and with what fills its vectors:
+    networks, or rows of fronts."""
+    filling, isa = request.param
+    if filling == "torch":
+        return filling
+    monkeypatch.setattr(cpu, "_worth_lanes", lambda _: 0 if filling == "lanes" else math.inf)
+    monkeypatch.setenv("CHONN_NETWORK_ISA", isa)
+    return "cpu"
 
 
-def random_network(B, grid, C, *, dtype=torch.float64, seed=0, leak=0.1):
+def random_network(B, layout, C, *, dtype=torch.float64, seed=0, leak=0.1):
+    """On a graph, or on a grid of a shape."""
+    graph = isinstance(layout, Graph)
+    grid, edges = (layout.shape, [layout.edge_shape]) if graph else (layout, [layout] * len(layout))
     generator = torch.Generator().manual_seed(seed)
 
-    def rand():
-        return torch.rand(B, *grid, C, dtype=torch.float64, generator=generator).to(dtype)
+    def rand(shape=grid):
+        return torch.rand(B, *shape, C, dtype=torch.float64, generator=generator).to(dtype)
 
     source = torch.randn(B, *grid, C, dtype=torch.float64, generator=generator).to(dtype)
-    return source, [rand() + 0.01 for _ in grid], rand() * leak
+    return source, [rand(shape) + 0.01 for shape in edges], rand() * leak
 
 
 def elimination(s, conductance: Sequence[Tensor], leak: Tensor, closed: bool = False):
@@ -84,23 +104,6 @@ def elimination(s, conductance: Sequence[Tensor], leak: Tensor, closed: bool = F
     return v.reshape(grid)
 
 
-def medium(kind: str, n: int, contrast: float, seed: int = 0) -> list[Tensor]:
-    """Conductances (n, n) from 1 to `contrast`, one an axis."""
-    rng = np.random.default_rng(seed)
-    y, x = np.mgrid[:n, :n] / n
-    if kind == "smooth":
-        k = contrast ** (0.5 + 0.5 * np.sin(7 * x + 1) * np.cos(5 * y))
-    elif kind == "channels":
-        k = np.where((np.abs(y - 0.5 - 0.3 * np.sin(9 * x)) < 0.05) | (x == 0.5), contrast, 1.0)
-    elif kind == "stripes":
-        k = np.where(np.arange(n) % 2, contrast, 1.0) * np.ones((n, 1))
-    elif kind == "binary":
-        k = np.where(rng.random((n, n)) < 0.5, contrast, 1.0)
-    else:
-        k = contrast ** rng.random((n, n))
-    return [torch.from_numpy(2 / (1 / k + 1 / np.roll(k, -1, axis))) for axis in (0, 1)]
-
-
 def cancelling(kind: str, small: float) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
     """Source, conductances, leak and cotangent (16, 16) of a network that hardly leaks what its
     sources, a dipole, leave: everywhere, or in a block behind small conductances."""
@@ -123,7 +126,7 @@ def assert_near(actual: Tensor, expected: Tensor, tolerance: float) -> None:
     assert error <= tolerance
 
 
-SHAPES = [
+SMALL = [
     (1, (9,), 1, (False,)),
     (3, (10,), 7, (True,)),
     (2, (1,), 2, (True,)),
@@ -135,68 +138,111 @@ SHAPES = [
     (1, (1, 8), 3, (True, True)),
     (2, (2, 2), 1, (True, True)),
     (1, (3, 1, 5), 2, (True, True, False)),
+    (3, (13, 17), 3, (False, True)),
+    *((2, Graph(*case[1:]), 2, ()) for case in GRAPHS[-2:]),
+]
+# Single networks are cut into tiles, whose small boxes fill the vectors.
+LARGE = [
+    ((33, 20), (False, False)),
+    ((40, 37), (True, True)),
+    ((1, 50, 31), (False, False, True)),
+    ((400,), (False,)),
+    ((357,), (True,)),
+    ((9, 130), (False, True)),
 ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("B", "grid", "C", "periodic"), SHAPES)
-class TestShapes:
-    def check(self, backend, B, grid, C, periodic, dtype):
-        source, g, leak = random_network(B, grid, C, dtype=dtype)
-        for axis, x in enumerate(g):  # what is no edge may be anything
-            if not periodic[axis]:
-                x.select(axis + 1, -1).fill_(math.nan)
-        factor = Factor(g, leak, periodic, backend=backend)
-        wide = [x.double().nan_to_num() for x in g]
-        expected, _, _ = reference.solve(source, wide, leak, periodic)
-        assert_near(factor.solve(source), expected, TOLERANCE[dtype] / 10)
-        several = torch.stack([source, 2 * source, source.flip(1), *[-source] * 19], 1)
-        v = factor.solve(several)
-        flipped, _, _ = reference.solve(source.flip(1), wide, leak, periodic)
-        for index, truth in ((0, expected), (1, 2 * expected), (2, flipped), (21, -expected)):
+@lru_cache(maxsize=2)
+def network_and_inverse(B, grid, C, periodic, dtype):
+    """A network, what is no edge in it NaN, and the determinant and inverse of its matrix. NumPy's,
+    because PyTorch's fails beside an address sanitizer (`make sanitize`)."""
+    source, g, leak = random_network(B, grid, C, dtype=dtype)
+    a = matrix(g, leak, periodic or grid).numpy()
+    for axis, closed in enumerate(periodic):
+        if not closed:
+            g[axis].select(axis + 1, -1).fill_(math.nan)
+    logdet = torch.from_numpy(np.linalg.slogdet(a)[1])
+    return source, g, leak, logdet, torch.from_numpy(np.linalg.inv(a))
+
+
+@EACH_DTYPE
+@pytest.mark.parametrize(("B", "grid", "C", "periodic"), SMALL)
+def test_results_are_those_of_the_matrix(way, B, grid, C, periodic, dtype):
+    source, g, leak, logdet, inverse = network_and_inverse(B, grid, C, periodic, dtype)
+    g, leak = [x.clone().requires_grad_() for x in g], leak.clone().requires_grad_()
+    given = {"periodic": periodic} if periodic else {"graph": grid}
+    grid = source.shape[1:-1]
+
+    def rows(x):
+        """Fields (B, ..., \\*grid, C) as (B * C, ..., nodes)."""
+        return x.detach().double().movedim(-1, 1).flatten(-len(grid)).flatten(0, 1)
+
+    factor = factorize(g if periodic else g[0], leak, **given, backend=way)
+    n, layout = math.prod(grid), periodic or given["graph"]
+    s = rows(source)
+    expected = (inverse @ s[..., None])[..., 0]
+    assert_near(rows(factor.solve(source)), expected, TOLERANCE[dtype] / 10)
+    flipped = source.flip(1)
+    for count in (3, 22):
+        v = rows(factor.solve(torch.stack([source, flipped, *[-source] * (count - 2)], 1)))
+        others = (inverse @ rows(flipped)[..., None])[..., 0]
+        for index, truth in ((0, expected), (1, others), (count - 1, -expected)):
             assert_near(v[:, index], truth, TOLERANCE[dtype] / 10)
-        assert factor.logdet().isfinite().all()
-
-    def test_torch(self, B, grid, C, periodic, dtype):
-        self.check("torch", B, grid, C, periodic, dtype)
-
-    def test_cpu(self, filling, B, grid, C, periodic, dtype):  # noqa: ARG002
-        self.check("cpu", B, grid, C, periodic, dtype)
-
-
-@pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
-@pytest.mark.parametrize("isa", cpu.available_isas())
-def test_instruction_sets(isa, filling, monkeypatch):  # noqa: ARG001
-    monkeypatch.setenv("CHONN_NETWORK_ISA", isa)
-    for dtype, tolerance in TOLERANCE.items():
-        source, g, leak = random_network(3, (13, 17), 3, dtype=dtype)
-        factor = Factor(g, leak, (False, True), backend="cpu")
-        expected, _, _ = reference.solve(source, g, leak, (False, True))
-        assert_near(factor.solve(source), expected, tolerance / 10)
-        assert_near(factor.solve(source[:, None].repeat(1, 6, 1, 1, 1))[:, 5], expected, tolerance)
-        # NumPy's, because PyTorch's fails beside an address sanitizer (`make sanitize`).
-        inverse = torch.from_numpy(np.linalg.inv(matrix(g, leak, (False, True)).numpy()))
-        expected = inverse.diagonal(dim1=1, dim2=2).reshape(3, 3, 13, 17).movedim(1, -1)
-        assert_near(factor.inverse_entries()[0], expected, tolerance)
+    torch.testing.assert_close(
+        factor.logdet().flatten().double(), logdet, rtol=TOLERANCE[dtype], atol=1e-5
+    )
+    diagonal = inverse.diagonal(dim1=1, dim2=2)
+    slope, *slopes = torch.autograd.grad(factor.logdet().sum(), (leak, *g))
+    assert_near(rows(slope), diagonal, TOLERANCE[dtype])
+    for found, (p, q, entry) in zip(slopes, edges_of(layout, grid), strict=True):
+        if len(p):
+            across = diagonal[:, p] + diagonal[:, q] - 2 * inverse[:, p, q]
+            assert_near(rows(found)[:, entry], across, TOLERANCE[dtype])
+    assert_near(rows(factor.diagonal_of_inverse()), diagonal, TOLERANCE[dtype])
+    # All columns of the root: white noise of one node each.
+    unit = torch.eye(n, dtype=dtype).reshape(1, n, *grid, 1).expand(B, -1, *grid, C)
+    root = rows(factor.sample(unit))
+    assert_near(root.mT @ root, inverse, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@EACH_DTYPE
+@pytest.mark.parametrize(("grid", "periodic"), LARGE)
+def test_large_grids_of_any_contrast(way, grid, periodic, dtype):
+    """Conductances of 1e-3 to 1e3, a tenth of them 0, and a leak at every third node or so,
+    against PyTorch's elimination in float64, which `test_hard_media` tests."""
+    if way == "torch":
+        pytest.skip("the truth")
+    generator = torch.Generator().manual_seed(0)
+
+    def rand(*more):
+        return torch.rand(2, *more, *grid, 2, dtype=torch.float64, generator=generator)
+
+    g = [(10 ** (6 * rand() - 3) * (rand() > 0.1)).to(dtype) for _ in grid]
+    leak = (rand() * (rand() < 0.3)).to(dtype) + 1e-6
+    found = factorize(g, leak, periodic=periodic, backend=way)
+    wide = [x.double() for x in g]
+    truth = factorize(wide, leak.double(), periodic=periodic, backend="torch")
+    for count in (1, 2, 3, 20):
+        source = rand(count).to(dtype)
+        assert_near(found.solve(source), truth.solve(source.double()), TOLERANCE[dtype])
+    expected = truth.logdet().to(found.logdet().dtype)
+    torch.testing.assert_close(found.logdet(), expected, rtol=TOLERANCE[dtype], atol=0)
+    assert_near(found.diagonal_of_inverse(), truth.diagonal_of_inverse(), TOLERANCE[dtype])
+
+
+@EACH_BACKEND
 @pytest.mark.parametrize("kind", MEDIA)
 @pytest.mark.parametrize(
     "contrast", [*(pytest.param(x, marks=pytest.mark.thorough) for x in (1e2, 1e6)), 1e12]
 )
 def test_hard_media(backend, kind, contrast):
     """Leaks of 1e-12 at a few nodes, conductances of 1 to `contrast`: every digit stays."""
-    n = 14
-    source = torch.from_numpy(np.random.default_rng(1).random((n, n)))
-    leak = torch.zeros(n, n, dtype=torch.float64)
-    leak[2, 3] = leak[9, 1] = 1e-12
     for dtype, tolerance in ((torch.float32, 3e-6), (torch.float64, 1e-14)):
-        given = [x.to(dtype) for x in (source, leak, *medium(kind, n, contrast))]
-        exactly = elimination(given[0], given[2:], given[1])
-        expected = torch.from_numpy(exactly.astype(float))
-        s, l, *g = (x[None, ..., None] for x in given)  # noqa: E741
-        v = Factor(g, l, (False, False), backend=backend).solve(s)[0, ..., 0].double()
+        (source, g, leak), _ = hard_networks(kind, contrast, (14, 14), 0.0, dtype)
+        leak[:, 2, 3] = leak[:, 9, 1] = 1e-12
+        v = solve_network(source, g, leak, Direct(), backend=backend)[0, ..., 0].double()
+        one = source[0, ..., 0].numpy(), [x[0, ..., 0] for x in g], leak[0, ..., 0]
+        expected = torch.from_numpy(elimination(*one).astype(float))
         # Componentwise, because source and inverse are positive.
         assert ((v - expected).abs() / expected).max() <= tolerance
 
@@ -213,7 +259,7 @@ def check_cancelling(backend, kind, small):
         assert_near(found[0, ..., 0], right, 2e-5)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@EACH_BACKEND
 def test_differences_where_sources_cancel(backend):
     """Sources that less the leaks' currents cancel were rounded before: 1e-5 off."""
     source, g, leak, weight = cancelling("block", 1e-4)
@@ -229,7 +275,7 @@ def test_differences_where_sources_cancel(backend):
         assert_near(actual, expected, 2e-6)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@EACH_BACKEND
 @pytest.mark.parametrize("kind", ["leak", "block"])
 @pytest.mark.parametrize("small", [1e-4, 1e-8, 1e-12])
 def test_sources_that_cancel(backend, kind, small):
@@ -237,93 +283,78 @@ def test_sources_that_cancel(backend, kind, small):
 
 
 @pytest.mark.parametrize("kind", ["leak", "block"])
-def test_sources_that_cancel_however_vectors_are_filled(kind, filling):  # noqa: ARG001
+def test_sources_that_cancel_however_vectors_are_filled(kind, way):
     source, g, leak, _ = cancelling(kind, 1e-12)
     expected = torch.from_numpy(elimination(source, g, leak).astype(float))
-    s, l, *g = (x[None, ..., None].repeat(20, 1, 1, 1) for x in (source, leak, *g))  # noqa: E741
-    factor = Factor(g, l, (False, False), backend="cpu")
+    s, leak, *g = (x[None, ..., None].repeat(20, 1, 1, 1) for x in (source, leak, *g))
+    factor = factorize(g, leak, backend=way)
     several = factor.solve(torch.stack([s, -s, s.flip(1), s, s], 1))
     for v in (factor.solve(s), *several[:, [0, 3, 4]].unbind(1), -several[:, 1]):
         assert_near(v[..., 0], expected.expand(20, 16, 16), 2e-5)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_parts_without_ground_are_named_and_others_stay_right(backend, filling):  # noqa: ARG001
-    source, g, leak = random_network(2, (8, 9), 9)
-    g[0][1, 3, :, 5] = 0  # rows 0 to 3 of network (1, 5) are cut off
-    leak[1, :4, :, 5] = 0
-    factor = Factor(g, leak, (False, False), backend=backend)
-    v = factor.solve(source)
-    assert v.isfinite().all()
-    assert (factor.logdet() == -math.inf).nonzero().tolist() == [[1, 5]]
+@pytest.mark.parametrize(
+    ("grid", "part"),
+    [
+        ((8, 9), (slice(4), slice(None))),
+        ((4, 5), (slice(2, None), slice(None))),
+        ((4, 5), (slice(2, 3), slice(4, None))),  # one node
+        # Within one tile, and across many.
+        *(((40, 40), (slice(*ends), slice(*ends))) for ends in ((5, 9), (2, 30), (18, 24))),
+    ],
+    ids=str,
+)
+def test_parts_without_ground_are_refused_and_others_stay_right(way, grid, part):
+    """There is no potential of a source there, no variance and no sample."""
+    source, g, leak = random_network(2, grid, 9)
+    inside = torch.zeros(grid, dtype=torch.bool)
+    inside[part] = True
+    for axis, x in enumerate(g):
+        x[1, ..., 5][inside != inside.roll(-1, axis)] = 0
+    leak[1, ..., 5][inside] = 0
+    factor = factorize(g, leak, backend=way)
+    assert factor.logdet().isneginf().nonzero().tolist() == [[1, 5]]
+    for refused in (
+        lambda: factor.solve(source),
+        lambda: factor.sample(source),
+        factor.diagonal_of_inverse,
+    ):
+        with pytest.raises(ValueError, match=r"part of network \(1, 5\) .* node \(") as caught:
+            refused()
+        node = re.search(r"node \((\d+), (\d+)\)", str(caught.value))
+        assert inside[tuple(map(int, node.groups()))]
     repaired = leak.clone()
-    repaired[1, 0, 0, 5] = 1
-    expected, _, _ = reference.solve(source, g, repaired, (False, False))
-    right = torch.ones_like(v, dtype=torch.bool)
-    right[1, :4, :, 5] = False
-    assert_near(v[right], expected[right], 1e-13)
+    repaired[1, ..., 5][inside] = 1
+    expected = solve_network(source, g, repaired, backend="torch", solver=Direct())
+    v = factor.solve(source, ungrounded="nan")
+    lost = torch.zeros_like(v, dtype=torch.bool)
+    lost[1, ..., 5] = True
+    assert v.isnan().any(1).any(1).equal(lost.any(1).any(1))
+    assert_near(v[~lost], expected[~lost], 1e-12)
+    source[1, ..., 5][inside] = 0
+    lost[1, ..., 5] = inside
+    v = factor.solve(source)
+    assert not v[lost].any()
+    assert_near(v[~lost], expected[~lost], 1e-12)
+    torch.testing.assert_close(v, solve_network(source, g, leak, backend=way, solver=Direct()))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("grid", "periodic"), [((6, 7), (False, True)), ((9,), (False,))])
-class TestInverse:
-    def test_determinant_and_inverse(self, backend, grid, periodic, filling):  # noqa: ARG002
-        _, g, leak = random_network(2, grid, 3)
-        factor = Factor(g, leak, periodic, backend=backend)
-        a = matrix(g, leak, periodic)
-        torch.testing.assert_close(factor.logdet().flatten(), torch.linalg.slogdet(a).logabsdet)
-        inverse = torch.linalg.inv(a)
-        diagonal, entries = factor.inverse_entries()
-
-        def rows(x):
-            return x.movedim(-1, 1).reshape(6, -1)
-
-        torch.testing.assert_close(rows(diagonal), inverse.diagonal(dim1=1, dim2=2))
-        nodes = torch.arange(math.prod(grid)).reshape(grid)
-        for axis, entry in enumerate(entries):
-            count = grid[axis] - (not periodic[axis])
-            p = nodes.narrow(axis, 0, count).flatten()
-            q = nodes.roll(-1, axis).narrow(axis, 0, count).flatten()
-            torch.testing.assert_close(rows(entry)[:, p], inverse[:, p, q])
-
-    def test_samples_have_the_inverse_as_covariance(self, backend, grid, periodic, filling):  # noqa: ARG002
-        _, g, leak = random_network(2, grid, 2)
-        n = math.prod(grid)
-        noise = torch.eye(n, dtype=torch.float64).reshape(1, n, *grid, 1)
-        x = Factor(g, leak, periodic, backend=backend).sample(noise.expand(2, -1, *grid, 2))
-        x = x.movedim(-1, 1).reshape(4, n, n)
-        inverse = torch.linalg.inv(matrix(g, leak, periodic))
-        torch.testing.assert_close(x.mT @ x, inverse)
+@EACH_BACKEND
+def test_shapes_where_there_is_no_network_or_no_source(backend):
+    source, g, leak = random_network(2, (4, 5), 3)
+    networks = factorize(g, leak, backend=backend)
+    assert networks.solve(source[:, None][:, :0]).shape == (2, 0, 4, 5, 3)
+    assert networks.sample(source[:, None][:, :0]).shape == (2, 0, 4, 5, 3)
+    none = factorize([x[:0].requires_grad_() for x in g], leak[:0], backend=backend)
+    assert none.solve(source[:0]).shape == none.sample(source[:0]).shape == (0, 4, 5, 3)
+    assert none.diagonal_of_inverse().shape == (0, 4, 5, 3)
+    assert none.logdet().shape == (0, 3)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-class TestNothingToSolve:
-    """No network, or no source."""
-
-    def test_shapes(self, backend):
-        source, g, leak = random_network(2, (4, 5), 3)
-        networks = factorize(g, leak, backend=backend)
-        assert networks.solve(source[:, None][:, :0]).shape == (2, 0, 4, 5, 3)
-        assert networks.sample(source[:, None][:, :0]).shape == (2, 0, 4, 5, 3)
-        none = factorize([x[:0].requires_grad_() for x in g], leak[:0], backend=backend)
-        assert none.solve(source[:0]).shape == none.sample(source[:0]).shape == (0, 4, 5, 3)
-        assert none.diagonal_of_inverse().shape == (0, 4, 5, 3)
-        assert none.logdet().shape == (0, 3)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_copies_and_pickles(backend):
-    source, g, leak = random_network(2, (5, 6), 1)
-    factor = factorize(g, leak, periodic=(False, True), backend=backend)
-    with on(backend):
-        for other in (copy.deepcopy(factor), pickle.loads(pickle.dumps(factor))):
-            assert torch.equal(other.solve(source), factor.solve(source))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
+@EACH_BACKEND
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-def test_factors_are_of_the_networks_as_they_were(backend, dtype):
-    source, g, leak = random_network(1, (5, 6), 1)
+def test_factors_and_their_copies_are_of_the_networks_as_they_were(backend, dtype):
+    source, g, leak = random_network(2, (5, 6), 1)
     g, leak = [x.to(dtype) for x in g], leak.to(dtype)
     leak.requires_grad_()
     factor = factorize(g, leak, periodic=(False, True), backend=backend)
@@ -331,14 +362,15 @@ def test_factors_are_of_the_networks_as_they_were(backend, dtype):
     with torch.no_grad():
         for x in (leak, *g):
             x.mul_(7).add_(3)
-    for same in (factor, copy.deepcopy(factor), pickle.loads(pickle.dumps(factor))):
-        torch.testing.assert_close(same.solve(source), v)
-        torch.testing.assert_close(same.logdet(), logdet)
-        torch.testing.assert_close(same.diagonal_of_inverse(), variance)
+    with on(backend):
+        for same in (factor, copy.deepcopy(factor), pickle.loads(pickle.dumps(factor))):
+            torch.testing.assert_close(same.solve(source), v)
+            torch.testing.assert_close(same.logdet(), logdet)
+            torch.testing.assert_close(same.diagonal_of_inverse(), variance)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("backend", BACKENDS)
+@EACH_BACKEND
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 def test_threads_share_factors(backend, dtype):
     """They shared the arguments of the kernel's calls, too: a crash, or another's potentials."""
@@ -352,7 +384,7 @@ def test_threads_share_factors(backend, dtype):
                 torch.testing.assert_close(v, w)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@EACH_BACKEND
 def test_autocast_changes_nothing(backend):
     """PyTorch's products of fronts were bfloat16: an error, or three digits."""
     source, g, leak = random_network(1, (6, 9), 1, dtype=torch.float32)
@@ -370,31 +402,7 @@ def test_autocast_changes_nothing(backend):
     torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_what_has_no_ground_is_refused(backend):
-    """Rows 2 and 3, or a single node, have no leak: there is no potential of a source there, no
-    variance and no sample."""
-    for first in (0, 4):
-        source, g, leak = random_network(2, (4, 5), 2)
-        g[0][1, 1, first:, 1] = 0
-        if first:
-            g[0][1, 2, 4, 1] = g[1][1, 2, 3, 1] = 0
-        leak[1, 2 : 3 if first else 4, first:, 1] = 0
-        networks = factorize(g, leak, backend=backend)
-        assert networks.logdet().isneginf().tolist() == [[False, False], [False, True]]
-        named = rf"part of network \(1, 1\) .* node \(2, {first}\)"
-        for refused in (networks.solve, networks.sample):
-            with pytest.raises(ValueError, match=named):
-                refused(source)
-        with pytest.raises(ValueError, match=named):
-            networks.diagonal_of_inverse()
-        source[1, 2 : 3 if first else 4, first:, 1] = 0
-        v = networks.solve(source)
-        assert not v[1, 2 : 3 if first else 4, first:, 1].any()
-        torch.testing.assert_close(v, solve_network(source, g, leak, backend=backend))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
+@EACH_BACKEND
 def test_complex_parts_without_ground_and_resonances_have_no_inverse(backend):
     """Solves raised as at a resonance; variances were numbers."""
     source, g, leak = random_network(2, (4, 5), 2)
@@ -413,68 +421,13 @@ def test_complex_parts_without_ground_and_resonances_have_no_inverse(backend):
                 singular.diagonal_of_inverse()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("B", [1, 40])
-def test_factors_that_are_not_kept(backend, B, filling):  # noqa: ARG001
-    source, g, leak = random_network(B, (9, 7), 1)
-    g[0][0, 3] = 0
-    leak[0, :4] = 0
-    factor = Factor(g, leak, (False, True), backend=backend)
-    options = {"backend": backend, "keep": False}
-    solution = Factor(g, leak, (False, True), source=source, drops=True, **options).solution
-    v = solution.potential
-    assert not solution.residual[1:].any()
-    kept = factor.solve_all(source, drops=True)
-    for actual, expected in zip((v, *solution.drops), (kept.potential, *kept.drops), strict=True):
-        assert_near(actual, expected, 1e-14)
-    several = torch.stack([source, -source], 1)
-    both = Factor(g, leak, (False, True), source=several, **options).solution
-    assert_near(both.potential[:, 1], -v, 1e-14)
-
-
 def parameters(grid):
     source, g, leak = random_network(1, grid, 2)
     return [x.requires_grad_() for x in (source, leak, *g)]
 
 
-RESULTS = {
-    "solve": lambda factor, s: factor.solve(s),
-    "several": lambda factor, s: factor.solve(torch.stack([s, s.square(), 1 - s], 1)),
-    "logdet": lambda factor, _: factor.logdet(),
-    "inverse": lambda factor, _: factor.diagonal_of_inverse(),
-    "sample": lambda factor, s: factor.sample(s),
-}
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
+@EACH_BACKEND
 class TestGradients:
-    @pytest.mark.parametrize("result", RESULTS)
-    def test_first_derivatives(self, backend, result):
-        def call(source, leak, *g):
-            factor = factorize(g, leak, periodic=(False, True), backend=backend)
-            return RESULTS[result](factor, source)
-
-        both_modes = {"fast_mode": True, "check_forward_ad": True}
-        torch.autograd.gradcheck(call, parameters((2, 4)), **both_modes)
-
-    @pytest.mark.parametrize("result", RESULTS)
-    def test_second_derivatives(self, backend, result):
-        def call(source, leak, *g):
-            factor = factorize(g, leak, periodic=(False, True), backend=backend)
-            return RESULTS[result](factor, source)
-
-        torch.autograd.gradgradcheck(call, parameters((2, 3)), fast_mode=True)
-
-    @pytest.mark.parametrize("strategy", ["reverse-mode", "forward-mode"])
-    def test_solves_are_mapped(self, backend, strategy):
-        source, leak, *g = (x.detach() for x in parameters((2, 3)))
-        solve = factorize(g, leak, backend=backend).solve
-        found, expected = (
-            torch.autograd.functional.jacobian(solve, source, vectorize=mapped, strategy=how)
-            for mapped, how in ((True, strategy), (False, "reverse-mode"))
-        )
-        torch.testing.assert_close(found, expected)
-
     def test_logdet_of_small_leaks_in_float32(self, backend):
         """Across an edge the inverse's entries differ in their last digits alone."""
         _, g, leak = random_network(1, (6, 6), 1, leak=1e-6)
@@ -525,72 +478,48 @@ def test_transforms_of_resistances_are_refused_and_a_batch_takes_their_place():
             call()
 
 
+@pytest.mark.skipif(not ISAS, reason="no compiled kernel")
 def test_predicted_memory_is_what_factors_hold():
-    if not cpu.available_isas():
-        pytest.skip("no compiled kernel")
     _, g, leak = random_network(2, (100, 100), 2, dtype=torch.float32)
-    factor = Factor(g, leak, (False, False), backend="cpu")
-    held = factor.factors.nbytes
-    predicted = predicted_bytes((100, 100), (False, False), 4)
+    held = Factor(g, leak, Grid((100, 100)), backend="cpu").factors.nbytes
+    predicted = predicted_bytes(Grid((100, 100)), 4)
     assert held <= predicted <= 2 * held
-    assert 1e5 < flops((32, 32), (False, False)) < flops((64, 64), (False, False)) / 6
+    assert 1e5 < flops(Grid((32, 32))) < flops(Grid((64, 64))) / 6
 
 
-@pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
-@pytest.mark.parametrize("networks", [1, 3, 40])
-def test_threads_change_nothing(networks, monkeypatch):
-    source, g, leak = random_network(networks, (40, 41), 1)
-    one = Factor(g, leak, (False, True), backend="cpu")
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+@pytest.mark.skipif(not ISAS, reason="no compiled kernel")
+@pytest.mark.parametrize("sources", [None, 1, 3])
+@pytest.mark.parametrize(
+    ("networks", "grid"), [(1, (40, 41)), (3, (40, 41)), (40, (40, 41)), (1, (90, 75))]
+)
+def test_threads_change_nothing(set_threads, networks, grid, sources, monkeypatch):
+    """In factors, with and without tiles, and in the solve that follows an elimination."""
+    source, g, leak = random_network(networks, grid, 1, dtype=torch.float32)
+    if sources:
+        source = torch.stack([(i + 1) * source.roll(i, 1) for i in range(sources)], 1)
     monkeypatch.setattr(cpu, "_WORTH", 1)
-    several = Factor(g, leak, (False, True), backend="cpu")
-    assert several.factors._arguments.threads > 1
-    assert bool(several.factors._arguments.parts) == (networks < 4)
-    assert_near(several.solve(source), one.solve(source), 1e-14)
-    assert_near(several.inverse_entries()[0], one.inverse_entries()[0], 1e-14)
+    found = []
+    for threads in (1, 2, 3, 3):
+        set_threads(threads)
+        leaves = [x.clone().requires_grad_() for x in (source, leak, *g)]
+        v = solve_network(leaves[0], leaves[2:], leaves[1], Direct(), periodic=(False, True))
+        factor = factorize(g, leak, periodic=(False, True))
+        results = v.detach(), *torch.autograd.grad(v.sin().sum(), leaves), factor.solve(source)
+        found.append([*results, factor.diagonal_of_inverse()])
+    wide = solve_network(
+        source.double(), [x.double() for x in g], leak.double(), periodic=(False, True),
+        backend="torch", solver=Direct(),
+    )  # fmt: skip
+    assert_near(found[0][0], wide, 2e-5)
+    for others in found[1:]:
+        for actual, expected in zip(others, found[0], strict=True):
+            assert_near(actual, expected.double(), 1e-5)
+    assert torch.equal(found[2][0], found[3][0])
 
 
-class TestErrors:
-    def given(self):
-        source, g, leak = random_network(1, (4, 5), 2)
-        return source, g, leak
-
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            (lambda g, leak: factorize(g[:1], leak), "conductance: expected 2 tensors"),
-            (
-                lambda g, leak: factorize([g[0][:, :2], g[1]], leak),
-                r"conductance\[0\]: expected shape",
-            ),
-            (lambda g, leak: factorize([-g[0], g[1]], leak), r"conductance\[0\]: expected >= 0"),
-            (lambda g, leak: factorize(g, leak - 1), "leak: expected >= 0"),
-            (lambda g, leak: factorize(g, leak.int()), "leak: expected a dtype"),
-            (lambda g, leak: factorize(g, leak, periodic="ring"), "periodic: expected a bool"),
-            (
-                lambda g, leak: factorize(g, leak, periodic=[True]),
-                "periodic: expected a bool, or 2",
-            ),
-            (lambda g, leak: factorize(g, leak).solve(leak[:, :2]), "source: expected shape"),
-            (lambda g, leak: factorize(g, leak).sample(leak[..., :1]), "noise: expected shape"),
-            (lambda g, leak: factorize(g, leak, backend="none"), "backend: expected one of"),
-        ],
-    )
-    def test_values(self, change, message):
-        _, g, leak = self.given()
-        with pytest.raises(ValueError, match=message):
-            change(g, leak)
-
-    def test_types(self):
-        _, g, leak = self.given()
-        with pytest.raises(TypeError, match="conductance: expected a tuple"):
-            factorize(g[0], leak)
-        with pytest.raises(TypeError, match=r"leak: expected a torch\.Tensor"):
-            factorize(g, 1.0)
-
-
-def hard_networks(kind, contrast, grid, leak, dtype=torch.float32):
-    """Two networks with two channels, a source of both signs, conductances of a hard medium."""
+def hard_networks(kind, contrast, grid, leak, dtype=torch.float32, boundary="neumann"):
+    """Two networks with two channels, a source of both signs, conductances of a hard medium, and
+    grounds of many sizes at their faces; whether axes are periodic."""
     rng = np.random.default_rng(3)
     shape = (2, *grid, 2)
     x = np.meshgrid(*[np.arange(n) / n for n in grid], indexing="ij")
@@ -606,7 +535,8 @@ def hard_networks(kind, contrast, grid, leak, dtype=torch.float32):
     axes = range(len(grid))
     g = [torch.from_numpy(2 / (1 / k + 1 / np.roll(k, -1, axis + 1))).to(dtype) for axis in axes]
     source = torch.from_numpy(rng.random(shape)).to(dtype)
-    return source, g, torch.full(shape, leak, dtype=dtype)
+    total, periodic = walled(g, torch.full(shape, leak, dtype=dtype), boundary)
+    return (source, g, total), periodic[0]
 
 
 BOUNDARIES = ("neumann", "dirichlet", "periodic", "matched")
@@ -614,36 +544,52 @@ EASY = [("binary", 1e4), ("channels", 1e12), ("log-uniform", 1e8)]
 EVERY = [(kind, contrast) for kind in MEDIA for contrast in (1e2, 1e4, 1e8, 1e12)]
 
 
+def weight_of(source):
+    return torch.from_numpy(np.random.default_rng(5).random(source.shape)).to(source.dtype)
+
+
+def solved(fields, **options):
+    """Potentials, what is said of them, and gradients (source, leak, conductances) of `fields`
+    (source, conductances, leak)."""
+    source, g, leak = fields
+    leaves = [x.detach().requires_grad_() for x in (source, leak, *g)]
+    v, info = solve_network(leaves[0], leaves[2:], leaves[1], info=True, **options)
+    return info, [v.detach(), *torch.autograd.grad(v, leaves, weight_of(source))]
+
+
+def widened(fields, dtype=torch.float64):
+    source, g, leak = fields
+    return source.to(dtype), [x.to(dtype) for x in g], leak.to(dtype)
+
+
+def assert_all_near(found, expected, limit):
+    for actual, right in zip(found, expected, strict=True):
+        assert actual.isfinite().all()
+        if right.any():  # an axis of one node has no edges
+            assert_near(actual, right, limit)
+        else:
+            assert not actual.any()
+
+
 class TestNetworksOperator:
     """`solve_network` leaves no network unsolved, forward or backward."""
 
     def check(self, kind, contrast, grid, leak, boundary, tol, **options):
-        source, g, leaks = hard_networks(kind, contrast, grid, leak)
-        options["boundary"] = boundary
-        weight = torch.from_numpy(np.random.default_rng(5).random(source.shape)).float()
         results = []
-        for dtype in (torch.float32, torch.float64):
-            given = [x.detach().to(dtype).requires_grad_() for x in (source, leaks, *g)]
-            if dtype == torch.float64:
-                options |= {"solver": Direct()}
-            else:
-                options["solver"] = Auto(tol)
-            v, info = network_with_walls(given[0], given[2:], given[1], info=True, **options)
-            rounding = 1e-6 if dtype == torch.float32 else 1e-14
+        for dtype, solver, rounding in (
+            (torch.float32, Auto(tol), 1e-6),
+            (torch.float64, Direct(), 1e-14),
+        ):
+            fields, periodic = hard_networks(kind, contrast, grid, leak, boundary=boundary)
+            fields = widened(fields, dtype)
+            info, found = solved(fields, periodic=periodic, solver=solver, **options)
             limits = torch.where(info.iterations > 0, tol, rounding)
             assert (info.backward_error <= limits).all()
-            results.append([v.detach(), *torch.autograd.grad((v * weight).sum(), given)])
+            results.append(found)
         limit = 2e-5 if options.get("backend") is None else 100 * tol  # it iterates
-        for actual, expected in zip(*results, strict=True):
-            if boundary == "matched":
-                # Potentials differ twenty times less along one axis than along the other, and each
-                # axis is compared with its own largest gradient.
-                limit = max(limit, 1e-4)
-            assert actual.isfinite().all()
-            if expected.any():  # an axis of one node has no edges
-                assert_near(actual, expected, limit)
-            else:
-                assert not actual.any()
+        # Potentials at matched ends differ twenty times less along one axis than along the other,
+        # and each axis is compared with its own largest gradient.
+        assert_all_near(*results, max(limit, 1e-4) if boundary == "matched" else limit)
 
     @pytest.mark.thorough
     @pytest.mark.parametrize("boundary", BOUNDARIES)
@@ -696,38 +642,28 @@ class TestNetworksOperator:
             assert (actual - expected).abs().max() <= 2e-5 * expected.abs().max()
 
 
-def exact(source, g, leak, boundary, weight):
-    """Potentials and gradients (source, leak, conductances) of `hard_networks` in extended
-    precision. Edges' differences are those of currents s - l V, V being the sum of s over that of
-    l: a large constant, which leaves them alike, costs them no digits then."""
-    closed = boundary == "periodic"
-    leaves = [x.detach().requires_grad_() for x in (leak, *g)]
-    total, _ = walled(leaves[1:], leaves[0], boundary)
-    grads = [torch.zeros_like(x) for x in (source, leak, *g)]
-    v = torch.zeros_like(source)
-    through = torch.zeros_like(leak)
+def exact(source, g, leak, closed, weight):
+    """Potentials and gradients (source, leak, conductances) in extended precision. Edges'
+    differences are those of currents s - l V, V being the sum of s over that of l: a large
+    constant, which leaves them alike, costs them no digits then."""
+    results = [torch.zeros_like(x) for x in (source, source, leak, *g)]
     for b, c in np.ndindex(source.shape[0], source.shape[-1]):
-        edges = [x[b, ..., c] for x in g]
-        l = total.detach()[b, ..., c]  # noqa: E741
-        ends = []
+        edges, l = [x[b, ..., c] for x in g], leak[b, ..., c]  # noqa: E741
+        leaks, ends = l.numpy().astype(np.longdouble), []
         for s in (source[b, ..., c], weight[b, ..., c]):
             wide = s.numpy().astype(np.longdouble)
-            leaks = l.numpy().astype(np.longdouble)
             level = wide.sum() / leaks.sum()
             ends.append((elimination(wide - level * leaks, edges, l, closed), level))
         (u, up), (w, over) = ends
-        v[b, ..., c] = torch.from_numpy((u + up).astype(float))
-        grads[0][b, ..., c] = torch.from_numpy((w + over).astype(float))
-        through[b, ..., c] = torch.from_numpy((-(u + up) * (w + over)).astype(float))
+        found = [u + up, w + over, -(u + up) * (w + over)]
         for axis in range(len(g)):
             product = -(u - np.roll(u, -1, axis)) * (w - np.roll(w, -1, axis))
             if not (closed and u.shape[axis] > 1):
                 product[(slice(None),) * axis + (-1,)] = 0
-            grads[2 + axis][b, ..., c] = torch.from_numpy(product.astype(float))
-    chain = torch.autograd.grad(total, leaves, through, allow_unused=True)
-    for to, more in zip(grads[1:], chain, strict=True):
-        to += 0 if more is None else more
-    return [v, *grads]
+            found.append(product)
+        for result, value in zip(results, found, strict=True):
+            result[b, ..., c] = torch.from_numpy(value.astype(float))
+    return results
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -750,19 +686,10 @@ class TestDigitsOfTheOperator:
 
     def check(self, kind, contrast, grid, leak, boundary):
         for dtype, limit in TOLERANCE.items():
-            source, g, leaks = hard_networks(kind, contrast, grid, leak, dtype)
-            weight = torch.from_numpy(np.random.default_rng(5).random(source.shape)).to(dtype)
-            given = [x.requires_grad_() for x in (source, leaks, *g)]
-            options = {"boundary": boundary, "solver": Direct()}
-            v = network_with_walls(given[0], given[2:], given[1], **options)
-            actual = [v.detach(), *torch.autograd.grad(v, given, weight)]
-            wide = [x.detach().double() for x in (*given, weight)]
-            expected = exact(wide[0], wide[2:-1], wide[1], boundary, wide[-1])
-            for x, y in zip(actual, expected, strict=True):
-                if y.any():  # an axis of one node has no edges
-                    assert_near(x, y, limit)
-                else:
-                    assert not x.any()
+            fields, periodic = hard_networks(kind, contrast, grid, leak, dtype, boundary)
+            _, found = solved(fields, periodic=periodic, solver=Direct())
+            expected = exact(*widened(fields), periodic, weight_of(fields[0]).double())
+            assert_all_near(found, expected, limit)
 
     @pytest.mark.parametrize("boundary", BOUNDARIES)
     @pytest.mark.parametrize("kind", MEDIA)
@@ -788,8 +715,8 @@ class TestDigitsOfTheOperator:
         from scipy.sparse import csc_array
         from scipy.sparse.linalg import spsolve
 
-        source, g, leak = hard_networks("binary", 1e4, (9, 7), 1e-12, torch.float64)
-        expected = exact(source, g, leak, "neumann", source)[0][0, ..., 0]
+        (source, g, leak), _ = hard_networks("binary", 1e4, (9, 7), 1e-12, torch.float64)
+        expected = exact(source, g, leak, False, source)[0][0, ..., 0]
         v = solve_network(source, g, leak, solver=Direct())[0, ..., 0]
         a = csc_array(matrix(g, leak, (False, False))[0].numpy())
         theirs = torch.from_numpy(spsolve(a, source[0, ..., 0].numpy().ravel())).reshape(9, 7)
@@ -803,16 +730,9 @@ class TestDigitsOfTheOperator:
     @pytest.mark.parametrize("leak", [1e-2, 1e-12])
     def test_the_largest(self, grid, kind, contrast, leak):
         """float32 against float64, whose digits the other tests show."""
-        results = []
-        for dtype in (torch.float32, torch.float64):
-            fields = hard_networks(kind, contrast, grid, leak, dtype)
-            source, leaks, *g = (x[:1, ..., :1] for x in (fields[0], fields[2], *fields[1]))
-            given = [x.clone().requires_grad_() for x in (source, leaks, *g)]
-            v = solve_network(given[0], given[2:], given[1], solver=Direct())
-            weight = torch.from_numpy(np.random.default_rng(5).random(v.shape)).to(dtype)
-            results.append([v.detach(), *torch.autograd.grad(v, given, weight)])
-        for x, y in zip(*results, strict=True):
-            assert_near(x, y, 2e-5)
+        fields = (hard_networks(kind, contrast, grid, leak, dtype)[0] for dtype in TOLERANCE)
+        one = ((s[:1, ..., :1], [x[:1, ..., :1] for x in g], c[:1, ..., :1]) for s, g, c in fields)
+        assert_all_near(*(solved(x, solver=Direct())[1] for x in one), 2e-5)
 
 
 class TestManySources:
@@ -820,20 +740,16 @@ class TestManySources:
         source, g, leak = random_network(2, (6, 7), 3)
         return torch.stack([source, -source, source.flip(1), 9 * source], 1), g, leak
 
-    @pytest.mark.parametrize("backend", BACKENDS)
+    @EACH_BACKEND
     @pytest.mark.parametrize("method", ["auto", "direct"])
     def test_equal_one_by_one(self, backend, method):
         sources, g, leak = self.given()
-        options = {
-            "boundary": ("periodic", "matched"),
-            "solver": solver_of(method),
-            "backend": backend,
-        }
-        v, info = network_with_walls(sources, g, leak, info=True, **options)
+        options = {"periodic": (True, False), "solver": solver_of(method), "backend": backend}
+        v, info = solve_network(sources, g, leak, info=True, **options)
         assert info.iterations.shape == info.backward_error.shape == (2, 4, 3)
         assert (info.backward_error <= 1e-14).all()
         for i in range(4):
-            assert_near(v[:, i], network_with_walls(sources[:, i], g, leak, **options), 1e-13)
+            assert_near(v[:, i], solve_network(sources[:, i], g, leak, **options), 1e-13)
 
     def test_errors(self):
         sources, g, leak = self.given()
@@ -870,22 +786,22 @@ class TestBackward:
         for a, b in zip(kept, again, strict=True):
             assert_near(a, b, 1e-12)
 
-    @pytest.mark.parametrize("backend", BACKENDS)
+    @EACH_BACKEND
     @pytest.mark.parametrize("memory", [0, 2 * 2**20])
     def test_gradients_have_digits_without_factors(self, backend, memory, monkeypatch):
         """What is too much to be kept, of one network or of a batch, is eliminated once more. The
         leaks lift potentials a million times, whose differences had no digits."""
-        source, g, leak = hard_networks("binary", 1e4, (20, 18), 1e-6)
+        (source, g, leak), _ = hard_networks("binary", 1e4, (20, 18), 1e-6)
         weight = torch.linspace(-1, 2, source.numel(), dtype=torch.float64).reshape(source.shape)
 
         def gradients(dtype, **options):
             leaves = [x.to(dtype).requires_grad_() for x in g]
-            v = network_with_walls(source.to(dtype), leaves, leak.to(dtype), **options)
+            v = solve_network(source.to(dtype), leaves, leak.to(dtype), **options)
             return torch.autograd.grad(v, leaves, weight.to(dtype))
 
         exact = gradients(torch.float64, solver=Direct())
         monkeypatch.setattr(methods, "MEMORY", memory)
-        monkeypatch.setattr(methods, "predicted_bytes", lambda *given: 2**20 * given[2])
+        monkeypatch.setattr(methods, "predicted_bytes", lambda *given: 2**20 * given[1])
         found = gradients(torch.float32, solver=Direct(), backend=backend)
         for actual, expected in zip(found, exact, strict=True):
             assert_near(actual, expected, 1e-5)

@@ -30,7 +30,7 @@ from network_cases import (
 from test_direct import check_cancelling
 from test_graphs import circuit_on
 
-from chonn_ops import Direct
+from chonn_ops import Direct, Grid
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 compiles = pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="Triton interprets")
@@ -102,59 +102,7 @@ def check_grid(grid, periodic, dtype=torch.float32, leaf=16, sizes=(), **options
     from chonn_ops.network.direct.plan import make_plan
 
     with sizes_of(dict(sizes)):
-        check_plan(make_plan(grid, periodic, leaf), *_networks(grid, dtype, **options))
-
-
-@needs_triton
-@pytest.mark.parametrize(
-    ("grid", "periodic", "options"),
-    [
-        ((4, 6), (False, False), {"B": 2, "C": 5, "S": 2}),
-        ((5, 7), (True, True), {"dtype": torch.float64}),
-        ((2, 9), (True, False), {"C": 3}),
-        ((1, 1), (False, False), {}),
-        ((40,), (False,), {}),
-        ((12,), (True,), {"dtype": torch.float64}),
-        ((9, 10), (False, True), {"contrast": 1e12, "leak": 1e-12}),
-        ((3, 4, 3), (False, True, False), {"contrast": 1e12}),
-        # Without small fronts, and with small ones below large ones.
-        ((5, 7), (False, False), {"B": 2, "C": 2, "S": 2, "sizes": {"_SMALL": 0}}),
-        ((5, 7), (True, True), {"dtype": torch.float64, "sizes": {"_SMALL": 0}}),
-        ((9, 10), (False, True), {"contrast": 1e12, "leak": 1e-12, "sizes": {"_SMALL": 0}}),
-        ((3, 4, 5), (False, True, False), {"contrast": 1e12, "sizes": {"_SMALL": 0}}),
-        ((7, 9), (False, False), {"B": 3, "C": 3, "sizes": {"_SMALL": 17}}),
-        ((9, 8), (False, True), {"dtype": torch.float64, "sizes": {"_SMALL": 24}}),
-    ],
-)
-def test_grids(interpreted, grid, periodic, options):
-    interpreted(check_grid, grid, periodic, **options)
-
-
-@pytest.mark.slow
-@needs_triton
-@pytest.mark.parametrize(
-    ("grid", "periodic", "options"),
-    [
-        ((33, 20), (False, False), {"contrast": 1e12}),
-        ((16, 16), (False, False), {"contrast": 1e12, "sizes": {"_SMALL": 0}}),
-        ((34, 40), (False, False), {"sizes": FEW, "leaf": 64}),
-        ((17, 18), (True, True), {"dtype": torch.float64}),
-        ((8, 8, 8), (False, False, False), {"contrast": 1e12}),
-    ],
-)
-def test_larger_grids(interpreted, grid, periodic, options):
-    interpreted(check_grid, grid, periodic, **options)
-
-
-@needs_triton
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    ("grid", "periodic", "leaf"),
-    [((7, 8), (False, False), 64), ((10, 13), (False, True), 60)],
-    ids=["one front", "fronts of several sizes"],
-)
-def test_fronts_of_several_panels(interpreted, grid, periodic, leaf, dtype):
-    interpreted(check_grid, grid, periodic, dtype, leaf, sizes=FEW)
+        check_plan(make_plan(Grid(grid, periodic), leaf), *_networks(grid, dtype, **options))
 
 
 def check_selection():
@@ -164,11 +112,6 @@ def check_selection():
 
     for backends in (operator.BACKENDS, factor.BACKENDS):
         assert not backends._difference(torch.device("cpu"))
-
-
-@needs_triton
-def test_kernels_pass_their_check(interpreted):
-    interpreted(check_selection)
 
 
 def check_mask():
@@ -182,7 +125,7 @@ def check_mask():
     for axis, field in enumerate(g, 1):
         field[outside | outside.roll(-1, axis)] = 0
     leak[outside] = 0
-    factors = check_plan(backend.plan_of(grid, (False, False)), g, leak, source)
+    factors = check_plan(backend.plan_of(Grid(grid)), g, leak, source)
     assert not factors.solution.potential[:, 0][outside].any()
 
 
@@ -191,7 +134,7 @@ def check_parts():
     from chonn_ops.network.direct import triton as backend
 
     grid = (8, 9)
-    plan = backend.plan_of(grid, (False, False))
+    plan = backend.plan_of(Grid(grid))
     g, leak, source = _networks(grid, torch.float32, B=2, contrast=10.0)
     for field in g[1:]:
         field[:, :, 3] = 0
@@ -213,7 +156,7 @@ def check_values_that_are_no_numbers():
     from chonn_ops.network.direct import triton as backend
 
     grid = (5, 6)
-    plan = backend.plan_of(grid, (False, False))
+    plan = backend.plan_of(Grid(grid))
     g, leak, source = _networks(grid, torch.float32, B=3, S=2)
     g[0][0, -1], g[1][0, :, -1] = torch.nan, -1.0  # no edges
     g[0][1, 2, 3], source[2, 1, 0, 0] = torch.inf, torch.nan
@@ -232,22 +175,10 @@ def check_sizes_of_numbers(scale):
     from chonn_ops.network.direct import triton as backend
 
     grid = (5, 6)
-    plan = backend.plan_of(grid, (False, False))
+    plan = backend.plan_of(Grid(grid))
     g, leak, source = _networks(grid, torch.float32, contrast=100.0, leak=0.1)
     g, leak, source = [x * scale for x in g], leak * scale, source * scale
     check_plan(plan, g, leak, source)
-
-
-@needs_triton
-@pytest.mark.parametrize("check", [check_mask, check_parts, check_values_that_are_no_numbers])
-def test_networks_with_parts(interpreted, check):
-    interpreted(check)
-
-
-@needs_triton
-@pytest.mark.parametrize("scale", [1e-35, 1e35])
-def test_sizes_of_numbers(interpreted, scale):
-    interpreted(check_sizes_of_numbers, scale)
 
 
 def _graph(name):
@@ -264,9 +195,6 @@ def _graph(name):
     return Graph(edges, num_nodes)
 
 
-EACH_GRAPH = pytest.mark.parametrize("name", ["star", "complete", "parts", "ring and chords"])
-
-
 def check_graph(name, dtype):
     """At a contrast of 1e12, in panels of 16 pivots. Nodes 5 and 6 of "parts" have no edge, and
     node 6 no leak."""
@@ -277,7 +205,7 @@ def check_graph(name, dtype):
     if name == "parts":
         leak[:, 6] = 0
     with sizes_of(FEW):
-        plan = backend.plan_of((graph.num_nodes,), (graph,))
+        plan = backend.plan_of(graph)
         factors = check_plan(plan, [g], leak, torch.stack([source, -2 * source.flip(1)], 1))
     if name == "parts":
         assert not factors.solution.potential[:, :, 6].any()
@@ -287,14 +215,6 @@ def check_graph(name, dtype):
         assert factors.solution.residual.flatten().tolist() == [0, 0, np.inf, np.inf]
 
 
-@needs_triton
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@EACH_GRAPH
-def test_graphs(interpreted, name, dtype):
-    pytest.importorskip("scipy")
-    interpreted(check_graph, name, dtype)
-
-
 def check_a_hub_of_a_thousand_edges():
     """Tables have a row for each edge, not for each node and each edge of the hub."""
     from chonn_ops import Graph
@@ -302,14 +222,9 @@ def check_a_hub_of_a_thousand_edges():
 
     edges = [(0, node) for node in range(1, 1001)]
     graph = Graph(edges, 1001)
-    plan = backend.plan_of((1001,), (graph,))
+    plan = backend.plan_of(graph)
     tables = filter(torch.is_tensor, backend._tables(plan, torch.device("cpu")))
     assert sum(x.numel() for x in tables) < 30 * 1001
-
-
-@needs_triton
-def test_a_hub(interpreted):
-    interpreted(check_a_hub_of_a_thousand_edges)
 
 
 def _assert_gradients_agree(g, leak, source, dtype, **options):
@@ -325,15 +240,11 @@ def _assert_gradients_agree(g, leak, source, dtype, **options):
         _assert_close(actual, expected, TOLERANCE[dtype])
 
 
-def check_gradients(grid, dtype, leak, S, method="direct", **options):
+def check_gradients(grid, dtype, leak, S, method="direct", periodic=False):
     g, leak, source = _networks(grid, dtype, S=S or 1, C=2, leak=leak, contrast=1e3)
     source = source if S else source[:, 0]
-    _assert_gradients_agree(g, leak, source, dtype, solver=solver_of(method), **options)
-
-
-@needs_triton
-def test_sources_that_cancel(interpreted):
-    interpreted(check_cancelling, "triton", "block", 1e-8)
+    options = {"solver": solver_of(method), "periodic": periodic}
+    _assert_gradients_agree(g, leak, source, dtype, **options)
 
 
 def check_gradients_of_graph(name, dtype):
@@ -341,26 +252,6 @@ def check_gradients_of_graph(name, dtype):
     g, leak, source = circuit_on(graph, B=1, contrast=1e12)
     source = torch.stack([source, 0.5 - source], 1)
     _assert_gradients_agree([g], leak, source, dtype, graph=graph)
-
-
-@needs_triton
-@EACH_GRAPH
-def test_gradients_of_graphs(interpreted, name):
-    pytest.importorskip("scipy")
-    interpreted(check_gradients_of_graph, name, torch.float32)
-
-
-@needs_triton
-@pytest.mark.parametrize(("dtype", "leak"), [(torch.float64, 1e-3), (torch.float32, 1e-9)])
-@pytest.mark.parametrize("sources", [None, 2])
-def test_gradients(interpreted, dtype, leak, sources):
-    """Small leaks lift all potentials alike, so that plain differences would have no digits."""
-    interpreted(check_gradients, (6, 7), dtype, leak, sources)
-
-
-@needs_triton
-def test_gradients_in_a_volume(interpreted):
-    interpreted(check_gradients, (3, 4, 3), torch.float32, 1e-3, None, "auto", periodic=True)
 
 
 def check_against_reference():
@@ -371,54 +262,104 @@ def check_against_reference():
     assert_equal(actual, truth(*case, boundary="dirichlet"), 2e-5)
 
 
-@needs_triton
-def test_reference(interpreted):
-    pytest.importorskip("scipy")
-    interpreted(check_against_reference)
-
-
-def check_factorize():
-    g, leak, source = _networks((6, 5), torch.float64, B=2, C=2, contrast=100.0)
-    noise = source[:, 0]
-    factors = [factorize(g, leak, backend=x) for x in ("triton", "torch")]
-    assert factors[0]._factor.backend == "triton"
-    for name, given in (("logdet", ()), ("diagonal_of_inverse", ()), ("solve", (source,))):
-        actual, expected = (getattr(x, name)(*given) for x in factors)
-        _assert_close(actual, expected, 1e-12)
-    assert factors[0].sample(noise).shape == noise.shape
-    # Samples depend on the order of elimination, their covariance does not.
-    every = torch.eye(30, dtype=torch.float64).reshape(1, 30, 6, 5, 1).repeat(2, 1, 1, 1, 2)
-    roots = [x.sample(every).movedim(-1, 1).flatten(3) for x in factors]
-    _assert_close(roots[0].mT @ roots[0], roots[1].mT @ roots[1], 1e-12)
-    complex_one = factorize([x + 0.1j for x in g], torch.zeros_like(leak) + 0j, backend="triton")
-    assert complex_one._factor.backend == "torch"
-    with pytest.raises(ValueError, match=r"node \("):
-        complex_one.solve(source)
-
-
-@needs_triton
-def test_factorize(interpreted):
-    interpreted(check_factorize)
-
-
-def check_factorize_graph():
-    graph = _graph("ring and chords")
-    g, leak, source = circuit_on(graph, contrast=100.0)
+def check_factorize(name):
+    """Of a grid, or of a graph by name."""
+    graph = _graph(name) if name else None
+    if graph is None:
+        g, leak, source = _networks((6, 5), torch.float64, B=2, C=2, contrast=100.0)
+        source = source[:, 0]
+    else:
+        g, leak, source = circuit_on(graph, contrast=100.0)
     factors = [factorize(g, leak, graph=graph, backend=x) for x in ("triton", "torch")]
     assert factors[0]._factor.backend == "triton"
-    every = torch.eye(30, dtype=torch.float64).reshape(1, 30, 30, 1).repeat(2, 1, 1, 2)
+    n, shape = 30, leak.shape[1:-1]
+    # Samples depend on the order of elimination, their covariance does not.
+    every = torch.eye(n, dtype=torch.float64).reshape(1, n, *shape, 1).expand(2, n, *shape, 2)
     results = []
     for x in factors:
-        root = x.sample(every).movedim(-1, 1)
+        root = x.sample(every).movedim(-1, 1).flatten(3)
         results.append((x.logdet(), x.diagonal_of_inverse(), x.solve(source), root.mT @ root))
     for actual, expected in zip(*results, strict=True):
         _assert_close(actual, expected, 1e-12)
+    assert factors[0].sample(source).shape == source.shape
+    if graph is None:
+        ac = factorize([x + 0.1j for x in g], torch.zeros_like(leak) + 0j, backend="triton")
+        assert ac._factor.backend == "torch"
+        with pytest.raises(ValueError, match=r"node \("):
+            ac.solve(source)
+
+
+F64, HARD, LARGE = {"dtype": torch.float64}, {"contrast": 1e12}, {"sizes": {"_SMALL": 0}}
+GRIDS = [
+    ((4, 6), (False, False), {"B": 2, "C": 5, "S": 2}),
+    ((5, 7), (True, True), F64),
+    ((2, 9), (True, False), {"C": 3}),
+    ((1, 1), (False, False), {}),
+    ((40,), (False,), {}),
+    ((12,), (True,), F64),
+    ((9, 10), (False, True), {**HARD, "leak": 1e-12}),
+    ((3, 4, 3), (False, True, False), HARD),
+    # Without small fronts, and with small ones below large ones.
+    ((5, 7), (False, False), {"B": 2, "C": 2, "S": 2, **LARGE}),
+    ((5, 7), (True, True), F64 | LARGE),
+    ((9, 10), (False, True), {**HARD, "leak": 1e-12, **LARGE}),
+    ((3, 4, 5), (False, True, False), HARD | LARGE),
+    ((7, 9), (False, False), {"B": 3, "C": 3, "sizes": {"_SMALL": 17}}),
+    ((9, 8), (False, True), {**F64, "sizes": {"_SMALL": 24}}),
+    # Fronts of several panels: one of them, and of several sizes.
+    *(
+        (*x, {"dtype": dtype, "sizes": FEW, "leaf": leaf})
+        for *x, leaf in (((7, 8), (False, False), 64), ((10, 13), (False, True), 60))
+        for dtype in TOLERANCE
+    ),
+    *(
+        pytest.param(*x, marks=pytest.mark.slow)
+        for x in (
+            ((33, 20), (False, False), HARD),
+            ((16, 16), (False, False), HARD | LARGE),
+            ((34, 40), (False, False), {"sizes": FEW, "leaf": 64}),
+            ((17, 18), (True, True), F64),
+            ((8, 8, 8), (False, False, False), HARD),
+        )
+    ),
+]
 
 
 @needs_triton
-def test_factorize_graph(interpreted):
+@pytest.mark.parametrize(("grid", "periodic", "options"), GRIDS)
+def test_grids(interpreted, grid, periodic, options):
+    interpreted(check_grid, grid, periodic, **options)
+
+
+GRAPHS = ("star", "complete", "parts", "ring and chords")
+CHECKS = [
+    (check_selection,),
+    (check_mask,),
+    (check_parts,),
+    (check_values_that_are_no_numbers,),
+    *((check_sizes_of_numbers, scale) for scale in (1e-35, 1e35)),
+    *((check_graph, name, dtype) for name in GRAPHS for dtype in TOLERANCE),
+    *((check_gradients_of_graph, name, torch.float32) for name in GRAPHS),
+    (check_a_hub_of_a_thousand_edges,),
+    (check_cancelling, "triton", "block", 1e-8),
+    # Small leaks lift all potentials alike, so that plain differences would have no digits.
+    *(
+        (check_gradients, (6, 7), dtype, leak, sources)
+        for dtype, leak in ((torch.float64, 1e-3), (torch.float32, 1e-9))
+        for sources in (None, 2)
+    ),
+    (check_gradients, (3, 4, 3), torch.float32, 1e-3, None, "auto", True),
+    (check_against_reference,),
+    (check_factorize, None),
+    (check_factorize, "ring and chords"),
+]
+
+
+@needs_triton
+@pytest.mark.parametrize("check", CHECKS, ids=lambda x: " ".join(map(str, (x[0].__name__, *x[1:]))))
+def test_by_the_interpreter(interpreted, check):
     pytest.importorskip("scipy")
-    interpreted(check_factorize_graph)
+    interpreted(*check)
 
 
 # PyTorch's operators that launch nothing.

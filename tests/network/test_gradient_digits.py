@@ -38,8 +38,9 @@ def _assert_close(found, expected, most=2e-5):
         assert (a.detach() - b).abs().max() <= most * b.abs().max()
 
 
+@pytest.mark.parametrize("how", ["func", pytest.param("compile", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("leak", [pytest.param(1e-6, marks=pytest.mark.thorough), 1e-12])
-def test_transforms(leak):
+def test_transforms_and_compilers(leak, how):
     grid = (8, 7)
     source, weight, g, leaks = _fields(grid, torch.float32, leak)
     expected = _gradient(_direct, grid, torch.float64, leak)
@@ -47,27 +48,15 @@ def test_transforms(leak):
     def loss(*g):
         return (solve_network(source, g, leaks) * weight).sum()
 
+    if how == "compile":
+        leaves = [x.clone().requires_grad_() for x in g]
+        compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)(*leaves)
+        _assert_close(torch.autograd.grad(compiled, leaves), expected)
+        return
     _assert_close(torch.func.grad(loss, (0, 1))(*g), expected)
-    tangents = tuple(torch.ones_like(x) for x in g)
-    slope = torch.func.jvp(loss, tuple(g), tangents)[1]
-    assert abs(slope - sum(x.sum() for x in expected)) <= 1e-4 * sum(
-        x.abs().sum() for x in expected
-    )
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("leak", [1e-6, 1e-12])
-def test_compilers(leak):
-    grid = (8, 7)
-    source, weight, g, leaks = _fields(grid, torch.float32, leak)
-
-    def loss(*g):
-        return (solve_network(source, g, leaks) * weight).sum()
-
-    expected = _gradient(_direct, grid, torch.float64, leak)
-    leaves = [x.clone().requires_grad_() for x in g]
-    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)(*leaves)
-    _assert_close(torch.autograd.grad(compiled, leaves), expected)
+    slope = torch.func.jvp(loss, tuple(g), tuple(torch.ones_like(x) for x in g))[1]
+    size = sum(x.abs().sum() for x in expected)
+    assert abs(slope - sum(x.sum() for x in expected)) <= 1e-4 * size
 
 
 @pytest.mark.parametrize("backend", [x for x in BACKENDS if x != "reference"])

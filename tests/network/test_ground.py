@@ -3,13 +3,16 @@ of 0, which are one-sided ones."""
 
 from __future__ import annotations
 
+import functools
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from network_cases import factorize, on, solve_network, solver_of
-from scipy.ndimage import label as connected
+from manufactured import plain
+from meshes import rings
+from network_cases import factorize, matrix_of, on, solve_network, solver_of
 from scipy.spatial import Delaunay
 from torch import Tensor
 
@@ -30,7 +33,6 @@ from chonn_ops import (
     rc_step,
 )
 from chonn_ops.network import available_backends
-from chonn_ops.network.edges import currents_along
 from chonn_ops.network.ground import cut_off
 
 BACKENDS = pytest.mark.parametrize("backend", [x for x in available_backends() if x != "triton"])
@@ -52,11 +54,12 @@ def of_nodes(circuit: Circuit) -> Tensor:
 
 
 @BACKENDS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 @pytest.mark.parametrize("outage", [1, 2])  # cuts off two nodes, or one
-def test_a_source_that_lost_its_ground_is_named(backend, outage):
+def test_a_source_that_lost_its_ground_is_named(backend, outage, dtype):
     """One node was silent: v = 0, a backward error of 0, and 3 A that went nowhere."""
     graph = Graph([(0, 1), (1, 2), (2, 3)], 4)
-    g, leak = torch.ones(1, 3, 1), field(1, 0, 0, 0, dtype=torch.float32)
+    g, leak = torch.ones(1, 3, 1, dtype=dtype), field(1, 0, 0, 0, dtype=dtype)
     g[:, outage] = 0
     factor = None if backend == "reference" else factorize(g, leak, graph=graph, backend=backend)
     for source in (field(0, 0, 0, 3).float(), field(1, 0, 1, -1).float()):
@@ -71,7 +74,7 @@ def test_a_source_that_lost_its_ground_is_named(backend, outage):
     fine = field(2, 0, 0, 0).float()
     v, info = solve_network(fine, g, leak, graph=graph, backend=backend, info=True)
     assert v.flatten().tolist() == [2.0] * (outage + 1) + [0.0] * (3 - outage)
-    assert info.backward_error.item() == 0
+    assert info.backward_error.item() <= (1e-6 if dtype.is_complex else 0)
     if factor is not None:
         assert torch.equal(factor.solve(fine), v)
         with pytest.raises(ValueError, match=r"and the inverse is asked for there"):
@@ -155,17 +158,8 @@ def test_missing_nodes_need_no_ground():
     factor = circuit.factorize()
     assert torch.equal(factor.diagonal_of_inverse()[0, ..., 0] > 0, mask)
     assert torch.equal(factor.sample(k)[0, ..., 0] != 0, mask)
-    dense = torch.linalg.inv(matrix(circuit)[mask.flatten()][:, mask.flatten()])
-    assert abs(factor.logdet().item() + dense.logdet().item()) < 1e-10
-
-
-def matrix(circuit: Circuit) -> Tensor:
-    """The dense matrix of one network."""
-    n = circuit.leak[0, ..., 0].numel()
-    columns = torch.eye(n, dtype=torch.float64).reshape(n, *circuit.leak.shape[1:-1], 1)
-    layout = circuit.layout
-    flows = currents_along(layout.edges(circuit.conductance), layout.drops(columns))
-    return (circuit.leak * columns + layout.outflow(flows)).reshape(n, n)
+    dense = torch.from_numpy(matrix_of(circuit))[mask.flatten()][:, mask.flatten()]
+    assert abs(factor.logdet().item() - dense.logdet().item()) < 1e-10
 
 
 # ---- fluxes
@@ -213,53 +207,30 @@ def dense_loss(
     """sum(weights[0] v) + sum(weights[1] i) + sum(weights[2] j), i what leaves through the walls of
     each cell and j what flows to the next one along the first axis, by a dense matrix of finite
     volumes: independent of chonn_ops."""
-    n, grid = k.size, k.shape
-    number = np.arange(n).reshape(grid)
-    a, wall, fed = np.zeros((n, n)), np.zeros(n), np.zeros(n)
-    along = []
-    volume = np.ones(grid)
-    for axis, w in enumerate(widths):
-        volume *= w.reshape([-1] + [1] * (k.ndim - axis - 1))
-    s = (source * volume).flatten()
 
-    def series(x: float, y: float) -> float:
-        return x * y / (x + y) if x and y else 0.0
+    def said(face: Any) -> tuple:
+        if isinstance(face, str):
+            return face, 0.0
+        if isinstance(face, Dirichlet):
+            return "dirichlet", face.value, 0.0
+        return "robin", face.coefficient, face.value, 0.0
 
-    for axis in range(k.ndim):
-        for at in np.ndindex(*grid):
-            p, area = number[at], volume[at] / widths[axis][at[axis]]
-            half = k[at] * area / (widths[axis][at[axis]] / 2)
-            last = at[axis] == grid[axis] - 1
-            if not last or (faces[axis] == "periodic" and grid[axis] > 1):
-                to = tuple((i + 1) % grid[axis] if j == axis else i for j, i in enumerate(at))
-                g = series(half, k[to] * area / (widths[axis][to[axis]] / 2))
-                q = number[to]
-                if axis == 0:
-                    along.append((weights[2][at], g, p, q))
-                a[p, p] += g
-                a[q, q] += g
-                a[p, q] -= g
-                a[q, p] -= g
-            if faces[axis] == "periodic":
-                continue
-            for side, here in ((0, at[axis] == 0), (1, last)):
-                face = faces[axis][side]
-                if not here or face == "neumann":
-                    continue
-                g = half if isinstance(face, Dirichlet) else series(half, face.coefficient * area)
-                wall[p] += g
-                fed[p] += g * face.value
-    a += np.diag(wall)
-    some = a.diagonal() != 0
+    pairs = [(face, face) if isinstance(face, str) else face for face in faces]
+    conditions = [tuple(map(said, pair)) for pair in pairs]
+    matrix, right = plain(k, widths, conditions, np.zeros(k.shape), source)
+    a, n = matrix.toarray(), k.size
+    volume = functools.reduce(np.multiply.outer, widths).flatten()
+    wall, fed = a.sum(1), right - source.flatten() * volume
     # Cells that no wall reaches have v = 0.
-    reached = wall > 0
+    reached = wall > 1e-9
     for _ in range(n):
         reached = reached | ((a != 0) @ reached)
-    some &= reached
+    some = (a.diagonal() != 0) & reached
     v = np.zeros(n)
-    v[some] = np.linalg.solve(a[np.ix_(some, some)], (s + fed)[some])
-    flows = sum(weight * g * (v[p] - v[q]) for weight, g, p, q in along)
-    return float(weights[0].flatten() @ v + weights[1].flatten() @ (wall * v - fed) + flows)
+    v[some] = np.linalg.solve(a[np.ix_(some, some)], right[some])
+    step = n // k.shape[0]
+    flows = np.append(-np.diag(a, step) * (v[:-step] - v[step:]), np.zeros(step))
+    return float((weights.reshape(3, -1) * (v, wall * v - fed, flows)).sum())
 
 
 def porous(seed: int, axes: int) -> tuple:
@@ -461,8 +432,7 @@ def test_edges_of_a_part_that_rise_together(kind):
 def test_cells_of_a_mesh_that_rise_together():
     """Triangles around nodes that conduct nothing; one of them alone has no such derivative,
     because its edges are those of its neighbours, too."""
-    rings = [(r, 2 * np.pi * i / (6 * r)) for r in range(1, 7) for i in range(6 * r)]
-    points = np.array([(0.0, 0.0), *((r * np.cos(a), r * np.sin(a)) for r, a in rings)])
+    points = 6 * rings(6)
     points[10] += (0.2, 0.1)  # its edges have other weights than each other
     cells = Delaunay(points).simplices
     mesh = Mesh(points, cells, {"left": points[:, 0] < -4, "right": points[:, 0] > 4})
@@ -499,24 +469,6 @@ def test_conductivities_along_axes_that_rise_together():
         moved[tuple(at)] = 1e-7
         right = (both(moved, moved) - both(k, k)).item() / 1e-7
         assert abs(sum(found)[tuple(at)].item() - right) < 1e-4 * (right + 0.01)
-
-
-def test_effective_conductivity_as_the_docs_compute_it():
-    """Closed pores need no absorption, and solid cells have the derivatives of the flow."""
-    pores = image(16, 16, seed=3)
-    closed = pores.clone()
-    closed[0, 7:10, 7:10] = 0
-    closed[0, 8, 8] = 1
-    parts, _ = connected(closed[0, ..., 0].numpy())
-    alone = parts == parts[8, 8]
-    assert alone.sum() == 1
-    x = closed.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(flow(x), x)
-    for at in [(7, 8), (8, 7), (8, 8), (7, 7)]:
-        moved = closed.clone()
-        moved[(0, *at, 0)] += 1e-7
-        right = (flow(moved) - flow(closed)).item() / 1e-7
-        assert abs(gradient[(0, *at, 0)].item() - right) < 1e-5
 
 
 def test_sensitivities_of_merged_circuits():

@@ -83,7 +83,7 @@ def test_an_empty_batch_on_a_graph_is_solved():
 @compiled
 def test_memory_bounds_groups_then_methods(monkeypatch):
     case = (Grid((64, 64)), 1000, torch.float32, "cpu")
-    monkeypatch.setattr(methods, "MEMORY", methods.predicted_bytes((64, 64), (False, False), 125))
+    monkeypatch.setattr(methods, "MEMORY", methods.predicted_bytes(Grid((64, 64)), 125))
     nodes = "elimination: a plane of at most 512 x 512 nodes"
     assert methods.choose(*case) == ("direct", f"{nodes}, 125 of 1000 at a time", False)
     monkeypatch.setattr(methods, "MEMORY", 0)

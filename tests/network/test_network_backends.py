@@ -39,6 +39,8 @@ SMALL = [
     ((2, 5), "periodic", 100.0),
     pytest.param((5, 7, 9), "neumann", 1e4, marks=pytest.mark.thorough),
     ((1, 2, 5), "periodic", 100.0),
+    ((7, 1, 20), ("periodic", "periodic", "neumann"), 100.0),
+    pytest.param((3, 200), ("periodic", "neumann"), 100.0, marks=pytest.mark.thorough),
     ((4, 5, 6), ("neumann", "periodic", "periodic"), 1e6),
 ]
 # Its dense matrix would be large.
@@ -102,6 +104,19 @@ def test_float32_reaches_the_residual_asked_for(backend, grid, boundary, contras
         if not wraps or n == 1:
             expected.narrow(dim, n - 1, 1).zero_()
         torch.testing.assert_close(result[f"grad_g{axis}"], expected)
+
+
+@pytest.mark.parametrize("backend", IDS)
+@pytest.mark.parametrize("periodic", [False, True])
+def test_lines_keep_their_digits_at_any_contrast(backend, periodic):
+    """Componentwise, because sources and inverse are positive."""
+    for dtype, rounding in ((torch.float64, 1e-12), (torch.float32, 2e-5)):
+        source, g, leak = make_network((501,), contrast=1e9, dtype=dtype)
+        source, leak = source.abs(), 1e-6 * leak
+        v, info = solve_network(source, g, leak, periodic=periodic, backend=backend, info=True)
+        assert not info.iterations.any()
+        expected = reference_of(source.double(), [g[0].double()], leak.double(), periodic=periodic)
+        torch.testing.assert_close(v.double(), expected, rtol=rounding, atol=0)
 
 
 def _spoilt(network, grid):

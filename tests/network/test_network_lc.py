@@ -261,32 +261,6 @@ def test_a_wall_at_a_potential_sets_the_mean():
     torch.testing.assert_close(state.voltage, torch.full_like(state.voltage, 3.0))
 
 
-@pytest.mark.parametrize(
-    ("grid", "boundary"),
-    [
-        ((2,), "dirichlet"),
-        pytest.param((2, 3), ("periodic", "neumann"), marks=pytest.mark.thorough),
-    ],
-    ids=str,
-)
-def test_gradients_through_time(grid, boundary):
-    (v, current, ground), circuit, C = _network(grid, boundary, B=1, C=1)
-    damping, source = torch.rand(2, 1, *grid, 1, dtype=DOUBLE)
-    edges, axes = circuit.conductance, len(grid)
-    fields = (v, ground, *current, *edges, circuit.leak, C, damping, source)
-    leaves = [x.detach().requires_grad_() for x in fields]
-
-    def roll(v, ground, *rest):
-        leak, C, damping, source = rest[2 * axes :]
-        made = Circuit(rest[axes : 2 * axes], leak, circuit.layout)
-        state = LCState(v, rest[:axes], ground)
-        for _ in range(3):
-            state = lc_step(state, made, C, 0.4, source, damping=damping, **EXACT)
-        return (state.voltage, *state.current, state.ground)
-
-    assert torch.autograd.gradcheck(roll, leaves, check_forward_ad=True, fast_mode=True)
-
-
 def test_unfit_steps_are_refused():
     state, circuit, C = _network((4, 3), ("periodic", "neumann"))
     for call, message in (

@@ -1,4 +1,4 @@
-"""The compiled multigrid, of one network after the other and of groups of networks."""
+"""Iterations: compiled, of one network after the other and of groups of networks, and PyTorch's."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from network_cases import (
 from chonn_ops import Iterative
 from chonn_ops.network import cpu
 
-pytestmark = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
-
+COMPILED = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
 THOROUGH = pytest.mark.thorough
 # Rows shorter and longer than a vector, odd axes, axes of one node, an axis that is not halved.
 GRIDS = [
@@ -29,17 +28,32 @@ GRIDS = [
 ]
 
 
-@pytest.fixture(params=[True, False], ids=["one after the other", "group"])
-def few(request, monkeypatch) -> bool:
-    """Whether vectors are filled with slabs of one network or with networks."""
-    monkeypatch.setattr(cpu, "_are_few", lambda *_: request.param)
-    return request.param
+OURS = [pytest.param(x, marks=COMPILED) for x in ("cpu", "cpu, group")]
+COMPILED_ONLY = pytest.mark.parametrize("backend", OURS, indirect=True)
+EACH_QUICKLY = pytest.mark.parametrize("backend", [*OURS, "torch"], indirect=True)
 
 
-def _solve(network, tol=1e-5, **options):
+@pytest.fixture(params=[*OURS, pytest.param("torch", marks=THOROUGH)])
+def backend(request, monkeypatch) -> str:
+    """Vectors of the compiled kernel are filled with slabs of one network or with networks."""
+    monkeypatch.setattr(cpu, "_are_few", lambda *_: request.param == "cpu")
+    return request.param.partition(",")[0]
+
+
+@pytest.fixture
+def num_networks(request) -> int:
+    """One, or so many that they fill vectors."""
+    return 20 if "group" in request.node.callspec.id else 1
+
+
+def _solve(network, tol=1e-5, backend="cpu", **options):
     source, conductance, leak = network
-    options |= {"solver": Iterative(tol), "backend": "cpu"}
+    options |= {"solver": Iterative(tol), "backend": backend}
     return network_with_walls(source, conductance, leak, **options)
+
+
+def _isas(backend):
+    return cpu.available_isas() if backend == "cpu" else [""]
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -47,36 +61,33 @@ def _solve(network, tol=1e-5, **options):
 @pytest.mark.parametrize(
     "dtype", [torch.float32, pytest.param(torch.float64, marks=THOROUGH)], ids=str
 )
-@pytest.mark.usefixtures("few")
-def test_equals_the_reference_on_every_instruction_set(monkeypatch, grid, boundary, dtype):
+def test_equals_the_reference_on_every_instruction_set(backend, monkeypatch, grid, boundary, dtype):
     network = make_network(grid, B=1, C=2, dtype=dtype)
     expected = network_with_walls(*network, boundary=boundary, backend="reference")
     tol = 1e-6 if dtype == torch.float32 else 1e-11
-    for isa in cpu.available_isas():
+    for isa in _isas(backend):
         with monkeypatch.context() as patch:
             patch.setenv("CHONN_NETWORK_ISA", isa)
-            actual, info = _solve(network, boundary=boundary, tol=tol, info=True)
+            actual, info = _solve(network, tol, backend, boundary=boundary, info=True)
         assert info.backward_error.max() <= 20 * tol
         assert info.iterations.max() <= 28
         assert (actual - expected).norm() <= 20 * tol * expected.norm(), isa
 
 
 @pytest.mark.parametrize("periodic", list(itertools.product((False, True), repeat=3)), ids=str)
-@pytest.mark.usefixtures("few")
-def test_every_choice_of_periodic_axes(periodic):
+def test_every_choice_of_periodic_axes(backend, periodic):
     boundary = tuple("periodic" if wraps else "neumann" for wraps in periodic)
     for grid in ((12, 11, 17), (15, 14, 10)):
         network = make_network(grid, B=1, C=1)
         expected = network_with_walls(*network, boundary=boundary, backend="reference")
-        actual = _solve(network, boundary=boundary, tol=1e-11)
+        actual = _solve(network, 1e-11, backend, boundary=boundary)
         assert (actual - expected).norm() <= 1e-10 * expected.norm()
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("grid", [(40, 93), (15, 14, 70), (12, 17, 64)], ids=str)
 @pytest.mark.parametrize("boundary", ["neumann", "periodic"])
-@pytest.mark.usefixtures("few")
-def test_insulating_boxes_are_left_out(monkeypatch, grid, boundary):
+def test_insulating_boxes_are_left_out(backend, monkeypatch, grid, boundary):
     """Boxes of many vectors that differ from network to network, at faces, seams and within."""
     source, conductance, leak = make_network(grid, B=1, C=3)
     conducts = torch.ones_like(source)
@@ -86,13 +97,14 @@ def test_insulating_boxes_are_left_out(monkeypatch, grid, boundary):
     edges = tuple(g * conducts * conducts.roll(-1, axis) for axis, g in enumerate(conductance, 1))
     leak, source = leak * conducts, source * conducts
     expected = network_with_walls(source, edges, leak, boundary=boundary, backend="reference")
-    for isa in cpu.available_isas():
+    for isa in _isas(backend):
         monkeypatch.setenv("CHONN_NETWORK_ISA", isa)
-        actual = _solve((source, edges, leak), boundary=boundary, tol=1e-11)
+        actual = _solve((source, edges, leak), 1e-11, backend, boundary=boundary)
         assert (actual[conducts == 0] == 0).all()
         assert (actual - expected).norm() <= 1e-9 * expected.norm(), isa
 
 
+@COMPILED
 def test_a_network_alone_equals_one_of_many():
     source, conductance, leak = make_network((64, 72), B=1, C=40, dtype=torch.float32)
     assert not cpu._are_few(40, (64, 72))
@@ -103,6 +115,7 @@ def test_a_network_alone_equals_one_of_many():
         assert (alone - many[..., c : c + 1]).norm() <= 1e-5 * alone.norm()
 
 
+@COMPILED
 @pytest.mark.parametrize("grid", [(130, 140), pytest.param((36, 37, 38), marks=THOROUGH)], ids=str)
 def test_the_number_of_threads_changes_no_bit(set_threads, grid):
     network = make_network(grid, B=1, C=1, dtype=torch.float32)
@@ -114,30 +127,56 @@ def test_the_number_of_threads_changes_no_bit(set_threads, grid):
     assert torch.equal(found[0], found[2])
 
 
-@pytest.mark.parametrize("grid", [(256, 256), (40, 40, 40)], ids=str)
+@EACH_QUICKLY
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
-    "contrast", [*(pytest.param(x, marks=THOROUGH) for x in (1.0, 100.0)), 1e4]
+    ("grid", "size"),
+    [
+        ((256, 256), 8),
+        ((40, 40, 40), 8),
+        *(pytest.param(*x, marks=THOROUGH) for x in (((63, 63), 8), ((128, 128), 8))),
+        ((16, 16, 16), 4),
+    ],
+    ids=str,
 )
-@pytest.mark.usefixtures("few")
-def test_iterations(grid, contrast):
-    """Squares and cubes of 8 nodes a side with better and worse conductances."""
+@pytest.mark.parametrize(
+    ("contrast", "most"),
+    [*(pytest.param(*x, marks=THOROUGH) for x in ((1.0, 6), (100.0, 8))), (1e4, 16)],
+)
+def test_iterations(backend, grid, size, contrast, most, dtype):
+    """Squares and cubes with better and worse conductances: no more on larger grids."""
     generator = torch.Generator().manual_seed(0)
-    k = torch.randn(1, *(n // 8 for n in grid), 1, generator=generator) > 0
-    for axis in range(1, len(grid) + 1):
-        k = k.repeat_interleave(8, axis)
+    k = torch.randn(1, *(-(-n // size) for n in grid), 1, generator=generator) > 0
+    for axis, n in enumerate(grid, 1):
+        k = k.repeat_interleave(size, axis).narrow(axis, 0, n)
     k = contrast ** k.double()
-    conductance = tuple(2 / (1 / k + 1 / k.roll(-1, axis)) for axis in range(1, len(grid) + 1))
-    leak = torch.full_like(k, 1e-4)
+    conductance = [2 / (1 / k + 1 / k.roll(-1, axis)) for axis in range(1, len(grid) + 1)]
+    leak = torch.full_like(k, 1e-4 if dtype == torch.float64 else 12.8 / grid[0] ** 2)
     source = torch.randn(k.shape, generator=generator, dtype=torch.float64)
-    v, info = _solve((source, conductance, leak), info=True)
-    assert info.iterations.item() <= 12
-    open_ends = (False,) * len(grid)
-    assert relative_residual(v, source, conductance, leak, open_ends).item() <= 2e-5
+    source, leak, *conductance = (x.to(dtype) for x in (source, leak, *conductance))
+    v, info = _solve((source, conductance, leak), backend=backend, info=True)
+    assert info.iterations.item() <= (most if backend == "torch" else 12)
+    assert info.backward_error.item() <= 2e-5
+    if dtype == torch.float64:  # whose rounding is no part of the residual
+        open_ends = (False,) * len(grid)
+        assert relative_residual(v, source, conductance, leak, open_ends).item() <= 2e-5
 
 
-def test_iterations_in_narrow_pores(few):
+@EACH_QUICKLY
+@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
+@pytest.mark.parametrize("ratio", [pytest.param(64.0, marks=THOROUGH), 16.0, 1e4])
+def test_iterations_do_not_grow_with_anisotropy(backend, boundary, ratio):
+    source, (g0, g1), leak = make_network((65, 96), contrast=1.0, dtype=torch.float32)
+    for strong in ((ratio * g0, g1), (g0, ratio * g1)):
+        case = source, strong, leak
+        _, info = _solve(case, boundary=boundary, backend=backend, info=True)
+        assert info.iterations.max() <= 12
+
+
+@COMPILED_ONLY
+def test_iterations_in_narrow_pores(backend, num_networks):
     """Channels one node wide between the nodes of the coarser networks, in an insulator."""
-    shape = (1, 23, 21, 40, 1 if few else 20)
+    shape = (1, 23, 21, 40, num_networks)
     conducts = torch.zeros(shape)
     for at in (3, 9, 15):
         for other in (3, 9, 15):
@@ -145,16 +184,17 @@ def test_iterations_in_narrow_pores(few):
     edges = tuple(conducts * conducts.roll(-1, axis) for axis in (1, 2, 3))
     leak, source = torch.zeros(shape), torch.zeros(shape)
     leak[:, 0, 3, 3], source[:, 3, 3, -1], source[:, 15, -1, 9] = 2, 1, 0.3
-    v, info = _solve((source, edges, leak), info=True)
+    v, info = _solve((source, edges, leak), backend=backend, info=True)
     assert info.iterations.max() <= 16
     expected = solve_network(source, edges, leak, backend="reference")
     assert (v - expected).norm() <= 1e-4 * expected.norm()
 
 
+@COMPILED_ONLY
 @pytest.mark.thorough
-def test_iterations_with_islands_of_a_conductor(few):
+def test_iterations_with_islands_of_a_conductor(backend, num_networks):
     """Rods of two to four nodes anywhere, of a contrast of 1e5."""
-    shape = (1, 20, 21, 22, 1 if few else 20)
+    shape = (1, 20, 21, 22, num_networks)
     generator = torch.Generator().manual_seed(1)
     k = torch.ones(shape)
     for rod in range(60):
@@ -165,7 +205,7 @@ def test_iterations_with_islands_of_a_conductor(few):
     edges = tuple(2 / (1 / k + 1 / k.roll(-1, axis)) for axis in (1, 2, 3))
     source = torch.randn(shape, generator=generator)
     leak = torch.full(shape, 1e-3)
-    v, info = _solve((source, edges, leak), info=True)
+    v, info = _solve((source, edges, leak), backend=backend, info=True)
     assert info.iterations.max() <= 36
     expected = solve_network(source, edges, leak, backend="reference")
     assert (v - expected).norm() <= 1e-3 * expected.norm()

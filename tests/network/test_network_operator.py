@@ -12,12 +12,10 @@ import pytest
 import torch
 from network_cases import (
     BACKENDS,
-    EACH_BACKEND_THOROUGHLY,
     FASTEST,
     factorize,
     make_network,
     network_with_walls,
-    on,
     solve_network,
     solver_of,
     within,
@@ -25,21 +23,11 @@ from network_cases import (
 from torch.autograd import forward_ad
 from torch.library import opcheck
 
-from chonn_ops import Auto, Robin, diffusion, kirchhoff_scan
+from chonn_ops import Auto, Grid, Robin, diffusion, kirchhoff_scan
 from chonn_ops.network.direct import predicted_bytes
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
-BOUNDARIES = [
-    ((3,), "dirichlet"),
-    ((3, 2), ("periodic", "matched")),
-    *(
-        pytest.param(*case, marks=pytest.mark.thorough)
-        for case in (((3,), "neumann"), ((4,), "periodic"), ((3, 2), "dirichlet"))
-    ),
-]
-EACH_BOUNDARY = pytest.mark.parametrize(("grid", "boundary"), BOUNDARIES, ids=str)
 EXACT = {"solver": Auto(1e-13)}
-ALL = (0, 1, 2, 3)
 
 
 def _flat(network):
@@ -52,37 +40,6 @@ def _solver(**options):
         return network_with_walls(source, rest[:-1], rest[-1], **(EXACT | options))
 
     return solve
-
-
-@EACH_BACKEND_THOROUGHLY
-@EACH_BOUNDARY
-def test_gradcheck_in_both_modes(backend, grid, boundary):
-    leaves = _flat(make_network(grid, B=1, C=1))
-    solve = _solver(boundary=boundary, backend=backend)
-    checks = {"check_forward_ad": True, "check_batched_grad": True}
-    assert torch.autograd.gradcheck(solve, leaves, **checks, check_batched_forward_grad=True)
-
-
-@EACH_BACKEND
-@pytest.mark.parametrize("method", ["direct", "multigrid"])
-def test_tangents_beside_gradients_of_several_channels(backend, method):
-    """One level of both modes: PyTorch wants a tangent with the strides of its potential."""
-    leaves = _flat(make_network((5, 4), B=1, C=3))
-    with forward_ad.dual_level():
-        duals = [forward_ad.make_dual(x, torch.ones_like(x)) for x in leaves]
-        v = _solver(backend=backend, solver=solver_of(method))(*duals)
-        tangent = forward_ad.unpack_dual(v).tangent
-    step = [x.detach() + 1e-6 for x in leaves], [x.detach() - 1e-6 for x in leaves]
-    high, low = (_solver(backend=backend, solver=solver_of(method))(*x) for x in step)
-    torch.testing.assert_close(tangent, (high - low) / 2e-6, rtol=1e-5, atol=1e-7)
-
-
-@EACH_BACKEND_THOROUGHLY
-@EACH_BOUNDARY
-def test_gradgradcheck(backend, grid, boundary):
-    leaves = _flat(make_network(grid, B=1, C=1))
-    solve = _solver(boundary=boundary, backend=backend)
-    assert torch.autograd.gradgradcheck(solve, leaves, check_fwd_over_rev=True, fast_mode=True)
 
 
 def test_gradients_at_the_edge_of_what_is_allowed_are_finite():
@@ -149,47 +106,6 @@ def _worst(actual, expected):
     return max(_worst(a, b) for a, b in zip(actual, expected, strict=True))
 
 
-@EACH_BACKEND_THOROUGHLY
-def test_jacobians_of_torch_func(backend):
-    args, solve = _args(), _solver(boundary=("periodic", "matched"), backend=backend)
-    expected = torch.autograd.functional.jacobian(solve, args)
-    assert _worst(torch.func.jacrev(solve, ALL)(*args), expected) < 1e-9
-    assert _worst(torch.func.jacfwd(solve, ALL)(*args), expected) < 1e-9
-
-
-@pytest.mark.thorough
-@EACH_BACKEND
-def test_hessians_by_every_mix_of_modes(backend):
-    args, solve = _args(), _solver(boundary=("periodic", "matched"), backend=backend)
-
-    def loss(*args):
-        return solve(*args).sin().sum()
-
-    expected = torch.autograd.functional.hessian(loss, args)
-    for outer in (torch.func.jacrev, torch.func.jacfwd):
-        for inner in (torch.func.jacrev, torch.func.jacfwd):
-            actual = outer(inner(loss, ALL), ALL)(*args)
-            assert _worst(actual, expected) < 1e-7, (outer.__name__, inner.__name__)
-
-
-@EACH_BACKEND
-def test_dual_tensors(backend):
-    """Forward mode, and its reverse: the gradient of a directional derivative."""
-    args, solve = _args(), _solver(backend=backend)
-    tangents = [torch.sin(7 * x) for x in args]
-    leaves = [x.clone().requires_grad_() for x in args]
-    with forward_ad.dual_level():
-        duals = [forward_ad.make_dual(x, t) for x, t in zip(leaves, tangents, strict=True)]
-        slope = forward_ad.unpack_dual(solve(*duals)).tangent
-    v, expected = torch.autograd.functional.jvp(solve, args, tuple(tangents))
-    torch.testing.assert_close(slope, expected)
-    torch.testing.assert_close(solve(*args), v)
-    by_func = torch.func.grad(
-        lambda *args: torch.func.jvp(solve, args, tuple(tangents))[1].sum(), ALL
-    )(*args)
-    assert _worst(torch.autograd.grad(slope.sum(), leaves), by_func) < 1e-8
-
-
 @pytest.mark.parametrize("method", ["direct", "multigrid"])
 @pytest.mark.parametrize("at_frequency", [False, True])
 def test_exported_programs_have_derivatives_of_both_modes(method, at_frequency):
@@ -214,56 +130,6 @@ def test_exported_programs_have_derivatives_of_both_modes(method, at_frequency):
     assert _worst(found, right) < 1e-8
     with pytest.raises(NotImplementedError, match=r"torch[.]func differentiates no networks of"):
         torch.func.jvp(program, tuple(args), tangents)
-
-
-@EACH_BACKEND
-def test_vmap_equals_a_loop(backend):
-    args, solve = [torch.stack([x, 2 * x, x + 1]) for x in _args()], _solver(backend=backend)
-    g0 = args[1][0]
-
-    def loss(source, g0, g1, leak):
-        return solve(source, g0, g1, leak).sin().sum()
-
-    for function in (solve, torch.func.grad(loss, ALL)):
-        actual = torch.vmap(function, (0, None, 0, 0))(args[0], g0, args[2], args[3])
-        rows = [function(args[0][i], g0, args[2][i], args[3][i]) for i in range(3)]
-        expected = rows if isinstance(actual, torch.Tensor) else zip(*rows, strict=True)
-        expected = (
-            torch.stack(rows)
-            if isinstance(actual, torch.Tensor)
-            else [torch.stack(column) for column in expected]
-        )
-        assert _worst(actual, expected) < 1e-10
-
-
-@pytest.mark.thorough
-@EACH_BACKEND
-@pytest.mark.parametrize("boundary", ["neumann", ("periodic", "matched")], ids=str)
-def test_compile_without_graph_breaks(backend, boundary):
-    leaves = _flat(make_network((4, 5)))
-
-    def loss(*leaves):
-        return _solver(boundary=boundary)(*leaves).sin().sum()
-
-    with on(backend):
-        expected = torch.autograd.grad(loss(*leaves), leaves)
-        compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")(*leaves)
-        for grad, other in zip(torch.autograd.grad(compiled, leaves), expected, strict=True):
-            torch.testing.assert_close(grad, other)
-
-
-@pytest.mark.thorough
-def test_transforms_compile():
-    args, solve = _args(), _solver()
-    tangents = tuple(torch.sin(7 * x) for x in args)
-    stacked = tuple(torch.stack([x, 2 * x]) for x in args)
-    for transform, given in (
-        (lambda *args: torch.func.jvp(solve, args, tangents)[1], args),
-        (torch.func.jacrev(solve, ALL), args),
-        (torch.vmap(solve), stacked),
-    ):
-        compiled = torch.compile(transform, fullgraph=True, backend="aot_eager")
-        assert _worst(compiled(*given), transform(*given)) < 1e-12
 
 
 class _Darcy(torch.nn.Module):
@@ -302,15 +168,6 @@ def test_export_of_a_domain_whose_spacing_follows_from_the_size():
     small, large = torch.ones(1, 6, 5, 1), torch.ones(1, 9, 12, 1)
     program = torch.export.export(_Square(), (small,), dynamic_shapes=(sizes,)).module()
     torch.testing.assert_close(program(large), _Square()(large))
-
-
-@EACH_BACKEND
-def test_autocast_solves_in_float32(backend):
-    network = make_network((8, 9), dtype=torch.float32)
-    expected = network_with_walls(*network, boundary="matched", backend=backend)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        actual = network_with_walls(*network, boundary="matched", backend=backend)
-    assert torch.equal(actual, expected)
 
 
 @EACH_BACKEND
@@ -362,16 +219,6 @@ def test_info_has_no_gradient():
     assert info.iterations.dtype == torch.int32
 
 
-@EACH_BACKEND
-def test_only_the_gradients_asked_for_are_made(backend):
-    source, conductance, leak = make_network((4, 5))
-    full = _flat((source, conductance, leak))
-    expected = torch.autograd.grad(_solver(backend=backend)(*full).sum(), full)[1]
-    g = conductance[0].detach().requires_grad_()
-    v = _solver(backend=backend)(source.detach(), g, conductance[1].detach(), leak.detach())
-    torch.testing.assert_close(torch.autograd.grad(v.sum(), g)[0], expected)
-
-
 PEAK = """
 import resource, sys
 import torch
@@ -401,7 +248,7 @@ def test_peak_memory_of_forward_and_backward(backend, method, fields):
     chosen = {**os.environ, "CHONN_NETWORK_BACKEND": backend}
     peak = int(subprocess.run(command, check=True, capture_output=True, env=chosen).stdout)
     grid, networks = (128, 128), 4 * 64
-    factors = predicted_bytes(grid, (False, False), networks, torch.float32)
+    factors = predicted_bytes(Grid(grid), networks, torch.float32)
     field = 4 * 128 * 128 * networks
     assert peak < fields * field + (factors if method == "direct" else 0)
 

@@ -17,7 +17,7 @@ from network_cases import (
 )
 
 from chonn_ops import Auto, Circuit, Grid, rc_step
-from chonn_ops.network.edges import backward_error
+from chonn_ops.network.layout import backward_error
 
 DOUBLE = torch.float64
 METHODS = ("euler", "midpoint")
@@ -153,31 +153,6 @@ def test_a_step_for_ever_is_the_resistor_network_and_no_step_is_none():
     torch.testing.assert_close(step_of(v, g, leak, 0.0, 1.0, source, **EXACT), steady)
 
 
-@EACH_METHOD
-@pytest.mark.parametrize(
-    ("grid", "boundary"),
-    [
-        ((3,), "periodic"),
-        pytest.param((3, 2), ("dirichlet", "neumann"), marks=pytest.mark.thorough),
-    ],
-    ids=str,
-)
-def test_gradients_through_time(grid, boundary, method):
-    source, g, leak = make_network(grid, B=1, C=1)
-    v, C = _uniform(1, *grid, 1), 0.1 + _uniform(1, seed=4)
-    leaves = [x.requires_grad_() for x in (v, *g, leak, C, source)]
-
-    def roll(v, *rest):
-        *g, leak, C, source = rest
-        for step in range(3):
-            v = step_of(
-                v, g, leak, C, 0.3, source * (step + 1), method=method, boundary=boundary, **EXACT
-            )
-        return v
-
-    assert torch.autograd.gradcheck(roll, leaves, check_forward_ad=True, fast_mode=True)
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("grid", [(9,), (30, 31)], ids=str)
 def test_currents_that_hardly_are(grid, backend):
@@ -201,24 +176,6 @@ def test_strides_dtypes_and_capacitances_of_any_shape():
     torch.testing.assert_close(half.float(), expected, rtol=2e-2, atol=2e-2)
     error = backward_error(expected, 5 * v + source, g, leak + 5, Grid((6, 5)))
     assert error.max() <= 1e-5
-
-
-def _step():
-    """A step of 5 x 4 nodes as a function of the state, and a state."""
-    source, g, leak = make_network((5, 4))
-    return lambda v: step_of(v, g, leak, 0.5, 0.1, source, **EXACT), make_network((5, 4), seed=5)[0]
-
-
-@pytest.mark.thorough
-def test_compiled_steps_are_steps():
-    step, v = _step()
-    torch.testing.assert_close(torch.compile(step, backend="eager", fullgraph=True)(v), step(v))
-
-
-def test_mapped_steps_are_steps():
-    step, v = _step()
-    mapped = torch.func.vmap(step)(torch.stack((v, -v)))
-    torch.testing.assert_close(mapped, torch.stack((step(v), step(-v))))
 
 
 def test_unfit_steps_are_refused():

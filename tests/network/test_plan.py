@@ -8,9 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from chonn_ops.network.direct import kept
+from chonn_ops import Grid
+from chonn_ops.network.direct import plan as plans
 from chonn_ops.network.direct.plan import Dissection, make_plan, plan_of
-from chonn_ops.network.direct.tiles import make_tiled_plan
+from chonn_ops.network.direct.tiles import TiledPlan, make_tiled_plan
 
 GRIDS = [
     *(grid for axes in (1, 2) for grid in itertools.product((1, 2, 3, 5, 8), repeat=axes)),
@@ -87,7 +88,7 @@ def test_every_node_edge_and_update_has_its_place(grid, leaf):
             if n > 1:
                 a, b = (x.take(range(n if periodic[axis] else n - 1), axis).ravel() for x in ends)
                 edges += zip(axis * number.size + a, a, b, strict=True)
-        check(make_plan(grid, periodic, leaf), grid, edges)
+        check(make_plan(Grid(grid, periodic), leaf), grid, edges)
 
 
 def test_a_graph_needs_a_dissection_and_edges_only():
@@ -96,22 +97,55 @@ def test_a_graph_needs_a_dissection_and_edges_only():
     ends = np.stack([np.append(rim, rim), np.append(np.roll(rim, -1), np.full(6, 6))])
     # The hub and two nodes of the rim separate what is left.
     tree = Dissection(np.array([1, 2, 4, 5, 0, 3, 6, 7]), np.array([2, 2, 4]), np.array([2, 2, -1]))
-    plan = plan_of(tree, np.arange(12), ends, grid=(8,), periodic=(False,))
+    plan = plan_of(tree, np.arange(12), ends, layout=Grid((8,)))
     check(plan, (8,), list(zip(range(12), *ends, strict=True)))
     assert plan.width.tolist() == [3, 3, 0]
     with pytest.raises(ValueError, match="no edge between separate subtrees"):
-        plan_of(tree, np.arange(13), np.c_[ends, [1, 4]], grid=(8,), periodic=(False,))
+        plan_of(tree, np.arange(13), np.c_[ends, [1, 4]], layout=Grid((8,)))
 
 
 def test_plans_that_are_kept_are_bounded_by_their_bytes(monkeypatch):
-    monkeypatch.setattr(kept, "KEPT_BYTES", 2**20)
-    first = make_plan((61, 62), (False, False))
-    assert make_plan((61, 62), (False, False)) is first
+    monkeypatch.setattr(plans, "KEPT_BYTES", 2**20)
+    first = make_plan(Grid((61, 62)))
+    assert make_plan(Grid((61, 62))) is first
     for n in range(30, 60):
-        last = make_tiled_plan((n, 61), (False, False), 16, 8)
-        assert make_tiled_plan((n, 61), (False, False), 16, 8) is last
-        assert kept.nbytes_kept() <= 2**20
-    assert make_plan((61, 62), (False, False)) is not first
-    large = make_plan((150, 150), (False, False))
+        last = make_tiled_plan(Grid((n, 61)), 16, 8)
+        assert make_tiled_plan(Grid((n, 61)), 16, 8) is last
+        assert plans.nbytes_kept() <= 2**20
+    assert make_plan(Grid((61, 62))) is not first
+    large = make_plan(Grid((150, 150)))
     assert large.nbytes > 2**20
-    assert make_plan((150, 150), (False, False)) is large  # the last one, whatever it takes
+    assert make_plan(Grid((150, 150))) is large  # the last one, whatever it takes
+
+
+@pytest.mark.parametrize(
+    ("grid", "periodic"),
+    [
+        ((13, 17), (False, True)),
+        ((33, 20), (False, False)),
+        ((40, 37), (True, True)),
+        ((1, 50, 31), (False, False, True)),
+        ((400,), (False,)),
+        ((357,), (True,)),
+        ((9, 130), (False, True)),
+        ((64, 64), (False, False)),
+    ],
+)
+@pytest.mark.parametrize("count", [2, 8, 16])
+def test_every_node_and_every_edge_is_in_one_tile_or_region(grid, periodic, count):
+    layout = Grid(grid, periodic)
+    plan, there = make_plan(layout, 4), make_tiled_plan(layout, 4, count)
+    assert isinstance(there, TiledPlan)
+    tiles = there.tiles
+    assert len(tiles.region) >= count
+    inside = tiles.plan.nodes - int(tiles.plan.width[-1])
+    above = [np.arange(f, f + n) for f, n in zip(there.first, there.pivots, strict=True)]
+    positions = np.concatenate([*above, tiles.position[:, :inside].ravel()])
+    assert sorted(positions[positions >= 0]) == list(range(math.prod(grid)))
+    edges = np.concatenate([there.edge, tiles.edge.ravel()])
+    assert sorted(edges[edges >= 0]) == sorted(plan.edge)
+
+
+def test_volumes_and_small_grids_have_no_tiles():
+    for grid in ((12, 12, 12), (3, 4)):
+        assert not isinstance(make_tiled_plan(Grid(grid), 8, 16), TiledPlan)

@@ -12,7 +12,7 @@ from network_cases import (
 )
 from torch.utils.checkpoint import checkpoint
 
-from chonn_ops import Direct, diffusion
+from chonn_ops import Direct
 from chonn_ops.network import methods
 
 THOROUGH = pytest.mark.thorough
@@ -93,38 +93,3 @@ def test_gradients_are_the_same_with_and_without_factors(backend, dtype, keep, m
         v = solve(*leaves, **options)
     for found, right in zip(torch.autograd.grad(v.abs().sum(), leaves), expected, strict=True):
         torch.testing.assert_close(found, right, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("sources", [1, 3])
-def test_several_sources_in_every_mode(sources):
-    source, *rest = leaves_of((4, 3))
-    many = torch.stack([(i + 1) * source.detach() for i in range(sources)], 1).requires_grad_()
-
-    def both(many, *rest):
-        return solve(many, *rest, solver=Direct())
-
-    assert torch.autograd.gradcheck(both, (many, *rest), check_forward_ad=True, fast_mode=True)
-    assert torch.autograd.gradgradcheck(both, (many, *rest), fast_mode=True)
-    once = torch.func.jacrev(lambda leak: both(many, *rest[:-1], leak).sin().sum())(rest[-1])
-    twice = torch.func.jacfwd(lambda leak: both(many, *rest[:-1], leak).sin().sum())(rest[-1])
-    torch.testing.assert_close(once, twice)
-
-
-@pytest.mark.parametrize(
-    ("grid", "method", "reason"),
-    [
-        ((8, 8), "direct", "a plane of at most 512 x 512 nodes"),
-        ((16, 16, 16), "multigrid", "a volume of more than 12 x 12 x 12 nodes"),
-    ],
-    ids=str,
-)
-def test_results_say_which_method_and_why(grid, method, reason):
-    if "cpu" not in BACKENDS:
-        pytest.skip("no compiled kernel")
-    k = torch.ones(1, *grid, 1)
-    _, info = diffusion(k, boundary="dirichlet").solve_with_info(k)
-    assert info.method == method
-    assert reason in info.reason
-    _, info = diffusion(k, boundary="dirichlet").solve_with_info(k, solver=Direct())
-    assert info.method == "direct"
-    assert "Direct()" in info.reason

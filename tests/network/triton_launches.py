@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+from chonn_ops import Grid
+
 # Pointers to what is of the dtype of the networks, and to integers.
 REALS = {
     *("g0", "g1", "g2", "leak", "g", "own", "judged", "shares", "inverse", "grounded", "updates"),
@@ -45,8 +47,8 @@ def recorded(grid, periodic, *, networks=1, sources=1, dtype="float32", drops=Tr
 
     kind = getattr(torch, dtype)
     leak = torch.ones(networks, *grid, 1, dtype=kind)
-    plan = backend.plan_of(grid, periodic)
-    conductance = [leak.new_ones(networks, *plan.edge_grid, 1) for _ in periodic]
+    plan = backend.plan_of(Grid(grid, periodic))
+    conductance = [leak.new_ones(networks, *plan.layout.edge_shape, 1) for _ in periodic]
     with mock.patch.object(backend, "_launch", record):
         factors = backend.Factors(plan, conductance, leak)
         eliminated = len(launches)

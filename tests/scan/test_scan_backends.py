@@ -52,24 +52,33 @@ def test_kernel_is_built_where_there_is_a_compiler():
     assert "generic" in ISAS
 
 
+WAYS = ("bidirectional", "cross", "axial")
+SIZES = [
+    # Lengths of lines, and of the first axis of a field.
+    *(((2, n, 5, 3), options) for n in (2, 63) for options in LINES),
+    *(((2, (n, 2), 5, 3), options) for n in (2, 63) for options in AXIAL),
+    *(pytest.param((2, 1000, 5, 3), options, marks=thorough) for options in LINES),
+    *(pytest.param((2, (1000, 2), 5, 3), options, marks=thorough) for options in AXIAL),
+    # All sizes of vectors for the compiled kernel; more states than are taken at once for all.
+    *(((3, 40, D, N), {}) for D in (1, 3, 33, 64) for N in (1, 3, 16, 64)),
+    *(
+        ((2, (2, 35), *sizes), {"directions": x, "boundary": "neumann"})
+        for sizes in ((1, 1), (3, 16), (33, 20))
+        for x in WAYS
+    ),
+    *(
+        pytest.param((2, (2, 35), 64, 40), {"directions": x, "boundary": "neumann"}, marks=thorough)
+        for x in WAYS
+    ),
+]
+
+
 # The decorator above all others varies first, so that implementations share a truth.
 @EACH_BUT_EMULATED
-@pytest.mark.parametrize("options", [*LINES, *AXIAL], ids=str)
-@pytest.mark.parametrize("length", [2, 63, pytest.param(1000, marks=thorough)])
-def test_lengths(backend, options, length):
-    grid = (length, 2) if "directions" in options else length
-    case, expected = case_and_truth(2, grid, 5, 3, **options)
+@pytest.mark.parametrize(("sizes", "options"), SIZES, ids=str)
+def test_lengths_channels_and_states(backend, sizes, options):
+    case, expected = case_and_truth(*sizes, **options)
     assert_close(run(case, backend=backend, **options), expected, TOLERANCE[torch.float32])
-
-
-@EACH_BUT_EMULATED
-@pytest.mark.parametrize("N", [1, 3, 16, 64])
-@pytest.mark.parametrize("D", [1, 3, 33, 64])
-def test_sizes(backend, D, N):
-    """All sizes of vectors for the compiled kernel; more states than are taken at once for all."""
-    case = make_case(3, 40, D, N)
-    expected = run({name: x.double() for name, x in case.items()}, backend="reference")
-    assert_close(run(case, backend=backend), expected, TOLERANCE[torch.float32])
 
 
 @EACH_IMPLEMENTATION
@@ -94,17 +103,6 @@ def test_modes(backend, directions, boundary, sizes):
     # Odd walls subtract states: on a line of one step almost all of them.
     factor = 3 if boundary == "dirichlet" and sizes[0] == (1,) else 1
     assert_close(actual, expected, factor * TOLERANCE[torch.float32])
-
-
-@EACH_BUT_EMULATED
-@pytest.mark.parametrize("directions", ["bidirectional", "cross", "axial"])
-@pytest.mark.parametrize(
-    "sizes", [(1, 1), (3, 16), (33, 20), pytest.param((64, 40), marks=thorough)], ids=str
-)
-def test_channels_and_states_of_fields(backend, directions, sizes):
-    modes = {"directions": directions, "boundary": "neumann"}
-    case, expected = case_and_truth(2, (2, 35), *sizes, **modes)
-    assert_close(run(case, backend=backend, **modes), expected, TOLERANCE[torch.float32])
 
 
 @EACH_BUT_EMULATED

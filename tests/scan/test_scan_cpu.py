@@ -64,15 +64,6 @@ def test_a_ring_split_over_threads(set_threads, scale, length):
     assert_close(whole, run(case, backend="torch", boundary="periodic"), 1e-10)
 
 
-@FOUR_THREADS
-def test_channel_groups_add_up():
-    """Fewer lines than threads: each thread sums b and c gradients of its own channels."""
-    case = make_case(1, 300, 70, 5)
-    first, second = run(case, backend="cpu"), run(case, backend="cpu")
-    assert_close(first, truth(case), TOLERANCE[torch.float32])
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
 def test_narrow_streams_beside_wide_ones():
     """Autocast hands over bfloat16 projections beside float32 parameters."""
     case = make_case(2, 65, 20, 3)

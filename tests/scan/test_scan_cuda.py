@@ -48,69 +48,68 @@ def check(sizes, dtype=torch.float32, scale=1.0, spread=0.0, unit=1.0, **options
     assert_close(actual, truth(case, **options), TOLERANCE[dtype])
 
 
-def each(quick, *others):
-    """Rows, of which all but the first are thorough."""
-    return [quick, *(pytest.param(*row, marks=thorough) for row in others)]
+F32, F64, F16, BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
+LINES = [
+    *((x, F32) for x in ((1, 37, 9, 16), (2, 1, 5, 3), (1, 2, 20, 16), (1, 63, 1, 1))),
+    *((x, F32) for x in ((2, 5, 40, 1), (1, 35, 40, 2), (1, 35, 7, 8), (1, 35, 7, 20))),
+    *((x, F32) for x in ((1, 17, 7, 40), (1, 35, 5, 64), (1, 20, 2, 128))),
+    *(((2, 39, 9, N), BF16) for N in (16, 1, 5, 64)),
+    *(((2, 39, 9, N), F64) for N in (3, 16, 64)),
+    ((2, 39, 9, 16), F16),
+]
+# Of few lines and channels, which blocks of a GPU of many processors share out.
+PIECES = [((1, 170, 40, 2), BF16), ((1, 140, 3, 3), F64), ((1, 140, 3, 64), F32)]
+SCALES = (1e-12, 1e-8, 1e-4, 12.0, 1e4)
+RING = {"directions": "raster", "boundary": "periodic"}
+SPACE = (2, (2, 3, 4), 5, 3)
+
+
+def fields(row):
+    """A row of lines as one of fields of one axis, which may be rings."""
+    (B, L, D, N), dtype = row
+    return (B, (L,), D, N), dtype, RING
 
 
 @pytest.mark.parametrize(
-    ("sizes", "dtype"),
-    each(
-        ((2, 70, 40, 16), torch.float32),
-        *(
-            (x, torch.float32)
-            for x in ((1, 37, 9, 16), (2, 1, 5, 3), (1, 2, 20, 16), (1, 63, 1, 1))
-        ),
-        *(
-            (x, torch.float32)
-            for x in ((2, 5, 40, 1), (1, 35, 40, 2), (1, 35, 7, 8), (1, 35, 7, 20))
-        ),
-        *((x, torch.float32) for x in ((1, 17, 7, 40), (1, 35, 5, 64), (1, 20, 2, 128))),
-        *(((2, 39, 9, N), torch.bfloat16) for N in (16, 1, 5, 64)),
-        *(((2, 39, 9, N), torch.float64) for N in (3, 16, 64)),
-        ((2, 39, 9, 16), torch.float16),
-    ),
-)
-@pytest.mark.parametrize("reverse", [True, pytest.param(False, marks=thorough)])
-def test_lines(emulate, sizes, dtype, reverse):
-    emulate()
-    check(sizes, dtype, reverse=reverse)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "dtype"),
+    ("sizes", "dtype", "options", "processors"),
     [
-        ((1, 270, 9, 16), torch.float32),
-        pytest.param((1, 170, 40, 2), torch.bfloat16, marks=thorough),
-        pytest.param((1, 140, 3, 3), torch.float64, marks=thorough),
-        pytest.param((1, 140, 3, 64), torch.float32, marks=thorough),
+        ((2, 70, 40, 16), F32, {"reverse": True}, 1),
+        ((1, 270, 9, 16), F32, {"reverse": True}, 100),
+        (*fields(((1, 270, 9, 16), F32)), 100),
+        ((1, 33, 9, 16), F32, {"spread": 6.0}, 1),  # steps of all sizes
+        (SPACE, F32, {"directions": "axial", "boundary": "neumann"}, 1),
+        *(
+            pytest.param(*row, marks=thorough)
+            for row in (
+                ((2, 70, 40, 16), F32, {"reverse": False}, 1),
+                *((*x, {"reverse": y}, 1) for x in LINES for y in (True, False)),
+                *((*x, {"reverse": True}, 100) for x in PIECES),
+                *((*fields(x), 100) for x in PIECES),
+                *(((1, 33, 9, 16), F32, {"scale": x}, 1) for x in SCALES),
+                *(((1, 33, 9, 3), F64, {"scale": x}, 1) for x in SCALES),
+                # Fast and slow decays of which third powers are no numbers of float32.
+                *(
+                    ((1, 33, 9, 16), dtype, {"scale": 0.1, "unit": x}, 1)
+                    for dtype in (F32, BF16)
+                    for x in (1e-13, 1e-9, 1e9, 1e13)
+                ),
+                (SPACE, F64, {"directions": "cross", "boundary": "dirichlet"}, 1),
+                (SPACE, BF16, {"directions": "cross", "boundary": "periodic"}, 1),
+                # Walks of narrow fields are added up in float32.
+                *(
+                    ((2, (4, 18), 9, 16), BF16, {"directions": x, "boundary": "neumann"}, 1)
+                    for x in ("axial", "cross")
+                ),
+                # Several lines a block.
+                ((2, (30, 20), 3, 2), F32, {"directions": "axial", "boundary": "matched"}, 1),
+            )
+        ),
     ],
+    ids=str,
 )
-@pytest.mark.parametrize("boundary", ["matched", "periodic"])
-def test_lines_in_pieces(emulate, sizes, dtype, boundary):
-    """Few lines and channels for a GPU of many processors: a block shares each line out."""
-    emulate(processors=100)
-    if boundary == "matched":
-        check(sizes, dtype, reverse=True)
-    else:
-        B, L, D, N = sizes
-        check((B, (L,), D, N), dtype, directions="raster", boundary=boundary)
-
-
-@pytest.mark.parametrize(
-    ("options", "dtype"),
-    each(
-        ({"spread": 6.0}, torch.float32),  # steps of all sizes
-        *(({"scale": x}, torch.float32) for x in (1e-12, 1e-8, 1e-4, 12.0, 1e4)),
-        *(({"scale": x}, torch.float64) for x in (1e-12, 1e-8, 1e-4, 12.0, 1e4)),
-        # Fast and slow decays of which third powers are no numbers of float32.
-        *(({"scale": 0.1, "unit": x}, torch.float32) for x in (1e-13, 1e-9, 1e9, 1e13)),
-        *(({"scale": 0.1, "unit": x}, torch.bfloat16) for x in (1e-13, 1e-9, 1e9, 1e13)),
-    ),
-)
-def test_extreme_steps(emulate, options, dtype):
-    emulate()
-    check((1, 33, 9, 3 if dtype == torch.float64 else 16), dtype, **options)
+def test_the_loop_in_float64(emulate, sizes, dtype, options, processors):
+    emulate(processors)
+    check(sizes, dtype, **options)
 
 
 @pytest.mark.parametrize("N", [3, pytest.param(16, marks=thorough)])
@@ -175,45 +174,6 @@ def test_decay_of_both_signs(emulate, dtype, processors):
     case["delta"][:, 3] *= 20  # amplifies by up to e^6 in one step
     actual = run(case, backend="cuda", passive=False)
     assert_close(actual, truth(case), TOLERANCE[dtype])
-
-
-@pytest.mark.parametrize(
-    ("sizes", "directions", "boundary", "dtype"),
-    each(
-        ((2, (2, 3, 4), 5, 3), "axial", "neumann", torch.float32),
-        ((2, (2, 3, 4), 5, 3), "cross", "dirichlet", torch.float64),
-        ((2, (2, 3, 4), 5, 3), "cross", "periodic", torch.bfloat16),
-        # Walks of narrow fields are added up in float32.
-        *(((2, (4, 18), 9, 16), x, "neumann", torch.bfloat16) for x in ("axial", "cross")),
-        ((2, (30, 20), 3, 2), "axial", "matched", torch.float32),  # several lines a block
-    ),
-)
-def test_fields(emulate, sizes, directions, boundary, dtype):
-    emulate()
-    check(sizes, dtype, directions=directions, boundary=boundary)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=thorough)])
-def test_strides(emulate, dtype):
-    """Rows far apart (parts of one projection) at any address, channels far apart, a gradient of
-    stride 0."""
-    emulate()
-    case = make_case(2, 37, 12, 16, dtype)
-    wide = torch.cat([case["u"][..., :1], case["b"], case["c"], case["u"]], dim=2)
-    b, c, u = wide[..., 1:17], wide[..., 17:33], wide[..., 33:]
-    delta = case["delta"].transpose(1, 2).contiguous().transpose(1, 2)
-
-    def gradients(backend, *inputs):
-        leaves = [tensor.detach().requires_grad_() for tensor in inputs]
-        y = kirchhoff_scan(*leaves, case["d"], backend=backend)
-        grads = torch.autograd.grad(y.sum(), leaves)
-        return {str(i): tensor.double() for i, tensor in enumerate((y, *grads))}
-
-    actual = gradients("cuda", u, delta, case["decay"], b, c)
-    expected = gradients("reference", u, delta, case["decay"], b, c)
-    assert_close(actual, expected, TOLERANCE[dtype])
-    again = gradients("cuda", *(x.clone() for x in (u, delta, case["decay"], b, c)))
-    assert all(torch.equal(actual[name], again[name]) for name in actual)
 
 
 @thorough

@@ -97,12 +97,17 @@ def test_a_time_step_of_zero_holds_the_state(backend):
     torch.testing.assert_close(state, before)
 
 
-def test_a_gradient_transform_refuses_negative_steps_too():
+def test_transforms_check_signs_under_every_wrapper():
     case = make_case(2, 5, 3, 2)
-    delta = -case.pop("delta")
-    u, decay, b, c = (case[name] for name in ("u", "decay", "b", "c"))
+    u, delta, decay, b, c = (case[name] for name in ("u", "delta", "decay", "b", "c"))
     with pytest.raises(ValueError, match="delta: expected >= 0 everywhere"):
-        torch.func.jvp(lambda x: kirchhoff_scan(x, delta, decay, b, c), (u,), (u,))
+        torch.func.jvp(lambda x: kirchhoff_scan(x, -delta, decay, b, c), (u,), (u,))
+
+    def loss(decay):
+        return kirchhoff_scan(u, delta, decay, b, c).sum()
+
+    with pytest.raises(ValueError, match="> 0 everywhere"):
+        torch.vmap(torch.func.grad(loss))(torch.stack([decay, -decay]))
 
 
 @pytest.mark.parametrize("sizes", [(5, 0, 2), (5, 3, 0), ((4, 5), 0, 2), ((4, 5), 3, 0)])

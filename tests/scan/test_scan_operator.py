@@ -1,4 +1,4 @@
-"""The operator as PyTorch sees it: gradcheck, opcheck, compile, export, vmap, autocast, memory."""
+"""The scan as PyTorch sees it beside test_operators.py: opcheck, export, long lines, memory."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from scan_cases import (
     MODES,
     QUICK_MODES,
     TOLERANCE,
-    assert_close,
     make_case,
     rms_ratio,
-    run,
     scan,
     thorough,
     within,
 )
 from torch.library import opcheck
 
+from chonn_ops import CKB, Scan
 from chonn_ops.scan import DIRECTIONS, kirchhoff_scan, scan_field
 
 OPERATOR = torch.ops.chonn_ops.kirchhoff_scan.default
@@ -34,12 +33,6 @@ LINES = [{"reverse": x, "boundary": b} for x in (False, True) for b in ("matched
 FIELDS = [{"directions": directions, "boundary": boundary} for directions, boundary in MODES]
 QUICK = [LINES[0], *({"directions": x, "boundary": b} for x, b in QUICK_MODES)]
 EACH_SCAN = pytest.mark.parametrize("options", [*LINES, *FIELDS], ids=str)
-EACH_SCAN_THOROUGHLY = pytest.mark.parametrize(
-    "options",
-    [pytest.param(x, marks=() if x in QUICK else thorough) for x in (*LINES, *FIELDS)],
-    ids=str,
-)
-SOME_SCANS = pytest.mark.parametrize("options", QUICK, ids=str)
 
 
 def case_of(options, grid, D, N, dtype=torch.float64, seed=0):
@@ -62,18 +55,6 @@ def loss(leaves, **options):
 
 def gradients(function, leaves, **options):
     return torch.autograd.grad(function(leaves, **options), list(leaves.values()))
-
-
-@EACH_BACKEND
-@EACH_SCAN_THOROUGHLY
-def test_gradcheck(backend, options):
-    leaves = leaves_of(options, (3, 2), 2, 2)
-
-    def outputs(*tensors):
-        case = dict(zip(leaves, tensors, strict=True))
-        return tuple(scan(case, backend=backend, **options).values())
-
-    assert torch.autograd.gradcheck(outputs, tuple(leaves.values()))
 
 
 def flat(case):
@@ -125,17 +106,6 @@ def test_gradients_need_no_kept_checkpoints(backend, options, grid, states):
 
 
 @thorough
-@EACH_BACKEND
-@EACH_SCAN
-def test_compile_without_graph_breaks(backend, options):
-    leaves = leaves_of(options, (3, 4), 3, 2)
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    found, eager = (gradients(f, leaves, backend=backend, **options) for f in (compiled, loss))
-    torch.testing.assert_close(found, eager)
-    torch._dynamo.reset()
-
-
-@thorough
 @pytest.mark.parametrize("directions", DIRECTIONS)
 def test_compile_with_a_dynamic_grid(directions):
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)
@@ -180,36 +150,6 @@ def test_export_with_gradients_on_takes_lines_of_any_length(options, length):
             total = sum(x.sin().sum() for x in y)
             results.append(torch.autograd.grad(total, list(made.parameters()))[0])
         torch.testing.assert_close(*results)
-
-
-@EACH_BACKEND
-@SOME_SCANS
-def test_vmap_equals_a_loop(backend, options):
-    cases = [case_of(options, (3, 4), 3, 2, torch.float32, seed) for seed in range(3)]
-    names = ("u", "decay", "c")
-    leaves = [torch.stack([case[name] for case in cases]).requires_grad_() for name in names]
-
-    def mapped(*tensors):
-        case = cases[0] | dict(zip(names, tensors, strict=True))
-        return tuple(scan(case, backend=backend, **options).values())
-
-    found = torch.vmap(mapped)(*leaves)
-    each = [mapped(*slices) for slices in zip(*leaves, strict=True)]
-    expected = tuple(torch.stack(parts) for parts in zip(*each, strict=True))
-    torch.testing.assert_close(found, expected)
-    losses = (sum(x.sin().sum() for x in y) for y in (found, expected))
-    torch.testing.assert_close(*(torch.autograd.grad(x, leaves) for x in losses))
-
-
-@EACH_BACKEND
-@SOME_SCANS
-def test_autocast_changes_nothing(backend, options):
-    case = case_of(options, (20, 10), 8, 4, torch.float32)
-    plain = run(case, backend=backend, **options)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        cast = run(case, backend=backend, **options)
-    assert cast.get("state", plain["y"]).dtype == torch.float32
-    assert_close(cast, plain, TOLERANCE[torch.float32])
 
 
 @EACH_IMPLEMENTATION
@@ -262,6 +202,34 @@ def test_a_line_is_a_field_of_one_axis(backend, boundary):
         results.append((y, *torch.autograd.grad(y.square().sum(), leaves)))
     for of_line, of_field in zip(*results, strict=True):
         assert torch.equal(of_line, of_field)
+
+
+def test_long_lines_have_the_tangent_of_differences():
+    """Groups of groups of steps; z from 1e-9 to 1e3."""
+    case = make_case(1, 700, 2, 2, torch.float64)
+    case["delta"] = case["delta"] * torch.logspace(-9, 3, 700, dtype=torch.float64)[:, None]
+    names, primals = list(case), tuple(case.values())
+    tangents = tuple(x * torch.randn_like(x) for x in primals)
+
+    def scan(*tensors):
+        return kirchhoff_scan(**dict(zip(names, tensors, strict=True)))
+
+    y, tangent = torch.func.jvp(scan, primals, tangents)
+    torch.testing.assert_close(y, scan(*primals))
+    h = 1e-6
+    up, down = (
+        scan(*(x + s * h * t for x, t in zip(primals, tangents, strict=True))) for s in (1, -1)
+    )
+    torch.testing.assert_close(tangent, (up - down) / (2 * h), rtol=1e-6, atol=1e-6)
+
+
+@thorough
+def test_tangents_pass_through_exported_blocks():
+    block = CKB(2, cell=Scan(2), order=1, dtype=torch.float64)
+    x, tangent = torch.randn(2, 1, 5, 2, dtype=torch.float64)
+    _, expected = torch.func.jvp(block, (x,), (tangent,))
+    exported = torch.export.export(block, (x,)).module()
+    torch.testing.assert_close(torch.func.jvp(exported, (x,), (tangent,))[1], expected)
 
 
 PEAK = """

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from chonn_ops import FiniteVolumes
-from chonn_ops.network.direct.plan import grid_edges
+from chonn_ops import FiniteVolumes, Grid
 from chonn_ops.nn.geometry import NODES, distances_of, num_steps, wall_distances
 
 SQUARE = [[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]]
@@ -16,9 +15,8 @@ SQUARE = [[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]]
 
 def grid_as_graph(grid, lengths, nodes="centres", periodic=False):
     """The finite volumes that network cells put around the nodes of a grid."""
-    axes = len(grid)
     steps = [size / num_steps(n, NODES[nodes]) for size, n in zip(lengths, grid, strict=True)]
-    entries, ends = grid_edges(grid, (periodic,) * axes)
+    entries, ends = Grid(grid, periodic).edge_ends()
     index = np.stack(np.unravel_index(np.arange(math.prod(grid)), grid), 1)
     area = [math.prod(steps) / step for step in steps]
     weights = np.array([a / step for a, step in zip(area, steps, strict=True)])
@@ -64,9 +62,14 @@ def delaunay(points, **sets):
     return FiniteVolumes.from_cells(points, spatial.Delaunay(points).simplices, sets=sets)
 
 
-def disc(rings):
+def rings(count):
+    """Points on circles of the unit disc, whose triangles are nearly equilateral."""
+    places = [(r, 2 * np.pi * i / (6 * r)) for r in range(1, count + 1) for i in range(6 * r)]
+    points = [(r / count * np.cos(t), r / count * np.sin(t)) for r, t in places]
+    return np.array([(0.0, 0.0), *points])
+
+
+def disc(count):
     """Finite volumes of a disc of radius 1, its right half by name."""
-    places = [(r, 2 * np.pi * i / (6 * r)) for r in range(1, rings + 1) for i in range(6 * r)]
-    points = [(0.0, 0.0), *((r / rings * np.cos(t), r / rings * np.sin(t)) for r, t in places)]
-    points = np.array(points)
+    points = rings(count)
     return delaunay(points, right=points[:, 0] > 0)

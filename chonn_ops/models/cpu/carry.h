@@ -20,7 +20,7 @@ struct carry_args {
     void *workspace; /* (threads, elements that chonn_carry_workspace returns) */
 };
 
-/* What kernel.c defines, for float at index 0 and for double at 1. */
+/* What kernel.c defines. */
 struct carry_kernel {
     void (*forward)(const struct carry_args *);
     void (*backward)(const struct carry_args *);

@@ -7,32 +7,88 @@ each thread solves groups of its own. Both run the same algorithm (`multigrid.h`
 
 from __future__ import annotations
 
+import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import compute_dtype
+from chonn_ops import _library
+from chonn_ops._dtypes import CODES, compute_dtype
 from chonn_ops._library import CONSTANTS
-from chonn_ops.network.cpu.binding import (
-    ALIGNMENT,
-    AXES,
-    Arguments,
-    available_isas,
-    field,
-    isa_for,
-    kernel,
-    zeros,
-)
-from chonn_ops.network.graph import Graph
-from chonn_ops.network.layout import Layout
+from chonn_ops.checks import AXES
+from chonn_ops.network.layout import Grid
 
-__all__ = ["available_isas", "solve"]
-
+ALIGNMENT = 64  # bytes
+_LARGE = 8192  # nodes: above, the widest vectors were 1.1 to 1.7 times slower (128^2, 256^2)
 # A thread solves up to one network for so many nodes of the grid one after the other. A group took
 # the time of 3 networks of 16^3 nodes, of 4 of 24^3, 6 of 32^3, 16 of 48^3, over 16 of 520 x 520.
 _NODES_A_NETWORK = 6000
+
+
+class Arguments(_library.structure("network/cpu/network.h", "network_args")):
+    """The arguments of the kernel."""
+
+
+class _Field(_library.structure("network/cpu/network.h", "network_field")):
+    """A tensor of the arguments."""
+
+
+def kernel() -> _library.Operator | None:
+    """The compiled solver, None where there is none."""
+    return _library.operator("network", Arguments, ("solve", "cut_off"))
+
+
+def available_isas() -> tuple[str, ...]:
+    """Instruction sets that the build contains and this processor runs, slowest first."""
+    network = kernel()
+    return network.isas if network else ()
+
+
+def isa_for(
+    network: _library.Operator, networks: int, nodes: int, threads: int, double: bool
+) -> int:
+    """Vectors no wider than leave every thread a group: wider ones would be half empty. Nor wider
+    than lets a group's fields of large grids stay near the cache."""
+    wanted = -(-networks // threads) if nodes <= _LARGE else 1
+    return network.isa_for("CHONN_NETWORK_ISA", wanted, double)
+
+
+def field(tensor: Tensor, order: Sequence[int | None]) -> _Field:
+    """``struct network_field`` of a tensor (B, \\*grid, C), axes in this order, None for one of
+    one node."""
+    batch, *node, channel = tensor.stride()
+    strides = [0 if axis is None else node[axis] for axis in order]
+    return _Field(
+        tensor.data_ptr(), batch, (ctypes.c_int64 * AXES)(*strides), channel, CODES[tensor.dtype]
+    )
+
+
+def _aligned(address: int) -> int:
+    return -(-address // ALIGNMENT) * ALIGNMENT
+
+
+@contextmanager
+def zeros(size: int) -> Iterator[int]:
+    """The address of a workspace of zeros, of which only what is written takes memory.
+
+    The system has pages of zeros at hand. PyTorch writes its zeros, and NumPy asks for huge pages,
+    whose first use took 0.3 to 0.6 s for 191 MiB of them, against 0.1 s for small ones.
+    """
+    python = ctypes.pythonapi
+    python.PyMem_RawCalloc.restype = ctypes.c_void_p
+    python.PyMem_RawCalloc.argtypes = (ctypes.c_size_t, ctypes.c_size_t)
+    python.PyMem_RawFree.argtypes = (ctypes.c_void_p,)
+    address = python.PyMem_RawCalloc(size + ALIGNMENT, 1)
+    if not address:
+        raise MemoryError(f"expected {size} bytes for the workspace of a network, got none")
+    try:
+        yield _aligned(address)
+    finally:
+        python.PyMem_RawFree(address)
 
 
 def _are_few(networks: int, grid: Sequence[int]) -> bool:
@@ -83,7 +139,7 @@ def solve(
     source: Tensor,
     conductance: tuple[Tensor, ...],
     leak: Tensor,
-    periodic: tuple[bool, ...],
+    layout: Grid,
     tol: float,
     max_iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -97,7 +153,7 @@ def solve(
     deviation = torch.empty(B, C, dtype=torch.float64)
     double = dtype == torch.float64
     order = _order(grid, longest_first=True)
-    arguments = _arguments(conductance, leak, periodic, order)
+    arguments = _arguments(conductance, leak, layout.periodic, order)
     for i, axis in enumerate(order):
         if axis is not None:
             arguments.strength[i] = _strength(conductance[axis])
@@ -118,7 +174,7 @@ def solve(
     return potential, iterations, deviation.to(dtype)
 
 
-def cut_off(conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> Tensor | None:
+def cut_off(conductance: Sequence[Tensor], leak: Tensor, layout: Any) -> Tensor | None:
     """What `chonn_ops.network.ground.cut_off` returns, and an empty tensor without a kernel and
     where an int32 does not number the nodes."""
     network = kernel()
@@ -127,15 +183,12 @@ def cut_off(conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> Tens
         return leak.new_empty(0)
     if not leak.numel():
         return None
-    ends = None
-    if not isinstance(layout, Graph):
+    if (ends := layout.ends) is None:
         order = _order(grid, longest_first=False)
         arguments = _arguments(conductance, leak, layout.periodic, order)
-    else:
-        # A graph counts as a grid of one row.
-        row = [None, None, 0]
+    else:  # counts as a grid of one row
+        row, ends = [None, None, 0], ends.contiguous()
         arguments = _arguments([leak], leak, [False], row)
-        ends = layout.ends.contiguous()
         arguments.edges[AXES - 1] = field(conductance[0], row)
         arguments.ends, arguments.num_edges = ends.data_ptr(), ends.shape[1]
     found = torch.empty(B, C, dtype=torch.int32)

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -21,12 +21,11 @@ from torch import Tensor
 from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops._library import CONSTANTS
-from chonn_ops.network.checks import resonance
+from chonn_ops.checks import resonance
 from chonn_ops.network.direct import cpu
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
-from chonn_ops.network.edges import sizes_of
-from chonn_ops.network.graph import Graph, Joined
+from chonn_ops.network.layout import Grid, Layout, sizes_of
 
 
 @torch.no_grad()
@@ -36,7 +35,7 @@ def small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
     conductance, leak = (ones.cumsum(1), 1e3 / ones.cumsum(2)), 1e-3 * ones
     # Differences along each axis: where there are none, the rounding of each module would be all.
     source = (ones.cumsum(1) * ones.cumsum(2))[:, None]
-    plan = _plan_of((9, 7), (False, True))
+    plan = make_plan(Grid((9, 7), (False, True)))
     solution = module.Factors(plan, conductance, leak, source, drops=True).solution
     return solution.potential, *solution.drops
 
@@ -53,28 +52,24 @@ BACKENDS = Backends(
 )
 
 
-def _plan_of(grid: Sequence[int], periodic: Sequence[Joined]) -> Plan:
-    return make_plan(tuple(grid), tuple(periodic))
-
-
 def _plan_for(
     leak: Tensor,
-    periodic: Sequence[Joined],
+    layout: Layout,
     dtype: torch.dtype,
     backend: str,
     at_once: float = math.inf,
 ) -> Plan:
     """The plan that suits these networks and the backend; a RuntimeError where the factors that are
     held, of all or of `at_once` networks, would take more than all memory."""
-    B, *grid, C = leak.shape
-    most, held = memory_of(leak.device), int(min(B * C, at_once))
-    if predicted_bytes(grid, periodic, held, dtype) > most:
-        raise too_large(grid, periodic, held, dtype, most, "the memory that there is")
+    count = leak.shape[0] * leak.shape[-1]
+    most, held = memory_of(leak.device), int(min(count, at_once))
+    if predicted_bytes(layout, held, dtype) > most:
+        raise too_large(layout, held, dtype, most, "the memory that there is")
     if backend == "cpu":
-        return cpu.plan_of(grid, periodic, B * C, dtype)
+        return cpu.plan_of(layout, count, dtype)
     if backend == "triton":
-        return BACKENDS["triton"].plan_of(grid, periodic)
-    return _plan_of(grid, periodic)
+        return BACKENDS["triton"].plan_of(layout)
+    return make_plan(layout)
 
 
 def _backend_of(leak: Tensor, backend: str | None, dtype: torch.dtype) -> str:
@@ -86,47 +81,33 @@ def _backend_of(leak: Tensor, backend: str | None, dtype: torch.dtype) -> str:
 class Factor:
     """The elimination of networks, without checks; the backend "torch" has derivatives by PyTorch.
 
-    Complex factors are of the dtype of the networks on the backend "cpu", complex128 on "torch".
-    Networks that complex64 factors leave above `tol` are eliminated again in complex128. What is
-    above `tol` then is at a resonance, a RuntimeError. Results that no source determines are
-    complex128.
+    Conductances are one tensor an axis, (B, \\*grid, C), whose last entry along an axis counts for
+    periodic axes only; of a graph one, (B, E, C). The leak (B, \\*grid, C) includes the boundary's.
+    By default the dtype is float64 or complex128 where any input is, else float32 or complex64, and
+    the backend ("cpu", "torch" or "triton") the fastest for the tensors' device.
 
-    Parameters
-    ----------
-    conductance : sequence of Tensor, shape (B, \\*grid, C)
-        One an axis; the last entry along an axis counts for periodic axes only. Of a graph one,
-        (B, E, C).
-    leak : Tensor, shape (B, \\*grid, C)
-        Conductances to ground, those of the boundary included.
-    periodic : sequence of bool or Graph
-        One an axis; of a graph the graph alone.
-    dtype : torch.dtype, optional
-        Default: float64 or complex128 where any input is, else float32 or complex64.
-    backend : {"cpu", "torch", "triton"}, optional
-        Default: the fastest for the tensors' device.
-    source : Tensor, shape (B, \\*grid, C) or (B, S, \\*grid, C), optional
-        Solved for at once; `solution` holds what `solve_all` returns, and residuals.
-    drops : bool
-        Whether `solution` has the drops.
-    state : sequence of Tensor, optional
-        The `state` of a factor of the same networks, which takes the place of an elimination.
-    keep : bool
-        False: solve for `source` alone. For batches on the backend "cpu" this takes less memory and
-        time, because the factors of a group of networks stay in the cache until the next group's
-        take their place.
-    tol : float
-        Relative residual above which a complex network is not solved, and at which refinement of
-        complex64 factors stops; others are refined to rounding.
-    before, channels : int
-        Where these networks are some of the caller's, one channel each: how many of them come
-        before these, and the caller's channels. Errors name networks by (batch, channel).
+    With a `source` (B, \\*grid, C) or (B, S, \\*grid, C), `solution` holds what `solve_all`
+    returns, and residuals. With ``keep=False`` that is all: on the backend "cpu" batches take less
+    memory and time then, because the factors of a group of networks stay in the cache until the
+    next group's take their place. The `state` of a factor of the same networks takes the place of
+    an elimination.
+
+    Complex factors are of the dtype of the networks on the backend "cpu", complex128 on "torch".
+    `tol` is the relative residual at which refinement of complex64 factors stops; others are
+    refined to rounding. Networks that complex64 factors leave above it are eliminated again in
+    complex128. What is above `tol` then is at a resonance, a RuntimeError. Results that no source
+    determines are complex128.
+
+    Errors name networks by (batch, channel). Where these networks are some of the caller's, one
+    channel each, `before` says how many of them come before these, and `channels` how many channels
+    the caller has.
     """
 
     def __init__(
         self,
         conductance: Sequence[Tensor],
         leak: Tensor,
-        periodic: Sequence[Joined],
+        layout: Layout,
         *,
         dtype: torch.dtype | None = None,
         backend: str | None = None,
@@ -149,7 +130,7 @@ class Factor:
         # Then the compiled kernel holds the factors of one network, or group of lanes, a thread.
         once = self.backend == "cpu" and not keep
         at_once = torch.get_num_threads() if once else math.inf
-        plan = _plan_for(leak, periodic, narrow, "torch" if general else self.backend, at_once)
+        plan = _plan_for(leak, layout, narrow, "torch" if general else self.backend, at_once)
         network = [x.to(narrow).resolve_conj() for x in (leak, *conductance)]
         self._plan, self._tol, self._dense = plan, tol, None
         self._network = network if self._complex else []
@@ -163,12 +144,10 @@ class Factor:
             self.factors = self._kind.restored(plan, state, network[0], **self._options)
             return
         s = None if source is None else self._sources(source)
-        options = {"drops": drops, **self._options}
-        if once:
-            solution = self._kind.solved(plan, network[1:], network[0], s, **options)
-        else:
-            self.factors = self._kind(plan, network[1:], network[0], s, **options)
-            solution, self.factors.solution = self.factors.solution, None
+        options = {"drops": drops, **self._options, **({"keep": False} if once else {})}
+        factors = self._kind(plan, network[1:], network[0], s, **options)
+        solution, factors.solution = factors.solution, None
+        self.factors = None if once else factors
         if source is not None and s is not None:
             self.solution = self._finished(source, s, solution)
 
@@ -176,16 +155,15 @@ class Factor:
         """The elimination as tensors, for the argument `state`."""
         return self.factors.state()
 
-    def wide(
-        self, conductance: Sequence[Tensor], leak: Tensor, periodic: Sequence[Joined]
-    ) -> Factor:
+    def wide(self, conductance: Sequence[Tensor], leak: Tensor) -> Factor:
         """The factor of the same networks in the widest dtype, eliminated once and kept."""
         wide = widest_dtype(self.dtype, leak.device)
         if self.dtype == wide:
             return self
         if self._wide is None:
             g, l = [x.detach() for x in conductance], leak.detach()  # noqa: E741
-            self._wide = Factor(g, l, periodic, dtype=wide, backend=self.backend)
+            layout = self._plan.layout
+            self._wide = Factor(g, l, layout, dtype=wide, backend=self.backend)
         return self._wide
 
     def solve(self, source: Tensor) -> Tensor:
@@ -232,7 +210,8 @@ class Factor:
         part, leak, *g = (x.to(self.dtype) for x in fields)
         options: Any = {"drops": len(solution.drops) > 0}
         if self.factors is None:
-            wide = self._kind.solved(self._plan, g, leak, part, tol=self._tol, **options)
+            options |= {"tol": self._tol, "keep": False}
+            wide = self._kind(self._plan, g, leak, part, **options).solution
         else:
             if eliminated is None or not torch.equal(late, eliminated[0]):
                 factors = self._kind(self._plan, g, leak, tol=self._tol)
@@ -279,28 +258,25 @@ class Factor:
         return self._for_results().inverse_entries()
 
 
-def predicted_bytes(
-    grid: Sequence[int], periodic: Sequence[Joined], count: int, dtype: torch.dtype = torch.float32
-) -> int:
+def predicted_bytes(layout: Layout, count: int, dtype: torch.dtype = torch.float32) -> int:
     """Predict the bytes of the factors of `count` networks (batch times channels) on the CPU and of
     the elimination's workspace; a group of lanes that is not full counts as a full one."""
     # The kernel lays its memory out by these.
-    layout = torch.get_num_threads(), os.environ.get("CHONN_NETWORK_ISA")
-    return _predicted_bytes(tuple(grid), tuple(periodic), count, dtype, *layout)
+    laid_out_by = torch.get_num_threads(), os.environ.get("CHONN_NETWORK_ISA")
+    return _predicted_bytes(layout, count, dtype, *laid_out_by)
 
 
 @lru_cache(maxsize=256)
-def _predicted_bytes(
-    grid: tuple[int, ...], periodic: tuple[Joined, ...], count: int, dtype: torch.dtype, *_: Any
-) -> int:
-    return cpu.bytes_of(cpu.plan_of(grid, periodic, count, dtype), count, dtype)
+def _predicted_bytes(layout: Layout, count: int, dtype: torch.dtype, *_: Any) -> int:
+    return cpu.bytes_of(cpu.plan_of(layout, count, dtype), count, dtype)
 
 
-def flops(grid: Sequence[int], periodic: Sequence[Joined]) -> float:
+def flops(layout: Layout) -> float:
     """Multiply-adds, counted as two, of one network's elimination."""
-    return 2 * _plan_of(grid, periodic).total_work
+    return 2 * make_plan(layout).total_work
 
 
+@cache
 def memory_of(device: torch.device) -> int:
     """Bytes of the memory of a device; what is not known is without bound."""
     if device.type == "cuda":
@@ -312,20 +288,13 @@ def memory_of(device: torch.device) -> int:
 
 
 def too_large(
-    grid: Sequence[int],
-    periodic: Sequence[Joined],
-    count: int,
-    dtype: torch.dtype,
-    most: int,
-    bound: str,
+    layout: Layout, count: int, dtype: torch.dtype, most: int, bound: str
 ) -> RuntimeError:
     """The error for networks whose factors would take more than `most` bytes; `bound` says what
     these are, and what to do."""
-    size, where = predicted_bytes(grid, periodic, count, dtype), periodic[0]
-    if not isinstance(where, Graph):
-        where = f"a grid of {' x '.join(map(str, grid))}"
+    size = predicted_bytes(layout, count, dtype)
     return RuntimeError(
         f"Circuit.solve: expected circuits whose factors take at most {most / 2**30:.3g} GiB, "
-        f"{bound}, got {count} on {where}, whose separators are so large that they would take "
-        f"{size / 2**30:.1f} GiB ({size} bytes) and {count * flops(grid, periodic):.0e} operations"
+        f"{bound}, got {count} on {layout}, whose separators are so large that they would take "
+        f"{size / 2**30:.1f} GiB ({size} bytes) and {count * flops(layout):.0e} operations"
     )

@@ -6,8 +6,7 @@ halves, and with a *boundary*: nodes of earlier separators next to the part. Piv
 together are the region's *front*, a dense symmetric matrix.
 
 `plan_of` turns a tree of regions, a `Dissection`, into the arrays that eliminations read. It knows
-nodes and edges only. `dissect` makes the dissection of a box of a grid, whose separators are planes
-one node thick; the first cut of a periodic axis takes two planes.
+nodes and edges only.
 
 Everything is made of arrays over all nodes, edges or regions, because users bring a new size with
 each crop: the first solve of a size is to take no more than half of what SciPy's takes.
@@ -18,27 +17,67 @@ equations", ACM Trans. Math. Softw. 9 (1983).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, wraps
 from math import prod
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from chonn_ops.network.direct.kept import kept
-from chonn_ops.network.dissection import (
-    LEAF,
-    PLANE,
-    SECOND,
-    SEPARATOR,
-    Array,
-    Dissection,
-    begins,
-    regions_of,
-)
-from chonn_ops.network.graph import Graph, Joined
-from chonn_ops.network.layout import Grid, Layout
+from chonn_ops.network.dissection import LEAF, Array, Dissection, begins
+from chonn_ops.network.layout import Layout
+
+
+@runtime_checkable
+class Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=Sized)
+
+# All that is kept takes at most so many bytes: plans of 7 grids of 512 x 512 or of 390 of 64 x 64,
+# with what the kernel reads of them. A loop over crops of many sizes makes each plan once.
+KEPT_BYTES = 2**28
+
+_kept: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+_lock = threading.Lock()
+
+
+def nbytes_kept() -> int:
+    """The bytes of all kept results."""
+    return sum(size for _, size in _kept.values())
+
+
+def kept(function: Callable[P, R]) -> Callable[P, R]:
+    """Keep the results of a function for later calls with equal arguments.
+
+    All functions together keep the results used last, in at most `KEPT_BYTES`, and always the
+    result of the last call. A result counts with its `nbytes` and those of its arguments, which it
+    keeps alive.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        key = (function, args, *kwargs.items())
+        with _lock:
+            if key in _kept:
+                _kept.move_to_end(key)
+                return _kept[key][0]
+        result = function(*args, **kwargs)
+        size = result.nbytes + sum(x.nbytes for x in args if isinstance(x, Sized))
+        with _lock:
+            _kept[key] = result, size
+            while len(_kept) > 1 and nbytes_kept() > KEPT_BYTES:
+                _kept.popitem(last=False)
+        return result
+
+    return call
+
 
 # Runs of edges end at each multiple of this node, so that all edges of a node are near each other.
 _RUN = 256
@@ -49,50 +88,28 @@ SHORT = ("node", "position", "boundary", "place", "edge", "row", "column")
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The elimination of one graph. Regions are in the order in which they are eliminated.
+    """The elimination of a layout. Regions are in the order in which they are eliminated."""
 
-    Attributes
-    ----------
-    grid, periodic
-        The nodes along each axis, and whether that is periodic; of a graph all nodes and the graph.
-    node : Array, shape (nodes,)
-        The node, in row-major order, that is eliminated at each position.
-    first, pivots, width : Array, shape (regions,)
-        Position of a region's first pivot, number of its pivots, nodes on its boundary.
-    boundary, boundary_at : Array
-        Positions of boundary nodes, ascending, and where each region's begin; (regions + 1,).
-    place : Array
-        Where each entry of `boundary` is in the parent's front.
-    parent : Array, shape (regions,)
-        -1 for the last.
-    kids : Array, shape (regions, 2)
-        -1 where there is none.
-    edge, row, column, edge_at : Array
-        Edges, ordered by the node of each that is eliminated first: the entry of the conductances
-        (axis * entries of an axis + entry, which is the node on a grid), where in the front the
-        edge's first node is and its second; where each region's begin.
-    share_at : Array, shape (regions + 1,)
-        Where each region's factors begin: rows of its front, right of the diagonal.
-    """
-
-    grid: tuple[int, ...]
-    periodic: tuple[Joined, ...]
-    node: Array
-    first: Array
-    pivots: Array
-    width: Array
-    boundary: Array
-    boundary_at: Array
-    place: Array
-    parent: Array
-    kids: Array
+    layout: Layout
+    node: Array  # (nodes,): the one, in row-major order, that is eliminated at each position
+    first: Array  # (regions,): position of a region's first pivot
+    pivots: Array  # (regions,): how many
+    width: Array  # (regions,): nodes on the boundary
+    boundary: Array  # positions of boundary nodes, ascending
+    boundary_at: Array  # (regions + 1,): where each region's begin
+    place: Array  # where each entry of `boundary` is in the parent's front
+    parent: Array  # (regions,): -1 for the last
+    kids: Array  # (regions, 2): -1 where there is none
+    # Edges, ordered by the node of each that is eliminated first: the entry of the conductances
+    # (see `Layout.edge_ends`), where in the front the edge's first node is and its second, and
+    # where each region's begin.
     edge: Array
     row: Array
     column: Array
     edge_at: Array
-    share_at: Array
+    share_at: Array  # (regions + 1,): where each region's factors begin, rows right of the diagonal
 
-    @property
+    @cached_property
     def nodes(self) -> int:
         return len(self.node)
 
@@ -105,19 +122,6 @@ class Plan:
         """Bytes of all arrays, those for the kernels included."""
         arrays = (*vars(self).values(), *self._read_by_kernels.values())
         return sum(x.nbytes for x in arrays if isinstance(x, np.ndarray))
-
-    @property
-    def layout(self) -> Layout:
-        """The layout that the plan eliminates."""
-        graph = self.periodic[0]
-        if isinstance(graph, Graph):
-            return graph
-        return Grid(self.grid, tuple(map(bool, self.periodic)))
-
-    @property
-    def edge_grid(self) -> tuple[int, ...]:
-        """The shape of one axis's conductances: `grid`, or the edges of a graph."""
-        return self.layout.edge_shape
 
     @cached_property
     def position(self) -> Array:
@@ -140,8 +144,8 @@ class Plan:
     def runs(self) -> Array:
         """All edges as runs, ordered by their lower nodes: axis, first entry, first node, how far
         behind their beginnings edges end, edges; (runs, 5)."""
-        edge, (start, end) = edges_of(self.grid, self.periodic)
-        axis, entry = np.divmod(edge, prod(self.edge_grid))
+        edge, (start, end) = self.layout.edge_ends()
+        axis, entry = np.divmod(edge, prod(self.layout.edge_shape))
         far = end - start
         same = [np.diff(axis) == 0, np.diff(far) == 0, np.diff(entry) == 1, np.diff(start) == 1]
         same.append(start[1:] % _RUN > 0)
@@ -241,24 +245,17 @@ def _kids_of(parent: Array) -> Array:
     return kids
 
 
-def plan_of(
-    dissection: Dissection,
-    edge: Array,
-    ends: Array,
-    *,
-    grid: tuple[int, ...],
-    periodic: tuple[Joined, ...],
-) -> Plan:
-    """The plan of a graph, `grid` and `periodic` as in `Plan`: `edge` (edges,) says at which entry
-    of the conductances each edge stands, `ends` (2, edges) which nodes it joins. Edges of nodes
-    that the dissection lacks, and edges between nodes that are not eliminated, are left out."""
+def plan_of(dissection: Dissection, edge: Array, ends: Array, layout: Layout) -> Plan:
+    """The plan of a dissection of a layout and of its edges, as `Layout.edge_ends` has them. Edges
+    of nodes that the dissection lacks, and edges between nodes that are not eliminated, are left
+    out."""
     node, pivots, parent = dissection
     count, regions = len(node), len(pivots)
     first = begins(pivots)
     eliminated, first = int(first[-1]), first[:-1]
     owner_of = np.full(count, -1)  # the region that eliminates a position
     owner_of[:eliminated] = np.repeat(np.arange(regions), pivots)
-    position = np.full(prod(grid), -1)
+    position = np.full(prod(layout.shape), -1)
     position[node] = np.arange(count)
 
     ends = position[ends]
@@ -298,8 +295,7 @@ def plan_of(
 
     front = pivots + width
     return Plan(
-        grid=grid,
-        periodic=periodic,
+        layout=layout,
         node=node,
         first=first,
         pivots=pivots,
@@ -317,117 +313,7 @@ def plan_of(
     )
 
 
-def grid_edges(grid: tuple[int, ...], periodic: tuple[Joined, ...]) -> tuple[Array, Array]:
-    """The edges of a grid as `plan_of` takes them."""
-    nodes = prod(grid)
-    every = np.arange(nodes).reshape(grid)
-    edges, ends = [np.zeros(0, np.int64)], [np.zeros((2, 0), np.int64)]
-    for axis, n in enumerate(grid):
-        if n == 1:
-            continue
-        lines = every.reshape(-1, n, prod(grid[axis + 1 :]))
-        pairs = np.stack([lines[:, :-1], lines[:, 1:]]).reshape(2, -1)
-        if periodic[axis]:
-            pairs = np.append(pairs, np.stack([lines[:, -1], lines[:, 0]]).reshape(2, -1), 1)
-        edges.append(axis * nodes + pairs[0])
-        ends.append(pairs)
-    return np.concatenate(edges), np.concatenate(ends, axis=1)
-
-
-def edges_of(grid: tuple[int, ...], periodic: tuple[Joined, ...]) -> tuple[Array, Array]:
-    """The edges of a grid or a graph as `plan_of` takes them."""
-    graph = periodic[0]
-    if isinstance(graph, Graph):
-        return np.arange(graph.num_edges), graph.ends_array()
-    return grid_edges(grid, periodic)
-
-
-def axis_to_cut(largest: Sequence[int], ring: Sequence[bool]) -> int:
-    """The axis along which boxes are cut whose largest extents are given. Two planes cut a ring."""
-    return max(range(len(largest)), key=lambda axis: largest[axis] / (1 + ring[axis]))
-
-
-def halves_of(extent: Any, ring: bool) -> tuple[Any, Any]:
-    """The extents of the halves of boxes, numbers or arrays, along the axis of a cut."""
-    return extent // 2 - ring, extent - extent // 2 - 1
-
-
-def _cut(low: Array, extent: Array, ring: bool) -> tuple[Array, Array, Array]:
-    """Cut the boxes along one axis.
-
-    `low`, `extent`: for each line of the axis where the box begins that it is in, and its extent,
-    0 for lines of separators. Returns how lines lie to the cut, and the same of the halves.
-    """
-    line, middle = np.arange(len(low)), low + extent // 2
-    after = line > middle
-    digit = np.where(after, SECOND, np.where(line == middle, SEPARATOR, 0))
-    if ring:
-        digit[middle[0]], digit[0] = PLANE, SEPARATOR
-    first, second = halves_of(extent, ring)
-    half = np.where(after, second, first)
-    half[(digit >= SEPARATOR) | (extent == 0)] = 0
-    return digit, np.where(after, middle + 1, low + ring), half
-
-
-def dissect(
-    grid: tuple[int, ...],
-    periodic: tuple[bool, ...],
-    leaf: int,
-    inside: tuple[slice, ...] | None = None,
-) -> tuple[Dissection, Array, Array]:
-    """The dissection of a grid, or of the box of it that is `inside` and so no longer periodic.
-    Nodes next to that box are not eliminated. Boxes of at most `leaf` nodes are not cut. Also
-    returns the low corner and the extent of each region that is such a box, (regions, axes) each;
-    extents of separators contain a 0.
-
-    All boxes of a depth are cut along one axis, and where a box is cut depends on its place along
-    that axis alone. So each cut is a vector over one axis, and the number of a node, two bits a
-    cut, is the sum of its coordinates' numbers. Sorting these numbers sorts nodes by regions, in
-    post-order.
-    """
-    node = np.arange(prod(grid)).reshape(grid)
-    if inside is not None:
-        node = node[inside]
-    size = node.shape
-    ring = [closed and n > 1 and inside is None for closed, n in zip(periodic, grid, strict=True)]
-    low, extent = [np.zeros(n, np.int64) for n in size], [np.full(n, n) for n in size]
-    largest, numbers, cuts = [*size], [np.zeros(n, np.int64) for n in size], 0
-    while prod(largest) > leaf:
-        axis = axis_to_cut(largest, ring)
-        digit, low[axis], extent[axis] = _cut(low[axis], extent[axis], ring[axis])
-        largest[axis], ring[axis] = int(extent[axis].max()), False
-        numbers = [number << 2 for number in numbers]
-        numbers[axis] += digit
-        cuts += 1
-    number = reduce(np.add.outer, numbers).ravel()
-
-    order, first, parent = regions_of(number, cuts)
-    at = np.unravel_index(order[first], size)
-    low, extent = (
-        np.stack([line[k] for line, k in zip(lines, at, strict=True)], -1)
-        for lines in (low, extent)
-    )
-
-    node = node.ravel()[order]
-    if inside is not None:
-        outside = [np.ones(n, np.int64) for n in grid]
-        for x, part in zip(outside, inside, strict=True):
-            x[part] = 0
-        node = np.append(node, np.flatnonzero(reduce(np.add.outer, outside) == 1))
-    pivots = np.diff(first, append=len(order))
-    return Dissection(node, pivots, parent), low, extent
-
-
 @kept
-def make_plan(grid: tuple[int, ...], periodic: tuple[Joined, ...], leaf: int = LEAF) -> Plan:
-    """The plan of a grid, or of a graph (its `grid` is all nodes, its `periodic` the graph).
-
-    `leaf` as in `dissect`. Lines are cut down to single nodes. A graph has its own dissection.
-    """
-    graph = periodic[0]
-    if isinstance(graph, Graph):
-        dissection = graph.dissection
-    else:
-        leaf = 1 if sum(n > 1 for n in grid) < 2 else leaf
-        dissection, *_ = dissect(grid, tuple(map(bool, periodic)), leaf)
-    return plan_of(dissection, *edges_of(grid, periodic), grid=grid, periodic=periodic)
+def make_plan(layout: Layout, leaf: int = LEAF) -> Plan:
+    """The plan of a layout; `leaf` as in `Layout.dissection`."""
+    return plan_of(layout.dissection(leaf), *layout.edge_ends(), layout)

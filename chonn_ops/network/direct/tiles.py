@@ -19,49 +19,27 @@ from math import prod
 
 import numpy as np
 
-from chonn_ops.network.direct.kept import kept
-from chonn_ops.network.direct.plan import (
-    LEAF,
-    Array,
-    Plan,
-    axis_to_cut,
-    begins,
-    dissect,
-    grid_edges,
-    halves_of,
-    make_plan,
-    plan_of,
-)
+from chonn_ops.network.direct.plan import LEAF, Array, Plan, begins, kept, make_plan, plan_of
+from chonn_ops.network.dissection import axis_to_cut, dissect_box, halves_of
+from chonn_ops.network.layout import Grid
 
 _LARGEST = 128  # nodes of a tile's largest front: what fills the L2 cache with a vector an entry
 
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """The tiles of a grid, in the order of its plan.
+    """The tiles of a grid, in the order of its plan."""
 
-    Attributes
-    ----------
-    plan : Plan
-        The elimination of one tile, which all share. The tile's nodes have the first positions, its
-        rim has the last ones. Edges are numbered in the order of this plan.
-    region : Array, shape (tiles,)
-        The region of the grid's plan that each tile takes the place of.
-    position : Array, shape (tiles, positions)
-        The position in the grid's plan of each node of a tile and its rim; -1 where the tile lacks
-        the node.
-    edge : Array, shape (tiles, edges)
-        The entry of the conductances (axis * nodes + node) of each edge; -1 where the tile
-        lacks it.
-    rim : Array
-        For each entry of the grid's `boundary` the place in the rim of the tile whose boundary it
-        is on; 0 where it is on another region's.
-    """
-
+    # The elimination of one tile, which all share. The tile's nodes have the first positions, its
+    # rim has the last ones. Edges are numbered in the order of this plan.
     plan: Plan
-    region: Array
+    region: Array  # (tiles,): the region of the grid's plan that each tile takes the place of
+    # (tiles, positions): where each node of a tile and its rim is in the grid's plan; (tiles,
+    # edges): the entry of the conductances of each edge. -1 for what a tile lacks.
     position: Array
     edge: Array
+    # For each entry of the grid's `boundary` the place in the rim of the tile whose boundary it is
+    # on; 0 where it is on another region's.
     rim: Array
 
 
@@ -85,24 +63,22 @@ class TiledPlan(Plan):
 
 
 @kept
-def make_tiled_plan(
-    grid: tuple[int, ...], periodic: tuple[bool, ...], leaf: int, count: int
-) -> Plan:
+def make_tiled_plan(grid: Grid, leaf: int, count: int) -> Plan:
     """The plan of a grid with at least `count` tiles, as large as possible. It is `make_plan`'s
     where there are no such tiles. Volumes have none, because most of their work is in large
     fronts."""
-    largest = _largest_extent(grid, periodic, leaf, count)
+    largest = _largest_extent(grid.shape, grid.periodic, leaf, count)
     if largest is None:
-        return make_plan(grid, periodic, leaf)
-    dissection, low, extent = dissect(grid, periodic, prod(largest))
+        return make_plan(grid, leaf)
+    dissection, low, extent = dissect_box(grid.shape, grid.periodic, prod(largest))
     is_tile = np.asarray(extent.all(1))
-    edge, ends = grid_edges(grid, periodic)
+    edge, ends = grid.edge_ends()
     region = np.empty(len(dissection.node), np.int64)
     region[dissection.node] = np.repeat(np.arange(len(is_tile)), dissection.pivots)
     at, to = region[ends]
     apart = (at != to) | ~is_tile[at]  # the others are in the tile's plan
-    plan = plan_of(dissection, edge[apart], ends[:, apart], grid=grid, periodic=periodic)
-    return _with_tiles(plan, is_tile, low[is_tile], extent[is_tile])
+    plan = plan_of(dissection, edge[apart], ends[:, apart], grid)
+    return _with_tiles(plan, grid, is_tile, low[is_tile], extent[is_tile])
 
 
 def _largest_extent(
@@ -110,7 +86,7 @@ def _largest_extent(
 ) -> list[int] | None:
     """The extent of the largest of at least `count` tiles; None where there are no tiles.
 
-    It counts boxes by their extents, cut by cut, as `dissect` would cut them.
+    It counts boxes by their extents, cut by cut, as `dissect_box` would cut them.
     """
     if sum(n > 1 for n in grid) > 2:
         return None
@@ -138,43 +114,43 @@ def _largest_extent(
 def _plan_of_tile(extent: Array, inner: Array) -> tuple[Plan, Array, Array, Array]:
     """The plan of a tile that has a rim along its `inner` axes. Returns the plan and for each edge
     the axis, the two nodes, and whether the edge leads over the first line of the tile."""
-    grid = tuple(int(n) for n in extent + 2 * inner)
+    shape = tuple(int(n) for n in extent + 2 * inner)
     inside = tuple(slice(int(i), int(i + n)) for i, n in zip(inner, extent, strict=True))
-    bounded = (False,) * len(grid)
-    edge, ends = grid_edges(grid, bounded)
+    grid = Grid(shape)
+    edge, ends = grid.edge_ends()
     # Where a tile is a node shorter, its second line is next to the rim.
-    every, axes = np.arange(prod(grid)).reshape(grid), np.flatnonzero(inner)
+    every, axes = np.arange(prod(shape)).reshape(shape), np.flatnonzero(inner)
     over = [every.take((0, 2), axis).swapaxes(0, axis).reshape(2, -1) for axis in axes]
-    axis = [edge // prod(grid), *(np.full(x.shape[1], i) for x, i in zip(over, axes, strict=True))]
+    axis = [edge // prod(shape), *(np.full(x.shape[1], i) for x, i in zip(over, axes, strict=True))]
     ends = np.concatenate([ends, *over], axis=1)
-    dissection, *_ = dissect(grid, bounded, LEAF, inside)
-    plan = plan_of(dissection, np.arange(ends.shape[1]), ends, grid=grid, periodic=bounded)
+    dissection, *_ = dissect_box(shape, grid.periodic, LEAF, inside)
+    plan = plan_of(dissection, np.arange(ends.shape[1]), ends, grid)
     used = plan.edge
     plan = replace(plan, edge=np.arange(len(used)))
     return plan, np.concatenate(axis)[used], ends[:, used], used >= len(edge)
 
 
-def _with_tiles(plan: Plan, is_tile: Array, low: Array, extent: Array) -> TiledPlan:
+def _with_tiles(plan: Plan, grid: Grid, is_tile: Array, low: Array, extent: Array) -> TiledPlan:
     """The plan with tiles, which have these corners and extents, in place of some regions."""
     region, above = np.flatnonzero(is_tile), ~is_tile
     largest = extent.max(0)
-    inner = np.array(plan.grid) > largest
+    inner = np.array(grid.shape) > largest
     tile, axis, ends, over = _plan_of_tile(largest, inner)
 
     # A tile's nodes along an axis: coordinate -1 is in the rim before it, its extent in the one
     # behind. One that is a node shorter lacks its first line.
     node = np.zeros((len(region), 1), np.int64)
-    for i, n in enumerate(plan.grid):
-        at = np.arange(tile.grid[i]) - inner[i]
+    for i, n in enumerate(grid.shape):
+        at = np.arange(tile.layout.shape[i]) - inner[i]
         shorter = (extent[:, i] < largest[i])[:, None]
         line = low[:, i, None] + at - ((at > 0) & shorter)
         missing = (at == 0) & shorter
-        if plan.periodic[i]:
+        if grid.periodic[i]:
             line %= n
         else:
             missing |= (line < 0) | (line >= n)
         # Where a line is missing, no sum with lines of other axes reaches 0.
-        line = np.where(missing, -plan.nodes, line * prod(plan.grid[i + 1 :]))
+        line = np.where(missing, -plan.nodes, line * prod(grid.shape[i + 1 :]))
         node = (node[:, :, None] + line[:, None]).reshape(len(region), -1)
     node = np.maximum(node, -1)
     position = np.full(plan.nodes + 1, -1)

@@ -35,9 +35,8 @@ from torch.nn.functional import pad
 from chonn_ops._dtypes import widened
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.direct.cpu import Solution
-from chonn_ops.network.direct.kept import kept
-from chonn_ops.network.direct.plan import Array, Plan
-from chonn_ops.network.edges import excess, is_tied, relative_residual
+from chonn_ops.network.direct.plan import Array, Plan, kept
+from chonn_ops.network.layout import excess, is_tied, relative_residual
 
 # A complex pivot is a sum. Where it is below this share of the sum of its terms' magnitudes, that
 # sum takes its place. With 1e-2, errors of inverses were 17 times larger (lattices of integers,
@@ -267,11 +266,11 @@ class Factors:
 
     def _by_node(self, rows: Tensor) -> Tensor:
         """The field of rows (M, ..., nodes) by position."""
-        return self._field(rows[..., self._batches.position], self._plan.grid)
+        return self._field(rows[..., self._batches.position], self._plan.layout.shape)
 
     def _by_axis(self, rows: Tensor) -> list[Tensor]:
         """The fields of rows (M, ..., axes * entries)."""
-        shape = self._plan.edge_grid
+        shape = self._plan.layout.edge_shape
         return [self._field(x, shape) for x in rows.split(math.prod(shape), -1)]
 
     # ---- Solves. Sources and potentials are rows (M, S, nodes) by position. ----
@@ -387,9 +386,9 @@ class Factors:
         """(M, nodes) by position: which connected part a node belongs to, named by the position of
         the part's last node; -1 for a node that is no part of the network."""
         plan, M, position = self._plan, len(self._g), self._batches.position
-        shape = (M, len(plan.grid), *plan.edge_grid, 1)
+        shape = (M, len(plan.layout.shape), *plan.layout.edge_shape, 1)
         edges = self._g.detach().reshape(shape).unbind(1)
-        part = plan.layout.connected_parts(edges)[..., 0]
+        part = plan.layout.connected_parts(edges).flatten(1)
         last = torch.zeros_like(part).scatter_reduce(1, part, position.expand(M, -1), "amax")
         last = last.gather(1, part)[:, self._batches.node]
         return torch.where(self._inverse().detach() != 0, last, -1)

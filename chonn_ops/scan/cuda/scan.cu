@@ -21,7 +21,7 @@
 //   MAXT    most threads of a block;  MINB  blocks that a processor should hold
 //   CK      steps between checkpoints, and of a tile of the backward; a multiple of 8
 //   KC      K if it is known, else 0;  CGC  groups of channels of a block if known, else 0
-// Without EMULATED this is CUDA C++; tests/scan/emulation.cpp compiles it for the CPU.
+// Without EMULATED this is CUDA C++; tests/shared/emulation.cpp compiles it for the CPU.
 
 #define FLOAT64 (STREAM == 1)
 #define BFLOAT16 (STREAM == 2)

@@ -90,8 +90,7 @@ def plan(shape: Shape, nodes: int) -> Call:
 
     def call() -> None:
         graph = Graph(edges, nodes, positions)
-        at, ends = np.arange(len(edges)), graph.ends_array()
-        plan_of(graph.dissection, at, ends, grid=(nodes,), periodic=(graph,))
+        plan_of(graph.dissection(1), *graph.edge_ends(), graph)
 
     return call
 
@@ -137,7 +136,7 @@ def pairs(run: Run) -> dict[str, Any]:
 
     def peer() -> Row:
         assert isinstance(circuit.layout, Graph)
-        (p, q), g = circuit.layout.ends_array(), circuit.conductance[0][0, :, 0].numpy()
+        (p, q), g = circuit.layout.ends.numpy(), circuit.conductance[0][0, :, 0].numpy()
         # Any ground: dipoles send no current there.
         system = sparse(p, q, g, np.eye(1, side * side)[0])
         few = count // 4  # at once: all would take gigabytes

@@ -48,7 +48,7 @@ import torch
 from torch import Tensor
 
 from chonn_lab.benchmarks.harness import Call, Row, Run, gradients, inference, main_of, milliseconds
-from chonn_ops import Auto, Circuit, Direct, Graph, Iterative, diffusion
+from chonn_ops import Auto, Circuit, Direct, Graph, Grid, Iterative, diffusion
 from chonn_ops.network.direct import Factor
 
 TOLERANCE = 1e-5
@@ -108,7 +108,7 @@ class Networks:
     def edges(self) -> Iterator[tuple[Array, Array, Array]]:
         """For each axis the nodes that its edges join, and their conductances (networks, E)."""
         if self.graph is not None:
-            yield *self.graph.ends_array(), self.conductance[0].numpy()
+            yield *self.graph.ends.numpy(), self.conductance[0].numpy()
             return
         nodes = np.arange(math.prod(self.grid)).reshape(self.grid)
         for axis, g in enumerate(self.conductance):
@@ -125,7 +125,7 @@ class Networks:
     def products(self, v: Array, w: Array) -> list[Array]:
         """(w_p - w_q) (v_p - v_q) of each edge for fields v and w, 0 where no edge is."""
         if self.graph is not None:
-            p, q = self.graph.ends_array()
+            p, q = self.graph.ends.numpy()
             return [(w[:, p] - w[:, q]) * (v[:, p] - v[:, q])]
         cases = []
         for axis in range(v.ndim - 1):
@@ -476,9 +476,8 @@ def methods(run: Run) -> list[dict[str, Any]]:
             networks = make(case := Case((n, n), count, contrast, medium))
             section = measure(run, networks, METHODS, case.label(), 1)
             g = [x[..., None] for x in networks.conductance]
-            section["held_bytes"] = Factor(
-                g, networks.leak[..., None], (False, False)
-            ).factors.nbytes
+            factor = Factor(g, networks.leak[..., None], Grid(case.grid))
+            section["held_bytes"] = factor.factors.nbytes
             sections.append(section)
     return sections
 

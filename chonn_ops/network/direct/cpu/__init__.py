@@ -9,43 +9,142 @@ networks than threads, threads share tiles, subtrees and the rows of large front
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_ops import _library
 from chonn_ops._dtypes import real_dtype
-from chonn_ops.network.direct.cpu.binding import (
-    DETERMINED,
-    FACTORIZE,
-    INVERT,
-    KIND_OF,
-    NOT_FINITE,
-    ONCE,
-    PAIRS,
-    SAMPLE,
-    SOLVE,
-    Arguments,
-    arguments_of,
-    available_isas,
-    kernel,
-)
-from chonn_ops.network.direct.kept import kept
-from chonn_ops.network.direct.plan import Plan, make_plan
-from chonn_ops.network.direct.tiles import TiledPlan, make_tiled_plan
-from chonn_ops.network.graph import Graph, Joined
+from chonn_ops.network.direct.plan import Array, Plan, kept, make_plan
+from chonn_ops.network.direct.tiles import TiledPlan, in_lanes, make_tiled_plan
+from chonn_ops.network.layout import Layout
 
-__all__ = ["Factors", "Solution", "available_isas"]
-
+_HEADER = "network/direct/cpu/direct.h"
+_CODES = {
+    name.removeprefix("DIRECT_"): code
+    for enum in ("direct_call", "direct_status")
+    for name, code in _library.enumerators(_HEADER, enum).items()
+}
+_PAD = _library.CONSTANTS["DIRECT_PAD"]
+_KINDS = _library.enumerators(_HEADER, "direct_kind")
+# The kernel's code of the numbers of a call.
+KIND_OF = {
+    torch.float32: _KINDS["DIRECT_FLOAT"],
+    torch.float64: _KINDS["DIRECT_DOUBLE"],
+    torch.complex64: _KINDS["DIRECT_COMPLEX_FLOAT"],
+    torch.complex128: _KINDS["DIRECT_COMPLEX_DOUBLE"],
+}
 # `LEAF` where the rows of fronts fill the vectors: those of small fronts leave them half empty.
 # With 8, volumes of 8 x 8 x 8 and 12 x 12 x 12 took 6 % longer.
 _LEAF_OF_ROWS = 16
 
 _ALIGNMENT = 64
 _WORTH = 500_000  # multiply-adds for which a thread is woken
+
+
+class Arguments(_library.structure(_HEADER, "direct_args")):
+    """The arguments of the kernel, and what its addresses belong to."""
+
+    kept: list[Any]
+    nbytes: int  # of arrays that no plan has
+
+
+def kernel() -> _library.Operator | None:
+    """The compiled elimination, None where there is none."""
+    return _library.operator("direct", Arguments, ("run",))
+
+
+def available_isas() -> tuple[str, ...]:
+    """Instruction sets that the build contains and this processor runs, slowest first."""
+    direct = kernel()
+    return direct.isas if direct else ()
+
+
+def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
+    """Subtrees for threads to share, where their updates wait, and how many entries wait.
+
+    One a thread: the larger the subtrees, the less is left for later, one front at a time. Four a
+    thread took 7 to 13 % longer with two threads (64 x 64 to 512 x 512, 24 x 24 x 24).
+    """
+    first, last = np.array(plan.subtrees(threads), np.int64).T.copy()
+    parts = list(zip(first, last, strict=True))
+    at = np.zeros(len(parts) + 1, np.int64)
+    # The kernel moves whole vectors, which reach beyond the last update of a subtree.
+    np.cumsum([plan.stack_of(*part) + _PAD for part in parts], out=at[1:])
+    left = plan.update.copy()
+    for part in parts:
+        left[slice(*part)] = 0
+    return first, last, at, max(plan.stack, int(at[-1] + left.sum()))
+
+
+def _arguments(plan: Plan, axes: int, entries: int, batches: int, channels: int) -> Arguments:
+    """Collect what the kernel reads of a plan with `axes` fields of `entries` conductances."""
+    arguments = Arguments(batches, channels, 1, plan.nodes, plan.regions, plan.largest_front)
+    arguments.axes, arguments.entries = axes, entries
+    arguments.num_shares, arguments.item_shares = plan.num_shares, plan.num_shares + _PAD
+    arguments.stack, arguments.waiting = plan.stack, plan.waiting
+    for name, address in plan.addresses.items():
+        setattr(arguments, name, address)
+    arguments.kept, arguments.nbytes = [plan], 0  # the addresses stay good as long as the arguments
+    return arguments
+
+
+def _set_tiles(arguments: Arguments, plan: TiledPlan, parts: Array, lanes: int) -> None:
+    """Groups of tiles: as many as a vector has lanes, all of one part (first region, one after the
+    last)."""
+    tiles = plan.tiles
+    first, part_group = [0], []
+    for end in np.searchsorted(tiles.region, parts[:, 1]):
+        part_group.append(len(first) - 1)
+        first += [*range(first[-1] + lanes, int(end), lanes), int(end)]
+    arrays = {
+        "part_group": np.array(part_group, np.int64),
+        "group_first": np.array(first, np.int64),
+        "tile_region": tiles.region.astype(np.int64),
+        "tile_position": in_lanes(tiles.position, first, lanes),
+        "tile_edge": in_lanes(tiles.edge, first, lanes),
+        "rim": tiles.rim.astype(np.int32),
+    }
+    for name, array in arrays.items():
+        setattr(arguments, name, array.ctypes.data)
+    tile = _arguments(tiles.plan, 1, len(tiles.plan.edge), 1, 1)
+    arguments.tile = ctypes.addressof(tile)
+    arguments.kept += [*arrays.values(), tile]
+    arguments.nbytes = sum(array.nbytes for array in arrays.values())
+    arguments.groups = len(first) - 1
+    arguments.largest_front = max(plan.largest_front, tiles.plan.largest_front)
+    # Vectors of shares, and of each node: inverse pivot, share of ground, two for `over_sum`.
+    arguments.group_size = tile.item_shares + 4 * tile.nodes
+    arguments.group_at = -(-arguments.item_shares // lanes) * lanes
+    arguments.item_shares = arguments.group_at + arguments.groups * arguments.group_size * lanes
+
+
+def arguments_of(
+    plan: Plan, batches: int, channels: int, rows: bool, threads: int, lanes: int
+) -> Arguments:
+    """Make what all calls for networks of one plan share; callers change copies. `lanes`: of
+    a vector."""
+    arguments = _arguments(
+        plan, len(plan.layout.shape), math.prod(plan.layout.edge_shape), batches, channels
+    )
+    arguments.runs, arguments.num_runs = plan.runs.ctypes.data, len(plan.runs)
+    arguments.rows, arguments.threads = rows, threads
+    parts = np.array([[0, plan.regions]])
+    if rows and threads > batches * channels:
+        first, last, at, arguments.stack = _parts(plan, threads)
+        arguments.kept += [first, last, at]
+        arguments.parts = len(first)
+        arguments.part_first, arguments.part_last = first.ctypes.data, last.ctypes.data
+        arguments.part_stack = at.ctypes.data
+        parts = np.stack([first, last], 1)
+    if isinstance(plan, TiledPlan):
+        _set_tiles(arguments, plan, parts, lanes)
+    return arguments
 
 
 def _worth_lanes(grid: Sequence[int]) -> float:
@@ -62,15 +161,8 @@ def _worth_lanes(grid: Sequence[int]) -> float:
 
 
 class Filling(NamedTuple):
-    """How networks fill the vectors of the kernel.
-
-    Attributes
-    ----------
-    isa, lanes : int
-        The instruction set, and the numbers of one of its vectors.
-    rows : bool
-        Whether tiles and fronts' rows of single networks fill them.
-    threads : int
+    """How networks fill the vectors of the kernel: the instruction set, the numbers of one of its
+    vectors, whether tiles and fronts' rows of single networks fill them, and threads.
     """
 
     isa: int
@@ -94,31 +186,25 @@ def _filling(grid: Sequence[int], networks: int, dtype: torch.dtype) -> Filling:
     return Filling(isa, lanes, rows, threads)
 
 
-def plan_of(
-    grid: Sequence[int], periodic: Sequence[Joined], networks: int, dtype: torch.dtype
-) -> Plan:
+def plan_of(layout: Layout, networks: int, dtype: torch.dtype) -> Plan:
     """The plan for so many networks."""
-    filling = _filling(grid, networks, dtype)
-    return _plan_for(tuple(grid), tuple(periodic), networks, filling)
+    return _plan_for(layout, networks, _filling(layout.shape, networks, dtype))
 
 
-def _plan_for(
-    grid: tuple[int, ...], periodic: tuple[Joined, ...], networks: int, filling: Filling
-) -> Plan:
-    if not filling.rows or isinstance(periodic[0], Graph):
-        return make_plan(grid, periodic)
-    closed = tuple(map(bool, periodic))
-    plan = make_tiled_plan(grid, closed, _LEAF_OF_ROWS, filling.lanes)
+def _plan_for(layout: Any, networks: int, filling: Filling) -> Plan:
+    if not (filling.rows and layout.regular):
+        return make_plan(layout)
+    plan = make_tiled_plan(layout, _LEAF_OF_ROWS, filling.lanes)
     # Each thread that shares a network has tiles for all lanes.
     sharing = _threads_for(plan, 1, filling.threads) if networks < filling.threads else 1
     if sharing == 1:
         return plan
-    return make_tiled_plan(grid, closed, _LEAF_OF_ROWS, filling.lanes * sharing)
+    return make_tiled_plan(layout, _LEAF_OF_ROWS, filling.lanes * sharing)
 
 
 def _filling_of(plan: Plan, networks: int, dtype: torch.dtype) -> Filling:
     """How networks fill vectors once their plan is made; tiles are there for rows only."""
-    filling = _filling(plan.grid, networks, dtype)
+    filling = _filling(plan.layout.shape, networks, dtype)
     return filling._replace(rows=True) if isinstance(plan, TiledPlan) else filling
 
 
@@ -140,19 +226,15 @@ def _arguments_for(
 
 
 class Solution(NamedTuple):
-    """What one solve returns.
+    """What one solve returns: potentials (B, S, \\*grid, C); drops, one tensor of that shape an
+    axis, with each node's potential less the next one's along it, 0 where no edge is, or of a graph
+    one, (B, S, E, C), along its edges; and residuals.
 
-    Attributes
-    ----------
-    potential : Tensor, shape (B, S, \\*grid, C)
-    drops : list of Tensor, shape of `potential`
-        One an axis, each node's potential less the next one's along it, 0 where no edge is; of a
-        graph one, (B, S, E, C), along its edges; empty where they were not wanted. Rounding is
-        relative to what potentials differ by around an edge, not to the potentials, which small
-        leaks lift all alike.
-    residual : Tensor, shape (B, S, C), optional
-        |s - A v| / |s|, float64. For real networks it is 0 where rounding alone leaves it. For
-        complex ones it is that of the potentials in complex128, NaN where an input is not finite.
+    There are no drops where they were not wanted. Their rounding is relative to what potentials
+    differ by around an edge, not to the potentials, which small leaks lift all alike. Residuals
+    |s - A v| / |s|, (B, S, C), are float64 and not always there. Those of real networks are 0 where
+    rounding alone leaves them. Those of complex ones are of the potentials in complex128, NaN where
+    an input is not finite.
     """
 
     potential: Tensor
@@ -169,16 +251,12 @@ class Factors:
     """Networks eliminated by the kernel, of one floating or complex dtype and on the CPU like all
     tensors here. Conductances and leak are as in `Factor`.
 
-    Parameters
-    ----------
-    source : Tensor, shape (B, S, \\*grid, C), optional
-        Solved for while the factors are in the cache, for `solution`. Of the networks' dtype; of
-        complex networks of either complex dtype, which is that of the solution.
-    drops : bool
-        Whether `solution` has them.
-    tol : float
-        Of complex networks: the relative residual at which refinement stops. Solutions have at most
-        that, or as small a residual as refinement makes it.
+    A source (B, S, \\*grid, C) is solved for while the factors are in the cache, for `solution`,
+    which has drops where they are wanted. It is of the networks' dtype; of complex networks of
+    either complex dtype, which is that of the solution. Complex solutions have a relative residual
+    of at most `tol`, or as small a one as refinement makes it. With ``keep=False`` the factors of
+    one group of networks stay in the cache until the next group's take their place, and `solution`
+    is all that there is.
     """
 
     solution: Solution | None = None
@@ -192,10 +270,14 @@ class Factors:
         *,
         drops: bool = False,
         tol: float = 0,
+        keep: bool = True,
     ) -> None:
-        self._prepare(plan, leak, tol)
-        self._allocate(leak, -(-len(self._scale) // self._lanes))
-        self.solution = self._call(FACTORIZE, source, drops, (leak, *conductance))
+        arguments = self._prepare(plan, leak, tol)
+        # Threads that share a network have no factors of their own.
+        once = not (keep or arguments.parts)
+        self._allocate(leak, arguments.threads if once else -(-len(self._scale) // self._lanes))
+        call = "ONCE" if once else "FACTORIZE"
+        self.solution = self._call(call, source, drops, (leak, *conductance))
 
     def _allocate(self, leak: Tensor, items: int) -> None:
         """Memory for the factors of so many items."""
@@ -221,36 +303,13 @@ class Factors:
         depend on the number of threads there were."""
         isa, lanes, rows, threads = state[0].tolist()
         filling = Filling(isa, lanes, bool(rows), threads)
-        B, *grid, C = leak.shape
         self = cls.__new__(cls)
-        own = _plan_for(tuple(grid), plan.periodic, B * C, filling)
+        own = _plan_for(plan.layout, leak.shape[0] * leak.shape[-1], filling)
         self._prepare(own, leak, tol, filling)
         self._measure(-(-len(self._scale) // self._lanes))
         self._factors, self._scale, status = state[1:]
         self._status = status.numpy()
         return self
-
-    @classmethod
-    def solved(
-        cls,
-        plan: Plan,
-        conductance: Sequence[Tensor],
-        leak: Tensor,
-        source: Tensor,
-        *,
-        drops: bool = False,
-        tol: float = 0,
-    ) -> Solution:
-        """The solution for sources (B, S, \\*grid, C), without keeping factors: those of one group
-        stay in the cache until the next group's take their place."""
-        self = cls.__new__(cls)
-        arguments = self._prepare(plan, leak, tol)
-        shared = arguments.parts > 0  # fewer networks than threads
-        self._allocate(leak, len(self._scale) if shared else arguments.threads)
-        call = FACTORIZE if shared else ONCE
-        solution = self._call(call, source, drops, (leak, *conductance))
-        assert solution is not None
-        return solution
 
     def _prepare(
         self, plan: Plan, leak: Tensor, tol: float, filling: Filling | None = None
@@ -267,10 +326,10 @@ class Factors:
         self._arguments = _arguments_for(plan, B, C, filling, 4 if is_complex else 1)
         self._scale = leak.new_ones(networks, dtype=real_dtype(leak.dtype))
         # NumPy looks through a few numbers faster than PyTorch.
-        self._status = np.full(networks, DETERMINED, np.int64)
+        self._status = np.full(networks, _CODES["DETERMINED"], np.int64)
         return self._arguments
 
-    def _run(self, arguments: Arguments, call: int) -> None:
+    def _run(self, arguments: Arguments, call: str) -> None:
         if not self._shape.numel():
             return
         at, size = self._factors.data_ptr(), self._factors.element_size()
@@ -280,7 +339,7 @@ class Factors:
         arguments.grounded = at = at + self._num_nodes * size
         arguments.over_sum = -(-(at + self._num_nodes * size) // 8) * 8
         arguments.scale, arguments.status = self._scale.data_ptr(), self._status.ctypes.data
-        arguments.call = call
+        arguments.call = _CODES[call]
         size = self._kernel.workspace(self._isa, self._kind, arguments)
         workspace = torch.empty(size + _ALIGNMENT, dtype=torch.uint8)
         arguments.workspace = -(-workspace.data_ptr() // _ALIGNMENT) * _ALIGNMENT
@@ -288,7 +347,7 @@ class Factors:
 
     def _call(
         self,
-        call: int,
+        call: str,
         source: Tensor | None,
         drops: bool,
         network: Sequence[Tensor] = (),
@@ -310,8 +369,8 @@ class Factors:
             source = source.contiguous()
             potential, residual = torch.empty_like(source), None
             if drops:
-                shape = (*source.shape[:2], *self._plan.edge_grid, source.shape[-1])
-                found = [source.new_empty(shape) for _ in self._plan.grid]
+                shape = (*source.shape[:2], *self._plan.layout.edge_shape, source.shape[-1])
+                found = [source.new_empty(shape) for _ in self._plan.layout.shape]
             if network:
                 of = (*source.shape[:2], source.shape[-1])
                 residual = torch.zeros(of, dtype=torch.float64)
@@ -334,13 +393,13 @@ class Factors:
     ) -> Solution:
         """The solution for sources (B, S, \\*grid, C); with the residual where leak and
         conductances are given once more, which complex networks need to be refined."""
-        solution = self._call(SOLVE, source, drops, network)
+        solution = self._call("SOLVE", source, drops, network)
         assert solution is not None
         return solution
 
     def sample(self, noise: Tensor) -> Tensor:
         """Fields for white noise (B, S, \\*grid, C)."""
-        solution = self._call(SAMPLE, noise, False)
+        solution = self._call("SAMPLE", noise, False)
         assert solution is not None
         return solution.potential
 
@@ -354,7 +413,7 @@ class Factors:
         arguments = Arguments.from_buffer_copy(self._arguments)
         arguments.sources = len(at)
         arguments.source, arguments.potential = at.data_ptr(), found.data_ptr()
-        self._run(arguments, PAIRS)
+        self._run(arguments, "PAIRS")
         return torch.empty_like(found).index_copy_(1, order, found)
 
     def logdet(self) -> Tensor:
@@ -367,16 +426,16 @@ class Factors:
         value = logs - some.sum(1) * self._scale.double().log()
         status = torch.from_numpy(self._status)
         value[status >= 0] = -math.inf
-        value[status == NOT_FINITE] = math.nan
+        value[status == _CODES["NOT_FINITE"]] = math.nan
         return value.reshape(self._shape[0], self._shape[-1])
 
     def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
         """Entries of the inverse, (B, \\*grid, C): its diagonal, and for each axis those of the
         nodes that an edge joins, 0 where there is no edge."""
         diagonal = self._factors.new_empty(self._shape)
-        shape = (self._shape[0], *self._plan.edge_grid, self._shape[-1])
-        entries = [self._factors.new_zeros(shape) for _ in self._plan.grid]
-        self._call(INVERT, None, False, inverse=(diagonal, *entries))
+        shape = (self._shape[0], *self._plan.layout.edge_shape, self._shape[-1])
+        entries = [self._factors.new_zeros(shape) for _ in self._plan.layout.shape]
+        self._call("INVERT", None, False, inverse=(diagonal, *entries))
         return diagonal, entries
 
     @property

@@ -29,7 +29,7 @@ from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Array, Plan, begins, make_plan
 from chonn_ops.network.direct.triton import kernels, small
-from chonn_ops.network.graph import Joined
+from chonn_ops.network.layout import Layout
 
 # Triton kernels have no Python types.
 _K: Any = kernels
@@ -59,9 +59,9 @@ _WIDE = "sums" if triton.__version__.startswith(("3.2.", "3.3.", "3.4.")) else "
 _FRONTS = 2**16 - 1  # of one launch: what CUDA takes along the second axis of programs
 
 
-def plan_of(grid: Sequence[int], periodic: Sequence[Joined]) -> Plan:
+def plan_of(layout: Layout) -> Plan:
     """The plan that suits the kernels."""
-    return make_plan(tuple(grid), tuple(periodic), LEAF)
+    return make_plan(layout, LEAF)
 
 
 class _Panel(NamedTuple):
@@ -201,7 +201,7 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
     counts = np.stack([np.bincount(x, minlength=plan.nodes) for x in ends])
     edge_at, before_at = map(begins, counts)
     column = np.maximum(plan.row, plan.column)
-    edge_of = np.full(len(plan.periodic) * math.prod(plan.edge_grid), -1)
+    edge_of = np.full(len(plan.layout.shape) * math.prod(plan.layout.edge_shape), -1)
     edge_of[plan.edge] = np.arange(len(plan.edge))
 
     most = np.zeros(regions, np.int64)  # edges of a pivot
@@ -353,8 +353,8 @@ class Factors:
             _K.pack,
             (M, -(-max(nodes, edges) // _BLOCK)),
             *(*fields, leak, self._g, self._own, most, t.entry, t.node),
-            *(nodes, edges, math.prod(self._plan.edge_grid), self._shape[-1]),
-            AXES=len(self._plan.periodic),
+            *(nodes, edges, math.prod(self._plan.layout.edge_shape), self._shape[-1]),
+            AXES=len(self._plan.layout.shape),
             BLOCK=_BLOCK,
             warps=4,
         )
@@ -522,9 +522,9 @@ class Factors:
         del network
         t, plan, source = self._tables, self._plan, source.contiguous()
         B, S, C = source.shape[0], source.shape[1], source.shape[-1]
-        rows, axes, per_axis = B * S * C, len(plan.periodic), math.prod(plan.edge_grid)
+        rows, axes, per_axis = B * S * C, len(plan.layout.shape), math.prod(plan.layout.edge_shape)
         potential = torch.empty_like(source)
-        drop = source.new_empty(axes if drops else 0, B, S, *plan.edge_grid, C)
+        drop = source.new_empty(axes if drops else 0, B, S, *plan.layout.edge_shape, C)
         residual = self._numbers[1].reshape(B, 1, C).expand(B, S, C)
         if rows:
             x = source.new_empty(1 + drops, rows, plan.nodes)
@@ -582,7 +582,7 @@ class Factors:
     def inverse_entries(self) -> tuple[Tensor, list[Tensor]]:
         """Entries of the inverse, (B, \\*grid, C), by the backend "torch"."""
         B, *grid, C = self._shape
-        t, entries = self._tables, self._plan.edge_grid
+        t, entries = self._tables, self._plan.layout.edge_shape
         g = self._g.new_zeros(len(self._g), len(t.edge_of)).index_copy(1, t.entry.long(), self._g)
         leak = torch.empty_like(self._own).index_copy(1, t.node.long(), self._own)
         fields = [x.reshape(B, C, *entries) for x in g.split(math.prod(entries), 1)]

@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from chonn_ops import Auto, Circuit, Direct, Grid, Iterative, diffusion, helmholtz
+from chonn_ops import Auto, Circuit, Direct, Graph, Grid, Iterative, diffusion, helmholtz
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.boundary import endless_line
 from chonn_ops.network import available_backends, cpu, direct, reference
-from chonn_ops.network.edges import pad
+from chonn_ops.network.layout import pad
 
 BACKENDS = available_backends()
 FASTEST = next(name for name in ("cpu", "torch", "reference") if name in BACKENDS)
@@ -199,22 +199,35 @@ def make_network(
     return source.to(dtype), conductance, (0.1 + 0.9 * uniform()).to(dtype)
 
 
-def matrix(conductance: Any, leak: Tensor, periodic: Any) -> Tensor:
-    """The matrices (B * C, N, N) of networks, edge by edge, without the helpers of the library."""
+def edges_of(layout: Any, grid: Any) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """For each axis of a graph or of a grid, which is given by its periodic axes: both nodes of
+    each edge and its entry, without the helpers of the library."""
+    if isinstance(layout, Graph):
+        yield *layout.ends, torch.arange(layout.num_edges)
+        return
+    nodes = torch.arange(math.prod(grid)).reshape(*grid)
+    for axis, closed in enumerate(layout.periodic if isinstance(layout, Grid) else layout):
+        count = grid[axis] if closed and grid[axis] > 1 else grid[axis] - 1
+        p, q = (x.narrow(axis, 0, count).flatten() for x in (nodes, nodes.roll(-1, axis)))
+        yield p, q, p
+
+
+def matrix(conductance: Any, leak: Tensor, layout: Any) -> Tensor:
+    """The matrices (B * C, N, N) of networks on a layout, or on a grid with these periodic axes."""
     B, *grid, C = leak.shape
     wide = torch.promote_types(torch.result_type(leak, conductance[0]), torch.float64)
-    nodes = torch.arange(math.prod(grid)).reshape(grid)
     a = torch.diag_embed(leak.to(wide).movedim(-1, 1).reshape(B * C, -1))
-    for axis, (g, closed) in enumerate(zip(conductance, periodic, strict=True)):
-        n = grid[axis]
-        count = n if closed and n > 1 else n - 1
-        p = nodes.narrow(axis, 0, count).flatten()
-        q = nodes.roll(-1, axis).narrow(axis, 0, count).flatten()
-        value = g.to(wide).narrow(axis + 1, 0, count).movedim(-1, 1).reshape(B * C, -1)
+    for g, (p, q, entry) in zip(conductance, edges_of(layout, grid), strict=True):
+        value = g.to(wide).movedim(-1, 1).reshape(B * C, -1)[:, entry]
         for i, j, sign in ((p, p, 1), (q, q, 1), (p, q, -1), (q, p, -1)):
             index = (torch.arange(B * C)[:, None], i[None], j[None])
             a = a.index_put(index, sign * value, accumulate=True)
     return a
+
+
+def matrix_of(circuit: Circuit) -> Any:
+    """The matrix of the first network of a circuit, as an array."""
+    return matrix(circuit.conductance, circuit.leak, circuit.layout)[0].detach().numpy()
 
 
 def net_current(
@@ -252,7 +265,7 @@ def rounding_floor(
     source: Tensor, conductance: tuple[Tensor, ...], leak: Tensor, periodic: tuple[bool, ...]
 ) -> Tensor:
     """(B, C): the residual of the exact potentials rounded to float32."""
-    exact = reference.solve(source, conductance, leak, periodic)[0]
+    exact = reference.solve(source, conductance, leak, Grid(leak.shape[1:-1], periodic))[0]
     return relative_residual(exact.float(), source, conductance, leak, periodic)
 
 

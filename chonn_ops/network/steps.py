@@ -1,4 +1,5 @@
-r"""`lc_step`: one implicit time step of networks of coils and capacitors, which conserve energy."""
+"""Implicit steps in time: `rc_step` of resistors and capacitors, and `lc_step` of coils and
+capacitors, which conserve energy."""
 
 from __future__ import annotations
 
@@ -8,18 +9,155 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import compute_dtype
-from chonn_ops.checks import error
-from chonn_ops.network.checks import (
+from chonn_ops.checks import (
     answer,
+    check_above,
+    check_choice,
     check_field,
     check_like,
     check_not_negative,
     check_positive,
+    error,
+    expanded,
 )
 from chonn_ops.network.circuit import Circuit, solve_checked
 from chonn_ops.network.layout import Grid, Layout
-from chonn_ops.network.rc import check_circuit, check_step, like, midpoint_end
-from chonn_ops.network.solver import AUTO, Solver
+from chonn_ops.network.methods import AUTO, Solver
+
+# The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
+# step for Euler's method, and those at its midpoint for the midpoint rule.
+_METHODS = {"euler": 1.0, "midpoint": 2.0}
+
+
+def _check_circuit(circuit: Any, name: str, v: Tensor) -> None:
+    """Require a circuit whose current is one real number a node, and its potentials `name`."""
+    if not isinstance(circuit, Circuit):
+        raise TypeError(f"circuit: expected a Circuit, got {type(circuit).__name__}")
+    current, leak = circuit.current, circuit.leak
+    if current is not None and (current.is_complex() or current.dim() > leak.dim()):
+        expected = f"one real current or held potential for each node, {tuple(leak.shape)}"
+        raise error("circuit", expected, f"{current.dtype}, {tuple(current.shape)}")
+    check_like(name, v, leak, "the circuit")
+
+
+def _like(name: str, value: Tensor | float, field: Tensor) -> Tensor:
+    """A number or a tensor as a tensor of the field's shape, in float32 at least."""
+    wide = torch.promote_types(field.dtype, torch.float32)
+    return expanded(name, value, field, "the potentials", wide)
+
+
+def _midpoint_end(m: Tensor, v: Tensor, storage: Tensor) -> Tensor:
+    """Potentials at the end of a step from v whose midpoint has the potentials m. Those of nodes
+    that store nothing do not depend on v: at the end, too, they are m."""
+    return torch.where(storage == 0, m, 2 * m - v)
+
+
+def rc_step(
+    v: Tensor,
+    circuit: Circuit,
+    capacitance: Tensor | float,
+    dt: float,
+    source: Tensor | None = None,
+    *,
+    method: str = "euler",
+    solver: Solver = AUTO,
+) -> Tensor:
+    r"""Advance the potentials of RC networks, circuits with a capacitor at every node, by `dt`.
+
+    .. math::
+
+        C_p \dot v_p + \sum_q g_{pq} (v_p - v_q) + l_p v_p = s_p
+
+    with C = c V and s = f V + i, where V is the circuit's volume of a cell and i the current that
+    comes in through its walls. With a circuit of `diffusion` this is
+    :math:`c \, \dot v = \nabla\cdot(k \nabla v) - a v + f` with the absorption a.
+
+    One implicit step is one solve of a resistor network, in which each capacitor is a conductance
+    :math:`C_p / dt` to ground and a current source :math:`C_p v_p / dt`.
+
+    ==========  ============================================================  =======  ============
+    method      step                                                          order    stable
+    ==========  ============================================================  =======  ============
+    euler       :math:`(C/dt + A)\, v' = C/dt\, v + s`                        1        for any dt;
+                                                                                       damps all
+    midpoint    :math:`(2C/dt + A)\, m = 2C/dt\, v + s,\; v' = 2m - v`        2        for any dt;
+                                                                                       long steps
+                                                                                       oscillate
+    ==========  ============================================================  =======  ============
+
+    Here A is the matrix of the circuit. Without sources the energy
+    :math:`\tfrac12 \sum_p C_p v_p^2` does not rise, except by rounding, for any conductances, step
+    and tolerance: the residual of converged conjugate gradients is orthogonal to the potentials,
+    so it adds no energy. Up to `tol`, "euler" keeps all potentials between 0 and the extremes of
+    those before the step, and only leaks and the boundary change the charge
+    :math:`\sum_p C_p v_p`. In float32 this needs :math:`g\,dt / C` below :math:`10^7`, except on
+    lines.
+
+    Parameters
+    ----------
+    v : Tensor, shape (B, \*grid, C)
+        Potentials before the step, 1 to 3 grid axes.
+    circuit : Circuit
+        Edges and leaks, in the shape of `v`. The leak may be 0 everywhere, as the capacitors lead
+        to ground.
+    capacitance : float or Tensor that expands to the shape of `v`
+        c >= 0 per unit volume, in the unit of conductance times that of `dt`. A node with c = 0 has
+        no state: its potential follows from those of its neighbours, with "midpoint" from those at
+        the middle of the step.
+    dt : float
+        Length of the step > 0.
+    source : Tensor, shape (B, \*grid, C), optional
+        f per unit volume during the step; none by default.
+    method : {"euler", "midpoint"}
+        As above.
+    solver : Auto, Direct or Iterative
+        As in `Circuit.solve`.
+
+    Returns
+    -------
+    v : Tensor, shape (B, \*grid, C)
+        Potentials after the step, in the dtype of `v`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Circuit.solve`; also for a `dt` not above 0, an unknown `method`, and on the CPU for
+        a negative capacitance.
+
+    References
+    ----------
+    L. Nagel, "SPICE2" (1975), companion models of capacitors; E. Hairer, G. Wanner, "Solving
+    Ordinary Differential Equations II" (1996), section IV.3.
+
+    Examples
+    --------
+    A capacitor of 1 F at 1 V discharges through 1 S for 1 s:
+
+    >>> import torch
+    >>> from chonn_ops import Circuit, rc_step
+    >>> one = torch.ones(1, 1, 1)
+    >>> rc_step(one, Circuit((one,), one), 1.0, 1.0).item()
+    0.5
+    """
+    check_choice("method", method, _METHODS)
+    check_above(0, dt=dt)  # no Tensor, because reading its value may stall a GPU
+    check_field("v", v)
+    _check_circuit(circuit, "v", v)
+    storage = _like("capacitance", capacitance, v)
+    check_not_negative("leak", circuit.leak)
+    check_not_negative("capacitance", storage)
+    storage = storage * (circuit.volume * _METHODS[method] / dt)
+    current = storage * v
+    if source is not None:
+        check_like("source", source, v)
+        current = current + circuit.source(source)
+    elif circuit.current is not None:
+        current = current + circuit.current
+    total = circuit.leak + storage
+    network = (current, circuit.conductance, total, circuit.layout)
+    after = solve_checked(*network, solver)[0]
+    return (_midpoint_end(after, v, storage) if method == "midpoint" else after).to(v.dtype)
+
 
 # Longest step in units of 1 / (omega eps), omega the highest frequency: the rounding of potentials
 # changes the current of a coil by dt / L of it. Measured on lines, planes and volumes at this
@@ -54,7 +192,7 @@ class LCState(NamedTuple):
         layout = Grid(voltage.shape[1:-1]) if on is None else on
         shape = (voltage.shape[0], *layout.edge_shape, voltage.shape[-1])
         # Tensors of their own, which callers may write to.
-        edges = tuple(voltage.new_zeros(shape) for _ in layout.periodic)
+        edges = tuple(voltage.new_zeros(shape) for _ in layout.shape)
         return cls(voltage, edges, torch.zeros_like(voltage))
 
 
@@ -63,7 +201,7 @@ def _check_state(state: Any, circuit: Any) -> LCState:
         raise error("state", "an LCState (voltage, current, ground)", type(state).__name__)
     voltage, current, ground = state
     check_field("voltage", voltage)
-    check_circuit(circuit, "voltage", voltage)
+    _check_circuit(circuit, "voltage", voltage)
     axes = len(circuit.conductance)
     if not isinstance(current, (tuple, list)) or len(current) != axes:
         count = len(current) if isinstance(current, (tuple, list)) else type(current).__name__
@@ -194,10 +332,10 @@ def lc_step(
     >>> [round(abs(v), 3) for v in state.voltage.flatten().tolist()]
     [0.0, 1.0]
     """
-    check_step(dt)
+    check_above(0, dt=dt)
     v, current, ground = _check_state(state, circuit)
     layout = circuit.layout
-    storage, loss = like("capacitance", capacitance, v), like("damping", damping, v)
+    storage, loss = _like("capacitance", capacitance, v), _like("damping", damping, v)
     check_positive("capacitance", storage)
     check_not_negative("damping", loss)
     storage = storage * (circuit.volume * 2 / dt)
@@ -222,7 +360,7 @@ def lc_step(
     axes = zip(current, layout.edges(edges), layout.drops(m), strict=True)
     changed = (i + 2 * g * drop for i, g, drop in axes)
     return LCState(
-        midpoint_end(m, v, storage).to(v.dtype),
+        _midpoint_end(m, v, storage).to(v.dtype),
         tuple(after.to(before.dtype) for after, before in zip(changed, current, strict=True)),
         (ground + dt * to_ground).to(ground.dtype),
     )
@@ -242,7 +380,7 @@ def lc_energy(state: LCState, circuit: Circuit, capacitance: Tensor | float) -> 
         In the unit of capacitance times voltage squared, in float32 at least.
     """
     v, current, ground = _check_state(state, circuit)
-    storage = like("capacitance", capacitance, v)
+    storage = _like("capacitance", capacitance, v)
     check_positive("capacitance", storage)
     energy = (storage * circuit.volume * v.to(storage.dtype).square()).flatten(1, -2).sum(1)
     entries = circuit.layout.entries
