@@ -510,13 +510,13 @@ class CHONNNetwork(Pretrained):
         """The output of the head (B, \\*grid, m) without sources; what each of the sources
         (B, S, \\*grid) adds, and the potential of each wall; and 1, for the offset."""
         head = self.head
-        circuit = head.assemble(h, *where, added)[0]
+        circuit = head.assemble(h, *where, added=added)[0]
         fields = [torch.zeros_like(circuit.leak)]
         fields += [x[..., None].expand_as(fields[0]) for x in sources.to(fields[0]).unbind(1)]
         for wall in walls:
             head.level.zero_()
             head.level[wall] = 1 / LEVEL_GAIN
-            current = head.assemble(h, *where, added)[0].source(fields[0])
+            current = head.assemble(h, *where, added=added)[0].source(fields[0])
             density = (current - circuit.source(fields[0])) / circuit.volume
             # Missing nodes have no volume.
             fields.append(density if where[1] is None else density.nan_to_num(0))
