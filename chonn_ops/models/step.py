@@ -184,7 +184,7 @@ class _CHONNStep(Pretrained):
         return torch.cat((logs / self.units.spread, values), -1).to(self.last.weight.dtype)
 
     def monomials(self, v: Tensor) -> Tensor:
-        """Products of the channels up to the third degree, (B, \\*grid, M)."""
+        """Products of the channels, those of `powers`, (B, \\*grid, M)."""
         found: dict[tuple[int, ...], Tensor] = {(): torch.ones_like(v[..., 0])}
         for term in self.powers[1:]:
             found[term] = found[term[:-1]] * v[..., term[-1]]

@@ -40,12 +40,12 @@ class HostModel:
         longest, and ``nodes``, the steps from its walls to the first and from the last point.
         ``options`` holds the settings under ``args.<options_key>``.
 
-        Five attributes of the module are optional. ``calibrate(x, y)``, for "fno"
+        Four attributes of the module are optional. ``calibrate(x, y)``, for "fno"
         ``calibrate(x, y, coordinates)``, is called with the first training samples before a
         training that does not go on from a checkpoint; it returns the root mean square of what is
         left over the deviation of each output, or None. ``series = True`` asks for all frames.
-        ``decays = False`` turns off the weight decay of PDEBench's trainers, ``rate`` multiplies
-        their rate. ``recorded`` is a mapping of options that checkpoints record.
+        ``decays = False`` turns off the weight decay of PDEBench's trainers. ``recorded`` is a
+        mapping of options that checkpoints record.
     options_key : str
         Users set the model's options as ``++args.<options_key>.<option>=<value>``.
     defaults : mapping

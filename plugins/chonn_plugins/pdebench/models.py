@@ -29,11 +29,10 @@ AUTO = {1: "step", 2: "step"}
 # The most frames that a model of series looks at.
 FRAMES = 2
 CLASSES = {"steady": NETWORKS[1], **{kind: models[1] for kind, models in SERIES.items()}}
-SERIES_OPTIONS = ("width", "depth", "boundary", "nodes", "num_networks", "mlp_ratio", "coordinates")
 OPTIONS = {
     "steady": ("width", "depth", "boundary", "inner", "nodes"),
-    **dict.fromkeys(SERIES, SERIES_OPTIONS),
     "step": ("width", "depth", "boundary", "nodes", "substeps"),
+    "waves": ("width", "depth", "boundary", "nodes", "num_networks", "mlp_ratio", "coordinates"),
 }
 
 

@@ -204,8 +204,8 @@ def training_call(
 ) -> None:
     """Correct the arguments of ``run_training``, and undo all patches when it returns.
 
-    0.1.0 does not pass the data's folder to its U-Net trainer, and both versions concatenate folder
-    and file name without a separator. The FNO trainer prints a validation loss after each epoch,
+    0.1.0 does not pass the data's folder to its U-Net trainer, and concatenates folder and
+    file name without a separator. The FNO trainer prints a validation loss after each epoch,
     which it does not have if it goes on with an epoch that ``model_update`` skips.
     """
     run_training = train.run_training
