@@ -77,7 +77,7 @@ def series(a: Tensor, b: Tensor, *, zeros: bool = True) -> Tensor:
     first = a.abs() < b.abs() if a.is_complex() or b.is_complex() else a < b
     small, large = torch.where(first, a, b), torch.where(first, b, a)
     if zeros:
-        some = large.bool()  # not 0
+        some = large != 0
         small, large = torch.where(some, small, 0), torch.where(some, large, 1)
     return small / (small / large + 1)
 
