@@ -54,15 +54,21 @@ class Wall(NamedTuple):
     def plus(self, other: Wall) -> Wall:
         """The sum of both."""
         pairs = zip(self, other, strict=True)
-        return Wall(*(b if a is None else a if b is None else a + b for a, b in pairs))
+        return Wall(*[b if a is None else a if b is None else a + b for a, b in pairs])
 
     def each(self, function: Callable[[Tensor], Tensor]) -> Wall:
         """What a function makes of each that is there."""
-        return Wall(*(None if x is None else function(x) for x in self))
+        return Wall(*[None if x is None else function(x) for x in self])
 
 
-def series(a: Tensor, b: Tensor) -> Tensor:
-    """Two conductances in series, 1 / (1/a + 1/b), or 0 where both are 0.
+# A conductance and a current over a conductivity: numbers, or tensors that broadcast with it; None
+# for nothing.
+Shares = tuple[Number | None, Number | None]
+
+
+def series(a: Tensor, b: Tensor, *, zeros: bool = True) -> Tensor:
+    """Two conductances in series, 1 / (1/a + 1/b), or 0 where both are 0; `zeros` says whether some
+    may be.
 
     The order of operations forms no product that could overflow, and no derivative is a difference
     of nearly equal numbers: a quotient of the smaller over the larger one has neither.
@@ -70,9 +76,10 @@ def series(a: Tensor, b: Tensor) -> Tensor:
     # One of both where they are equal: second derivatives of `minimum` would be wrong there.
     first = a.abs() < b.abs() if a.is_complex() or b.is_complex() else a < b
     small, large = torch.where(first, a, b), torch.where(first, b, a)
-    some = large != 0
-    small = torch.where(some, small, 0)
-    return small / (1 + small / torch.where(some, large, 1))
+    if zeros:
+        some = large != 0
+        small, large = torch.where(some, small, 0), torch.where(some, large, 1)
+    return small / (small / large + 1)
 
 
 def endless_line(g: Tensor, leak: Tensor) -> Tensor:
@@ -113,7 +120,7 @@ def _number(name: str, value: Any, least: float = -math.inf) -> None:
     raise error(name, expected, repr(value))
 
 
-def _times(value: Number, field: Tensor) -> Tensor | None:
+def _times(value: Number, field: Any) -> Any:
     """A number or a tensor times a field; None for the number 0, which adds nothing."""
     return None if not isinstance(value, Tensor) and value == 0 else value * field
 
@@ -172,9 +179,9 @@ class Condition:
         del face
         return Wall()
 
-    def over_conductivity(self, face: Face) -> Wall | None:
+    def over_conductivity(self, face: Face) -> Shares | None:
         """Return what a face adds over the conductivity of the cells, where that depends on area
-        and distance alone; in a shape that broadcasts with it."""
+        and distance alone."""
         del face
         return None
 
@@ -221,13 +228,16 @@ class Dirichlet(Condition):
     value: Number = 0.0
     distance: Number = dataclasses.field(default=0.0, metadata=_NOT_NEGATIVE)
 
-    def over_conductivity(self, face: Face) -> Wall:
+    def over_conductivity(self, face: Face) -> Shares:
         g = face.area / (face.distance + self.distance)
-        g = g if isinstance(g, Tensor) else face.conductivity.new_full((), g)
-        return Wall(g, _times(self.value, g))
+        numbers = isinstance(g, float) and isinstance(self.value, (int, float))
+        if not numbers and not isinstance(g, Tensor):
+            g = face.conductivity.new_full((), g)
+        return g, _times(self.value, g)
 
     def wall(self, face: Face) -> Wall:
-        return self.over_conductivity(face).each(lambda x: face.conductivity * x)
+        shares = self.over_conductivity(face)
+        return Wall(*(None if x is None else face.conductivity * x for x in shares))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -304,6 +314,9 @@ def conditions(boundary: Boundary, axes: int) -> Faces:
     """Two conditions an axis, for its low and its high face, from one for all faces, or for each
     axis one or a pair (low face, high face). A ValueError for another word, another number of axes,
     or "periodic" at only one face of an axis."""
+    same = CONDITIONS.get(boundary) if isinstance(boundary, str) else boundary
+    if isinstance(same, Condition):
+        return ((same, same),) * axes
     entries = _entries(boundary, axes)
     pairs = [entry if isinstance(entry, (tuple, list)) else (entry, entry) for entry in entries]
     faces: Any = tuple(

@@ -142,7 +142,9 @@ def diffusion(
         leak = torch.where(exists, leak, 0)
     media = [part.to(leak.dtype) for part, *_ in parts] * (axes // len(parts))
     closed = [low.periodic for low, _ in faces]
-    found = edges(media, steps, closed)
+    # A NaN hides zeros.
+    positive = all(least is not None and least > 0 for *_, least in parts)
+    found = edges(media, steps, closed, zeros=not positive)
     if arithmetic:
         found = [
             torch.lerp(harmonic, mean, float(arithmetic))
@@ -150,8 +152,6 @@ def diffusion(
         ]
     walls: Any = {"exists": exists, "inner": inside}
     circuit = circuit_of(media, found, leak, steps, faces, **walls)
-    # A NaN hides zeros.
-    positive = all(least is not None and least > 0 for *_, least in parts)
     if not positive:
         zeros = [k == 0 if exists is None else (k == 0) & exists for k in media]
         if answer(lambda: any(bool(zero.any()) for zero in zeros), *media) is not False:

@@ -12,12 +12,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import DTYPES, real_dtype
-from chonn_ops.boundary import (
-    Face,
-    Faces,
-    Wall,
-    series,
-)
+from chonn_ops.boundary import Face, Faces, Number, Shares, Wall, series
 from chonn_ops.checks import (
     answer,
     check_field,
@@ -140,7 +135,9 @@ def _per_axis(k: Conductivity, axes: int) -> list[Tensor]:
     return [k] * axes if isinstance(k, Tensor) else list(k)
 
 
-def edges(k: Conductivity, steps: Steps, periodic: list[bool]) -> list[Tensor]:
+def edges(
+    k: Conductivity, steps: Steps, periodic: list[bool], *, zeros: bool = True
+) -> list[Tensor]:
     r"""Conductances between nodes: half of one cell in series with half of the other.
 
     .. math::
@@ -148,14 +145,14 @@ def edges(k: Conductivity, steps: Steps, periodic: list[bool]) -> list[Tensor]:
         g_{pq} = \frac{2 k_p k_q}{k_p + k_q} \, \frac{|F_{pq}|}{h}
 
     with the area :math:`|F_{pq}|` of the face between two cells and the distance h of their nodes;
-    where widths vary, with k over the width for k / h.
+    where widths vary, with k over the width for k / h. `zeros` says whether some k may be 0.
     """
     found: list[Tensor] = []
     for axis, (half, step) in enumerate(zip(_per_axis(k, len(steps)), steps, strict=True)):
         if isinstance(step, Tensor) and step.dim():
-            half, step = half / step, 1.0
+            half, step, zeros = half / step, 1.0, True  # which rounding may make
         low, high = ends_along(half, axis, periodic[axis])
-        g = series(low, high) * (2 * face_area(steps, axis) / step)
+        g = series(low, high, zeros=zeros) * (2 * face_area(steps, axis) / step)
         found.append(pad(g, axis, 0, half.shape[axis + 1] - g.shape[axis + 1]))
     return found
 
@@ -205,7 +202,8 @@ def _missing_neighbours(exists: Tensor, axis: int, periodic: bool) -> Iterator[T
 def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
     """Check the tensors in conditions at the faces of the grid, or at inner faces of all cells:
     devices, shapes, and signs where they may be read."""
-    for axis, condition in ((axis, x) for axis, pair in enumerate(faces) for x in pair):
+    each = ((axis, x) for axis, pair in enumerate(faces) for x in dict.fromkeys(pair))
+    for axis, condition in each:
         for field, value, least in condition.numbers():
             if isinstance(value, Tensor):
                 name = f"{type(condition).__name__}.{field}"
@@ -216,10 +214,27 @@ def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
                     check_not_negative(name, value)
 
 
-def _beside(k: Tensor, axis: int, node: int, value: Tensor) -> Tensor:
+def _beside(k: Tensor, axis: int, node: int, value: Number) -> Tensor:
     """A value of the nodes of one index along an axis, 0 at the others; it broadcasts with k."""
+    value = value if isinstance(value, Tensor) else k.new_full((), value)
     value = value[(None,) * (k.dim() - value.dim())]
     return pad(value, axis, node, k.shape[axis + 1] - 1 - node)
+
+
+def _at_ends(k: Tensor, axis: int, low: Number | None, high: Number | None) -> Tensor | None:
+    """Values of the first and of the last nodes along an axis, 0 between; None of none. It
+    broadcasts with k."""
+    n = k.shape[axis + 1]
+    # A compiled program would only be valid for numbers with the same answer.
+    compared = n > 1 and not torch.compiler.is_compiling()
+    if compared and isinstance(low, float) and isinstance(high, float) and low == high:
+        between = k.new_zeros([1] * (axis + 1) + [n - 2] + [1] * (k.dim() - axis - 2))
+        return pad(between, axis, 1, 1, low)
+    ends = Wall()
+    for node, value in ((0, low), (n - 1, high)):
+        if value is not None:
+            ends = ends.plus(Wall(_beside(k, axis, node, value)))
+    return ends.conductance
 
 
 def walls_of(
@@ -242,28 +257,20 @@ def walls_of(
     a step from their node.
     """
     wall = over_k = Wall()
-    known: dict[Any, Wall] = {}
     of_axes = _per_axis(k, len(steps))
     for axis, (k, step, pair) in enumerate(zip(of_axes, steps, faces, strict=True)):
-        dim, n, area = axis + 1, k.shape[axis + 1], face_area(steps, axis)
+        n, area = k.shape[axis + 1], face_area(steps, axis)
+        over: list[Shares] = []
         for condition, node, distance in zip(pair, (0, n - 1), distances[axis], strict=True):
             width = step_at(step, node)
-            distance = distance * width
-            # Faces that are alike are computed once. Symbols and tensors cannot be compared.
-            plain = isinstance(area, float) and isinstance(distance, float)
-            like: Any = (condition, area, distance)
-            shares = known.get(like) if plain else None
+            face = Face(k, area, distance * width, width, leak)
+            shares = condition.over_conductivity(face)
             if shares is None:
-                beside, below = k.narrow(dim, node, 1), leak.narrow(dim, node, 1)
-                face = Face(beside, area, distance, width, below)
-                shares = condition.over_conductivity(face)
-                if shares is None:
-                    added = condition.wall(face)
-                    wall = wall.plus(added.each(partial(_beside, k, axis, node)))
-                    continue
-                if plain:
-                    known[like] = shares
-            over_k = over_k.plus(shares.each(partial(_beside, k, axis, node)))
+                beside, below = k.narrow(axis + 1, node, 1), leak.narrow(axis + 1, node, 1)
+                added = condition.wall(face._replace(conductivity=beside, leak=below))
+                wall = wall.plus(added.each(partial(_beside, k, axis, node)))
+            over.append(shares or (None, None))
+        over_k = over_k.plus(Wall(*[_at_ends(k, axis, *ends) for ends in zip(*over, strict=True)]))
         if axis + 1 == len(steps) or of_axes[axis + 1] is not k:
             wall, over_k = wall.plus(over_k.each(lambda x, k=k: k * x)), Wall()
         if exists is None or inner is None:

@@ -42,8 +42,7 @@ from chonn_ops.nn.geometry import (
     spacing_and_nodes,
     wall_distances,
 )
-from chonn_ops.nn.layers import PositionLinear, Stated
-from chonn_ops.nn.memory import recomputed
+from chonn_ops.nn.layers import PositionLinear, Stated, recomputed
 
 # The unit of length of the networks is a sixteenth of the domain's: there the initial numbers below
 # start well, except for the sources, which would make potentials of order 10. With this gain the

@@ -163,10 +163,12 @@ class _Square(torch.nn.Module):
         return diffusion(k, 1 / source.shape[1], boundary="dirichlet").solve(source)
 
 
-def test_export_of_a_domain_whose_spacing_follows_from_the_size():
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_of_a_domain_whose_spacing_follows_from_the_size(strict):
     sizes = {1: torch.export.Dim("n", min=4, max=64), 2: torch.export.Dim("m", min=4, max=64)}
     small, large = torch.ones(1, 6, 5, 1), torch.ones(1, 9, 12, 1)
-    program = torch.export.export(_Square(), (small,), dynamic_shapes=(sizes,)).module()
+    options = {"dynamic_shapes": (sizes,), "strict": strict}
+    program = torch.export.export(_Square(), (small,), **options).module()
     torch.testing.assert_close(program(large), _Square()(large))
 
 

@@ -9,8 +9,8 @@ import torch
 
 from chonn_ops import CHONNWaves2d
 from chonn_ops.network import methods
-from chonn_ops.nn import memory
-from chonn_ops.nn.bounded import bounded
+from chonn_ops.nn import layers
+from chonn_ops.nn.layers import bounded
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -42,7 +42,7 @@ def test_large_fields_keep_less_and_have_the_same_gradients(monkeypatch):
     monkeypatch.setattr(methods, "KEPT", 0)  # the factors of eliminations are kept in both cases
     kept, gradients = [], []
     for least in (0, 10**9):
-        monkeypatch.setattr(memory, "RECOMPUTE_FROM", least)
+        monkeypatch.setattr(layers, "RECOMPUTE_FROM", least)
         storages = {}
 
         def pack(tensor, storages=storages):
@@ -59,7 +59,7 @@ def test_large_fields_keep_less_and_have_the_same_gradients(monkeypatch):
 
 def test_functional_parameters_are_those_of_the_backward(monkeypatch):
     """What is computed again in the backward pass sees what the forward pass saw."""
-    monkeypatch.setattr(memory, "RECOMPUTE_FROM", 0)
+    monkeypatch.setattr(layers, "RECOMPUTE_FROM", 0)
     model, x = CHONNWaves2d(width=8).double(), torch.randn(2, 2, 6, 7).double()
     other = {name: (2 * p).detach() for name, p in model.named_parameters()}
     for value in other.values():

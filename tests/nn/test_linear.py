@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.nn.utils import prune
 
-from chonn_ops.nn.bounded import bounded
-from chonn_ops.nn.layers import Pointwise, PositionLinear
+from chonn_ops.nn.layers import Pointwise, PositionLinear, bounded
 from chonn_ops.nn.network_cell import NetworkCell
 
 
