@@ -54,20 +54,25 @@ class Kernel:
         self.arguments = a = _Arguments(batches, (*grid, *(1,) * (AXES - len(grid))))
         a.ring[: len(grid)], (a.low, a.high) = rings, bounds
         a.threads = min(torch.get_num_threads(), batches, 1 + z.numel() // CELLS_A_THREAD)
-        self.work = z.new_empty(a.threads * kernel.workspace(*self.kind, a))
+        self.work = a.threads * kernel.workspace(*self.kind, a)
 
-    def run(self, name: str, states: Tensor, steps: int = 0, part: float = 1.0) -> None:
-        """A call of the kernel, each of whose steps takes this part of the time."""
-        a = self.arguments
+    def run(
+        self, name: str, states: Tensor, steps: int = 0, part: float = 1.0, **fields: Tensor
+    ) -> Any:
+        """The arguments after a call of the kernel, each of whose steps takes this part of the
+        time. Several threads may go backward through one graph, so each call has its own."""
+        a, work = _Arguments.from_buffer_copy(self.arguments), states.new_empty(self.work)
         for axis, ((first, second), scale) in enumerate(zip(self.speeds, self.scales, strict=True)):
             a.first[axis], a.second[axis] = first * scale * part, second * scale * part
-        a.steps, a.states, a.workspace = steps, states.data_ptr(), self.work.data_ptr()
+        a.steps = steps
+        for field, x in {"states": states, "workspace": work, **fields}.items():
+            setattr(a, field, x.data_ptr())
         self.call[name](*self.kind, a)
+        return a
 
     def fastest(self, z: Tensor) -> float:
         """The most cells that a wave crosses in the time of all steps, all axes together."""
-        self.run("fastest", z.contiguous())
-        return self.arguments.fastest
+        return self.run("fastest", z.contiguous()).fastest
 
 
 class Carried(torch.autograd.Function):
@@ -102,8 +107,7 @@ class Carried(torch.autograd.Function):
             return (*found, None, None, None, None)
         grad = grad.clone(memory_format=torch.contiguous_format)
         of_speeds = torch.zeros(len(z), AXES, 2, dtype=torch.float64)
-        kernel.arguments.grad, kernel.arguments.grad_speeds = grad.data_ptr(), of_speeds.data_ptr()
-        kernel.run("backward", states, steps, part)
+        kernel.run("backward", states, steps, part, grad=grad, grad_speeds=of_speeds)
         scales = of_speeds.new_tensor(kernel.scales)[:, None] * part
         of_speeds = of_speeds.sum(0)[: len(scales)] * scales
         return grad, of_speeds.to(speeds.dtype), None, None, None, None
