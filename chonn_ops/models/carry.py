@@ -101,7 +101,7 @@ class Carried(torch.autograd.Function):
         z, speeds, states = ctx.saved_tensors
         (kernel, steps, part, plain), (grad,) = ctx.given, grads
         if torch.is_grad_enabled() or not are_plain(grad):
-            with torch.enable_grad():
+            with torch.enable_grad(), torch.autocast("cpu", enabled=False):
                 given = [x if x.requires_grad else x.detach().requires_grad_() for x in (z, speeds)]
                 found = torch.autograd.grad(plain(*given), given, grad, create_graph=True)
             return (*found, None, None, None, None)
