@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Any
 
 import torch
@@ -54,25 +55,27 @@ class Kernel:
         self.arguments = a = _Arguments(batches, (*grid, *(1,) * (AXES - len(grid))))
         a.ring[: len(grid)], (a.low, a.high) = rings, bounds
         a.threads = min(torch.get_num_threads(), batches, 1 + z.numel() // CELLS_A_THREAD)
-        self.work = a.threads * kernel.workspace(*self.kind, a)
+        self.work = z.new_empty(a.threads * kernel.workspace(*self.kind, a))
+        # Several threads may go backward through one graph.
+        self.lock = Lock()
 
     def run(
         self, name: str, states: Tensor, steps: int = 0, part: float = 1.0, **fields: Tensor
-    ) -> Any:
-        """The arguments after a call of the kernel, each of whose steps takes this part of the
-        time. Several threads may go backward through one graph, so each call has its own."""
-        a, work = _Arguments.from_buffer_copy(self.arguments), states.new_empty(self.work)
-        for axis, ((first, second), scale) in enumerate(zip(self.speeds, self.scales, strict=True)):
-            a.first[axis], a.second[axis] = first * scale * part, second * scale * part
-        a.steps = steps
-        for field, x in {"states": states, "workspace": work, **fields}.items():
-            setattr(a, field, x.data_ptr())
-        self.call[name](*self.kind, a)
-        return a
+    ) -> None:
+        """A call of the kernel, each of whose steps takes this part of the time."""
+        a = self.arguments
+        with self.lock:
+            for axis, (pair, scale) in enumerate(zip(self.speeds, self.scales, strict=True)):
+                a.first[axis], a.second[axis] = (c * scale * part for c in pair)
+            a.steps = steps
+            for field, x in {"states": states, "workspace": self.work, **fields}.items():
+                setattr(a, field, x.data_ptr())
+            self.call[name](*self.kind, a)
 
     def fastest(self, z: Tensor) -> float:
         """The most cells that a wave crosses in the time of all steps, all axes together."""
-        return self.run("fastest", z.contiguous()).fastest
+        self.run("fastest", z.contiguous())
+        return self.arguments.fastest
 
 
 class Carried(torch.autograd.Function):
