@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Any
 
 import torch
@@ -55,14 +56,21 @@ class Kernel:
         a.ring[: len(grid)], (a.low, a.high) = rings, bounds
         a.threads = min(torch.get_num_threads(), batches, 1 + z.numel() // CELLS_A_THREAD)
         self.work = z.new_empty(a.threads * kernel.workspace(*self.kind, a))
+        # Several threads may go backward through one graph.
+        self.lock = Lock()
 
-    def run(self, name: str, states: Tensor, steps: int = 0, part: float = 1.0) -> None:
+    def run(
+        self, name: str, states: Tensor, steps: int = 0, part: float = 1.0, **fields: Tensor
+    ) -> None:
         """A call of the kernel, each of whose steps takes this part of the time."""
         a = self.arguments
-        for axis, ((first, second), scale) in enumerate(zip(self.speeds, self.scales, strict=True)):
-            a.first[axis], a.second[axis] = first * scale * part, second * scale * part
-        a.steps, a.states, a.workspace = steps, states.data_ptr(), self.work.data_ptr()
-        self.call[name](*self.kind, a)
+        with self.lock:
+            for axis, (pair, scale) in enumerate(zip(self.speeds, self.scales, strict=True)):
+                a.first[axis], a.second[axis] = (c * scale * part for c in pair)
+            a.steps = steps
+            for field, x in {"states": states, "workspace": self.work, **fields}.items():
+                setattr(a, field, x.data_ptr())
+            self.call[name](*self.kind, a)
 
     def fastest(self, z: Tensor) -> float:
         """The most cells that a wave crosses in the time of all steps, all axes together."""
@@ -96,14 +104,13 @@ class Carried(torch.autograd.Function):
         z, speeds, states = ctx.saved_tensors
         (kernel, steps, part, plain), (grad,) = ctx.given, grads
         if torch.is_grad_enabled() or not are_plain(grad):
-            with torch.enable_grad():
+            with torch.enable_grad(), torch.autocast("cpu", enabled=False):
                 given = [x if x.requires_grad else x.detach().requires_grad_() for x in (z, speeds)]
                 found = torch.autograd.grad(plain(*given), given, grad, create_graph=True)
             return (*found, None, None, None, None)
         grad = grad.clone(memory_format=torch.contiguous_format)
         of_speeds = torch.zeros(len(z), AXES, 2, dtype=torch.float64)
-        kernel.arguments.grad, kernel.arguments.grad_speeds = grad.data_ptr(), of_speeds.data_ptr()
-        kernel.run("backward", states, steps, part)
+        kernel.run("backward", states, steps, part, grad=grad, grad_speeds=of_speeds)
         scales = of_speeds.new_tensor(kernel.scales)[:, None] * part
         of_speeds = of_speeds.sum(0)[: len(scales)] * scales
         return grad, of_speeds.to(speeds.dtype), None, None, None, None

@@ -166,6 +166,7 @@ class NeighbourFeatures(nn.Module):
                 for c, weight in ((cosine**2, self.even), (cosine, self.odd))
             )
             steps, node = torch.cat((even + odd, odd - even), 1), torch.cat((p, q))
+            steps = steps.to(greatest)  # autocast has rounded them
             return greatest.scatter_reduce(1, node[:, None].expand_as(steps), steps, "amax")
         exists = None if mask is None else existing(mask, len(self.even))
         for axis, (even, odd) in enumerate(zip(self.even, self.odd, strict=True), 1):

@@ -281,7 +281,9 @@ def over_parts(field: Tensor, part: Tensor, *, largest: bool = False) -> Tensor:
     largest of its numbers >= 0. `part` (B, \\*grid, C) names parts by one of their nodes; where it
     is -1, fields count as 0."""
     several = field.dim() - part.dim()
-    rows, to = field.flatten(1 + several, -2), part.flatten(1, -2).long()
+    to = part.flatten(1, -2).long()
+    # Not flattened, for which gradients that are mapped over have no rule.
+    rows = field.reshape(*field.shape[: 1 + several], to.shape[1], field.shape[-1])
     to = (to[:, None] if several else to).expand(rows.shape)
     rows, to = torch.where(to >= 0, rows, 0), to.clamp_min(0)
     none = torch.zeros_like(rows)

@@ -85,6 +85,14 @@ def test_a_grid_given_as_a_graph_is_the_grid(grid, nodes, boundary):
         torch.testing.assert_close(b, a, rtol=1e-6, atol=1e-8 * a.abs().max().item())
 
 
+def test_a_mesh_under_autocast_is_the_grid():
+    model, volumes = model_of(2).float(), grid_as_graph((5, 7), (1.0, 1.0))
+    x = rand(2, 2, 5, 7).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        y, found = model(x), model(x.flatten(2).mT, volumes=volumes).mT.reshape(2, 3, 5, 7)
+    torch.testing.assert_close(found, y, rtol=0, atol=0.005 * y.abs().max().item())
+
+
 def test_walls_by_name_are_the_sides_of_a_grid():
     grid, steps = (5, 7), (0.5, 0.25)
     volumes = grid_as_graph(grid, (2.5, 1.75))

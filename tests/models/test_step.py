@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -155,6 +156,32 @@ def test_second_derivatives_of_what_the_kernel_carries(boundary):
 
     assert torch.autograd.gradcheck(step, inputs)
     assert torch.autograd.gradgradcheck(step, inputs)
+
+
+def test_autocast_changes_no_derivative_of_what_the_kernel_carries():
+    model = drawn(2, parts=("carry",), size=1.0).float()
+    x = state(2, 1, 5, 4).float().requires_grad_()
+
+    def found(enabled, create_graph):
+        with torch.autocast("cpu", torch.bfloat16, enabled):
+            total = model(x).square().sum()
+            return torch.autograd.grad(total, (x, model.carry), create_graph=create_graph)
+
+    for create_graph in (False, True):
+        torch.testing.assert_close(found(True, create_graph), found(False, create_graph))
+
+
+def test_threads_go_backward_through_one_graph():
+    model = drawn(2, parts=("carry",), size=1.0)
+    x, weights = state(4, 1, 64, 64).requires_grad_(), state(4, 4, 1, 64, 64, seed=1)
+    y = model(x)
+
+    def backward(weight):
+        return torch.autograd.grad(y, (x, model.carry), weight, retain_graph=True)
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(backward, [*weights] * 4))
+    torch.testing.assert_close(found, [backward(weight) for weight in weights] * 4, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
