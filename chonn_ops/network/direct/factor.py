@@ -23,8 +23,8 @@ from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops._library import CONSTANTS
 from chonn_ops.checks import resonance
 from chonn_ops.network.direct import cpu
-from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
+from chonn_ops.network.direct.solution import Solution
 from chonn_ops.network.layout import Grid, Layout, sizes_of
 
 
