@@ -488,7 +488,7 @@ def test_predicted_memory_is_what_factors_hold(set_threads, batches, grid, dtype
     _, g, leak = random_network(batches, grid, 2, dtype=dtype)
     held = Factor(g, leak, Grid(grid), backend="cpu").factors.nbytes
     predicted = predicted_bytes(Grid(grid), 2 * batches, dtype)
-    assert held <= predicted <= (2 if batches == 2 else 1.05) * held
+    assert held <= predicted <= (2 if batches == 2 else 1.2) * held
 
 
 def test_work_grows_with_the_size():

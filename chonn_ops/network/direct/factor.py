@@ -199,7 +199,11 @@ class Factor:
                 late = residual > self._tol
             if bool(late.any()):
                 self._refuse(s, solution.potential, residual, late)
-        return solution if source.dim() > len(self.shape) else solution.single()
+        if source.dim() > len(self.shape):
+            return solution
+        v, drops, residual = solution
+        residual = None if residual is None else residual[:, 0]
+        return Solution(v[:, 0], [x[:, 0] for x in drops], residual)
 
     def _solve_wide(self, s: Tensor, solution: Solution, late: Tensor) -> None:
         """Replace the solutions of at least the networks `late` (B, C) by those of complex128."""

@@ -22,8 +22,3 @@ class Solution(NamedTuple):
     potential: Tensor
     drops: list[Tensor]
     residual: Tensor | None
-
-    def single(self) -> Solution:
-        """Return the solution of the first source, without the dimension S."""
-        residual = None if self.residual is None else self.residual[:, 0]
-        return Solution(self.potential[:, 0], [x[:, 0] for x in self.drops], residual)
