@@ -1,5 +1,5 @@
 """Forward mode of `torch.autograd.Function`, nested as `torch.func` nests it, and of operators that
-compiled and exported programs call; and what maps over gradients."""
+compiled and exported programs call."""
 
 from __future__ import annotations
 
@@ -48,13 +48,6 @@ def are_plain(*fields: Tensor | None) -> bool:
         return False
     wrapped = (is_functorch_wrapped_tensor, is_legacy_batchedtensor)
     return not any(is_wrapped(x) for x in tensors for is_wrapped in wrapped)
-
-
-def are_mapped(*grads: Tensor | None) -> bool:
-    """Whether `is_grads_batched` maps over gradients, or `torch.vmap` over their computation."""
-    if torch._C._are_functorch_transforms_active():
-        return True
-    return any(is_legacy_batchedtensor(grad) for grad in grads if grad is not None)
 
 
 def differentiate(

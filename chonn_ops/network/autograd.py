@@ -177,15 +177,15 @@ def _differentiable(
 ) -> list[Tensor | None]:
     """Gradients by operations that have derivatives themselves; in float64 for conductances."""
     label = labels_of(network)
-    grad = without(grad, label)
+    of_w = without(grad, label).conj().resolve_conj()  # see `adjoint`
     over_v: Sequence[Tensor] = ()
     over_w: Sequence[Tensor] = ()
     if any(needed[1:4]):
         v, drops_v = potentials(source, None, network)
-        w, drops_w = potentials(grad.conj(), None, network)
+        w, drops_w = potentials(of_w, None, network)
         over_v, over_w = drops_v.unbind(-1), drops_w.unbind(-1)
     else:
-        w = solve_network(grad.conj(), network, check=False, factor=factor)[0]
+        w = solve_network(of_w, network, check=False, factor=factor)[0]
     v, over_v = at_limits(network, label, rates, v, over_v)
     w, over_w = at_limits(network, label, rates, w, over_w, walls=False)
     return adjoint(w, over_w, v, over_v, (source, *network.fields), needed)
@@ -203,13 +203,13 @@ def by_factor(
 ) -> list[Tensor | None]:
     """Gradients by one solve with the factor, or with the operator where it is None."""
     edges, label = any(needed[1:4]), labels_of(network)
-    grad = without(grad, label)
+    of_w = without(grad, label).conj().resolve_conj()  # see `adjoint`
     if factor is None:
         operator = torch.ops.chonn_ops.kirchhoff_network_kept
-        w, _, _, over_w, _ = operator(grad.conj(), *network.arguments(), False, drops=edges)
+        w, _, _, over_w, _ = operator(of_w, *network.arguments(), False, drops=edges)
     else:
         with without_autocast(source):
-            w, over_w, _ = factor.solve_all(grad.conj(), drops=edges)
+            w, over_w, _ = factor.solve_all(of_w, drops=edges)
     pairs: list[Any] = []
     for x, over_x, walls in ((w, over_w, False), (v, over_v, True)):
         if edges and not over_x:

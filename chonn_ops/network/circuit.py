@@ -13,7 +13,6 @@ from torch import Tensor
 from chonn_ops._dtypes import at_least_float32, compute_dtype, potential_dtype, real_dtype, widened
 from chonn_ops.checks import (
     NETWORK_DTYPES,
-    answer,
     any_complex,
     check_above,
     check_choice,
@@ -48,8 +47,8 @@ from chonn_ops.network.layout import (
     currents_along,
     currents_of,
 )
-from chonn_ops.network.methods import AUTO, Network, Solver, choose, exceed_digits, options_of
-from chonn_ops.network.operator import BACKENDS, forced_backend
+from chonn_ops.network.methods import AUTO, Network, Solver, options_of
+from chonn_ops.network.operator import choice_of, forced_backend
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
 _SOLVED = 2**21
@@ -658,8 +657,6 @@ def solve_checked(
         if source.dim() > leak.dim():
             expected = "Auto() or Direct() for sources (B, S, *grid, C)"
             raise error("solver", expected, repr(solver))
-    elif source.dim() > leak.dim() and layout.regular:
-        method = "direct"  # sources share one elimination
     network = Network(conductance, leak, layout, tol, most, forced_backend(), method)
     if ungrounded == "error":
         return solve_network(source, network, rates=rates)
@@ -680,17 +677,10 @@ def info_of(
     error = backward_error(v, source, conductance, leak, layout)
     if torch.compiler.is_compiling():  # sizes may be symbols, which a choice would fix
         return NetworkInfo(iterations, error, "", "")
-    dtype = compute_dtype(source, leak, *conductance)
-    several = source.dim() > leak.dim() and layout.regular
-    method = "direct" if several else solver.method
-    count = leak.shape[0] * leak.shape[-1]
-    choice = choose(layout, count, dtype, BACKENDS.name_for("", source.device), method)
-    reason = choice.reason
-    values = (conductance, leak, layout, dtype)
-    if choice.fallback and answer(lambda: exceed_digits(*values), leak, *conductance):
-        reason = "elimination: iterations cannot judge leaks below the rounding of conductances"
-    done = "direct" if reason.startswith("elimination") else "multigrid"
-    return NetworkInfo(iterations, error, done, reason)
+    options: Any = {"backend": forced_backend(), "method": solver.method}
+    choice = choice_of(source, Network(conductance, leak, layout, **options))
+    method = "direct" if choice.line else choice.method
+    return NetworkInfo(iterations, error, method, choice.reason)
 
 
 def _risen_and_merged(rising: Callable[[], Circuit], labels: Tensor) -> Circuit:

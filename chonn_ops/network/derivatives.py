@@ -75,9 +75,10 @@ def adjoint(
     several, nothing = v.dim() > leak.dim(), w.new_zeros(())
 
     def product(a: Tensor, b: Tensor, given: Tensor) -> Tensor:
-        # Minus the product, in one pass.
-        gradient = torch.addcmul(nothing, a, b, value=-1).conj()
-        return to_dtype_of(gradient.sum(1) if several else gradient, given)
+        # Minus the product, in one pass. Conjugated last: where a `TorchDispatchMode` is active,
+        # PyTorch 2.15 forgets the lazy conjugate of what the body of an operator computes with.
+        gradient = torch.addcmul(nothing, a, b, value=-1)
+        return to_dtype_of((gradient.sum(1) if several else gradient).conj(), given)
 
     gradients = [to_dtype_of(w.conj(), source) if needed[0] else None]
     for axis, (g, wanted) in enumerate(zip(conductance, needed[1:4], strict=True)):

@@ -204,19 +204,27 @@ def keeps(layout: Layout, count: int, dtype: torch.dtype) -> bool:
 class Choice(NamedTuple):
     """How networks are solved: the method, "direct" (fronts) or "multigrid" (the solver that
     iterates on grids of several axes); the reason, "elimination" or "multigrid", which is what the
-    solver does, and why, to be printed; and whether networks that multigrid has not solved after
-    `PATIENCE` iterations are eliminated.
+    solver does, and why, to be printed; whether networks that multigrid has not solved after
+    `PATIENCE` iterations are eliminated; and whether they are lines, which it eliminates at once.
     """
 
     method: Literal["direct", "multigrid"]
     reason: str
     fallback: bool = False
+    line: bool = False
 
 
 def choose(
-    layout: Layout, num_networks: int, dtype: torch.dtype, backend: str, method: str = "auto"
+    layout: Layout,
+    num_networks: int,
+    dtype: torch.dtype,
+    backend: str,
+    method: str = "auto",
+    *,
+    several: bool = False,
 ) -> Choice:
-    """How `num_networks` networks on a layout are solved by `backend`.
+    """How `num_networks` networks on a layout are solved by `backend`; `several`: for sources
+    (B, S, \\*grid, C).
 
     `chonn_ops.Auto` says what "auto" does, and the constants above say where. The fronts of the
     PyTorch backend are slower than its iterations. With grids that are eliminated where iterations
@@ -238,29 +246,36 @@ def choose(
             return Choice("direct", "elimination: a graph")
         bound = "or with solver=Direct() all the memory that there is"
         raise too_large(layout, 1, dtype, MEMORY, bound)
+    if several:
+        return Choice("direct", "elimination: several sources share it")
     if dtype.is_complex:
         return Choice("direct", "elimination: complex numbers have no other method")
     axes, nodes = sum(n > 1 for n in grid), math.prod(grid)
     # Solvers that iterate eliminate lines, whatever is asked for.
-    line = "elimination: a line" if axes < 2 else ""
+    line = axes < 2
     if method == "multigrid":
-        return Choice("multigrid", line or "multigrid: asked for by Iterative()")
+        return _iterated("asked for by Iterative()", line)
     at_once = networks_at_once(layout, num_networks, dtype)
     if backend in ("cpu", "triton") and at_once and nodes <= AT_ONCE[axes]:
         some = f", {at_once} of {num_networks} at a time" if at_once < num_networks else ""
         return Choice("direct", f"elimination: a {_size(axes, 'at most', AT_ONCE)}{some}")
     if nodes > NODES[axes]:
-        return Choice("multigrid", line or f"multigrid: a {_size(axes, 'more than', NODES)}")
+        return _iterated(f"a {_size(axes, 'more than', NODES)}", line)
     if not at_once:
         size = predicted_bytes(layout, 1, dtype) / 2**30
         why = f"factors of one network would take {size:.1f} GiB, more than {MEMORY / 2**30:g} GiB"
-        return Choice("multigrid", line or f"multigrid: {why}")
+        return _iterated(why, line)
     if backend == "torch":
         why = f"the backend {backend!r} iterates faster than it eliminates"
     else:
         why = f"a {_size(axes, 'more than', AT_ONCE)}"
     after = f"elimination of what is above tol after {PATIENCE[axes]} iterations"
-    return Choice("multigrid", line or f"multigrid: {why}; {after}", fallback=True)
+    return _iterated(f"{why}; {after}", line, fallback=True)
+
+
+def _iterated(why: str, line: bool, fallback: bool = False) -> Choice:
+    reason = "elimination: a line" if line else f"multigrid: {why}"
+    return Choice("multigrid", reason, fallback, line)
 
 
 def _size(axes: int, word: str, table: Sequence[int]) -> str:

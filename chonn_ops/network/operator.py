@@ -25,10 +25,10 @@ from torch import Tensor
 
 from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
-from chonn_ops.checks import error, recording, resonance
+from chonn_ops.checks import answer, error, recording, resonance
 from chonn_ops.network import direct, methods
 from chonn_ops.network.direct import Factor, Solution
-from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded
+from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded, labels_of
 from chonn_ops.network.layout import (
     beside,
     excess,
@@ -36,7 +36,7 @@ from chonn_ops.network.layout import (
     refuse_negative,
     relative_residual,
 )
-from chonn_ops.network.methods import Network
+from chonn_ops.network.methods import Choice, Network
 
 
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -218,18 +218,42 @@ def _solve(backend: str, source: Tensor, network: Network, *, drops: bool, keep:
     """Solve networks by the method that suits them; raises where one is not solved."""
     if backend == "reference":  # direct itself
         return _by_reference(source, network, drops=drops)
-    layout, dtype = network.layout, _dtype(source, network)
-    several = source.dim() > network.leak.dim()
-    method = "direct" if several and layout.regular else network.method
-    choice = methods.choose(layout, network.num_networks, dtype, backend, method)
-    if choice.method == "multigrid" and recording(network.leak):  # nothing may be read
+    read = not recording(network.leak)
+    choice = _choice(backend, source, network, read)
+    if choice.method == "direct":
+        return _eliminate(source, network, backend, drops=drops, keep=keep)
+    if not read:
         found = _solve_by(backend, source, network, network.tol, network.max_iterations)
         return Solved(*found, [], [])
-    fits = choice.fallback
-    at_once = fits and methods.exceed_digits(network.conductance, network.leak, layout, dtype)
-    if choice.method == "direct" or at_once:
-        return _eliminate(source, network, backend, drops=drops, keep=keep)
-    return _iterate(source, network, backend, fits, drops=drops)
+    return _iterate(source, network, backend, choice.fallback, drops=drops)
+
+
+def _choice(backend: str, source: Tensor, network: Network, read: bool) -> Choice:
+    """How networks whose parts have ground are solved; `read`: whether values may be read."""
+    layout, dtype = network.layout, _dtype(source, network)
+    several = source.dim() > network.leak.dim()
+    of_sizes = (layout, network.num_networks, dtype, backend, network.method)
+    choice = methods.choose(*of_sizes, several=several)
+    values = (network.conductance, network.leak, layout, dtype)
+    if choice.fallback and read and methods.exceed_digits(*values):
+        why = "iterations cannot judge leaks below the rounding of conductances"
+        return Choice("direct", f"elimination: {why}")
+    return choice
+
+
+def choice_of(source: Tensor, network: Network) -> Choice:
+    """How `run_network` solves networks; without what only their values say where these may not be
+    read."""
+    backend = BACKENDS.name_for(network.backend, source.device)
+
+    def with_values() -> Choice:
+        label, leak = labels_of(network), network.leak
+        if label is not None:
+            leak = grounded(source, network.conductance, leak, label)[1]
+        return _choice(backend, source, network._replace(leak=leak), read=True)
+
+    found = answer(with_values, network.leak, *network.conductance)
+    return found or _choice(backend, source, network, read=False)
 
 
 def _by_reference(source: Tensor, network: Network, *, drops: bool) -> Solved:

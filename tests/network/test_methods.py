@@ -7,7 +7,7 @@ import torch
 from network_cases import solve_network, solver_of
 
 from chonn_ops import Circuit, Graph, Grid
-from chonn_ops.network import methods
+from chonn_ops.network import methods, operator
 from chonn_ops.network.direct import cpu
 
 compiled = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
@@ -42,7 +42,7 @@ def test_the_automatic_rule(grid, backend, method, reason):
     for networks in (0, 1):  # an empty batch is no batch that is too large
         choice = methods.choose(Grid(grid), networks, torch.float32, backend)
         fallback = "above tol" in reason or grid == (64,)
-        assert choice == (method, reason, fallback)
+        assert choice == (method, reason, fallback, reason == "elimination: a line")
 
 
 @pytest.mark.parametrize("backend", ["torch", pytest.param("cpu", marks=compiled)])
@@ -71,6 +71,24 @@ def test_info_tells_that_small_leaks_were_eliminated(backend):
     assert info[2:] == ("direct", f"elimination: {why}")
 
 
+@compiled
+def test_info_tells_what_was_done_beside_a_part_without_ground(monkeypatch):
+    """The operator gives that part a ground, and chooses after that."""
+    leak = torch.ones(1, 20, 20, 20, 2)
+    leak[..., 0] = 0
+    source = leak.clone()
+    eliminated = []
+    eliminate = operator._eliminate
+    monkeypatch.setattr(
+        operator, "_eliminate", lambda *a, **k: eliminated.append(a) or eliminate(*a, **k)
+    )
+    _, info = solve_network(source, [torch.ones_like(leak)] * 3, leak, backend="cpu", info=True)
+    assert not eliminated
+    assert info.iterations[0, 1] > 0
+    assert info.method == "multigrid"
+    assert info.reason == VOLUME
+
+
 def test_an_empty_batch_on_a_graph_is_solved():
     graph = Graph([(0, 1), (1, 2)], 3)
     v, info = Circuit(torch.ones(0, 2, 1), torch.ones(0, 3, 1), graph).solve_with_info(
@@ -85,11 +103,12 @@ def test_memory_bounds_groups_then_methods(monkeypatch):
     case = (Grid((64, 64)), 1000, torch.float32, "cpu")
     monkeypatch.setattr(methods, "MEMORY", methods.predicted_bytes(Grid((64, 64)), 125))
     nodes = "elimination: a plane of at most 512 x 512 nodes"
-    assert methods.choose(*case) == ("direct", f"{nodes}, 125 of 1000 at a time", False)
+    assert methods.choose(*case) == ("direct", f"{nodes}, 125 of 1000 at a time", False, False)
     monkeypatch.setattr(methods, "MEMORY", 0)
     assert methods.choose(*case) == (
         "multigrid",
         "multigrid: factors of one network would take 0.0 GiB, more than 0 GiB",
+        False,
         False,
     )
 
@@ -99,6 +118,17 @@ def test_what_is_asked_for():
     for method, word in (("direct", "elimination"), ("multigrid", "multigrid")):
         choice = methods.choose(*case, method)
         name = {"direct": "Direct()", "multigrid": "Iterative()"}[method]
-        assert choice == (method, f"{word}: asked for by {name}", False)
+        assert choice == (method, f"{word}: asked for by {name}", False, False)
     complex_case = (*case[:2], torch.complex64, "cpu", "multigrid")
     assert methods.choose(*complex_case).method == "direct"
+
+
+def test_several_sources_share_an_elimination():
+    _, info = solve_network(
+        torch.ones(1, 3, 16, 16, 16, 1), [torch.ones(1, 16, 16, 16, 1)] * 3,
+        torch.ones(1, 16, 16, 16, 1), info=True,
+    )  # fmt: skip
+    assert info[2:] == ("direct", "elimination: several sources share it")
+    for method in ("auto", "multigrid"):
+        choice = methods.choose(Grid((64, 64)), 1, torch.float32, "torch", method, several=True)
+        assert choice.method == "direct"

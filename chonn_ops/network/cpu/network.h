@@ -12,7 +12,7 @@ struct network_field {
     int64_t type; /* a DTYPE_* of _library.CONSTANTS */
 };
 
-/* binding.py reads this struct. Axes of one node come first in `grid` where it is a line, and in the
+/* __init__.py reads this struct. Axes of one node come first in `grid` where it is a line, and in the
  * middle where it is a plane. A network is one channel of one batch. */
 struct network_args {
     int64_t batches, channels, grid[3];

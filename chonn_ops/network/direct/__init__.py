@@ -1,6 +1,5 @@
 """The direct method: networks eliminated by nested dissection without any subtraction."""
 
-from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.factor import (
     BACKENDS,
     Factor,
@@ -9,6 +8,7 @@ from chonn_ops.network.direct.factor import (
     small_results,
     too_large,
 )
+from chonn_ops.network.direct.solution import Solution
 
 __all__ = [
     "BACKENDS",

@@ -23,8 +23,8 @@ from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops._library import CONSTANTS
 from chonn_ops.checks import resonance
 from chonn_ops.network.direct import cpu
-from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Plan, make_plan
+from chonn_ops.network.direct.solution import Solution
 from chonn_ops.network.layout import Grid, Layout, sizes_of
 
 
@@ -199,7 +199,11 @@ class Factor:
                 late = residual > self._tol
             if bool(late.any()):
                 self._refuse(s, solution.potential, residual, late)
-        return solution if source.dim() > len(self.shape) else solution.single()
+        if source.dim() > len(self.shape):
+            return solution
+        v, drops, residual = solution
+        residual = None if residual is None else residual[:, 0]
+        return Solution(v[:, 0], [x[:, 0] for x in drops], residual)
 
     def _solve_wide(self, s: Tensor, solution: Solution, late: Tensor) -> None:
         """Replace the solutions of at least the networks `late` (B, C) by those of complex128."""

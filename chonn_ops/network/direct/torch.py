@@ -34,8 +34,8 @@ from torch.nn.functional import pad
 
 from chonn_ops._dtypes import widened
 from chonn_ops._library import CONSTANTS
-from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Array, Plan, kept
+from chonn_ops.network.direct.solution import Solution
 from chonn_ops.network.layout import excess, is_tied, relative_residual
 
 # A complex pivot is a sum. Where it is below this share of the sum of its terms' magnitudes, that

@@ -21,6 +21,7 @@ from torch import Tensor
 from chonn_ops import _library
 from chonn_ops._dtypes import real_dtype
 from chonn_ops.network.direct.plan import Array, Plan, kept, make_plan
+from chonn_ops.network.direct.solution import Solution
 from chonn_ops.network.direct.tiles import TiledPlan, in_lanes, make_tiled_plan
 from chonn_ops.network.layout import Layout
 
@@ -225,26 +226,11 @@ def _arguments_for(
     return arguments_of(plan, batches, channels, filling.rows, threads, filling.lanes)
 
 
-class Solution(NamedTuple):
-    """What one solve returns: potentials (B, S, \\*grid, C); drops, one tensor of that shape an
-    axis, with each node's potential less the next one's along it, 0 where no edge is, or of a graph
-    one, (B, S, E, C), along its edges; and residuals.
-
-    There are no drops where they were not wanted. Their rounding is relative to what potentials
-    differ by around an edge, not to the potentials, which small leaks lift all alike. Residuals
-    |s - A v| / |s|, (B, S, C), are float64 and not always there. Those of real networks are 0 where
-    rounding alone leaves them. Those of complex ones are of the potentials in complex128, NaN where
-    an input is not finite.
-    """
-
-    potential: Tensor
-    drops: list[Tensor]
-    residual: Tensor | None
-
-    def single(self) -> Solution:
-        """Return the solution of the first source, without the dimension S."""
-        residual = None if self.residual is None else self.residual[:, 0]
-        return Solution(self.potential[:, 0], [x[:, 0] for x in self.drops], residual)
+def _fields(dtype: torch.dtype) -> int:
+    """Numbers that factors hold of each node behind the shares: inverse pivot, own leak, of real
+    networks ground's share, and of single precision a double, `over_sum`, which may begin one
+    number later."""
+    return 2 if dtype.is_complex else 5 if dtype == torch.float32 else 3
 
 
 class Factors:
@@ -282,11 +268,9 @@ class Factors:
     def _allocate(self, leak: Tensor, items: int) -> None:
         """Memory for the factors of so many items."""
         self._measure(items)
-        self._factors = leak.new_empty(self._num_shares + self._fields * self._num_nodes + 1)
+        self._factors = leak.new_empty(self._num_shares + _fields(leak.dtype) * self._num_nodes + 1)
 
     def _measure(self, items: int) -> None:
-        # Shares, then for each node inverse pivot, own leak and, of real networks, ground's share,
-        # and of single precision a double, `over_sum`, which may begin one number later.
         self._num_shares = items * self._arguments.item_shares * self._lanes
         self._num_nodes = items * self._plan.nodes * self._lanes
 
@@ -297,7 +281,7 @@ class Factors:
 
     @classmethod
     def restored(
-        cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *_: Tensor, tol: float = 0
+        cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *, tol: float = 0
     ) -> Factors:
         """The factors with this `state`. Its own plan takes the place of `plan`, because tiles
         depend on the number of threads there were."""
@@ -320,7 +304,6 @@ class Factors:
         B, C = leak.shape[0], leak.shape[-1]
         networks, is_complex = B * C, leak.dtype.is_complex
         self._kind, self._tol = KIND_OF[leak.dtype], tol
-        self._fields = 2 if is_complex else 5 if leak.dtype == torch.float32 else 3
         self._filling = filling = filling or _filling_of(plan, networks, leak.dtype)
         self._isa, self._lanes = filling.isa, 1 if filling.rows else filling.lanes
         self._arguments = _arguments_for(plan, B, C, filling, 4 if is_complex else 1)
@@ -455,6 +438,6 @@ def bytes_of(plan: Plan, networks: int, dtype: torch.dtype) -> int:
     arguments = Arguments.from_buffer_copy(common)
     # The kernel would also write the drops of a source, so the prediction includes both.
     arguments.source = arguments.drop[0] = 1
-    per, fields = 1 if filling.rows else filling.lanes, 2 if is_complex else 3
-    factors = -(-networks // per) * (arguments.item_shares + fields * plan.nodes) * per * size
-    return factors + direct.workspace(filling.isa, KIND_OF[dtype], arguments)
+    per = 1 if filling.rows else filling.lanes
+    each = (arguments.item_shares + _fields(dtype) * plan.nodes) * per * size
+    return -(-networks // per) * each + direct.workspace(filling.isa, KIND_OF[dtype], arguments)

@@ -25,7 +25,7 @@ struct direct_run {
     int64_t axis, entry, node, far, count;
 };
 
-/* binding.py reads this struct. A network is one channel of one batch. Leaks are (batches, nodes,
+/* __init__.py reads this struct. A network is one channel of one batch. Leaks are (batches, nodes,
  * channels) without gaps, sources and potentials (batches, sources, nodes, channels). Conductances are
  * one field an axis, (batches, entries, channels): a grid has as many entries as nodes, an edge to the
  * next node along the axis each, and a graph one axis whose entries are its edges. Drops are alike,
@@ -79,7 +79,7 @@ struct direct_args {
     double *residual; /* (batches, sources, channels) or NULL: |s - A v| / |s|, 0 at rounding size */
     /* Of the inverse of real networks: at nodes, and at the two nodes of each edge. */
     void *diagonal, *entry[3];
-    void *workspace; /* (bytes that chonn_direct_workspace returns), 64-byte aligned */
+    void *workspace; /* for all threads the bytes that chonn_direct_workspace returns, 64-byte aligned */
 };
 
 /* Of an entry of the conductances. */

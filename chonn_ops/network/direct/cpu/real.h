@@ -90,7 +90,7 @@ INLINE void take_currents(const REAL *restrict g, const REAL *v, int64_t edges, 
 
 /* |s - A v| / |s| in each lane, and 0 where that is what rounding v leaves. r: the sources, which are
  * lost; z: scratch. A node with neither edge nor leak, which has no inverse, is no part of the
- * network; a NaN in its source still counts. `reals` as above. */
+ * network; a NaN in its source still counts. `reals` as in `scales_of`. */
 APART void residuals(const struct direct_args *a, const struct item *item, int reals, const REAL *inverse,
                      REAL *r, const REAL *v, REAL *z, double *residual) {
     const int64_t count = a->nodes * reals;

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from chonn_ops._library import CONSTANTS
 from chonn_ops.network.direct import torch as dense
-from chonn_ops.network.direct.cpu import Solution
 from chonn_ops.network.direct.plan import Array, Plan, begins, make_plan
+from chonn_ops.network.direct.solution import Solution
 from chonn_ops.network.direct.triton import kernels, small
 from chonn_ops.network.layout import Layout
 
@@ -321,7 +321,7 @@ class Factors:
         ]
 
     @classmethod
-    def restored(cls, plan: Plan, state: Sequence[Tensor], leak: Tensor, *_: Tensor) -> Factors:
+    def restored(cls, plan: Plan, state: Sequence[Tensor], leak: Tensor) -> Factors:
         """The factors with this `state`."""
         self = cls.__new__(cls)
         self._prepare(plan, leak)
