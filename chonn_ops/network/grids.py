@@ -25,7 +25,7 @@ from chonn_ops.checks import (
     recording,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.layout import Grid, indices, pad
+from chonn_ops.network.layout import Grid, edges_alone, indices, pad
 
 Spacing = float | Sequence[float]
 # A vector has the width of each cell along its axis.
@@ -151,8 +151,13 @@ def edges(
     for axis, (half, step) in enumerate(zip(_per_axis(k, len(steps)), steps, strict=True)):
         if isinstance(step, Tensor) and step.dim():
             half, step, zeros = half / step, 1.0, True  # which rounding may make
+        over = 2 * face_area(steps, axis) / step
+        if torch.compiler.is_compiling():  # which refuses sizes of which n - 1 is 1
+            g = series(half, half.roll(-1, axis + 1), zeros=zeros)
+            found.append(edges_alone(g, axis, periodic[axis]) * over)
+            continue
         low, high = ends_along(half, axis, periodic[axis])
-        g = series(low, high, zeros=zeros) * (2 * face_area(steps, axis) / step)
+        g = series(low, high, zeros=zeros) * over
         found.append(pad(g, axis, 0, half.shape[axis + 1] - g.shape[axis + 1]))
     return found
 

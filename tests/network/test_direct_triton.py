@@ -380,13 +380,15 @@ def count_launches(grid, batch, sources):
 
     from chonn_ops.network.autograd import solve_network
     from chonn_ops.network.direct import triton as backend
+    from chonn_ops.network.layout import Grid
+    from chonn_ops.network.methods import Network
 
     several = (sources,) if sources else ()
     source = torch.ones(batch, *several, *grid, 3)
     leaves = [torch.ones(batch, *grid, 3).requires_grad_() for _ in range(3)]
     source.requires_grad_()
-    options = ([False, False], 1e-5, 100, "triton", "auto", None)
-    network = (leaves[0], leaves[1], None, leaves[2], *options)
+    *conductance, leak = leaves
+    network = Network(conductance, leak, Grid(grid), 1e-5, 100, "triton")
     launched = []
 
     def forward():
