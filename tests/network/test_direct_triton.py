@@ -439,8 +439,8 @@ def _distinct(*cases):
     from triton_launches import recorded
 
     found = {}
-    for grid, periodic, dtype in cases:
-        for launch in recorded(grid, periodic, dtype=dtype)[0]:
+    for layout, dtype in cases:
+        for launch in recorded(layout, dtype=dtype)[0]:
             found.setdefault((launch[0].__name__, str(launch[1:]), dtype), launch)
     return found
 
@@ -478,8 +478,8 @@ def _assert_compile(compile_triton, cases, capability):
 @pytest.mark.parametrize("capability", [80, 90])
 def test_kernels_compile(compile_triton, capability):
     """What the interpreter lets pass and the compiler does not; needs no GPU."""
-    cases = [((16, 16), (False, False), "float32"), ((40, 40), (True, True), "float32")]
-    cases += [((6, 6), (False, False), "float64")]
+    cases = [(Grid((16, 16)), "float32"), (Grid((40, 40), True), "float32")]
+    cases += [(Grid((6, 6)), "float64")]
     _assert_compile(compile_triton, cases, capability)
 
 
@@ -488,9 +488,8 @@ def test_kernels_compile(compile_triton, capability):
 @compiles
 @pytest.mark.parametrize("capability", [80, 90])
 def test_all_kernels_compile(compile_triton, capability):
-    graph = _graph("complete")
-    cases = [((64, 64), (False, False), "float32"), ((8, 8, 8), (False,) * 3, "float32")]
-    cases += [((20, 20), (True, True), "float64"), ((graph.num_nodes,), (graph,), "float32")]
+    cases = [(Grid((64, 64)), "float32"), (Grid((8, 8, 8)), "float32")]
+    cases += [(Grid((20, 20), True), "float64"), (_graph("complete"), "float32")]
     _assert_compile(compile_triton, cases, capability)
 
 

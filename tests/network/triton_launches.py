@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
-from chonn_ops import Grid
-
 # Pointers to what is of the dtype of the networks, and to integers.
 REALS = {
     *("g0", "g1", "g2", "leak", "g", "own", "judged", "shares", "inverse", "grounded", "updates"),
@@ -30,7 +28,7 @@ INTEGERS = {
 }
 
 
-def recorded(grid, periodic, *, networks=1, sources=1, dtype="float32", drops=True):
+def recorded(layout, *, networks=1, sources=1, dtype="float32", drops=True):
     """(kernel, constants, warps) of each launch of an elimination with one solve, the solve's last
     ones being those of another solve, too; and how many belong to the elimination."""
     import torch
@@ -46,13 +44,13 @@ def recorded(grid, periodic, *, networks=1, sources=1, dtype="float32", drops=Tr
         launches.append((kernel, constants, warps))
 
     kind = getattr(torch, dtype)
-    leak = torch.ones(networks, *grid, 1, dtype=kind)
-    plan = backend.plan_of(Grid(grid, periodic))
-    conductance = [leak.new_ones(networks, *plan.layout.edge_shape, 1) for _ in periodic]
+    leak = torch.ones(networks, *layout.shape, 1, dtype=kind)
+    plan = backend.plan_of(layout)
+    conductance = [leak.new_ones(networks, *layout.edge_shape, 1) for _ in layout.shape]
     with mock.patch.object(backend, "_launch", record):
         factors = backend.Factors(plan, conductance, leak)
         eliminated = len(launches)
-        factors.solve(torch.ones(networks, sources, *grid, 1, dtype=kind), drops=drops)
+        factors.solve(torch.ones(networks, sources, *layout.shape, 1, dtype=kind), drops=drops)
     return launches, eliminated
 
 

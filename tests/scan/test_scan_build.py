@@ -23,10 +23,10 @@ def source_tree(tmp_path):
     headers = ("_half.h", "_kernel.h", "_library.c", "_library.h")
     for name in (*(f"{x}.py" for x in shared), *headers):
         shutil.copy(ROOT / "chonn_ops" / name, tmp_path / "chonn_ops")
-    for operator in ("scan", "network"):
+    for folder in ("scan", "network", "models/cpu"):
         shutil.copytree(
-            ROOT / "chonn_ops" / operator,
-            tmp_path / "chonn_ops" / operator,
+            ROOT / "chonn_ops" / folder,
+            tmp_path / "chonn_ops" / folder,
             ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"),
         )
     return tmp_path
