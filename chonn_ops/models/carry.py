@@ -96,18 +96,20 @@ class Carried(torch.autograd.Function):
         states[0] = z
         kernel.run("forward", states, steps, part)
         ctx.save_for_backward(z, speeds, states)
-        ctx.given = kernel, steps, part, plain
+        ctx.options = kernel, steps, part, plain
         return states[-1].clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         z, speeds, states = ctx.saved_tensors
-        (kernel, steps, part, plain), (grad,) = ctx.given, grads
+        (kernel, steps, part, plain), (grad,) = ctx.options, grads
         if torch.is_grad_enabled() or not are_plain(grad):
             with torch.enable_grad(), torch.autocast("cpu", enabled=False):
-                given = [x if x.requires_grad else x.detach().requires_grad_() for x in (z, speeds)]
-                found = torch.autograd.grad(plain(*given), given, grad, create_graph=True)
-            return (*found, None, None, None, None)
+                leaves = [
+                    x if x.requires_grad else x.detach().requires_grad_() for x in (z, speeds)
+                ]
+                gradients = torch.autograd.grad(plain(*leaves), leaves, grad, create_graph=True)
+            return (*gradients, None, None, None, None)
         grad = grad.clone(memory_format=torch.contiguous_format)
         of_speeds = torch.zeros(len(z), AXES, 2, dtype=torch.float64)
         kernel.run("backward", states, steps, part, grad=grad, grad_speeds=of_speeds)

@@ -151,23 +151,16 @@ def edges(
     for axis, (half, step) in enumerate(zip(_per_axis(k, len(steps)), steps, strict=True)):
         if isinstance(step, Tensor) and step.dim():
             half, step, zeros = half / step, 1.0, True  # which rounding may make
-        over = 2 * face_area(steps, axis) / step
-        if torch.compiler.is_compiling():  # which refuses sizes of which n - 1 is 1
-            g = series(half, half.roll(-1, axis + 1), zeros=zeros)
-            found.append(edges_alone(g, axis, periodic[axis]) * over)
-            continue
-        low, high = ends_along(half, axis, periodic[axis])
-        g = series(low, high, zeros=zeros) * over
-        found.append(pad(g, axis, 0, half.shape[axis + 1] - g.shape[axis + 1]))
+        dim, n = axis + 1, half.shape[axis + 1]
+        # Programs that are compiled would exclude grids of which n - 1 is 1.
+        if periodic[axis] or torch.compiler.is_compiling():
+            g = series(half, half.roll(-1, dim), zeros=zeros)
+            g = edges_alone(g, axis, periodic[axis])
+        else:
+            low, high = half.narrow(dim, 0, n - 1), half.narrow(dim, 1, n - 1)
+            g = pad(series(low, high, zeros=zeros), axis, 0, 1)
+        found.append(g * (2 * face_area(steps, axis) / step))
     return found
-
-
-def ends_along(field: Tensor, axis: int, periodic: bool) -> tuple[Tensor, Tensor]:
-    """The values at the first and the second node of each edge along an axis."""
-    dim, n = axis + 1, field.shape[axis + 1]
-    if periodic and n > 1:
-        return field, field.roll(-1, dim)
-    return field.narrow(dim, 0, n - 1), field.narrow(dim, 1, n - 1)
 
 
 def blended_edges(k: Tensor, steps: list[float], arithmetic: Tensor) -> list[Tensor]:

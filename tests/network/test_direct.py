@@ -27,6 +27,7 @@ from network_cases import (
     walled,
 )
 from test_graphs import CASES as GRAPHS
+from test_plan import LARGE
 from torch import Tensor
 
 from chonn_ops import Auto, Circuit, Direct, Graph, Grid, Iterative
@@ -140,15 +141,6 @@ SMALL = [
     (1, (3, 1, 5), 2, (True, True, False)),
     (3, (13, 17), 3, (False, True)),
     *((2, Graph(*case[1:]), 2, ()) for case in GRAPHS[-2:]),
-]
-# Single networks are cut into tiles, whose small boxes fill the vectors.
-LARGE = [
-    ((33, 20), (False, False)),
-    ((40, 37), (True, True)),
-    ((1, 50, 31), (False, False, True)),
-    ((400,), (False,)),
-    ((357,), (True,)),
-    ((9, 130), (False, True)),
 ]
 
 

@@ -13,6 +13,16 @@ from chonn_ops.network.direct import plan as plans
 from chonn_ops.network.direct.plan import Dissection, make_plan, plan_of
 from chonn_ops.network.direct.tiles import TiledPlan, make_tiled_plan
 
+# Single networks are cut into tiles, whose small boxes fill the vectors.
+LARGE = [
+    ((33, 20), (False, False)),
+    ((40, 37), (True, True)),
+    ((1, 50, 31), (False, False, True)),
+    ((400,), (False,)),
+    ((357,), (True,)),
+    ((9, 130), (False, True)),
+]
+
 GRIDS = [
     *(grid for axes in (1, 2) for grid in itertools.product((1, 2, 3, 5, 8), repeat=axes)),
     *((2, 3, 4), (5, 1, 6), (13, 29)),
@@ -120,16 +130,7 @@ def test_plans_that_are_kept_are_bounded_by_their_bytes(monkeypatch):
 
 @pytest.mark.parametrize(
     ("grid", "periodic"),
-    [
-        ((13, 17), (False, True)),
-        ((33, 20), (False, False)),
-        ((40, 37), (True, True)),
-        ((1, 50, 31), (False, False, True)),
-        ((400,), (False,)),
-        ((357,), (True,)),
-        ((9, 130), (False, True)),
-        ((64, 64), (False, False)),
-    ],
+    [((13, 17), (False, True)), *LARGE, ((64, 64), (False, False))],
 )
 @pytest.mark.parametrize("count", [2, 8, 16])
 def test_every_node_and_every_edge_is_in_one_tile_or_region(grid, periodic, count):
