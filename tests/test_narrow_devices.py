@@ -23,7 +23,7 @@ from chonn_ops import (
     rc_step,
     uncertainty,
 )
-from chonn_ops.models import network
+from chonn_ops.models import calibration
 from chonn_ops.uncertainty import Ensemble, conformal, fit_spread
 
 # Made on the CPU, wherever fields are.
@@ -47,7 +47,7 @@ class NoFloat64(TorchDispatchMode):
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch):
-    for module, name in ((uncertainty, "conformal_scale"), (network, "least_squares")):
+    for module, name in ((uncertainty, "conformal_scale"), (calibration, "least_squares")):
         monkeypatch.setattr(module, name, _disable_current_modes()(getattr(module, name)))
     monkeypatch.setattr(_dtypes, "NARROW_DEVICES", {"cpu"})
     for name in ("CHONN_NETWORK_BACKEND", "CHONN_SCAN_BACKEND"):
