@@ -47,7 +47,7 @@ from chonn_ops.network.solve.ground import (
     lost_networks,
     without,
 )
-from chonn_ops.network.solve.methods import AUTO, Network, Solver, options_of
+from chonn_ops.network.solve.methods import AUTO, Networks, Solver, options_of
 from chonn_ops.network.solve.operator import choice_of, forced_backend
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
@@ -347,9 +347,9 @@ class Circuit:
         network = (self.conductance, self.leak, self.layout)
         return Factorization(*network, self.volume, self.current, self.held, self._rates())
 
-    def _network(self) -> Network:
+    def _network(self) -> Networks:
         """What the operator takes behind a source, for what depends on no option."""
-        return Network(self.conductance, self.leak, self.layout)
+        return Networks(self.conductance, self.leak, self.layout)
 
     def _at_limits(self, v: Tensor) -> tuple[Tensor, Sequence[Tensor] | None]:
         """Potentials v, (B, \\*grid, C) or (B, S, \\*grid, C), and their differences by axis, for
@@ -657,7 +657,7 @@ def solve_checked(
         if source.dim() > leak.dim():
             expected = "Auto() or Direct() for sources (B, S, *grid, C)"
             raise error("solver", expected, repr(solver))
-    network = Network(conductance, leak, layout, tol, most, forced_backend(), method)
+    network = Networks(conductance, leak, layout, tol, most, forced_backend(), method)
     if ungrounded == "error":
         return solve_network(source, network, rates=rates)
     lost = lost_networks(source, network)
@@ -678,7 +678,7 @@ def info_of(
     if torch.compiler.is_compiling():  # sizes may be symbols, which a choice would fix
         return NetworkInfo(iterations, error, "", "")
     options: Any = {"backend": forced_backend(), "method": solver.method}
-    choice = choice_of(source, Network(conductance, leak, layout, **options))
+    choice = choice_of(source, Networks(conductance, leak, layout, **options))
     method = "direct" if choice.line else choice.method
     return NetworkInfo(iterations, error, method, choice.reason)
 

@@ -44,7 +44,7 @@ from chonn_ops.network.solve.ground import (
     lost_networks,
     ungrounded_error,
 )
-from chonn_ops.network.solve.methods import Network
+from chonn_ops.network.solve.methods import Networks
 from chonn_ops.network.solve.operator import direct_backend, forced_backend
 
 P = ParamSpec("P")
@@ -138,7 +138,7 @@ class Factorization:
         with torch.no_grad(), without_autocast(leak):
             self._factor = Factor(conductance, leak, layout, backend=backend)
         backend = self._factor.backend
-        self._network = Network(conductance, leak, layout, backend=backend, method="direct")
+        self._network = Networks(conductance, leak, layout, backend=backend, method="direct")
         self.shape = self._factor.shape
         self.dtype = compute_dtype(leak, *conductance)
 

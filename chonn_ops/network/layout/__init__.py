@@ -46,7 +46,7 @@ class Layout:
         raise NotImplementedError
 
     def arguments(self) -> tuple[list[bool], Tensor | None]:
-        """What PyTorch's operators take; `chonn_ops.network.solve.methods.Network.of` reads it."""
+        """What PyTorch's operators take; `chonn_ops.network.solve.methods.Networks.of` reads it."""
         raise NotImplementedError
 
     def check(self, conductance: Any, leak: Tensor, dtypes: Sequence[torch.dtype]) -> list[Tensor]:

@@ -38,7 +38,7 @@ from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.network.direct import Factor
 from chonn_ops.network.layout import Layout, beside, nodes_of, over_parts
 from chonn_ops.network.solve.ground import at_limits, grounded, labels_of, without
-from chonn_ops.network.solve.methods import Network, choose
+from chonn_ops.network.solve.methods import Networks, choose
 from chonn_ops.network.solve.operator import BACKENDS, direct_backend, run_network
 
 
@@ -119,7 +119,7 @@ class _Potentials(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         source, currents, *network, rates, v, over_v = ctx.saved_tensors
         options, needed = ctx.options, ctx.needs_input_grad
-        whole = Network.of(*network, *options)
+        whole = Networks.of(*network, *options)
         w, over_w = potentials(grads[0].conj(), -grads[1].conj(), whole, rates)
         limit = partial(at_limits, whole, labels_of(whole), rates)
         fields = (*limit(w, over_w.unbind(-1), walls=False), *limit(v, over_v.unbind(-1)))
@@ -130,7 +130,7 @@ class _Potentials(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *changes: Any) -> Any:
         with at_lower_levels(*ctx.saved_tensors) as (*inputs, rates, v, over_v):
-            return tangents(v, over_v, changes[:6], Network.of(*inputs[2:], *ctx.options), rates)
+            return tangents(v, over_v, changes[:6], Networks.of(*inputs[2:], *ctx.options), rates)
 
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
@@ -146,7 +146,7 @@ def apply_potentials(*args: Any) -> tuple[Tensor, Tensor]:
 def potentials(
     source: Tensor,
     currents: Tensor | None,
-    network: Network,
+    network: Networks,
     rates: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Solve for potentials and their differences, in float64 or complex128.
@@ -164,7 +164,7 @@ def tangents(
     v: Tensor,
     over_v: Tensor,
     changes: Sequence[Tensor | None],
-    network: Network,
+    network: Networks,
     rates: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Forward mode of `potentials`, which returned `v` and `over_v`. `changes` are the tangents of
@@ -218,7 +218,7 @@ def _ratio(a: Tensor, b: Tensor) -> Tensor:
 @torch.library.impl("chonn_ops::network_potentials", "default")
 def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor]:
     """Compute `potentials`, without derivatives."""
-    network = Network.of(*arguments)
+    network = Networks.of(*arguments)
     layout, backend, several = network.layout, network.backend, source.dim() > network.leak.dim()
     dtype = widest_dtype(compute_dtype(source, currents, *network.fields), source.device)
     s, leak, *g = (x.to(dtype) for x in (source, network.leak, *network.conductance))

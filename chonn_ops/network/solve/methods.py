@@ -105,7 +105,7 @@ def options_of(solver: Solver) -> tuple[float, int, str]:
     return float(solver.tol), min(int(solver.max_iterations), _MOST_ITERATIONS), solver.method
 
 
-class Network(NamedTuple):
+class Networks(NamedTuple):
     """Networks on a layout, and how they are solved."""
 
     conductance: Sequence[Tensor]  # one an axis
@@ -129,7 +129,7 @@ class Network(NamedTuple):
         backend: str = "",
         method: str = "auto",
         graph: Tensor | None = None,
-    ) -> Network:
+    ) -> Networks:
         """The networks of `arguments`."""
         if graph is None:
             layout: Layout = Grid(leak.shape[1:-1], tuple(map(bool, periodic)))

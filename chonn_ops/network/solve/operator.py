@@ -31,7 +31,7 @@ from chonn_ops.network.direct import Factor, Solution
 from chonn_ops.network.layout import beside, excess, norm_of, refuse_negative, relative_residual
 from chonn_ops.network.solve import methods
 from chonn_ops.network.solve.ground import check_sources_have_ground, cut_off, grounded, labels_of
-from chonn_ops.network.solve.methods import Choice, Network
+from chonn_ops.network.solve.methods import Choice, Networks
 
 
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -84,17 +84,17 @@ class Solved(NamedTuple):
     factor: list[Tensor]
 
 
-def _dtype(source: Tensor, network: Network) -> torch.dtype:
+def _dtype(source: Tensor, network: Networks) -> torch.dtype:
     """The dtype of the solve."""
     return compute_dtype(source, *network.fields)
 
 
-def _fields(source: Tensor, network: Network) -> list[Tensor]:
+def _fields(source: Tensor, network: Networks) -> list[Tensor]:
     """Source, leak and conductances, without a gradient."""
     return [x.detach() for x in (source, network.leak, *network.conductance)]
 
 
-def _pick(source: Tensor, network: Network, chosen: Tensor) -> tuple[Tensor, Network]:
+def _pick(source: Tensor, network: Networks, chosen: Tensor) -> tuple[Tensor, Networks]:
     """The networks `chosen` (B, C), as (M, \\*grid, 1)."""
     fields = (x.movedim(-1, 1)[chosen][..., None] for x in _fields(source, network))
     source, leak, *g = fields
@@ -102,7 +102,7 @@ def _pick(source: Tensor, network: Network, chosen: Tensor) -> tuple[Tensor, Net
 
 
 def _solve_by(
-    backend: str, source: Tensor, network: Network, tol: float, max_iterations: int
+    backend: str, source: Tensor, network: Networks, tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run a backend."""
     solve = BACKENDS[backend].solve
@@ -128,16 +128,21 @@ torch.library.define(
 
 @torch.library.impl("chonn_ops::kirchhoff_network", "default")
 def _(source: Tensor, *given: Any) -> tuple[Tensor, ...]:
-    return run_network(source, Network.of(*given[:10]), *given[10:])[:3]
+    return run_network(source, Networks.of(*given[:10]), *given[10:])[:3]
 
 
 @torch.library.impl("chonn_ops::kirchhoff_network_kept", "default")
 def _(source: Tensor, *given: Any, drops: bool) -> tuple[Any, ...]:
-    return tuple(run_network(source, Network.of(*given[:10]), *given[10:], drops=drops, keep=True))
+    return tuple(run_network(source, Networks.of(*given[:10]), *given[10:], drops=drops, keep=True))
 
 
 def run_network(
-    source: Tensor, network: Network, check: bool = True, *, drops: bool = False, keep: bool = False
+    source: Tensor,
+    network: Networks,
+    check: bool = True,
+    *,
+    drops: bool = False,
+    keep: bool = False,
 ) -> Solved:
     """Solve networks, in the dtype of the solve.
 
@@ -209,7 +214,7 @@ def _(*arguments: Any, drops: bool = False) -> tuple[Any, ...]:
     return (*_shapes(*arguments), [], [])
 
 
-def _solve(backend: str, source: Tensor, network: Network, *, drops: bool, keep: bool) -> Solved:
+def _solve(backend: str, source: Tensor, network: Networks, *, drops: bool, keep: bool) -> Solved:
     """Solve networks by the method that suits them; raises where one is not solved."""
     if backend == "reference":  # direct itself
         return _by_reference(source, network, drops=drops)
@@ -223,7 +228,7 @@ def _solve(backend: str, source: Tensor, network: Network, *, drops: bool, keep:
     return _iterate(source, network, backend, choice.fallback, drops=drops)
 
 
-def _choice(backend: str, source: Tensor, network: Network, read: bool) -> Choice:
+def _choice(backend: str, source: Tensor, network: Networks, read: bool) -> Choice:
     """How networks whose parts have ground are solved; `read`: whether values may be read."""
     layout, dtype = network.layout, _dtype(source, network)
     several = source.dim() > network.leak.dim()
@@ -236,7 +241,7 @@ def _choice(backend: str, source: Tensor, network: Network, read: bool) -> Choic
     return choice
 
 
-def choice_of(source: Tensor, network: Network) -> Choice:
+def choice_of(source: Tensor, network: Networks) -> Choice:
     """How `run_network` solves networks; without what only their values say where these may not be
     read."""
     backend = BACKENDS.name_for(network.backend, source.device)
@@ -251,7 +256,7 @@ def choice_of(source: Tensor, network: Network) -> Choice:
     return found or _choice(backend, source, network, read=False)
 
 
-def _by_reference(source: Tensor, network: Network, *, drops: bool) -> Solved:
+def _by_reference(source: Tensor, network: Networks, *, drops: bool) -> Solved:
     if source.dim() > network.leak.dim():
         solved = [_by_reference(one, network, drops=drops) for one in source.unbind(1)]
         fields = [(x.v, x.iterations, x.residual, *x.drops) for x in solved]
@@ -271,7 +276,7 @@ def _by_reference(source: Tensor, network: Network, *, drops: bool) -> Solved:
     return Solved(v, iterations, residual, [x.to(dtype) for x in found], [])
 
 
-def _iterate(source: Tensor, network: Network, backend: str, fits: bool, *, drops: bool) -> Solved:
+def _iterate(source: Tensor, network: Networks, backend: str, fits: bool, *, drops: bool) -> Solved:
     """Iterate, and eliminate the networks that stay above `tol`, where they are small enough for
     that (`fits`)."""
     layout, tol, most = network.layout, network.tol, network.max_iterations
@@ -307,7 +312,7 @@ def _iterate(source: Tensor, network: Network, backend: str, fits: bool, *, drop
 
 
 def _without_rounding(
-    source: Tensor, network: Network, v: Tensor, iterations: Tensor, residual: Tensor
+    source: Tensor, network: Networks, v: Tensor, iterations: Tensor, residual: Tensor
 ) -> Tensor:
     """Residuals (B, C), replaced by 0 where the backend eliminated the network and its rounding
     alone leaves more than `tol`."""
@@ -323,7 +328,7 @@ def _without_rounding(
 
 
 def _drops_with_digits(
-    backend: str, source: Tensor, network: Network, v: Tensor, late: Tensor, tol: float, most: int
+    backend: str, source: Tensor, network: Networks, v: Tensor, late: Tensor, tol: float, most: int
 ) -> tuple[list[Tensor], Tensor]:
     """Differences of potentials within `tol`, and which other networks (B, C) have less right ones.
 
@@ -351,7 +356,7 @@ def _drops_with_digits(
 
 
 def _solve_rest(
-    source: Tensor, network: Network, solved: Solved, late: Tensor, short: Tensor, backend: str
+    source: Tensor, network: Networks, solved: Solved, late: Tensor, short: Tensor, backend: str
 ) -> Solved:
     """Eliminate networks (B, C): the `late` ones get other potentials, all other differences."""
     both, over_v = late | short, solved.drops
@@ -398,7 +403,7 @@ def _require(
 
 def _eliminate(
     source: Tensor,
-    network: Network,
+    network: Networks,
     backend: str,
     *,
     drops: bool,
