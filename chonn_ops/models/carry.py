@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops._forward_mode import are_plain
 from chonn_ops._library import Operator, operator, structure
+from chonn_ops._pytorch import are_plain
 
 AXES = 3
 # Cells for which it pays to wake a thread.

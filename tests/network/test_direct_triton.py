@@ -107,10 +107,10 @@ def check_grid(grid, periodic, dtype=torch.float32, leaf=16, sizes=(), **options
 
 def check_selection():
     """The check that a GPU has to pass before its kernels are selected."""
-    from chonn_ops.network.direct import factor
+    from chonn_ops.network.direct import elimination
     from chonn_ops.network.solve import operator
 
-    for backends in (operator.BACKENDS, factor.BACKENDS):
+    for backends in (operator.BACKENDS, elimination.BACKENDS):
         assert not backends._difference(torch.device("cpu"))
 
 

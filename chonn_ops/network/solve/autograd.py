@@ -1,11 +1,11 @@
 r"""Solves with derivatives; each derivative is one more solve of the same network.
 
 - Backward: `chonn_ops.network.solve.derivatives.adjoint` of w with A w = grad_v*, which the
-  operator or the factor of the networks solves, once;
+  operator or the elimination of the networks solves, once;
 - forward mode: A v' = s' - l' v - sum over q of g'_pq (v_p - v_q).
 
 A backward that is not differentiated itself is one operator, ``network_gradients``. It takes the
-factor of an eliminated forward, and differences of potentials with digits of their own, as tensors
+state of an eliminated forward, and differences of potentials with digits of their own, as tensors
 that the forward has returned; autograd saves them as it saves all tensors. Derivatives of
 derivatives, those of `torch.func` among them, are solved in float64, for potentials and differences
 (`chonn_ops.network.solve.derivatives`): two solves for the gradients of conductances, more for each
@@ -22,13 +22,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
 
 from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, without_autocast
-from chonn_ops._forward_mode import are_plain, at_lower_levels, differentiate, has_tangents
+from chonn_ops._pytorch import are_plain, at_lower_levels, differentiate, is_mapped, needs_graph
 from chonn_ops.checks import recording
-from chonn_ops.network.direct import Factor
+from chonn_ops.network.direct import Elimination
 from chonn_ops.network.layout import beside
 from chonn_ops.network.solve.derivatives import adjoint, fold, potentials, tangents
 from chonn_ops.network.solve.ground import at_limits, labels_of, without
@@ -44,23 +43,24 @@ class _Call:
     check: bool = True  # whether the operator checks values
     keep: bool = False  # whether to keep what a backward can use
     drops: bool = False  # whether to keep drops, too
-    factor: Any = None  # solves instead of the operator
+    elimination: Any = None  # solves instead of the operator
 
 
 class _Solve(torch.autograd.Function):
-    """The arguments are source, g0, g1, g2 and leak, the `rates` of `ground` or None, and a `_Call`.
+    """The arguments are source, g0, g1, g2 and leak, the `rates` of `ground` or None, and the call.
 
     Returns potentials, iterations and residuals, how many of the next tensors are drops, the drops
-    and the state of the operator's factor. A factor has no iterations and residuals.
+    and the state of the operator's elimination. A given elimination has neither iterations nor
+    residuals.
     """
 
     @staticmethod
     def forward(*inputs: Any) -> Any:
-        """Solve by the factor, where there is one, or else by the operator."""
+        """Solve by the elimination, where there is one, or else by the operator."""
         source, *fields, _, call = inputs
-        if call.factor is not None:
+        if call.elimination is not None:
             with without_autocast(source):
-                v, drops, _ = call.factor.solve_all(source, drops=call.drops)
+                v, drops, _ = call.elimination.solve_all(source, drops=call.drops)
             # A copy, because forward mode refuses views of other tensors.
             return (v.clone(), None, None, len(drops), *drops)
         arguments = (source, *fields, *call.options, call.check)
@@ -100,8 +100,8 @@ class _Solve(torch.autograd.Function):
                 if of_leak is not None:
                     change = change - beside(of_leak, v) * v
                 change = without(change, labels_of(networks))
-                factor = ctx.call.factor
-                tangent = solve_network(change, networks, check=False, factor=factor)[0]
+                elimination = ctx.call.elimination
+                tangent = solve_network(change, networks, check=False, elimination=elimination)[0]
         return tangent, *[None] * (ctx.num_outputs - 1)
 
     @staticmethod
@@ -135,34 +135,29 @@ def solve_network(
     network: Networks,
     *,
     check: bool = True,
-    factor: Any = None,
+    elimination: Any = None,
     rates: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Solve networks, differentiably in every mode.
 
     Sources are (B, \\*grid, C) or (B, S, \\*grid, C). `check` says whether the operator checks
-    values. `factor`, of these networks, solves for potentials alone. `rates`: as in
+    values. `elimination`, of these networks, solves for potentials alone. `rates`: as in
     `chonn_ops.network.solve.ground`. Returns what the operator returns.
     """
     if torch.compiler.is_compiling():
         return _in_graph.apply_network(source, *network.arguments(), check, rates)
-    if factor is not None and _is_mapped(source):
-        factor = None
+    # `is_grads_batched` maps over fields, which the operator takes and an elimination does not.
+    if elimination is not None and is_mapped(source):
+        elimination = None
     keep = drops = False
     if torch.is_grad_enabled():
         drops = any(g.requires_grad for g in network.conductance)
         keep = drops or source.requires_grad or network.leak.requires_grad
-    if factor is None and not keep and are_plain(source, *network.conductance, network.leak):
+    if elimination is None and not keep and are_plain(source, *network.conductance, network.leak):
         return run_network(source, network, check)[:3]
     arguments = network.arguments()
-    call = _Call(arguments[4:], check, keep, drops, factor)
+    call = _Call(arguments[4:], check, keep, drops, elimination)
     return _solved(source, *arguments[:4], rates, call)
-
-
-def _is_mapped(field: Tensor) -> bool:
-    """Whether `is_grads_batched`, or `vectorize` of `torch.autograd.functional`, maps over a field.
-    The operator takes it then, a factor does not."""
-    return is_legacy_batchedtensor(field)
 
 
 def _gradients(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
@@ -170,14 +165,13 @@ def _gradients(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
     source, *fields, rates, v = (saved := ctx.saved_tensors)[:7]  # hooks may let them be read once
     drops, state = saved[7 : 7 + ctx.num_drops], saved[7 + ctx.num_drops :]
     needed = list(ctx.needs_input_grad[:5])
-    networks, factor = Networks.of(*fields, *ctx.call.options), ctx.call.factor
+    networks, elimination = Networks.of(*fields, *ctx.call.options), ctx.call.elimination
     solved = (grad, source, v)
     # What transforms a backward without a graph is `torch.vmap` over `torch.autograd.grad`.
-    transformed = torch._C._are_functorch_transforms_active()
-    if torch.is_grad_enabled() or transformed or has_tangents(grad, source, *fields):
-        return _differentiable(*solved, networks, needed, rates, factor)
-    if factor is not None and not _is_mapped(grad):
-        return by_factor(*solved, drops, factor, networks, needed, rates)
+    if needs_graph(grad, source, *fields):
+        return _differentiable(*solved, networks, needed, rates, elimination)
+    if elimination is not None and not is_mapped(grad):
+        return by_elimination(*solved, drops, elimination, networks, needed, rates)
     traced = not ctx.call.keep
     gradients = torch.ops.chonn_ops.network_gradients(
         *solved, drops, state, *networks.arguments(), needed, traced, rates
@@ -192,7 +186,7 @@ def _differentiable(
     networks: Networks,
     needed: Sequence[bool],
     rates: Tensor | None,
-    factor: Any = None,
+    elimination: Any = None,
 ) -> list[Tensor | None]:
     """Gradients by operations that have derivatives themselves; in float64 for conductances."""
     label = labels_of(networks)
@@ -204,31 +198,31 @@ def _differentiable(
         w, stacked_w = potentials(of_w, None, networks)
         drops_v, drops_w = stacked_v.unbind(-1), stacked_w.unbind(-1)
     else:
-        w = solve_network(of_w, networks, check=False, factor=factor)[0]
+        w = solve_network(of_w, networks, check=False, elimination=elimination)[0]
     v, drops_v = at_limits(networks, label, rates, v, drops_v)
     w, drops_w = at_limits(networks, label, rates, w, drops_w, walls=False)
     return adjoint(w, drops_w, v, drops_v, (source, *networks.fields), needed)
 
 
-def by_factor(
+def by_elimination(
     grad: Tensor,
     source: Tensor,
     v: Tensor,
     drops_v: Sequence[Tensor],
-    factor: Any,
+    elimination: Any,
     networks: Networks,
     needed: Sequence[bool],
     rates: Tensor | None,
 ) -> list[Tensor | None]:
-    """Gradients by one solve with the factor, or with the operator where it is None."""
+    """Gradients by one solve with the elimination, or with the operator where it is None."""
     edges, label = any(needed[1:4]), labels_of(networks)
     of_w = without(grad, label).conj().resolve_conj()  # see `adjoint`
-    if factor is None:
+    if elimination is None:
         operator = torch.ops.chonn_ops.kirchhoff_network_kept
         w, _, _, drops_w, _ = operator(of_w, *networks.arguments(), False, drops=edges)
     else:
         with without_autocast(source):
-            w, drops_w, _ = factor.solve_all(of_w, drops=edges)
+            w, drops_w, _ = elimination.solve_all(of_w, drops=edges)
     pairs: list[Any] = []
     for x, drops, walls in ((w, drops_w, False), (v, drops_v, True)):
         if edges and not drops:
@@ -255,7 +249,7 @@ def _refused(*_: Any) -> Any:
 
 torch.library.define(
     "chonn_ops::network_gradients",
-    "(Tensor grad, Tensor source, Tensor v, Tensor[] drops, Tensor[] factor, Tensor g0, "
+    "(Tensor grad, Tensor source, Tensor v, Tensor[] drops, Tensor[] state, Tensor g0, "
     "Tensor? g1, Tensor? g2, Tensor leak, bool[] periodic, float tol, int max_iterations, "
     "str backend, str method, Tensor? graph, bool[] needed, bool again, Tensor? rates) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -274,19 +268,19 @@ def _network_gradients(
 ) -> tuple[Tensor, ...]:
     """Compute the gradients of source, g0, g1, g2 and leak; empty tensors for those not `needed`.
 
-    `again`: the forward was traced, so that it could keep neither differences nor a factor; both
-    are found once more.
+    `again`: the forward was traced, so that it could keep neither drops nor a state; both are found
+    once more.
     """
     *flat, needed, again, rates = arguments
     if again and any(needed[1:4]):
         operator = torch.ops.chonn_ops.kirchhoff_network_kept
         v, _, _, drops, state = operator(source, *flat, False, drops=True)
-    networks, factor = Networks.of(*flat), None
+    networks, eliminated = Networks.of(*flat), None
     if state:
         name = direct_backend(networks.backend, source.device)
         options: Any = {"dtype": compute_dtype(source, *networks.fields), "backend": name}
-        factor = Factor(*networks.plain, tol=networks.tol, state=state, **options)
-    return _or_empty(v, by_factor(grad, source, v, drops, factor, networks, needed, rates))
+        eliminated = Elimination(*networks.plain, tol=networks.tol, state=state, **options)
+    return _or_empty(v, by_elimination(grad, source, v, drops, eliminated, networks, needed, rates))
 
 
 def _or_empty(like: Tensor, gradients: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
@@ -296,19 +290,19 @@ def _or_empty(like: Tensor, gradients: Sequence[Tensor | None]) -> tuple[Tensor,
 
 @torch.library.register_fake("chonn_ops::network_gradients")
 def _(
-    grad: Tensor, source: Tensor, v: Tensor, drops: Any, factor: Any, *arguments: Any
+    grad: Tensor, source: Tensor, v: Tensor, drops: Any, state: Any, *arguments: Any
 ) -> tuple[Tensor, ...]:
-    del grad, drops, factor
+    del grad, drops, state
     inputs = zip((source, *arguments[:4]), arguments[-3], strict=True)
     return _or_empty(v, [x.new_empty(x.shape) if needed else None for x, needed in inputs])
 
 
 def _batched_gradients(
-    grad: Tensor, source: Tensor, v: Tensor, drops: Any, factor: Any, *arguments: Any
+    grad: Tensor, source: Tensor, v: Tensor, drops: Any, state: Any, *arguments: Any
 ) -> tuple[Tensor, ...]:
     """Compute gradients for `is_grads_batched`, by operators without lists of tensors: PyTorch
     batches only these."""
-    del drops, factor
+    del drops, state
     *flat, needed, _, rates = arguments
     return _or_empty(v, _differentiable(grad, source, v, Networks.of(*flat), needed, rates))
 

@@ -50,6 +50,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import real_dtype
+from chonn_ops._pytorch import transforms_are_active
 from chonn_ops.checks import error, smallest_of
 from chonn_ops.network.layout import Layout, beside, currents_along, nodes_of, over_parts
 from chonn_ops.network.solve import cpu
@@ -92,11 +93,11 @@ torch.library.define(
 
 @torch.library.impl("chonn_ops::cut_off", "default")
 def _(*arguments: Any) -> Tensor:
-    *given, graph = arguments
-    found, leak = cut_off(*Networks.of(*given, graph=graph).plain), arguments[3]
-    if found is None:
-        return torch.full(leak.shape, -1, dtype=torch.int32, device=leak.device)
-    return found.contiguous()
+    *fields_and_periodic, graph = arguments
+    networks = Networks.of(*fields_and_periodic, graph=graph)
+    if (label := cut_off(*networks.plain)) is None:
+        label = torch.full_like(networks.leak, -1, dtype=torch.int32)
+    return label.contiguous()
 
 
 @torch.library.register_fake("chonn_ops::cut_off")
@@ -171,7 +172,7 @@ def labels_of(network: Networks) -> Tensor | None:
     would stall, and for the backend "triton"."""
     if network.leak.is_cuda or network.backend == "triton":
         return None
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling() or transforms_are_active():
         return labels_in_graph(network)
     return cut_off(*network.plain)
 

@@ -162,7 +162,7 @@ class Networks(NamedTuple):
 
 # Bytes that the factors of one call may take.
 MEMORY = 2 * 2**30
-# Bytes up to which a call keeps the factor of its networks for the backward pass.
+# Bytes up to which a call keeps the factors of its networks for the backward pass.
 KEPT = 2**30
 # The measured thresholds of "auto", by the number of axes of more than one node.
 # Most nodes of grids that the compiled kernel eliminates about as fast as iterations solve smooth
@@ -196,7 +196,7 @@ def networks_at_once(layout: Layout, count: int, dtype: torch.dtype) -> int:
 
 
 def keeps(layout: Layout, count: int, dtype: torch.dtype) -> bool:
-    """Whether a call keeps the factor of its networks for the backward pass, which otherwise
+    """Whether a call keeps the factors of its networks for the backward pass, which otherwise
     eliminates them once more."""
     return predicted_bytes(layout, count, dtype) <= KEPT
 
@@ -323,9 +323,9 @@ def lifted(v: Tensor, drops: Sequence[Tensor], tol: float) -> Tensor:
     if not v.numel():  # an empty batch has no largest potential
         return torch.zeros_like(v.flatten(1, -2).sum(1), dtype=torch.bool)
     size, *most = (x.abs().flatten(1, -2).amax(1) for x in (v, *drops))
-    rounding, found = torch.finfo(v.dtype).eps * size, torch.zeros_like(size, dtype=torch.bool)
+    rounding, lost = torch.finfo(v.dtype).eps * size, torch.zeros_like(size, dtype=torch.bool)
     # An axis of one node has no differences. A NaN tells nothing.
     for n, x in zip(v.shape[1:-1], most, strict=False):
         if n > 1:
-            found = found | (rounding > LIFTING * tol * x)
-    return found
+            lost = lost | (rounding > LIFTING * tol * x)
+    return lost

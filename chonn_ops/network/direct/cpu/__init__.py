@@ -235,7 +235,7 @@ def _fields(dtype: torch.dtype) -> int:
 
 class Factors:
     """Networks eliminated by the kernel, of one floating or complex dtype and on the CPU like all
-    tensors here. Conductances and leak are as in `Factor`.
+    tensors here. Conductances and leak are as in `Elimination`.
 
     A source (B, S, \\*grid, C) is solved for while the factors are in the cache, for `solution`,
     which has drops where they are wanted. It is of the networks' dtype; of complex networks of
