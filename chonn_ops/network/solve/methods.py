@@ -11,25 +11,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import error
+from chonn_ops.checks import check_integer, check_open_unit_interval, error
 from chonn_ops.network.direct import predicted_bytes, too_large
 from chonn_ops.network.layout import Grid, Layout
 from chonn_ops.network.layout.graph import Graph
 
 _MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
-
-
-def _number(value: Any) -> float:
-    """NaN for what is no number."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
-def _check_tol(tol: float) -> None:
-    if not 0 < _number(tol) < 1:
-        raise error("tol", "above 0 and below 1", tol)
 
 
 @dataclass(frozen=True)
@@ -54,7 +41,7 @@ class Auto:
     method: ClassVar[str] = "auto"
 
     def __post_init__(self) -> None:
-        _check_tol(self.tol)
+        check_open_unit_interval(tol=self.tol)
 
 
 @dataclass(frozen=True)
@@ -87,10 +74,8 @@ class Iterative:
     method: ClassVar[str] = "multigrid"
 
     def __post_init__(self) -> None:
-        _check_tol(self.tol)
-        count = _number(self.max_iterations)
-        if not 1 <= count < math.inf or count % 1:
-            raise error("max_iterations", "a whole number of at least 1", self.max_iterations)
+        check_open_unit_interval(tol=self.tol)
+        check_integer(1, max_iterations=self.max_iterations)
 
 
 Solver = Auto | Direct | Iterative
