@@ -131,18 +131,18 @@ class Factorization:
         with torch.no_grad(), without_autocast(leak):
             self._elimination = Elimination(conductance, leak, layout, backend=backend)
         backend = self._elimination.backend
-        self._network = Networks(conductance, leak, layout, backend=backend, method="direct")
+        self._networks = Networks(conductance, leak, layout, backend=backend, method="direct")
         self.shape = self._elimination.shape
         self.dtype = compute_dtype(leak, *conductance)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, and what is read from a file, is eliminated anew."""
         # PyTorch copies leaves of a graph only.
-        given = [
+        copies = [
             None if x is None else x.detach().requires_grad_(x.requires_grad)
             for x in (*self._given, self._current)
         ]
-        leak, *conductance, current = given
+        leak, *conductance, current = copies
         options = self._layout, self._volume, current, self._held, self._rates
         return type(self), (tuple(conductance), leak, *options)
 
@@ -193,14 +193,14 @@ class Factorization:
         s = currents_of(source, self._volume, self._current, self.dtype)
         lost = None
         if self._label is not None and ungrounded == "nan":
-            lost = lost_networks(s, self._network)
+            lost = lost_networks(s, self._networks)
             s = torch.where(lost, 0, s)
         elif self._label is not None:
             check_sources_have_ground(s, self._label)
         options: Any = {"check": False, "elimination": self._elimination, "rates": self._rates}
 
         def potentials(s: Tensor) -> Tensor:
-            return solve_network(s.to(self._elimination.dtype), self._network, **options)[0]
+            return solve_network(s.to(self._elimination.dtype), self._networks, **options)[0]
 
         if s.is_complex() and not self.dtype.is_complex:
             v = torch.complex(potentials(s.real), potentials(s.imag))

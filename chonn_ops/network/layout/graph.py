@@ -198,10 +198,10 @@ class Graph(Layout):
 def real_numbers(name: str, values: Any, plain: torch.dtype | None = None) -> Tensor:
     """Real numbers of any array or Tensor, on the CPU; those of Python in the dtype `plain`."""
     dtype = None if hasattr(values, "dtype") else plain
-    given = as_tensor(name, values, "cpu", dtype).detach()
-    if given.is_complex():
-        raise error(name, "real numbers", given.dtype)
-    return given
+    numbers = as_tensor(name, values, "cpu", dtype).detach()
+    if numbers.is_complex():
+        raise error(name, "real numbers", numbers.dtype)
+    return numbers
 
 
 def _checked(edges: Array, num_nodes: int) -> Array:

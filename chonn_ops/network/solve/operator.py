@@ -147,11 +147,11 @@ def run_network(
     """
     conductance, leak, layout = network[:3]
     several = source.dim() == leak.dim() + 1
-    one = source.shape[:1] + source.shape[2:] if several else source.shape
+    shape_of_one = source.shape[:1] + source.shape[2:] if several else source.shape
     B, C = leak.shape[0], leak.shape[-1]
     nodes, edges = ((B, *shape, C) for shape in (layout.shape, layout.edge_shape))
     names = ("leak", "source", "g0", "g1", "g2")
-    shapes = (leak.shape, one, *(g.shape for g in conductance))
+    shapes = (leak.shape, shape_of_one, *(g.shape for g in conductance))
     expected = (nodes, nodes, *[edges] * len(conductance))
     for name, shape, right in zip(names, shapes, expected, strict=False):
         if tuple(shape) != right:  # backends trust it with addresses
@@ -254,7 +254,7 @@ def choice_of(source: Tensor, network: Networks) -> Choice:
 
 def _by_reference(source: Tensor, network: Networks, *, drops: bool) -> Solved:
     if source.dim() > network.leak.dim():
-        solved = [_by_reference(one, network, drops=drops) for one in source.unbind(1)]
+        solved = [_by_reference(s, network, drops=drops) for s in source.unbind(1)]
         fields = [(x.v, x.iterations, x.residual, *x.drops) for x in solved]
         counts = {len(x) for x in fields}
         v, iterations, residual, *drops_v = (
