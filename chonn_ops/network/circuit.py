@@ -202,7 +202,7 @@ class Circuit:
         self.held: Tensor | None = None
         self.before: Circuit | None = None
         # Makes the circuit that is added as conductances of 0 rise, see `ground`; None: 1 an edge.
-        self._rising: Callable[[], Circuit] | None = None
+        self.rising: Callable[[], Circuit] | None = None
 
     def source(self, density: Tensor) -> Tensor:
         """Current into each node for a source f per unit volume: V f + i.
@@ -367,10 +367,10 @@ class Circuit:
         """The `rates` of `chonn_ops.network.solve.ground`: conductances, walls and currents of the
         circuit that is added as those of 0 rise; None where that is 1 for each edge, or where there
         is no part without ground."""
-        if self._rising is None or labels_of(self._networks()) is None:
+        if self.rising is None or labels_of(self._networks()) is None:
             return None
         with torch.no_grad():
-            rising = self._rising()
+            rising = self.rising()
             current = torch.zeros_like(rising.leak) if rising.current is None else rising.current
             axes = self.leak.dim() - 2
             # Leaks that are no walls, or hold nodes, are at nodes that have ground.
@@ -480,7 +480,7 @@ class Circuit:
             current=torch.where(beside(nodes, carried), beside(values, carried), carried),
         )
         circuit.held, circuit.before = nodes, self
-        circuit._rising = partial(_risen_and_held, self, nodes, values)
+        circuit.rising = partial(_risen_and_held, self, nodes, values)
         return circuit
 
     @uncompiled
@@ -632,8 +632,8 @@ class Circuit:
             circuit = circuit.hold(
                 *(rows(x).index_select(-2, first) for x in (self.held, self.current))
             )
-        if self._rising is not None:
-            circuit._rising = partial(_risen_and_merged, self._rising, labels)
+        if self.rising is not None:
+            circuit.rising = partial(_risen_and_merged, self.rising, labels)
         return circuit, node.reshape(grid)
 
 
@@ -675,8 +675,8 @@ def _risen_and_merged(rising: Callable[[], Circuit], labels: Tensor) -> Circuit:
 
 def _risen_and_held(circuit: Circuit, nodes: Tensor, value: Tensor) -> Circuit:
     """What is added to a circuit with held nodes as conductances of 0 rise."""
-    if circuit._rising is not None:
-        return circuit._rising().hold(nodes, value)
+    if circuit.rising is not None:
+        return circuit.rising().hold(nodes, value)
     ones = circuit.layout.for_circuit([torch.ones_like(g.detach()) for g in circuit.conductance])
     return Circuit(ones, torch.zeros_like(circuit.leak.detach()), circuit.layout).hold(nodes, value)
 

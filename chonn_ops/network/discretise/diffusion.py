@@ -155,7 +155,7 @@ def diffusion(
     if not positive:
         zeros = [k == 0 if exists is None else (k == 0) & exists for k in media]
         if answer(lambda: any(bool(zero.any()) for zero in zeros), *media) is not False:
-            circuit._rising = partial(_risen, media, steps, faces, leak, walls)
+            circuit.rising = partial(_risen, media, steps, faces, leak, walls)
     return circuit
 
 

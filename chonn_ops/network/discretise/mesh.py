@@ -367,7 +367,7 @@ class Mesh:
         circuit = Circuit(g, leak + wall, graph, volume=volume, wall=wall, current=current)
         circuit = circuit.hold(held[:, None], value)
         if not tensor and answer(lambda: bool((k == 0).any()), k):
-            circuit._rising = partial(self._risen, k.detach(), boundary)
+            circuit.rising = partial(self._risen, k.detach(), boundary)
         return circuit
 
     def _risen(self, k: Tensor, boundary: Any) -> Circuit:
