@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from chonn_ops._forward_mode import at_lower_levels
+from chonn_ops._pytorch import at_lower_levels, transforms_are_active
 from chonn_ops.checks import plain
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def recomputed(function: Callable[..., Any], *args: Any) -> Any:
     """
     if (
         torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
+        or transforms_are_active()
         or not torch.is_grad_enabled()
         or not is_large(args[0])
     ):

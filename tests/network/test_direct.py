@@ -32,7 +32,7 @@ from torch import Tensor
 
 from chonn_ops import Auto, Circuit, Direct, Graph, Grid, Iterative
 from chonn_ops.boundary import series
-from chonn_ops.network.direct import Factor, cpu, flops, predicted_bytes
+from chonn_ops.network.direct import Elimination, cpu, flops, predicted_bytes
 from chonn_ops.network.solve import methods
 
 ISAS = cpu.available_isas()
@@ -478,7 +478,7 @@ def test_predicted_memory_is_what_factors_hold(set_threads, batches, grid, dtype
     networks."""
     set_threads(2)
     _, g, leak = random_network(batches, grid, 2, dtype=dtype)
-    held = Factor(g, leak, Grid(grid), backend="cpu").factors.nbytes
+    held = Elimination(g, leak, Grid(grid), backend="cpu").factors.nbytes
     predicted = predicted_bytes(Grid(grid), 2 * batches, dtype)
     assert held <= predicted <= (2 if batches == 2 else 1.2) * held
 

@@ -107,10 +107,10 @@ def check_grid(grid, periodic, dtype=torch.float32, leaf=16, sizes=(), **options
 
 def check_selection():
     """The check that a GPU has to pass before its kernels are selected."""
-    from chonn_ops.network.direct import factor
+    from chonn_ops.network.direct import elimination
     from chonn_ops.network.solve import operator
 
-    for backends in (operator.BACKENDS, factor.BACKENDS):
+    for backends in (operator.BACKENDS, elimination.BACKENDS):
         assert not backends._difference(torch.device("cpu"))
 
 
@@ -381,14 +381,14 @@ def count_launches(grid, batch, sources):
     from chonn_ops.network.direct import triton as backend
     from chonn_ops.network.layout import Grid
     from chonn_ops.network.solve.autograd import solve_network
-    from chonn_ops.network.solve.methods import Network
+    from chonn_ops.network.solve.methods import Networks
 
     several = (sources,) if sources else ()
     source = torch.ones(batch, *several, *grid, 3)
     leaves = [torch.ones(batch, *grid, 3).requires_grad_() for _ in range(3)]
     source.requires_grad_()
     *conductance, leak = leaves
-    network = Network(conductance, leak, Grid(grid), 1e-5, 100, "triton")
+    network = Networks(conductance, leak, Grid(grid), 1e-5, 100, "triton")
     launched = []
 
     def forward():

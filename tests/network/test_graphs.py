@@ -33,8 +33,7 @@ from chonn_ops import (
     lc_step,
     rc_step,
 )
-from chonn_ops.network.direct import cpu, predicted_bytes
-from chonn_ops.network.direct import factor as direct_factor
+from chonn_ops.network.direct import cpu, elimination, predicted_bytes
 from chonn_ops.network.direct.plan import make_plan
 from chonn_ops.network.solve import methods
 
@@ -453,7 +452,7 @@ ENTRIES = {
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_factors_beyond_all_memory_are_refused_before_they_are_made(monkeypatch, expander, entry):
     circuit, leak, operations = expander
-    monkeypatch.setattr(direct_factor, "memory_of", lambda _: 1000)
+    monkeypatch.setattr(elimination, "memory_of", lambda _: 1000)
     work = "" if entry == "grid" else f"{operations:.0e} operations"
     with pytest.raises(
         RuntimeError, match=rf"the memory that there is.*\d+ bytes.*{re.escape(work)}"
@@ -469,7 +468,7 @@ def test_a_batch_of_large_circuits_is_eliminated_one_after_the_other(monkeypatch
     batch = Circuit(circuit.conductance[0] * scale, leak * scale, circuit.layout)
     monkeypatch.setattr(methods, "MEMORY", 1000)
     most = predicted_bytes(circuit.layout, torch.get_num_threads())
-    monkeypatch.setattr(direct_factor, "memory_of", lambda _: most)
+    monkeypatch.setattr(elimination, "memory_of", lambda _: most)
     v = batch.solve(leak * scale, solver=Direct())
     assert torch.allclose(v, torch.ones(()))
     with pytest.raises(RuntimeError, match=f"got {count} on Graph of 300 nodes"):
