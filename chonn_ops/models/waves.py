@@ -35,7 +35,7 @@ from chonn_ops.nn.geometry import (
     node_positions,
     spacing_and_nodes,
 )
-from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear, bounded, gated
+from chonn_ops.nn.layers import Factory, Pointwise, bounded, gated
 from chonn_ops.nn.network_cell import UNIT
 
 # A parameter that is one number for the whole field is stored divided by this gain, because it has
@@ -71,7 +71,7 @@ class Displacement(nn.Module):
         self.axes = axes = len(self.boundary)
         # Vector fields and, in two dimensions, stream functions.
         maps = heads * (axes + (axes == 2))
-        self.maps = PositionLinear(num_networks, maps, bias=False, **factory)
+        self.maps = nn.Linear(num_networks, maps, bias=False, **factory)
         with torch.no_grad():
             self.maps.weight.mul_(0.1)
             if axes == 2:
@@ -114,12 +114,12 @@ class CarrierLayer(nn.Module):
         super().__init__()
         m = options.num_networks
         self.split, self.boundary = [width, m, width], boundary
-        self.in_proj = PositionLinear(width, 2 * width + m, bias=False, **factory)
+        self.in_proj = nn.Linear(width, 2 * width + m, bias=False, **factory)
         # Without a norm, this initialisation keeps the size of signals.
         nn.init.normal_(self.in_proj.weight, std=width**-0.5)
         self.cell = NetworkCell(width, len(boundary), options, boundary=boundary, **factory)
         self.carrier = Displacement(m, heads, boundary, reach, factory)
-        self.out_proj = PositionLinear(m + width, width, **factory)
+        self.out_proj = nn.Linear(m + width, width, **factory)
 
     def forward(self, h: Tensor, spacing: list[float], nodes: Distances) -> Tensor:
         u, gate, value = self.in_proj(h).split(self.split, dim=-1)
@@ -189,7 +189,7 @@ class _CHONNWaves(Pretrained):
         self.in_channels = inputs = channels * history + media
         if coordinates:
             inputs += sum(2 if end == "periodic" else 1 for end in words)
-        self.lift = PositionLinear(inputs, width, **factory)
+        self.lift = nn.Linear(inputs, width, **factory)
         cell = Network(num_networks=num_networks, nodes=nodes)
         self.layers = nn.ModuleList(
             CarrierLayer(width, cell, heads, words, reach, factory) for _ in range(depth)
@@ -197,7 +197,7 @@ class _CHONNWaves(Pretrained):
         self.pointwise = nn.ModuleList(
             Pointwise(width, mlp_ratio * width, **factory) for _ in range(depth)
         )
-        self.head = PositionLinear(width, channels if media else 2 * channels, **factory)
+        self.head = nn.Linear(width, channels if media else 2 * channels, **factory)
         with torch.no_grad():
             # Before training the predicted frame is close to the last one.
             nn.init.zeros_(self.head.bias)
@@ -211,8 +211,8 @@ class _CHONNWaves(Pretrained):
         )
         self.medium = None
         if media:
-            first = PositionLinear(media, width, **factory)
-            last = PositionLinear(width, channels, **factory)
+            first = nn.Linear(media, width, **factory)
+            last = nn.Linear(width, channels, **factory)
             with torch.no_grad():
                 # Before training the coils are nearly the same everywhere.
                 nn.init.zeros_(last.bias)
