@@ -15,9 +15,9 @@ from chonn_ops.boundary import per_axis
 from chonn_ops.checks import (
     GRID_AXES,
     as_field,
+    check_above,
     check_bool,
     check_integer,
-    check_number,
     error,
     plain,
 )
@@ -78,8 +78,7 @@ class Displacement(nn.Module):
                 nn.init.normal_(self.maps.weight[2 * heads :], std=0.3 * num_networks**-0.5)
 
     def forward(self, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
-        """Displacements (B, \\*grid, heads, axes) from potentials (B, \\*grid, m), in the unit of
-        `spacing`."""
+        """Displacements (B, \\*grid, heads, axes) from potentials (B, \\*grid, m), in steps."""
         maps = self.maps(potentials)
         direct = maps[..., : self.axes * self.heads].unflatten(-1, (self.heads, self.axes))
         shift = direct / UNIT
@@ -90,13 +89,9 @@ class Displacement(nn.Module):
                 for axis, (step, end) in enumerate(zip(spacing, self.boundary, strict=True))
             ]
             shift = shift + torch.stack((along[1], -along[0]), -1) / UNIT**2
-        return self.reach * torch.tanh(shift / self.reach)
-
-
-def in_steps(displacement: Tensor, spacing: Sequence[float]) -> Tensor:
-    """A displacement (..., axes), given in the unit of the spacing, in steps of the grid."""
-    parts = zip(displacement.unbind(-1), spacing, strict=True)  # steps are tensors under exports
-    return torch.stack([part / step for part, step in parts], -1)
+        moved = self.reach * torch.tanh(shift / self.reach)
+        parts = zip(moved.unbind(-1), spacing, strict=True)  # steps are tensors under exports
+        return torch.stack([part / step for part, step in parts], -1)
 
 
 class CarrierLayer(nn.Module):
@@ -124,7 +119,7 @@ class CarrierLayer(nn.Module):
     def forward(self, h: Tensor, spacing: list[float], nodes: Distances) -> Tensor:
         u, gate, value = self.in_proj(h).split(self.split, dim=-1)
         potentials = self.cell(u, spacing, nodes=nodes).to(h.dtype)
-        path = in_steps(self.carrier(potentials, spacing), spacing)
+        path = self.carrier(potentials, spacing)
         moved = transport(value, path, boundary=self.boundary) - value
         both = torch.cat((gated(potentials, gate), moved), -1)
         return self.out_proj(both)
@@ -178,9 +173,7 @@ class _CHONNWaves(Pretrained):
         words = per_axis(boundary, self.axes, BOUNDARIES)
         if width % heads:
             raise error("heads", f"a divisor of width={width}", heads)
-        check_number(reach=reach)
-        if not 0 < reach < math.inf:
-            raise error("reach", "a number > 0", repr(reach))
+        check_above(0, reach=reach)
         self.channels, self.history, self.coordinates = channels, history, coordinates
         self.boundary, self.nodes = words, checked_nodes(nodes)
         self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
