@@ -19,6 +19,8 @@ from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn.layers import Factory, channels_last
 
+DEFAULT = CKBOptions()
+
 
 class CNOUNet(Pretrained):
     """Convolutional neural operator with CKBs: (B, C, H, W) -> (B, C', H, W).
@@ -72,7 +74,7 @@ class CNOUNet(Pretrained):
         channel_multiplier: int = 32,
         latent: int = 64,
         *,
-        ckb: CKBOptions = CKBOptions(),
+        ckb: CKBOptions = DEFAULT,
         stages: Sequence[str] | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
