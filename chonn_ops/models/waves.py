@@ -35,7 +35,7 @@ from chonn_ops.nn.geometry import (
     node_positions,
     spacing_and_nodes,
 )
-from chonn_ops.nn.layers import Factory, Pointwise, bounded, gated
+from chonn_ops.nn.layers import Factory, gated
 from chonn_ops.nn.network_cell import UNIT
 
 # A parameter that is one number for the whole field is stored divided by this gain, because it has
@@ -125,6 +125,32 @@ class CarrierLayer(nn.Module):
         return self.out_proj(both)
 
 
+def bounded(x: Tensor) -> Tensor:
+    """Values between -`MOST` and `MOST`, which are x where it is small.
+
+    The slope falls with a power of x, that of tanh exponentially. So gradients do not vanish after
+    a step of an optimiser that was too large.
+    """
+    wide = x.float() if x.dtype == torch.float16 else x  # whose fourth powers end at 16
+    # Beyond 1e5 the fourth power would overflow.
+    factor = (1 + (wide / MOST).clamp(-1e5, 1e5).square().square()).rsqrt().sqrt()
+    return (wide * factor).clamp(-MOST, MOST).to(x.dtype)
+
+
+class Pointwise(nn.Module):
+    """A two-layer network at every position, with `hidden` channels inside: the field plus its
+    bounded output. It has no norm, which would remove the field's amplitude, in which a linear
+    problem is linear."""
+
+    def __init__(self, width: int, hidden: int, factory: Factory) -> None:
+        super().__init__()
+        self.expand = nn.Linear(width, hidden, **factory)
+        self.contract = nn.Linear(hidden, width, **factory)
+
+    def forward(self, field: Tensor) -> Tensor:
+        return field + bounded(self.contract(F.silu(self.expand(field))))
+
+
 def _derivative(field: Tensor, axis: int, step: float, ring: bool) -> Tensor:
     """Central differences along a grid axis of (B, \\*grid, C); one-sided at walls."""
     dim = axis + 1
@@ -188,7 +214,7 @@ class _CHONNWaves(Pretrained):
             CarrierLayer(width, cell, heads, words, reach, factory) for _ in range(depth)
         )
         self.pointwise = nn.ModuleList(
-            Pointwise(width, mlp_ratio * width, **factory) for _ in range(depth)
+            Pointwise(width, mlp_ratio * width, factory) for _ in range(depth)
         )
         self.head = nn.Linear(width, channels if media else 2 * channels, **factory)
         with torch.no_grad():
@@ -261,8 +287,7 @@ class _CHONNWaves(Pretrained):
             h = torch.cat((h, self._coordinates(frames, lie)), -1)
         h = self.lift(h)
         for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
-            h = h + bounded(layer(h, steps, lie), MOST)
-            h = pointwise(h, MOST)
+            h = pointwise(h + bounded(layer(h, steps, lie)))
         frame = self._advanced(frames, media, self.head(h), steps)
         return frame.movedim(-1, 1).to(x.dtype)
 

@@ -1,4 +1,4 @@
-"""Layers that blocks and models are made of, and what keeps them in bounds of size and memory.
+"""Layers that blocks and models are made of.
 
 All of them map channels-last fields (B, \\*grid, C).
 """
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from chonn_ops.checks import plain
 
@@ -80,67 +79,6 @@ def gated(x: Tensor, gate: Tensor) -> Tensor:
 def channels_last(x: Tensor) -> Tensor:
     """``x.contiguous(memory_format=torch.channels_last)``, which `vmap` refuses."""
     return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-
-
-# Recomputation is for fields of so many elements: fewer take a few MiB at most. On a GPU it also
-# launches kernels again, and a launch takes as long as `ON_GPU` times as many elements.
-RECOMPUTE_FROM, ON_GPU = 2**19, 2**5
-
-
-def recomputed(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function; for large fields autograd keeps its arguments only and calls it again in the
-    backward pass.
-
-    Everything the function depends on must be an argument: a module's attributes may have other
-    values in the backward pass (`torch.func.functional_call`).
-
-    Compilers choose themselves what to keep, and reverse mode under `torch.func` does not support
-    checkpoints: there this is a plain call.
-    """
-    large = args[0].numel() >= RECOMPUTE_FROM * (1 if args[0].device.type == "cpu" else ON_GPU)
-    if (
-        not large
-        or torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or not torch.is_grad_enabled()
-    ):
-        return function(*args)
-    return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
-
-
-def bounded(x: Tensor, most: float) -> Tensor:
-    """Values between -most and most, which are x where it is small.
-
-    The slope falls with a power of x, that of tanh exponentially. So gradients do not vanish after
-    a step of an optimiser that was too large.
-    """
-    # Fourth powers of float16 end at 16.
-    wide = x.float() if x.dtype == torch.float16 else x
-    return recomputed(_bounded, wide, most).to(x.dtype)
-
-
-def _bounded(x: Tensor, most: float) -> Tensor:
-    # Beyond 1e5 the fourth power would overflow.
-    factor = (1 + (x / most).clamp(-1e5, 1e5).square().square()).rsqrt().sqrt()
-    return (x * factor).clamp(-most, most)
-
-
-class Pointwise(nn.Module):
-    """A two-layer network at every position: linear, SiLU, linear, with `hidden` channels inside.
-    Called with a field and `most`, it returns the field plus the output, which is bounded to `most`
-    (`bounded`).
-
-    It has no norm. A norm over the field would remove the field's amplitude, in which a linear
-    problem is linear.
-    """
-
-    def __init__(self, width: int, hidden: int, **factory: Unpack[Factory]) -> None:
-        super().__init__()
-        self.expand = nn.Linear(width, hidden, **factory)
-        self.contract = nn.Linear(hidden, width, **factory)
-
-    def forward(self, field: Tensor, most: float) -> Tensor:
-        return field + bounded(self.contract(F.silu(self.expand(field))), most)
 
 
 class FieldNorm(nn.GroupNorm):

@@ -42,7 +42,7 @@ from chonn_ops.nn.geometry import (
     spacing_and_nodes,
     wall_distances,
 )
-from chonn_ops.nn.layers import Stated, recomputed
+from chonn_ops.nn.layers import Stated
 
 # The unit of length of the networks is a sixteenth of the domain's: there the initial numbers below
 # start well, except for the sources, which would make potentials of order 10. With this gain the
@@ -337,7 +337,7 @@ class NetworkCell(Stated):
             return volumes.circuit(conductivity, leak, walls, arithmetic, UNIT), source
         faces = tuple((known[word], known[word]) for word in boundary)
         leak = leak * math.prod(steps)
-        edges = recomputed(blended_edges, conductivity, steps, arithmetic)
+        edges = blended_edges(conductivity, steps, arithmetic)
         exists = inner = None
         if mask is not None:
             exists = existing(mask, axes)
