@@ -15,9 +15,9 @@ from chonn_ops.boundary import per_axis
 from chonn_ops.checks import (
     GRID_AXES,
     as_field,
+    check_above,
     check_bool,
     check_integer,
-    check_number,
     error,
     plain,
 )
@@ -35,7 +35,7 @@ from chonn_ops.nn.geometry import (
     node_positions,
     spacing_and_nodes,
 )
-from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear, bounded, gated
+from chonn_ops.nn.layers import Factory, gated
 from chonn_ops.nn.network_cell import UNIT
 
 # A parameter that is one number for the whole field is stored divided by this gain, because it has
@@ -71,15 +71,14 @@ class Displacement(nn.Module):
         self.axes = axes = len(self.boundary)
         # Vector fields and, in two dimensions, stream functions.
         maps = heads * (axes + (axes == 2))
-        self.maps = PositionLinear(num_networks, maps, bias=False, **factory)
+        self.maps = nn.Linear(num_networks, maps, bias=False, **factory)
         with torch.no_grad():
             self.maps.weight.mul_(0.1)
             if axes == 2:
                 nn.init.normal_(self.maps.weight[2 * heads :], std=0.3 * num_networks**-0.5)
 
     def forward(self, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
-        """Displacements (B, \\*grid, heads, axes) from potentials (B, \\*grid, m), in the unit of
-        `spacing`."""
+        """Displacements (B, \\*grid, heads, axes) from potentials (B, \\*grid, m), in steps."""
         maps = self.maps(potentials)
         direct = maps[..., : self.axes * self.heads].unflatten(-1, (self.heads, self.axes))
         shift = direct / UNIT
@@ -90,13 +89,9 @@ class Displacement(nn.Module):
                 for axis, (step, end) in enumerate(zip(spacing, self.boundary, strict=True))
             ]
             shift = shift + torch.stack((along[1], -along[0]), -1) / UNIT**2
-        return self.reach * torch.tanh(shift / self.reach)
-
-
-def in_steps(displacement: Tensor, spacing: Sequence[float]) -> Tensor:
-    """A displacement (..., axes), given in the unit of the spacing, in steps of the grid."""
-    parts = zip(displacement.unbind(-1), spacing, strict=True)  # steps are tensors under exports
-    return torch.stack([part / step for part, step in parts], -1)
+        moved = self.reach * torch.tanh(shift / self.reach)
+        parts = zip(moved.unbind(-1), spacing, strict=True)  # steps are tensors under exports
+        return torch.stack([part / step for part, step in parts], -1)
 
 
 class CarrierLayer(nn.Module):
@@ -114,20 +109,46 @@ class CarrierLayer(nn.Module):
         super().__init__()
         m = options.num_networks
         self.split, self.boundary = [width, m, width], boundary
-        self.in_proj = PositionLinear(width, 2 * width + m, bias=False, **factory)
+        self.in_proj = nn.Linear(width, 2 * width + m, bias=False, **factory)
         # Without a norm, this initialisation keeps the size of signals.
         nn.init.normal_(self.in_proj.weight, std=width**-0.5)
         self.cell = NetworkCell(width, len(boundary), options, boundary=boundary, **factory)
         self.carrier = Displacement(m, heads, boundary, reach, factory)
-        self.out_proj = PositionLinear(m + width, width, **factory)
+        self.out_proj = nn.Linear(m + width, width, **factory)
 
     def forward(self, h: Tensor, spacing: list[float], nodes: Distances) -> Tensor:
         u, gate, value = self.in_proj(h).split(self.split, dim=-1)
         potentials = self.cell(u, spacing, nodes=nodes).to(h.dtype)
-        path = in_steps(self.carrier(potentials, spacing), spacing)
+        path = self.carrier(potentials, spacing)
         moved = transport(value, path, boundary=self.boundary) - value
         both = torch.cat((gated(potentials, gate), moved), -1)
         return self.out_proj(both)
+
+
+def bounded(x: Tensor) -> Tensor:
+    """Values between -`MOST` and `MOST`, which are x where it is small.
+
+    The slope falls with a power of x, that of tanh exponentially. So gradients do not vanish after
+    a step of an optimiser that was too large.
+    """
+    wide = x.float() if x.dtype == torch.float16 else x  # whose fourth powers end at 16
+    # Beyond 1e5 the fourth power would overflow.
+    factor = (1 + (wide / MOST).clamp(-1e5, 1e5).square().square()).rsqrt().sqrt()
+    return (wide * factor).clamp(-MOST, MOST).to(x.dtype)
+
+
+class Pointwise(nn.Module):
+    """A two-layer network at every position, with `hidden` channels inside: the field plus its
+    bounded output. It has no norm, which would remove the field's amplitude, in which a linear
+    problem is linear."""
+
+    def __init__(self, width: int, hidden: int, factory: Factory) -> None:
+        super().__init__()
+        self.expand = nn.Linear(width, hidden, **factory)
+        self.contract = nn.Linear(hidden, width, **factory)
+
+    def forward(self, field: Tensor) -> Tensor:
+        return field + bounded(self.contract(F.silu(self.expand(field))))
 
 
 def _derivative(field: Tensor, axis: int, step: float, ring: bool) -> Tensor:
@@ -178,9 +199,7 @@ class _CHONNWaves(Pretrained):
         words = per_axis(boundary, self.axes, BOUNDARIES)
         if width % heads:
             raise error("heads", f"a divisor of width={width}", heads)
-        check_number(reach=reach)
-        if not 0 < reach < math.inf:
-            raise error("reach", "a number > 0", repr(reach))
+        check_above(0, reach=reach)
         self.channels, self.history, self.coordinates = channels, history, coordinates
         self.boundary, self.nodes = words, checked_nodes(nodes)
         self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
@@ -189,15 +208,15 @@ class _CHONNWaves(Pretrained):
         self.in_channels = inputs = channels * history + media
         if coordinates:
             inputs += sum(2 if end == "periodic" else 1 for end in words)
-        self.lift = PositionLinear(inputs, width, **factory)
+        self.lift = nn.Linear(inputs, width, **factory)
         cell = Network(num_networks=num_networks, nodes=nodes)
         self.layers = nn.ModuleList(
             CarrierLayer(width, cell, heads, words, reach, factory) for _ in range(depth)
         )
         self.pointwise = nn.ModuleList(
-            Pointwise(width, mlp_ratio * width, **factory) for _ in range(depth)
+            Pointwise(width, mlp_ratio * width, factory) for _ in range(depth)
         )
-        self.head = PositionLinear(width, channels if media else 2 * channels, **factory)
+        self.head = nn.Linear(width, channels if media else 2 * channels, **factory)
         with torch.no_grad():
             # Before training the predicted frame is close to the last one.
             nn.init.zeros_(self.head.bias)
@@ -211,8 +230,8 @@ class _CHONNWaves(Pretrained):
         )
         self.medium = None
         if media:
-            first = PositionLinear(media, width, **factory)
-            last = PositionLinear(width, channels, **factory)
+            first = nn.Linear(media, width, **factory)
+            last = nn.Linear(width, channels, **factory)
             with torch.no_grad():
                 # Before training the coils are nearly the same everywhere.
                 nn.init.zeros_(last.bias)
@@ -268,8 +287,7 @@ class _CHONNWaves(Pretrained):
             h = torch.cat((h, self._coordinates(frames, lie)), -1)
         h = self.lift(h)
         for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
-            h = h + bounded(layer(h, steps, lie), MOST)
-            h = pointwise(h, MOST)
+            h = pointwise(h + bounded(layer(h, steps, lie)))
         frame = self._advanced(frames, media, self.head(h), steps)
         return frame.movedim(-1, 1).to(x.dtype)
 
