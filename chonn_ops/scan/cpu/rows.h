@@ -108,12 +108,10 @@ static inline void scatter(const REAL *from, int64_t states, int width, REAL *to
         for (int64_t n = 0; n < states; n++) to[lane * states + n] = from[n * LANES + lane];
 }
 
-/* The last checkpoint up to a chunk of one line: (states, channels), from `block` on. */
+/* The checkpoint before a chunk of one line: (states, channels), from `block` on. */
 static inline REAL *checkpoint(const struct line *line, int64_t chunk, int64_t block) {
     const struct scan_args *a = line->args;
-    const int64_t chunks = (length(a) + CHUNK - 1) / CHUNK;
-    const int64_t kept = (chunks + a->spacing - 1) / a->spacing;
-    const int64_t row = line->index * kept + chunk / a->spacing;
+    const int64_t row = line->index * ((length(a) + CHUNK - 1) / CHUNK) + chunk;
     return (REAL *)a->checkpoints + row * a->states * a->channels + block * LANES;
 }
 
