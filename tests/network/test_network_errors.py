@@ -266,7 +266,7 @@ def test_what_did_not_converge_is_eliminated(backend, monkeypatch):
     case["conductance"] = tuple(g.clamp(max=1e3) for g in case["conductance"])
     for g in case["conductance"]:
         g[1] = 1.0
-    monkeypatch.setattr(methods, "PATIENCE", (4,) * 4)
+    monkeypatch.setattr(methods, "PATIENCE", 4)
     options = {"solver": Auto(1e-3), "backend": backend}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
