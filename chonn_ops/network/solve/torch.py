@@ -439,10 +439,10 @@ def solve(
     tol: float,
     max_iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials of resistor networks, as a backend of `chonn_ops.network.operator` computes them:
-    float64 if any input is, else float32; all NaN where a network has a NaN or an infinity.
-    Networks stop by the rule of `Progress`. Lines are eliminated, in no iterations, and have
-    relative residuals in the 2-norm for deviations."""
+    """Potentials of resistor networks, as `chonn_ops.network.solve.operator` wants them: float64
+    if any input is, else float32; all NaN where a network has a NaN or an infinity. Networks stop
+    by the rule of `Progress`. Lines are eliminated, in no iterations, and have relative residuals
+    in the 2-norm for deviations."""
     fields = [source, leak, *conductance]
     dtype = compute_dtype(*fields)
     batch, *sizes, channels = source.shape
