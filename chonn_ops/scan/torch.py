@@ -1,9 +1,9 @@
 """The scan in plain PyTorch for any device, a chunk of steps at a time.
 
 The coefficients of a chunk are computed together; the recurrence then takes one fused multiply-add
-a step. Beside the checkpoints, chunks of `CHUNK` steps and slices of `_SLICE` states bound the extra
-memory by O(B L D) for any N. The backward starts from the forward's checkpoints and recomputes the
-other states. `reverse` flips inputs and outputs.
+a step. Chunks of `CHUNK` steps and slices of `_SLICE` states bound the extra memory, but for
+checkpoints, by O(B L D) for any N. The backward starts from the forward's checkpoints and
+recomputes the other states. `reverse` flips inputs and outputs.
 """
 
 from __future__ import annotations

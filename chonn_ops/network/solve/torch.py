@@ -164,8 +164,8 @@ def _restrict(field: Tensor, halved: Sequence[bool]) -> Tensor:
 def _prolong(field: Tensor, halved: Sequence[bool], shape: Sequence[int]) -> Tensor:
     """The potentials of coarse nodes at the nodes of a field of this shape."""
     for axis in (i for i, chosen in enumerate(halved, 1) if chosen):
-        pairs = field.unsqueeze(axis + 1).expand(*field.shape[: axis + 1], 2, *field.shape[axis + 1 :])
-        field = pairs.flatten(axis, axis + 1).narrow(axis, 0, shape[axis])
+        pairs = torch.stack([field, field], axis + 1).flatten(axis, axis + 1)
+        field = pairs.narrow(axis, 0, shape[axis])
     return field
 
 

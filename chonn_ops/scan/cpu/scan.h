@@ -41,7 +41,7 @@ struct scan_args {
     struct scan_stream grad_b, grad_c;  /* (groups, batches, positions, states) */
     const void *decay;                  /* (states, channels) */
     const void *d, *initial_state;      /* (channels), (lines, channels, states) */
-    void *state, *checkpoints;          /* (lines, channels, states), (lines, chunks, states, channels) */
+    void *state, *checkpoints;          /* (lines, channels, states), (lines, kept, states, channels) */
     const void *grad_state;             /* like state */
     void *grad_initial_state;           /* like state */
     void *grad_decay, *grad_d;          /* (threads, blocks, states, lanes), (threads, blocks, lanes) */
