@@ -613,9 +613,9 @@ class TestNetworksOperator:
         g = [x.requires_grad_() for x in g]
         grads = []
         for forward, backward in ((40, 40), (40, 1), (1, 40)):
-            monkeypatch.setattr(methods, "PATIENCE", (forward,) * 4)
+            monkeypatch.setattr(methods, "PATIENCE", forward)
             v = solve_network(source, g, leak, solver=Auto(1e-5), backend=backend)
-            monkeypatch.setattr(methods, "PATIENCE", (backward,) * 4)
+            monkeypatch.setattr(methods, "PATIENCE", backward)
             grads.append(torch.autograd.grad(v.square().sum(), g))
         for others in grads[1:]:
             for actual, expected in zip(others, grads[0], strict=True):

@@ -141,7 +141,7 @@ def test_the_number_of_threads_changes_no_bit(set_threads, grid):
 )
 @pytest.mark.parametrize(
     ("contrast", "most"),
-    [*(pytest.param(*x, marks=THOROUGH) for x in ((1.0, 6), (100.0, 8))), (1e4, 16)],
+    [*(pytest.param(*x, marks=THOROUGH) for x in ((1.0, 8), (100.0, 12))), (1e4, 32)],
 )
 def test_iterations(backend, grid, size, contrast, most, dtype):
     """Squares and cubes with better and worse conductances: no more on larger grids."""

@@ -26,8 +26,8 @@ class Auto:
     It eliminates complex networks, several sources, lines and graphs; and, on the compiled and the
     Triton kernels, planes of at most 512 x 512 nodes and volumes of at most 12 x 12 x 12, in groups
     of networks whose factors are predicted to take at most 2 GiB. It iterates all others, and
-    eliminates those that stay above `tol` after 12 iterations (40 in volumes), up to 512 x 512 or
-    32 x 32 x 32 nodes and 2 GiB a network. It eliminates networks of these sizes at once if the
+    eliminates those that stay above `tol` after 40 iterations, up to 512 x 512 or 32 x 32 x 32
+    nodes and 2 GiB a network. It eliminates networks of these sizes at once if the
     leaks of one, all or those of a part, are below the rounding of its largest conductance.
 
     Parameters
@@ -157,7 +157,7 @@ AT_ONCE = (0, 0, 512**2, 12**3)
 NODES = (1, 512**2, 512**2, 32**3)
 # Iterations after which they have failed: about what an elimination costs. Smooth networks take 3
 # to 8.
-PATIENCE = (12, 12, 12, 40)
+PATIENCE = 40
 # Below this `tol` iterations go further than asked, and the forward finds differences, too.
 TIGHT = 1e-4
 # The rounding of the largest potential may be this times `tol` of the largest difference along an
@@ -254,7 +254,7 @@ def choose(
         why = f"the backend {backend!r} iterates faster than it eliminates"
     else:
         why = f"a {_size(axes, 'more than', AT_ONCE)}"
-    after = f"elimination of what is above tol after {PATIENCE[axes]} iterations"
+    after = f"elimination of what is above tol after {PATIENCE} iterations"
     return _iterated(f"{why}; {after}", line, fallback=True)
 
 

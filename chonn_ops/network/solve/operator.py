@@ -277,7 +277,7 @@ def _iterate(source: Tensor, network: Networks, backend: str, fits: bool, *, dro
     that (`fits`)."""
     layout, tol, most = network.layout, network.tol, network.max_iterations
     axes = sum(n > 1 for n in layout.shape)
-    most = min(most, methods.PATIENCE[axes]) if fits else most
+    most = min(most, methods.PATIENCE) if fits else most
     # Networks that could be eliminated are iterated until they are as right as if they were.
     enough = tol / methods.SAFETY if fits and tol < methods.TIGHT else tol
     v, iterations, residual = _solve_by(backend, source, network, enough, most)
