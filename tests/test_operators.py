@@ -54,8 +54,8 @@ PAIRS = torch.tensor([(0, 8), (2, 3), (4, 5), (0, 3), (8, 4)])
 @dataclass
 class Case:
     """A function of tensors that are independent of each other, and what PyTorch does not do with
-    it: "func" its transforms, "twice" second derivatives; where "fast", the whole Jacobian would
-    take long."""
+    it: "func" its transforms, "twice" second derivatives, "differences" those that are compared
+    with differences; where "fast", the whole Jacobian would take long."""
 
     make: Callable[[], tuple[Callable[..., Any], list[torch.Tensor]]]
     quick: bool = True
@@ -212,7 +212,7 @@ def tensors_on_a_grid():
         rows = torch.stack([xx + 1, (xy - 0.7) / 2], -1), torch.stack([(xy - 0.7) / 2, yy + 1], -1)
         boundary = ((Neumann(q), Dirichlet(2 * q)), "neumann")
         circuit = diffusion(torch.stack(rows, -2)[None, :, :, None], boundary=boundary)
-        return circuit.solve(torch.ones(1, 12, 1, dtype=DOUBLE))
+        return circuit.solve(torch.ones(1, 12, 1, dtype=q.dtype))
 
     return solve, [uniform(1, 1, 4, 1, seed=1), *parts]
 
@@ -300,6 +300,17 @@ def merged():
     return solve, [uniform(1, 2, 3, 1, seed=i) for i in range(2)]
 
 
+def porous():
+    """Cells that conduct nothing, whose derivatives are one-sided: test_ground has their values."""
+    k = torch.where(uniform(1, 6, 7, 1) > 0.6, uniform(1, 6, 7, 1, seed=1), 0)
+
+    def flow(k):
+        circuit = diffusion(k, 0.5, boundary=((Dirichlet(1.0), "dirichlet"), "neumann"))
+        return circuit.currents(circuit.solve(torch.zeros_like(k))).walls
+
+    return flow, [k]
+
+
 def media_of_waves():
     inputs = [*(uniform(1, 3, 4, 1, seed=i) for i in range(3))]
     source = uniform(1, 3, 4, 1, seed=3, dtype=torch.complex128)
@@ -381,6 +392,7 @@ CASES |= {
     "mesh, tensors": Case(tensors_on_a_mesh),
     "volumes": Case(on_volumes),
     "merged": Case(merged),
+    "porous": Case(porous, without="differences, twice"),
     "helmholtz": Case(media_of_waves),
     "rc": Case(partial(steps_of_capacitors, (3,), "periodic", "euler"), without="fast"),
     "rc, midpoint": Case(
@@ -426,7 +438,7 @@ REAL = [x for x in REAL if "complex" not in x]
 SLOW = ("tensors", "helmholtz", "waves of several sources", "rc, midpoint")
 
 
-@each(CASES, slow=SLOW)
+@each([x for x in CASES if "differences" not in CASES[x].without], slow=SLOW)
 def test_first_derivatives(name):
     function, leaves = made(name)
     checks = {"check_forward_ad": True, "fast_mode": "fast" in CASES[name].without}
@@ -481,7 +493,7 @@ def test_transforms_agree_with_autograd(name):
     assert_same(torch.autograd.grad(dual, leaves), by_func)
 
 
-@each(REAL, slow=REAL)
+@each([x for x in REAL if "twice" not in CASES[x].without], slow=REAL)
 def test_hessians_by_every_mix_of_modes(name):
     function, leaves = made(name)
     loss, args = total(function), tuple(x.detach() for x in leaves)
@@ -511,7 +523,7 @@ def test_vmap_equals_a_loop(name):
 
 
 TRACED = [x for x in REAL if x.split(",")[0] in (*DIRECTIONS, "line", "network")]
-TRACED += ["rc", "lc"]
+TRACED += ["rc", "lc", "porous"]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -237,8 +237,8 @@ class Factorization:
     def _differentiable(self) -> Factor:
         """Factors of these networks that PyTorch differentiates through."""
         leak, *g = self._given
-        dtype = torch.complex128 if self.dtype.is_complex else self.dtype
-        return _differentiable(g, leak, self._layout, dtype)
+        wide = widest_dtype(self.dtype, leak.device)
+        return _differentiable(g, leak, self._layout, wide if wide.is_complex else self.dtype)
 
     def _wanted(self) -> bool:
         """Whether a derivative with respect to the networks is wanted, in either mode."""

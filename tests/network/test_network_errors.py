@@ -92,6 +92,17 @@ def _like(value, **options):
         ({"solver": lambda: Iterative(max_iterations=0)}, "at least 1", "0"),
         ({"solver": lambda: Iterative(max_iterations=2.5)}, "a whole number", "2.5"),
         ({"backend": "cuda"}, str(available_backends()), "'cuda'"),
+        ({"source": torch.ones(2, 6, 3, 5, 3)}, "shape (B, *grid, C)", "(2, 6, 3, 5, 3)"),
+        (
+            {"source": torch.ones(2, 6, 4, 5, 3), "solver": Iterative},
+            "solver: expected Auto() or Direct() for sources",
+            "Iterative",
+        ),
+        (
+            {"leak": _like(1j), "solver": Iterative},
+            "solver: expected Auto() or Direct() for complex numbers",
+            "Iterative",
+        ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )

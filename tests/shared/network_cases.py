@@ -180,7 +180,7 @@ def within(tolerance: float) -> dict[str, float]:
 
 
 def make_network(
-    grid: tuple[int, ...],
+    layout: tuple[int, ...] | Graph,
     *,
     B: int = 2,
     C: int = 3,
@@ -188,15 +188,22 @@ def make_network(
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
 ) -> Network:
-    """Source, conductances spread over `contrast` and leaks of 0.1 to 1."""
+    """Source, conductances spread over `contrast` and leaks of 0.1 to 1, on a grid or a graph."""
     generator = torch.Generator().manual_seed(seed)
+    graph = isinstance(layout, Graph)
+    grid = layout.shape if graph else layout
+    edges = [layout.edge_shape] if graph else [layout] * len(layout)
 
-    def uniform() -> Tensor:
-        return torch.rand(B, *grid, C, dtype=torch.float64, generator=generator)
+    def uniform(shape: Any = grid) -> Tensor:
+        return torch.rand(B, *shape, C, dtype=torch.float64, generator=generator)
 
     source = torch.randn(B, *grid, C, dtype=torch.float64, generator=generator)
-    conductance = tuple((contrast ** (uniform() - 0.5)).to(dtype) for _ in grid)
+    conductance = tuple((contrast ** (uniform(shape) - 0.5)).to(dtype) for shape in edges)
     return source.to(dtype), conductance, (0.1 + 0.9 * uniform()).to(dtype)
+
+
+# Seven nodes: a ring with a chord, and a tail.
+GRAPH = Graph([(0, 1), (1, 2), (3, 2), (3, 0), (0, 2), (3, 4), (4, 5), (5, 6), (2, 6)], 7)
 
 
 def edges_of(layout: Any, grid: Any) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
