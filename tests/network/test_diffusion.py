@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from manufactured import manufactured, orders, plain, tensor, wall
-from network_cases import edge_conductance, matrix_of, solve_helmholtz, wall_leak
+from network_cases import edge_conductance, matrix_of, solve_helmholtz, uniform, wall_leak
 from scipy.sparse.linalg import spsolve
 
 from chonn_ops import (
@@ -34,10 +34,6 @@ from chonn_ops.nn.network_cell import WALL_GAIN
 
 DOUBLE = torch.float64
 CPU = torch.device("cpu")
-
-
-def uniform(*shape, seed=0):
-    return torch.rand(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
 
 
 def noise(grid, contrast, seed=0):

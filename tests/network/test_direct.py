@@ -675,17 +675,19 @@ class TestDigitsOfTheOperator:
     @pytest.mark.parametrize("boundary", BOUNDARIES)
     @pytest.mark.parametrize("kind", MEDIA)
     @pytest.mark.parametrize("leak", [pytest.param(1e-2, marks=pytest.mark.thorough), 1e-12])
-    def test_planes(self, kind, boundary, leak):
-        self.check(kind, 1e4, (9, 7), leak, boundary)
-
-    @pytest.mark.thorough
-    @pytest.mark.parametrize("boundary", BOUNDARIES)
-    @pytest.mark.parametrize("kind", MEDIA)
-    @pytest.mark.parametrize("contrast", [1e2, 1e8, 1e12])
-    @pytest.mark.parametrize("leak", [1e-2, 1e-12])
-    def test_all(self, kind, contrast, boundary, leak):
-        self.check(kind, contrast, (13, 12), leak, boundary)
-        self.check(kind, contrast, (5, 1, 6), leak, boundary)
+    @pytest.mark.parametrize(
+        ("contrast", "grid"),
+        [
+            (1e4, (9, 7)),
+            *(
+                pytest.param(x, grid, marks=pytest.mark.thorough)
+                for x in (1e2, 1e8, 1e12)
+                for grid in ((13, 12), (5, 1, 6))
+            ),
+        ],
+    )
+    def test_all(self, kind, contrast, grid, boundary, leak):
+        self.check(kind, contrast, grid, leak, boundary)
 
     @pytest.mark.parametrize("grid", [(40,), (1, 9), (4, 5, 6)])
     @pytest.mark.parametrize("boundary", ["neumann", "periodic"])

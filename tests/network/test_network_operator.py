@@ -18,8 +18,8 @@ from network_cases import (
     network_with_walls,
     solve_network,
     solver_of,
-    within,
 )
+from scan_cases import within
 from torch.autograd import forward_ad
 from torch.library import opcheck
 

@@ -14,6 +14,7 @@ from network_cases import (
     matrix,
     on,
     solve_network,
+    uniform,
     walled,
 )
 
@@ -34,10 +35,6 @@ def step_of(v, conductance, leak, *rest, boundary="neumann", **options):
     )
 
 
-def _uniform(*shape, seed=3):
-    return torch.rand(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
-
-
 LAYOUTS = [GRAPH, *(Grid(x, y) for x in ((7,), (3, 5), (2, 3, 4)) for y in (False, True))]
 
 
@@ -48,7 +45,7 @@ LAYOUTS = [GRAPH, *(Grid(x, y) for x in ((7,), (3, 5), (2, 3, 4)) for y in (Fals
 def test_a_step_is_its_equation(layout, backend, dtype, method):
     given = make_network(layout if layout is GRAPH else layout.shape, B=1, C=1, dtype=dtype)
     source, g, leak = given
-    v, C, dt = _uniform(*leak.shape) - 0.5, 0.1 + _uniform(*leak.shape, seed=4), 0.3
+    v, C, dt = uniform(*leak.shape) - 0.5, 0.1 + uniform(*leak.shape, seed=4), 0.3
     v, C = v.to(dtype), C.to(dtype)
     with on(backend):
         circuit = Circuit(g[0] if layout is GRAPH else g, leak, layout)
@@ -89,7 +86,7 @@ def test_a_node_that_stores_nothing_has_no_state(method):
 @EACH_METHOD
 def test_the_order_in_time(method):
     _, g, leak = make_network((4, 3), B=1, C=1, contrast=10)
-    v = _uniform(1, 4, 3, 1)
+    v = uniform(1, 4, 3, 1)
     exact = torch.matrix_exp(-matrix(g, leak, (False, False))[0]) @ v.flatten()
     errors = []
     for steps in (16, 32, 64, 128):
@@ -126,7 +123,7 @@ def test_the_order_in_time(method):
 )
 def test_energy_without_sources_never_rises(grid, boundary, dtype, dt, tol, method):
     """New conductances over six decades in every step; without leaks too, and however inexact."""
-    C = 10.0 ** (4 * _uniform(2, *grid, 3) - 2)
+    C = 10.0 ** (4 * uniform(2, *grid, 3) - 2)
     v = make_network(grid, seed=9, dtype=dtype)[0]
     energy = (C * v.double().square()).flatten(1, -2).sum(1)
     for step in range(10):
@@ -143,7 +140,7 @@ def test_energy_without_sources_never_rises(grid, boundary, dtype, dt, tol, meth
 @pytest.mark.parametrize("boundary", ["neumann", "periodic"])
 def test_charge_is_kept_and_no_potential_leaves_its_range(boundary, dt):
     _, g, leak = make_network((12, 11), contrast=1e4)
-    C, v = 0.1 + _uniform(*leak.shape), make_network((12, 11), seed=5)[0]
+    C, v = 0.1 + uniform(*leak.shape), make_network((12, 11), seed=5)[0]
     after = step_of(v, g, torch.zeros_like(leak), C, dt, boundary=boundary, **EXACT)
     charge = (C * v).sum((1, 2))
     torch.testing.assert_close((C * after).sum((1, 2)), charge, rtol=1e-8, atol=1e-8)

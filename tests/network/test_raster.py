@@ -9,16 +9,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from network_cases import matrix_of
+from network_cases import matrix_of, uniform
 
 from chonn_ops import Circuit, Graph, diffusion, raster
 from chonn_ops.network import circuit as circuits
 
 DOUBLE = torch.float64
-
-
-def uniform(*shape, seed=0):
-    return torch.rand(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
 
 
 def plain(resistance, neighbours, mean, exists):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 from collections.abc import Iterator
@@ -174,10 +173,8 @@ def network_with_walls(
     return solve_network(source, conductance, total, periodic=periodic, **options)
 
 
-def within(tolerance: float) -> dict[str, float]:
-    """Of `torch.library.opcheck`, where it takes any; old ones have their own."""
-    known = inspect.signature(torch.library.opcheck).parameters
-    return {name: tolerance for name in ("atol", "rtol") if name in known}
+def uniform(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def make_network(
@@ -195,12 +192,12 @@ def make_network(
     grid = layout.shape if graph else layout
     edges = [layout.edge_shape] if graph else [layout] * len(layout)
 
-    def uniform(shape: Any = grid) -> Tensor:
+    def drawn(shape: Any = grid) -> Tensor:
         return torch.rand(B, *shape, C, dtype=torch.float64, generator=generator)
 
     source = torch.randn(B, *grid, C, dtype=torch.float64, generator=generator)
-    conductance = tuple((contrast ** (uniform(shape) - 0.5)).to(dtype) for shape in edges)
-    return source.to(dtype), conductance, (0.1 + 0.9 * uniform()).to(dtype)
+    conductance = tuple((contrast ** (drawn(shape) - 0.5)).to(dtype) for shape in edges)
+    return source.to(dtype), conductance, (0.1 + 0.9 * drawn()).to(dtype)
 
 
 # Seven nodes: a ring with a chord, and a tail.
