@@ -230,7 +230,8 @@ class Factorization:
     def _differentiable(self) -> Elimination:
         """An elimination of these networks that PyTorch differentiates through."""
         leak, *g = self._given
-        dtype = torch.complex128 if self.dtype.is_complex else self.dtype
+        wide = widest_dtype(self.dtype, leak.device)
+        dtype = wide if wide.is_complex else self.dtype
         return Elimination(g, leak, self._layout, dtype=dtype, backend="torch")
 
     def _wanted(self) -> bool:

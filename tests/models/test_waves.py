@@ -178,16 +178,6 @@ def test_the_medium_is_asked_for():
         build(media=1)(torch.randn(1, 2, 8, 8))
 
 
-def test_half_precision_and_non_contiguous_input():
-    model = build()
-    x = torch.randn(2, 2, 10, 12).transpose(2, 3)
-    with torch.no_grad():
-        torch.testing.assert_close(model(x), model(x.contiguous()))
-        low = build(dtype=torch.bfloat16)(x.bfloat16())
-    assert low.dtype == torch.bfloat16
-    assert low.isfinite().all()
-
-
 def test_a_single_frame_is_no_state():
     with pytest.raises(ValueError, match="history: expected an integer of at least 2"):
         build(history=1)

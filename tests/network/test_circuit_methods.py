@@ -8,13 +8,12 @@ import math
 
 import pytest
 import torch
-from network_cases import edges_of, matrix
+from network_cases import GRAPH, edges_of, matrix
 
 from chonn_ops import (
     Circuit,
     Dirichlet,
     FiniteVolumes,
-    Graph,
     Grid,
     LCState,
     Mesh,
@@ -36,8 +35,7 @@ def numbers(*shape, seed=0, dtype=DOUBLE):
 def circuit_of(kind, dtype):
     """A circuit with walls of other potentials than 0, and cells of other volumes than 1."""
     if kind == "graph":
-        graph = Graph([(0, 1), (1, 2), (3, 2), (3, 0), (0, 2), (3, 4), (4, 5), (5, 6), (2, 6)], 7)
-        grid, g, layout = (7,), numbers(B, 9, C, seed=1, dtype=dtype), graph
+        grid, g, layout = (7,), numbers(B, 9, C, seed=1, dtype=dtype), GRAPH
     else:
         grid = {"line": (7, 1), "plane": (3, 4), "torus": (3, 4)}[kind]
         g = [numbers(B, *grid, C, seed=i, dtype=dtype) for i in range(2)]

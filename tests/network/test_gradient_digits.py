@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from network_cases import factorize, solve_network, solver_of
-from torch.utils.checkpoint import checkpoint
+from network_cases import solve_network
 
 from chonn_ops import Direct, Graph, Grid, Iterative, diffusion
 from chonn_ops.network import available_backends
@@ -69,23 +68,6 @@ def test_iterated_networks(backend, grid):
 
     expected = _gradient(_direct, grid, torch.float64, 1e-10)
     _assert_close(_gradient(solve, grid, torch.float32, 1e-10), expected, 1e-4)
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("method", ["direct", "multigrid", "factorize"])
-def test_checkpoints(method, reentrant):
-    """Saved tensors were read twice, which `torch.utils.checkpoint` refuses."""
-    source, weight, g, leak = _fields((6, 5), torch.float32, 0.1)
-
-    def solve(*g):
-        if method == "factorize":
-            return factorize(g, leak).solve(source)
-        return solve_network(source, g, leak, solver=solver_of(method))
-
-    leaves = [x.requires_grad_() for x in g]
-    expected = torch.autograd.grad(solve(*leaves), leaves, weight)
-    (checkpoint(solve, *leaves, use_reentrant=reentrant) * weight).sum().backward()
-    _assert_close([x.grad for x in leaves], expected, 1e-6)
 
 
 # Grid, batch, absorption, dtype, and decades from the largest potential to the smallest.

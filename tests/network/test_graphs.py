@@ -16,7 +16,6 @@ import torch
 from network_cases import (
     BACKENDS,
     factorize,
-    matrix,
     solve_network,
 )
 from test_plan import check
@@ -26,12 +25,7 @@ from chonn_ops import (
     Circuit,
     Direct,
     Graph,
-    Grid,
     Iterative,
-    LCState,
-    lc_energy,
-    lc_step,
-    rc_step,
 )
 from chonn_ops.network.direct import cpu, elimination, predicted_bytes
 from chonn_ops.network.direct.plan import make_plan
@@ -219,82 +213,6 @@ def test_potentials_of_any_contrast(case, contrast, backend, dtype):
     g, leak, s = circuit_on(graph, B=1, C=1, contrast=contrast, dtype=dtype)
     truth = solve_network(s.double(), g.double(), leak.double(), graph=graph, backend="reference")
     assert error(solve_network(s, g, leak, graph=graph, backend=backend), truth) < TOLERANCE[dtype]
-
-
-@EACH_DTYPE
-@EACH_DIRECT
-@pytest.mark.parametrize("periodic", [False, True])
-@pytest.mark.parametrize("shape", [(17,), (6, 9), (3, 4, 5)])
-def test_a_grid_given_as_a_graph_is_the_grid(shape, periodic, backend, dtype, filling):
-    if backend == "torch" and filling == "rows":
-        pytest.skip("the kernel's")
-    edge, ends = Grid(shape, periodic).edge_ends()
-    graph = Graph(ends.T, math.prod(shape))
-    generator = torch.Generator().manual_seed(0)
-
-    def rand(*size):
-        return torch.rand(size, dtype=torch.float64, generator=generator).to(dtype).requires_grad_()
-
-    conductance = [rand(2, *shape, 3) for _ in shape]
-    leak, s, weight = (rand(2, *shape, 3) for _ in range(3))
-    v = solve_network(s, conductance, leak, periodic=periodic, backend=backend, solver=Direct())
-    inputs = (*conductance, leak, s)
-    grads = torch.autograd.grad((v * weight).sum(), inputs)
-    given = torch.cat([g.flatten(1, -2) for g in conductance], 1)[:, edge]
-    nodes = s.flatten(1, -2), given, leak.flatten(1, -2)
-    u = solve_network(nodes[0], nodes[1], nodes[2], graph=graph, backend=backend)
-    others = torch.autograd.grad((u.reshape(v.shape) * weight).sum(), inputs)
-    rounding = 30 * torch.finfo(dtype).eps
-    assert error(u.reshape(v.shape), v) < rounding
-    for one, other in zip(grads, others, strict=True):
-        assert error(other, one) < 10 * rounding
-
-
-@EACH_DTYPE
-def test_steps_in_time_of_capacitors_agree_with_the_dense_solve(dtype):
-    graph = Graph(*CASES[-1][1:])
-    g, leak, v = circuit_on(graph, contrast=100, dtype=dtype)
-    storage, dt = 1 + leak, 0.3
-    nodal = matrix([g.double()], leak.double(), graph).unflatten(0, (2, 2))
-    for method, part in (("euler", 1), ("midpoint", 2)):
-        c = (storage * (part / dt)).movedim(-1, 1).double()
-        solved = torch.linalg.solve(nodal + torch.diag_embed(c), c * v.movedim(-1, 1).double())
-        expected = part * solved.movedim(1, -1) - (part - 1) * v.double()
-        found = rc_step(v, Circuit(g, leak, graph), storage, dt, method=method)
-        assert error(found, expected) < TOLERANCE[dtype]
-
-
-@EACH_DTYPE
-@pytest.mark.parametrize("periodic", [False, True])
-def test_steps_in_time_of_coils_on_a_grid_given_as_a_graph_are_those_of_the_grid(periodic, dtype):
-    shape = (5, 6)
-    edge, ends = Grid(shape, periodic).edge_ends()
-    graph = Graph(ends.T, 30)
-    generator = torch.Generator().manual_seed(0)
-    g0, g1, leak, v, f = torch.rand(5, 2, *shape, 3, generator=generator).to(dtype)
-    given = torch.cat([x.flatten(1, -2) for x in (g0, g1)], 1)[:, edge]
-    grid = Circuit((g0, g1), leak, Grid(shape, periodic))
-    mesh = Circuit(given, leak.flatten(1, 2), graph)
-    one, other = LCState.at_rest(v), LCState.at_rest(v.flatten(1, 2), graph)
-    energy = lc_energy(other, mesh, 0.7)
-    for _ in range(4):
-        one = lc_step(one, grid, 0.7, 0.4, f)
-        other = lc_step(other, mesh, 0.7, 0.4, f.flatten(1, 2))
-    rounding = 100 * torch.finfo(dtype).eps
-    currents = torch.cat([x.flatten(1, -2) for x in one.current], 1)[:, edge]
-    assert error(other.voltage, one.voltage.flatten(1, 2)) < rounding
-    assert error(other.current[0], currents) < rounding
-    assert error(other.ground, one.ground.flatten(1, 2)) < rounding
-    for _ in range(4):  # back in time without its source
-        other = lc_step(other, mesh, 0.7, 0.4)
-    now = lc_energy(other, mesh, 0.7)
-    before = lc_energy(
-        LCState(one.voltage.flatten(1, 2), (currents,), one.ground.flatten(1, 2)), mesh, 0.7
-    )
-    assert torch.allclose(now, before, rtol=rounding)
-    assert not torch.allclose(now, energy)
-    with pytest.raises(ValueError, match=r"current\[0\]: expected shape"):
-        lc_step(LCState.at_rest(v.flatten(1, 2)), mesh, 0.7, 0.4)
 
 
 @pytest.mark.parametrize(

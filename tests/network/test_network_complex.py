@@ -16,7 +16,7 @@ from network_cases import (
 )
 from torch import Tensor
 
-from chonn_ops import Auto, Iterative
+from chonn_ops import Auto
 from chonn_ops.network import available_backends
 
 Network = tuple[Tensor, tuple[Tensor, ...], Tensor]
@@ -229,35 +229,6 @@ def test_power_delivered_equals_power_dissipated():
         assert torch.allclose(delivered, dissipated, rtol=1e-11)
 
 
-@pytest.mark.parametrize("backend", BACKENDS[:2])
-def test_factorize(backend):
-    source, g, leak = make("circuit", (5, 4), B=2, C=1)
-    sources = torch.stack([source, 1j * source, source.conj()], 1)
-    networks = factorize(g, leak, backend=backend)
-    v = networks.solve(sources)
-    assert torch.allclose(v[:, 0], solve_network(source, g, leak))
-    assert torch.allclose(v[:, 1], 1j * v[:, 0])
-    together = solve_network(sources, g, leak, backend=backend)
-    assert torch.allclose(together, v)
-    inverse, logdet = [], []
-    for b in range(2):
-        a = matrix(g, leak, (False, False))[b]
-        inverse.append(torch.linalg.inv(a).diagonal().reshape(5, 4, 1))
-        logdet.append(torch.linalg.det(a))
-    assert torch.allclose(networks.diagonal_of_inverse(), torch.stack(inverse))
-    assert torch.allclose(networks.logdet()[:, 0].exp(), torch.stack(logdet))
-    with pytest.raises(ValueError, match="real networks to sample from"):
-        networks.sample(source.real)
-
-
-def test_errors():
-    source, g, leak = make("waves", (4, 3))
-    with pytest.raises(ValueError, match=r"Auto\(\) or Direct\(\) for complex numbers"):
-        solve_network(source, g, leak, solver=Iterative())
-    with pytest.raises(ValueError, match=">= 0 everywhere"):
-        solve_network(source.real, [x.real for x in g], leak.real)
-
-
 def test_dtypes_of_potentials():
     source, g, leak = make("waves", (4, 3))
     for given, wanted in (
@@ -325,10 +296,12 @@ def test_determinant_and_inverse_where_pivots_cancel(grid, kind, periodic, backe
     off = networks.diagonal_of_inverse().flatten() - inverse.diagonal()
     assert off.abs().max() < enough * inverse.abs().max()
     source = torch.randn(leak.shape, generator=torch.Generator().manual_seed(1)).to(leak.dtype)
-    exact = torch.linalg.solve(a, source.flatten())
+    several = torch.stack([source, 1j * source, source.flip(1) - 1j], 1)
     options = {"periodic": periodic, "backend": backend}
-    for v in (networks.solve(source), solve_network(source, g, leak, **options)):
-        assert (v.flatten() - exact).abs().max() < enough * exact.abs().max()
+    for given in (source, several):
+        exact = torch.linalg.solve(a, given.reshape(-1, len(a)).mT)
+        for v in (networks.solve(given), solve_network(given, g, leak, **options)):
+            assert (v.reshape(-1, len(a)).mT - exact).abs().max() < enough * exact.abs().max()
 
 
 @EACH_DIRECT_THOROUGHLY
@@ -349,14 +322,6 @@ def test_networks_beside_one_whose_pivots_cancel(backend):
         assert abs(logdet[b].real - size) < 1e-10
         assert abs(torch.exp(1j * logdet[b].imag) - sign) < 1e-10
         assert error(diagonal[b].flatten(), torch.linalg.inv(a).diagonal()) < 1e-10
-
-
-def test_a_singular_network_has_the_determinant_zero():
-    ones = torch.ones(1, 2, 1, dtype=torch.complex128)
-    networks = factorize((ones,), -2 * ones)  # [[-1, -1], [-1, -1]]
-    assert networks.logdet().real == -math.inf
-    with pytest.raises(RuntimeError, match=r"network \(0, 0\) .*resonance"):
-        networks.diagonal_of_inverse()
 
 
 @pytest.mark.parametrize("backend", BACKENDS[:2])

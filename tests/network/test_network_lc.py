@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from network_cases import make_network
+from network_cases import GRAPH, edges_of, make_network
 
 from chonn_ops import Auto, Circuit, Dirichlet, Graph, Grid, LCState, diffusion, lc_energy, lc_step
 
@@ -19,6 +19,7 @@ BOUNDARIES = [
     ((5,), "dirichlet"),
     ((4, 5), ("periodic", "dirichlet")),
     ((3, 2, 4), ("neumann", "dirichlet", "periodic")),
+    ((7,), "graph"),
 ]
 EACH_BOUNDARY = pytest.mark.parametrize(("grid", "boundary"), BOUNDARIES, ids=str)
 
@@ -26,42 +27,44 @@ EACH_BOUNDARY = pytest.mark.parametrize(("grid", "boundary"), BOUNDARIES, ids=st
 def _network(grid, boundary, *, B=2, C=2, dtype=DOUBLE, contrast=100.0):
     """A state, a circuit and capacitances over two decades each."""
     generator = torch.Generator().manual_seed(1)
+    edges = GRAPH.edge_shape if boundary == "graph" else grid
 
-    def uniform():
-        return torch.rand(B, *grid, C, dtype=DOUBLE, generator=generator)
+    def uniform(shape=grid):
+        return torch.rand(B, *shape, C, dtype=DOUBLE, generator=generator)
 
-    k, capacitance = contrast ** (uniform() - 0.5), contrast ** (uniform() - 0.5)
-    circuit = diffusion(k.to(dtype), boundary=boundary)
-    current = circuit.layout.edges([uniform() - 0.5 for _ in grid])
+    k, capacitance = contrast ** (uniform(edges) - 0.5), contrast ** (uniform() - 0.5)
+    if boundary == "graph":
+        circuit = Circuit(k.to(dtype), (uniform() * (uniform() < 0.3)).to(dtype), GRAPH)
+    else:
+        circuit = diffusion(k.to(dtype), boundary=boundary)
+    current = circuit.layout.edges([uniform(edges) - 0.5 for _ in circuit.conductance])
     ground = (uniform() - 0.5) * (circuit.leak > 0)
     state = [x.to(dtype) for x in (uniform() - 0.5, *current, ground)]
     return LCState(state[0], tuple(state[1:-1]), state[-1]), circuit, capacitance.to(dtype)
 
 
 @EACH_BOUNDARY
-def test_a_step_is_the_midpoint_rule(grid, boundary):
-    """Each edge and each coil to ground by itself, written out node by node."""
-    state, circuit, C = _network(grid, boundary)
-    source, _, damping = make_network(grid, C=2)
-    dt, into = 0.7, 0.0
+@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE], ids=str)
+def test_a_step_is_the_midpoint_rule(grid, boundary, dtype):
+    """Each edge and each coil to ground by itself, written out edge by edge."""
+    state, circuit, C = _network(grid, boundary, dtype=dtype)
+    source, _, damping = make_network(grid, C=2, dtype=dtype)
+    rounding = {"rtol": 1e-9, "atol": 1e-9} if dtype == DOUBLE else {"rtol": 1e-4, "atol": 1e-4}
+    dt = 0.7
     after = lc_step(state, circuit, C, dt, source, damping=damping, **EXACT)
     middle = (state.voltage + after.voltage) / 2
-    into = source - damping * middle - (state.ground + after.ground) / 2
-    torch.testing.assert_close((after.ground - state.ground) / dt, circuit.leak * middle)
-    for axis, (g, closed) in enumerate(
-        zip(circuit.conductance, circuit.layout.periodic, strict=True)
-    ):
-        m, n = middle.movedim(axis + 1, 0), grid[axis]
-        i, j = (x.current[axis].movedim(axis + 1, 0) for x in (state, after))
-        into = into.movedim(axis + 1, 0).clone()
-        for p in range(n if closed else n - 1):
-            rate = g.movedim(axis + 1, 0)[p] * (m[p] - m[(p + 1) % n])
-            torch.testing.assert_close((j[p] - i[p]) / dt, rate, rtol=1e-9, atol=1e-9)
-            into[p] -= (i[p] + j[p]) / 2
-            into[(p + 1) % n] += (i[p] + j[p]) / 2
-        into = into.movedim(0, axis + 1)
+    into = (source - damping * middle - (state.ground + after.ground) / 2).flatten(1, -2)
+    rate = (after.ground - state.ground) / dt
+    torch.testing.assert_close(rate, circuit.leak * middle, **rounding)
+    v = middle.flatten(1, -2)
+    axes = edges_of(circuit.layout, grid), circuit.conductance, state.current, after.current
+    for (p, q, entry), *fields in zip(*axes, strict=True):
+        g, before, now = (x.flatten(1, -2)[:, entry] for x in fields)
+        torch.testing.assert_close((now - before) / dt, g * (v[:, p] - v[:, q]), **rounding)
+        mean = (before + now) / 2
+        into = into.index_add(1, p, -mean).index_add(1, q, mean)
     rate = C * (after.voltage - state.voltage) / dt
-    torch.testing.assert_close(rate, into, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(rate.flatten(1, -2), into, **rounding)
 
 
 def test_waves_between_held_nodes():
@@ -263,6 +266,7 @@ def test_a_wall_at_a_potential_sets_the_mean():
 
 def test_unfit_steps_are_refused():
     state, circuit, C = _network((4, 3), ("periodic", "neumann"))
+    _, mesh, nodes = _network((7,), "graph")
     for call, message in (
         (lambda: lc_step(state, circuit, C, -1.0), "dt: expected a finite number > 0"),
         (lambda: lc_step(state, circuit, 0.0, 1.0), "capacitance: expected > 0 everywhere"),
@@ -273,6 +277,10 @@ def test_unfit_steps_are_refused():
         ),
         (
             lambda: lc_step(state._replace(current=(C[:, 1:], C)), circuit, C, 1.0),
+            r"current\[0\]: expected shape",
+        ),
+        (
+            lambda: lc_step(LCState.at_rest(nodes), mesh, nodes, 1.0),
             r"current\[0\]: expected shape",
         ),
         (lambda: lc_step(state, circuit, C, 1.0, damping=-C), "damping: expected >= 0"),

@@ -18,8 +18,8 @@ from network_cases import (
     network_with_walls,
     solve_network,
     solver_of,
-    within,
 )
+from scan_cases import within
 from torch.autograd import forward_ad
 from torch.library import opcheck
 
@@ -173,37 +173,6 @@ def test_export_of_a_domain_whose_spacing_follows_from_the_size(strict):
 
 
 @EACH_BACKEND
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_precision_is_read_as_it_is_and_solved_in_float32(backend, dtype):
-    halves = _flat(make_network((6, 7), contrast=4.0, dtype=dtype))
-    wide = [x.detach().float().requires_grad_() for x in halves]
-    values, grads = [], []
-    for leaves in (halves, wide):
-        v, info = solve_network(
-            *(leaves[0], leaves[1:3], leaves[3]),
-            solver=Auto(1e-6),
-            backend=backend,
-            info=True,
-        )
-        assert info.backward_error.dtype == torch.float64
-        assert v.dtype == leaves[0].dtype
-        # Of the potentials as they were rounded at the end.
-        eps = torch.finfo(leaves[0].dtype).eps
-        assert eps / 100 < info.backward_error.max() <= max(eps, 1e-5)
-        values.append(v)
-        grads.append(torch.autograd.grad(v.sum(), leaves))
-    assert torch.equal(values[0], values[1].to(dtype))
-    boundary = [
-        network_with_walls(x[0], x[1:3], x[3], boundary="matched", backend=backend)
-        for x in (halves, wide)
-    ]
-    assert torch.equal(boundary[0], boundary[1].to(dtype))
-    for half, full in zip(*grads, strict=True):
-        assert half.dtype == dtype
-        torch.testing.assert_close(half, full.to(dtype))
-
-
-@EACH_BACKEND
 def test_one_float64_input_makes_the_solve_float64(backend):
     source, conductance, leak = make_network((6, 7), dtype=torch.float32)
     options = {"solver": Auto(1e-12), "info": True, "backend": backend}
@@ -212,13 +181,6 @@ def test_one_float64_input_makes_the_solve_float64(backend):
     assert 1e-9 < info.backward_error.max() < 1e-7  # of the potentials as they were rounded
     _, info = solve_network(source.double(), conductance, leak, **options)
     assert info.backward_error.max() < 1e-11
-
-
-def test_info_has_no_gradient():
-    leaves = _flat(make_network((4, 5)))
-    _, info = solve_network(leaves[0], leaves[1:3], leaves[3], info=True)
-    assert not info.backward_error.requires_grad
-    assert info.iterations.dtype == torch.int32
 
 
 PEAK = """

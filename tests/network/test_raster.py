@@ -9,16 +9,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from network_cases import matrix_of
+from network_cases import matrix_of, uniform
 
-from chonn_ops import Circuit, Dirichlet, Graph, diffusion, raster
+from chonn_ops import Circuit, Graph, diffusion, raster
 from chonn_ops.network import circuit as circuits
 
 DOUBLE = torch.float64
-
-
-def uniform(*shape, seed=0):
-    return torch.rand(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
 
 
 def plain(resistance, neighbours, mean, exists):
@@ -219,18 +215,6 @@ def test_terminals_of_a_grid(periodic):
     torch.testing.assert_close(v, near.solve(f), rtol=1e-5, atol=1e-6)
 
 
-def test_terminals_keep_what_walls_hold():
-    k = uniform(1, 4, 4, 1) + 0.5
-    circuit = diffusion(k, boundary=(Dirichlet(2.0), (Dirichlet(-1.0), "neumann")))
-    alone, node = circuit.merge(torch.zeros(4, 4, dtype=torch.long))
-    nothing = torch.zeros_like(k)
-    v = alone.solve(nothing.flatten(1, 2))
-    torch.testing.assert_close(v, circuit.solve(nothing).flatten(1, 2))
-    assert node.flatten().tolist() == list(range(16))
-    walls = circuit.currents(circuit.solve(nothing)).walls
-    torch.testing.assert_close(alone.currents(v).walls, walls.flatten(1, 2))
-
-
 def test_potentials_of_held_nodes_have_all_digits_of_a_number():
     circuit = Circuit((torch.ones(1, 3, 1, dtype=DOUBLE),), torch.zeros(1, 3, 1, dtype=DOUBLE))
     first = torch.tensor([[True], [False], [False]])
@@ -304,22 +288,6 @@ BOOLS = torch.ones(9, 1, dtype=torch.bool)
 def test_wrong_nodes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call(raster(torch.ones(1, 3, 3, 1)))
-
-
-def test_merged_circuits_are_differentiated_by_torch_func():
-    """Between two electrodes two rows of two faces each have the resistance 1 / k."""
-    labels = torch.tensor([[1, 0, 2], [1, 0, 2]])
-
-    def resistance(k):
-        circuit, node = diffusion(k).merge(labels)
-        source, leak = torch.zeros(2, 1, 4, 1, dtype=DOUBLE)
-        source[:, node[0, 0]] = leak[:, node[0, 2]] = 1.0
-        v = Circuit(circuit.conductance[0], leak, circuit.layout).solve(source)
-        return v[0, node[0, 0], 0]
-
-    k = torch.ones(1, 2, 3, 1, dtype=DOUBLE)
-    for derivative in (torch.func.grad, torch.func.jacfwd):
-        assert derivative(resistance)(k).sum().item() == pytest.approx(-1)
 
 
 @pytest.mark.parametrize("function", ["raster", "tensors", "merge"])

@@ -236,16 +236,13 @@ def test_a_grid_as_a_mesh_has_the_outputs_of_the_grid():
     assert torch.allclose(on_mesh, on_grid(h), rtol=1e-9)
 
 
-def test_half_precision_and_states():
+def test_half_precision():
     head = CircuitHead(4, 2)
     h = torch.randn(2, 8, 8, 4, generator=torch.Generator().manual_seed(0))
     with torch.autocast("cpu", torch.bfloat16):
         u = head(h)
     assert u.dtype == torch.float32
     assert torch.allclose(u, head(h), rtol=0.05, atol=0.05 * u.abs().max().item())
-    other = CircuitHead(4, 2)
-    other.load_state_dict(head.state_dict())
-    assert torch.equal(other(h), head(h))
 
 
 @pytest.mark.parametrize(

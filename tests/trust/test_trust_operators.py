@@ -29,9 +29,9 @@ seeds = st.integers(0, 2**31)
 
 
 @st.composite
-def lines(draw, dtype=torch.float64, shortest=1):
+def lines(draw, dtype=torch.float64):
     """u, delta, decay, b, c of a line; steps and rates over seven orders of magnitude."""
-    B, L, D, N = (draw(s) for s in (st.integers(1, 3), st.integers(shortest, 70), sizes, sizes))
+    B, L, D, N = (draw(s) for s in (st.integers(1, 3), st.integers(1, 70), sizes, sizes))
     generator = torch.Generator().manual_seed(draw(seeds))
     spread = draw(st.floats(0, 7))
 
@@ -53,7 +53,10 @@ def close(one, other, scale, tolerance):
 @draws
 @given(line=lines(), backend=st.sampled_from(SCANS), periodic=st.booleans(), reverse=st.booleans())
 def test_scan_is_the_reference(line, backend, periodic, reverse):
+    """From any state. Lines that are cut, and those turned round, are the reference's then, too."""
     options = {"boundary": "periodic" if periodic else "matched", "reverse": reverse}
+    if not periodic:
+        options["initial_state"] = line[0][:, 0, :, None] * line[3][:, 0, None]
     truth, state = kirchhoff_scan(*line, **options, return_state=True, backend="reference")
     y, end = kirchhoff_scan(*line, **options, return_state=True, backend=backend)
     # Sums of N terms of either sign: their size is that of the terms.
@@ -77,31 +80,6 @@ def test_scan_is_linear_in_its_input(line, factor, backend, periodic):
     both = kirchhoff_scan(factor * u + other, *rest, **options)
     scale = (abs(factor) * y.abs() + z.abs()).amax() * rest[1].shape[1]
     close(both, factor * y + z, scale + 1e-12, 1e-8)
-
-
-@draws
-@given(line=lines(shortest=2), at=st.integers(0, 68), backend=st.sampled_from(SCANS))
-def test_scan_goes_on_from_its_state(line, at, backend):
-    """And is causal: what comes later has no part in what came before."""
-    u, delta, decay, b, c = line
-    at = 1 + at % (u.shape[1] - 1)  # at least one position on either side
-    whole, end = kirchhoff_scan(*line, return_state=True, backend=backend)
-    first, state = kirchhoff_scan(
-        u[:, :at], delta[:, :at], decay, b[:, :at], c[:, :at], return_state=True, backend=backend
-    )
-    rest = (u[:, at:], delta[:, at:], decay, b[:, at:], c[:, at:])
-    second, last = kirchhoff_scan(*rest, initial_state=state, return_state=True, backend=backend)
-    close(torch.cat([first, second], 1), whole, whole, 1e-9)
-    close(last, end, end, 1e-9)
-
-
-@draws
-@given(line=lines(), backend=st.sampled_from(SCANS))
-def test_scan_backwards_is_the_line_turned_round(line, backend):
-    u, delta, decay, b, c = line
-    turned = (u.flip(1), delta.flip(1), decay, b.flip(1), c.flip(1))
-    y = kirchhoff_scan(*line, reverse=True, backend=backend)
-    close(y, kirchhoff_scan(*turned, backend=backend).flip(1), y, 1e-9)
 
 
 @draws
@@ -171,13 +149,6 @@ def solve(source, conductance, leak, periodic, backend):
         return Circuit(conductance, leak, Grid(leak.shape[1:-1], periodic)).solve(
             source, Auto(1e-12)
         )
-
-
-@draws
-@given(network=networks(), backend=st.sampled_from(NETWORKS))
-def test_backends_solve_the_same_network(network, backend):
-    truth = solve(*network, "reference" if "reference" in network_backends() else "torch")
-    close(solve(*network, backend), truth, truth, 1e-8)
 
 
 @draws
