@@ -211,7 +211,7 @@ class Windows(TensorDataset):
     def __getitem__(self, index: int | Sequence[int]) -> tuple[Tensor, ...]:
         (windows,) = self.tensors
         places = torch.unravel_index(torch.as_tensor(index), windows.shape[:2])
-        return (windows[places].movedim(-1, 1).contiguous(),)
+        return (windows[places].movedim(-1, 2 - windows.dim()).contiguous(),)
 
 
 @dataclasses.dataclass(kw_only=True)
