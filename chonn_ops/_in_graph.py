@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 _HOMES = {
-    "apply_network": "chonn_ops.network.autograd",
-    "apply_potentials": "chonn_ops.network.derivatives",
+    "apply_network": "chonn_ops.network.solve.autograd",
+    "apply_potentials": "chonn_ops.network.solve.derivatives",
 }
 
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "models/cpu/carry.h"
-#include "network/cpu/network.h"
+#include "network/solve/cpu/network.h"
 #include "network/direct/cpu/direct.h"
 #include "scan/cpu/scan.h"
 

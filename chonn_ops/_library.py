@@ -28,7 +28,7 @@ from typing import Any
 PACKAGE = Path(__file__).parent
 SOURCES = (
     "scan/cpu",
-    "network/cpu",
+    "network/solve/cpu",
     "network/direct/cpu",
     "models/cpu",
 )
@@ -44,7 +44,7 @@ CONSTANTS = {
     "DTYPE_BFLOAT16": 2,
     "DTYPE_FLOAT16": 3,
     "NETWORK_PARALLEL": 16384,  # nodes of a level that more than one thread visits
-    # When iterations stop, see `Progress` in network/torch.py.
+    # When iterations stop, see `Progress` in network/solve/torch.py.
     "NETWORK_RATIO_LEAST": 0.1,
     "NETWORK_RATIO_MOST": 0.9,
     "NETWORK_ERROR_ALLOWED": 0.5,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from chonn_ops._backends import Backends, _warn_without
-from chonn_ops.network import operator as network
+from chonn_ops.network.solve import operator as network
 from chonn_ops.scan import operator as scan
 
 CPU = torch.device("cpu")
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 def _backends(results, name="triton"):
     names = ("torch", name)
     backends = Backends(
-        "chonn_ops.network", "UNUSED", names=names, results_on=lambda x, _: x.results()
+        "chonn_ops.network.solve", "UNUSED", names=names, results_on=lambda x, _: x.results()
     )
     backends._loaded = {
         "torch": SimpleNamespace(results=lambda: (torch.ones(3), torch.arange(4.0))),
@@ -74,7 +74,7 @@ def test_a_backend_that_does_not_run_says_what_it_needs(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("chonn_ops._backends._installed", lambda _: False)
-    backends = Backends("chonn_ops.network", "UNUSED", print, needs={"reference": "scipy"})
+    backends = Backends("chonn_ops.network.solve", "UNUSED", print, needs={"reference": "scipy"})
     with pytest.raises(ValueError, match="got 'triton', which needs a CUDA device"):
         backends.choose("triton", CPU)
     with pytest.raises(ValueError, match="got 'reference', which needs `pip install scipy`"):
@@ -90,7 +90,7 @@ def test_a_missing_compiler_is_named_once(name, monkeypatch):
         monkeypatch.setattr(
             "chonn_ops._backends._lacks_triton", lambda: "Triton 99.0 or later, got 3.9"
         )
-        backends, message = network.BACKENDS, r"network: expected Triton 99\.0 or later, got 3\.9"
+        backends, message = network.BACKENDS, r"solve: expected Triton 99\.0 or later, got 3\.9"
     else:
         monkeypatch.setattr("chonn_ops.scan.cuda.nvrtc._library", lambda: None)
         monkeypatch.setattr(torch.version, "cuda", "13.0")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-import chonn_ops.network.cpu as iterating
 import chonn_ops.network.direct.cpu as eliminating
+import chonn_ops.network.solve.cpu as iterating
 import chonn_ops.scan.cpu as scanning
 import chonn_ops.scan.derivatives as in_pytorch
 from chonn_ops import Auto, Circuit, Direct, Iterative, kirchhoff_scan
@@ -106,7 +106,7 @@ def test_a_network_runs_the_kernels(call, solver, ran, monkeypatch):
     def refuse(*_args, **_options):
         pytest.fail("a network in PyTorch operations")
 
-    monkeypatch.setattr("chonn_ops.network.torch.solve", refuse)
+    monkeypatch.setattr("chonn_ops.network.solve.torch.solve", refuse)
     CALLS[call][0](lambda s: network(s, solver), torch.rand(2, 6, 3))
     assert set(ran) == KERNELS
     assert call != "vmap" or len(ran) == 1

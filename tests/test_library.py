@@ -191,7 +191,7 @@ def test_the_fallback_that_was_asked_for_is_silent(folder):
 
 HEADERS = {
     "scan/cpu/scan.h": ("scan_args", "scan_stream", "scan_loops"),
-    "network/cpu/network.h": ("network_args", "network_field"),
+    "network/solve/cpu/network.h": ("network_args", "network_field"),
     "network/direct/cpu/direct.h": ("direct_args",),
     "models/cpu/carry.h": ("carry_args",),
 }

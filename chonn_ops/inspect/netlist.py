@@ -20,9 +20,9 @@ from chonn_ops.checks import (
 )
 from chonn_ops.inspect.reading import SolvedNetworks
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.graph import Graph
-from chonn_ops.network.grids import Spacing
-from chonn_ops.network.volumes import FiniteVolumes
+from chonn_ops.network.discretise.grids import Spacing
+from chonn_ops.network.discretise.volumes import FiniteVolumes
+from chonn_ops.network.layout.graph import Graph
 from chonn_ops.nn import CircuitHead, KirchhoffCell, NetworkCell
 from chonn_ops.scan import kirchhoff_scan
 

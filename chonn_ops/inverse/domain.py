@@ -14,9 +14,9 @@ from torch import Tensor
 from chonn_ops.boundary import Boundary, Condition, Faces, Neumann, conditions, named_conditions
 from chonn_ops.checks import as_tensor, error
 from chonn_ops.network import Circuit, Factorization, diffusion
-from chonn_ops.network.grids import Spacing, check_conditions, spacings, walls_of
+from chonn_ops.network.discretise.grids import Spacing, check_conditions, spacings, walls_of
+from chonn_ops.network.discretise.volumes import FiniteVolumes
 from chonn_ops.network.layout import Grid, Layout
-from chonn_ops.network.volumes import FiniteVolumes
 
 _WITHOUT_VALUES = "conditions other than 'matched', without a value or flux other than 0"
 

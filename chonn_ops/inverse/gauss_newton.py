@@ -43,8 +43,8 @@ from chonn_ops.inverse.experiment import (
     weights_of,
 )
 from chonn_ops.inverse.priors import Gaussian, Smoothness, TotalVariation
-from chonn_ops.network.grids import Spacing
-from chonn_ops.network.volumes import FiniteVolumes
+from chonn_ops.network.discretise.grids import Spacing
+from chonn_ops.network.discretise.volumes import FiniteVolumes
 
 Unknown = Literal["conductivity", "leak", "source"]
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from chonn_ops.checks import check_above, check_integer, check_number, error
 from chonn_ops.inverse.domain import Domain, domain_of, domain_on, eliminate, solve_on
 from chonn_ops.network import Factorization
-from chonn_ops.network.volumes import FiniteVolumes
+from chonn_ops.network.discretise.volumes import FiniteVolumes
 
 # Difference of neighbours, in the unit of x, below which the total variation is quadratic. In
 # tomography of a disc, 0.01 took more steps and lowered the error of the image by 1 %.

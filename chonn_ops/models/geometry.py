@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import answer, error
-from chonn_ops.network.grids import Spacing
+from chonn_ops.network.discretise.grids import Spacing
 from chonn_ops.nn.geometry import NODES, Distances, Nodes, distances_of, node_positions, num_steps
 
 __all__ = [

@@ -14,9 +14,9 @@ from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import Condition
 from chonn_ops.checks import GRID_AXES, as_field, check_integer, error, plain
 from chonn_ops.models.pretrained import Pretrained
-from chonn_ops.network.grids import Spacing, spacings
+from chonn_ops.network.discretise.grids import Spacing, spacings
+from chonn_ops.network.discretise.volumes import FiniteVolumes
 from chonn_ops.network.layout import excess
-from chonn_ops.network.volumes import FiniteVolumes
 from chonn_ops.nn.circuit_head import (
     ABSORPTION,
     DISTANCE,

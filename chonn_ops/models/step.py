@@ -18,9 +18,9 @@ from chonn_ops.models.carry import Carried, Kernel, has_kernel
 from chonn_ops.models.network import PointwiseTrunk, Units
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.grids import Spacing, circuit_of, edges, face_area, spacings
+from chonn_ops.network.discretise.grids import Spacing, circuit_of, edges, face_area, spacings
+from chonn_ops.network.discretise.steps import rc_step
 from chonn_ops.network.layout import excess
-from chonn_ops.network.steps import rc_step
 from chonn_ops.nn.circuit_head import DISTANCE, DISTANCE_GAIN, wall_distance
 from chonn_ops.nn.geometry import (
     Distances,

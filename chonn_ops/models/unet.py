@@ -19,7 +19,7 @@ from chonn_ops.boundary import Condition
 from chonn_ops.checks import GRID_AXES, as_field, check_integer, error
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.trunks import NETWORKS, OF_BLOCKS, check_trunk
-from chonn_ops.network.grids import Spacing
+from chonn_ops.network.discretise.grids import Spacing
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import CONV, Factory

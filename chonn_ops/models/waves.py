@@ -24,7 +24,7 @@ from chonn_ops.checks import (
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network import diffusion
-from chonn_ops.network.grids import Spacing, spacings
+from chonn_ops.network.discretise.grids import Spacing, spacings
 from chonn_ops.network.layout import excess
 from chonn_ops.nn import Network, NetworkCell
 from chonn_ops.nn.geometry import (

@@ -28,16 +28,7 @@ from chonn_ops.checks import (
     refuse_trace,
     refuse_transforms,
 )
-from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.factorization import Factorization, uncompiled
-from chonn_ops.network.graph import Graph, merged_ends
-from chonn_ops.network.ground import (
-    Ungrounded,
-    at_limits,
-    labels_of,
-    lost_networks,
-    without,
-)
 from chonn_ops.network.layout import (
     Grid,
     Layout,
@@ -47,8 +38,17 @@ from chonn_ops.network.layout import (
     currents_along,
     currents_of,
 )
-from chonn_ops.network.methods import AUTO, Network, Solver, options_of
-from chonn_ops.network.operator import choice_of, forced_backend
+from chonn_ops.network.layout.graph import Graph, merged_ends
+from chonn_ops.network.solve.autograd import solve_network
+from chonn_ops.network.solve.ground import (
+    Ungrounded,
+    at_limits,
+    labels_of,
+    lost_networks,
+    without,
+)
+from chonn_ops.network.solve.methods import AUTO, Network, Solver, options_of
+from chonn_ops.network.solve.operator import choice_of, forced_backend
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
 _SOLVED = 2**21
@@ -266,8 +266,8 @@ class Circuit:
 
         A conductance of 0 that leads to a part without ground has a derivative from above, which
         its gradient is, if all such edges of the part rise together by equal amounts, or in a
-        circuit of `diffusion` as those of one cell do: `chonn_ops.network.ground` proves it. On a
-        GPU, where values are not read, gradients take the potentials of such parts as 0.
+        circuit of `diffusion` as those of one cell do: `chonn_ops.network.solve.ground` proves it.
+        On a GPU, where values are not read, gradients take the potentials of such parts as 0.
 
         If any input is complex, conductances are admittances of coils, capacitors and resistors, or
         the equation is :math:`-\nabla (k \nabla u) - \omega^2 c u - i \omega d u = f`. Then no sign
@@ -361,7 +361,7 @@ class Circuit:
         return at_limits(self._network(), label, self._rates(), without(v, label), drops)
 
     def _rates(self) -> Tensor | None:
-        """The `rates` of `chonn_ops.network.ground`: conductances, walls and currents of the
+        """The `rates` of `chonn_ops.network.solve.ground`: conductances, walls and currents of the
         circuit that is added as those of 0 rise; None where that is 1 for each edge, or where there
         is no part without ground."""
         if self._rising is None or labels_of(self._network()) is None:
@@ -645,7 +645,7 @@ def solve_checked(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Solve networks whose arguments have been checked, for the currents `source` into nodes.
 
-    `rates`: as in `chonn_ops.network.ground`. Returns potentials in the dtype of the solve,
+    `rates`: as in `chonn_ops.network.solve.ground`. Returns potentials in the dtype of the solve,
     iterations and the residuals that were compared with the tolerance.
     """
     refuse_trace("Circuit.solve")

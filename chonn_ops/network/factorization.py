@@ -1,8 +1,8 @@
 r"""`Factorization`: networks eliminated once, for many sources, determinants, inverses and samples.
 
 With A v = s the nodal equations and Z = A^-1, the gradient of a solve is another solve
-(`chonn_ops.network.derivatives.adjoint`); that of the log-determinant is Z_pp for the leak and
-Z_pp + Z_qq - 2 Z_pq for an edge.
+(`chonn_ops.network.solve.derivatives.adjoint`); that of the log-determinant is Z_pp for the leak
+and Z_pp + Z_qq - 2 Z_pq for an edge.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from chonn_ops.checks import (
     refuse_trace,
     refuse_transforms,
 )
-from chonn_ops.network.autograd import solve_network
 from chonn_ops.network.direct import Factor
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
-from chonn_ops.network.ground import (
+from chonn_ops.network.layout import Layout, beside, currents_of, refuse_negative
+from chonn_ops.network.solve.autograd import solve_network
+from chonn_ops.network.solve.ground import (
     Ungrounded,
     check_sources_have_ground,
     cut_off,
     lost_networks,
     ungrounded_error,
 )
-from chonn_ops.network.layout import Layout, beside, currents_of, refuse_negative
-from chonn_ops.network.methods import Network
-from chonn_ops.network.operator import direct_backend, forced_backend
+from chonn_ops.network.solve.methods import Network
+from chonn_ops.network.solve.operator import direct_backend, forced_backend
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from chonn_ops.boundary import CELL_CONDITIONS
 from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, error
-from chonn_ops.network.grids import Spacing
-from chonn_ops.network.volumes import FiniteVolumes
+from chonn_ops.network.discretise.grids import Spacing
+from chonn_ops.network.discretise.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import Nodes
 from chonn_ops.nn.layers import CONV, NORMS, PositionLinear, gated
 from chonn_ops.nn.network_cell import Network

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from chonn_ops.boundary import CONDITIONS, Condition, Dirichlet, Neumann, Robin, conditions
 from chonn_ops.checks import GRID_AXES, as_field, check_bool, check_choice, check_integer, error
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.grids import Spacing, circuit_of, edges_within, face_area
-from chonn_ops.network.volumes import FiniteVolumes
+from chonn_ops.network.discretise.grids import Spacing, circuit_of, edges_within, face_area
+from chonn_ops.network.discretise.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import (
     Nodes,
     check_volumes,

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import answer, check_choice, check_tensor, error, is_real, plain
-from chonn_ops.network.grids import Spacing, spacings
-from chonn_ops.network.volumes import FiniteVolumes
+from chonn_ops.network.discretise.grids import Spacing, spacings
+from chonn_ops.network.discretise.volumes import FiniteVolumes
 
 # Steps from the low wall to the first node, and from the last node to the high wall.
 NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}

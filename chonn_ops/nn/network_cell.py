@@ -30,9 +30,9 @@ from chonn_ops.checks import (
     error,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.grids import Spacing, blended_edges, circuit_of, edges_within
-from chonn_ops.network.methods import Auto
-from chonn_ops.network.volumes import FiniteVolumes
+from chonn_ops.network.discretise.grids import Spacing, blended_edges, circuit_of, edges_within
+from chonn_ops.network.discretise.volumes import FiniteVolumes
+from chonn_ops.network.solve.methods import Auto
 from chonn_ops.nn.geometry import (
     Nodes,
     check_volumes,

@@ -18,8 +18,9 @@ from network_cases import (
 from torch import Tensor
 
 from chonn_ops import Circuit, Grid, Iterative, rc_step
-from chonn_ops.network import direct, methods
+from chonn_ops.network import direct
 from chonn_ops.network.layout import backward_error
+from chonn_ops.network.solve import methods
 
 KINDS = ("held", "held by less", "metal", "capacitors", "one capacitor", "cells", "noise")
 GRIDS = ((40,), (33, 20), (9, 10, 11))

@@ -32,8 +32,8 @@ from torch import Tensor
 
 from chonn_ops import Auto, Circuit, Direct, Graph, Grid, Iterative
 from chonn_ops.boundary import series
-from chonn_ops.network import methods
 from chonn_ops.network.direct import Factor, cpu, flops, predicted_bytes
+from chonn_ops.network.solve import methods
 
 ISAS = cpu.available_isas()
 BACKENDS = ("cpu", "torch") if ISAS else ("torch",)

@@ -107,8 +107,8 @@ def check_grid(grid, periodic, dtype=torch.float32, leaf=16, sizes=(), **options
 
 def check_selection():
     """The check that a GPU has to pass before its kernels are selected."""
-    from chonn_ops.network import operator
     from chonn_ops.network.direct import factor
+    from chonn_ops.network.solve import operator
 
     for backends in (operator.BACKENDS, factor.BACKENDS):
         assert not backends._difference(torch.device("cpu"))
@@ -378,10 +378,10 @@ def count_launches(grid, batch, sources):
     and a forward without; and operators that would wait for the device."""
     from torch.autograd.profiler import profile
 
-    from chonn_ops.network.autograd import solve_network
     from chonn_ops.network.direct import triton as backend
     from chonn_ops.network.layout import Grid
-    from chonn_ops.network.methods import Network
+    from chonn_ops.network.solve.autograd import solve_network
+    from chonn_ops.network.solve.methods import Network
 
     several = (sources,) if sources else ()
     source = torch.ones(batch, *several, *grid, 3)

@@ -33,10 +33,10 @@ from chonn_ops import (
     lc_step,
     rc_step,
 )
-from chonn_ops.network import methods
 from chonn_ops.network.direct import cpu, predicted_bytes
 from chonn_ops.network.direct import factor as direct_factor
 from chonn_ops.network.direct.plan import make_plan
+from chonn_ops.network.solve import methods
 
 DIRECT = [name for name in BACKENDS if name != "reference"]
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}

@@ -33,7 +33,7 @@ from chonn_ops import (
     rc_step,
 )
 from chonn_ops.network import available_backends
-from chonn_ops.network.ground import cut_off
+from chonn_ops.network.solve.ground import cut_off
 
 BACKENDS = pytest.mark.parametrize("backend", [x for x in available_backends() if x != "triton"])
 SEED = 60

@@ -7,8 +7,8 @@ import torch
 from network_cases import solve_network, solver_of
 
 from chonn_ops import Circuit, Graph, Grid
-from chonn_ops.network import methods, operator
 from chonn_ops.network.direct import cpu
+from chonn_ops.network.solve import methods, operator
 
 compiled = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
 ITERATED = "; elimination of what is above tol after {} iterations"

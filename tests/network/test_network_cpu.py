@@ -14,7 +14,7 @@ from network_cases import (
 )
 
 from chonn_ops import Auto
-from chonn_ops.network import cpu
+from chonn_ops.network.solve import cpu
 
 pytestmark = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
 

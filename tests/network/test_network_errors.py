@@ -40,7 +40,8 @@ from chonn_ops import (
     raster,
     rc_step,
 )
-from chonn_ops.network import available_backends, cpu, ground, methods, reference
+from chonn_ops.network import available_backends
+from chonn_ops.network.solve import cpu, ground, methods, reference
 
 
 def _arguments(**changes):

@@ -14,7 +14,7 @@ from network_cases import (
 )
 
 from chonn_ops import Iterative
-from chonn_ops.network import cpu
+from chonn_ops.network.solve import cpu
 
 COMPILED = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
 THOROUGH = pytest.mark.thorough

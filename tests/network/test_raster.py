@@ -260,7 +260,7 @@ def test_sums_over_many_nodes_are_beyond_half_precision(dtype):
 
 
 def test_a_raster_is_joined_once():
-    from chonn_ops.network.tensors import lattice
+    from chonn_ops.network.discretise.tensors import lattice
 
     r = uniform(1, 9, 11, 1) + 1
     assert raster(r).layout is raster(2 * r).layout

@@ -13,7 +13,7 @@ from network_cases import (
 from torch.utils.checkpoint import checkpoint
 
 from chonn_ops import Direct
-from chonn_ops.network import methods
+from chonn_ops.network.solve import methods
 
 THOROUGH = pytest.mark.thorough
 GRIDS = [

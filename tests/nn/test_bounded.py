@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chonn_ops import CHONNWaves2d
-from chonn_ops.network import methods
+from chonn_ops.network.solve import methods
 from chonn_ops.nn import layers
 from chonn_ops.nn.layers import bounded
 

@@ -17,8 +17,9 @@ from torch import Tensor
 from chonn_ops import Auto, Circuit, Direct, Graph, Grid, Iterative, diffusion, helmholtz
 from chonn_ops._dtypes import compute_dtype
 from chonn_ops.boundary import endless_line
-from chonn_ops.network import available_backends, cpu, direct, reference
+from chonn_ops.network import available_backends, direct
 from chonn_ops.network.layout import pad
+from chonn_ops.network.solve import cpu, reference
 
 BACKENDS = available_backends()
 FASTEST = next(name for name in ("cpu", "torch", "reference") if name in BACKENDS)

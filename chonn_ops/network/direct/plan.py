@@ -1,6 +1,6 @@
 """In which order the nodes of a graph are eliminated, and what that fills in.
 
-A *region* is a part of a dissection (`chonn_ops.network.dissection`) with its own nodes to
+A *region* is a part of a dissection (`chonn_ops.network.layout.dissection`) with its own nodes to
 eliminate (the *pivots*: its separator, or all nodes of a part that is not cut) after those of its
 halves, and with a *boundary*: nodes of earlier separators next to the part. Pivots and boundary
 together are the region's *front*, a dense symmetric matrix.
@@ -27,8 +27,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from chonn_ops.network.dissection import LEAF, Array, Dissection, begins
 from chonn_ops.network.layout import Layout
+from chonn_ops.network.layout.dissection import LEAF, Array, Dissection, begins
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from chonn_lab.experiments.base import Untrained
 from chonn_lab.problems import unknown_law, upscaling
 from chonn_ops.boundary import Dirichlet
 from chonn_ops.network import Auto, Circuit, Direct, diffusion
-from chonn_ops.network.grids import walls_of
+from chonn_ops.network.discretise.grids import walls_of
 from chonn_ops.nn.geometry import distances_of, num_steps, wall_distances
 
 _TOLERANCE = 1e-6

@@ -24,8 +24,7 @@ from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import Boundary, Dirichlet, Faces, Neumann, Wall, conditions
 from chonn_ops.checks import answer, check_field, check_not_negative, error
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.graph import Graph, plain_tensors
-from chonn_ops.network.grids import (
+from chonn_ops.network.discretise.grids import (
     Steps,
     Widths,
     check_conditions,
@@ -37,6 +36,7 @@ from chonn_ops.network.grids import (
     widths,
 )
 from chonn_ops.network.layout import edges_alone, indices, pad
+from chonn_ops.network.layout.graph import Graph, plain_tensors
 
 _NEGATIVE = 1e-4  # of the part of a conductance that k_xx makes: rounding of k
 

@@ -138,7 +138,7 @@ def solve(
     max_iterations: int = 0,  # noqa: ARG001 - direct
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Potentials (float64 or complex128), iterations (0) and relative residuals, as a backend of
-    `chonn_ops.network.operator` computes them, on grids and graphs.
+    `chonn_ops.network.solve.operator` computes them, on grids and graphs.
 
     Corrections that do not vanish, because leaks are
     near the rounding of the conductances in float64, are a RuntimeError.

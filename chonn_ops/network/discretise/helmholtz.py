@@ -25,7 +25,7 @@ from chonn_ops.checks import (
     check_open_unit_interval,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.grids import (
+from chonn_ops.network.discretise.grids import (
     Spacing,
     check_conditions,
     circuit_of,

@@ -13,7 +13,7 @@ from torch import Tensor
 from chonn_ops.boundary import CONDITIONS, Boundary, Condition, Faces, conditions
 from chonn_ops.checks import answer, check_like, check_unit_interval, error
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.grids import (
+from chonn_ops.network.discretise.grids import (
     Conductivity,
     Steps,
     Widths,
@@ -26,8 +26,8 @@ from chonn_ops.network.grids import (
     walls_of,
     widths,
 )
+from chonn_ops.network.discretise.tensors import tensor_diffusion
 from chonn_ops.network.layout import Grid, edges_alone
-from chonn_ops.network.tensors import tensor_diffusion
 
 
 def diffusion(
@@ -51,9 +51,9 @@ def diffusion(
     ----------
     conductivity : Tensor, shape (B, \*grid, C); or (B, nx, ny, C, 2, 2), symmetric
         k >= 0 of each cell, 1 to 3 grid axes. 0 isolates a cell; the gradient there is that of a
-        cell that begins to conduct, see `chonn_ops.network.ground`. A sequence has one conductivity
-        an axis, as in layered media. Full tensors are for two axes, without a mask, and with
-        `Neumann`, `Dirichlet` at the face and "periodic". They need \|k_xy\| of at most
+        cell that begins to conduct, see `chonn_ops.network.solve.ground`. A sequence has one
+        conductivity an axis, as in layered media. Full tensors are for two axes, without a mask,
+        and with `Neumann`, `Dirichlet` at the face and "periodic". They need \|k_xy\| of at most
         k_xx h_y / h_x and k_yy h_x / h_y, h the spacing, for conductances >= 0; the k_xy of a
         rectangle between four nodes is the mean of its corners'.
     spacing : float, or a sequence of one entry an axis

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from chonn_ops.checks import error
 from chonn_ops.network.direct import predicted_bytes, too_large
-from chonn_ops.network.graph import Graph
 from chonn_ops.network.layout import Grid, Layout
+from chonn_ops.network.layout.graph import Graph
 
 _MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
 
@@ -76,8 +76,8 @@ class Iterative:
     tol : float
         Where iterations stop: at :math:`|s - A v|_2 \le tol \, |s|_2` and an estimated error of
         potentials of at most :math:`tol \max |v| / 2` of the network, see
-        `chonn_ops.network.torch.Progress`. So potentials below `tol` of the largest, and what they
-        make of gradients, may have no digits.
+        `chonn_ops.network.solve.torch.Progress`. So potentials below `tol` of the largest, and what
+        they make of gradients, may have no digits.
     max_iterations : int
         A network that is above `tol` after so many is a `RuntimeError`.
     """

@@ -1,14 +1,14 @@
 r"""Solves with derivatives; each derivative is one more solve of the same network.
 
-- Backward: `chonn_ops.network.derivatives.adjoint` of w with A w = grad_v*, which the operator or
-  the factor of the networks solves, once;
+- Backward: `chonn_ops.network.solve.derivatives.adjoint` of w with A w = grad_v*, which the
+  operator or the factor of the networks solves, once;
 - forward mode: A v' = s' - l' v - sum over q of g'_pq (v_p - v_q).
 
 A backward that is not differentiated itself is one operator, ``network_gradients``. It takes the
 factor of an eliminated forward, and differences of potentials with digits of their own, as tensors
 that the forward has returned; autograd saves them as it saves all tensors. Derivatives of
 derivatives, those of `torch.func` among them, are solved in float64, for potentials and differences
-(`chonn_ops.network.derivatives`): two solves for the gradients of conductances, more for each
+(`chonn_ops.network.solve.derivatives`): two solves for the gradients of conductances, more for each
 further order.
 """
 
@@ -27,18 +27,18 @@ from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, without_autocast
 from chonn_ops._forward_mode import are_plain, at_lower_levels, differentiate, has_tangents
 from chonn_ops.checks import recording
-from chonn_ops.network.derivatives import adjoint, fold, potentials, tangents
 from chonn_ops.network.direct import Factor
-from chonn_ops.network.ground import at_limits, labels_of, without
 from chonn_ops.network.layout import beside
-from chonn_ops.network.methods import Network, lifted
-from chonn_ops.network.operator import direct_backend, run_network
+from chonn_ops.network.solve.derivatives import adjoint, fold, potentials, tangents
+from chonn_ops.network.solve.ground import at_limits, labels_of, without
+from chonn_ops.network.solve.methods import Network, lifted
+from chonn_ops.network.solve.operator import direct_backend, run_network
 
 
 class _Network(torch.autograd.Function):
     """The arguments are those of the operator; whether to keep what a backward can use, and whether
     that has differences; a factor that solves instead of the operator, or None; and the `rates` of
-    `chonn_ops.network.ground`, or None.
+    `chonn_ops.network.solve.ground`, or None.
 
     Returns potentials, iterations and residuals, how many of the next tensors are differences, the
     differences and the state of the operator's factor. A factor has no iterations and residuals.
@@ -123,7 +123,7 @@ def solve_network(
 
     Sources are (B, \\*grid, C) or (B, S, \\*grid, C). `check` says whether the operator checks
     values. `factor`, of these networks, solves for potentials alone. `rates`: as in
-    `chonn_ops.network.ground`. Returns what the operator returns.
+    `chonn_ops.network.solve.ground`. Returns what the operator returns.
     """
     if torch.compiler.is_compiling():
         # A traced program keeps nothing, because what there is to keep depends on values.

@@ -15,9 +15,9 @@ from torch import Tensor
 from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops._library import CONSTANTS
 from chonn_ops.checks import recording
-from chonn_ops.network.halo import HaloGrid, Network, along
 from chonn_ops.network.layout import Grid
-from chonn_ops.network.multigrid import Multigrid, lead_of_axes, reciprocal
+from chonn_ops.network.solve.halo import HaloGrid, Network, along
+from chonn_ops.network.solve.multigrid import Multigrid, lead_of_axes, reciprocal
 
 LEAST, MOST = CONSTANTS["NETWORK_RATIO_LEAST"], CONSTANTS["NETWORK_RATIO_MOST"]
 ALLOWED = CONSTANTS["NETWORK_ERROR_ALLOWED"]
@@ -274,10 +274,10 @@ def solve(
     tol: float,
     max_iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Potentials of resistor networks, as a backend of `chonn_ops.network.operator` computes them:
-    float64 if any input is, else float32; all NaN where a network has a NaN or an infinity.
-    Networks stop by the rule of `Progress`. Lines are eliminated, in no iterations, and have
-    relative residuals in the 2-norm for deviations."""
+    """Potentials of resistor networks, as `chonn_ops.network.solve.operator` wants them: float64
+    if any input is, else float32; all NaN where a network has a NaN or an infinity. Networks stop
+    by the rule of `Progress`. Lines are eliminated, in no iterations, and have relative residuals
+    in the 2-norm for deviations."""
     fields = [source, leak, *conductance]
     dtype = compute_dtype(*fields)
     batch, *sizes, channels = source.shape

@@ -6,11 +6,11 @@ A backend is a module with this::
 
 Inputs come in the caller's dtypes and strides; `v` goes out as (B, \\*grid, C), `iterations` (0 for
 an elimination) and `residual` as (B, C), in any dtype and strides. `residual` is what is compared
-with `tol`: after iterations the deviation of `chonn_ops.network.torch.Progress`, after an
+with `tol`: after iterations the deviation of `chonn_ops.network.solve.torch.Progress`, after an
 elimination |s - A v| / |s|. Values have been checked, and parts without ground have got one, but
 for the backend "triton". A source at a node without edge and leak counts for nothing. Whether a
 network converged is judged here: the direct method eliminates what did not, or it is refused.
-`chonn_ops.network.autograd` adds derivatives.
+`chonn_ops.network.solve.autograd` adds derivatives.
 """
 
 from __future__ import annotations
@@ -26,17 +26,12 @@ from torch import Tensor
 from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
 from chonn_ops.checks import answer, error, recording, resonance
-from chonn_ops.network import direct, methods
+from chonn_ops.network import direct
 from chonn_ops.network.direct import Factor, Solution
-from chonn_ops.network.ground import check_sources_have_ground, cut_off, grounded, labels_of
-from chonn_ops.network.layout import (
-    beside,
-    excess,
-    norm_of,
-    refuse_negative,
-    relative_residual,
-)
-from chonn_ops.network.methods import Choice, Network
+from chonn_ops.network.layout import beside, excess, norm_of, refuse_negative, relative_residual
+from chonn_ops.network.solve import methods
+from chonn_ops.network.solve.ground import check_sources_have_ground, cut_off, grounded, labels_of
+from chonn_ops.network.solve.methods import Choice, Network
 
 
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -45,7 +40,7 @@ def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
 
 
 BACKENDS = Backends(
-    "chonn_ops.network",
+    "chonn_ops.network.solve",
     "CHONN_NETWORK_BACKEND",
     needs={"reference": "scipy"},
     results_on=_small_results,
@@ -410,7 +405,7 @@ def _eliminate(
     keep: bool,
     names: Sequence[Sequence[int]] | None = None,
 ) -> Solved:
-    """Eliminate networks, as many at a time as `chonn_ops.network.methods` allows. `names` as in
+    """Eliminate networks, as many at a time as `methods.networks_at_once` allows. `names` as in
     `_require`. The backend "triton" reads no value."""
     layout, count, dtype = network.layout, network.num_networks, _dtype(source, network)
     channels, at_frequency = network.leak.shape[-1], dtype.is_complex

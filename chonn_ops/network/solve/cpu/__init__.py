@@ -29,11 +29,11 @@ _LARGE = 8192  # nodes: above, the widest vectors were 1.1 to 1.7 times slower (
 _NODES_A_NETWORK = 6000
 
 
-class Arguments(_library.structure("network/cpu/network.h", "network_args")):
+class Arguments(_library.structure("network/solve/cpu/network.h", "network_args")):
     """The arguments of the kernel."""
 
 
-class _Field(_library.structure("network/cpu/network.h", "network_field")):
+class _Field(_library.structure("network/solve/cpu/network.h", "network_field")):
     """A tensor of the arguments."""
 
 
@@ -175,8 +175,8 @@ def solve(
 
 
 def cut_off(conductance: Sequence[Tensor], leak: Tensor, layout: Any) -> Tensor | None:
-    """What `chonn_ops.network.ground.cut_off` returns, and an empty tensor without a kernel and
-    where an int32 does not number the nodes."""
+    """What `chonn_ops.network.solve.ground.cut_off` returns, and an empty tensor without a kernel
+    and where an int32 does not number the nodes."""
     network = kernel()
     B, *grid, C = leak.shape
     if network is None or math.prod(grid) >= 2**31:

@@ -1,5 +1,5 @@
-"""`Grid`, what it has in common with `chonn_ops.network.graph.Graph`, and Kirchhoff's law on both:
-what potentials leave over of their sources, and how good they are."""
+"""`Grid`, what it has in common with `Graph`, and Kirchhoff's law on both: what potentials leave
+over of their sources, and how good they are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from chonn_ops._dtypes import real_dtype, widened
 from chonn_ops._library import CONSTANTS
 from chonn_ops.checks import check_kind, check_not_negative, check_tensor, error, smallest_of
-from chonn_ops.network.dissection import Array, Dissection, dissect_box
+from chonn_ops.network.layout.dissection import Array, Dissection, dissect_box
 
 
 class Layout:
@@ -46,7 +46,7 @@ class Layout:
         raise NotImplementedError
 
     def arguments(self) -> tuple[list[bool], Tensor | None]:
-        """What PyTorch's operators take; `chonn_ops.network.methods.Network.of` reads it."""
+        """What PyTorch's operators take; `chonn_ops.network.solve.methods.Network.of` reads it."""
         raise NotImplementedError
 
     def check(self, conductance: Any, leak: Tensor, dtypes: Sequence[torch.dtype]) -> list[Tensor]:

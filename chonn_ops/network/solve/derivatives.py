@@ -36,10 +36,10 @@ from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, to_dtype_of, widest_dtype
 from chonn_ops._forward_mode import at_lower_levels
 from chonn_ops.network.direct import Factor
-from chonn_ops.network.ground import at_limits, grounded, labels_of, without
 from chonn_ops.network.layout import Layout, beside, nodes_of, over_parts
-from chonn_ops.network.methods import Network, choose
-from chonn_ops.network.operator import BACKENDS, direct_backend, run_network
+from chonn_ops.network.solve.ground import at_limits, grounded, labels_of, without
+from chonn_ops.network.solve.methods import Network, choose
+from chonn_ops.network.solve.operator import BACKENDS, direct_backend, run_network
 
 
 def adjoint(
@@ -103,7 +103,7 @@ def fold(operator: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args:
 
 class _Potentials(torch.autograd.Function):
     """The arguments are source, currents, g0, g1, g2, leak, the options of the operator, and the
-    `rates` of `chonn_ops.network.ground` or None."""
+    `rates` of `chonn_ops.network.solve.ground` or None."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, Tensor]:

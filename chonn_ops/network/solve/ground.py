@@ -30,10 +30,10 @@ x of a loss with :math:`A \lambda = \bar v` is, from above, the first sum of
     = -\sum_q w_q (\lambda_K - \lambda_q) (v_K - v_q) - w \lambda_K v_K + c \lambda_K
 
 and the equation for :math:`v_K` says that both sides are equal for every :math:`\lambda_K`. The
-right one is what `chonn_ops.network.derivatives.adjoint` computes. :math:`\lambda_K` is taken as
-the mean of its neighbours, like :math:`v_K`, so that no conductance has a negative derivative of
-the power. An edge of conductance 0 between two parts without ground carries nothing if it rises
-alone: its drop is 0.
+right one is what `chonn_ops.network.solve.derivatives.adjoint` computes. :math:`\lambda_K` is
+taken as the mean of its neighbours, like :math:`v_K`, so that no conductance has a negative
+derivative of the power. An edge of conductance 0 between two parts without ground carries nothing
+if it rises alone: its drop is 0.
 
 So gradients of conductances of 0 are the derivative from above for all edges of a part that rise
 together, in proportion to their w: these are `rates` of what has made the network, such as the
@@ -51,9 +51,9 @@ from torch import Tensor
 
 from chonn_ops._dtypes import real_dtype
 from chonn_ops.checks import error, smallest_of
-from chonn_ops.network import cpu
 from chonn_ops.network.layout import Layout, beside, currents_along, nodes_of, over_parts
-from chonn_ops.network.methods import Network
+from chonn_ops.network.solve import cpu
+from chonn_ops.network.solve.methods import Network
 
 Ungrounded = Literal["error", "nan"]
 

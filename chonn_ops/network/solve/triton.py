@@ -3,6 +3,6 @@
 What is eliminated runs on the kernels of `chonn_ops.network.direct.triton`.
 """
 
-from chonn_ops.network.torch import solve
+from chonn_ops.network.solve.torch import solve
 
 __all__ = ["solve"]

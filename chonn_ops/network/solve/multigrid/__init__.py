@@ -1,9 +1,9 @@
 """A multigrid cycle over resistor networks: the preconditioner of the PyTorch backend.
 
-Every level is a network made by `chonn_ops.network.multigrid.coarsen`. The cycle is a W-cycle,
-because a V-cycle converges slowly where inclusions are smaller than the spacing of a coarse grid.
-For the same reason the coarsest network, which is eliminated without a subtraction as
-`chonn_ops.network.direct.torch` says, has as many as 2 sqrt(N) nodes.
+Every level is a network made by `coarsen`. The cycle is a W-cycle, because a V-cycle converges
+slowly where inclusions are smaller than the spacing of a coarse grid. For the same reason the
+coarsest network, which is eliminated without a subtraction as `chonn_ops.network.direct.torch`
+says, has as many as 2 sqrt(N) nodes.
 
 The smoother is two steps of Chebyshev iteration, which computes the residuals of all nodes at once;
 Gauss-Seidel would process 2^d colours one after the other. The table gives the iterations to a
@@ -35,8 +35,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from chonn_ops.network.halo import Network, along
-from chonn_ops.network.multigrid.coarsen import Transfer, coarsen
+from chonn_ops.network.solve.halo import Network, along
+from chonn_ops.network.solve.multigrid.coarsen import Transfer, coarsen
 
 _CYCLES = 2
 _MOST_LEAD = 20

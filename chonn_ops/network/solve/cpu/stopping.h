@@ -1,4 +1,4 @@
-/* When iterations stop: the rule of `Progress` in chonn_ops/network/torch.py, for one network. */
+/* When iterations stop: the rule of `Progress` in chonn_ops/network/solve/torch.py, for one network. */
 
 struct progress {
     double term, ratio; /* of the last iteration; at first INFINITY and 0 */

@@ -22,7 +22,7 @@ from chonn_ops.checks import (
 )
 from chonn_ops.network.circuit import Circuit, solve_checked
 from chonn_ops.network.layout import Grid, Layout
-from chonn_ops.network.methods import AUTO, Solver
+from chonn_ops.network.solve.methods import AUTO, Solver
 
 # The factor of C / dt in the network that a step solves. Its potentials are those at the end of the
 # step for Euler's method, and those at its midpoint for the midpoint rule.

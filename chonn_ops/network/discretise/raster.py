@@ -11,8 +11,8 @@ from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import series
 from chonn_ops.checks import check_choice, check_field, check_positive, error
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.grids import density_of, mask_of_fields
-from chonn_ops.network.tensors import lattice
+from chonn_ops.network.discretise.grids import density_of, mask_of_fields
+from chonn_ops.network.discretise.tensors import lattice
 
 
 def raster(

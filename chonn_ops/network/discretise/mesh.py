@@ -41,8 +41,8 @@ from chonn_ops.checks import (
     is_integer,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
-from chonn_ops.network.grids import check_symmetric, density_of
+from chonn_ops.network.discretise.grids import check_symmetric, density_of
+from chonn_ops.network.layout.graph import Graph, plain_tensors, real_numbers
 
 # Both limits are relative to what a well-shaped cell contributes to a face. A contribution below
 # `_NO_FACE` comes from a right angle and rounding, and makes no face. A sum below minus `_NEGATIVE`

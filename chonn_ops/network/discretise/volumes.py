@@ -24,10 +24,10 @@ from chonn_ops.checks import (
     error,
 )
 from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.dissection import Array, begins
-from chonn_ops.network.graph import Graph, plain_tensors, real_numbers
-from chonn_ops.network.grids import density_of
-from chonn_ops.network.mesh import Mesh, is_zero, node_numbers, number_on, numbers_on
+from chonn_ops.network.discretise.grids import density_of
+from chonn_ops.network.discretise.mesh import Mesh, is_zero, node_numbers, number_on, numbers_on
+from chonn_ops.network.layout.dissection import Array, begins
+from chonn_ops.network.layout.graph import Graph, plain_tensors, real_numbers
 
 _SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from chonn_ops.checks import as_tensor, check_integer, check_kind, check_tensor, error
-from chonn_ops.network.dissection import Array, Dissection, coordinates_of, dissect_graph
 from chonn_ops.network.layout import Layout
+from chonn_ops.network.layout.dissection import Array, Dissection, coordinates_of, dissect_graph
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from itertools import combinations, product
 import torch
 from torch import Tensor
 
-from chonn_ops.network.halo import HaloGrid, Network, Offset, half_offsets
+from chonn_ops.network.solve.halo import HaloGrid, Network, Offset, half_offsets
 
 # A corner of a coarse cell: 0 or 1 along each axis.
 Corner = tuple[int, ...]

@@ -1,0 +1,1 @@
+"""Equations as circuits: diffusion, Helmholtz, rasters, meshes, volumes, and steps in time."""

@@ -1,0 +1,1 @@
+"""The operator that solves networks, its derivatives, the choice of a method, and iteration."""
