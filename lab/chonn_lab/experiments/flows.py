@@ -57,6 +57,10 @@ class Forecaster(nn.Module):
     """Earlier frames (B, history, C, \\*grid) to the next one (B, C, \\*grid), by a model of fields
     whose channels are all of them: the frame, or with `increment` the change from the last one."""
 
+    centre: Tensor
+    spread: Tensor
+    unit: Tensor
+
     def __init__(self, model: nn.Module, increment: bool, channels: int = 1, axes: int = 2) -> None:
         super().__init__()
         self.model, self.increment = model, increment
@@ -309,7 +313,8 @@ class PDEBenchSeries(Benchmark):
     PDEBench does it. Models train on its nRMSE, and those that know no units see unit sizes."""
 
     family: str
-    resolution: int | None  # pyright: ignore[reportIncompatibleVariableOverride]
+    # None is the family's own.
+    resolution: Any  # pyright: ignore[reportIncompatibleVariableOverride]
 
     given: ClassVar[int] = 10
     relative: ClassVar[bool] = True

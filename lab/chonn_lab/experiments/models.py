@@ -52,9 +52,10 @@ def fno(problem: Any, width: int, modes: int, ckb: CKBOptions = PLAIN) -> nn.Mod
     """PDEBench's FNO."""
     # Input channels are passed as frames, since PDEBench's FNO returns as many channels as it gets.
     fields = problem.out_channels
-    sizes = fields, *[modes] * problem.axes, width
-    kind = CHONNFNO1d if problem.axes == 1 else CHONNFNO2d
-    return GridFNO(kind(*sizes, initial_step=problem.in_channels // fields, ckb=ckb))
+    options: Any = {"initial_step": problem.in_channels // fields, "ckb": ckb}
+    if problem.axes == 1:
+        return GridFNO(CHONNFNO1d(fields, modes, width, **options))
+    return GridFNO(CHONNFNO2d(fields, modes, modes, width, **options))
 
 
 def chonn_fno(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:

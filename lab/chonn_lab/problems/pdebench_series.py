@@ -53,7 +53,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from chonn_lab.problems import origin
-from chonn_lab.problems.hdf5 import create_hdf5, read_rows
+from chonn_lab.problems.hdf5 import check_range, create_hdf5, dataset, open_hdf5
 from chonn_ops.checks import check_choice, check_integer
 from chonn_ops.files import refuse_existing
 
@@ -184,8 +184,12 @@ def generate(
 
 
 def read(path: Path | str, start: int = 0, stop: int | None = None) -> np.ndarray:
-    """Series of samples, (N, T, C, \\*grid), float32; see `read_rows`."""
-    return read_rows(path, start, stop, tensor=None)[0]
+    """Series of samples, (N, T, C, \\*grid), float32; errors as
+    `chonn_lab.problems.hdf5.read_rows`."""
+    with open_hdf5(path) as file:
+        tensor = dataset(file, "tensor")
+        check_range(path, len(tensor), start, stop)
+        return tensor[start:stop].astype(np.float32, copy=False)
 
 
 def run_with_jax(
