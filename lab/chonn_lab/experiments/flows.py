@@ -354,6 +354,7 @@ class PDEBenchSeries(Benchmark):
         )
 
     def calibrate(self, model: nn.Module, train: TensorDataset) -> None:
-        # From the first frames on, where the fields still have small scales.
-        series = train.trajectories if isinstance(train, Windows) else train.tensors[0]
-        super().calibrate(model, TensorDataset(series))
+        if isinstance(train, Windows) and hasattr(model.model, "calibrate"):
+            # An equation is found best from the first frames on, which have the smallest scales.
+            train = TensorDataset(train.trajectories)
+        super().calibrate(model, train)
