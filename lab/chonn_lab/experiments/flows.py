@@ -184,19 +184,17 @@ class Rollout(Problem):
         return frame_errors(*self.predicted(model, batch[0])).mean(dim=1)
 
     def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
-        """Errors of rollouts, and of single steps from the true frames."""
-        rolled, single = [], []
+        """PDEBench's metrics of the rollouts."""
+        accumulator, errors = MetricAccumulator(), []
         for (frames,) in batches(test, self.scored_at_once, device_of(model)):
-            rolled.append(frame_errors(*self.predicted(model, frames)).double())
-            places = range(self.given, frames.shape[1])
-            steps = [model(frames[:, place - self.history : place]) for place in places]
-            true = frames[:, self.given :]
-            single.append(frame_errors(torch.stack(steps, dim=1), true).double())
-        curve, one_step = (torch.cat(errors).mean(dim=0) for errors in (rolled, single))
-        curves = {"rollout_relative_l2": curve, "one_step_relative_l2": one_step}
-        scores = {name: float(values.mean()) for name, values in curves.items()}
-        scores["rollout_relative_l2_last"] = float(curve[-1])
-        return scores, {name: values.tolist() for name, values in curves.items()}
+            prediction, target = self.predicted(model, frames)
+            errors.append(frame_errors(prediction, target).double())
+            # (B, T, C, *grid) to the metrics' (batch, *space, time, channels).
+            accumulator.update(*(f.movedim((1, 2), (-2, -1)) for f in (prediction, target)))
+        scores = accumulator.compute()
+        # A grid too coarse for a Fourier band has no score there.
+        metrics = {name: value for name in PDEBENCH_METRICS if (value := scores[name]) is not None}
+        return metrics, {"rollout_relative_l2": torch.cat(errors).mean(dim=0).tolist()}
 
 
 class Windows(TensorDataset):
@@ -253,7 +251,18 @@ class NavierStokes(Rollout):
         return navier_stokes.OFFICIAL_NAME if fits and self.n_samples <= 5000 else None
 
     def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
-        scores, curves = super().scores(model, test)
+        """Errors of rollouts, and of single steps from the true frames."""
+        rolled, single = [], []
+        for (frames,) in batches(test, self.scored_at_once, device_of(model)):
+            rolled.append(frame_errors(*self.predicted(model, frames)).double())
+            places = range(self.given, frames.shape[1])
+            steps = [model(frames[:, place - self.history : place]) for place in places]
+            true = frames[:, self.given :]
+            single.append(frame_errors(torch.stack(steps, dim=1), true).double())
+        curve, one_step = (torch.cat(errors).mean(dim=0) for errors in (rolled, single))
+        curves = {"rollout_relative_l2": curve, "one_step_relative_l2": one_step}
+        scores = {name: float(values.mean()) for name, values in curves.items()}
+        scores["rollout_relative_l2_last"] = float(curve[-1])
         if self.long:
             (frames,) = test.tensors
             ends = self.given, frames.shape[1]
@@ -263,28 +272,11 @@ class NavierStokes(Rollout):
                 float(f.square().mean((2, 3, 4)).sqrt().max()) for f in (predicted, frames)
             )
             scores[f"growth_{self.long}"] = largest / known if math.isfinite(largest) else math.inf
-        return scores, curves
+        return scores, {name: values.tolist() for name, values in curves.items()}
 
 
 @dataclasses.dataclass(kw_only=True)
-class Benchmark(Rollout):
-    """A forecasting problem with PDEBench's scores."""
-
-    def scores(self, model: nn.Module, test: TensorDataset) -> Scores:
-        accumulator, errors = MetricAccumulator(), []
-        for (frames,) in batches(test, self.scored_at_once, device_of(model)):
-            prediction, target = self.predicted(model, frames)
-            errors.append(frame_errors(prediction, target).double())
-            # (B, T, C, *grid) to the metrics' (batch, *space, time, channels).
-            accumulator.update(*(f.movedim((1, 2), (-2, -1)) for f in (prediction, target)))
-        scores = accumulator.compute()
-        # A grid too coarse for a Fourier band has no score there.
-        metrics = {name: value for name in PDEBENCH_METRICS if (value := scores[name]) is not None}
-        return metrics, {"rollout_relative_l2": torch.cat(errors).mean(dim=0).tolist()}
-
-
-@dataclasses.dataclass(kw_only=True)
-class ShallowWater(Benchmark):
+class ShallowWater(Rollout):
     """Depth of the last frames to the next frame, fed back to the end of the sample: the radial dam
     break of PDEBench (Fig. 5a-c)."""
 
@@ -308,7 +300,7 @@ class ShallowWater(Benchmark):
 
 
 @dataclasses.dataclass(kw_only=True)
-class PDEBenchSeries(Benchmark):
+class PDEBenchSeries(Rollout):
     """A family of `pdebench_series.FAMILIES`: the frames after the first ten, which are given, as
     PDEBench does it. Models train on its nRMSE, and those that know no units see unit sizes."""
 
