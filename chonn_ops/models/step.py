@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from chonn_ops.boundary import Dirichlet, Neumann, Periodic, per_axis
 from chonn_ops.checks import GRID_AXES, answer, as_field, check_above, check_integer, error
 from chonn_ops.models.carry import Carried, Kernel, has_kernel
+from chonn_ops.models.line import Line, is_line
 from chonn_ops.models.network import PointwiseTrunk, Units
 from chonn_ops.models.pretrained import Pretrained
-from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.circuit import Circuit, solve_checked
 from chonn_ops.network.discretise.grids import Spacing, circuit_of, edges, face_area, spacings
-from chonn_ops.network.discretise.steps import rc_step
 from chonn_ops.network.layout import excess
+from chonn_ops.network.solve.methods import AUTO
 from chonn_ops.nn.circuit_head import DISTANCE, DISTANCE_GAIN, wall_distance
 from chonn_ops.nn.geometry import (
     Distances,
@@ -382,11 +383,11 @@ class _CHONNStep(Pretrained):
     def _diffuse(self, v: Tensor, time: float, circuit: Circuit) -> Tensor:
         part, store = STAGE * time, "store" in self.parts
         slow = self._slowness(v, store)
-        change = rc_step(v, circuit, slow, part) - v
+        change = _implicit(v, circuit, slow, part) - v
         if store:  # that of the middle, with the same currents
             middle = self._slowness(v + change / (2 * STAGE), store)
             change, slow = change * (slow / middle), middle
-        return rc_step(v + (1 / STAGE - 1) * change, circuit, slow, part)
+        return _implicit(v + (1 / STAGE - 1) * change, circuit, slow, part)
 
     def _step(self, z: Tensor, time: float, steps: Sequence[float], circuit: Any) -> Tensor:
         C, alone = self.channels, "diffuse" not in self.parts
@@ -770,6 +771,17 @@ class _CHONNStep(Pretrained):
         there = {k: bool(m.any()) for k, m in masks.items()}
         parts = [there[k] for k in ("carry", "reaction", "storage", "diffusivity")]
         self._has([*parts, *(form in self.forms for form in FORMS), *self.rings])
+
+
+def _implicit(v: Tensor, circuit: Circuit, capacitance: Tensor, dt: float) -> Tensor:
+    """`chonn_ops.rc_step` of fields that need no checks."""
+    storage = capacitance * (circuit.volume / dt)
+    current = storage * v if circuit.current is None else storage * v + circuit.current
+    leak, (g, *others) = circuit.leak + storage, circuit.conductance
+    if not others and is_line(current, leak, g):
+        return Line.apply(current, leak, g, circuit.layout)
+    network = current, circuit.conductance, leak, circuit.layout
+    return solve_checked(*network, AUTO)[0].to(v.dtype)
 
 
 def _not_zero(x: Tensor) -> list[tuple[tuple[int, ...], float]]:

@@ -155,8 +155,8 @@ def solve(
     order = _order(grid, longest_first=True)
     arguments = _arguments(conductance, leak, layout.periodic, order)
     for i, axis in enumerate(order):
-        if axis is not None:
-            arguments.strength[i] = _strength(conductance[axis])
+        if axis is not None:  # of one axis alone nothing is chosen
+            arguments.strength[i] = _strength(conductance[axis]) if order[0] is not None else 1.0
     arguments.iterations_max, arguments.tolerance = max_iterations, tol
     arguments.source, arguments.potential = field(source, order), field(potential, order)
     arguments.iterations, arguments.deviation = iterations.data_ptr(), deviation.data_ptr()

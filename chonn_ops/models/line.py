@@ -1,0 +1,52 @@
+"""Lines of resistors whose conductances are constant, without what `Circuit.solve` has to ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops._forward_mode import are_plain
+from chonn_ops.network.circuit import solve_checked
+from chonn_ops.network.layout import Grid
+from chonn_ops.network.solve import cpu
+from chonn_ops.network.solve.methods import AUTO
+from chonn_ops.network.solve.operator import forced_backend
+
+
+def is_line(source: Tensor, leak: Tensor, conductance: Tensor) -> bool:
+    """Whether `Line` solves networks (B, n, C), with at most a gradient of sources and leaks."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or conductance.requires_grad:
+        return False
+    plain = source.device.type == "cpu" and are_plain(source, leak, conductance)
+    return plain and not forced_backend() and source.numel() > 0 and cpu.kernel() is not None
+
+
+def _solved(source: Tensor, leak: Tensor, conductance: Tensor, layout: Grid) -> Tensor:
+    """What `solve_checked` returns, which solves where the kernel may not have."""
+    v, _, left = cpu.solve(source, (conductance,), leak, layout, AUTO.tol, 1)
+    least = torch.finfo(leak.dtype).eps * conductance.amax()
+    if bool((left <= AUTO.tol).all() & (leak.amin() >= least)):
+        return v
+    return solve_checked(source, (conductance,), leak, layout, AUTO)[0]
+
+
+class Line(torch.autograd.Function):
+    """Potentials of networks with these sources, leaks (B, n, C), conductances and layout."""
+
+    @staticmethod
+    def forward(ctx: Any, source: Tensor, leak: Tensor, *network: Any) -> Tensor:
+        v = _solved(source, leak, *network)
+        ctx.save_for_backward(source, leak, v)
+        ctx.network = network
+        return v
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        (source, leak, v), (g, layout) = ctx.saved_tensors, ctx.network
+        if torch.is_grad_enabled() or not are_plain(*grads):
+            w, v = (solve_checked(x, (g,), leak, layout, AUTO)[0] for x in (*grads, source))
+        else:
+            w = _solved(*grads, leak, g, layout)
+        return w, -w * v, None, None
