@@ -1,4 +1,5 @@
-"""Lines of resistors whose conductances are constant, without what `Circuit.solve` has to ask."""
+"""Lines of resistors whose conductances are constant, without what `Circuit.solve` has to ask: on
+small batches of `CHONNStep1d` that took more than half of a solve."""
 
 from __future__ import annotations
 
@@ -36,10 +37,12 @@ class Line(torch.autograd.Function):
     """Potentials of networks with these sources, leaks (B, n, C), conductances and layout."""
 
     @staticmethod
-    def forward(ctx: Any, source: Tensor, leak: Tensor, *network: Any) -> Tensor:
-        v = _solved(source, leak, *network)
+    def forward(
+        ctx: Any, source: Tensor, leak: Tensor, conductance: Tensor, layout: Grid
+    ) -> Tensor:
+        v = _solved(source, leak, conductance, layout)
         ctx.save_for_backward(source, leak, v)
-        ctx.network = network
+        ctx.network = conductance, layout
         return v
 
     @staticmethod
