@@ -106,23 +106,36 @@ class FaceNetwork(nn.Module):
         self.output = nn.Linear(FACE_WIDTH, out_channels, bias=False, **factory)
         nn.init.zeros_(self.output.weight)
 
-    def forward(self, a: Tensor, b: Tensor | None = None) -> Tensor:
-        """Of features (..., dim), what nodes put into sums and squares along each axis,
-        (axes, 2 or 3, ..., FACE_WIDTH). Of two such of one axis, what is added between these
-        nodes, (..., out_channels).
-
-        Both are calls of the module, since FSDP gathers its parameters for these alone."""
-        if b is None:
-            layers = (self.sums, self.differences, self.sides)
-            parts = [
-                layer(a).unflatten(-1, (-1, FACE_WIDTH)).unbind(-2) for layer in layers if layer
+    def forward(self, h: Tensor, volumes: FiniteVolumes | None = None) -> list[Tensor]:
+        """Of features of nodes (B, \\*grid, dim), what is added along each axis between a node and
+        the next, (B, \\*grid, out_channels); of those of a mesh (B, N, dim), what is added at its
+        edges, (B, E, out_channels)."""
+        layers = (self.sums, self.differences, self.sides)
+        parts = [layer(h).unflatten(-1, (-1, FACE_WIDTH)) for layer in layers if layer is not None]
+        if volumes is None:
+            parts.append(F.gelu(2 * parts[0]))
+            along = zip(*(part.unbind(-2) for part in parts), strict=True)
+            return [
+                self._added(near, [x.roll(-1, axis) for x in near])
+                for axis, near in enumerate(along, 1)
             ]
-            return torch.stack([torch.stack(axis) for axis in zip(*parts, strict=True)])
-        (a, x, *s), (b, y, *t) = a, b
-        alike, seen = (F.gelu(2 * a) + F.gelu(2 * b)) / 2, a + b + (x - y).square()
-        if s:
-            seen = seen + (t[0] - s[0]) * (t[0] - s[0]).abs()
-        return self.gain * self.output(F.gelu(seen) - alike)
+        # Along an edge, what belongs to axes counts as the squares of its direction, and what has
+        # a sign as the direction.
+        cosine = edge_cosines(volumes).to(parts[0]).permute(1, 2, 0, 3)
+        ends = []
+        for nodes in volumes.graph.ends.to(h.device):
+            shares = zip((cosine**2, cosine**2, cosine), parts, strict=False)
+            end = [(share * part[:, nodes]).sum(-2) for share, part in shares]
+            ends.append([*end, F.gelu(2 * end[0])])
+        return [self._added(*ends)]
+
+    def _added(self, low: Sequence[Tensor], high: Sequence[Tensor]) -> Tensor:
+        """Of the sums, differences, perhaps sides, and gelu(2 sums) of both ends."""
+        (a, x, *s, alike_a), (b, y, *t, alike_b) = low, high
+        seen = a + b + (x - y).square()
+        for side_a, side_b in zip(s, t, strict=True):
+            seen = seen + (side_b - side_a) * (side_b - side_a).abs()
+        return self.gain * self.output(F.gelu(seen) - (alike_a + alike_b) / 2)
 
 
 class CircuitHead(Stated):
@@ -369,10 +382,12 @@ class CircuitHead(Stated):
         source : Tensor, shape (..., m)
             Per unit volume, in the unit of the potentials; complex with `ac`.
         """
-        log_k, f = self.conductivity(h), self.source(h)
-        dtype = torch.promote_types(log_k.dtype, torch.float32)
-        pace = self.pace.to(dtype)
-        log_k, f = pace * log_k.to(dtype), pace * f.to(dtype)
+        # As one layer: its derivative reads and writes the features once, which takes most of it.
+        both = F.linear(h, torch.cat((self.conductivity.weight, self.source.weight)))
+        dtype = torch.promote_types(both.dtype, torch.float32)
+        pace, sizes = self.pace.to(dtype), [len(x.weight) for x in (self.conductivity, self.source)]
+        log_k, f = (pace * both.to(dtype)).split(sizes, -1)
+        f = f + pace * self.source.bias.to(dtype)
         log_c = self._number("absorption", dtype)
         if self.leak is None:
             c = (ABSORPTION + log_c).exp()
@@ -418,17 +433,7 @@ class CircuitHead(Stated):
     def at_faces(self, h: Tensor, volumes: FiniteVolumes | None = None) -> list[Tensor]:
         """What features add to the logarithms of faces' conductivities: along each axis of a grid
         (B, \\*grid, m), between a node and the next; of the edges of a mesh, (B, E, m)."""
-        ends = self.faces(h[..., : self.face_dim])
-        if volumes is None:
-            both = [(end, end.roll(-1, axis)) for axis, end in enumerate(ends, 2)]
-        else:
-            # Along an edge, what belongs to axes counts as the squares of its direction, and what
-            # has a sign as the direction.
-            cosine = edge_cosines(volumes).to(ends)
-            shares = torch.stack((cosine**2, cosine**2, cosine), 1)[:, : ends.shape[1]]
-            nodes = volumes.graph.ends.to(ends.device)
-            both = [tuple((shares * ends[:, :, :, node]).sum(0) for node in nodes)]
-        return [self.pace * self.faces(*pair) for pair in both]
+        return [self.pace * added for added in self.faces(h[..., : self.face_dim], volumes)]
 
     def face_mean(self, dtype: torch.dtype) -> Tensor:
         """Which mean of both nodes' conductivities a face has, see `mean_of_ends`; (m,)."""

@@ -349,7 +349,7 @@ class Training:
     def _validate(self, validation: TensorDataset) -> float:
         self.model.eval()
         total = torch.zeros((), device=self.device)
-        for batch in batches(validation, self.batch_size, self.device):
+        for batch in batches(validation, self.problem.scored_at_once, self.device):
             total += self.problem.errors(self.model, batch).to(total.dtype).sum()
         return float(total / len(validation))
 
