@@ -23,14 +23,18 @@ def _kernel() -> Operator | None:
     return operator("carry", _Arguments, ("forward", "backward", "fastest"))
 
 
+def takes_kernels(z: Tensor, *others: Tensor) -> bool:
+    """Whether z is on the CPU, and what these tensors ask for is at most a gradient."""
+    if z.device.type != "cpu" or z.dtype not in (torch.float32, torch.float64):
+        return False
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    return z.numel() > 0 and are_plain(z, *others)
+
+
 def has_kernel(z: Tensor, *others: Tensor) -> bool:
-    """Whether the kernel carries the states z (B, \\*grid, C), and what these tensors ask for is at
-    most a gradient."""
-    if z.shape[-1] != 1 or z.device.type != "cpu" or z.dtype not in (torch.float32, torch.float64):
-        return False
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not are_plain(z, *others):
-        return False
-    return z.numel() > 0 and _kernel() is not None
+    """Whether the kernel carries the states z (B, \\*grid, C) of these numbers."""
+    return z.shape[-1] == 1 and takes_kernels(z, *others) and _kernel() is not None
 
 
 class Kernel:

@@ -147,12 +147,15 @@ def test_the_kernel_carries_as_operations_do(grid, boundary, dtype, monkeypatch)
 
 
 @pytest.mark.parametrize("boundary", ["periodic", "robin"])
-def test_second_derivatives_of_what_the_kernel_carries(boundary):
-    model = drawn(1, parts=("carry",), boundary=boundary, size=1.0)
-    inputs = state(2, 1, 8).requires_grad_(), model.carry.detach().clone().requires_grad_()
+@pytest.mark.parametrize("name", ["carry", "diffusivity"])
+def test_second_derivatives_of_what_kernels_compute(boundary, name):
+    part = {"carry": "carry", "diffusivity": "diffuse"}[name]
+    model = drawn(1, parts=(part,), boundary=boundary, size=1.0)
+    number = getattr(model, name).detach().clone().requires_grad_()
+    inputs = state(2, 1, 8).requires_grad_(), number
 
-    def step(x, carry):
-        return torch.func.functional_call(model, {"carry": carry}, (x,))
+    def step(x, number):
+        return torch.func.functional_call(model, {name: number}, (x,))
 
     assert torch.autograd.gradcheck(step, inputs)
     assert torch.autograd.gradgradcheck(step, inputs)

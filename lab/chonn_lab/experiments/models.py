@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from chonn_lab.baselines.cno import CNO
 from chonn_lab.baselines.ffno import FFNO
 from chonn_lab.baselines.fields import coordinates
-from chonn_lab.experiments.base import Untrained
 from chonn_lab.experiments.solvers import OwnScheme, check_input
 from chonn_lab.problems import upscaling
 from chonn_lab.problems.unknown_law import MonotoneLaw
@@ -175,14 +174,9 @@ def step(problem: Any, **options: Any) -> nn.Module:
     return kind(problem.out_channels, **options)
 
 
-class Persistence(Untrained):
+def persistence(problem: Any) -> nn.Module:  # noqa: ARG001
     """The control whose next frame is the last one."""
-
-    def __init__(self, problem: Any) -> None:  # noqa: ARG002
-        super().__init__()
-
-    def forward(self, frames: Tensor) -> Tensor:
-        return frames[:, -1]
+    return OwnScheme(lambda frames: frames[:, -1])
 
 
 def ckb_stack(

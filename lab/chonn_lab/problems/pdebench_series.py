@@ -32,7 +32,6 @@ Layout     ``tensor`` (N, T, C, \\*grid), ``t-coordinate`` (T,)
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 import os
@@ -40,6 +39,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -65,23 +65,11 @@ module.main.__wrapped__(omegaconf.OmegaConf.create(settings))
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """A family, and for JAX its script, the script's settings and the files that it writes."""
-
-    title: str
-    end: float  # time of the last frame
-    channels: int = 1
-    axes: int = 1
-    resolution: int = 128
-    frames: int = 41
-    script: str = ""
-    files: Sequence[str] = ()
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
 ENTRIES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
-FAMILIES = {name: Family(**entry) for name, entry in ENTRIES["families"].items()}
+FAMILIES = {
+    name: SimpleNamespace(**{**ENTRIES["defaults"], **entry})
+    for name, entry in ENTRIES["families"].items()
+}
 
 
 def generate(
@@ -104,14 +92,14 @@ def generate(
     check_integer(0, seed=seed)
     check_choice("family", family, FAMILIES)
     found = FAMILIES[family]
-    resolution = resolution or found.resolution
-    check_integer(4, resolution=resolution)
+    size: int = resolution or found.resolution
+    check_integer(4, resolution=size)
     refuse_existing(path, force)
     if found.script:
-        fields = _with_jax(found, n_samples, resolution, seed, python)
+        fields = _with_jax(found, n_samples, size, seed, python)
     else:
-        fields = np.stack([_alone(family, resolution, seed + i) for i in range(n_samples)])
-    settings = {"family": family, "n_samples": n_samples, "resolution": resolution}
+        fields = np.stack([_alone(family, size, seed + i) for i in range(n_samples)])
+    settings = {"family": family, "n_samples": n_samples, "resolution": size}
     with create_hdf5(path, force) as file:
         origin.stamp(file, "pdebench_series", seed, settings)
         file["tensor"] = fields.astype("f4")
@@ -153,9 +141,7 @@ def run_with_jax(
         return [np.load(next(Path(folder).glob(pattern))) for pattern in files]
 
 
-def _with_jax(
-    family: Family, n_samples: int, resolution: int, seed: int, python: str
-) -> np.ndarray:
+def _with_jax(family: Any, n_samples: int, resolution: int, seed: int, python: str) -> np.ndarray:
     """Series (N, T, C, \\*grid) of a generator in JAX."""
     settings = {**family.settings, "numbers": n_samples, "init_key": seed}
     settings |= {"fin_time": family.end, "dt_save": family.end / (family.frames - 1)}
@@ -179,10 +165,10 @@ def simulator(family: str, resolution: int, seed: int = 0, end: float | None = N
     from pdebench.data_gen.src import sim_diff_react, sim_diff_sorp
 
     found = FAMILIES[family]
-    times = {"t": end or found.end, "tdim": found.frames, "seed": seed}
+    options = {"t": end or found.end, "tdim": found.frames, "xdim": resolution, "seed": seed}
     if family == "diffusion_sorption":
-        return sim_diff_sorp.Simulator(xdim=resolution, **times)
-    return sim_diff_react.Simulator(xdim=resolution, ydim=resolution, **times)
+        return sim_diff_sorp.Simulator(**options)
+    return sim_diff_react.Simulator(ydim=resolution, **options)
 
 
 def advanced(family: str, frames: np.ndarray) -> np.ndarray:
