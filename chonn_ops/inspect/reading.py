@@ -236,7 +236,7 @@ def _calls(model: nn.Module, *args: Any, **kwargs: Any) -> list[tuple[str, Any, 
         raise error("model", expected, type(model).__name__)
     calls: list[tuple[str, Any, Any]] = []
 
-    def after(cell: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], y: Tensor) -> None:
+    def after(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any], y: Tensor) -> None:
         scan = isinstance(cell, KirchhoffCell)
         read: Any = args[0] if scan else SolvedNetworks.of_call(cell, y, *args, **kwargs)
         calls.append((names[cell], cell, read))

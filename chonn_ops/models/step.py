@@ -186,7 +186,8 @@ class _CHONNStep(Pretrained):
         C, v = self.channels, self._bounded(v)
         h = self.trunk(self.features(v))
         learned = F.linear(h, self.last.weight[:C], self.last.bias[:C])
-        products = {(): torch.ones_like(v[..., 0])}  # of the channels, one a term
+        # Of the channels, one a term.
+        products: dict[tuple[int, ...], Tensor] = {(): torch.ones_like(v[..., 0])}
         for term in self.powers[1:]:
             products[term] = products[term[:-1]] * v[..., term[-1]]
         polynomial = F.linear(torch.stack([*products.values()], -1), self.reaction.to(v))
