@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops import models
+from chonn_ops._optional import import_optional
 from chonn_ops.checks import error
-from chonn_ops.inspect._optional import import_optional
 from chonn_ops.inspect.reading import CELLS
 from chonn_ops.models import pretrained
 

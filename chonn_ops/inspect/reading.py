@@ -62,29 +62,27 @@ class SolvedNetworks:
         volumes: Any = None,
     ) -> SolvedNetworks:
         """The networks that the cell has solved, from its output and its arguments."""
-        place: dict[str, Any] = {"spacing": None, "exists": None}
-        if mask is not None:
-            place["exists"] = mask.expand(u.shape[:-1])
+        steps, exists = None, None if mask is None else mask.expand(u.shape[:-1])
         if volumes is None:
             known = cell.nodes if isinstance(cell, CircuitHead) else cell.options.nodes
-            grid = (u.shape[:-1], [1.0] * cell.spatial_dims, known)
-            place["spacing"], _ = spacing_and_nodes(*grid, spacing, mask, nodes)
+            unit_box = [1.0] * cell.spatial_dims
+            steps, _ = spacing_and_nodes(u.shape[:-1], unit_box, known, spacing, mask, nodes)
         circuit, density, *added = cell.assemble(u, spacing, mask, nodes, volumes)
         if isinstance(cell, NetworkCell):
             k, leak, source = cell.coefficients(u)
-            return cls(circuit, density, output, [k], leak, source, UNIT, **place)
+            return cls(circuit, density, output, [k], leak, source, UNIT, steps, exists)
         logs, c, _ = cell.coefficients(u)
         scale, offset = cell.output_unit(density.real.dtype)
         # A single output has no imaginary part, so potentials are solved for again.
         v = scale * (circuit.solve(density) + offset) if cell.ac else output - scale * added[0]
-        k, exists = torch.stack(logs).exp(), place["exists"]
+        k = torch.stack(logs).exp()
         inside = k.flatten(0, -2) if exists is None else k[:, exists].flatten(0, 1)
         factor = 1 if _unit_is_given(cell) else 1 / inside.median(0).values
         circuit = _in_unit(circuit, factor, scale, offset)
         source, leak = factor * scale * density, (factor * c).expand_as(density)
         v = v if exists is None else torch.where(exists[..., None], v, 0)
-        place["factor"] = factor
-        return cls(circuit, source, v, list(factor * k), leak, source, 1.0, **place)
+        conductivity = list(factor * k)
+        return cls(circuit, source, v, conductivity, leak, source, 1.0, steps, exists, factor)
 
     def mean_conductivity(self) -> Tensor:
         """Geometric mean over the axes, (B, \\*grid, m)."""
@@ -238,7 +236,7 @@ def _calls(model: nn.Module, *args: Any, **kwargs: Any) -> list[tuple[str, Any, 
         raise error("model", expected, type(model).__name__)
     calls: list[tuple[str, Any, Any]] = []
 
-    def after(cell: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], y: Tensor) -> None:
+    def after(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any], y: Tensor) -> None:
         scan = isinstance(cell, KirchhoffCell)
         read: Any = args[0] if scan else SolvedNetworks.of_call(cell, y, *args, **kwargs)
         calls.append((names[cell], cell, read))

@@ -137,9 +137,8 @@ class _CHONNStep(Pretrained):
         self.register_buffer("size", torch.ones(C, **factory))
         for name, value in (("low", -4.0), ("high", 4.0), ("positive", 0.0)):
             self.register_buffer(name, torch.full((Z,), value, **factory))
-        rings = [word == "periodic" for word in self.boundary]
         self.register_buffer("found", torch.ones(len(PARTS) + len(FORMS) + axes, **factory))
-        self._has([True] * len(PARTS) + [False] * len(FORMS) + rings)
+        self._has(set(PARTS), set(), [word == "periodic" for word in self.boundary])
         self.register_load_state_dict_post_hook(_after_loading)
 
     def stated(self) -> Mapping[str, Any]:
@@ -147,17 +146,16 @@ class _CHONNStep(Pretrained):
         nodes = distances_of(self.nodes, self.axes)
         return {"lengths": self.lengths, "substeps": self.substeps, "nodes": nodes}
 
-    def _has(self, found: list[bool]) -> None:
-        """Set which parts are there, and which axes are periodic. Other parts do not learn."""
-        self.rings = tuple(found[len(PARTS) + len(FORMS) :])
-        names = dict(zip((*PARTS, *FORMS), found, strict=False))
-        self.parts = parts = {part for part in PARTS if names[part]}
+    def _has(self, parts: set[str], forms: set[str], rings: Sequence[bool]) -> None:
+        """Set which parts are there, in which forms, and which axes are periodic. Other parts do
+        not learn."""
+        self.parts, self.forms, self.rings = parts, forms, tuple(rings)
+        found = [*(part in parts for part in PARTS), *(form in forms for form in FORMS), *rings]
+        self.found.copy_(torch.tensor(found, dtype=self.found.dtype))
         several = self.channels > 1 and not self.positive.is_meta
         self.inverses = several and bool((self.positive > 0).any())
-        self.forms = {form for form in FORMS if names[form]}
-        self.history = 2 if "mass" in self.forms else 1
+        self.history = 2 if "mass" in forms else 1
         self.in_channels = self.history * self.channels
-        self.found.copy_(torch.tensor(found, dtype=self.found.dtype))
         network = [*self.trunk.parameters(), *self.last.parameters()]
         walls = [] if all(self.rings) else [self.level, self.distance]
         of_parts = {
@@ -167,7 +165,7 @@ class _CHONNStep(Pretrained):
             "diffuse": [self.diffusivity, *walls],
         }
         used = {id(p) for part in parts for p in of_parts[part]}
-        used |= {id(self.forcing)} if "vorticity" in self.forms else set()
+        used |= {id(self.forcing)} if "vorticity" in forms else set()
         for p in self.parameters():
             p.requires_grad_(id(p) in used)
 
@@ -189,7 +187,8 @@ class _CHONNStep(Pretrained):
         C, v = self.channels, self._bounded(v)
         h = self.trunk(self.features(v))
         learned = F.linear(h, self.last.weight[:C], self.last.bias[:C])
-        products = {(): torch.ones_like(v[..., 0])}  # of the channels, one a term
+        # Of the channels, one a term.
+        products: dict[tuple[int, ...], Tensor] = {(): torch.ones_like(v[..., 0])}
         for term in self.powers[1:]:
             products[term] = products[term[:-1]] * v[..., term[-1]]
         polynomial = F.linear(torch.stack([*products.values()], -1), self.reaction.to(v))
@@ -634,14 +633,14 @@ class _CHONNStep(Pretrained):
             self._keep(free)
         fitted = fit(residual, free)
         whole, squares = self._numbers(), float(fitted[2].square().mean())
-        found = self.found.bool().tolist()
+        parts = self.parts
         self._keep(kept(*fitted, free))
         free = self._numbers() != self._each(0)
         after = float(fit(residual, free)[2].square().mean())
         if not self.parts or after > 2 * squares + LITTLE:
             # All terms stay where none explains much, so that something learns, and where those
             # that seemed to explain nothing did, beyond the first order.
-            self._has(found)
+            self._has(parts, self.forms, self.rings)
             self._numbers(whole)
             after = squares
         return after
@@ -713,7 +712,7 @@ class _CHONNStep(Pretrained):
 
     def _begin(self, v: Tensor, steps: Sequence[float], rings: list[bool], forms: set[str]) -> None:
         """Nothing but diffusion, and walls near by at the potentials beside them."""
-        self._has([True] * len(PARTS) + [form in forms for form in FORMS] + rings)
+        self._has(set(PARTS), forms, rings)
         for p in (*self.last.parameters(), *(getattr(self, name) for name in SET)):
             p.zero_()
         cell = START * min(steps) ** 2 / self.unit**2
@@ -768,9 +767,8 @@ class _CHONNStep(Pretrained):
             free = free.clone()
             free[: self.carry.numel()].view_as(self.carry)[:, 0] = True
         self._numbers(torch.where(free, self._numbers(), self._each(0)))
-        there = {k: bool(m.any()) for k, m in masks.items()}
-        parts = [there[k] for k in ("carry", "reaction", "storage", "diffusivity")]
-        self._has([*parts, *(form in self.forms for form in FORMS), *self.rings])
+        pairs = zip(PARTS, ("carry", "reaction", "storage", "diffusivity"), strict=True)
+        self._has({part for part, k in pairs if masks[k].any()}, self.forms, self.rings)
 
 
 def _implicit(v: Tensor, circuit: Circuit, capacitance: Tensor, dt: float) -> Tensor:
@@ -792,7 +790,9 @@ def _not_zero(x: Tensor) -> list[tuple[tuple[int, ...], float]]:
 @torch.no_grad()
 def _after_loading(model: _CHONNStep, _keys: Any) -> None:
     if not model.found.is_meta:
-        model._has(model.found.bool().tolist())
+        found = iter(model.found.bool().tolist())
+        parts, forms = ({name for name in names if next(found)} for names in (PARTS, FORMS))
+        model._has(parts, forms, list(found))
 
 
 def _slopes(residual: Callable[[Tensor], Tensor], at: Tensor, step: float = 1e-5) -> Tensor:

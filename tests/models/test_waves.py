@@ -16,7 +16,7 @@ MODELS = {1: CHONNWaves1d, 2: CHONNWaves2d}
 
 def build(axes=2, **options):
     torch.manual_seed(0)
-    small = {"width": 8, "depth": 1, "num_networks": 4, "heads": 2}
+    small = {"width": 8, "depth": 1, "num_networks": 4}
     return MODELS[axes](**{**small, **options})
 
 
