@@ -16,7 +16,6 @@ transforms_are_active = torch._C._are_functorch_transforms_active
 without_transforms = torch._C._DisableFuncTorch
 below_autograd = torch._C._AutoDispatchBelowAutograd
 is_mapped = is_legacy_batchedtensor  # by `is_grads_batched`
-raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 @contextmanager

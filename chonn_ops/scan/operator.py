@@ -100,8 +100,8 @@ def _plan(u: Tensor, modes: Modes) -> tuple[Any, ...]:
 
 
 def _checkpoint_numel(u: Tensor, decay: Tensor, modes: Modes) -> int:
-    every = checkpoint_steps(u.device.type)
-    return checkpoint_numel(u.shape[0], modes.grid, modes.directions, *decay.shape, every)
+    every, (D, N) = checkpoint_steps(u.device.type), decay.shape
+    return checkpoint_numel(u.shape[0], modes.grid, modes.directions, D, N, every)
 
 
 def _kept(u: Tensor, decay: Tensor, modes: Modes) -> int:

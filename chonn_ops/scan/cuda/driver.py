@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 
 from chonn_ops._backends import KernelError
-from chonn_ops._pytorch import raw_stream
 from chonn_ops.scan.cuda import nvrtc
 
 # CUdevice_attribute and CUfunction_attribute of cuda.h.
@@ -125,10 +124,7 @@ class Kernels:
             self._set(kernel, _SHARED_OF_KERNEL, shared)
             self._allowed[kernel] = shared
         self._layout.pack_into(buffer, 0, *values)
-        if raw_stream is None:
-            stream = torch.cuda.current_stream(index).cuda_stream
-        else:
-            stream = raw_stream(index)
+        stream = torch.cuda.current_stream(index).cuda_stream
         code = _cuda().cuLaunchKernel(
             kernel, blocks, 1, 1, threads, 1, 1, shared, stream, pointer, None
         )
