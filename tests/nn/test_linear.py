@@ -24,8 +24,7 @@ def test_equals_linear_in_every_layout(shape, bias):
             y = forward(leaf)
             grads = torch.autograd.grad(y.sin().sum(), [leaf, *layer.parameters()])
             results.append((y, *grads))
-        for actual, expected in zip(*results, strict=True):
-            torch.testing.assert_close(actual, expected)
+        torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("positions", [5, 400_000])
