@@ -154,8 +154,7 @@ def test_operators_cells_waves_and_inverse_problems_have_the_same_walls(boundary
     found = circuit_of_a_cell(boundary, k, h, mask)
     torch.testing.assert_close(found.leak, circuit.leak, rtol=1e-12, atol=0)
     edges = [found.layout.entries(x.conductance) for x in (found, circuit)]
-    for g, expected in zip(*edges, strict=True):
-        torch.testing.assert_close(g, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(*edges, rtol=1e-12, atol=0)
     if boundary == "robin":  # which only cells have
         return
     # On a plane conductances do not depend on the unit of length.
@@ -167,8 +166,7 @@ def test_operators_cells_waves_and_inverse_problems_have_the_same_walls(boundary
     leak, *edges = experiment.circuit(field.log())
     leak = leak - experiment.ground[None, ..., None]
     torch.testing.assert_close(leak, circuit.leak, rtol=1e-12, atol=0)
-    for g, expected in zip(edges, circuit.conductance, strict=True):
-        torch.testing.assert_close(g, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(edges, [*circuit.conductance], rtol=1e-12, atol=0)
     if not holes and boundary != "periodic":
         leak = wall_leak(k, h, boundary=boundary)
         torch.testing.assert_close(leak, circuit.leak, rtol=1e-12, atol=0)
@@ -423,12 +421,6 @@ def test_waves_and_circuits_check_their_arguments():
 def test_conditions_check_their_numbers(condition):
     with pytest.raises(ValueError, match="expected a real number or a Tensor"):
         condition()
-
-
-def test_gradients_of_a_conductivity_of_0_are_finite():
-    zero = torch.zeros(1, 3, 4, 1, requires_grad=True)
-    (grad,) = torch.autograd.grad(sum(g.sum() for g in edge_conductance(zero)), zero)
-    assert (grad == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)

@@ -101,8 +101,9 @@ def test_parts_without_sources_change_nothing(backend, shape, method):
     assert not v[off].any()
     other = solve_network(s, g, torch.where(off, 1.0, leak), solver=Direct())
     torch.testing.assert_close(v, other, rtol=1e-6, atol=1e-8)
-    complex_one = solve_network(s, [x + 0j for x in g], leak)
+    complex_one = solve_network(s, [x + 0j for x in g], leak, backend=backend)
     torch.testing.assert_close(complex_one, v + 0j, rtol=1e-6, atol=1e-8)
+    assert not complex_one[off].any()
 
 
 def grid_of_lines() -> tuple[Graph, Tensor, Tensor]:

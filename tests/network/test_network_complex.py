@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from network_cases import (
-    edge_conductance,
     factorize,
     matrix,
     network_with_walls,
@@ -126,22 +125,6 @@ def test_matched_takes_power_where_the_loss_is_below_rounding():
             assert torch.allclose(w, v.conj(), atol=1e-5)
 
 
-@EACH
-def test_masks(backend):
-    mask = torch.ones(8, 7, dtype=torch.bool)
-    mask[4:, 3:] = False
-    mask[2, 2] = False
-    source, _, leak = make("waves", (8, 7), B=1, C=2)
-    k = torch.rand(1, 8, 7, 2, dtype=torch.float64) + 0.5
-    g = edge_conductance(k, 1.0, mask=mask)
-    inside = mask[..., None]
-    v = solve_network(source * inside, g, leak * inside, backend=backend)
-    assert bool((v[~inside.expand_as(v)] == 0).all())
-    g_wide = tuple(x.to(torch.complex128) for x in g)
-    other = solve_dense((source * inside, g_wide, torch.where(inside, leak, 1)))
-    assert error(v, other * inside) < 1e-12
-
-
 def test_gradients_in_complex64():
     case = make("waves", (16, 12), B=3)
     weight = torch.randn(case[0].shape, dtype=torch.complex128)
@@ -212,21 +195,6 @@ def test_values_that_are_not_finite_stay_in_their_network():
         assert lost.all(1).tolist() == [[True, False], [False, True], [False, False]]
         assert torch.equal(lost.all(1), lost.any(1))
         assert torch.allclose(w[2], v[2])
-
-
-def test_power_delivered_equals_power_dissipated():
-    for seed in range(5):
-        source, g, leak = make("circuit", (13, 11), seed=seed)
-        v = solve_network(source, g, leak, solver=Auto(1e-13))
-        delivered = (source.conj() * v).real.flatten(1, 2).sum(1)
-        dissipated = (leak.real * v.abs().square()).flatten(1, 2).sum(1)
-        for axis, y in enumerate(g):
-            n = v.shape[axis + 1]
-            drop = v.narrow(axis + 1, 0, n - 1) - v.narrow(axis + 1, 1, n - 1)
-            part = y.narrow(axis + 1, 0, n - 1).real * drop.abs().square()
-            dissipated = dissipated + part.flatten(1, 2).sum(1)
-        assert bool((delivered > 0).all())
-        assert torch.allclose(delivered, dissipated, rtol=1e-11)
 
 
 def test_dtypes_of_potentials():

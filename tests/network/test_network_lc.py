@@ -170,46 +170,6 @@ def test_steps_of_any_length_keep_the_energy_or_are_refused(grid, boundary, dtyp
     assert 1e2 < taken[-1] < 1e5 if dtype == torch.float32 else 1e11 < taken[-1] < 1e14
 
 
-@EACH_BOUNDARY
-def test_damping_takes_energy(grid, boundary):
-    state, circuit, C = _network(grid, boundary)
-    leak = torch.rand(C.shape, dtype=DOUBLE)
-    energies = [lc_energy(state, circuit, C)]
-    for _ in range(20):
-        state = lc_step(state, circuit, C, 0.5, damping=leak)
-        energies.append(lc_energy(state, circuit, C))
-    assert all((b < a).all() for a, b in itertools.pairwise(energies))
-    assert (energies[-1] < 0.9 * energies[0]).all()
-
-
-@EACH_BOUNDARY
-def test_time_can_be_turned_back(grid, boundary):
-    start, circuit, C = _network(grid, boundary)
-    state = start
-    for _ in range(10):
-        state = lc_step(state, circuit, C, 0.5, **EXACT)
-    state = LCState(state.voltage, tuple(-i for i in state.current), -state.ground)
-    for _ in range(10):
-        state = lc_step(state, circuit, C, 0.5, **EXACT)
-    torch.testing.assert_close(state.voltage, start.voltage, rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(state.current[0], -start.current[0], rtol=1e-8, atol=1e-8)
-
-
-def test_a_mode_of_a_ring_has_the_frequency_of_the_midpoint_rule():
-    """tan(w dt / 2) = dt / 2 sqrt(lambda), lambda = (2 - 2 cos k) / (L C)."""
-    n, mode, L, C, dt = 12, 2, 0.5, 2.0, 0.3
-    k = 2 * math.pi * mode / n
-    v = torch.cos(k * torch.arange(n, dtype=DOUBLE)).reshape(1, n, 1)
-    turn = 2 * math.atan(dt / 2 * math.sqrt((2 - 2 * math.cos(k)) / (L * C)))
-    state, circuit = (
-        LCState.at_rest(v),
-        Circuit((1 / L + 0 * v,), 0 * v, Grid(v.shape[1:-1], periodic=True)),
-    )
-    for step in range(1, 30):
-        state = lc_step(state, circuit, C, dt, **EXACT)
-        torch.testing.assert_close(state.voltage, v * math.cos(step * turn))
-
-
 @pytest.mark.parametrize("boundary", ["neumann", "dirichlet", "periodic"])
 def test_waves_have_the_speed_of_their_medium(boundary):
     """A standing wave of the continuum, at the second order of spacing and step together."""

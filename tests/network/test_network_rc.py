@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -81,21 +80,6 @@ def test_a_node_that_stores_nothing_has_no_state(method):
         network = circuit.conductance, circuit.leak + storage, circuit.layout
         error = backward_error(solved, storage * before + circuit.source(0 * v), *network)
         assert error.item() < 1e-12
-
-
-@EACH_METHOD
-def test_the_order_in_time(method):
-    _, g, leak = make_network((4, 3), B=1, C=1, contrast=10)
-    v = uniform(1, 4, 3, 1)
-    exact = torch.matrix_exp(-matrix(g, leak, (False, False))[0]) @ v.flatten()
-    errors = []
-    for steps in (16, 32, 64, 128):
-        x = v
-        for _ in range(steps):
-            x = step_of(x, g, leak, 1.0, 1 / steps, method=method, **EXACT)
-        errors.append((x.flatten() - exact).norm().item())
-    orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
-    assert orders[-1] == pytest.approx(METHODS.index(method) + 1, abs=0.1), orders
 
 
 @EACH_METHOD

@@ -292,6 +292,18 @@ def truth(source: Tensor, conductance: Any, leak: Tensor, **options: Any) -> dic
     return run(source.double(), wide, leak.double(), **options, backend="reference")
 
 
+def assert_near(found: Any, expected: Any, tolerance: float) -> None:
+    """In the maximum norm, of a tensor or of each of several."""
+    if isinstance(found, Tensor):
+        found, expected = [found], [expected]
+    for actual, right in zip(found, expected, strict=True):
+        assert actual.shape == right.shape
+        wide = torch.promote_types(right.dtype, torch.float64)
+        if right.numel():
+            error = (actual.detach().to(wide) - right.to(wide)).abs().amax()
+            assert error <= tolerance * right.to(wide).abs().amax()
+
+
 def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
     assert actual.keys() == expected.keys()
     for name, tensor in actual.items():

@@ -66,23 +66,6 @@ def test_scan_is_the_reference(line, backend, periodic, reverse):
 
 
 @draws
-@given(
-    line=lines(),
-    factor=st.floats(-1e3, 1e3),
-    backend=st.sampled_from(SCANS),
-    periodic=st.booleans(),
-)
-def test_scan_is_linear_in_its_input(line, factor, backend, periodic):
-    u, *rest = line
-    options = {"boundary": "periodic" if periodic else "matched", "backend": backend}
-    other = u.roll(1, 0) * u.cos()
-    y, z = kirchhoff_scan(u, *rest, **options), kirchhoff_scan(other, *rest, **options)
-    both = kirchhoff_scan(factor * u + other, *rest, **options)
-    scale = (abs(factor) * y.abs() + z.abs()).amax() * rest[1].shape[1]
-    close(both, factor * y + z, scale + 1e-12, 1e-8)
-
-
-@draws
 @given(line=lines(), backend=st.sampled_from(SCANS))
 def test_capacitors_hold_no_more_than_was_fed_in(line, backend):
     """Every step is a mean of the state and of what feeds it: |v| <= max |b u| / decay."""
@@ -153,13 +136,9 @@ def solve(source, conductance, leak, periodic, backend):
 
 @draws
 @given(network=networks(), backend=st.sampled_from(NETWORKS))
-def test_reciprocity(network, backend):
-    """What a current here does there, it does there here: the matrix is symmetric."""
-    source, conductance, leak, periodic = network
-    other = source.flip(1) * source.cos()
-    v, w = (solve(s, conductance, leak, periodic, backend) for s in (source, other))
-    one, two = (other * v).sum(), (source * w).sum()
-    assert abs(one - two) <= 1e-8 * (other.norm() * v.norm() + 1e-300)
+def test_backends_solve_the_same_network(network, backend):
+    truth = solve(*network, "reference" if "reference" in network_backends() else "torch")
+    close(solve(*network, backend), truth, truth, 1e-10)
 
 
 @draws
@@ -184,13 +163,3 @@ def test_more_leak_is_less_potential(network, backend, more):
     v = solve(source.abs(), conductance, leak, periodic, backend)
     w = solve(source.abs(), conductance, leak + more, periodic, backend)
     assert bool((w <= v * (1 + 1e-7) + 1e-10 * v.amax()).all())
-
-
-@draws
-@given(network=networks(), factor=st.floats(1e-6, 1e6), backend=st.sampled_from(NETWORKS))
-def test_ohm(network, factor, backend):
-    """All conductances times a factor, potentials divided by it."""
-    source, conductance, leak, periodic = network
-    v = solve(source, conductance, leak, periodic, backend)
-    w = solve(source, [factor * g for g in conductance], factor * leak, periodic, backend)
-    close(factor * w, v, v, 1e-7)
