@@ -35,10 +35,10 @@ MODELS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", MODELS)
 def test_smoke_runs_write_their_scores(tmp_path, smoke_data, problem):
-    if problem == "shallow_water":
-        pytest.importorskip("clawpack", reason="PyClaw missing: make setup-pyclaw")
-    if problem == "pdebench_series":
-        pytest.importorskip("pdebench")
+    for package in {"shallow_water": ["clawpack"], "pdebench_series": ["pdebench"]}.get(
+        problem, []
+    ):
+        pytest.importorskip(package, reason="missing: make setup, make setup-pyclaw")
     # Evaluated on a finer grid, too.
     finer = ["problem.test_resolutions=[48]"] if problem == "darcy" else []
     for model in MODELS[problem]:
