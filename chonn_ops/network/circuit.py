@@ -40,13 +40,7 @@ from chonn_ops.network.layout import (
 )
 from chonn_ops.network.layout.graph import Graph, merged_ends
 from chonn_ops.network.solve.autograd import solve_network
-from chonn_ops.network.solve.ground import (
-    Ungrounded,
-    at_limits,
-    labels_of,
-    lost_networks,
-    without,
-)
+from chonn_ops.network.solve.ground import Ungrounded, at_limits, labels_of, lost_networks, without
 from chonn_ops.network.solve.methods import AUTO, Networks, Solver, options_of
 from chonn_ops.network.solve.operator import choice_of, forced_backend
 
