@@ -171,9 +171,7 @@ class CKB(nn.Module):
                     driven = torch.cat((u, driven), -1) if self.has_networks else u + driven
             y = cell(driven, *geometry)
             total = total + y
-        if self.has_networks:
-            return self.out_proj(gated(total, gate))
-        return self.out_proj(total.to(gate.dtype) * F.silu(gate))
+        return self.out_proj(gated(total, gate))
 
 
 class CKBBranch(CKB):
