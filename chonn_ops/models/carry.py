@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops._forward_mode import are_plain
 from chonn_ops._library import Operator, operator, structure
+from chonn_ops._pytorch import are_plain
 
 AXES = 3
 # Cells for which it pays to wake a thread.
@@ -78,8 +78,9 @@ class Kernel:
 
     def fastest(self, z: Tensor) -> float:
         """The most cells that a wave crosses in the time of all steps, all axes together."""
-        self.run("fastest", z.contiguous())
-        return self.arguments.fastest
+        most = torch.zeros(1, dtype=torch.float64)
+        self.run("fastest", z.contiguous(), fastest=most)
+        return most.item()
 
 
 class Carried(torch.autograd.Function):

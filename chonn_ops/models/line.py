@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops._forward_mode import are_plain
+from chonn_ops._pytorch import are_plain
 from chonn_ops.models.carry import takes_kernels
 from chonn_ops.network.circuit import solve_checked
 from chonn_ops.network.layout import Grid

@@ -50,8 +50,7 @@ def _small_results(backend: Any, device: torch.device) -> tuple[Tensor, ...]:
         None,
     )
     walks = plan((H, W), "axial", False)
-    every = checkpoint_steps(N, device.type)
-    size = checkpoint_numel(B, (H, W), "axial", D, N, every)
+    size = checkpoint_numel(B, (H, W), "axial", D, N, checkpoint_steps(device.type))
     checkpoints = inputs.u.new_empty(size)
     y, _ = backend.forward(inputs, walks, "matched", checkpoints)
     grads = backend.backward(wave(*y.shape), None, inputs, walks, "matched", checkpoints)
@@ -101,8 +100,7 @@ def _plan(u: Tensor, modes: Modes) -> tuple[Any, ...]:
 
 
 def _checkpoint_numel(u: Tensor, decay: Tensor, modes: Modes) -> int:
-    every = checkpoint_steps(decay.shape[1], u.device.type)
-    D, N = decay.shape
+    every, (D, N) = checkpoint_steps(u.device.type), decay.shape
     return checkpoint_numel(u.shape[0], modes.grid, modes.directions, D, N, every)
 
 

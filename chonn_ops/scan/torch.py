@@ -1,9 +1,9 @@
 """The scan in plain PyTorch for any device, a chunk of steps at a time.
 
 The coefficients of a chunk are computed together; the recurrence then takes one fused multiply-add
-a step. Chunks of `CHUNK` steps and slices of `_SLICE` states bound the extra memory by O(B L D) for
-any N. The backward starts from the forward's checkpoints and recomputes the other states. `reverse`
-flips inputs and outputs.
+a step. Chunks of `CHUNK` steps and slices of `_SLICE` states bound the extra memory, but for
+checkpoints, by O(B L D) for any N. The backward starts from the forward's checkpoints and
+recomputes the other states. `reverse` flips inputs and outputs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops.scan.reference import retention_and_weight, weight_slope
-from chonn_ops.scan.walks import CHUNK, spacing
+from chonn_ops.scan.walks import CHUNK
 
 _SLICE = 16
 
@@ -60,7 +60,6 @@ def forward(
     checkpoints: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """y (B, L, D) and the final state (B, D, N); writes states to `checkpoints` if given."""
-    every = spacing(decay.shape[1])
     if reverse:
         u, delta, b, c = _flip(u, delta, b, c)
     y = torch.zeros_like(u) if d is None else d * u
@@ -68,8 +67,8 @@ def forward(
     state.copy_(torch.zeros_like(state) if initial_state is None else initial_state)
     for n in _slices(decay.shape[1]):
         for index, k in enumerate(_chunks(u.shape[1])):
-            if checkpoints is not None and index % every == 0:
-                checkpoints[:, index // every, n] = state[..., n].mT
+            if checkpoints is not None:
+                checkpoints[:, index, n] = state[..., n].mT
             v, _, _ = _advance(u[:, k], delta[:, k], decay[:, n], b[:, k, n], state[..., n])
             y[:, k] += (c[:, k, None, n] * v).sum(-1)
             state[..., n] = v[:, -1]
@@ -92,21 +91,14 @@ def backward(
     """Gradients of the seven inputs, None where there is no input."""
     if reverse:
         grad_y, u, delta, b, c = _flip(grad_y, u, delta, b, c)
-    every = spacing(decay.shape[1])
     rest = u.new_zeros(u.shape[0], *decay.shape)
     carried = rest if grad_state is None else grad_state.clone()
     grad_u = torch.zeros_like(u) if d is None else d * grad_y
     grad_delta, grad_decay = torch.zeros_like(u), torch.zeros_like(decay)
     grad_b, grad_c = torch.empty_like(b), torch.empty_like(c)
     for n in _slices(decay.shape[1]):
-        starts: list[Tensor] = []
         for index, k in reversed(list(enumerate(_chunks(u.shape[1])))):
-            if not starts:
-                starts = [checkpoints[:, index // every, n].mT]
-                for j in _chunks(u.shape[1])[index - index % every : index]:
-                    v, _, _ = _advance(u[:, j], delta[:, j], decay[:, n], b[:, j, n], starts[-1])
-                    starts.append(v[:, -1].clone())
-            start = starts.pop()
+            start = checkpoints[:, index, n].mT
             u_k, b_k, grad_y_k = u[:, k, :, None], b[:, k, None, n], grad_y[:, k, :, None]
             delta_k, rates = delta[:, k, :, None], decay[:, n]
             v, retention, weight = _advance(u[:, k], delta[:, k], rates, b[:, k, n], start)

@@ -22,16 +22,12 @@ DIRECTIONS = ("raster", "bidirectional", "cross", "axial")
 # The sign of the mirror image that continues a line beyond an end that reflects.
 MIRROR = {"neumann": 1, "dirichlet": -1}
 
-CHUNK = CONSTANTS["SCAN_CHUNK"]  # steps that backends handle together
+# Steps that backends handle together, and between the checkpoints of those that are not on CUDA.
+CHUNK = CONSTANTS["SCAN_CHUNK"]
 LINE = CONSTANTS["SCAN_LINE"]  # steps that the compiled kernel walks without checkpoints
 CUDA_CHECKPOINT = 16  # steps between the checkpoints of the CUDA kernels: a tile of their backward
 
 Loops = tuple[tuple[int, int], ...]
-
-
-def spacing(states: int) -> int:
-    """Chunks between two checkpoints; these take the memory of one (B, L, D) tensor at most."""
-    return -(-states // CHUNK)
 
 
 class Walk(NamedTuple):
@@ -149,9 +145,9 @@ def walks_whole_lines(grid: Sequence[int], directions: str) -> bool:
     return directions != "raster" and longest <= LINE
 
 
-def checkpoint_steps(states: int, device: str) -> int:
+def checkpoint_steps(device: str) -> int:
     """Steps between two checkpoints on a type of device, at most those of any of its backends."""
-    return CUDA_CHECKPOINT if device == "cuda" else CHUNK * spacing(states)
+    return CUDA_CHECKPOINT if device == "cuda" else CHUNK
 
 
 def checkpoint_numel(
@@ -176,13 +172,13 @@ def split_checkpoints(
 ) -> list[Any]:
     """Views of the operator's flat checkpoints, (B * lines, S, N, D) for each walk; or all None.
 
-    They are the states before step 0, ``32 * spacing``, ...
+    They are the states before each chunk of steps.
     """
     if checkpoints is None:
         return [None] * len(walks)
-    every, parts = CHUNK * spacing(states), []
+    parts = []
     for walk in walks:
-        shape = (batch * walk.line_count, -(-walk.length // every), states, channels)
+        shape = (batch * walk.line_count, -(-walk.length // CHUNK), states, channels)
         part, checkpoints = checkpoints.tensor_split([math.prod(shape)])
         parts.append(part.view(shape))
     return parts

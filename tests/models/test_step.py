@@ -11,7 +11,7 @@ import torch
 
 from chonn_ops import CHONNStep1d, CHONNStep2d, CHONNStep3d
 from chonn_ops.cli import main
-from chonn_ops.models.step import DIFFUSIVITY, FORMS, GAIN, PARTS, SPEED, STAGE
+from chonn_ops.models.step import DIFFUSIVITY, GAIN, PARTS, SPEED, STAGE
 from chonn_ops.nn.circuit_head import wall_distance
 
 MODELS = {1: CHONNStep1d, 2: CHONNStep2d, 3: CHONNStep3d}
@@ -30,8 +30,7 @@ def drawn(axes, channels=1, parts=PARTS, size=0.3, seed=0, forms=(), **options):
             p.add_(size * torch.randn(p.shape, generator=generator(seed)))
         model.distance.mul_(0.1)
         model.diffusivity.mul_(0.1).add_(0.6)
-        found = [part in parts for part in PARTS] + [form in forms for form in FORMS]
-        model._has(found + list(model.rings))
+        model._has(set(parts), set(forms), model.rings)
     return model
 
 

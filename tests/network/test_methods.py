@@ -33,7 +33,7 @@ VOLUME = "multigrid: a volume of more than 12 x 12 x 12 nodes" + ITERATED.format
             "torch",
             "multigrid",
             "multigrid: the backend 'torch' iterates faster than it eliminates"
-            + ITERATED.format(12),
+            + ITERATED.format(40),
         ),
         ((9, 9, 99), "reference", "direct", "elimination: asked for by the backend 'reference'"),
     ],

@@ -62,7 +62,8 @@ def _isas(backend):
     "dtype", [torch.float32, pytest.param(torch.float64, marks=THOROUGH)], ids=str
 )
 def test_equals_the_reference_on_every_instruction_set(backend, monkeypatch, grid, boundary, dtype):
-    network = make_network(grid, B=1, C=2, dtype=dtype)
+    # 17 networks leave lanes empty in vectors of every width.
+    network = make_network(grid, B=1, C=17 if grid == (33, 32) else 2, dtype=dtype)
     expected = network_with_walls(*network, boundary=boundary, backend="reference")
     tol = 1e-6 if dtype == torch.float32 else 1e-11
     for isa in _isas(backend):
@@ -141,7 +142,7 @@ def test_the_number_of_threads_changes_no_bit(set_threads, grid):
 )
 @pytest.mark.parametrize(
     ("contrast", "most"),
-    [*(pytest.param(*x, marks=THOROUGH) for x in ((1.0, 6), (100.0, 8))), (1e4, 16)],
+    [*(pytest.param(*x, marks=THOROUGH) for x in ((1.0, 8), (100.0, 12))), (1e4, 32)],
 )
 def test_iterations(backend, grid, size, contrast, most, dtype):
     """Squares and cubes with better and worse conductances: no more on larger grids."""

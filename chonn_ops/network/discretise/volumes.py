@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32
-from chonn_ops.boundary import Condition, Dirichlet, Face, named_conditions
+from chonn_ops.boundary import Condition, Dirichlet, Face, Wall, named_conditions
 from chonn_ops.checks import (
     NETWORK_DTYPES,
     as_tensor,
@@ -121,14 +121,14 @@ class FiniteVolumes:
         self.walls = Walls(node, area, _numbers("walls.distance", distance, len(node)))
         every = torch.arange(len(node))
         self.sets = {"boundary": every}
-        for name, given in (sets or {}).items():
-            chosen = as_tensor(f"sets[{name!r}]", given, "cpu")
+        for name, group in (sets or {}).items():
+            chosen = as_tensor(f"sets[{name!r}]", group, "cpu")
             if chosen.dtype == torch.bool and chosen.shape == every.shape:
                 chosen = every[chosen]
             chosen = node_numbers(f"sets[{name!r}]", chosen, len(node), "walls")
             if name == "boundary" or chosen.dim() != 1 or not len(chosen):
                 expected = f"indices of {len(node)} walls, or a mask of them; not 'boundary'"
-                raise error(f"sets[{name!r}]", expected, given)
+                raise error(f"sets[{name!r}]", expected, group)
             self.sets[name] = chosen.unique()
         # Known here, because compilers cannot branch on values.
         away = self.walls.distance != 0
@@ -317,8 +317,7 @@ class FiniteVolumes:
 
         volume = like_k(self.volume, d)
         leak = density_of("absorption", absorption, k, NETWORK_DTYPES) * volume
-        wall: Tensor | None = None
-        current: Tensor | None = None
+        wall = Wall()
         held: list[Tensor] = []
         value = torch.zeros_like(k)
         for name, condition in named_conditions(boundary, self.sets).items():
@@ -338,31 +337,25 @@ class FiniteVolumes:
                 # Behind a millionth of the distance, the current would be a difference of numbers
                 # that are equal in float32.
                 held.append(node)
-                given = number_on(f"{name}: value", condition.value, beside)
-                value = value.index_copy(1, node, given)
+                held_at = number_on(f"{name}: value", condition.value, beside)
+                value = value.index_copy(1, node, held_at)
                 continue
             area = like_k(self.walls.area[some], d - 1)
             step = volume[node] / area
             distance = torch.maximum(like_k(self.walls.distance[some], 1), 1e-6 * step)
             face = Face(beside, area, distance, step, leak[:, node])
             added = condition.wall(face)
-            wall = _with(wall, added.conductance, node, k)
-            current = _with(current, added.current, node, k)
-        total = leak if wall is None else leak + wall
+            wall = wall.plus(
+                added.each(lambda x, node=node: x.new_zeros(k.shape).index_add(1, node, x))
+            )
+        total = leak if wall.conductance is None else leak + wall.conductance
         edges = faces.to(k) * like_k(self.weight, d - 2)
-        circuit = Circuit(edges, total, self.graph, volume=volume, wall=wall, current=current)
+        walls = {"wall": wall.conductance, "current": wall.current}
+        circuit = Circuit(edges, total, self.graph, volume=volume, **walls)
         if not held:
             return circuit
         nodes = torch.zeros(n, dtype=torch.bool, device=k.device)
         return circuit.hold(nodes.index_fill(0, torch.cat(held), True)[:, None], value)
-
-
-def _with(field: Tensor | None, values: Tensor | None, node: Tensor, k: Tensor) -> Tensor | None:
-    """A field of the shape of k with values added at nodes; None stands for zeros."""
-    if values is None:
-        return field
-    field = values.new_zeros(k.shape) if field is None else field
-    return field.index_add(1, node, values)
 
 
 def _numbers(

@@ -2,6 +2,9 @@
 
 A line is eliminated. Grids of more axes take conjugate gradients, preconditioned by one cycle of
 `Multigrid`; every network of a batch has its own step lengths and stops by the rule of `Progress`.
+
+The cycle is the compiled kernel's (`cpu/multigrid.h`), with another smoother: coarse nodes are
+pairs of nodes, or squares or cubes of them, with one potential.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops._library import CONSTANTS
 from chonn_ops.checks import recording
 from chonn_ops.network.layout import Grid
-from chonn_ops.network.solve.halo import HaloGrid, Network, along
-from chonn_ops.network.solve.multigrid import Multigrid, lead_of_axes, reciprocal
 
 LEAST, MOST = CONSTANTS["NETWORK_RATIO_LEAST"], CONSTANTS["NETWORK_RATIO_MOST"]
 ALLOWED = CONSTANTS["NETWORK_ERROR_ALLOWED"]
+# Most often that an axis is halved alone.
+_MOST_LEAD = 20
+# The smoother damps the interval 1.25 +- 0.75 of the scaled matrix' spectrum, which ends at 2.
+_CENTRE, _RADIUS = 1.25, 0.75
 
 
 class Progress:
@@ -93,17 +98,181 @@ def _each(factor: Tensor, field: Tensor) -> Tensor:
     return factor.view(-1, *(1,) * (field.ndim - 1))
 
 
+def reciprocal(total: Tensor) -> Tensor:
+    """1 / t, or 0 where t is 0: a node without edges and leak has the potential 0."""
+    return torch.where(total > 0, total.reciprocal(), 0)
+
+
+class Level:
+    """M networks on a grid: `edges` (M, \\*grid), one an axis, with 0 at entries that belong to no
+    edge, and `leak` (M, \\*grid); `inverse` is that of the diagonal of the matrix."""
+
+    def __init__(self, edges: Sequence[Tensor], leak: Tensor) -> None:
+        self.edges, self.leak = list(edges), leak
+        total = leak.clone()
+        for axis, g in enumerate(edges, 1):
+            total += g
+            total += g.roll(1, axis)
+        self.inverse = reciprocal(total)
+
+    def subtract_currents(self, source: Tensor, v: Tensor) -> Tensor:
+        """``source -= A v``, in place. Currents follow from differences of potentials, because the
+        rounding of the matrix' diagonal would lose small leaks."""
+        source.addcmul_(self.leak, v, value=-1)
+        for axis, g in enumerate(self.edges, 1):
+            current = torch.sub(v.roll(-1, axis), v).mul_(g)
+            source.add_(current).sub_(current.roll(1, axis))
+        return source
+
+    def smooth(self, r: Tensor, *, update: bool) -> Tensor:
+        """Potentials after two steps of Chebyshev iteration from zero, which finds all nodes'
+        residuals at once. With `update`, `r` becomes the residual of the result; otherwise it lacks
+        the last step."""
+        step = (r * self.inverse).div_(_CENTRE)
+        v, rate = step.clone(), _RADIUS / _CENTRE
+        self.subtract_currents(r, step)
+        faster = 1 / (2 * _CENTRE / _RADIUS - rate)
+        step.mul_(rate * faster).addcmul_(r, self.inverse, value=2 * faster / _RADIUS)
+        if update:
+            self.subtract_currents(r, step)
+        return v.add_(step)
+
+    def coarsen(self, halved: Sequence[bool]) -> Level:
+        """The networks of coarse nodes. Along halved axes one edge is left of two, but potentials
+        that are equal in pairs make currents twice as large as smooth ones do: half of the edge
+        counts (D. Braess, Computing 55 (1995) 379)."""
+        edges = []
+        for axis, g in enumerate(self.edges, 1):
+            n = g.shape[axis]
+            if halved[axis - 1]:  # the edges between pairs, and the last entry
+                some = torch.arange(1, n + n % 2, 2, device=g.device).clamp_max_(n - 1)
+                g = g.index_select(axis, some) * (0.5 if len(some) > 1 else 0)
+            across = [chosen and i != axis for i, chosen in enumerate(halved, 1)]
+            edges.append(_restrict(g, across))
+        return Level(edges, _restrict(self.leak, halved))
+
+
+def _restrict(field: Tensor, halved: Sequence[bool]) -> Tensor:
+    """Sums over the nodes of each coarse node."""
+    for axis in (i for i, chosen in enumerate(halved, 1) if chosen):
+        first, second = (field[(slice(None),) * axis + (slice(i, None, 2),)] for i in (0, 1))
+        field = first.clone()
+        field.narrow(axis, 0, second.shape[axis]).add_(second)
+    return field
+
+
+def _prolong(field: Tensor, halved: Sequence[bool], shape: Sequence[int]) -> Tensor:
+    """The potentials of coarse nodes at the nodes of a field of this shape."""
+    for axis in (i for i, chosen in enumerate(halved, 1) if chosen):
+        pairs = torch.stack([field, field], axis + 1).flatten(axis, axis + 1)
+        field = pairs.narrow(axis, 0, shape[axis])
+    return field
+
+
+def _inverse_factors(level: Level, periodic: bool) -> Tensor:
+    """W (M, N, N) with ``W^T W = A^-1``, for small networks of N nodes in row-major order, by
+    elimination without a subtraction, see `chonn_ops.network.direct.torch`.
+
+    Multiplying by W and then by its transpose keeps the digits of sources that sum to zero. A
+    product with A^-1 would lose them, because a small leak adds a large constant to all entries of
+    A^-1.
+    """
+    M, *grid = level.leak.shape
+    nodes = math.prod(grid)
+    leak, every = level.leak.flatten(1).clone(), torch.arange(nodes, device=level.leak.device)
+    g = leak.new_zeros(M, nodes, nodes)
+    for axis, edge in enumerate(level.edges):
+        g[:, every, every.reshape(grid).roll(-1, axis).flatten()] += edge.flatten(1)
+    g += g.mT.clone()
+    # The bandwidth of the matrix, which elimination does not increase.
+    reach = nodes if periodic else nodes // grid[0]
+    factor, totals = torch.zeros_like(g), leak.clone()
+    for k in range(nodes):
+        ahead = slice(k + 1, k + 1 + reach)
+        edges = g[:, k, ahead]
+        total = leak[:, k] + edges.sum(1)
+        # A total of rounding size: the node is the last one of a part without leak.
+        total = torch.where(total > torch.finfo(g.dtype).eps * edges.sum(1), total, 0)
+        totals[:, k] = total
+        share = edges * reciprocal(total)[:, None]
+        g[:, ahead, ahead].addcmul_(edges[:, :, None], share[:, None, :])
+        leak[:, ahead].addcmul_(share, leak[:, k, None])
+        factor[:, ahead, k] = share.neg_()
+    one = torch.eye(nodes, dtype=g.dtype, device=g.device)
+    lower = torch.linalg.solve_triangular(factor, one, upper=False, unitriangular=True)
+    return lower.mul_(reciprocal(totals).sqrt()[:, :, None])
+
+
+class Multigrid:
+    """Cycles of aggregation over M networks, `level`.
+
+    `lead` says for each axis how often it is halved before the axes with a smaller lead, see
+    `lead_of_axes`; `periodic` whether edges join both ends of an axis. The cycle is a W-cycle,
+    because a V-cycle converges slowly where inclusions are smaller than the spacing of a coarse
+    grid. For the same reason the coarsest network, which is eliminated, has as many as 2 sqrt(N)
+    nodes, so that its factors take the memory of a few fields of the finest grid.
+    """
+
+    def __init__(self, level: Level, lead: Sequence[int], periodic: bool) -> None:
+        self._levels: list[tuple[Level, list[bool]]] = []
+        ahead, bottom = list(lead), max(128, 2 * math.isqrt(level.leak[0].numel()))
+        while level.leak[0].numel() > bottom:
+            most = max(x for x, n in zip(ahead, level.leak.shape[1:], strict=True) if n > 1)
+            pairs = list(zip(ahead, level.leak.shape[1:], strict=True))
+            halved = [n > 1 and x == most for x, n in pairs]
+            if any(n > 1 and x < most for x, n in pairs):
+                ahead = [x - chosen for x, chosen in zip(ahead, halved, strict=True)]
+            self._levels.append((level, halved))
+            level = level.coarsen(halved)
+        self._factors = _inverse_factors(level, periodic)
+
+    def solve(self, source: Tensor) -> Tensor:
+        """Approximate potentials of `source`: linear, symmetric and positive definite in it."""
+        return self._cycle(source.clone(), 0)
+
+    def _cycle(self, r: Tensor, index: int) -> Tensor:
+        """Approximate potentials by one cycle from a level downwards; overwrites r."""
+        if index == len(self._levels):
+            v = self._factors.mT @ (self._factors @ r.flatten(1)[:, :, None])
+            return v.view(r.shape)
+        level, halved = self._levels[index]
+        v, last = level.smooth(r, update=True), index + 1 == len(self._levels)
+        coarse = _restrict(r, halved)
+        more = self._cycle(coarse if last else coarse.clone(), index + 1)
+        if not last:
+            left = self._levels[index + 1][0].subtract_currents(coarse, more)
+            more = more + self._cycle(left, index + 1)
+        step = torch.where(level.inverse > 0, _prolong(more, halved, r.shape), 0)
+        level.subtract_currents(r, step)
+        return v.add_(step).add_(level.smooth(r, update=False))
+
+
+def lead_of_axes(level: Level) -> Tensor:
+    """How often to halve an axis alone before all axes conduct alike, shape (M, axes).
+
+    Halving an axis halves its conductances and doubles those of the other axes, a factor of 4. The
+    smoother is effective only along axes that conduct about as well as the best one.
+    """
+    found = []
+    for g in (g.flatten(1) for g in level.edges):
+        edges = (g > 0).sum(1)
+        mean = torch.where(g > 0, g.log2(), 0).sum(1) / edges
+        found.append(torch.where(edges > 0, mean, -math.inf))
+    strength = torch.stack(found, 1)
+    lead = (strength - strength.amin(1, keepdim=True)).nan_to_num(nan=0) / 2
+    return lead.clamp(max=_MOST_LEAD).round().int()
+
+
 def conjugate_gradients(
-    network: Network, cycle: Multigrid, source: Tensor, tol: float, max_iterations: int
+    level: Level, cycle: Multigrid, source: Tensor, tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Solve for potentials, iterations and deviations (`Progress`); overwrites `source`."""
-    grid, r = network.grid, source
-    norm = _dot(source, source).sqrt()
+    r, norm = source, _dot(source, source).sqrt()
     progress = Progress(norm)
     deviation = (norm > 0).to(norm.dtype)
     running = norm > 0
     iterations = torch.zeros_like(norm, dtype=torch.int32)
-    p, Ap = grid.new(source), grid.new(source)
+    p, Ap = torch.zeros_like(source), torch.zeros_like(source)
     # v is rounded once, at the end: rounding at every step adds up to residuals well above `tol`.
     wide = widest_dtype(source.dtype, source.device)
     v = torch.zeros_like(source, dtype=wide)
@@ -117,7 +286,7 @@ def conjugate_gradients(
         # The flexible form (Polak-Ribiere): rounding makes a cycle less than exactly linear.
         beta = torch.where(running, -_dot(Ap, z) / pAp, 0)
         p = z.addcmul_(_each(beta, p), p)
-        Ap = network.subtract_currents(Ap.zero_(), p).neg_()
+        Ap = level.subtract_currents(Ap.zero_(), p).neg_()
         pAp = _dot(p, Ap)
         running = running & (pAp > 0)
         alpha = torch.where(running, _dot(p, r) / pAp, 0)
@@ -130,16 +299,16 @@ def conjugate_gradients(
     return v.to(source.dtype), iterations, deviation
 
 
-def _groups(network: Network) -> list[tuple[list[int], Tensor | None]]:
+def _groups(level: Level) -> list[tuple[list[int], Tensor | None]]:
     """The leads that occur and the networks that have them, None for all of them.
 
     Networks of the same anisotropy form a group, so that no result depends on the other networks
     of a call. Anisotropies cannot be read while a CUDA graph is recorded: all axes are then halved
     together.
     """
-    if recording(network.leak):
-        return [([0] * len(network.grid.sizes), None)]
-    leads, group = lead_of_axes(network).unique(dim=0, return_inverse=True)
+    if recording(level.leak):
+        return [([0] * len(level.edges), None)]
+    leads, group = lead_of_axes(level).unique(dim=0, return_inverse=True)
     if len(leads) == 1:
         return [(leads[0].tolist(), None)]
     rows = [(group == index).nonzero().squeeze(1) for index in range(len(leads))]
@@ -155,23 +324,19 @@ def _solve_grids(
     max_iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Networks (M, *grid) of two axes or more, without NaN or infinity."""
-    grid = HaloGrid(source.shape[1:], periodic)
-    edges = {along(a, len(periodic)): grid.wrap(grid.pad(g)) for a, g in enumerate(conductance)}
-    network = Network(grid, edges, grid.pad(leak))
+    level = Level(conductance, leak)
     # A node that nothing is tied to has potential zero, whatever its source.
-    connected = (network.edge_sums() + network.leak) > 0
-    s = grid.pad(source).mul_(connected)
-    v, iterations = torch.empty_like(source), s.new_zeros(len(s), dtype=torch.int32)
+    s = source.mul_(level.inverse > 0)
+    v, iterations = torch.empty_like(s), s.new_zeros(len(s), dtype=torch.int32)
     deviation = s.new_zeros(len(s))
-    for lead, rows in _groups(network):
-        part = network if rows is None else network.pick(rows)
-        every = slice(None) if rows is None else rows
-        x, iterations[every], deviation[every] = conjugate_gradients(
-            part, Multigrid(part, lead), s[every], tol, max_iterations
+    for lead, rows in _groups(level):
+        every, part = slice(None), level
+        if rows is not None:
+            every, part = rows, Level([g[rows] for g in level.edges], leak[rows])
+        v[every], iterations[every], deviation[every] = conjugate_gradients(
+            part, Multigrid(part, lead, any(periodic)), s[every], tol, max_iterations
         )
-        v[every] = grid.inside(x)
-    v.mul_(grid.inside(connected))
-    return v, iterations, deviation
+    return v.mul_(level.inverse > 0), iterations, deviation
 
 
 def _eliminate_lines(source: Tensor, conductance: Tensor, leak: Tensor) -> Tensor:

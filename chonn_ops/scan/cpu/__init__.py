@@ -14,7 +14,7 @@ from torch import Tensor
 from chonn_ops._dtypes import CODES, compute_dtype
 from chonn_ops._library import Operator, operator, structure
 from chonn_ops.scan.arguments import Inputs, within_range
-from chonn_ops.scan.walks import LINE, MIRROR, Loops, Walk, run_walks, spacing, split_checkpoints
+from chonn_ops.scan.walks import LINE, MIRROR, Loops, Walk, run_walks, split_checkpoints
 
 _NARROW = (torch.bfloat16, torch.float16)  # the dtypes that the kernel widens
 # Fewest steps of a segment: for shorter ones the second walk costs more than it saves.
@@ -55,7 +55,7 @@ class Call:
         # At most the threads that PyTorch uses, and one per 32768 states: waking one costs as much.
         self.threads = min(torch.get_num_threads(), 1 + B * P * D * N // 32768)
         self.groups = max(self._groups(B * walk.line_count) for walk in walks)
-        self.arguments = _Arguments(B, D, N, groups=self.groups, spacing=spacing(N))
+        self.arguments = _Arguments(B, D, N, groups=self.groups)
         self.arguments.threads = self.threads
         self.kept: dict[str, Tensor] = {}
         decay = within_range(decay, dtype)

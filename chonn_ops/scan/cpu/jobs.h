@@ -37,15 +37,15 @@ static inline struct job job_at(const struct scan_args *a, int64_t index) {
 
 /* The number of blocks that walk through a chunk together: their states fit into the L2 cache. */
 static inline int64_t tile_of(const struct scan_args *a) {
-    const int64_t tile = (1 << 15) / (BLOCK_STATES * (2 + a->spacing));
+    const int64_t tile = (1 << 15) / (3 * BLOCK_STATES);
     const int64_t blocks = blocks_of(a);
     return tile < 1 ? 1 : tile < blocks ? tile : blocks;
 }
 
-/* The elements that a thread needs: packed b and c and their gradients; the states of a tile at every
- * chunk between two checkpoints; the tile's adjoint; and three spare blocks of states. */
+/* The elements that a thread needs: packed b and c and their gradients; the states or the adjoint of a
+ * tile; the states before a chunk of one block; and three spare blocks of states. */
 static int64_t job_workspace(const struct scan_args *a) {
-    return 4 * CHUNK * a->states + ((1 + a->spacing) * tile_of(a) + 3) * BLOCK_STATES;
+    return 4 * CHUNK * a->states + (tile_of(a) + 4) * BLOCK_STATES;
 }
 
 static inline REAL *own_workspace(const struct scan_args *a, const struct job *job) {

@@ -97,10 +97,10 @@ static inline int64_t jobs(const struct scan_args *a) {
     return a->batches * lines_a_batch(a) * a->groups * a->segments;
 }
 
-/* Steps of a segment: a multiple of the distance between checkpoints. */
+/* Steps of a segment, whole chunks. */
 static inline int64_t segment_steps(const struct scan_args *a) {
-    const int64_t unit = CHUNK * a->spacing, units = (length(a) + unit - 1) / unit;
-    return (units + a->segments - 1) / a->segments * unit;
+    const int64_t chunks = (length(a) + CHUNK - 1) / CHUNK;
+    return (chunks + a->segments - 1) / a->segments * CHUNK;
 }
 
 #include "real.h"

@@ -108,20 +108,14 @@ static inline void scatter(const REAL *from, int64_t states, int width, REAL *to
         for (int64_t n = 0; n < states; n++) to[lane * states + n] = from[n * LANES + lane];
 }
 
-/* The last checkpoint up to a chunk of one line: (states, channels), from `block` on. */
-static inline REAL *checkpoint(const struct line *line, int64_t chunk, int64_t block) {
-    const struct scan_args *a = line->args;
-    const int64_t chunks = (length(a) + CHUNK - 1) / CHUNK;
-    const int64_t kept = (chunks + a->spacing - 1) / a->spacing;
-    const int64_t row = line->index * kept + chunk / a->spacing;
-    return (REAL *)a->checkpoints + row * a->states * a->channels + block * LANES;
-}
-
-/* Copies the states (states, LANES) of one block to the checkpoint, or from there where `recall`. */
+/* Copies the states (states, LANES) of one block to the checkpoint before a chunk, (states, channels), or
+ * from there where `recall`. */
 static inline void copy_checkpoint(const struct line *line, int64_t chunk, int64_t block, int width,
                                    REAL *states, int recall) {
-    REAL *kept = checkpoint(line, chunk, block);
-    for (int64_t n = 0; n < line->args->states; n++, kept += line->args->channels, states += LANES) {
+    const struct scan_args *a = line->args;
+    const int64_t row = line->index * ((length(a) + CHUNK - 1) / CHUNK) + chunk;
+    REAL *kept = (REAL *)a->checkpoints + row * a->states * a->channels + block * LANES;
+    for (int64_t n = 0; n < a->states; n++, kept += a->channels, states += LANES) {
         REAL *to = recall ? states : kept, *from = recall ? kept : states;
         if (width == LANES)
             memcpy(to, from, LANES * sizeof(REAL));

@@ -33,7 +33,6 @@ struct scan_args {
     struct scan_loops lines, steps;
     int64_t groups;   /* channel groups: each has its own jobs, grad_b and grad_c */
     int64_t segments; /* segments of a line: each has its own jobs */
-    int64_t spacing;  /* chunks between two checkpoints */
     int32_t reverse, accumulate, periodic, threads;
     int32_t both;   /* scan lines of at most LINE steps in both directions, without checkpoints */
     int32_t mirror; /* both: the reverse scan starts from mirror times the forward scan's final state:
@@ -49,7 +48,7 @@ struct scan_args {
     void *table;                        /* (blocks, states, 3, lanes): decay, its inverse, rate */
     void *ends, *times;                 /* segments > 1: (lines, segments, blocks, states, lanes),
                                            (lines, segments, blocks, lanes) */
-    void *workspace;                    /* (threads, elements that chonn_scan_workspace returns) */
+    void *workspace;                    /* see _library.c */
 };
 
 /* What kernel.c defines. */

@@ -11,19 +11,19 @@ INLINE void read_out(int rows, int count, const REAL *table, REAL *state, VEC sk
     for (int t = 0; t < rows; t++) {
         const VEC input = ROW(u), step = ROW(delta);
         VEC sum = skip * input;
-        if (f.y.at && !first) sum = ROW(y);
+        if (!first) sum = ROW(y);
         for (int i = 0; i < count; i++) {
             const VEC equilibrium = k.inverse[i] * (OF_STATE(b) * input);
             v[i] = relax(zoh(step * k.rate[i]), v[i], equilibrium);
-            if (f.y.at) sum += OF_STATE(c) * v[i];
+            sum += OF_STATE(c) * v[i];
         }
-        if (f.y.at) store(f.y.at + t * f.y.step, sum);
+        store(f.y.at + t * f.y.step, sum);
     }
     for (int i = 0; i < count; i++) store(state + i * LANES, v[i]);
 }
 
 /* Advances all states by a chunk and reads them out: y = skip u + sum_n c v, or y += sum_n c v
- * where `add`. Without rows of y it does not read them out. */
+ * where `add`. */
 static void forward_block(int rows, int64_t states, const REAL *table, REAL *state, const REAL *skip,
                           struct fields f, int add) {
     const VEC weight = load(skip);

@@ -51,11 +51,10 @@ static void forward_tile(const struct scan_args *a, const struct job *job, int64
         chunk_at(&chunk, &job->line, t, job->end, CHUNK);
         const struct rows b = states_at(&a->b, &job->line, &chunk, b_packed);
         const struct rows c = states_at(&a->c, &job->line, &chunk, c_packed);
-        const int keep = a->checkpoints && t / CHUNK % a->spacing == 0;
         for (int64_t block = first_block; block < end_block; block++) {
             const int width = width_of(a, block);
             REAL *state = states + (block - first_block) * BLOCK_STATES;
-            if (keep) copy_checkpoint(&job->line, t / CHUNK, block, width, state, 0);
+            if (a->checkpoints) copy_checkpoint(&job->line, t / CHUNK, block, width, state, 0);
             const struct fields f = open_fields(a, job, block, &chunk, b, c, 0, packed, CHUNK);
             skip_of(a, block, width, skip);
             forward_block(chunk.rows, a->states, TABLE(block), state, skip, f, a->accumulate);
@@ -79,40 +78,14 @@ static inline void put_states(const struct scan_args *a, const struct scan_strea
     }
 }
 
-/* Recomputes the states before each chunk, from the last checkpoint up to `chunk`. */
-static void restore(const struct scan_args *a, const struct job *job, int64_t chunk, int64_t first_block,
-                    int64_t end_block, REAL *b_packed, REAL *starts) {
-    REAL packed[2][CHUNK * LANES] = {{0}}, skip[LANES] = {0};
-    const int64_t first = chunk - chunk % a->spacing, row = tile_of(a) * BLOCK_STATES;
-    for (int64_t block = first_block; block < end_block; block++) {
-        REAL *start = starts + (block - first_block) * BLOCK_STATES;
-        memset(start, 0, BLOCK_STATES * sizeof(REAL));
-        copy_checkpoint(&job->line, first, block, width_of(a, block), start, 1);
-    }
-    for (int64_t at = first; at < chunk; at++, starts += row) {
-        struct chunk rows;
-        chunk_at(&rows, &job->line, at * CHUNK, job->end, CHUNK);
-        struct fields f = {.b = states_at(&a->b, &job->line, &rows, b_packed)};
-        f.c = f.b; /* is not read */
-        for (int64_t block = first_block; block < end_block; block++) {
-            const int width = width_of(a, block);
-            REAL *start = starts + (block - first_block) * BLOCK_STATES;
-            f.u = rows_at(&a->u, &job->line, block * LANES, width, &rows, packed[0], 1);
-            f.delta = rows_at(&a->delta, &job->line, block * LANES, width, &rows, packed[1], 1);
-            memcpy(start + row, start, BLOCK_STATES * sizeof(REAL));
-            forward_block(rows.rows, a->states, TABLE(block), start + row, skip, f, 0);
-        }
-    }
-}
-
 /* The adjoint of one job for the blocks of one tile. */
 static void backward_tile(const struct scan_args *a, const struct job *job, int64_t first_block,
                           int64_t end_block) {
     REAL packed[5 * CHUNK * LANES] = {0}, skip[LANES];
-    const int64_t sums = CHUNK * a->states, row = tile_of(a) * BLOCK_STATES;
+    const int64_t sums = CHUNK * a->states;
     REAL *b_packed = own_workspace(a, job), *c_packed = b_packed + sums;
     REAL *grad_b = c_packed + sums, *grad_c = grad_b + sums;
-    REAL *adjoints = grad_c + sums, *starts = adjoints + row;
+    REAL *adjoints = grad_c + sums, *start = adjoints + tile_of(a) * BLOCK_STATES;
     const int add_states = a->accumulate || first_block > job->first_block;
     for (int64_t block = first_block; block < end_block; block++)
         start_of(a, job, block, a->grad_state, 1, c_packed,
@@ -121,20 +94,18 @@ static void backward_tile(const struct scan_args *a, const struct job *job, int6
     for (int64_t chunks = (job->end + CHUNK - 1) / CHUNK, i = chunks - 1; i * CHUNK >= job->first; i--) {
         struct chunk chunk;
         chunk_at(&chunk, &job->line, i * CHUNK, job->end, CHUNK);
-        const int64_t since = i % a->spacing;
-        if (i == chunks - 1 || since == a->spacing - 1)
-            restore(a, job, i, first_block, end_block, b_packed, starts);
         const struct rows b = states_at(&a->b, &job->line, &chunk, b_packed);
         const struct rows c = states_at(&a->c, &job->line, &chunk, c_packed);
         memset(grad_b, 0, 2 * sums * sizeof(REAL));
         for (int64_t block = first_block; block < end_block; block++) {
-            const int64_t within = (block - first_block) * BLOCK_STATES;
             const int width = width_of(a, block);
             const struct fields f = open_fields(a, job, block, &chunk, b, c, 1, packed, CHUNK);
             skip_of(a, block, width, skip);
-            backward_block(chunk.rows, a->states, TABLE(block), starts + since * row + within,
-                           adjoints + within, GRAD_DECAY(block), skip, GRAD_D(block), f, grad_b, grad_c,
-                           a->accumulate);
+            if (width < LANES) memset(start, 0, BLOCK_STATES * sizeof(REAL));
+            copy_checkpoint(&job->line, i, block, width, start, 1);
+            backward_block(chunk.rows, a->states, TABLE(block), start,
+                           adjoints + (block - first_block) * BLOCK_STATES, GRAD_DECAY(block), skip,
+                           GRAD_D(block), f, grad_b, grad_c, a->accumulate);
             close_fields(a, job, block, &chunk, f, 1, packed, CHUNK);
         }
         put_states(a, &a->grad_b, job, &chunk, grad_b, CHUNK, add_states);

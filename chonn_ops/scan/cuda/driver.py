@@ -20,7 +20,6 @@ from chonn_ops.scan.cuda import nvrtc
 _SHARED_OF_BLOCK = 97  # most bytes of shared memory of a block that asks for them
 _SHARED_OF_KERNEL = 8  # bytes that a kernel's blocks may ask for
 _CARVEOUT = 9  # percentage of the first-level cache that is shared memory
-_RAW_STREAM = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _thread = threading.local()
 
 
@@ -125,10 +124,7 @@ class Kernels:
             self._set(kernel, _SHARED_OF_KERNEL, shared)
             self._allowed[kernel] = shared
         self._layout.pack_into(buffer, 0, *values)
-        if _RAW_STREAM is None:
-            stream = torch.cuda.current_stream(index).cuda_stream
-        else:
-            stream = _RAW_STREAM(index)
+        stream = torch.cuda.current_stream(index).cuda_stream
         code = _cuda().cuLaunchKernel(
             kernel, blocks, 1, 1, threads, 1, 1, shared, stream, pointer, None
         )

@@ -306,12 +306,6 @@ static void MODE(begin)(const struct direct_args *a, const struct item *item) {
     memset((element *)a->shares + item->slot * a->item_shares + a->num_shares, 0, PAD * sizeof(element));
 }
 
-static void MODE(finish)(const struct direct_args *a, const struct item *item) {
-    const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
-    if (MODE(any_without)(a, item, inverse))
-        MODE(find_undetermined)(a, item, inverse, a->status + item->index * (ROWS ? 1 : LANES));
-}
-
 /* Whether a region is a tile; then it is eliminated with its group, if it is the first of it. */
 INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct item *item, int64_t r,
                                    struct MODE(waiting) * w, scalar scale, int64_t *group,
@@ -327,31 +321,17 @@ INLINE int MODE(eliminate_if_tile)(const struct direct_args *a, const struct ite
 #endif
 }
 
-static void MODE(factorize_item)(const struct direct_args *a, const struct item *item, char *workspace) {
+/* One network, or one group. Where there are parts, all threads share the network: subtrees side by
+ * side, then the fronts that are left, one after the other, each by all threads. */
+static void MODE(factorize)(const struct direct_args *a, const struct item *item, char *workspace) {
     const scalar scale = MODE(scale_of)(a, item);
-    unit *front = (unit *)workspace;
-    workspace += MODE(front_bytes)(a);
-    struct MODE(waiting) w = {.held = (element **)workspace};
-    w.base = w.top = (element *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
-    char *const tiles = workspace + MODE(waiting_bytes)(a);
-    int64_t group = 0;
-    for (int64_t r = 0; r < a->regions; r++) {
-        if (!MODE(eliminate_if_tile)(a, item, r, &w, scale, &group, tiles))
-            MODE(eliminate)(a, item, r, front, &w, scale, 1);
-    }
-    MODE(finish)(a, item);
-}
-
-/* One network by all threads: subtrees side by side, then the fronts that are left, one after the
- * other, each by all threads. */
-static void MODE(factorize_parts)(const struct direct_args *a, const struct item *item, char *workspace) {
-    const scalar scale = MODE(scale_of)(a, item);
+    const int threads = a->parts ? a->threads : 1;
     char *const fronts = workspace;
-    workspace += a->threads * MODE(front_bytes)(a);
+    workspace += threads * MODE(front_bytes)(a);
     struct MODE(waiting) w = {.held = (element **)workspace};
     element *stack = (element *)(workspace + aligned(a->regions * (int64_t)sizeof(void *)));
     char *const tiles = workspace + MODE(waiting_bytes)(a);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads) if (a->threads > 1)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
     for (int64_t p = 0; p < a->parts; p++) {
         struct MODE(waiting) own = w;
         own.base = own.top = stack + a->part_stack[p];
@@ -362,12 +342,14 @@ static void MODE(factorize_parts)(const struct direct_args *a, const struct item
             if (!MODE(eliminate_if_tile)(a, item, r, &own, scale, &group, workspace))
                 MODE(eliminate)(a, item, r, front, &own, scale, 1);
     }
-    w.base = w.top = stack + a->part_stack[a->parts];
-    for (int64_t r = 0, p = 0; r < a->regions; r++) {
+    w.base = w.top = stack + (a->parts ? a->part_stack[a->parts] : 0);
+    for (int64_t r = 0, p = 0, group = 0; r < a->regions; r++) {
         if (p < a->parts && r == a->part_first[p])
             r = a->part_last[p++] - 1;
-        else
-            MODE(eliminate)(a, item, r, (unit *)fronts, &w, scale, a->threads);
+        else if (!MODE(eliminate_if_tile)(a, item, r, &w, scale, &group, tiles))
+            MODE(eliminate)(a, item, r, (unit *)fronts, &w, scale, threads);
     }
-    MODE(finish)(a, item);
+    const element *inverse = (const element *)a->inverse + item->slot * a->nodes;
+    if (MODE(any_without)(a, item, inverse))
+        MODE(find_undetermined)(a, item, inverse, a->status + item->index * (ROWS ? 1 : LANES));
 }

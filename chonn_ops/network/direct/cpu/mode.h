@@ -144,7 +144,7 @@ static void MODE(run)(const struct direct_args *a) {
             struct item item = item_at(a, i);
             MODE(pack_fields)(a, &item, workspace);
             MODE(begin)(a, &item);
-            MODE(factorize_parts)(a, &item, workspace + fields);
+            MODE(factorize)(a, &item, workspace + fields);
             if (!a->source) continue;
             const int threads = MODE(solving)(a);
             if (threads < 2) { /* they may share tiles, but not within another parallel region */
@@ -175,7 +175,7 @@ static void MODE(run)(const struct direct_args *a) {
 #endif
         if (factorizes || a->residual) MODE(pack_fields)(a, &item, own);
         if (factorizes) MODE(begin)(a, &item);
-        if (factorizes) MODE(factorize_item)(a, &item, own + fields);
+        if (factorizes) MODE(factorize)(a, &item, own + fields);
         if (!a->source) continue;
         MODE(solve_item)(a, &item, source, least(source + chunk, a->sources), own + fields);
     }

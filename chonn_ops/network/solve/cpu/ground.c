@@ -61,46 +61,25 @@ static void join(int32_t *parent, int32_t p, int32_t q) {
         parent[p] = q;
 }
 
-/* Join each node of a row with the one at the same place in another, where `edges` has one. What
- * both rows join themselves, by `across` and by a common parent, one edge has joined. */
-static void join_rows(int32_t *parent, int64_t row, int64_t other, int64_t n, const uint8_t *edges,
-                      const uint8_t *across) {
-    for (int64_t x = 0; x < n; x++) {
-        if (!edges[x]) continue;
-        const int32_t *to = parent + other + x;
-        if (x && edges[x - 1] && across[x - 1] && to[0] == to[-1]) continue;
-        join(parent, (int32_t)(row + x), (int32_t)(other + x));
-    }
-}
-
-/* Rows in order, each with those before it: a row's own edges come first and find it untouched. */
-static void find_parts(const struct grid_view *v, int32_t *parent, uint8_t *across, uint8_t *edges) {
-    const int64_t *n = v->n, stride[2] = {n[1] * n[2], n[2]};
+/* The parts of a grid. */
+static void join_along_axes(const struct grid_view *v, int32_t *parent, uint8_t *edges) {
+    const int64_t *n = v->n, stride[3] = {n[1] * n[2], n[2], 1};
     for (int64_t z = 0; z < n[0]; z++)
-        for (int64_t y = 0; y < n[1]; y++) {
-            const int64_t row = (z * n[1] + y) * n[2], at[2] = {z, y};
-            mark_edges(v, 2, z, y, across);
-            parent[row] = (int32_t)row;
-            for (int64_t x = 1; x < n[2]; x++)
-                parent[row + x] = across[x - 1] ? parent[row + x - 1] : (int32_t)(row + x);
-            if (across[n[2] - 1]) join(parent, (int32_t)row, (int32_t)(row + n[2] - 1));
-            for (int axis = 0; axis < 2; axis++) {
-                if (at[axis]) {
-                    mark_edges(v, axis, z - !axis, y - axis, edges);
-                    join_rows(parent, row, row - stride[axis], n[2], edges, across);
-                }
-                if (n[axis] > 1 && at[axis] == n[axis] - 1 && v->a->periodic[axis]) {
-                    mark_edges(v, axis, z, y, edges);
-                    join_rows(parent, row, row - at[axis] * stride[axis], n[2], edges, across);
+        for (int64_t y = 0; y < n[1]; y++)
+            for (int axis = 0; axis < 3; axis++) {
+                if (n[axis] == 1) continue;
+                mark_edges(v, axis, z, y, edges);
+                for (int64_t x = 0, p = (z * n[1] + y) * n[2]; x < n[2]; x++, p++) {
+                    const int64_t at = axis == 0 ? z : axis == 1 ? y : x;
+                    const int64_t steps = at + 1 < n[axis] ? 1 : 1 - n[axis];
+                    if (edges[x]) join(parent, (int32_t)p, (int32_t)(p + steps * stride[axis]));
                 }
             }
-        }
 }
 
 /* The parts of a graph. */
 static void join_ends(const struct grid_view *v, int32_t *parent, uint8_t *edges) {
     const int64_t count = v->a->num_edges, *start = v->a->ends, *end = start + count;
-    for (int64_t p = 0; p < v->n[2]; p++) parent[p] = (int32_t)p;
     mark(v, &v->a->edges[2], 0, 0, count, edges);
     for (int64_t e = 0; e < count; e++)
         if (edges[e]) join(parent, (int32_t)start[e], (int32_t)end[e]);
@@ -134,10 +113,11 @@ static int32_t label_nodes(const struct grid_view *v, int32_t *parent, int32_t *
     const int64_t *n = v->n, all = n[0] * n[1] * n[2];
     uint8_t *grounded = (uint8_t *)(parent + all), *row = grounded + all;
     if (is_grounded(v, row)) return 0;
+    for (int64_t p = 0; p < all; p++) parent[p] = (int32_t)p;
     if (v->a->ends)
         join_ends(v, parent, row);
     else
-        find_parts(v, parent, grounded, row);
+        join_along_axes(v, parent, row);
     for (int64_t p = 0; p < all; p++) grounded[p] = 0;
     for (int64_t z = 0; z < n[0]; z++)
         for (int64_t y = 0; y < n[1]; y++) {
