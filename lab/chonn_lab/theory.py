@@ -28,29 +28,12 @@ def rc_cell(
 ) -> StateSpace:
     """The ODE of one cell (eqs. 15 to 18 and 23); its state is the potential v.
 
-    Parameters
-    ----------
-    C : float
-        Capacitance > 0, farad.
-    G_leak, G_p : float
-        Conductances of leak and coupling, siemens; negative ones are active elements.
-    B_p : float
-        Injected current for a unit of input, siemens.
-    c_o, d_o : float
-        Readout of the potential and of the input.
+    C > 0 is the capacitance, farad; G_leak and G_p are the conductances of leak and coupling,
+    siemens, where negative ones are active elements; B_p is the current that a unit of input
+    injects, siemens; c_o and d_o read out the potential and the input. A = -(G_leak + G_p) / C and
+    B = B_p / C are the paper's -alpha and beta, in 1 / s. A ValueError for numbers that are not
+    finite, or C <= 0.
 
-    Returns
-    -------
-    scipy.signal.StateSpace
-        A = -(G_leak + G_p) / C and B = B_p / C, the paper's -alpha and beta, in 1 / s.
-
-    Raises
-    ------
-    ValueError
-        For numbers that are not finite, or C <= 0.
-
-    Examples
-    --------
     >>> cell = rc_cell(C=2.0, G_leak=0.5, G_p=0.5)
     >>> float(cell.A[0, 0]), float(cell.B[0, 0])
     (-0.5, 0.5)
@@ -68,20 +51,10 @@ def zero_order_hold(system: Any, step: float) -> StateSpace:
     This is what `kirchhoff_scan` computes: v_k = a v_{k-1} + b u_k and y_k = c v_k + d u_k, where
     the potential acts on the output of the same sample. SciPy's ``to_discrete`` samples at the
     beginning of the interval, so the part of y through the potential comes one sample later there.
-
-    Parameters
-    ----------
-    system : scipy.signal.StateSpace
-        Continuous, of one cell or several. The hold of a whole `cascade` is exact; the cascade of
-        held cells, which scans compute, also holds the output of every cell, an error of first
-        order in the step.
-    step : float
-        Length of the intervals > 0, in the system's unit of time.
-
-    Returns
-    -------
-    scipy.signal.StateSpace
-        Discrete. Its state x_k is the potential v_{k-1} before the interval.
+    The hold of a whole `cascade` is exact; the cascade of held cells, which scans compute, also
+    holds the output of every cell, an error of first order in the step. The state x_k is the
+    potential v_{k-1} before the interval. A ValueError for a step, in the system's unit of time,
+    not above 0.
     """
     if not 0 < step < math.inf:
         raise ValueError(f"step: expected a finite number > 0, got {step}")
@@ -93,15 +66,8 @@ def zero_order_hold(system: Any, step: float) -> StateSpace:
 def cascade(*stages: Any) -> StateSpace:
     """Systems in series, each driven by the output of the one before (eqs. 24, 25 and 35).
 
-    Parameters
-    ----------
-    stages : scipy.signal.StateSpace
-        With one input and one output each; all continuous, or all discrete with the same step.
-
-    Returns
-    -------
-    scipy.signal.StateSpace
-        Its states are those of the stages, in their order; its output is that of the last stage.
+    Each has one input and one output; all are continuous, or all discrete with the same step, or it
+    is a ValueError. The states are those of the stages, in their order, the output is the last's.
     """
     return _in_series(stages, slice(-1, None))
 
@@ -115,20 +81,9 @@ def transfer_function(*stages: Any) -> TransferFunction:
     """The transfer function of systems in series, the product over the stages (eqs. 45 to 47).
 
     The polynomials of a continuous one are the end-to-end operator (eqs. 26 to 28), divided by the
-    product of the capacitances: den(d/dt) y_n = num(d/dt) u.
+    product of the capacitances: den(d/dt) y_n = num(d/dt) u, highest powers first. Zeros and poles
+    that cancel stay in it. The stages are those that `cascade` takes.
 
-    Parameters
-    ----------
-    stages : scipy.signal.StateSpace
-        The systems that `cascade` takes.
-
-    Returns
-    -------
-    scipy.signal.TransferFunction
-        Highest powers first. Zeros and poles that cancel stay in it.
-
-    Examples
-    --------
     >>> h = transfer_function(rc_cell(1.0, 1.0), rc_cell(1.0, 3.0))  # y'' + 4 y' + 3 y = u
     >>> h.den.tolist(), h.num.tolist()
     ([1.0, 4.0, 3.0], [1.0])

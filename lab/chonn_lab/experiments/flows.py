@@ -305,7 +305,6 @@ class PDEBenchSeries(Rollout):
     PDEBench does it. Models train on its nRMSE, and those that know no units see unit sizes."""
 
     family: str
-    # None is the family's own.
     resolution: Any  # pyright: ignore[reportIncompatibleVariableOverride]
 
     given: ClassVar[int] = 10
@@ -341,9 +340,7 @@ class PDEBenchSeries(Rollout):
         """The generator's own, from the last frame, where this process has it."""
         if self.family not in ("diffusion_sorption", "diffusion_reaction"):
             return None
-        return lambda frames: torch.from_numpy(
-            pdebench_series.advanced(self.family, frames[:, -1].numpy())
-        )
+        return lambda frames: pdebench_series.advanced(self.family, frames[:, -1])
 
     def calibrate(self, model: nn.Module, train: TensorDataset) -> None:
         if isinstance(train, Windows) and hasattr(model.model, "calibrate"):

@@ -8,10 +8,9 @@ Boundary   ``u = 0`` half a cell outside the unit square
 Input      ``nu`` is 1 or 0.1, as in `chonn_lab.problems.darcy`. The start, waves about a level
            between 0.1 and 10, is no input
 Parameters R = 48
-Generator  the installed ``pdebench`` package's, run by an interpreter that has JAX, Hydra and
-           OmegaConf; explicit steps at a quarter of their stability limit
-Licence    the generator's header allows noncommercial research use only, of it and of what is made
-           by it. Nothing of it is in this package, which runs no test and no other command with it
+Generator  PDEBench's in JAX, run as `chonn_lab.problems.pdebench_series` says; explicit steps at a
+           quarter of their stability limit
+Licence    noncommercial research use only, as `chonn_lab.problems.pdebench_series` says
 Seeds      batch b of 200 samples has JAX's key ``seed + b``, always whole
 Layout     that of `chonn_lab.problems.darcy`
 ========== =====================================================================================
@@ -32,15 +31,12 @@ import numpy as np
 from chonn_lab.problems import origin
 from chonn_lab.problems.darcy import read as read
 from chonn_lab.problems.hdf5 import create_hdf5
-from chonn_lab.problems.pdebench_series import run_with_jax
+from chonn_lab.problems.pdebench_series import ENTRIES, run_with_jax
 from chonn_ops.checks import check_integer
 from chonn_ops.files import refuse_existing
 
 BATCH = 200
-SETTINGS = {
-    "xL": 0.0, "xR": 1.0, "yL": 0.0, "yR": 1.0, "ini_time": 0.0, "fin_time": 2.0,
-    "dt_save": 0.25, "show_steps": 100, "CFL": 0.25, "beta": 1.0, "save": ".",
-}  # fmt: skip
+SETTINGS = ENTRIES["darcy"]
 FRAME = -2  # t = 1.75
 SCRIPT = "ReactionDiffusionEq/reaction_diffusion_2D_multi_solution_Hydra.py"
 

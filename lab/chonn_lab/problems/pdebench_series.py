@@ -43,8 +43,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 import yaml
 from scipy.integrate import solve_ivp
+from torch import Tensor
 
 from chonn_lab.problems import origin, shallow_water
 from chonn_lab.problems.hdf5 import create_hdf5, read_rows
@@ -171,12 +173,12 @@ def simulator(family: str, resolution: int, seed: int = 0, end: float | None = N
     return sim_diff_react.Simulator(ydim=resolution, **options)
 
 
-def advanced(family: str, frames: np.ndarray) -> np.ndarray:
+def advanced(family: str, frames: Tensor) -> Tensor:
     """The next frames of frames (B, C, \\*grid) of a family that `simulator` has: its equation by
     SciPy's default method, as the generator solves it."""
     found = FAMILIES[family]
     equation = simulator(family, frames.shape[-1], end=1e-6)
     equation.generate_sample()  # makes its matrices
     times = 0.0, found.end / (found.frames - 1)
-    after = [solve_ivp(equation.rc_ode, times, frame.ravel()).y[:, -1] for frame in frames]
-    return np.stack(after).reshape(frames.shape)
+    after = [solve_ivp(equation.rc_ode, times, f.ravel()).y[:, -1] for f in frames.numpy()]
+    return torch.from_numpy(np.stack(after)).view_as(frames)
