@@ -80,7 +80,8 @@ sanitize: setup
 	cp -r chonn_ops tests plugins conftest.py pyproject.toml hatch_build.py $(SANITIZED)
 	cd $(SANITIZED) && rm -f chonn_ops/_kernel.so && $(abspath $(BIN))/python -c "import hatch_build as build; build.FLAGS += '$(SANITIZER)'.split(); build.ISAS.pop('avx512'); build.compile_kernel()"
 	cd $(SANITIZED) && PYTHONPATH=.:plugins OMP_NUM_THREADS=2 ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-		$(abspath $(BIN))/python -m pytest -q -m "not slow and not thorough" tests/scan/test_scan_cpu.py tests/network/test_network_cpu.py tests/network/test_network_backends.py tests/network/test_network_multigrid.py tests/network/test_direct.py tests/network/test_network_helmholtz.py tests/network/test_network_complex.py tests/network/test_graphs.py
+		$(abspath $(BIN))/python -m pytest -q -m "not slow and not thorough" tests/scan/test_scan_cpu.py tests/network/test_network_cpu.py tests/network/test_network_backends.py tests/network/test_network_multigrid.py tests/network/test_direct.py tests/network/test_network_helmholtz.py tests/network/test_network_complex.py tests/network/test_graphs.py \
+		tests/models/test_step.py::test_the_kernel_carries_as_operations_do
 
 docs: setup
 	$(BIN)/sphinx-build -W --keep-going -b html docs build/docs
