@@ -32,19 +32,11 @@ def _installed(package: str) -> bool:
 
 
 @cache
-def has_triton() -> bool:
-    """Whether a release of Triton is here that the kernels are written for."""
-    if not _installed("triton"):
-        return False
-    version = tuple(int(part) for part in importlib.metadata.version("triton").split(".")[:2])
-    return version >= _TRITON
-
-
 def _lacks_triton() -> str:
-    """Say which release of Triton is needed; empty if it is here."""
-    if has_triton():
-        return ""
+    """Say which release of Triton the kernels are written for; empty if it is here."""
     installed = importlib.metadata.version("triton") if _installed("triton") else "none"
+    if installed != "none" and tuple(map(int, installed.split(".")[:2])) >= _TRITON:
+        return ""
     return f"Triton {'.'.join(map(str, _TRITON))} or later, got {installed}"
 
 

@@ -52,7 +52,7 @@ def decompositions(*, onnx: bool = False) -> dict[Any, Callable[..., Any]]:
     >>> torch.allclose(program.module()(x), model(x), atol=1e-5)
     True
     """
-    inverse = _inverse if onnx else _inverse_by_lapack
+    inverse = _inverse if onnx else lambda a: torch.linalg.inv_ex(a).inverse
     return {
         torch.ops.chonn_ops.kirchhoff_scan.default: _scan,
         torch.ops.chonn_ops.kirchhoff_network.default: partial(_network, inverse),
@@ -168,10 +168,6 @@ def _cyclic_reduction(diagonal: Tensor, after: Tensor, s: Tensor, inverse: _Inve
 def _cut_off(*arguments: Any) -> Tensor:
     """No part is known to be without ground: only derivatives ask."""
     return torch.full_like(arguments[3], -1, dtype=torch.int32)
-
-
-def _inverse_by_lapack(a: Tensor) -> Tensor:
-    return torch.linalg.inv_ex(a).inverse
 
 
 def _inverse(a: Tensor) -> Tensor:

@@ -73,7 +73,10 @@ DECLARE(carry_kernel, carry)
  * - x_kernel, NULL where the build or this processor lacks the instruction set;
  * - the bytes of the argument struct, which the caller compares with the size of its mirror;
  * - the elements that a vector holds, 0 where the instruction set is missing;
- * - the workspace of a call, see `workspace` of the argument struct. */
+ * - the size of `workspace`, which the caller allocates for a call:
+ *       scan, carry  elements, for each thread
+ *       network      bytes, for each thread, `alone` for all together; zeros, 64-byte aligned
+ *       direct       bytes, for all threads; 64-byte aligned */
 #define OPERATOR(x)                                                                             \
     static const struct x##_kernel *x##_kernel(int isa, int kind) {                             \
         static const struct x##_kernel *const kernels[][4] = {                                  \

@@ -6,8 +6,7 @@ does not match the package is refused with a warning, and the operators fall bac
 ``_library.c`` exports these functions of every operator ``x``: ``chonn_x_arguments()``, the size of
 its argument struct; ``chonn_x_lanes(isa, kind)``, the elements that a vector holds, or 0 where
 the build or the processor lacks the instruction set;
-``chonn_x_workspace(isa, kind, arguments)``, the size of its workspace, in elements or bytes, for
-one thread or all of them, as the struct in its header says; and its calls
+``chonn_x_workspace(isa, kind, arguments)``, the size of its workspace; and its calls
 ``chonn_x_<call>(isa, kind, arguments)``.
 
 This module imports the standard library only, because ``hatch_build.py`` runs it at build time.

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
 
 from chonn_ops._dtypes import COMPLEX_DTYPES, DTYPES, widest_dtype
+from chonn_ops._pytorch import is_functorch_wrapped_tensor
 
 T = TypeVar("T")
 

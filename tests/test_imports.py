@@ -1,6 +1,8 @@
 """A leading underscore means "this folder only", with the folders in it."""
 
 import ast
+import pydoc
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,17 @@ def test_offenders_are_found(source, found):
     tree = {"p.__init__": "", "p.a.__init__": "", "p.a._m": "", "p.b.__init__": "", "p.b.m": ""}
     told = offenders({**tree, "p.a.one": source})
     assert [x.split(" ")[1] for x in told] == found
+
+
+def test_private_names_of_pytorch_are_in_one_module():
+    """A name that a new release lacks is named."""
+    home, private = "chonn_ops._pytorch", re.compile(r"torch\.(.*\.)?_[^_]")
+    trees = {name: ast.parse(source) for name, source in sources().items()}
+    names = {name: {x for _, x in imported(tree)} for name, tree in trees.items()}
+    assert [x for x in names if any(map(private.match, names[x]))] == [home]
+    used = {ast.unparse(x) for x in ast.walk(trees[home]) if isinstance(x, ast.Attribute)}
+    used = {x for x in used | names[home] if x.startswith("torch.")}
+    assert not [x for x in used if pydoc.locate(x) is None]
 
 
 def test_underscores_stay_in_their_folders():

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
+from test_operators import CASES as OPERATORS
+from test_operators import total
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 import chonn_ops
-from chonn_ops import (
-    Auto,
-    Circuit,
-    Direct,
-    Graph,
-    Grid,
-    Iterative,
-    LCState,
-    _dtypes,
-    diffusion,
-    kirchhoff_scan,
-    lc_step,
-    rc_step,
-    uncertainty,
-)
-from chonn_ops.models import network
+from chonn_ops import Graph, _dtypes, diffusion, uncertainty
+from chonn_ops.models import calibration
 from chonn_ops.uncertainty import Ensemble, conformal, fit_spread
 
-# Made on the CPU, wherever fields are.
-GRAPH = Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)], 4)
 WIDE = (torch.float64, torch.complex128)
 OWN = torch._C.DispatchKey.CompositeExplicitAutograd
 
@@ -47,8 +36,10 @@ class NoFloat64(TorchDispatchMode):
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch):
-    for module, name in ((uncertainty, "conformal_scale"), (network, "least_squares")):
-        monkeypatch.setattr(module, name, _disable_current_modes()(getattr(module, name)))
+    # Made on the CPU, wherever fields are.
+    apart = (uncertainty, "conformal_scale"), (calibration, "least_squares"), (Graph, "__init__")
+    for owner, name in apart:
+        monkeypatch.setattr(owner, name, _disable_current_modes()(getattr(owner, name)))
     monkeypatch.setattr(_dtypes, "NARROW_DEVICES", {"cpu"})
     for name in ("CHONN_NETWORK_BACKEND", "CHONN_SCAN_BACKEND"):
         monkeypatch.setenv(name, "torch")
@@ -58,77 +49,30 @@ def field(*shape, seed=0):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed)) + 0.1
 
 
-def plane(n=6):
-    return field(2, n, n, 3, seed=1), [field(2, n, n, 3, seed=2 + i) for i in range(2)]
+def case(name):
+    """Values of a case of `test_operators`, their gradients, and those of these gradients."""
+    function, inputs = OPERATORS[name].make()
+    kinds = (torch.complex64 if x.is_complex() else torch.float32 for x in inputs)
+    leaves = [x.to(kind).requires_grad_() for x, kind in zip(inputs, kinds, strict=True)]
 
+    def found():
+        out = function(*leaves)
+        values = [*out] if isinstance(out, tuple) else [out]
+        twice = "twice" not in OPERATORS[name].without
+        options = {"create_graph": twice, "materialize_grads": True}
+        grads = torch.autograd.grad(total(function)(*leaves), leaves, **options)
+        curved = [x.abs().square().sum() for x in grads if x.requires_grad]
+        second = torch.autograd.grad(sum(curved), leaves, materialize_grads=True) if curved else ()
+        return [*values, *grads, *second]
 
-TORUS = Grid((6, 6), periodic=True)
-
-
-def solve(solver=Auto(), order=1):
-    leak, g = plane()
-    g = [x.requires_grad_() for x in g]
-    s = field(2, 6, 6, 3, seed=5).requires_grad_()
-    v, info = Circuit(g, leak, TORUS).solve_with_info(s, solver)
-    # Below the tolerance errors are those of each implementation's own iterations.
-    found = [v, info.backward_error.clamp_min(1e-5)]
-    for _ in range(order):
-        total = found[-1 if len(found) > 2 else 0].square().sum()
-        found += torch.autograd.grad(total, (s, *g), create_graph=True)
     return found
 
 
-def forward_mode():
-    leak, g = plane()
-    s = field(2, 6, 6, 3, seed=5)
-    solve = lambda s, *g: Circuit(g, leak, TORUS).solve(s)  # noqa: E731
-    return torch.func.jvp(solve, (s, *g), (s, *g))
-
-
-def factorized():
-    leak, g = plane()
-    leak.requires_grad_()
-    f = Circuit(g, leak, TORUS).factorize()
-    s = field(2, 4, 6, 6, 3, seed=6)
-    found = [f.logdet(), f.solve(s), f.sample(s), f.diagonal_of_inverse()]
-    for x in found[:]:
-        found += torch.autograd.grad(x.square().sum(), leak, create_graph=True)
-    return [*found, *torch.autograd.grad(found[4].sum(), leak)]
-
-
-def several_sources():
-    leak, g = plane()
-    return [Circuit(g, leak, TORUS).solve(field(2, 3, 6, 6, 3))]
-
-
-def resistances():
-    leak, g = plane()
-    pairs = torch.combinations(torch.arange(5))
-    found = Circuit([x.requires_grad_() for x in g], leak, TORUS).resistance(pairs)
-    return [found, *torch.autograd.grad(found.sum(), g)]
-
-
-def graphs():
-    k = field(2, 5, 1).requires_grad_()
-    v = Circuit(k, torch.ones(2, 4, 1), GRAPH).solve(field(2, 4, 1))
-    return [v, *torch.autograd.grad(v.sum(), k)]
-
-
-def steps():
-    v = field(2, 6, 6, 3, seed=9)
+def said():
     circuit = diffusion(field(2, 6, 6, 3), 1 / 6, boundary="dirichlet", absorption=1.0)
-    found = [rc_step(v, circuit, 1.0, 0.1, method=x) for x in ("euler", "midpoint")]
-    state = lc_step(LCState.at_rest(v), circuit, 1.0, 0.1)
-    return [*found, state.voltage, circuit.solve(v), circuit.currents(v).edges[0]]
-
-
-def scans():
-    u, delta, decay = field(2, 9, 4), field(2, 9, 4, seed=1), field(4, 3, seed=2)
-    b, c = field(2, 9, 3, seed=3), field(2, 9, 3, seed=4)
-    leaves = [x.requires_grad_() for x in (u, delta, decay, b, c)]
-    y = kirchhoff_scan(*leaves, boundary="periodic")
-    grads = torch.autograd.grad(y.square().sum(), leaves, create_graph=True)
-    return [y, *grads, *torch.autograd.grad(sum(x.sum() for x in grads), leaves)]
+    v, info = circuit.solve_with_info(field(2, 6, 6, 3, seed=1))
+    # Below the tolerance errors are those of each implementation's own iterations.
+    return [info.backward_error.clamp_min(1e-5), circuit.currents(v).edges[0]]
 
 
 def model():
@@ -161,24 +105,22 @@ def bands():
     return [x.detach() for x in found]
 
 
-CASES = {
-    "solve": solve,
-    "multigrid": lambda: solve(Iterative()),
-    "direct": lambda: solve(Direct()),
-    "second": lambda: solve(order=2),
-    **{f.__name__: f for f in (forward_mode, factorized, several_sources, resistances, graphs)},
-    **{f.__name__: f for f in (steps, scans, model, calibrated, bands)},
-}
+# Made in float64, or of a geometry that is, on the CPU; and with a residual that complex64 lacks.
+APART = ("cell", "block", "solve of a factor", "mesh, tensors", "volumes", "waves")
+UNFIT = [x for x in OPERATORS if x.startswith(APART) or x.endswith(("cpu", "reference"))]
+CASES: dict[str, Any] = {x: partial(case, x) for x in OPERATORS if x not in UNFIT}
+CASES |= {f.__name__: (lambda f=f: f) for f in (said, model, calibrated, bands)}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_is_made_in_float64(case, monkeypatch):
+    found = CASES[case]()
     torch.manual_seed(0)
     with NoFloat64():
-        narrow = CASES[case]()
+        narrow = found()
     monkeypatch.undo()
     torch.manual_seed(0)
-    wide = CASES[case]()
+    wide = found()
     for found, expected in zip(narrow, wide, strict=True):
         assert found.dtype not in WIDE
         scale = float(expected.abs().amax())

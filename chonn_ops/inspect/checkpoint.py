@@ -22,11 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops import models
+from chonn_ops._optional import import_optional
 from chonn_ops.checks import error
-from chonn_ops.inspect._optional import import_optional
 from chonn_ops.inspect.reading import CELLS
 from chonn_ops.models import pretrained
-from chonn_ops.nn import CKBOptions
 
 READERS = "chonn_ops.checkpoints"
 # Plain settings that hosts store beside the weights. No other class or function is loaded.
@@ -318,17 +317,15 @@ def _of_state_dict(
         if card is None:
             beside = f"neither a card {path.with_suffix('.json').name} beside them nor a name"
             raise error(path, "to know the model of these weights", f"{beside}: {_HOW}")
-        name = str(card["model"])
-        block = {f"ckb.{key}": value for key, value in (card["options"].get("ckb") or {}).items()}
-        rest = {key: value for key, value in card["options"].items() if key != "ckb"}
-        options = {**rest, **block, **options}
+        name, stated = str(card["model"]), dict(card["options"])
+        block = stated.pop("ckb", None) or {}
+        options = {**stated, **{f"ckb.{key}": value for key, value in block.items()}, **options}
     if name not in models.__all__:
         return _of_timm(path, name, content, options)
     # The options of its blocks are `ckb.order` and so on.
     blocks = {k.removeprefix("ckb."): v for k, v in options.items() if k.startswith("ckb.")}
-    keywords = pretrained.options_of({k: v for k, v in options.items() if not k.startswith("ckb.")})
-    if blocks:
-        keywords["ckb"] = CKBOptions.from_mapping(blocks)
+    keywords = {k: v for k, v in options.items() if not k.startswith("ckb.")}
+    keywords = pretrained.options_of(keywords | ({"ckb": blocks} if blocks else {}))
     model = _built(path, name, f"; {_HOW}", getattr(models, name), **keywords)
     return TrainedModel(
         load_weights(path, model, pretrained.weights_of(model, content)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from chonn_ops.inspect.reading import SolvedNetworks
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.discretise.grids import Spacing
 from chonn_ops.network.discretise.volumes import FiniteVolumes
-from chonn_ops.network.layout.graph import Graph
 from chonn_ops.nn import CircuitHead, KirchhoffCell, NetworkCell
 from chonn_ops.scan import kirchhoff_scan
 
@@ -186,32 +185,33 @@ def _elements(
 
     def numbers(field: Tensor) -> np.ndarray:
         array = field[0, ..., network].detach().cpu().to(torch.complex128).numpy()
-        return (factor * array).conj()
+        return (factor * array).conj().ravel()
 
     leak, source = numbers(whole.leak), numbers(whole.source(density))
-    conductance = [numbers(g) for g in whole.conductance]
-    held: dict[tuple[int, ...], complex] = {}
+    held: dict[int, complex] = {}
     if circuit.held is not None and circuit.current is not None:
-        value = circuit.current[0, ..., network].cpu().to(torch.complex128)
-        places = circuit.held[0, ..., network].cpu().nonzero().tolist()
-        held = {place: complex(value[place].conj()) for place in map(tuple, places)}
-    prefix, shape = f"n{network}_", leak.shape
-    names = {place: prefix + "_".join(map(str, place)) for place in np.ndindex(shape)}
-    ground = f"{prefix}ground" if omega is None else "0"
+        value = circuit.current[0, ..., network].cpu().to(torch.complex128).flatten()
+        places = circuit.held[0, ..., network].cpu().flatten().nonzero()[:, 0].tolist()
+        held = {place: complex(value[place].conj()) for place in places}
+    places = ["_".join(map(str, place)) for place in np.ndindex(*whole.layout.shape)]
+    names = [f"n{network}_{place}" for place in places]
+    ground = f"n{network}_ground" if omega is None else "0"
     lines: list[str] = []
     joined = set(held)
-    for element, place, other, y in _edges(whole, conductance):
-        name = names[place]
+    edge, ends = whole.layout.edge_ends()
+    conductance = np.concatenate([numbers(g) for g in whole.conductance])[edge]
+    for p, q, y in zip(*ends.tolist(), conductance, strict=True):
         for part, value in _parts(y, omega):
-            lines.append(f"{part}{name}_{element} {name} {names[other]} {_number(value)}")
-            joined |= {place, other}
-    for place, name in names.items():
-        parts = _parts(complex(leak[place]), omega)
+            element = f"{part}{names[p]}_to_{places[q]}"
+            lines.append(f"{element} {names[p]} {names[q]} {_number(value)}")
+            joined |= {p, q}
+    for p, name in enumerate(names):
+        parts = _parts(leak[p], omega)
         lines += [f"{part}{name} {name} {ground} {_number(value)}" for part, value in parts]
-        if place in held:
-            lines.append(f"V{name} {name} 0 {_amplitude(held[place], omega)}")
-        elif parts or place in joined:
-            lines.append(f"I{name} 0 {name} {_amplitude(complex(source[place]), omega)}")
+        if p in held:
+            lines.append(f"V{name} {name} 0 {_amplitude(held[p], omega)}")
+        elif parts or p in joined:
+            lines.append(f"I{name} 0 {name} {_amplitude(source[p], omega)}")
     return lines if omega else [*lines, f"V{ground} {ground} 0 0"]
 
 
@@ -219,25 +219,6 @@ def _amplitude(value: complex, omega: float | None) -> str:
     if omega is None:
         return _number(value.real)
     return f"AC {_number(abs(value))} {_number(np.degrees(np.angle(value)))}"
-
-
-def _edges(
-    circuit: Circuit, conductance: Sequence[np.ndarray]
-) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...], Any]]:
-    """Name among those of its first node, both nodes and conductance of each edge."""
-    layout = circuit.layout
-    if isinstance(layout, Graph):
-        for (p, q), g in zip(layout.ends.T.tolist(), conductance[0], strict=True):
-            yield f"to_{q}", (p,), (q,), g
-        return
-    for axis, (g, periodic) in enumerate(zip(conductance, layout.periodic, strict=True)):
-        n = g.shape[axis]
-        for place in np.ndindex(g.shape):
-            other = (*place[:axis], (place[axis] + 1) % n, *place[axis + 1 :])
-            # The last entry of an axis that is not periodic joins nothing.
-            if other != place and (other[axis] != 0 or periodic):
-                # Two edges of a ring of two nodes join the same nodes under different names.
-                yield f"along{axis}", place, other, g[place]
 
 
 def _parts(y: complex, omega: float | None) -> list[tuple[str, float]]:

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chonn_ops._optional import import_optional
 from chonn_ops.checks import error
 from chonn_ops.files import refuse_existing, whole_file
-from chonn_ops.inspect._optional import import_optional
 from chonn_ops.inspect.checkpoint import TrainedModel
 from chonn_ops.inspect.reading import (
     NetworkFields,

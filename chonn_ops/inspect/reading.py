@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,29 +62,27 @@ class SolvedNetworks:
         volumes: Any = None,
     ) -> SolvedNetworks:
         """The networks that the cell has solved, from its output and its arguments."""
-        place: dict[str, Any] = {"spacing": None, "exists": None}
-        if mask is not None:
-            place["exists"] = mask.expand(u.shape[:-1])
+        steps, exists = None, None if mask is None else mask.expand(u.shape[:-1])
         if volumes is None:
             known = cell.nodes if isinstance(cell, CircuitHead) else cell.options.nodes
-            grid = (u.shape[:-1], [1.0] * cell.spatial_dims, known)
-            place["spacing"], _ = spacing_and_nodes(*grid, spacing, mask, nodes)
+            unit_box = [1.0] * cell.spatial_dims
+            steps, _ = spacing_and_nodes(u.shape[:-1], unit_box, known, spacing, mask, nodes)
         circuit, density, *added = cell.assemble(u, spacing, mask, nodes, volumes)
         if isinstance(cell, NetworkCell):
             k, leak, source = cell.coefficients(u)
-            return cls(circuit, density, output, [k], leak, source, UNIT, **place)
+            return cls(circuit, density, output, [k], leak, source, UNIT, steps, exists)
         logs, c, _ = cell.coefficients(u)
         scale, offset = cell.output_unit(density.real.dtype)
         # A single output has no imaginary part, so potentials are solved for again.
         v = scale * (circuit.solve(density) + offset) if cell.ac else output - scale * added[0]
-        k, exists = torch.stack(logs).exp(), place["exists"]
+        k = torch.stack(logs).exp()
         inside = k.flatten(0, -2) if exists is None else k[:, exists].flatten(0, 1)
         factor = 1 if _unit_is_given(cell) else 1 / inside.median(0).values
         circuit = _in_unit(circuit, factor, scale, offset)
         source, leak = factor * scale * density, (factor * c).expand_as(density)
         v = v if exists is None else torch.where(exists[..., None], v, 0)
-        place["factor"] = factor
-        return cls(circuit, source, v, list(factor * k), leak, source, 1.0, **place)
+        conductivity = list(factor * k)
+        return cls(circuit, source, v, conductivity, leak, source, 1.0, steps, exists, factor)
 
     def mean_conductivity(self) -> Tensor:
         """Geometric mean over the axes, (B, \\*grid, m)."""
@@ -222,43 +219,33 @@ def read_circuits(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> dict[s
         for name, block in model.named_modules():
             if isinstance(block, CKB):
                 _watch_block(stack, name, block, read["blocks"])
-        _watch_cells(
-            model,
-            lambda: model(x, *args, **kwargs),
-            lambda *call: read["networks"].append(_network_numbers(*call)),
-            lambda *call: read["scans"].append(_scan_numbers(*call)),
-        )
+        for name, cell, call in _calls(model, x, *args, **kwargs):
+            if isinstance(cell, KirchhoffCell):
+                read["scans"].append(_scan_numbers(name, cell, call))
+            else:
+                read["networks"].append(_network_numbers(name, cell, call))
     return read
 
 
-def _watch_cells(
-    model: nn.Module,
-    call: Callable[[], Any],
-    on_network: Callable[[str, NetworkCell | CircuitHead, SolvedNetworks], None],
-    on_scan: Callable[[str, KirchhoffCell, Tensor], None],
-) -> None:
-    """Run `call`, which calls the model, and pass on every call of a cell while it happens.
-
-    A network cell or circuit head comes with its name and the networks that it has solved; a scan
-    cell with its name and its input.
-    """
+def _calls(model: nn.Module, *args: Any, **kwargs: Any) -> list[tuple[str, Any, Any]]:
+    """Call a model, and list the calls of cells while that happens: name, cell, and the networks
+    that it has solved, of a scan its input."""
     names = {module: name for name, module in model.named_modules() if isinstance(module, CELLS)}
     if not names:
-        raise ValueError(
-            "model: expected KirchhoffCells, NetworkCells or a CircuitHead in it, got "
-            f"{type(model).__name__}"
-        )
+        expected = "KirchhoffCells, NetworkCells or a CircuitHead in it"
+        raise error("model", expected, type(model).__name__)
+    calls: list[tuple[str, Any, Any]] = []
 
-    def after(cell: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], y: Tensor) -> None:
-        if isinstance(cell, KirchhoffCell):
-            on_scan(names[cell], cell, args[0])
-        elif isinstance(cell, (NetworkCell, CircuitHead)):
-            on_network(names[cell], cell, SolvedNetworks.of_call(cell, y, *args, **kwargs))
+    def after(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any], y: Tensor) -> None:
+        scan = isinstance(cell, KirchhoffCell)
+        read: Any = args[0] if scan else SolvedNetworks.of_call(cell, y, *args, **kwargs)
+        calls.append((names[cell], cell, read))
 
     with torch.no_grad(), ExitStack() as stack:
         for cell in names:
             stack.callback(cell.register_forward_hook(after, with_kwargs=True).remove)
-        call()
+        model(*args, **kwargs)
+    return calls
 
 
 def _watch_block(stack: ExitStack, name: str, block: CKB, blocks: list[dict[str, Any]]) -> None:
@@ -443,13 +430,8 @@ def read_fields(model: nn.Module, x: Any, *args: Any, **kwargs: Any) -> list[Net
 
     It takes the arguments of `read_circuits`, but for meshes, which are a ValueError.
     """
-    calls: list[NetworkFields] = []
-
-    def on_network(*call: Any) -> None:
-        calls.append(_network_fields(*call))
-
-    _watch_cells(model, partial(model, x, *args, **kwargs), on_network, lambda *_: None)
-    return calls
+    calls = _calls(model, x, *args, **kwargs)
+    return [_network_fields(*call) for call in calls if isinstance(call[2], SolvedNetworks)]
 
 
 def _network_fields(
@@ -542,10 +524,9 @@ def compare_conductivity(
     """
     compared: dict[str, list[tuple[Tensor, Tensor]]] = {}
     for inputs, reference in batches:
-
-        def compare(
-            name: str, _: nn.Module, solved: SolvedNetworks, reference: Tensor = reference
-        ) -> None:
+        for name, _, solved in _calls(model, *inputs, **kwargs):
+            if not isinstance(solved, SolvedNetworks):
+                continue
             k = solved.mean_conductivity().double()
             if solved.exists is not None:
                 k = torch.where(solved.exists[..., None], k, torch.nan)
@@ -553,8 +534,6 @@ def compare_conductivity(
             mean = inside.nanmean(1)
             variation = (inside - mean[:, None]).square().nanmean(1).sqrt() / mean
             compared.setdefault(name, []).append((_correlation(k, reference), variation))
-
-        _watch_cells(model, partial(model, *inputs, **kwargs), compare, lambda *_: None)
     return [
         {"name": name, "networks": _summary(*map(torch.cat, zip(*values, strict=True)))}
         for name, values in compared.items()

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_ops._optional import import_optional
 from chonn_ops.checks import error
-from chonn_ops.inspect._optional import import_optional
 
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 _FLOW = ("density", "pressure", "Vx", "Vy", "Vz")

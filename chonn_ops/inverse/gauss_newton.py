@@ -500,7 +500,8 @@ class _Search:
             inner = J @ gain.T
             factor, settled = 1.0, True
             if self.estimate:
-                factor = max(_fit(r, _cholesky(inner)), self._least_factor())
+                least = LEAST_NOISE * self.size / float(self.sigma.nan_to_num().max())
+                factor = max(_fit(r, _cholesky(inner)), least)
                 settled = abs(factor - 1) < SETTLED
                 self.sigma = self.sigma * factor
             elif excess > 1:
@@ -545,10 +546,6 @@ class _Search:
                 self.reason = "no step along the Gauss-Newton direction improves the fit"
                 return
             self.x, self.dual, r = x, dual, r_new
-
-    def _least_factor(self) -> float:
-        """Return the least factor by which the noise may be multiplied."""
-        return LEAST_NOISE * self.size / float(self.sigma.nan_to_num().max())
 
     def doubts(self) -> Iterator[str]:
         """Reasons not to trust what was found."""

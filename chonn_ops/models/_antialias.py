@@ -48,19 +48,21 @@ def half_band_taps() -> Tensor:
     return (taps / 2).to(torch.get_default_dtype())
 
 
-class _Resample(nn.Module):
-    """A filter between two grids for fields (B, C, H, W)."""
+class Resample(nn.Module):
+    """A filter between two grids for fields (B, C, H, W): low-pass and every second point of each
+    axis or, with `up`, band-limited interpolation to a grid twice as fine, where old points keep
+    their values."""
 
     taps: Tensor
-    order: tuple[int, int]  # of the axes
 
-    def __init__(self, **factory: Unpack[Factory]) -> None:
+    def __init__(self, up: bool, **factory: Unpack[Factory]) -> None:
         super().__init__()
+        self.up = up
         device = factory.get("device") or torch.get_default_device()
         taps = half_band_taps().to(device, factory.get("dtype"))
         self.register_buffer("taps", taps, persistent=False)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _Resample:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Resample:
         """Compute the coefficients again: they are in no state dict, and `Module.to_empty` leaves
         them without values."""
         super()._apply(fn, recurse)
@@ -74,41 +76,19 @@ class _Resample(nn.Module):
         # The sum of the coefficients that lie inside the domain.
         seen = self._along(x.new_ones(1, 1, height, 1), 0)
         seen = seen * self._along(x.new_ones(1, 1, 1, width), 1)
-        for axis in self.order:
+        for axis in (0, 1) if self.up else (1, 0):
             x = self._along(x, axis)
         return x / seen
 
     def _along(self, x: Tensor, axis: int) -> Tensor:
         """The filter along H (0) or W (1)."""
-        shape = (-1, 1) if axis == 0 else (1, -1)
-        weight = self.taps.to(x.dtype).view(1, 1, *shape)
-        weight = weight.expand(x.shape[1], *weight.shape[1:]).contiguous()
-        chosen, side = (1 - axis, axis), self.taps.numel() // 2
-        stride, padding = [1 + on for on in chosen], [side * on for on in chosen]
-        return self._filtered(x, weight, stride, padding, chosen)
-
-    def _filtered(self, x: Tensor, weight: Tensor, *settings: Any) -> Tensor:
-        raise NotImplementedError
-
-
-class Upsample(_Resample):
-    """Band-limited interpolation to a grid twice as fine; old points keep their values."""
-
-    order = (0, 1)
-
-    def _filtered(self, x: Tensor, weight: Tensor, *settings: Any) -> Tensor:
-        stride, padding, added = settings
-        return F.conv_transpose2d(x, weight, None, stride, padding, added, x.shape[1])
-
-
-class Downsample(_Resample):
-    """Low-pass filter and every second point of each axis."""
-
-    order = (1, 0)
-
-    def _filtered(self, x: Tensor, weight: Tensor, *settings: Any) -> Tensor:
-        stride, padding, _ = settings
-        return F.conv2d(x, weight, None, stride, padding, 1, x.shape[1])
+        channels, chosen = x.shape[1], (1 - axis, axis)
+        weight = self.taps.to(x.dtype).view(1, 1, *((-1, 1) if axis == 0 else (1, -1)))
+        weight = weight.expand(channels, *weight.shape[1:]).contiguous()
+        stride, padding = [1 + on for on in chosen], [(SAMPLES - 1) * on for on in chosen]
+        if self.up:
+            return F.conv_transpose2d(x, weight, None, stride, padding, chosen, channels)
+        return F.conv2d(x, weight, None, stride, padding, 1, channels)
 
 
 class AntialiasedLeakyReLU(nn.Module):
@@ -116,8 +96,7 @@ class AntialiasedLeakyReLU(nn.Module):
 
     def __init__(self, **factory: Unpack[Factory]) -> None:
         super().__init__()
-        self.up = Upsample(**factory)
-        self.down = Downsample(**factory)
+        self.up, self.down = (Resample(up, **factory) for up in (True, False))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(F.leaky_relu(self.up(x), 0.01))

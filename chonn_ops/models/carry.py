@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chonn_ops._forward_mode import are_plain
 from chonn_ops._library import Operator, operator, structure
+from chonn_ops._pytorch import are_plain
 
 AXES = 3
 # Cells for which it pays to wake a thread.
@@ -23,14 +23,18 @@ def _kernel() -> Operator | None:
     return operator("carry", _Arguments, ("forward", "backward", "fastest"))
 
 
+def takes_kernels(z: Tensor, *others: Tensor) -> bool:
+    """Whether z is on the CPU, and what these tensors ask for is at most a gradient."""
+    if z.device.type != "cpu" or z.dtype not in (torch.float32, torch.float64):
+        return False
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    return z.numel() > 0 and are_plain(z, *others)
+
+
 def has_kernel(z: Tensor, *others: Tensor) -> bool:
-    """Whether the kernel carries the states z (B, \\*grid, C), and what these tensors ask for is at
-    most a gradient."""
-    if z.shape[-1] != 1 or z.device.type != "cpu" or z.dtype not in (torch.float32, torch.float64):
-        return False
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not are_plain(z, *others):
-        return False
-    return z.numel() > 0 and _kernel() is not None
+    """Whether the kernel carries the states z (B, \\*grid, C) of these numbers."""
+    return z.shape[-1] == 1 and takes_kernels(z, *others) and _kernel() is not None
 
 
 class Kernel:
@@ -74,8 +78,9 @@ class Kernel:
 
     def fastest(self, z: Tensor) -> float:
         """The most cells that a wave crosses in the time of all steps, all axes together."""
-        self.run("fastest", z.contiguous())
-        return self.arguments.fastest
+        most = torch.zeros(1, dtype=torch.float64)
+        self.run("fastest", z.contiguous(), fastest=most)
+        return most.item()
 
 
 class Carried(torch.autograd.Function):

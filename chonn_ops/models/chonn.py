@@ -18,7 +18,7 @@ import torch.fx
 import torch.nn.functional as F
 import torch.utils.checkpoint
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from timm.layers import DropPath, trunc_normal_
+from timm.layers import DropPath, Mlp, trunc_normal_
 from timm.models import (
     build_model_with_cfg,
     generate_default_cfgs,
@@ -119,18 +119,6 @@ class Downsample(nn.Module):
         return self.norm(self.conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
 
 
-class Mlp(nn.Module):
-    """Linear, GELU, linear."""
-
-    def __init__(self, dim: int, hidden: int, device=None, dtype=None) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(dim, hidden, device=device, dtype=dtype)
-        self.fc2 = nn.Linear(hidden, dim, device=device, dtype=dtype)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x)))
-
-
 class Block(nn.Module):
     """Mix positions by a cascade of Kirchhoff cells, then channels by an MLP with `hidden` channels
     inside; NHWC. `drop_path` is the stochastic depth of both branches."""
@@ -149,7 +137,7 @@ class Block(nn.Module):
         self.mixer = CKBBranch(dim, 2, **vars(ckb), **dd)  # has its norm inside
         self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
         self.norm = nn.LayerNorm(dim, **dd)
-        self.mlp = Mlp(dim, hidden, **dd)
+        self.mlp = Mlp(dim, hidden).to(**dd)  # timm 1.0.20 takes neither device nor dtype
         self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:

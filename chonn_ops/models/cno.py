@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from chonn_ops.checks import as_field, check_integer, error
-from chonn_ops.models._antialias import AntialiasedLeakyReLU, Downsample, Upsample
+from chonn_ops.models._antialias import AntialiasedLeakyReLU, Resample
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.nn import CKB, CKBOptions
 from chonn_ops.nn.layers import Factory, channels_last
-from chonn_ops.nn.options import options_or_default
 
 DEFAULT = CKBOptions()
 
@@ -49,7 +48,7 @@ class CNOUNet(Pretrained):
         Twice the channels of the first level; even.
     latent : int
         Channels inside lifting and projection.
-    ckb : CKBOptions, optional
+    ckb : CKBOptions
         Options of the CKBs. Default: networks. ``CKBOptions("scan")`` is the paper's form, and
         ``CKBOptions(order=0)`` the plain CNO, parameter for parameter.
     stages : sequence of str, optional
@@ -75,13 +74,14 @@ class CNOUNet(Pretrained):
         channel_multiplier: int = 32,
         latent: int = 64,
         *,
-        ckb: CKBOptions | None = DEFAULT,
+        ckb: CKBOptions = DEFAULT,
         stages: Sequence[str] | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        ckb = options_or_default(ckb)
+        if not isinstance(ckb, CKBOptions):
+            raise error("ckb", "CKBOptions(...)", repr(ckb))
         check_integer(1, in_channels=in_channels, out_channels=out_channels, n_layers=n_layers)
         check_integer(0, n_res=n_res, n_res_neck=n_res_neck)
         check_integer(1, latent=latent, channel_multiplier=channel_multiplier)
@@ -97,8 +97,7 @@ class CNOUNet(Pretrained):
             raise error("stages", f"names out of {known}", unknown)
         self.n_layers, self.in_channels = n_layers, in_channels
         factory: Factory = {"device": device, "dtype": dtype}
-        self.upsample = Upsample(**factory)
-        self.downsample = Downsample(**factory)
+        self.upsample, self.downsample = (Resample(up, **factory) for up in (True, False))
 
         def conv(channels: int, features: int, **options: Any) -> nn.Module:
             return nn.Conv2d(channels, features, 3, padding="same", **options, **factory)

@@ -34,13 +34,6 @@ INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
 PADDING = {1: (1, 2), 2: (2, 2), 3: (1, 6)}
 
 
-def complex_of(dtype: torch.dtype | None) -> torch.dtype:
-    """Type of the weights of Fourier modes in a model of `dtype`: complex64 at least."""
-    if dtype is None:
-        return torch.complex64
-    return torch.promote_types(dtype, torch.float32).to_complex()
-
-
 class SpectralConv(nn.Module):
     """Linear map of the lowest Fourier modes of a field (B, C, \\*grid), `modes` along each axis:
     of both signs, and of one sign along the last axis."""
@@ -59,10 +52,9 @@ class SpectralConv(nn.Module):
         # axis changes sign fastest.
         self.corners = [signs[::-1] for signs in itertools.product((1, -1), repeat=len(modes) - 1)]
         scale = 1 / (in_channels * out_channels)
+        kind = torch.promote_types(dtype or torch.float32, torch.float32).to_complex()
         for index in range(len(self.corners)):
-            weight = torch.rand(
-                in_channels, out_channels, *modes, device=device, dtype=complex_of(dtype)
-            )
+            weight = torch.rand(in_channels, out_channels, *modes, device=device, dtype=kind)
             self.register_parameter(f"weights{index + 1}", nn.Parameter(scale * weight))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SpectralConv:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -13,55 +13,30 @@ from torch import Tensor, nn
 from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import Condition
 from chonn_ops.checks import GRID_AXES, as_field, check_integer, error, plain
+from chonn_ops.models.calibration import Calibration, Samples
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.discretise.grids import Spacing, spacings
 from chonn_ops.network.discretise.volumes import FiniteVolumes
-from chonn_ops.network.layout import excess
 from chonn_ops.nn.circuit_head import (
-    ABSORPTION,
-    DISTANCE,
-    DISTANCE_GAIN,
-    LEVEL_GAIN,
-    MEAN_GAIN,
-    WAVE_GAIN,
     CircuitHead,
     edge_cosines,
 )
-from chonn_ops.nn.geometry import Nodes, check_volumes, existing, node_positions, spacing_and_nodes
+from chonn_ops.nn.geometry import (
+    Geometry,
+    Nodes,
+    check_volumes,
+    existing,
+    node_positions,
+    spacing_and_nodes,
+)
 from chonn_ops.nn.layers import Factory
 
 # Exponents of power laws move so many times as far a step of an optimiser as other weights.
 POWER_GAIN = 4.0
 # The floor of a positive channel over its typical value, below which logarithms become linear.
 FLOOR = 1e-6
-# Nodes of all samples of `calibrate`: 48 of 64 x 64.
-NODES = 48 * 64**2
-# One of so many of them chooses the law, in less than half of the time. On eight of twelve problems
-# it is the law that all of them choose, on the others one whose walls are at other distances, with
-# residuals from 3 % lower to 3 % higher.
-SHARE = 4
-# With so many positive inputs at most, `calibrate` tries each alone as the medium.
-FEW = 3
-# Distances of walls that `calibrate` tries, in the mean step of the grid, and that of a wall that
-# insulates, in the unit of the domain.
-NEAR, FAR = (1e-3, 0.5), 1e4
-# `calibrate` lets a step move the head's numbers by so many times the root of the residual that it
-# leaves, within bounds: the law of good data has little left to learn, and large steps lose it.
-# After twelve epochs at rates of 2e-3 and 2e-2, errors on Darcy flow were 0.00003 and 0.00025
-# without it and 0.00001 and 0.00002 at a tenth; for an unknown law 0.117 and 0.017 without it and
-# 0.032 and 0.016 at four times the pace.
-PACE, SLOWEST, FASTEST = 6.0, 0.05, 4.0
 # Features of neighbours at most.
 MOST_BESIDE = 16
-# Means of the conductivities of both sides of a face: geometric, arithmetic, harmonic.
-# With the geometric one alone errors after PDEBench's 270 steps at 1e-3 were 0.0028 on its Darcy
-# flow and 0.0017 on log-normal media, with all of them 0.00004 and 0.0001.
-MEANS = (0.0, 1.0, -1.0)
-
-Geometry = tuple[Any, ...]  # what `CircuitHead.forward` takes besides features
-# Exponents of the inputs in the conductivity, (m, C); the learned walls that are near, while the
-# others insulate; and how far these are behind their faces.
-Law = tuple[Tensor, list[int], float]
 
 
 class Units(nn.Module):
@@ -102,20 +77,6 @@ class Units(nn.Module):
         ):
             buffer.copy_(value)
         return positive
-
-
-def least_squares(columns: Sequence[Tensor], right: Tensor) -> tuple[Tensor, float]:
-    """Shares of columns that make the right side best, and the norm of what is left; in float64 on
-    the CPU, because some devices have none."""
-    given, right = right, right.flatten().cpu().double()
-    matrix = torch.stack([x.flatten().cpu().double() for x in columns], 1)
-    unit = matrix.norm(dim=0)
-    unit = torch.where(unit > 0, unit, 1)
-    matrix = matrix / unit
-    # Columns may depend on one another: walls of one level are no drive.
-    inverse = torch.linalg.pinv(matrix.T @ matrix, rtol=1e-11, hermitian=True)
-    shares = inverse @ (matrix.T @ right)
-    return (shares / unit).to(given), float((matrix @ shares - right).norm())
 
 
 def _asinh(x: Tensor) -> Tensor:
@@ -161,8 +122,7 @@ class NeighbourFeatures(nn.Module):
         greatest = z.new_zeros(*z.shape[:-1], self.size)
         if geometry is None:
             return greatest
-        _, mask, _, volumes = geometry
-        if volumes is not None:
+        if (volumes := geometry.volumes) is not None:
             p, q = volumes.graph.ends.to(z.device)
             cosine, along = edge_cosines(volumes).to(z), z[:, q] - z[:, p]
             even, odd = (
@@ -172,7 +132,7 @@ class NeighbourFeatures(nn.Module):
             steps, node = torch.cat((even + odd, odd - even), 1), torch.cat((p, q))
             steps = steps.to(greatest)  # autocast has rounded them
             return greatest.scatter_reduce(1, node[:, None].expand_as(steps), steps, "amax")
-        exists = None if mask is None else existing(mask, len(self.even))
+        exists = None if geometry.mask is None else existing(geometry.mask, len(self.even))
         for axis, (even, odd) in enumerate(zip(self.even, self.odd, strict=True), 1):
             n = z.shape[axis]
             for step in (1, -1):
@@ -213,6 +173,8 @@ class CHONNNetwork(Pretrained):
         check_integer(1, width=width)
         check_integer(0, depth=depth)
         self.in_channels, self.out_channels, self.width = in_channels, out_channels, width
+        # Times a logarithm, what the head's exponents are of.
+        self.power = POWER_GAIN / math.sqrt(in_channels)
         self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
         factory: Factory = {"device": device, "dtype": dtype}
         self.units = Units(in_channels, **factory)
@@ -255,15 +217,13 @@ class CHONNNetwork(Pretrained):
         elif getattr(self.trunk, "coordinates", False):
             if geometry is None:
                 raise error("geometry", "that of the points, for a trunk with coordinates", None)
-            _, _, nodes, volumes = geometry
-            if volumes is None:
-                places = torch.stack(node_positions(z, nodes), -1)
+            if geometry.volumes is None:
+                places = torch.stack(node_positions(z, geometry.nodes), -1)
             else:
-                places = volumes.positions.to(z) / z.new_tensor(self.lengths)
+                places = geometry.volumes.positions.to(z) / z.new_tensor(self.lengths)
             z = torch.cat((z, places.expand(*z.shape[:-1], -1)), -1)
         h = self.trunk(z)
-        power = POWER_GAIN / math.sqrt(self.in_channels)
-        return torch.cat((h, (power * logs).to(h.dtype), values.to(h.dtype)), -1)
+        return torch.cat((h, (self.power * logs).to(h.dtype), values.to(h.dtype)), -1)
 
     def forward(
         self,
@@ -316,7 +276,7 @@ class CHONNNetwork(Pretrained):
         if volumes is not None:
             count = check_volumes(volumes, self.axes, spacing, mask, nodes)
             x = as_field("x", x, self.parameters(), "B", count, self.in_channels)
-            return x, (None, None, None, volumes)
+            return x, Geometry(volumes=volumes)
         x = as_field("x", x, self.parameters(), "B", self.in_channels, *GRID_AXES[: self.axes])
         x = x.movedim(1, -1).contiguous()
         steps, lie = spacing_and_nodes(
@@ -325,7 +285,7 @@ class CHONNNetwork(Pretrained):
         if mask is not None:  # values outside of the domain must not matter, not even NaN
             ordinary = 2 * self.units.floor * self.units.centre.sinh()  # its logarithm is 0
             x = torch.where(existing(mask, self.axes), x, ordinary.to(x.dtype))
-        return x, (steps, mask, lie, None)
+        return x, Geometry(steps, mask, lie)
 
     @torch.no_grad()
     def calibrate(self, x: Tensor, y: Tensor, **geometry: Any) -> Tensor:
@@ -360,223 +320,17 @@ class CHONNNetwork(Pretrained):
         ValueError
             For shapes that do not fit, or numbers that are not finite.
         """
-        given = dict.fromkeys(("spacing", "mask", "nodes", "volumes")) | geometry
+        given = dict.fromkeys(Geometry._fields) | geometry
         x, where = self._points(x, *given.values())
-        mask, volumes = given["mask"], given["volumes"]
-        y = y if volumes is not None else y.movedim(1, -1)
+        y = y if where.volumes is not None else y.movedim(1, -1)
         if y.shape != (*x.shape[:-1], self.out_channels):
             raise error("y", "a field of outputs for each input", tuple(y.shape))
         if not x.isfinite().all() or y.isinf().any() or y.isnan().all():
             raise error("x, y", "finite numbers", "others")
-        count = max(1, NODES // max(1, math.prod(x.shape[1:-1])))
-        x, y = x[:count], y[:count]
         inside = ~y.isnan().any(-1)
-        if mask is not None:
-            each = mask[:count] if mask.dim() > self.axes else mask
-            where, inside = (where[0], each, *where[2:]), inside & each
-        positive = self.units.fit(x[inside])
-        self.head.set_pace(1.0)
-        start = {name: p.clone() for name, p in self.head.named_parameters()}
-        best = [math.inf] * self.head.num_circuits
-        kept, media, leak = dict(start), self._media(positive, 1, -1), None
-        if self.head.ac:
-            medium, leak = self._wave_law(start, x, y, positive, inside, where)
-            media = [medium]
-        laws = list(self._constant_laws(media, where))
-        # A part of the samples chooses the law, all of them say what drives it.
-        each = mask is not None and mask.dim() > self.axes
-        some = slice(None, None, SHARE)
-        seen = (where[0], where[1][some], *where[2:]) if each else where
-        fit = self._fitted(x[some], y[some], inside[some], seen)
-        chosen = [(laws[0], MEANS[0])] * len(best)
-        for mean in MEANS:
-            for law in laws:
-                self._set(start, law, leak, mean, where)
-                for j, (_, _, residual) in enumerate(fit(law)):
-                    if residual < best[j]:
-                        best[j], chosen[j] = residual, (law, mean)
-            # Other means are tried with the best law of each output.
-            laws = [x for x in {id(law): law for law, _ in chosen}.values() if x[0].any()]
-        fit = self._fitted(x, y, inside, where)
-        for law, mean in {(id(law), mean): (law, mean) for law, mean in chosen}.values():
-            self._set(start, law, leak, mean, where)
-            for j, (shares, size, residual) in enumerate(fit(law)):
-                if chosen[j][0] is law and chosen[j][1] == mean:
-                    best[j] = residual
-                    self._drive(shares, size, law[1], j)
-                    kept = self._with_output(kept, j)
-        self._load(kept)
-        if not self.head.ac:  # whose numbers move slowly as they are
-            self.head.set_pace(min(max(PACE * math.sqrt(max(best)), SLOWEST), FASTEST))
-        return torch.tensor(best, device=x.device)
-
-    def _fitted(
-        self, x: Tensor, y: Tensor, inside: Tensor, where: Geometry
-    ) -> Callable[[Law], list[tuple[Tensor, float, float]]]:
-        """A function of laws that the head has: of each output the shares of what drives it, in
-        the unit of the potential; this unit; and the residual."""
-        values = self.units(x)[1]
-        sources = torch.cat((torch.ones_like(values[..., :1]), values), -1).movedim(-1, 1)
-        target = self._of_circuits(y[inside])
-        spread = (target - target.mean(1, keepdim=True)).flatten(1).norm(dim=1).tolist()
-        # The same for all laws.
-        h = self.features(x, where)
-        added = self.head.at_faces(h, where[3])
-        whole = bool(inside.all())
-
-        def fit(law: Law) -> list[tuple[Tensor, float, float]]:
-            columns = self._responses(h, sources, law[1], where, added)
-            outputs = (self.head.outputs(v) for v in columns)
-            known = (u.flatten(0, -2) if whole else u[inside] for u in outputs)
-            driven, *fields = map(self._of_circuits, known)
-            found: list[tuple[Tensor, float, float]] = []
-            for j, right in enumerate(target - driven):
-                shares, rest = least_squares([v[j] for v in fields], right)
-                size = spread[j] / math.sqrt(right.numel()) or 1.0
-                found.append((shares / size, size, rest / max(spread[j], 1e-300)))
-            return found
-
-        return fit
-
-    def _of_circuits(self, u: Tensor) -> Tensor:
-        """Outputs (..., out_channels) by circuit, (m, ..., 1), or 2 with an imaginary part."""
-        return at_least_float32(u).unflatten(-1, (self.head.num_circuits, -1)).movedim(-2, 0)
-
-    def _media(self, positive: Tensor, *powers: int) -> list[Tensor]:
-        """Exponents (m, C): 0, and powers of the positive inputs' mean and, of few, of each."""
-        count, on = int(positive.sum()), positive.to(at_least_float32(self.units.size))
-        shares = on[None][:count] / max(1, count)
-        if 1 < count <= FEW:
-            shares = torch.cat((shares, torch.eye(len(on)).to(on)[positive]))
-        some = [0 * on, *(p * share for share in shares for p in powers)]
-        return [exponents.expand(self.head.num_circuits, -1) for exponents in some]
-
-    def _wave_law(
-        self, start: Any, x: Tensor, y: Tensor, positive: Tensor, inside: Tensor, where: Geometry
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Exponents (m, C) in the conductivity; those in the leak, and its factors (m,).
-
-        They are those for which -div(k grad y) + c y = f holds best with a source f that is linear
-        in the inputs.
-        """
-        logs, values = (at_least_float32(field) for field in self.units(x))
-        y = self._of_circuits(y)
-        v = torch.complex(y[..., 0], y[..., 1] if y.shape[-1] > 1 else 0 * y[..., 0]).movedim(0, -1)
-        sources = [
-            s * unit for s in (v.real[..., :1] ** 0, *values.split(1, -1)) for unit in (1, 1j)
-        ]
-        best = [math.inf] * v.shape[-1]
-        medium, exponents = logs.new_zeros(2, len(best), self.in_channels)
-        factor, zero = logs.new_zeros(len(best)), torch.zeros_like(v)
-        for powers in self._media(positive, 1, -1):
-            self._set(start, (powers, [], 1.0), None, 0.0, where)
-            circuit = self.head.assemble(self.features(x, where), *where)[0]
-            flows = excess(v, zero, circuit.conductance, zero.real, circuit.layout)
-            flows = flows / circuit.volume
-            away = inside[..., None] & flows.isfinite()
-            away = away if circuit.wall is None else away & (circuit.wall == 0)
-            for leak in self._media(positive, 1, 2, -1, -2):
-                # The leak alone, too: y may have an offset.
-                c = (logs @ leak.T).exp()
-                fields = [c * v, c, *(s.expand_as(v) for s in sources), flows]
-                for j, on in enumerate(away.unbind(-1)):
-                    *columns, right = (torch.view_as_real(c[..., j][on] + 0j) for c in fields)
-                    shares, rest = least_squares(columns, right)
-                    if (residual := rest / float(right.norm())) < best[j]:
-                        best[j], factor[j] = residual, shares[0]
-                        medium[j], exponents[j] = powers[j], leak[j]
-        return medium, (exponents, factor)
-
-    def _constant_laws(self, media: list[Tensor], where: Geometry) -> Iterator[Law]:
-        places = self.head.learned
-        # Without a mask nothing is known of the walls of holes, which stay as near as the others.
-        outer = [i for i, place in enumerate(places) if place != "inner"]
-        if where[3] is not None and not isinstance(self.head.boundary, Mapping):
-            outer = outer[:1]
-        holes = [i for i, place in enumerate(places) if place == "inner" and where[1] is not None]
-        axes = [[i for i in outer if places[i][0] == axis] for axis in range(self.axes)]
-        groups = [group + some for group in (outer, *axes) for some in (holes, [])]
-        groups = [group for i, group in enumerate(groups) if not i or group not in groups[:i]]
-        if where[3] is None:
-            step = float(sum(where[0]) / self.axes)
-        else:
-            step = float((where[3].volume ** (1 / self.axes)).mean())
-        for powers in media:
-            for group in groups:
-                for near in NEAR if group else NEAR[:1]:
-                    yield powers, group, near * step
-
-    def _set(self, start: Any, law: Law, leak: Any, mean: float, where: Geometry) -> None:
-        """Give the head a constant law, without what drives it and without the trunk."""
-        self._load(start)
-        powers, walls, distance = law
-        head, first, C = self.head, self.width, self.in_channels
-        gain = (WAVE_GAIN if head.ac else 1) * POWER_GAIN / math.sqrt(C)
-        head.conductivity.weight[:, :first] = 0
-        weight = (powers / gain).to(head.source.weight)
-        head.conductivity.weight[:, first : first + C] = weight.repeat(self.axes, 1)
-        if head.leak is not None and leak is not None:
-            weight = (leak[0] / gain).to(weight)
-            for j, c in enumerate(leak[1].tolist()):
-                row = j if c > 0 else head.num_circuits + j
-                head.leak.weight[row, first : first + C] = weight[j]
-                log_c = math.log(max(abs(c), 1e-6)) - ABSORPTION
-                head.absorption[row] = log_c / WAVE_GAIN
-        for p in (head.source.weight, head.source.bias, head.level, head.scale, head.offset):
-            p.zero_()
-        head.mean.fill_(mean / MEAN_GAIN)
-        head.distance.fill_(math.log(FAR / DISTANCE) / DISTANCE_GAIN)
-        unmasked = where[1] is None
-        hole = [i for i, place in enumerate(head.learned) if place == "inner" and unmasked]
-        near = math.log(max(distance, 1e-9) / DISTANCE) / DISTANCE_GAIN
-        head.distance[[*walls, *hole]] = near
-
-    def _responses(
-        self, h: Tensor, sources: Tensor, walls: list[int], where: Geometry, added: list[Tensor]
-    ) -> list[Tensor]:
-        """The output of the head (B, \\*grid, m) without sources; what each of the sources
-        (B, S, \\*grid) adds, and the potential of each wall; and 1, for the offset."""
-        head = self.head
-        circuit = head.assemble(h, *where, added=added)[0]
-        fields = [torch.zeros_like(circuit.leak)]
-        fields += [x[..., None].expand_as(fields[0]) for x in sources.to(fields[0]).unbind(1)]
-        for wall in walls:
-            head.level.zero_()
-            head.level[wall] = 1 / LEVEL_GAIN
-            current = head.assemble(h, *where, added=added)[0].source(fields[0])
-            density = (current - circuit.source(fields[0])) / circuit.volume
-            # Missing nodes have no volume.
-            fields.append(density if where[1] is None else density.nan_to_num(0))
-        head.level.zero_()
-        driven, *found = circuit.solve(torch.stack(fields, 1)).unbind(1)
-        return [driven, *(v - driven for v in found), torch.ones_like(driven)]
-
-    def _drive(self, shares: Tensor, size: float, walls: list[int], j: int) -> None:
-        """Drive output j by shares of a constant, of the inputs, of walls and of the offset; the
-        potential is in the unit `size` of the output."""
-        head, C = self.head, self.in_channels
-        shares = shares.to(head.source.weight)
-        head.source.bias[j] = shares[0]
-        head.source.weight[j, self.width + C :] = shares[1 : 1 + C]
-        head.level[walls, j] = shares[1 + C : -1] / LEVEL_GAIN
-        head.scale[j] = math.log(size)
-        head.offset[j] = shares[-1]
-
-    def _with_output(self, parameters: dict[str, Tensor], j: int) -> dict[str, Tensor]:
-        """These parameters of the head, with those of output j as they are now."""
-        many, found = self.head.num_circuits, {}
-        for name, now in self.head.named_parameters():
-            new = parameters[name].clone()
-            if name in ("level", "distance", "film"):
-                new[:, j] = now[:, j]
-            elif not name.startswith("faces"):
-                new[j::many] = now[j::many]
-            found[name] = new
-        return found
-
-    def _load(self, parameters: dict[str, Tensor]) -> None:
-        for name, p in self.head.named_parameters():
-            p.copy_(parameters[name])
+        if where.mask is not None:
+            inside = inside & where.mask
+        return Calibration(self, Samples(x, y, inside, where)).run()
 
 
 class CHONNNetwork1d(CHONNNetwork):

@@ -11,13 +11,13 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from chonn_ops._optional import import_optional
 from chonn_ops.boundary import Condition
 from chonn_ops.checks import check_choice, error, plain
 from chonn_ops.files import whole_file
@@ -139,7 +139,7 @@ class Pretrained(Stated):
         }
         count = sum(p.numel() for p in self.parameters())
         content = {"model": kind.__name__, "options": options, "parameters": count}
-        safetensors, folder = _safetensors(), Path(folder)
+        safetensors, folder = import_optional("safetensors.torch", "pretrained"), Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with (
             whole_file(folder / CARD, force) as described,
@@ -177,7 +177,7 @@ class Pretrained(Stated):
             if not described.is_file():
                 expected = f"one of {names()} or a folder with {CARD} of save_pretrained"
                 raise error("name", expected, repr(str(name)))
-        safetensors = _safetensors()
+        safetensors = import_optional("safetensors.torch", "pretrained")
         try:
             content = json.loads(described.read_text(encoding="utf-8"))
             kind, options = content["model"], options_of(content["options"])
@@ -211,10 +211,3 @@ def _arguments(cls: type, args: tuple[Any, ...], keywords: dict[str, Any]) -> di
     options = {name: value for name, value in named if name not in passed_on}
     options |= {k: x for name, further in named if name in passed_on for k, x in further.items()}
     return options
-
-
-def _safetensors() -> Any:
-    try:
-        return import_module("safetensors.torch")
-    except ImportError:
-        raise ImportError("weights in files need safetensors: pip install safetensors") from None

@@ -17,7 +17,6 @@ from chonn_ops.checks import (
     as_field,
     check_bool,
     check_integer,
-    check_number,
     error,
     plain,
 )
@@ -35,7 +34,7 @@ from chonn_ops.nn.geometry import (
     node_positions,
     spacing_and_nodes,
 )
-from chonn_ops.nn.layers import Factory, Pointwise, PositionLinear, bounded, gated
+from chonn_ops.nn.layers import Factory, gated
 from chonn_ops.nn.network_cell import UNIT
 
 # A parameter that is one number for the whole field is stored divided by this gain, because it has
@@ -46,6 +45,9 @@ RATE_GAIN = 8.0
 # a few steps. Bounds of 2 and 4 trained alike (advection, two seeds at PDEBench's rate); 4 changes
 # the predictions of the trained models in `weights` by less than 1e-4 of a step.
 MOST = 4.0
+# Displacements of a layer, one for each half of the features, and their upper bound in the unit
+# of the domain.
+HEADS, REACH = 2, 1 / 8
 # Distance that a wave travels per step before training, in the unit of the domain.
 TRAVEL = 1 / 128
 # Logit of the share of a current that remains after a step.
@@ -55,48 +57,35 @@ CHANGE, SOURCE = 1 / 8, 1 / 12
 
 
 class Displacement(nn.Module):
-    """Displacements that are computed from the potentials of m networks: so many `heads`, whose
-    components are below `reach`."""
+    """`HEADS` displacements that are computed from the potentials of m networks."""
 
-    def __init__(
-        self,
-        num_networks: int,
-        heads: int,
-        boundary: Sequence[str],
-        reach: float,
-        factory: Factory,
-    ) -> None:
+    def __init__(self, num_networks: int, boundary: Sequence[str], factory: Factory) -> None:
         super().__init__()
-        self.heads, self.boundary, self.reach = heads, tuple(boundary), reach
+        self.boundary = tuple(boundary)
         self.axes = axes = len(self.boundary)
         # Vector fields and, in two dimensions, stream functions.
-        maps = heads * (axes + (axes == 2))
-        self.maps = PositionLinear(num_networks, maps, bias=False, **factory)
+        maps = HEADS * (axes + (axes == 2))
+        self.maps = nn.Linear(num_networks, maps, bias=False, **factory)
         with torch.no_grad():
             self.maps.weight.mul_(0.1)
             if axes == 2:
-                nn.init.normal_(self.maps.weight[2 * heads :], std=0.3 * num_networks**-0.5)
+                nn.init.normal_(self.maps.weight[2 * HEADS :], std=0.3 * num_networks**-0.5)
 
     def forward(self, potentials: Tensor, spacing: Sequence[float]) -> Tensor:
-        """Displacements (B, \\*grid, heads, axes) from potentials (B, \\*grid, m), in the unit of
-        `spacing`."""
+        """Displacements (B, \\*grid, heads, axes) from potentials (B, \\*grid, m), in steps."""
         maps = self.maps(potentials)
-        direct = maps[..., : self.axes * self.heads].unflatten(-1, (self.heads, self.axes))
+        direct = maps[..., : self.axes * HEADS].unflatten(-1, (HEADS, self.axes))
         shift = direct / UNIT
         if self.axes == 2:
-            stream = maps[..., 2 * self.heads :]
+            stream = maps[..., 2 * HEADS :]
             along = [
                 _derivative(stream, axis, step, end == "periodic")
                 for axis, (step, end) in enumerate(zip(spacing, self.boundary, strict=True))
             ]
             shift = shift + torch.stack((along[1], -along[0]), -1) / UNIT**2
-        return self.reach * torch.tanh(shift / self.reach)
-
-
-def in_steps(displacement: Tensor, spacing: Sequence[float]) -> Tensor:
-    """A displacement (..., axes), given in the unit of the spacing, in steps of the grid."""
-    parts = zip(displacement.unbind(-1), spacing, strict=True)  # steps are tensors under exports
-    return torch.stack([part / step for part, step in parts], -1)
+        moved = REACH * torch.tanh(shift / REACH)
+        parts = zip(moved.unbind(-1), spacing, strict=True)  # steps are tensors under exports
+        return torch.stack([part / step for part, step in parts], -1)
 
 
 class CarrierLayer(nn.Module):
@@ -106,28 +95,52 @@ class CarrierLayer(nn.Module):
         self,
         width: int,
         options: Network,
-        heads: int,
         boundary: Sequence[str],
-        reach: float,
         factory: Factory,
     ) -> None:
         super().__init__()
         m = options.num_networks
         self.split, self.boundary = [width, m, width], boundary
-        self.in_proj = PositionLinear(width, 2 * width + m, bias=False, **factory)
+        self.in_proj = nn.Linear(width, 2 * width + m, bias=False, **factory)
         # Without a norm, this initialisation keeps the size of signals.
         nn.init.normal_(self.in_proj.weight, std=width**-0.5)
         self.cell = NetworkCell(width, len(boundary), options, boundary=boundary, **factory)
-        self.carrier = Displacement(m, heads, boundary, reach, factory)
-        self.out_proj = PositionLinear(m + width, width, **factory)
+        self.carrier = Displacement(m, boundary, factory)
+        self.out_proj = nn.Linear(m + width, width, **factory)
 
     def forward(self, h: Tensor, spacing: list[float], nodes: Distances) -> Tensor:
         u, gate, value = self.in_proj(h).split(self.split, dim=-1)
         potentials = self.cell(u, spacing, nodes=nodes).to(h.dtype)
-        path = in_steps(self.carrier(potentials, spacing), spacing)
+        path = self.carrier(potentials, spacing)
         moved = transport(value, path, boundary=self.boundary) - value
         both = torch.cat((gated(potentials, gate), moved), -1)
         return self.out_proj(both)
+
+
+def bounded(x: Tensor) -> Tensor:
+    """Values between -`MOST` and `MOST`, which are x where it is small.
+
+    The slope falls with a power of x, that of tanh exponentially. So gradients do not vanish after
+    a step of an optimiser that was too large.
+    """
+    wide = x.float() if x.dtype == torch.float16 else x  # whose fourth powers end at 16
+    # Beyond 1e5 the fourth power would overflow.
+    factor = (1 + (wide / MOST).clamp(-1e5, 1e5).square().square()).rsqrt().sqrt()
+    return (wide * factor).clamp(-MOST, MOST).to(x.dtype)
+
+
+class Pointwise(nn.Module):
+    """A two-layer network at every position, with `hidden` channels inside: the field plus its
+    bounded output. It has no norm, which would remove the field's amplitude, in which a linear
+    problem is linear."""
+
+    def __init__(self, width: int, hidden: int, factory: Factory) -> None:
+        super().__init__()
+        self.expand = nn.Linear(width, hidden, **factory)
+        self.contract = nn.Linear(hidden, width, **factory)
+
+    def forward(self, field: Tensor) -> Tensor:
+        return field + bounded(self.contract(F.silu(self.expand(field))))
 
 
 def _derivative(field: Tensor, axis: int, step: float, ring: bool) -> Tensor:
@@ -154,13 +167,11 @@ class _CHONNWaves(Pretrained):
         depth: int = 2,
         *,
         num_networks: int = 4,
-        heads: int = 2,
         mlp_ratio: int = 2,
         boundary: str | Sequence[str] = "robin",
         nodes: Nodes = "centres",
         lengths: float | Sequence[float] = 1.0,
         coordinates: bool = False,
-        reach: float = 0.125,
         conservative: bool = True,
         substeps: int = 1,
         media: int = 0,
@@ -173,31 +184,26 @@ class _CHONNWaves(Pretrained):
         check_integer(2, history=history)
         check_integer(0, media=media)
         check_integer(0 if media else 1, depth=depth)
-        check_integer(1, num_networks=num_networks, heads=heads, mlp_ratio=mlp_ratio)
+        check_integer(1, num_networks=num_networks, mlp_ratio=mlp_ratio)
         check_bool(coordinates=coordinates, conservative=conservative)
         words = per_axis(boundary, self.axes, BOUNDARIES)
-        if width % heads:
-            raise error("heads", f"a divisor of width={width}", heads)
-        check_number(reach=reach)
-        if not 0 < reach < math.inf:
-            raise error("reach", "a number > 0", repr(reach))
+        if width % HEADS:
+            raise error("width", f"a multiple of {HEADS}", width)
         self.channels, self.history, self.coordinates = channels, history, coordinates
         self.boundary, self.nodes = words, checked_nodes(nodes)
         self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
-        self.reach, self.conservative, self.media = reach, conservative, media
+        self.conservative, self.media = conservative, media
         self.substeps = substeps
         self.in_channels = inputs = channels * history + media
         if coordinates:
             inputs += sum(2 if end == "periodic" else 1 for end in words)
-        self.lift = PositionLinear(inputs, width, **factory)
+        self.lift = nn.Linear(inputs, width, **factory)
         cell = Network(num_networks=num_networks, nodes=nodes)
-        self.layers = nn.ModuleList(
-            CarrierLayer(width, cell, heads, words, reach, factory) for _ in range(depth)
-        )
+        self.layers = nn.ModuleList(CarrierLayer(width, cell, words, factory) for _ in range(depth))
         self.pointwise = nn.ModuleList(
-            Pointwise(width, mlp_ratio * width, **factory) for _ in range(depth)
+            Pointwise(width, mlp_ratio * width, factory) for _ in range(depth)
         )
-        self.head = PositionLinear(width, channels if media else 2 * channels, **factory)
+        self.head = nn.Linear(width, channels if media else 2 * channels, **factory)
         with torch.no_grad():
             # Before training the predicted frame is close to the last one.
             nn.init.zeros_(self.head.bias)
@@ -211,8 +217,8 @@ class _CHONNWaves(Pretrained):
         )
         self.medium = None
         if media:
-            first = PositionLinear(media, width, **factory)
-            last = PositionLinear(width, channels, **factory)
+            first = nn.Linear(media, width, **factory)
+            last = nn.Linear(width, channels, **factory)
             with torch.no_grad():
                 # Before training the coils are nearly the same everywhere.
                 nn.init.zeros_(last.bias)
@@ -221,7 +227,7 @@ class _CHONNWaves(Pretrained):
 
     def stated(self) -> Mapping[str, Any]:
         """See `Stated`."""
-        names = "lengths", "boundary", "reach", "conservative", "substeps"
+        names = "lengths", "boundary", "conservative", "substeps"
         nodes = distances_of(self.nodes, self.axes)
         return {"nodes": nodes, **{name: getattr(self, name) for name in names}}
 
@@ -268,8 +274,7 @@ class _CHONNWaves(Pretrained):
             h = torch.cat((h, self._coordinates(frames, lie)), -1)
         h = self.lift(h)
         for layer, pointwise in zip(self.layers, self.pointwise, strict=True):
-            h = h + bounded(layer(h, steps, lie), MOST)
-            h = pointwise(h, MOST)
+            h = pointwise(h + bounded(layer(h, steps, lie)))
         frame = self._advanced(frames, media, self.head(h), steps)
         return frame.movedim(-1, 1).to(x.dtype)
 
@@ -375,8 +380,6 @@ class CHONNWaves2d(_CHONNWaves):
         Number of input frames, at least 2. The last two are the state; features see all of them.
     width, depth, num_networks : int
         Hidden channels, layers, and networks of each layer.
-    heads : int
-        Displacements of each layer; one displacement moves ``width / heads`` channels.
     mlp_ratio : int
         Hidden channels of the pointwise networks over `width`.
     boundary : {"periodic", "robin"} or a sequence of them, one an axis
@@ -388,8 +391,6 @@ class CHONNWaves2d(_CHONNWaves):
     coordinates : bool
         Whether the coordinates are additional inputs: sine and cosine of the angle along periodic
         axes. Without them the model is equivariant to shifts along periodic axes.
-    reach : float
-        Upper bound of a displacement, in the unit of `lengths`.
     conservative : bool
         Whether the mean of s is removed, so that the source adds nothing to the sum of a frame.
     substeps : int
@@ -400,8 +401,7 @@ class CHONNWaves2d(_CHONNWaves):
     Raises
     ------
     ValueError
-        For sizes below 1, heads that do not divide the width, an unknown word, a history below 2 or
-        `substeps` below 1.
+        For sizes below 1, an odd width, an unknown word, a history below 2 or `substeps` below 1.
 
     Examples
     --------

@@ -40,14 +40,8 @@ from chonn_ops.network.layout import (
 )
 from chonn_ops.network.layout.graph import Graph, merged_ends
 from chonn_ops.network.solve.autograd import solve_network
-from chonn_ops.network.solve.ground import (
-    Ungrounded,
-    at_limits,
-    labels_of,
-    lost_networks,
-    without,
-)
-from chonn_ops.network.solve.methods import AUTO, Network, Solver, options_of
+from chonn_ops.network.solve.ground import Ungrounded, at_limits, labels_of, lost_networks, without
+from chonn_ops.network.solve.methods import AUTO, Networks, Solver, options_of
 from chonn_ops.network.solve.operator import choice_of, forced_backend
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
@@ -202,7 +196,7 @@ class Circuit:
         self.held: Tensor | None = None
         self.before: Circuit | None = None
         # Makes the circuit that is added as conductances of 0 rise, see `ground`; None: 1 an edge.
-        self._rising: Callable[[], Circuit] | None = None
+        self.rising: Callable[[], Circuit] | None = None
 
     def source(self, density: Tensor) -> Tensor:
         """Current into each node for a source f per unit volume: V f + i.
@@ -288,7 +282,6 @@ class Circuit:
         C.-W. Ho, A. Ruehli, P. Brennan, "The modified nodal approach to network analysis", IEEE
         Trans. Circuits and Systems 22 (1975).
         """
-        solver = AUTO if solver is None else solver
         v = self._solve(self.source(source), solver, ungrounded)[0]
         return v.to(potential_dtype(source, v.dtype))
 
@@ -297,17 +290,21 @@ class Circuit:
     ) -> tuple[Tensor, NetworkInfo]:
         """`solve`, and how it went: iterations, backward errors and the choice of the method."""
         current = self.source(source)
-        solver = AUTO if solver is None else solver
         v, iterations, _ = self._solve(current, solver, ungrounded)
         v = v.to(potential_dtype(source, v.dtype))
-        network = (current, self.conductance, self.leak, self.layout)
-        return v, info_of(v, iterations, network, solver)
+        error = backward_error(v, current, self.conductance, self.leak, self.layout)
+        if torch.compiler.is_compiling():  # sizes may be symbols, which a choice would fix
+            return v, NetworkInfo(iterations, error, "", "")
+        options: Any = {"backend": forced_backend(), "method": (solver or AUTO).method}
+        choice = choice_of(current, self._networks()._replace(**options))
+        method = "direct" if choice.line else choice.method
+        return v, NetworkInfo(iterations, error, method, choice.reason)
 
     def _solve(
-        self, current: Tensor, solver: Solver, ungrounded: Ungrounded
+        self, current: Tensor, solver: Solver | None, ungrounded: Ungrounded
     ) -> tuple[Tensor, Tensor, Tensor]:
         network = (current, self.conductance, self.leak, self.layout)
-        return solve_checked(*network, solver, ungrounded, self._rates())
+        return solve_checked(*network, solver or AUTO, ungrounded, self._rates())
 
     @uncompiled
     def factorize(self) -> Factorization:
@@ -347,37 +344,35 @@ class Circuit:
         network = (self.conductance, self.leak, self.layout)
         return Factorization(*network, self.volume, self.current, self.held, self._rates())
 
-    def _network(self) -> Network:
+    def _networks(self) -> Networks:
         """What the operator takes behind a source, for what depends on no option."""
-        return Network(self.conductance, self.leak, self.layout)
+        return Networks(self.conductance, self.leak, self.layout)
 
     def _at_limits(self, v: Tensor) -> tuple[Tensor, Sequence[Tensor] | None]:
         """Potentials v, (B, \\*grid, C) or (B, S, \\*grid, C), and their differences by axis, for
         derivatives of what flows beside parts without ground; None for differences of these v. No
         value depends on potentials at the ends of edges and walls of 0."""
-        if (label := labels_of(self._network())) is None:
+        if (label := labels_of(self._networks())) is None:
             return v, None
         drops = self.layout.drops(v)
-        return at_limits(self._network(), label, self._rates(), without(v, label), drops)
+        return at_limits(self._networks(), label, self._rates(), without(v, label), drops)
 
     def _rates(self) -> Tensor | None:
         """The `rates` of `chonn_ops.network.solve.ground`: conductances, walls and currents of the
         circuit that is added as those of 0 rise; None where that is 1 for each edge, or where there
         is no part without ground."""
-        if self._rising is None or labels_of(self._network()) is None:
+        if self.rising is None or labels_of(self._networks()) is None:
             return None
         with torch.no_grad():
-            rising = self._rising()
+            rising = self.rising()
             current = torch.zeros_like(rising.leak) if rising.current is None else rising.current
             axes = self.leak.dim() - 2
             # Leaks that are no walls, or hold nodes, are at nodes that have ground.
             fields = (*rising.conductance, rising.leak, current)
-            rows = [x.flatten(-1 - axes, -2) for x in fields]
-            if rows[-1].dim() > 3:  # a current for each source
-                rows = [
-                    x.expand(rows[-1].shape[1], *x.shape).movedim(0, 1) for x in rows[:-1]
-                ] + rows[-1:]
-            return torch.cat(rows, -2)
+            *rows, currents = (x.flatten(-1 - axes, -2) for x in fields)
+            batch = currents.shape[:-2]  # with S where each source has a current
+            rows = [beside(x, currents).expand(*batch, -1, -1) for x in rows]
+            return torch.cat([*rows, currents], -2)
 
     def _flows(self, v: Tensor, drops: Sequence[Tensor] | None = None) -> list[Tensor]:
         """The currents along edges, those of held nodes included. `drops`: differences of v, where
@@ -397,12 +392,12 @@ class Circuit:
         check_sources("v", v, self.leak, NETWORK_DTYPES)
         circuit, (v, drops) = self.before or self, self._at_limits(v)
         flows = self._flows(v, drops)
-        out = left = torch.zeros_like(v) if circuit.wall is None else beside(circuit.wall, v) * v
+        out = wall = torch.zeros_like(v) if circuit.wall is None else beside(circuit.wall, v) * v
         if circuit.current is not None:
             out = out - current_beside("v", circuit.current, v)
         if self.held is not None:  # what edges bring and no leak takes flows into what holds
-            left = left - beside(circuit.leak, v) * v - self.layout.outflow(flows)
-            out = torch.where(beside(self.held, v), left, out)
+            absorbed = wall - beside(circuit.leak, v) * v - self.layout.outflow(flows)
+            out = torch.where(beside(self.held, v), absorbed, out)
         return Currents(tuple(flows), out)
 
     def node_currents(self, v: Tensor) -> Tensor:
@@ -445,41 +440,41 @@ class Circuit:
         check_tensor("nodes", nodes)
         if nodes.dtype != torch.bool:
             raise error("nodes", "dtype torch.bool", nodes.dtype)
-        given = numbers_of("value", value, self.leak.device)
-        if not isinstance(value, Tensor) and not bool(given.isfinite().all()):
+        values = numbers_of("value", value, self.leak.device)
+        if not isinstance(value, Tensor) and not bool(values.isfinite().all()):
             raise error("value", "finite numbers", repr(value))
         dtype = compute_dtype(self.leak, *self.conductance)
-        given = given.to(
-            torch.promote_types(dtype, torch.complex64) if given.is_complex() else dtype
+        values = values.to(
+            torch.promote_types(dtype, torch.complex64) if values.is_complex() else dtype
         )
         nodes = expanded("nodes", nodes, self.leak, "the circuit", forms="a shape")
-        like, several = self.leak, given.dim() > self.leak.dim()
+        like, several = self.leak, values.dim() > self.leak.dim()
         if several:
-            like = like[:, None].expand(-1, given.shape[1], *like.shape[1:])
-        given = expanded("value", given, like, "the circuit", forms="a shape")
+            like = like[:, None].expand(-1, values.shape[1], *like.shape[1:])
+        values = expanded("value", values, like, "the circuit", forms="a shape")
         if self.before is not None and self.held is not None and self.current is not None:
-            given, current = beside(given, self.current), beside(self.current, given)
-            given = torch.where(beside(nodes, given), given, current)
-            return self.before.hold(nodes | self.held, given)
-        held, zero = nodes.float(), torch.zeros((), dtype=real_dtype(dtype), device=given.device)
-        potential = torch.where(beside(nodes, given), given, zero)
+            values, current = beside(values, self.current), beside(self.current, values)
+            values = torch.where(beside(nodes, values), values, current)
+            return self.before.hold(nodes | self.held, values)
+        held, zero = nodes.float(), torch.zeros((), dtype=real_dtype(dtype), device=values.device)
+        potential = torch.where(beside(nodes, values), values, zero)
         edges, ends = self.layout.edges(self.conductance), self.layout.sums_of_ends(held)
         wide = [at_least_float32(g) for g in edges]  # 256 ones and one more are 256 in bfloat16
         through = self.layout.at_both_ends(currents_along(wide, ends))
         flows = currents_along(wide, self.layout.sums_of_ends(potential))
         carried = self.layout.at_both_ends(flows)
-        kept = [torch.where(n == 0, g, 0) for g, n in zip(edges, ends, strict=True)]
+        free = [torch.where(n == 0, g, 0) for g, n in zip(edges, ends, strict=True)]
         if self.current is not None:
             carried = beside(carried, self.current) + beside(self.current, carried)
         circuit = Circuit(
-            self.layout.for_circuit(kept),
+            self.layout.for_circuit(free),
             torch.where(nodes, 1, self.leak + through),
             self.layout,
             volume=torch.where(nodes, zero, self.volume),
-            current=torch.where(beside(nodes, carried), beside(given, carried), carried),
+            current=torch.where(beside(nodes, carried), beside(values, carried), carried),
         )
         circuit.held, circuit.before = nodes, self
-        circuit._rising = partial(_risen_and_held, self, nodes, given)
+        circuit.rising = partial(_risen_and_held, self, nodes, values)
         return circuit
 
     @uncompiled
@@ -525,37 +520,37 @@ class Circuit:
         most = torch.where(most > 0, most, 1)[:, None]
         leak = widened(self.leak)
         ground = leak + (first * most).reshape(leak.shape)
-        factor = Factorization(edges, ground, self.layout)
+        factorization = Factorization(edges, ground, self.layout)
         nodes, at = torch.unique(pairs, return_inverse=True)
-        r = factor._resistances(pairs) if len(pairs) <= _PAIRS * len(nodes) else None
+        r = factorization._resistances(pairs) if len(pairs) <= _PAIRS * len(nodes) else None
         if r is None:
-            r = self._solved_resistances(factor, pairs, nodes, at)
+            r = self._solved_resistances(factorization, pairs, nodes, at)
         sources = torch.stack([first.to(leak.dtype).reshape(leak.shape), leak], 1)
-        v, w = factor.solve(sources).flatten(2, -2).unbind(1)
+        v, w = factorization.solve(sources).flatten(2, -2).unbind(1)
         r = r + _without_ground(most, part, leak.flatten(1, -2), v, w, pairs)
         return r.to(self.leak.dtype)
 
     def _solved_resistances(
-        self, factor: Factorization, pairs: Tensor, nodes: Tensor, at: Tensor
+        self, factorization: Factorization, pairs: Tensor, nodes: Tensor, at: Tensor
     ) -> Tensor:
         """`resistance` from potentials; `at`: which of the `nodes` each pair's are."""
         grid, B, C = self.leak.shape[1:-1], self.leak.shape[0], self.leak.shape[-1]
         (p, q), n = pairs.T, math.prod(grid)
         by_node = len(nodes) < len(pairs)
-        count, found = len(nodes) if by_node else len(pairs), []
+        count, columns = len(nodes) if by_node else len(pairs), []
         for few in torch.arange(count, device=pairs.device).split(max(1, _SOLVED // (n * B * C))):
-            unit = torch.zeros(len(few), n, dtype=factor.dtype, device=pairs.device)
+            unit = torch.zeros(len(few), n, dtype=factorization.dtype, device=pairs.device)
             each = torch.arange(len(few), device=pairs.device)
             unit[each, nodes[few] if by_node else p[few]] = 1
             if not by_node:
                 unit[each, q[few]] -= 1
             source = unit.reshape(1, len(few), *grid, 1).expand(B, -1, *grid, C)
-            v = factor.solve(source).flatten(2, -2)
+            v = factorization.solve(source).flatten(2, -2)
             if by_node:
-                found.append(v[:, :, nodes])
+                columns.append(v[:, :, nodes])
             else:
-                found.append(v[:, each, p[few]] - v[:, each, q[few]])
-        r = torch.cat(found, 1)
+                columns.append(v[:, each, p[few]] - v[:, each, q[few]])
+        r = torch.cat(columns, 1)
         if by_node:
             i, j = at.T
             scale = r[:, i, i] + r[:, j, j]
@@ -563,7 +558,9 @@ class Circuit:
             # Differences of much larger numbers have lost digits.
             lost = (r < _CANCELLED * scale).any(0).any(-1).nonzero()[:, 0]
             if len(lost):
-                again = self._solved_resistances(factor, pairs[lost], pairs[lost].flatten(), at)
+                again = self._solved_resistances(
+                    factorization, pairs[lost], pairs[lost].flatten(), at
+                )
                 r = r.index_copy(1, lost, again)
         return r
 
@@ -629,8 +626,8 @@ class Circuit:
             circuit = circuit.hold(
                 *(rows(x).index_select(-2, first) for x in (self.held, self.current))
             )
-        if self._rising is not None:
-            circuit._rising = partial(_risen_and_merged, self._rising, labels)
+        if self.rising is not None:
+            circuit.rising = partial(_risen_and_merged, self.rising, labels)
         return circuit, node.reshape(grid)
 
 
@@ -657,7 +654,7 @@ def solve_checked(
         if source.dim() > leak.dim():
             expected = "Auto() or Direct() for sources (B, S, *grid, C)"
             raise error("solver", expected, repr(solver))
-    network = Network(conductance, leak, layout, tol, most, forced_backend(), method)
+    network = Networks(conductance, leak, layout, tol, most, forced_backend(), method)
     if ungrounded == "error":
         return solve_network(source, network, rates=rates)
     lost = lost_networks(source, network)
@@ -666,31 +663,14 @@ def solve_checked(
     return torch.where(lost, math.nan, solved[0]), *solved[1:]
 
 
-def info_of(
-    v: Tensor,
-    iterations: Tensor,
-    network: tuple[Tensor, Sequence[Tensor], Tensor, Layout],
-    solver: Solver,
-) -> NetworkInfo:
-    """Describe a solve of these networks that returned potentials v."""
-    source, conductance, leak, layout = network
-    error = backward_error(v, source, conductance, leak, layout)
-    if torch.compiler.is_compiling():  # sizes may be symbols, which a choice would fix
-        return NetworkInfo(iterations, error, "", "")
-    options: Any = {"backend": forced_backend(), "method": solver.method}
-    choice = choice_of(source, Network(conductance, leak, layout, **options))
-    method = "direct" if choice.line else choice.method
-    return NetworkInfo(iterations, error, method, choice.reason)
-
-
 def _risen_and_merged(rising: Callable[[], Circuit], labels: Tensor) -> Circuit:
     return rising().merge(labels)[0]
 
 
 def _risen_and_held(circuit: Circuit, nodes: Tensor, value: Tensor) -> Circuit:
     """What is added to a circuit with held nodes as conductances of 0 rise."""
-    if circuit._rising is not None:
-        return circuit._rising().hold(nodes, value)
+    if circuit.rising is not None:
+        return circuit.rising().hold(nodes, value)
     ones = circuit.layout.for_circuit([torch.ones_like(g.detach()) for g in circuit.conductance])
     return Circuit(ones, torch.zeros_like(circuit.leak.detach()), circuit.layout).hold(nodes, value)
 

@@ -22,7 +22,7 @@ from chonn_ops._dtypes import (
     widest_dtype,
     without_autocast,
 )
-from chonn_ops._forward_mode import has_tangents
+from chonn_ops._pytorch import has_tangents
 from chonn_ops.checks import (
     NETWORK_DTYPES,
     any_complex,
@@ -33,7 +33,7 @@ from chonn_ops.checks import (
     refuse_trace,
     refuse_transforms,
 )
-from chonn_ops.network.direct import Factor
+from chonn_ops.network.direct import Elimination
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
 from chonn_ops.network.layout import Layout, beside, currents_of, refuse_negative
 from chonn_ops.network.solve.autograd import solve_network
@@ -44,7 +44,7 @@ from chonn_ops.network.solve.ground import (
     lost_networks,
     ungrounded_error,
 )
-from chonn_ops.network.solve.methods import Network
+from chonn_ops.network.solve.methods import Networks
 from chonn_ops.network.solve.operator import direct_backend, forced_backend
 
 P = ParamSpec("P")
@@ -64,34 +64,27 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _differentiable(
-    conductance: Sequence[Tensor], leak: Tensor, layout: Layout, dtype: torch.dtype
-) -> Factor:
-    """Factors that PyTorch differentiates through."""
-    return Factor(conductance, leak, layout, dtype=dtype, backend="torch")
-
-
 class _LogDet(torch.autograd.Function):
     """Log-determinants (B, C), from leak and conductances."""
 
     @staticmethod
-    def forward(ctx: Any, factor: Any, layout: Any, leak: Any, *g: Any) -> Tensor:
-        ctx.factor, ctx.layout = factor, layout
+    def forward(ctx: Any, elimination: Any, layout: Any, leak: Any, *g: Any) -> Tensor:
+        ctx.elimination, ctx.layout = elimination, layout
         ctx.save_for_backward(leak, *g)
-        return factor.logdet().to(factor.dtype)
+        return elimination.logdet().to(elimination.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         leak, *g = ctx.saved_tensors
-        factor, layout = ctx.factor, ctx.layout
+        elimination, layout = ctx.elimination, ctx.layout
         # Across an edge entries of the inverse are nearly equal where leaks are small.
         with without_autocast(leak):
             if torch.is_grad_enabled():  # this gradient is differentiated, too
-                wide = widest_dtype(factor.dtype, leak.device)
-                factor = _differentiable(g, leak, layout, wide)
+                wide = widest_dtype(elimination.dtype, leak.device)
+                elimination = Elimination(g, leak, layout, dtype=wide, backend="torch")
             else:
-                factor = factor.wide(g, leak)
-            diagonal, entries = factor.inverse_entries()
+                elimination = elimination.wide(g, leak)
+            diagonal, entries = elimination.inverse_entries()
         grad = grad_outputs[0].reshape(leak.shape[0], *[1] * (leak.dim() - 2), leak.shape[-1])
         pairs = zip(layout.sums_of_ends(diagonal), entries, strict=True)
         resistances = layout.edges([both - 2 * entry for both, entry in pairs])
@@ -136,20 +129,20 @@ class Factorization:
         self._held = held  # nodes at given potentials, which have no variance
         backend = direct_backend(forced_backend(), leak.device)
         with torch.no_grad(), without_autocast(leak):
-            self._factor = Factor(conductance, leak, layout, backend=backend)
-        backend = self._factor.backend
-        self._network = Network(conductance, leak, layout, backend=backend, method="direct")
-        self.shape = self._factor.shape
+            self._elimination = Elimination(conductance, leak, layout, backend=backend)
+        backend = self._elimination.backend
+        self._networks = Networks(conductance, leak, layout, backend=backend, method="direct")
+        self.shape = self._elimination.shape
         self.dtype = compute_dtype(leak, *conductance)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, and what is read from a file, is eliminated anew."""
         # PyTorch copies leaves of a graph only.
-        given = [
+        copies = [
             None if x is None else x.detach().requires_grad_(x.requires_grad)
             for x in (*self._given, self._current)
         ]
-        leak, *conductance, current = given
+        leak, *conductance, current = copies
         options = self._layout, self._volume, current, self._held, self._rates
         return type(self), (tuple(conductance), leak, *options)
 
@@ -200,14 +193,14 @@ class Factorization:
         s = currents_of(source, self._volume, self._current, self.dtype)
         lost = None
         if self._label is not None and ungrounded == "nan":
-            lost = lost_networks(s, self._network)
+            lost = lost_networks(s, self._networks)
             s = torch.where(lost, 0, s)
         elif self._label is not None:
             check_sources_have_ground(s, self._label)
-        options: Any = {"check": False, "factor": self._factor, "rates": self._rates}
+        options: Any = {"check": False, "elimination": self._elimination, "rates": self._rates}
 
         def potentials(s: Tensor) -> Tensor:
-            return solve_network(s.to(self._factor.dtype), self._network, **options)[0]
+            return solve_network(s.to(self._elimination.dtype), self._networks, **options)[0]
 
         if s.is_complex() and not self.dtype.is_complex:
             v = torch.complex(potentials(s.real), potentials(s.imag))
@@ -218,7 +211,7 @@ class Factorization:
 
     @uncompiled
     def logdet(self) -> Tensor:
-        """Logarithm of the determinant of each network's matrix, (B, C), in the factor's dtype.
+        """Logarithm of the determinant of each network's matrix, (B, C), in `dtype`.
 
         -inf where a part has no leak, such as a node with neither edge nor leak; nodes that do not
         exist are no part of it. The gradient is computed in float64.
@@ -227,18 +220,19 @@ class Factorization:
         if has_tangents(leak, *g):
             wide = widest_dtype(self.dtype, leak.device)
             with without_autocast(leak):
-                out = _differentiable(g, leak, self._layout, wide).logdet()
+                out = Elimination(g, leak, self._layout, dtype=wide, backend="torch").logdet()
         else:
-            out: Any = _LogDet.apply(self._factor, self._layout, leak, *g)
+            out: Any = _LogDet.apply(self._elimination, self._layout, leak, *g)
         if self._cut_off is not None:
             out = torch.where(self._cut_off.flatten(1, -2).any(1), -math.inf, out)
         return out.to(self.dtype)
 
-    def _differentiable(self) -> Factor:
-        """Factors of these networks that PyTorch differentiates through."""
+    def _differentiable(self) -> Elimination:
+        """An elimination of these networks that PyTorch differentiates through."""
         leak, *g = self._given
-        dtype = torch.complex128 if self.dtype.is_complex else self.dtype
-        return _differentiable(g, leak, self._layout, dtype)
+        wide = widest_dtype(self.dtype, leak.device)
+        dtype = wide if wide.is_complex else self.dtype
+        return Elimination(g, leak, self._layout, dtype=dtype, backend="torch")
 
     def _wanted(self) -> bool:
         """Whether a derivative with respect to the networks is wanted, in either mode."""
@@ -248,7 +242,7 @@ class Factorization:
     def _resistances(self, pairs: Tensor) -> Tensor | None:
         """Effective resistances between pairs of nodes (P, 2), (B, P, C), by half of a solve each;
         None where they need a gradient, or no kernel has them."""
-        factors = None if self._wanted() else getattr(self._factor, "factors", None)
+        factors = None if self._wanted() else getattr(self._elimination, "factors", None)
         return factors.resistances(pairs) if isinstance(factors, CompiledFactors) else None
 
     @uncompiled
@@ -263,8 +257,8 @@ class Factorization:
         self._require_ground("the inverse is asked for")
         wanted = self._wanted()
         with without_autocast(self._given[0]):
-            factor = self._differentiable() if wanted else self._factor
-            diagonal, _ = factor.inverse_entries()
+            elimination = self._differentiable() if wanted else self._elimination
+            diagonal, _ = elimination.inverse_entries()
         return self._unless_held(diagonal).to(self.dtype)
 
     def _unless_held(self, field: Tensor) -> Tensor:
@@ -301,5 +295,5 @@ class Factorization:
         needed = torch.is_grad_enabled() and noise.requires_grad
         wanted = self._wanted() or needed or has_tangents(noise)
         with without_autocast(noise):
-            factor = self._differentiable() if wanted else self._factor
-            return self._unless_held(factor.sample(noise)).to(noise.dtype)
+            elimination = self._differentiable() if wanted else self._elimination
+            return self._unless_held(elimination.sample(noise)).to(noise.dtype)

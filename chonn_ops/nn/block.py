@@ -13,7 +13,7 @@ from chonn_ops.checks import GRID_AXES, as_field, check_choice, check_integer, e
 from chonn_ops.network.discretise.grids import Spacing
 from chonn_ops.network.discretise.volumes import FiniteVolumes
 from chonn_ops.nn.geometry import Nodes
-from chonn_ops.nn.layers import CONV, NORMS, PositionLinear, gated
+from chonn_ops.nn.layers import CONV, NORMS, gated
 from chonn_ops.nn.network_cell import Network
 from chonn_ops.nn.options import block_options
 
@@ -85,14 +85,14 @@ class CKB(nn.Module):
         outputs = chosen.cell.num_outputs(inner)
         self.split = [inner, outputs]
         self.norm = NORMS[chosen.norm](dim, **factory)
-        self.in_proj = PositionLinear(dim, inner + outputs, bias=False, **factory)
+        self.in_proj = nn.Linear(dim, inner + outputs, bias=False, **factory)
         self.depthwise: nn.Module | None = None
         self.pointwise: nn.Module | None = None
         if not self.has_networks:
             mode = CELL_CONDITIONS[str(chosen.boundary)].padding
             conv = {"padding": 1, "padding_mode": mode, "groups": inner, **factory}
             self.depthwise = CONV[axes](inner, inner, 3, **conv)
-            self.pointwise = PositionLinear(inner, inner, **factory)
+            self.pointwise = nn.Linear(inner, inner, **factory)
         later = inner  # channels that drive the cells behind the first one
         if self.has_networks and chosen.topology == "series":
             later = inner + outputs if chosen.stage_input == "inject" else outputs
@@ -102,7 +102,7 @@ class CKB(nn.Module):
         )
         self.out_proj: nn.Module = nn.Identity()
         if self.has_networks or chosen.expand > 1:
-            self.out_proj = PositionLinear(outputs, dim, **factory)
+            self.out_proj = nn.Linear(outputs, dim, **factory)
         self.reset_parameters()
 
     @torch.no_grad()

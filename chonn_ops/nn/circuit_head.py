@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -136,6 +136,17 @@ class FaceNetwork(nn.Module):
         for side_a, side_b in zip(s, t, strict=True):
             seen = seen + (side_b - side_a) * (side_b - side_a).abs()
         return self.gain * self.output(F.gelu(seen) - (alike_a + alike_b) / 2)
+
+
+class Elements(NamedTuple):
+    """What the features set of the circuits of a field (B, \\*grid) or of a mesh (B, N)."""
+
+    log_k: list[Tensor]  # of the conductivity along each axis, (B, \\*grid, m)
+    added: Sequence[Tensor]  # to the logarithms of faces' conductivities, as `at_faces`
+    mean: Tensor  # of the conductivities at a face, see `mean_of_ends`; (m,)
+    leak: Tensor  # per unit volume; (m,) or (B, \\*grid, m)
+    source: Tensor  # per unit volume, (B, \\*grid, m)
+    walls: list[Robin]  # the learned ones
 
 
 class CircuitHead(Stated):
@@ -420,13 +431,12 @@ class CircuitHead(Stated):
         h = as_field("h", h, self.parameters(), "B", *grid, self.dim)
         logs, c, f = self.coefficients(h)
         real = logs[0].dtype
-        mean, learned = self.face_mean(real), self._learned_walls(real)
         added = self.at_faces(h, volumes) if added is None else added
-        elements = logs, added, mean, c, learned
+        elements = Elements(logs, added, self.face_mean(real), c, f, self._learned_walls(real))
         if volumes is not None:
-            circuit, size = self._on_graph(*elements, volumes)
+            circuit, size = self._on_graph(elements, volumes)
         else:
-            circuit, f, size = self._on_grid(*elements, f, spacing, mask, nodes)
+            circuit, f, size = self._on_grid(elements, spacing, mask, nodes)
         k = torch.stack(logs).mean(0).exp()
         return circuit, f, self._number("cell", k.dtype) * size * f / k
 
@@ -440,9 +450,14 @@ class CircuitHead(Stated):
         return MEAN_GAIN * self._number("mean", dtype)
 
     def _on_grid(
-        self, logs: list[Tensor], added: Sequence[Tensor], mean: Tensor, c: Tensor, *rest: Any
+        self,
+        elements: Elements,
+        spacing: Spacing | None,
+        mask: Tensor | None,
+        nodes: Nodes | None,
     ) -> tuple[Circuit, Tensor, float]:
-        learned, f, spacing, mask, nodes = rest
+        """The circuits; their sources, 0 at missing nodes; and the squared step."""
+        logs, added, mean, c, f, learned = elements
         if isinstance(self._faces, Mapping):
             raise error("boundary", "conditions for the axes of a grid", self._faces)
         unit = [1.0] * self.spatial_dims
@@ -464,10 +479,9 @@ class CircuitHead(Stated):
         circuit = circuit_of(k, edges, leak, steps, faces, **walls)
         return circuit, f, math.prod(steps) ** (2 / self.spatial_dims)
 
-    def _on_graph(
-        self, logs: list[Tensor], added: Sequence[Tensor], mean: Tensor, c: Tensor, *rest: Any
-    ) -> tuple[Circuit, Tensor]:
-        learned, volumes = rest
+    def _on_graph(self, elements: Elements, volumes: FiniteVolumes) -> tuple[Circuit, Tensor]:
+        """The circuits, and the squared step of each node."""
+        logs, added, mean, c, _, learned = elements
         faces = self._faces
         if not isinstance(faces, Mapping):
             if not self._alike:

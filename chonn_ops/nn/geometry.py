@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,15 @@ NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}
 Nodes = str | Sequence[Any] | Tensor
 # The pair of each axis; numbers, or tensors where `Nodes` is one.
 Distances = list[tuple[Any, Any]]
+
+
+class Geometry(NamedTuple):
+    """What `chonn_ops.nn.CircuitHead.forward` takes besides features."""
+
+    spacing: Any = None
+    mask: Tensor | None = None
+    nodes: Any = None
+    volumes: FiniteVolumes | None = None
 
 
 def existing(mask: Tensor, axes: int) -> Tensor:

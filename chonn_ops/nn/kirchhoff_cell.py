@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from chonn_ops._dtypes import at_least_float32, without_autocast
 from chonn_ops.checks import as_field, check_bool, check_integer, error
-from chonn_ops.nn.layers import PositionLinear, Stated
+from chonn_ops.nn.layers import Stated
 from chonn_ops.scan.api import scan_checked
 from chonn_ops.scan.arguments import Inputs, check_modes
 
@@ -152,8 +152,8 @@ class KirchhoffCell(Stated):
         self.dt_rank = math.ceil(dim / 16)
         factory = {"device": device, "dtype": dtype}
         n = options.d_state
-        self.selective_proj = PositionLinear(dim, self.dt_rank + 2 * n, bias=False, **factory)
-        self.dt_proj = PositionLinear(self.dt_rank, dim, **factory)
+        self.selective_proj = nn.Linear(dim, self.dt_rank + 2 * n, bias=False, **factory)
+        self.dt_proj = nn.Linear(self.dt_rank, dim, **factory)
         # log(decay) when constrained, decay itself when free.
         self.decay_param = nn.Parameter(torch.empty(dim, n, **factory))
         # softplus^-1(d) when constrained, d itself when free.

@@ -42,7 +42,7 @@ from chonn_ops.nn.geometry import (
     spacing_and_nodes,
     wall_distances,
 )
-from chonn_ops.nn.layers import PositionLinear, Stated, recomputed
+from chonn_ops.nn.layers import Stated
 
 # The unit of length of the networks is a sixteenth of the domain's: there the initial numbers below
 # start well, except for the sources, which would make potentials of order 10. With this gain the
@@ -201,10 +201,10 @@ class NetworkCell(Stated):
         words = tuple(words.values()) if isinstance(words, NamedWords) else words
         factory = {"device": device, "dtype": dtype}
         m = options.num_networks
-        self.source_proj = PositionLinear(dim, m, **factory)
+        self.source_proj = nn.Linear(dim, m, **factory)
         # The bias alone where the conductivities do not depend on the features.
         self.conductivity_proj = (
-            PositionLinear(dim, m, bias=False, **factory) if options.selective else None
+            nn.Linear(dim, m, bias=False, **factory) if options.selective else None
         )
         self.conductivity_bias = nn.Parameter(torch.empty(m, **factory))
         self.leak_param = nn.Parameter(torch.empty(m, **factory))  # logarithms
@@ -337,7 +337,7 @@ class NetworkCell(Stated):
             return volumes.circuit(conductivity, leak, walls, arithmetic, UNIT), source
         faces = tuple((known[word], known[word]) for word in boundary)
         leak = leak * math.prod(steps)
-        edges = recomputed(blended_edges, conductivity, steps, arithmetic)
+        edges = blended_edges(conductivity, steps, arithmetic)
         exists = inner = None
         if mask is not None:
             exists = existing(mask, axes)

@@ -138,12 +138,3 @@ def block_options(options: Mapping[str, Any]) -> CKBOptions:
             f"{', '.join(of_block)}; those of its cell go into cell=Network(...) or cell=Scan(...)"
         )
     return CKBOptions(**options)
-
-
-def options_or_default(ckb: CKBOptions | None) -> CKBOptions:
-    """The options that a model's argument `ckb` stands for; ValueError for another type."""
-    if ckb is None:
-        return CKBOptions()
-    if not isinstance(ckb, CKBOptions):
-        raise error("ckb", "CKBOptions(...) or None", repr(ckb))
-    return ckb

@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 import chonn_ops.scan.operator  # noqa: F401 - defines the operators
-from chonn_ops._forward_mode import at_lower_levels, differentiate, has_tangents
+from chonn_ops._pytorch import (
+    at_lower_levels,
+    below_autograd,
+    differentiate,
+    has_tangents,
+    needs_graph,
+    transforms_are_active,
+)
 from chonn_ops.scan import derivatives
 from chonn_ops.scan.arguments import Modes, split
 from chonn_ops.scan.derivatives import pull, push
@@ -39,7 +46,7 @@ def _one_by_one(function: Callable[..., Any], info: Any, in_dims: Any, *args: An
 
 def _run(operator: Any, *args: Any) -> Any:
     """An operator without its rule of differentiation, which takes as long as a small scan."""
-    with torch._C._AutoDispatchBelowAutograd():
+    with below_autograd():
         return operator(*args)
 
 
@@ -67,11 +74,7 @@ class _Scan(torch.autograd.Function):
             grad_state = None
         if grad_y is None:
             grad_y = torch.zeros_like(inputs[0])
-        differentiable = (
-            torch.is_grad_enabled()
-            or torch._C._are_functorch_transforms_active()
-            or has_tangents(grad_y, grad_state, *inputs)
-        )
+        differentiable = needs_graph(grad_y, grad_state, *inputs)
         gradients = _ScanBackward.apply if differentiable else partial(_run, _BACKWARD)
         found: Any = gradients(grad_y, grad_state, checkpoints, *inputs, *modes[:6])
         present = (None if x is None else grad for grad, x in zip(found, inputs, strict=True))
@@ -129,11 +132,10 @@ def scan(inputs: Sequence[Tensor | None], modes: Modes) -> tuple[Tensor, Tensor]
     """
     apply: Any = _OPERATOR
     if not torch.compiler.is_compiling():
-        if modes.keep or torch._C._are_functorch_transforms_active():
+        if modes.keep or transforms_are_active():
             apply = _Scan.apply
         elif not has_tangents(*inputs):
-            with torch._C._AutoDispatchBelowAutograd():
-                return _OPERATOR(*inputs, *modes)[:2]
+            return _run(_OPERATOR, *inputs, *modes)[:2]
     y, state, _ = apply(*inputs, *modes)
     return y, state
 

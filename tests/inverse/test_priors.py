@@ -17,11 +17,14 @@ def covariance(prior, domain):
     return prior.on(domain).gaussian.times(torch.eye(domain.mask.numel(), dtype=torch.float64))
 
 
-@pytest.mark.parametrize("boundary", ["neumann", "dirichlet", "periodic"])
+@pytest.mark.parametrize("boundary", ["neumann", "dirichlet", "periodic", "mesh"])
 @pytest.mark.parametrize("grid", [(30,), (9, 12), (5, 4, 6)])
 def test_the_deviation_is_the_same_at_every_node(grid, boundary):
-    domain = domain_of(grid, 0.5, None, boundary, CPU)
-    C = covariance(Smoothness(length=3.0, deviation=2.0), domain)
+    if boundary == "mesh":
+        domain, length = domain_on(triangles(math.prod(grid)), "neumann", CPU), 0.5
+    else:
+        domain, length = domain_of(grid, 0.5, None, boundary, CPU), 3.0
+    C = covariance(Smoothness(length=length, deviation=2.0), domain)
     torch.testing.assert_close(C.diagonal(), torch.full_like(C[0], 4.0), rtol=1e-5, atol=0)
     torch.testing.assert_close(C, C.T)
     assert torch.linalg.eigvalsh(C).min() > 0
@@ -75,13 +78,6 @@ def triangles(num_nodes=30):
     edge = np.linspace(0, 1, 4 * side + 1)[:-1]
     rim = [(s, 0) for s in edge] + [(1, s) for s in edge] + [(1 - s, 1) for s in edge]
     return delaunay(np.concatenate([inner, rim, [(0, 1 - s) for s in edge]]))
-
-
-def test_a_mesh_has_the_same_deviation_at_every_node():
-    domain = domain_on(triangles(), "neumann", CPU)
-    C = covariance(Smoothness(length=0.5, deviation=2.0), domain)
-    torch.testing.assert_close(C.diagonal(), torch.full_like(C[0], 4.0), rtol=1e-5, atol=0)
-    torch.testing.assert_close(C, C.T)
 
 
 @pytest.mark.parametrize("area", [0.0, 3.0])

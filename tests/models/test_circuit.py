@@ -19,6 +19,7 @@ from chonn_ops import (
     diffusion,
     helmholtz,
 )
+from chonn_ops.nn.geometry import Geometry
 
 
 def media(count, *grid, seed=0, spread=1.0):
@@ -198,7 +199,7 @@ def test_the_trunk_sees_the_least_and_the_greatest_neighbour(periodic, masked):
     boundary = ["periodic" if p else "robin" for p in periodic]
     model = CHONNNetwork2d(2, 1, boundary=boundary, dtype=torch.float64)
     z = torch.randn(3, 5, 6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = model.neighbours(z, model.head.periodic, (None, mask if masked else None, None, None))
+    found = model.neighbours(z, model.head.periodic, Geometry(mask=mask if masked else None))
     low, high = naive_extremes(z, mask, periodic)
     torch.testing.assert_close(found[:, mask], torch.cat((high - z, z - low), -1)[:, mask])
 
@@ -209,7 +210,7 @@ def test_neighbours_count_by_their_direction():
     near.even[:] = torch.tensor([[1.0], [-1.0]])
     near.odd[0] = near.even[0]  # along x, only the neighbour ahead counts
     z = torch.tensor([3.0, 1.0, 4.0], dtype=torch.float64).view(1, 3, 1, 1)
-    found = near(z, model.head.periodic, (None,) * 4)[0, :, 0].T
+    found = near(z, model.head.periodic, Geometry())[0, :, 0].T
     assert found.tolist() == [[0, 6, 0], [4, 0, 0]]
 
 
@@ -218,7 +219,7 @@ def test_on_a_mesh_neighbours_share_an_edge():
     volumes = FiniteVolumes.from_cells(points, [[0, 1, 2], [0, 2, 3]])
     model = CHONNNetwork2d(1, 1, dtype=torch.float64)
     z = torch.tensor([3.0, 1.0, 4.0, 2.0], dtype=torch.float64)[None, :, None]
-    high, low = model.neighbours(z, [], (None, None, None, volumes)).unbind(-1)
+    high, low = model.neighbours(z, [], Geometry(volumes=volumes)).unbind(-1)
     assert (z[..., 0] - low).flatten().tolist() == [1, 1, 1, 2]
     # A square's diagonal conducts nothing.
     assert (z[..., 0] + high).flatten().tolist() == [3, 4, 4, 4]

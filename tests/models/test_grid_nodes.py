@@ -8,14 +8,7 @@ import warnings
 import pytest
 import torch
 
-from chonn_ops import (
-    CKB,
-    CHONNFNO2d,
-    CHONNNetwork2d,
-    CHONNUNet2d,
-    CHONNWaves2d,
-    Network,
-)
+from chonn_ops import CKB, CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, CHONNWaves2d, Network
 from chonn_ops.models.geometry import grid_geometry, node_positions, read_box
 from chonn_ops.nn.geometry import NODES
 

@@ -60,7 +60,7 @@ REFUSED = [
     (lambda: CHONNStep1d(2)(torch.zeros(1, 2, 8), dt=0.0), "dt"),
     (call(CHONNNetwork2d, width="24"), "width: expected an integer .* got '24'"),
     (call(CHONNWaves2d, coordinates="no"), "coordinates: expected a bool"),
-    (call(CHONNWaves2d, reach="far"), "reach: expected a number, got 'far'"),
+    (call(CHONNWaves2d, width=7), "width: expected a multiple of 2, got 7"),
     (call(CHONNFNO2d, num_channels=1, width=0), "width: expected an integer of at least 1"),
     (call(fno2, modes2=-1), "modes2: expected .* at least 1, got -1"),
     (call(CHONNFNO1d, num_channels=1, initial_step=-1), "initial_step: expected an integer"),

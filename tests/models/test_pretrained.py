@@ -263,7 +263,6 @@ OTHERS = {
         {"num_channels": 1, "modes": 2},
         {"num_channels": 1, "modes": 2, "padding": 0},
     ),
-    "reach": (chonn_ops.CHONNWaves2d, {}, {"reach": 0.25}),
     "conservative": (chonn_ops.CHONNWaves1d, {}, {"conservative": False}),
     "substeps": (chonn_ops.CHONNWaves1d, {}, {"substeps": 2}),
 }

@@ -11,7 +11,7 @@ import torch
 
 from chonn_ops import CHONNStep1d, CHONNStep2d, CHONNStep3d
 from chonn_ops.cli import main
-from chonn_ops.models.step import DIFFUSIVITY, FORMS, GAIN, PARTS, SPEED, STAGE
+from chonn_ops.models.step import DIFFUSIVITY, GAIN, PARTS, SPEED, STAGE
 from chonn_ops.nn.circuit_head import wall_distance
 
 MODELS = {1: CHONNStep1d, 2: CHONNStep2d, 3: CHONNStep3d}
@@ -30,8 +30,7 @@ def drawn(axes, channels=1, parts=PARTS, size=0.3, seed=0, forms=(), **options):
             p.add_(size * torch.randn(p.shape, generator=generator(seed)))
         model.distance.mul_(0.1)
         model.diffusivity.mul_(0.1).add_(0.6)
-        found = [part in parts for part in PARTS] + [form in forms for form in FORMS]
-        model._has(found + list(model.rings))
+        model._has(set(parts), set(forms), model.rings)
     return model
 
 
@@ -147,12 +146,15 @@ def test_the_kernel_carries_as_operations_do(grid, boundary, dtype, monkeypatch)
 
 
 @pytest.mark.parametrize("boundary", ["periodic", "robin"])
-def test_second_derivatives_of_what_the_kernel_carries(boundary):
-    model = drawn(1, parts=("carry",), boundary=boundary, size=1.0)
-    inputs = state(2, 1, 8).requires_grad_(), model.carry.detach().clone().requires_grad_()
+@pytest.mark.parametrize("name", ["carry", "diffusivity"])
+def test_second_derivatives_of_what_kernels_compute(boundary, name):
+    part = {"carry": "carry", "diffusivity": "diffuse"}[name]
+    model = drawn(1, parts=(part,), boundary=boundary, size=1.0)
+    number = getattr(model, name).detach().clone().requires_grad_()
+    inputs = state(2, 1, 8).requires_grad_(), number
 
-    def step(x, carry):
-        return torch.func.functional_call(model, {"carry": carry}, (x,))
+    def step(x, number):
+        return torch.func.functional_call(model, {name: number}, (x,))
 
     assert torch.autograd.gradcheck(step, inputs)
     assert torch.autograd.gradgradcheck(step, inputs)

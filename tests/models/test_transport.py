@@ -130,24 +130,3 @@ def test_half_precision_knows_all_nodes_and_parts_of_steps(dtype, boundary):
     moved = transport(field, displacement, **options)
     wide = transport(field.double(), displacement.double(), **options)
     torch.testing.assert_close(moved.double(), wide, rtol=0.01, atol=0.02)
-
-
-@pytest.mark.parametrize(
-    ("field", "displacement", "options", "message"),
-    [
-        ((2, 5), (2, 5, 1, 1), {}, r"field: expected shape \(B, \*grid, C\) with 1 to 3 axes"),
-        ((2, 5, 4), (2, 5, 1), {}, r"displacement: expected shape \(2, 5, 'H', 1\), got \(2, 5, 1"),
-        ((2, 5, 4), (2, 6, 1, 1), {}, r"displacement: expected shape \(2, 5, 'H', 1\)"),
-        ((2, 5, 4), (2, 5, 3, 1), {}, "displacement: expected H to divide the 4 channels, got 3"),
-        ((2, 5, 4), (2, 5, 1, 1), {"boundary": "open"}, "boundary: expected one of .*got 'open'"),
-        (
-            (2, 5, 4),
-            (2, 5, 1, 1),
-            {"boundary": ("periodic", "periodic")},
-            "boundary: expected one of .*or 1 of",
-        ),
-    ],
-)
-def test_bad_arguments(field, displacement, options, message):
-    with pytest.raises(ValueError, match=message):
-        transport(torch.zeros(field), torch.zeros(displacement), **options)

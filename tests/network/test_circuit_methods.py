@@ -8,13 +8,12 @@ import math
 
 import pytest
 import torch
-from network_cases import edges_of, matrix
+from network_cases import GRAPH, edges_of, matrix
 
 from chonn_ops import (
     Circuit,
     Dirichlet,
     FiniteVolumes,
-    Graph,
     Grid,
     LCState,
     Mesh,
@@ -36,8 +35,7 @@ def numbers(*shape, seed=0, dtype=DOUBLE):
 def circuit_of(kind, dtype):
     """A circuit with walls of other potentials than 0, and cells of other volumes than 1."""
     if kind == "graph":
-        graph = Graph([(0, 1), (1, 2), (3, 2), (3, 0), (0, 2), (3, 4), (4, 5), (5, 6), (2, 6)], 7)
-        grid, g, layout = (7,), numbers(B, 9, C, seed=1, dtype=dtype), graph
+        grid, g, layout = (7,), numbers(B, 9, C, seed=1, dtype=dtype), GRAPH
     else:
         grid = {"line": (7, 1), "plane": (3, 4), "torus": (3, 4)}[kind]
         g = [numbers(B, *grid, C, seed=i, dtype=dtype) for i in range(2)]
@@ -262,6 +260,28 @@ def test_each_source_may_have_potentials_of_its_own(kind, dtype):
                 solve(source)
 
 
+@EACH_KIND
+@pytest.mark.parametrize("dtype", [DOUBLE, torch.complex128], ids=str)
+def test_merged_nodes_are_one(kind, dtype):
+    """Edges between them are none; what else is at them is added."""
+    circuit = circuit_of(kind, dtype)
+    labels = labels_of(circuit)
+    labels.view(-1)[[5, 6]] = 2
+    merged, node = circuit.merge(labels)
+    count, n = merged.layout.num_nodes, labels.numel()
+    assert node.shape == labels.shape
+    join = torch.zeros(count, n, dtype=dtype)
+    join[node.flatten(), torch.arange(n)] = 1
+    assert sorted(join.real.sum(1).tolist()) == [1.0] * (count - 2) + [2.0, 3.0]
+    for region in (2, 4):
+        assert len(node[labels == region].unique()) == 1
+    a, b = (matrix(x.conductance, x.leak, x.layout) for x in (circuit, merged))
+    torch.testing.assert_close(b, join @ a @ join.T)
+    f = numbers(B, count, C, seed=9, dtype=dtype)
+    walls = circuit.source(torch.zeros_like(circuit.leak)).flatten(1, -2)
+    torch.testing.assert_close(merged.source(f), f + join @ walls)
+
+
 def test_held_nodes_are_merged_before():
     circuit = circuit_of("plane", DOUBLE)
     held = circuit.hold(nodes_of(circuit) | (labels_of(circuit) > 0)[..., None])
@@ -303,8 +323,7 @@ def test_complex_sources_of_a_real_factor_are_those_of_the_circuit():
         grads.append(torch.autograd.grad(loss, given, create_graph=True))
         grads.append(torch.autograd.grad(grads[-1][0].sum(), given))
     for i in (0, 1):
-        for one, two in zip(grads[i], grads[i + 2], strict=True):
-            torch.testing.assert_close(one, two)
+        torch.testing.assert_close(grads[i], grads[i + 2])
     for dtype in (torch.complex64, torch.bfloat16, torch.float16):
         s = (f if dtype.is_complex else f.real).detach().to(dtype)
         assert circuit.factorize().solve(s).dtype == circuit.solve(s).dtype == dtype

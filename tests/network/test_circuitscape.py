@@ -20,7 +20,7 @@ from chonn_ops import Circuit, Graph, raster
 ROOT = Path(os.environ.get("CIRCUITSCAPE_TESTS", "."))
 CASES = sorted(ROOT.glob("input/*/*.ini")) + sorted(ROOT.glob("input/raster/*/*/*Verify*.ini"))
 CASES = [path for path in CASES if "extra" not in str(path)]
-TOLERANCE = 1e-4
+TOLERANCE = 1e-6
 NO_DATA = -9999
 
 

@@ -20,6 +20,7 @@ import pytest
 import torch
 from network_cases import (
     assert_equal,
+    assert_near,
     factorize,
     make_network,
     run,
@@ -72,12 +73,6 @@ def _expected(plan, g, leak, source):
     return dense.Factors(plan, wide, leak.double(), source.double(), drops=True)
 
 
-def _assert_close(found, expected, tolerance):
-    """In the maximum norm."""
-    error = float((found.double() - expected).abs().max() / expected.abs().max())
-    assert error <= tolerance, f"{error:.1e} above {tolerance:.0e}"
-
-
 def check_plan(plan, g, leak, source):
     """Potentials, differences, log-determinant and a second solve; returns the factors."""
     from chonn_ops.network.direct import triton as backend
@@ -85,13 +80,13 @@ def check_plan(plan, g, leak, source):
     expected = _expected(plan, g, leak, source)
     factors = backend.Factors(plan, g, leak, source, drops=True)
     tolerance = TOLERANCE[leak.dtype]
-    _assert_close(factors.solution.potential, expected.solution.potential, tolerance)
+    assert_near(factors.solution.potential, expected.solution.potential, tolerance)
     for found, right, edge in zip(factors.solution.drops, expected.solution.drops, g, strict=True):
         # Edges of 0 join parts, whose levels may differ a lot.
         for some in (right != 0, (edge[:, None] > 0) & (right != 0)):
             if some.any():
-                _assert_close(found[some], right[some], tolerance)
-    _assert_close(factors.logdet(), expected.logdet(), tolerance)
+                assert_near(found[some], right[some], tolerance)
+    assert_near(factors.logdet(), expected.logdet(), tolerance)
     assert not factors.solution.residual.any()
     kept = backend.Factors.restored(plan, factors.state(), leak)
     assert torch.equal(kept.solve(source).potential, factors.solution.potential)
@@ -107,10 +102,10 @@ def check_grid(grid, periodic, dtype=torch.float32, leaf=16, sizes=(), **options
 
 def check_selection():
     """The check that a GPU has to pass before its kernels are selected."""
-    from chonn_ops.network.direct import factor
+    from chonn_ops.network.direct import elimination
     from chonn_ops.network.solve import operator
 
-    for backends in (operator.BACKENDS, factor.BACKENDS):
+    for backends in (operator.BACKENDS, elimination.BACKENDS):
         assert not backends._difference(torch.device("cpu"))
 
 
@@ -149,7 +144,7 @@ def check_parts():
     potential = factors.solution.potential
     assert (potential[1, 0, :, 4:] == 0).any()
     expected = _expected(plan, g, leak, source).solution.potential
-    _assert_close(potential[1, :, :, :4], expected[1, :, :, :4], 2e-5)
+    assert_near(potential[1, :, :, :4], expected[1, :, :, :4], 2e-5)
 
 
 def check_values_that_are_no_numbers():
@@ -166,9 +161,7 @@ def check_values_that_are_no_numbers():
     assert solution.potential[1].isnan().all()
     assert solution.potential[2, 1].isnan().all()
     assert solution.residual.isnan().flatten(1).all(1).tolist() == [False, True, False]
-    _assert_close(
-        solution.potential[0], _expected(plan, g, leak, source).solution.potential[0], 2e-5
-    )
+    assert_near(solution.potential[0], _expected(plan, g, leak, source).solution.potential[0], 2e-5)
 
 
 def check_sizes_of_numbers(scale):
@@ -236,8 +229,7 @@ def _assert_gradients_agree(g, leak, source, dtype, **options):
         v = solve_network(leaves[0], fields, leaves[1], backend=backend, **options)
         weight = torch.rand(v.shape, generator=torch.Generator().manual_seed(1)).to(v.dtype) - 0.3
         found.append((v.detach(), *torch.autograd.grad(v, leaves, weight)))
-    for actual, expected in zip(*found, strict=True):
-        _assert_close(actual, expected, TOLERANCE[dtype])
+    assert_near(*found, TOLERANCE[dtype])
 
 
 def check_gradients(grid, dtype, leak, S, method="direct", periodic=False):
@@ -279,8 +271,7 @@ def check_factorize(name):
     for x in factors:
         root = x.sample(every).movedim(-1, 1).flatten(3)
         results.append((x.logdet(), x.diagonal_of_inverse(), x.solve(source), root.mT @ root))
-    for actual, expected in zip(*results, strict=True):
-        _assert_close(actual, expected, 1e-12)
+    assert_near(*results, 1e-12)
     assert factors[0].sample(source).shape == source.shape
     if graph is None:
         ac = factorize([x + 0.1j for x in g], torch.zeros_like(leak) + 0j, backend="triton")
@@ -381,14 +372,14 @@ def count_launches(grid, batch, sources):
     from chonn_ops.network.direct import triton as backend
     from chonn_ops.network.layout import Grid
     from chonn_ops.network.solve.autograd import solve_network
-    from chonn_ops.network.solve.methods import Network
+    from chonn_ops.network.solve.methods import Networks
 
     several = (sources,) if sources else ()
     source = torch.ones(batch, *several, *grid, 3)
     leaves = [torch.ones(batch, *grid, 3).requires_grad_() for _ in range(3)]
     source.requires_grad_()
     *conductance, leak = leaves
-    network = Network(conductance, leak, Grid(grid), 1e-5, 100, "triton")
+    network = Networks(conductance, leak, Grid(grid), 1e-5, 100, "triton")
     launched = []
 
     def forward():
@@ -515,5 +506,4 @@ def test_on_cuda(grid, dtype):
         given = [x.to(device, kind).requires_grad_() for x in (source[:, 0], leak, *g)]
         v = solve_network(given[0], given[2:], given[1], backend=backend, solver=Direct())
         found.append([x.cpu() for x in (v.detach(), *torch.autograd.grad(v.sum(), given))])
-    for actual, expected in zip(*found, strict=True):
-        _assert_close(actual, expected, TOLERANCE[dtype])
+    assert_near(*found, TOLERANCE[dtype])

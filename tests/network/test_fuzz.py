@@ -34,11 +34,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from network_cases import (
-    Door,
-    factorize,
-    solve_network,
-)
+from network_cases import Door, factorize, solve_network
 from torch import Tensor
 from torch.autograd import forward_ad
 

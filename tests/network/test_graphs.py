@@ -16,7 +16,6 @@ import torch
 from network_cases import (
     BACKENDS,
     factorize,
-    matrix,
     solve_network,
 )
 from test_plan import check
@@ -26,15 +25,9 @@ from chonn_ops import (
     Circuit,
     Direct,
     Graph,
-    Grid,
     Iterative,
-    LCState,
-    lc_energy,
-    lc_step,
-    rc_step,
 )
-from chonn_ops.network.direct import cpu, predicted_bytes
-from chonn_ops.network.direct import factor as direct_factor
+from chonn_ops.network.direct import cpu, elimination, predicted_bytes
 from chonn_ops.network.direct.plan import make_plan
 from chonn_ops.network.solve import methods
 
@@ -222,82 +215,6 @@ def test_potentials_of_any_contrast(case, contrast, backend, dtype):
     assert error(solve_network(s, g, leak, graph=graph, backend=backend), truth) < TOLERANCE[dtype]
 
 
-@EACH_DTYPE
-@EACH_DIRECT
-@pytest.mark.parametrize("periodic", [False, True])
-@pytest.mark.parametrize("shape", [(17,), (6, 9), (3, 4, 5)])
-def test_a_grid_given_as_a_graph_is_the_grid(shape, periodic, backend, dtype, filling):
-    if backend == "torch" and filling == "rows":
-        pytest.skip("the kernel's")
-    edge, ends = Grid(shape, periodic).edge_ends()
-    graph = Graph(ends.T, math.prod(shape))
-    generator = torch.Generator().manual_seed(0)
-
-    def rand(*size):
-        return torch.rand(size, dtype=torch.float64, generator=generator).to(dtype).requires_grad_()
-
-    conductance = [rand(2, *shape, 3) for _ in shape]
-    leak, s, weight = (rand(2, *shape, 3) for _ in range(3))
-    v = solve_network(s, conductance, leak, periodic=periodic, backend=backend, solver=Direct())
-    inputs = (*conductance, leak, s)
-    grads = torch.autograd.grad((v * weight).sum(), inputs)
-    given = torch.cat([g.flatten(1, -2) for g in conductance], 1)[:, edge]
-    nodes = s.flatten(1, -2), given, leak.flatten(1, -2)
-    u = solve_network(nodes[0], nodes[1], nodes[2], graph=graph, backend=backend)
-    others = torch.autograd.grad((u.reshape(v.shape) * weight).sum(), inputs)
-    rounding = 30 * torch.finfo(dtype).eps
-    assert error(u.reshape(v.shape), v) < rounding
-    for one, other in zip(grads, others, strict=True):
-        assert error(other, one) < 10 * rounding
-
-
-@EACH_DTYPE
-def test_steps_in_time_of_capacitors_agree_with_the_dense_solve(dtype):
-    graph = Graph(*CASES[-1][1:])
-    g, leak, v = circuit_on(graph, contrast=100, dtype=dtype)
-    storage, dt = 1 + leak, 0.3
-    nodal = matrix([g.double()], leak.double(), graph).unflatten(0, (2, 2))
-    for method, part in (("euler", 1), ("midpoint", 2)):
-        c = (storage * (part / dt)).movedim(-1, 1).double()
-        solved = torch.linalg.solve(nodal + torch.diag_embed(c), c * v.movedim(-1, 1).double())
-        expected = part * solved.movedim(1, -1) - (part - 1) * v.double()
-        found = rc_step(v, Circuit(g, leak, graph), storage, dt, method=method)
-        assert error(found, expected) < TOLERANCE[dtype]
-
-
-@EACH_DTYPE
-@pytest.mark.parametrize("periodic", [False, True])
-def test_steps_in_time_of_coils_on_a_grid_given_as_a_graph_are_those_of_the_grid(periodic, dtype):
-    shape = (5, 6)
-    edge, ends = Grid(shape, periodic).edge_ends()
-    graph = Graph(ends.T, 30)
-    generator = torch.Generator().manual_seed(0)
-    g0, g1, leak, v, f = torch.rand(5, 2, *shape, 3, generator=generator).to(dtype)
-    given = torch.cat([x.flatten(1, -2) for x in (g0, g1)], 1)[:, edge]
-    grid = Circuit((g0, g1), leak, Grid(shape, periodic))
-    mesh = Circuit(given, leak.flatten(1, 2), graph)
-    one, other = LCState.at_rest(v), LCState.at_rest(v.flatten(1, 2), graph)
-    energy = lc_energy(other, mesh, 0.7)
-    for _ in range(4):
-        one = lc_step(one, grid, 0.7, 0.4, f)
-        other = lc_step(other, mesh, 0.7, 0.4, f.flatten(1, 2))
-    rounding = 100 * torch.finfo(dtype).eps
-    currents = torch.cat([x.flatten(1, -2) for x in one.current], 1)[:, edge]
-    assert error(other.voltage, one.voltage.flatten(1, 2)) < rounding
-    assert error(other.current[0], currents) < rounding
-    assert error(other.ground, one.ground.flatten(1, 2)) < rounding
-    for _ in range(4):  # back in time without its source
-        other = lc_step(other, mesh, 0.7, 0.4)
-    now = lc_energy(other, mesh, 0.7)
-    before = lc_energy(
-        LCState(one.voltage.flatten(1, 2), (currents,), one.ground.flatten(1, 2)), mesh, 0.7
-    )
-    assert torch.allclose(now, before, rtol=rounding)
-    assert not torch.allclose(now, energy)
-    with pytest.raises(ValueError, match=r"current\[0\]: expected shape"):
-        lc_step(LCState.at_rest(v.flatten(1, 2)), mesh, 0.7, 0.4)
-
-
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
@@ -453,7 +370,7 @@ ENTRIES = {
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_factors_beyond_all_memory_are_refused_before_they_are_made(monkeypatch, expander, entry):
     circuit, leak, operations = expander
-    monkeypatch.setattr(direct_factor, "memory_of", lambda _: 1000)
+    monkeypatch.setattr(elimination, "memory_of", lambda _: 1000)
     work = "" if entry == "grid" else f"{operations:.0e} operations"
     with pytest.raises(
         RuntimeError, match=rf"the memory that there is.*\d+ bytes.*{re.escape(work)}"
@@ -469,7 +386,7 @@ def test_a_batch_of_large_circuits_is_eliminated_one_after_the_other(monkeypatch
     batch = Circuit(circuit.conductance[0] * scale, leak * scale, circuit.layout)
     monkeypatch.setattr(methods, "MEMORY", 1000)
     most = predicted_bytes(circuit.layout, torch.get_num_threads())
-    monkeypatch.setattr(direct_factor, "memory_of", lambda _: most)
+    monkeypatch.setattr(elimination, "memory_of", lambda _: most)
     v = batch.solve(leak * scale, solver=Direct())
     assert torch.allclose(v, torch.ones(()))
     with pytest.raises(RuntimeError, match=f"got {count} on Graph of 300 nodes"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from manufactured import manufactured, orders, tensor, wall
 from meshes import rings
-from network_cases import matrix_of
+from network_cases import matrix_of, uniform
 
 from chonn_ops import (
     Auto,
@@ -90,10 +90,6 @@ def linear_elements(points, cells, k):
         matrix[np.ix_(cell, cell)] += conductivity * size * gradients @ gradients.T
         volume[cell] += size / (d + 1)
     return matrix, volume
-
-
-def uniform(*shape, seed=0):
-    return torch.rand(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
 
 
 def field(values):

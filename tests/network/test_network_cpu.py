@@ -13,7 +13,6 @@ from network_cases import (
     solve_network,
 )
 
-from chonn_ops import Auto
 from chonn_ops.network.solve import cpu
 
 pytestmark = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
@@ -30,19 +29,6 @@ def _inclusions(n: int, contrast: float, networks: int = 1, size: int = 8):
     leak[:, 0] += 2 * conductivity[:, 0]
     source = torch.randn(conductivity.shape, generator=generator)
     return source, edge_conductance(conductivity), leak
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_vectors_of_any_width_that_are_not_full(monkeypatch, dtype):
-    """17 networks leave lanes empty in every width, in elimination and in iterations."""
-    for grid in ((9, 11), (29, 30), (6, 7, 8)):
-        network = make_network(grid, B=1, C=17, dtype=dtype)
-        expected = solve_network(*network, solver=Auto(1e-6), backend="reference")
-        for isa in cpu.available_isas():
-            with monkeypatch.context() as patch:
-                patch.setenv("CHONN_NETWORK_ISA", isa)
-                actual = solve_network(*network, solver=Auto(1e-6), backend="cpu")
-            assert (actual - expected).norm() < 1e-4 * expected.norm(), isa
 
 
 def test_four_threads_at_once_are_exact():

@@ -84,15 +84,26 @@ def _like(value, **options):
         ({"solver": lambda: Auto(0.0)}, "above 0 and below 1", "0.0"),
         ({"solver": lambda: Auto(1.0)}, "above 0 and below 1", "1.0"),
         ({"solver": lambda: Auto(float("nan"))}, "above 0 and below 1", "nan"),
-        ({"solver": lambda: Auto("tight")}, "above 0 and below 1", "tight"),
-        ({"solver": lambda: Auto(None)}, "above 0 and below 1", "None"),
-        ({"solver": lambda: Iterative(max_iterations=None)}, "a whole number", "None"),
-        ({"solver": lambda: Iterative(max_iterations=float("inf"))}, "a whole number", "inf"),
-        ({"solver": lambda: Iterative(max_iterations=float("nan"))}, "a whole number", "nan"),
+        ({"solver": lambda: Auto("tight")}, "tol: expected a number", "tight"),
+        ({"solver": lambda: Auto(None)}, "tol: expected a number", "None"),
+        ({"solver": lambda: Iterative(max_iterations=None)}, "an integer of", "None"),
+        ({"solver": lambda: Iterative(max_iterations=float("inf"))}, "an integer of", "inf"),
+        ({"solver": lambda: Iterative(max_iterations=float("nan"))}, "an integer of", "nan"),
         ({"periodic": 5}, "2 of them", "5"),
         ({"solver": lambda: Iterative(max_iterations=0)}, "at least 1", "0"),
-        ({"solver": lambda: Iterative(max_iterations=2.5)}, "a whole number", "2.5"),
+        ({"solver": lambda: Iterative(max_iterations=2.5)}, "an integer of", "2.5"),
         ({"backend": "cuda"}, str(available_backends()), "'cuda'"),
+        ({"source": torch.ones(2, 6, 3, 5, 3)}, "shape (B, *grid, C)", "(2, 6, 3, 5, 3)"),
+        (
+            {"source": torch.ones(2, 6, 4, 5, 3), "solver": Iterative},
+            "solver: expected Auto() or Direct() for sources",
+            "Iterative",
+        ),
+        (
+            {"leak": _like(1j), "solver": Iterative},
+            "solver: expected Auto() or Direct() for complex numbers",
+            "Iterative",
+        ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
@@ -218,7 +229,10 @@ def test_numbers_are_finite_and_of_the_right_sign(take, bad):
 def test_numbers_that_may_be_infinite_or_zero():
     """An infinite film is none, a wall at an infinite distance insulates, held nodes have no
     volume."""
-    for infinite, same in ((Robin(math.inf), Dirichlet()), (Dirichlet(0.0, math.inf), Neumann())):
+    for infinite, same in (
+        (Robin(math.inf, 2.0), Dirichlet(2.0)),
+        (Dirichlet(0.0, math.inf), Neumann()),
+    ):
         found = (_plate(boundary=boundary).solve(_ONE) for boundary in (infinite, same))
         torch.testing.assert_close(*found)
     assert not _plate().hold(_NODES).volume.any()

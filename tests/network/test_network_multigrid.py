@@ -62,7 +62,8 @@ def _isas(backend):
     "dtype", [torch.float32, pytest.param(torch.float64, marks=THOROUGH)], ids=str
 )
 def test_equals_the_reference_on_every_instruction_set(backend, monkeypatch, grid, boundary, dtype):
-    network = make_network(grid, B=1, C=2, dtype=dtype)
+    # 17 networks leave lanes empty in vectors of every width.
+    network = make_network(grid, B=1, C=17 if grid == (33, 32) else 2, dtype=dtype)
     expected = network_with_walls(*network, boundary=boundary, backend="reference")
     tol = 1e-6 if dtype == torch.float32 else 1e-11
     for isa in _isas(backend):

@@ -9,16 +9,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from network_cases import matrix_of
+from network_cases import matrix_of, uniform
 
-from chonn_ops import Circuit, Dirichlet, Graph, diffusion, raster
+from chonn_ops import Circuit, Graph, diffusion, raster
 from chonn_ops.network import circuit as circuits
 
 DOUBLE = torch.float64
-
-
-def uniform(*shape, seed=0):
-    return torch.rand(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed))
 
 
 def plain(resistance, neighbours, mean, exists):
@@ -179,58 +175,6 @@ def test_gradients_beside_cells_without_data_are_finite():
     assert hole.grad.isfinite().all()
 
 
-def test_short_circuit_regions_are_one_node():
-    r = uniform(1, 5, 6, 1) + 0.5
-    labels = torch.zeros(5, 6, dtype=torch.long)
-    labels[0, :3], labels[3:, 4] = 7, 2
-    circuit, node = raster(r).merge(labels.flatten())
-    assert circuit.layout.num_nodes == 30 - 2 - 1
-    assert len(node.reshape(5, 6)[0, :3].unique()) == 1
-    # A conductance of 1e9 between the cells of a region is nearly a short circuit.
-    matrix = plain(r[0, ..., 0].numpy(), 8, "resistance", np.ones((5, 6), bool))
-    for cells in ([0, 1, 2], [22, 28]):
-        for p, q in itertools.pairwise(cells):
-            matrix[np.ix_([p, q], [p, q])] += 1e9 * np.array([[1, -1], [-1, 1]])
-    pairs = [(0, 22), (12, 28), (7, 29)]
-    found = circuit.resistance(node[torch.tensor(pairs)])[0, :, 0]
-    np.testing.assert_allclose(found, resistances(matrix, pairs), rtol=1e-6)
-
-
-@pytest.mark.parametrize("periodic", [False, True])
-def test_terminals_of_a_grid(periodic):
-    """A current into an electrode of many cells: its potential is one, and its cells share it."""
-    k, f = uniform(2, 6, 5, 1) + 0.2, torch.zeros(2, 6, 5, 1, dtype=DOUBLE)
-    boundary = ("dirichlet", "periodic" if periodic else "neumann")
-    circuit = diffusion(k, (0.5, 0.25), boundary=boundary)
-    labels = torch.zeros(6, 5, dtype=torch.long)
-    labels[2:4, 1:4] = 1
-    merged, node = circuit.merge(labels)
-    source = torch.zeros(2, merged.layout.num_nodes, 1, dtype=DOUBLE)
-    source[:, node[2, 1]] = 3.0
-    v = merged.solve(source)[:, node.flatten()].reshape(f.shape)
-    # The electrode as a medium that conducts ten million times as well.
-    metal = torch.where(labels[None, ..., None] > 0, 1e7, 1.0)
-    edges = []
-    for axis, g in enumerate(circuit.conductance, 1):
-        inside = (labels[None, ..., None] > 0) & (labels.roll(-1, axis - 1)[None, ..., None] > 0)
-        edges.append(torch.where(inside, metal, g))
-    near = Circuit(edges, circuit.leak, circuit.layout)
-    f[:, 2, 1] = 3.0
-    torch.testing.assert_close(v, near.solve(f), rtol=1e-5, atol=1e-6)
-
-
-def test_terminals_keep_what_walls_hold():
-    k = uniform(1, 4, 4, 1) + 0.5
-    circuit = diffusion(k, boundary=(Dirichlet(2.0), (Dirichlet(-1.0), "neumann")))
-    alone, node = circuit.merge(torch.zeros(4, 4, dtype=torch.long))
-    nothing = torch.zeros_like(k)
-    v = alone.solve(nothing.flatten(1, 2))
-    torch.testing.assert_close(v, circuit.solve(nothing).flatten(1, 2))
-    assert node.flatten().tolist() == list(range(16))
-    walls = circuit.currents(circuit.solve(nothing)).walls
-    torch.testing.assert_close(alone.currents(v).walls, walls.flatten(1, 2))
-
-
 def test_potentials_of_held_nodes_have_all_digits_of_a_number():
     circuit = Circuit((torch.ones(1, 3, 1, dtype=DOUBLE),), torch.zeros(1, 3, 1, dtype=DOUBLE))
     first = torch.tensor([[True], [False], [False]])
@@ -304,22 +248,6 @@ BOOLS = torch.ones(9, 1, dtype=torch.bool)
 def test_wrong_nodes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call(raster(torch.ones(1, 3, 3, 1)))
-
-
-def test_merged_circuits_are_differentiated_by_torch_func():
-    """Between two electrodes two rows of two faces each have the resistance 1 / k."""
-    labels = torch.tensor([[1, 0, 2], [1, 0, 2]])
-
-    def resistance(k):
-        circuit, node = diffusion(k).merge(labels)
-        source, leak = torch.zeros(2, 1, 4, 1, dtype=DOUBLE)
-        source[:, node[0, 0]] = leak[:, node[0, 2]] = 1.0
-        v = Circuit(circuit.conductance[0], leak, circuit.layout).solve(source)
-        return v[0, node[0, 0], 0]
-
-    k = torch.ones(1, 2, 3, 1, dtype=DOUBLE)
-    for derivative in (torch.func.grad, torch.func.jacfwd):
-        assert derivative(resistance)(k).sum().item() == pytest.approx(-1)
 
 
 @pytest.mark.parametrize("function", ["raster", "tensors", "merge"])

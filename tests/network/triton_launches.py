@@ -8,19 +8,8 @@ from unittest import mock
 # Pointers to what is of the dtype of the networks, and to integers.
 REALS = {
     *("g0", "g1", "g2", "leak", "g", "own", "judged", "shares", "inverse", "grounded", "updates"),
-    *(
-        "grounds",
-        "W",
-        "LW",
-        "source",
-        "x",
-        "potential",
-        "relative",
-        "base",
-        "drop",
-        "rows",
-        "lower",
-    ),
+    *("grounds", "W", "LW", "source", "x", "potential", "relative", "base", "drop"),
+    *("rows", "lower"),
 }
 INTEGERS = {
     *("INFO", "REGION", "KID", "COLUMN", "EDGE_AT", "BEFORE_AT", "BEFORE", "NODE", "ENTRY"),

@@ -163,8 +163,7 @@ def test_inductor_compiles_a_block():
     for function in (compiled, block):
         y = function(x)
         results.append((y, *torch.autograd.grad(y.sum(), list(block.parameters()))))
-    for found, expected in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
 def _train(block, x, steps, dtype):

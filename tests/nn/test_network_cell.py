@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import math
 
@@ -119,24 +118,6 @@ def test_gradients_are_those_of_finite_differences(on):
 
     given = (u, *parameters.values())
     assert torch.autograd.gradcheck(call, given, fast_mode=on == "mesh")
-
-
-def test_potentials_converge_with_the_second_order_of_the_spacing():
-    cell = _cell(2, 3, tol=1e-12, nodes="centres")
-
-    def smooth(n):
-        x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-        y = x[:, None]
-        u = torch.stack((torch.sin(3 * x) * y, torch.cos(2 * y) + 0 * x), -1)
-        return cell(u[None])
-
-    def coarser(v):
-        return v.unflatten(1, (-1, 2)).unflatten(3, (-1, 2)).mean((2, 4))
-
-    v = [smooth(n) for n in (16, 32, 64, 128)]
-    errors = [(coarser(b) - a).norm() / a.norm() for a, b in itertools.pairwise(v)]
-    orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
-    assert min(orders) > 1.8, orders
 
 
 def test_a_robin_wall_goes_from_neumann_to_dirichlet():

@@ -138,6 +138,18 @@ UNET = ({}, {"boundary": "neumann"}, {"cell": "scan", "stages": ["encoder1"]}, {
 FNO = ({}, {"boundary": "neumann"}, {"cell": "scan", "downsample": 2}, {"order": 0})
 
 
+def host_of(ndim, modes=77, **more):
+    """Keywords of PDEBench's FNO of so many axes."""
+    names = ("modes",) if ndim == 1 else ("modes1", "modes2", "modes3")[:ndim]
+    host = {"num_channels": 2, "width": 99, "initial_step": 3}
+    return {**host, **dict.fromkeys(names, modes), **more}
+
+
+def places(*lines):
+    """Coordinates (*grid, axes) of the points on these lines."""
+    return torch.stack(torch.meshgrid(*lines, indexing="ij"), -1)
+
+
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_builds_with_pdebench_keywords(ndim):
     grid = (32,) * ndim
@@ -146,58 +158,44 @@ def test_builds_with_pdebench_keywords(ndim):
         host = {"in_channels": 4, "out_channels": 2}
         unet = registry.load("chonn_unet").build(ndim, host, options)
         assert unet(x.movedim(-1, 1)).shape == (2, 2, *grid)
-    names = ("modes",) if ndim == 1 else ("modes1", "modes2", "modes3")[:ndim]
-    host = {"num_channels": 2, "width": 4, "initial_step": 2, **dict.fromkeys(names, 3)}
     for options in FNO:
+        host = host_of(ndim, 3, width=4, initial_step=2)
         fno = registry.load("chonn_fno").build(ndim, host, options)
         assert fno(x, coordinates).shape == (2, *grid, 1, 2)
 
 
-@pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_the_network_model_is_ours_under_pdebenchs_call(ndim):
-    """Same parameters by name, and the spacing and nodes that the coordinates say."""
-    names = ("modes",) if ndim == 1 else ("modes1", "modes2", "modes3")[:ndim]
-    host = {"num_channels": 2, "width": 99, "initial_step": 3, **dict.fromkeys(names, 77)}
-    options = {"model": "steady", "width": 6, "depth": 1}
-    model = registry.load("chonn_network").build(ndim, host, options)
-    ours = getattr(chonn_ops, f"CHONNNetwork{ndim}d")(6, 2, 6, 1)
+@pytest.mark.parametrize(
+    ("kind", "ndim"), [("steady", 1), ("steady", 2), ("steady", 3), ("waves", 1), ("waves", 2)]
+)
+def test_the_network_model_is_ours_under_pdebenchs_call(kind, ndim):
+    """Same parameters by name, and the spacing and nodes that the coordinates say. Waves get the
+    last two of the given frames, channels last."""
+    entry = registry.load("chonn_network")
+    options = {"model": kind, "width": 6, **({"depth": 1} if kind == "steady" else {})}
+    entry.check(options)
+    model = entry.build(ndim, host_of(ndim), options)
+    if kind == "steady":
+        ours = getattr(chonn_ops, f"CHONNNetwork{ndim}d")(6, 2, 6, 1)
+        frames, off, given = 3, 0.0, {"nodes": "left"}
+    else:
+        ours = getattr(chonn_ops, f"CHONNWaves{ndim}d")(2, 2, 6)
+        frames, off, given = 2, 0.5, {}
+        assert not model.decays
+        single = entry.build(ndim, host_of(ndim, initial_step=1), {})
+        assert type(single.model).__name__ == f"CHONNNetwork{ndim}d"
     ours.load_state_dict(model.model.state_dict())
     grid = (8, 12, 6)[:ndim]
     # The second axis is twice as long as the first: cells of 1/16 by 1/12, in its unit.
-    axes = [torch.arange(n) * 5 * length / n for n, length in zip(grid, (1, 2, 2), strict=False)]
-    coordinates = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(2, *grid, ndim)
+    lines = [(torch.arange(n) + off) * 5 * x / n for n, x in zip(grid, (1, 2, 2), strict=False)]
     spacing = {1: (1 / 8,), 2: (1 / 16, 1 / 12), 3: (1 / 16, 1 / 12, 1 / 6)}[ndim]
-    x = torch.rand(2, *grid, 6)
-    expected = ours(x.movedim(-1, 1), spacing=spacing, nodes="left").movedim(1, -1)
-    torch.testing.assert_close(model(x, coordinates), expected.unsqueeze(-2))
-    if ndim > 1:
-        unit = ours(x.movedim(-1, 1), nodes="left").movedim(1, -1)
-        assert not torch.allclose(expected, unit, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("ndim", [1, 2])
-def test_waves_get_two_frames(ndim):
-    """The class with its defaults; of several given frames the last two, channels last, at the
-    coordinates' spacing."""
-    names = ("modes",) if ndim == 1 else ("modes1", "modes2")
-    host = {"num_channels": 2, "width": 99, "initial_step": 3, **dict.fromkeys(names, 77)}
-    entry = registry.load("chonn_network")
-    options = {"model": "waves", "width": 6}
-    entry.check(options)
-    model = entry.build(ndim, host, options)
-    ours = getattr(chonn_ops, f"CHONNWaves{ndim}d")(2, 2, 6)
-    assert not model.decays
-    ours.load_state_dict(model.model.state_dict())
-    grid = (8, 12)[:ndim]
-    axes = [(torch.arange(n) + 0.5) * length / n for n, length in zip(grid, (1, 2), strict=False)]
-    coordinates = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(3, *grid, ndim)
     x = torch.rand(3, *grid, 6)
-    # In the unit of the longest axis.
-    spacing = (1 / 8,) if ndim == 1 else (1 / 16, 1 / 12)
-    expected = ours(x[..., 2:].movedim(-1, 1), spacing=spacing).movedim(1, -1)
-    torch.testing.assert_close(model(x, coordinates), expected.unsqueeze(-2))
-    single = entry.build(ndim, {**host, "initial_step": 1}, {})
-    assert type(single.model).__name__ == f"CHONNNetwork{ndim}d"
+    last = x[..., -2 * frames :].movedim(-1, 1)
+    expected = ours(last, spacing=spacing, **given).movedim(1, -1)
+    found = model(x, places(*lines).expand(3, *grid, ndim))
+    torch.testing.assert_close(found, expected.unsqueeze(-2))
+    if ndim > 1:
+        unit = ours(last, **given).movedim(1, -1)
+        assert not torch.allclose(expected, unit, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -219,13 +217,10 @@ def test_nodes_of_a_second_grid_are_those_of_its_coordinates(steps):
 
 @pytest.mark.parametrize("ndim", [1, 2])
 def test_one_circuit_a_frame_is_calibrated_by_whole_series(ndim):
-    modes = {"modes": 3} if ndim == 1 else {"modes1": 3, "modes2": 3}
-    host = {"num_channels": 2, "width": 9, "initial_step": 3, **modes}
-    model = registry.load("chonn_network").build(ndim, host, {})
+    model = registry.load("chonn_network").build(ndim, host_of(ndim), {})
     ours = getattr(chonn_ops, f"CHONNStep{ndim}d")(2)
     ours.load_state_dict(model.model.state_dict())
-    axes = [(torch.arange(8) + 0.5) / 8] * ndim
-    grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).expand(4, *[8] * ndim, ndim)
+    grid = places(*[(torch.arange(8) + 0.5) / 8] * ndim).expand(4, *[8] * ndim, ndim)
     x = torch.rand(4, *[8] * ndim, 10)  # five frames
     assert model.series
     found = model.calibrate(x[..., :8], x[..., 8:].unsqueeze(-2), grid)

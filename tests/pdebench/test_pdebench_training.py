@@ -192,4 +192,8 @@ def test_a_model_may_turn_off_the_decay_of_its_weights(decays):
     patches.model_builders(undo, train, job, LAYOUT, watch, patches.WholeSave())
     model = train.FNO1d(1)
     optimizer = train.torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
-    assert optimizer.param_groups[0]["weight_decay"] == (1e-4 if decays else 0)
+    assert type(optimizer) is torch.optim.Adam
+    (group,) = optimizer.param_groups
+    assert (group["lr"], group["weight_decay"]) == (1e-3, 1e-4 if decays else 0)
+    schedule = train.torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    assert type(schedule) is torch.optim.lr_scheduler.StepLR

@@ -19,7 +19,7 @@ def source_tree(tmp_path):
     """A copy of what the build needs, so that the real kernel stays in place."""
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
     (tmp_path / "chonn_ops").mkdir()
-    shared = ("_backends", "_dtypes", "_forward_mode", "_library", "boundary", "checks")
+    shared = ("_backends", "_dtypes", "_library", "_pytorch", "boundary", "checks")
     headers = ("_half.h", "_kernel.h", "_library.c", "_library.h")
     for name in (*(f"{x}.py" for x in shared), *headers):
         shutil.copy(ROOT / "chonn_ops" / name, tmp_path / "chonn_ops")

@@ -181,8 +181,7 @@ def test_the_check_of_a_device_takes_the_path_of_large_scans(emulate):
     emulate(processors=132)
     found = operator._small_results(cuda, torch.device("cpu"))
     expected = operator._small_results(operator.BACKENDS["torch"], torch.device("cpu"))
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close([*found], [*expected], rtol=1e-4, atol=1e-4)
     setting = cuda.setting_of((18, 80), (40, 9), 56, 16, 0, False, emulated.card(132))
     assert {"NP": 16, "S": 4, "KC": 1, "CGC": 4}.items() <= dict(setting.macros).items()
 

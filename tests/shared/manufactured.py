@@ -86,7 +86,7 @@ def plain(k, spacing, faces, absorption, f, mask=None, inner=None, arithmetic=0.
             if not outside and exists[tuple(to)]:
                 q = number[tuple(to)]
                 a, b = k[at], k[tuple(to)]
-                if not min(a, b):
+                if not min(a, b) or p == q:
                     continue
                 far = width[axis][to[axis]]
                 harmonic, mean = 2 / (h / a + far / b), 2 * (a * far + b * h) / (h + far) ** 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 from collections.abc import Iterator
@@ -174,14 +173,12 @@ def network_with_walls(
     return solve_network(source, conductance, total, periodic=periodic, **options)
 
 
-def within(tolerance: float) -> dict[str, float]:
-    """Of `torch.library.opcheck`, where it takes any; old ones have their own."""
-    known = inspect.signature(torch.library.opcheck).parameters
-    return {name: tolerance for name in ("atol", "rtol") if name in known}
+def uniform(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def make_network(
-    grid: tuple[int, ...],
+    layout: tuple[int, ...] | Graph,
     *,
     B: int = 2,
     C: int = 3,
@@ -189,15 +186,22 @@ def make_network(
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
 ) -> Network:
-    """Source, conductances spread over `contrast` and leaks of 0.1 to 1."""
+    """Source, conductances spread over `contrast` and leaks of 0.1 to 1, on a grid or a graph."""
     generator = torch.Generator().manual_seed(seed)
+    graph = isinstance(layout, Graph)
+    grid = layout.shape if graph else layout
+    edges = [layout.edge_shape] if graph else [layout] * len(layout)
 
-    def uniform() -> Tensor:
-        return torch.rand(B, *grid, C, dtype=torch.float64, generator=generator)
+    def drawn(shape: Any = grid) -> Tensor:
+        return torch.rand(B, *shape, C, dtype=torch.float64, generator=generator)
 
     source = torch.randn(B, *grid, C, dtype=torch.float64, generator=generator)
-    conductance = tuple((contrast ** (uniform() - 0.5)).to(dtype) for _ in grid)
-    return source.to(dtype), conductance, (0.1 + 0.9 * uniform()).to(dtype)
+    conductance = tuple((contrast ** (drawn(shape) - 0.5)).to(dtype) for shape in edges)
+    return source.to(dtype), conductance, (0.1 + 0.9 * drawn()).to(dtype)
+
+
+# Seven nodes: a ring with a chord, and a tail.
+GRAPH = Graph([(0, 1), (1, 2), (3, 2), (3, 0), (0, 2), (3, 4), (4, 5), (5, 6), (2, 6)], 7)
 
 
 def edges_of(layout: Any, grid: Any) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -286,6 +290,18 @@ def truth(source: Tensor, conductance: Any, leak: Tensor, **options: Any) -> dic
     """The same by the reference in float64."""
     wide = [x.double() for x in conductance]
     return run(source.double(), wide, leak.double(), **options, backend="reference")
+
+
+def assert_near(found: Any, expected: Any, tolerance: float) -> None:
+    """In the maximum norm, of a tensor or of each of several."""
+    if isinstance(found, Tensor):
+        found, expected = [found], [expected]
+    for actual, right in zip(found, expected, strict=True):
+        assert actual.shape == right.shape
+        wide = torch.promote_types(right.dtype, torch.float64)
+        if right.numel():
+            error = (actual.detach().to(wide) - right.to(wide)).abs().amax()
+            assert error <= tolerance * right.to(wide).abs().amax()
 
 
 def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:

@@ -1,8 +1,5 @@
 """The vision backbones: what the paper fixes, timm's interface beyond its tests, PyTorch's ways."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 
@@ -71,31 +68,11 @@ def test_drop_path_drops_whole_branches_of_samples():
     assert 0.15 < unchanged < 0.35  # both branches: one half squared
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("points", [96, 224, 384])
-def test_tiny_takes_any_resolution(points):
-    model = create("chonn_tiny").eval()
-    with torch.inference_mode():
-        assert model.forward_features(images(points, 1)).shape == (
-            1,
-            points // 32,
-            points // 32,
-            768,
-        )
-        assert model(images(points, 1)).isfinite().all()
-
-
-@pytest.mark.parametrize("grid", [(1, 1), (33, 97), (131, 64)])
-def test_odd_sizes(grid):
+@pytest.mark.parametrize("grid", [(1, 1), (33, 97), (131, 64), (224, 384)])
+def test_any_size(grid):
     y = create().eval().forward_features(torch.randn(2, 3, *grid))
     assert y.shape == (2, *(-(-points // 32) for points in grid), 64)
-
-
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_memory_layout_of_the_images_does_not_matter(layout):
-    model = create().eval()
-    x = images().contiguous(memory_format=layout)
-    torch.testing.assert_close(model(x), model(images()))
+    assert y.isfinite().all()
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
@@ -115,17 +92,6 @@ def test_routings_of_the_ablation_train(routing, assert_learns):
     ) == expected
     model(images()).square().mean().backward()
     assert_learns(model)
-
-
-def test_output_and_gradients_are_those_of_the_reference(monkeypatch):
-    model, x = create(drop_path_rate=0.0).double(), images(32).double().requires_grad_()
-    results = []
-    for backend in ("", "reference"):
-        monkeypatch.setenv("CHONN_SCAN_BACKEND", backend)
-        y = model(x)
-        results.append((y, *torch.autograd.grad(y.square().sum(), [x, *model.parameters()])))
-    for actual, expected in zip(*results, strict=True):
-        torch.testing.assert_close(actual, expected)
 
 
 def test_options_reach_every_block():
@@ -160,66 +126,6 @@ def test_options_reach_every_block():
 def test_bad_options(options, error, message):
     with pytest.raises(error, match=message):
         create(**options)
-
-
-@pytest.mark.thorough
-def test_every_parameter_of_tiny_learns(assert_learns):
-    model = create("chonn_tiny", drop_path_rate=0.0)
-    model(images()).square().mean().backward()
-    assert_learns(model)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("pure", [True, False], ids=["parameters", "autocast"])
-def test_bfloat16_of_tiny_is_finite_and_close(pure):
-    model = create("chonn_tiny", drop_path_rate=0.0)
-    x = images()
-    expected = model(x)
-    if pure:
-        result = model.bfloat16()(x.bfloat16())
-    else:
-        with torch.autocast("cpu", torch.bfloat16):
-            result = model(x)
-    assert result.dtype == torch.bfloat16
-    assert (result.float() - expected).norm() / expected.norm() < 0.1
-    result.float().square().mean().backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters())
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("directions", ["bidirectional", "cross"])
-def test_exports_for_any_height_and_width(directions):
-    model = create("test_chonn", depths=(1,), dims=(8,), directions=directions).eval()
-    dims = [32 * torch.export.Dim(name, min=1, max=20) for name in ("height", "width")]
-    shapes = ({2: dims[0], 3: dims[1]},)
-    program = torch.export.export(model, (torch.randn(2, 3, 128, 96),), dynamic_shapes=shapes)
-    for size in ((64, 64), (224, 256)):
-        x = torch.randn(2, 3, *size)
-        torch.testing.assert_close(program.module()(x), model(x))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "options", "backend"),
-    [
-        ("chonn_tiny", {}, "aot_eager"),
-        ("test_chonn", {"depths": (1,), "dims": (8,)}, "inductor"),
-    ],
-    ids=["chonn_tiny-aot_eager", "one block-inductor"],
-)
-def test_compiles_without_graph_breaks(name, options, backend):
-    model = create(name, drop_path_rate=0.0, **options)
-    x = images()
-    expected = model(x)
-    expected.square().sum().backward()
-    grads = {name: p.grad.clone() for name, p in model.named_parameters()}
-    model.zero_grad()
-    result = torch.compile(model, fullgraph=True, backend=backend)(x)
-    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
-    result.square().sum().backward()
-    for name, parameter in model.named_parameters():
-        error = (parameter.grad - grads[name]).norm() / grads[name].norm()
-        assert error < 1e-3, name
 
 
 @pytest.mark.thorough
@@ -269,8 +175,7 @@ def test_checkpointing_recomputes_blocks_and_changes_nothing(monkeypatch, cell):
         y.square().sum().backward()
         results.append((y, *(p.grad for p in model.parameters())))
         assert len(checkpointed) == (5 if enable else 0)
-    for plain, recomputed in zip(*results, strict=True):
-        torch.testing.assert_close(recomputed, plain)
+    torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("pool", ["avg", "max", ""])
@@ -313,12 +218,10 @@ def test_layer_decay_knows_the_depth():
     assert scales == [0.5**depth for depth in range(6, -1, -1)]
 
 
-def test_copies_pickles_and_state_dicts(tmp_path):
+def test_a_state_dict_is_that_of_the_class(tmp_path):
     model = create().eval()
     x = images()
     expected = model(x)
-    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        torch.testing.assert_close(other(x), expected, rtol=0, atol=0)
     torch.save(model.state_dict(), tmp_path / "model.pt")
     other = CHONN(depths=(1, 1, 2, 1), dims=(16, 32, 48, 64)).eval()
     other.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))

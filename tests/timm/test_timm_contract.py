@@ -55,7 +55,7 @@ def run(folder, selection):
 
 @pytest.mark.slow
 def test_unmodified(timm_tests):
-    # PyTorch has deprecated TorchScript for torch.export, which test_timm_backbones covers.
+    # PyTorch has deprecated TorchScript for torch.export, which test_every_model covers.
     names = run(timm_tests, "chonn and not torchscript")
     for model in MODELS:
         assert sum(name.endswith((f"-{model}]", f"[{model}]")) for name in names) == 6, model

@@ -29,9 +29,9 @@ seeds = st.integers(0, 2**31)
 
 
 @st.composite
-def lines(draw, dtype=torch.float64, shortest=1):
+def lines(draw, dtype=torch.float64):
     """u, delta, decay, b, c of a line; steps and rates over seven orders of magnitude."""
-    B, L, D, N = (draw(s) for s in (st.integers(1, 3), st.integers(shortest, 70), sizes, sizes))
+    B, L, D, N = (draw(s) for s in (st.integers(1, 3), st.integers(1, 70), sizes, sizes))
     generator = torch.Generator().manual_seed(draw(seeds))
     spread = draw(st.floats(0, 7))
 
@@ -53,55 +53,16 @@ def close(one, other, scale, tolerance):
 @draws
 @given(line=lines(), backend=st.sampled_from(SCANS), periodic=st.booleans(), reverse=st.booleans())
 def test_scan_is_the_reference(line, backend, periodic, reverse):
+    """From any state. Lines that are cut, and those turned round, are the reference's then, too."""
     options = {"boundary": "periodic" if periodic else "matched", "reverse": reverse}
+    if not periodic:
+        options["initial_state"] = line[0][:, 0, :, None] * line[3][:, 0, None]
     truth, state = kirchhoff_scan(*line, **options, return_state=True, backend="reference")
     y, end = kirchhoff_scan(*line, **options, return_state=True, backend=backend)
     # Sums of N terms of either sign: their size is that of the terms.
     terms = state.abs().amax() * line[4].abs().amax() * line[2].shape[1]
     close(y, truth, terms + truth.abs().amax(), 1e-10)
     close(end, state, state, 1e-10)
-
-
-@draws
-@given(
-    line=lines(),
-    factor=st.floats(-1e3, 1e3),
-    backend=st.sampled_from(SCANS),
-    periodic=st.booleans(),
-)
-def test_scan_is_linear_in_its_input(line, factor, backend, periodic):
-    u, *rest = line
-    options = {"boundary": "periodic" if periodic else "matched", "backend": backend}
-    other = u.roll(1, 0) * u.cos()
-    y, z = kirchhoff_scan(u, *rest, **options), kirchhoff_scan(other, *rest, **options)
-    both = kirchhoff_scan(factor * u + other, *rest, **options)
-    scale = (abs(factor) * y.abs() + z.abs()).amax() * rest[1].shape[1]
-    close(both, factor * y + z, scale + 1e-12, 1e-8)
-
-
-@draws
-@given(line=lines(shortest=2), at=st.integers(0, 68), backend=st.sampled_from(SCANS))
-def test_scan_goes_on_from_its_state(line, at, backend):
-    """And is causal: what comes later has no part in what came before."""
-    u, delta, decay, b, c = line
-    at = 1 + at % (u.shape[1] - 1)  # at least one position on either side
-    whole, end = kirchhoff_scan(*line, return_state=True, backend=backend)
-    first, state = kirchhoff_scan(
-        u[:, :at], delta[:, :at], decay, b[:, :at], c[:, :at], return_state=True, backend=backend
-    )
-    rest = (u[:, at:], delta[:, at:], decay, b[:, at:], c[:, at:])
-    second, last = kirchhoff_scan(*rest, initial_state=state, return_state=True, backend=backend)
-    close(torch.cat([first, second], 1), whole, whole, 1e-9)
-    close(last, end, end, 1e-9)
-
-
-@draws
-@given(line=lines(), backend=st.sampled_from(SCANS))
-def test_scan_backwards_is_the_line_turned_round(line, backend):
-    u, delta, decay, b, c = line
-    turned = (u.flip(1), delta.flip(1), decay, b.flip(1), c.flip(1))
-    y = kirchhoff_scan(*line, reverse=True, backend=backend)
-    close(y, kirchhoff_scan(*turned, backend=backend).flip(1), y, 1e-9)
 
 
 @draws
@@ -177,18 +138,7 @@ def solve(source, conductance, leak, periodic, backend):
 @given(network=networks(), backend=st.sampled_from(NETWORKS))
 def test_backends_solve_the_same_network(network, backend):
     truth = solve(*network, "reference" if "reference" in network_backends() else "torch")
-    close(solve(*network, backend), truth, truth, 1e-8)
-
-
-@draws
-@given(network=networks(), backend=st.sampled_from(NETWORKS))
-def test_reciprocity(network, backend):
-    """What a current here does there, it does there here: the matrix is symmetric."""
-    source, conductance, leak, periodic = network
-    other = source.flip(1) * source.cos()
-    v, w = (solve(s, conductance, leak, periodic, backend) for s in (source, other))
-    one, two = (other * v).sum(), (source * w).sum()
-    assert abs(one - two) <= 1e-8 * (other.norm() * v.norm() + 1e-300)
+    close(solve(*network, backend), truth, truth, 1e-10)
 
 
 @draws
@@ -213,13 +163,3 @@ def test_more_leak_is_less_potential(network, backend, more):
     v = solve(source.abs(), conductance, leak, periodic, backend)
     w = solve(source.abs(), conductance, leak + more, periodic, backend)
     assert bool((w <= v * (1 + 1e-7) + 1e-10 * v.amax()).all())
-
-
-@draws
-@given(network=networks(), factor=st.floats(1e-6, 1e6), backend=st.sampled_from(NETWORKS))
-def test_ohm(network, factor, backend):
-    """All conductances times a factor, potentials divided by it."""
-    source, conductance, leak, periodic = network
-    v = solve(source, conductance, leak, periodic, backend)
-    w = solve(source, [factor * g for g in conductance], factor * leak, periodic, backend)
-    close(factor * w, v, v, 1e-7)

@@ -13,11 +13,11 @@ struct carry_args {
     int32_t ring[3], threads;
     double first[3], second[3]; /* cells that are crossed in a step: first + second * u along each axis */
     double low, high; /* u in this sum stays between these bounds */
-    double fastest; /* written by `fastest`: the most cells, all axes together */
     void *states; /* (steps + 1, batches, grid): `forward` writes all but the first */
     void *grad; /* gradient of the last state, which `backward` makes that of the first */
     double *grad_speeds; /* (batches, 3, 2), zero before `backward`: of first and second */
-    void *workspace; /* (threads, elements that chonn_carry_workspace returns) */
+    double *fastest; /* (1): `fastest` writes the most cells, all axes together */
+    void *workspace; /* see _library.c */
 };
 
 /* What kernel.c defines. */

@@ -178,7 +178,7 @@ static void fastest(const struct carry_args *a) {
         }
         most = cells_a_step > most ? cells_a_step : most;
     }
-    ((struct carry_args *)a)->fastest = most;
+    *a->fastest = most;
 }
 
 const struct carry_kernel KERNEL(carry) = {forward, backward, fastest, workspace, LANES};

@@ -1,8 +1,8 @@
 """The direct method: networks eliminated by nested dissection without any subtraction."""
 
-from chonn_ops.network.direct.factor import (
+from chonn_ops.network.direct.elimination import (
     BACKENDS,
-    Factor,
+    Elimination,
     flops,
     predicted_bytes,
     small_results,
@@ -12,7 +12,7 @@ from chonn_ops.network.direct.solution import Solution
 
 __all__ = [
     "BACKENDS",
-    "Factor",
+    "Elimination",
     "Solution",
     "flops",
     "predicted_bytes",

@@ -166,19 +166,19 @@ def _with_tiles(plan: Plan, grid: Grid, is_tile: Array, low: Array, extent: Arra
     of_rim = np.where(rims >= 0, rims + plan.nodes * np.arange(len(rims))[:, None], -1).ravel()
     order = np.argsort(of_rim)
     tile_of = np.repeat(np.where(above, -1, np.cumsum(is_tile) - 1), plan.width)
-    found = np.searchsorted(of_rim, plan.boundary + plan.nodes * tile_of, sorter=order)
-    rim = np.where(tile_of >= 0, order[found % len(order)] % rims.shape[1], 0)
+    place = np.searchsorted(of_rim, plan.boundary + plan.nodes * tile_of, sorter=order)
+    rim = np.where(tile_of >= 0, order[place % len(order)] % rims.shape[1], 0)
 
     tile = replace(tile, node=np.arange(tile.nodes))
     num_edges, num_shares = np.diff(plan.edge_at), np.diff(plan.share_at)
-    own = np.repeat(above, num_edges)
+    kept_edges = np.repeat(above, num_edges)
     changed = {
         "first": np.where(above, plan.first, 0),
         "pivots": np.where(above, plan.pivots, 0),
         "kids": np.where(above[:, None], plan.kids, -1),
-        "edge": plan.edge[own],
-        "row": plan.row[own],
-        "column": plan.column[own],
+        "edge": plan.edge[kept_edges],
+        "row": plan.row[kept_edges],
+        "column": plan.column[kept_edges],
         "edge_at": begins(np.where(above, num_edges, 0)),
         "share_at": begins(np.where(above, num_shares, 0)),
     }

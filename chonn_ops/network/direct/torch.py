@@ -198,7 +198,7 @@ class Factors:
         tol: float = 0.0,
     ) -> None:
         self._prepare(plan, leak, tol)
-        given = leak, *conductance
+        as_given = leak, *conductance
         if leak.is_complex():
             conductance, leak = [widened(x) for x in conductance], widened(leak)
         g = torch.cat([self._rows(field) for field in conductance], 1)  # (M, axes * entries)
@@ -218,9 +218,9 @@ class Factors:
         rests: list[Tensor] = []
         self._raised = torch.zeros_like(self._leak)
         for batch in self._batches.each:
-            (count, n), own = batch.pivots.shape, batch.pivots.flatten()
+            (count, n), pivots = batch.pivots.shape, batch.pivots.flatten()
             f = batch.size
-            values = torch.cat([g[:, batch.edges], g[:, batch.edges], self._leak[:, own]], 1)
+            values = torch.cat([g[:, batch.edges], g[:, batch.edges], self._leak[:, pivots]], 1)
             front = g.new_zeros(len(g), count * f * f).index_add(1, batch.to, values)
             for other, regions, place in batch.halves:
                 to = (place[:, :, None] * f + (place % f)[:, None, :]).flatten()
@@ -228,11 +228,11 @@ class Factors:
             shares, inverse, raised, rest = _eliminate(front.reshape(-1, count, f, f), n)
             self._shares.append(shares)
             self._inverses.append(inverse)
-            self._raised = self._raised.index_copy(1, own, raised.flatten(1))
+            self._raised = self._raised.index_copy(1, pivots, raised.flatten(1))
             rests.append(rest)
         self.solution: Solution | None = None
         if source is not None:
-            self.solution = self.solve(source, drops=drops, network=given)
+            self.solution = self.solve(source, drops=drops, network=as_given)
 
     def _prepare(self, plan: Plan, leak: Tensor, tol: float) -> None:
         self._plan, self._shape, self._tol = plan, leak.shape, tol
@@ -280,8 +280,8 @@ class Factors:
         boundary."""
         shares = self._shares[index]
         n = shares.shape[-2]
-        one = torch.eye(n, dtype=shares.dtype, device=shares.device)
-        return one - shares[..., :n], shares[..., n:-1]
+        unit = torch.eye(n, dtype=shares.dtype, device=shares.device)
+        return unit - shares[..., :n], shares[..., n:-1]
 
     def _up(self, x: Tensor) -> Tensor:
         """D^-1 U^-T x: forward substitution.
@@ -299,8 +299,8 @@ class Factors:
                 whole = torch.where(inverse == 0, 1, shares.sum(-1, dtype=x.dtype))
                 upper = upper + torch.diag_embed(whole - 1)
             handed = torch.linalg.solve_triangular(upper.mT, _take(x, batch.pivots), upper=False)
-            own = handed * self._inverses[index][..., None]
-            x = x.index_copy(2, batch.pivots.flatten(), _flat(own))
+            kept_there = handed * self._inverses[index][..., None]
+            x = x.index_copy(2, batch.pivots.flatten(), _flat(kept_there))
             x = x.index_add(2, batch.others.flatten(), _flat(beyond.mT @ handed))
         return x.to(self._g.dtype)
 
@@ -309,8 +309,8 @@ class Factors:
         for index, batch in reversed(list(enumerate(self._batches.each))):
             upper, beyond = self._upper(index)
             y = _take(x, batch.pivots) + beyond @ _take(x, batch.others)
-            own = torch.linalg.solve_triangular(upper, y, upper=True, unitriangular=True)
-            x = x.index_copy(2, batch.pivots.flatten(), _flat(own))
+            solved = torch.linalg.solve_triangular(upper, y, upper=True, unitriangular=True)
+            x = x.index_copy(2, batch.pivots.flatten(), _flat(solved))
         return x
 
     def _sources(self, source: Tensor) -> tuple[Tensor, Tensor]:
@@ -358,14 +358,16 @@ class Factors:
             return torch.linalg.vector_norm(field.flatten(2, -2), dim=2)
 
         size = norm(s)
-        v, left, residual = torch.zeros_like(s), s, torch.full_like(size, math.inf)
+        v, leftover, residual = torch.zeros_like(s), s, torch.full_like(size, math.inf)
         for _ in range(1 + CONSTANTS["DIRECT_REFINEMENTS"]):
-            x, finite = self._sources(left)
+            x, finite = self._sources(leftover)
             ahead = v + self._potentials(self._up(x), finite, self._scale)
             rest = excess(ahead, s, g, leak, layout)
             now = norm(rest) / torch.where(size > 0, size, 1)
             better, going = now < residual, now < residual / 4
-            v, left = (torch.where(better[each], a, b) for a, b in ((ahead, v), (rest, left)))
+            v, leftover = (
+                torch.where(better[each], a, b) for a, b in ((ahead, v), (rest, leftover))
+            )
             residual = torch.where(better, now, residual)
             if not bool((going & (residual > self._tol)).any()):
                 break
@@ -420,15 +422,15 @@ class Factors:
         size = torch.where(inside, _power_of_two(most, -(2**20)), 1)
         drops = self._relative_drops(x / size)
         limit = CONSTANTS["DIRECT_OFF"] * torch.finfo(v.dtype).eps
-        size, found = self._by_node(size * self._scale[:, None, None]), []
+        size, judged = self._by_node(size * self._scale[:, None, None]), []
         layout, both = self._plan.layout, v.detach().abs()
         axes = layout.starts(size), layout.drops(v), layout.sums_of_ends(both)
         for solved, start, plain, both in zip(self._by_axis(drops), *axes, strict=True):
             solved = solved * start
             right = (solved - plain).detach().abs() <= limit * both  # see `judge_drops`
             drop = torch.where(right, solved, plain)
-            found.append(torch.where(self._field(finite, (1,) * (v.dim() - 3)), drop, math.nan))
-        return found
+            judged.append(torch.where(self._field(finite, (1,) * (v.dim() - 3)), drop, math.nan))
+        return judged
 
     def _relative_drops(self, x: Tensor) -> Tensor:
         """Drops (M, S, axes * entries) of the potentials U^-1 x, found relative to one node of each
@@ -487,9 +489,9 @@ class Factors:
         unit = torch.zeros(*at.shape, raised.shape[1], dtype=self._g.dtype, device=at.device)
         unit = unit.scatter(2, at[..., None], inside[..., None].to(unit.dtype))
         columns = self._down(self._up(unit))
-        own = columns.gather(2, at[:, None].expand(-1, count, -1)) * inside[:, None]
+        coupled = columns.gather(2, at[:, None].expand(-1, count, -1)) * inside[:, None]
         each = torch.diag_embed(1 / torch.where(inside, self._raised.gather(1, at), 1))
-        return at, columns, each - own, (each.abs() + own.abs()).detach()
+        return at, columns, each - coupled, (each.abs() + coupled.abs()).detach()
 
     def _sums(self, values: Tensor) -> Tensor:
         """Sums of values (M, edges) of the plan's edges at nodes, (M, nodes) by position."""
@@ -537,17 +539,17 @@ class Factors:
         for index, batch in reversed(list(enumerate(self._batches.each))):
             f = batch.size
             upper, beyond = self._upper(index)
-            one = torch.eye(upper.shape[-1], dtype=upper.dtype, device=upper.device)
+            unit = torch.eye(upper.shape[-1], dtype=upper.dtype, device=upper.device)
             back = torch.linalg.solve_triangular(
-                upper, one.expand_as(upper), upper=True, unitriangular=True
+                upper, unit.expand_as(upper), upper=True, unitriangular=True
             )
             to = back @ beyond
             bb = known.pop(index, beyond[..., :0, :])
             sb = to @ bb
             ss = (back * self._inverses[index][..., None, :]) @ back.mT + sb @ to.mT
             z = torch.cat([torch.cat([ss, sb], -1), torch.cat([sb.mT, bb], -1)], -2)
-            own = batch.pivots.flatten()
-            diagonal = diagonal.index_copy(1, own, ss.diagonal(dim1=-2, dim2=-1).flatten(1))
+            pivots = batch.pivots.flatten()
+            diagonal = diagonal.index_copy(1, pivots, ss.diagonal(dim1=-2, dim2=-1).flatten(1))
             z = pad(z, (0, 1, 0, 1)).flatten(1)  # ground, so that places are those of fronts
             entries = entries.index_copy(1, batch.edges, z[:, batch.to[: len(batch.edges)]])
             for other, regions, place in batch.halves:

@@ -21,8 +21,8 @@ from chonn_ops.network.discretise.grids import (
     circuit_of,
     density_of,
     edges,
-    existing,
     face_area,
+    masked_conductivity,
     walls_of,
     widths,
 )
@@ -121,7 +121,7 @@ def diffusion(
     if not isinstance(media, (tuple, list)) or not media:
         kind = type(conductivity).__name__
         raise TypeError(f"conductivity: expected a torch.Tensor, or one an axis, got {kind}")
-    parts = [existing(part, mask) for part in media]
+    parts = [masked_conductivity(part, mask) for part in media]
     (k, exists, _), axes = parts[0], parts[0][0].dim() - 2
     if len(parts) not in (1, axes):
         raise error("conductivity", f"a Tensor, or one for each of {axes} axes", len(parts))
@@ -144,18 +144,18 @@ def diffusion(
     closed = [low.periodic for low, _ in faces]
     # A NaN hides zeros.
     positive = all(least is not None and least > 0 for *_, least in parts)
-    found = edges(media, steps, closed, zeros=not positive)
+    conductance = edges(media, steps, closed, zeros=not positive)
     if arithmetic:
-        found = [
+        conductance = [
             torch.lerp(harmonic, mean, float(arithmetic))
-            for harmonic, mean in zip(found, _arithmetic(media, steps, closed), strict=True)
+            for harmonic, mean in zip(conductance, _arithmetic(media, steps, closed), strict=True)
         ]
     walls: Any = {"exists": exists, "inner": inside}
-    circuit = circuit_of(media, found, leak, steps, faces, **walls)
+    circuit = circuit_of(media, conductance, leak, steps, faces, **walls)
     if not positive:
         zeros = [k == 0 if exists is None else (k == 0) & exists for k in media]
         if answer(lambda: any(bool(zero.any()) for zero in zeros), *media) is not False:
-            circuit._rising = partial(_risen, media, steps, faces, leak, walls)
+            circuit.rising = partial(_risen, media, steps, faces, leak, walls)
     return circuit
 
 
@@ -175,14 +175,11 @@ def _risen(
         torch.where(none & none.roll(-1, axis + 1), 0, (g - before) / small)
         for axis, (g, before, none) in enumerate(pairs)
     ]
-    gained = []
-    for after, before in zip(
-        walls_of(risen, steps, faces, leak, **walls),
-        walls_of(media, steps, faces, leak, **walls),
-        strict=True,
-    ):
-        gained.append(None if after is None or before is None else (after - before) / small)
-    wall, current = gained
+    both = (walls_of(x, steps, faces, leak, **walls) for x in (risen, media))
+    wall, current = (
+        None if after is None or before is None else (after - before) / small
+        for after, before in zip(*both, strict=True)
+    )
     leak = leak if wall is None else leak + wall
     return Circuit(rates, leak, Grid(leak.shape[1:-1], closed), wall=wall, current=current)
 
@@ -190,11 +187,11 @@ def _risen(
 def _arithmetic(k: list[Tensor], steps: Steps, periodic: list[bool]) -> Iterator[Tensor]:
     """Conductances of faces with the arithmetic mean, interpolated where widths vary; 0 beside a
     cell that conducts nothing."""
-    for axis, (one, step) in enumerate(zip(k, steps, strict=True)):
-        other, far = one.roll(-1, axis + 1), step
+    for axis, (here, step) in enumerate(zip(k, steps, strict=True)):
+        there, far = here.roll(-1, axis + 1), step
         if isinstance(step, Tensor) and step.dim():
             far = step.roll(-1, 0)
-        mean = torch.where((one > 0) & (other > 0), (one * far + other * step) / (step + far), 0)
+        mean = torch.where((here > 0) & (there > 0), (here * far + there * step) / (step + far), 0)
         g = mean * (2 * face_area(steps, axis) / (step + far))
         yield edges_alone(g, axis, periodic[axis])
 
@@ -212,8 +209,8 @@ def _inner(inner: str | Condition | None, faces: Faces) -> Faces:
                 None,
             )
         return faces
-    found = CONDITIONS.get(inner) if isinstance(inner, str) else inner
-    if not isinstance(found, Condition) or not found.inner:
+    condition = CONDITIONS.get(inner) if isinstance(inner, str) else inner
+    if not isinstance(condition, Condition) or not condition.inner:
         words = tuple(word for word, condition in CONDITIONS.items() if condition.inner)
         raise error("inner", f"one of {words} or a condition like those", repr(inner))
-    return ((found, found),) * len(faces)
+    return ((condition, condition),) * len(faces)

@@ -36,8 +36,8 @@ Conductivity = Tensor | Sequence[Tensor]  # one for all axes or one an axis
 
 def spacings(spacing: Spacing, axes: int, name: str = "spacing") -> list[float]:
     """One length an axis, from one for all axes or one each."""
-    one = isinstance(spacing, (Real, torch.SymFloat))
-    steps: Any = (spacing,) * axes if one else spacing
+    same = isinstance(spacing, (Real, torch.SymFloat))
+    steps: Any = (spacing,) * axes if same else spacing
     try:
         steps = [_length(step) for step in steps]
     except (TypeError, ValueError, RuntimeError):  # neither a number nor numbers
@@ -71,12 +71,12 @@ def widths(spacing: Any, k: Tensor) -> Steps:
     if not isinstance(spacing, (tuple, list)) or len(spacing) != len(grid):
         return spacings(spacing, len(grid))
     vectors: dict[int, Tensor] = {}
-    for axis, given in enumerate(spacing):
+    for axis, entry in enumerate(spacing):
         # Compilers do not know whether a number that they trace has dimensions.
-        is_vector = isinstance(given, (tuple, list))
-        if isinstance(given, (int, float)) or (not is_vector and getattr(given, "ndim", 0) == 0):
+        is_vector = isinstance(entry, (tuple, list))
+        if isinstance(entry, (int, float)) or (not is_vector and getattr(entry, "ndim", 0) == 0):
             continue
-        width = torch.as_tensor(given, dtype=k.dtype, device=k.device)
+        width = torch.as_tensor(entry, dtype=k.dtype, device=k.device)
         if width.shape != (grid[axis],):
             expected = f"a number, or the width of each of {grid[axis]} cells"
             raise error(f"spacing[{axis}]", expected, f"shape {tuple(width.shape)}")
@@ -110,7 +110,7 @@ def mask_of_fields(mask: Tensor | None, conductivity: Tensor) -> Tensor | None:
     return full
 
 
-def existing(
+def masked_conductivity(
     conductivity: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor | None, float | None]:
     """The conductivity in float32 or wider, 0 at missing nodes; the mask; and the smallest
@@ -147,7 +147,7 @@ def edges(
     with the area :math:`|F_{pq}|` of the face between two cells and the distance h of their nodes;
     where widths vary, with k over the width for k / h. `zeros` says whether some k may be 0.
     """
-    found: list[Tensor] = []
+    conductances: list[Tensor] = []
     for axis, (half, step) in enumerate(zip(_per_axis(k, len(steps)), steps, strict=True)):
         if isinstance(step, Tensor) and step.dim():
             half, step, zeros = half / step, 1.0, True  # which rounding may make
@@ -159,8 +159,8 @@ def edges(
         else:
             low, high = half.narrow(dim, 0, n - 1), half.narrow(dim, 1, n - 1)
             g = pad(series(low, high, zeros=zeros), axis, 0, 1)
-        found.append(g * (2 * face_area(steps, axis) / step))
-    return found
+        conductances.append(g * (2 * face_area(steps, axis) / step))
+    return conductances
 
 
 def blended_edges(k: Tensor, steps: list[float], arithmetic: Tensor) -> list[Tensor]:
@@ -170,13 +170,13 @@ def blended_edges(k: Tensor, steps: list[float], arithmetic: Tensor) -> list[Ten
     `arithmetic` (C,), between 0 and 1, is the weight of the arithmetic mean.
     """
     resistivity, of_harmonic = torch.reciprocal(k), torch.rsub(arithmetic, 2, alpha=2)
-    found: list[Tensor] = []
+    conductances: list[Tensor] = []
     for axis, step in enumerate(steps):
         scale = face_area(steps, axis) / step
         mean, harmonic = 0.5 * scale * arithmetic, scale * of_harmonic
         both, in_series = (x + x.roll(-1, axis + 1) for x in (k, resistivity))
-        found.append(torch.addcmul(mean * both, harmonic, in_series.reciprocal()))
-    return found
+        conductances.append(torch.addcmul(mean * both, harmonic, in_series.reciprocal()))
+    return conductances
 
 
 def edges_within(edges: Sequence[Tensor], exists: Tensor) -> list[Tensor]:
@@ -193,8 +193,8 @@ def _missing_neighbours(exists: Tensor, axis: int, periodic: bool) -> Iterator[T
     dim, n = axis + 1, exists.shape[axis + 1]
     at = indices(exists, axis)
     for shift, last in ((1, 0), (-1, n - 1)):
-        found = exists & ~exists.roll(shift, dim)
-        yield found if periodic else found & (at != last)
+        beside = exists & ~exists.roll(shift, dim)
+        yield beside if periodic else beside & (at != last)
 
 
 def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:

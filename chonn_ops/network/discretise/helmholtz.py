@@ -31,7 +31,7 @@ from chonn_ops.network.discretise.grids import (
     circuit_of,
     density_of,
     edges,
-    existing,
+    masked_conductivity,
     spacings,
 )
 
@@ -149,7 +149,7 @@ def helmholtz(
     loss = density_of("loss", loss, conductivity)
     axes = conductivity.dim() - 2
     faces, steps = conditions(boundary, axes), spacings(spacing, axes)
-    k, exists, _ = existing(conductivity, mask)
+    k, exists, _ = masked_conductivity(conductivity, mask)
     check_conditions(faces, k)
     volume = math.prod(steps)
     leak = volume * torch.complex(-(omega**2) * capacity, -omega * loss)
@@ -158,8 +158,8 @@ def helmholtz(
     _warn_of_few_nodes(conductivity, capacity, exists, omega, steps)
     closed = [low.periodic for low, _ in faces]
     hard = ((Neumann(), Neumann()),) * axes
-    found = edges(k, steps, closed)
-    return circuit_of(k, found, leak, steps, faces, exists=exists, inner=hard)
+    conductance = edges(k, steps, closed)
+    return circuit_of(k, conductance, leak, steps, faces, exists=exists, inner=hard)
 
 
 def absorbing_layer(

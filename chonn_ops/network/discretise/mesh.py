@@ -125,8 +125,8 @@ class Mesh:
 
     @plain_tensors
     def __init__(self, points: Any, cells: Any, sets: Mapping[str, Any] | None = None) -> None:
-        given = real_numbers("points", points, torch.float64)
-        self.points = given.double()
+        numbers = real_numbers("points", points, torch.float64)
+        self.points = numbers.double()
         if self.points.dim() != 2 or self.points.shape[1] not in (1, 2, 3):
             raise error("points", "shape (N, d) with d = 1, 2 or 3", tuple(self.points.shape))
         n, d = self.points.shape
@@ -138,7 +138,7 @@ class Mesh:
         corners = self.points[self.cells]
         if not bool(corners.isfinite().all()):
             raise error("points", "finite numbers", "others")
-        rounded = given.is_floating_point() and given.dtype != torch.float64
+        rounded = numbers.is_floating_point() and numbers.dtype != torch.float64
         self._find_edges(corners, _NEGATIVE if rounded else _NO_FACE)
         self._find_boundary(sets or {})
 
@@ -177,9 +177,9 @@ class Mesh:
         edge, cell = number[edge], torch.arange(len(part)) // len(pairs)
         # The conductivity of a face is the mean of its cells', weighted by the sizes of their
         # parts: a sum of parts with signs could be negative where the conductivity jumps.
-        kept = (edge >= 0) & (part != 0)
-        share = part.abs()[kept]
-        self._edge, self._cell = edge[kept], cell[kept]
+        counts = (edge >= 0) & (part != 0)
+        share = part.abs()[counts]
+        self._edge, self._cell = edge[counts], cell[counts]
         sums = share.new_zeros(len(self.weight)).index_add(0, self._edge, share)
         self._share = share * (self.weight / sums)[self._edge]
         ends = ends[some]
@@ -223,15 +223,15 @@ class Mesh:
             return _Set(nodes, of, area(part, of), *entries)
 
         self._sets = {"boundary": set_of(facets.unique(), torch.arange(len(facets)))}
-        for name, given in sets.items():
+        for name, group in sets.items():
             if name == "boundary":
                 raise error("sets", "other names than 'boundary', which is all of it", repr(name))
-            mask = as_tensor(f"sets[{name!r}]", given, "cpu")
+            mask = as_tensor(f"sets[{name!r}]", group, "cpu")
             if mask.dtype == torch.bool:
                 if mask.shape != (n,):
                     raise error(f"sets[{name!r}]", f"a mask of shape ({n},)", tuple(mask.shape))
-                given = mask.nonzero()[:, 0]
-            chosen = node_numbers(f"sets[{name!r}]", given, n)
+                group = mask.nonzero()[:, 0]
+            chosen = node_numbers(f"sets[{name!r}]", group, n)
             if chosen.dim() == 1 and len(chosen):
                 among = torch.zeros(n, dtype=torch.bool)
                 among[chosen] = True
@@ -247,11 +247,11 @@ class Mesh:
                 raise error(f"sets[{name!r}]", expected, f"shape {tuple(chosen.shape)}")
             self._sets[name] = set_of(chosen.unique(), of)
         named = [self._sets[name].facet for name in sets]
-        left = torch.ones(len(facets), dtype=torch.bool)
-        left[torch.cat([*named, facets.new_zeros(0)])] = False
-        self._unnamed = set_of(facets[left].unique(), left.nonzero()[:, 0])
-        self.sets = {name: found.nodes for name, found in self._sets.items()}
-        self.area = {name: found.area for name, found in self._sets.items()}
+        unnamed = torch.ones(len(facets), dtype=torch.bool)
+        unnamed[torch.cat([*named, facets.new_zeros(0)])] = False
+        self._unnamed = set_of(facets[unnamed].unique(), unnamed.nonzero()[:, 0])
+        self.sets = {name: part.nodes for name, part in self._sets.items()}
+        self.area = {name: part.area for name, part in self._sets.items()}
 
     def diffusion(
         self,
@@ -338,8 +338,8 @@ class Mesh:
             nodes = like(part.nodes)
             if isinstance(condition, Dirichlet) and is_zero(condition.distance):
                 held = held.index_fill(0, nodes, True)
-                given = number_on(f"{name}: value", condition.value, value)
-                value = value.index_copy(1, nodes, given[:, nodes])
+                held_at = number_on(f"{name}: value", condition.value, value)
+                value = value.index_copy(1, nodes, held_at[:, nodes])
                 continue
             if tensor and isinstance(condition, Dirichlet):
                 raise error(f"boundary[{name!r}]", "no distance with a tensor k", condition)
@@ -367,7 +367,7 @@ class Mesh:
         circuit = Circuit(g, leak + wall, graph, volume=volume, wall=wall, current=current)
         circuit = circuit.hold(held[:, None], value)
         if not tensor and answer(lambda: bool((k == 0).any()), k):
-            circuit._rising = partial(self._risen, k.detach(), boundary)
+            circuit.rising = partial(self._risen, k.detach(), boundary)
         return circuit
 
     def _risen(self, k: Tensor, boundary: Any) -> Circuit:
@@ -526,9 +526,9 @@ def _cones(corners: Tensor) -> Tensor:
     if not m:
         return torch.ones_like(corners[..., 0])
     part, _ = _faces(corners)
-    found = torch.zeros_like(corners[..., 0])
+    volume = torch.zeros_like(corners[..., 0])
     for (i, j), weight in zip(combinations(range(m + 1), 2), part.unbind(1), strict=True):
         cone = weight * (corners[:, j] - corners[:, i]).square().sum(1) / (2 * m)
-        found[:, i] += cone
-        found[:, j] += cone
-    return found
+        volume[:, i] += cone
+        volume[:, j] += cone
+    return volume

@@ -55,8 +55,8 @@ def lattice(
     pairs = pairs[: neighbours // 2]
     joins = torch.ones(2, rows, columns, dtype=torch.bool)
     joins[0, -1], joins[1, :, -1] = periodic
-    kept = torch.stack([joins[0], joins[1], *[joins.all(0)] * 2][: len(pairs)]).flatten()
-    edge = kept.nonzero()[:, 0]
+    joined = torch.stack([joins[0], joins[1], *[joins.all(0)] * 2][: len(pairs)]).flatten()
+    edge = joined.nonzero()[:, 0]
     ends = torch.stack([torch.stack(pair, -1) for pair in pairs]).reshape(-1, 2)[edge]
     positions = torch.stack([cell.flatten() // columns, cell.flatten() % columns], 1)
     return Graph(ends, rows * columns, positions), edge
@@ -140,7 +140,7 @@ def _refuse(negative: Tensor, k: Tensor, grid: Sequence[int]) -> None:
 
 def _beside_insulated(straight: list[Tensor], cross: Tensor, faces: Faces) -> list[Tensor]:
     """Conductivities along both axes, with those of strips beside walls of a given flux."""
-    found = []
+    conductivities = []
     for axis, (along, across) in enumerate(zip(straight, straight[::-1], strict=True)):
         other = 1 - axis
         last = along.shape[other + 1] - 1
@@ -149,8 +149,8 @@ def _beside_insulated(straight: list[Tensor], cross: Tensor, faces: Faces) -> li
         for condition, node in zip(faces[other], (0, last), strict=True):
             if isinstance(condition, Neumann):
                 along = along - torch.where(place == node, part, 0)
-        found.append(along)
-    return found
+        conductivities.append(along)
+    return conductivities
 
 
 def _corners(wall: Wall, cross: Tensor, faces: Faces) -> Wall:
@@ -187,18 +187,18 @@ def _shifted(
         place = indices(cross, 1 - axis)
         for condition, node, sign in zip(pair, (0, n - 1), (0.5, -0.5), strict=True):
             held = isinstance(condition, Dirichlet)
-            given = condition.value if held else getattr(condition, "flux", 0.0)
-            if not isinstance(given, Tensor) and (held or given == 0):
+            flow = condition.value if held else getattr(condition, "flux", 0.0)
+            if not isinstance(flow, Tensor) and (held or flow == 0):
                 continue
             k, across = (x.narrow(dim, node, 1) for x in (cross, straight[axis]))
-            given = given * torch.ones_like(k)
+            flow = flow * torch.ones_like(k)
             if not held:
-                given = given * step_at(steps[axis], node) * k / torch.where(across > 0, across, 1)
-            after, before = given.roll(-1, along), given.roll(1, along)
+                flow = flow * step_at(steps[axis], node) * k / torch.where(across > 0, across, 1)
+            after, before = flow.roll(-1, along), flow.roll(1, along)
             if not faces[1 - axis][0].periodic:
                 # A current along an insulated wall goes on to a held one, and ends at another.
                 first, end = (
-                    given if held or isinstance(other, Dirichlet) else -given
+                    flow if held or isinstance(other, Dirichlet) else -flow
                     for other in faces[1 - axis]
                 )
                 after = torch.where(place == last, end, after)

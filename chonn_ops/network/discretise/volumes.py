@@ -121,14 +121,14 @@ class FiniteVolumes:
         self.walls = Walls(node, area, _numbers("walls.distance", distance, len(node)))
         every = torch.arange(len(node))
         self.sets = {"boundary": every}
-        for name, given in (sets or {}).items():
-            chosen = as_tensor(f"sets[{name!r}]", given, "cpu")
+        for name, group in (sets or {}).items():
+            chosen = as_tensor(f"sets[{name!r}]", group, "cpu")
             if chosen.dtype == torch.bool and chosen.shape == every.shape:
                 chosen = every[chosen]
             chosen = node_numbers(f"sets[{name!r}]", chosen, len(node), "walls")
             if name == "boundary" or chosen.dim() != 1 or not len(chosen):
                 expected = f"indices of {len(node)} walls, or a mask of them; not 'boundary'"
-                raise error(f"sets[{name!r}]", expected, given)
+                raise error(f"sets[{name!r}]", expected, group)
             self.sets[name] = chosen.unique()
         # Known here, because compilers cannot branch on values.
         away = self.walls.distance != 0
@@ -337,8 +337,8 @@ class FiniteVolumes:
                 # Behind a millionth of the distance, the current would be a difference of numbers
                 # that are equal in float32.
                 held.append(node)
-                given = number_on(f"{name}: value", condition.value, beside)
-                value = value.index_copy(1, node, given)
+                held_at = number_on(f"{name}: value", condition.value, beside)
+                value = value.index_copy(1, node, held_at)
                 continue
             area = like_k(self.walls.area[some], d - 1)
             step = volume[node] / area

@@ -46,7 +46,7 @@ class Layout:
         raise NotImplementedError
 
     def arguments(self) -> tuple[list[bool], Tensor | None]:
-        """What PyTorch's operators take; `chonn_ops.network.solve.methods.Network.of` reads it."""
+        """What PyTorch's operators take; `chonn_ops.network.solve.methods.Networks.of` reads it."""
         raise NotImplementedError
 
     def check(self, conductance: Any, leak: Tensor, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
@@ -357,11 +357,11 @@ def relative_residual(
     sizes = sizes_of(v.abs() + least, conductance, leak, layout) + least
     # A NaN in the source of a node outside of the network still counts.
     tied = is_tied(conductance, leak, layout)
-    left = excess(v, source, conductance, leak, layout)
-    left, norm = (norm_of(torch.where(tied, x, 0 * x)) for x in (left, source))
-    relative = left / torch.where(norm > 0, norm, 1)
+    residual = excess(v, source, conductance, leak, layout)
+    residual, norm = (norm_of(torch.where(tied, x, 0 * x)) for x in (residual, source))
+    relative = residual / torch.where(norm > 0, norm, 1)
     rounding = CONSTANTS["NETWORK_ROUNDING"] * info.eps * norm_of(sizes)
-    return torch.where(left <= rounding, 0, relative).to(v.dtype)
+    return torch.where(residual <= rounding, 0, relative).to(v.dtype)
 
 
 @torch.no_grad()
@@ -370,9 +370,9 @@ def backward_error(
 ) -> Tensor:
     """Backward errors as in `NetworkInfo`: (B, C), or (B, S, C) for S sources."""
     v, source, leak, *conductance = (widened(x.detach()) for x in (v, source, leak, *conductance))
-    left = excess(v, source, conductance, leak, layout).abs()
+    residual = excess(v, source, conductance, leak, layout).abs()
     sizes = sizes_of(v.abs(), [g.abs() for g in conductance], leak.abs(), layout)
-    error = torch.where(left != 0, left / (source.abs() + sizes), 0 * left)
+    error = torch.where(residual != 0, residual / (source.abs() + sizes), 0 * residual)
     return error.flatten(1 + v.dim() - leak.dim(), -2).amax(-2)
 
 

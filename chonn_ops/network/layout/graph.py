@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_ops._pytorch import without_transforms
 from chonn_ops.checks import as_tensor, check_integer, check_kind, check_tensor, error
 from chonn_ops.network.layout import Layout
 from chonn_ops.network.layout.dissection import Array, Dissection, coordinates_of, dissect_graph
@@ -36,8 +37,7 @@ def plain_tensors(make: Callable[P, T]) -> Callable[P, T]:
     happens to be active. It breaks the graph of `torch.compile`, which cannot trace its NumPy."""
 
     def alone(*args: P.args, **kwargs: P.kwargs) -> T:
-        # No public name leaves the transforms of `torch.func`.
-        with torch.inference_mode(False), torch._C._DisableFuncTorch(), torch.device("cpu"):
+        with torch.inference_mode(False), without_transforms(), torch.device("cpu"):
             return make(*args, **kwargs)
 
     @wraps(make)
@@ -198,10 +198,10 @@ class Graph(Layout):
 def real_numbers(name: str, values: Any, plain: torch.dtype | None = None) -> Tensor:
     """Real numbers of any array or Tensor, on the CPU; those of Python in the dtype `plain`."""
     dtype = None if hasattr(values, "dtype") else plain
-    given = as_tensor(name, values, "cpu", dtype).detach()
-    if given.is_complex():
-        raise error(name, "real numbers", given.dtype)
-    return given
+    numbers = as_tensor(name, values, "cpu", dtype).detach()
+    if numbers.is_complex():
+        raise error(name, "real numbers", numbers.dtype)
+    return numbers
 
 
 def _checked(edges: Array, num_nodes: int) -> Array:

@@ -1,7 +1,7 @@
 r"""Derivatives of any order: potentials and their differences in float64, with digits of their own.
 
 Elimination finds potentials v of sources s, and their differences d along edges, with the digits
-that `chonn_ops.network.direct.Factor.solve_all` promises. Besides its sources s a network has
+that `chonn_ops.network.direct.Elimination.solve_all` promises. Besides its sources s a network has
 currents c of edges, which leave one node and enter the next. Their net inflow r sums to 0 over each
 connected part, which a sum of rounded numbers does not, and small leaks make large potentials of
 what is left. So r is solved for with one more conductance to ground, k at one node x of the part:
@@ -34,19 +34,19 @@ from torch import Tensor
 
 from chonn_ops import _in_graph
 from chonn_ops._dtypes import compute_dtype, to_dtype_of, widest_dtype
-from chonn_ops._forward_mode import at_lower_levels
-from chonn_ops.network.direct import Factor
+from chonn_ops._pytorch import at_lower_levels
+from chonn_ops.network.direct import Elimination
 from chonn_ops.network.layout import Layout, beside, nodes_of, over_parts
 from chonn_ops.network.solve.ground import at_limits, grounded, labels_of, without
-from chonn_ops.network.solve.methods import Network, choose
+from chonn_ops.network.solve.methods import Networks, choose
 from chonn_ops.network.solve.operator import BACKENDS, direct_backend, run_network
 
 
 def adjoint(
     w: Tensor,
-    over_w: Sequence[Tensor],
+    drops_w: Sequence[Tensor],
     v: Tensor,
-    over_v: Sequence[Tensor],
+    drops_v: Sequence[Tensor],
     inputs: Sequence[Any],
     needed: Sequence[bool],
 ) -> list[Tensor | None]:
@@ -63,7 +63,7 @@ def adjoint(
     Parameters
     ----------
     w, v : Tensor, shape (B, \*grid, C) or (B, S, \*grid, C)
-    over_w, over_v : sequence of Tensor
+    drops_w, drops_v : sequence of Tensor
         For each axis the differences of w and v along its edges, as `Layout.drops` has them;
         empty where no gradient of a conductance is needed.
     inputs : sequence of Tensor
@@ -74,15 +74,15 @@ def adjoint(
     source, *conductance, leak = inputs
     several, nothing = v.dim() > leak.dim(), w.new_zeros(())
 
-    def product(a: Tensor, b: Tensor, given: Tensor) -> Tensor:
+    def product(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
         # Minus the product, in one pass. Conjugated last: where a `TorchDispatchMode` is active,
         # PyTorch 2.15 forgets the lazy conjugate of what the body of an operator computes with.
         gradient = torch.addcmul(nothing, a, b, value=-1)
-        return to_dtype_of((gradient.sum(1) if several else gradient).conj(), given)
+        return to_dtype_of((gradient.sum(1) if several else gradient).conj(), like)
 
     gradients = [to_dtype_of(w.conj(), source) if needed[0] else None]
     for axis, (g, wanted) in enumerate(zip(conductance, needed[1:4], strict=True)):
-        gradients.append(product(over_w[axis], over_v[axis], g) if wanted else None)
+        gradients.append(product(drops_w[axis], drops_v[axis], g) if wanted else None)
     gradients.append(product(w, v, leak) if needed[4] else None)
     return gradients
 
@@ -117,20 +117,20 @@ class _Potentials(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        source, currents, *network, rates, v, over_v = ctx.saved_tensors
+        source, currents, *network, rates, v, drops_v = ctx.saved_tensors
         options, needed = ctx.options, ctx.needs_input_grad
-        whole = Network.of(*network, *options)
-        w, over_w = potentials(grads[0].conj(), -grads[1].conj(), whole, rates)
+        whole = Networks.of(*network, *options)
+        w, drops_w = potentials(grads[0].conj(), -grads[1].conj(), whole, rates)
         limit = partial(at_limits, whole, labels_of(whole), rates)
-        fields = (*limit(w, over_w.unbind(-1), walls=False), *limit(v, over_v.unbind(-1)))
+        fields = (*limit(w, drops_w.unbind(-1), walls=False), *limit(v, drops_v.unbind(-1)))
         of_source, *others = adjoint(*fields, (source, *network), (needed[0], *needed[2:6]))
-        of_currents = to_dtype_of(-over_w.conj(), currents) if needed[1] else None
+        of_currents = to_dtype_of(-drops_w.conj(), currents) if needed[1] else None
         return of_source, of_currents, *others, *[None] * (len(options) + 1)
 
     @staticmethod
     def jvp(ctx: Any, *changes: Any) -> Any:
-        with at_lower_levels(*ctx.saved_tensors) as (*inputs, rates, v, over_v):
-            return tangents(v, over_v, changes[:6], Network.of(*inputs[2:], *ctx.options), rates)
+        with at_lower_levels(*ctx.saved_tensors) as (*inputs, rates, v, drops_v):
+            return tangents(v, drops_v, changes[:6], Networks.of(*inputs[2:], *ctx.options), rates)
 
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
@@ -139,14 +139,14 @@ class _Potentials(torch.autograd.Function):
 
 def apply_potentials(*args: Any) -> tuple[Tensor, Tensor]:
     """Apply `_Potentials`."""
-    found: Any = _Potentials.apply(*args)
-    return found
+    solved: Any = _Potentials.apply(*args)
+    return solved
 
 
 def potentials(
     source: Tensor,
     currents: Tensor | None,
-    network: Network,
+    network: Networks,
     rates: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Solve for potentials and their differences, in float64 or complex128.
@@ -162,15 +162,15 @@ def potentials(
 
 def tangents(
     v: Tensor,
-    over_v: Tensor,
+    drops_v: Tensor,
     changes: Sequence[Tensor | None],
-    network: Network,
+    network: Networks,
     rates: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Forward mode of `potentials`, which returned `v` and `over_v`. `changes` are the tangents of
+    """Forward mode of `potentials`, which returned `v` and `drops_v`. `changes` are the tangents of
     source, currents, g0, g1, g2 and leak."""
     source, currents, *g, leak = changes
-    v, drops = at_limits(network, labels_of(network), rates, v, over_v.unbind(-1))
+    v, drops = at_limits(network, labels_of(network), rates, v, drops_v.unbind(-1))
     if source is None:
         source = torch.zeros_like(v)
     if leak is not None:
@@ -178,9 +178,9 @@ def tangents(
     for axis, change in enumerate(g):
         if change is not None:
             if currents is None:
-                currents = torch.zeros_like(over_v)
+                currents = torch.zeros_like(drops_v)
             flow = beside(change, v) * drops[axis]
-            rest = over_v.shape[-1] - axis - 1
+            rest = drops_v.shape[-1] - axis - 1
             currents = currents + torch.nn.functional.pad(flow[..., None], (axis, rest))
     return potentials(source, currents, network, rates)
 
@@ -216,9 +216,11 @@ def _ratio(a: Tensor, b: Tensor) -> Tensor:
 
 
 @torch.library.impl("chonn_ops::network_potentials", "default")
-def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor]:
+def _network_potentials(
+    source: Tensor, currents: Tensor | None, *arguments: Any
+) -> tuple[Tensor, Tensor]:
     """Compute `potentials`, without derivatives."""
-    network = Network.of(*arguments)
+    network = Networks.of(*arguments)
     layout, backend, several = network.layout, network.backend, source.dim() > network.leak.dim()
     dtype = widest_dtype(compute_dtype(source, currents, *network.fields), source.device)
     s, leak, *g = (x.to(dtype) for x in (source, network.leak, *network.conductance))
@@ -235,17 +237,17 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     def solve(total: Tensor, *sources: Tensor) -> list[Any]:
         """Potentials and drops of networks with leaks `total`, for each source."""
         if several:
-            factor = Factor(g, total, layout, dtype=dtype, backend=network.backend)
-            return [factor.solve_all(x, drops=True)[:2] for x in sources]
-        given = network._replace(conductance=g, leak=total)
+            elimination = Elimination(g, total, layout, dtype=dtype, backend=network.backend)
+            return [elimination.solve_all(x, drops=True)[:2] for x in sources]
+        networks = network._replace(conductance=g, leak=total)
         if eliminates and len(sources) > 1:
-            found = run_network(torch.stack(sources, 1), given, False, drops=True)
-            return [(found.v[:, i], [x[:, i] for x in found.drops]) for i in range(len(sources))]
-        return [run_network(x, given, False, drops=eliminates)[::3] for x in sources]
+            solved = run_network(torch.stack(sources, 1), networks, False, drops=True)
+            return [(solved.v[:, i], [x[:, i] for x in solved.drops]) for i in range(len(sources))]
+        return [run_network(x, networks, False, drops=eliminates)[::3] for x in sources]
 
-    def result(v: Tensor, over_v: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def result(v: Tensor, drops_v: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         # Forward mode wants tangents with the strides of the values.
-        return v.contiguous(), torch.stack([x.contiguous() for x in over_v], -1)
+        return v.contiguous(), torch.stack([x.contiguous() for x in drops_v], -1)
 
     if eliminates and currents is None:
         return result(*solve(leak, s)[0])
@@ -266,11 +268,11 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
     if dtype.is_complex:  # complex networks, which have no level, are solved as they are
         return result(*solve(leak, s + within)[0])
     if eliminates:
-        [(v, over_v)] = solve(leak, s)
-        (b, over_b), (a, over_a) = solve(leak + ground, ground, within)
-        b, over_b, leak = beside(b, a), [beside(x, a) for x in over_b], beside(leak, a)
+        [(v, drops_v)] = solve(leak, s)
+        (b, drops_b), (a, drops_a) = solve(leak + ground, ground, within)
+        b, drops_b, leak = beside(b, a), [beside(x, a) for x in drops_b], beside(leak, a)
         # Each edge counts for both of its ends.
-        pairs = zip(flows, over_b, strict=True)
+        pairs = zip(flows, drops_b, strict=True)
         m = over_parts(-layout.at_both_ends([flow * x for flow, x in pairs]) / 2, node)
     else:
         leaks = over_parts(leak, node)
@@ -283,16 +285,16 @@ def _found(source: Tensor, currents: Tensor | None, *arguments: Any) -> tuple[Te
         b = 1 - b
         # Of two forms the one with less rounding is taken.
         at_ground, at_leaks = over_parts(ground * a, node), -over_parts(leak * a, node)
-        kept = over_parts(a.abs(), node, largest=True) * over_parts(ground, node)
-        m = torch.where(over_parts(leak * a.abs(), node) > kept, at_ground, at_leaks)
-        over_v, over_a, over_b = (layout.drops(x) for x in (v, a, b))
+        rounding = over_parts(a.abs(), node, largest=True) * over_parts(ground, node)
+        m = torch.where(over_parts(leak * a.abs(), node) > rounding, at_ground, at_leaks)
+        drops_v, drops_a, drops_b = (layout.drops(x) for x in (v, a, b))
     m = _ratio(m, over_parts(leak * b, node))
     u = a + m * b
-    over_u = layout.drops(u)
+    drops_u = layout.drops(u)
     for axis, start in enumerate(layout.starts(m)):
-        inner = over_a[axis] + start * over_b[axis]
-        over_u[axis] = over_v[axis] + torch.where(apart[axis], over_u[axis], inner)
-    return result(v + u, over_u)
+        inner = drops_a[axis] + start * drops_b[axis]
+        drops_u[axis] = drops_v[axis] + torch.where(apart[axis], drops_u[axis], inner)
+    return result(v + u, drops_u)
 
 
 @torch.library.register_fake("chonn_ops::network_potentials")

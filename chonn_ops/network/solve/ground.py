@@ -50,10 +50,11 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import real_dtype
+from chonn_ops._pytorch import transforms_are_active
 from chonn_ops.checks import error, smallest_of
 from chonn_ops.network.layout import Layout, beside, currents_along, nodes_of, over_parts
 from chonn_ops.network.solve import cpu
-from chonn_ops.network.solve.methods import Network
+from chonn_ops.network.solve.methods import Networks
 
 Ungrounded = Literal["error", "nan"]
 
@@ -92,11 +93,11 @@ torch.library.define(
 
 @torch.library.impl("chonn_ops::cut_off", "default")
 def _(*arguments: Any) -> Tensor:
-    *given, graph = arguments
-    found, leak = cut_off(*Network.of(*given, graph=graph).plain), arguments[3]
-    if found is None:
-        return torch.full(leak.shape, -1, dtype=torch.int32, device=leak.device)
-    return found.contiguous()
+    *fields_and_periodic, graph = arguments
+    networks = Networks.of(*fields_and_periodic, graph=graph)
+    if (label := cut_off(*networks.plain)) is None:
+        label = torch.full_like(networks.leak, -1, dtype=torch.int32)
+    return label.contiguous()
 
 
 @torch.library.register_fake("chonn_ops::cut_off")
@@ -111,14 +112,14 @@ def refused(source: Tensor, label: Tensor) -> Tensor:
     return beside(label >= 0, source) & (source != 0) & source.isfinite()
 
 
-def lost_networks(source: Tensor, network: Network) -> Tensor:
+def lost_networks(source: Tensor, network: Networks) -> Tensor:
     """Networks with a `refused` source, in a shape that broadcasts with the source."""
     label = labels_in_graph(network)
     inner = tuple(range(source.dim() - network.leak.dim() + 1, source.dim() - 1))
     return refused(source.detach(), label).sum(inner, keepdim=True) > 0
 
 
-def labels_in_graph(network: Network) -> Tensor:
+def labels_in_graph(network: Networks) -> Tensor:
     """`cut_off` as an operator, which compilers and transforms take as it is."""
     fields = (None if x is None else x.detach() for x in network.fields)
     return torch.ops.chonn_ops.cut_off(*fields, *network.layout.arguments())
@@ -166,12 +167,12 @@ def without(field: Tensor, label: Tensor | None) -> Tensor:
     return field if label is None else torch.where(beside(label >= 0, field), 0, field)
 
 
-def labels_of(network: Network) -> Tensor | None:
+def labels_of(network: Networks) -> Tensor | None:
     """`cut_off` where derivatives ask: None where there are no such parts, on a GPU, which reading
     would stall, and for the backend "triton"."""
     if network.leak.is_cuda or network.backend == "triton":
         return None
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling() or transforms_are_active():
         return labels_in_graph(network)
     return cut_off(*network.plain)
 
@@ -192,7 +193,7 @@ def _rises(
 
 
 def at_limits(
-    network: Network,
+    network: Networks,
     label: Tensor | None,
     rates: Tensor | None,
     v: Tensor,

@@ -11,25 +11,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import error
+from chonn_ops.checks import check_integer, check_open_unit_interval, error
 from chonn_ops.network.direct import predicted_bytes, too_large
 from chonn_ops.network.layout import Grid, Layout
 from chonn_ops.network.layout.graph import Graph
 
 _MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
-
-
-def _number(value: Any) -> float:
-    """NaN for what is no number."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
-def _check_tol(tol: float) -> None:
-    if not 0 < _number(tol) < 1:
-        raise error("tol", "above 0 and below 1", tol)
 
 
 @dataclass(frozen=True)
@@ -54,7 +41,7 @@ class Auto:
     method: ClassVar[str] = "auto"
 
     def __post_init__(self) -> None:
-        _check_tol(self.tol)
+        check_open_unit_interval(tol=self.tol)
 
 
 @dataclass(frozen=True)
@@ -87,10 +74,8 @@ class Iterative:
     method: ClassVar[str] = "multigrid"
 
     def __post_init__(self) -> None:
-        _check_tol(self.tol)
-        count = _number(self.max_iterations)
-        if not 1 <= count < math.inf or count % 1:
-            raise error("max_iterations", "a whole number of at least 1", self.max_iterations)
+        check_open_unit_interval(tol=self.tol)
+        check_integer(1, max_iterations=self.max_iterations)
 
 
 Solver = Auto | Direct | Iterative
@@ -105,7 +90,7 @@ def options_of(solver: Solver) -> tuple[float, int, str]:
     return float(solver.tol), min(int(solver.max_iterations), _MOST_ITERATIONS), solver.method
 
 
-class Network(NamedTuple):
+class Networks(NamedTuple):
     """Networks on a layout, and how they are solved."""
 
     conductance: Sequence[Tensor]  # one an axis
@@ -129,7 +114,7 @@ class Network(NamedTuple):
         backend: str = "",
         method: str = "auto",
         graph: Tensor | None = None,
-    ) -> Network:
+    ) -> Networks:
         """The networks of `arguments`."""
         if graph is None:
             layout: Layout = Grid(leak.shape[1:-1], tuple(map(bool, periodic)))
@@ -162,7 +147,7 @@ class Network(NamedTuple):
 
 # Bytes that the factors of one call may take.
 MEMORY = 2 * 2**30
-# Bytes up to which a call keeps the factor of its networks for the backward pass.
+# Bytes up to which a call keeps the factors of its networks for the backward pass.
 KEPT = 2**30
 # The measured thresholds of "auto", by the number of axes of more than one node.
 # Most nodes of grids that the compiled kernel eliminates about as fast as iterations solve smooth
@@ -196,7 +181,7 @@ def networks_at_once(layout: Layout, count: int, dtype: torch.dtype) -> int:
 
 
 def keeps(layout: Layout, count: int, dtype: torch.dtype) -> bool:
-    """Whether a call keeps the factor of its networks for the backward pass, which otherwise
+    """Whether a call keeps the factors of its networks for the backward pass, which otherwise
     eliminates them once more."""
     return predicted_bytes(layout, count, dtype) <= KEPT
 
@@ -323,9 +308,9 @@ def lifted(v: Tensor, drops: Sequence[Tensor], tol: float) -> Tensor:
     if not v.numel():  # an empty batch has no largest potential
         return torch.zeros_like(v.flatten(1, -2).sum(1), dtype=torch.bool)
     size, *most = (x.abs().flatten(1, -2).amax(1) for x in (v, *drops))
-    rounding, found = torch.finfo(v.dtype).eps * size, torch.zeros_like(size, dtype=torch.bool)
+    rounding, lost = torch.finfo(v.dtype).eps * size, torch.zeros_like(size, dtype=torch.bool)
     # An axis of one node has no differences. A NaN tells nothing.
     for n, x in zip(v.shape[1:-1], most, strict=False):
         if n > 1:
-            found = found | (rounding > LIFTING * tol * x)
-    return found
+            lost = lost | (rounding > LIFTING * tol * x)
+    return lost

@@ -27,11 +27,11 @@ from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
 from chonn_ops.checks import answer, error, recording, resonance
 from chonn_ops.network import direct
-from chonn_ops.network.direct import Factor, Solution
+from chonn_ops.network.direct import Elimination, Solution
 from chonn_ops.network.layout import beside, excess, norm_of, refuse_negative, relative_residual
 from chonn_ops.network.solve import methods
 from chonn_ops.network.solve.ground import check_sources_have_ground, cut_off, grounded, labels_of
-from chonn_ops.network.solve.methods import Choice, Network
+from chonn_ops.network.solve.methods import Choice, Networks
 
 
 def _small_results(module: Any, device: torch.device) -> tuple[Tensor, ...]:
@@ -69,7 +69,7 @@ def direct_backend(backend: str, device: torch.device) -> str:
 
 class Solved(NamedTuple):
     """One solve of networks (B, \\*grid, C): potentials v, (B, \\*grid, C) or (B, S, \\*grid, C);
-    iterations and residuals, (B, C) or (B, S, C); drops; and the state of a factor, see `Factor`.
+    iterations and residuals, (B, C) or (B, S, C); drops; and the state of an `Elimination`.
 
     The drops are for each axis the potential of each node less that of the next one, 0 where no
     edge is. The list is empty where they were not wanted, and where the solve has none with enough
@@ -81,28 +81,22 @@ class Solved(NamedTuple):
     iterations: Tensor
     residual: Tensor
     drops: list[Tensor]
-    factor: list[Tensor]
+    state: list[Tensor]
 
 
-def _dtype(source: Tensor, network: Network) -> torch.dtype:
-    """The dtype of the solve."""
-    return compute_dtype(source, *network.fields)
-
-
-def _fields(source: Tensor, network: Network) -> list[Tensor]:
+def _fields(source: Tensor, network: Networks) -> list[Tensor]:
     """Source, leak and conductances, without a gradient."""
     return [x.detach() for x in (source, network.leak, *network.conductance)]
 
 
-def _pick(source: Tensor, network: Network, chosen: Tensor) -> tuple[Tensor, Network]:
+def _pick(source: Tensor, network: Networks, chosen: Tensor) -> tuple[Tensor, Networks]:
     """The networks `chosen` (B, C), as (M, \\*grid, 1)."""
-    fields = (x.movedim(-1, 1)[chosen][..., None] for x in _fields(source, network))
-    source, leak, *g = fields
+    source, leak, *g = (x.movedim(-1, 1)[chosen][..., None] for x in _fields(source, network))
     return source, network._replace(conductance=g, leak=leak)
 
 
 def _solve_by(
-    backend: str, source: Tensor, network: Network, tol: float, max_iterations: int
+    backend: str, source: Tensor, network: Networks, tol: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run a backend."""
     solve = BACKENDS[backend].solve
@@ -127,37 +121,44 @@ torch.library.define(
 
 
 @torch.library.impl("chonn_ops::kirchhoff_network", "default")
-def _(source: Tensor, *given: Any) -> tuple[Tensor, ...]:
-    return run_network(source, Network.of(*given[:10]), *given[10:])[:3]
+def _(source: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    return run_network(source, Networks.of(*arguments[:10]), *arguments[10:])[:3]
 
 
 @torch.library.impl("chonn_ops::kirchhoff_network_kept", "default")
-def _(source: Tensor, *given: Any, drops: bool) -> tuple[Any, ...]:
-    return tuple(run_network(source, Network.of(*given[:10]), *given[10:], drops=drops, keep=True))
+def _(source: Tensor, *arguments: Any, drops: bool) -> tuple[Any, ...]:
+    return tuple(
+        run_network(source, Networks.of(*arguments[:10]), *arguments[10:], drops=drops, keep=True)
+    )
 
 
 def run_network(
-    source: Tensor, network: Network, check: bool = True, *, drops: bool = False, keep: bool = False
+    source: Tensor,
+    network: Networks,
+    check: bool = True,
+    *,
+    drops: bool = False,
+    keep: bool = False,
 ) -> Solved:
     """Solve networks, in the dtype of the solve.
 
     ``kirchhoff_network`` returns potentials, iterations and residuals. ``kirchhoff_network_kept``
-    keeps a factor for gradients, too.
+    keeps an elimination for gradients, too.
     """
     conductance, leak, layout = network[:3]
     several = source.dim() == leak.dim() + 1
-    one = source.shape[:1] + source.shape[2:] if several else source.shape
+    shape_of_one = source.shape[:1] + source.shape[2:] if several else source.shape
     B, C = leak.shape[0], leak.shape[-1]
     nodes, edges = ((B, *shape, C) for shape in (layout.shape, layout.edge_shape))
     names = ("leak", "source", "g0", "g1", "g2")
-    shapes = (leak.shape, one, *(g.shape for g in conductance))
+    shapes = (leak.shape, shape_of_one, *(g.shape for g in conductance))
     expected = (nodes, nodes, *[edges] * len(conductance))
     for name, shape, right in zip(names, shapes, expected, strict=False):
         if tuple(shape) != right:  # backends trust it with addresses
             raise error(name, f"shape {right}", tuple(shape))
     if len(conductance) != len(layout.shape):
         raise error("conductance", f"{len(layout.shape)} tensors", len(conductance))
-    dtype = _dtype(source, network)
+    dtype = compute_dtype(source, *network.fields)
     least = None  # the smallest leak
     if check and not dtype.is_complex and leak.device.type == "cpu":  # reading stalls a GPU
         least = refuse_negative(conductance, leak, layout)
@@ -177,14 +178,14 @@ def run_network(
                 check_sources_have_ground(source, label)
             source, leak = grounded(source, conductance, leak, label)
             network = network._replace(leak=leak)
-        v, *numbers, over_v, factor = _solve(name, source, network, drops=drops, keep=keep)
+        v, *numbers, drops_v, state = _solve(name, source, network, drops=drops, keep=keep)
         if label is not None:  # iterations leave rounding; a NaN stays one
             v = torch.where(beside(label >= 0, v), 0 * v, v)
     dtypes = dtype, torch.int32, real_dtype(dtype)
     v, iterations, residual = (
         x.to(d).contiguous() for x, d in zip((v, *numbers), dtypes, strict=True)
     )
-    return Solved(v, iterations, residual, [x.to(dtype) for x in over_v], factor)
+    return Solved(v, iterations, residual, [x.to(dtype) for x in drops_v], state)
 
 
 def _numbers(source: Tensor, leak: Tensor) -> tuple[int, ...]:
@@ -209,7 +210,7 @@ def _(*arguments: Any, drops: bool = False) -> tuple[Any, ...]:
     return (*_shapes(*arguments), [], [])
 
 
-def _solve(backend: str, source: Tensor, network: Network, *, drops: bool, keep: bool) -> Solved:
+def _solve(backend: str, source: Tensor, network: Networks, *, drops: bool, keep: bool) -> Solved:
     """Solve networks by the method that suits them; raises where one is not solved."""
     if backend == "reference":  # direct itself
         return _by_reference(source, network, drops=drops)
@@ -218,14 +219,14 @@ def _solve(backend: str, source: Tensor, network: Network, *, drops: bool, keep:
     if choice.method == "direct":
         return _eliminate(source, network, backend, drops=drops, keep=keep)
     if not read:
-        found = _solve_by(backend, source, network, network.tol, network.max_iterations)
-        return Solved(*found, [], [])
+        solved = _solve_by(backend, source, network, network.tol, network.max_iterations)
+        return Solved(*solved, [], [])
     return _iterate(source, network, backend, choice.fallback, drops=drops)
 
 
-def _choice(backend: str, source: Tensor, network: Network, read: bool) -> Choice:
+def _choice(backend: str, source: Tensor, network: Networks, read: bool) -> Choice:
     """How networks whose parts have ground are solved; `read`: whether values may be read."""
-    layout, dtype = network.layout, _dtype(source, network)
+    layout, dtype = network.layout, compute_dtype(source, *network.fields)
     several = source.dim() > network.leak.dim()
     of_sizes = (layout, network.num_networks, dtype, backend, network.method)
     choice = methods.choose(*of_sizes, several=several)
@@ -236,7 +237,7 @@ def _choice(backend: str, source: Tensor, network: Network, read: bool) -> Choic
     return choice
 
 
-def choice_of(source: Tensor, network: Network) -> Choice:
+def choice_of(source: Tensor, network: Networks) -> Choice:
     """How `run_network` solves networks; without what only their values say where these may not be
     read."""
     backend = BACKENDS.name_for(network.backend, source.device)
@@ -247,31 +248,31 @@ def choice_of(source: Tensor, network: Network) -> Choice:
             leak = grounded(source, network.conductance, leak, label)[1]
         return _choice(backend, source, network._replace(leak=leak), read=True)
 
-    found = answer(with_values, network.leak, *network.conductance)
-    return found or _choice(backend, source, network, read=False)
+    choice = answer(with_values, network.leak, *network.conductance)
+    return choice or _choice(backend, source, network, read=False)
 
 
-def _by_reference(source: Tensor, network: Network, *, drops: bool) -> Solved:
+def _by_reference(source: Tensor, network: Networks, *, drops: bool) -> Solved:
     if source.dim() > network.leak.dim():
-        solved = [_by_reference(one, network, drops=drops) for one in source.unbind(1)]
+        solved = [_by_reference(s, network, drops=drops) for s in source.unbind(1)]
         fields = [(x.v, x.iterations, x.residual, *x.drops) for x in solved]
         counts = {len(x) for x in fields}
-        v, iterations, residual, *found = (
+        v, iterations, residual, *drops_v = (
             torch.stack(x, 1) for x in zip(*(x[: min(counts)] for x in fields), strict=True)
         )
-        return Solved(v, iterations, residual, found, [])
-    tol, dtype = network.tol, _dtype(source, network)
+        return Solved(v, iterations, residual, drops_v, [])
+    tol, dtype = network.tol, compute_dtype(source, *network.fields)
     v, iterations, residual = _solve_by("reference", source, network, tol, 1)
     if dtype.is_complex and bool((residual > tol).any()):
         where = tuple((residual > tol).nonzero()[0].tolist())
         raise resonance(float(residual[where]), tol, where)
-    found = network.layout.drops(v) if drops else []
-    if not dtype.is_complex and bool(methods.lifted(v, found, tol).any()):
-        found = []
-    return Solved(v, iterations, residual, [x.to(dtype) for x in found], [])
+    drops_v = network.layout.drops(v) if drops else []
+    if not dtype.is_complex and bool(methods.lifted(v, drops_v, tol).any()):
+        drops_v = []
+    return Solved(v, iterations, residual, [x.to(dtype) for x in drops_v], [])
 
 
-def _iterate(source: Tensor, network: Network, backend: str, fits: bool, *, drops: bool) -> Solved:
+def _iterate(source: Tensor, network: Networks, backend: str, fits: bool, *, drops: bool) -> Solved:
     """Iterate, and eliminate the networks that stay above `tol`, where they are small enough for
     that (`fits`)."""
     layout, tol, most = network.layout, network.tol, network.max_iterations
@@ -287,18 +288,18 @@ def _iterate(source: Tensor, network: Network, backend: str, fits: bool, *, drop
         unsolved = residual.isnan() & torch.stack(finite).all(0)
         residual = torch.where(unsolved, math.inf, residual)
     late = residual > tol  # not NaN: an input of that network is not finite
-    over_v: list[Tensor] = []
-    # A coarse `tol` leaves differences with the digits that the backward needs for it.
+    drops_v: list[Tensor] = []
+    # With a coarse `tol`, drops that are computed from v suffice for the backward.
     short = torch.zeros_like(late)
     if drops and tol < methods.TIGHT:
-        over_v = layout.drops(v)
+        drops_v = layout.drops(v)
         digits = methods.ROUNDED * torch.finfo(v.dtype).eps if axes < 2 else tol
-        if bool(methods.lifted(v, over_v, digits).any()):
+        if bool(methods.lifted(v, drops_v, digits).any()):
             digits = min(enough, digits)
-            over_v, short = _drops_with_digits(backend, source, network, v, late, digits, most)
+            drops_v, short = _drops_with_digits(backend, source, network, v, late, digits, most)
             if bool(short.any()) and not fits:
-                over_v = []
-    solved = Solved(v, iterations, residual, over_v, [])
+                drops_v = []
+    solved = Solved(v, iterations, residual, drops_v, [])
     if not fits:
         _require(residual, iterations, tol, layout.shape, v.dtype)
     elif bool((late | short).any()):
@@ -307,7 +308,7 @@ def _iterate(source: Tensor, network: Network, backend: str, fits: bool, *, drop
 
 
 def _without_rounding(
-    source: Tensor, network: Network, v: Tensor, iterations: Tensor, residual: Tensor
+    source: Tensor, network: Networks, v: Tensor, iterations: Tensor, residual: Tensor
 ) -> Tensor:
     """Residuals (B, C), replaced by 0 where the backend eliminated the network and its rounding
     alone leaves more than `tol`."""
@@ -317,13 +318,13 @@ def _without_rounding(
     x = v.movedim(-1, 1)[rounded][..., None]
     source, leak, *g = (f.to(v.dtype) for f in _fields(*_pick(source, network, rounded)))
     residual = residual.clone()
-    left = relative_residual(x, source, g, leak, network.layout)
-    residual[rounded] = left[:, 0].to(residual.dtype)
+    measured = relative_residual(x, source, g, leak, network.layout)
+    residual[rounded] = measured[:, 0].to(residual.dtype)
     return residual
 
 
 def _drops_with_digits(
-    backend: str, source: Tensor, network: Network, v: Tensor, late: Tensor, tol: float, most: int
+    backend: str, source: Tensor, network: Networks, v: Tensor, late: Tensor, tol: float, most: int
 ) -> tuple[list[Tensor], Tensor]:
     """Differences of potentials within `tol`, and which other networks (B, C) have less right ones.
 
@@ -333,38 +334,42 @@ def _drops_with_digits(
     """
     layout = network.layout
     source, leak, *g = (x.to(v.dtype) for x in _fields(source, network))
-    left = excess(v, source, g, leak, layout)
-    outside = (v == 0) & (left == source)  # of the network: nodes with neither edge nor leak
+    leftover = excess(v, source, g, leak, layout)
+    outside = (v == 0) & (leftover == source)  # of the network: nodes with neither edge nor leak
     late = late[(slice(None), *[None] * len(g))]
-    left = torch.where(outside | late, 0, left)
-    enough = tol * norm_of(torch.where(outside, 0, source)) / norm_of(left)
+    leftover = torch.where(outside | late, 0, leftover)
+    enough = tol * norm_of(torch.where(outside, 0, source)) / norm_of(leftover)
     least = float(enough.nan_to_num(1).amin())
-    found = layout.drops(v)
+    drops_v = layout.drops(v)
     if least >= 1:
-        return found, torch.zeros_like(enough, dtype=torch.bool)
-    short = methods.lifted(v, found, 1 / methods.LIFTING)  # iterations for the rest lose it, too
+        return drops_v, torch.zeros_like(enough, dtype=torch.bool)
+    short = methods.lifted(
+        v, drops_v, 1 / methods.LIFTING
+    )  # iterations for the leftover lose it, too
     if bool(short.any()):
-        return found, short
-    rest, _, residual = _solve_by(backend, left, network, least, most)
-    more = layout.drops(rest.to(v.dtype))
-    return [a + b for a, b in zip(found, more, strict=True)], residual > methods.SAFETY * enough
+        return drops_v, short
+    correction, _, residual = _solve_by(backend, leftover, network, least, most)
+    drops_of_correction = layout.drops(correction.to(v.dtype))
+    return [
+        a + b for a, b in zip(drops_v, drops_of_correction, strict=True)
+    ], residual > methods.SAFETY * enough
 
 
 def _solve_rest(
-    source: Tensor, network: Network, solved: Solved, late: Tensor, short: Tensor, backend: str
+    source: Tensor, network: Networks, solved: Solved, late: Tensor, short: Tensor, backend: str
 ) -> Solved:
     """Eliminate networks (B, C): the `late` ones get other potentials, all other differences."""
-    both, over_v = late | short, solved.drops
+    both, drops_v = late | short, solved.drops
     picked = _pick(source, network, both)
     names = both.nonzero().tolist()
-    found = _eliminate(*picked, backend, drops=len(over_v) > 0, keep=False, names=names)
+    eliminated = _eliminate(*picked, backend, drops=len(drops_v) > 0, keep=False, names=names)
     b, c = both.nonzero(as_tuple=True)
-    mine = late[b, c]
-    v, residual = (x.to(found.v.dtype) for x in (solved.v, solved.residual))
+    of_late = late[b, c]
+    v, residual = (x.to(eliminated.v.dtype) for x in (solved.v, solved.residual))
     # Potentials do not depend on whether a gradient is wanted.
-    v.movedim(-1, 1)[b[mine], c[mine]] = found.v[mine][..., 0]
-    residual[b[mine], c[mine]] = found.residual[mine][:, 0]
-    for whole, drop in zip(over_v, found.drops, strict=True):
+    v.movedim(-1, 1)[b[of_late], c[of_late]] = eliminated.v[of_late][..., 0]
+    residual[b[of_late], c[of_late]] = eliminated.residual[of_late][:, 0]
+    for whole, drop in zip(drops_v, eliminated.drops, strict=True):
         whole.movedim(-1, 1)[b, c] = drop[..., 0]
     return solved._replace(v=v, residual=residual)
 
@@ -398,7 +403,7 @@ def _require(
 
 def _eliminate(
     source: Tensor,
-    network: Network,
+    network: Networks,
     backend: str,
     *,
     drops: bool,
@@ -407,7 +412,11 @@ def _eliminate(
 ) -> Solved:
     """Eliminate networks, as many at a time as `methods.networks_at_once` allows. `names` as in
     `_require`. The backend "triton" reads no value."""
-    layout, count, dtype = network.layout, network.num_networks, _dtype(source, network)
+    layout, count, dtype = (
+        network.layout,
+        network.num_networks,
+        compute_dtype(source, *network.fields),
+    )
     channels, at_frequency = network.leak.shape[-1], dtype.is_complex
     most = methods.networks_at_once(layout, count, dtype)
     keep = keep and (at_frequency or most == count) and methods.keeps(layout, count, dtype)
@@ -421,13 +430,13 @@ def _eliminate(
     state: list[Tensor] = []
     for s, l, *g in groups:  # noqa: E741
         where: Any = {"before": len(solutions) * most, "channels": channels}
-        factor = Factor(g, l, layout, source=s.to(dtype), tol=network.tol, **where, **options)
-        solutions.append(factor.solution)
-        state = factor.state() if keep else []
+        group = Elimination(g, l, layout, source=s.to(dtype), tol=network.tol, **where, **options)
+        solutions.append(group.solution)
+        state = group.state() if keep else []
     solution = _joined(solutions, source)
     residual = solution.residual
     assert residual is not None  # the networks were given
-    if not at_frequency:  # a complex `Factor` judges its own
+    if not at_frequency:  # a complex `Elimination` judges its own
         residual = residual.to(dtype)
     iterations = torch.zeros_like(residual, dtype=torch.int32)
     if backend != "triton" and not at_frequency:

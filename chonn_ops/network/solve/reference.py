@@ -125,8 +125,8 @@ def _solve_one(
     if not np.iscomplexobj(v) and last > _LAST_CORRECTION * largest:
         raise _lost(network, f"one of {last:.1e} beside potentials of up to {largest:.1e}")
     rounded = v.astype(s.dtype)
-    left = _excess(*network_of, rounded.astype(v.dtype))
-    return rounded, float(np.linalg.norm(left) / np.linalg.norm(wide[0]))
+    residual = _excess(*network_of, rounded.astype(v.dtype))
+    return rounded, float(np.linalg.norm(residual) / np.linalg.norm(wide[0]))
 
 
 def solve(

@@ -48,7 +48,7 @@ struct scan_args {
     void *table;                        /* (blocks, states, 3, lanes): decay, its inverse, rate */
     void *ends, *times;                 /* segments > 1: (lines, segments, blocks, states, lanes),
                                            (lines, segments, blocks, lanes) */
-    void *workspace;                    /* (threads, elements that chonn_scan_workspace returns) */
+    void *workspace;                    /* see _library.c */
 };
 
 /* What kernel.c defines. */

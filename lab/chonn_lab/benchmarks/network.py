@@ -49,7 +49,7 @@ from torch import Tensor
 
 from chonn_lab.benchmarks.harness import Call, Row, Run, gradients, inference, main_of, milliseconds
 from chonn_ops import Auto, Circuit, Direct, Graph, Grid, Iterative, diffusion
-from chonn_ops.network.direct import Factor
+from chonn_ops.network.direct import Elimination
 
 TOLERANCE = 1e-5
 INCLUSION = 8  # points a side
@@ -476,8 +476,8 @@ def methods(run: Run) -> list[dict[str, Any]]:
             networks = make(case := Case((n, n), count, contrast, medium))
             section = measure(run, networks, METHODS, case.label(), 1)
             g = [x[..., None] for x in networks.conductance]
-            factor = Factor(g, networks.leak[..., None], Grid(case.grid))
-            section["held_bytes"] = factor.factors.nbytes
+            elimination = Elimination(g, networks.leak[..., None], Grid(case.grid))
+            section["held_bytes"] = elimination.factors.nbytes
             sections.append(section)
     return sections
 

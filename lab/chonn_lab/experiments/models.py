@@ -22,10 +22,13 @@ from chonn_lab.problems import upscaling
 from chonn_lab.problems.unknown_law import MonotoneLaw
 from chonn_ops.checks import check_choice
 from chonn_ops.models import (
+    CHONNFNO1d,
     CHONNFNO2d,
     CHONNNetwork2d,
     CHONNNetwork3d,
+    CHONNStep1d,
     CHONNStep2d,
+    CHONNUNet1d,
     CHONNUNet2d,
     CHONNWaves2d,
 )
@@ -40,15 +43,18 @@ MULTIPLE = 16
 def unet(problem: Any, features: int) -> nn.Module:
     """PDEBench's U-Net."""
     sizes = (problem.in_channels, problem.out_channels, features)
-    return Extended(CHONNUNet2d(*sizes, ckb=PLAIN))
+    kind = CHONNUNet1d if problem.axes == 1 else CHONNUNet2d
+    return Extended(kind(*sizes, ckb=PLAIN))
 
 
 def fno(problem: Any, width: int, modes: int, ckb: CKBOptions = PLAIN) -> nn.Module:
     """PDEBench's FNO."""
     # Input channels are passed as frames, since PDEBench's FNO returns as many channels as it gets.
     fields = problem.out_channels
-    sizes = fields, modes, modes, width
-    return GridFNO(CHONNFNO2d(*sizes, initial_step=problem.in_channels // fields, ckb=ckb))
+    options: Any = {"initial_step": problem.in_channels // fields, "ckb": ckb}
+    if problem.axes == 1:
+        return GridFNO(CHONNFNO1d(fields, modes, width, **options))
+    return GridFNO(CHONNFNO2d(fields, modes, modes, width, **options))
 
 
 def chonn_fno(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:
@@ -63,7 +69,7 @@ def fno_neuralop(
     """neuraloperator's FNO, which adds the coordinates; with a `rank`, its TFNO."""
     from neuralop.models import FNO, TFNO
 
-    sizes = ((modes, modes), problem.in_channels, problem.out_channels, width)
+    sizes = ((modes,) * problem.axes, problem.in_channels, problem.out_channels, width)
     options: dict[str, Any] = {"n_layers": depth, "domain_padding": padding}
     return FNO(*sizes, **options) if rank is None else TFNO(*sizes, rank=rank, **options)
 
@@ -162,9 +168,15 @@ def waves(problem: Any, **options: Any) -> nn.Module:
     return CHONNWaves2d(1, problem.history, nodes="centres", **options)
 
 
-def step(problem: Any, **options: Any) -> nn.Module:  # noqa: ARG001
+def step(problem: Any, **options: Any) -> nn.Module:
     """The model that solves one circuit a frame."""
-    return CHONNStep2d(1, **options)
+    kind = CHONNStep1d if problem.axes == 1 else CHONNStep2d
+    return kind(problem.out_channels, **options)
+
+
+def persistence(problem: Any) -> nn.Module:  # noqa: ARG001
+    """The control whose next frame is the last one."""
+    return OwnScheme(lambda frames: frames[:, -1])
 
 
 def ckb_stack(

@@ -25,11 +25,6 @@ sample in twelve, and by 37 % at most.
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import subprocess
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +32,7 @@ import numpy as np
 from chonn_lab.problems import origin
 from chonn_lab.problems.darcy import read as read
 from chonn_lab.problems.hdf5 import create_hdf5
+from chonn_lab.problems.pdebench_series import run_with_jax
 from chonn_ops.checks import check_integer
 from chonn_ops.files import refuse_existing
 
@@ -46,19 +42,7 @@ SETTINGS = {
     "dt_save": 0.25, "show_steps": 100, "CFL": 0.25, "beta": 1.0, "save": ".",
 }  # fmt: skip
 FRAME = -2  # t = 1.75
-# What the other interpreter runs, in an empty folder.
-CALL = """
-import importlib.util, json, os, sys
-import hydra, omegaconf
-folder, settings = sys.argv[1], json.loads(sys.argv[2])
-hydra.utils.get_original_cwd = os.getcwd
-sys.path.insert(0, folder)
-path = folder + "/ReactionDiffusionEq/reaction_diffusion_2D_multi_solution_Hydra.py"
-spec = importlib.util.spec_from_file_location("generator", path)
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-module.main.__wrapped__(omegaconf.OmegaConf.create({"multi": settings}))
-"""
+SCRIPT = "ReactionDiffusionEq/reaction_diffusion_2D_multi_solution_Hydra.py"
 
 
 def generate(
@@ -74,15 +58,11 @@ def generate(
     A ValueError without one, if it fails, or for numbers out of range; a FileExistsError if the
     file exists and `force` is not set; a ModuleNotFoundError without PDEBench.
     """
-    path, python = Path(output), python or os.environ.get("CHONN_JAX", "")
+    path = Path(output)
     check_integer(1, n_samples=n_samples)
     check_integer(4, resolution=resolution)
     check_integer(0, seed=seed)
     refuse_existing(path, force)
-    if not python:
-        raise ValueError(
-            "python: expected an interpreter with jax and hydra-core, or CHONN_JAX, got none"
-        )
     batches = [
         _batch(python, {"nx": resolution, "ny": resolution, "init_key": seed + b})
         for b in range(-(-n_samples // BATCH))
@@ -100,19 +80,6 @@ def generate(
 
 def _batch(python: str, settings: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
     """nu and u (200, R, R) of a call."""
-    spec = importlib.util.find_spec("pdebench")
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError("No module named 'pdebench'", name="pdebench")
-    place = Path(spec.submodule_search_locations[0], "data_gen", "data_gen_NLE")
-    with tempfile.TemporaryDirectory() as folder:
-        text = json.dumps({**SETTINGS, **settings, "numbers": BATCH})
-        clean = {name: x for name, x in os.environ.items() if name != "PYTHONPATH"}
-        done = subprocess.run(
-            [python, "-c", CALL, str(place), text],
-            cwd=folder, env=clean, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            last = done.stderr.strip().rpartition("\n")[2]
-            raise ValueError(f"{python}: PDEBench's generator failed: {last}")
-        arrays = [np.load(next(Path(folder).glob(f"{kind}*key*.npy"))) for kind in ("nu", "2D")]
-    return arrays[0].astype("f4"), arrays[1][:, FRAME].astype("f4")
+    multi = {"multi": {**SETTINGS, **settings, "numbers": BATCH}}
+    nu, u = run_with_jax(SCRIPT, multi, ("nu*key*.npy", "2D*key*.npy"), python)
+    return nu.astype("f4"), u[:, FRAME].astype("f4")

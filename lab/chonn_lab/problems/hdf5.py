@@ -77,10 +77,10 @@ def check_range(path: Path | str, n_samples: int, start: int, stop: int | None) 
 
 
 def read_rows(
-    path: Path | str, start: int = 0, stop: int | None = None, **axes: int
+    path: Path | str, start: int = 0, stop: int | None = None, **axes: int | None
 ) -> list[np.ndarray]:
     """Samples from `start` up to `stop`, by default all, of the data sets of these names and
-    numbers of axes, float32.
+    numbers of axes, or of any number with None, float32.
 
     FileNotFoundError or ValueError if the file is missing, damaged or of another problem, or lacks
     the samples.

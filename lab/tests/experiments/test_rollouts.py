@@ -4,10 +4,11 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from running import One, persistence, smoke
+from running import One, smoke
 
 from chonn_lab.experiments.base import PDEBENCH_METRICS
 from chonn_lab.experiments.flows import frame_errors, rollout
+from chonn_lab.experiments.models import persistence
 from chonn_lab.problems import navier_stokes
 from chonn_ops.metrics import MetricAccumulator
 
@@ -61,9 +62,8 @@ def test_pushforward_learns_the_last_frame_from_predictions_without_gradients():
     # x_5 = x_4 + 2 x_2, with x_4 predicted before.
     assert history.grad is not None
     assert history.grad[0, :, 0, 0].tolist() == [0, 2, 0]
-    plain, both = smoke("navier_stokes", "history=3", "unroll=2").forecast(
-        recurrence(), history, target
-    )
+    found = smoke("navier_stokes", "history=3", "unroll=2")
+    plain, both = found.forecast(recurrence(), history, target)
     assert plain[0, :, 0, 0].tolist() == [5, 9]
     assert both is target
 
@@ -72,7 +72,7 @@ def test_splits_of_navier_stokes_and_every_history_learns_the_same_frames(folder
     found, folder = smoke("navier_stokes"), folders["navier_stokes"]
     data = found.load(folder)
     (path,) = found.makers(folder)
-    frames = torch.from_numpy(navier_stokes.read(path))
+    frames = torch.from_numpy(navier_stokes.read(path))[:, :, None]
     torch.testing.assert_close(data.validation.tensors[0], frames[4:6])
     torch.testing.assert_close(data.tests["test"].tensors[0], frames[6:8])
     assert len(data.train) == 4 * found.horizon
@@ -86,7 +86,7 @@ def test_splits_of_navier_stokes_and_every_history_learns_the_same_frames(folder
 
 
 def test_splits_of_shallow_water(folders):
-    frames = torch.from_numpy(rings())[:, ::20]
+    frames = torch.from_numpy(rings())[:, ::20, None]
     data = smoke("shallow_water").load(folders["shallow_water"])
     torch.testing.assert_close(data.train.tensors[0], frames[:4])
     torch.testing.assert_close(data.tests["test"].tensors[0], frames[6:])
@@ -96,12 +96,12 @@ def test_splits_of_shallow_water(folders):
 def test_scores_of_persistence(folders):
     found = smoke("navier_stokes", "long=7")
     data = found.load(folders["navier_stokes"])
-    scores = found.evaluate(persistence(), data)
+    scores = found.evaluate(persistence(None), data)
     (frames,) = data.tests["test"].tensors
     last, target = frames[:, GIVEN - 1, None], frames[:, GIVEN:]
     curve = frame_errors(last.expand_as(target), target).mean(dim=0)
     single = frame_errors(frames[:, GIVEN - 1 : -1], target).mean(dim=0)
-    sizes = frames.square().mean((2, 3)).sqrt()
+    sizes = frames.square().mean((2, 3, 4)).sqrt()
     torch.testing.assert_close(torch.tensor(scores["curves"]["rollout_relative_l2"]), curve)
     assert scores["metrics"]["test"] == {
         "rollout_relative_l2": pytest.approx(float(curve.mean())),
@@ -110,33 +110,33 @@ def test_scores_of_persistence(folders):
         # Of a frame that stays as it is, over that of the data.
         "growth_7": pytest.approx(float(sizes[:, [GIVEN - 1, -1]].max() / sizes.max())),
     }
-    errors = found.errors(persistence(), (frames,))
+    errors = found.errors(persistence(None), (frames,))
     assert errors.mean().item() == pytest.approx(curve.mean().item())
 
 
 def test_depth_scores_of_persistence(folders):
     found = smoke("shallow_water")
     data = found.load(folders["shallow_water"])
-    scores = found.evaluate(persistence(), data)
+    scores = found.evaluate(persistence(None), data)
     (frames,) = data.tests["test"].tensors
     target = frames[:, found.history :]
     prediction = frames[:, found.history - 1, None].expand_as(target)
     accumulator = MetricAccumulator()
-    accumulator.update(*(f.movedim(1, -1)[..., None] for f in (prediction, target)))
+    accumulator.update(*(f.movedim((1, 2), (-2, -1)) for f in (prediction, target)))
     # 16 points carry no mode of the high band.
     names = set(PDEBENCH_METRICS) - {"fourier_rmse_high"}
     expected = {name: value for name, value in accumulator.compute().items() if name in names}
     assert scores["metrics"]["test"] == pytest.approx(expected)
-    errors = found.errors(persistence(), (frames,))
+    errors = found.errors(persistence(None), (frames,))
     assert errors.mean().item() == pytest.approx(np.mean(scores["curves"]["rollout_relative_l2"]))
 
 
 def test_loss_takes_stretches_from_the_whole_trajectory():
     found = smoke("shallow_water", "history=2", "unroll=2")
-    times = torch.arange(6.0)[None, :, None, None].expand(64, -1, 4, 4)
+    times = torch.arange(6.0)[None, :, None, None, None].expand(64, -1, 1, 4, 4)
     seen = []
-    model = persistence()
-    model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][:, :, 0, 0]))
+    model = persistence(None)
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][:, :, 0, 0, 0]))
     torch.manual_seed(0)
     loss = found.loss(model, (times,))
     # Persistence is 1 off after a step and 2 after two.

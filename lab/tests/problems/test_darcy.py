@@ -104,7 +104,7 @@ def test_logarithms_of_log_uniform_media_are_uniform():
 STAND_IN = """#!{python}
 import json, sys
 import numpy as np
-settings = json.loads(sys.argv[4])
+settings = json.loads(sys.argv[5])["multi"]
 n, key = settings["nx"], settings["init_key"]
 np.save("nu_diff_coef_beta1.0_key0", np.full((200, n, n), key + 1.0))
 np.save("2D_ReacDiff_Multi_beta1.0_key0", np.arange(9.0)[:, None, None] + np.zeros((200, 1, n, n)))

@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import importlib.util
 import json
 import os
 import re
@@ -31,6 +30,7 @@ CASES = {
     "meshes": (("holes", 0, 8, 5, 1, 2), {"train/0/k": (5, 115), "train/0/points": (81, 2)}),
     "navier_stokes": ((5, 3, 8, 16, 0.05), {"a": (8, 8, 5), "u": (3, 8, 8, 5), "t": (3, 1)}),
     "order1d": ((5, 3, 2), {"s": (256,), "train/x": (5, 256), "test/y": (2, 4, 256)}),
+    "pdebench_series": ((2, 8), {"tensor": (2, 41, 2, 8, 8), "t-coordinate": (41,)}),
     "poisson": ((19, 3, 8), {"Sample_18/input": (8, 8), "Sample_0/output": (8, 8), "min_inp": ()}),
     "rectangle": ((9, 12), PLATE),
     "shallow_water": ((2, 8), {"0005/data": (101, 8, 8, 1), "0006/grid/t": (101,)}),
@@ -40,18 +40,19 @@ CASES = {
 FOLDERS = ("fno_darcy", "poisson")
 MATLAB = ("fno_darcy", "navier_stokes")
 GROUPS = ("meshes", "unknown_law", "upscaling")
-PARALLEL = sorted(set(CASES) - {*GROUPS, "navier_stokes", "order1d"})
+PLAIN = (*GROUPS, "order1d", "pdebench_series")  # without a bar
+PARALLEL = sorted(set(CASES) - {*PLAIN, "navier_stokes"})
 
 
 def generate(name, folder, **options):
     """The first file of a problem in a new folder."""
-    if name == "shallow_water" and importlib.util.find_spec("clawpack") is None:
-        pytest.skip("PyClaw missing: make setup-pyclaw")
+    for package in {"shallow_water": ["clawpack"], "pdebench_series": ["pdebench"]}.get(name, []):
+        pytest.importorskip(package, reason="missing: make setup, make setup-pyclaw")
     folder.mkdir(exist_ok=True)
     arguments = list(CASES[name][0])
     if name in GROUPS:
         arguments[arguments.index(0)] = options.pop("seed", 0)
-    elif name != "order1d":
+    elif name not in PLAIN:
         options |= QUIET
     place = folder if name in FOLDERS else folder / "out"
     made = module(name).generate(place, *arguments, **options)

@@ -77,10 +77,10 @@ def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
     at = np.zeros(len(parts) + 1, np.int64)
     # The kernel moves whole vectors, which reach beyond the last update of a subtree.
     np.cumsum([plan.stack_of(*part) + _PAD for part in parts], out=at[1:])
-    left = plan.update.copy()
+    updates = plan.update.copy()
     for part in parts:
-        left[slice(*part)] = 0
-    return first, last, at, max(plan.stack, int(at[-1] + left.sum()))
+        updates[slice(*part)] = 0
+    return first, last, at, max(plan.stack, int(at[-1] + updates.sum()))
 
 
 def _arguments(plan: Plan, axes: int, entries: int, batches: int, channels: int) -> Arguments:
@@ -235,7 +235,7 @@ def _fields(dtype: torch.dtype) -> int:
 
 class Factors:
     """Networks eliminated by the kernel, of one floating or complex dtype and on the CPU like all
-    tensors here. Conductances and leak are as in `Factor`.
+    tensors here. Conductances and leak are as in `Elimination`.
 
     A source (B, S, \\*grid, C) is solved for while the factors are in the cache, for `solution`,
     which has drops where they are wanted. It is of the networks' dtype; of complex networks of
@@ -288,8 +288,8 @@ class Factors:
         isa, lanes, rows, threads = state[0].tolist()
         filling = Filling(isa, lanes, bool(rows), threads)
         self = cls.__new__(cls)
-        own = _plan_for(plan.layout, leak.shape[0] * leak.shape[-1], filling)
-        self._prepare(own, leak, tol, filling)
+        own_plan = _plan_for(plan.layout, leak.shape[0] * leak.shape[-1], filling)
+        self._prepare(own_plan, leak, tol, filling)
         self._measure(-(-len(self._scale) // self._lanes))
         self._factors, self._scale, status = state[1:]
         self._status = status.numpy()
@@ -346,14 +346,14 @@ class Factors:
             arguments.leak = network[0].data_ptr()
             for axis, field in enumerate(network[1:]):
                 arguments.conductance[axis] = field.data_ptr()
-        found: list[Tensor] = []
+        drop_fields: list[Tensor] = []
         solution = None
         if source is not None:
             source = source.contiguous()
             potential, residual = torch.empty_like(source), None
             if drops:
                 shape = (*source.shape[:2], *self._plan.layout.edge_shape, source.shape[-1])
-                found = [source.new_empty(shape) for _ in self._plan.layout.shape]
+                drop_fields = [source.new_empty(shape) for _ in self._plan.layout.shape]
             if network:
                 of = (*source.shape[:2], source.shape[-1])
                 residual = torch.zeros(of, dtype=torch.float64)
@@ -361,8 +361,8 @@ class Factors:
             arguments.sources, arguments.tol = source.shape[1], self._tol
             arguments.single = source.dtype == torch.complex64
             arguments.source, arguments.potential = source.data_ptr(), potential.data_ptr()
-            solution = Solution(potential, found, residual)
-        for axis, field in enumerate(found):
+            solution = Solution(potential, drop_fields, residual)
+        for axis, field in enumerate(drop_fields):
             arguments.drop[axis] = field.data_ptr()
         if inverse:
             arguments.diagonal = inverse[0].data_ptr()
@@ -392,12 +392,12 @@ class Factors:
         # Pairs that go together share what they read of the factors where they are near each other.
         order = at.amin(1).argsort()
         at = at[order].contiguous()
-        found = self._factors.new_empty(self._shape[0], len(at), self._shape[-1])
+        resistance = self._factors.new_empty(self._shape[0], len(at), self._shape[-1])
         arguments = Arguments.from_buffer_copy(self._arguments)
         arguments.sources = len(at)
-        arguments.source, arguments.potential = at.data_ptr(), found.data_ptr()
+        arguments.source, arguments.potential = at.data_ptr(), resistance.data_ptr()
         self._run(arguments, "PAIRS")
-        return torch.empty_like(found).index_copy_(1, order, found)
+        return torch.empty_like(resistance).index_copy_(1, order, resistance)
 
     def logdet(self) -> Tensor:
         """(B, C), float64; nodes that are not part of a network left out."""

@@ -79,7 +79,7 @@ struct direct_args {
     double *residual; /* (batches, sources, channels) or NULL: |s - A v| / |s|, 0 at rounding size */
     /* Of the inverse of real networks: at nodes, and at the two nodes of each edge. */
     void *diagonal, *entry[3];
-    void *workspace; /* for all threads the bytes that chonn_direct_workspace returns, 64-byte aligned */
+    void *workspace; /* see _library.c */
 };
 
 /* Of an entry of the conductances. */

@@ -155,8 +155,8 @@ def solve(
     order = _order(grid, longest_first=True)
     arguments = _arguments(conductance, leak, layout.periodic, order)
     for i, axis in enumerate(order):
-        if axis is not None:
-            arguments.strength[i] = _strength(conductance[axis])
+        if axis is not None:  # of one axis alone nothing is chosen
+            arguments.strength[i] = _strength(conductance[axis]) if order[0] is not None else 1.0
     arguments.iterations_max, arguments.tolerance = max_iterations, tol
     arguments.source, arguments.potential = field(source, order), field(potential, order)
     arguments.iterations, arguments.deviation = iterations.data_ptr(), deviation.data_ptr()
@@ -191,11 +191,11 @@ def cut_off(conductance: Sequence[Tensor], leak: Tensor, layout: Any) -> Tensor 
         arguments = _arguments([leak], leak, [False], row)
         arguments.edges[AXES - 1] = field(conductance[0], row)
         arguments.ends, arguments.num_edges = ends.data_ptr(), ends.shape[1]
-    found = torch.empty(B, C, dtype=torch.int32)
+    has_parts = torch.empty(B, C, dtype=torch.int32)
     label = torch.full((B, C, *grid), -1, dtype=torch.int32)
     row = max(arguments.grid[AXES - 1], arguments.num_edges)
     size = -(-(5 * math.prod(grid) + row) // ALIGNMENT) * ALIGNMENT
-    arguments.iterations, arguments.label = found.data_ptr(), label.data_ptr()
+    arguments.iterations, arguments.label = has_parts.data_ptr(), label.data_ptr()
     with zeros(arguments.threads * size) as arguments.workspace:
         network.call["cut_off"](0, False, arguments)
-    return label.movedim(1, -1) if bool(found.any()) else None
+    return label.movedim(1, -1) if bool(has_parts.any()) else None

@@ -26,8 +26,7 @@ struct network_args {
     const int64_t *ends; /* (2, num_edges): of a graph, whose nodes are grid[2]; NULL for grids */
     int64_t num_edges;
     double *deviation;   /* (batches, channels), see stopping.h; eliminated: the relative residual */
-    void *workspace;     /* zeros, 64-byte aligned: the bytes that chonn_network_workspace returns for
-                          * each thread, `alone` for all together */
+    void *workspace;     /* see _library.c */
 };
 
 /* The element of a tensor that is the first node of a network. */

@@ -1,5 +1,5 @@
-"""`Factor`: networks eliminated once, in numbers. `chonn_ops.network.factorization` adds checks and
-derivatives.
+"""`Elimination`: networks eliminated once, in numbers. `chonn_ops.network.factorization` adds
+checks and derivatives.
 
 With A v = s the nodal equations, A = U^T D U from the elimination, U unit upper triangular with
 minus the shares above its diagonal and D the pivots, a solve is forward and back substitution, the
@@ -78,7 +78,7 @@ def _backend_of(leak: Tensor, backend: str | None, dtype: torch.dtype) -> str:
     return "torch" if name == "triton" and dtype.is_complex else name
 
 
-class Factor:
+class Elimination:
     """The elimination of networks, without checks; the backend "torch" has derivatives by PyTorch.
 
     Conductances are one tensor an axis, (B, \\*grid, C), whose last entry along an axis counts for
@@ -89,8 +89,8 @@ class Factor:
     With a `source` (B, \\*grid, C) or (B, S, \\*grid, C), `solution` holds what `solve_all`
     returns, and residuals. With ``keep=False`` that is all: on the backend "cpu" batches take less
     memory and time then, because the factors of a group of networks stay in the cache until the
-    next group's take their place. The `state` of a factor of the same networks takes the place of
-    an elimination.
+    next group's take their place. The `state` of the same networks takes the place of an
+    elimination.
 
     Complex factors are of the dtype of the networks on the backend "cpu", complex128 on "torch".
     `tol` is the relative residual at which refinement of complex64 factors stops; others are
@@ -155,19 +155,19 @@ class Factor:
         """The elimination as tensors, for the argument `state`."""
         return self.factors.state()
 
-    def wide(self, conductance: Sequence[Tensor], leak: Tensor) -> Factor:
-        """The factor of the same networks in the widest dtype, eliminated once and kept."""
+    def wide(self, conductance: Sequence[Tensor], leak: Tensor) -> Elimination:
+        """The same networks eliminated in the widest dtype, once."""
         wide = widest_dtype(self.dtype, leak.device)
         if self.dtype == wide:
             return self
         if self._wide is None:
             g, l = [x.detach() for x in conductance], leak.detach()  # noqa: E741
             layout = self._plan.layout
-            self._wide = Factor(g, l, layout, dtype=wide, backend=self.backend)
+            self._wide = Elimination(g, l, layout, dtype=wide, backend=self.backend)
         return self._wide
 
     def solve(self, source: Tensor) -> Tensor:
-        """Potentials for sources (B, \\*grid, C) or (B, S, \\*grid, C), in the factor's dtype;
+        """Potentials for sources (B, \\*grid, C) or (B, S, \\*grid, C), in the factors' dtype;
         of complex networks complex64 where a source is no wider."""
         return self.solve_all(source, drops=False).potential
 
