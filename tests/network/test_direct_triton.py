@@ -263,7 +263,7 @@ def check_factorize(name):
     else:
         g, leak, source = circuit_on(graph, contrast=100.0)
     factors = [factorize(g, leak, graph=graph, backend=x) for x in ("triton", "torch")]
-    assert factors[0]._factor.backend == "triton"
+    assert factors[0]._elimination.backend == "triton"
     n, shape = 30, leak.shape[1:-1]
     # Samples depend on the order of elimination, their covariance does not.
     every = torch.eye(n, dtype=torch.float64).reshape(1, n, *shape, 1).expand(2, n, *shape, 2)
@@ -275,7 +275,7 @@ def check_factorize(name):
     assert factors[0].sample(source).shape == source.shape
     if graph is None:
         ac = factorize([x + 0.1j for x in g], torch.zeros_like(leak) + 0j, backend="triton")
-        assert ac._factor.backend == "torch"
+        assert ac._elimination.backend == "torch"
         with pytest.raises(ValueError, match=r"node \("):
             ac.solve(source)
 
