@@ -63,7 +63,8 @@ class Samples(NamedTuple):
     inside: Tensor
     geometry: Geometry
 
-    def some(self, which: slice) -> Samples:
+    def some(self, which: slice | Tensor) -> Samples:
+        """Those of a slice, or where a tensor of bool (B,) is true."""
         x, y, inside, geometry = self
         mask = geometry.mask
         if mask is not None and mask.dim() == inside.dim():
@@ -91,12 +92,15 @@ class Calibration:
 
     def __init__(self, model: Any, samples: Samples) -> None:
         points = math.prod(samples.x.shape[1:-1])
+        samples = samples.some(samples.inside.flatten(1).any(1))  # nothing is known of the others
         samples = samples.some(slice(max(1, NODES // max(1, points))))
         self.model, self.samples = model, samples
         self.head: CircuitHead = model.head
         self.positive = model.units.fit(samples.x[samples.inside])
         self.head.set_pace(1.0)
         self.first = {name: p.clone() for name, p in self.head.named_parameters()}
+        # Learned walls of holes.
+        self.holes = [i for i, place in enumerate(self.head.learned) if place == "inner"]
         # Exponents of the inputs in the leaks and their factors, with `ac`.
         self.leak: tuple[Tensor, Tensor] | None = None
 
@@ -215,9 +219,7 @@ class Calibration:
         outer = [i for i, place in enumerate(places) if place != "inner"]
         if geometry.volumes is not None and not isinstance(self.head.boundary, Mapping):
             outer = outer[:1]
-        holes = [
-            i for i, place in enumerate(places) if place == "inner" and geometry.mask is not None
-        ]
+        holes = [] if geometry.mask is None else self.holes
         axes = [[i for i in outer if places[i][0] == axis] for axis in range(self.model.axes)]
         groups = [group + some for group in (outer, *axes) for some in (holes, [])]
         groups = [group for i, group in enumerate(groups) if not i or group not in groups[:i]]
@@ -250,10 +252,9 @@ class Calibration:
             p.zero_()
         head.mean.fill_(law.mean / MEAN_GAIN)
         head.distance.fill_(math.log(FAR / DISTANCE) / DISTANCE_GAIN)
-        unmasked = self.samples.geometry.mask is None
-        hole = [i for i, place in enumerate(head.learned) if place == "inner" and unmasked]
+        holes = self.holes if self.samples.geometry.mask is None else []
         near = math.log(max(law.distance, 1e-9) / DISTANCE) / DISTANCE_GAIN
-        head.distance[[*law.walls, *hole]] = near
+        head.distance[[*law.walls, *holes]] = near
 
     def _responses(
         self,

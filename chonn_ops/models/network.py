@@ -17,10 +17,7 @@ from chonn_ops.models.calibration import Calibration, Samples
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.discretise.grids import Spacing, spacings
 from chonn_ops.network.discretise.volumes import FiniteVolumes
-from chonn_ops.nn.circuit_head import (
-    CircuitHead,
-    edge_cosines,
-)
+from chonn_ops.nn.circuit_head import CircuitHead, edge_cosines
 from chonn_ops.nn.geometry import (
     Geometry,
     Nodes,

@@ -20,6 +20,7 @@ from chonn_ops.models.network import PointwiseTrunk, Units
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.circuit import Circuit, solve_checked
 from chonn_ops.network.discretise.grids import Spacing, circuit_of, edges, face_area, spacings
+from chonn_ops.network.discretise.steps import companion
 from chonn_ops.network.layout import excess
 from chonn_ops.network.solve.methods import AUTO
 from chonn_ops.nn.circuit_head import DISTANCE, DISTANCE_GAIN, wall_distance
@@ -773,12 +774,10 @@ class _CHONNStep(Pretrained):
 
 def _implicit(v: Tensor, circuit: Circuit, capacitance: Tensor, dt: float) -> Tensor:
     """`chonn_ops.rc_step` of fields that need no checks."""
-    storage = capacitance * (circuit.volume / dt)
-    current = storage * v if circuit.current is None else storage * v + circuit.current
-    leak, (g, *others) = circuit.leak + storage, circuit.conductance
+    network = companion(v, circuit, capacitance * (circuit.volume / dt))
+    current, (g, *others), leak, layout = network
     if not others and is_line(current, leak, g):
-        return Line.apply(current, leak, g, circuit.layout)
-    network = current, circuit.conductance, leak, circuit.layout
+        return Line.apply(current, leak, g, layout)
     return solve_checked(*network, AUTO)[0].to(v.dtype)
 
 

@@ -450,11 +450,7 @@ class CircuitHead(Stated):
         return MEAN_GAIN * self._number("mean", dtype)
 
     def _on_grid(
-        self,
-        elements: Elements,
-        spacing: Spacing | None,
-        mask: Tensor | None,
-        nodes: Nodes | None,
+        self, elements: Elements, spacing: Spacing | None, mask: Tensor | None, nodes: Nodes | None
     ) -> tuple[Circuit, Tensor, float]:
         """The circuits; their sources, 0 at missing nodes; and the squared step."""
         logs, added, mean, c, f, learned = elements

@@ -147,16 +147,24 @@ def rc_step(
     check_not_negative("leak", circuit.leak)
     check_not_negative("capacitance", storage)
     storage = storage * (circuit.volume * _METHODS[method] / dt)
-    current = storage * v
     if source is not None:
         check_like("source", source, v)
+    after = solve_checked(*companion(v, circuit, storage, source), solver)[0]
+    return (_midpoint_end(after, v, storage) if method == "midpoint" else after).to(v.dtype)
+
+
+def companion(
+    v: Tensor, circuit: Circuit, storage: Tensor, source: Tensor | None = None
+) -> tuple[Tensor, tuple[Tensor, ...], Tensor, Layout]:
+    """The network whose potentials end an implicit step from v: each capacitor is a conductance to
+    ground, `storage`, and a current. Source, conductance, leak and layout, as `solve_checked` has
+    them; the fields need no checks."""
+    current = storage * v
+    if source is not None:
         current = current + circuit.source(source)
     elif circuit.current is not None:
         current = current + circuit.current
-    total = circuit.leak + storage
-    network = (current, circuit.conductance, total, circuit.layout)
-    after = solve_checked(*network, solver)[0]
-    return (_midpoint_end(after, v, storage) if method == "midpoint" else after).to(v.dtype)
+    return current, circuit.conductance, circuit.leak + storage, circuit.layout
 
 
 # Longest step in units of 1 / (omega eps), omega the highest frequency: the rounding of potentials

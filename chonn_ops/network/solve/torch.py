@@ -217,8 +217,8 @@ class Multigrid:
         self._levels: list[tuple[Level, list[bool]]] = []
         ahead, bottom = list(lead), max(128, 2 * math.isqrt(level.leak[0].numel()))
         while level.leak[0].numel() > bottom:
-            most = max(x for x, n in zip(ahead, level.leak.shape[1:], strict=True) if n > 1)
             pairs = list(zip(ahead, level.leak.shape[1:], strict=True))
+            most = max(x for x, n in pairs if n > 1)
             halved = [n > 1 and x == most for x, n in pairs]
             if any(n > 1 and x < most for x, n in pairs):
                 ahead = [x - chosen for x, chosen in zip(ahead, halved, strict=True)]

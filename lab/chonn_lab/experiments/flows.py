@@ -315,21 +315,21 @@ class PDEBenchSeries(Rollout):
 
     def __post_init__(self) -> None:
         check_choice("family", self.family, pdebench_series.FAMILIES)
-        self.found = pdebench_series.FAMILIES[self.family]
-        self.title, self.resolution = self.found.title, self.resolution or self.found.resolution
+        self.entry = pdebench_series.FAMILIES[self.family]
+        self.title, self.resolution = self.entry.title, self.resolution or self.entry.resolution
         super().__post_init__()
 
     @property
     def axes(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.found.axes
+        return self.entry.axes
 
     @property
     def frames(self) -> int:
-        return self.found.frames
+        return self.entry.frames
 
     @property
     def out_channels(self) -> int:
-        return self.found.channels
+        return self.entry.channels
 
     @property
     def law(self) -> dict[str, Any]:

@@ -51,10 +51,9 @@ def fno(problem: Any, width: int, modes: int, ckb: CKBOptions = PLAIN) -> nn.Mod
     """PDEBench's FNO."""
     # Input channels are passed as frames, since PDEBench's FNO returns as many channels as it gets.
     fields = problem.out_channels
-    options: Any = {"initial_step": problem.in_channels // fields, "ckb": ckb}
-    if problem.axes == 1:
-        return GridFNO(CHONNFNO1d(fields, modes, width, **options))
-    return GridFNO(CHONNFNO2d(fields, modes, modes, width, **options))
+    kind: Any = CHONNFNO1d if problem.axes == 1 else CHONNFNO2d
+    sizes = fields, *[modes] * problem.axes, width
+    return GridFNO(kind(*sizes, initial_step=problem.in_channels // fields, ckb=ckb))
 
 
 def chonn_fno(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module:

@@ -31,12 +31,15 @@ import numpy as np
 from chonn_lab.problems import origin
 from chonn_lab.problems.darcy import read as read
 from chonn_lab.problems.hdf5 import create_hdf5
-from chonn_lab.problems.pdebench_series import ENTRIES, run_with_jax
+from chonn_lab.problems.pdebench_series import run_with_jax
 from chonn_ops.checks import check_integer
 from chonn_ops.files import refuse_existing
 
 BATCH = 200
-SETTINGS = ENTRIES["darcy"]
+SETTINGS = {
+    "xL": 0.0, "xR": 1.0, "yL": 0.0, "yR": 1.0, "ini_time": 0.0, "fin_time": 2.0,
+    "dt_save": 0.25, "show_steps": 100, "CFL": 0.25, "beta": 1.0, "save": ".",
+}  # fmt: skip
 FRAME = -2  # t = 1.75
 SCRIPT = "ReactionDiffusionEq/reaction_diffusion_2D_multi_solution_Hydra.py"
 

@@ -65,8 +65,6 @@ module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 module.main.__wrapped__(omegaconf.OmegaConf.create(settings))
 """
-
-
 ENTRIES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 FAMILIES = {
     name: SimpleNamespace(**{**ENTRIES["defaults"], **entry})
@@ -93,19 +91,19 @@ def generate(
     check_integer(1, n_samples=n_samples)
     check_integer(0, seed=seed)
     check_choice("family", family, FAMILIES)
-    found = FAMILIES[family]
-    size: int = resolution or found.resolution
+    entry = FAMILIES[family]
+    size: int = resolution or entry.resolution
     check_integer(4, resolution=size)
     refuse_existing(path, force)
-    if found.script:
-        fields = _with_jax(found, n_samples, size, seed, python)
+    if entry.script:
+        fields = _with_jax(entry, n_samples, size, seed, python)
     else:
         fields = np.stack([_alone(family, size, seed + i) for i in range(n_samples)])
     settings = {"family": family, "n_samples": n_samples, "resolution": size}
     with create_hdf5(path, force) as file:
         origin.stamp(file, "pdebench_series", seed, settings)
         file["tensor"] = fields.astype("f4")
-        file["t-coordinate"] = np.linspace(0, found.end, found.frames, dtype="f4")
+        file["t-coordinate"] = np.linspace(0, entry.end, entry.frames, dtype="f4")
     return path
 
 
@@ -143,15 +141,15 @@ def run_with_jax(
         return [np.load(next(Path(folder).glob(pattern))) for pattern in files]
 
 
-def _with_jax(family: Any, n_samples: int, resolution: int, seed: int, python: str) -> np.ndarray:
+def _with_jax(entry: Any, n_samples: int, resolution: int, seed: int, python: str) -> np.ndarray:
     """Series (N, T, C, \\*grid) of a generator in JAX."""
-    settings = {**family.settings, "numbers": n_samples, "init_key": seed}
-    settings |= {"fin_time": family.end, "dt_save": family.end / (family.frames - 1)}
-    settings |= dict.fromkeys(("nx", "ny")[: family.axes], resolution)
+    settings = {**entry.settings, "numbers": n_samples, "init_key": seed}
+    settings |= {"fin_time": entry.end, "dt_save": entry.end / (entry.frames - 1)}
+    settings |= dict.fromkeys(("nx", "ny")[: entry.axes], resolution)
     part = "args" if "ny" in settings else "multi"
-    shape = n_samples, family.frames, *[resolution] * family.axes
-    found = run_with_jax(family.script, {part: settings}, family.files, python)
-    return np.stack([array.reshape(shape) for array in found], 2)
+    shape = n_samples, entry.frames, *[resolution] * entry.axes
+    arrays = run_with_jax(entry.script, {part: settings}, entry.files, python)
+    return np.stack([array.reshape(shape) for array in arrays], 2)
 
 
 def _alone(family: str, resolution: int, seed: int) -> np.ndarray:
@@ -166,8 +164,8 @@ def simulator(family: str, resolution: int, seed: int = 0, end: float | None = N
     """PDEBench's simulator of diffusion_sorption or diffusion_reaction."""
     from pdebench.data_gen.src import sim_diff_react, sim_diff_sorp
 
-    found = FAMILIES[family]
-    options = {"t": end or found.end, "tdim": found.frames, "xdim": resolution, "seed": seed}
+    entry = FAMILIES[family]
+    options = {"t": end or entry.end, "tdim": entry.frames, "xdim": resolution, "seed": seed}
     if family == "diffusion_sorption":
         return sim_diff_sorp.Simulator(**options)
     return sim_diff_react.Simulator(ydim=resolution, **options)
@@ -176,9 +174,9 @@ def simulator(family: str, resolution: int, seed: int = 0, end: float | None = N
 def advanced(family: str, frames: Tensor) -> Tensor:
     """The next frames of frames (B, C, \\*grid) of a family that `simulator` has: its equation by
     SciPy's default method, as the generator solves it."""
-    found = FAMILIES[family]
+    entry = FAMILIES[family]
     equation = simulator(family, frames.shape[-1], end=1e-6)
     equation.generate_sample()  # makes its matrices
-    times = 0.0, found.end / (found.frames - 1)
+    times = 0.0, entry.end / (entry.frames - 1)
     after = [solve_ivp(equation.rc_ode, times, f.ravel()).y[:, -1] for f in frames.numpy()]
     return torch.from_numpy(np.stack(after)).view_as(frames)
