@@ -131,7 +131,7 @@ def test_batches_of_all_hosts():
     }
     scales = {name: conformal(Host(), loader).scale.item() for name, loader in loaders.items()}
     assert len(set(scales.values())) == 1
-    # PDEBench's coordinates, neuraloperator's further fields, meshes: passed on to model and spread.
+    # PDEBench's coordinates, neuraloperator's further fields, meshes: for model and spread.
 
     class Told(nn.Module):
         def __init__(self):
