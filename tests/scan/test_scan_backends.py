@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -136,42 +137,29 @@ def test_mixed_dtypes(backend, options, wide):
         assert run(case, backend=backend)["state"].dtype == torch.float64
 
 
-def _transposed(x):
-    return x.transpose(0, -1).contiguous().transpose(0, -1)
+def offset(x):
+    return torch.cat([torch.full_like(x, math.nan), x], dim=-1)[..., x.shape[-1] :]
 
 
-def _channels_first(x):
-    return x.movedim(-1, 1).contiguous().movedim(1, -1)
-
-
-def _transposed_grid(x):
-    return x.transpose(1, 2).contiguous().transpose(1, 2)
-
-
-def _strided(x):
-    return torch.stack([x, torch.full_like(x, float("nan"))], dim=-1)[..., 0]
-
-
-def _offset(x):
-    return torch.cat([torch.full_like(x, float("nan")), x], dim=-1)[..., x.shape[-1] :]
-
-
-def _expanded(x):
-    return x[:1].expand_as(x)
-
-
-LAYOUTS = (_transposed, _channels_first, _transposed_grid, _strided, _offset, _expanded)
+LAYOUTS = {
+    "transposed": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
+    "channels first": lambda x: x.movedim(-1, 1).contiguous().movedim(1, -1),
+    "transposed grid": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+    "strided": lambda x: torch.stack([x, torch.full_like(x, math.nan)], dim=-1)[..., 0],
+    "offset": offset,
+    "expanded": lambda x: x[:1].expand_as(x),
+}
 
 
 @EACH_IMPLEMENTATION
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     "options", [LINES[0], *({"directions": x, "boundary": "periodic"} for x in DIRECTIONS)], ids=str
 )
 def test_layouts(backend, layout, options):
     case = make_case(3, (2, 3) if "directions" in options else 37, 9, 16)
-    narrow = (_transposed, _strided, _offset)  # lay out what has no positions, too
-    laid_out = {k: layout(x) if layout in narrow or x.dim() > 2 else x for k, x in case.items()}
+    narrow = layout in ("transposed", "strided", "offset")  # what has no positions, too
+    laid_out = {k: LAYOUTS[layout](x) if narrow or x.dim() > 2 else x for k, x in case.items()}
     assert not laid_out["u"].is_contiguous()
     expected = truth({name: x.contiguous() for name, x in laid_out.items()}, **options)
     assert_close(run(laid_out, backend=backend, **options), expected, TOLERANCE[torch.float32])
@@ -191,7 +179,7 @@ def test_expanded_gradients(backend):
 
 def test_fields_with_one_stride_are_not_copied(monkeypatch):
     case = make_case(2, (6, 7), 20, 5)
-    case |= {"u": _channels_first(case["u"]), "b": _offset(case["b"])}
+    case |= {"u": LAYOUTS["channels first"](case["u"]), "b": offset(case["b"])}
     addresses, run = [], autograd.scan
 
     def spy(inputs, modes):
