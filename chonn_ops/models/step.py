@@ -44,8 +44,10 @@ RATE, SPEED, STORE = 0.1, 1 / 16, 0.25
 # Cells that the fastest wave may cross in one step of limited fluxes and of smooth ones, which are
 # stable to 1 and 2.06: to that of the four stages, 2.83, over the largest slope of a wave, 1.37.
 CFL, SMOOTH = 0.9, 1.5
-# The most such steps in half a substep, and how many where values cannot be read.
-MOST, FEW = 32, 4
+# The most such steps in half a substep, which slow faster waves down, and how many where values
+# cannot be read. With 32 at most, waves that cross a fifth of 256 cells a frame were too slow: an
+# error of 1.8 after five frames instead of 0.0006.
+MOST, FEW = 256, 4
 # Leak of circuits of velocities, over the square of the domain, which gives a mean a potential: the
 # longest wave's resistors conduct 40 / LEAK times as much.
 LEAK = 1e-4
