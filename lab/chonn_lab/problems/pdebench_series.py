@@ -21,9 +21,8 @@ Seeds      sample i has NumPy's ``seed + i``; those of JAX are drawn together fr
 Generator  the installed ``pdebench`` package's, but for shallow_water, where
            `chonn_lab.problems.shallow_water` has the same numbers. diffusion_sorption and
            diffusion_reaction run in this process, the others by an interpreter that has JAX, Hydra
-           and OmegaConf. Their random waves fit the distance of the outermost centres, so the
-           periodic starts have a small jump. That of Burgers' equation documents u^2 / 2 and has
-           u^2; some of its series with E = 0.01 oscillate from cell to cell
+           and OmegaConf. Their waves fit the outermost centres, so that starts have a small jump.
+           They document Burgers' flux as u^2 / 2; some series of E = 0.01 oscillate by cells
 Licence    the header of those in JAX allows noncommercial research use only, of them and of what is
            made by them. Nothing of them is in this package, which runs no test with them
 Cost       seconds to two minutes for 96 samples, gases ten minutes and more
