@@ -1,10 +1,11 @@
 """Train three models on time series of diffusion and reaction in PDEBench's own runner.
 
 The models are `chonn_network`, which solves one circuit a frame, and PDEBench's own U-Net and FNO,
-each with PDEBench's settings for this problem, but for the seed and the epochs. The first ten
-frames are given; errors are those of a rollout to the last one. PDEBench's generator makes the
-data, in its layout, at a quarter of the published resolution and to 41 frames. All else is as in
-``pdebench_darcy.py``, without a figure.
+all with PDEBench's settings for this problem but for batches of 4, and far fewer epochs. Ten frames
+are given, and errors are those of a rollout over all others. PDEBench's generator makes the data in
+PDEBench's layout: 40 samples of 32 x 32 points and 41 frames to the time 2, where the published
+file has 1,000 of 128 x 128 points and 101 frames to 5. All else is as in ``pdebench_darcy.py``,
+without a figure.
 
     python examples/pdebench_time.py --output runs/demo-time
 """
@@ -22,6 +23,7 @@ from chonn_lab.problems import origin, pdebench_series
 
 FAMILY, NAME = "diffusion_reaction", "2D_diff-react_NA_NA"
 MODELS = ["chonn_network", "Unet", "FNO"]
+PAPER = "PDEBench's paper, 500 epochs of 900 samples: nRMSE 0.84 (U-Net) and 0.12 (FNO)."
 
 
 def main() -> None:
@@ -38,18 +40,19 @@ def main() -> None:
     write(output / "results.json", summary("pdebench_time", results, data, shape, args))
     print("\nErrors on the validation samples, the last tenth of the file; lower is better.")
     print(table(results))
+    print(PAPER)
     print(f"\nresults: {output / 'results.json'}")
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, default=Path("runs/demo-time"))
-    parser.add_argument("--n", type=int, default=100, help="samples to generate")
+    parser.add_argument("--n", type=int, default=40, help="samples to generate")
     parser.add_argument("--resolution", type=int, default=32, help="points per axis to generate")
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=5, help="divides both splits (U-Net)")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=4, help="divides both splits (U-Net)")
     parser.add_argument("--modes", type=int, default=12, help="Fourier modes per axis (FNO)")
     return parser.parse_args()
 
@@ -81,8 +84,6 @@ def overrides(model: str, seed: int, data: Path, args: argparse.Namespace) -> li
         "data_path": f"{data.parent}/",
         "epochs": args.epochs,
         "batch_size": args.batch_size,
-        # Halve the rate four times over the run, whatever its length.
-        "scheduler_step": max(1, args.epochs // 5),
         "model_update": 1,
         "num_workers": 0,
         "modes": args.modes,
