@@ -131,9 +131,23 @@ def test_batches_of_all_hosts():
     }
     scales = {name: conformal(Host(), loader).scale.item() for name, loader in loaders.items()}
     assert len(set(scales.values())) == 1
-    # PDEBench's coordinates, neuraloperator's further fields: passed on to the model.
-    passed = [[(x, y, grid)], [{"x": x, "y": y, "mask": grid}]]
-    assert all(conformal(Host(), loader).scale > 2 * scales["pairs"] for loader in passed)
+    # PDEBench's coordinates, neuraloperator's further fields, meshes: for model and spread.
+
+    class Told(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.size = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x, grid=None, *, mask=None):
+            assert grid is not None or mask is not None
+            return self.size.expand_as(x)
+
+    for loader in ([(x, y, grid)], [{"x": x, "y": y, "mask": grid}]):
+        assert conformal(Host(), loader).scale > 2 * scales["pairs"]
+        bands = conformal(Host(), loader, spread=fit_spread(Host(), loader, Told(), epochs=1))
+        band = bands(x, grid)
+        inside = ((band.lower <= y) & (y <= band.upper)).flatten(1).double().mean(1)
+        assert bands.evaluate(loader).shares.tolist() == pytest.approx(inside.tolist())
 
 
 def test_channels_last_and_real_models():

@@ -26,6 +26,7 @@ from chonn_ops.network import diffusion
 from chonn_ops.network.discretise.grids import Spacing, spacings
 from chonn_ops.network.layout import excess
 from chonn_ops.nn import Network, NetworkCell
+from chonn_ops.nn.block import gated
 from chonn_ops.nn.geometry import (
     Distances,
     Nodes,
@@ -34,7 +35,7 @@ from chonn_ops.nn.geometry import (
     node_positions,
     spacing_and_nodes,
 )
-from chonn_ops.nn.layers import Factory, gated
+from chonn_ops.nn.layers import Factory
 from chonn_ops.nn.network_cell import UNIT
 
 # A parameter that is one number for the whole field is stored divided by this gain, because it has

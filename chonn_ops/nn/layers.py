@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_ops.checks import plain
@@ -68,12 +67,6 @@ class Stated(nn.Module):
 
 
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-
-
-def gated(x: Tensor, gate: Tensor) -> Tensor:
-    """x SiLU(gate), in the dtype of the gate."""
-    # SiLU of a slice of few channels takes ten times as long on the CPU.
-    return x.to(gate.dtype) * F.silu(gate.contiguous())
 
 
 def channels_last(x: Tensor) -> Tensor:

@@ -189,7 +189,26 @@ def test_a_head_at_a_frequency(boundary, tmp_path):
             assert abs(found[f"n{c}_{i}_{j}"] - value) < 1e-4 * real.abs().max()
 
 
+def uniform(*shape, dtype=torch.float64):
+    parts = torch.rand(2, *shape, dtype=torch.float64) + 0.1
+    return torch.complex(*(2 * parts - 1)) if dtype.is_complex else parts[0]
+
+
+def circuit_of(kind, dtype):
+    torch.manual_seed(0)
+    if kind == "graph":
+        graph = Graph([(0, 1), (1, 2), (3, 2), (3, 0), (0, 2), (3, 4)], 5)
+        return Circuit(uniform(1, 6, 2, dtype=dtype), uniform(1, 5, 2, dtype=dtype), graph)
+    g = [uniform(1, 2, 4, 2, dtype=dtype) for _ in range(2)]
+    return Circuit(g, uniform(1, 2, 4, 2, dtype=dtype), Grid((2, 4), True), volume=0.3)
+
+
+def graph():
+    return circuit_of("graph", torch.float64)
+
+
 LINE, FIELD = torch.zeros(1, 5, 3), torch.zeros(1, 4, 4, 3)
+NODES = torch.ones(1, 5, 2)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +225,11 @@ LINE, FIELD = torch.zeros(1, 5, 3), torch.zeros(1, 4, 4, 3)
         (network_cell, FIELD, {"spacing": [1.0]}, "spacing: expected a number > 0, or 2 of them"),
         (network_cell, FIELD, {"omega": 1.0}, "omega: expected None without ac=True"),
         (ac_head, FIELD, {"omega": 0.0}, "omega: expected a finite number > 0, got 0"),
+        (graph, torch.ones(1, 5, 1), {}, r"u: .* a channel, and one source, \(1, 5, 2\)"),
+        (graph, torch.ones(1, 3, 5, 2), {}, "u: expected one network a channel, and one source"),
+        (graph, NODES, {"omega": 1.0}, "omega: expected None without complex numbers, got"),
+        (graph, NODES, {"channel": 0}, "expected None and False for a Circuit"),
+        (graph, NODES, {"spacing": 1.0}, "expected None and False for a Circuit"),
     ],
 )
 def test_bad_arguments(cell, u, options, message):
@@ -216,20 +240,6 @@ def test_bad_arguments(cell, u, options, message):
 def test_other_modules_are_refused():
     with pytest.raises(TypeError, match="KirchhoffCell, NetworkCell, CircuitHead or Circuit"):
         to_netlist(torch.nn.Linear(3, 3), LINE)
-
-
-def uniform(*shape, dtype=torch.float64):
-    parts = torch.rand(2, *shape, dtype=torch.float64) + 0.1
-    return torch.complex(*(2 * parts - 1)) if dtype.is_complex else parts[0]
-
-
-def circuit_of(kind, dtype):
-    torch.manual_seed(0)
-    if kind == "graph":
-        graph = Graph([(0, 1), (1, 2), (3, 2), (3, 0), (0, 2), (3, 4)], 5)
-        return Circuit(uniform(1, 6, 2, dtype=dtype), uniform(1, 5, 2, dtype=dtype), graph)
-    g = [uniform(1, 2, 4, 2, dtype=dtype) for _ in range(2)]
-    return Circuit(g, uniform(1, 2, 4, 2, dtype=dtype), Grid((2, 4), True), volume=0.3)
 
 
 @needs_ngspice
@@ -260,22 +270,3 @@ def test_circuits(kind, history, numbers, tmp_path):
             if history == "held" and not v.is_complex() and nodes[(0, *place, c)]:
                 current = walls[(0, *place, c)].item()
                 assert found[f"v{name}#branch"] == pytest.approx(current, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("u", "options", "message"),
-    [
-        (
-            torch.ones(1, 5, 1),
-            {},
-            r"u: expected one network a channel, and one source, \(1, 5, 2\)",
-        ),
-        (torch.ones(1, 3, 5, 2), {}, r"u: expected one network a channel, and one source"),
-        (torch.ones(1, 5, 2), {"omega": 1.0}, "omega: expected None without complex numbers, got"),
-        (torch.ones(1, 5, 2), {"channel": 0}, "expected None and False for a Circuit"),
-        (torch.ones(1, 5, 2), {"spacing": 1.0}, "expected None and False for a Circuit"),
-    ],
-)
-def test_bad_arguments_of_circuits(u, options, message):
-    with pytest.raises(ValueError, match=message):
-        to_netlist(circuit_of("graph", torch.float64), u, **options)

@@ -56,14 +56,9 @@ def test_filter_is_a_half_band_low_pass():
     assert response[0] == pytest.approx(1, abs=1e-12)
     assert response[256] == pytest.approx(0.5, abs=1e-12)
     assert response[512] == pytest.approx(0, abs=1e-12)
-
-
-@pytest.mark.usefixtures("float64")
-def test_filter_passes_and_stops_what_it_says():
-    response = torch.fft.rfft(half_band_taps(), 4096).abs()
-    rate = torch.arange(len(response)) / 4096
-    assert (response[rate <= 0.138] - 1).abs().max() < 0.02
-    assert response[rate >= 0.362].max() < 0.02
+    rate = torch.arange(513) / 1024
+    assert (response[:513][rate <= 0.138] - 1).abs().max() < 0.02
+    assert response[:513][rate >= 0.362].max() < 0.02
 
 
 @pytest.mark.usefixtures("float64")

@@ -113,6 +113,8 @@ def test_what_cannot_be_told_is_assumed_with_a_warning(nodes):
         if line[0] != line[-1]:
             assert geometry["spacing"] == pytest.approx([1 / steps], rel=1e-5)
     assert nodes_of(torch.zeros(1)) == [NODES["centres"]]
+    geometry, _ = grid_geometry(grid_of(torch.zeros(1), LINES["left"](4), torch.ones(4)))
+    assert geometry["spacing"] == pytest.approx([1, 1 / 4, 1 / 4])
 
 
 @pytest.mark.parametrize(

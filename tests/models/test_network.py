@@ -84,26 +84,6 @@ def test_outliers_in_half_precision(dtype):
     assert model(x.to(dtype)).isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: CHONNNetwork2d(depth=-1), "depth: expected an integer of at least 0, got -1"),
-        (lambda: CHONNNetwork2d(lengths=(1.0,)), "lengths: expected a number > 0, or 2 of them"),
-        (lambda: CHONNNetwork2d(lengths=-1.0), "lengths: expected a number > 0"),
-        (lambda: CHONNNetwork2d(boundary="open"), "boundary.*: expected one of"),
-        (lambda: CHONNNetwork2d(nodes="middle"), "nodes: expected one of"),
-        (lambda: CHONNNetwork2d()(torch.zeros(1, 4, 4)), r"x: expected shape \(B, 1, H, W\), got"),
-        (
-            lambda: CHONNNetwork2d()(torch.zeros(1, 1, 4, 4), spacing=(0, 1)),
-            "spacing: expected a number > 0, or 2 of them",
-        ),
-    ],
-)
-def test_unfit_arguments_are_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 def test_pretrained_weights_solve_darcy_flow_on_any_grid():
     """Against the finite volumes of the problem itself, on media they have never seen."""
     model = CHONNNetwork2d.from_pretrained("darcy-small")

@@ -31,7 +31,6 @@ from chonn_ops import (
 )
 from chonn_ops.inspect.reading import read_fields
 from chonn_ops.nn.geometry import NODES
-from chonn_ops.uncertainty import conformal, fit_spread
 
 try:
     from torch_geometric.data import Data
@@ -297,24 +296,6 @@ def test_a_file_of_meshio(tmp_path):
         torch.testing.assert_close(found.weight, plain.weight)
         torch.testing.assert_close(found.walls, plain.walls)
         assert torch.equal(found.sets["low"], plain.sets["low"])
-
-
-def test_bands_on_meshes_hold_as_many_points_as_they_say():
-    """Of a model on another mesh in each batch, with a spread that is trained."""
-    model = CHONNNetwork2d(1, 1, width=4)
-    batches = []
-    for seed, size in enumerate((6, 9, 12, 6, 9, 12)):
-        volumes = FiniteVolumes.from_cells(*curved(size))
-        x = rand(20, volumes.num_nodes, 1, seed=seed).float()
-        with torch.no_grad():
-            y = model(x, volumes=volumes)
-        y = y + 0.1 * x.abs() * rand(*y.shape, seed=seed + 10).float()
-        batches.append({"x": x, "volumes": volumes, "y": y})
-    spread = fit_spread(model, batches[:2], epochs=1)
-    for given in (None, spread):
-        bands = conformal(model, batches[2:4], level=0.8, spread=given)
-        shares = bands.evaluate(batches[4:]).shares
-        assert 0.75 < shares.mean() < 0.85
 
 
 def test_circuits_are_read_on_a_graph_as_on_the_grid():

@@ -14,7 +14,6 @@ from chonn_ops import (
     Network,
     diffusion,
 )
-from chonn_ops.models.geometry import grid_geometry
 
 NETWORK = CKBOptions(Network(num_networks=3))
 SCAN = CKBOptions("scan")
@@ -22,20 +21,6 @@ SCAN = CKBOptions("scan")
 
 def coordinates(*lines):
     return torch.stack(torch.meshgrid(*lines, indexing="ij"), -1)[None]
-
-
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        ([torch.linspace(0, 1, 5)[:-1]], [1 / 4]),
-        ([torch.arange(8) / 8 + 1 / 16, torch.arange(4) / 8], [1 / 8, 1 / 8]),
-        ([torch.linspace(5, 0, 11)[1:], torch.arange(5) * 2.0], [1 / 20, 1 / 5]),
-        ([torch.zeros(1), torch.arange(4) / 4, torch.arange(2) / 4], [1.0, 1 / 4, 1 / 4]),
-        ([torch.ones(4), torch.arange(2) / 2], [1 / 4, 1 / 2]),
-    ],
-)
-def test_coordinates_tell_the_spacing(lines, expected):
-    assert grid_geometry(coordinates(*lines))[0]["spacing"] == pytest.approx(expected)
 
 
 def media_and_pressure(*grid):

@@ -16,7 +16,6 @@ from torch import nn
 import chonn_ops
 from chonn_ops import CHONNNetwork2d, CKBOptions, Dirichlet, Network, Robin
 from chonn_ops.boundary import Condition, Neumann
-from chonn_ops.inspect.checkpoint import load_checkpoint
 
 pytest.importorskip("safetensors")
 
@@ -200,16 +199,6 @@ def test_damaged_files(tmp_path):
         file.write_bytes(file.read_bytes()[:40])
         with pytest.raises(ValueError, match="expected the files of a model"):
             CHONNNetwork2d.from_pretrained(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["CHONNNetwork2d", "CHONNFNO2d", "CHONNFNO2d of scans"])
-def test_inspect_reads_a_folder(name, tmp_path):
-    build, inputs = MODELS[name]
-    model = moved(build())
-    model.save_pretrained(tmp_path)
-    found = load_checkpoint(tmp_path)
-    with torch.no_grad():
-        assert torch.equal(found.model(*inputs), model(*inputs))
 
 
 def stored(model):

@@ -9,21 +9,22 @@ import pytest
 import torch
 from network_cases import (
     BACKENDS,
+    assert_near,
     make_network,
     net_current,
-    on,
     solve_network,
     solver_of,
 )
 from torch import Tensor
 
-from chonn_ops import Circuit, Grid, Iterative, rc_step
+from chonn_ops import Direct, Grid, Iterative
 from chonn_ops.network import direct
 from chonn_ops.network.layout import backward_error
 from chonn_ops.network.solve import methods
 
-KINDS = ("held", "held by less", "metal", "capacitors", "one capacitor", "cells", "noise")
-GRIDS = ((40,), (33, 20), (9, 10, 11))
+KINDS = ["held", "metal", "capacitors"]
+SLOW = pytest.mark.slow
+KINDS += [pytest.param(x, marks=SLOW) for x in ("held by less", "one capacitor", "cells", "noise")]
 ITERATED = [name for name in BACKENDS if name != "reference"]
 
 
@@ -77,33 +78,24 @@ def off(v: Tensor, right: Tensor) -> float:
     return float((v.double() - right).abs().max() / right.abs().max())
 
 
-@pytest.mark.parametrize("backend", ITERATED)
-@pytest.mark.parametrize("kind", ["held", "metal", "capacitors"])
-def test_no_node_outweighs_the_others(kind, backend):
-    """With |s - A v| <= tol |s| alone they stopped up to 6e4 `tol` off."""
-    for grid in GRIDS[1:]:
-        network = hard(kind, grid)
-        right = exact(*network, periodic=False)
-        for copies in (1, 40):  # rows of one network, and networks, fill the vectors
-            given = [x.expand(copies, *x.shape[1:]) for x in (network[0], network[2], *network[1])]
-            options = {"solver": Iterative(1e-5), "backend": backend}
-            v = solve_network(given[0], given[2:], given[1], **options)
-            assert off(v, right.expand_as(v)) <= 1e-4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("periodic", [False, True], ids=["open", "periodic"])
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-@pytest.mark.parametrize("backend", ITERATED)
+@pytest.mark.parametrize(
+    ("backend", "periodic", "copies"),
+    [
+        *(pytest.param(x, True, 1, marks=SLOW) for x in ITERATED),
+        *(pytest.param(x, False, 1, marks=pytest.mark.thorough) for x in ITERATED),
+        *((x, False, 40) for x in ITERATED if x == "cpu"),  # networks fill the vectors
+    ],
+)
+@pytest.mark.parametrize("grid", [pytest.param((40,), marks=SLOW), (33, 20), (9, 10, 11)], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
-def test_errors_are_at_most_ten_tolerances(kind, backend, grid, periodic):
+def test_errors_are_at_most_ten_tolerances(kind, backend, grid, periodic, copies):
     """Of potentials and all gradients, in the maximum norm, with any method; or the call raises."""
 
-    def solved(network, **options):
-        leaves = [x.detach().clone().requires_grad_() for x in network]
+    def solved(network, copies=1, **options):
+        leaves = [x.repeat(copies, *[1] * (x.dim() - 1)).requires_grad_() for x in network]
         v = solve_network(leaves[0], leaves[2:], leaves[1], periodic=periodic, **options)
-        weight = torch.linspace(-1, 2, v.numel(), dtype=torch.float64).sin().reshape(v.shape)
-        grads = torch.autograd.grad(v, leaves, weight.to(v.dtype))
+        weight = torch.linspace(-1, 2, v[0].numel(), dtype=torch.float64).sin().reshape(v[0].shape)
+        grads = torch.autograd.grad(v, leaves, weight.to(v.dtype).expand_as(v))
         # Those of all edges are compared with the largest.
         edges = torch.stack(grads[2:])
         return v.detach(), grads[0], grads[1], edges
@@ -120,9 +112,35 @@ def test_errors_are_at_most_ten_tolerances(kind, backend, grid, periodic):
                 with ExitStack() as stack:
                     if method == "multigrid":  # noise may take more iterations than it gets
                         stack.enter_context(suppress(RuntimeError))
-                    found = solved(network, **options)
+                    found = solved(network, copies, **options)
                     for actual, expected in zip(found, right, strict=True):
                         assert off(actual, expected) <= 10 * tol, (dtype, options)
+
+
+@pytest.mark.parametrize(
+    ("way", "grid"),
+    [
+        *((backend, grid) for backend in ITERATED for grid in ((24, 20), (9, 10, 9))),
+        pytest.param("compiled", (8, 7), marks=pytest.mark.thorough),
+    ],
+)
+def test_gradients_of_edges_have_digits_where_small_leaks_lift_potentials(way, grid):
+    """The loss was found by iterations, and then dropped: gradients were 100 % off."""
+    source, g, leak = make_network(grid, B=1, C=1, contrast=3.0)
+    weight = make_network(grid, B=1, C=1, seed=1)[0]
+
+    def gradients(dtype, **options):
+        def solve(*edges):
+            return solve_network(source.to(dtype), edges, 1e-10 * leak.to(dtype), **options)
+
+        if way == "compiled":
+            solve = torch.compile(solve, backend="aot_eager", fullgraph=True)
+        leaves = [x.to(dtype).requires_grad_() for x in g]
+        return torch.autograd.grad(solve(*leaves), leaves, weight.to(dtype))
+
+    options = {} if way == "compiled" else {"backend": way, "solver": Iterative()}
+    expected = gradients(torch.float64, solver=Direct())
+    assert_near(gradients(torch.float32, **options), expected, 1e-4)
 
 
 @pytest.mark.parametrize("backend", ITERATED)
@@ -152,30 +170,10 @@ def test_a_tolerance_below_rounding_is_reached(backend):
         assert off(v, exact(*given, periodic=False)) <= 1e-6
 
 
-def test_one_large_capacitor():
-    source, g, leak = hard("one capacitor", (9, 10, 11))
-    circuit, v = Circuit(g, 0 * leak), source / leak
-    with on("reference"):
-        right = rc_step(v, circuit, leak, 1.0)
-    for backend in ITERATED:
-        with on(backend):
-            after = rc_step(v, circuit, leak, 1.0)
-        assert off(after, right) <= 1e-4
-
-
 def backward_error_of(v, source, g, leak, periodic) -> Tensor:
     """Node by node, in float64: (B, C)."""
     left = (source.double() - net_current(v, g, leak, periodic)).abs()
-    size = source.double().abs() + net_current(v.abs(), g, leak, periodic)
-    for axis, (edge, wraps) in enumerate(zip(g, periodic, strict=True)):
-        # |v_p| + |v_q| in place of |v_p| - |v_q|.
-        n = v.shape[axis + 1]
-        for p in range(n if wraps and n > 1 else n - 1):
-            q = (p + 1) % n
-            conductance = edge.double().select(axis + 1, p)
-            for here, there in ((p, q), (q, p)):
-                beside = v.double().abs().select(axis + 1, there)
-                size.select(axis + 1, here).add_(2 * conductance * beside)
+    size = source.double().abs() + net_current(v.abs(), g, leak, periodic, sign=1)
     return torch.where(left == 0, 0, left / size).flatten(1, -2).amax(1)
 
 

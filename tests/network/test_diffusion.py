@@ -13,7 +13,6 @@ from network_cases import edge_conductance, matrix_of, solve_helmholtz, uniform,
 from scipy.sparse.linalg import spsolve
 
 from chonn_ops import (
-    Circuit,
     Direct,
     Dirichlet,
     LCState,
@@ -146,7 +145,7 @@ def test_operators_cells_waves_and_inverse_problems_have_the_same_walls(boundary
     k, f, mask = noise(grid, 1e4), uniform(1, *grid, 1), None
     if holes:
         mask = torch.ones(grid, dtype=torch.bool)
-        mask[2:4, 3] = mask[0, 0] = mask[5, 3] = False
+        mask[2:4, 3] = mask[0, 0] = mask[5, 3] = mask[1, 6] = False
         f = torch.where(mask[None, ..., None], f, 0)
     condition = Dirichlet(distance=0.7) if boundary == "robin" else boundary
     inner = None if mask is None else ("neumann" if boundary == "periodic" else condition)
@@ -233,25 +232,6 @@ def test_second_order_with_values_that_vary_along_walls(walls, contrast):
     assert min(orders(errors)[1:]) > 1.8, errors
 
 
-@pytest.mark.parametrize("grading", ["smooth", "alternating"])
-def test_second_order_on_graded_grids(grading):
-    """In a corner whose cells are a fiftieth of the others, and where each cell is three times as
-    wide as the next."""
-
-    def faces(n):
-        ends = even(n)[0]
-        if grading == "smooth":
-            ends = (50**ends - 1) / 49
-        else:
-            ends[1::2] += 0.5 / n
-        return ends, ends
-
-    errors = errors_of(
-        lambda x, y: torch.sin(2 * x) * torch.exp(y), lambda x, y: 1 + x * y, "DDDD", faces
-    )
-    assert min(orders(errors)) > 1.8, errors
-
-
 @pytest.mark.parametrize("graded", [False, True])
 @pytest.mark.parametrize("walls", ["periodic", "DDDD", "NNNN", "NDDN"])
 def test_second_order_with_full_tensors(walls, graded):
@@ -314,113 +294,8 @@ def test_matched_media_go_on_behind_the_face():
     whole = diffusion(k, 0.5, absorption=0.3).solve(f, solver=Direct())[:, middle]
     cut = diffusion(k[:, middle], 0.5, absorption=0.3, boundary="matched").solve(f[:, middle])
     torch.testing.assert_close(cut, whole, rtol=1e-9, atol=1e-12)
+    assert not diffusion(k, 0.5, boundary="matched").wall.any()  # without absorption nothing leaves
     assert isinstance(conditions("matched", 1)[0][0], Matched)
-
-
-def test_a_bare_circuit_takes_currents():
-    f, k = uniform(1, 4, 4, 1), uniform(1, 4, 4, 1) + 0.1
-    circuit = Circuit(edge_conductance(k), torch.ones_like(k))
-    assert circuit.volume == 1
-    torch.testing.assert_close(circuit.source(f), f)
-    v, info = circuit.solve_with_info(f.bfloat16())
-    assert v.dtype == torch.bfloat16
-    assert 1e-5 < info.backward_error.item() < 1e-2
-
-
-ONES, MASK = torch.ones(1, 4, 5, 1), torch.ones(4, 5, dtype=torch.bool)
-FACE, META = r"expands to \(1, 1, 5, 1\)", torch.ones((), device="meta")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"boundary": "wall"}, "boundary: expected one of"),
-        ({"boundary": "robin"}, "Robin"),
-        ({"boundary": ("periodic",)}, "or 2 of them"),
-        ({"boundary": (("periodic", "neumann"), "neumann")}, "'periodic' at both faces"),
-        ({"boundary": (("dirichlet",) * 3, "neumann")}, "boundary: expected one of"),
-        ({"conductivity": -ONES}, "conductivity: expected >= 0"),
-        ({"conductivity": (ONES,) * 3}, "one for each of 2 axes, got 3"),
-        ({"conductivity": (ONES, torch.ones(1, 4, 4, 1))}, r"conductivity\[1\]: expected shape"),
-        ({"conductivity": torch.ones(4, 5)}, r"conductivity: expected shape \(B, \*grid, C\)"),
-        ({"conductivity": ONES.int()}, "conductivity: expected a dtype"),
-        *(({"absorption": x}, "absorption: expected >= 0") for x in (-1.0, -ONES[0])),
-        *(({"absorption": x}, "absorption: expected a number or a Tensor") for x in ("x", True)),
-        ({"absorption": torch.ones(3)}, "absorption: expected a number, or a shape"),
-        ({"absorption": META}, "absorption: expected device cpu"),
-        *(
-            ({"arithmetic": x}, "arithmetic: expected a number from 0 to 1")
-            for x in (1.5, -0.1, math.nan)
-        ),
-        *(({"spacing": x}, "spacing: expected a number > 0") for x in (0.0, torch.ones(4))),
-        ({"spacing": (torch.ones(5), 1.0)}, r"spacing\[0\]: .* each of 4 cells"),
-        ({"spacing": (1.0, [1.0, 1.0, 0.0, 1.0, 1.0])}, r"spacing\[1\]: expected > 0"),
-        ({"mask": MASK[:, :4]}, r"mask: expected shape \(\*grid\)"),
-        ({"mask": torch.ones(4, 5)}, "mask: expected dtype torch.bool"),
-        ({"mask": MASK.to("meta")}, "mask: expected device cpu"),
-        ({"inner": "neumann"}, "inner: expected None without a mask"),
-        *(
-            ({"boundary": Dirichlet(x)}, f"Dirichlet.value: .* {FACE}")
-            for x in (torch.ones(7), ONES)
-        ),
-        (
-            {"boundary": ("neumann", Dirichlet(0.0, distance=torch.ones(5)))},
-            r"Dirichlet.distance: .* expands to \(1, 4, 1, 1\)",
-        ),
-        ({"boundary": Dirichlet(0.0, torch.tensor(-0.1))}, "Dirichlet.distance: expected >= 0"),
-        ({"boundary": Robin(torch.tensor(-0.1))}, "Robin.coefficient: expected >= 0"),
-        ({"boundary": Robin(torch.tensor(1j))}, "Robin.coefficient: expected real numbers"),
-        ({"boundary": Neumann(torch.ones(2, 1, 1, 1))}, "Neumann.flux: expected a number, or a"),
-        ({"boundary": Neumann(META)}, "Neumann.flux: expected device cpu"),
-        ({"mask": MASK, "inner": Robin(-ONES)}, "Robin.coefficient: expected >= 0"),
-        (
-            {"mask": MASK, "boundary": ("dirichlet", "neumann")},
-            "inner: expected a condition for faces towards missing cells",
-        ),
-        (
-            {"mask": MASK, "inner": "periodic"},
-            "inner: expected one of .*neumann.* or a condition like those",
-        ),
-    ],
-    ids=str,
-)
-def test_wrong_arguments_are_named(change, message):
-    with pytest.raises(ValueError, match=message):
-        diffusion(**({"conductivity": ONES} | change))
-
-
-@pytest.mark.parametrize("change", [{"conductivity": 1.0}, {"mask": [[True]]}])
-def test_only_tensors(change):
-    with pytest.raises(TypeError, match=r"expected a torch\.Tensor"):
-        diffusion(**({"conductivity": torch.ones(1, 4, 5, 1)} | change))
-
-
-def test_waves_and_circuits_check_their_arguments():
-    f = torch.ones(1, 4, 5, 1)
-    with pytest.raises(ValueError, match=r"Robin\.coefficient: expected real numbers"):
-        solve_helmholtz(f, f, 1.0, 0.1, 1.0, boundary=Robin(torch.tensor(1j)))
-    circuit = diffusion(f, boundary="dirichlet")
-    with pytest.raises(ValueError, match=r"v: expected shape \(B, \*grid, C\)"):
-        circuit.currents(torch.ones(1, 4, 6, 1))
-    with pytest.raises(ValueError, match="source: expected shape"):
-        circuit.solve(f[:, :3])
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        lambda: Dirichlet("1.0"),
-        lambda: Dirichlet(0.0, distance=-1.0),
-        lambda: Robin(-1.0),
-        lambda: Neumann(math.nan),
-        lambda: Dirichlet(1j),
-        lambda: Robin("x"),
-        lambda: Robin(1.0, math.nan),
-    ],
-)
-def test_conditions_check_their_numbers(condition):
-    with pytest.raises(ValueError, match="expected a real number or a Tensor"):
-        condition()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
@@ -501,16 +376,6 @@ def test_a_tensor_beyond_the_anisotropy_of_nine_points_is_named():
     worse[0, 2, 3, 0] = torch.tensor([[2.0, 9.0], [9.0, 50.0]])
     with pytest.raises(ValueError, match=r"\|k_xy\| of at most .*, got .* in cell \(\d, \d\), at"):
         diffusion(worse)
-    with pytest.raises(ValueError, match="negative conductance"):
-        diffusion(k, (3.0, 1.0))
     for unit in (1.0, 1e-12):
         with pytest.raises(ValueError, match="symmetric"):
             diffusion(unit * (k + torch.tensor([[0.0, 0.1], [0.0, 0.0]])))
-    with pytest.raises(ValueError, match=r"of two axes \(B, nx, ny, C, 2, 2\)"):
-        diffusion(torch.ones(1, 3, 3, 3, 1, 3, 3))
-    with pytest.raises(ValueError, match="Neumann, Dirichlet at the face or 'periodic'"):
-        diffusion(k, boundary=Robin(1.0))
-    with pytest.raises(ValueError, match="3 cells or more along a periodic axis"):
-        diffusion(k[:, :2], boundary="periodic")
-    with pytest.raises(ValueError, match="none of them with tensors"):
-        diffusion(k, mask=torch.ones(4, 5, dtype=torch.bool))

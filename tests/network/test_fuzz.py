@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -300,8 +301,8 @@ class Truth:
         return least
 
 
-def _found(case: Case, solve: Callable[..., Tensor]) -> list[dict[str, Array]]:
-    """The same by the library, network by network."""
+def _found(case: Case, solve: Callable[..., Tensor], *, transforms: bool) -> list[dict[str, Array]]:
+    """The same by the library, network by network, and all other ways to a gradient."""
 
     def field(each: Sequence[Array]) -> Tensor:
         rows = torch.from_numpy(np.stack(list(each))).to(case.dtype)
@@ -315,6 +316,14 @@ def _found(case: Case, solve: Callable[..., Tensor]) -> list[dict[str, Array]]:
     v = solve(*leaves)
     grads = torch.autograd.grad(v, leaves, weight, retain_graph=True, allow_unused=True)
     twice = torch.autograd.grad(v, leaves, weight, create_graph=True, allow_unused=True)
+    kinds = {"grad": grads, "again": twice}
+    if transforms:
+        rows = torch.stack([weight, -weight])
+        options = {"is_grads_batched": True, "allow_unused": True}
+        batched = torch.autograd.grad(solve(*leaves), leaves, rows, **options)
+        kinds["batched"] = [None if x is None else x[0] for x in batched]
+        loss = lambda *x: (solve(*x) * weight).sum()  # noqa: E731
+        kinds["func"] = torch.func.grad(loss, tuple(range(len(leaves))))(*leaves)
     pairs = zip(twice, tangents, strict=True)
     power = torch.stack([(a * b).sum(dtype=torch.float64) for a, b in pairs if a is not None]).sum()
     hessian = torch.autograd.grad(power, leaves, allow_unused=True)
@@ -335,17 +344,14 @@ def _found(case: Case, solve: Callable[..., Tensor]) -> list[dict[str, Array]]:
 
     every = {
         "v": flat(v),
-        "grad source": flat(grads[0]),
-        "grad leak": flat(grads[1]),
-        "grad g": edges(grads[2:]),
-        "again source": flat(twice[0]),
-        "again leak": flat(twice[1]),
-        "again g": edges(twice[2:]),
         "forward": flat(forward),
         "hessian source": flat(hessian[0]),
         "hessian leak": flat(hessian[1]),
         "hessian g": edges(hessian[2:]),
     }
+    for kind, (of_source, of_leak, *of_g) in kinds.items():
+        every[f"{kind} source"], every[f"{kind} leak"] = flat(of_source), flat(of_leak)
+        every[f"{kind} g"] = edges(of_g)
     return [{name: x[i] for name, x in every.items()} for i in range(len(networks))]
 
 
@@ -396,9 +402,11 @@ def roundings(number: int) -> Iterator[tuple[str, str, str, float]]:
     info = torch.finfo(case.dtype)
     truths = [Truth(case, network).values for network in case.networks]
     for solver, solve in solvers(case):
-        for network, values, found in zip(case.networks, truths, _found(case, solve), strict=True):
+        # Factors are made outside of transforms; Triton's interpreter is slow.
+        results = _found(case, solve, transforms=solver not in ("factorize", "triton"))
+        for network, values, found in zip(case.networks, truths, results, strict=True):
             for name, actual in found.items():
-                exact, rest, size = values[name.replace("again", "grad")]
+                exact, rest, size = values[re.sub("again|batched|func", "grad", name)]
                 errors = np.abs(actual - exact - rest) / (size + info.tiny)
                 errors[np.abs(exact) > info.max / 1e6] = 0  # may overflow
                 if len(exact):

@@ -13,16 +13,12 @@ from meshes import rings
 from network_cases import matrix_of, uniform
 
 from chonn_ops import (
-    Auto,
     Dirichlet,
     FiniteVolumes,
-    Matched,
     Mesh,
     Neumann,
-    Periodic,
     Robin,
     raster,
-    rc_step,
 )
 
 pytest.importorskip("scipy")
@@ -160,21 +156,6 @@ def test_linear_potentials_are_exact(mesh, condition):
     torch.testing.assert_close(v[0], u, rtol=0, atol=1e-12)
     # What comes in through walls leaves through walls.
     assert circuit.currents(v).walls.sum().abs() < 1e-12
-
-
-def test_second_order_on_a_disc():
-    """v = 1 - r^4 with k = 1."""
-    errors = []
-    for count in (4, 8, 16, 32):
-        points, cells = disc(count)
-        mesh = Mesh(points, cells)
-        squared = (mesh.points**2).sum(1)
-        circuit = mesh.diffusion(
-            torch.ones(1, len(cells), 1, dtype=DOUBLE), boundary=Dirichlet(0.0)
-        )
-        v = circuit.solve(field(16 * squared))
-        errors.append(float((v - field(1 - squared**2)).abs().max()))
-    assert min(orders(errors)) > 1.8, errors
 
 
 def cut_squares(n, rising, m=None):
@@ -387,21 +368,6 @@ def test_what_is_made_once_is_of_no_mode(mode, what):
         torch.testing.assert_close(slope, expected)
 
 
-def test_heat_on_a_mesh_comes_to_rest_and_many_sources_share_a_factor():
-    points, cells = disc(4)
-    mesh = Mesh(points, cells)
-    k = uniform(2, len(cells), 3) + 0.5
-    circuit = mesh.diffusion(k.float(), boundary=Dirichlet(2.0))
-    f = uniform(2, 4, len(points), 3).float()
-    v = circuit.factorize().solve(f)
-    assert v.dtype == torch.float32
-    at_rest, temperature = circuit.solve(f[:, 0]), torch.zeros_like(f[:, 0])
-    torch.testing.assert_close(v[:, 0], at_rest)
-    for _ in range(3):
-        temperature = rc_step(temperature, circuit, 1.0, 1e3, source=f[:, 0], solver=Auto(1e-7))
-    torch.testing.assert_close(temperature, at_rest, rtol=1e-4, atol=1e-4)
-
-
 def test_an_obtuse_cell_is_named():
     """Two flat triangles on the long diagonal of a rhombus are refused, on the short one not."""
     points = np.array([(0.0, 0.0), (4.0, 0.0), (2.0, 1.0), (2.0, -1.0)])
@@ -411,61 +377,6 @@ def test_an_obtuse_cell_is_named():
     assert float(other.volume.sum()) == pytest.approx(4)
     with pytest.raises(ValueError, match=r"1 of 7 edges: cell 2 is obtuse .*\(1, 2\)"):
         Mesh(np.append(points, [(3.2, 0.7)], 0), [(0, 2, 3), (1, 3, 2), (1, 2, 4)])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"points": np.zeros((4, 4))}, r"points: expected shape \(N, d\) with d = 1, 2 or 3"),
-        ({"points": np.full((4, 2), np.nan)}, "points: expected finite"),
-        ({"cells": [(0, 1, 2, 3)]}, r"cells: expected shape \(M, 3\) of triangles"),
-        ({"cells": [(0, 1, 4)]}, "cells: expected nodes from 0 to 3, got 4"),
-        ({"cells": [(0.0, 1.0, 2.0)]}, "cells: expected integers"),
-        ({"cells": [(0, 1, 2), (0, 1, 1)]}, "cells: expected no flat cell, got cell 1"),
-        ({"cells": [(0, 1, 2), (2, 1, 0)]}, r"no cells that overlap, got two .* facet \(0, 1\)"),
-        ({"cells": [(0, 1, 2), (0, 1, 3)]}, r"no cells that overlap, got two .* facet \(0, 1\)"),
-        ({"cells": [(0, 1, 2), (0, 1, 3), (2, 1, 0)]}, r"at most two cells, got .*\(0, 1\)"),
-        ({"sets": {"a": [(0, 3), (0, 2)]}}, r"facets at the boundary, got the facet \(0, 2\)"),
-        ({"sets": {"a": [True, False]}}, "a mask of shape"),
-        ({"sets": {"a": []}}, "at least one of them"),
-        ({"sets": {"a": None}}, "numbers, as an array"),
-        ({"points": np.ones((4, 2)) * 1j}, "points: expected real numbers"),
-        ({"sets": {"a": np.zeros((2, 3), int)}}, "a mask"),
-        ({"sets": {"boundary": [0]}}, "other names"),
-    ],
-)
-def test_wrong_meshes_are_named(change, message):
-    given = {
-        "points": [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)],
-        "cells": [(0, 1, 2), (0, 2, 3)],
-        "sets": {},
-    }
-    with pytest.raises(ValueError, match=message):
-        Mesh(**(given | change))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"conductivity": torch.ones(1, 3, 1)}, r"conductivity: expected .* M = 2 cells"),
-        ({"conductivity": -torch.ones(1, 2, 1)}, "conductivity: expected >= 0"),
-        ({"absorption": torch.ones(3)}, r"absorption: expected .* \(1, 4, 1\)"),
-        ({"boundary": {"left": "dirichlet"}}, r"names of \('boundary', 'low', 'corner'\)"),
-        ({"boundary": {"low": Periodic()}}, "boundary.'low'.: expected one of"),
-        ({"boundary": Matched()}, "boundary.'boundary'.: expected one of"),
-        ({"boundary": {"corner": Neumann(1.0)}}, "Dirichlet for a set without facets"),
-        ({"boundary": {"low": Dirichlet(torch.ones(3))}}, r"low: value: .* \(1, \d+, 1\)"),
-        ({"boundary": {"low": Dirichlet(0.0, torch.zeros(()))}}, "low: distance: expected > 0"),
-        ({"boundary": {"low": Robin(torch.tensor(-1.0))}}, "low: coefficient: expected >= 0"),
-        ({"boundary": {"low": Robin(torch.tensor(math.inf))}}, "low: coefficient: expected finite"),
-        ({"boundary": {"low": Dirichlet(torch.tensor(1j))}}, "low: value: expected real"),
-    ],
-)
-def test_wrong_media_are_named(change, message):
-    points = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
-    mesh = Mesh(points, [(0, 1, 2), (0, 2, 3)], {"low": [0, 1], "corner": [2]})
-    with pytest.raises(ValueError, match=message):
-        mesh.diffusion(**({"conductivity": torch.ones(1, 2, 1)} | change))
 
 
 @pytest.mark.parametrize("hot", [1.0, 300.0, torch.full((1, 2, 1), 300.0)])
@@ -502,25 +413,6 @@ def test_volumes_are_beyond_half_precision_and_their_nodes_are_counted():
         ValueError, match=r"conductivity: expected shape \(B, N, C\) with N = 4 nodes"
     ):
         volumes.circuit(torch.ones(1, 5, 1))
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"arithmetic": 2.0}, "arithmetic: expected a number from 0 to 1, got 2.0"),
-        ({"conductivity": torch.ones(1, 4, 1, dtype=torch.int64)}, "conductivity: .* a dtype of"),
-        ({"boundary": {"left": Dirichlet(torch.tensor(1 + 2j))}}, "left: value: .* real numbers"),
-        ({"boundary": {"left": Neumann(torch.ones(1, 4, 1))}}, r"left: flux: .*\(1, 2, 1\), got"),
-        ({"boundary": {"left": Robin(-torch.ones(2, 1))}}, "left: coefficient: expected >= 0"),
-    ],
-)
-def test_volumes_check_their_options(change, expected):
-    cells = [[0, 1, 2], [1, 2, 3]]
-    volumes = FiniteVolumes.from_cells(
-        [[0, 0], [1, 0], [0, 1], [1, 1]], cells, sets={"left": [0, 2]}
-    )
-    with pytest.raises(ValueError, match=expected):
-        volumes.circuit(**({"conductivity": torch.ones(1, 4, 1)} | change))
 
 
 def test_held_walls_of_volumes_compile_as_one_graph():

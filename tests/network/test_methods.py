@@ -6,7 +6,7 @@ import pytest
 import torch
 from network_cases import solve_network, solver_of
 
-from chonn_ops import Circuit, Graph, Grid
+from chonn_ops import Grid
 from chonn_ops.network.direct import cpu
 from chonn_ops.network.solve import methods, operator
 
@@ -87,15 +87,6 @@ def test_info_tells_what_was_done_beside_a_part_without_ground(monkeypatch):
     assert info.iterations[0, 1] > 0
     assert info.method == "multigrid"
     assert info.reason == VOLUME
-
-
-def test_an_empty_batch_on_a_graph_is_solved():
-    graph = Graph([(0, 1), (1, 2)], 3)
-    v, info = Circuit(torch.ones(0, 2, 1), torch.ones(0, 3, 1), graph).solve_with_info(
-        torch.ones(0, 3, 1)
-    )
-    assert v.shape == (0, 3, 1)
-    assert info.reason == "elimination: a graph"
 
 
 @compiled

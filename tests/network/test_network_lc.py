@@ -1,8 +1,7 @@
-"""LC networks: the midpoint equations, energy, waves of known speed, gradients through time."""
+"""LC networks: the midpoint equations, energy, held nodes."""
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -19,6 +18,7 @@ BOUNDARIES = [
     ((5,), "dirichlet"),
     ((4, 5), ("periodic", "dirichlet")),
     ((3, 2, 4), ("neumann", "dirichlet", "periodic")),
+    ((6,), (("neumann", Dirichlet(3.0)),)),
     ((7,), "graph"),
 ]
 EACH_BOUNDARY = pytest.mark.parametrize(("grid", "boundary"), BOUNDARIES, ids=str)
@@ -55,7 +55,8 @@ def test_a_step_is_the_midpoint_rule(grid, boundary, dtype):
     middle = (state.voltage + after.voltage) / 2
     into = (source - damping * middle - (state.ground + after.ground) / 2).flatten(1, -2)
     rate = (after.ground - state.ground) / dt
-    torch.testing.assert_close(rate, circuit.leak * middle, **rounding)
+    walls = circuit.source(torch.zeros_like(middle))
+    torch.testing.assert_close(rate, circuit.leak * middle - walls, **rounding)
     v = middle.flatten(1, -2)
     axes = edges_of(circuit.layout, grid), circuit.conductance, state.current, after.current
     for (p, q, entry), *fields in zip(*axes, strict=True):
@@ -105,23 +106,20 @@ def test_states_in_half_precision():
 )
 @pytest.mark.parametrize("dt", [0.1, 10.0])
 @pytest.mark.parametrize(
-    ("grid", "boundary"), [((40,), "dirichlet"), ((25, 26), ("neumann", "periodic"))], ids=str
+    ("grid", "boundary", "dtype", "rounding"),
+    [
+        ((40,), "dirichlet", DOUBLE, 1e-6),
+        ((25, 26), ("neumann", "periodic"), DOUBLE, 1e-6),
+        pytest.param((16, 16), "periodic", torch.float32, 1e-4, marks=pytest.mark.thorough),
+    ],
+    ids=str,
 )
-def test_energy_stays_over_many_steps(grid, boundary, dt, tol, steps):
-    state, circuit, C = _network(grid, boundary, B=1)
+def test_energy_stays_over_many_steps(grid, boundary, dtype, rounding, dt, tol, steps):
+    state, circuit, C = _network(grid, boundary, B=1, dtype=dtype)
     first = lc_energy(state, circuit, C)
     for _ in range(steps):
         state = lc_step(state, circuit, C, dt, solver=Auto(tol))
-    torch.testing.assert_close(lc_energy(state, circuit, C), first, rtol=1e-6, atol=0)
-
-
-@pytest.mark.thorough
-def test_energy_in_float32():
-    state, circuit, C = _network((16, 16), "periodic", B=1, dtype=torch.float32)
-    first = lc_energy(state, circuit, C)
-    for _ in range(1000):
-        state = lc_step(state, circuit, C, 0.5)
-    torch.testing.assert_close(lc_energy(state, circuit, C), first, rtol=1e-4, atol=0)
+    torch.testing.assert_close(lc_energy(state, circuit, C), first, rtol=rounding, atol=0)
 
 
 @pytest.mark.parametrize("leaks", [0.0, 1.0])
@@ -170,24 +168,6 @@ def test_steps_of_any_length_keep_the_energy_or_are_refused(grid, boundary, dtyp
     assert 1e2 < taken[-1] < 1e5 if dtype == torch.float32 else 1e11 < taken[-1] < 1e14
 
 
-@pytest.mark.parametrize("boundary", ["neumann", "dirichlet", "periodic"])
-def test_waves_have_the_speed_of_their_medium(boundary):
-    """A standing wave of the continuum, at the second order of spacing and step together."""
-    speed, errors = 1.5, []
-    for n in (20, 40, 80):
-        x = (torch.arange(n, dtype=DOUBLE) + 0.5) / n
-        k = 2 * math.pi if boundary == "periodic" else math.pi
-        wave = torch.sin(k * x) if boundary == "dirichlet" else torch.cos(k * x)
-        v = wave.reshape(1, n, 1)
-        circuit = diffusion(torch.full_like(v, speed**2), 1 / n, boundary=boundary)
-        state = LCState.at_rest(v)
-        for _ in range(n):
-            state = lc_step(state, circuit, 1.0, 0.4 / n, **EXACT)
-        errors.append((state.voltage - v * math.cos(k * speed * 0.4)).abs().max().item())
-    orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
-    assert orders[-1] > 1.8, (errors, orders)
-
-
 def test_a_current_of_a_state_at_rest_is_set_alone():
     state = LCState.at_rest(torch.zeros(1, 3, 4, 1))
     state.current[0][:, 1] = 1.0
@@ -211,44 +191,3 @@ def test_a_node_without_coils_keeps_its_voltage():
     after = lc_step(state, circuit, 2.0, 1.0)
     assert after.voltage.flatten()[2] == 1
     assert lc_energy(after, circuit, 2.0).item() == pytest.approx(1.5)
-
-
-def test_a_wall_at_a_potential_sets_the_mean():
-    """Damped waves end at the steady state of the same circuit: v = 3 everywhere."""
-    circuit = diffusion(
-        torch.ones(1, 8, 1, dtype=DOUBLE), 1 / 8, boundary=(("neumann", Dirichlet(3.0)),)
-    )
-    state = LCState.at_rest(torch.zeros(1, 8, 1, dtype=DOUBLE))
-    for _ in range(400):
-        state = lc_step(state, circuit, 1.0, 0.1, damping=3.0, **EXACT)
-    torch.testing.assert_close(state.voltage, torch.full_like(state.voltage, 3.0))
-
-
-def test_unfit_steps_are_refused():
-    state, circuit, C = _network((4, 3), ("periodic", "neumann"))
-    _, mesh, nodes = _network((7,), "graph")
-    for call, message in (
-        (lambda: lc_step(state, circuit, C, -1.0), "dt: expected a finite number > 0"),
-        (lambda: lc_step(state, circuit, 0.0, 1.0), "capacitance: expected > 0 everywhere"),
-        (lambda: lc_step(C, circuit, C, 1.0), r"state: expected an LCState .*, got Tensor"),
-        (
-            lambda: lc_step(state._replace(current=state.current[:1]), circuit, C, 1.0),
-            "state: expected currents of 2 axes",
-        ),
-        (
-            lambda: lc_step(state._replace(current=(C[:, 1:], C)), circuit, C, 1.0),
-            r"current\[0\]: expected shape",
-        ),
-        (
-            lambda: lc_step(LCState.at_rest(nodes), mesh, nodes, 1.0),
-            r"current\[0\]: expected shape",
-        ),
-        (lambda: lc_step(state, circuit, C, 1.0, damping=-C), "damping: expected >= 0"),
-        (lambda: lc_step(state, circuit, C, 1.0, C[:1]), "source: expected shape"),
-        (lambda: lc_step(state, circuit, C, 1.0, solver=Auto(2)), "tol: expected"),
-        (lambda: LCState.at_rest(C[0, 0]), "voltage: expected shape"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
-    with pytest.raises(TypeError, match="circuit: expected a Circuit, got list"):
-        lc_step(state, [C], C, 1.0)

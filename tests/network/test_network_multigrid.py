@@ -106,17 +106,6 @@ def test_insulating_boxes_are_left_out(backend, monkeypatch, grid, boundary):
 
 
 @COMPILED
-def test_a_network_alone_equals_one_of_many():
-    source, conductance, leak = make_network((64, 72), B=1, C=40, dtype=torch.float32)
-    assert not cpu._are_few(40, (64, 72))
-    many = _solve((source, conductance, leak), tol=1e-6)
-    for c in (0, 39):
-        one = [t[..., c : c + 1] for t in (source, *conductance, leak)]
-        alone = _solve((one[0], tuple(one[1:-1]), one[-1]), tol=1e-6)
-        assert (alone - many[..., c : c + 1]).norm() <= 1e-5 * alone.norm()
-
-
-@COMPILED
 @pytest.mark.parametrize("grid", [(130, 140), pytest.param((36, 37, 38), marks=THOROUGH)], ids=str)
 def test_the_number_of_threads_changes_no_bit(set_threads, grid):
     network = make_network(grid, B=1, C=1, dtype=torch.float32)

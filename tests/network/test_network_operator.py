@@ -85,15 +85,6 @@ def test_the_bare_operator_refuses_tensors_of_other_shapes(place):
             )
 
 
-def test_the_bare_operator_has_gradients():
-    leaves = [x.requires_grad_() for x in _args()]
-    source, g0, g1, leak = leaves
-    operator = torch.ops.chonn_ops.kirchhoff_network
-    v = operator(source, g0, g1, None, leak, [False, False], 1e-13, 100, "")[0]
-    expected = torch.autograd.grad(_solver()(*leaves).sin().sum(), leaves)
-    torch.testing.assert_close(torch.autograd.grad(v.sin().sum(), leaves), expected)
-
-
 def _args():
     source, conductance, leak = make_network((3, 2), B=1, C=1)
     return (source, *conductance, leak)
@@ -134,7 +125,8 @@ def test_exported_programs_have_derivatives_of_both_modes(method, at_frequency):
 class _Darcy(torch.nn.Module):
     def forward(self, source, conductivity, wall):
         faces = (Robin(wall), (Robin(wall), "dirichlet"))
-        v, info = diffusion(conductivity, (1.0, 0.5), boundary=faces).solve_with_info(source)
+        spacing = (1 / source.shape[1], 0.5)  # which follows from the size
+        v, info = diffusion(conductivity, spacing, boundary=faces).solve_with_info(source)
         return v, info.backward_error
 
 
@@ -147,27 +139,12 @@ def test_export_with_dynamic_batch_and_sizes():
     names = ("batch", "height", "width", "channels")
     # PyTorch 2.6 finds two channels special.
     least = (1, 2, 2, 1 if torch.__version__ >= "2.7" else 3)
-    sizes = {dim: torch.export.Dim(name, min=least[dim]) for dim, name in enumerate(names)}
+    sizes = {dim: torch.export.Dim(name, min=least[dim], max=64) for dim, name in enumerate(names)}
     shapes = (sizes, sizes, {0: sizes[3]})
     program = torch.export.export(_Darcy(), inputs(2, 4, 5, 3), dynamic_shapes=shapes).module()
     for size in ((1, 2, 9, least[3]), (5, 12, 3, 4)):
         case = inputs(*size)
         torch.testing.assert_close(program(*case), _Darcy()(*case))
-
-
-class _Square(torch.nn.Module):
-    def forward(self, source):
-        k = torch.ones_like(source)
-        return diffusion(k, 1 / source.shape[1], boundary="dirichlet").solve(source)
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_export_of_a_domain_whose_spacing_follows_from_the_size(strict):
-    sizes = {1: torch.export.Dim("n", min=4, max=64), 2: torch.export.Dim("m", min=4, max=64)}
-    small, large = torch.ones(1, 6, 5, 1), torch.ones(1, 9, 12, 1)
-    options = {"dynamic_shapes": (sizes,), "strict": strict}
-    program = torch.export.export(_Square(), (small,), **options).module()
-    torch.testing.assert_close(program(large), _Square()(large))
 
 
 @EACH_BACKEND
@@ -233,16 +210,6 @@ def test_gradients_copy_little():
     with _Count():
         torch.autograd.grad(v, leaves, torch.ones_like(v))
     assert len(seen) <= 16, seen
-
-
-@pytest.mark.parametrize("method", ["direct", "multigrid"])
-def test_networks_that_are_solved_warn_of_nothing_there_and_back(method):
-    source, conductance, leak = make_network((4, 5))
-    leaves = [x.requires_grad_() for x in (source, leak, *conductance)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        solve_network(source, conductance, leak, solver=solver_of(method)).square().sum().backward()
-    assert all(x.grad.abs().sum() > 0 for x in leaves)
 
 
 def test_traces_are_refused_in_a_sentence():

@@ -1,8 +1,6 @@
-"""RC networks: one step against dense matrices, energy, charge, order, gradients through time."""
+"""RC networks: one step against dense matrices, and energy."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ from network_cases import (
     make_network,
     matrix,
     on,
-    solve_network,
     uniform,
     walled,
 )
@@ -120,66 +117,11 @@ def test_energy_without_sources_never_rises(grid, boundary, dtype, dt, tol, meth
         energy = after
 
 
-@pytest.mark.parametrize("dt", [1e-6, 1.0, 1e6])
-@pytest.mark.parametrize("boundary", ["neumann", "periodic"])
-def test_charge_is_kept_and_no_potential_leaves_its_range(boundary, dt):
-    _, g, leak = make_network((12, 11), contrast=1e4)
-    C, v = 0.1 + uniform(*leak.shape), make_network((12, 11), seed=5)[0]
-    after = step_of(v, g, torch.zeros_like(leak), C, dt, boundary=boundary, **EXACT)
-    charge = (C * v).sum((1, 2))
-    torch.testing.assert_close((C * after).sum((1, 2)), charge, rtol=1e-8, atol=1e-8)
-    assert (after.amax((1, 2)) <= v.amax((1, 2)) + 1e-9).all()
-    assert (after.amin((1, 2)) >= v.amin((1, 2)) - 1e-9).all()
-
-
-def test_a_step_for_ever_is_the_resistor_network_and_no_step_is_none():
-    source, g, leak = make_network((9, 7))
-    v = make_network((9, 7), seed=5)[0]
-    steady = solve_network(source, g, leak, **EXACT)
-    torch.testing.assert_close(step_of(v, g, leak, 1.0, 1e12, source, **EXACT), steady)
-    torch.testing.assert_close(step_of(v, g, leak, 1.0, 1e-12, source, **EXACT), v)
-    torch.testing.assert_close(step_of(v, g, leak, 0.0, 1.0, source, **EXACT), steady)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("grid", [(9,), (30, 31)], ids=str)
-def test_currents_that_hardly_are(grid, backend):
-    """Denormal: what is left of a state after many steps."""
-    source, g, leak = make_network(grid, dtype=torch.float32)
-    tiny = solve_network(source * 1e-39, g, leak, backend=backend)
-    expected = solve_network(source, g, leak, backend=backend)
-    assert (tiny.double() * 1e39 - expected).norm() <= 1e-3 * expected.norm()
-
-
-def test_strides_dtypes_and_capacitances_of_any_shape():
+def test_dtypes_and_capacitances_of_any_shape():
     source, g, leak = make_network((6, 5), dtype=torch.float32)
     v = make_network((6, 5), dtype=torch.float32, seed=5)[0]
     expected = step_of(v, g, leak, 0.5, 0.1, source)
     assert expected.dtype == torch.float32
-    swap = [x.transpose(0, 3).contiguous().transpose(0, 3) for x in (v, *g, leak, source)]
-    strided = step_of(swap[0], swap[1:3], swap[3], torch.full((3,), 0.5), 0.1, swap[4])
-    torch.testing.assert_close(strided, expected)
-    half = step_of(v.bfloat16(), g, leak, 0.5, 0.1, source)
+    half = step_of(v.bfloat16(), g, leak, torch.full((3,), 0.5), 0.1, source)
     assert half.dtype == torch.bfloat16
     torch.testing.assert_close(half.float(), expected, rtol=2e-2, atol=2e-2)
-    error = backward_error(expected, 5 * v + source, g, leak + 5, Grid((6, 5)))
-    assert error.max() <= 1e-5
-
-
-def test_unfit_steps_are_refused():
-    source, g, leak = make_network((4, 3))
-    v, C = source, torch.ones(2, 4, 3, 3)
-    for call, message in (
-        (lambda: step_of(v, g, leak, C, 0.0), "dt: expected a finite number > 0, got 0.0"),
-        (lambda: step_of(v, g, leak, C, math.inf), "dt: expected a finite number > 0, got inf"),
-        (lambda: step_of(v, g, leak, C, 1.0, method="explicit"), "method: expected one of"),
-        (lambda: step_of(v, g, leak, -1.0, 1.0), "capacitance: expected >= 0 .* minimum -1"),
-        (lambda: step_of(v, g, -leak, C, 1e-3), "leak: expected >= 0 everywhere"),
-        (lambda: step_of(v, (g[0], -g[1]), leak, C, 1.0), r"conductance\[1\]: expected >= 0"),
-        (lambda: step_of(v, g, leak, C[:, :2], 1.0), "capacitance: expected a number, or"),
-        (lambda: step_of(v, g, leak, C, 1.0, v[:1]), "source: expected shape"),
-        (lambda: step_of(v[0, 0, 0], g, leak, C, 1.0), "v: expected shape"),
-        (lambda: step_of(v, g, 0 * leak, 0.0, 1.0, v), "leak: expected > 0 at some node"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from chonn_ops import Grid
-from chonn_ops.network.direct import plan as plans
+from chonn_ops.network import layout as layouts
 from chonn_ops.network.direct.plan import Dissection, make_plan, plan_of
 from chonn_ops.network.direct.tiles import TiledPlan, make_tiled_plan
 
@@ -115,13 +115,13 @@ def test_a_graph_needs_a_dissection_and_edges_only():
 
 
 def test_plans_that_are_kept_are_bounded_by_their_bytes(monkeypatch):
-    monkeypatch.setattr(plans, "KEPT_BYTES", 2**20)
+    monkeypatch.setattr(layouts, "KEPT_BYTES", 2**20)
     first = make_plan(Grid((61, 62)))
     assert make_plan(Grid((61, 62))) is first
     for n in range(30, 60):
         last = make_tiled_plan(Grid((n, 61)), 16, 8)
         assert make_tiled_plan(Grid((n, 61)), 16, 8) is last
-        assert plans.nbytes_kept() <= 2**20
+        assert layouts.nbytes_kept() <= 2**20
     assert make_plan(Grid((61, 62))) is not first
     large = make_plan(Grid((150, 150)))
     assert large.nbytes > 2**20

@@ -55,33 +55,24 @@ def test_a_raster_is_the_plain_one(neighbours, mean):
     expected = plain(r[0, ..., 0].numpy(), neighbours, mean, exists)
     np.testing.assert_allclose(matrix_of(circuit), expected, rtol=1e-12)
     mask = exists.copy()
-    mask[0, :3] = False
+    mask[0, :3], mask[4, 4] = False, True  # which conducts nothing
     masked = raster(r, neighbours, mean=mean, mask=torch.from_numpy(mask))
     expected = plain(r[0, ..., 0].numpy(), neighbours, mean, mask)
     np.testing.assert_allclose(matrix_of(masked), expected, rtol=1e-12)
-
-
-def test_a_cell_without_data_among_others_has_half_of_its_neighbours_mean_conductance():
-    r = torch.tensor([[math.inf, 2.0, 4.0]], dtype=DOUBLE)[None, ..., None]
-    mask = torch.ones(1, 3, dtype=torch.bool)
-    g = raster(r, mean="conductance", mask=mask).conductance[0].flatten()
-    assert g.tolist() == [0.25, 0.375]
 
 
 @pytest.mark.parametrize("pairs", ["each node once", "all pairs"])
 @pytest.mark.parametrize("few", [False, True])
 def test_resistances_of_many_pairs(pairs, few, monkeypatch):
     monkeypatch.setattr(circuits, "_SOLVED", 100 if few else 2**21)
-    r = 10 ** (3 * uniform(2, 6, 6, 2))
+    r = 10 ** (3 * uniform(5, 6, 6, 4))
     circuit = raster(r)
-    chosen = (
-        [(0, 7), (3, 35), (20, 21)]
-        if pairs == "each node once"
-        else list(itertools.combinations([0, 5, 6, 20, 21, 35], 2))
-    )
+    chosen = torch.randperm(36, generator=torch.Generator().manual_seed(0)).reshape(-1, 2).tolist()
+    if pairs == "all pairs":
+        chosen = list(itertools.combinations([0, 5, 6, 20, 21, 35], 2))
     found = circuit.resistance(torch.tensor(chosen))
-    assert found.shape == (2, len(chosen), 2)
-    for b, c in np.ndindex(2, 2):
+    assert found.shape == (5, len(chosen), 4)
+    for b, c in np.ndindex(5, 4):
         matrix = plain(r[b, ..., c].numpy(), 8, "resistance", np.ones((6, 6), bool))
         np.testing.assert_allclose(found[b, :, c], resistances(matrix, chosen), rtol=1e-9)
     scaled = raster(1e-12 * r).resistance(torch.tensor(chosen))
@@ -89,23 +80,6 @@ def test_resistances_of_many_pairs(pairs, few, monkeypatch):
     near = raster(r.float()).resistance(torch.tensor(chosen))
     assert near.dtype == torch.float32
     torch.testing.assert_close(near.double(), found, rtol=1e-5, atol=0)
-
-
-@pytest.mark.parametrize("shape", [(1, 24, 24, 1), (5, 8, 8, 4)])
-@pytest.mark.parametrize("count", [1, 37])
-@pytest.mark.parametrize("neighbours", [8, 0])
-def test_resistances_with_and_without_a_gradient_are_equal(shape, count, neighbours):
-    """Of one network and of many, of a graph and of a grid, and more pairs than a vector holds."""
-    r = 10 ** (8 * uniform(*shape))
-    circuit = raster(r) if neighbours else Circuit((1 / r, 2 / r), torch.zeros_like(r))
-    given = [g.requires_grad_() for g in circuit.conductance]
-    pairs = torch.randint(
-        shape[1] * shape[2], (count, 2), generator=torch.Generator().manual_seed(0)
-    )
-    found = circuit.resistance(pairs)
-    assert torch.autograd.grad(found.sum(), given)
-    with torch.no_grad():
-        torch.testing.assert_close(circuit.resistance(pairs), found.detach(), rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("leak", [1e-3, 1e-12, 1e-20, 1e-30])
@@ -209,45 +183,6 @@ def test_a_raster_is_joined_once():
     r = uniform(1, 9, 11, 1) + 1
     assert raster(r).layout is raster(2 * r).layout
     assert lattice(9, 11, 4)[0] != raster(r).layout
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"resistance": torch.ones(1, 4, 1)}, r"resistance: expected shape \(B, H, W, C\)"),
-        ({"resistance": torch.zeros(1, 4, 4, 1)}, "resistance: expected > 0"),
-        ({"neighbours": 6}, r"neighbours: expected one of \(4, 8\)"),
-        ({"mean": "harmonic"}, "mean: expected one of"),
-        ({"mask": torch.ones(3, 4, dtype=torch.bool)}, "mask: expected shape"),
-        ({"leak": -1.0}, "leak: expected >= 0"),
-    ],
-)
-def test_wrong_rasters_are_named(change, message):
-    with pytest.raises(ValueError, match=message):
-        raster(**({"resistance": torch.ones(1, 4, 4, 1)} | change))
-
-
-BOOLS = torch.ones(9, 1, dtype=torch.bool)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda x: x.resistance(torch.tensor([(0, 9)])), "pairs: expected nodes from 0 to 8"),
-        *(
-            (lambda x, p=p: x.resistance(p), r"pairs: expected integers of shape \(P, 2\)")
-            for p in (torch.ones(2, 3), BOOLS[:2].T, torch.ones(1, 2, dtype=torch.complex64))
-        ),
-        (lambda x: x.merge(torch.zeros(3, 3).long()), "labels: expected integers of shape"),
-        (lambda x: x.merge(torch.ones(9).long()), "labels: expected an edge"),
-        (lambda x: x.hold(torch.ones(9, 1)), r"nodes: expected dtype torch\.bool"),
-        (lambda x: x.hold(BOOLS[1:]), "nodes: expected a shape that expands"),
-        (lambda x: x.hold(BOOLS, torch.ones(2, 9, 1)), "value: expected a shape that expands"),
-    ],
-)
-def test_wrong_nodes_are_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call(raster(torch.ones(1, 3, 3, 1)))
 
 
 @pytest.mark.parametrize("function", ["raster", "tensors", "merge"])

@@ -148,47 +148,8 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(tmp_path, fno, 
         torch.testing.assert_close(value, whole.get_parameter(name))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"n_dim": 4}, "expected a grid of 1, 2 or 3 axes, got 4"),
-        ({"boundary": "wall"}, "boundary.*: expected one of .* got 'wall'"),
-        ({"inner": {"condition": "Wall"}}, "condition: expected one of .* got 'Wall'"),
-        ({"width": 0}, "width: expected an integer of at least 1"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        get_model(config(**options))
-
-
 def blocks(model):
     return [module for module in model.modules() if isinstance(module, CKB)]
-
-
-@pytest.mark.parametrize("n_dim", [1, 2, 3])
-@pytest.mark.parametrize(
-    ("mode", "layers"), [("replace", [0, -1]), ("alongside", [0, -1]), ("lift", None)]
-)
-def test_mixers_of_networks(fno, tmp_path, mode, layers, n_dim):
-    keywords = {
-        "spectral_mixer_kwargs": {"cell": "network", "num_networks": 3},
-        "spectral_mixer_mode": mode,
-        "spectral_mixer_layers": layers,
-    }
-    model = fno(n_dim, **keywords)
-    assert [block.options.cell.name for block in blocks(model)] == ["network"] * (
-        1 if layers is None else 2
-    )
-    # Networks know the spacing of a grid, so they run on the grid that they are asked on.
-    assert not any(isinstance(module, FixedGridCKB) for module in model.modules())
-    x = torch.randn(2, 2, *(8,) * n_dim)
-    model(x).square().sum().backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-    assert model(torch.randn(2, 2, *(12,) * n_dim)).shape == (2, 1, *(12,) * n_dim)
-    model.save_checkpoint(tmp_path, "model")
-    again = type(model).from_checkpoint(tmp_path, "model")
-    torch.testing.assert_close(again(x), model(x), rtol=0, atol=0)
 
 
 def test_defaults_are_those_of_the_cell(fno):
@@ -196,6 +157,8 @@ def test_defaults_are_those_of_the_cell(fno):
     assert scan.options == CKBOptions("scan")
     (network,) = blocks(fno().lifting)
     assert network.options == CKBOptions(Network(nodes="left"))
+    # Networks know the spacing of a grid, so they run on the grid that they are asked on.
+    assert not any(isinstance(module, FixedGridCKB) for module in fno().modules())
     with pytest.raises(
         ValueError, match="d_state: expected options of a block with cell='network'"
     ):

@@ -166,7 +166,21 @@ def test_inductor_compiles_a_block():
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
-def _train(block, x, steps, dtype):
+@pytest.mark.parametrize(
+    ("options", "steps", "dtype"),
+    [
+        ({"order": 3}, 8, torch.float16),
+        *(
+            pytest.param({"order": 2, **options}, 200, torch.bfloat16, marks=pytest.mark.thorough)
+            for options in (
+                {"boundary": "periodic", "norm": "layer"},
+                {"boundary": "dirichlet", "norm": "group"},
+            )
+        ),
+    ],
+)
+def test_autocast_trains_on_large_inputs(options, steps, dtype):
+    block, x = build(2, **options), 1e3 * torch.randn(SHAPES[2])
     optimizer = torch.optim.Adam(block.parameters(), lr=1e-3)
     for _ in range(steps):
         with torch.autocast("cpu", dtype):
@@ -178,27 +192,6 @@ def _train(block, x, steps, dtype):
         assert loss.isfinite()
         assert all(p.grad.isfinite().all() for p in block.parameters())
         assert all(p.isfinite().all() for p in block.parameters())
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("boundary", "norm"), [("periodic", "layer"), ("dirichlet", "group")])
-def test_bfloat16_autocast_trains_200_steps_on_large_inputs(boundary, norm):
-    block = build(2, order=2, boundary=boundary, norm=norm)
-    _train(block, 1e3 * torch.randn(SHAPES[2]), 200, torch.bfloat16)
-
-
-def test_float16_autocast_trains_on_large_inputs():
-    block = build(2, order=3)
-    _train(block, 1e3 * torch.randn(SHAPES[2]), 8, torch.float16)
-
-
-def test_pure_bfloat16_stays_close():
-    block = build(2)
-    x = torch.randn(SHAPES[2])
-    expected = block(x) - x
-    result = block.bfloat16()(x.bfloat16())
-    assert result.dtype == torch.bfloat16
-    assert (result.float() - x - expected).norm() / expected.norm() < 0.05
 
 
 @pytest.mark.parametrize("d_state", [1, 16])

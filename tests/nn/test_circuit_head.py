@@ -212,33 +212,6 @@ def test_holes_have_walls_of_their_own():
     assert (learned(h, mask=mask) - before).abs().max() > 1e-3
 
 
-def test_half_precision():
-    head = CircuitHead(4, 2)
-    h = torch.randn(2, 8, 8, 4, generator=torch.Generator().manual_seed(0))
-    with torch.autocast("cpu", torch.bfloat16):
-        u = head(h)
-    assert u.dtype == torch.float32
-    assert torch.allclose(u, head(h), rtol=0.05, atol=0.05 * u.abs().max().item())
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"dim": 0}, "dim: expected"),
-        ({"spatial_dims": 4}, "spatial_dims: expected one of"),
-        ({"boundary": "open"}, "boundary"),
-        ({"boundary": ["robin"] * 3}, "boundary"),
-        ({"boundary": ["periodic", ("periodic", "robin")]}, "'periodic' at both faces"),
-        ({"inner": "open"}, "inner"),
-        ({"nodes": "middle"}, "nodes: expected one of"),
-        ({"ac": True, "out_channels": 3}, "out_channels: expected 1 or an even number"),
-    ],
-)
-def test_bad_options(options, words):
-    with pytest.raises(ValueError, match=words):
-        CircuitHead(**{"dim": 2, "spatial_dims": 2, **options})
-
-
 def test_pace_changes_steps_and_not_the_function():
     """Of stochastic gradient descent, numbers move by the square of the pace."""
     torch.manual_seed(3)

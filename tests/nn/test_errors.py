@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from chonn_ops import CKB, CKBOptions, KirchhoffCell, Network, NetworkCell, Scan
+from chonn_ops.nn import CircuitHead
 
 RASTER = Scan(directions="raster")
 X, U = torch.zeros(1, 4, 6, 5), torch.zeros(2, 6, 5, 4)
@@ -44,6 +45,19 @@ REFUSED = [
     (lambda: Network(tol=0), "tol: expected above 0"),
     (lambda: Network(nodes=["left"]), r"nodes: expected one of .*, got \['left'\]"),
     (lambda: Network(nodes={}), "nodes: expected one of"),
+    *(
+        (lambda x=x: CircuitHead(**{"dim": 2, "spatial_dims": 2, **x}), words)
+        for x, words in (
+            ({"dim": 0}, "dim: expected"),
+            ({"spatial_dims": 4}, "spatial_dims: expected one of"),
+            ({"boundary": "open"}, "boundary"),
+            ({"boundary": ["robin"] * 3}, "boundary"),
+            ({"boundary": ["periodic", ("periodic", "robin")]}, "'periodic' at both faces"),
+            ({"inner": "open"}, "inner"),
+            ({"nodes": "middle"}, "nodes: expected one of"),
+            ({"ac": True, "out_channels": 3}, "out_channels: expected 1 or an even number"),
+        )
+    ),
     (lambda: CKB(2.5, 2), "dim: expected an integer of at least 1, got 2.5"),
     (lambda: CKB(8, order=0), "order: expected at least 1 in a CKB, got 0"),
     (lambda: CKB(8, 4), r"spatial_dims: expected one of \(None, 1, 2, 3\), got 4"),

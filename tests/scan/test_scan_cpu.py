@@ -10,11 +10,6 @@ from chonn_ops.scan import available_backends, cpu
 from chonn_ops.scan.cpu import available_isas
 
 pytestmark = pytest.mark.skipif("cpu" not in available_backends(), reason="no compiled kernel")
-FOUR_THREADS = pytest.mark.usefixtures("four_threads")
-# Pieces shorter than are worth it, and so many that some are empty; the kernel's own, here two.
-PIECES = pytest.mark.parametrize(
-    ("length", "piece"), [(890, 100), pytest.param(9000, None, marks=pytest.mark.thorough)]
-)
 
 
 @pytest.fixture
@@ -33,35 +28,26 @@ def _slow(case):
     return case | {"delta": case["delta"] * 1e-4}
 
 
-@FOUR_THREADS
-@PIECES
-@pytest.mark.usefixtures("_pieces")
+@pytest.mark.usefixtures("four_threads", "_pieces")
+# Pieces shorter than are worth it, and so many that some are empty; the kernel's own, here two.
+@pytest.mark.parametrize(
+    ("length", "piece"), [(890, 100), pytest.param(9000, None, marks=pytest.mark.thorough)]
+)
 @pytest.mark.parametrize("isa", available_isas())
-@pytest.mark.parametrize("reverse", [False, True], ids=["forth", "back"])
+@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"boundary": "periodic"}], ids=str)
 @pytest.mark.parametrize("scale", [_slow, lambda case: case], ids=["slow", "fast"])
-def test_a_line_split_over_threads(monkeypatch, set_threads, isa, reverse, scale, length):
+def test_a_line_split_over_threads(monkeypatch, set_threads, isa, options, scale, length):
     """One line of few channels: pieces of it are the only work to share."""
     monkeypatch.setenv("CHONN_SCAN_ISA", isa)
-    case = scale(make_case(1, length, 2, 2, torch.float64))
-    actual = run(case, backend="cpu", reverse=reverse)
+    case = scale(make_case(1, length, 2, 40 if "boundary" in options else 2, torch.float64))
+    tolerance = 1e-10 if "boundary" in options else 1e-11
+    if "boundary" in options:
+        del case["initial_state"]
+    actual = run(case, backend="cpu", **options)
     set_threads(1)
-    whole = run(case, backend="cpu", reverse=reverse)
-    assert_close(actual, whole, 1e-11)
-    assert_close(whole, run(case, backend="torch", reverse=reverse), 1e-11)
-
-
-@FOUR_THREADS
-@PIECES
-@pytest.mark.usefixtures("_pieces")
-@pytest.mark.parametrize("scale", [_slow, lambda case: case], ids=["slow", "fast"])
-def test_a_ring_split_over_threads(set_threads, scale, length):
-    case = scale(make_case(1, length, 2, 40, torch.float64))
-    del case["initial_state"]
-    split = run(case, backend="cpu", boundary="periodic")
-    set_threads(1)
-    whole = run(case, backend="cpu", boundary="periodic")
-    assert_close(split, whole, 1e-10)
-    assert_close(whole, run(case, backend="torch", boundary="periodic"), 1e-10)
+    whole = run(case, backend="cpu", **options)
+    assert_close(actual, whole, tolerance)
+    assert_close(whole, run(case, backend="torch", **options), tolerance)
 
 
 def test_narrow_streams_beside_wide_ones():

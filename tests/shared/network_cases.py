@@ -236,22 +236,17 @@ def matrix_of(circuit: Circuit) -> Any:
 
 
 def net_current(
-    v: Tensor, conductance: tuple[Tensor, ...], leak: Tensor, periodic: tuple[bool, ...]
+    v: Tensor, conductance: Any, leak: Tensor, periodic: tuple[bool, ...], sign: int = -1
 ) -> Tensor:
-    """What leaves each node through edges and leak, written as Kirchhoff and Ohm did, in float64.
-
-    Node by node over each axis, without the helpers of the library.
-    """
-    v, leak = v.double(), leak.double()
-    out = leak * v
-    for axis, (g, wraps) in enumerate(zip(conductance, periodic, strict=True)):
-        dim, n = axis + 1, v.shape[axis + 1]
-        for p in range(n if wraps and n > 1 else n - 1):
-            q = (p + 1) % n
-            current = g.double().select(dim, p) * (v.select(dim, p) - v.select(dim, q))
-            out.select(dim, p).add_(current)
-            out.select(dim, q).sub_(current)
-    return out
+    """What leaves each node through edges and leak, written as Kirchhoff and Ohm did, in float64,
+    without the helpers of the library. With a sign of 1 potentials at both ends of an edge add."""
+    x = v.double().flatten(1, -2)
+    out = leak.double().flatten(1, -2) * x
+    for g, (p, q, entry) in zip(conductance, edges_of(periodic, v.shape[1:-1]), strict=True):
+        along = g.double().flatten(1, -2)[:, entry]
+        for here, there in ((p, q), (q, p)):
+            out = out.index_add(1, here, along * (x[:, here] + sign * x[:, there]))
+    return out.reshape(v.shape)
 
 
 def relative_residual(

@@ -117,6 +117,12 @@ def test_options_reach_every_block():
             TypeError,
             "width: expected options of a block with cell=.scan., which are",
         ),
+        (
+            {"cell": "network", "d_state": 4},
+            TypeError,
+            "d_state: expected options of a block with cell='network'",
+        ),
+        ({"cell": "line"}, ValueError, r"cell: expected one of \('network', 'scan'\), got 'line'"),
         ({"order": 0}, ValueError, "order: expected at least 1 in a CKB, got 0"),
         ({"directions": "up"}, ValueError, "got 'up'"),
         ({"global_pool": "sum"}, ValueError, "expected one of .*'avg'.*, got 'sum'"),

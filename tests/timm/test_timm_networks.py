@@ -43,27 +43,6 @@ def test_features_and_fx():
     assert len(graph) == 4
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        (
-            {"cell": "network", "d_state": 4},
-            TypeError,
-            "d_state: expected options of a block with cell='network'",
-        ),
-        (
-            {"cell": "scan", "num_networks": 4},
-            TypeError,
-            "num_networks: expected options of a block with",
-        ),
-        ({"cell": "line"}, ValueError, r"cell: expected one of \('network', 'scan'\), got 'line'"),
-    ],
-)
-def test_options_of_the_other_cell(options, error, message):
-    with pytest.raises(error, match=message):
-        create(**options)
-
-
 def test_without_networks_it_is_what_it_was():
     """Names, shapes and so checkpoints; and the paper's options are still the defaults."""
     model = create()

@@ -19,8 +19,8 @@ from math import prod
 
 import numpy as np
 
-from chonn_ops.network.direct.plan import LEAF, Array, Plan, begins, kept, make_plan, plan_of
-from chonn_ops.network.layout import Grid
+from chonn_ops.network.direct.plan import LEAF, Array, Plan, begins, make_plan, plan_of
+from chonn_ops.network.layout import Grid, kept
 from chonn_ops.network.layout.dissection import axis_to_cut, dissect_box, halves_of
 
 _LARGEST = 128  # nodes of a tile's largest front: what fills the L2 cache with a vector an entry

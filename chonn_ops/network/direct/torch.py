@@ -34,9 +34,9 @@ from torch.nn.functional import pad
 
 from chonn_ops._dtypes import widened
 from chonn_ops._library import CONSTANTS
-from chonn_ops.network.direct.plan import Array, Plan, kept
+from chonn_ops.network.direct.plan import Array, Plan
 from chonn_ops.network.direct.solution import Solution
-from chonn_ops.network.layout import excess, is_tied, relative_residual
+from chonn_ops.network.layout import excess, is_tied, kept, relative_residual
 
 # A complex pivot is a sum. Where it is below this share of the sum of its terms' magnitudes, that
 # sum takes its place. With 1e-2, errors of inverses were 17 times larger (lattices of integers,

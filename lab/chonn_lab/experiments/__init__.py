@@ -11,5 +11,6 @@ reads the files.
 EXPERIMENTS = (
     *("order1d", "darcy", "poisson", "shallow_water", "navier_stokes"),
     *("darcy_pdebench", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("upscaling", "unknown_law", "meshes", "rectangle", "helmholtz", "pdebench_series"),
+    *("upscaling", "unknown_law", "meshes", "rectangle", "helmholtz"),
+    *("pdebench_series", "pdebench_series_1d"),
 )

@@ -49,7 +49,7 @@ DAMAGED = "damaged or foreign checkpoint; move it away to run afresh"
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 SCHEDULES = ("step", "cosine")
 COUNTS = ("batch_size", "step_size")
-NUMBERS = ("learning_rate", "weight_decay", "gamma", "gradient_clip")
+NUMBERS = ("learning_rate", "beta2", "weight_decay", "gamma", "gradient_clip")
 OTHERS = ("epochs", "seconds", "samples", "optimizer", "schedule")
 log = logging.getLogger(__name__)
 
@@ -251,9 +251,8 @@ class Training:
         self.seconds, self.started = 0.0, clock(self.device)
         # An optimiser refuses a model without parameters, which it has nothing to do with.
         weights = list(model.parameters()) or [torch.zeros(())]
-        self.optimizer = OPTIMIZERS[train["optimizer"]](
-            weights, lr=train["learning_rate"], weight_decay=train["weight_decay"]
-        )
+        rate, betas, decay = train["learning_rate"], (0.9, train["beta2"]), train["weight_decay"]
+        self.optimizer = OPTIMIZERS[train["optimizer"]](weights, rate, betas, weight_decay=decay)
         self.schedule = (
             StepLR(self.optimizer, train["step_size"], train["gamma"])
             if train["schedule"] == "step"

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from chonn_ops import _library
 from chonn_ops._dtypes import real_dtype
-from chonn_ops.network.direct.plan import Array, Plan, kept, make_plan
+from chonn_ops.network.direct.plan import Array, Plan, make_plan
 from chonn_ops.network.direct.solution import Solution
 from chonn_ops.network.direct.tiles import TiledPlan, in_lanes, make_tiled_plan
-from chonn_ops.network.layout import Layout
+from chonn_ops.network.layout import Layout, kept
 
 _HEADER = "network/direct/cpu/direct.h"
 _CODES = {
