@@ -175,7 +175,7 @@ def test_evaluations_of_one_checkpoint(tmp_path, pdebench):
     rollout = {"training_type": "pushforward", "checkpointing": True}
     printed = pdebench(tmp_path, "1d", **settings, **rollout)
     assert "epoch: 0, loss:" in printed
-    assert "note:" not in printed
+    assert "checkpointing" not in printed  # no note that it is ignored
     pdebench(tmp_path, "1d", **settings, if_training=False)
     settings["reduced_resolution"] = 1
     assert "chonn-network-2_metrics.txt and .json" in pdebench(
