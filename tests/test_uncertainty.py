@@ -31,17 +31,30 @@ def noisy(samples: int, points: int = 16, seed: int = 0):
     return x, x + 0.1 * size * (common + torch.randn(x.shape, generator=generator))
 
 
-class LeftSide(nn.Module):
-    """A spread that is larger on one side."""
+class Model(nn.Module):
+    """A function as a module, with a number that may be trained."""
+
+    def __init__(self, function, number=None):
+        super().__init__()
+        self.function, self.number = function, number
 
     def forward(self, x):
-        return torch.linspace(0.5, 2, x.shape[-1]).expand_as(x)
+        return self.function(x)
+
+
+def constant(value):
+    return Model(lambda x: value * torch.ones_like(x), value)
+
+
+# Spreads that are larger on one side, and negative somewhere; and more than a field.
+LEFT_SIDE = Model(lambda x: torch.linspace(0.5, 2, x.shape[-1]).expand_as(x))
+SLOPE, PAIR = Model(lambda x: x - 0.5), Model(lambda x: (x, x))
 
 
 @pytest.mark.parametrize(
     ("level", "spread", "fields"),
     [
-        *((level, spread, True) for level in (0.5, 0.9) for spread in (None, LeftSide())),
+        *((level, spread, True) for level in (0.5, 0.9) for spread in (None, LEFT_SIDE)),
         (0.9, None, False),  # targets (B,) have as many points as samples
     ],
 )
@@ -158,11 +171,8 @@ def test_channels_last_and_real_models():
     assert band.lower.shape == band.prediction.shape == (2, 1, 16, 16)
     assert torch.equal(band.prediction, model.eval()(x[:2]))
 
-    class Last(nn.Module):
-        def forward(self, x):
-            return model(x.movedim(-1, 1)).movedim(1, -1)
-
-    last = conformal(Last(), [(x.movedim(1, -1), y.movedim(1, -1))])
+    turned = Model(lambda x: model(x.movedim(-1, 1)).movedim(1, -1))
+    last = conformal(turned, [(x.movedim(1, -1), y.movedim(1, -1))])
     assert last.scale == first.scale
 
 
@@ -181,8 +191,8 @@ def test_modes_are_restored_part_by_part():
 
 def test_saved_and_moved_like_any_module():
     x, y = noisy(12)
-    bands = conformal(nn.Conv2d(1, 1, 1), [(x, y)], spread=LeftSide())
-    again = Bands(nn.Conv2d(1, 1, 1), LeftSide())
+    bands = conformal(nn.Conv2d(1, 1, 1), [(x, y)], spread=LEFT_SIDE)
+    again = Bands(nn.Conv2d(1, 1, 1), LEFT_SIDE)
     again.load_state_dict(bands.state_dict())
     for field, same in zip(bands(x), again(x), strict=True):
         assert torch.equal(field, same)
@@ -194,7 +204,7 @@ def test_saved_and_moved_like_any_module():
 def test_bands_are_narrower_than_the_rounding_of_half_precision(dtype):
     x = 100 + torch.rand(200, 1, 8, 8)
     y = x + 0.05 * torch.randn_like(x)
-    model = Rounded(dtype)
+    model = Model(lambda x: x.to(dtype))
     shares = conformal(model, [(x[:100], y[:100])]).evaluate([(x[100:], y[100:])]).shares
     assert 0.85 < shares.mean() < 0.95
 
@@ -212,15 +222,6 @@ def test_bands_are_narrower_than_the_rounding_of_the_prediction(share):
     assert (bands(x).upper - bands(x).lower).mean() < 5e-3
 
 
-class Rounded(nn.Module):
-    def __init__(self, dtype):
-        super().__init__()
-        self.dtype = dtype
-
-    def forward(self, x):
-        return x.to(self.dtype)
-
-
 def test_gradients_flow_through_bands():
     x, y = noisy(12)
     bands = conformal(nn.Conv2d(1, 1, 1), [(x, y)])
@@ -229,23 +230,14 @@ def test_gradients_flow_through_bands():
     assert x.grad.any()
 
 
-class Constant(nn.Module):
-    def __init__(self, value):
-        super().__init__()
-        self.value = value
-
-    def forward(self, x):
-        return self.value * torch.ones_like(x)
-
-
 def test_ensemble():
-    ensemble = Ensemble([Constant(1.0), Constant(2.0), Constant(6.0)])
+    ensemble = Ensemble([constant(1.0), constant(2.0), constant(6.0)])
     x = torch.zeros(2, 1, 4, 4)
     mean, spread = ensemble.mean_and_spread(x)
     assert torch.equal(mean, torch.full_like(x, 3.0))
     torch.testing.assert_close(spread, torch.full_like(x, 7**0.5))
     assert torch.equal(ensemble(x), mean)
-    assert len(Ensemble(Constant(1.0 * k) for k in range(2)).models) == 2
+    assert len(Ensemble(constant(1.0 * k) for k in range(2)).models) == 2
 
 
 @pytest.mark.parametrize(
@@ -254,7 +246,7 @@ def test_ensemble():
 )
 def test_spreads_have_the_unit_of_the_field(dtype, unit):
     """Their squares are beyond the dtype."""
-    _, spread = Ensemble([Constant(unit), Constant(2 * unit)]).mean_and_spread(
+    _, spread = Ensemble([constant(unit), constant(2 * unit)]).mean_and_spread(
         torch.zeros(2, 1, 4, dtype=dtype)
     )
     torch.testing.assert_close(spread.double() / unit, torch.full((2, 1, 4), 0.5**0.5).double(),
@@ -279,13 +271,8 @@ def test_points_without_error_or_spread():
         field[..., 0] = 1.0
     x[..., 0] += 1e-7
 
-    class Walls(nn.Module):
-        def forward(self, x):
-            spread = torch.ones_like(x)
-            spread[..., 0] = 0
-            return spread
-
-    bands = conformal(IDENTITY, [(x[:30], y[:30])], spread=Walls())
+    walls = Model(lambda x: torch.ones_like(x).index_fill(-1, torch.tensor(0), 0))
+    bands = conformal(IDENTITY, [(x[:30], y[:30])], spread=walls)
     shares = bands.evaluate([(x[30:], y[30:])]).shares
     assert 0.8 < shares.mean() < 1
     band = bands(x)
@@ -349,20 +336,6 @@ def test_too_few_samples(level, needed):
         conformal(IDENTITY, [(x[1:], y[1:])], level)
 
 
-class Pair(nn.Module):
-    """A model that returns more than a field."""
-
-    def forward(self, x):
-        return x, x
-
-
-class Slope(nn.Module):
-    """A spread that is negative somewhere."""
-
-    def forward(self, x):
-        return x - 0.5
-
-
 def spoiled(value):
     x, y = noisy(20)
     x[3, 0, 0, 0] = value
@@ -372,7 +345,7 @@ def spoiled(value):
 def test_a_spread_of_zero():
     """Bands of the size of rounding errors are scaled up, but nothing scales zero."""
     x, y = noisy(40)
-    zero = Constant(0.0)
+    zero = constant(0.0)
     bands = conformal(IDENTITY, [(x[:20], y[:20])], spread=zero)
     assert bands.evaluate([(x[20:], y[20:])]).shares.mean() > 0.8
 
@@ -418,21 +391,21 @@ REFUSED = [
     (bands(*spoiled(math.nan)), "prediction: expected finite values, got 1 of 5120"),
     (bands(*spoiled(math.inf)[::-1]), "target: expected finite values, got 1 of 5120"),
     (bands(X, Y[:, 0]), r"target's shape \(20, 16, 16\), got \(20, 1,"),
-    (bands(spread=Slope()), "spread: expected at least 0 and finite everywhere, got -0"),
-    (bands(spread=Constant(math.inf)), "spread: expected at least 0 and finite .*, got inf"),
-    (bands(spread=Pair()), "spread: expected a tensor as its output, got tuple"),
+    (bands(spread=SLOPE), "spread: expected at least 0 and finite everywhere, got -0"),
+    (bands(spread=constant(math.inf)), "spread: expected at least 0 and finite .*, got inf"),
+    (bands(spread=PAIR), "spread: expected a tensor as its output, got tuple"),
     (bands(spread=nn.Flatten()), r"spread: expected shape \(20, 1, 16, 16\), as the prediction"),
-    (bands(model=Constant(0.0), spread=Constant(0.0)), "spread: expected above 0 where there are"),
+    (bands(model=constant(0.0), spread=constant(0.0)), "spread: expected above 0 where there are"),
     (bands(X, Y.numpy()), "target: expected a tensor .*, got ndarray"),
     (bands(X, Y.cfloat()), "target: expected a real field"),
     (bands(X.cfloat(), Y.cfloat()), "prediction: expected a real field"),
     (bands(torch.ones(20, 0), torch.ones(20, 0)), "prediction: expected at least 1 point"),
     (bands(torch.tensor(1.0), torch.tensor(1.0)), r"prediction: expected a field \(B, "),
-    (bands(model=Pair()), "model: expected a tensor as .*, got tuple"),
+    (bands(model=PAIR), "model: expected a tensor as .*, got tuple"),
     (lambda: conformal(IDENTITY, [(X,)]), "loader: expected batches"),
     (lambda: conformal(IDENTITY, [{"x": X}]), 'loader: expected keys "y"'),
     (lambda: conformal(IDENTITY, DATASET), r"wrap it: DataLoader.*got the dataset TensorDataset"),
-    (lambda: Ensemble([IDENTITY, Pair()])(X), "model: expected a tensor .* tuple"),
+    (lambda: Ensemble([IDENTITY, PAIR])(X), "model: expected a tensor .* tuple"),
     (lambda: Ensemble([IDENTITY, nn.Flatten()])(X), r"predictions of one shape, \(20, 1, 16"),
     (lambda: Ensemble([IDENTITY]), "at least 2, got 1"),
     (lambda: Ensemble([IDENTITY, IDENTITY]), "models: expected .*got one of them twice"),
@@ -446,7 +419,7 @@ REFUSED = [
     (fitted([(X, X)]), "model: expected errors"),
     (fitted([(X, Y)]), "network: expected a module with .* Identity"),
     (
-        fitted([(X, Y)], Constant(nn.Parameter(torch.tensor(math.nan)))),
+        fitted([(X, Y)], constant(nn.Parameter(torch.tensor(math.nan)))),
         "loss: expected a finite value, got nan in epoch 0",
     ),
 ]

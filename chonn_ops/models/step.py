@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,15 +14,15 @@ from torch import Tensor, nn
 from chonn_ops.boundary import Dirichlet, Neumann, Periodic, per_axis
 from chonn_ops.checks import GRID_AXES, answer, as_field, check_above, check_integer, error
 from chonn_ops.models.carry import Carried, Kernel, has_kernel
+from chonn_ops.models.identification import DIFFUSIVITY, GAIN, NEAR, PARTS, Identification
 from chonn_ops.models.line import Line, is_line
 from chonn_ops.models.network import PointwiseTrunk, Units
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.circuit import Circuit, solve_checked
 from chonn_ops.network.discretise.grids import Spacing, circuit_of, edges, face_area, spacings
 from chonn_ops.network.discretise.steps import companion
-from chonn_ops.network.layout import excess
 from chonn_ops.network.solve.methods import AUTO
-from chonn_ops.nn.circuit_head import DISTANCE, DISTANCE_GAIN, wall_distance
+from chonn_ops.nn.circuit_head import wall_distance
 from chonn_ops.nn.geometry import (
     Distances,
     Nodes,
@@ -34,53 +33,27 @@ from chonn_ops.nn.geometry import (
 )
 from chonn_ops.nn.layers import Factory
 
-PARTS = ("carry", "react", "store", "diffuse")
 # How it carries: differences of the fourth order instead of limited ones (rollouts of vorticity had
 # errors of 0.003 instead of 0.069); velocities that a circuit finds from what flowed into each node
 # since the last frame, or from the state as vorticity.
 FORMS = ("smooth", "mass", "vorticity")
 BOUNDARIES = ("auto", "periodic", "robin")
-# Units of the parameters that are numbers for the whole field, which have further to go than
-# weights, or less far: change a frame, in the unit of the state; displacement a frame, in that of
-# the domain; logarithms of a capacity and of a diffusivity. The last is that of a diffusivity whose
-# parameter is 0, the domain and a frame being 1.
-RATE, SPEED, STORE, GAIN, DIFFUSIVITY = 0.1, 1 / 16, 0.25, 8.0, -11.0
+# Units of the parameters that are numbers for the whole field: change a frame, in the unit of the
+# state; displacement a frame, in that of the domain; logarithm of a capacity.
+RATE, SPEED, STORE = 0.1, 1 / 16, 0.25
 # Cells that the fastest wave may cross in one step of limited fluxes and of smooth ones, which are
 # stable to 1 and 2.06: to that of the four stages, 2.83, over the largest slope of a wave, 1.37.
 CFL, SMOOTH = 0.9, 1.5
-# The most such steps in half a substep, and how many where values cannot be read.
-MOST, FEW = 32, 4
+# The most such steps in half a substep, which slow faster waves down, and how many where values
+# cannot be read. With 32 at most, waves that cross a fifth of 256 cells a frame were too slow: an
+# error of 1.8 after five frames instead of 0.0006.
+MOST, FEW = 256, 4
 # Leak of circuits of velocities, over the square of the domain, which gives a mean a potential: the
 # longest wave's resistors conduct 40 / LEAK times as much.
 LEAK = 1e-4
 # Two implicit stages of this part of a step each are of second order and damp all that is stiff
 # (R. Alexander, 1977).
 STAGE = 1 - math.sqrt(0.5)
-# `calibrate` compares about so many numbers of next frames, which takes some seconds; starts from
-# this diffusivity, in cells squared a frame; takes at most so many steps of Levenberg and
-# Marquardt's method; and of more numbers than `MANY`, or of velocities, drops some before it
-# compares frames. Without that a dam break took 60 s instead of 16, with an error 7 % lower.
-NUMBERS, START, TURNS, MANY = 2e4, 0.1, 30, 60
-# Inverses of channels that stay above this part of their size are terms. Without such terms
-# compressible flow on a line had an error of 0.019 instead of 0.015.
-NEAR = 0.1
-# It drops terms without which squares of errors rise by less than the first part of themselves or
-# the second part of the change. With a first part of 0.02 and of 0.125, Burgers' equation and
-# diffusion-sorption had the same parts and errors.
-WORTH, LITTLE = 0.05, 1e-5
-# It tries further forms beyond this mean square of errors over the change, and takes one whose mean
-# square is below this part of that of the simpler ones.
-ENOUGH, WORSE = 0.02, 0.7
-# The numbers that it sets: what they are where nothing is, and the most that a step changes them.
-SET = {
-    "carry": (0.0, math.inf),
-    "forcing": (0.0, math.inf),
-    "reaction": (0.0, math.inf),
-    "storage": (0.0, 2.0),
-    "diffusivity": (-2.0, 2 / GAIN),
-    "level": (0.0, math.inf),
-    "distance": (2.0, 2 / DISTANCE_GAIN),
-}
 
 
 class _CHONNStep(Pretrained):
@@ -151,8 +124,8 @@ class _CHONNStep(Pretrained):
         """Set which parts are there, in which forms, and which axes are periodic. Other parts do
         not learn."""
         self.parts, self.forms, self.rings = parts, forms, tuple(rings)
-        found = [*(part in parts for part in PARTS), *(form in forms for form in FORMS), *rings]
-        self.found.copy_(torch.tensor(found, dtype=self.found.dtype))
+        present = [*(part in parts for part in PARTS), *(form in forms for form in FORMS), *rings]
+        self.found.copy_(torch.tensor(present, dtype=self.found.dtype))
         several = self.channels > 1 and not self.positive.is_meta
         self.inverses = several and bool((self.positive > 0).any())
         self.history = 2 if "mass" in forms else 1
@@ -245,8 +218,8 @@ class _CHONNStep(Pretrained):
         like = source[:1] if k is None else source
         medium = torch.ones_like(like) if k is None else k.clamp(min=NEAR)
         joined: Any = [(Periodic() if ring else Neumann(),) * 2 for ring in self.rings]
-        found = edges(medium, list(steps), list(self.rings))
-        circuit = circuit_of(medium, found, torch.full_like(like, leak), steps, joined)
+        conductance = edges(medium, list(steps), list(self.rings))
+        circuit = circuit_of(medium, conductance, torch.full_like(like, leak), steps, joined)
         # Without a medium, one circuit serves the whole batch.
         v = circuit.solve(source[None])[0] if k is None else circuit.solve(source)
         slopes = [self._slope(v, axis) / step for axis, step in enumerate(steps)]
@@ -300,7 +273,7 @@ class _CHONNStep(Pretrained):
                     w = z + share * (self._drift(w, weights, steps) + push)
                 z = w
             else:
-                z = z + self._limited(z, weights, steps) + push
+                z = z + self._limited(z, weights)
         return z
 
     def _carry_one(self, z: Tensor, time: float, steps: Sequence[float]) -> Tensor:
@@ -315,7 +288,7 @@ class _CHONNStep(Pretrained):
         def plain(z: Tensor, speeds: Tensor) -> Tensor:
             rows = [(part * scale) * w[None] for w, scale in zip(speeds, scales, strict=True)]
             for _ in range(count):
-                z = z + self._limited(z, rows, steps)
+                z = z + self._limited(z, rows)
             return z
 
         return Carried.apply(z, speeds, kernel, count, part, plain)
@@ -331,32 +304,26 @@ class _CHONNStep(Pretrained):
             waves = torch.cat((waves, waves * at.sin(), waves * at.cos()), -1)
         return RATE * time * F.linear(waves, self.forcing.to(v))
 
-    def _limited(self, z: Tensor, weights: Sequence[Tensor], steps: Sequence[float]) -> Tensor:
+    def _limited(self, z: Tensor, weights: Sequence[Tensor]) -> Tensor:
         """Change of what is carried in a step: limited slopes, half a step on (MUSCL-Hancock), and
         at faces the matrices of both sides' mean (Roe's, for the quadratic fluxes of one channel)
         with the dissipation of the fastest wave."""
-        whole, slopes, half = self._whole(z, steps), [], z
-        rest = whole[..., z.shape[-1] :]
+        slopes, half = [], z
         for axis, w in enumerate(weights):
             right = self._beside(z, axis, 1) - z
             left = right.roll(1, axis + 1)  # at walls the last difference is 0, so this is right
             both = left * right
             slope = torch.where(both > 0, 2 * both / torch.where(both > 0, left + right, 1), 0)
             slopes.append(slope)
-            half = half - _times(self._matrix(whole, w), slope) / 2
+            half = half - _times(self._matrix(z, w), slope) / 2
         change = torch.zeros_like(z)
         for axis, (w, slope) in enumerate(zip(weights, slopes, strict=True)):
             front, back = half + slope / 2, self._beside(half - slope / 2, axis, 1)
-            middle, jump = (front + back) / 2, back - front
-            inner = half
-            if rest.shape[-1]:
-                middle = torch.cat((middle, (rest + self._beside(rest, axis, 1)) / 2), -1)
-                inner = torch.cat((half, rest), -1)
-            matrix = self._matrix(middle, w)
+            matrix, jump = self._matrix((front + back) / 2, w), back - front
             flow = _times(matrix, jump)
             spread = _fastest(matrix)[..., None] * jump
             ahead, behind = (flow + spread) / 2, (flow - spread) / 2
-            within = _times(self._matrix(inner, w), slope)
+            within = _times(self._matrix(half, w), slope)
             change = change - within - behind - ahead.roll(1, axis + 1)
         return change
 
@@ -448,11 +415,13 @@ class _CHONNStep(Pretrained):
             raise error("x", f"{C} channels of each of {self.history} frames or more", x.shape[1])
         v = x[:, -least:].movedim(1, -1)
         v = v.to(torch.promote_types(v.dtype, torch.float32)) / self.size.repeat(self.history)
-        steps, lie = spacing_and_nodes(v.shape[:-1], self.lengths, self.nodes, spacing, None, nodes)
+        steps, where = spacing_and_nodes(
+            v.shape[:-1], self.lengths, self.nodes, spacing, None, nodes
+        )
         if self.history > 1:
             before, v = v.split(C, -1)
             v = self._lifted(before, v, dt, steps)
-        circuit = self.circuit(v[..., :C], steps, lie) if "diffuse" in self.parts else None
+        circuit = self.circuit(v[..., :C], steps, where) if "diffuse" in self.parts else None
         for _ in range(self.substeps):
             v = self._step(v, dt / self.substeps, steps, circuit)
         return (v[..., :C] * self.size).movedim(-1, 1).to(x.dtype)
@@ -470,36 +439,36 @@ class _CHONNStep(Pretrained):
             channels 1 to R - 1. ``reaction`` (C, M): the polynomial of the rate, whose terms
             `powers` has.
         """
-        found, unit = {}, self.unit
+        values, unit = {}, self.unit
         if "diffuse" in self.parts:
-            found["diffusivity"] = unit**2 * (DIFFUSIVITY + GAIN * self.diffusivity).exp()
+            values["diffusivity"] = unit**2 * (DIFFUSIVITY + GAIN * self.diffusivity).exp()
         if "carry" in self.parts:
             size = self.size.new_full((self.states,), unit * SPEED)
             size[: self.channels] = self.size
             features = torch.cat((torch.ones_like(size[:1]), 1 / size, size))
             over = size[:, None, None] / size[:, None] * features
-            found["speed"] = unit * SPEED * self.carry * over
+            values["speed"] = unit * SPEED * self.carry * over
         if "react" in self.parts:
             scale = torch.stack([self.size[list(term)].prod() for term in self.powers])
-            found["reaction"] = RATE * self.size[:, None] * self.reaction / scale
-        return found
+            values["reaction"] = RATE * self.size[:, None] * self.reaction / scale
+        return values
 
     def equation(self) -> str:
         """The equation that `coefficients` state, one line a channel; u are channels, w the
         velocity that no frame shows, and d/dx, d/dy, d/dz slopes."""
-        found, C = self.coefficients(), self.channels
+        values, C = self.coefficients(), self.channels
         names = [f"u{c}" for c in range(C)] + [f"w{'xyz'[a]}" for a in range(self.states - C)]
         features = ["", *(f" {x}" for x in names), *(f" / {x}" for x in names)]
         lines, none = list[str](), torch.zeros(1, self.states, 1, 1)
         for c in range(self.states if "mass" in self.forms else C):
             terms = []
-            for (a, j, f), x in _not_zero(found.get("speed", none)[:, c]):
+            for (a, j, f), x in _not_zero(values.get("speed", none)[:, c]):
                 terms.append((-x, f"{features[f]} d/d{'xyz'[a]} {names[j]}"))
             if c < C:
-                for (m,), x in _not_zero(found.get("reaction", torch.zeros(C, 1))[c]):
+                for (m,), x in _not_zero(values.get("reaction", torch.zeros(C, 1))[c]):
                     terms.append((x, "".join(f" {names[k]}" for k in self.powers[m])))
                 if "diffuse" in self.parts:
-                    terms.append((float(found["diffusivity"][c]), f" div grad {names[c]}"))
+                    terms.append((float(values["diffusivity"][c]), f" div grad {names[c]}"))
             right = " ".join(f"{'-' if x < 0 else '+'} {abs(x):.4g}{text}" for x, text in terms)
             lines.append(f"d/dt {names[c]} = {right or '0'}")
         if "store" in self.parts:
@@ -545,231 +514,9 @@ class _CHONNStep(Pretrained):
         if not frames.isfinite().all():
             raise error("frames", "finite numbers", "others")
         self.double()
-        x = frames.double()
-        length = min(3, x.shape[1])
-        some = x.unfold(1, length, 1).movedim(-1, 2).flatten(0, 1)  # stretches (N, length, C, ...)
-        count = min(len(some), max(2, int(NUMBERS * len(some) / some[:, 0].numel())))
-        # Steps of the golden ratio spread over the series and their frames alike.
-        spread = torch.arange(count, device=x.device) * ((math.sqrt(5) - 1) / 2) % 1
-        some = some[(spread * len(some)).long()]
-        size = x.square().movedim(2, -1).flatten(0, -2).mean(0).sqrt()
-        self.size.copy_(torch.where(size > 0, size, 1))
-        x = x.movedim(2, -1) / self.size
-        flat = x.reshape(-1, C)
-        least, most = flat.aminmax(dim=0)
-        self.low[:C], self.high[:C] = least - (most - least) / 4, most + (most - least) / 4
-        self.positive[:C] = least > NEAR
-        self.units.fit(flat)
-        rings = [self._is_ring(x, axis) for axis in range(axes)]
-        steps, lie = spacing_and_nodes(
-            x[:, 0, ..., 0].shape, self.lengths, self.nodes, spacing, None, nodes
-        )
-        stretch = some.movedim(2, -1) / self.size
-        change = (stretch[:, -1] - stretch[:, -2]).square()
-        change = change.mean(tuple(range(1, axes + 1)), keepdim=True).sqrt()
-        # Frames count alike, but for those in which next to nothing happens.
-        change = change + change.mean(0) / 10 + 1e-30
-        given = some[:, :-1].flatten(1, 2)
-        after, geometry = stretch[:, -1], {"spacing": spacing, "nodes": nodes}
-
-        def residual() -> Tensor:
-            found = self(given, **geometry).movedim(1, -1) / self.size
-            return (found - after) / change
-
-        best: Any = None
-        for forms in self._possible(length, rings):
-            if forms == {"smooth"} and "carry" not in self.parts:
-                continue
-            self._begin(x, steps, rings, forms)
-            squares = self._fitted(stretch, change, residual, steps, lie)
-            if best is None or squares < WORSE * best[0]:
-                best = squares, copy.deepcopy(self.state_dict())
-            if best[0] < ENOUGH:
-                break
-        self.load_state_dict(best[1])
-        squares = residual().square()
+        errors = Identification(self, frames.double(), spacing, nodes).run()
         self.to(dtype)
-        return squares.flatten(0, -2).mean(0).sqrt().to(dtype)
-
-    def _possible(self, length: int, rings: list[bool]) -> list[set[str]]:
-        """The forms that data of so many frames and these ends may have, from simple to rich."""
-        forms: list[set[str]] = [set(), {"smooth"}]
-        if self.channels == 1 and self.axes == 2 and all(rings):
-            forms.append({"smooth", "vorticity"})
-        if self.channels == 1 and length > 2 and self.positive[0]:
-            forms.append({"mass"})
-        return forms
-
-    def _fitted(
-        self,
-        stretch: Tensor,
-        change: Tensor,
-        residual: Callable[[], Tensor],
-        steps: Sequence[float],
-        lie: Distances,
-    ) -> float:
-        """Find the numbers of one form; mean square of what is left of the next frame. Rates at the
-        frames come first, because Burgers' equation had wrong minima without them."""
-        masks, collocation = self._entries(), self._collocation(stretch, change, steps, lie)
-        free = torch.cat([m.flatten() for m in masks.values()])
-
-        def fit(
-            function: Callable[[], Tensor], free: Tensor, turns: int = TURNS
-        ) -> tuple[Any, Tensor, Tensor]:
-            def errors(some: Tensor) -> Tensor:
-                self._numbers(self._numbers().masked_scatter(free, some))
-                return function().flatten()
-
-            start, largest = self._numbers()[free], self._each(1)[free]
-            found = _levenberg_marquardt(errors, start, largest, turns)
-            return errors, found, errors(found)
-
-        def kept(errors: Any, found: Tensor, left: Tensor, free: Tensor) -> Tensor:
-            effects = _slopes(errors, found) * self._effects(steps, lie)[free]
-            return free.masked_scatter(free, _worth(effects, effects.sum(1) - left))
-
-        started = fit(collocation, free, 2)
-        if int(free.sum()) > MANY or "mass" in self.forms:
-            free = kept(*started, free)
-            self._keep(free)
-        fitted = fit(residual, free)
-        whole, squares = self._numbers(), float(fitted[2].square().mean())
-        parts = self.parts
-        self._keep(kept(*fitted, free))
-        free = self._numbers() != self._each(0)
-        after = float(fit(residual, free)[2].square().mean())
-        if not self.parts or after > 2 * squares + LITTLE:
-            # All terms stay where none explains much, so that something learns, and where those
-            # that seemed to explain nothing did, beyond the first order.
-            self._has(parts, self.forms, self.rings)
-            self._numbers(whole)
-            after = squares
-        return after
-
-    def _collocation(
-        self, stretch: Tensor, change: Tensor, steps: Sequence[float], lie: Distances
-    ) -> Callable[[], Tensor]:
-        """What rates at the frames of stretches (N, T, \\*grid, C) leave of the change from first
-        to last, by Simpson's rule. Nearly linear in the numbers, so it has no wrong minima. Also
-        sets the range of velocities that no frame shows."""
-        z = stretch
-        if "mass" in self.forms:
-            speeds = [
-                self._velocity(z[:, k + 1] - z[:, k], (z[:, k + 1] + z[:, k]) / 2, steps)
-                for k in range(2)
-            ]
-            mean, right = (speeds[0] + speeds[1]) / 2, speeds[1] - speeds[0]
-            reach = 1.5 * mean.abs().amax()
-            self.low[1:], self.high[1:] = -reach, reach
-            unit = right.square().mean().sqrt()
-            weights = self._speeds
-            whole = torch.cat((z[:, 1], mean), -1)
-            return lambda: (self._drift(whole, weights(1.0, steps), steps)[..., 1:] - right) / unit
-        if "vorticity" in self.forms:
-            reach = 1.5 * self._velocity(z[:, -1], None, steps).abs().amax()
-            self.low[1:], self.high[1:] = -reach, reach
-        shares = z.new_tensor((1 / 3, 4 / 3, 1 / 3) if z.shape[1] == 3 else (1 / 2, 1 / 2))
-        right, every = z[:, -1] - z[:, 0], z.flatten(0, 1)
-
-        def residual() -> Tensor:
-            rates = self._rates(every, steps, lie).view_as(z)
-            moved = torch.einsum("t,nt...->n...", shares, rates)
-            return (moved - right) / (change * (z.shape[1] - 1))
-
-        return residual
-
-    def _rates(self, v: Tensor, steps: Sequence[float], lie: Distances) -> Tensor:
-        """Change a frame by all parts at once."""
-        circuit = self.circuit(v, steps, lie)
-        current = torch.zeros_like(v) if circuit.current is None else circuit.current
-        flow = excess(v, current, circuit.conductance, circuit.leak, circuit.layout)
-        rate = self.rate(v) + flow / circuit.volume / self._slowness(v, store=True)
-        if "vorticity" in self.forms:
-            rate = rate + self._push(v, 1.0, steps)
-        return rate + self._drift(v, self._speeds(1.0, steps), steps)
-
-    def _is_ring(self, v: Tensor, axis: int) -> bool:
-        """Whether the ends of an axis differ by as little as neighbours, in the later frames."""
-        if self.boundary[axis] != "auto":
-            return self.boundary[axis] == "periodic"
-        late, dim = v[:, v.shape[1] // 2 :], axis + 2
-        near, ends = late.diff(dim=dim), late.narrow(dim, 0, 1) - late.narrow(dim, -1, 1)
-        limit = (2 * late.var(dim).mean() * near.square().mean()).sqrt()
-        return bool(ends.square().mean() < limit)
-
-    def _each(self, which: int) -> Tensor:
-        """An entry of `SET` for each number."""
-        return torch.cat(
-            [torch.full_like(getattr(self, k), x[which]).flatten() for k, x in SET.items()]
-        )
-
-    def _numbers(self, new: Tensor | None = None) -> Tensor:
-        """The numbers that `calibrate` sets, in a row, after they were set to others."""
-        parts = [getattr(self, name) for name in SET]
-        if new is not None:
-            for p, x in zip(parts, new.split([p.numel() for p in parts]), strict=True):
-                p.copy_(x.view_as(p))
-        return torch.cat([p.flatten() for p in parts])
-
-    def _begin(self, v: Tensor, steps: Sequence[float], rings: list[bool], forms: set[str]) -> None:
-        """Nothing but diffusion, and walls near by at the potentials beside them."""
-        self._has(set(PARTS), forms, rings)
-        for p in (*self.last.parameters(), *(getattr(self, name) for name in SET)):
-            p.zero_()
-        cell = START * min(steps) ** 2 / self.unit**2
-        self.diffusivity.fill_((math.log(cell) - DIFFUSIVITY) / GAIN)
-        for axis, step in enumerate(steps):
-            self.distance[axis] = math.log(step / 2 / (self.unit * DISTANCE)) / DISTANCE_GAIN
-            for end, node in enumerate((0, v.shape[axis + 2] - 1)):
-                self.level[axis, end] = v.select(axis + 2, node).flatten(0, -2).mean(0)
-        if "mass" in forms:  # what flows into a node changes its state
-            for axis in range(self.axes):
-                self.carry[axis, 0, 0, 2 + axis] = self.carry[axis, 0, 1 + axis, 1] = 1
-
-    def _entries(self) -> dict[str, Tensor]:
-        """Which numbers `calibrate` sets: capacities depend on their own channel."""
-        masks = {k: torch.ones_like(getattr(self, k), dtype=torch.bool) for k in SET}
-        masks["storage"] &= torch.eye(self.channels, device=self.size.device).bool().repeat(1, 2)
-        for axis, ring in enumerate(self.rings):
-            masks["level"][axis] = masks["distance"][axis] = not ring
-        C, carry = self.channels, masks["carry"]
-        carry[..., self.states + 1 :] &= (self.positive > 0) & (self.channels > 1)
-        if "mass" in self.forms:
-            carry[:, 0] = False
-            for name in masks.keys() - {"carry"}:
-                masks[name][:] = False
-        else:
-            carry[:, C:], carry[:, :, C:] = False, False
-            if "vorticity" not in self.forms:
-                carry[..., 1 + C : 1 + self.states] = False
-        masks["forcing"][:] = "vorticity" in self.forms
-        masks["forcing"][:, 0] = False
-        return masks
-
-    def _effects(self, steps: Sequence[float], lie: Distances) -> Tensor:
-        """What derivatives in the numbers are multiplied by for the effect of each. Logarithms have
-        no zero; the conductance of a wall is that of both distances, before and behind its face."""
-        before = torch.tensor([[a * h, b * h] for (a, b), h in zip(lie, steps, strict=True)])
-        behind = self.unit * wall_distance(self.distance)
-        parts = {k: getattr(self, k) for k in SET}
-        parts["diffusivity"] = torch.full_like(self.diffusivity, 1 / GAIN)
-        parts["distance"] = -(1 + before.to(behind)[..., None] / behind) / DISTANCE_GAIN
-        return torch.cat([p.flatten() for p in parts.values()])
-
-    def _keep(self, free: Tensor) -> None:
-        """Leave these numbers in place, and nothing where the others are."""
-        sizes = [getattr(self, k).numel() for k in SET]
-        masks = dict(zip(SET, free.split(sizes), strict=True))  # views
-        masks = {k: m.view_as(getattr(self, k)) for k, m in masks.items()}
-        masks["storage"] &= masks["diffusivity"][:, None]
-        masks["distance"] &= masks["diffusivity"]
-        masks["level"] &= masks["distance"]
-        if "mass" in self.forms:
-            free = free.clone()
-            free[: self.carry.numel()].view_as(self.carry)[:, 0] = True
-        self._numbers(torch.where(free, self._numbers(), self._each(0)))
-        pairs = zip(PARTS, ("carry", "reaction", "storage", "diffusivity"), strict=True)
-        self._has({part for part, k in pairs if masks[k].any()}, self.forms, self.rings)
+        return errors.to(dtype)
 
 
 def _implicit(v: Tensor, circuit: Circuit, capacitance: Tensor, dt: float) -> Tensor:
@@ -789,58 +536,9 @@ def _not_zero(x: Tensor) -> list[tuple[tuple[int, ...], float]]:
 @torch.no_grad()
 def _after_loading(model: _CHONNStep, _keys: Any) -> None:
     if not model.found.is_meta:
-        found = iter(model.found.bool().tolist())
-        parts, forms = ({name for name in names if next(found)} for names in (PARTS, FORMS))
-        model._has(parts, forms, list(found))
-
-
-def _slopes(residual: Callable[[Tensor], Tensor], at: Tensor, step: float = 1e-5) -> Tensor:
-    """Derivatives of residuals (rows,) in some numbers, (rows, numbers), by differences."""
-    before = residual(at)
-    shifts = torch.eye(len(at), dtype=at.dtype, device=at.device) * step
-    columns = [(residual(at + shift) - before) / step for shift in shifts]
-    return torch.stack(columns, 1) if columns else before.new_zeros(len(before), 0)
-
-
-def _levenberg_marquardt(
-    residual: Callable[[Tensor], Tensor], start: Tensor, largest: Tensor, turns: int
-) -> Tensor:
-    """Levenberg and Marquardt's method, whose steps change no number by more than its largest."""
-    before, damping = residual(start), 1e-3
-    for _ in range(turns if len(start) else 0):
-        slopes, last = _slopes(residual, start), float(before.square().sum())
-        gram, drive = slopes.T @ slopes, slopes.T @ before
-        bend = gram.diagonal()
-        cost = math.inf
-        while damping < 1e6:
-            matrix = gram + torch.diag(damping * bend + 1e-9 * bend.max() + 1e-30)
-            change = torch.linalg.solve(matrix, drive).clamp(-largest, largest)
-            after = residual(start - change)
-            if (cost := float(after.square().sum())) < last:
-                before, start, damping = after, start - change, damping / 10
-                break
-            damping *= 10
-        if not cost < 0.995 * last:
-            break
-    return start
-
-
-def _worth(effects: Tensor, target: Tensor) -> Tensor:
-    """Which columns least squares need: without any of them the squares are larger by `WORTH`."""
-    unit = effects.norm(dim=0)
-    effects = effects / torch.where(unit > 0, unit, 1)
-    gram, drive, whole = effects.T @ effects, effects.T @ target, float(target.square().sum())
-    gram = gram + 1e-10 * torch.eye(len(gram)).to(gram)  # columns may depend on one another
-    keep = torch.ones_like(drive, dtype=torch.bool)
-    while keep.any():
-        inverse = torch.linalg.inv(gram[keep][:, keep])
-        shares = inverse @ drive[keep]
-        rises = shares.square() / inverse.diagonal()
-        left = max(whole - float(shares @ drive[keep]), 0.0)
-        if rises.min() > WORTH * left + LITTLE * len(target):
-            break
-        keep[keep.nonzero()[rises.argmin()]] = False
-    return keep
+        present = iter(model.found.bool().tolist())
+        parts, forms = ({name for name in names if next(present)} for names in (PARTS, FORMS))
+        model._has(parts, forms, list(present))
 
 
 def _count(fastest: float, limit: float) -> int:

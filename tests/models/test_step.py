@@ -304,6 +304,30 @@ def test_calibration_finds_a_reaction_and_walls(tmp_path):
         assert torch.equal(same(frames[:, 0]), model(frames[:, 0]))
 
 
+def test_channels_that_do_not_change_are_parameters_of_the_equation():
+    scale = 0.3 + torch.rand(8, 1, 1, generator=generator(), dtype=torch.float64)
+    first = (0.5 + 0.2 * smooth(8, 1, 24)).clamp(0.05, 0.95)
+    frames = series(lambda u: heated(u, diffusivity=0.04 * scale, rate=3 * scale), first, 8)
+    frames = torch.cat((frames, scale[:, None].expand_as(frames)), 2).float()
+    model = CHONNStep1d(2)
+    assert model.calibrate(frames).max() < 0.05
+    terms = dict(zip(model.powers, model.coefficients()["reaction"][0].tolist(), strict=True))
+    assert terms[0, 1] == pytest.approx(0.05 * 3, rel=0.1)
+    assert terms[0, 0, 1] == pytest.approx(-0.05 * 3, rel=0.1)
+    after = model(frames[:, 3])
+    torch.testing.assert_close(after[:, 1:], frames[:, 3, 1:])
+    assert (after - frames[:, 4]).norm() < 0.05 * (frames[:, 3] - frames[:, 4]).norm()
+
+
+def test_a_wave_that_crosses_hundreds_of_cells_a_step_is_not_slowed_down():
+    model = CHONNStep1d(1, boundary="periodic")
+    with torch.no_grad():
+        model.carry[0, 0, 0, 0] = 0.5 / SPEED
+        model._has({"carry"}, set(), model.rings)
+        x = smooth(1, 1, 400).float()
+        torch.testing.assert_close(model(x), x.roll(200, -1), rtol=0, atol=0.02)
+
+
 def test_calibration_in_two_dimensions_finds_both_diffusivities():
     def heat(u):
         for _ in range(20):

@@ -15,10 +15,7 @@ from chonn_ops import (
     Dirichlet,
     FiniteVolumes,
     Grid,
-    LCState,
     Mesh,
-    lc_step,
-    rc_step,
 )
 
 DOUBLE = torch.float64
@@ -287,35 +284,6 @@ def test_merged_nodes_are_one(kind, dtype):
     torch.testing.assert_close(merged.source(f), f + join @ walls)
 
 
-def test_held_nodes_are_merged_before():
-    circuit = circuit_of("plane", DOUBLE)
-    held = circuit.hold(nodes_of(circuit) | (labels_of(circuit) > 0)[..., None])
-    with pytest.raises(
-        ValueError, match=r"0 at held nodes \(merge first.* at \[\[0, 0\], \[0, 1\]"
-    ):
-        held.merge(labels_of(circuit))
-
-
-def test_steps_want_one_potential_a_node():
-    circuit = circuit_of("plane", DOUBLE)
-    nodes, v = nodes_of(circuit), values_of(circuit)
-    for value in (v[:, None].expand(-1, B, -1, -1, -1), 1j):
-        held = circuit.hold(nodes, value)
-        with pytest.raises(ValueError, match="circuit: expected one real current or held"):
-            rc_step(v, held, 1.0, 1.0)
-        with pytest.raises(ValueError, match="circuit: expected one real current or held"):
-            lc_step(LCState.at_rest(v), held, 1.0, 1.0)
-    several = v[:, None].expand(-1, S, -1, -1, -1)
-    with pytest.raises(
-        ValueError, match=r"^v: expected shape \(B, \*grid, C\) = \(2, 3, 4, 2\), got"
-    ):
-        rc_step(several, circuit, 1.0, 1.0)
-    with pytest.raises(
-        ValueError, match=r"^voltage: expected shape \(B, \*grid, C\) = \(2, 3, 4, 2\)"
-    ):
-        lc_step(LCState.at_rest(several)._replace(current=(v, v)), circuit, 1.0, 1.0)
-
-
 def test_copies_know_what_is_held_and_potentials_have_the_dtype_of_sources():
     circuit, _ = held(circuit_of("plane", DOUBLE))
     factor = copy.deepcopy(circuit.factorize())
@@ -346,13 +314,3 @@ def test_meshes_with_losses_at_a_frequency_may_be_held():
     v = volumes.circuit(ones, (0.3 - 2j) * ones, plates).solve(0 * ones)
     waves = mesh.diffusion(ones[:, :4], absorption=(0.3 - 2j) * ones, boundary=plates)
     torch.testing.assert_close(waves.solve(0 * ones), v)
-
-
-@pytest.mark.parametrize("value", [torch.ones(B, 4, 12, C), torch.ones(B, 3, 4, 3)])
-def test_shapes_are_named(value):
-    circuit = circuit_of("plane", DOUBLE)
-    with pytest.raises(ValueError, match="value: expected a shape that expands to"):
-        circuit.hold(nodes_of(circuit), value)
-    for method in (circuit.currents, circuit.node_currents):
-        with pytest.raises(ValueError, match=r"v: expected shape \(B, \*grid, C\) = .* or \(B, S"):
-            method(value)

@@ -24,7 +24,6 @@ from network_cases import (
     matrix,
     on,
     solve_network,
-    solver_of,
     walled,
 )
 from test_graphs import CASES as GRAPHS
@@ -550,19 +549,6 @@ def test_the_largest(grid, kind, contrast, leak):
     fields = (hard_networks(kind, contrast, grid, leak, dtype)[0] for dtype in TOLERANCE)
     one = ((s[:1, ..., :1], [x[:1, ..., :1] for x in g], c[:1, ..., :1]) for s, g, c in fields)
     assert_near(*(solved(x, solver=Direct())[1] for x in one), 2e-5)
-
-
-@EACH_BACKEND
-@pytest.mark.parametrize("method", ["auto", "direct"])
-def test_several_sources_equal_one_by_one(backend, method):
-    source, g, leak = make_network((6, 7))
-    sources = torch.stack([source, -source, source.flip(1), 9 * source], 1)
-    options = {"periodic": (True, False), "solver": solver_of(method), "backend": backend}
-    v, info = solve_network(sources, g, leak, info=True, **options)
-    assert info.iterations.shape == info.backward_error.shape == (2, 4, 3)
-    assert (info.backward_error <= 1e-14).all()
-    for i in range(4):
-        assert_near(v[:, i], solve_network(sources[:, i], g, leak, **options), 1e-13)
 
 
 class TestBackward:

@@ -41,7 +41,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
 
 # Panels and tiles of the smallest blocks, so that small fronts take several.
 FEW = dict.fromkeys(("_PANEL", "_ALONE", "_COLUMNS", "_FUSED"), 16)
-FEW |= {"_SMALL": 0, "_TILE": 32, "_SWEPT": 256}
+FEW |= {"_TILE": 32, "_SWEPT": 256}
 
 
 @contextmanager
@@ -280,7 +280,7 @@ def check_factorize(name):
             ac.solve(source)
 
 
-F64, HARD, LARGE = {"dtype": torch.float64}, {"contrast": 1e12}, {"sizes": {"_SMALL": 0}}
+F64, HARD = {"dtype": torch.float64}, {"contrast": 1e12}
 GRIDS = [
     ((4, 6), (False, False), {"B": 2, "C": 5, "S": 2}),
     ((5, 7), (True, True), F64),
@@ -289,14 +289,8 @@ GRIDS = [
     ((40,), (False,), {}),
     ((12,), (True,), F64),
     ((9, 10), (False, True), {**HARD, "leak": 1e-12}),
-    ((3, 4, 3), (False, True, False), HARD),
-    # Without small fronts, and with small ones below large ones.
-    ((5, 7), (False, False), {"B": 2, "C": 2, "S": 2, **LARGE}),
-    ((5, 7), (True, True), F64 | LARGE),
-    ((9, 10), (False, True), {**HARD, "leak": 1e-12, **LARGE}),
-    ((3, 4, 5), (False, True, False), HARD | LARGE),
-    ((7, 9), (False, False), {"B": 3, "C": 3, "sizes": {"_SMALL": 17}}),
-    ((9, 8), (False, True), {**F64, "sizes": {"_SMALL": 24}}),
+    ((3, 4, 5), (False, True, False), HARD),
+    ((7, 9), (False, False), {"B": 3, "C": 3}),
     # Fronts of several panels: one of them, and of several sizes.
     *(
         (*x, {"dtype": dtype, "sizes": FEW, "leaf": leaf})
@@ -307,7 +301,7 @@ GRIDS = [
         pytest.param(*x, marks=pytest.mark.slow)
         for x in (
             ((33, 20), (False, False), HARD),
-            ((16, 16), (False, False), HARD | LARGE),
+            ((16, 16), (False, False), HARD),
             ((34, 40), (False, False), {"sizes": FEW, "leaf": 64}),
             ((17, 18), (True, True), F64),
             ((8, 8, 8), (False, False, False), HARD),
@@ -447,7 +441,6 @@ MOST = {
     "up": (255, 6144),
     "down": (220, 16384),
     "drops": (96, 4096),
-    "eliminate": (255, 4608),
 }
 # Bytes of a thread: panels of many fronts in float32, and of 64 pivots in float64.
 MOST_SPILLED = {"float32": 160, "float64": 336}

@@ -280,18 +280,13 @@ def test_layers_are_exact_and_electrodes_measure_them():
 def test_facets_nodes_and_masks_name_the_same_sides():
     points, cells = box(5)
     masks = sides(points)
+    found, nodes = Mesh(points, cells, masks), {k: np.flatnonzero(m) for k, m in masks.items()}
     facets = {}
-    found = Mesh(points, cells, masks)
-    for name, mask in masks.items():
-        on = np.flatnonzero(mask)
+    for name, on in nodes.items():
         line = on[np.argsort(points[on, 1 - "xy".index(name[0])])]
         facets[name] = np.stack([line[1:], line[:-1]], 1)
-    others = [
-        Mesh(points, cells, facets),
-        Mesh(points, cells, {k: np.flatnonzero(m) for k, m in masks.items()}),
-    ]
     twice = {name: np.concatenate([given, given[:, ::-1]]) for name, given in facets.items()}
-    others.append(Mesh(points, cells, twice))
+    others = [Mesh(points, cells, given) for given in (facets, nodes, twice)]
     boundary = {"x0": Dirichlet(1.0), "y0": Neumann(0.3), "x1": Robin(2.0, -1.0)}
     k, f = uniform(1, len(cells), 1) + 0.1, uniform(1, len(points), 1)
     v = found.diffusion(k, boundary=boundary).solve(f)
@@ -299,9 +294,8 @@ def test_facets_nodes_and_masks_name_the_same_sides():
     torch.testing.assert_close(found.diffusion(k, boundary=closed).solve(f), v)
     for other in others:
         torch.testing.assert_close(other.diffusion(k, boundary=boundary).solve(f), v)
-    assert found.sets["boundary"].tolist() == sorted(
-        set(np.flatnonzero(np.any(list(masks.values()), axis=0)).tolist())
-    )
+    (every,) = np.any(list(masks.values()), axis=0).nonzero()
+    assert found.sets["boundary"].tolist() == every.tolist()
 
 
 @pytest.mark.parametrize("kind", [">", "reversed", "lists", "whole"])
@@ -349,23 +343,17 @@ def test_what_is_made_once_is_of_no_mode(mode, what):
 
     # A shape of its own each, because the graphs of rasters are kept by shape.
     k = torch.full((40 + ["inference", "device", "grad"].index(mode),), 2.0, dtype=DOUBLE)
+    slope = None
     if mode == "grad":
         slope = torch.func.grad(lambda k: (make(), solve(k))[1])(k)
-    elif mode == "device":
-        with torch.device("meta"):
-            make()
-            raster(k[None, :, None, None])
-        slope = None
     else:
-        with torch.inference_mode():
+        with torch.inference_mode() if mode == "inference" else torch.device("meta"):
             make()
-            solve(k)
-        slope = None
+            solve(k) if mode == "inference" else raster(k[None, :, None, None])
     x = k.clone().requires_grad_()
     (expected,) = torch.autograd.grad(solve(x), x)
     assert expected.isfinite().all()
-    if slope is not None:
-        torch.testing.assert_close(slope, expected)
+    torch.testing.assert_close(expected if slope is None else slope, expected)
 
 
 def test_an_obtuse_cell_is_named():

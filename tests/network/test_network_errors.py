@@ -6,7 +6,6 @@ import itertools
 import math
 import warnings
 
-import numpy as np
 import pytest
 import torch
 from network_cases import (
@@ -122,28 +121,6 @@ def test_message_says_expected_and_actual(changes, expected, actual, call):
     before, after = str(error.value).split(", got ")
     assert expected in before
     assert actual in after
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "kind"),
-    [
-        ("source", np.ones((2, 4, 5, 3)), "ndarray"),
-        ("source", [1.0], "list"),
-        ("conductance", _like(1.0), "Tensor"),
-        ("conductance", (_like(1.0), np.ones(3)), "ndarray"),
-        ("leak", 0.5, "float"),
-    ],
-)
-def test_only_tensors(name, value, kind):
-    with pytest.raises(TypeError, match=f"{name}.*: expected a .*Tensor.*, got {kind}"):
-        solve_network(**_arguments(**{name: value}))
-
-
-def test_noise_of_another_shape_is_refused():
-    given = _arguments()
-    factor = factorize(given["conductance"], given["leak"])
-    with pytest.raises(ValueError, match="noise: expected shape"):
-        factor.sample(given["leak"][..., :1])
 
 
 @pytest.mark.parametrize("function", [edge_conductance, wall_leak])
@@ -302,23 +279,16 @@ def test_too_large_to_eliminate_raises(monkeypatch):
         solve_network(**_hard())
 
 
-def _cut(leak_right, balanced):
-    """A 6 x 8 network cut in two between columns 3 and 4, with leaks in the right half only."""
-    source, conductance, leak = make_network((6, 8))
-    conductance[1][1, :, 3, 2] = 0
-    leak[1, :, :4, 2] = 0
-    if not leak_right:
-        leak[1, :, 4:, 2] = 1e-3
-    if balanced:
-        source[1, :, :4, 2] -= source[1, :, :4, 2].mean()
-    return source, conductance, leak
-
-
 @pytest.mark.parametrize("backend", available_backends())
 @pytest.mark.parametrize("method", ["auto", "direct", "multigrid"])
 @pytest.mark.parametrize("balanced", [False, True])
 def test_a_part_without_ground_is_named(backend, method, balanced):
-    source, conductance, leak = _cut(True, balanced)
+    """Half of a network that is cut in two, whether its sources are balanced or not."""
+    source, conductance, leak = make_network((6, 8))
+    conductance[1][1, :, 3, 2] = 0
+    leak[1, :, :4, 2] = 0
+    if balanced:
+        source[1, :, :4, 2] -= source[1, :, :4, 2].mean()
     with pytest.raises(
         ValueError, match=r"none in the part of network \(1, 2\).* node \("
     ) as caught:

@@ -15,7 +15,6 @@ from network_cases import (
     FASTEST,
     factorize,
     make_network,
-    network_with_walls,
     solve_network,
     solver_of,
 )
@@ -27,19 +26,6 @@ from chonn_ops import Auto, Grid, Robin, diffusion, kirchhoff_scan
 from chonn_ops.network.direct import predicted_bytes
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
-EXACT = {"solver": Auto(1e-13)}
-
-
-def _flat(network):
-    source, conductance, leak = network
-    return [x.requires_grad_() for x in (source, *conductance, leak)]
-
-
-def _solver(**options):
-    def solve(source, *rest):
-        return network_with_walls(source, rest[:-1], rest[-1], **(EXACT | options))
-
-    return solve
 
 
 def test_gradients_at_the_edge_of_what_is_allowed_are_finite():
@@ -67,7 +53,9 @@ def test_gradients_at_the_edge_of_what_is_allowed_are_finite():
 def test_opcheck(backend, dtype, grid, periodic):
     operator = torch.ops.chonn_ops.kirchhoff_network.default
     loose = within(0.05) if dtype == torch.bfloat16 else {}
-    source, *conductance, leak = _flat(make_network(grid, dtype=dtype))
+    source, conductance, leak = make_network(grid, dtype=dtype)
+    leaves = [x.requires_grad_() for x in (source, *conductance, leak)]
+    source, *conductance, leak = leaves
     g0, g1, g2 = (*conductance, None, None)[:3]
     opcheck(operator, (source, g0, g1, g2, leak, periodic, 1e-4, 50, backend), **loose)
 
@@ -90,12 +78,6 @@ def _args():
     return (source, *conductance, leak)
 
 
-def _worst(actual, expected):
-    if isinstance(actual, torch.Tensor):
-        return (actual - expected).abs().max().item()
-    return max(_worst(a, b) for a, b in zip(actual, expected, strict=True))
-
-
 @pytest.mark.parametrize("method", ["direct", "multigrid"])
 @pytest.mark.parametrize("at_frequency", [False, True])
 def test_exported_programs_have_derivatives_of_both_modes(method, at_frequency):
@@ -103,7 +85,9 @@ def test_exported_programs_have_derivatives_of_both_modes(method, at_frequency):
     if at_frequency and method == "multigrid":
         pytest.skip("complex networks are eliminated")
     args = [x * (1 + 0.3j) if at_frequency else x for x in _args()]
-    solve = _solver(solver=solver_of(method))
+
+    def solve(source, *rest):
+        return solve_network(source, rest[:-1], rest[-1], solver_of(method))
 
     class Solve(torch.nn.Module):
         def forward(self, *args):
@@ -117,7 +101,7 @@ def test_exported_programs_have_derivatives_of_both_modes(method, at_frequency):
         torch.testing.assert_close(forward_ad.unpack_dual(program(*duals)).tangent, expected)
     leaves = [x.clone().requires_grad_() for x in args]
     found, right = (torch.autograd.grad(f(*leaves).sin().sum(), leaves) for f in (program, module))
-    assert _worst(found, right) < 1e-8
+    torch.testing.assert_close(found, right, rtol=0, atol=1e-8)
     with pytest.raises(NotImplementedError, match=r"torch[.]func differentiates no networks of"):
         torch.func.jvp(program, tuple(args), tangents)
 

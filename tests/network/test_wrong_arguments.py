@@ -37,6 +37,7 @@ TURNED = tensor(*(torch.full((4, 5), x) for x in (2.0, 5.0, 1.0)))[None, :, :, N
 CORNERS, HALVES = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)], [(0, 1, 2), (0, 2, 3)]
 BOOLS = torch.ones(9, 1, dtype=torch.bool)
 PLATE, CELLS = diffusion(ONES, boundary="dirichlet"), raster(torch.ones(1, 3, 3, 1))
+SOME, SEVERAL = torch.arange(20).reshape(4, 5, 1) < 2, ONES[:, None].expand(-1, 3, -1, -1, -1)
 LINE, EDGES, NODES = Graph([(0, 1), (1, 2)], 3), torch.ones(1, 2, 1), torch.ones(1, 3, 1)
 
 
@@ -140,8 +141,36 @@ REFUSED += [
             (Robin, 1.0, math.nan),
         )
     ),
-    (lambda: PLATE.currents(torch.ones(1, 4, 6, 1)), r"v: expected shape \(B, \*grid, C\)"),
+    *(
+        (
+            partial(call, torch.ones(1, 4, 6, 1)),
+            r"v: expected shape \(B, \*grid, C\) = .* or \(B, S",
+        )
+        for call in (PLATE.currents, PLATE.node_currents)
+    ),
     (lambda: PLATE.solve(ONES[:, :3]), "source: expected shape"),
+    (lambda: PLATE.factorize().sample(ONES[:, :3]), "noise: expected shape"),
+    (
+        lambda: PLATE.hold(SOME).merge(SOME[..., 0].long()),
+        r"0 at held nodes \(merge first.* at \[\[0",
+    ),
+    *(
+        (lambda x=x: PLATE.hold(SOME, x), "value: expected a shape that expands to")
+        for x in (torch.ones(1, 4, 12, 1), torch.ones(1, 4, 5, 3))
+    ),
+    *(
+        (lambda call=call, x=x: call(PLATE.hold(SOME, x)), "circuit: expected one real current or")
+        for call in (
+            lambda x: rc_step(ONES, x, 1.0, 1.0),
+            lambda x: lc_step(LCState.at_rest(ONES), x, 1.0, 1.0),
+        )
+        for x in (SEVERAL, 1j)
+    ),
+    (lambda: rc_step(SEVERAL, PLATE, 1.0, 1.0), r"^v: expected shape \(B, \*grid, C\) = \(1, 4, 5"),
+    (
+        lambda: lc_step(LCState(SEVERAL, (ONES, ONES), ONES), PLATE, 1.0, 1.0),
+        r"^voltage: expected shape \(B, \*grid, C\) = \(1, 4, 5, 1\)",
+    ),
 ]
 REFUSED += rows(
     Mesh,
@@ -296,6 +325,14 @@ REFUSED += [
 WRONG_TYPES = [
     (lambda: diffusion(1.0), r"expected a torch\.Tensor"),
     (lambda: diffusion(ONES, mask=[[True]]), r"expected a torch\.Tensor"),
+    (lambda: PLATE.solve(np.ones((1, 4, 5, 1))), r"source.*: expected a .*Tensor.*, got ndarray"),
+    (lambda: PLATE.solve([1.0]), r"source.*: expected a .*Tensor.*, got list"),
+    (lambda: Circuit(ONES, ONES), r"conductance.*: expected a .*Tensor.*, got Tensor"),
+    (
+        lambda: Circuit((ONES, np.ones(3)), ONES),
+        r"conductance.*: expected a .*Tensor.*, got ndarray",
+    ),
+    (lambda: Circuit((ONES, ONES), 0.5), r"leak.*: expected a .*Tensor.*, got float"),
     (lambda: Circuit((EDGES,), NODES, LINE), "one Tensor"),
     (lambda: Circuit(EDGES, NODES, [(0, 1)]), "on: expected a Grid or a Graph"),
     (lambda: lc_step(REST, [V], 1.0, 1.0), "circuit: expected a Circuit, got list"),

@@ -9,10 +9,9 @@ from unittest import mock
 REALS = {
     *("g0", "g1", "g2", "leak", "g", "own", "judged", "shares", "inverse", "grounded", "updates"),
     *("grounds", "W", "LW", "source", "x", "potential", "relative", "base", "drop"),
-    *("rows", "lower"),
 }
 INTEGERS = {
-    *("INFO", "REGION", "KID", "COLUMN", "EDGE_AT", "BEFORE_AT", "BEFORE", "NODE", "ENTRY"),
+    *("INFO", "KID", "COLUMN", "EDGE_AT", "BEFORE_AT", "BEFORE", "NODE", "ENTRY"),
     *("PLACE", "POSITION", "EDGE_OF", "NEAR", "FAR"),
 }
 

@@ -73,29 +73,6 @@ def test_gradients_are_those_of_finite_differences(on):
     assert torch.autograd.gradcheck(call, given, fast_mode=on == "mesh")
 
 
-def test_a_robin_wall_goes_from_neumann_to_dirichlet():
-    u = _features(1, 6, 5, 4)
-    words = ("robin", "neumann", "dirichlet")
-    wall, neumann, dirichlet = (_cell(4, boundary=word, tol=1e-12) for word in words)
-    for cell in (neumann, dirichlet):
-        cell.load_state_dict(
-            {n: p for n, p in wall.state_dict().items() if n != "wall_param"}, strict=True
-        )
-    with torch.no_grad():
-        for value, other in ((40.0, neumann), (-40.0, dirichlet)):
-            wall.wall_param.fill_(value)
-            torch.testing.assert_close(wall(u), other(u), rtol=1e-7, atol=1e-7)
-
-
-@pytest.mark.parametrize(
-    "boundary", ["robin", "neumann", "dirichlet", ("dirichlet", "periodic"), ("robin", "neumann")]
-)
-def test_a_mask_of_all_nodes_changes_nothing(boundary):
-    cell, u = _cell(4, boundary=boundary, tol=1e-12), _features(2, 6, 5, 4)
-    mask = torch.ones(6, 5, dtype=torch.bool)
-    torch.testing.assert_close(cell(u, mask=mask), cell(u), rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize("boundary", ["robin", "neumann", "dirichlet"])
 def test_a_masked_grid_is_the_smaller_grid(boundary):
     cell = _cell(4, boundary=boundary, tol=1e-12, nodes="centres")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -136,42 +137,29 @@ def test_mixed_dtypes(backend, options, wide):
         assert run(case, backend=backend)["state"].dtype == torch.float64
 
 
-def _transposed(x):
-    return x.transpose(0, -1).contiguous().transpose(0, -1)
+def offset(x):
+    return torch.cat([torch.full_like(x, math.nan), x], dim=-1)[..., x.shape[-1] :]
 
 
-def _channels_first(x):
-    return x.movedim(-1, 1).contiguous().movedim(1, -1)
-
-
-def _transposed_grid(x):
-    return x.transpose(1, 2).contiguous().transpose(1, 2)
-
-
-def _strided(x):
-    return torch.stack([x, torch.full_like(x, float("nan"))], dim=-1)[..., 0]
-
-
-def _offset(x):
-    return torch.cat([torch.full_like(x, float("nan")), x], dim=-1)[..., x.shape[-1] :]
-
-
-def _expanded(x):
-    return x[:1].expand_as(x)
-
-
-LAYOUTS = (_transposed, _channels_first, _transposed_grid, _strided, _offset, _expanded)
+LAYOUTS = {
+    "transposed": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
+    "channels first": lambda x: x.movedim(-1, 1).contiguous().movedim(1, -1),
+    "transposed grid": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+    "strided": lambda x: torch.stack([x, torch.full_like(x, math.nan)], dim=-1)[..., 0],
+    "offset": offset,
+    "expanded": lambda x: x[:1].expand_as(x),
+}
 
 
 @EACH_IMPLEMENTATION
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     "options", [LINES[0], *({"directions": x, "boundary": "periodic"} for x in DIRECTIONS)], ids=str
 )
 def test_layouts(backend, layout, options):
     case = make_case(3, (2, 3) if "directions" in options else 37, 9, 16)
-    narrow = (_transposed, _strided, _offset)  # lay out what has no positions, too
-    laid_out = {k: layout(x) if layout in narrow or x.dim() > 2 else x for k, x in case.items()}
+    narrow = layout in ("transposed", "strided", "offset")  # what has no positions, too
+    laid_out = {k: LAYOUTS[layout](x) if narrow or x.dim() > 2 else x for k, x in case.items()}
     assert not laid_out["u"].is_contiguous()
     expected = truth({name: x.contiguous() for name, x in laid_out.items()}, **options)
     assert_close(run(laid_out, backend=backend, **options), expected, TOLERANCE[torch.float32])
@@ -191,7 +179,7 @@ def test_expanded_gradients(backend):
 
 def test_fields_with_one_stride_are_not_copied(monkeypatch):
     case = make_case(2, (6, 7), 20, 5)
-    case |= {"u": _channels_first(case["u"]), "b": _offset(case["b"])}
+    case |= {"u": LAYOUTS["channels first"](case["u"]), "b": offset(case["b"])}
     addresses, run = [], autograd.scan
 
     def spy(inputs, modes):
@@ -340,6 +328,32 @@ def test_slow_growth_has_the_gradient_of_slow_decay():
     scans = (kirchhoff_scan(one, one, x * decay, one, one, passive=False) for x in (1, -1))
     decays, grows = (torch.autograd.grad(y.sum(), decay)[0] for y in scans)
     torch.testing.assert_close(grows, -decays)
+
+
+@EACH_BUT_EMULATED
+@pytest.mark.parametrize("boundary", ["matched", "periodic"])
+def test_reverse_equals_flip(backend, boundary):
+    case = make_case(2, 70, 18, 5, dtype=torch.float64)
+    if boundary == "periodic":
+        del case["initial_state"]
+    options = {"return_state": True, "backend": backend, "boundary": boundary}
+    y, state = kirchhoff_scan(**case, reverse=True, **options)
+    turned = case | {name: case[name].flip(1) for name in STREAMS}
+    flipped, same_state = kirchhoff_scan(**turned, **options)
+    torch.testing.assert_close(y, flipped.flip(1))
+    torch.testing.assert_close(state, same_state)
+
+
+@EACH_BUT_EMULATED
+def test_ring_that_hardly_decays_averages(backend):
+    """As decay -> 0 the state tends to mean(delta b u) / (decay mean(delta)), not to 0 / 0."""
+    case = make_case(1, 30, 4, 1, dtype=torch.float64)
+    del case["initial_state"]
+    case["decay"] = torch.full((4, 1), 1e-9, dtype=torch.float64)
+    _, state = kirchhoff_scan(**case, boundary="periodic", return_state=True, backend=backend)
+    delta = case["delta"]
+    mean = (delta * case["b"] * case["u"]).sum(1) / delta.sum(1)
+    assert rms_ratio(state[..., 0] * 1e-9, mean) < 1e-6
 
 
 @EACH_IMPLEMENTATION

@@ -18,14 +18,14 @@ _SOURCE = Path(__file__).with_name("emulation.cpp")
 _FOLDER = tempfile.TemporaryDirectory(prefix="chonn-emulation-")
 
 
-def card(processors: int = 1, shared: int = 232448) -> Card:
-    """A GPU with so many processors; shared memory as the H100 has it by default."""
-    return Card(0, processors, shared, (9, 0))
+def card(shared: int = 232448) -> Card:
+    """A GPU, with the shared memory of an H100 by default."""
+    return Card(0, shared, (9, 0))
 
 
 @cache
 def _library(macros: tuple[tuple[str, int], ...]) -> ctypes.CDLL:
-    """The kernels with some macros; without those that only bound registers."""
+    """The kernels with some macros."""
     assert COMPILER is not None
     words = [f"-D{name}={value}" for name, value in macros]
     path = Path(_FOLDER.name) / f"{hashlib.sha256(repr(words).encode()).hexdigest()[:16]}.so"
@@ -41,13 +41,12 @@ class Kernels:
     launched: list[str]
 
     def __init__(self, macros: tuple[tuple[str, int], ...], on: Card) -> None:
-        kept = tuple(pair for pair in macros if pair[0] not in ("MAXT", "MINB"))
-        self.library, self.most = _library(kept), dict(macros)["MAXT"]
+        self.library, self.threads = _library(macros), 32 * dict(macros)["GROUPS"]
         self.shared = on.shared
         assert self.library.arguments_size() == cuda.LAYOUT.size
 
     def launch(self, which: int, blocks: int, threads: int, shared: int, values: tuple) -> None:
-        assert threads <= (self.most if which < 2 else 256)
+        assert threads == (self.threads if which < 2 else 256)
         assert shared <= self.shared
         Kernels.launched.append(cuda.NAMES[which])
         arguments = ctypes.create_string_buffer(cuda.LAYOUT.pack(*values))

@@ -13,15 +13,6 @@
 using std::fma;
 using std::min;
 
-struct float2 {
-    float x, y;
-};
-struct alignas(16) float4 {
-    float x, y, z, w;
-};
-struct alignas(16) double2 {
-    double x, y;
-};
 struct alignas(8) uint2 {
     unsigned x, y;
 };

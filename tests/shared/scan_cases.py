@@ -53,10 +53,6 @@ QUICK_MODES = (
     ("axial", "dirichlet"),
     ("bidirectional", "neumann"),
 )
-EACH_MODE_THOROUGHLY = pytest.mark.parametrize(
-    ("directions", "boundary"),
-    [pytest.param(*mode, marks=() if mode in QUICK_MODES else thorough) for mode in MODES],
-)
 
 # RMS of the error over RMS of the truth computed from the same (rounded) inputs. float32 bounds
 # hold for sums over a thousand steps; bfloat16 and float16 are the rounding of the results.

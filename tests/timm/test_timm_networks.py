@@ -1,5 +1,7 @@
 """``timm.create_model("chonn_tiny", cell="network")``: networks in the place of scans."""
 
+import hashlib
+
 import pytest
 import torch
 
@@ -46,28 +48,9 @@ def test_features_and_fx():
 def test_without_networks_it_is_what_it_was():
     """Names, shapes and so checkpoints; and the paper's options are still the defaults."""
     model = create()
-    inside = {
-        name.removeprefix("stages.0.blocks.0.mixer."): tuple(value.shape)
-        for name, value in model.state_dict().items()
-        if name.startswith("stages.0.blocks.0.mixer.")
-    }
-    cell = {
-        "decay_param": (16, 1),
-        "skip_param": (16,),
-        "selective_proj.weight": (3, 16),
-        "dt_proj.weight": (16, 1),
-        "dt_proj.bias": (16,),
-    }
-    assert inside == {
-        "norm.weight": (16,),
-        "norm.bias": (16,),
-        "in_proj.weight": (32, 16),
-        "depthwise.weight": (16, 1, 3, 3),
-        "depthwise.bias": (16,),
-        "pointwise.weight": (16, 16),
-        "pointwise.bias": (16,),
-        **{f"cells.{k}.{name}": shape for k in (0, 1) for name, shape in cell.items()},
-    }
+    state = model.state_dict().items()
+    names = "\n".join(f"{key} {tuple(x.shape)}" for key, x in state if ".mixer." in key)
+    assert hashlib.sha256(names.encode()).hexdigest()[:12] == "698fe4eb0cec"
     explicit = create(order=2, d_state=1, directions="cross", boundary="matched", constrained=True)
     x = torch.randn(1, 3, 64, 64)
     torch.testing.assert_close(model.eval()(x), explicit.eval()(x), rtol=0, atol=0)

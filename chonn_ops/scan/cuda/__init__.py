@@ -5,11 +5,14 @@ partial sums of all walks' gradients. Sums have a fixed order, so results repeat
 walk's checkpoints, every 16 steps, take N / 16 times the memory of a (B, L, D) tensor of states.
 The machine code is kept in the user's folder for caches, see `nvrtc.cache_folder`.
 
-Streams of one dtype are read as they are, rows at any distance; others are converted. Lines are
-divided into pieces where lines and channels are too few to fill the GPU.
+Streams of one dtype are read as they are, rows at any distance; others are converted.
 
-Tensor cores sum the gradients of b and c over the channels of large scans of 9 to 16 states, but
-for float64. They multiply what they do not want by 0. So a term that is NaN or infinite makes both
+This form has not run on a GPU. It follows a probe that has: on an H100 lines of shape (8, 4096,
+1536, 16) in bfloat16 took 0.50 ms forward and 2.19 ms with gradients there. A warp had 8 channels,
+a lane 4 of their 16 states, a block 4 warps, a processor 3 blocks; no other shape was measured.
+
+Tensor cores sum the gradients of b and c over the channels of scans of 9 to 16 states, but for
+float64. They multiply what they do not want by 0. So a term that is NaN or infinite makes both
 gradients of its group of four states at that step NaN.
 """
 
@@ -34,26 +37,18 @@ SOURCE = Path(__file__).with_name("scan.cu")
 NAMES = ("scan_forward", "scan_backward", "scan_finish")
 _FORWARD, _BACKWARD, _FINISH = range(3)
 # `Args` in scan.cu: pointers, strides, numbers.
-LAYOUT = Struct("=23Q10q21i4x")
+LAYOUT = Struct("=23Q10q17i4x")
 _ROWS_ALIGNED, _STATES_ALIGNED, _ADD, _UNFINISHED, _PERIODIC = 1, 2, 4, 8, 16
 
-# Units of work, in warps of a processor. From `_ENOUGH` on, lanes hold several states; below
-# `_FEW`, lines are divided, into pieces until there are `_MANY`. From the probe on an H100.
-_ENOUGH, _FEW, _MANY = 0.9, 4, 7
-_WARPS = 4  # of a block
-_ROUNDS = 8  # the backward runs at most so many rounds of blocks, each with sums of its own
-_PIECE = 64  # fewest steps of a line that is divided, for each piece
+_WARPS = 4  # of a block; fewer where the GPU has too little shared memory
 
 
 class _Setting(NamedTuple):
-    """One way to compile and launch: macros, pieces of each walk's lines, and sizes of blocks."""
+    """How to compile and launch: macros, and sizes of blocks."""
 
     macros: tuple[tuple[str, int], ...]
     channels: int  # of a warp
-    groups: int  # of channels, in a block
-    pieces: tuple[int, ...]  # of the lines of each walk
-    resident: int  # blocks that a processor should hold
-    shared: tuple[int, int]  # bytes that a warp of the forward and of the backward has
+    shared: tuple[int, int]  # bytes that a block of the forward and of the backward has
 
 
 @lru_cache(maxsize=256)
@@ -61,79 +56,45 @@ def _kernels(macros: tuple[tuple[str, int], ...], on: Card) -> Any:
     return Kernels(SOURCE.read_text(encoding="utf-8"), macros, NAMES, LAYOUT, on)
 
 
-def setting_of(
-    lines: tuple[int, ...],
-    lengths: tuple[int, ...],
-    D: int,
-    N: int,
-    code: int,
-    nested: bool,
-    on: Card,
-) -> _Setting:
-    """How to run walks of so many lines, all batch elements counted."""
+def setting_of(walks: int, N: int, code: int, nested: bool, on: Card) -> _Setting:
+    """How to run scans of so many walks."""
     if N > MOST_STATES:
         raise ValueError(
             f"decay: expected at most {MOST_STATES} states a channel for backend 'cuda', got {N}; "
             "backend='torch' takes any number"
         )
     NP = 1 << (N - 1).bit_length()
-    S = 1
-    for states in (4, 2):
-        fits = states <= NP and 32 * states >= NP
-        if fits and min(lines) * -(-D * NP // (32 * states)) >= _ENOUGH * on.processors:
-            S = states
-            break
-    while NP > 32 * S:
-        S *= 2
+    S = min(NP, 4)
     channels = 32 * S // NP
-    most, resident = {1: (16, 1), 2: (8, 2)}.get(S, (4, 3))  # warps of a block, blocks
-    most = min(most, 8) if NP == 1 else most
     double, narrow = code == CODES[torch.float64], code in _NARROW
-    if double or NP >= 64:  # more registers, and more shared memory, a warp
-        resident = 1
-    pieces = []
-    for count, length in zip(lines, lengths, strict=True):
-        units, k = count * -(-D // channels), 1
-        if units < _FEW * on.processors:
-            while k < most and units * k < _MANY * on.processors and length >= k * _PIECE:
-                k *= 2
-        pieces.append(k)
-    groups = max(1, _WARPS // max(pieces))
     size = 8 if double else 4
     tile = 32 if narrow and NP < 64 else 16
+    series = 0 if double else (3 if narrow else 4) * 32 * S
 
-    def shared() -> tuple[int, int]:
-        """`F_SIZE` and `B_SIZE` of scan.cu, in bytes."""
-        outputs = 1 if groups == max(pieces) == 1 else 2
+    def shared(groups: int) -> tuple[int, int]:
+        """`F_SIZE` and `B_SIZE` of scan.cu for all warps, in bytes."""
+        outputs = 1 if groups == 1 else 2
         backward = CUDA_CHECKPOINT * (3 * channels + 2 * NP + 32 * S + outputs * 2 * NP)
-        series = 0 if double else (3 if narrow else 4) * 32 * S
-        return size * tile * 2 * (channels + NP), size * (backward + series)
+        return size * groups * tile * 2 * (channels + NP), size * groups * (backward + series)
 
-    while max(shared()) * groups * max(pieces) > on.shared:
-        if groups > 1:
-            groups //= 2
-        elif max(pieces) > 1:
-            pieces = [max(1, k // 2) for k in pieces]
-        else:
-            raise ValueError(
-                f"backend 'cuda': expected {max(shared())} bytes of shared memory for {N} states "
-                f"in this dtype, got {on.shared}; backend='torch' takes any number"
-            )
-    known = max(pieces) == 1
+    groups = _WARPS
+    while groups > 1 and max(shared(groups)) > on.shared:
+        groups //= 2
+    if max(shared(groups)) > on.shared:
+        raise ValueError(
+            f"backend 'cuda': expected {max(shared(groups))} bytes of shared memory for {N} states "
+            f"in this dtype, got {on.shared}; backend='torch' takes any number"
+        )
     macros = {
         "STREAM": code,
         "NP": NP,
         "WHOLE": int(N == NP),
-        "S": S,
         "NESTED": int(nested),
-        "WALKS": len(lines),
+        "WALKS": walks,
+        "GROUPS": groups,
         "CK": CUDA_CHECKPOINT,
-        "MAXT": 32 * most,
-        "MINB": resident,
-        "KC": int(known),
-        "CGC": groups if known else 0,
     }
-    return _Setting(tuple(macros.items()), channels, groups, tuple(pieces), resident, shared())
+    return _Setting(tuple(macros.items()), channels, shared(groups))
 
 
 def lacks() -> str:
@@ -185,12 +146,11 @@ class _Plan:
         farthest = (P + beyond) * max(D, *(row for _, row, _ in strides))
         wide = max(farthest, *(count * D * N for count in chunks)) >= 2**31
         nested = wide or any(len(walk.steps) == 2 for walk in walks)
-        lengths = tuple(walk.length for walk in walks)
-        setting = setting_of(lines, lengths, D, N, code, nested, on)
+        setting = setting_of(len(walks), N, code, nested, on)
         macros = dict(setting.macros)
-        NP, groups = macros["NP"], setting.groups
+        NP, threads = macros["NP"], 32 * macros["GROUPS"]
         self.kernels = _kernels(setting.macros, on)
-        self.blocks = -(-D // (setting.channels * groups))
+        self.blocks = -(-D // (setting.channels * macros["GROUPS"]))
         vector = 2 if dtype == torch.float64 else 4
         across, deep = min(setting.channels, vector), min(NP, vector)
         rows, states = (strides[0], strides[1], *strides[4:]), strides[2:4]
@@ -201,34 +161,28 @@ class _Plan:
         if N == NP and _are_multiples(states, deep):
             self.states_mask = deep * dtype.itemsize - 1
 
-        slots = setting.resident * on.processors * _ROUNDS
-        each = [max(1, count * self.blocks // slots) for count in lines]
-        runs = [-(-count // one) for count, one in zip(lines, each, strict=True)]
-        shares = [run * k for run, k in zip(runs, setting.pieces, strict=True)]
         batch, row = ([s[i] for s in strides] + [0] * (5 - len(strides)) for i in range(2))
         self.numbers = []
         for i, walk in enumerate(walks):
-            k = setting.pieces[i]
             inner, stride, outer = _nest(walk.lines)
             self.numbers.append(
                 (
                     *(*batch, *row, inner, stride, outer, walk.line_count),
                     *(*_nest(walk.steps), walk.length, walk.reverse, B, P, D, N),
-                    *(k, -(-chunks[i] // k) * CUDA_CHECKPOINT, self.blocks, lines[i], each[i]),
-                    *(sum(shares[:i]), sum(shares)),
+                    *(self.blocks, sum(lines[:i]), sum(lines)),
                 )
             )
         self.launches = [
             (
-                (_FORWARD, count * self.blocks, 32 * k * groups, setting.shared[0] * k * groups),
-                (_BACKWARD, run * self.blocks, 32 * k * groups, setting.shared[1] * k * groups),
+                (_FORWARD, count * self.blocks, threads, setting.shared[0]),
+                (_BACKWARD, count * self.blocks, threads, setting.shared[1]),
             )
-            for count, run, k in zip(lines, runs, setting.pieces, strict=True)
+            for count in lines
         ]
-        sums = -(-2 * B * P * NP // (deep * 256)) + -(-D * NP // 32) + -(-D // 32)
+        sums = -(-2 * B * P * NP // (deep * 256)) + -(-D * NP // 8) + -(-D // 8)
         self.finish = (_FINISH, sums, 256, 256 * self.real.itemsize)
         # Elements of part_bc, part_decay and part_d, and of each walk's checkpoints.
-        self.parts = (self.blocks * 2 * B * P * NP, sum(shares) * D * NP, sum(shares) * D)
+        self.parts = (self.blocks * 2 * B * P * NP, sum(lines) * D * NP, sum(lines) * D)
         kept = [count * chunk * D * N for count, chunk in zip(lines, chunks, strict=True)]
         self.kept_at = [self.real.itemsize * sum(kept[:i]) for i in range(len(kept))]
         self.states = [(count, D, N) for count in lines]

@@ -27,7 +27,6 @@ class Card(NamedTuple):
     """What the plan of a launch depends on."""
 
     device: int
-    processors: int
     shared: int  # bytes of shared memory of a block
     capability: tuple[int, int]
 
@@ -54,7 +53,7 @@ def card(index: int) -> Card:
     _require(
         _cuda().cuDeviceGetAttribute(byref(shared), _SHARED_OF_BLOCK, index), "cuDeviceGetAttribute"
     )
-    return Card(index, found.multi_processor_count, shared.value, (found.major, found.minor))
+    return Card(index, shared.value, (found.major, found.minor))
 
 
 def _enter_context(index: int) -> None:

@@ -1,10 +1,10 @@
 // The scan of the lines of a field, channels-last, forward and backward.
 //
 // A warp owns CPW channels of a line, and each of its lanes S of the states of one channel. It
-// walks its piece of the line step by step, with the states in registers, and loads the rows of
-// the next tile of steps while it walks through this one. A block has K pieces of each line times
-// some groups of channels. The sum over states (an output) is a sum over the lanes of a channel,
-// the sum over channels (a gradient of b or c) one over the other lanes.
+// walks the line step by step, with the states in registers, and loads the rows of the next tile of
+// steps while it walks through this one. A block has GROUPS warps with channels of one line. The
+// sum over states (an output) is a sum over the lanes of a channel, the sum over channels (a
+// gradient of b or c) one over the other lanes.
 //
 // With z = delta decay and phi(z) = (1 - exp(-z)) / z a step is
 //     v += phi(z) (delta u b - z v),
@@ -15,18 +15,17 @@
 //   STREAM  dtype of u, delta, b, c and their gradients, as DTYPE_* in chonn_ops/_library.py
 //   NP      states, rounded up to a power of two, at most 128
 //   WHOLE   1: there are exactly NP states
-//   S       states of a lane; divides NP
 //   NESTED  1: steps are two nested loops, or offsets need 64 bits
 //   WALKS   walks whose mean is the result
-//   MAXT    most threads of a block;  MINB  blocks that a processor should hold
+//   GROUPS  warps of a block
 //   CK      steps between checkpoints, and of a tile of the backward; a multiple of 8
-//   KC      K if it is known, else 0;  CGC  groups of channels of a block if known, else 0
 // Without EMULATED this is CUDA C++; tests/shared/emulation.cpp compiles it for the CPU.
 
 #define FLOAT64 (STREAM == 1)
 #define BFLOAT16 (STREAM == 2)
 #define FLOAT16 (STREAM == 3)
 #define NARROW (BFLOAT16 || FLOAT16)
+#define S (NP < 4 ? NP : 4)  // states of a lane
 #define LPC (NP / S)    // lanes of a channel
 #define CPW (32 / LPC)  // channels of a warp; lane = (group of states) * CPW + channel
 #define TF (NARROW && NP < 64 ? 32 : 16)  // steps of a tile of the forward
@@ -39,7 +38,10 @@
 #define SEVERAL (WALKS > 1)
 #define SHARE ((R)1 / WALKS)
 // Tensor cores sum over the channels; TF32 needs compute capability 8.
-#define USE_MMA (S == 4 && CPW == 8 && !FLOAT64 && ARCHITECTURE >= 800)
+#define USE_MMA (NP == 16 && !FLOAT64 && ARCHITECTURE >= 800)
+// Blocks that a processor should hold: more states or digits take more registers.
+#define RESIDENT (FLOAT64 || NP >= 64 ? 1 : 3)
+#define BOUNDS __launch_bounds__(32 * GROUPS, RESIDENT)
 #define VECTOR (FLOAT64 ? 2 : 4)  // elements that are loaded at once
 #define VX (CPW < VECTOR ? CPW : VECTOR)
 #define VN (NP < VECTOR ? NP : VECTOR)
@@ -154,16 +156,14 @@ struct Args {
     R *sum_y, *sum_u, *sum_delta;  // (B, P, D): what walks add up
     R *kept;  // (B lines, ceil(length / CK), D, N) checkpoints, or null
     R *gdecay, *gd;  // (D, N), (D,) or null
-    R *part_bc, *part_decay, *part_d;  // (blocks, 2, B P, NP), (runs, D, NP), (runs, D)
+    R *part_bc, *part_decay, *part_d;  // (blocks, 2, B P, NP), (all_lines, D, NP), (all_lines, D)
     long long u_batch, delta_batch, b_batch, c_batch, gy_batch;
     long long u_row, delta_row, b_row, c_row, gy_row;
     int line_inner, line_inner_stride, line_outer_stride, lines;
     int step_inner, step_inner_stride, step_outer_stride, length, reverse;
     int B, P, D, N;
-    int K, piece;  // pieces of a line, and the steps of one
     int blocks;  // blocks that share a line's channels
-    int all_lines, lines_each;  // B lines; lines that a block of the backward walks
-    int first_run, runs;  // rows of part_decay: the walk's first, and all
+    int first_line, all_lines;  // rows of part_decay: the walk's first, and all
     int flags;
 };
 
@@ -231,9 +231,6 @@ DEV R phi_small(R z) {
 #define FASTEST ((R)1e9)
 DEV R kept_part(R z) { return exp2_of(z * -LOG2_E); }  // exp(-z)
 DEV R size_of(R z) { return z < 0 ? -z : z; }
-
-// How a warp computes 8 steps: all its z are small; z >= 0; or the decay has either sign.
-enum Mode { SMALL, POSITIVE, SIGNED };
 
 // 1 - exp(-z); phi(-a) = exp(a) phi(a).
 DEV R lost_part(R z) {
@@ -403,25 +400,22 @@ DEV void store_pairs(const Tile<STEPS, W, V> &a, const Tile<STEPS, W, V> &b, R *
 
 // Sums V values over LANES lanes, which are LOW apart, both powers of two. While V > 1 each bit of the
 // lane's number halves the values: the lane keeps those whose number has the bit's place set as in the
-// lane. Returns the first number that the lane holds.
+// lane, of which `first_sum` is the first.
 template <int V, int LOW, int LANES>
-DEV int sum_lanes(R *x, int lane) {
-    if constexpr (LANES == 1) {
-        return 0;
-    } else if constexpr (V == 1) {
+DEV void sum_lanes(R *x, int lane) {
+    if constexpr (LANES > 1 && V == 1) {
         x[0] += exchange(x[0], LOW);
-        return sum_lanes<1, LOW * 2, LANES / 2>(x, lane);
-    } else {
+        sum_lanes<1, LOW * 2, LANES / 2>(x, lane);
+    } else if constexpr (LANES > 1) {
         const bool high = lane & LOW;
 #pragma unroll
         for (int i = 0; i < V / 2; ++i) {
             const R keep = high ? x[i + V / 2] : x[i], send = high ? x[i] : x[i + V / 2];
             x[i] = keep + exchange(send, LOW);
         }
-        return (high ? V / 2 : 0) + sum_lanes<V / 2, LOW * 2, LANES / 2>(x, lane);
+        sum_lanes<V / 2, LOW * 2, LANES / 2>(x, lane);
     }
 }
-// What `sum_lanes` returns.
 template <int V, int LOW, int LANES>
 DEV int first_sum(int lane) {
     if constexpr (LANES == 1 || V == 1)
@@ -434,7 +428,6 @@ DEV int first_sum(int lane) {
 struct Lane {
     int lane, channel, group, c0;  // group of states; first channel of the warp
     bool live;  // whether its channel exists
-    bool negative;  // whether a decay of the warp is negative
     R rate[S], per[S], fastest;  // decay, 1 / decay
 };
 DEV Lane lane_of(const Args &p, int c0) {
@@ -445,7 +438,6 @@ DEV Lane lane_of(const Args &p, int c0) {
     l.c0 = c0;
     l.live = c0 + l.channel < p.D;
     l.fastest = FLOAT64 ? 0 : 1 / FASTEST;
-    bool negative = false;
 #pragma unroll
     for (int s = 0; s < S; ++s) {
         const int n = l.group * S + s;
@@ -457,9 +449,7 @@ DEV Lane lane_of(const Args &p, int c0) {
         // The polynomials are for z >= 0.
         const bool general = l.rate[s] < 0 || (!FLOAT64 && l.rate[s] > FASTEST);
         l.fastest = general ? (R)as_float(0x7f800000) : fmax(l.fastest, l.rate[s]);
-        negative = negative || l.rate[s] < 0;
     }
-    l.negative = !every(!negative);
     return l;
 }
 // phi(delta decay) in powers of delta where z is small.
@@ -495,76 +485,36 @@ DEV void store_states(const Args &p, const Lane &l, R *to, const R *v) {
         if (l.group * S + s < p.N) to[s] = v[s];
 }
 
-// The state that piece `k` of K starts with, from what each piece ends with from rest and the sum
-// of its deltas: `ends` of the block's first piece, [S][32] and [32], `apart` elements from one
-// piece to the next. BACK: adjoints, which start from the last piece.
-template <bool BACK>
-DEV void join_pieces(const Args &p, const Lane &l, const R *ends, int apart, int K, int k, R *v) {
-    if (p.flags & PERIODIC) {  // the state that one period reproduces: v = (v + around) / (1 - keep)
-        R around[S], sum = 0;
+// The state that one period reproduces, of that which it makes from rest in so much time.
+DEV void close_ring(const Args &p, const Lane &l, R time, R *v) {
 #pragma unroll
-        for (int s = 0; s < S; ++s) around[s] = 0;
-        for (int i = 0; i < K; ++i) {
-            const R *piece = ends + (BACK ? K - 1 - i : i) * apart;
-            const R time = piece[S * 32 + l.lane];
-            sum += time;
-#pragma unroll
-            for (int s = 0; s < S; ++s) {
-                const R end = piece[s * 32 + l.lane];
-                around[s] = i == 0 ? end : fma(kept_part(time * l.rate[s]), around[s], end);
-            }
-        }
-#pragma unroll
-        for (int s = 0; s < S; ++s) {
-            const bool there = l.live && l.group * S + s < p.N;  // NaN if no time passes
-            v[s] = there ? (v[s] + around[s]) / lost_part(sum * l.rate[s]) : (R)0;
-        }
+    for (int s = 0; s < S; ++s) {
+        const bool there = l.live && l.group * S + s < p.N;  // NaN if no time passes
+        v[s] = there ? v[s] / lost_part(time * l.rate[s]) : (R)0;
     }
-    for (int i = 0; i < (BACK ? K - 1 - k : k); ++i) {
-        const R *piece = ends + (BACK ? K - 1 - i : i) * apart;
-        const R time = piece[S * 32 + l.lane];
-#pragma unroll
-        for (int s = 0; s < S; ++s) {  // 0 times an infinite growth is 0
-            const R keep = kept_part(time * l.rate[s]), end = piece[s * 32 + l.lane];
-            v[s] = v[s] == 0 ? end : fma(keep, v[s], end);
-        }
-    }
-}
-DEV void leave_end(const Lane &l, R *ends, const R *v, R time) {
-#pragma unroll
-    for (int s = 0; s < S; ++s) ends[s * 32 + l.lane] = v[s];
-    ends[S * 32 + l.lane] = time;
 }
 
 // What the states of a channel share in a step.
 struct Step {
     R delta, u, flow;  // flow = delta u
 };
-DEV Step step_of(R delta, R u) {
-    Step x;
-    x.delta = delta;
-    x.u = u;
-    x.flow = delta * u;
-    return x;
-}
 
 // The lane's state `s` a step later: exp(-z) v + phi(z) delta b u. Where z is small nothing cancels in
 // the form v + phi (delta b u - z v); where it is not, that would leave the rounding of a large v that
 // the step forgets.
-template <Mode MODE>
+template <bool SMALL>
 DEV R relaxed(R v, const Lane &l, const Series &series, int s, const Step &x, R b) {
-    if (MODE == SMALL && !FLOAT64) {  // delta phi(z), whose powers of delta the lane's states share
+    if (SMALL && !FLOAT64) {  // delta phi(z), whose powers of delta the lane's states share
         R sum = series.term[PHI_TERMS - 1][s];
 #pragma unroll
         for (int k = PHI_TERMS - 2; k > 0; --k) sum = fma(sum, x.delta, series.term[k][s]);
         sum = fma(sum, x.delta * x.delta, x.delta * phi_term(0));
         return fma(sum, fma(-l.rate[s], v, x.u * b), v);
     }
-    const R z = x.delta * l.rate[s], a = MODE == SIGNED ? size_of(z) : z;
-    const R keep = MODE == SMALL ? (R)0 : kept_part(z);
-    const R phi = phi_small(a) * (MODE == SIGNED && z < 0 ? keep : (R)1);
+    const R z = x.delta * l.rate[s];
+    if (SMALL) return fma(phi_small(z), fma(-z, v, x.flow * b), v);
+    const R a = size_of(z), keep = kept_part(z), phi = phi_small(a) * (z < 0 ? keep : (R)1);
     const R few = fma(phi, fma(-z, v, x.flow * b), v);
-    if (MODE == SMALL) return few;
     // The product of phi and delta, which may be infinite.
     const R weight = ((R)1 - keep) * l.per[s];
     return a < PHI_LIMIT ? few : fma(keep, v, weight * (x.u * b));
@@ -602,29 +552,27 @@ DEV Place place_of(const Args &p, const Lane &l, const Path &q, T *result, R *su
 // ================================================================ forward
 #define F_SIZE (TF * CPW * 2 + TF * NP * 2)  // elements of shared memory of a warp
 
-template <Mode MODE, bool OUT>
+template <bool SMALL>
 DEV void forward_steps(R *v, const Lane &l, const Series &series, const R *dl, const R *uu, const R *bs,
                        const R *cs, R *acc) {
 #pragma unroll
     for (int j = 0; j < GF; ++j) {
         R bb[S], cc[S], out = 0;
-        const Step x = step_of(dl[j], uu[j]);
+        const Step x = {dl[j], uu[j], dl[j] * uu[j]};
         read_vector<S>(bb, bs + j * NP);
-        if (OUT) read_vector<S>(cc, cs + j * NP);
+        read_vector<S>(cc, cs + j * NP);
 #pragma unroll
         for (int s = 0; s < S; ++s) {
-            v[s] = relaxed<MODE>(v[s], l, series, s, x, bb[s]);
-            if (OUT) out = s == 0 ? cc[s] * v[s] : fma(cc[s], v[s], out);
+            v[s] = relaxed<SMALL>(v[s], l, series, s, x, bb[s]);
+            out = s == 0 ? cc[s] * v[s] : fma(cc[s], v[s], out);
         }
         acc[j] = out;
     }
 }
 
-// Walk through steps first .. end - 1. OUT: write the outputs and, if wanted, checkpoints;
-// otherwise add up the deltas in `time`.
-template <bool OUT>
-DEV void forward_walk(const Args &p, const Lane &l, const Path &q, int line, R *mine, R *v, R &time,
-                      int first, int end) {
+// Walk through a line. With `written`, write the outputs and, if wanted, checkpoints. Returns the sum
+// of the deltas.
+DEV R forward_walk(const Args &p, const Lane &l, const Path &q, int line, R *mine, R *v, bool written) {
     typedef Tile<TF, CPW, VX> Rows;
     typedef Tile<TF, NP, VN> States;
     const int lane = l.lane, width = p.D - l.c0;
@@ -633,40 +581,41 @@ DEV void forward_walk(const Args &p, const Lane &l, const Path &q, int line, R *
     R *xs = mine, *bs = xs + TF * CPW * 2, *cs = bs + TF * NP;
     enum { LEFT = LPC >= GF ? 1 : GF / LPC };  // outputs of GF steps that a lane writes
     const int at = first_sum<GF, CPW, LPC>(lane);
-    const bool writes = l.live && (LPC <= GF || l.group < GF);
-    Place y = place_of(p, l, q, p.y, p.sum_y, first + at);
+    const bool writes = written && l.live && (LPC <= GF || l.group < GF);
+    Place y = place_of(p, l, q, p.y, p.sum_y, at);
     const Source u = source_of(p.u, p.u_batch, p.u_row, q.batch, l.c0);
     const Source delta = source_of(p.delta, p.delta_batch, p.delta_row, q.batch, l.c0);
     const Source b = source_of(p.b, p.b_batch, p.b_row, q.batch, 0);
     const Source c = source_of(p.c, p.c_batch, p.c_row, q.batch, 0);
     const int chunks = (p.length + CK - 1) / CK;
-    R *kept = p.kept + states_at(p, l, (long long)line * chunks + first / CK);
-    const int unwanted = p.kept ? 0 : 1;  // if 1, no g | unwanted is a multiple of CK
+    R *kept = p.kept + states_at(p, l, (long long)line * chunks);
+    R time = 0;
+    const int unwanted = written && p.kept ? 0 : 1;  // if 1, no g | unwanted is a multiple of CK
     Series series;
     make_series(l, series);
     Rows tu, td;
     States tb, tc;
-#define LOAD(t)                                                     \
-    {                                                               \
-        const int rows = end - (t);                                 \
-        td.load(delta, q, t, rows, width, rows_aligned, lane);      \
-        tu.load(u, q, t, rows, width, rows_aligned, lane);          \
-        tb.load(b, q, t, rows, p.N, states_aligned, lane);          \
-        if (OUT) tc.load(c, q, t, rows, p.N, states_aligned, lane); \
+#define LOAD(t)                                                \
+    {                                                          \
+        const int rows = p.length - (t);                       \
+        td.load(delta, q, t, rows, width, rows_aligned, lane); \
+        tu.load(u, q, t, rows, width, rows_aligned, lane);     \
+        tb.load(b, q, t, rows, p.N, states_aligned, lane);     \
+        tc.load(c, q, t, rows, p.N, states_aligned, lane);     \
     }
-    if (first < end) LOAD(first)
-    for (int t0 = first; t0 < end; t0 += TF) {
+    LOAD(0)
+    for (int t0 = 0; t0 < p.length; t0 += TF) {
         sync_warp();
         store_pairs(td, tu, xs, lane, (R)1);
         tb.store(bs, lane, (R)1);
-        if (OUT) tc.store(cs, lane, (R)1);
+        tc.store(cs, lane, (R)1);
         sync_warp();
-        if (t0 + TF < end) LOAD(t0 + TF)
-        const int steps = min(TF, end - t0);
+        if (t0 + TF < p.length) LOAD(t0 + TF)
+        const int steps = min(TF, p.length - t0);
         const R *xg = xs + l.channel * 2, *bg = bs + l.group * S;
 #pragma unroll 1
         for (int g = 0; g < steps; g += GF, xg += GF * CPW * 2, bg += GF * NP) {
-            if (OUT && (g | unwanted) % CK == 0) {
+            if ((g | unwanted) % CK == 0) {
                 store_states(p, l, kept, v);
                 kept += (Offset)p.D * p.N;
             }
@@ -680,16 +629,11 @@ DEV void forward_walk(const Args &p, const Lane &l, const Path &q, int line, R *
                 most = fmax(most, dl[j]);
             }
             if (every(most * l.fastest <= PHI_LIMIT))
-                forward_steps<SMALL, OUT>(v, l, series, dl, uu, bg, bg + TF * NP, acc);
-            else if (!l.negative)
-                forward_steps<POSITIVE, OUT>(v, l, series, dl, uu, bg, bg + TF * NP, acc);
+                forward_steps<true>(v, l, series, dl, uu, bg, bg + TF * NP, acc);
             else
-                forward_steps<SIGNED, OUT>(v, l, series, dl, uu, bg, bg + TF * NP, acc);
-            if (!OUT) {
+                forward_steps<false>(v, l, series, dl, uu, bg, bg + TF * NP, acc);
 #pragma unroll
-                for (int j = 0; j < GF; ++j) time += dl[j];
-                continue;
-            }
+            for (int j = 0; j < GF; ++j) time += dl[j];
             sum_lanes<GF, CPW, LPC>(acc, lane);
             if (writes) {
 #pragma unroll
@@ -703,54 +647,44 @@ DEV void forward_walk(const Args &p, const Lane &l, const Path &q, int line, R *
         }
     }
 #undef LOAD
+    return time;
 }
 
-// One block: one line, the channels of some warps, K pieces of the line.
-extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_forward(const __grid_constant__ Args p) {
+// One block: one line, the channels of its warps.
+extern "C" __global__ void BOUNDS scan_forward(const __grid_constant__ Args p) {
     SHARED
-    const int warp = threadIdx.x >> 5, K = KC ? KC : p.K, k = KC == 1 ? 0 : warp % K;
-    const int line = blockIdx.x / p.blocks, block = blockIdx.x % p.blocks;
-    const int groups = (blockDim.x >> 5) / K;
-    const Lane l = lane_of(p, (block * groups + warp / K) * CPW);
+    const int warp = threadIdx.x >> 5, line = blockIdx.x / p.blocks, block = blockIdx.x % p.blocks;
+    const Lane l = lane_of(p, (block * GROUPS + warp) * CPW);
     const Path q = path_of(p, line);
-    R *mine = shared + warp * F_SIZE;
-    R v[S], time = 0;
-    const int first = k * p.piece, end = min(first + p.piece, p.length);
     const long long own = states_at(p, l, line);
-    const bool periodic = p.flags & PERIODIC;
-    if (K > 1 || periodic) {
-        for (int s = 0; s < S; ++s) v[s] = 0;
-        if (k < K - 1 || periodic) forward_walk<false>(p, l, q, line, mine, v, time, first, end);
-        sync_warp();
-        leave_end(l, mine, v, time);
-        sync_block();
-    }
+    R v[S];
     load_states(p, l, p.start ? p.start + own : 0, v);
-    if (K > 1 || periodic) {
-        join_pieces<false>(p, l, mine - k * F_SIZE, F_SIZE, K, k, v);
-        sync_block();
+#pragma unroll 1
+    for (int walk = p.flags & PERIODIC ? 0 : 1; walk < 2; ++walk) {
+        const R time = forward_walk(p, l, q, line, shared + warp * F_SIZE, v, walk == 1);
+        if (walk == 0) close_ring(p, l, time, v);
     }
-    forward_walk<true>(p, l, q, line, mine, v, time, first, end);
-    if (p.end && k == K - 1) store_states(p, l, p.end + own, v);
+    if (p.end) store_states(p, l, p.end + own, v);
 }
 
 // ================================================================ backward
 // A warp's shared memory: rows of delta and u in pairs, gy, b, c, the states of the tile, and its
 // sums over channels for the gradients of b and c, twice where another warp may still read them. And
 // the lanes' series, which would take registers from the adjoint.
+#define OUTPUTS (GROUPS == 1 ? 1 : 2)
 #define B_X 0
 #define B_G (B_X + CK * CPW * 2)
 #define B_B (B_G + CK * CPW)
 #define B_C (B_B + CK * NP)
 #define B_V (B_C + CK * NP)
 #define B_O (B_V + CK * S * 32)
-#define B_S (B_O + (CGC == 1 ? 1 : 2) * 2 * CK * NP)
+#define B_S (B_O + OUTPUTS * 2 * CK * NP)
 #define B_SIZE (B_S + (PHI_TERMS - 1) * 32 * S)
 #define G (USE_MMA ? 4 : S >= 4 ? 2 : 4)  // steps between two sums over lanes
 
 // One step of the adjoint: gradients of b and c, and the lane's parts of those of u (su, over delta
 // where all z are small) and delta (sd). `slow` adds up minus the gradient of the decay.
-template <Mode MODE>
+template <bool SMALL>
 DEV void backward_step(const Lane &l, R delta, R u, R gy, const R *bb, const R *cc, const R *before, R *v,
                        R *carried, R *slow, R *gb, R *gc, R &su, R &sd) {
     const R du = delta * u;
@@ -759,10 +693,10 @@ DEV void backward_step(const Lane &l, R delta, R u, R gy, const R *bb, const R *
 #pragma unroll
     for (int s = 0; s < S; ++s) {
         const R z = delta * l.rate[s], g = fma(cc[s], gy, carried[s]);
-        const R a = MODE == SIGNED ? size_of(z) : z, psi = psi_small(a);
+        const R a = SMALL ? z : size_of(z), psi = psi_small(a);
         R phi = fma(-a, psi, (R)1), fall = phi - psi, cb, of_rate;  // fall = (phi - exp(-z)) / z
         gc[s] = gy * v[s];
-        if (MODE == SMALL) {
+        if (SMALL) {
             const R weighed = g * phi;
             carried[s] = fma(-z, weighed, g);
             gb[s] = weighed * du;
@@ -772,7 +706,7 @@ DEV void backward_step(const Lane &l, R delta, R u, R gy, const R *bb, const R *
         } else {
             const R keep = kept_part(z), large = ((R)1 - keep) * l.per[s];
             const bool few = a < PSI_LIMIT;
-            if (MODE == SIGNED && z < 0) phi *= keep, fall = keep * psi;  // fall(-a) = exp(a) psi(a)
+            if (z < 0) phi *= keep, fall = keep * psi;  // fall(-a) = exp(a) psi(a)
             carried[s] = few ? fma(-z, g * phi, g) : keep * g;
             const R weighed = g * (few ? delta * phi : large);
             gb[s] = weighed * u;
@@ -782,32 +716,33 @@ DEV void backward_step(const Lane &l, R delta, R u, R gy, const R *bb, const R *
             const R slope = few ? (R)0 : (large - delta * keep) * l.per[s];
             slow[s] = fma(delta, of_rate, fma(slope, (g * bb[s]) * u, slow[s]));
         }
-        if (MODE != SMALL) sb = s == 0 ? carried[s] * bb[s] : fma(carried[s], bb[s], sb);
-        const R part = MODE == SMALL ? of_rate : cb;
+        if (!SMALL) sb = s == 0 ? carried[s] * bb[s] : fma(carried[s], bb[s], sb);
+        const R part = SMALL ? of_rate : cb;
         sr = s == 0 ? l.rate[s] * part : fma(l.rate[s], part, sr);
         v[s] = before[s];
     }
     // By z (phi - psi) = phi - exp(-z), which cancels where z is large, the gradient of delta follows
     // from those of u and of the decay.
-    sd = fma(u, MODE == SMALL ? su : sb, -sr);
+    sd = fma(u, SMALL ? su : sb, -sr);
 }
 
 // Walk through 8 steps and store the state before each.
-template <Mode MODE>
+template <bool SMALL>
 DEV void recompute(R *v, const Lane &l, const R *terms, const R *dl, const R *xs, const R *bs, R *vs) {
     Series series;
-    if (MODE == SMALL) {
+    if (SMALL) {
 #pragma unroll
         for (int k = 1; k < PHI_TERMS; ++k) read_vector<S>(series.term[k], terms + (k - 1) * 32 * S);
     }
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
         R bb[S];
-        const Step x = step_of(dl[j], xs[j * CPW * 2 + 1]);
+        const R u = xs[j * CPW * 2 + 1];
+        const Step x = {dl[j], u, dl[j] * u};
         read_vector<S>(bb, bs + j * NP);
         write_vector<S>(vs + j * 32 * S, v);
 #pragma unroll
-        for (int s = 0; s < S; ++s) v[s] = relaxed<MODE>(v[s], l, series, s, x, bb[s]);
+        for (int s = 0; s < S; ++s) v[s] = relaxed<SMALL>(v[s], l, series, s, x, bb[s]);
     }
 }
 
@@ -857,11 +792,10 @@ struct Rows {
     int own;
 };
 
-// G steps of the adjoint, the last first: steps t .. t + G - 1 of the line, of which those before
-// `end` exist.
-template <Mode MODE>
-DEV void backward_group(const Args &p, const Lane &l, const Path &q, const Rows &r, int t, int end,
-                        R skip, const Pick &pick, R *v, R *carried, R *slow, R &gd) {
+// G steps of the adjoint, the last first: steps t .. t + G - 1, of which those of the line exist.
+template <bool SMALL>
+DEV void backward_group(const Args &p, const Lane &l, const Path &q, const Rows &r, int t, R skip,
+                        const Pick &pick, R *v, R *carried, R *slow, R &gd) {
     R sums[2 * G];
 #if USE_MMA
     R sum[G][4];
@@ -876,9 +810,9 @@ DEV void backward_group(const Args &p, const Lane &l, const Path &q, const Rows 
         read_vector<S>(bb, r.b + j * NP);
         read_vector<S>(cc, r.b + j * NP + (B_C - B_B));
         read_vector<S>(before, r.v + j * 32 * S);
-        backward_step<MODE>(l, x[0], x[1], gy, bb, cc, before, v, carried, slow, gb, gc, su, sd);
+        backward_step<SMALL>(l, x[0], x[1], gy, bb, cc, before, v, carried, slow, gb, gc, su, sd);
         gd = fma(gy, x[1], gd);
-        sums[j] = MODE == SMALL ? fma(su, x[0], skip * gy) : fma(skip, gy, su);
+        sums[j] = SMALL ? fma(su, x[0], skip * gy) : fma(skip, gy, su);
         sums[G + j] = sd;
 #if USE_MMA
         add_rows(sum[j], pick, gb, gc);
@@ -896,7 +830,8 @@ DEV void backward_group(const Args &p, const Lane &l, const Path &q, const Rows 
     }
 #else
     {
-        const int at = sum_lanes<2 * G * S, 1, CPW>(all, l.lane);
+        sum_lanes<2 * G * S, 1, CPW>(all, l.lane);
+        const int at = first_sum<2 * G * S, 1, CPW>(l.lane);
         enum { VALUES = 2 * G * S, LEFT = CPW >= VALUES ? 1 : VALUES / CPW };
         if (CPW <= VALUES || l.channel < VALUES) {
 #pragma unroll
@@ -913,108 +848,100 @@ DEV void backward_group(const Args &p, const Lane &l, const Path &q, const Rows 
 #pragma unroll
     for (int i = 0; i < LEFT; ++i) {
         const int step = t + (LPC > 1 ? r.own + i : i % G);
-        if (step >= end) continue;
+        if (step >= p.length) continue;
         (LPC > 1 || i < G ? r.gu : r.gdelta).leave(p, q, t + r.own, step - t - r.own, sums[i]);
     }
 }
 
-// Add V elements of a block's sums over channels to the gradients of b and c at a step.
-template <int V>
+// The adjoint that a line's first step leaves, from rest after the last; returns the sum of the deltas.
+DEV R adjoint_walk(const Args &p, const Lane &l, const Path &q, const Source &delta, const Source &c,
+                   const Source &gy, R *mine, R *carried) {
+    Tile<CK, CPW, VX> td, tg;
+    Tile<CK, NP, VN> tc;
+    R time = 0;
+#pragma unroll
+    for (int s = 0; s < S; ++s) carried[s] = 0;
+    for (int t0 = (p.length - 1) / CK * CK; t0 >= 0; t0 -= CK) {
+        const int rows = p.length - t0, width = p.D - l.c0;
+        td.load(delta, q, t0, rows, width, p.flags & ROWS_ALIGNED, l.lane);
+        tg.load(gy, q, t0, rows, width, p.flags & ROWS_ALIGNED, l.lane);
+        tc.load(c, q, t0, rows, p.N, p.flags & STATES_ALIGNED, l.lane);
+        sync_warp();
+        store_pairs(td, tg, mine + B_X, l.lane, SHARE);
+        tc.store(mine + B_C, l.lane, (R)1);
+        sync_warp();
+#pragma unroll 4
+        for (int t = CK - 1; t >= 0; --t) {
+            R x[2], cc[S];
+            read_vector<2>(x, mine + B_X + (t * CPW + l.channel) * 2);
+            read_vector<S>(cc, mine + B_C + t * NP + l.group * S);
+            time += x[0];
+#pragma unroll
+            for (int s = 0; s < S; ++s)
+                carried[s] = kept_part(x[0] * l.rate[s]) * fma(cc[s], x[1], carried[s]);
+        }
+    }
+    return time;
+}
+
+// Add VN elements of a block's sums over channels to the gradients of b and c at a step.
 DEV void leave_part(const Args &p, const Path &q, int block, int kind, int t, int n, R *sum) {
     const long long rows = (long long)p.B * p.P, row = (long long)q.batch * p.P + q.at(t);
     R *to = p.part_bc + ((block * 2 + kind) * rows + row) * NP + n;
     if (p.flags & ADD) {
-        R earlier[V];
-        read_vector<V>(earlier, to);
+        R earlier[VN];
+        read_vector<VN>(earlier, to);
 #pragma unroll
-        for (int i = 0; i < V; ++i) sum[i] += earlier[i];
+        for (int i = 0; i < VN; ++i) sum[i] += earlier[i];
     }
-    write_vector<V>(to, sum);
+    write_vector<VN>(to, sum);
 }
 
-// One block: the channels of some warps, K pieces of each of lines_each lines.
-extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __grid_constant__ Args p) {
+// One block: one line, the channels of its warps.
+extern "C" __global__ void BOUNDS scan_backward(const __grid_constant__ Args p) {
     SHARED
     typedef Tile<CK, CPW, VX> RowTile;
     typedef Tile<CK, NP, VN> StateTile;
-    const int warp = threadIdx.x >> 5, K = KC ? KC : p.K, k = KC == 1 ? 0 : warp % K;
-    const int groups = CGC ? CGC : (blockDim.x >> 5) / K;
-    const int run = blockIdx.x / p.blocks, block = blockIdx.x % p.blocks;
-    const Lane l = lane_of(p, (block * groups + warp / K) * CPW);
+    const int warp = threadIdx.x >> 5, line = blockIdx.x / p.blocks, block = blockIdx.x % p.blocks;
+    const Lane l = lane_of(p, (block * GROUPS + warp) * CPW);
     const int lane = l.lane, width = p.D - l.c0;
     const bool rows_aligned = p.flags & ROWS_ALIGNED, states_aligned = p.flags & STATES_ALIGNED;
     const R skip = l.group == 0 && l.live && p.d ? p.d[l.c0 + l.channel] : (R)0;
-    const int first = k * p.piece, end = min(first + p.piece, p.length);
     const int chunks = (p.length + CK - 1) / CK;
-    const int last = p.piece / CK - 1;  // the same in all warps, because they wait for one another
     const Pick pick = pick_of(p, lane);
     R *mine = shared + warp * B_SIZE, *terms = mine + B_S + lane * S;
-    R v[S], carried[S], slow[S], gd = 0;
+    R v[S], carried[S], slow[S], start[S], gd = 0;
     Series series;
     make_series(l, series);
 #pragma unroll
     for (int k = 1; k < PHI_TERMS; ++k) write_vector<S>(terms + (k - 1) * 32 * S, series.term[k]);
 #pragma unroll
-    for (int s = 0; s < S; ++s) slow[s] = 0;
-    int turn = 0;
+    for (int s = 0; s < S; ++s) slow[s] = start[s] = 0;
     RowTile tu, td, tg;
     StateTile tb, tc;
 
-    const int line_end = min((run + 1) * p.lines_each, p.all_lines);
-#pragma unroll 1
-    for (int line = run * p.lines_each; line < line_end; ++line) {
-        const Path q = path_of(p, line);
-        const Source u = source_of(p.u, p.u_batch, p.u_row, q.batch, l.c0);
-        const Source delta = source_of(p.delta, p.delta_batch, p.delta_row, q.batch, l.c0);
-        const Source gy = source_of(p.gy, p.gy_batch, p.gy_row, q.batch, l.c0);
-        const Source b = source_of(p.b, p.b_batch, p.b_row, q.batch, 0);
-        const Source c = source_of(p.c, p.c_batch, p.c_row, q.batch, 0);
-        const long long own = states_at(p, l, line);
-        const bool periodic = p.flags & PERIODIC;
-
-        if (K > 1 || periodic) {  // the adjoint that each piece ends with from rest
-            R time = 0;
+    const Path q = path_of(p, line);
+    const Source u = source_of(p.u, p.u_batch, p.u_row, q.batch, l.c0);
+    const Source delta = source_of(p.delta, p.delta_batch, p.delta_row, q.batch, l.c0);
+    const Source gy = source_of(p.gy, p.gy_batch, p.gy_row, q.batch, l.c0);
+    const Source b = source_of(p.b, p.b_batch, p.b_row, q.batch, 0);
+    const Source c = source_of(p.c, p.c_batch, p.c_row, q.batch, 0);
+    const long long own = states_at(p, l, line);
+    load_states(p, l, p.start ? p.start + own : 0, carried);
+    if (p.flags & PERIODIC) {
+        const R time = adjoint_walk(p, l, q, delta, c, gy, mine, v);
 #pragma unroll
-            for (int s = 0; s < S; ++s) carried[s] = 0;
-            if (k > 0 || periodic)
-                for (int i = last; i >= 0; --i) {
-                    const int t0 = first + i * CK, rows = end - t0;
-                    if (rows <= 0) continue;
-                    td.load(delta, q, t0, rows, width, rows_aligned, lane);
-                    tg.load(gy, q, t0, rows, width, rows_aligned, lane);
-                    tc.load(c, q, t0, rows, p.N, states_aligned, lane);
-                    sync_warp();
-                    store_pairs(td, tg, mine + B_X, lane, SHARE);
-                    tc.store(mine + B_C, lane, (R)1);
-                    sync_warp();
-#pragma unroll 4
-                    for (int t = CK - 1; t >= 0; --t) {
-                        R x[2], cc[S];
-                        read_vector<2>(x, mine + B_X + (t * CPW + l.channel) * 2);
-                        read_vector<S>(cc, mine + B_C + t * NP + l.group * S);
-                        time += x[0];
-#pragma unroll
-                        for (int s = 0; s < S; ++s)
-                            carried[s] = kept_part(x[0] * l.rate[s]) * fma(cc[s], x[1], carried[s]);
-                    }
-                }
-            leave_end(l, mine + B_V, carried, time);
-            sync_block();
-        }
-        load_states(p, l, p.start ? p.start + own : 0, carried);
-        if (K > 1 || periodic) {
-            join_pieces<true>(p, l, mine - k * B_SIZE + B_V, B_SIZE, K, k, carried);
-            sync_block();
-        }
+        for (int s = 0; s < S; ++s) carried[s] += v[s];
+        close_ring(p, l, time, carried);
+    }
 
-        Rows r;
-        const int at = LPC > 1 ? first_sum<2 * G, CPW, LPC>(lane) : 0;
-        r.own = at % G;
-        R start[S];
-        const R *kept = p.kept + states_at(p, l, (long long)line * chunks);
+    Rows r;
+    const int at = LPC > 1 ? first_sum<2 * G, CPW, LPC>(lane) : 0;
+    r.own = at % G;
+    const R *kept = p.kept + states_at(p, l, (long long)line * chunks);
 #define LOAD(t)                                                \
     {                                                          \
-        const int rows = end - (t);                            \
+        const int rows = p.length - (t);                       \
         td.load(delta, q, t, rows, width, rows_aligned, lane); \
         tu.load(u, q, t, rows, width, rows_aligned, lane);     \
         tg.load(gy, q, t, rows, width, rows_aligned, lane);    \
@@ -1026,108 +953,77 @@ extern "C" __global__ void __launch_bounds__(MAXT, MINB) scan_backward(const __g
         } else                                                 \
             load_states(p, l, from, start);                    \
     }
-#pragma unroll
-        for (int s = 0; s < S; ++s) start[s] = 0;
-        int i = last;
-        if (groups == 1)
-            while (i >= 0 && first + i * CK >= end) --i;
-        if (i >= 0 && first + i * CK < end) LOAD(first + i * CK)
+    LOAD((chunks - 1) * CK)
 #pragma unroll 1
-        for (; i >= 0; --i, turn ^= 1) {
-            const int t0 = first + i * CK, rows = end - t0;
-            R *out = mine + B_O + (CGC == 1 ? 0 : turn * 2 * CK * NP);
-            if (rows > 0) {
-                sync_warp();
-                store_pairs(td, tu, mine + B_X, lane, (R)1);
-                tg.store(mine + B_G, lane, SHARE);
-                tb.store(mine + B_B, lane, (R)1);
-                tc.store(mine + B_C, lane, (R)1);
+    for (int i = chunks - 1; i >= 0; --i) {
+        const int t0 = i * CK, sums = B_O + i % OUTPUTS * 2 * CK * NP;
+        sync_warp();
+        store_pairs(td, tu, mine + B_X, lane, (R)1);
+        tg.store(mine + B_G, lane, SHARE);
+        tb.store(mine + B_B, lane, (R)1);
+        tc.store(mine + B_C, lane, (R)1);
 #pragma unroll
-                for (int s = 0; s < S; ++s) v[s] = start[s];
-                sync_warp();
-            }
-            if (i > 0 && t0 - CK < end) LOAD(t0 - CK)
-            if (rows > 0) {
-                unsigned small = 0;  // a bit for each step
-                const R *xs = mine + B_X + l.channel * 2, *bs = mine + B_B + l.group * S;
-                R *vs = mine + B_V + lane * S;
+        for (int s = 0; s < S; ++s) v[s] = start[s];
+        sync_warp();
+        if (i > 0) LOAD(t0 - CK)
+        unsigned small = 0;  // a bit for each step
+        const R *xs = mine + B_X + l.channel * 2, *bs = mine + B_B + l.group * S;
+        R *vs = mine + B_V + lane * S;
 #pragma unroll 1
-                for (int g = 0; g < CK; g += 8, xs += 8 * CPW * 2, bs += 8 * NP, vs += 8 * 32 * S) {
-                    R dl[8], most = 0;
+        for (int g = 0; g < CK; g += 8, xs += 8 * CPW * 2, bs += 8 * NP, vs += 8 * 32 * S) {
+            R dl[8], most = 0;
 #pragma unroll
-                    for (int j = 0; j < 8; ++j) dl[j] = xs[j * CPW * 2], most = fmax(most, dl[j]);
-                    const bool all =
-                        every(most * l.fastest <= (PHI_LIMIT < PSI_LIMIT ? PHI_LIMIT : PSI_LIMIT));
-                    small |= (all ? 0xffu : 0u) << g;
-                    if (all)
-                        recompute<SMALL>(v, l, terms, dl, xs, bs, vs);
-                    else if (!l.negative)
-                        recompute<POSITIVE>(v, l, terms, dl, xs, bs, vs);
-                    else
-                        recompute<SIGNED>(v, l, terms, dl, xs, bs, vs);
-                }
-                r.x = mine + B_X + ((CK - G) * CPW + l.channel) * 2;
-                r.g = mine + B_G + (CK - G) * CPW + l.channel;
-                r.b = mine + B_B + (CK - G) * NP + l.group * S;
-                r.v = mine + B_V + ((CK - G) * 32 + lane) * S;
-                r.out = out + (CK - G) * NP;
-                r.gu = place_of(p, l, q, at < G ? p.gu : p.gdelta, at < G ? p.sum_u : p.sum_delta,
-                                t0 + CK - G + r.own);
-                if (LPC == 1) r.gdelta = place_of(p, l, q, p.gdelta, p.sum_delta, t0 + CK - G);
-#pragma unroll 1
-                for (int g = CK - G; g >= 0; g -= G) {
-                    if (small >> g & 1)
-                        backward_group<SMALL>(p, l, q, r, t0 + g, end, skip, pick, v, carried, slow, gd);
-                    else if (!l.negative)
-                        backward_group<POSITIVE>(p, l, q, r, t0 + g, end, skip, pick, v, carried, slow,
-                                                 gd);
-                    else
-                        backward_group<SIGNED>(p, l, q, r, t0 + g, end, skip, pick, v, carried, slow, gd);
-                    r.x -= G * CPW * 2, r.g -= G * CPW, r.b -= G * NP, r.v -= G * 32 * S, r.out -= G * NP;
-                    r.gu.move(p, q, -G), r.gdelta.move(p, q, -G);
-                }
-            }
-            enum { PART = 2 * CK * NP / VN };
-            if (groups > 1) {  // sum over the block's groups of channels
-                sync_block();
-                for (int e = threadIdx.x; e < K * PART; e += blockDim.x) {
-                    const int piece = e / PART, at = e % PART * VN, kind = at / (CK * NP);
-                    const int within = i * CK + at / NP % CK, t = piece * p.piece + within;
-                    if (t >= p.length) continue;
-                    R sum[VN], other[VN];
-                    const R *from = shared + piece * B_SIZE + B_O + turn * 2 * CK * NP + at;
-                    read_vector<VN>(sum, from);
-#pragma unroll
-                    for (int w = 1; w < groups; ++w) {
-                        read_vector<VN>(other, from + w * K * B_SIZE);
-#pragma unroll
-                        for (int x = 0; x < VN; ++x) sum[x] += other[x];
-                    }
-                    leave_part<VN>(p, q, block, kind, t, at % NP, sum);
-                }
-            } else if (rows > 0) {
-                sync_warp();
-                for (int e = lane; e < PART; e += 32) {
-                    const int at = e * VN, kind = at / (CK * NP), t = t0 + at / NP % CK;
-                    if (t >= end) continue;
-                    R sum[VN];
-                    read_vector<VN>(sum, out + at);
-                    leave_part<VN>(p, q, block, kind, t, at % NP, sum);
-                }
-            }
+            for (int j = 0; j < 8; ++j) dl[j] = xs[j * CPW * 2], most = fmax(most, dl[j]);
+            const bool all = every(most * l.fastest <= (PHI_LIMIT < PSI_LIMIT ? PHI_LIMIT : PSI_LIMIT));
+            small |= (all ? 0xffu : 0u) << g;
+            if (all)
+                recompute<true>(v, l, terms, dl, xs, bs, vs);
+            else
+                recompute<false>(v, l, terms, dl, xs, bs, vs);
         }
-#undef LOAD
-        if (p.end && k == 0) store_states(p, l, p.end + own, carried);
+        r.x = mine + B_X + ((CK - G) * CPW + l.channel) * 2;
+        r.g = mine + B_G + (CK - G) * CPW + l.channel;
+        r.b = mine + B_B + (CK - G) * NP + l.group * S;
+        r.v = mine + B_V + ((CK - G) * 32 + lane) * S;
+        r.out = mine + sums + (CK - G) * NP;
+        r.gu = place_of(p, l, q, at < G ? p.gu : p.gdelta, at < G ? p.sum_u : p.sum_delta,
+                        t0 + CK - G + r.own);
+        if (LPC == 1) r.gdelta = place_of(p, l, q, p.gdelta, p.sum_delta, t0 + CK - G);
+#pragma unroll 1
+        for (int g = CK - G; g >= 0; g -= G) {
+            if (small >> g & 1)
+                backward_group<true>(p, l, q, r, t0 + g, skip, pick, v, carried, slow, gd);
+            else
+                backward_group<false>(p, l, q, r, t0 + g, skip, pick, v, carried, slow, gd);
+            r.x -= G * CPW * 2, r.g -= G * CPW, r.b -= G * NP, r.v -= G * 32 * S, r.out -= G * NP;
+            r.gu.move(p, q, -G), r.gdelta.move(p, q, -G);
+        }
+        sync_block();  // the gradients of b and c: sums over the block's warps
+        for (int e = threadIdx.x; e < 2 * CK * NP / VN; e += 32 * GROUPS) {
+            const int at = e * VN, kind = at / (CK * NP), t = t0 + at / NP % CK;
+            if (t >= p.length) continue;
+            R sum[VN], other[VN];
+            read_vector<VN>(sum, shared + sums + at);
+#pragma unroll
+            for (int w = 1; w < GROUPS; ++w) {
+                read_vector<VN>(other, shared + w * B_SIZE + sums + at);
+#pragma unroll
+                for (int x = 0; x < VN; ++x) sum[x] += other[x];
+            }
+            leave_part(p, q, block, kind, t, at % NP, sum);
+        }
     }
+#undef LOAD
+    if (p.end) store_states(p, l, p.end + own, carried);
     if (l.live) {
-        const long long row = ((long long)(p.first_run + run * K + k) * p.D + l.c0 + l.channel);
+        const long long row = (long long)(p.first_line + line) * p.D + l.c0 + l.channel;
         write_vector<S>(p.part_decay + row * NP + l.group * S, slow);
         if (l.group == 0) p.part_d[row] = gd;
     }
 }
 
 // Add up the partial sums: the gradients of b, c, decay and d. Blocks of 256 threads; a sum over
-// runs takes 8 threads, which add up every eighth run each.
+// lines takes 32 threads, which add up every 32nd line each.
 extern "C" __global__ void __launch_bounds__(256) scan_finish(const __grid_constant__ Args p) {
     SHARED
     const long long rows = (long long)p.B * p.P, each = rows * NP / VN;
@@ -1153,20 +1049,20 @@ extern "C" __global__ void __launch_bounds__(256) scan_finish(const __grid_const
             if (n + x < p.N) to[n + x] = narrow(sum[x]);
         return;
     }
-    const long long count = (long long)p.D * NP, decay_blocks = (count + 31) / 32;
+    const long long count = (long long)p.D * NP, decay_blocks = (count + 7) / 8;
     const long long which = blockIdx.x - row_blocks;
     const bool of_decay = which < decay_blocks;
     const long long size = of_decay ? count : p.D;
-    const long long e = (of_decay ? which : which - decay_blocks) * 32 + threadIdx.x % 32;
+    const long long e = (of_decay ? which : which - decay_blocks) * 8 + threadIdx.x % 8;
     const R *from = of_decay ? p.part_decay : p.part_d;
     R sum = 0;
     if (e < size)
 #pragma unroll 4
-        for (int w = threadIdx.x / 32; w < p.runs; w += 8) sum += from[w * size + e];
+        for (int w = threadIdx.x / 8; w < p.all_lines; w += 32) sum += from[w * size + e];
     shared[threadIdx.x] = sum;
     sync_block();
-    if (threadIdx.x >= 32 || e >= size) return;
-    for (int w = 1; w < 8; ++w) sum += shared[w * 32 + threadIdx.x];
+    if (threadIdx.x >= 8 || e >= size) return;
+    for (int w = 1; w < 32; ++w) sum += shared[w * 8 + threadIdx.x];
     if (!of_decay) {
         if (p.gd) p.gd[e] = sum;
     } else if (e % NP < p.N) {

@@ -2,7 +2,7 @@
 
 ========== =====================================================================================
 Equation   Learn earlier frames -> later ones of a ``family``: advection_B ``u_t + B u_x = 0``, B =
-           0.1, 1, 4; burgers_E ``u_t + (u^2 / 2)_x = E / pi u_xx``, E = 0.001, 0.01, 0.1;
+           0.1, 1, 4; burgers_E ``u_t + (u^2)_x = E / pi u_xx``, E = 0.001, 0.01, 0.1;
            reaction_diffusion ``u_t = 0.5 u_xx + u (1 - u)``; diffusion_sorption ``R(u) u_t = 5e-4
            u_xx``, R the retardation of Freundlich's isotherm; compressible, density, velocity and
            pressure of a gas, almost inviscid; diffusion_reaction, FitzHugh and Nagumo's equations;
@@ -21,8 +21,8 @@ Seeds      sample i has NumPy's ``seed + i``; those of JAX are drawn together fr
 Generator  the installed ``pdebench`` package's, but for shallow_water, where
            `chonn_lab.problems.shallow_water` has the same numbers. diffusion_sorption and
            diffusion_reaction run in this process, the others by an interpreter that has JAX, Hydra
-           and OmegaConf. Their random waves fit the distance of the outermost centres, so the
-           periodic starts have a small jump
+           and OmegaConf. Their waves fit the outermost centres, so that starts have a small jump.
+           They document Burgers' flux as u^2 / 2; some series of E = 0.01 oscillate by cells
 Licence    the header of those in JAX allows noncommercial research use only, of them and of what is
            made by them. Nothing of them is in this package, which runs no test with them
 Cost       seconds to two minutes for 96 samples, gases ten minutes and more

@@ -1,9 +1,9 @@
 """The backend "triton" of the direct method: few launches a level of the plan on a CUDA device.
 
-`kernels` has the algorithm; `small` has it for small fronts. This module lays the plan out in
-tables, chooses the sizes of blocks, and launches. No value is read back from the device, so that a
-solve can be recorded as a CUDA graph; what a check would read, parts without ground and inputs that
-are not finite, marks its network's residual. Networks are real, on grids or graphs.
+`kernels` has the algorithm. This module lays the plan out in tables, chooses the sizes of blocks,
+and launches. No value is read back from the device, so that a solve can be recorded as a CUDA
+graph; what a check would read, parts without ground and inputs that are not finite, marks its
+network's residual. Networks are real, on grids or graphs.
 
 Under ``TRITON_INTERPRET=1`` the backend also takes CPU tensors; it is slow, and serves the tests.
 
@@ -28,20 +28,16 @@ from chonn_ops._library import CONSTANTS
 from chonn_ops.network.direct import torch as dense
 from chonn_ops.network.direct.plan import Array, Plan, begins, make_plan
 from chonn_ops.network.direct.solution import Solution
-from chonn_ops.network.direct.triton import kernels, small
+from chonn_ops.network.direct.triton import kernels
 from chonn_ops.network.layout import Layout
 
 # Triton kernels have no Python types.
 _K: Any = kernels
-_S: Any = small
-_LANES = kernels.LANES.value
 
 # Boxes of at most so many nodes are not cut: the pivots of one block of the smallest size.
 LEAF = 16
-# Most nodes of the fronts of the levels that `small` takes.
-_SMALL = 63
-# Most pivots that are eliminated at once; larger fronts take several panels, and the last front,
-# which has no rest, as many as `_ALONE`.
+# Most pivots that are eliminated at once; levels of larger fronts take several panels, and fronts
+# that have no rest, as the last one, as many as `_ALONE`.
 _PANEL, _ALONE = 32, 64
 # Columns of the rest that one program takes where it has the fewest pivots, and half as many where
 # it has more. The rest that it updates from registers has at most `_FUSED`; others are updated in
@@ -49,8 +45,6 @@ _PANEL, _ALONE = 32, 64
 _COLUMNS = 128
 _FUSED = 64
 _TILE = 64
-# Warps of small fronts' programs together that keep a GPU busy.
-_FEW = 2048
 _SWEPT = 1024  # entries of the shares that one program of `down` takes at a time
 _ADDED = {"ROWS": 16, "BLOCK": 32}  # of the shares, that one program adds at a time
 _BLOCK = 1024  # nodes or edges of one program where each has work of its own
@@ -65,7 +59,7 @@ def plan_of(layout: Layout) -> Plan:
 
 
 class _Panel(NamedTuple):
-    """One panel of fronts of a level: of `fronts` regions, from `start` on in `regions`."""
+    """One panel of so many fronts of a level, from row `start` of `info` on."""
 
     start: int
     fronts: int
@@ -80,30 +74,11 @@ class _Panel(NamedTuple):
     work: int  # entries of the workspaces of all fronts together
 
 
-class _Level(NamedTuple):
-    """A level of small fronts: of `fronts` regions, from `start` on in `regions`."""
-
-    start: int
-    fronts: int
-    kids: bool
-    columns: int  # of a block, ground's included
-
-    def warps(self, groups: int) -> int:
-        """Of a program for a group of networks: with fewer, blocks of 64 columns spilled registers.
-        Few programs take less time with more."""
-        warps = max(1, self.columns // 32)
-        while warps < 4 and 2 * warps * groups * self.fronts <= _FEW:
-            warps *= 2
-        return warps
-
-
 class _Tables(NamedTuple):
-    """What the kernels read of a plan, on a device. Small fronts are those of the lowest levels."""
+    """What the kernels read of a plan, on a device."""
 
-    levels: list[_Level]
     panels: list[_Panel]
-    info: Tensor
-    regions: Tensor  # by level
+    info: Tensor  # by level
     node: Tensor  # by position
     entry: Tensor  # by edge: where it is in the conductances
     edge_of: Tensor  # by entry of the conductances: the edge, or -1
@@ -116,9 +91,6 @@ class _Tables(NamedTuple):
     position: Tensor  # by entry of the fronts
     kid: Tensor  # (2, entries): where they are in the children's boundaries, or -1
     place: Tensor  # by boundary entry: where it is in the parent's front
-    num_small: int  # regions that are small, which come first in `regions`
-    num_rows: int  # entries of the rows of small fronts, and of their updates
-    num_lower: int
     num_shares: int
     num_updates: int
     num_grounds: int
@@ -129,23 +101,22 @@ def _pad(n: int) -> int:
     return max(16, 1 << max(0, int(n) - 1).bit_length())
 
 
-def _panels_of(plan: Plan, rows: Array, several: bool, **common: Any) -> Iterator[_Panel]:
-    """The panels of fronts, of whose regions each takes `several` or none."""
+def _panels_of(plan: Plan, rows: Array, **common: Any) -> Iterator[_Panel]:
+    """The panels of the fronts of these regions, all of one level."""
     pivots, width = plan.pivots[rows], plan.width[rows]
     most, work = int(pivots.max()), int(((pivots + width) ** 2).sum())
-    block = _PANEL if several else _pad(most)
+    block = _pad(most) if most <= (_PANEL if width.any() else _ALONE) else _PANEL
     most_columns = _COLUMNS if block == 16 else _COLUMNS // 2
-    for k0 in range(0, most, block):
+    for k0 in range(0, max(1, most), block):  # fronts without pivots hand on what they receive
         rest = int((pivots + width - np.minimum(pivots, k0 + block)).max())
-        begin, end, columns = k0 == 0, k0 + block >= most, min(_pad(rest), most_columns)
         yield _Panel(
             fronts=len(rows),
             k0=k0,
             width=rest,
-            begin=begin,
-            end=end,
+            begin=k0 == 0,
+            end=k0 + block >= most,
             pivots=block,
-            columns=columns,
+            columns=min(_pad(rest), most_columns),
             work=work,
             **common,
         )
@@ -159,14 +130,7 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
     for region, parent in enumerate(plan.parent):  # children come first
         if parent >= 0:
             height[parent] = max(height[parent], height[region] + 1)
-    large = height[size > _SMALL].min(initial=regions)  # the first level of large fronts
-    is_small = height < large
-    # Entries of small fronts have a column more, ground's.
-    rows_at, lower_at = (
-        begins(is_small * x * (size + 1 - y)) for x, y in ((pivots, 0), (width, pivots))
-    )
-    share_at, update_at = (begins(~is_small * x) for x in (pivots * size, width**2))
-    front_at = begins(size)
+    share_at, update_at, front_at = map(begins, (pivots * size, width**2, size))
     # What the arrays over positions, boundary entries and edges belong to.
     of_pivot, of_boundary, of_edge = (
         np.repeat(np.arange(regions), x) for x in (pivots, width, np.diff(plan.edge_at))
@@ -185,16 +149,13 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
     kid[side[of_boundary[inner]], at] = beyond[inner]
 
     info = np.zeros((regions, kernels.WORDS), np.int64)
-    at_shares = np.where(is_small, rows_at[:-1], share_at[:-1])
-    at_update = np.where(is_small, lower_at[:-1], update_at[:-1])
-    places = (at_shares, at_update, plan.boundary_at[:-1], front_at[:-1])
+    places = (x[:-1] for x in (share_at, update_at, plan.boundary_at, front_at))
     info[:, :8] = np.stack([plan.first, pivots, size, *places, front_at[plan.parent]], 1)
     for k, child in enumerate(plan.kids.T):
         there = child >= 0
         rows = child[there]
-        info[there, 8 + k], info[there, 10 + k] = at_update[rows], plan.boundary_at[rows]
-        info[there, 12 + k] = width[rows] + is_small[rows]
-        info[there, 15] += is_small[rows] << k
+        info[there, 8 + k], info[there, 10 + k] = update_at[rows], plan.boundary_at[rows]
+        info[there, 12 + k] = width[rows]
 
     near, far = front_at[of_edge] + plan.row, front_at[of_edge] + plan.column
     ends = np.sort(position[np.stack([near, far])], axis=0)
@@ -206,25 +167,16 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
 
     most = np.zeros(regions, np.int64)  # edges of a pivot
     np.maximum.at(most, of_pivot, counts[0])
-    # Fronts of one level whose pivots take several panels are launched apart from the others.
-    several = ~is_small & (pivots > np.where(width > 0, _PANEL, _ALONE))
-    kind = 2 * height + several
-    order = np.argsort(kind, kind="stable")
-    levels: list[_Level] = []
+    order = np.argsort(height, kind="stable")
     panels: list[_Panel] = []
-    for start, stop in pairwise(np.flatnonzero(np.diff(kind[order], prepend=-1, append=-1))):
+    for start, stop in pairwise(np.flatnonzero(np.diff(height[order], prepend=-1, append=-1))):
         for begin in range(start, stop, _FRONTS):
             rows = order[begin : min(begin + _FRONTS, stop)]
-            if is_small[rows[0]]:
-                columns = _pad(size[rows].max() + 1)
-                levels.append(_Level(int(begin), len(rows), bool(height[rows[0]]), columns))
-                continue
             info[rows, 14] = begins(size[rows] ** 2)[:-1]
             edges = int(most[rows].max())
             panels += _panels_of(
                 plan,
                 rows,
-                bool(several[rows[0]]),
                 start=int(begin),
                 kids=bool(height[rows[0]]),
                 edges=1 << (edges - 1).bit_length() if edges else 0,
@@ -236,27 +188,21 @@ def _tables(plan: Plan, device: torch.device) -> _Tables:
         return torch.from_numpy(np.ascontiguousarray(array, np.int32)).to(device)
 
     edges = (plan.edge, edge_of, edge_at, column, before_at, np.argsort(ends[1], kind="stable"))
-    arrays = (info, order, plan.node, *edges, near, far, position, kid, plan.place)
+    arrays = (info[order], plan.node, *edges, near, far, position, kid, plan.place)
     return _Tables(
-        levels,
         panels,
         *map(tensor, arrays),
-        num_small=int(is_small.sum()),
-        num_rows=int(rows_at[-1]),
-        num_lower=int(lower_at[-1]),
         num_shares=int(share_at[-1]),
         num_updates=int(update_at[-1]),
         num_grounds=int(plan.boundary_at[-1]),
     )
 
 
-def _warps_of(panel: _Panel, networks: int) -> int:
-    """Warps of a program of `pivots`: with fewer, the larger blocks spilled registers. Where there
-    are many programs, few warps take less time together."""
+def _warps_of(panel: _Panel) -> int:
+    """Warps of a program of `pivots`: with fewer, the larger blocks spilled registers."""
     if panel.pivots == 16:
         return 4 if panel.columns == 64 else 2
-    many = networks * panel.fronts >= 256
-    return 4 if panel.pivots == 32 and panel.begin and many else 8
+    return panel.pivots // 8
 
 
 def _launch(kernel: Any, grid: tuple[int, ...], *args: Any, warps: int, **constants: Any) -> None:
@@ -295,9 +241,6 @@ class Factors:
         self._numbers = leak.new_zeros(2, M)
         self._g, self._own = leak.new_empty(M, edges), leak.new_empty(M, nodes)
         self._shares = leak.new_empty(M, tables.num_shares)
-        # The small fronts' last row is read beyond its end.
-        rows = self._groups * tables.num_rows + _pad(_SMALL)
-        self._rows = leak.new_empty(rows * _LANES)
         self._inverse, self._grounded = torch.empty_like(self._own), torch.empty_like(self._own)
         self._whole = torch.empty_like(self._own, dtype=torch.float64)
         if M:
@@ -309,23 +252,15 @@ class Factors:
 
     def state(self) -> list[Tensor]:
         """The elimination as tensors."""
-        return [
-            self._g,
-            self._own,
-            self._numbers,
-            self._shares,
-            self._rows,
-            self._inverse,
-            self._grounded,
-            self._whole,
-        ]
+        pivots = [self._inverse, self._grounded, self._whole]
+        return [self._g, self._own, self._numbers, self._shares, *pivots]
 
     @classmethod
     def restored(cls, plan: Plan, state: Sequence[Tensor], leak: Tensor) -> Factors:
         """The factors with this `state`."""
         self = cls.__new__(cls)
         self._prepare(plan, leak)
-        self._g, self._own, self._numbers, self._shares, self._rows, *fields = state
+        self._g, self._own, self._numbers, self._shares, *fields = state
         self._inverse, self._grounded, self._whole = fields
         self.solution = None
         return self
@@ -335,11 +270,6 @@ class Factors:
         self._networks = leak.shape[0] * leak.shape[-1]
         self._tables = _tables(plan, leak.device)
         return self._tables
-
-    @property
-    def _groups(self) -> int:
-        """Groups of networks that a program of `small` takes."""
-        return -(-self._networks // _LANES)
 
     @property
     def _most(self) -> Tensor:
@@ -358,24 +288,8 @@ class Factors:
             BLOCK=_BLOCK,
             warps=4,
         )
-        groups = self._groups
-        all_lower = groups * t.num_lower * _LANES
-        updates = leak.new_empty(all_lower + M * t.num_updates)
+        updates = leak.new_empty(M, t.num_updates)
         grounds = leak.new_empty(M, t.num_grounds)
-        for level in t.levels:
-            _launch(
-                _S.eliminate,
-                (groups, level.fronts),
-                *(self._g, self._own, most, self._numbers[1], self._rows, self._inverse),
-                *(self._grounded, self._whole, updates, grounds, t.info, t.regions, t.kid),
-                *(t.edge_at, t.column, t.before_at, t.before, level.start, M, nodes, edges),
-                *(t.num_rows, t.num_lower, t.num_grounds, entries),
-                KIDS=level.kids,
-                C=level.columns,
-                warps=level.warps(groups),
-            )
-        if not t.panels:
-            return
         work, work_leak = updates, leak.new_empty(M, entries)
         for p in t.panels:
             if p.begin and not p.end:
@@ -386,16 +300,15 @@ class Factors:
             if leak.dtype == torch.float64:
                 precision = _WIDE
             block = {"KIDS": p.kids, "P": p.pivots, "BEGIN": p.begin, "END": p.end}
-            offsets = (p.start, p.k0, nodes, edges, t.num_shares)
-            of_updates = (t.num_updates, t.num_lower, all_lower)
+            offsets = (p.start, p.k0, nodes, edges, t.num_shares, t.num_updates)
             whole = p.width <= p.columns
             _launch(
                 _K.pivots,
                 (M, p.fronts),
                 *(self._g, self._own, most, self._numbers[1], self._shares, self._inverse),
                 *(self._grounded, updates, grounds, work, work_leak),
-                *(t.info, t.regions, t.kid, t.edge_at, t.column, t.before_at, t.before),
-                *(*offsets, *of_updates, t.num_grounds, p.work, entries),
+                *(t.info, t.kid, t.edge_at, t.column, t.before_at, t.before),
+                *(*offsets, t.num_grounds, p.work, entries),
                 KE=p.edges,
                 **block,
                 C=p.columns,
@@ -403,14 +316,14 @@ class Factors:
                 WHOLE=whole,
                 FUSED=fused,
                 PRECISION=precision,
-                warps=_warps_of(p, M),
+                warps=_warps_of(p),
             )
             if not whole:
                 _launch(
                     _K.beyond,
                     (M, p.fronts, -(-p.width // p.columns)),
                     *(self._own, most, self._shares, self._inverse, grounds, work_leak),
-                    *(t.info, t.regions, t.kid, p.start, p.k0, nodes),
+                    *(t.info, t.kid, p.start, p.k0, nodes),
                     *(t.num_shares, t.num_grounds, entries),
                     **block,
                     C=p.columns,
@@ -424,21 +337,20 @@ class Factors:
                     _K.update,
                     (M, p.fronts, tiles**2),
                     *(self._g, most, self._shares, self._inverse, updates, work),
-                    *(t.info, t.regions, t.kid, t.edge_at, t.column),
-                    *(*offsets, *of_updates, p.work, entries, tiles),
+                    *(t.info, t.kid, t.edge_at, t.column),
+                    *(*offsets, p.work, entries, tiles),
                     KE=p.edges,
                     **block,
                     T=tile,
                     PRECISION=precision,
-                    warps=8 if tile > 32 and not p.end else 4,
+                    warps=tile // 8,
                 )
 
-        large = self._plan.regions - t.num_small
         _launch(
             _K.add,
-            (M * large,),
-            *(self._shares, self._inverse, self._grounded, self._whole, t.info, t.regions),
-            *(t.num_small, large, nodes, t.num_shares),
+            (M * self._plan.regions,),
+            *(self._shares, self._inverse, self._grounded, self._whole, t.info),
+            *(self._plan.regions, nodes, t.num_shares),
             **_ADDED,
             warps=1,
         )
@@ -448,28 +360,15 @@ class Factors:
         t, rows, nodes = self._tables, x.shape[1], x.shape[2]
         handed = x.new_empty(len(x), rows, t.num_grounds, dtype=torch.float64)
         values = x.new_empty(len(x), rows, len(t.position), dtype=torch.float64)
-        M, sources = self._networks, rows // self._networks
-        for q in t.levels:
-            _launch(
-                _S.up,
-                (self._groups * sources, q.fronts),
-                *(source, self._own, self._most, level, x, handed, self._rows, self._inverse),
-                *(self._whole, t.info, t.regions, t.kid, t.node, q.start, M, nodes),
-                *(t.num_rows, t.num_grounds, len(t.position), self._shape[-1], sources),
-                KIDS=q.kids,
-                C=q.columns,
-                DROPS=drops,
-                warps=q.warps(self._groups * sources),
-            )
         for p in t.panels:
             columns = min(p.columns, _COLUMNS // 2)
             _launch(
                 _K.up,
                 (rows, p.fronts, max(1, -(-p.width // columns))),
                 *(source, self._own, self._most, level, x, handed, values),
-                *(self._shares, self._inverse, self._whole, t.info, t.regions, t.kid, t.node),
+                *(self._shares, self._inverse, self._whole, t.info, t.kid, t.node),
                 *(p.start, p.k0, nodes, t.num_shares, t.num_grounds, len(t.position)),
-                *(self._shape[-1], sources),
+                *(self._shape[-1], rows // self._networks),
                 P=p.pivots,
                 C=columns,
                 KIDS=p.kids,
@@ -491,7 +390,7 @@ class Factors:
                 _K.down,
                 (rows, p.fronts),
                 *(x, potential, *split, self._most, self._shares, self._grounded),
-                *(t.info, t.regions, t.position, t.place, t.node, p.start, p.k0, nodes),
+                *(t.info, t.position, t.place, t.node, p.start, p.k0, nodes),
                 *(t.num_shares, len(t.position), self._shape[-1], rows // self._networks),
                 P=p.pivots,
                 C=min(p.columns, _SWEPT // p.pivots),
@@ -499,19 +398,6 @@ class Factors:
                 DROPS=drops,
                 SAMPLE=sample,
                 warps=p.pivots // 16 * (2 if drops else 1),
-            )
-        M, sources = self._networks, rows // self._networks
-        for q in reversed(t.levels):
-            _launch(
-                _S.down,
-                (self._groups * sources, q.fronts),
-                *(x, potential, *split, self._most, self._rows, self._inverse, self._grounded),
-                *(t.info, t.regions, t.position, t.place, t.node, q.start, M, nodes),
-                *(t.num_rows, len(t.position), self._shape[-1], sources),
-                C=q.columns,
-                DROPS=drops,
-                SAMPLE=sample,
-                warps=q.warps(self._groups * sources),
             )
         return split
 
@@ -592,5 +478,4 @@ class Factors:
     @property
     def nbytes(self) -> int:
         """Bytes that the factors hold."""
-        kept = (self._shares, self._rows, self._inverse, self._grounded, self._whole)
-        return sum(x.nbytes for x in kept)
+        return sum(x.nbytes for x in (self._shares, self._inverse, self._grounded, self._whole))

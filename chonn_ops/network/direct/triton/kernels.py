@@ -14,19 +14,17 @@ and the rest is products of positive numbers: E = X B, the edges from the pivots
 their turns come (B: before), the shares S = E / total, and the update S^T E of the rest. Currents
 go up as y = X x, rest += S^T y. Potentials come down as v = X^T (y / total + S v_rest).
 
-`small` has the kernels of the small fronts, which are those of the lowest levels.
-
 Sources may cancel but for less than the rounding of shares. So currents are float64, and a pivot
 hands on what it receives over `whole`, the sum of its shares: H to later pivots of its panel, S to
 the rest, and ground's. With w = y / whole this is (whole - H^T) w = x, which X almost inverts, so
 that steps w += X (x + H^T w - whole w) solve it. H is kept above the diagonal, where X is 0.
 
-Every kernel takes its program's region from `INFO`, a row of `WORDS` numbers a region, and the
-network, or its pair with a source, from the first axis of the grid. Arrays of nodes are in the
-order of elimination ("positions"), and edges in the order of their earlier ends. The fields of the
-caller are (batches, nodes, channels), or with sources (batches, sources, nodes, channels), and of
-the conductances of an axis (batches, per_axis, channels). Conductances are scaled by a power of
-two, `_scale`, when they are read.
+Every kernel takes its program's front from `INFO`, a row of `WORDS` numbers a front, level by
+level, and the network, or its pair with a source, from the first axis of the grid. Arrays of nodes
+are in the order of elimination ("positions"), and edges in the order of their earlier ends. The
+fields of the caller are (batches, nodes, channels), or with sources (batches, sources, nodes,
+channels), and of the conductances of an axis (batches, per_axis, channels). Conductances are scaled
+by a power of two, `_scale`, when they are read.
 """
 
 from __future__ import annotations
@@ -37,20 +35,17 @@ import triton.language as tl
 # The columns of INFO: position of the first pivot, numbers of pivots and of nodes of the front, and
 # where begin its shares (rows of the whole front), update (a square) and boundary, and its entries
 # of the tables POSITION, KID and so on. Then where its parent's entries begin, for both children
-# where their updates and boundaries begin, and how long their rows are, where it has its workspace,
-# and which children are small fronts, as bits.
-WORDS = 16
-# Networks that one program of `small` takes, whose rows and updates are side by side.
-LANES = tl.constexpr(8)
+# where their updates and boundaries begin, and how long their rows are, and where it has its
+# workspace.
+WORDS = 15
 FIRST, PIVOTS, SIZE, SHARES, UPDATE, BOUNDARY, FRONT, PARENT_FRONT = map(tl.constexpr, range(8))
-KID_UPDATE, KID_BOUNDARY, KID_WIDTH, WORK, SMALL = map(tl.constexpr, (8, 10, 12, 14, 15))
+KID_UPDATE, KID_BOUNDARY, KID_WIDTH, WORK = map(tl.constexpr, (8, 10, 12, 14))
 _WORDS = tl.constexpr(WORDS)
 
 # Sizes that would be compiled in as multiples of 16 or as 1: a kernel for all grids is enough.
 PLAIN = (
     *("start", "k0", "nodes", "edges", "per_axis", "channels", "sources", "entries", "tiles"),
-    *("num_shares", "num_updates", "num_grounds", "num_work", "num_rows", "num_lower", "all_lower"),
-    *("networks", "size", "regions"),
+    *("num_shares", "num_updates", "num_grounds", "num_work", "size", "regions"),
 )
 # Edges of a pivot that are read side by side.
 _STEP = tl.constexpr(8)
@@ -111,6 +106,16 @@ def _product(a, b, PRECISION: tl.constexpr):
 
 
 @triton.jit
+def _panel(INFO, start, k0, P: tl.constexpr):
+    """The front of a program: its row of INFO, where its pivots and entries begin, its size, its
+    pivots of this panel, and the first column of the rest."""
+    info = INFO + (start + tl.program_id(1)) * _WORDS
+    first, front, f = tl.load(info + FIRST), tl.load(info + FRONT), tl.load(info + SIZE)
+    n = tl.minimum(tl.load(info + PIVOTS) - k0, P)  # below 0 in a front that is done before
+    return info, first, front, f, tl.maximum(n, 0), k0 + n
+
+
+@triton.jit
 def _conductance(g0, g1, g2, m, entry, there, per_axis, channels, AXES: tl.constexpr):
     """Entries axis * per_axis + i of the conductances of a network; 0 where none is `there`."""
     axis = entry // per_axis
@@ -124,28 +129,16 @@ def _conductance(g0, g1, g2, m, entry, there, per_axis, channels, AXES: tl.const
 
 
 @triton.jit
-def _kids(updates, lower, info, KID, entries, i, j, inside):
-    """What both children's updates add to entries (i, j) of a front, i < j. lower: how far from
-    this network's updates those of small fronts begin."""
+def _kids(updates, info, KID, entries, i, j, inside):
+    """What both children's updates add to entries (i, j) of a front, i < j."""
     size = tl.load(info + SIZE)
     total = tl.zeros(inside.shape, updates.dtype.element_ty)
     for side in tl.static_range(2):
         a = tl.load(KID + side * entries + i, mask=i < size, other=-1)
         b = tl.load(KID + side * entries + j, mask=j < size, other=-1)
         at = tl.load(info + KID_UPDATE + side) + a * tl.load(info + KID_WIDTH + side) + b
-        small = (tl.load(info + SMALL) >> side) & 1
-        begin = updates + tl.where(small > 0, lower, 0)
-        at = at * tl.where(small > 0, LANES, 1)
-        total += tl.load(begin + at, mask=(a >= 0) & (b >= 0) & inside, other=0.0)
+        total += tl.load(updates + at, mask=(a >= 0) & (b >= 0) & inside, other=0.0)
     return total
-
-
-@triton.jit
-def _updates_of(updates, m, num_updates, num_lower, all_lower):
-    """Where the updates of a network begin, and `lower` as in `_kids`; all of small fronts come
-    first."""
-    begin = all_lower + m * num_updates
-    return updates + begin, (m // LANES * num_lower) * LANES + m % LANES - begin
 
 
 @triton.jit
@@ -161,7 +154,7 @@ def _handed(handed, info, KID, entries, r, inside):
 
 @triton.jit
 def _entries(
-    g, scale, updates, lower, W, info, KID, EDGE_AT, COLUMN, entries, i, j, inside,
+    g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries, i, j, inside,
     KE: tl.constexpr, KIDS: tl.constexpr, BEGIN: tl.constexpr,
 ):  # fmt: skip
     """Entries (i, j) of a front, i < j: before its first panel edges of the network and what both
@@ -169,7 +162,7 @@ def _entries(
     if BEGIN:
         total = tl.zeros(inside.shape, g.dtype.element_ty)
         if KIDS:
-            total += _kids(updates, lower, info, KID, entries, i, j, inside)
+            total += _kids(updates, info, KID, entries, i, j, inside)
         if KE > 0:
             pivot = i < tl.load(info + PIVOTS)
             at = tl.load(EDGE_AT + i, mask=pivot, other=0)
@@ -250,9 +243,9 @@ def _hand_on(
 
 @triton.jit(do_not_specialize=PLAIN)
 def pivots(
-    g, own, most, judged, shares, inverse, grounded, updates, grounds, W, LW, INFO, REGION, KID,
+    g, own, most, judged, shares, inverse, grounded, updates, grounds, W, LW, INFO, KID,
     EDGE_AT, COLUMN, BEFORE_AT, BEFORE, start, k0, nodes, edges, num_shares, num_updates,
-    num_lower, all_lower, num_grounds, num_work, entries, KE: tl.constexpr, KIDS: tl.constexpr,
+    num_grounds, num_work, entries, KE: tl.constexpr, KIDS: tl.constexpr,
     P: tl.constexpr, C: tl.constexpr, REST: tl.constexpr, WHOLE: tl.constexpr,
     FUSED: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -264,18 +257,13 @@ def pivots(
     between panels. A pivot that has neither edge nor leak left, but had an edge BEFORE, is the last
     of a part without ground: `judged` becomes infinite, or NaN where an input is not finite.
     """
-    m, index = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    info = INFO + tl.load(REGION + start + index) * _WORDS
-    first, front = tl.load(info + FIRST), tl.load(info + FRONT)
-    f = tl.load(info + SIZE)
-    n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
-    rest = k0 + n  # the first column of the rest, all pivots of a front that is done before
-    n = tl.maximum(n, 0)
+    m = tl.program_id(0).to(tl.int64)
+    info, first, front, f, n, rest = _panel(INFO, start, k0, P)
     width = f - rest
     bits = tl.load(most + m)
     scale = _scale(bits)
     g, own, grounds = g + m * edges, own + m * nodes, grounds + m * num_grounds
-    updates, lower = _updates_of(updates, m, num_updates, num_lower, all_lower)
+    updates += m * num_updates
     W, LW = W + m * num_work + tl.load(info + WORK), LW + m * entries + front
     KID, EDGE_AT = KID + front, EDGE_AT + first
     shares += m * num_shares + tl.load(info + SHARES)
@@ -285,14 +273,14 @@ def pivots(
     c = tl.arange(0, C)
     leak = _leaks(own, scale, grounds, LW, info, KID, entries, first, k0 + r, r < n, KIDS, BEGIN)
     D = _entries(
-        g, scale, updates, lower, W, info, KID, EDGE_AT, COLUMN, entries,
+        g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries,
         k0 + i, k0 + j, (i < j) & (j < n), KE, KIDS, BEGIN,
     )  # fmt: skip
     outward = tl.zeros([P], D.dtype)  # of each pivot the edges to the rest
     if REST:
         if WHOLE:
             B = _entries(
-                g, scale, updates, lower, W, info, KID, EDGE_AT, COLUMN, entries,
+                g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries,
                 k0 + i, rest + c[None, :], (i < n) & (c[None, :] < width), KE, KIDS, BEGIN,
             )  # fmt: skip
             outward += tl.sum(B, 1)
@@ -301,7 +289,7 @@ def pivots(
                 column = q * C + c[None, :]
                 inside = (i < n) & (column < width)
                 B = _entries(
-                    g, scale, updates, lower, W, info, KID, EDGE_AT, COLUMN, entries,
+                    g, scale, updates, W, info, KID, EDGE_AT, COLUMN, entries,
                     k0 + i, rest + column, inside, KE, KIDS, BEGIN,
                 )  # fmt: skip
                 outward += tl.sum(B, 1)
@@ -351,25 +339,20 @@ def pivots(
             U = _product(tl.trans(S), E, PRECISION)
             if KIDS:
                 i, j = rest + row, rest + c[None, :]
-                U += _kids(updates, lower, info, KID, entries, i, j, inside)
+                U += _kids(updates, info, KID, entries, i, j, inside)
             at = tl.load(info + UPDATE) + row * width + c[None, :]
             tl.store(updates + at, U, mask=inside)
 
 
 @triton.jit(do_not_specialize=PLAIN)
 def beyond(
-    own, most, shares, inverse, grounds, LW, INFO, REGION, KID, start, k0, nodes, num_shares,
+    own, most, shares, inverse, grounds, LW, INFO, KID, start, k0, nodes, num_shares,
     num_grounds, entries, KIDS: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
     BEGIN: tl.constexpr, END: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The shares of C columns of the rest after `pivots`."""
-    m, index, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
-    info = INFO + tl.load(REGION + start + index) * _WORDS
-    first, front = tl.load(info + FIRST), tl.load(info + FRONT)
-    f = tl.load(info + SIZE)
-    n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
-    rest = k0 + n
-    n = tl.maximum(n, 0)
+    m, chunk = tl.program_id(0).to(tl.int64), tl.program_id(2)
+    info, first, front, f, n, rest = _panel(INFO, start, k0, P)
     r = tl.arange(0, P)
     i, j, column = r[:, None], r[None, :], chunk * C + tl.arange(0, C)
     scale = _scale(tl.load(most + m))
@@ -390,26 +373,21 @@ def beyond(
 
 @triton.jit(do_not_specialize=PLAIN)
 def update(
-    g, most, shares, inverse, updates, W, INFO, REGION, KID, EDGE_AT, COLUMN, start, k0, nodes,
-    edges, num_shares, num_updates, num_lower, all_lower, num_work, entries, tiles,
+    g, most, shares, inverse, updates, W, INFO, KID, EDGE_AT, COLUMN, start, k0, nodes,
+    edges, num_shares, num_updates, num_work, entries, tiles,
     KE: tl.constexpr, KIDS: tl.constexpr, P: tl.constexpr, T: tl.constexpr, BEGIN: tl.constexpr,
     END: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Update a T x T tile, one of tiles x tiles, of the rest of each front: S^T (total S)."""
-    m, index, tile = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
-    info = INFO + tl.load(REGION + start + index) * _WORDS
-    first, f = tl.load(info + FIRST), tl.load(info + SIZE)
-    n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
-    rest = k0 + n
-    n = tl.maximum(n, 0)
+    m, tile = tl.program_id(0).to(tl.int64), tl.program_id(2)
+    info, first, front, f, n, rest = _panel(INFO, start, k0, P)
     width = f - rest
     a, e = tile // tiles * T, tile % tiles * T
     least = 0 if END else 1  # the last panel hands on what earlier ones left
     if (a <= e) & (e < width) & (n >= least):
         scale = _scale(tl.load(most + m))
-        front = tl.load(info + FRONT)
         W += m * num_work + tl.load(info + WORK)
-        updates, lower = _updates_of(updates, m, num_updates, num_lower, all_lower)
+        updates += m * num_updates
         shares += m * num_shares + tl.load(info + SHARES)
         r = tl.arange(0, P)
         t = tl.arange(0, T)
@@ -423,7 +401,7 @@ def update(
         inside = (row[:, None] < column[None, :]) & (column[None, :] < width)
         U = _product(tl.trans(near), far, PRECISION)
         U += _entries(
-            g + m * edges, scale, updates, lower, W, info, KID + front, EDGE_AT + first, COLUMN,
+            g + m * edges, scale, updates, W, info, KID + front, EDGE_AT + first, COLUMN,
             entries, rest + row[:, None], rest + column[None, :], inside, 0 if END else KE, KIDS,
             BEGIN,
         )  # fmt: skip
@@ -437,12 +415,12 @@ def update(
 
 @triton.jit(do_not_specialize=PLAIN)
 def add(
-    shares, inverse, grounded, whole, INFO, REGION, start, regions, nodes, num_shares,
+    shares, inverse, grounded, whole, INFO, regions, nodes, num_shares,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The sums of the shares of each pivot of a region, ground's included; 1 for pivots of 0."""
     m = (tl.program_id(0) // regions).to(tl.int64)
-    info = INFO + tl.load(REGION + start + tl.program_id(0) % regions) * _WORDS
+    info = INFO + tl.program_id(0) % regions * _WORDS
     n, f = tl.load(info + PIVOTS), tl.load(info + SIZE)
     shares += m * num_shares + tl.load(info + SHARES)
     for k in range(0, n, ROWS):
@@ -493,20 +471,16 @@ def _source(source, own, most, level, NODE, row, m, at, nodes, channels, p, insi
 
 @triton.jit(do_not_specialize=PLAIN)
 def up(
-    source, own, most, level, x, handed, V, shares, inverse, whole, INFO, REGION, KID, NODE, start,
+    source, own, most, level, x, handed, V, shares, inverse, whole, INFO, KID, NODE, start,
     k0, nodes, num_shares, num_grounds, entries, channels, sources, P: tl.constexpr,
     C: tl.constexpr, KIDS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
     DROPS: tl.constexpr,
 ):  # fmt: skip
     """Currents that a panel receives over its totals, and what it hands to C columns of the rest.
     V: a front's currents between panels. DROPS: for `_source`'s second sources, too."""
-    row, index, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(2)
     m = row // sources
-    info = INFO + tl.load(REGION + start + index) * _WORDS
-    first, f, front = tl.load(info + FIRST), tl.load(info + SIZE), tl.load(info + FRONT)
-    n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
-    rest = k0 + n
-    n = tl.maximum(n, 0)
+    info, first, front, f, n, rest = _panel(INFO, start, k0, P)
     width = f - rest
     at = (m // channels * sources + row % sources) * nodes * channels + m % channels
     shares += m * num_shares + tl.load(info + SHARES)
@@ -559,7 +533,7 @@ def up(
 
 @triton.jit(do_not_specialize=PLAIN)
 def down(
-    x, potential, relative, base, most, shares, grounded, INFO, REGION, POSITION, PLACE, NODE,
+    x, potential, relative, base, most, shares, grounded, INFO, POSITION, PLACE, NODE,
     start, k0, nodes, num_shares, entries, channels, sources, P: tl.constexpr, C: tl.constexpr,
     END: tl.constexpr, DROPS: tl.constexpr, SAMPLE: tl.constexpr,
 ):  # fmt: skip
@@ -575,13 +549,9 @@ def down(
     with errors relative to what potentials differ by around them. The base of a part begins with
     its last node, which hands all to ground.
     """
-    row, index = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    row = tl.program_id(0).to(tl.int64)
     m = row // sources
-    info = INFO + tl.load(REGION + start + index) * _WORDS
-    first, f, front = tl.load(info + FIRST), tl.load(info + SIZE), tl.load(info + FRONT)
-    n = tl.minimum(tl.load(info + PIVOTS) - k0, P)
-    rest = k0 + n
-    n = tl.maximum(n, 0)
+    info, first, front, f, n, rest = _panel(INFO, start, k0, P)
     width = f - rest
     shares += m * num_shares + tl.load(info + SHARES)
     r = tl.arange(0, P)

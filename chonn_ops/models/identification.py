@@ -1,0 +1,381 @@
+"""The numbers of `CHONNStep`: their units, and the equation that predicts some frames best."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chonn_ops.network.discretise.grids import Spacing
+from chonn_ops.network.layout import excess
+from chonn_ops.nn.circuit_head import DISTANCE, DISTANCE_GAIN, wall_distance
+from chonn_ops.nn.geometry import Nodes, spacing_and_nodes
+
+# The logarithm of a diffusivity has further to go than weights: it is the second number and the
+# first one times its parameter, the domain and a frame being 1.
+GAIN, DIFFUSIVITY = 8.0, -11.0
+# The numbers: what they are where nothing is, and the most that a step changes them.
+NUMBERS = {
+    "carry": (0.0, math.inf),
+    "forcing": (0.0, math.inf),
+    "reaction": (0.0, math.inf),
+    "storage": (0.0, 2.0),
+    "diffusivity": (-2.0, 2 / GAIN),
+    "level": (0.0, math.inf),
+    "distance": (2.0, 2 / DISTANCE_GAIN),
+}
+# The parts of a step, which are there if any of these numbers is.
+PARTS = {"carry": "carry", "react": "reaction", "store": "storage", "diffuse": "diffusivity"}
+# About so many values of first frames are compared, which takes some seconds. The start is this
+# diffusivity, in cells squared a frame; a third and three times of it changed no error. Levenberg
+# and Marquardt's method takes at most so many steps. Of more numbers than `MANY`, or of velocities,
+# some are dropped before frames are compared: without that a dam break took 60 s instead of 16.
+# With it for fewer numbers Burgers' equation 0.001 had an error of 0.27 instead of 0.008.
+VALUES, START, TURNS, MANY = 1e4, 0.1, 30, 60
+# Errors of so many frames, each predicted from the one before, decide which terms are needed and
+# what they are: a single frame prefers speeds that make up for how a step begins. With 1, 4, 8 and
+# 16 frames rollouts had errors of 0.033, 0.013, 0.009 and 0.006 on Burgers' equation 0.001, whose
+# diffusivity was off by 58, 3, 3 and 3 %; with 1 and 8 of 0.035 and 0.012 on a dam break, in 20 and
+# 56 s.
+FRAMES = 8
+# Inverses of channels that stay above this part of their size are terms. Without such terms
+# compressible flow on a line had an error of 0.019 instead of 0.015.
+NEAR = 0.1
+# Terms are dropped without which squares of errors rise by less than the first part of themselves
+# or the second part of the change. A third and three times of the first part left parts and errors
+# as they were. Without the second one reaction-diffusion had an error of 0.00012 instead of
+# 0.00005, and with 1e-5 a test of heat and reaction kept a capacity that was not there.
+WORTH, LITTLE = 0.05, 1e-4
+# Further forms are tried beyond this mean square of errors over the change, and one is taken whose
+# mean square is below this part of that of the simpler ones.
+ENOUGH, WORSE = 0.02, 0.7
+
+
+class Identification:
+    """`CHONNStep.calibrate` of a model in float64, without gradients, for frames (S, T, C, \\*grid)
+    that have been checked: `run` leaves the equation in the model's numbers."""
+
+    def __init__(
+        self, model: Any, frames: Tensor, spacing: Spacing | None, nodes: Nodes | None
+    ) -> None:
+        self.model = model
+        self.geometry = {"spacing": spacing, "nodes": nodes}
+        self.parameters: dict[str, Tensor] = {name: getattr(model, name) for name in NUMBERS}
+        pairs = [(p, NUMBERS[name]) for name, p in self.parameters.items()]
+        self.absent, self.largest = (
+            torch.cat([torch.full_like(p, pair[i]).flatten() for p, pair in pairs]) for i in (0, 1)
+        )
+        known = min(2, frames.shape[1] - 1)
+        length = min(known + FRAMES, frames.shape[1])
+        windows = frames.unfold(1, length, 1).movedim(-1, 2).flatten(0, 1)  # (N, length, C, *grid)
+        count = min(len(windows), max(2, int(VALUES * len(windows) / windows[:, 0].numel())))
+        # Steps of the golden ratio spread over the series and their frames alike.
+        places = torch.arange(count, device=frames.device) * ((math.sqrt(5) - 1) / 2) % 1
+        windows = windows[(places * len(windows)).long()]
+        self.frames = x = self._in_units(frames.movedim(2, -1))
+        self.rings = [self._is_ring(axis) for axis in range(model.axes)]
+        self.steps, self.nodes = spacing_and_nodes(
+            x[:, 0, ..., 0].shape, model.lengths, model.nodes, spacing, None, nodes
+        )
+        self.given = windows[:, :known].flatten(1, 2)
+        w = windows.movedim(2, -1) / model.size
+        self.windows, self.targets = w[:, : known + 1], w[:, known:]
+        change = (self.targets - w[:, known - 1 : -1]).square()
+        change = change.mean(tuple(range(2, w.dim() - 1)), keepdim=True)
+        # Frames count alike, but for those in which next to nothing happens. Channels that do not
+        # change at all are parameters of the equation, without errors.
+        change = change.sqrt() + change.sqrt().mean(0) / 10
+        self.change = change.masked_fill(change == 0, math.inf)
+
+    def run(self) -> Tensor:
+        """Error of the next frames over the change, as roots of mean squares, (C,)."""
+        model = self.model
+        best: tuple[float, dict[str, Tensor]] | None = None
+        for forms in self._candidates():
+            if forms == {"smooth"} and "carry" not in model.parts:
+                continue
+            self._begin(forms)
+            squares = self._fit_form()
+            if best is None or squares < WORSE * best[0]:
+                best = squares, copy.deepcopy(model.state_dict())
+            if best[0] < ENOUGH:
+                break
+        assert best is not None
+        model.load_state_dict(best[1])
+        return self._frame_error(1).square().flatten(0, -2).mean(0).sqrt()
+
+    def _in_units(self, x: Tensor) -> Tensor:
+        """Frames (S, T, \\*grid, C) in the units that the model gets from them."""
+        model, flat = self.model, x.flatten(0, -2)
+        size = flat.square().mean(0).sqrt()
+        model.size.copy_(torch.where(size > 0, size, 1))
+        flat = flat / model.size
+        least, most = flat.aminmax(dim=0)
+        C, margin = model.channels, (most - least) / 4
+        model.low[:C], model.high[:C] = least - margin, most + margin
+        model.positive[:C] = least > NEAR
+        model.units.fit(flat)
+        return x / model.size
+
+    def _is_ring(self, axis: int) -> bool:
+        """Whether the ends of an axis differ by as little as neighbours, in the later frames."""
+        v, word = self.frames, self.model.boundary[axis]
+        if word != "auto":
+            return word == "periodic"
+        late, dim = v[:, v.shape[1] // 2 :], axis + 2
+        near, ends = late.diff(dim=dim), late.narrow(dim, 0, 1) - late.narrow(dim, -1, 1)
+        limit = (2 * late.var(dim).mean() * near.square().mean()).sqrt()
+        return bool(ends.square().mean() < limit)
+
+    def _candidates(self) -> list[set[str]]:
+        """The forms that data of such windows and ends may have, from simple to rich."""
+        model, forms = self.model, [set[str](), {"smooth"}]
+        if model.channels == 1 and model.axes == 2 and all(self.rings):
+            forms.append({"smooth", "vorticity"})
+        if model.channels == 1 and self.windows.shape[1] > 2 and model.positive[0]:
+            forms.append({"mass"})
+        return forms
+
+    # All numbers are one row, and so is what belongs to each of them.
+
+    def _row(self) -> Tensor:
+        return torch.cat([p.flatten() for p in self.parameters.values()])
+
+    def _views(self, row: Tensor) -> dict[str, Tensor]:
+        """The entries of a row by the name and in the shape of their parameter."""
+        parts = row.split([p.numel() for p in self.parameters.values()])
+        pairs = zip(self.parameters.items(), parts, strict=True)
+        return {name: x.view_as(p) for (name, p), x in pairs}
+
+    def _set(self, row: Tensor) -> None:
+        for name, x in self._views(row).items():
+            self.parameters[name].copy_(x)
+
+    def _begin(self, forms: set[str]) -> None:
+        """Nothing but diffusion, and walls near by at the potentials beside them."""
+        model, v, unit = self.model, self.frames, self.model.unit
+        model._has(set(PARTS), forms, self.rings)
+        for p in model.last.parameters():
+            p.zero_()
+        row = torch.zeros_like(self.absent)
+        numbers = self._views(row)
+        cell = START * min(self.steps) ** 2 / unit**2
+        numbers["diffusivity"].fill_((math.log(cell) - DIFFUSIVITY) / GAIN)
+        for axis, step in enumerate(self.steps):
+            numbers["distance"][axis] = math.log(step / 2 / (unit * DISTANCE)) / DISTANCE_GAIN
+            for end, node in enumerate((0, v.shape[axis + 2] - 1)):
+                level = v.select(axis + 2, node).flatten(0, -2).mean(0)
+                numbers["level"][axis, end] = level
+        if "mass" in forms:  # what flows into a node changes its state
+            for axis in range(model.axes):
+                numbers["carry"][axis, 0, 0, 2 + axis] = numbers["carry"][axis, 0, 1 + axis, 1] = 1
+        self._set(row)
+
+    def _free(self) -> Tensor:
+        """Which numbers this form may have. Capacities depend on their own channel and on those
+        that are parameters, which have no equation."""
+        model, C = self.model, self.model.channels
+        free = torch.ones_like(self.absent, dtype=torch.bool)
+        masks = self._views(free)
+        constant = self.change.isinf().flatten(0, -2).all(0)
+        masks["storage"] &= (torch.eye(C).to(constant) | constant).repeat(1, 2)
+        for name in ("reaction", "diffusivity"):
+            masks[name][constant] = False
+        for axis, ring in enumerate(self.rings):
+            masks["level"][axis] = masks["distance"][axis] = not ring
+        carry = masks["carry"]
+        carry[..., model.states + 1 :] &= (model.positive > 0) & (C > 1)
+        nodes = self.frames.flatten(2, -2)
+        carry[:, :C][:, constant] = False
+        carry[:, :, :C][:, :, (nodes == nodes[:, :, :1]).flatten(0, -2).all(0)] = False
+        if "mass" in model.forms:
+            carry[:, 0] = False
+            for name in masks.keys() - {"carry"}:
+                masks[name][:] = False
+        else:
+            carry[:, C:], carry[:, :, C:] = False, False
+            if "vorticity" not in model.forms:
+                carry[..., 1 + C : 1 + model.states] = False
+        masks["forcing"][:] = "vorticity" in model.forms
+        masks["forcing"][:, 0] = False
+        return free
+
+    def _effects(self) -> Tensor:
+        """What derivatives in the numbers are multiplied by for the effect of each. Logarithms have
+        no zero; the conductance of a wall is that of both distances, before and behind its face."""
+        pairs = [[a * h, b * h] for (a, b), h in zip(self.nodes, self.steps, strict=True)]
+        effects = self._row()
+        parts = self._views(effects)
+        behind = self.model.unit * wall_distance(parts["distance"])
+        before = torch.tensor(pairs).to(behind)[..., None]
+        parts["diffusivity"].fill_(1 / GAIN)
+        parts["distance"].copy_(-(1 + before / behind) / DISTANCE_GAIN)
+        return effects
+
+    def _keep(self, free: Tensor) -> None:
+        """Leave these numbers in place, and nothing where the others are. Without diffusion there
+        are neither capacities nor walls, which `free` then lacks, too."""
+        model, masks = self.model, self._views(free)
+        masks["storage"] &= masks["diffusivity"][:, None]
+        masks["distance"] &= masks["diffusivity"]
+        masks["level"] &= masks["distance"]
+        kept = free.clone()
+        if "mass" in model.forms:
+            self._views(kept)["carry"][:, 0] = True
+        self._set(torch.where(kept, self._row(), self.absent))
+        parts = {part for part, name in PARTS.items() if masks[name].any()}
+        model._has(parts, model.forms, self.rings)
+
+    def _fit_form(self) -> float:
+        """Find the numbers of one form; the mean square of the error of next frames. Rates at
+        the frames come first, because Burgers' equation had wrong minima without them."""
+        model, free, rate_error = self.model, self._free(), self._rate_error()
+        self._keep(free)
+        error = self._fit(rate_error, free, 2)
+        if int(free.sum()) > MANY or "mass" in model.forms:
+            free = self._needed(rate_error, free, error)
+            self._keep(free)
+        self._fit(lambda: self._frame_error(1), free)
+        error = self._frame_error().flatten()
+        row, parts, squares = self._row(), model.parts, float(error.square().mean())
+        self._keep(self._needed(self._frame_error, free, error))
+        free = self._row() != self.absent
+        after = float(self._fit(self._frame_error, free).square().mean())
+        if not model.parts or after > 2 * squares + LITTLE:
+            # All terms stay where none explains much, so that something learns, and where those
+            # that seemed to explain nothing did, beyond the first order.
+            model._has(parts, model.forms, self.rings)
+            self._set(row)
+            return squares
+        return after
+
+    def _function(self, error: Callable[[], Tensor], free: Tensor) -> Callable[[Tensor], Tensor]:
+        """Errors (rows,) as a function of the free numbers, which it sets."""
+
+        def errors(numbers: Tensor) -> Tensor:
+            self._set(self._row().masked_scatter(free, numbers))
+            return error().flatten()
+
+        return errors
+
+    def _fit(self, error: Callable[[], Tensor], free: Tensor, turns: int = TURNS) -> Tensor:
+        """Set the free numbers so that squares of errors are least; the errors (rows,) then."""
+        errors = self._function(error, free)
+        return errors(levenberg_marquardt(errors, self._row()[free], self.largest[free], turns))
+
+    def _needed(self, error: Callable[[], Tensor], free: Tensor, now: Tensor) -> Tensor:
+        """Which of the free numbers explain something of these errors, to first order."""
+        effects = jacobian(self._function(error, free), self._row()[free], now)
+        effects = effects * self._effects()[free]
+        return free.masked_scatter(free, needed(effects, effects.sum(1) - now))
+
+    def _frame_error(self, frames: int = FRAMES) -> Tensor:
+        """Error of the next frames over the change, (N, frames, \\*grid, C)."""
+        model, x, predicted = self.model, self.given, list[Tensor]()
+        for _ in range(min(frames, self.targets.shape[1])):
+            predicted.append(model(x, **self.geometry))
+            x = torch.cat((x[:, model.channels :], predicted[-1]), 1)
+        errors = torch.stack(predicted, 1).movedim(2, -1) / model.size
+        n = len(predicted)
+        return (errors - self.targets[:, :n]) / self.change[:, :n]
+
+    def _rate_error(self) -> Callable[[], Tensor]:
+        """What rates at the frames leave of the change from first to last, by Simpson's rule.
+        Nearly linear in the numbers, so it has no wrong minima. Also sets the range of velocities
+        that no frame shows."""
+        model, steps, z = self.model, self.steps, self.windows
+        if "mass" in model.forms:
+            speeds = [
+                model._velocity(z[:, k + 1] - z[:, k], (z[:, k + 1] + z[:, k]) / 2, steps)
+                for k in range(2)
+            ]
+            mean, target = (speeds[0] + speeds[1]) / 2, speeds[1] - speeds[0]
+            self._set_range(mean)
+            unit, whole = target.square().mean().sqrt(), torch.cat((z[:, 1], mean), -1)
+
+            def velocity_error() -> Tensor:
+                weights = model._speeds(1.0, steps)
+                return (model._drift(whole, weights, steps)[..., 1:] - target) / unit
+
+            return velocity_error
+        if "vorticity" in model.forms:
+            self._set_range(model._velocity(z[:, -1], None, steps))
+        shares = z.new_tensor((1 / 3, 4 / 3, 1 / 3) if z.shape[1] == 3 else (1 / 2, 1 / 2))
+        target, every = z[:, -1] - z[:, 0], z.flatten(0, 1)
+
+        def rate_error() -> Tensor:
+            moved = torch.einsum("t,nt...->n...", shares, self._rates(every).view_as(z))
+            return (moved - target) / (self.change[:, 0] * (z.shape[1] - 1))
+
+        return rate_error
+
+    def _set_range(self, velocity: Tensor) -> None:
+        reach = 1.5 * velocity.abs().amax()
+        self.model.low[1:], self.model.high[1:] = -reach, reach
+
+    def _rates(self, v: Tensor) -> Tensor:
+        """Change of states (N, \\*grid, C) a frame by all parts at once."""
+        model, steps = self.model, self.steps
+        circuit = model.circuit(v, steps, self.nodes)
+        current = torch.zeros_like(v) if circuit.current is None else circuit.current
+        flow = excess(v, current, circuit.conductance, circuit.leak, circuit.layout)
+        rate = model.rate(v) + flow / circuit.volume / model._slowness(v, store=True)
+        if "vorticity" in model.forms:
+            rate = rate + model._push(v, 1.0, steps)
+        return rate + model._drift(v, model._speeds(1.0, steps), steps)
+
+
+def jacobian(
+    function: Callable[[Tensor], Tensor], at: Tensor, value: Tensor, step: float = 1e-5
+) -> Tensor:
+    """Derivatives (rows, numbers) of a function with this value (rows,), by differences."""
+    shifts = torch.eye(len(at), dtype=at.dtype, device=at.device) * step
+    columns = [(function(at + shift) - value) / step for shift in shifts]
+    return torch.stack(columns, 1) if columns else value.new_zeros(len(value), 0)
+
+
+def levenberg_marquardt(
+    function: Callable[[Tensor], Tensor], start: Tensor, largest: Tensor, turns: int
+) -> Tensor:
+    """Numbers with which squares of a function (rows,) are least, by Levenberg and Marquardt's
+    method, whose steps change no number by more than its largest."""
+    value, damping = function(start), 1e-3
+    for _ in range(turns if len(start) else 0):
+        slopes, last = jacobian(function, start, value), float(value.square().sum())
+        gram, drive = slopes.T @ slopes, slopes.T @ value
+        bend = gram.diagonal()
+        cost = math.inf
+        while damping < 1e6:
+            matrix = gram + torch.diag(damping * bend + 1e-9 * bend.max() + 1e-30)
+            change = torch.linalg.solve(matrix, drive).clamp(-largest, largest)
+            after = function(start - change)
+            if (cost := float(after.square().sum())) < last:
+                value, start, damping = after, start - change, damping / 10
+                break
+            damping *= 10
+        if not cost < 0.995 * last:
+            break
+    return start
+
+
+def needed(effects: Tensor, target: Tensor) -> Tensor:
+    """Which columns (rows, numbers) least squares need for a target (rows,): without any of them
+    the squares are larger by `WORTH`."""
+    unit = effects.norm(dim=0)
+    effects = effects / torch.where(unit > 0, unit, 1)
+    gram, drive, whole = effects.T @ effects, effects.T @ target, float(target.square().sum())
+    gram = gram + 1e-10 * torch.eye(len(gram)).to(gram)  # columns may depend on one another
+    keep = torch.ones_like(drive, dtype=torch.bool)
+    while keep.any():
+        inverse = torch.linalg.inv(gram[keep][:, keep])
+        shares = inverse @ drive[keep]
+        rises = shares.square() / inverse.diagonal()
+        rest = max(whole - float(shares @ drive[keep]), 0.0)
+        if rises.min() > WORTH * rest + LITTLE * len(target):
+            break
+        keep[keep.nonzero()[rises.argmin()]] = False
+    return keep
