@@ -14,8 +14,8 @@ from chonn_plugins.pdebench.contract import JobError
 from chonn_plugins.pdebench.data import LAYOUTS, Layout, read_layout
 from chonn_plugins.pdebench.job import Job
 
-TRAINING_TYPES = {"unet": ("autoregressive", "single")}
-TRAINING_TYPES["fno"] = (*TRAINING_TYPES["unet"], "pushforward")
+TRAINING_TYPES = ("autoregressive", "single")
+ROLLOUTS = {"unet": TRAINING_TYPES, "fno": (*TRAINING_TYPES, "pushforward")}
 UNET_DIVISOR = 16
 # Settings that are whole numbers, and the least value of each.
 INTEGERS = {
@@ -94,7 +94,7 @@ def _check_arguments(job: Job) -> None:
     for key in BOOLEANS:
         if not isinstance(args.get(key, False), bool):
             raise JobError(f"args.{key}: expected true or false, got {args[key]!r}")
-    kind, kinds = args.get("training_type", "autoregressive"), TRAINING_TYPES[job.family]
+    kind, kinds = args.get("training_type", "autoregressive"), ROLLOUTS[job.family]
     if kind not in kinds:
         raise JobError(f"args.training_type: expected one of {kinds}, got {kind!r}")
     if job.family == "unet" and kind == "single" and args["ar_mode"]:
