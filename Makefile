@@ -1,4 +1,4 @@
-# Targets: setup, setup-tools (setup-pyclaw, setup-ray, setup-triton, setup-ngspice, setup-chromium), demo, check, test-quick, test, test-slow, sanitize, docs, bench, lint (style, size), tables. `make PYTHON=python3.12 setup` picks an interpreter.
+# Targets: setup, setup-tools (setup-pyclaw, setup-ray, setup-triton, setup-ngspice, setup-chromium), demo, demo-time, check, test-quick, test, test-slow, sanitize, docs, bench, lint (style, size), tables. `make PYTHON=python3.12 setup` picks an interpreter.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist lo
 # The C kernel is rebuilt, and the environment brought up to date, when one of these changes.
 INPUTS := pyproject.toml lab/pyproject.toml constraints.txt hatch_build.py plugins/chonn_autoload.py chonn_ops/_library.py $(shell find chonn_ops -name '*.[ch]')
 
-.PHONY: setup setup-tools setup-pyclaw setup-ray setup-triton setup-ngspice setup-chromium demo check test-quick test test-slow sanitize docs bench lint style size tables
+.PHONY: setup setup-tools setup-pyclaw setup-ray setup-triton setup-ngspice setup-chromium demo demo-time check test-quick test test-slow sanitize docs bench lint style size tables
 
 setup: $(STAMP)
 
@@ -51,6 +51,9 @@ setup-chromium:
 
 demo: setup
 	$(BIN)/python examples/pdebench_darcy.py --output runs/demo
+
+demo-time: setup
+	$(BIN)/python examples/pdebench_time.py --output runs/demo-time
 
 # The inner loop, a minute on two cores: style beside the quick tests. Either fails it, once both are through.
 # Types take as long as all of that; they are a part of `make lint`.

@@ -30,8 +30,8 @@ def run(name, capsys, *arguments):
 def test_these_scripts_and_no_more():
     scripts = sorted(p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith("_"))
     expected = ["darcy_mesh", "direct_solve", "habitat", "mesh_file", "neuralop_darcy"]
-    expected += ["pdebench_darcy", "pore_network", "pretrained", "read_network", "tomography"]
-    expected += ["waves", "wells", "your_arrays"]
+    expected += ["pdebench_darcy", "pdebench_time", "pore_network", "pretrained", "read_network"]
+    expected += ["tomography", "waves", "wells", "your_arrays"]
     assert scripts == expected
 
 

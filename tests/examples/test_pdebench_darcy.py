@@ -1,4 +1,5 @@
-"""The comparison behind `make demo`, at smoke scale, through PDEBench's real runner."""
+"""The comparisons behind `make demo` and `make demo-time`, at smoke scale, through PDEBench's real
+runner."""
 
 import json
 import subprocess
@@ -7,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "pdebench_darcy.py"
+FOLDER = Path(__file__).parents[2] / "examples"
 
 
-def compare(output, *options):
-    command = [sys.executable, str(SCRIPT), "--output", str(output)]
+def compare(output, *options, script="darcy"):
+    command = [sys.executable, str(FOLDER / f"pdebench_{script}.py"), "--output", str(output)]
     size = ["--n", "20", "--resolution", "16", "--epochs", "1", "--batch-size", "2"]
     return subprocess.run(
         [*command, *size, "--modes", "4", *options], capture_output=True, text=True, check=False
@@ -50,16 +51,6 @@ def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.host
-def test_no_setting_of_the_comparison_is_ignored(tmp_path):
-    run = compare(tmp_path, "--models", "chonn_network")
-    assert run.returncode == 0, run.stderr + run.stdout
-    log = (tmp_path / "runs" / "chonn_network-seed0" / "log.txt").read_text()
-    assert "testL2" in log
-    assert "note:" not in log
-
-
-@pytest.mark.slow
 def test_a_folder_that_is_not_ours_stays(tmp_path):
     theirs = tmp_path / "runs" / "Unet-seed0" / "thesis.pt"
     theirs.parent.mkdir(parents=True)
@@ -72,9 +63,27 @@ def test_a_folder_that_is_not_ours_stays(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.host
-def test_models_of_circuits_have_rows_and_fields(tmp_path):
-    run = compare(tmp_path, "--models", "chonn_network", "chonn_unet")
+def test_models_of_circuits_have_rows_and_fields_and_no_setting_is_ignored(tmp_path):
+    models = "chonn_network", "chonn_unet"
+    run = compare(tmp_path, "--models", *models)
     assert run.returncode == 0, run.stderr + run.stdout
-    assert "chonn_network" in run.stdout
-    assert "chonn_unet" in run.stdout
+    for model in models:
+        assert model in run.stdout
+        log = (tmp_path / "runs" / f"{model}-seed0" / "log.txt").read_text()
+        assert "testL2" in log
+        assert "note:" not in log
     assert (tmp_path / "fields.png").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.host
+def test_time_series(tmp_path):
+    run = compare(tmp_path, script="time")
+    assert run.returncode == 0, run.stderr + run.stdout
+    results = json.loads((tmp_path / "results.json").read_text())["results"]
+    errors = {result["model"]: result["metrics"]["nrmse"] for result in results}
+    assert all(f"{error:.4g}" in run.stdout for error in errors.values())
+    assert 0 < 10 * errors["chonn_network"] < min(errors["Unet"], errors["FNO"])
+    log = (tmp_path / "runs" / "chonn_network-seed0" / "log.txt").read_text()
+    assert "calibrated by 18 samples" in log
+    assert "note:" not in log

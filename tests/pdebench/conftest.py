@@ -7,19 +7,41 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from pdebench_settings import BASE, SMALL
 
 from chonn_plugins.pdebench.job import Job, resolve
 
 REPO = Path(__file__).parents[2]
 SAMPLES = 20
 POINTS = 16
+# Every setting that makes a job small; PDEBench's configs supply the rest.
+SMALL = {
+    # 18 samples to train on and 2 to validate with: two steps an epoch.
+    "batch_size": 16,
+    "epochs": 1,
+    "num_workers": 0,
+    "reduced_resolution": 1,
+    "reduced_resolution_t": 1,
+    "modes": 4,
+    "width": 6,
+    "unroll_step": 1,
+    "training_type": "autoregressive",
+}
+# What PDEBench's configs say of a job, for tests that make one without them.
+BASE = {
+    "single_file": True,
+    "if_training": True,
+    "continue_training": False,
+    "initial_step": 1,
+    "t_train": 2,
+    "reduced_batch": 1,
+    "ar_mode": False,
+    "pushforward": False,
+}
 # Config, file, and what differs from it: one problem for each layout.
 PROBLEMS = {
     "1d": ("Adv", "1D_Advection.hdf5", {"initial_step": 2, "t_train": 3}),
@@ -61,15 +83,6 @@ def write_data(folder: Path) -> None:
             group["data"] = smooth(rng, 5, POINTS, POINTS, 1)
             group["grid/x"] = group["grid/y"] = centres
             group["grid/t"] = np.linspace(0, 1, 5, dtype=np.float32)
-
-
-@pytest.fixture(scope="session")
-def from_git() -> bool:
-    """Whether PDEBench's git version is installed, which has configs, and other metrics."""
-    spec = find_spec("pdebench")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("PDEBench is not installed")
-    return Path(next(iter(spec.submodule_search_locations)), "models", "config").is_dir()
 
 
 @pytest.fixture(scope="session")

@@ -46,12 +46,17 @@ def test_settings_outside_args_are_errors(make_job, name):
 
 def test_others_are_notes(make_job):
     """A tag for a sweep does no harm, and a stock model has no use for another's options."""
-    job = make_job("darcy", model_name="FNO", tag="a", order=3, my={"depth": 2}, ckb={"order": 2})
+    ours = {"my": {"depth": 2}, "ckb": {"order": 2}, "checkpointing": True}
+    job = make_job("darcy", model_name="FNO", tag="a", order=3, **ours)
     assert arguments.check(job, ["note"], runner) == [
         "args.tag is ignored: neither PDEBench nor FNO has such a setting",
         "args.order is ignored: neither PDEBench nor FNO has such a setting",
         "args.my is ignored: neither PDEBench nor FNO has such a setting",
         "note is ignored: PDEBench's settings are ++args.<name>",
+    ]
+    unet = make_job("darcy", "unet", checkpointing=True)
+    assert arguments.check(unet, [], runner) == [
+        "args.checkpointing is ignored: neither PDEBench nor Unet has such a setting"
     ]
 
 

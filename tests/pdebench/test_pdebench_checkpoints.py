@@ -11,6 +11,7 @@ import torch
 from chonn_plugins.pdebench import JobError, patches, preflight
 from chonn_plugins.pdebench.results import free_name
 
+check = preflight.check
 CONTENT = {"model_state_dict": {}, "optimizer_state_dict": {}, "epoch": 3, "loss": 0.5}
 
 
@@ -18,10 +19,6 @@ CONTENT = {"model_state_dict": {}, "optimizer_state_dict": {}, "epoch": 3, "loss
 def job(make_job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return make_job
-
-
-def check(job):
-    return preflight.check(job)
 
 
 def saved(job, **content):
@@ -174,8 +171,11 @@ def test_metrics_of_another_evaluation_are_kept(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_evaluations_of_one_checkpoint(tmp_path, pdebench):
     """Through PDEBench's runner: what fits has a file for each grid, what does not is one line."""
-    settings = {"model_name": "chonn_network", "reduced_resolution": 2}
-    pdebench(tmp_path, "1d", **settings)
+    settings = {"model_name": "chonn_network", "reduced_resolution": 2, "t_train": 5}
+    rollout = {"training_type": "pushforward", "checkpointing": True}
+    printed = pdebench(tmp_path, "1d", **settings, **rollout)
+    assert "epoch: 0, loss:" in printed
+    assert "checkpointing" not in printed  # no note that it is ignored
     pdebench(tmp_path, "1d", **settings, if_training=False)
     settings["reduced_resolution"] = 1
     assert "chonn-network-2_metrics.txt and .json" in pdebench(

@@ -156,7 +156,7 @@ UNETS = ("Unet", "chonn_unet")
 H5 = {"filename": "2D_rdb_NA_NA.h5", "single_file": True}
 ADVICE = (LAYOUTS, "expects a .hdf5 file")
 WHOLE = ("batch_size", "t_train", "epochs", "modes", "reduced_resolution_t")
-FLAGS = ("if_training", "continue_training", "single_file", "ar_mode", "plot", "overwrite")
+FLAGS = ("if_training", "continue_training", "single_file", "ar_mode", "plot", "checkpointing")
 # Problem, with the family of its model unless that is FNO; settings; parts of the message.
 REFUSED = [
     ("darcy", {"reduced_batch": 4}, "at least 10 samples", "got 5", "0 for validation"),
@@ -184,6 +184,7 @@ REFUSED = [
         for kind in ("single", "autoregressive")
     ),
     ("1d", {"training_type": "auto"}, "expected one of", "got 'auto'"),
+    ("1d unet", {"training_type": "pushforward"}, "'single'), got 'pushforward'"),
     ("1d", {"batch_size": 0}, "args.batch_size: expected an integer of at least 1, got 0"),
     ("1d", {"seed": "x"}, "args.seed: expected an integer", "got 'x'"),
     *(("1d", {key: 2.5}, f"args.{key}: expected an integer", "got 2.5") for key in WHOLE),

@@ -14,7 +14,7 @@ import chonn_ops
 from chonn_plugins._entry_points import names_in
 from chonn_plugins.pdebench import HostModel, JobError, registry
 from chonn_plugins.pdebench.job import DataName, Job, resolve
-from conftest import write_dist_info
+from conftest import BASE, write_dist_info
 
 
 @pytest.fixture(autouse=True)
@@ -25,15 +25,7 @@ def entry_points(installed, monkeypatch):
 
 
 def a_job(name: str = "chonn_unet", **args: object) -> Job:
-    given = {
-        "filename": "2D_Darcy.hdf5",
-        "single_file": True,
-        "ar_mode": False,
-        "pushforward": False,
-        "t_train": 2,
-        "unroll_step": 1,
-        **args,
-    }
+    given = {**BASE, "filename": "2D_Darcy.hdf5", "unroll_step": 1, **args}
     return resolve({"model_name": name, **given})
 
 

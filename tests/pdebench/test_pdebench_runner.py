@@ -10,11 +10,11 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from pdebench_settings import SMALL
 
 import chonn_ops
 from chonn_ops import CKBOptions
 from chonn_ops.inspect import load_checkpoint
+from conftest import PROBLEMS, SMALL
 
 pytestmark = pytest.mark.host
 
@@ -39,8 +39,8 @@ def trained(request, tmp_path_factory, pdebench):
 
 def validation_data(data: Path, problem: str) -> np.ndarray:
     """(samples, \\*space, time, channels) of PDEBench's validation split."""
-    names = {"1d": "1D_Advection.hdf5", "darcy": "2D_Darcy.hdf5", "3d": "3D_CFD.hdf5"}
-    with h5py.File(data / names.get(problem, "2D_rdb_NA_NA.h5")) as file:
+    name = PROBLEMS[problem][1]
+    with h5py.File(data / (f"{name}.h5" if problem == "groups" else name)) as file:
         if problem == "groups":
             fields = np.stack([file[name]["data"][:] for name in sorted(file)[-2:]])
             return np.moveaxis(fields, 1, -2)
@@ -105,10 +105,9 @@ def roll_out(name: str, checkpoint: Path, fields: np.ndarray, problem: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_table_is_what_the_checkpoint_predicts(trained, name, data, from_git):
+def test_table_is_what_the_checkpoint_predicts(trained, name, data):
     problem, folder, printed = trained
-    stem = {"1d": "1D_Advection", "darcy": "2D_Darcy", "3d": "3D_CFD", "groups": "2D_rdb_NA_NA"}
-    result = f"{stem[problem]}_{name.replace('_', '-')}"
+    result = f"{PROBLEMS[problem][1].removesuffix('.hdf5')}_{name.replace('_', '-')}"
     if "unet" in name.lower():
         result += STEPS[problem][1]
     report = json.loads((folder / f"{result}_metrics.json").read_text())
@@ -141,17 +140,11 @@ def test_table_is_what_the_checkpoint_predicts(trained, name, data, from_git):
     # PDEBench's own numbers are left as they are.
     with (folder / f"{result}.pickle").open("rb") as file:
         own = pickle.load(file)
-    if from_git:
-        # One validation batch, and a division by the index of the last.
-        assert np.isinf(own[0])
-        assert report["pdebench_metrics"]["rmse"] is None
-        assert "infinite for one" in report["pdebench_note"]
-    else:
-        # They count the given frames, with error zero.
-        share = target.shape[-2] / fields.shape[-2]
-        assert float(own[0]) == pytest.approx(metrics["rmse"] * share, rel=1e-3)
-        assert report["pdebench_metrics"]["rmse"] == pytest.approx(float(own[0]))
-        assert "include the input frames" in report["pdebench_note"]
+    # They count the given frames, with error zero.
+    share = target.shape[-2] / fields.shape[-2]
+    assert float(own[0]) == pytest.approx(metrics["rmse"] * share, rel=1e-3)
+    assert report["pdebench_metrics"]["rmse"] == pytest.approx(float(own[0]))
+    assert "include the input frames" in report["pdebench_note"]
     assert f"evaluating {name}" in printed
 
 

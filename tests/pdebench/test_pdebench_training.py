@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import ModuleType
 
 import numpy as np
@@ -24,8 +25,10 @@ class Linear(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.factor = torch.nn.Parameter(torch.ones(()))
+        self.calls = 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
         return self.factor * x
 
 
@@ -111,6 +114,26 @@ def test_a_loss_that_is_not_finite_ends_the_training(value):
 def test_no_finite_validation_is_an_error():
     with pytest.raises(JobError, match=r"by epoch 2 .*no validation loss was finite; saved 0 "):
         run(Trainer(validation=float("nan")))
+
+
+@pytest.mark.parametrize(
+    ("args", "gradient", "calls"),
+    [({}, 30, 5), ({"checkpointing": True}, 30, 10), ({"training_type": "pushforward"}, 6, 5)],
+)
+def test_gradients_of_a_rollout(args, gradient, calls):
+    """Losses are squares of frames: powers of a factor that is 1, or from the third frame on."""
+    given = {"initial_step": 1, "t_train": 9, "unroll_step": 2, "training_type": "autoregressive"}
+    train, undo, watch, job = Trainer().module, patches.Patches(), Watch(), a_job(**given | args)
+    layout = dataclasses.replace(LAYOUT, frames=6)
+    patches.model_builders(undo, train, job, layout, watch, patches.WholeSave())
+    patches.rollouts(undo, train, job, layout, watch)
+    model, loss_fn = train.FNO1d(num_channels=1), watch.loss()
+    x, total = torch.ones(2, 3), torch.zeros(())
+    for _ in range(5):
+        x = model(x)
+        total = total + loss_fn(x, torch.zeros_like(x))
+    total.backward()
+    assert (model.factor.grad, model.calls) == (gradient, calls)
 
 
 class Calibrated(torch.nn.Module):

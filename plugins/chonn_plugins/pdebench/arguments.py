@@ -43,6 +43,8 @@ def check(
         key = job.model.options_key
         options = {option: f"{key}.{option}" for option in job.model.defaults}
         names |= {key}
+    if job.family == "fno":
+        names |= {"checkpointing"}
     suggestions = [*sorted(names), *options.values()]
 
     notes = []

@@ -120,8 +120,7 @@ def start(config: DictConfig, runner: Callable[..., Any] | None = None) -> Calla
     assert isinstance(args, dict)
     job = resolve({str(k): v for k, v in args.items()})
     outside = [str(key) for key in config if key not in ("args", "hydra")]
-    task = OmegaConf.to_container(config.hydra.overrides.task)
-    overrides = [str(override) for override in task] if isinstance(task, list) else []
+    overrides = [str(override) for override in config.hydra.overrides.task]
     for line in arguments.check(job, outside, runner, overrides):
         _note(line)
     processes.join(job, sweep=config.hydra.get("mode") is RunMode.MULTIRUN)
@@ -156,6 +155,8 @@ def _patch(job: Job, overrides: list[str]) -> Callable[[], None]:
         patches.torch_functions(undo, train, save, watch)
         patches.loss_function(undo, train, watch)
         patches.model_builders(undo, train, job, layout, watch, save)
+        if job.family == "fno":
+            patches.rollouts(undo, train, job, layout, watch)
         results.collect(undo, host, job, layout, overrides)
         patches.training_call(undo, train, job, watch, _run(job, watch, save, path))
     except BaseException:
@@ -199,10 +200,9 @@ def _run(job: Job, watch: Watch, save: WholeSave, path: Path) -> Iterator[None]:
 
 @contextmanager
 def _quiet_unless_first() -> Iterator[None]:
-    with open(os.devnull, "w") as nowhere:
-        out = sys.stdout if processes.is_first() else nowhere
-        with redirect_stdout(out):
-            yield
+    first = processes.is_first()
+    with open(os.devnull, "w") as nowhere, redirect_stdout(sys.stdout if first else nowhere):
+        yield
 
 
 def _note(line: str) -> None:

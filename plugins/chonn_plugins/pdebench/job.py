@@ -73,11 +73,8 @@ class Job:
             shown = shown if order is None else {"order": order, **shown}
         if self.seed is not None:
             shown["seed"] = self.seed
-        return (
-            f"{self.name} ({', '.join(f'{k} {v}' for k, v in shown.items())})"
-            if shown
-            else self.name
-        )
+        options = ", ".join(f"{k} {v}" for k, v in shown.items())
+        return f"{self.name} ({options})" if options else self.name
 
     def settings(self, points: Sequence[int]) -> dict[str, Any]:
         """The settings as plain values, and the points of a frame, for the job's checkpoint."""

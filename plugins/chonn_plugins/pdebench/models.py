@@ -92,13 +92,16 @@ class Hosted:
         model.decays = model.network is None  # see `AsFNO`
         return model
 
-    def host_model(self, family: Literal["unet", "fno"], smallest: Any) -> HostModel:
-        """The model as PDEBench's runner knows it; ``smallest(axes)`` are keywords of a tiny one,
-        by which options are checked."""
+    def host_model(self, family: Literal["unet", "fno"]) -> HostModel:
+        """The model as PDEBench's runner knows it; a tiny one checks the options."""
 
         def check(options: Mapping[str, Any]) -> None:
             axes = axes_that_fit(options)
-            self.build(axes, smallest(axes), options)
+            tiny: dict[str, Any] = {"in_channels": 1, "out_channels": 1, "init_features": 1}
+            if family == "fno":
+                modes = ("modes",) if axes == 1 else ("modes1", "modes2", "modes3")[:axes]
+                tiny = {"num_channels": 1, "width": 4, "initial_step": 1, **dict.fromkeys(modes, 1)}
+            self.build(axes, tiny, options)
 
         return HostModel(
             family=family,
@@ -107,17 +110,6 @@ class Hosted:
             check=check,
             defaults_beside=self.defaults,
         )
-
-
-def small_unet(axes: int) -> dict[str, Any]:  # noqa: ARG001 - the same for all
-    """Keywords of a tiny U-Net."""
-    return {"in_channels": 1, "out_channels": 1, "init_features": 1}
-
-
-def small_fno(axes: int) -> dict[str, Any]:
-    """Keywords of a tiny FNO."""
-    modes = ("modes",) if axes == 1 else ("modes1", "modes2", "modes3")[:axes]
-    return {"num_channels": 1, "width": 4, "initial_step": 1, **dict.fromkeys(modes, 1)}
 
 
 class AsFNO(nn.Module):
@@ -213,8 +205,8 @@ def check_network(options: Mapping[str, Any]) -> None:
 
 
 STAGES = {"stages": default_of(UNETS[1], "stages")}
-chonn_unet = Hosted(UNETS, ("boundary", "inner", "nodes"), STAGES).host_model("unet", small_unet)
-chonn_fno = Hosted(FNOS, ("boundary", "nodes"), {"downsample": 1}).host_model("fno", small_fno)
+chonn_unet = Hosted(UNETS, ("boundary", "inner", "nodes"), STAGES).host_model("unet")
+chonn_fno = Hosted(FNOS, ("boundary", "nodes"), {"downsample": 1}).host_model("fno")
 chonn_network = HostModel(
     family="fno",
     build=build_network,

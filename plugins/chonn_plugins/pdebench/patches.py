@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from chonn_ops.files import whole_file
 from chonn_plugins.pdebench import processes
@@ -177,6 +178,32 @@ def model_builders(
         patches.set(train, f"{stem}{ndim}d", builder(ndim))
 
 
+def rollouts(patches: Patches, train: ModuleType, job: Job, layout: Layout, watch: Watch) -> None:
+    """Make the FNO trainer differentiate the last `unroll_step` frames only if ``training_type`` is
+    pushforward, as the U-Net trainer does, and with ``checkpointing`` keep nothing of a frame for
+    its gradient but its input, from which it is computed again."""
+    args, without = job.args, 0
+    if args["training_type"] == "pushforward":
+        without = min(args["t_train"], layout.frames) - args["initial_step"] - args["unroll_step"]
+
+    def built(build: Callable[..., torch.nn.Module], **host: Any) -> torch.nn.Module:
+        model = build(**host)
+        compute = model.forward
+
+        def forward(*fields: torch.Tensor) -> torch.Tensor:
+            differentiated = torch.is_grad_enabled() and len(watch.losses) >= without
+            if differentiated and args.get("checkpointing"):
+                return checkpoint(compute, *fields, use_reentrant=False)
+            with torch.set_grad_enabled(differentiated):
+                return compute(*fields)
+
+        model.forward = forward
+        return model
+
+    for name in ("FNO1d", "FNO2d", "FNO3d"):
+        patches.set(train, name, partial(built, getattr(train, name)))
+
+
 class FirstToo(int):
     """A number of epochs between validations, by which the first epoch is validated, too."""
 
@@ -210,6 +237,8 @@ def training_call(
     """
     run_training = train.run_training
     changes: dict[str, object] = {"base_path": folder(job.args)}
+    if job.args.get("training_type") == "pushforward":
+        changes["training_type"] = "autoregressive"
     if job.family == "fno" and job.args.get("continue_training"):
         changes["model_update"] = FirstToo(job.args["model_update"], watch)
     if processes.number() > 1:

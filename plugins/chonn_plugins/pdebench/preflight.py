@@ -15,6 +15,7 @@ from chonn_plugins.pdebench.data import LAYOUTS, Layout, read_layout
 from chonn_plugins.pdebench.job import Job
 
 TRAINING_TYPES = ("autoregressive", "single")
+ROLLOUTS = {"unet": TRAINING_TYPES, "fno": (*TRAINING_TYPES, "pushforward")}
 UNET_DIVISOR = 16
 # Settings that are whole numbers, and the least value of each.
 INTEGERS = {
@@ -29,7 +30,7 @@ NUMBERS = ("learning_rate", "scheduler_gamma")
 # PDEBench takes any other word for true, "no" and "off", too.
 BOOLEANS = (
     *("if_training", "continue_training", "single_file", "ar_mode", "pushforward", "plot"),
-    "overwrite",
+    *("overwrite", "checkpointing"),
 )
 NEEDED = (
     "filename",
@@ -70,6 +71,8 @@ def _check_arguments(job: Job) -> None:
     trainer = ("in_channels", "out_channels", "ar_mode", "pushforward", "unroll_step")
     if job.family == "fno":
         trainer = ("num_channels", "modes", "width", "training_type")
+    if args.get("training_type") == "pushforward":
+        trainer = (*trainer, "unroll_step")
     missing = [key for key in (*NEEDED, *trainer) if key not in args]
     if missing:
         raise JobError(
@@ -91,9 +94,9 @@ def _check_arguments(job: Job) -> None:
     for key in BOOLEANS:
         if not isinstance(args.get(key, False), bool):
             raise JobError(f"args.{key}: expected true or false, got {args[key]!r}")
-    kind = args.get("training_type", "autoregressive")
-    if kind not in TRAINING_TYPES:
-        raise JobError(f"args.training_type: expected one of {TRAINING_TYPES}, got {kind!r}")
+    kind, kinds = args.get("training_type", "autoregressive"), ROLLOUTS[job.family]
+    if kind not in kinds:
+        raise JobError(f"args.training_type: expected one of {kinds}, got {kind!r}")
     if job.family == "unet" and kind == "single" and args["ar_mode"]:
         raise JobError(
             "args.training_type=single with args.ar_mode=True: PDEBench's U-Net trainer has no "

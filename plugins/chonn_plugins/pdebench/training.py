@@ -33,22 +33,22 @@ class Watch:
 
     def __init__(self) -> None:
         self.epoch = -1
-        self.validations = 0
-        self.finite_validations = 0
+        # Whether a validation loss was finite; None before the first validation.
+        self.is_finite: bool | None = None
         # Whether the validation that begins is one that an uninterrupted training does not have.
         self.is_extra = False
         # Whether the optimiser decays the model's weights as the trainer says.
         self.decays = True
         # What a training begins with, unless it goes on from a checkpoint.
         self.start: Callable[[Any, torch.device], None] | None = None
-        self._losses: list[torch.Tensor] = []
+        self.losses: list[torch.Tensor] = []  # of the frames of a batch so far
         self._batches = 0
         self._validation: float | None = None
 
     def loss(self, *args: Any, **kwargs: Any) -> nn.Module:
         """An ``nn.MSELoss`` whose values are recorded."""
         function = nn.MSELoss(*args, **kwargs)
-        function.register_forward_hook(lambda *call: self._losses.append(call[-1].detach()))
+        function.register_forward_hook(lambda *call: self.losses.append(call[-1].detach()))
         return function
 
     def resumed(self, checkpoint: Mapping[str, Any]) -> None:
@@ -63,12 +63,12 @@ class Watch:
     def end_batch(self, *, training: bool) -> None:
         """Record the losses of one batch: one for each step in time, then the total. `Diverged` if
         a training loss is not finite."""
-        if not self._losses:
+        if not self.losses:
             return
         # One transfer per batch; PDEBench itself transfers every loss.
-        losses = torch.stack(self._losses)
+        losses = torch.stack(self.losses)
         losses = (processes.mean(losses) if training else losses).tolist()
-        self._losses.clear()
+        self.losses.clear()
         if not training:
             self._validation = (self._validation or 0.0) + losses[-1]
             return
@@ -82,8 +82,7 @@ class Watch:
         if not self._batches:
             return
         if self._validation is not None:
-            self.validations += 1
-            self.finite_validations += math.isfinite(self._validation)
+            self.is_finite = bool(self.is_finite) or math.isfinite(self._validation)
         self._batches = 0
         self._validation = None
 
@@ -161,7 +160,7 @@ def finite(job: Job, watch: Watch, saved: Callable[[], str]) -> Iterator[None]:
     except Diverged as error:
         reason = f"in epoch {watch.epoch} (the first is 0): {error}"
     else:
-        if not watch.validations or watch.finite_validations:
+        if watch.is_finite is not False:
             return
         reason = f"by epoch {watch.epoch} (the first is 0): no validation loss was finite"
     raise JobError(
