@@ -86,8 +86,8 @@ def test_steps_as_the_paper_has_them(tmp_path):
     values = ("learning_rate=1", "beta2=0.5", "weight_decay=0.25", "optimizer=adam", "step_size=2")
     found = Work(tmp_path, *(f"train.{value}" for value in values), "train.schedule=step").found
     training = runner.Training(found, None, torch.nn.Linear(1, 1), provenance.Provenance())
-    assert type(training.optimizer) is torch.optim.Adam
-    assert training.optimizer.defaults.items() >= {"betas": (0.9, 0.5), "weight_decay": 0.25}.items()
+    name, has = type(training.optimizer).__name__, training.optimizer.defaults
+    assert (name, has["betas"], has["weight_decay"]) == ("Adam", (0.9, 0.5), 0.25)
     for rate in (1, 1, 0.5, 0.5):
         assert training.schedule.get_last_lr() == [rate]
         training.optimizer.step()
