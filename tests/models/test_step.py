@@ -284,7 +284,12 @@ def test_calibration_finds_a_reaction_and_walls(tmp_path):
     first = (0.5 + 0.2 * smooth(6, 1, 24)).clamp(0.05, 0.95)
     frames = 100 * series(heated, first, 8).float()
     model = CHONNStep1d(1)
-    assert model.calibrate(frames) < 0.05
+    residual = model.calibrate(frames)
+    assert residual < 0.05
+    assert model.pace.item() == pytest.approx(max(6 * residual.item(), 0.05))
+    after = model(frames[:, 0])
+    model.set_pace(1.0)
+    torch.testing.assert_close(model(frames[:, 0]), after)
     assert model.parts == {"react", "diffuse"}
     assert model.rings == (False,)
     found = model.coefficients()
