@@ -537,8 +537,8 @@ class _CHONNStep(Pretrained):
         self.double()
         self.set_pace(1.0)
         errors = Identification(self, frames.double(), spacing, nodes).run()
-        # After three epochs at PDEBench's rate of 1e-3, diffusion-reaction had an error of 0.0022 at
-        # a pace of 1, and has 0.0002.
+        # After three epochs at PDEBench's rate of 1e-3, diffusion-reaction had an error of 0.0022
+        # with a pace of 1, and has 0.0002.
         self.set_pace(min(max(PACE * float(errors.square().mean().sqrt()), SLOWEST), 1.0))
         self.to(dtype)
         return errors.to(dtype)
