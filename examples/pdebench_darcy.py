@@ -37,6 +37,7 @@ from tqdm import tqdm
 import chonn_ops
 from chonn_lab.experiments.provenance import code
 from chonn_lab.problems.origin import identify
+from chonn_ops.files import write_whole
 
 EPOCH = re.compile(r"epoch: (\d+), loss: \S+, t2-t1: (\S+), trainL2: ([^,\s]+), testL2: ([^,\s]+)")
 MODELS = ["chonn_network", "chonn_unet", "chonn_fno", "Unet", "FNO"]
@@ -261,9 +262,7 @@ def known(data: Path) -> dict[str, dict]:
 
 def write(path: Path, record: dict[str, object]) -> None:
     """Write the whole file or nothing, whenever the run is stopped."""
-    staged = path.with_name(f".{path.name}.{os.getpid()}")
-    staged.write_text(json.dumps(record, indent=1) + "\n")
-    staged.replace(path)
+    write_whole(path, json.dumps(record, indent=1) + "\n")
 
 
 def table(results: list[dict]) -> str:

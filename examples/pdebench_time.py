@@ -20,6 +20,7 @@ import numpy as np
 from pdebench_darcy import run_model, summary, table, write
 
 from chonn_lab.problems import origin, pdebench_series
+from chonn_lab.problems.hdf5 import create_hdf5
 
 FAMILY, NAME = "diffusion_reaction", "2D_diff-react_NA_NA"
 MODELS = ["chonn_network", "Unet", "FNO"]
@@ -64,8 +65,7 @@ def generate(args: argparse.Namespace, output: Path) -> Path:
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_suffix(".part")
-    with h5py.File(staged, "w") as file:
+    with create_hdf5(path, force=False) as file:
         origin.stamp(file, "pdebench_series", 0, settings)
         for seed in range(args.n):
             simulator = pdebench_series.simulator(FAMILY, args.resolution, seed)
@@ -73,7 +73,6 @@ def generate(args: argparse.Namespace, output: Path) -> Path:
             group["data"] = simulator.generate_sample().astype(np.float32)
             for axis in "xyt":
                 group[f"grid/{axis}"] = getattr(simulator, axis).astype(np.float32)
-    staged.replace(path)
     return path
 
 

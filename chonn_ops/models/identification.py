@@ -34,12 +34,12 @@ NUMBERS = {
 PARTS = {"carry": "carry", "react": "reaction", "store": "storage", "diffuse": "diffusivity"}
 # About so many values of first frames are compared, which takes some seconds. The start is this
 # diffusivity, in cells squared a frame; a third and three times of it changed no error. Levenberg
-# and Marquardt's method takes at most so many steps. Of more numbers than `MANY`, or of velocities,
-# some are dropped before frames are compared: without that a dam break took 60 s instead of 16.
-# With it for fewer numbers Burgers' equation 0.001 had an error of 0.27 instead of 0.008, and
-# diffusion-reaction on 128 x 128 points, whose start of white noise hid terms, 0.35 instead of
-# 0.0018.
-VALUES, START, TURNS, MANY = 1e4, 0.1, 30, 100
+# and Marquardt's method takes at most so many steps, and `FEW` before terms are dropped, where 30
+# changed errors by 3 % at most. Of more numbers than `MANY`, or of velocities, some are dropped
+# before frames are compared: without that a dam break took 60 s instead of 16. With it for fewer,
+# Burgers' equation 0.001 had an error of 0.27 instead of 0.008, and diffusion-reaction on 128 x 128
+# points, whose start of white noise hid terms, 0.35 instead of 0.0018.
+VALUES, START, TURNS, FEW, MANY = 1e4, 0.1, 30, 4, 100
 # Errors of so many frames, each predicted from the one before, decide which terms are needed and
 # what they are: a single frame prefers speeds that make up for how a step begins. With 1, 4, 8 and
 # 16 frames rollouts had errors of 0.033, 0.013, 0.009 and 0.006 on Burgers' equation 0.001, whose
@@ -245,7 +245,7 @@ class Identification:
         if int(free.sum()) > MANY or "mass" in model.forms:
             free = self._needed(rate_error, free, error)
             self._keep(free)
-        self._fit(lambda: self._frame_error(1), free, 4)
+        self._fit(lambda: self._frame_error(1), free, FEW)
         error = self._frame_error().flatten()
         row, parts, squares = self._row(), model.parts, float(error.square().mean())
         self._keep(self._needed(self._frame_error, free, error))
