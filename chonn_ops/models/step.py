@@ -264,19 +264,17 @@ class _CHONNStep(Pretrained):
         moved = [_times(self._matrix(whole, w), self._slope(z, k)) for k, w in enumerate(weights)]
         return -torch.stack(moved).sum(0)
 
-    def _carry(
-        self, z: Tensor, time: float, steps: Sequence[float], smooth: bool = False
-    ) -> Tensor:
+    def _carry(self, z: Tensor, time: float, steps: Sequence[float]) -> Tensor:
         if "carry" not in self.parts:
             return z
-        if not (smooth or self.forms) and has_kernel(z, self.carry):
+        if not self.forms and has_kernel(z, self.carry):
             return self._carry_one(z, time, steps)
         weights = self._speeds(time, steps)
         with torch.no_grad():
             whole = self._whole(z, steps)
             way = torch.stack([_fastest(self._matrix(whole, w)) for w in weights]).sum(0)
             fastest = torch.cat((way.flatten(), way.new_zeros(1))).amax()
-        smooth = smooth or "smooth" in self.forms
+        smooth = "smooth" in self.forms
         limit = SMOOTH if smooth else CFL
         known = answer(lambda: float(fastest))
         most = FEW if known is None else MOST
@@ -389,12 +387,15 @@ class _CHONNStep(Pretrained):
         return with_rest(self._react(z[..., :C], time / 2))
 
     def _lifted(self, before: Tensor, v: Tensor, dt: float, steps: Sequence[float]) -> Tensor:
-        """A state with the velocity that led to it from the frame before: currents that bring each
-        node what it got. So many steps back lead to that frame, but for what is lost: without this
-        correction a dam break had an error of 0.016 instead of 0.009."""
-        z = torch.cat((v, self._velocity((v - before) / dt, (v + before) / 2, steps)), -1)
-        back = self._carry(torch.cat((v, -z[..., 1:]), -1), dt, steps, smooth=True)[..., :1]
-        return torch.cat((v, z[..., 1:] + self._velocity((back - before) / dt, v, steps)), -1)
+        """A state with the velocity that led to it from the frame before, by shooting: the currents
+        that bring each node what it got, and those that bring it what a step with them lacks. With
+        steps back instead, which lose the dissipation, a dam break whose equation was known had an
+        error of 0.020 instead of 0.003."""
+        start = self._velocity((v - before) / dt, (v + before) / 2, steps)
+        z = self._carry(torch.cat((before, start), -1), dt, steps)
+        start = start + self._velocity((v - z[..., :1]) / dt, v, steps)
+        z = self._carry(torch.cat((before, start), -1), dt, steps)
+        return torch.cat((v, z[..., 1:]), -1)
 
     def forward(
         self,
