@@ -106,7 +106,8 @@ class Rollout(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_integer(1, resolution=self.resolution, history=self.history, unroll=self.unroll)
+        names = "resolution", "history", "unroll", "stride"
+        check_integer(1, **{name: getattr(self, name) for name in names})
         for name, most in (("history", self.given), ("unroll", self.frames - self.given)):
             if getattr(self, name) > most:
                 raise ValueError(f"{name}: expected at most {most}, got {getattr(self, name)}")
@@ -284,10 +285,6 @@ class ShallowWater(Rollout):
     given: int  # pyright: ignore[reportIncompatibleVariableOverride]
 
     generator: ClassVar[Any] = shallow_water
-
-    def __post_init__(self) -> None:
-        check_integer(1, stride=self.stride)
-        super().__post_init__()
 
     @property
     def frames(self) -> int:
