@@ -578,12 +578,14 @@ def _times(matrix: Tensor, x: Tensor) -> Tensor:
 
 
 def _fastest(matrix: Tensor) -> Tensor:
-    """A bound of the spectral radius of matrices (..., R, R), from their fourth powers."""
+    """A bound of the spectral radius of matrices (..., R, R), from their eighth powers: 4 % too large
+    for two opposite waves. From fourth powers it was 9 %, and a dam break had an error of 0.0029
+    instead of 0.0027."""
     if matrix.shape[-1] == 1:
         return matrix[..., 0, 0].abs()
-    for _ in range(2):
+    for _ in range(3):
         matrix = matrix @ matrix
-    return (matrix.square().sum((-2, -1)) + 1e-30).pow(1 / 8)
+    return (matrix.square().sum((-2, -1)) + 1e-30).pow(1 / 16)
 
 
 class CHONNStep1d(_CHONNStep):
