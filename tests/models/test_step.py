@@ -386,16 +386,17 @@ def test_calibration_finds_the_velocity_of_what_only_moves_by_its_depth():
     depth = 1 + 0.1 * smooth(8, 1, 64)
     frames = series(water, torch.cat((depth, 0 * depth), 1), 9)[:, :, :1].float()
     model = CHONNStep1d(1)
-    assert model.calibrate(frames) < 0.1
+    assert model.calibrate(frames) < 0.03
     assert "mass" in model.forms
     assert model.history == 2
     speed = model.coefficients()["speed"][0]
-    assert speed[1, 0, 0].item() == pytest.approx(0.02**2, rel=0.1)  # gravity
+    assert speed[1, 0, 0].item() == pytest.approx(0.02**2, rel=0.03)  # gravity
+    assert speed[1, 1, 2].item() == 1  # water carries its momentum along
     x = frames[:, :2].flatten(1, 2)
     for _ in range(7):
         x = torch.cat((x[:, 1:], model(x)), 1)
     change = (frames[:, -1] - frames[:, 1]).norm()
-    assert (x[:, 1:] - frames[:, -1]).norm() < 0.1 * change
+    assert (x[:, 1:] - frames[:, -1]).norm() < 0.03 * change
     with pytest.raises(ValueError, match="expected 1 channels of each of 2 frames"):
         model(frames[:, 0])
 
