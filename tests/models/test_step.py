@@ -391,7 +391,7 @@ def test_calibration_finds_the_velocity_of_what_only_moves_by_its_depth():
     assert model.history == 2
     speed = model.coefficients()["speed"][0]
     assert speed[1, 0, 0].item() == pytest.approx(0.02**2, rel=0.03)  # gravity
-    assert speed[1, 1, 2].item() == 1  # water carries its momentum along
+    assert speed[1, 1, 2].item() == pytest.approx(1)  # water carries its momentum along
     x = frames[:, :2].flatten(1, 2)
     for _ in range(7):
         x = torch.cat((x[:, 1:], model(x)), 1)
