@@ -550,8 +550,10 @@ class _CHONNStep(Pretrained):
         self.set_pace(1.0)
         errors = Identification(self, frames.double(), spacing, nodes).run()
         # After three epochs at PDEBench's rate of 1e-3, diffusion-reaction had an error of 0.0022
-        # with a pace of 1, and has 0.0002.
-        self.set_pace(min(max(PACE * float(errors.square().mean().sqrt()), SLOWEST), 1.0))
+        # with a pace of 1, and has 0.0002. Numbers of hidden velocities are small: gravity of a dam
+        # break is 0.02, and with a pace of 0.7 four steps at that rate doubled its error.
+        pace = 0.0 if "mass" in self.forms else PACE * float(errors.square().mean().sqrt())
+        self.set_pace(min(max(pace, SLOWEST), 1.0))
         self.to(dtype)
         return errors.to(dtype)
 
