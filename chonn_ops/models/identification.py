@@ -58,13 +58,13 @@ WORTH, LITTLE = 0.05, 1e-4
 # mean square is below this part of that of the simpler ones. Beyond 0.02 only, smooth compressible
 # flow on a plane had an error of 0.0149, with limited fluxes, instead of 0.0023.
 ENOUGH, WORSE = 1e-4, 0.7
-# Where neighbours alternate by more than this part of a frame's change, as they do if a generator's
-# steps are as long as its stability allows, means over blocks of cells are compared, of which an
-# axis keeps at least so many, and errors count in all but this part of the axis at each wall, next
-# to which such generators alternate and err most. On PDEBench's diffusion-sorption of 1,024 cells
-# rollouts have errors of 0.0037 instead of 0.067; with errors up to the walls 0.0048 and wrong
-# terms, where the true equation has 0.013. White noise that diffuses is below this limit: means of
-# diffusion-reaction on 128 x 128 points had errors of 0.145 instead of 0.0018.
+# Where neighbours alternate by more than this part of a frame's change, which they do if the steps
+# of a generator are at the limit of its stability, means over blocks of cells are compared. An axis
+# keeps so many of them at least, and errors within this part of it from walls, where such data are
+# worst, do not count. On PDEBench's diffusion-sorption of 1,024 cells rollouts had errors of 0.067
+# without that, 0.0048 and wrong terms with all errors, and 0.0037 with it; those of the generator's
+# own equation are 0.013. White noise that diffuses does not alternate as much: with means
+# diffusion-reaction on 128 x 128 points had 0.145 instead of 0.0018.
 ZIGZAG, CELLS, MARGIN = 0.1, 128, 1 / 8
 
 
@@ -84,11 +84,13 @@ class Identification:
         self.steps, self.nodes = spacing_and_nodes(
             frames[:, 0, 0].shape, model.lengths, model.nodes, spacing, None, nodes
         )
-        blocks = [block_size(frames, axis + 3) for axis in range(model.axes)]
-        for axis, k in enumerate(blocks):
-            frames = frames.unflatten(axis + 3, (-1, k)).mean(axis + 4)
-            low, high = ((x + (k - 1) / 2) / k for x in self.nodes[axis])
-            self.steps[axis], self.nodes[axis] = k * self.steps[axis], (low, high)
+        self.margins = [0] * model.axes
+        for axis, pair in enumerate(self.nodes):
+            if (k := block_size(frames, axis + 3)) > 1:
+                frames = frames.unflatten(axis + 3, (-1, k)).mean(axis + 4)
+                low, high = ((x + (k - 1) / 2) / k for x in pair)
+                self.steps[axis], self.nodes[axis] = k * self.steps[axis], (low, high)
+                self.margins[axis] = int(MARGIN * frames.shape[axis + 3])
         known = min(2, frames.shape[1] - 1)
         length = min(known + FRAMES, frames.shape[1])
         windows = frames.unfold(1, length, 1).movedim(-1, 2).flatten(0, 1)  # (N, length, C, *grid)
@@ -96,12 +98,8 @@ class Identification:
         # Steps of the golden ratio spread over the series and their frames alike.
         places = torch.arange(count, device=frames.device) * ((math.sqrt(5) - 1) / 2) % 1
         windows = windows[(places * len(windows)).long()]
-        self.frames = x = self._in_units(frames.movedim(2, -1))
+        self.frames = self._in_units(frames.movedim(2, -1))
         self.rings = [self._is_ring(axis) for axis in range(model.axes)]
-        self.margins = [
-            0 if ring or k == 1 else int(MARGIN * n)
-            for ring, k, n in zip(self.rings, blocks, frames.shape[3:], strict=True)
-        ]
         self.given = windows[:, :known].flatten(1, 2)
         w = windows.movedim(2, -1) / model.size
         self.windows, self.targets = w[:, : known + 1], w[:, known:]
@@ -116,17 +114,16 @@ class Identification:
     def run(self) -> Tensor:
         """Error of the next frames over the change, as roots of mean squares, (C,)."""
         model = self.model
-        best: tuple[float, dict[str, Tensor]] | None = None
+        best: tuple[float, dict[str, Tensor]] = math.inf, {}
         for forms in self._candidates():
             if forms == {"smooth"} and "carry" not in model.parts:
                 continue
             self._begin(forms)
             squares = self._fit_form()
-            if best is None or squares < WORSE * best[0]:
+            if not squares >= WORSE * best[0]:
                 best = squares, copy.deepcopy(model.state_dict())
             if best[0] < ENOUGH:
                 break
-        assert best is not None
         model.load_state_dict(best[1])
         return self._frame_error(1).square().flatten(0, -2).mean(0).sqrt()
 
@@ -358,8 +355,8 @@ class Identification:
 
 
 def block_size(frames: Tensor, dim: int) -> int:
-    """How many cells along an axis of frames (S, T, C, \\*grid) have one mean. Differences of the
-    sixth order tell what alternates from what is steep."""
+    """Cells of a block along an axis of frames (S, T, C, \\*grid): 1 unless neighbours alternate,
+    which differences of the sixth order tell from steep slopes."""
     n, late = frames.shape[dim], frames[:, (frames.shape[1] - 1) // 2 :]
     if n < 2 * CELLS:
         return 1
@@ -367,9 +364,8 @@ def block_size(frames: Tensor, dim: int) -> int:
         x.square().transpose(0, 2).flatten(1).mean(1).sqrt()
         for x in (late.diff(n=6, dim=dim) / 2**6, late.diff(dim=1))
     )
-    if not bool((zigzag > ZIGZAG * change).any()):
-        return 1
-    return max(k for k in range(1, n // CELLS + 1) if n % k == 0)
+    most = n // CELLS if bool((zigzag > ZIGZAG * change).any()) else 1
+    return max(k for k in range(1, most + 1) if n % k == 0)
 
 
 def jacobian(
