@@ -211,17 +211,27 @@ def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
                     check_not_negative(name, value)
 
 
-def _at_ends(k: Tensor, axis: int, low: Tensor | None, high: Tensor | None) -> Tensor | None:
+def _parts(field: Tensor, axis: int) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
+    """The first and the last nodes along an axis, and those between; one node is both, and None."""
+    n = field.shape[axis + 1]
+    if n == 1:
+        return (field, field), None
+    first, between, last = field.split_with_sizes((1, n - 2, 1), axis + 1)
+    return (first, last), between
+
+
+def _at_ends(
+    axis: int, between: Tensor | None, low: Tensor | None, high: Tensor | None
+) -> Tensor | None:
     """Values of the first and of the last nodes along an axis, 0 between; None of none."""
-    n, known = k.shape[axis + 1], low if high is None else high
+    known = low if high is None else high
     if known is None:
         return None
     low = torch.zeros_like(known) if low is None else low
     high = torch.zeros_like(known) if high is None else high
-    if n == 1:
+    if between is None:
         return low + high
-    between = known.new_zeros(()).expand_as(k.narrow(axis + 1, 1, n - 2))
-    return torch.cat((low, between, high), axis + 1)
+    return torch.cat((low, torch.zeros_like(between, dtype=known.dtype), high), axis + 1)
 
 
 def walls_of(
@@ -246,13 +256,14 @@ def walls_of(
     wall = Wall()
     of_axes = _per_axis(k, len(steps))
     for axis, (k, step, pair) in enumerate(zip(of_axes, steps, faces, strict=True)):
-        last, area = k.shape[axis + 1] - 1, face_area(steps, axis)
+        area = face_area(steps, axis)
+        (beside, between), (below, _) = _parts(k, axis), _parts(leak, axis)
         ends: list[Wall] = []
-        for condition, node, distance in zip(pair, (0, last), distances[axis], strict=True):
-            width = step_at(step, node)
-            beside, below = k.narrow(axis + 1, node, 1), leak.narrow(axis + 1, node, 1)
-            ends.append(condition.wall(Face(beside, area, distance * width, width, below)))
-        wall = wall.plus(Wall(*[_at_ends(k, axis, *both) for both in zip(*ends, strict=True)]))
+        for i, condition, distance in zip((0, -1), pair, distances[axis], strict=True):
+            width = step_at(step, i)
+            ends.append(condition.wall(Face(beside[i], area, distance * width, width, below[i])))
+        both = zip(*ends, strict=True)
+        wall = wall.plus(Wall(*[_at_ends(axis, between, *values) for values in both]))
         if exists is None or inner is None:
             continue
         sides = _missing_neighbours(exists.expand(k.shape), axis, pair[0].periodic)
