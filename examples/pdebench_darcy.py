@@ -146,10 +146,15 @@ def split_option(text: str) -> tuple[str, str]:
 
 
 def run_model(
-    model: str, seed: int, options: list[str], data: Path, output: Path
+    model: str,
+    seed: int,
+    options: list[str],
+    data: Path,
+    output: Path,
+    test: list[str] | None = None,
 ) -> dict[str, object]:
     """Train and evaluate one model with these overrides in its own folder, or read a finished run
-    back."""
+    back. `test` are further overrides of the evaluation."""
     folder = output / "runs" / f"{model}-seed{seed}"
     record = folder / "result.json"
     if record.exists():
@@ -176,7 +181,8 @@ def run_model(
         {"epoch": int(k), "seconds": float(s), "train": float(t), "validation": float(v)}
         for k, s, t, v in EPOCH.findall(log)
     ]
-    evaluation, _ = run_pdebench([*options, "++args.if_training=False"], folder, "evaluation")
+    tested = [*options, *(test or ()), "++args.if_training=False"]
+    evaluation, _ = run_pdebench(tested, folder, "evaluation")
     (report_file,) = folder.glob("*_metrics.json")
     report = json.loads(report_file.read_text())
     if f"++args.epochs={len(epochs)}" not in options:

@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     args.output.mkdir()  # an error before the training if it exists
     torch.manual_seed(0)
     x, y = (torch.from_numpy(field).float() for field in arrays(args.samples + 32))
-    model = CHONNNetwork2d(x.shape[1], y.shape[1], lengths=(2.0, 3.0))
+    model = CHONNNetwork2d(x.shape[1], y.shape[1])
     model.calibrate(x[32:], y[32:])
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs)

@@ -65,8 +65,7 @@ class SolvedNetworks:
         steps, exists = None, None if mask is None else mask.expand(u.shape[:-1])
         if volumes is None:
             known = cell.nodes if isinstance(cell, CircuitHead) else cell.options.nodes
-            unit_box = [1.0] * cell.spatial_dims
-            steps, _ = spacing_and_nodes(u.shape[:-1], unit_box, known, spacing, mask, nodes)
+            steps, _ = spacing_and_nodes(u.shape[:-1], 1.0, known, spacing, mask, nodes)
         circuit, density, *added = cell.assemble(u, spacing, mask, nodes, volumes)
         if isinstance(cell, NetworkCell):
             k, leak, source = cell.coefficients(u)

@@ -93,10 +93,10 @@ class Samples:
 
     def grid_coordinates(self) -> Tensor:
         """Coordinates of the nodes, (1, \\*grid, axes). Default where the file has none: the
-        centres of the cells of the unit box."""
+        centres of square cells, of a domain whose lengths have the mean 1."""
         axes = self.coordinates
         if axes is None:
-            axes = [(torch.arange(n) + 0.5) / n for n in self.grid]
+            axes = [(torch.arange(n) + 0.5) * len(self.grid) / sum(self.grid) for n in self.grid]
         return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).float()[None]
 
 

@@ -331,7 +331,7 @@ class Identification:
         flow = excess(v, current, circuit.conductance, circuit.leak, circuit.layout)
         rate = model.rate(v) + flow / circuit.volume / model._slowness(v, store=True)
         if "vorticity" in model.forms:
-            rate = rate + model._push(v, 1.0, steps)
+            rate = rate + model._push(v, 1.0)
         return rate + model._drift(v, model._speeds(1.0, steps), steps)
 
 

@@ -12,16 +12,17 @@ from torch import Tensor, nn
 
 from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import Condition
-from chonn_ops.checks import GRID_AXES, as_field, check_integer, error, plain
+from chonn_ops.checks import GRID_AXES, as_field, check_integer, error
 from chonn_ops.models.calibration import Calibration, Samples
 from chonn_ops.models.pretrained import Pretrained
-from chonn_ops.network.discretise.grids import Spacing, spacings
+from chonn_ops.network.discretise.grids import Spacing
 from chonn_ops.network.discretise.volumes import FiniteVolumes
 from chonn_ops.nn.circuit_head import CircuitHead, edge_cosines
 from chonn_ops.nn.geometry import (
     Geometry,
     Nodes,
     check_volumes,
+    checked_lengths,
     existing,
     node_positions,
     spacing_and_nodes,
@@ -172,7 +173,7 @@ class CHONNNetwork(Pretrained):
         self.in_channels, self.out_channels, self.width = in_channels, out_channels, width
         # Times a logarithm, what the head's exponents are of.
         self.power = POWER_GAIN / math.sqrt(in_channels)
-        self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
+        self.lengths = checked_lengths(lengths, self.axes)
         factory: Factory = {"device": device, "dtype": dtype}
         self.units = Units(in_channels, **factory)
         self.neighbours = None if trunk else NeighbourFeatures(in_channels, self.axes, **factory)
@@ -357,7 +358,8 @@ class CHONNNetwork2d(CHONNNetwork):
         it has a true attribute `coordinates`, its inputs end with those of the points, from 0 to 1
         along each axis of the domain: (B, \\*grid, in_channels + axes).
     lengths : float or sequence of float, one an axis
-        Size of the domain, which sets the default spacing of a grid; the unit box by default.
+        Size of the domain along each axis, which sets the default spacing of a grid. One number is
+        their mean, and the cells are square.
     boundary, inner, nodes, ac
         As in `chonn_ops.nn.CircuitHead`.
     device, dtype

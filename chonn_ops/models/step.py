@@ -27,6 +27,7 @@ from chonn_ops.nn.circuit_head import wall_distance
 from chonn_ops.nn.geometry import (
     Distances,
     Nodes,
+    checked_lengths,
     checked_nodes,
     distances_of,
     spacing_and_nodes,
@@ -89,9 +90,9 @@ class _CHONNStep(Pretrained):
         super().__init__()
         check_integer(1, channels=channels, width=width, depth=depth, substeps=substeps)
         self.channels, self.substeps, self.nodes = channels, substeps, checked_nodes(nodes)
-        self.lengths = tuple(spacings(lengths, self.axes, "lengths"))
+        self.lengths = checked_lengths(lengths, self.axes)
         self.boundary = per_axis(boundary, self.axes, BOUNDARIES)
-        self.unit = sum(self.lengths) / self.axes
+        self.unit = sum(spacings(self.lengths, self.axes)) / self.axes
         factory: Factory = {"device": device, "dtype": dtype}
         C, axes = channels, self.axes
         degree = 3 if C < 4 else 2
@@ -284,7 +285,7 @@ class _CHONNStep(Pretrained):
         slower = (most * limit / fastest.clamp(min=1e-30)).clamp(max=1)
         count = most if known is None else _count(known, limit)
         weights = [w * (slower / count) for w in weights]
-        push = self._push(z, time / count, steps) if "vorticity" in self.forms else 0.0
+        push = self._push(z, time / count) if "vorticity" in self.forms else 0.0
         for _ in range(count):
             if smooth:  # four stages (A. Jameson, W. Schmidt, E. Turkel, 1981)
                 w = z
@@ -312,14 +313,13 @@ class _CHONNStep(Pretrained):
 
         return Carried.apply(z, speeds, kernel, count, part, plain)
 
-    def _push(self, v: Tensor, time: float, steps: Sequence[float]) -> Tensor:
+    def _push(self, v: Tensor, time: float) -> Tensor:
         """Change by a source that depends on the place: products of waves along the axes."""
         waves = torch.ones_like(v[:1])
-        for axis, step in enumerate(steps):
-            n = v.shape[axis + 1]
-            shape = [n if k == axis + 1 else 1 for k in range(self.axes + 2)]
-            at = torch.arange(n, device=v.device, dtype=v.dtype).view(shape) * step
-            at = at * (2 * math.pi / self.lengths[axis])
+        for axis in range(1, self.axes + 1):
+            n = v.shape[axis]
+            shape = [n if k == axis else 1 for k in range(v.dim())]
+            at = torch.arange(n, device=v.device, dtype=v.dtype).view(shape) * (2 * math.pi / n)
             waves = torch.cat((waves, waves * at.sin(), waves * at.cos()), -1)
         return RATE * time * F.linear(waves, self._number("forcing").to(v))
 
@@ -632,7 +632,7 @@ class CHONNStep2d(_CHONNStep):
     substeps : int
         Steps a frame.
     lengths : float or sequence of float, one an axis
-        Size of the domain, which sets the default spacing of a grid; the unit box by default.
+        As in `CHONNNetwork2d`.
     boundary : {"auto", "periodic", "robin"} or a sequence of them, one an axis
         "robin" are the learned walls; "auto" are these, too, until `calibrate` finds that the axis
         is periodic.

@@ -18,18 +18,18 @@ from chonn_ops.checks import (
     check_bool,
     check_integer,
     error,
-    plain,
 )
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.models.transport import BOUNDARIES, transport
 from chonn_ops.network import diffusion
-from chonn_ops.network.discretise.grids import Spacing, spacings
+from chonn_ops.network.discretise.grids import Spacing
 from chonn_ops.network.layout import excess
 from chonn_ops.nn import Network, NetworkCell
 from chonn_ops.nn.block import gated
 from chonn_ops.nn.geometry import (
     Distances,
     Nodes,
+    checked_lengths,
     checked_nodes,
     distances_of,
     node_positions,
@@ -192,7 +192,7 @@ class _CHONNWaves(Pretrained):
             raise error("width", f"a multiple of {HEADS}", width)
         self.channels, self.history, self.coordinates = channels, history, coordinates
         self.boundary, self.nodes = words, checked_nodes(nodes)
-        self.lengths = tuple(spacings(plain("lengths", lengths), self.axes, "lengths"))
+        self.lengths = checked_lengths(lengths, self.axes)
         self.conservative, self.media = conservative, media
         self.substeps = substeps
         self.in_channels = inputs = channels * history + media
@@ -388,7 +388,7 @@ class CHONNWaves2d(_CHONNWaves):
     nodes : {"centres", "left", "corners"} or pairs of float
         Where the nodes lie, see `Network`.
     lengths : float or sequence of float, one an axis
-        Size of the domain, which sets the default spacing of a grid; the unit box by default.
+        As in `CHONNNetwork2d`.
     coordinates : bool
         Whether the coordinates are additional inputs: sine and cosine of the angle along periodic
         axes. Without them the model is equivariant to shifts along periodic axes.

@@ -452,8 +452,7 @@ class CircuitHead(Stated):
         logs, added, mean, c, f, learned = elements
         if isinstance(self._faces, Mapping):
             raise error("boundary", "conditions for the axes of a grid", self._faces)
-        unit = [1.0] * self.spatial_dims
-        steps, lie = spacing_and_nodes(f.shape[:-1], unit, self.nodes, spacing, mask, nodes)
+        steps, lie = spacing_and_nodes(f.shape[:-1], 1.0, self.nodes, spacing, mask, nodes)
         faces: Any = tuple(tuple(self._condition(x, learned) for x in pair) for pair in self._faces)
         edges = []
         for axis, (a, more) in enumerate(zip(logs, added, strict=True)):
@@ -502,7 +501,8 @@ class CircuitHead(Stated):
         ----------
         h : Tensor, shape (B, \\*grid, dim)
         spacing : float or sequence of float, one an axis, optional
-            Distance of the nodes in the unit of the domain. Default: the nodes fill the unit box.
+            Distance of the nodes in the unit of the domain. Default: cells are square, and the mean
+            of the domain's lengths is 1.
         mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
             Which nodes exist; the output is 0 at the others.
         nodes : {"centres", "left", "corners"}, optional

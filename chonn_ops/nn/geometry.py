@@ -21,6 +21,7 @@ NODES = {"centres": (0.5, 0.5), "left": (0.0, 1.0), "corners": (0.0, 0.0)}
 Nodes = str | Sequence[Any] | Tensor
 # The pair of each axis; numbers, or tensors where `Nodes` is one.
 Distances = list[tuple[Any, Any]]
+Lengths = float | tuple[float, ...]
 
 
 class Geometry(NamedTuple):
@@ -103,9 +104,16 @@ def node_positions(field: Tensor, nodes: Nodes) -> tuple[Tensor, ...]:
     return torch.meshgrid(*axes, indexing="ij")
 
 
+def checked_lengths(lengths: Any, axes: int) -> Lengths:
+    """The size of a domain as `spacing_and_nodes` takes it, from numbers of any kind."""
+    known = plain("lengths", lengths)
+    sizes = tuple(spacings(known, axes, "lengths"))
+    return sizes if isinstance(known, list) and axes > 1 else sizes[0]
+
+
 def spacing_and_nodes(
     shape: Sequence[int],
-    lengths: Sequence[float],
+    lengths: Lengths,
     default: Nodes,
     spacing: Spacing | None,
     mask: Tensor | None,
@@ -113,8 +121,8 @@ def spacing_and_nodes(
 ) -> tuple[list[float], Distances]:
     """Check the geometry that a call states, which is that of `chonn_ops.NetworkCell.forward`, and
     return spacing and distances with their defaults: the nodes of a field of this shape
-    (B, \\*grid) fill a domain of these lengths, and lie where `default` says. A ValueError for what
-    does not fit."""
+    (B, \\*grid) fill a domain of these lengths, or with square cells one of this mean length, and
+    lie where `default` says. A ValueError for what does not fit."""
     grid = tuple(shape[1:])
     if mask is not None:
         check_tensor("mask", mask)
@@ -124,8 +132,10 @@ def spacing_and_nodes(
     distances = distances_of(default if nodes is None else nodes, len(grid))
     if spacing is not None:
         return spacings(spacing, len(grid)), distances
-    axes = zip(lengths, grid, distances, strict=True)
-    return [size / num_steps(n, pair) for size, n, pair in axes], distances
+    counts = [num_steps(n, pair) for n, pair in zip(grid, distances, strict=True)]
+    if isinstance(lengths, float):
+        return [len(grid) * lengths / sum(counts)] * len(grid), distances
+    return [size / n for size, n in zip(lengths, counts, strict=True)], distances
 
 
 def check_volumes(volumes: FiniteVolumes, axes: int, *geometry: object) -> int:

@@ -276,7 +276,8 @@ class NetworkCell(Stated):
         ----------
         u : Tensor, shape (B, \\*grid, D)
         spacing : float or sequence of float, one an axis, optional
-            Distance of the nodes in the unit of the domain. Default: the nodes fill the unit box.
+            Distance of the nodes in the unit of the domain. Default: cells are square, and the mean
+            of the domain's lengths is 1.
         mask : Tensor of bool, shape (\\*grid) or (B, \\*grid), optional
             Which nodes exist; the others have potential 0, and nothing flows to them.
         nodes : {"centres", "left", "corners"} or pairs of float, optional
@@ -315,7 +316,7 @@ class NetworkCell(Stated):
             if isinstance(boundary, NamedWords):
                 raise error("boundary", "words for the axes of a grid", boundary)
             spacing, nodes = spacing_and_nodes(
-                u.shape[:-1], [1.0] * axes, self.options.nodes, spacing, mask, nodes
+                u.shape[:-1], 1.0, self.options.nodes, spacing, mask, nodes
             )
             steps, distances = [UNIT * step for step in spacing], wall_distances(nodes)
         arithmetic = conductivity.new_zeros(self.options.num_networks)

@@ -302,7 +302,7 @@ def test_the_equation_of_a_head_has_its_output_as_solution(hole):
         leak, f = solved.leak[..., c : c + 1], solved.source[..., c : c + 1]
         options = {"mask": mask, "inner": inner[0]} if hole else {}
         circuit = diffusion(
-            k, (1 / 7, 1 / 6), boundary=((left, right), (low, high)), absorption=leak, **options
+            k, 2 / 13, boundary=((left, right), (low, high)), absorption=leak, **options
         )
         v = circuit.solve(torch.where(mask[..., None], f + leak * numbers["ground"], 0))
         assert torch.allclose(v, y[..., c : c + 1], rtol=1e-9)

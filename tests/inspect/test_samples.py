@@ -49,7 +49,9 @@ def test_arrays_of_ones_own(shape, channels, suffix, tmp_path):
     grid = shape[1:] if len(shape) < 4 else shape[2:]
     expected = torch.from_numpy(x).reshape(3, channels, *grid)
     assert torch.equal(samples.inputs(channels), expected)
-    assert samples.grid_coordinates()[0, ..., -1].amin() == 0.5 / grid[-1]
+    assert samples.grid_coordinates()[0, ..., -1].amin() == pytest.approx(
+        0.5 * len(grid) / sum(grid)
+    )
 
 
 @pytest.mark.parametrize("version", ["5", "7.3"])

@@ -117,9 +117,9 @@ def test_outputs_solve_the_equation(grid, ac):
 def test_nodes_on_walls():
     head = made(3, 2).requires_grad_(False)
     h = features(1, 4, 5, 3)
-    right = plain(head, h[0], [1 / 3, 1 / 4], (1e-3, 1e-3))
+    right = plain(head, h[0], [2 / 7, 2 / 7], (1e-3, 1e-3))
     assert np.allclose(head(h, nodes="corners")[0, ..., 0], right, rtol=1e-9)
-    right = plain(head, h[0], [1 / 4, 1 / 5], (0.25, 0.75))
+    right = plain(head, h[0], [2 / 9, 2 / 9], (0.25, 0.75))
     assert np.allclose(head(h, nodes=(0.25, 0.75))[0, ..., 0], right, rtol=1e-9)
 
 

@@ -39,7 +39,7 @@ def _features(*shape):
 def test_the_cell_is_its_equation(grid, boundary):
     cell, means = _cell(6, 3, len(grid), boundary=boundary, tol=1e-12), [-9.0, 0.05, 9.0]
     cell.requires_grad_(False).mean_param.copy_(torch.tensor(means))
-    u, steps = _features(2, *grid, 6), [UNIT / n for n in grid]
+    u, steps = _features(2, *grid, 6), UNIT * len(grid) / sum(grid)
     fields = (x.split(1, -1) for x in cell.coefficients(u))
     for c, (k, leak, source) in enumerate(zip(*fields, strict=True)):
         options = {"absorption": leak, "arithmetic": 1 / (1 + math.exp(-8 * means[c]))}
