@@ -133,7 +133,7 @@ def spacing_and_nodes(
     if spacing is not None:
         return spacings(spacing, len(grid)), distances
     counts = [num_steps(n, pair) for n, pair in zip(grid, distances, strict=True)]
-    if isinstance(lengths, float):
+    if not isinstance(lengths, tuple):
         return [len(grid) * lengths / sum(counts)] * len(grid), distances
     return [size / n for size, n in zip(lengths, counts, strict=True)], distances
 
