@@ -101,7 +101,7 @@ class Backends:
 
     @cached_property
     def _compiled(self) -> bool:
-        return bool(self["cpu"].available_isas())
+        return self["cpu"].kernel() is not None
 
     def _lacks(self, name: str) -> str:
         """Say what a backend lacks on this machine; empty if it runs."""
@@ -165,10 +165,6 @@ class Backends:
         if name or os.environ.get(self.variable):
             raise failure
         self._reject(device, f"backend {self._gpu!r} fails", failure)
-
-    def choose(self, name: str, device: torch.device) -> Any:
-        """The backend that `name_for` names."""
-        return self[self.name_for(name, device)]
 
     def name_for(self, name: str, device: torch.device) -> str:
         """The forced backend (argument, then environment), else the fastest for the device.

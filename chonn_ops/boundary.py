@@ -61,11 +61,6 @@ class Wall(NamedTuple):
         return Wall(*[None if x is None else function(x) for x in self])
 
 
-# A conductance and a current over a conductivity: numbers, or tensors that broadcast with it; None
-# for nothing.
-Shares = tuple[Number | None, Number | None]
-
-
 def series(a: Tensor, b: Tensor, *, zeros: bool = True) -> Tensor:
     """Two conductances in series, 1 / (1/a + 1/b), or 0 where both are 0; `zeros` says whether some
     may be.
@@ -179,12 +174,6 @@ class Condition:
         del face
         return Wall()
 
-    def over_conductivity(self, face: Face) -> Shares | None:
-        """Return what a face adds over the conductivity of the cells, where that depends on area
-        and distance alone."""
-        del face
-        return None
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Neumann(Condition):
@@ -228,16 +217,11 @@ class Dirichlet(Condition):
     value: Number = 0.0
     distance: Number = dataclasses.field(default=0.0, metadata=_NOT_NEGATIVE)
 
-    def over_conductivity(self, face: Face) -> Shares:
-        g = face.area / (face.distance + self.distance)
-        numbers = isinstance(g, float) and isinstance(self.value, (int, float))
-        if not numbers and not isinstance(g, Tensor):
-            g = face.conductivity.new_full((), g)
-        return g, _times(self.value, g)
-
     def wall(self, face: Face) -> Wall:
-        shares = self.over_conductivity(face)
-        return Wall(*(None if x is None else face.conductivity * x for x in shares))
+        g = face.area / (face.distance + self.distance)
+        current = _times(self.value, g)
+        k = face.conductivity
+        return Wall(k * g, None if current is None else k * current)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -76,11 +76,11 @@ def test_a_backend_that_does_not_run_says_what_it_needs(monkeypatch):
     monkeypatch.setattr("chonn_ops._backends._installed", lambda _: False)
     backends = Backends("chonn_ops.network.solve", "UNUSED", print, needs={"reference": "scipy"})
     with pytest.raises(ValueError, match="got 'triton', which needs a CUDA device"):
-        backends.choose("triton", CPU)
+        backends.name_for("triton", CPU)
     with pytest.raises(ValueError, match="got 'reference', which needs `pip install scipy`"):
-        backends.choose("reference", CPU)
+        backends.name_for("reference", CPU)
     with pytest.raises(ValueError, match=r"got 'gpu'$"):
-        backends.choose("gpu", CPU)
+        backends.name_for("gpu", CPU)
 
 
 @pytest.mark.parametrize("name", ["Triton", "NVRTC"])

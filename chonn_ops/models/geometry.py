@@ -9,19 +9,17 @@ import math
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from chonn_ops.checks import answer, error
-from chonn_ops.network.discretise.grids import Spacing
 from chonn_ops.nn.geometry import NODES, Distances, Nodes, distances_of, node_positions, num_steps
 
 __all__ = [
     "Box",
     "Distances",
-    "Geometry",
     "Nodes",
     "distances_of",
     "grid_geometry",
@@ -42,16 +40,9 @@ CIRCLES = tuple(math.pi * 2.0**power for power in range(-1, 6))
 NEAR = 0.02
 
 
-class Geometry(TypedDict):
-    """Keywords of blocks with network cells."""
-
-    spacing: Spacing
-    nodes: Nodes
-
-
 def grid_geometry(
     grid: Tensor, nodes: Nodes = "centres", box: Box | None = None
-) -> tuple[Geometry, Tensor]:
+) -> tuple[dict[str, Any], Tensor]:
     """Read from coordinates where the nodes and the walls of a grid lie.
 
     Parameters
@@ -66,7 +57,7 @@ def grid_geometry(
 
     Returns
     -------
-    geometry : Geometry
+    geometry : dict, the keywords `spacing` and `nodes` of models
         ``spacing`` lists the distance of the nodes along each axis, in units of the domain's
         longest axis. An axis of one point, or whose coordinates are all the same, counts as one of
         length 1. ``nodes`` lists the steps from the walls to the first and from the last node of

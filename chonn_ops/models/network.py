@@ -258,19 +258,13 @@ class CHONNNetwork(Pretrained):
         ValueError
             For another number of axes or channels, or a geometry that does not fit.
         """
-        x, geometry = self._points(x, spacing, mask, nodes, volumes)
+        x, geometry = self._points(x, Geometry(spacing, mask, nodes, volumes))
         u = self.head(self.features(x, geometry), *geometry).to(x.dtype)
         return u if volumes is not None else u.movedim(-1, 1)
 
-    def _points(
-        self,
-        x: Tensor,
-        spacing: Spacing | None,
-        mask: Tensor | None,
-        nodes: Nodes | None,
-        volumes: FiniteVolumes | None,
-    ) -> tuple[Tensor, Geometry]:
+    def _points(self, x: Tensor, given: Geometry) -> tuple[Tensor, Geometry]:
         """Checked inputs (B, \\*grid, C), and the geometry that the head takes."""
+        spacing, mask, nodes, volumes = given
         if volumes is not None:
             count = check_volumes(volumes, self.axes, spacing, mask, nodes)
             x = as_field("x", x, self.parameters(), "B", count, self.in_channels)
@@ -318,8 +312,7 @@ class CHONNNetwork(Pretrained):
         ValueError
             For shapes that do not fit, or numbers that are not finite.
         """
-        given = dict.fromkeys(Geometry._fields) | geometry
-        x, where = self._points(x, *given.values())
+        x, where = self._points(x, Geometry(**geometry))
         y = y if where.volumes is not None else y.movedim(1, -1)
         if y.shape != (*x.shape[:-1], self.out_channels):
             raise error("y", "a field of outputs for each input", tuple(y.shape))

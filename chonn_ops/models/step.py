@@ -521,7 +521,9 @@ class _CHONNStep(Pretrained):
         squares on next frames (Levenberg and Marquardt). Terms that explain next to nothing are
         dropped one by one, as in the sparse identification of dynamics (S. Brunton, J. Proctor and
         J. Kutz, 2016), and the others found again. Parts without terms are left out: they take no
-        time, and do not learn. It takes some seconds, and draws no random numbers.
+        time, and do not learn. It takes some seconds, and draws no random numbers. Along an axis of
+        256 cells or more whose neighbours alternate, as in data of explicit schemes at the limit of
+        their stability, it compares means over blocks of cells, and only those away from walls.
 
         Parameters
         ----------

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import at_least_float32, compute_dtype, potential_dtype, real_dtype, widened
+from chonn_ops._in_graph import uncompiled
 from chonn_ops.checks import (
     NETWORK_DTYPES,
     any_complex,
@@ -28,7 +29,7 @@ from chonn_ops.checks import (
     refuse_trace,
     refuse_transforms,
 )
-from chonn_ops.network.factorization import Factorization, uncompiled
+from chonn_ops.network.factorization import Factorization
 from chonn_ops.network.layout import (
     Grid,
     Layout,

@@ -8,9 +8,9 @@ and Z_pp + Z_qq - 2 Z_pq for an edge.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cached_property, wraps
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from chonn_ops._dtypes import (
     widest_dtype,
     without_autocast,
 )
+from chonn_ops._in_graph import uncompiled
 from chonn_ops._pytorch import has_tangents
 from chonn_ops.checks import (
     NETWORK_DTYPES,
@@ -46,22 +47,6 @@ from chonn_ops.network.solve.ground import (
 )
 from chonn_ops.network.solve.methods import Networks
 from chonn_ops.network.solve.operator import direct_backend, forced_backend
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Break the graph of `torch.compile` at a function, because factors are no tensors."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        # The decorator itself would import PyTorch's compiler with this module.
-        if torch.compiler.is_compiling():
-            return torch.compiler.disable(function)(*args, **kwargs)  # pyright: ignore[reportCallIssue]
-        return function(*args, **kwargs)
-
-    return call
 
 
 class _LogDet(torch.autograd.Function):

@@ -116,7 +116,7 @@ def _kept(u: Tensor, decay: Tensor, modes: Modes) -> int:
 
 def _implementation(u: Tensor, decay: Tensor, modes: Modes) -> Any:
     """The backend: the requested one, else the device's, or PyTorch if that takes fewer states."""
-    found = BACKENDS.choose(modes.backend, u.device)
+    found = BACKENDS[BACKENDS.name_for(modes.backend, u.device)]
     if not modes.backend and decay.shape[1] > getattr(found, "MOST_STATES", decay.shape[1]):
         return BACKENDS["torch"]
     return found

@@ -11,8 +11,10 @@ import torch
 
 from chonn_ops import CHONNStep1d, CHONNStep2d, CHONNStep3d
 from chonn_ops.cli import main
+from chonn_ops.models.identification import Identification
 from chonn_ops.models.step import DIFFUSIVITY, GAIN, PARTS, SPEED, STAGE
 from chonn_ops.nn.circuit_head import wall_distance
+from chonn_ops.nn.geometry import node_positions
 
 MODELS = {1: CHONNStep1d, 2: CHONNStep2d, 3: CHONNStep3d}
 
@@ -349,6 +351,36 @@ def test_calibration_in_two_dimensions_finds_both_diffusivities():
     assert model.parts == {"diffuse"}
     right = 20 * torch.tensor([0.01, 0.002]) / 144
     torch.testing.assert_close(model.coefficients()["diffusivity"], right, rtol=0.1, atol=0)
+
+
+def test_calibration_finds_what_diffuses_where_neighbours_alternate():
+    """Heat between cold walls, with an alternation of a quarter of a frame's change that stays."""
+    cells, mode = (torch.arange(n, dtype=torch.float64) for n in (512, 7))
+    decay = (-0.002 * (math.pi * mode) ** 2 * torch.arange(8)[:, None]).exp()
+    waves = decay[..., None] * torch.sin(math.pi * mode[:, None] * cells / 511)
+    frames = torch.einsum("sm,tmx->stx", state(6, 7), waves)[:, :, None]
+    change = frames.diff(dim=1).square().mean().sqrt()
+    frames = frames + change / 4 * (-1) ** cells
+    model = CHONNStep1d(1, boundary="robin", nodes="corners")
+    assert model.calibrate(frames.float()) < 0.05
+    assert model.coefficients()["diffusivity"].item() == pytest.approx(0.002, rel=0.01)
+
+
+@pytest.mark.parametrize("nodes", ["centres", "left", "corners", (0.3, 0.7)])
+def test_means_over_blocks_lie_in_the_middle_of_their_nodes(nodes):
+    frames = torch.arange(3)[:, None, None] + (-1.0) ** torch.arange(512)
+    found = Identification(CHONNStep1d(1), frames[None], None, nodes)
+    (step,), ((low, high),) = found.steps, found.nodes
+    (place,) = node_positions(torch.zeros(1, 512, 1), nodes)
+    means = place.unflatten(0, (128, 4)).mean(1)
+    torch.testing.assert_close(step * (low + torch.arange(128)), means)
+    assert step * (low + 127 + high) == pytest.approx(1)
+
+
+def test_calibration_of_an_axis_of_one_cell(recwarn):
+    frames = series(heated, 0.5 + 0.1 * smooth(6, 1, 24), 8)[..., None, :].float()
+    assert CHONNStep2d(1).calibrate(frames) < 0.05
+    assert not recwarn.list
 
 
 def test_calibration_finds_sound():

@@ -16,7 +16,7 @@ from network_cases import (
 from chonn_ops import Iterative
 from chonn_ops.network.solve import cpu
 
-COMPILED = pytest.mark.skipif(not cpu.available_isas(), reason="no compiled kernel")
+COMPILED = pytest.mark.skipif(cpu.kernel() is None, reason="no compiled kernel")
 THOROUGH = pytest.mark.thorough
 # Rows shorter and longer than a vector, odd axes, axes of one node, an axis that is not halved.
 GRIDS = [
@@ -53,7 +53,7 @@ def _solve(network, tol=1e-5, backend="cpu", **options):
 
 
 def _isas(backend):
-    return cpu.available_isas() if backend == "cpu" else [""]
+    return cpu.kernel().isas if backend == "cpu" else [""]
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)

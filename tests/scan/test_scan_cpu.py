@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from scan_cases import TOLERANCE, assert_close, make_case, run, truth
+from scan_cases import ISAS, TOLERANCE, assert_close, make_case, run, truth
 
 from chonn_ops.scan import available_backends, cpu
-from chonn_ops.scan.cpu import available_isas
 
 pytestmark = pytest.mark.skipif("cpu" not in available_backends(), reason="no compiled kernel")
 
@@ -33,7 +32,7 @@ def _slow(case):
 @pytest.mark.parametrize(
     ("length", "piece"), [(890, 100), pytest.param(9000, None, marks=pytest.mark.thorough)]
 )
-@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("options", [{}, {"reverse": True}, {"boundary": "periodic"}], ids=str)
 @pytest.mark.parametrize("scale", [_slow, lambda case: case], ids=["slow", "fast"])
 def test_a_line_split_over_threads(monkeypatch, set_threads, isa, options, scale, length):

@@ -23,7 +23,7 @@ from chonn_ops.scan import (
 thorough = pytest.mark.thorough
 # "cuda" runs on a GPU or in an emulation.
 BACKENDS = tuple(name for name in available_backends() if name != "cuda")
-ISAS = tuple(cpu.available_isas())
+ISAS = compiled.isas if (compiled := cpu.kernel()) else ()
 # All that compute a scan. A new one is a line here and in `conftest.backend`, and has every test.
 IMPLEMENTATIONS = [
     *(pytest.param(f"cpu {isa}", marks=() if isa == ISAS[-1] else thorough) for isa in ISAS),

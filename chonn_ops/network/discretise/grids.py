@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import DTYPES, real_dtype
-from chonn_ops.boundary import Face, Faces, Number, Shares, Wall, series
+from chonn_ops.boundary import Face, Faces, Wall, series
 from chonn_ops.checks import (
     answer,
     check_field,
@@ -212,27 +211,27 @@ def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
                     check_not_negative(name, value)
 
 
-def _beside(k: Tensor, axis: int, node: int, value: Number) -> Tensor:
-    """A value of the nodes of one index along an axis, 0 at the others; it broadcasts with k."""
-    value = value if isinstance(value, Tensor) else k.new_full((), value)
-    value = value[(None,) * (k.dim() - value.dim())]
-    return pad(value, axis, node, k.shape[axis + 1] - 1 - node)
+def _parts(field: Tensor, axis: int) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
+    """The first and the last nodes along an axis, and those between; one node is both, and None."""
+    n = field.shape[axis + 1]
+    if n == 1:
+        return (field, field), None
+    first, between, last = field.split_with_sizes((1, n - 2, 1), axis + 1)
+    return (first, last), between
 
 
-def _at_ends(k: Tensor, axis: int, low: Number | None, high: Number | None) -> Tensor | None:
-    """Values of the first and of the last nodes along an axis, 0 between; None of none. It
-    broadcasts with k."""
-    n = k.shape[axis + 1]
-    # A compiled program would only be valid for numbers with the same answer.
-    compared = n > 1 and not torch.compiler.is_compiling()
-    if compared and isinstance(low, float) and isinstance(high, float) and low == high:
-        between = k.new_zeros([1] * (axis + 1) + [n - 2] + [1] * (k.dim() - axis - 2))
-        return pad(between, axis, 1, 1, low)
-    ends = Wall()
-    for node, value in ((0, low), (n - 1, high)):
-        if value is not None:
-            ends = ends.plus(Wall(_beside(k, axis, node, value)))
-    return ends.conductance
+def _at_ends(
+    axis: int, between: Tensor | None, low: Tensor | None, high: Tensor | None
+) -> Tensor | None:
+    """Values of the first and of the last nodes along an axis, 0 between; None of none."""
+    known = low if high is None else high
+    if known is None:
+        return None
+    low = torch.zeros_like(known) if low is None else low
+    high = torch.zeros_like(known) if high is None else high
+    if between is None:
+        return low + high
+    return torch.cat((low, torch.zeros_like(between, dtype=known.dtype), high), axis + 1)
 
 
 def walls_of(
@@ -254,23 +253,17 @@ def walls_of(
     the first node and from the last node to the high face, in steps, > 0. All other faces are half
     a step from their node.
     """
-    wall = over_k = Wall()
+    wall = Wall()
     of_axes = _per_axis(k, len(steps))
     for axis, (k, step, pair) in enumerate(zip(of_axes, steps, faces, strict=True)):
-        n, area = k.shape[axis + 1], face_area(steps, axis)
-        over: list[Shares] = []
-        for condition, node, distance in zip(pair, (0, n - 1), distances[axis], strict=True):
-            width = step_at(step, node)
-            face = Face(k, area, distance * width, width, leak)
-            shares = condition.over_conductivity(face)
-            if shares is None:
-                beside, below = k.narrow(axis + 1, node, 1), leak.narrow(axis + 1, node, 1)
-                added = condition.wall(face._replace(conductivity=beside, leak=below))
-                wall = wall.plus(added.each(partial(_beside, k, axis, node)))
-            over.append(shares or (None, None))
-        over_k = over_k.plus(Wall(*[_at_ends(k, axis, *ends) for ends in zip(*over, strict=True)]))
-        if axis + 1 == len(steps) or of_axes[axis + 1] is not k:
-            wall, over_k = wall.plus(over_k.each(lambda x, k=k: k * x)), Wall()
+        area = face_area(steps, axis)
+        (beside, between), (below, _) = _parts(k, axis), _parts(leak, axis)
+        ends: list[Wall] = []
+        for i, condition, distance in zip((0, -1), pair, distances[axis], strict=True):
+            width = step_at(step, i)
+            ends.append(condition.wall(Face(beside[i], area, distance * width, width, below[i])))
+        both = zip(*ends, strict=True)
+        wall = wall.plus(Wall(*[_at_ends(axis, between, *values) for values in both]))
         if exists is None or inner is None:
             continue
         sides = _missing_neighbours(exists.expand(k.shape), axis, pair[0].periodic)

@@ -304,9 +304,9 @@ class Grid(Layout):
         return part.maximum(both).maximum(both.roll(1, axis - 1 - len(self.shape)))
 
 
-def pad(field: Tensor, axis: int, before: int, after: int, value: float = 0.0) -> Tensor:
-    """Zeros, or another value, before and after the entries along a grid axis."""
-    return F.pad(field, [0, 0] * (field.dim() - axis - 2) + [before, after], value=value)
+def pad(field: Tensor, axis: int, before: int, after: int) -> Tensor:
+    """Zeros before and after the entries along a grid axis."""
+    return F.pad(field, [0, 0] * (field.dim() - axis - 2) + [before, after])
 
 
 def beside(field: Tensor, other: Tensor) -> Tensor:

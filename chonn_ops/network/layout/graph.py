@@ -5,19 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from chonn_ops._in_graph import uncompiled
 from chonn_ops._pytorch import without_transforms
 from chonn_ops.checks import as_tensor, check_integer, check_kind, check_tensor, error
 from chonn_ops.network.layout import Layout
 from chonn_ops.network.layout.dissection import Array, Dissection, coordinates_of, dissect_graph
 
-P = ParamSpec("P")
-T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 # What to do about several edges between two nodes, in one line.
 _ONE_WAY = (
@@ -31,22 +31,18 @@ _PARALLEL = (
 _HEAD = 5  # numbers before the arrays: two of the digest, nodes, edges, regions
 
 
-def plain_tensors(make: Callable[P, T]) -> Callable[P, T]:
+def plain_tensors(make: F) -> F:
     """A decorator: `make` makes tensors that all later calls may use, on the CPU, whatever the
     default device is, and neither of the inference mode nor of the transform of `torch.func` that
     happens to be active. It breaks the graph of `torch.compile`, which cannot trace its NumPy."""
 
-    def alone(*args: P.args, **kwargs: P.kwargs) -> T:
+    @uncompiled
+    @wraps(make)
+    def plain(*args: Any, **kwargs: Any) -> Any:
         with torch.inference_mode(False), without_transforms(), torch.device("cpu"):
             return make(*args, **kwargs)
 
-    @wraps(make)
-    def plain(*args: P.args, **kwargs: P.kwargs) -> T:
-        if torch.compiler.is_compiling():
-            return torch.compiler.disable(alone)(*args, **kwargs)  # pyright: ignore[reportCallIssue]
-        return alone(*args, **kwargs)
-
-    return plain
+    return plain  # pyright: ignore[reportReturnType]
 
 
 class Graph(Layout):

@@ -23,14 +23,9 @@ _HEADER = "scan/cpu/scan.h"
 _Arguments, _Stream = structure(_HEADER, "scan_args"), structure(_HEADER, "scan_stream")
 
 
-def _kernel() -> Operator | None:
+def kernel() -> Operator | None:
+    """The compiled scan, None where there is none."""
     return operator("scan", _Arguments)
-
-
-def available_isas() -> tuple[str, ...]:
-    """Instruction sets that the build contains and this processor runs, slowest first."""
-    scan = _kernel()
-    return scan.isas if scan else ()
 
 
 def _loops(loops: Loops) -> Structure:
@@ -44,13 +39,13 @@ class Call:
 
     def __init__(self, inputs: Inputs, dtype: torch.dtype, walks: tuple[Walk, ...]) -> None:
         u, delta, decay, b, c, self.d, _ = inputs
-        kernel = _kernel()
-        assert kernel is not None
-        self.kernel, self.isa = kernel, kernel.isa("CHONN_SCAN_ISA")
+        compiled = kernel()
+        assert compiled is not None
+        self.kernel, self.isa = compiled, compiled.isa("CHONN_SCAN_ISA")
         self.double = dtype == torch.float64
         self.dtype = dtype
         (B, P, D), N = u.shape, decay.shape[1]
-        lanes = kernel.lanes(self.isa, self.double)
+        lanes = compiled.lanes(self.isa, self.double)
         self.blocks, self.lanes = -(-D // lanes), lanes
         # At most the threads that PyTorch uses, and one per 32768 states: waking one costs as much.
         self.threads = min(torch.get_num_threads(), 1 + B * P * D * N // 32768)

@@ -36,7 +36,7 @@ from chonn_lab.baselines.fields import count_parameters
 from chonn_lab.experiments.provenance import code, hardware, peak_memory_mib, reset_peak_memory
 from chonn_lab.paths import RESULTS
 from chonn_ops.files import write_whole
-from chonn_ops.scan.cpu import available_isas
+from chonn_ops.scan import cpu
 
 _M_MMAP_THRESHOLD = -3  # of glibc's mallopt
 
@@ -231,13 +231,13 @@ def version(package: str) -> str | None:
 
 def environment(options: Mapping[str, Any], packages: Sequence[str] = ()) -> dict[str, Any]:
     """What the numbers depend on besides the code, and which code it was."""
-    isas, record = available_isas(), code()
+    compiled, record = cpu.kernel(), code()
     machine = hardware(torch.device("cpu"))
     return {
         **options,
         **{name: machine[name] for name in ("threads", "cores", "processor")},
         "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
-        "kernel": os.environ.get("CHONN_SCAN_ISA") or (isas[-1] if isas else None),
+        "kernel": os.environ.get("CHONN_SCAN_ISA") or (compiled.isas[-1] if compiled else None),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("torch", "numpy", *packages)},
         "code": record["code"],

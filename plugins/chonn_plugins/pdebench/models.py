@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import chonn_ops
 from chonn_ops import CKBOptions
 from chonn_ops.checks import check_choice, plain
-from chonn_ops.models.geometry import Box, Geometry, grid_geometry
+from chonn_ops.models.geometry import Box, grid_geometry
 from chonn_ops.models.pretrained import options_of
 from chonn_plugins.fields import MODELS
 from chonn_plugins.pdebench.contract import HostModel
@@ -124,7 +124,7 @@ class AsFNO(nn.Module):
         self.series = recorded["model"] == "step"
         self.model, self.channels, self.box, self.recorded = model, channels, box, recorded
 
-    def _seen(self, x: Tensor, grid: Tensor) -> tuple[Tensor, Geometry]:
+    def _seen(self, x: Tensor, grid: Tensor) -> tuple[Tensor, dict[str, Any]]:
         geometry, _ = grid_geometry(grid, self.recorded["nodes"], self.box)
         return x[..., -self.channels :].movedim(-1, 1), geometry
 

@@ -60,12 +60,6 @@ def kernel() -> _library.Operator | None:
     return _library.operator("direct", Arguments, ("run",))
 
 
-def available_isas() -> tuple[str, ...]:
-    """Instruction sets that the build contains and this processor runs, slowest first."""
-    direct = kernel()
-    return direct.isas if direct else ()
-
-
 def _parts(plan: Plan, threads: int) -> tuple[Any, Any, Any, int]:
     """Subtrees for threads to share, where their updates wait, and how many entries wait.
 

@@ -42,12 +42,6 @@ def kernel() -> _library.Operator | None:
     return _library.operator("network", Arguments, ("solve", "cut_off"))
 
 
-def available_isas() -> tuple[str, ...]:
-    """Instruction sets that the build contains and this processor runs, slowest first."""
-    network = kernel()
-    return network.isas if network else ()
-
-
 def isa_for(
     network: _library.Operator, networks: int, nodes: int, threads: int, double: bool
 ) -> int:
@@ -67,10 +61,6 @@ def field(tensor: Tensor, order: Sequence[int | None]) -> _Field:
     )
 
 
-def _aligned(address: int) -> int:
-    return -(-address // ALIGNMENT) * ALIGNMENT
-
-
 @contextmanager
 def zeros(size: int) -> Iterator[int]:
     """The address of a workspace of zeros, of which only what is written takes memory.
@@ -86,7 +76,7 @@ def zeros(size: int) -> Iterator[int]:
     if not address:
         raise MemoryError(f"expected {size} bytes for the workspace of a network, got none")
     try:
-        yield _aligned(address)
+        yield -(-address // ALIGNMENT) * ALIGNMENT
     finally:
         python.PyMem_RawFree(address)
 
