@@ -10,7 +10,6 @@ from chonn_ops import (
     CHONNFNO2d,
     CHONNNetwork2d,
     CHONNUNet2d,
-    CHONNWaves2d,
     CKBOptions,
     Dirichlet,
     Scan,
@@ -82,7 +81,7 @@ def test_domains_that_are_no_squares(name, domain):
 @pytest.mark.parametrize("lengths", [torch.tensor(2.0), np.float32(2), np.full(2, 2.0), [2, 2]])
 def test_lengths_are_any_numbers(lengths):
     """U-Nets took no tensor of one number, which networks take."""
-    for kind in (CHONNUNet2d, CHONNNetwork2d, CHONNWaves2d):
+    for kind in (CHONNUNet2d, CHONNNetwork2d):
         model = kind(1, 2, 4, lengths=lengths)
         assert getattr(model, "network", model).lengths == ((2.0, 2.0) if np.ndim(lengths) else 2.0)
 

@@ -5,7 +5,6 @@ from chonn_ops.models.fno import CHONNFNO1d, CHONNFNO2d, CHONNFNO3d
 from chonn_ops.models.network import CHONNNetwork1d, CHONNNetwork2d, CHONNNetwork3d
 from chonn_ops.models.step import CHONNStep1d, CHONNStep2d, CHONNStep3d
 from chonn_ops.models.unet import CHONNUNet1d, CHONNUNet2d, CHONNUNet3d
-from chonn_ops.models.waves import CHONNWaves1d, CHONNWaves2d
 
 __all__ = [
     "CHONNFNO1d",
@@ -20,7 +19,5 @@ __all__ = [
     "CHONNUNet1d",
     "CHONNUNet2d",
     "CHONNUNet3d",
-    "CHONNWaves1d",
-    "CHONNWaves2d",
     "CNOUNet",
 ]

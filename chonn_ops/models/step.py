@@ -225,6 +225,17 @@ class _CHONNStep(Pretrained):
         rows = math.isqrt(len(weight))
         return F.linear(torch.cat(features, -1), weight.to(z)).unflatten(-1, (rows, rows))
 
+    def _fastest(self, matrix: Tensor) -> Tensor:
+        """A bound of the spectral radius of matrices (..., R, R), from their fourth powers: 9 % too
+        large for two opposite waves. For hidden velocities it is 4 %, from eighth powers, and a dam
+        break had an error of 0.0027 instead of 0.0029."""
+        if matrix.shape[-1] == 1:
+            return matrix[..., 0, 0].abs()
+        squarings = 3 if "mass" in self.forms else 2
+        for _ in range(squarings):
+            matrix = matrix @ matrix
+        return (matrix.square().sum((-2, -1)) + 1e-30).pow(0.5 ** (squarings + 1))
+
     def _whole(self, z: Tensor, steps: Sequence[float]) -> Tensor:
         """The state, and the velocity of the vorticity that it is."""
         hidden = [self._velocity(z, None, steps)] if "vorticity" in self.forms else []
@@ -265,19 +276,17 @@ class _CHONNStep(Pretrained):
         moved = [_times(self._matrix(whole, w), self._slope(z, k)) for k, w in enumerate(weights)]
         return -torch.stack(moved).sum(0)
 
-    def _carry(
-        self, z: Tensor, time: float, steps: Sequence[float], smooth: bool = False
-    ) -> Tensor:
+    def _carry(self, z: Tensor, time: float, steps: Sequence[float]) -> Tensor:
         if "carry" not in self.parts:
             return z
-        if not (smooth or self.forms) and has_kernel(z, self.carry):
+        if not self.forms and has_kernel(z, self.carry):
             return self._carry_one(z, time, steps)
         weights = self._speeds(time, steps)
         with torch.no_grad():
             whole = self._whole(z, steps)
-            way = torch.stack([_fastest(self._matrix(whole, w)) for w in weights]).sum(0)
+            way = torch.stack([self._fastest(self._matrix(whole, w)) for w in weights]).sum(0)
             fastest = torch.cat((way.flatten(), way.new_zeros(1))).amax()
-        smooth = smooth or "smooth" in self.forms
+        smooth = "smooth" in self.forms
         limit = SMOOTH if smooth else CFL
         known = answer(lambda: float(fastest))
         most = FEW if known is None else MOST
@@ -340,7 +349,7 @@ class _CHONNStep(Pretrained):
             front, back = half + slope / 2, self._beside(half - slope / 2, axis, 1)
             matrix, jump = self._matrix((front + back) / 2, w), back - front
             flow = _times(matrix, jump)
-            spread = _fastest(matrix)[..., None] * jump
+            spread = self._fastest(matrix)[..., None] * jump
             ahead, behind = (flow + spread) / 2, (flow - spread) / 2
             within = _times(self._matrix(half, w), slope)
             change = change - within - behind - ahead.roll(1, axis + 1)
@@ -389,12 +398,15 @@ class _CHONNStep(Pretrained):
         return with_rest(self._react(z[..., :C], time / 2))
 
     def _lifted(self, before: Tensor, v: Tensor, dt: float, steps: Sequence[float]) -> Tensor:
-        """A state with the velocity that led to it from the frame before: currents that bring each
-        node what it got. So many steps back lead to that frame, but for what is lost: without this
-        correction a dam break had an error of 0.016 instead of 0.009."""
-        z = torch.cat((v, self._velocity((v - before) / dt, (v + before) / 2, steps)), -1)
-        back = self._carry(torch.cat((v, -z[..., 1:]), -1), dt, steps, smooth=True)[..., :1]
-        return torch.cat((v, z[..., 1:] + self._velocity((back - before) / dt, v, steps)), -1)
+        """A state with the velocity that led to it from the frame before, by shooting: the currents
+        that bring each node what it got, and those that bring it what a step with them lacks. With
+        steps back instead, which lose the dissipation, a dam break whose equation was known had an
+        error of 0.020 instead of 0.003."""
+        start = self._velocity((v - before) / dt, (v + before) / 2, steps)
+        z = self._carry(torch.cat((before, start), -1), dt, steps)
+        start = start + self._velocity((v - z[..., :1]) / dt, v, steps)
+        z = self._carry(torch.cat((before, start), -1), dt, steps)
+        return torch.cat((v, z[..., 1:]), -1)
 
     def forward(
         self,
@@ -509,7 +521,9 @@ class _CHONNStep(Pretrained):
         squares on next frames (Levenberg and Marquardt). Terms that explain next to nothing are
         dropped one by one, as in the sparse identification of dynamics (S. Brunton, J. Proctor and
         J. Kutz, 2016), and the others found again. Parts without terms are left out: they take no
-        time, and do not learn. It takes some seconds, and draws no random numbers.
+        time, and do not learn. It takes some seconds, and draws no random numbers. Along an axis of
+        256 cells or more whose neighbours alternate, as in data of explicit schemes at the limit of
+        their stability, it compares means over blocks of cells, and only those away from walls.
 
         Parameters
         ----------
@@ -538,8 +552,10 @@ class _CHONNStep(Pretrained):
         self.set_pace(1.0)
         errors = Identification(self, frames.double(), spacing, nodes).run()
         # After three epochs at PDEBench's rate of 1e-3, diffusion-reaction had an error of 0.0022
-        # with a pace of 1, and has 0.0002.
-        self.set_pace(min(max(PACE * float(errors.square().mean().sqrt()), SLOWEST), 1.0))
+        # with a pace of 1, and has 0.0002. Numbers of hidden velocities are small: gravity of a dam
+        # break is 0.02, and with a pace of 0.7 four steps at that rate doubled its error.
+        pace = 0.0 if "mass" in self.forms else PACE * float(errors.square().mean().sqrt())
+        self.set_pace(min(max(pace, SLOWEST), 1.0))
         self.to(dtype)
         return errors.to(dtype)
 
@@ -574,15 +590,6 @@ def _count(fastest: float, limit: float) -> int:
 def _times(matrix: Tensor, x: Tensor) -> Tensor:
     """Products of matrices (..., R, R) and vectors (..., R)."""
     return (matrix * x[..., None, :]).sum(-1)
-
-
-def _fastest(matrix: Tensor) -> Tensor:
-    """A bound of the spectral radius of matrices (..., R, R), from their fourth powers."""
-    if matrix.shape[-1] == 1:
-        return matrix[..., 0, 0].abs()
-    for _ in range(2):
-        matrix = matrix @ matrix
-    return (matrix.square().sum((-2, -1)) + 1e-30).pow(1 / 8)
 
 
 class CHONNStep1d(_CHONNStep):

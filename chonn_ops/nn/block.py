@@ -171,13 +171,8 @@ class CKB(nn.Module):
                     driven = torch.cat((u, driven), -1) if self.has_networks else u + driven
             y = cell(driven, *geometry)
             total = total + y
-        return self.out_proj(gated(total, gate))
-
-
-def gated(x: Tensor, gate: Tensor) -> Tensor:
-    """x SiLU(gate), in the dtype of the gate."""
-    # SiLU of a slice of few channels takes ten times as long on the CPU.
-    return x.to(gate.dtype) * F.silu(gate.contiguous())
+        # SiLU of a slice of few channels takes ten times as long on the CPU.
+        return self.out_proj(total.to(gate.dtype) * F.silu(gate.contiguous()))
 
 
 class CKBBranch(CKB):

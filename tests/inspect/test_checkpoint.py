@@ -12,9 +12,9 @@ from chonn_ops import (
     CHONNFNO1d,
     CHONNNetwork1d,
     CHONNNetwork2d,
+    CHONNStep1d,
     CHONNUNet1d,
     CHONNUNet2d,
-    CHONNWaves1d,
     CNOUNet,
 )
 from chonn_ops.inspect import load_checkpoint, read_samples, write_page
@@ -189,7 +189,7 @@ def test_state_dicts(tmp_path):
 @pytest.mark.parametrize(
     ("build", "options", "in_channels"),
     [
-        (CHONNWaves1d, {"history": 3, "width": 4, "depth": 1}, 3),
+        (CHONNStep1d, {"channels": 3, "width": 4, "depth": 1}, 3),
         (CHONNFNO1d, {"num_channels": 1, "modes": 2, "width": 4, "initial_step": 3}, 3),
         (CNOUNet, {"n_layers": 1, "n_res": 0, "n_res_neck": 0, "channel_multiplier": 2}, 1),
         (CHONNUNet1d, {"init_features": 1}, 3),

@@ -38,9 +38,6 @@ MODELS = {}
 for axes, grid in GRIDS.items():
     MODELS[f"CHONNNetwork{axes}d"] = made(f"CHONNNetwork{axes}d"), (fields(2, 1, *grid),)
     MODELS[f"CHONNStep{axes}d"] = made(f"CHONNStep{axes}d"), (fields(2, 1, *grid),)
-    if axes < 3:
-        waves = made(f"CHONNWaves{axes}d", 1, 2, 4, 1)
-        MODELS[f"CHONNWaves{axes}d"] = waves, (fields(2, 2, *grid),)
     for end, ckb in {"": None, " of scans": CKBOptions("scan")}.items():
         fno = made(f"CHONNFNO{axes}d", 1, *[2] * axes, 4, 2, ckb=ckb)
         MODELS[f"CHONNFNO{axes}d{end}"] = fno, (fields(2, *grid, 2), coordinates(*grid))

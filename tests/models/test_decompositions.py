@@ -62,7 +62,7 @@ def larger(inputs):
     return tuple(torch.cat([1.1 * x, x])[:3] for x in inputs)
 
 
-CASES = ["CKB of scans", "CKB of networks", "CHONNWaves1d"]
+CASES = ["CKB of scans", "CKB of networks", "CHONNStep1d"]
 CASES += [pytest.param(x, marks=pytest.mark.slow) for x in ("CHONNNetwork3d", "CNOUNet of scans")]
 
 

@@ -56,7 +56,6 @@ MODELS = {
         made("CHONNFNO2d", 1, 2, 2, 4, 1, ckb=CKBOptions("scan"), downsample=2),
         (fields(2, 6, 6, 1), coordinates(6, 6)),
     ),
-    "CHONNWaves2d, media": (made("CHONNWaves2d", 1, 2, 4, media=1), (fields(2, 3, 6, 6),)),
     "timm": (timm_model, (fields(2, 3, 64, 64),)),
     "timm, networks": (lambda: timm_model(cell="network"), (fields(2, 3, 64, 64),)),
     "neuralop FNO": (neuralop_fno, (fields(2, 1, 8, 8),)),
@@ -80,7 +79,7 @@ MODELS = {
             lambda kind=kind, host=host: pdebench("chonn_network", 2, host, model=kind, width=4),
             (fields(2, 6, 6, host["initial_step"]), coordinates(6, 6)),
         )
-        for kind, host in (("steady", ONE), ("step", TWO), ("waves", TWO))
+        for kind, host in (("steady", ONE), ("step", TWO))
     },
 }
 
@@ -88,7 +87,7 @@ MODELS = {
 # `make check` takes one of a kind.
 QUICK = ("CHONNNetwork2d", "CHONNUNet1d", "CHONNFNO2d")
 QUICK += ("CNOUNet of networks", "CHONNStep2d")
-QUICK += ("CHONNWaves1d", "timm", "neuralop FNO", "neuralop CHONNNetwork", "PDEBench step")
+QUICK += ("timm", "neuralop FNO", "neuralop CHONNNetwork", "PDEBench step")
 
 
 @pytest.fixture(

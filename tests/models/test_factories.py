@@ -25,8 +25,6 @@ DIGESTS = {
     "CHONNStep1d": "6974f177306a",
     "CHONNStep2d": "a0c3f6d76f4a",
     "CHONNStep3d": "62750ba6ae76",
-    "CHONNWaves1d": "fe9cabe861bd",
-    "CHONNWaves2d": "674b3923c8f3",
     "CHONNFNO1d of scans": "d87f434b9d39",
     "CHONNFNO2d of scans": "b53625181f3f",
     "CHONNFNO3d of scans": "6dc37fd5cad0",

@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 
-from chonn_ops import CKB, CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, CHONNWaves2d, Network
+from chonn_ops import CKB, CHONNFNO2d, CHONNNetwork2d, CHONNUNet2d, Network
 from chonn_ops.models.geometry import grid_geometry, node_positions, read_box
 from chonn_ops.nn.geometry import NODES
 
@@ -182,7 +182,6 @@ def test_an_fno_takes_the_nodes_from_its_coordinates():
     [
         lambda nodes: CKB(2, 2, cell=Network(nodes=nodes)),
         lambda nodes: CHONNNetwork2d(2, nodes=nodes),
-        lambda nodes: CHONNWaves2d(1, 2, nodes=nodes, boundary="robin", coordinates=True),
         lambda nodes: CHONNUNet2d(2, 1, 2, nodes=nodes),
     ],
 )

@@ -252,8 +252,7 @@ OTHERS = {
         {"num_channels": 1, "modes": 2},
         {"num_channels": 1, "modes": 2, "padding": 0},
     ),
-    "conservative": (chonn_ops.CHONNWaves1d, {}, {"conservative": False}),
-    "substeps": (chonn_ops.CHONNWaves1d, {}, {"substeps": 2}),
+    "substeps": (chonn_ops.CHONNStep1d, {}, {"substeps": 2}),
 }
 
 

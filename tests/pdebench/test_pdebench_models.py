@@ -157,10 +157,10 @@ def test_builds_with_pdebench_keywords(ndim):
 
 
 @pytest.mark.parametrize(
-    ("kind", "ndim"), [("steady", 1), ("steady", 2), ("steady", 3), ("waves", 1), ("waves", 2)]
+    ("kind", "ndim"), [("steady", 1), ("steady", 2), ("steady", 3), ("step", 1), ("step", 2)]
 )
 def test_the_network_model_is_ours_under_pdebenchs_call(kind, ndim):
-    """Same parameters by name, and the spacing and nodes that the coordinates say. Waves get the
+    """Same parameters by name, and the spacing and nodes that the coordinates say. A step gets the
     last two of the given frames, channels last."""
     entry = registry.load("chonn_network")
     options = {"model": kind, "width": 6, **({"depth": 1} if kind == "steady" else {})}
@@ -170,7 +170,8 @@ def test_the_network_model_is_ours_under_pdebenchs_call(kind, ndim):
         ours = getattr(chonn_ops, f"CHONNNetwork{ndim}d")(6, 2, 6, 1)
         frames, off, given = 3, 0.0, {"nodes": "left"}
     else:
-        ours = getattr(chonn_ops, f"CHONNWaves{ndim}d")(2, 2, 6)
+        ours = getattr(chonn_ops, f"CHONNStep{ndim}d")(2, 6)
+        torch.nn.init.constant_(model.model.diffusivity, 0.5)
         frames, off, given = 2, 0.5, {}
         assert not model.decays
         single = entry.build(ndim, host_of(ndim, initial_step=1), {})
@@ -229,23 +230,20 @@ def test_options_of_kinds():
         assert type(entry.build(axes, host, {}).model).__name__ == f"CHONN{name}"
     entry.check({"substeps": 2})
     for options, text in (
-        ({"model": "step", "mlp_ratio": 2}, "mlp_ratio: expected to be left out with model='step'"),
-        ({"model": "waves", "inner": "robin"}, "inner: expected to be left out with model='waves'"),
-        ({"model": "steady", "mlp_ratio": 2}, "mlp_ratio: expected to be left out with model='st"),
-        ({"mlp_ratio": 2, "substeps": 2}, "mlp_ratio: expected to be left out with model='step'"),
-        ({"model": "river"}, "model: expected one of ('auto', 'steady', 'step', 'waves')"),
-        ({"model": "waves", "boundary": "dirichlet"}, "boundary: expected one of"),
+        ({"model": "step", "inner": "robin"}, "inner: expected to be left out with model='step'"),
+        ({"model": "steady", "substeps": 2}, "substeps: expected to be left out with model='stea"),
+        ({"inner": "robin", "substeps": 2}, "inner: expected to be left out with model='step'"),
+        ({"model": "river"}, "model: expected one of ('auto', 'steady', 'step')"),
+        ({"model": "step", "boundary": "dirichlet"}, "boundary: expected one of"),
     ):
         with pytest.raises(ValueError, match=re.escape(text)):
             entry.check(options)
-    with pytest.raises(ValueError, match=r"model='waves': expected data of \(1, 2\) axes, got 3"):
-        entry.build(3, host, {"model": "waves"})
     with pytest.raises(ValueError, match="inner: expected to be left out"):
         entry.build(1, host, {"inner": "robin"})
     wall = {"condition": "Dirichlet", "value": 1.0}
     for kind, name, options in (
         ("auto", "Step", {"substeps": 2}),
-        ("waves", "Waves", {"coordinates": True}),
+        ("step", "Step", {"boundary": "robin"}),
         ("steady", "Network", {"boundary": ["periodic", [wall, "robin"]]}),
     ):
         options["model"] = kind
@@ -259,7 +257,7 @@ def test_options_of_kinds():
         again = entry.build(axes, host, json.loads(json.dumps(said)))
         assert repr(again) == repr(built)
         assert again.recorded == built.recorded
-    assert entry.defaults_of({"model": "waves"})["boundary"] == "robin"
+    assert entry.defaults_of({"model": "steady"})["boundary"] == "robin"
     assert entry.defaults_of({"model": "step"})["boundary"] == "auto"
 
 

@@ -30,9 +30,9 @@ from chonn_lab.experiments.base import (
 from chonn_lab.problems import navier_stokes, pdebench_series, shallow_water
 from chonn_ops.checks import check_choice, check_integer
 from chonn_ops.metrics import MetricAccumulator
-from chonn_ops.models import CHONNStep1d, CHONNStep2d, CHONNWaves2d
+from chonn_ops.models import CHONNStep1d, CHONNStep2d
 
-IN_TIME = CHONNStep1d, CHONNStep2d, CHONNWaves2d
+IN_TIME = CHONNStep1d, CHONNStep2d
 
 # Earlier frames to the next one.
 Predictor = Callable[[Tensor], Tensor]
@@ -100,13 +100,15 @@ class Rollout(Problem):
     scheme: ClassVar[Predictor | None] = None
     stride: ClassVar[int] = 1  # frames of the file from one frame of the models to the next
     relative: ClassVar[bool] = False  # train on the relative L2 error of every frame, not on MSE
-    windows: ClassVar[bool] = False  # train on all frames after the given ones, not on stretches
+    # Train on all frames after the given ones, not on a stretch of each trajectory.
+    windows: ClassVar[bool] = False
     standardized: ClassVar[bool] = False  # models see numbers of unit size
     scored_at_once: ClassVar[int] = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_integer(1, resolution=self.resolution, history=self.history, unroll=self.unroll)
+        names = "resolution", "history", "unroll", "stride"
+        check_integer(1, **{name: getattr(self, name) for name in names})
         for name, most in (("history", self.given), ("unroll", self.frames - self.given)):
             if getattr(self, name) > most:
                 raise ValueError(f"{name}: expected at most {most}, got {getattr(self, name)}")
@@ -133,11 +135,10 @@ class Rollout(Problem):
 
     def load(self, folder: Path) -> Data:
         data = super().load(folder)
-        if not self.windows:
-            return data
-        (train,) = data.train.tensors
-        windows = Windows(train, self.history + self.unroll, self.given - self.history)
-        return dataclasses.replace(data, train=windows)
+        (train,), first = data.train.tensors, self.given - self.history
+        windows = Windows(train, self.history + self.unroll, first)
+        rest = windows if self.windows else TensorDataset(train[:, first:])
+        return dataclasses.replace(data, train=rest)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         if isinstance(model, Untrained):
@@ -284,10 +285,6 @@ class ShallowWater(Rollout):
     given: int  # pyright: ignore[reportIncompatibleVariableOverride]
 
     generator: ClassVar[Any] = shallow_water
-
-    def __post_init__(self) -> None:
-        check_integer(1, stride=self.stride)
-        super().__post_init__()
 
     @property
     def frames(self) -> int:

@@ -30,7 +30,6 @@ from chonn_ops.models import (
     CHONNStep2d,
     CHONNUNet1d,
     CHONNUNet2d,
-    CHONNWaves2d,
 )
 from chonn_ops.models.cno import CNOUNet
 from chonn_ops.nn import CKB, CKBOptions, Scan
@@ -160,11 +159,6 @@ def monotone_law(problem: Any, knots: int) -> nn.Module:
     """The control that knows the equation and fits a law of the porosity."""
     check_input(problem, "monotone_law", "porosity")
     return MonotoneLaw(knots)
-
-
-def waves(problem: Any, **options: Any) -> nn.Module:
-    """The model of waves."""
-    return CHONNWaves2d(1, problem.history, nodes="centres", **options)
 
 
 def step(problem: Any, **options: Any) -> nn.Module:

@@ -42,6 +42,7 @@ SETTINGS = {
 }  # fmt: skip
 FRAME = -2  # t = 1.75
 SCRIPT = "ReactionDiffusionEq/reaction_diffusion_2D_multi_solution_Hydra.py"
+FILES = "nu*key*.npy", "2D*key*.npy"
 
 
 def generate(
@@ -62,8 +63,9 @@ def generate(
     check_integer(4, resolution=resolution)
     check_integer(0, seed=seed)
     refuse_existing(path, force)
+    multi = {**SETTINGS, "nx": resolution, "ny": resolution, "numbers": BATCH}
     batches = [
-        _batch(python, {"nx": resolution, "ny": resolution, "init_key": seed + b})
+        run_with_jax(SCRIPT, {"multi": {**multi, "init_key": seed + b}}, FILES, python)
         for b in range(-(-n_samples // BATCH))
     ]
     nu, u = (np.concatenate(fields)[:n_samples] for fields in zip(*batches, strict=True))
@@ -72,13 +74,6 @@ def generate(
         settings = {"n_samples": n_samples, "resolution": resolution}
         origin.stamp(file, "darcy_pdebench", seed, settings)
         file.attrs["beta"] = SETTINGS["beta"]
-        file["nu"], file["tensor"] = nu, u[:, None]
+        file["nu"], file["tensor"] = nu.astype("f4"), u[:, FRAME, None].astype("f4")
         file["x-coordinate"], file["y-coordinate"] = x, x
     return path
-
-
-def _batch(python: str, settings: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """nu and u (200, R, R) of a call."""
-    multi = {"multi": {**SETTINGS, **settings, "numbers": BATCH}}
-    nu, u = run_with_jax(SCRIPT, multi, ("nu*key*.npy", "2D*key*.npy"), python)
-    return nu.astype("f4"), u[:, FRAME].astype("f4")

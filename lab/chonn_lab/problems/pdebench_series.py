@@ -7,11 +7,13 @@ Equation   Learn earlier frames -> later ones of a ``family``: advection_B ``u_t
            u_xx``, R the retardation of Freundlich's isotherm; compressible, density, velocity and
            pressure of a gas, almost inviscid; diffusion_reaction, FitzHugh and Nagumo's equations;
            shallow_water, the depth of the radial dam break; compressible_2d, density, velocities
-           and pressure at a Mach number of 0.1, viscosities 0.01
+           and pressure at a Mach number of 0.1, viscosities 0.01; incompressible, velocities v and
+           particles p, ``v_t + v . grad v = 0.32 laplace v - grad q + p f``, ``p_t + v . grad p =
+           0``, div v = 0, f a field of each sample that frames do not show
 Domain     R cells along each axis, values at centres: the unit interval or square, [-1, 1]^2 for
-           diffusion_reaction and [-2.5, 2.5]^2 for shallow_water
-Boundary   periodic, but insulated for diffusion_reaction, outflow for shallow_water, and u = 1 at
-           the left wall of diffusion_sorption
+           diffusion_reaction, [-2.5, 2.5]^2 for shallow_water, and [0, R]^2 for incompressible
+Boundary   periodic, but insulated for diffusion_reaction, outflow for shallow_water, u = 1 at the
+           left wall of diffusion_sorption, and v = 0 for incompressible
 Parameters R = 128 in 1-D and 32 in 2-D (shallow_water 64) unless given; 41 frames, of
            compressible_2d 21, at equal times from 0 to the published last one, but 2 and not 5 for
            diffusion_reaction. Published files have 1,000 to 10,000 samples of 1,024 cells in 1-D
@@ -22,7 +24,9 @@ Generator  the installed ``pdebench`` package's, but for shallow_water, where
            `chonn_lab.problems.shallow_water` has the same numbers. diffusion_sorption and
            diffusion_reaction run in this process, the others by an interpreter that has JAX, Hydra
            and OmegaConf. Their waves fit the outermost centres, so that starts have a small jump.
-           They document Burgers' flux as u^2 / 2; some series of E = 0.01 oscillate by cells
+           They document Burgers' flux as u^2 / 2; some series of E = 0.01 oscillate by cells.
+           incompressible needs phiflow 2.1.4, NumPy 1.23, SciPy 1.12, h5py, imageio, python-dotenv
+           in the place of JAX; it refuses its released settings, as its cells have length 1
 Licence    the header of those in JAX allows noncommercial research use only, of them and of what is
            made by them. Nothing of them is in this package, which runs no test with them
 Cost       seconds to two minutes for 96 samples, gases ten minutes and more
@@ -32,7 +36,6 @@ Layout     ``tensor`` (N, T, C, \\*grid), ``t-coordinate`` (T,)
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -45,25 +48,34 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from omegaconf import OmegaConf
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from chonn_lab.problems import origin, shallow_water
 from chonn_lab.problems.hdf5 import create_hdf5, read_rows
-from chonn_ops.checks import check_choice, check_integer
+from chonn_ops.checks import check_choice, check_integer, error
 from chonn_ops.files import refuse_existing
 
 # What the other interpreter runs, in an empty folder.
 CALL = """
-import importlib.util, json, os, sys
-import hydra, omegaconf
+import glob, importlib.util, json, os, sys
+import hydra, numpy, omegaconf
 folder, script, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 hydra.utils.get_original_cwd = os.getcwd
-sys.path.insert(0, folder)
+sys.path[:0] = [folder, os.path.dirname(folder)]
+import src
+# The generator of incompressible flow imports this module, which does not exist, and never uses it.
+sys.modules["pdebench.data_gen.src"], src.image_processor = src, None
 spec = importlib.util.spec_from_file_location("generator", folder + "/" + script)
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 module.main.__wrapped__(omegaconf.OmegaConf.create(settings))
+for name in glob.glob("*.h5"):
+    import h5py
+    for key, x in h5py.File(name).items():
+        for c in range(x.shape[-1]):
+            numpy.save(f"{key}_{c}", x[..., c])
 """
 ENTRIES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 FAMILIES = {
@@ -122,13 +134,10 @@ def run_with_jax(
     """
     python = python or os.environ.get("CHONN_JAX", "")
     if not python:
-        raise ValueError(
-            "python: expected an interpreter with jax and hydra-core, or CHONN_JAX, got none"
-        )
-    spec = importlib.util.find_spec("pdebench")
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError("No module named 'pdebench'", name="pdebench")
-    place = Path(spec.submodule_search_locations[0], "data_gen", "data_gen_NLE")
+        raise error("python", "an interpreter with jax and hydra-core, or CHONN_JAX", "none")
+    import pdebench
+
+    place = Path(pdebench.__file__).with_name("data_gen") / "data_gen_NLE"
     with tempfile.TemporaryDirectory() as folder:
         clean = {name: x for name, x in os.environ.items() if name != "PYTHONPATH"}
         done = subprocess.run(
@@ -143,12 +152,11 @@ def run_with_jax(
 
 def _with_jax(entry: Any, n_samples: int, resolution: int, seed: int, python: str) -> np.ndarray:
     """Series (N, T, C, \\*grid) of a generator in JAX."""
-    settings = {**entry.settings, "numbers": n_samples, "init_key": seed}
-    settings |= {"fin_time": entry.end, "dt_save": entry.end / (entry.frames - 1)}
-    settings |= dict.fromkeys(("nx", "ny")[: entry.axes], resolution)
-    part = "args" if "ny" in settings else "multi"
+    values = {"samples": n_samples, "seed": seed, "cells": resolution, "end": entry.end}
+    values |= {"dt": entry.end / (entry.frames - 1), "settings": entry.settings}
+    settings: Any = OmegaConf.to_container(OmegaConf.create(values), resolve=True)
     shape = n_samples, entry.frames, *[resolution] * entry.axes
-    arrays = run_with_jax(entry.script, {part: settings}, entry.files, python)
+    arrays = run_with_jax(entry.script, settings["settings"], entry.files, python)
     return np.stack([array.reshape(shape) for array in arrays], 2)
 
 

@@ -17,7 +17,7 @@ MODELS = {
         *("chonn_network", "own_scheme", "direct", "solve_cnn"),
     ],
     "poisson": ["unet", "chonn_network", "own_scheme", "direct", "solve_cnn"],
-    "shallow_water": ["unet", "fno", "chonn_fno", "chonn_waves"],
+    "shallow_water": ["unet", "fno", "chonn_fno", "chonn_step"],
     "navier_stokes": ["fno", "chonn_fno", "chonn_step"],
     "fno_darcy": ["unet", "cno", "chonn_network", "direct"],
     "darcy_contrast": ["chonn_network", "direct"],

@@ -19,20 +19,16 @@ from chonn_plugins.pdebench.contract import HostModel
 
 UNETS, FNOS, NETWORKS = MODELS["chonn_unet"], MODELS["chonn_fno"], MODELS["chonn_network"]
 # `chonn_network` solves one circuit an output for steady problems, and one circuit a frame for time
-# series. As waves it is a model that carries the last two frames on.
-SERIES = {
-    "step": {1: chonn_ops.CHONNStep1d, 2: chonn_ops.CHONNStep2d, 3: chonn_ops.CHONNStep3d},
-    "waves": {1: chonn_ops.CHONNWaves1d, 2: chonn_ops.CHONNWaves2d},
-}
+# series.
+STEPS = {1: chonn_ops.CHONNStep1d, 2: chonn_ops.CHONNStep2d, 3: chonn_ops.CHONNStep3d}
 # No series in space was measured.
 AUTO = {1: "step", 2: "step"}
 # The most frames that a model of series looks at.
 FRAMES = 2
-CLASSES = {"steady": NETWORKS[1], **{kind: models[1] for kind, models in SERIES.items()}}
+CLASSES = {"steady": NETWORKS[1], "step": STEPS[1]}
 OPTIONS = {
     "steady": ("width", "depth", "boundary", "inner", "nodes"),
     "step": ("width", "depth", "boundary", "nodes", "substeps"),
-    "waves": ("width", "depth", "boundary", "nodes", "num_networks", "mlp_ratio", "coordinates"),
 }
 
 
@@ -150,14 +146,11 @@ class AsFNO(nn.Module):
 
 
 def kind_of(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """Which model `chonn_network` is for these data: "steady", "step" or "waves"."""
+    """Which model `chonn_network` is for these data: "steady" or "step"."""
     kind = options.get("model", "auto")
     check_choice("model", kind, ("auto", *OPTIONS))
     if kind == "auto":
         return AUTO.get(ndim, "steady") if host["initial_step"] > 1 else "steady"
-    if kind in SERIES and ndim not in SERIES[kind]:
-        axes = tuple(SERIES[kind])
-        raise ValueError(f"model={kind!r}: expected data of {axes} axes, got {ndim}")
     return kind
 
 
@@ -176,8 +169,7 @@ def build_network(ndim: int, host: Mapping[str, Any], options: Mapping[str, Any]
         model = NETWORKS[ndim](frames * channels, channels, **options_of(chosen))
     else:
         frames = min(frames, FRAMES)
-        history = {} if kind == "step" else {"history": frames}
-        model = SERIES[kind][ndim](channels, **history, **chosen)
+        model = STEPS[ndim](channels, **chosen)
     recorded = {name: plain(name, model.options[name]) for name in OPTIONS[kind]}
     return AsFNO(model, frames * channels, host.get("box"), {**recorded, "model": kind})
 
