@@ -298,7 +298,7 @@ class Circuit:
             return v, NetworkInfo(iterations, error, "", "")
         options: Any = {"backend": forced_backend(), "method": (solver or AUTO).method}
         choice = choice_of(current, self._networks()._replace(**options))
-        method = "direct" if choice.line else choice.method
+        method = "multigrid" if choice.method == "multigrid" else "direct"
         return v, NetworkInfo(iterations, error, method, choice.reason)
 
     def _solve(

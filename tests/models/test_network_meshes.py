@@ -40,6 +40,8 @@ except ImportError:
 MODELS = {1: CHONNNetwork1d, 2: CHONNNetwork2d, 3: CHONNNetwork3d}
 # All learned walls of a mesh are one.
 WALLS = ("level", "distance", "film")
+# The domain of 5 x 7 nodes where none is stated: square cells, and a mean length of 1.
+UNSTATED = (5 / 6, 7 / 6)
 
 
 def rand(*shape, seed=1):
@@ -85,7 +87,7 @@ def test_a_grid_given_as_a_graph_is_the_grid(grid, nodes, boundary):
 
 
 def test_a_mesh_under_autocast_is_the_grid():
-    model, volumes = model_of(2).float(), grid_as_graph((5, 7), (1.0, 1.0))
+    model, volumes = model_of(2).float(), grid_as_graph((5, 7), UNSTATED)
     x = rand(2, 2, 5, 7).float()
     with torch.autocast("cpu", torch.bfloat16):
         y, found = model(x), model(x.flatten(2).mT, volumes=volumes).mT.reshape(2, 3, 5, 7)
@@ -113,7 +115,7 @@ def test_walls_by_name_are_the_sides_of_a_grid():
 
 def test_walls_of_a_model_by_name_are_those_by_axis():
     grid = (5, 7)
-    volumes = grid_as_graph(grid, (1.0, 1.0))
+    volumes = grid_as_graph(grid, UNSTATED)
     x = rand(1, 2, *grid)
     walls = Dirichlet(1.0), "robin"
     model = model_of(2, boundary=(walls, "neumann"))
@@ -303,7 +305,7 @@ def test_circuits_are_read_on_a_graph_as_on_the_grid():
     cell = NetworkCell(4, 2, Network(3, tol=1e-13)).double()
     u = rand(2, 5, 7, 4)
     (grid,) = read_circuits(cell, u)["networks"]
-    volumes = grid_as_graph((5, 7), (1.0, 1.0))
+    volumes = grid_as_graph((5, 7), UNSTATED)
     (graph,) = read_circuits(cell, u.flatten(1, 2), volumes=volumes)["networks"]
     assert graph["grid"] == [35]
     assert graph["effective_rank"] == pytest.approx(grid["effective_rank"])
@@ -316,7 +318,7 @@ def test_a_block_on_a_graph_is_the_block_on_the_grid():
     torch.manual_seed(0)
     block = CKB(6, 2, cell=Network(4, tol=1e-13), order=2, norm="layer").double()
     x = rand(2, 6, 5, 7)
-    y = block(x.flatten(2).mT, volumes=grid_as_graph((5, 7), (1.0, 1.0)))
+    y = block(x.flatten(2).mT, volumes=grid_as_graph((5, 7), UNSTATED))
     torch.testing.assert_close(y.mT.reshape(x.shape), block(x), rtol=1e-9, atol=1e-9)
 
 

@@ -187,16 +187,14 @@ def keeps(layout: Layout, count: int, dtype: torch.dtype) -> bool:
 
 
 class Choice(NamedTuple):
-    """How networks are solved: the method, "direct" (fronts) or "multigrid" (the solver that
-    iterates on grids of several axes); the reason, "elimination" or "multigrid", which is what the
-    solver does, and why, to be printed; whether networks that multigrid has not solved after
-    `PATIENCE` iterations are eliminated; and whether they are lines, which it eliminates at once.
-    """
+    """How networks are solved: the method, "direct" (fronts), "multigrid" or "line" (what the
+    solver that iterates eliminates at once); the reason, "elimination" or "multigrid", which is
+    what the solver does, and why, to be printed; and whether networks that multigrid has not solved
+    after `PATIENCE` iterations are eliminated."""
 
-    method: Literal["direct", "multigrid"]
+    method: Literal["direct", "line", "multigrid"]
     reason: str
     fallback: bool = False
-    line: bool = False
 
 
 def choose(
@@ -259,8 +257,9 @@ def choose(
 
 
 def _iterated(why: str, line: bool, fallback: bool = False) -> Choice:
-    reason = "elimination: a line" if line else f"multigrid: {why}"
-    return Choice("multigrid", reason, fallback, line)
+    if line:
+        return Choice("line", "elimination: a line", fallback)
+    return Choice("multigrid", f"multigrid: {why}", fallback)
 
 
 def _size(axes: int, word: str, table: Sequence[int]) -> str:
