@@ -118,8 +118,8 @@ class Identification:
             if forms == {"smooth"} and "carry" not in model.parts:
                 continue
             self._begin(forms)
-            squares = self._fit_form()
-            if not squares >= WORSE * best[0]:
+            squares = min(math.inf, self._fit_form())  # of NaN, infinity
+            if not best[1] or squares < WORSE * best[0]:
                 best = squares, copy.deepcopy(model.state_dict())
             if best[0] < ENOUGH:
                 break
