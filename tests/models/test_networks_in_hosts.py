@@ -28,15 +28,15 @@ def media_and_pressure(*grid):
     noise = torch.randn(8, 1, 4, 4, generator=torch.Generator().manual_seed(1))
     k = torch.exp(torch.nn.functional.interpolate(noise, grid, mode="bicubic"))
     on = k.movedim(1, -1).double()
-    spacing = tuple(1 / n for n in grid)
-    u = diffusion(on, spacing, boundary="dirichlet").solve(torch.ones_like(on))
+    u = diffusion(on, 2 / sum(grid), boundary="dirichlet").solve(torch.ones_like(on))
     return k, u.movedim(-1, 1).float()
 
 
 def hosts(grid, **options):
     """A U-Net and an FNO, called with fields alone."""
     unet, fno = CHONNUNet2d(1, 1, 4, **options), CHONNFNO2d(1, 4, 4, 6, 1, **options)
-    places = coordinates(*((torch.arange(n) + 0.5) / n for n in grid)).expand(8, *grid, 2)
+    places = coordinates(*((torch.arange(n) + 0.5) * 2 / sum(grid) for n in grid))
+    places = places.expand(8, *grid, 2)
 
     def last(x):
         return x.movedim(1, -1)

@@ -211,27 +211,12 @@ def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
                     check_not_negative(name, value)
 
 
-def _parts(field: Tensor, axis: int) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
-    """The first and the last nodes along an axis, and those between; one node is both, and None."""
-    n = field.shape[axis + 1]
-    if n == 1:
-        return (field, field), None
-    first, between, last = field.split_with_sizes((1, n - 2, 1), axis + 1)
-    return (first, last), between
-
-
-def _at_ends(
-    axis: int, between: Tensor | None, low: Tensor | None, high: Tensor | None
-) -> Tensor | None:
-    """Values of the first and of the last nodes along an axis, 0 between; None of none."""
-    known = low if high is None else high
-    if known is None:
-        return None
-    low = torch.zeros_like(known) if low is None else low
-    high = torch.zeros_like(known) if high is None else high
-    if between is None:
-        return low + high
-    return torch.cat((low, torch.zeros_like(between, dtype=known.dtype), high), axis + 1)
+def _at_ends(n: int, axis: int, low: Tensor | None, high: Tensor | None) -> Tensor | None:
+    """Values of the first and of the last of n nodes along an axis, 0 between; None of none. They
+    are padded, as an exported program with the n - 2 nodes between would refuse three nodes."""
+    ends = [(x, node) for x, node in ((low, 0), (high, n - 1)) if x is not None]
+    padded = [pad(x, axis, node, n - 1 - node) for x, node in ends]
+    return sum(padded[1:], padded[0]) if padded else None
 
 
 def walls_of(
@@ -257,13 +242,13 @@ def walls_of(
     of_axes = _per_axis(k, len(steps))
     for axis, (k, step, pair) in enumerate(zip(of_axes, steps, faces, strict=True)):
         area = face_area(steps, axis)
-        (beside, between), (below, _) = _parts(k, axis), _parts(leak, axis)
+        n = k.shape[axis + 1]
         ends: list[Wall] = []
-        for i, condition, distance in zip((0, -1), pair, distances[axis], strict=True):
-            width = step_at(step, i)
-            ends.append(condition.wall(Face(beside[i], area, distance * width, width, below[i])))
-        both = zip(*ends, strict=True)
-        wall = wall.plus(Wall(*[_at_ends(axis, between, *values) for values in both]))
+        for node, condition, distance in zip((0, n - 1), pair, distances[axis], strict=True):
+            beside, below = k.narrow(axis + 1, node, 1), leak.narrow(axis + 1, node, 1)
+            width = step_at(step, node)
+            ends.append(condition.wall(Face(beside, area, distance * width, width, below)))
+        wall = wall.plus(Wall(*[_at_ends(n, axis, *values) for values in zip(*ends, strict=True)]))
         if exists is None or inner is None:
             continue
         sides = _missing_neighbours(exists.expand(k.shape), axis, pair[0].periodic)
