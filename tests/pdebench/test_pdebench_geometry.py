@@ -43,6 +43,12 @@ def layout_of(job):
         return read_layout(job)
 
 
+@pytest.mark.parametrize(("high", "lengths"), [(1, 1.0), (2, 0.75)])
+def test_square_cells_have_one_length_which_for_a_square_is_the_default(job, high, lengths):
+    line = LINES["centres"]
+    assert layout_of(job(high * line(32 * high), line(32))).lengths == lengths
+
+
 @pytest.mark.parametrize("name", ["chonn_network", "chonn_fno", "chonn_unet"])
 @pytest.mark.parametrize("every", [1, 2, 4])
 @pytest.mark.parametrize("nodes", LINES)

@@ -53,9 +53,12 @@ class Layout:
     walls_note: str = ""
 
     @property
-    def lengths(self) -> list[float]:
-        """Sizes of the domain in units of its longest axis."""
+    def lengths(self) -> float | list[float]:
+        """Sizes of the domain in units of its longest axis; of square cells their mean, so that a
+        square has our models' default and they load its checkpoints."""
         sizes = [high - low for low, high in self.box]
+        if min(self.spacing) > (1 - 1e-5) * max(self.spacing):
+            return round(sum(sizes) / len(sizes) / max(sizes), 5)
         return [size / max(sizes) for size in sizes]
 
 
