@@ -82,8 +82,7 @@ def test_calibration_names_what_drives_the_circuit(name, scales):
     x, y = (field.float() * scale for field, scale in zip(other, scales, strict=True))
     with torch.no_grad():
         off = error(model(x), y)
-    # The mean of faces is found, too.
-    exact = name in ("a constant", "a plate of square cells")
+    exact = name in ("a constant", "a plate of square cells")  # the mean of faces is found, too
     assert off < (1e-3 if exact else 0.1 if axes == 2 else 0.15)
 
 

@@ -48,7 +48,6 @@ def test_lengths_are_the_unit_of_the_spacing():
     square, long = _model(2), _model(2, lengths=(1.0, 2.0))
     torch.testing.assert_close(long(x), square(x, spacing=(1 / 6, 2 / 8)))
     assert not torch.allclose(long(x), square(x))
-    # One number is the mean, and cells are square.
     torch.testing.assert_close(square(x), square(x, spacing=1 / 7))
     torch.testing.assert_close(_model(2, lengths=14)(x), square(x, spacing=2.0))
 

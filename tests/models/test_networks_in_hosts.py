@@ -35,8 +35,8 @@ def media_and_pressure(*grid):
 def hosts(grid, **options):
     """A U-Net and an FNO, called with fields alone."""
     unet, fno = CHONNUNet2d(1, 1, 4, **options), CHONNFNO2d(1, 4, 4, 6, 1, **options)
-    places = coordinates(*((torch.arange(n) + 0.5) * 2 / sum(grid) for n in grid))
-    places = places.expand(8, *grid, 2)
+    lines = ((torch.arange(n) + 0.5) * 2 / sum(grid) for n in grid)
+    places = coordinates(*lines).expand(8, *grid, 2)
 
     def last(x):
         return x.movedim(1, -1)
