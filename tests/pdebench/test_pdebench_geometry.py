@@ -44,8 +44,7 @@ def layout_of(job):
 
 
 def test_square_cells_have_one_length_which_for_a_square_is_the_default(job):
-    lines = (high * LINES["centres"](32 * high) for high in (1, 2))
-    assert layout_of(job(*lines)).lengths == 0.75
+    assert layout_of(job(*(n / 32 * LINES["centres"](n) for n in (32, 64)))).lengths == 0.75
 
 
 @pytest.mark.parametrize("name", ["chonn_network", "chonn_fno", "chonn_unet"])
