@@ -211,12 +211,26 @@ def check_conditions(faces: Faces, k: Tensor, *, inner: bool = False) -> None:
                     check_not_negative(name, value)
 
 
-def _at_ends(n: int, axis: int, low: Tensor | None, high: Tensor | None) -> Tensor | None:
-    """Values of the first and of the last of n nodes along an axis, 0 between; None of none. They
-    are padded, as an exported program with the n - 2 nodes between would refuse three nodes."""
-    ends = [(x, node) for x, node in ((low, 0), (high, n - 1)) if x is not None]
-    padded = [pad(x, axis, node, n - 1 - node) for x, node in ends]
-    return sum(padded[1:], padded[0]) if padded else None
+def _ends(field: Tensor, axis: int, n: int) -> Sequence[Tensor]:
+    """The first of n nodes along an axis and the last, and those between if there are any, but in
+    an exported program, which would then refuse three nodes."""
+    if n == 1 or torch.compiler.is_compiling():
+        return field.narrow(axis + 1, 0, 1), field.narrow(axis + 1, n - 1, 1)
+    return field.split_with_sizes((1, n - 2, 1), axis + 1)
+
+
+def _at_ends(
+    nodes: Sequence[Tensor], n: int, axis: int, low: Tensor | None, high: Tensor | None
+) -> Tensor | None:
+    """Values of the first and of the last of n nodes along an axis, 0 between; None of none."""
+    known = low if high is None else high
+    if known is None:
+        return None
+    low = torch.zeros_like(known) if low is None else low
+    high = torch.zeros_like(known) if high is None else high
+    if len(nodes) == 2:
+        return pad(low, axis, 0, n - 1) + pad(high, axis, n - 1, 0)
+    return torch.cat((low, torch.zeros_like(nodes[1], dtype=known.dtype), high), axis + 1)
 
 
 def walls_of(
@@ -242,13 +256,13 @@ def walls_of(
     of_axes = _per_axis(k, len(steps))
     for axis, (k, step, pair) in enumerate(zip(of_axes, steps, faces, strict=True)):
         area = face_area(steps, axis)
-        n = k.shape[axis + 1]
-        ends: list[Wall] = []
-        for node, condition, distance in zip((0, n - 1), pair, distances[axis], strict=True):
-            beside, below = k.narrow(axis + 1, node, 1), leak.narrow(axis + 1, node, 1)
-            width = step_at(step, node)
-            ends.append(condition.wall(Face(beside, area, distance * width, width, below)))
-        wall = wall.plus(Wall(*[_at_ends(n, axis, *values) for values in zip(*ends, strict=True)]))
+        n, ends = k.shape[axis + 1], list[Wall]()
+        beside, below = _ends(k, axis, n), _ends(leak, axis, n)
+        for i, condition, distance in zip((0, -1), pair, distances[axis], strict=True):
+            width = step_at(step, i)
+            ends.append(condition.wall(Face(beside[i], area, distance * width, width, below[i])))
+        both = zip(*ends, strict=True)
+        wall = wall.plus(Wall(*[_at_ends(beside, n, axis, *values) for values in both]))
         if exists is None or inner is None:
             continue
         sides = _missing_neighbours(exists.expand(k.shape), axis, pair[0].periodic)
