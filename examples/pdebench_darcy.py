@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from chonn_plugins.openmp import sleep_while_waiting
@@ -151,7 +152,7 @@ def run_model(
     options: list[str],
     data: Path,
     output: Path,
-    test: list[str] | None = None,
+    test: Sequence[str] = (),
 ) -> dict[str, object]:
     """Train and evaluate one model with these overrides in its own folder, or read a finished run
     back. `test` are further overrides of the evaluation."""
@@ -181,7 +182,7 @@ def run_model(
         {"epoch": int(k), "seconds": float(s), "train": float(t), "validation": float(v)}
         for k, s, t, v in EPOCH.findall(log)
     ]
-    tested = [*options, *(test or ()), "++args.if_training=False"]
+    tested = [*options, *test, "++args.if_training=False"]
     evaluation, _ = run_pdebench(tested, folder, "evaluation")
     (report_file,) = folder.glob("*_metrics.json")
     report = json.loads(report_file.read_text())

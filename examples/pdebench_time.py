@@ -23,13 +23,12 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from pdebench.data_gen.src.sim_diff_react import Simulator
 from pdebench_darcy import known, run_model, summary, table, write
 
-from chonn_lab.problems import origin
+from chonn_lab.problems import origin, pdebench_series
 from chonn_lab.problems.hdf5 import create_hdf5
 
-NAME = "2D_diff-react_NA_NA"
+FAMILY, NAME = "diffusion_reaction", "2D_diff-react_NA_NA"
 # Samples of the published file, and the first one of its test split.
 SAMPLES, TEST = 1000, 900
 MODELS = ["chonn_network", "Unet", "FNO"]
@@ -41,10 +40,10 @@ def main() -> None:
     output = args.output.resolve()
     size = f"r{args.resolution}" + ("-published" if args.published else "")
     data = generate(args, output / "data" / f"n{args.n}-{size}", range(args.n))
-    test, tested = [], {}
+    test, tested = (), {}
     if args.published:
         file = generate(args, output / "data" / "published-test", range(TEST, SAMPLES))
-        test, tested = [f"++args.data_path={file.parent}/"], {"tested": known(file)}
+        test, tested = (f"++args.data_path={file.parent}/",), {"tested": known(file)}
     results = [
         run_model(model, seed, overrides(model, seed, data, args), data, output, test)
         for seed in args.seeds
@@ -79,16 +78,16 @@ def parse_arguments() -> argparse.Namespace:
 
 def generate(args: argparse.Namespace, folder: Path, seeds: range) -> Path:
     """Generate samples in PDEBench's layout, a group each, unless the file exists."""
-    end, frames = (5.0, 101) if args.published else (2.0, 41)
-    size = {"t": end, "tdim": frames, "xdim": args.resolution, "ydim": args.resolution}
+    times = {"t": 5.0, "tdim": 101} if args.published else {}
+    settings = {"family": FAMILY, "n_samples": len(seeds), "resolution": args.resolution, **times}
     path = folder / f"{NAME}.h5"
     if path.exists():
         return path
     folder.mkdir(parents=True, exist_ok=True)
     with create_hdf5(path, force=False) as file:
-        origin.stamp(file, "pdebench_series", seeds.start, {"n_samples": len(seeds), **size})
+        origin.stamp(file, "pdebench_series", seeds.start, settings)
         for seed in seeds:
-            simulator = Simulator(seed=seed, **size)
+            simulator = pdebench_series.simulator(FAMILY, args.resolution, seed, **times)
             group = file.create_group(f"{seed:04d}")
             group["data"] = simulator.generate_sample().astype(np.float32)
             for axis in "xyt":

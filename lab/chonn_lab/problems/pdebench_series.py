@@ -168,12 +168,12 @@ def _alone(family: str, resolution: int, seed: int) -> np.ndarray:
     return np.moveaxis(simulator(family, resolution, seed).generate_sample(), -1, 1)
 
 
-def simulator(family: str, resolution: int, seed: int = 0, end: float | None = None) -> Any:
-    """PDEBench's simulator of diffusion_sorption or diffusion_reaction."""
+def simulator(family: str, resolution: int, seed: int = 0, **others: float) -> Any:
+    """PDEBench's simulator of diffusion_sorption or diffusion_reaction; `others`, its options."""
     from pdebench.data_gen.src import sim_diff_react, sim_diff_sorp
 
     entry = FAMILIES[family]
-    options = {"t": end or entry.end, "tdim": entry.frames, "xdim": resolution, "seed": seed}
+    options = {"t": entry.end, "tdim": entry.frames, "xdim": resolution, "seed": seed, **others}
     if family == "diffusion_sorption":
         return sim_diff_sorp.Simulator(**options)
     return sim_diff_react.Simulator(ydim=resolution, **options)
@@ -183,7 +183,7 @@ def advanced(family: str, frames: Tensor) -> Tensor:
     """The next frames of frames (B, C, \\*grid) of a family that `simulator` has: its equation by
     SciPy's default method, as the generator solves it."""
     entry = FAMILIES[family]
-    equation = simulator(family, frames.shape[-1], end=1e-6)
+    equation = simulator(family, frames.shape[-1], t=1e-6)
     equation.generate_sample()  # makes its matrices
     times = 0.0, entry.end / (entry.frames - 1)
     after = [solve_ivp(equation.rc_ode, times, f.ravel()).y[:, -1] for f in frames.numpy()]
