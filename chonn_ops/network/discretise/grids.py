@@ -248,15 +248,15 @@ def walls_of(
     `k` is the conductivity of the cells (B, \\*grid, C), or one an axis, 0 where none exists, and
     `leak` that of their nodes. `faces` has a pair of conditions an axis for the faces of the grid,
     and `inner` one for the low and high faces of cells towards cells that do not exist; `exists`
-    broadcasts to the shape of k. `distances` has a pair an axis: from the low face of the grid to
-    the first node and from the last node to the high face, in steps, > 0. All other faces are half
-    a step from their node.
+    broadcasts to the shape of k. `distances` has a pair an axis, in steps: from the low face of the
+    grid to the first node, from the last node to the high face. Others are half a step away.
     """
     wall = Wall()
     of_axes = _per_axis(k, len(steps))
     for axis, (k, step, pair) in enumerate(zip(of_axes, steps, faces, strict=True)):
         area = face_area(steps, axis)
-        n, ends = k.shape[axis + 1], list[Wall]()
+        n = k.shape[axis + 1]
+        ends: list[Wall] = []
         beside, below = _ends(k, axis, n), _ends(leak, axis, n)
         for i, condition, distance in zip((0, -1), pair, distances[axis], strict=True):
             width = step_at(step, i)
