@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from manufactured import manufactured, orders, tensor, wall
-from meshes import rings
+from meshes import linear_elements, rings
 from network_cases import matrix_of, uniform
 
 from chonn_ops import (
@@ -73,19 +73,6 @@ def sides(points):
         for axis in range(points.shape[1])
         for side in (0, 1)
     }
-
-
-def linear_elements(points, cells, k):
-    """The matrix of linear elements, cell by cell, and lumped volumes."""
-    n, d = points.shape
-    matrix, volume = np.zeros((n, n)), np.zeros(n)
-    for cell, conductivity in zip(cells, k, strict=True):
-        corners = np.hstack([np.ones((d + 1, 1)), points[cell]])
-        gradients = np.linalg.inv(corners)[1:].T
-        size = abs(np.linalg.det(corners)) / math.factorial(d)
-        matrix[np.ix_(cell, cell)] += conductivity * size * gradients @ gradients.T
-        volume[cell] += size / (d + 1)
-    return matrix, volume
 
 
 def field(values):
