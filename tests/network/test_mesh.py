@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from manufactured import manufactured, orders, tensor, wall
 from meshes import linear_elements, rings
-from network_cases import matrix_of, uniform
+from network_cases import assert_near, matrix_of, uniform
 
 from chonn_ops import (
     Dirichlet,
@@ -120,7 +121,10 @@ def test_cubes_of_tetrahedra_are_the_grid():
     assert float(mesh.volume.sum()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("mesh", [box(7), box(4, 3)], ids=["triangles", "tetrahedra"])
+SCATTERED = [box(7, jitter=0.9), box(4, 3, jitter=0.9)]
+
+
+@pytest.mark.parametrize("mesh", [box(7), box(4, 3), *SCATTERED], ids=len)
 @pytest.mark.parametrize("condition", ["dirichlet", "neumann", "robin", "distant"])
 def test_linear_potentials_are_exact(mesh, condition):
     points, cells = mesh
@@ -141,8 +145,49 @@ def test_linear_potentials_are_exact(mesh, condition):
     circuit = found.diffusion(torch.full((1, len(cells), 1), k, dtype=DOUBLE), boundary=boundary)
     v = circuit.solve(torch.zeros(1, len(points), 1, dtype=DOUBLE))
     torch.testing.assert_close(v[0], u, rtol=0, atol=1e-12)
+    along = torch.from_numpy(slope).expand(1, len(cells), 1, d)
+    torch.testing.assert_close(found.gradient(v), along, rtol=0, atol=1e-11)
     # What comes in through walls leaves through walls.
     assert circuit.currents(v).walls.sum().abs() < 1e-12
+
+
+@pytest.mark.parametrize("mesh", SCATTERED, ids=["triangles", "tetrahedra"])
+@pytest.mark.parametrize("dtype", [DOUBLE, torch.float32])
+def test_every_mesh_has_linear_elements(mesh, dtype):
+    """Of numbers and tensors, in the plane, in space and on a surface; with gradients."""
+    points, cells = mesh
+    d, found = points.shape[1], Mesh(points, cells)
+    assert found.scheme == "elements"
+    assert (found.weight < 0).any()
+    k = (10 ** (4 * uniform(1, len(cells), 1) - 2)).to(dtype).requires_grad_()
+    root = uniform(1, len(cells), 1, d, d, seed=1) - 0.5
+    full = (root @ root.mT).to(dtype)
+    for medium in (k, full):
+        circuit = found.diffusion(medium)
+        expected, volume = linear_elements(points, cells, medium[0, :, 0].detach().double().numpy())
+        np.testing.assert_allclose(matrix_of(circuit), expected, atol=1e-12 * expected.max())
+        np.testing.assert_allclose(found.volume, volume, rtol=1e-12)
+    if d == 2:
+        turn = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0][:2]
+        surface, turned = Mesh(points @ turn, cells), torch.from_numpy(turn)
+        lifted = surface.diffusion(turned.mT @ full.double() @ turned)
+        np.testing.assert_allclose(matrix_of(lifted), expected, atol=1e-12 * expected.max())
+    f = (uniform(1, len(points), 1) - 0.5).to(dtype)
+    circuit = found.diffusion(k, boundary="dirichlet")
+    v = circuit.solve(f)
+    (gradient,) = torch.autograd.grad(v.square().sum(), k)
+    # The discrete adjoint: -|cell| grad w . grad v, A w = 2 v.
+    a = linear_elements(points, cells, k[0, :, 0].detach().double().numpy())[0]
+    a, free = torch.from_numpy(a), ~circuit.held[0, :, 0]
+    x, y = torch.zeros(2, len(points), dtype=DOUBLE)
+    x[free] = torch.linalg.solve(a[free][:, free], (f[0, :, 0].double() * found.volume)[free])
+    y[free] = torch.linalg.solve(a[free][:, free], 2 * x[free])
+    tolerance = 1e-10 if dtype == DOUBLE else 1e-6
+    assert_near(v, field(x), tolerance)
+    slopes = [found.gradient(field(z))[0, :, 0] for z in (x, y)]
+    size = torch.from_numpy(np.abs(np.linalg.det(points[cells[:, 1:]] - points[cells[:, :1]])))
+    expected = -(slopes[0] * slopes[1]).sum(1) * size / math.factorial(d)
+    assert_near(gradient, field(expected), tolerance)
 
 
 def cut_squares(n, rising, m=None):
@@ -211,8 +256,9 @@ def test_a_tensor_that_is_none_is_the_number():
     torch.testing.assert_close(circuit.solve(f), expected)
 
 
-def test_tensors_have_circuits_up_to_an_anisotropy():
-    """On oblongs cut along the diagonal that conducts better: |k_xy| <= k_xx / 2 here."""
+def test_tensors_conduct_along_diagonals():
+    """On oblongs cut along the diagonal that conducts better, beyond |k_xy| = k_xx / 2 by negative
+    conductances."""
     points, cells = cut_squares(4, np.ones((4, 8), bool), 8)
     mesh = Mesh(points, cells)
 
@@ -226,20 +272,19 @@ def test_tensors_have_circuits_up_to_an_anisotropy():
     # An edge along x has k_xx h_y / h_x - k_xy = 0, one along y k_yy h_x / h_y - k_xy = 9.
     neighbours = {inside - 1: -9, inside + 1: -9, inside - 10: -1, inside + 10: -1}
     assert row == {inside: 20, **neighbours}
-    worse = medium(2.0, 5.0, 0.5).clone()
-    worse[1, 7, 0] = medium(2.0, 5.0, 3.0)[0, 0, 0]
-    message = r"\[\[2.0, 3.0\], \[3.0, 5.0\]\] in cell 7, at one of [12] edges"
-    with pytest.raises(ValueError, match=message):
-        mesh.diffusion(worse)
-    with pytest.raises(ValueError, match="negative conductance"):
-        mesh.diffusion(medium(2.0, 5.0, -0.1))
+    beyond = mesh.diffusion(medium(2.0, 5.0, 3.0))
+    expected, _ = linear_elements(points, cells, medium(2.0, 5.0, 3.0)[0, :, 0].numpy())
+    np.testing.assert_allclose(matrix_of(beyond), expected, atol=1e-12)
+    assert (beyond.conductance[0] < -1e-3).any()
+    with pytest.raises(ValueError, match="positive semidefinite"):
+        mesh.diffusion(medium(2.0, 5.0, 3.3))
     skew = medium(2.0, 5.0, 0.5) + torch.tensor([[0.0, 0.1], [0.0, 0.0]])
     for unit in (1.0, 1e-12):
         with pytest.raises(ValueError, match="symmetric"):
             mesh.diffusion(unit * skew)
     with pytest.raises(ValueError, match="no distance with a tensor"):
         mesh.diffusion(medium(2.0, 5.0, 0.5), boundary=Dirichlet(0.0, 1.0))
-    with pytest.raises(ValueError, match="of triangles"):
+    with pytest.raises(ValueError, match="no tensors of tetrahedra but with scheme"):
         Mesh(*cube(1)).diffusion(torch.ones(1, 6, 1, 3, 3))
 
 
@@ -347,11 +392,44 @@ def test_an_obtuse_cell_is_named():
     """Two flat triangles on the long diagonal of a rhombus are refused, on the short one not."""
     points = np.array([(0.0, 0.0), (4.0, 0.0), (2.0, 1.0), (2.0, -1.0)])
     with pytest.raises(ValueError, match=r"1 of 5 edges: cell [01] is obtuse .*\(0, 1\).*Delaunay"):
-        Mesh(points, [(0, 1, 2), (1, 0, 3)])
+        Mesh(points, [(0, 1, 2), (1, 0, 3)], scheme="volumes")
     other = Mesh(points, [(0, 2, 3), (1, 3, 2)])
     assert float(other.volume.sum()) == pytest.approx(4)
     with pytest.raises(ValueError, match=r"1 of 7 edges: cell 2 is obtuse .*\(1, 2\)"):
-        Mesh(np.append(points, [(3.2, 0.7)], 0), [(0, 2, 3), (1, 3, 2), (1, 2, 4)])
+        Mesh(np.append(points, [(3.2, 0.7)], 0), [(0, 2, 3), (1, 3, 2), (1, 2, 4)], None, "volumes")
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["plane", "surface"])
+def test_a_hanging_node_is_named(turned):
+    points = np.array([(0, 0), (2, 0), (2, 2), (0, 2), (3, 1), (1.9999, 1), (2, 0.7)])
+    cells = [(0, 1, 2), (0, 2, 3), (1, 6, 4), (6, 2, 4)]
+    if turned:
+        points = points @ np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0][:2]
+    with pytest.raises(ValueError, match=r"node 6 on the facet \(1, 2\) of cell 0"):
+        Mesh(points, cells)
+    tetrahedra = np.append(np.pad(points[:, :2], ((0, 0), (0, 1))), [(1, 1, 1), (1, 1, -1)], 0)
+    if not turned:
+        with pytest.raises(ValueError, match=r"node 6 on the facet \(.*\) of cell 0"):
+            Mesh(tetrahedra, [(0, 1, 2, 7), (1, 6, 4, 7), (6, 2, 4, 7)])
+
+
+def test_groups_of_a_file_are_sets():
+    """Of gmsh's format 4, whose groups are sets of cells, and of format 2, whose are numbers."""
+    points, cells = box(3)
+    low, high = (np.flatnonzero(sides(points)[name]) for name in ("x0", "x1"))
+    blocks = [np.stack([at[:-1], at[1:]], 1) for at in (low, high)]
+    cells_of = [SimpleNamespace(type="line", data=x) for x in blocks]
+    cells_of.insert(1, SimpleNamespace(type="triangle", data=cells))
+    file = {"points": np.pad(points, ((0, 0), (0, 1))), "cells": cells_of}
+    file |= {"cells_dict": {"line": np.concatenate(blocks), "triangle": cells}}
+    numbers = {"field_data": {"in": np.array([7, 1]), "all": np.array([1, 2])}}
+    tags = [np.full(3, 7), np.full(len(cells), 1), np.full(3, 8)]
+    groups = {"in": [np.arange(3), *[np.arange(0)] * 2], "gmsh:bounding_entities": [None] * 3}
+    for more in ({"cell_sets": groups}, numbers | {"cell_data": {"gmsh:physical": tags}}):
+        mesh = Mesh.from_mesh(SimpleNamespace(**file, **more), {"out": high})
+        assert mesh.points.shape[1] == 2
+        assert mesh.sets.keys() == {"boundary", "in", "out"}
+        assert mesh.sets["in"].tolist() == low.tolist()
 
 
 @pytest.mark.parametrize("hot", [1.0, 300.0, torch.full((1, 2, 1), 300.0)])

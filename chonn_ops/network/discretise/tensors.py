@@ -28,7 +28,7 @@ from chonn_ops.network.discretise.grids import (
     Steps,
     Widths,
     check_conditions,
-    check_symmetric,
+    check_tensors,
     density_of,
     edges,
     step_at,
@@ -73,7 +73,7 @@ def tensor_diffusion(
     k = at_least_float32(conductivity)
     check_not_negative("conductivity", k[..., 0, 0])
     check_not_negative("conductivity", k[..., 1, 1])
-    check_symmetric("conductivity", k)
+    check_tensors("conductivity", k)
     steps, faces = widths(spacing, k[..., 0, 0]), conditions(boundary, 2)
     check_conditions(faces, k[..., 0, 0])
     for condition in (x for pair in faces for x in pair):

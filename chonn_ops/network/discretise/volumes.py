@@ -25,11 +25,16 @@ from chonn_ops.checks import (
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.discretise.grids import density_of
-from chonn_ops.network.discretise.mesh import Mesh, is_zero, node_numbers, number_on, numbers_on
-from chonn_ops.network.layout.dissection import Array, begins
+from chonn_ops.network.discretise.mesh import (
+    Mesh,
+    is_zero,
+    node_numbers,
+    number_on,
+    numbers_on,
+    read_mesh,
+)
+from chonn_ops.network.layout.dissection import begins
 from chonn_ops.network.layout.graph import Graph, plain_tensors, real_numbers
-
-_SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
 
 
 class Walls(NamedTuple):
@@ -58,7 +63,8 @@ class FiniteVolumes:
     edges : Tensor or array, shape (E, 2)
         The nodes whose volumes touch, as in `Graph`.
     weight : Tensor or array, shape (E,)
-        Area of the face between both volumes over the distance of both nodes, >= 0.
+        Area of the face between both volumes over the distance of both nodes. Linear elements make
+        negative ones, which circuits of smooth k may have, and cells that learn may not.
     volume : Tensor or array, shape (N,)
         > 0.
     positions : Tensor or array, shape (N, d)
@@ -111,7 +117,8 @@ class FiniteVolumes:
             domain = _numbers("domain", domain, nodes, least=-math.inf)
             places = torch.cat((places, domain[:, None]), 1)
         self.graph = Graph(edges, nodes, places)
-        self.weight = _numbers("weight", weight, self.graph.num_edges)
+        self.weight = _numbers("weight", weight, self.graph.num_edges, least=-math.inf)
+        self.signed = bool((self.weight < 0).any())
         self.volume = _numbers("volume", volume, nodes, above=True)
         node, area, distance = ((), (), ()) if walls is None else walls
         node = node_numbers("walls", node, nodes)
@@ -171,9 +178,9 @@ class FiniteVolumes:
     def from_cells(
         cls, points: Any, cells: Any, domain: Any = None, sets: Mapping[str, Any] | None = None
     ) -> FiniteVolumes:
-        """The nodes of a mesh of simplices, with the weights and volumes of `Mesh`. Each node of
-        the boundary is a wall, with its part of the facets beside it: one for the facets of each
-        set, and one for those of none.
+        """The nodes of a mesh of simplices, with the weights and volumes of `Mesh`, of linear
+        elements where Voronoi faces would be negative. Each node of the boundary is a wall, with
+        its part of the facets beside it: one for the facets of each set, and one for those of none.
 
         Parameters
         ----------
@@ -202,7 +209,7 @@ class FiniteVolumes:
         wrong = np.setxor1d(cells, np.arange(len(x)))
         if len(wrong):
             raise error("cells", f"points 0 to {len(x) - 1}, each in a cell", f"point {wrong[0]}")
-        mesh = Mesh(x[:, :d], cells, sets)
+        mesh = Mesh(x[:, :d], cells, sets, domain=domain)
         areas, whole = dict(mesh.area), mesh.area["boundary"]
         parts = [mesh._sets[name] for name in areas if name != "boundary"]
         for name, part in mesh._sets.items():
@@ -229,32 +236,17 @@ class FiniteVolumes:
         Parameters
         ----------
         mesh
-            With attributes ``points`` and ``cells_dict``, whose cells of most dimensions are taken;
-            or with ``pos`` and ``face``, (3, T). Without ``face`` the triangles of a plane mesh
-            are read from ``edge_index``, (2, E), with each edge in one or both directions: holes
-            have more than three edges then. ``batch`` tells the domains of a `Batch` apart.
+            As in `Mesh.from_mesh`. ``batch`` tells the domains of a `Batch` apart.
         sets : mapping, optional
-            As in `from_cells`.
+            As in `from_cells`, beside those of the file.
 
         Raises
         ------
         ValueError
             As `from_cells`, and for missing attributes.
         """
-        if hasattr(mesh, "cells_dict"):
-            for name in _SIMPLICES:
-                if name in mesh.cells_dict:
-                    return cls.from_cells(mesh.points, mesh.cells_dict[name], None, sets)
-            raise error("mesh", f"cells of a kind of {_SIMPLICES}", list(mesh.cells_dict))
-        pos, face, edges = (getattr(mesh, name, None) for name in ("pos", "face", "edge_index"))
-        if pos is None or (face is None and edges is None):
-            raise error("mesh", "points and cells_dict, or pos and face or edge_index", repr(mesh))
-        if face is None:
-            at = real_numbers("pos", pos, torch.float64).numpy()
-            cells = _triangles(real_numbers("edge_index", edges).numpy(), at)
-        else:
-            cells = real_numbers("face", face).numpy().T
-        return cls.from_cells(pos, cells, getattr(mesh, "batch", None), sets)
+        points, cells, groups, domain = read_mesh(mesh)
+        return cls.from_cells(points, cells, domain, {**groups, **(sets or {})})
 
     def circuit(
         self,
@@ -375,32 +367,3 @@ def _numbers(
         bound = "" if least == -math.inf else f" {'>' if above else '>='} {least:g}"
         raise error(name, f"finite numbers{bound}", f"{numbers[at].item()} at {at}")
     return numbers
-
-
-def _triangles(edge_index: Array, points: Array) -> Array:
-    """The triangles (T, 3) of a plane mesh: its cycles of three edges that hold no node inside."""
-    n = len(points)
-    if edge_index.shape[:1] != (2,) or not np.isin(edge_index, np.arange(n)).all():
-        raise error("edge_index", f"nodes from 0 to {n - 1}, of shape (2, E)", edge_index.shape)
-    p, q = np.unique(np.sort(edge_index, axis=0), axis=1)
-    at = np.searchsorted(p, np.arange(n + 1))
-    count = np.diff(at)[q]
-    edge = np.repeat(np.arange(len(p)), count)
-    last = q[at[q[edge]] + np.arange(len(edge)) - np.repeat(begins(count)[:-1], count)]
-    closed = np.isin(p[edge] * n + last, p * n + q)
-    cells = np.stack([p[edge], q[edge], last], 1)[closed]
-    a, b = (points[cells[:, i]] - points[cells[:, 0]] for i in (1, 2))
-    area = a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]
-    cells[area < 0] = cells[area < 0][:, [0, 2, 1]]
-    # A cycle with nodes inside has a smaller triangle on the same side of some of its edges.
-    cells = cells[np.argsort(np.abs(area), kind="stable")]
-    start, end = cells.ravel(), np.roll(cells, -1, axis=1).ravel()
-    first = np.unique(start * n + end, return_index=True)[1]
-    smallest = np.isin(np.arange(3 * len(cells)), first).reshape(-1, 3).all(1)
-    side = np.repeat(smallest, 3)
-    used = np.minimum(start, end)[side] * n + np.maximum(start, end)[side]
-    missing = np.setdiff1d(p * n + q, used)
-    if len(missing):
-        alone = divmod(int(missing[0]), n)
-        raise error("edge_index", "edges of triangles only, or face", f"edge {alone} of none")
-    return cells[smallest]
