@@ -422,14 +422,20 @@ def test_groups_of_a_file_are_sets():
     cells_of.insert(1, SimpleNamespace(type="triangle", data=cells))
     file = {"points": np.pad(points, ((0, 0), (0, 1))), "cells": cells_of}
     file |= {"cells_dict": {"line": np.concatenate(blocks), "triangle": cells}}
-    numbers = {"field_data": {"in": np.array([7, 1]), "all": np.array([1, 2])}}
-    tags = [np.full(3, 7), np.full(len(cells), 1), np.full(3, 8)]
-    groups = {"in": [np.arange(3), *[np.arange(0)] * 2], "gmsh:bounding_entities": [None] * 3}
-    for more in ({"cell_sets": groups}, numbers | {"cell_data": {"gmsh:physical": tags}}):
+    inner = cells[:, :2][~np.isin(cells[:, :2], Mesh(points, cells).sets["boundary"]).any(1)][:1]
+    cells_of.append(SimpleNamespace(type="line", data=inner))
+    named, none = {"in": np.array([7, 1]), "inner": np.array([9, 1])}, np.arange(0)
+    tags = [np.full(3, 7), np.full(len(cells), 1), np.full(3, 8), np.full(1, 9)]
+    numbers = {"field_data": named, "cell_data": {"gmsh:physical": tags}}
+    groups = {"in": [np.arange(3), none, none, none], "inner": [none, none, none, np.arange(1)]}
+    groups["gmsh:bounding_entities"] = [None] * 4
+    for more in ({"cell_sets": groups}, numbers):
         mesh = Mesh.from_mesh(SimpleNamespace(**file, **more), {"out": high})
         assert mesh.points.shape[1] == 2
-        assert mesh.sets.keys() == {"boundary", "in", "out"}
+        assert mesh.sets.keys() == {"boundary", "in", "out", "inner"}
         assert mesh.sets["in"].tolist() == low.tolist()
+        assert mesh.sets["inner"].tolist() == sorted(inner[0].tolist())
+        assert mesh.area["inner"].sum() == 0
 
 
 @pytest.mark.parametrize("hot", [1.0, 300.0, torch.full((1, 2, 1), 300.0)])

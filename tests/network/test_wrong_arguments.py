@@ -123,7 +123,6 @@ REFUSED += rows(
 REFUSED += rows(
     diffusion,
     {"conductivity": TURNED},
-    ({"spacing": (3.0, 1.0)}, "negative conductance"),
     ({"boundary": Robin(1.0)}, "Neumann, Dirichlet at the face or 'periodic'"),
     ({"conductivity": TURNED[:, :2], "boundary": "periodic"}, "3 cells or more along"),
     ({"mask": MASK}, "none of them with tensors"),
@@ -175,9 +174,9 @@ REFUSED += [
 REFUSED += rows(
     Mesh,
     {"points": CORNERS, "cells": HALVES},
-    ({"points": np.zeros((4, 4))}, r"points: expected shape \(N, d\) with d = 1, 2 or 3"),
+    ({"points": np.zeros((4, 4))}, r"points: expected shape \(N, D\) with D = 1, 2 or 3"),
     ({"points": np.full((4, 2), np.nan)}, "points: expected finite"),
-    ({"cells": [(0, 1, 2, 3)]}, r"cells: expected shape \(M, 3\) of triangles"),
+    ({"cells": [(0, 1, 2, 3)]}, r"cells: expected shape \(M, 2\) to \(M, 3\) of lines, triangles"),
     ({"cells": [(0, 1, 4)]}, "cells: expected nodes from 0 to 3, got 4"),
     ({"cells": [(0.0, 1.0, 2.0)]}, "cells: expected integers"),
     ({"cells": [(0, 1, 2), (0, 1, 1)]}, "cells: expected no flat cell, got cell 1"),

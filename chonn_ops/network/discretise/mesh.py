@@ -165,11 +165,11 @@ class Mesh:
             raise error("points", "finite numbers", "others")
         rounded = numbers.is_floating_point() and numbers.dtype != torch.float64
         self._find_edges(corners, _NEGATIVE if rounded else _NO_FACE, scheme)
-        places = self.points
+        located = self.points
         if domain is not None:  # a coordinate that separates domains
             apart = real_numbers("domain", domain, torch.float64).double()
-            places = torch.cat([places, apart[:, None]], 1)
-        self._find_boundary(sets or {}, places)
+            located = torch.cat([located, apart[:, None]], 1)
+        self._find_boundary(sets or {}, located)
 
     @classmethod
     def from_mesh(
@@ -181,10 +181,10 @@ class Mesh:
         ----------
         mesh
             With attributes ``points`` and ``cells_dict``, whose cells of most dimensions are taken;
-            groups of their facets, such as gmsh's physical groups, become `sets`. Or with ``pos``
-            and ``face``, (3, T). Without ``face`` the triangles of a plane mesh are read from
-            ``edge_index``, (2, E), with each edge in one or both directions: holes have more than
-            three edges then.
+            groups of their facets, such as gmsh's physical groups, become `sets`, of nodes where
+            some are not at the boundary. Or with ``pos`` and ``face``, (3, T). Without ``face`` the
+            triangles of a plane mesh are read from ``edge_index``, (2, E), with each edge in one or
+            both directions: holes have more than three edges then.
         sets, scheme : optional
             As in `Mesh`, beside the groups of the file.
         """
@@ -258,7 +258,7 @@ class Mesh:
             nodes, part = ends.flatten(), (self.weight * length / (2 * d)).repeat_interleave(2)
         self.volume = part.new_zeros(n).index_add(0, nodes, part)
 
-    def _find_boundary(self, sets: Mapping[str, Any], places: Tensor) -> None:
+    def _find_boundary(self, sets: Mapping[str, Any], located: Tensor) -> None:
         n, d = len(self.points), self.cells.shape[1] - 1
         pieces = list(combinations(range(d + 1), d))
         facets, which, count = _distinct(self.cells[:, pieces].flatten(0, 1), n)
@@ -278,7 +278,7 @@ class Mesh:
         cell = torch.empty(len(facets), dtype=torch.long)
         cell[which] = torch.arange(len(which)) // len(pieces)
         facets, cell = facets[count == 1], cell[count == 1]
-        if (hanging := _hanging(places, facets)) is not None:
+        if (hanging := _hanging(located, facets)) is not None:
             node, facet = hanging
             got = f"node {node} on the facet {tuple(facets[facet].tolist())} of cell {cell[facet]}"
             raise error("cells", "neighbours that share whole facets", got)
@@ -556,6 +556,15 @@ def read_mesh(mesh: Any) -> tuple[Any, Any, dict[str, Any], Any]:
             chosen = [block.data[of[i]] for i, block in blocks if np.size(of[i])]
             if chosen and not name.startswith("gmsh:"):
                 sets[name] = np.concatenate(chosen)
+                every = [
+                    cells[:, list(x)]
+                    for x in combinations(range(cells.shape[1]), cells.shape[1] - 1)
+                ]
+                sides = torch.from_numpy(np.concatenate([*every, sets[name]]).astype(np.int64))
+                which = _distinct(sides, len(pos))[1]
+                own = len(sides) - len(sets[name])
+                if bool((which[:own].bincount(minlength=len(sides))[which[own:]] != 1).any()):
+                    sets[name] = np.unique(sets[name])
     elif pos is None or (face is None and edges is None):
         raise error("mesh", "points and cells_dict, or pos and face or edge_index", repr(mesh))
     elif face is None:

@@ -246,7 +246,8 @@ class FiniteVolumes:
             As `from_cells`, and for missing attributes.
         """
         points, cells, groups, domain = read_mesh(mesh)
-        return cls.from_cells(points, cells, domain, {**groups, **(sets or {})})
+        facets = {name: group for name, group in groups.items() if group.ndim > 1}
+        return cls.from_cells(points, cells, domain, {**facets, **(sets or {})})
 
     def circuit(
         self,
