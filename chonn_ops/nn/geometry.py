@@ -144,9 +144,7 @@ def check_volumes(volumes: FiniteVolumes, axes: int, *geometry: object) -> int:
         raise TypeError(f"volumes: expected FiniteVolumes, got {type(volumes).__name__}")
     if any(argument is not None for argument in geometry):
         raise ValueError("spacing, mask, nodes: expected None with volumes")
-    if volumes.signed:  # potentials have bounds, and any conductivities a solution, only without
-        expected = "weights >= 0, as of meshes without negative Voronoi faces"
-        raise error("volumes", expected, f"{float(volumes.weight.amin()):g}")
+    volumes.require_faces()
     if volumes.positions.shape[1] != axes:
         raise error("volumes", f"positions of {axes} coordinates", volumes.positions.shape[1])
     return volumes.num_nodes

@@ -405,9 +405,7 @@ class Mesh:
         if tensor:
             graph, g = self._of_tensors(wide.to(k.dtype))
         else:
-            part = k.index_select(1, like(self._cell)) * like(self._share)
-            g = k.new_zeros(B, len(self.weight), C).index_add(1, like(self._edge), part)
-            graph = self.graph
+            graph, g = self.graph, self.conductances(k)
         volume = like(self.volume)
         leak, wall, current = density * volume, k.new_zeros(B, n, C), k.new_zeros(B, n, C)
         held, value = torch.zeros(n, dtype=torch.bool, device=k.device), current
@@ -449,6 +447,12 @@ class Mesh:
         if not (tensor or by_elements) and answer(lambda: bool((k == 0).any()), k):
             circuit.rising = partial(self._risen, k.detach(), boundary)
         return circuit
+
+    def conductances(self, k: Tensor) -> Tensor:
+        """Conductances (B, E, C) of numbers k >= 0 of cells, (B, M, C)."""
+        edge, cell = self._edge.to(k.device), self._cell.to(k.device)
+        part = k.index_select(1, cell) * self._share.to(k)[:, None]
+        return k.new_zeros(k.shape[0], len(self.weight), k.shape[2]).index_add(1, edge, part)
 
     def _risen(self, k: Tensor, boundary: Any) -> Circuit:
         """The circuit where cells of no conductivity conduct less than all others, all the same."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import at_least_float32
+from chonn_ops._dtypes import at_least_float32, widened
 from chonn_ops.boundary import Condition, Dirichlet, Face, Wall, named_conditions
 from chonn_ops.checks import (
     NETWORK_DTYPES,
@@ -63,8 +63,7 @@ class FiniteVolumes:
     edges : Tensor or array, shape (E, 2)
         The nodes whose volumes touch, as in `Graph`.
     weight : Tensor or array, shape (E,)
-        Area of the face between both volumes over the distance of both nodes. Linear elements make
-        negative ones, which circuits of smooth k may have, and cells that learn may not.
+        Area of the face between both volumes over the distance of both nodes, >= 0.
     volume : Tensor or array, shape (N,)
         > 0.
     positions : Tensor or array, shape (N, d)
@@ -117,8 +116,9 @@ class FiniteVolumes:
             domain = _numbers("domain", domain, nodes, least=-math.inf)
             places = torch.cat((places, domain[:, None]), 1)
         self.graph = Graph(edges, nodes, places)
-        self.weight = _numbers("weight", weight, self.graph.num_edges, least=-math.inf)
-        self.signed = bool((self.weight < 0).any())
+        self.weight = _numbers("weight", weight, self.graph.num_edges)
+        # The mesh, where its circuits are those of linear elements.
+        self.elements: Mesh | None = None
         self.volume = _numbers("volume", volume, nodes, above=True)
         node, area, distance = ((), (), ()) if walls is None else walls
         node = node_numbers("walls", node, nodes)
@@ -145,6 +145,12 @@ class FiniteVolumes:
     def num_nodes(self) -> int:
         return self.graph.num_nodes
 
+    def require_faces(self) -> None:
+        """Refuse linear elements, which have no faces: potentials have no bounds there."""
+        if self.elements is not None:
+            expected = "volumes with faces, as of meshes that are nowhere too obtuse"
+            raise error("volumes", expected, f"weights down to {float(self.weight.amin()):g}")
+
     def __repr__(self) -> str:
         return f"FiniteVolumes of {self.graph}, {self.positions.shape[1]} dimensions"
 
@@ -154,6 +160,8 @@ class FiniteVolumes:
         """The disjoint union of domains: nodes of the first, then those of the second, ..."""
         if len({domain.positions.shape[1] for domain in domains}) != 1:
             raise error("domains", "one or more of one dimension", list(domains))
+        for domain in domains:
+            domain.require_faces()
         counts = [domain.num_nodes for domain in domains]
         first = begins(np.array(counts)).tolist()
         walls = [(d.walls.node + at, *d.walls[1:]) for d, at in zip(domains, first, strict=False)]
@@ -178,9 +186,11 @@ class FiniteVolumes:
     def from_cells(
         cls, points: Any, cells: Any, domain: Any = None, sets: Mapping[str, Any] | None = None
     ) -> FiniteVolumes:
-        """The nodes of a mesh of simplices, with the weights and volumes of `Mesh`, of linear
-        elements where Voronoi faces would be negative. Each node of the boundary is a wall, with
-        its part of the facets beside it: one for the facets of each set, and one for those of none.
+        """The nodes of a mesh of simplices, with the weights and volumes of `Mesh`. Each node of
+        the boundary is a wall, with its part of the facets beside it: one for the facets of each
+        set, and one for those of none. Where Voronoi faces would be negative, `circuit` has linear
+        elements, with the mean of k at its corners in each cell, and weights those of k = 1. What
+        needs faces, as cells that learn do, is an error then.
 
         Parameters
         ----------
@@ -227,7 +237,10 @@ class FiniteVolumes:
         walls = (torch.cat([*nodes.values()]), area, torch.zeros(len(area)))
         ranges = zip(nodes, torch.arange(len(area)).split([*map(len, nodes.values())]), strict=True)
         named = {name: walls for name, walls in ranges if name != "boundary"}
-        return cls(mesh.edges, mesh.weight, mesh.volume, mesh.points, walls, domain, named)
+        faces, signed = mesh.weight, mesh.scheme == "elements"
+        volumes = cls(mesh.edges, faces.abs(), mesh.volume, mesh.points, walls, domain, named)
+        volumes.weight, volumes.elements = faces, mesh if signed else None
+        return volumes
 
     @classmethod
     def from_mesh(cls, mesh: Any, sets: Mapping[str, Any] | None = None) -> FiniteVolumes:
@@ -280,7 +293,7 @@ class FiniteVolumes:
         unit : float
             The domain's unit of length in that of k, c and f.
         faces : Tensor, shape (B, E, C), optional
-            k of the edges, instead of a mean of k at both ends.
+            k of the edges, instead of a mean of k at both ends; not for linear elements.
         """
         d, n = self.positions.shape[1], self.num_nodes
         check_tensor("conductivity", conductivity)
@@ -293,15 +306,21 @@ class FiniteVolumes:
             check_unit_interval(arithmetic=arithmetic)
         check_above(0, unit=unit)
         # Areas and distances may be beyond half precision.
-        k = at_least_float32(conductivity)
+        k = at_least_float32(conductivity) if self.elements is None else widened(conductivity)
 
         def like_k(numbers: Tensor, power: int) -> Tensor:
             return (numbers * unit**power).to(k)[:, None]
 
-        if faces is None:
+        edges = None
+        if faces is None and self.elements is not None:
+            corners = k[:, self.elements.cells.to(k.device)]
+            mean = (1 - arithmetic) / corners.reciprocal().mean(2) + arithmetic * corners.mean(2)
+            edges = self.elements.conductances(mean) * unit ** (d - 2)
+        elif faces is None:
             in_series = 2 * (1 - arithmetic) / self.graph.sums_of_ends(k.reciprocal())[0]
             faces = in_series + 0.5 * arithmetic * self.graph.sums_of_ends(k)[0]
         else:
+            self.require_faces()
             check_field("faces", faces)
             shape = (k.shape[0], self.graph.num_edges, k.shape[2])
             if tuple(faces.shape) != shape:
@@ -342,7 +361,8 @@ class FiniteVolumes:
                 added.each(lambda x, node=node: x.new_zeros(k.shape).index_add(1, node, x))
             )
         total = leak if wall.conductance is None else leak + wall.conductance
-        edges = faces.to(k) * like_k(self.weight, d - 2)
+        if edges is None:
+            edges = faces.to(k) * like_k(self.weight, d - 2)
         walls = {"wall": wall.conductance, "current": wall.current}
         circuit = Circuit(edges, total, self.graph, volume=volume, **walls)
         if not held:
