@@ -518,17 +518,21 @@ def _hanging(points: Tensor, facets: Tensor) -> tuple[int, int] | None:
     corners, nodes = points[facets], facets.unique()
     if facets.shape[1] < 2:
         return None
-    axis = int((points[nodes].amax(0) - points[nodes].amin(0)).argmax())
-    nodes = nodes[points[nodes, axis].argsort()]
-    at, span = points[nodes, axis].contiguous(), corners[..., axis]
-    low = torch.searchsorted(at, span.amin(1))
-    count = torch.searchsorted(at, span.amax(1), right=True) - low
+    # Nodes in order along a direction that few facets are at a right angle to.
+    sides = points[nodes].amax(0) - points[nodes].amin(0)
+    along = (points * (torch.arange(1, points.shape[1] + 1).sqrt() / sides.clamp_min(_FLAT))).sum(1)
+    nodes = nodes[along[nodes].argsort()]
+    low = torch.searchsorted(along[nodes], along[facets].amin(1))
+    count = torch.searchsorted(along[nodes], along[facets].amax(1), right=True) - low
     gradients, _ = _elements(corners)
     length = (corners[:, 1] - corners[:, 0]).norm(dim=1, keepdim=True)
+    least, most = corners.amin(1) - _HANGING * length, corners.amax(1) + _HANGING * length
     for some in torch.arange(len(facets)).split(max(1, 2**21 // int(count.amax()))):
         facet = some.repeat_interleave(count[some])
         first = (count[some].cumsum(0) - count[some]).repeat_interleave(count[some])
         node = nodes[low[facet] + torch.arange(len(facet)) - first]
+        near = ((points[node] >= least[facet]) & (points[node] <= most[facet])).all(1)
+        node, facet = node[near], facet[near]
         off = points[node] - corners[facet, 0]
         part = (gradients[facet] * off[:, None]).sum(2)
         part[:, 0] += 1
