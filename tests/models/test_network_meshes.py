@@ -371,7 +371,7 @@ REFUSED = [
     (cells([[0, 0], [1, 0], [2, 0], [1, 1]], [[0, 1, 2], [0, 1, 3]]), "no flat cell, got cell 0"),
     (
         on_square(MODELS[2], volumes=OBTUSE),
-        r"volumes: expected volumes with faces, .* got weights down to -2\.4",
+        r"volumes: expected volumes with faces, .* got the weight -2\.4 of edge \(0, 1\)",
     ),
     (cells([*SQUARE[0], [2, 2]], [*SQUARE[1], [1, 2, 4]]), r"two cells, got .* \(1, 2\)"),
     (cells([[0, 0, 0], [1, 0, 0], [0, 1, 1]], [[0, 1, 2]]), "2 coordinates"),

@@ -36,7 +36,7 @@ from chonn_ops.checks import (
     NETWORK_DTYPES,
     answer,
     as_tensor,
-    check_choice,
+    check_bool,
     check_field,
     check_not_negative,
     check_positive,
@@ -88,16 +88,16 @@ class Mesh:
         Named parts of the boundary: nodes, as a mask (N,) of bool or as numbers (n,), or facets as
         the nodes of each, (F, d). A set of nodes has the boundary facets all of whose nodes are in
         it. Nodes may lie inside, to be held at a potential.
-    scheme : {"volumes", "elements"}, optional
-        Voronoi volumes, for meshes that have no negative face, or linear elements, for all meshes.
-        By default volumes where that is so.
+    elements : bool
+        Linear elements in any case. By default they are for meshes with a negative Voronoi face.
     domain : Tensor or array, shape (N,), optional
         Which of several domains each node belongs to, where these overlap in space.
 
     Attributes
     ----------
     graph : Graph
-    scheme : str
+    elements : bool
+        Whether circuits are those of linear elements.
     weight : Tensor, shape (E,)
         Voronoi face over length, of each edge of the graph, or what linear elements of k = 1 make
         of it, which may be negative. A side of cells without a face is no edge.
@@ -118,8 +118,7 @@ class Mesh:
     ValueError
         Another shape or dtype; an index out of range; a flat cell; cells that overlap; a facet of
         more than two cells, or with a node of other cells inside; a facet of a set that is not at
-        the boundary; with "volumes" a face that would be negative, which is named with the cell
-        that is obtuse and with what to do.
+        the boundary.
 
     Examples
     --------
@@ -144,10 +143,10 @@ class Mesh:
         points: Any,
         cells: Any,
         sets: Mapping[str, Any] | None = None,
-        scheme: str | None = None,
+        elements: bool = False,
         domain: Any = None,
     ) -> None:
-        check_choice("scheme", scheme, (None, "volumes", "elements"))
+        check_bool(elements=elements)
         numbers = real_numbers("points", points, torch.float64)
         self.points = numbers.double()
         if self.points.dim() != 2 or self.points.shape[1] not in (1, 2, 3):
@@ -164,7 +163,7 @@ class Mesh:
         if not bool(corners.isfinite().all()):
             raise error("points", "finite numbers", "others")
         rounded = numbers.is_floating_point() and numbers.dtype != torch.float64
-        self._find_edges(corners, _NEGATIVE if rounded else _NO_FACE, scheme)
+        self._find_edges(corners, _NEGATIVE if rounded else _NO_FACE, elements)
         located = self.points
         if domain is not None:  # a coordinate that separates domains
             apart = real_numbers("domain", domain, torch.float64).double()
@@ -173,7 +172,7 @@ class Mesh:
 
     @classmethod
     def from_mesh(
-        cls, mesh: Any, sets: Mapping[str, Any] | None = None, scheme: str | None = None
+        cls, mesh: Any, sets: Mapping[str, Any] | None = None, elements: bool = False
     ) -> Mesh:
         """A mesh of meshio's, or a `Data` of PyTorch Geometric's.
 
@@ -185,11 +184,11 @@ class Mesh:
             some are not at the boundary. Or with ``pos`` and ``face``, (3, T). Without ``face`` the
             triangles of a plane mesh are read from ``edge_index``, (2, E), with each edge in one or
             both directions: holes have more than three edges then.
-        sets, scheme : optional
+        sets, elements : optional
             As in `Mesh`, beside the groups of the file.
         """
         points, cells, groups, _ = read_mesh(mesh)
-        return cls(points, cells, {**groups, **(sets or {})}, scheme)
+        return cls(points, cells, {**groups, **(sets or {})}, elements)
 
     @cached_property
     def graph(self) -> Graph:
@@ -203,7 +202,7 @@ class Mesh:
         linear in it, and the sizes (M,) of cells."""
         return _elements(self.points[self.cells])
 
-    def _find_edges(self, corners: Tensor, least: float, scheme: str | None) -> None:
+    def _find_edges(self, corners: Tensor, least: float, elements: bool) -> None:
         n, d = len(self.points), self.cells.shape[1] - 1
         pairs = list(combinations(range(d + 1), 2))
         part, scale = _faces(corners)
@@ -215,21 +214,8 @@ class Mesh:
         part, scale = part.flatten(), scale.flatten()
         part = torch.where(part.abs() > least * scale, part, 0)
         weight, scales = total(part), total(scale)
-        negative = weight < -_NEGATIVE * scales
-        if scheme == "volumes" and bool(negative.any()):
-            worst = int(torch.where(negative[edge], part / scales[edge], 1).argmin())
-            raise error(
-                "cells",
-                'no edge with a negative conductance (or scheme="elements")',
-                f"{int(negative.sum())} of {len(ends)} edges: cell {worst // len(pairs)} is obtuse "
-                f"opposite its edge {tuple(ends[edge[worst]].tolist())}, and no cell on the other "
-                "side makes up for it. A Delaunay triangulation of the same points has such edges "
-                "at its boundary only; split those of the boundary (the foot of the perpendicular "
-                "from the obtuse corner is a good new point)",
-            )
-        self.scheme = scheme or ("elements" if bool(negative.any()) else "volumes")
-        by_elements = self.scheme == "elements"
-        if by_elements:
+        self.elements = elements or bool((weight < -_NEGATIVE * scales).any())
+        if self.elements:
             gradients, sizes = self._elements
             first, second = (gradients[:, list(ends)] for ends in zip(*pairs, strict=True))
             part = -((first * second).sum(2) * sizes[:, None]).flatten()
@@ -244,13 +230,13 @@ class Mesh:
         self._edge, self._cell, self._share = edge[counts], cell[counts], part[counts]
         ends = ends[some]
         self.edges = ends
-        if not by_elements:
+        if not self.elements:
             # The conductivity of a face is the mean of its cells', weighted by the sizes of their
             # parts: a sum of parts with signs could be negative where the conductivity jumps.
             share = self._share.abs()
             sums = share.new_zeros(len(self.weight)).index_add(0, self._edge, share)
             self._share = share * (self.weight / sums)[self._edge]
-        if d == 2 or by_elements:
+        if d == 2 or self.elements:
             nodes = self.cells.flatten()
             part = (self._elements[1] / (d + 1)).repeat_interleave(d + 1)
         else:
@@ -291,7 +277,7 @@ class Mesh:
             return part.new_zeros(n).index_add(0, facets[of].flatten(), part[of].flatten())
 
         def set_of(nodes: Tensor, of: Tensor) -> _Set:
-            by_volumes = self.scheme == "volumes" and bool((area(nearest, of) >= 0).all())
+            by_volumes = not self.elements and bool((area(nearest, of) >= 0).all())
             part = nearest if by_volumes else equal
             entries = part[of].flatten(), facets[of].flatten(), cell[of].repeat_interleave(d)
             return _Set(nodes, of, area(part, of), *entries)
@@ -337,16 +323,16 @@ class Mesh:
         r"""The circuit of :math:`-\nabla \cdot (k \nabla v) + c \, v = f`.
 
         It is exact for potentials that are linear in a medium of one k, and of second order on
-        smooth ones. With `scheme` "elements", and of tensors k, it has the matrix of linear
-        elements of k in pieces and lumped volumes and walls. With "volumes" the conductivity of a
-        Voronoi face is the mean of those of the cells around its edge, weighted by the sizes of
-        their parts of it. That is the same where no triangle is obtuse opposite the edge; else k is
-        blurred over the cells of the edge.
+        smooth ones. With `elements`, and of tensors k, it has the matrix of linear elements of k in
+        pieces and lumped volumes and walls. Else the conductivity of a Voronoi face is the mean of
+        those of the cells around its edge, weighted by the sizes of their parts of it. That is the
+        same where no triangle is obtuse opposite the edge; elsewhere k is blurred over the cells of
+        the edge.
 
         Parameters
         ----------
         conductivity : Tensor, shape (B, M, C); or (B, M, C, D, D), symmetric
-            k of each cell, >= 0 or of any direction. Tensors of tetrahedra need "elements".
+            k of each cell, >= 0 or of any direction. Tensors of tetrahedra need `elements`.
         boundary : str, Condition, or a mapping from names of sets to them
             What holds at the boundary: one for all of it, or one a set; facets of no set are
             insulated, and conditions on one facet add up. As in `diffusion`, but for "periodic"
@@ -361,7 +347,7 @@ class Mesh:
         Returns
         -------
         Circuit
-            Its fields are (B, N, C), in float64 with "elements". Its graph is `graph`, or with a
+            Its fields are (B, N, C), in float64 with `elements`. Its graph is `graph`, or with a
             tensor k one of all sides. Its `solve` takes f per unit volume at nodes. `currents` has
             what flows through a set in the walls of its nodes.
 
@@ -371,11 +357,7 @@ class Mesh:
             As `diffusion`; also for the name of no set, and a condition that needs facets for a set
             without any.
         """
-        (n, axes), (M, corners), by_elements = (
-            self.points.shape,
-            self.cells.shape,
-            self.scheme == "elements",
-        )
+        (n, axes), (M, corners) = self.points.shape, self.cells.shape
         check_tensor("conductivity", conductivity)
         tensor = conductivity.dim() == 5
         check_field("conductivity", conductivity[..., 0, 0] if tensor else conductivity)
@@ -383,12 +365,10 @@ class Mesh:
         if conductivity.shape != (B, M, C, *wanted):
             expected = f"shape (B, M, C) with M = {M} cells, or (B, M, C, {axes}, {axes})"
             raise error("conductivity", expected, tuple(conductivity.shape))
-        if tensor and corners == 4 and not by_elements:
-            raise error(
-                "conductivity", 'no tensors of tetrahedra but with scheme="elements"', "some"
-            )
+        if tensor and corners == 4 and not self.elements:
+            raise error("conductivity", "no tensors of tetrahedra but with elements=True", "some")
         # Rounding of conductances counts for more where they cancel.
-        wide = widened(conductivity) if by_elements else at_least_float32(conductivity)
+        wide = widened(conductivity) if self.elements else at_least_float32(conductivity)
         k = wide.diagonal(dim1=-2, dim2=-1).mean(-1) if tensor else wide
         check_not_negative("conductivity", k)
         density = density_of(
@@ -444,7 +424,7 @@ class Mesh:
                 current = current.index_add(1, nodes, added.current.expand(B, len(nodes), C))
         circuit = Circuit(g, leak + wall, graph, volume=volume, wall=wall, current=current)
         circuit = circuit.hold(held[:, None], value)
-        if not (tensor or by_elements) and answer(lambda: bool((k == 0).any()), k):
+        if not (tensor or self.elements) and answer(lambda: bool((k == 0).any()), k):
             circuit.rising = partial(self._risen, k.detach(), boundary)
         return circuit
 

@@ -149,7 +149,9 @@ class FiniteVolumes:
         """Refuse linear elements, which have no faces: potentials have no bounds there."""
         if self.elements is not None:
             expected = "volumes with faces, as of meshes that are nowhere too obtuse"
-            raise error("volumes", expected, f"weights down to {float(self.weight.amin()):g}")
+            least, edge = self.weight.min(0)
+            where = tuple(self.graph.ends[:, edge].tolist())
+            raise error("volumes", expected, f"the weight {float(least):g} of edge {where}")
 
     def __repr__(self) -> str:
         return f"FiniteVolumes of {self.graph}, {self.positions.shape[1]} dimensions"
@@ -237,9 +239,10 @@ class FiniteVolumes:
         walls = (torch.cat([*nodes.values()]), area, torch.zeros(len(area)))
         ranges = zip(nodes, torch.arange(len(area)).split([*map(len, nodes.values())]), strict=True)
         named = {name: walls for name, walls in ranges if name != "boundary"}
-        faces, signed = mesh.weight, mesh.scheme == "elements"
-        volumes = cls(mesh.edges, faces.abs(), mesh.volume, mesh.points, walls, domain, named)
-        volumes.weight, volumes.elements = faces, mesh if signed else None
+        faces = mesh.weight.abs()
+        volumes = cls(mesh.edges, faces, mesh.volume, mesh.points, walls, domain, named)
+        if mesh.elements:
+            volumes.weight, volumes.elements = mesh.weight, mesh
         return volumes
 
     @classmethod

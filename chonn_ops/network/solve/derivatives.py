@@ -220,7 +220,7 @@ def _network_potentials(
     source: Tensor, currents: Tensor | None, *arguments: Any
 ) -> tuple[Tensor, Tensor]:
     """Compute `potentials`, without derivatives."""
-    network, _ = with_signs(Networks.of(*arguments))
+    network, _ = with_signs(Networks.of(*arguments), source)
     layout, backend, several = network.layout, network.backend, source.dim() > network.leak.dim()
     dtype = widest_dtype(compute_dtype(source, currents, *network.fields), source.device)
     s, leak, *g = (x.to(dtype) for x in (source, network.leak, *network.conductance))

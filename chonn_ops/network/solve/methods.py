@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import widened
-from chonn_ops.checks import check_integer, check_open_unit_interval, error
+from chonn_ops.checks import any_complex, check_integer, check_open_unit_interval, error
 from chonn_ops.network.direct import predicted_bytes, too_large
 from chonn_ops.network.layout import Grid, Layout, read_signs
 from chonn_ops.network.layout.graph import Graph
@@ -150,14 +150,15 @@ class Networks(NamedTuple):
 SIGNED = "signed"
 
 
-def with_signs(network: Networks) -> tuple[Networks, float | None]:
-    """The networks as they are solved, and the smallest leak, None where it is not read.
+def with_signs(network: Networks, source: Tensor | None = None) -> tuple[Networks, float | None]:
+    """The networks as they are solved for a source, and the smallest leak, None where it is not
+    read.
 
     Where values may be read, real networks with negative numbers are eliminated in the widest
     dtype: there the elimination subtracts, so that its error grows with the condition number.
     """
     g, leak, layout = network[:3]
-    if any(x.is_complex() for x in (leak, *g)):
+    if any_complex(source, leak, *g):
         return network, None
     least, signed = read_signs(g, leak, layout)
     if not signed:

@@ -159,7 +159,7 @@ def run_network(
     if len(conductance) != len(layout.shape):
         raise error("conductance", f"{len(layout.shape)} tensors", len(conductance))
     dtype = compute_dtype(source, *network.fields)
-    network, least = methods.with_signs(network)
+    network, least = methods.with_signs(network, source)
     if source.numel() == 0:
         nothing = source.new_empty(_numbers(source, leak), dtype=real_dtype(dtype))
         v = source.new_empty(source.shape, dtype=dtype)
@@ -241,7 +241,7 @@ def choice_of(source: Tensor, network: Networks) -> Choice:
     backend = BACKENDS.name_for(network.backend, source.device)
 
     def with_values() -> Choice:
-        label, signed = labels_of(network), methods.with_signs(network)[0]
+        label, signed = labels_of(network), methods.with_signs(network, source)[0]
         leak = signed.leak
         if label is not None:
             leak = grounded(source, network.conductance, leak, label)[1]
