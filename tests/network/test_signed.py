@@ -63,16 +63,10 @@ def test_all_results_are_those_of_dense_matrices(backend, dtype, batch):
 
 def test_derivatives_of_every_order_and_mode():
     graph, g, leak = obtuse(1, 2, 8, 2)
-    fields = [x.requires_grad_() for x in (uniform(1, 8, 2), g, leak)]
-
-    def solve(s, g, leak):
-        return Circuit(g, leak, graph).solve(s)
-
+    fields = [x.requires_grad_() for x in (g, leak, uniform(1, 8, 2))]
+    solve = lambda *network: Circuit(*network[:2], graph).solve(network[2])  # noqa: E731
     assert torch.autograd.gradcheck(solve, fields, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(solve, fields)
-
-
-PAIR = Graph([(0, 1)], 2)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +82,7 @@ PAIR = Graph([(0, 1)], 2)
 def test_what_is_not_positive_definite_is_named(g, leak, message):
     """Whatever the source is."""
     leak = torch.tensor([(1.0, 1.0), leak], dtype=DOUBLE)[..., None]
-    circuit = Circuit(torch.tensor([1.0, g], dtype=DOUBLE)[:, None, None], leak, PAIR)
+    circuit = Circuit(torch.tensor([1.0, g], dtype=DOUBLE)[:, None, None], leak, Graph([(0, 1)], 2))
     for call in (lambda: circuit.solve(leak), lambda: circuit.solve(0 * leak), circuit.factorize):
         with pytest.raises(ValueError, match=message):
             call()
