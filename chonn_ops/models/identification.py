@@ -193,9 +193,11 @@ class Identification:
             forms.append({"smooth", "vorticity"})
         if model.channels == 1 and self.windows.shape[1] > 2 and model.positive[0]:
             forms.append({"mass"})
+        candidates: list[tuple[set[str], Tensor | None]] = [(form, None) for form in forms]
         moves = self._moves()
-        far = [(set[str](), moves)] if bool((moves.abs() > FAR).any()) else []
-        return [(form, None) for form in forms] + far
+        if bool((moves.abs() > FAR).any()):
+            candidates.append((set(), moves))
+        return candidates
 
     # All numbers are one row, and so is what belongs to each of them.
 
