@@ -15,7 +15,17 @@ from chonn_ops.boundary import Dirichlet, Neumann, Periodic, per_axis
 from chonn_ops.checks import GRID_AXES, answer, as_field, check_above, check_integer, error
 from chonn_ops.models.calibration import PACE, SLOWEST
 from chonn_ops.models.carry import Carried, Kernel, has_kernel
-from chonn_ops.models.identification import DIFFUSIVITY, GAIN, NEAR, NUMBERS, PARTS, Identification
+from chonn_ops.models.identification import (
+    DIFFUSIVITY,
+    GAIN,
+    NEAR,
+    NUMBERS,
+    PARTS,
+    RATE,
+    SPEED,
+    STORE,
+    Identification,
+)
 from chonn_ops.models.line import Line, is_line
 from chonn_ops.models.network import PointwiseTrunk, Units
 from chonn_ops.models.pretrained import Pretrained
@@ -40,12 +50,6 @@ from chonn_ops.nn.layers import Factory
 # since the last frame, or from the state as vorticity.
 FORMS = ("smooth", "mass", "vorticity")
 BOUNDARIES = ("auto", "periodic", "robin")
-# Units of the parameters that are numbers for the whole field: change a frame, in the unit of the
-# state; displacement a frame, in that of the domain; logarithm of a capacity. After 60 steps of
-# Adam at 1e-2 from a calibrated start, three times the second one had an error 28 % higher on
-# Burgers' equation 0.001, a third 4 %; the third one changed 2 % on diffusion-sorption. A third of
-# the first one had 0.0006 instead of 0.0041 on reaction-diffusion, which was at 0.00005 before.
-RATE, SPEED, STORE = 0.1, 1 / 16, 0.25
 # Cells that the fastest wave may cross in one step of limited fluxes and of smooth ones, which are
 # stable to 1 and 2.06: to that of the four stages, 2.83, over the largest slope of a wave, 1.37.
 # Half the first one lowers errors on PDEBench's advection and Burgers' equation 0.001 by 13 to 22 %
