@@ -265,6 +265,19 @@ class FiniteVolumes:
         facets = {name: group for name, group in groups.items() if group.ndim > 1}
         return cls.from_cells(points, cells, domain, {**facets, **(sets or {})})
 
+    def _between(self, k: Tensor, arithmetic: Tensor | float, faces: Tensor | None) -> Tensor:
+        """k of the edges, (B, E, C)."""
+        if faces is None:
+            in_series = 2 * (1 - arithmetic) / self.graph.sums_of_ends(k.reciprocal())[0]
+            return in_series + 0.5 * arithmetic * self.graph.sums_of_ends(k)[0]
+        self.require_faces()
+        check_field("faces", faces)
+        shape = (k.shape[0], self.graph.num_edges, k.shape[2])
+        if tuple(faces.shape) != shape:
+            raise error("faces", f"shape {shape}, an entry an edge", tuple(faces.shape))
+        check_not_negative("faces", faces)
+        return faces
+
     def circuit(
         self,
         conductivity: Tensor,
@@ -314,22 +327,12 @@ class FiniteVolumes:
         def like_k(numbers: Tensor, power: int) -> Tensor:
             return (numbers * unit**power).to(k)[:, None]
 
-        edges = None
-        if faces is None and self.elements is not None:
+        if self.elements is not None and faces is None:
             corners = k[:, self.elements.cells.to(k.device)]
             mean = (1 - arithmetic) / corners.reciprocal().mean(2) + arithmetic * corners.mean(2)
             edges = self.elements.conductances(mean) * unit ** (d - 2)
-        elif faces is None:
-            in_series = 2 * (1 - arithmetic) / self.graph.sums_of_ends(k.reciprocal())[0]
-            faces = in_series + 0.5 * arithmetic * self.graph.sums_of_ends(k)[0]
         else:
-            self.require_faces()
-            check_field("faces", faces)
-            shape = (k.shape[0], self.graph.num_edges, k.shape[2])
-            if tuple(faces.shape) != shape:
-                raise error("faces", f"shape {shape}, an entry an edge", tuple(faces.shape))
-            check_not_negative("faces", faces)
-
+            edges = self._between(k, arithmetic, faces).to(k) * like_k(self.weight, d - 2)
         volume = like_k(self.volume, d)
         leak = density_of("absorption", absorption, k, NETWORK_DTYPES) * volume
         wall = Wall()
@@ -364,8 +367,6 @@ class FiniteVolumes:
                 added.each(lambda x, node=node: x.new_zeros(k.shape).index_add(1, node, x))
             )
         total = leak if wall.conductance is None else leak + wall.conductance
-        if edges is None:
-            edges = faces.to(k) * like_k(self.weight, d - 2)
         walls = {"wall": wall.conductance, "current": wall.current}
         circuit = Circuit(edges, total, self.graph, volume=volume, **walls)
         if not held:

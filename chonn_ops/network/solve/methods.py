@@ -26,10 +26,10 @@ class Auto:
 
     It eliminates complex networks, those with negative numbers, several sources, lines and graphs;
     and, on the compiled and the Triton kernels, planes of at most 512 x 512 nodes and volumes of at
-    most 12 x 12 x 12, in groups of networks whose factors are predicted to take at most 2 GiB. It iterates all others, and
-    eliminates those that stay above `tol` after 40 iterations, up to 512 x 512 or 32 x 32 x 32
-    nodes and 2 GiB a network. It eliminates networks of these sizes at once if the
-    leaks of one, all or those of a part, are below the rounding of its largest conductance.
+    most 12 x 12 x 12, in groups of networks whose factors are predicted to take at most 2 GiB. It
+    iterates all others, and eliminates those that stay above `tol` after 40 iterations, up to 512 x
+    512 or 32 x 32 x 32 nodes and 2 GiB a network. It eliminates networks of these sizes at once if
+    the leaks of one, all or those of a part, are below the rounding of its largest conductance.
 
     Parameters
     ----------
