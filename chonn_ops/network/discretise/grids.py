@@ -291,11 +291,16 @@ def circuit_of(
     return Circuit(edges, total, grid, volume=volume, wall=wall.conductance, current=wall.current)
 
 
-def check_symmetric(name: str, k: Tensor) -> None:
-    """Refuse tensors (..., 2, 2) that are not symmetric, where values may be read; a NaN passes."""
-    size = 1e-5 * (k[..., 0, 0] + k[..., 1, 1])
-    if answer(lambda: bool(((k[..., 0, 1] - k[..., 1, 0]).abs() > size).any()), k):
+def check_tensors(name: str, k: Tensor) -> None:
+    """Refuse tensors (..., d, d) that are not symmetric or have a negative eigenvalue, where values
+    may be read; a NaN passes."""
+    least = -1e-5 * k.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
+    if answer(lambda: bool(((k - k.mT).abs() > -least[..., None, None]).any()), k):
         raise error(name, "symmetric tensors", "others")
+    if answer(
+        lambda: bool((torch.linalg.eigvalsh(k.nan_to_num(0, 0, 0))[..., 0] < least).any()), k
+    ):
+        raise error(name, "positive semidefinite tensors", "others")
 
 
 def density_of(
