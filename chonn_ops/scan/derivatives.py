@@ -35,9 +35,10 @@ def _weight(delta: Tensor, decay: Tensor) -> Tensor:
     small = z.abs() < 2
     near = torch.where(small, z, 0.0)
     integral = sum(share * torch.exp(near * -node) for node, share in _GAUSS)
-    # The branch that is not selected needs a finite slope: 0 times infinity is NaN.
+    # The branch that is not selected needs a finite slope: 0 times infinity is NaN. PyTorch's
+    # derivative of `expm1` is the rounded result plus 1.
     rate = torch.where(small, 1.0, decay)
-    return torch.where(small, delta * integral, -torch.expm1(-delta * rate) / rate)
+    return torch.where(small, delta * integral, (1 - torch.exp(-delta * rate)) / rate)
 
 
 def _recurrence(a: Tensor, x: Tensor, start: Tensor, group: int) -> Tensor:

@@ -256,6 +256,17 @@ def test_weight_derivative_is_accurate_at_every_scale(backend):
     assert (decay.grad[:, 0].double() / expected - 1).abs().max() < 3e-6
 
 
+def test_tangents_of_time_steps_are_accurate_at_every_scale():
+    """One step from rest: that of the weight is exp(-delta)."""
+    delta, one = torch.logspace(-12, 1.9, 4000)[None, None], torch.ones(1, 1, 1)
+
+    def weight(delta):
+        return kirchhoff_scan(one.expand_as(delta), delta, torch.ones(4000, 1), one, one)
+
+    _, tangent = torch.func.jvp(weight, (delta,), (torch.ones_like(delta),))
+    torch.testing.assert_close(tangent, torch.exp(-delta), rtol=1e-5, atol=0)
+
+
 @EACH_IMPLEMENTATION
 @pytest.mark.parametrize("passive", [True, False])
 @pytest.mark.parametrize("length", [12, pytest.param(700, marks=thorough)])
