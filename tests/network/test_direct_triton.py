@@ -31,8 +31,17 @@ from network_cases import (
 from test_direct import check_cancelling
 from test_graphs import circuit_on
 from test_signed import obtuse
+from torch.autograd.profiler import profile
+from triton_launches import arguments_of, recorded
 
-from chonn_ops import Direct, Grid
+from chonn_ops import Direct, Graph, Grid
+from chonn_ops.network.direct import elimination
+from chonn_ops.network.direct import torch as dense
+from chonn_ops.network.direct.plan import make_plan
+from chonn_ops.network.solve import autograd, methods, operator
+
+if find_spec("triton") is not None:
+    from chonn_ops.network.direct import triton as backend
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 compiles = pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="Triton interprets")
@@ -48,8 +57,6 @@ FEW |= {"_TILE": 32, "_SWEPT": 256}
 @contextmanager
 def sizes_of(changes):
     """Other sizes of the backend, by name."""
-    from chonn_ops.network.direct import triton as backend
-
     with mock.patch.dict(vars(backend), changes):
         backend._tables.cache_clear()
         yield
@@ -68,16 +75,12 @@ def _networks(grid, dtype, *, B=1, S=1, C=1, contrast=1e6, leak=1e-3, seed=0):
 
 
 def _expected(plan, g, leak, source):
-    from chonn_ops.network.direct import torch as dense
-
     wide = [x.double() for x in g]
     return dense.Factors(plan, wide, leak.double(), source.double(), drops=True)
 
 
 def check_plan(plan, g, leak, source):
     """Potentials, differences, log-determinant and a second solve; returns the factors."""
-    from chonn_ops.network.direct import triton as backend
-
     expected = _expected(plan, g, leak, source)
     factors = backend.Factors(plan, g, leak, source, drops=True)
     tolerance = TOLERANCE[leak.dtype]
@@ -95,25 +98,18 @@ def check_plan(plan, g, leak, source):
 
 
 def check_grid(grid, periodic, dtype=torch.float32, leaf=16, sizes=(), **options):
-    from chonn_ops.network.direct.plan import make_plan
-
     with sizes_of(dict(sizes)):
         check_plan(make_plan(Grid(grid, periodic), leaf), *_networks(grid, dtype, **options))
 
 
 def check_selection():
     """The check that a GPU has to pass before its kernels are selected."""
-    from chonn_ops.network.direct import elimination
-    from chonn_ops.network.solve import operator
-
     for backends in (operator.BACKENDS, elimination.BACKENDS):
         assert not backends._difference(torch.device("cpu"))
 
 
 def check_mask():
     """A network whose left half, a hole and all, is the network; the rest is no part of it."""
-    from chonn_ops.network.direct import triton as backend
-
     grid = (9, 11)
     g, leak, source = _networks(grid, torch.float32, leak=1e-6)
     outside = torch.zeros(1, *grid, 1, dtype=torch.bool)
@@ -127,8 +123,6 @@ def check_mask():
 
 def check_parts():
     """Two parts of levels that differ 1e9 times, their differences; and one without ground."""
-    from chonn_ops.network.direct import triton as backend
-
     grid = (8, 9)
     plan = backend.plan_of(Grid(grid))
     g, leak, source = _networks(grid, torch.float32, B=2, contrast=10.0)
@@ -149,8 +143,6 @@ def check_parts():
 
 
 def check_values_that_are_no_numbers():
-    from chonn_ops.network.direct import triton as backend
-
     grid = (5, 6)
     plan = backend.plan_of(Grid(grid))
     g, leak, source = _networks(grid, torch.float32, B=3, S=2)
@@ -166,8 +158,6 @@ def check_values_that_are_no_numbers():
 
 
 def check_sizes_of_numbers(scale):
-    from chonn_ops.network.direct import triton as backend
-
     grid = (5, 6)
     plan = backend.plan_of(Grid(grid))
     g, leak, source = _networks(grid, torch.float32, contrast=100.0, leak=0.1)
@@ -176,8 +166,6 @@ def check_sizes_of_numbers(scale):
 
 
 def _graph(name):
-    from chonn_ops import Graph
-
     ring = np.random.default_rng(0).permutation(30)
     edges, num_nodes = {
         "star": ([(5, node) for node in range(25) if node != 5], 25),
@@ -192,8 +180,6 @@ def _graph(name):
 def check_graph(name, dtype):
     """At a contrast of 1e12, in panels of 16 pivots. Nodes 5 and 6 of "parts" have no edge, and
     node 6 no leak."""
-    from chonn_ops.network.direct import triton as backend
-
     graph = _graph(name)
     g, leak, source = circuit_on(graph, contrast=1e12, dtype=dtype)
     if name == "parts":
@@ -211,9 +197,6 @@ def check_graph(name, dtype):
 
 def check_a_hub_of_a_thousand_edges():
     """Tables have a row for each edge, not for each node and each edge of the hub."""
-    from chonn_ops import Graph
-    from chonn_ops.network.direct import triton as backend
-
     edges = [(0, node) for node in range(1, 1001)]
     graph = Graph(edges, 1001)
     plan = backend.plan_of(graph)
@@ -257,8 +240,6 @@ def check_against_reference():
 
 def check_signed():
     """Negative conductances; NaN where the matrix is not positive definite."""
-    from chonn_ops.network.direct import triton as backend
-
     graph, g, leak = obtuse(2, 1, 16)
     plan, source = backend.plan_of(graph), leak[:, None] - 0.5
     check_plan(plan, [g], leak, source)
@@ -375,23 +356,16 @@ NOTHING = {
 def count_launches(grid, batch, sources):
     """Launches of the kernels and of PyTorch's operators in a forward with gradients, its backward,
     and a forward without; and operators that would wait for the device."""
-    from torch.autograd.profiler import profile
-
-    from chonn_ops.network.direct import triton as backend
-    from chonn_ops.network.layout import Grid
-    from chonn_ops.network.solve.autograd import solve_network
-    from chonn_ops.network.solve.methods import Networks
-
     several = (sources,) if sources else ()
     source = torch.ones(batch, *several, *grid, 3)
     leaves = [torch.ones(batch, *grid, 3).requires_grad_() for _ in range(3)]
     source.requires_grad_()
     *conductance, leak = leaves
-    network = Networks(conductance, leak, Grid(grid), 1e-5, 100, "triton")
+    network = methods.Networks(conductance, leak, Grid(grid), 1e-5, 100, "triton")
     launched = []
 
     def forward():
-        return solve_network(source, network, check=False)[0]
+        return autograd.solve_network(source, network, check=False)[0]
 
     def count(function):
         launched.clear()
@@ -405,7 +379,11 @@ def count_launches(grid, batch, sources):
     def launch(*_, **__):
         launched.append(1)
 
-    with mock.patch.object(backend, "_launch", launch):
+    # On a GPU signs of numbers are not read.
+    on_gpu = [x.to("meta") for x in leaves]
+    assert methods.read_signs(on_gpu[:2], on_gpu[2], network.layout) == (None, False)
+    unread = mock.patch.object(methods, "read_signs", return_value=(None, False))
+    with unread, mock.patch.object(backend, "_launch", launch):
         with torch.no_grad():
             _, alone, waits = count(forward)
         v, with_gradients, more = count(forward)
@@ -435,8 +413,6 @@ def test_launches_do_not_grow_with_the_batch(interpreted):
 
 
 def _distinct(*cases):
-    from triton_launches import recorded
-
     found = {}
     for layout, dtype in cases:
         for launch in recorded(layout, dtype=dtype)[0]:
@@ -461,8 +437,6 @@ MOST_SPILLED = {"float32": 160, "float64": 336}
 
 
 def _assert_compile(compile_triton, cases, capability):
-    from triton_launches import arguments_of
-
     for (name, text, dtype), launch in _distinct(*cases).items():
         found = compile_triton(*arguments_of(launch, dtype), capability)
         registers, spilled, shared = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -18,19 +18,9 @@ def test_four_threads_at_once_are_exact():
     # By the default backend, because threads share the variable that names one.
     network = make_network((64, 64), B=1, C=20, dtype=torch.float32)
     expected = solve_network(*network)
-    wrong: list[int] = []
-
-    def work(index: int) -> None:
-        for _ in range(5):
-            if not torch.equal(solve_network(*network), expected):
-                wrong.append(index)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as threads:
+        for v in threads.map(lambda _: solve_network(*network), range(20)):
+            assert torch.equal(v, expected)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

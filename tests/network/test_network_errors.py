@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import warnings
 
 import pytest
@@ -20,25 +19,7 @@ from network_cases import (
 )
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from chonn_ops import (
-    Auto,
-    Circuit,
-    Direct,
-    Dirichlet,
-    FiniteVolumes,
-    Grid,
-    Iterative,
-    LCState,
-    Neumann,
-    Robin,
-    absorbing_layer,
-    diffusion,
-    helmholtz,
-    lc_energy,
-    lc_step,
-    raster,
-    rc_step,
-)
+from chonn_ops import Auto, Direct, Grid, Iterative
 from chonn_ops.network import available_backends
 from chonn_ops.network.solve import cpu, ground, methods, reference
 
@@ -150,62 +131,6 @@ def test_grounding_one_node_as_the_message_says_solves_balanced_sources(boundary
     arguments["leak"][:, 0, 0] = 1
     v = network_with_walls(**arguments, boundary=boundary)
     assert v[:, 0, 0].abs().max() < 1e-4 * v.abs().max()  # no current to ground
-
-
-_ONE = torch.ones(1, 4, 5, 1)
-_NODES = torch.ones(4, 5, 1, dtype=torch.bool)
-_CORNERS, _CELLS = [[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]]
-_SQUARE, _FOUR = FiniteVolumes.from_cells(_CORNERS, _CELLS), torch.ones(1, 4, 1)
-
-
-def _plate(**options):
-    return diffusion(_ONE, absorption=1.0, **options)
-
-
-@pytest.mark.parametrize(
-    ("take", "bad"),
-    [
-        (lambda x: Circuit((_ONE, _ONE), _ONE, volume=x), (math.nan, math.inf, -1.0, 0, True)),
-        (lambda x: Circuit((_ONE, _ONE), _ONE, volume=x * _ONE), (-1.0, 1j)),
-        (lambda x: diffusion(_ONE, absorption=x), (math.nan, math.inf)),
-        (lambda x: diffusion(_ONE, x), (True,)),
-        (lambda x: _plate(arithmetic=x), (math.inf, True, "x", None)),
-        (lambda x: _plate(boundary=Neumann(x)), (math.inf, True)),
-        (lambda x: _plate(boundary=Dirichlet(x)), (math.inf, -math.inf)),
-        (lambda x: _plate(boundary=Robin(1.0, x)), (math.inf,)),
-        (lambda x: _plate(boundary=Robin(x)), (-math.inf, True)),
-        (lambda x: _plate().hold(_NODES, x), (math.nan, math.inf)),
-        (lambda x: helmholtz(_ONE, x, 1.0, 1.0), (math.nan, math.inf, True)),
-        (lambda x: helmholtz(_ONE, 1.0, x, 1.0), (math.nan, math.inf, True)),
-        (lambda x: helmholtz(_ONE, 1.0, 1.0, x), (True,)),
-        (lambda x: absorbing_layer(_ONE, x, 1.0), (math.nan, math.inf)),
-        (lambda x: rc_step(_ONE, _plate(), x, 1.0), (math.nan, math.inf, True, "x", None)),
-        (lambda x: rc_step(_ONE, _plate(), 1.0, x), (True, "x", None)),
-        (lambda x: lc_step(LCState.at_rest(_ONE), _plate(), x, 1.0), (math.nan, math.inf, "x")),
-        (lambda x: lc_step(LCState.at_rest(_ONE), _plate(), 1.0, 1.0, damping=x), (math.nan,)),
-        (lambda x: lc_energy(LCState.at_rest(_ONE), _plate(), x), (math.nan, -1.0, 0.0)),
-        (lambda x: _SQUARE.circuit(_FOUR, unit=x), (math.nan, math.inf, -1.0, 0, True, "x")),
-        (lambda x: _SQUARE.circuit(_FOUR, x), (math.nan, math.inf)),
-        (lambda x: _SQUARE.circuit(_FOUR, arithmetic=x), (True, "x", None)),
-        (lambda x: raster(_ONE, leak=x), (math.nan, math.inf)),
-    ],
-)
-def test_numbers_are_finite_and_of_the_right_sign(take, bad):
-    for value in bad:
-        with pytest.raises(ValueError, match=r"^[\w.\[\]]+: expected .*, got "):
-            take(value)
-
-
-def test_numbers_that_may_be_infinite_or_zero():
-    """An infinite film is none, a wall at an infinite distance insulates, held nodes have no
-    volume."""
-    for infinite, same in (
-        (Robin(math.inf, 2.0), Dirichlet(2.0)),
-        (Dirichlet(0.0, math.inf), Neumann()),
-    ):
-        found = (_plate(boundary=boundary).solve(_ONE) for boundary in (infinite, same))
-        torch.testing.assert_close(*found)
-    assert not _plate().hold(_NODES).volume.any()
 
 
 def test_environment_forces_the_backend(monkeypatch):

@@ -5,21 +5,16 @@ import warnings
 
 import pytest
 import torch
-from network_cases import solve_helmholtz
+from network_cases import solve_helmholtz, uniform
 
 from chonn_ops import absorbing_layer, helmholtz
 
 KIND = {"dtype": torch.float64}
 
 
-def fields(*shape, seed=0, least=0.5):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(shape, generator=generator, **KIND) + least
-
-
 def test_digits_of_numbers_and_of_mixed_dtypes():
     """Numbers, and fields beside a float32 conductivity, were rounded to float32."""
-    k, c, f = (fields(1, 9, 8, 1, seed=seed) for seed in range(3))
+    k, c, f = (0.5 + uniform(1, 9, 8, 1, seed=seed) for seed in range(3))
     k = k.float().double()
     same = torch.full_like(k, 1.3)
     u = solve_helmholtz(f, k, c, same, 2.0, 0.3)
@@ -34,7 +29,7 @@ def test_digits_of_numbers_and_of_mixed_dtypes():
 def test_several_sources_and_masks_of_samples():
     mask = torch.ones(2, 5, 4, 1, dtype=torch.bool)
     mask[0, 1, 1], mask[1, 3, 2] = False, False
-    k, f = fields(2, 5, 4, 1), fields(2, 2, 5, 4, 1, seed=1)
+    k, f = 0.5 + uniform(2, 5, 4, 1), uniform(2, 2, 5, 4, 1, seed=1)
     u = solve_helmholtz(f, k, 1.0, 0.1, 1.0, mask=mask)
     for i in range(2):
         one = solve_helmholtz(f[:, i], k, 1.0, 0.1, 1.0, mask=mask)
@@ -75,7 +70,7 @@ def test_an_absorbing_layer_takes_oblique_waves_too():
 
 
 def test_a_layer_is_at_matched_faces_only():
-    k = fields(1, 20, 10, 1)
+    k = 0.5 + uniform(1, 20, 10, 1)
     d = absorbing_layer(k, 2.0, 0.25, 1 / 20, boundary=(("matched", "neumann"), "dirichlet"))
     assert (d[:, 5:] == 0).all()
     assert (d[:, :5] > 0).all()

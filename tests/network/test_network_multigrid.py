@@ -163,8 +163,7 @@ def test_iterations_do_not_grow_with_anisotropy(backend, boundary, ratio):
         assert info.iterations.max() <= 12
 
 
-@COMPILED_ONLY
-def test_iterations_in_narrow_pores(backend, num_networks):
+def pores(num_networks):
     """Channels one node wide between the nodes of the coarser networks, in an insulator."""
     shape = (1, 23, 21, 40, num_networks)
     conducts = torch.zeros(shape)
@@ -174,16 +173,11 @@ def test_iterations_in_narrow_pores(backend, num_networks):
     edges = tuple(conducts * conducts.roll(-1, axis) for axis in (1, 2, 3))
     leak, source = torch.zeros(shape), torch.zeros(shape)
     leak[:, 0, 3, 3], source[:, 3, 3, -1], source[:, 15, -1, 9] = 2, 1, 0.3
-    v, info = _solve((source, edges, leak), backend=backend, info=True)
-    assert info.iterations.max() <= 16
-    expected = solve_network(source, edges, leak, backend="reference")
-    assert (v - expected).norm() <= 1e-4 * expected.norm()
+    return source, edges, leak
 
 
-@COMPILED_ONLY
-@pytest.mark.thorough
-def test_iterations_with_islands_of_a_conductor(backend, num_networks):
-    """Rods of two to four nodes anywhere, of a contrast of 1e5."""
+def rods(num_networks):
+    """Islands of a conductor of two to four nodes anywhere, of a contrast of 1e5."""
     shape = (1, 20, 21, 22, num_networks)
     generator = torch.Generator().manual_seed(1)
     k = torch.ones(shape)
@@ -193,9 +187,17 @@ def test_iterations_with_islands_of_a_conductor(backend, num_networks):
         sides = [length if axis == rod % 3 else 1 for axis in range(3)]
         k[:, z : z + sides[0], y : y + sides[1], x : x + sides[2]] = 1e5
     edges = tuple(2 / (1 / k + 1 / k.roll(-1, axis)) for axis in (1, 2, 3))
-    source = torch.randn(shape, generator=generator)
-    leak = torch.full(shape, 1e-3)
-    v, info = _solve((source, edges, leak), backend=backend, info=True)
-    assert info.iterations.max() <= 36
-    expected = solve_network(source, edges, leak, backend="reference")
-    assert (v - expected).norm() <= 1e-3 * expected.norm()
+    return torch.randn(shape, generator=generator), edges, torch.full(shape, 1e-3)
+
+
+@COMPILED_ONLY
+@pytest.mark.parametrize(
+    ("medium", "most", "tolerance"),
+    [(pores, 16, 1e-4), pytest.param(rods, 36, 1e-3, marks=THOROUGH)],
+)
+def test_iterations_in_hard_volumes(backend, num_networks, medium, most, tolerance):
+    network = medium(num_networks)
+    v, info = _solve(network, backend=backend, info=True)
+    assert info.iterations.max() <= most
+    expected = solve_network(*network, backend="reference")
+    assert (v - expected).norm() <= tolerance * expected.norm()

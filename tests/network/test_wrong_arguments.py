@@ -26,6 +26,8 @@ from chonn_ops import (
     Robin,
     absorbing_layer,
     diffusion,
+    helmholtz,
+    lc_energy,
     lc_step,
     raster,
     rc_step,
@@ -38,6 +40,7 @@ CORNERS, HALVES = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)], [(0, 1, 2), 
 BOOLS = torch.ones(9, 1, dtype=torch.bool)
 PLATE, CELLS = diffusion(ONES, boundary="dirichlet"), raster(torch.ones(1, 3, 3, 1))
 SOME, SEVERAL = torch.arange(20).reshape(4, 5, 1) < 2, ONES[:, None].expand(-1, 3, -1, -1, -1)
+SQUARE, FOUR = FiniteVolumes.from_cells(CORNERS, HALVES), torch.ones(1, 4, 1)
 LINE, EDGES, NODES = Graph([(0, 1), (1, 2)], 3), torch.ones(1, 2, 1), torch.ones(1, 3, 1)
 
 
@@ -348,3 +351,53 @@ WRONG_TYPES = [
 def test_wrong_arguments_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def heated(**options):
+    return diffusion(ONES, absorption=1.0, **options)
+
+
+@pytest.mark.parametrize(
+    ("take", "bad"),
+    [
+        (lambda x: Circuit((ONES, ONES), ONES, volume=x), (math.nan, math.inf, -1.0, 0, True)),
+        (lambda x: Circuit((ONES, ONES), ONES, volume=x * ONES), (-1.0, 1j)),
+        (lambda x: diffusion(ONES, absorption=x), (math.nan, math.inf)),
+        (lambda x: diffusion(ONES, x), (True,)),
+        (lambda x: heated(arithmetic=x), (math.inf, True, "x", None)),
+        (lambda x: heated(boundary=Neumann(x)), (math.inf, True)),
+        (lambda x: heated(boundary=Dirichlet(x)), (math.inf, -math.inf)),
+        (lambda x: heated(boundary=Robin(1.0, x)), (math.inf,)),
+        (lambda x: heated(boundary=Robin(x)), (-math.inf, True)),
+        (lambda x: heated().hold(MASK[..., None], x), (math.nan, math.inf)),
+        (lambda x: helmholtz(ONES, x, 1.0, 1.0), (math.nan, math.inf, True)),
+        (lambda x: helmholtz(ONES, 1.0, x, 1.0), (math.nan, math.inf, True)),
+        (lambda x: helmholtz(ONES, 1.0, 1.0, x), (True,)),
+        (lambda x: absorbing_layer(ONES, x, 1.0), (math.nan, math.inf)),
+        (lambda x: rc_step(ONES, heated(), x, 1.0), (math.nan, math.inf, True, "x", None)),
+        (lambda x: rc_step(ONES, heated(), 1.0, x), (True, "x", None)),
+        (lambda x: lc_step(LCState.at_rest(ONES), heated(), x, 1.0), (math.nan, math.inf, "x")),
+        (lambda x: lc_step(LCState.at_rest(ONES), heated(), 1.0, 1.0, damping=x), (math.nan,)),
+        (lambda x: lc_energy(LCState.at_rest(ONES), heated(), x), (math.nan, -1.0, 0.0)),
+        (lambda x: SQUARE.circuit(FOUR, unit=x), (math.nan, math.inf, -1.0, 0, True, "x")),
+        (lambda x: SQUARE.circuit(FOUR, x), (math.nan, math.inf)),
+        (lambda x: SQUARE.circuit(FOUR, arithmetic=x), (True, "x", None)),
+        (lambda x: raster(ONES, leak=x), (math.nan, math.inf)),
+    ],
+)
+def test_numbers_are_finite_and_of_the_right_sign(take, bad):
+    for value in bad:
+        with pytest.raises(ValueError, match=r"^[\w.\[\]]+: expected .*, got "):
+            take(value)
+
+
+def test_numbers_that_may_be_infinite_or_zero():
+    """An infinite film is none, a wall at an infinite distance insulates, held nodes have no
+    volume."""
+    for infinite, same in (
+        (Robin(math.inf, 2.0), Dirichlet(2.0)),
+        (Dirichlet(0.0, math.inf), Neumann()),
+    ):
+        found = (heated(boundary=boundary).solve(ONES) for boundary in (infinite, same))
+        torch.testing.assert_close(*found)
+    assert not heated().hold(MASK[..., None]).volume.any()
