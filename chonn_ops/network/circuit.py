@@ -198,6 +198,9 @@ class Circuit:
         self.before: Circuit | None = None
         # Makes the circuit that is added as conductances of 0 rise, see `ground`; None: 1 an edge.
         self.rising: Callable[[], Circuit] | None = None
+        # Length and area of each axis' edges, and the walls that obey their law; see `nonlinear`.
+        self.faces: Sequence[tuple[Any, Any]] = ()
+        self.walls: Sequence[Any] = ()
 
     def source(self, density: Tensor) -> Tensor:
         """Current into each node for a source f per unit volume: V f + i.
