@@ -110,6 +110,22 @@ class Currents(NamedTuple):
     walls: Tensor
 
 
+class Faces(NamedTuple):
+    """What laws of elements need to know of a circuit that discretises an equation.
+
+    Attributes
+    ----------
+    edges : list of (length, area), one an axis
+        Numbers, or tensors that broadcast with the axis' conductances.
+    walls : list of (conductance, current, length, area)
+        Walls that lead to given potentials and obey the law of edges, as fields of nodes. They are
+        a part of the circuit's `wall` and `current`.
+    """
+
+    edges: list[tuple[Any, Any]]
+    walls: list[tuple[Tensor, Tensor, Any, Any]]
+
+
 class Circuit:
     r"""Resistor networks on a grid or a graph, one a batch entry and channel.
 
@@ -198,9 +214,8 @@ class Circuit:
         self.before: Circuit | None = None
         # Makes the circuit that is added as conductances of 0 rise, see `ground`; None: 1 an edge.
         self.rising: Callable[[], Circuit] | None = None
-        # Length and area of each axis' edges, and the walls that obey their law; see `nonlinear`.
-        self.faces: Sequence[tuple[Any, Any]] = ()
-        self.walls: Sequence[Any] = ()
+        # Lengths and areas of elements, where an equation has made the circuit.
+        self.faces: Callable[[], Faces] | None = None
 
     def source(self, density: Tensor) -> Tensor:
         """Current into each node for a source f per unit volume: V f + i.

@@ -45,7 +45,7 @@ from chonn_ops.checks import (
     check_sources,
     error,
 )
-from chonn_ops.network.circuit import Circuit, NetworkInfo
+from chonn_ops.network.circuit import Circuit, Faces, NetworkInfo
 from chonn_ops.network.laws import Law, Ohm, split
 from chonn_ops.network.layout import Layout
 from chonn_ops.network.solve.ground import Ungrounded
@@ -53,6 +53,7 @@ from chonn_ops.network.solve.methods import Direct, Solver
 
 # Slopes are kept between the reciprocals of this: a law may be flat or vertical at a point.
 _STEEPEST = 1e100
+_CHANGE = 1e3
 # A point on a curve is found to this part of the incident wave; the last steps need no search.
 _WAVE = 0.05
 _SEARCH = 60
@@ -136,6 +137,13 @@ def _largest(field: Tensor) -> Tensor:
     return field.abs().flatten(1, -2).amax(1).reshape(len(field), *[1] * (field.dim() - 2), -1)
 
 
+def _relative(error: Tensor, size: Tensor, tol: float) -> Tensor:
+    """The largest error of each network beside its size, of which `tol` is allowed, and beside the
+    largest size of the network, of which rounding is."""
+    size = size + _largest(size) * (torch.finfo(size.dtype).eps / tol)
+    return _largest(torch.where(error != 0, error / size, 0))
+
+
 def _on_curve(e: _Elements, x: Tensor, y: Tensor, G: Tensor, drop: Tensor, part: Tensor) -> Tensor:
     """How far each point (x, y) of a law's curve moves, in x, to where the incident wave changes by
     `part` times twice G times `drop`: the root z of y(x + z) - y + r z = 2 part r t, between 0 and
@@ -193,13 +201,13 @@ def _newton(
         if system.held is not None:
             residual = torch.where(system.held, 0, residual)
         size = source.abs() + system.outflow([i.abs() for i in system.currents(flux)], sizes=True)
-        parts = [torch.where(residual != 0, residual / size, 0)]
+        errors = [_relative(residual, size, tol)]
         ends = system.layout.sums_of_ends(v.abs())
         for e, m, d in zip(elements, behind, drop, strict=True):
             around = (v.abs() + e.value.abs()) if e.axis is None else ends[e.axis]
             off = torch.where(e.k != 0, m, 0)
-            parts.append(torch.where(off != 0, off / (around / e.length + d.abs()), 0))
-        worst = torch.stack([_largest(part) for part in parts]).amax(0)
+            errors.append(_relative(off * e.length, around + d.abs() * e.length, tol))
+        worst = torch.stack(errors).amax(0)
         if step == 0:
             bad = ~worst.isfinite()
         done = bad | (worst <= tol)
@@ -220,7 +228,8 @@ def _newton(
             for e, a, b, g, d in zip(elements, x, y, G, change, strict=True)
         ]
         x = [a + z for a, z in zip(x, move, strict=True)]
-        now, G = zip(*(e.conductivity(a) for e, a in zip(elements, x, strict=True)), strict=True)
+        now, slopes = zip(*(e.conductivity(a) for e, a in zip(elements, x, strict=True)), strict=True)
+        G = [s.clamp(g / _CHANGE, g * _CHANGE) for s, g in zip(slopes, G, strict=True)]
         behind = [
             torch.where(done, m, d - (b - b0 if e.inverse else z))
             for e, m, d, b, b0, z in zip(elements, behind, change, now, y, move, strict=True)
@@ -470,6 +479,11 @@ class NonlinearCircuit:
             check_like("start", start, self.circuit.leak, "the circuit")
             start = widened(start.detach())
         spec, tensors = self._system(source, solver or Direct(), ungrounded)
+        for e in spec.system([x.detach() for x in tensors]).elements:
+            if e.law(torch.ones_like(e.k), e.k).requires_grad:
+                expected = "tensors that need a gradient as arguments of a functools.partial, or in "
+                expected += "the fields of a dataclass or the parameters of a module"
+                raise error("law", expected, "one that the function holds")
         results: Any = _Potentials.apply(spec, (start, tol, max_steps), *tensors)
         v, worst, steps = results[:3]
         failed = worst > tol
@@ -498,18 +512,17 @@ class NonlinearCircuit:
             fields.extend(widened(x) for x in (*four, *tensors))
 
         ones = [e != 0 for e in layout.edges([torch.ones_like(g) for g in circuit.conductance])]
-        faces = circuit.faces or [(1.0, 1.0)] * len(ones)
-        for axis, (g, exists, (length, area)) in enumerate(
-            zip(circuit.conductance, ones, faces, strict=True)
-        ):
+        faces = Faces([(1.0, 1.0)] * len(ones), []) if circuit.faces is None else circuit.faces()
+        for axis, (g, exists) in enumerate(zip(circuit.conductance, ones, strict=True)):
+            length, area = faces.edges[axis]
             k = torch.where(exists, widened(g), 0) * length / area
             add(self.edges, k, axis, length, area, 0.0, exists=exists)
-        for part in circuit.walls:
-            g, length, area = (widened(x) for x in part.numbers())
-            some = g != 0
-            to = widened(part.current) / torch.where(some, g, 1)
-            add(self.edges, g * length / area, None, length, area, torch.where(some, to, 0), exists=here)
-            wall, current = wall - part.conductance, current - part.current
+        for conductance, to, length, area in faces.walls:
+            g = widened(conductance)
+            value = torch.where(g != 0, widened(to) / torch.where(g != 0, g, 1), 0)
+            add(self.edges, g * length / area, None, length, area, value, exists=g != 0)
+            wall = None if wall is None else wall - conductance
+            current = None if current is None else current - to
         if wall is not None:
             leak = leak - circuit.wall
             add(Ohm(), wall, None, 1.0, 1.0, 0.0, exists=here)

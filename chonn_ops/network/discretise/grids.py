@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import DTYPES, real_dtype
-from chonn_ops.boundary import Face, Faces, Wall, series
+from chonn_ops.boundary import Dirichlet, Face, Faces, Wall, series
 from chonn_ops.checks import (
     answer,
     check_field,
@@ -24,6 +25,7 @@ from chonn_ops.checks import (
     recording,
 )
 from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.circuit import Faces as Lengths
 from chonn_ops.network.layout import Grid, edges_alone, indices, pad
 
 Spacing = float | Sequence[float]
@@ -272,6 +274,38 @@ def walls_of(
     return wall if exists is None else wall.each(lambda x: torch.where(exists, x, 0))
 
 
+def _elements(
+    k: Conductivity,
+    leak: Tensor,
+    steps: Steps,
+    faces: Faces,
+    exists: Tensor | None = None,
+    inner: Faces | None = None,
+) -> Lengths:
+    """Lengths and areas of edges and of walls at given potentials; arguments as of `walls_of`."""
+    edges, walls = [], []
+    for axis, (k, step, pair) in enumerate(zip(_per_axis(k, len(steps)), steps, faces, strict=True)):
+        area, n = face_area(steps, axis), k.shape[axis + 1]
+        varies = isinstance(step, Tensor) and step.dim()
+        edges.append(((step + step.roll(-1, 0)) / 2 if varies else step, area))
+        index = indices(k, axis)
+        sides = [
+            (condition, index == at, step_at(step, at))
+            for condition, at in zip(pair, (0, n - 1), strict=True)
+        ]
+        if exists is not None and inner is not None:
+            missing = _missing_neighbours(exists.expand(k.shape), axis, pair[0].periodic)
+            sides += [(c, beside, step) for c, beside in zip(inner[axis], missing, strict=True)]
+        for condition, beside, width in sides:
+            if isinstance(condition, Dirichlet):
+                beside = beside if exists is None else beside & exists
+                cells = torch.where(beside, k, 0)
+                added = condition.wall(Face(cells, area, width / 2, width, leak))
+                current = torch.zeros_like(k) if added.current is None else added.current
+                walls.append((added.conductance, current, width / 2 + condition.distance, area))
+    return Lengths(edges, walls)
+
+
 def circuit_of(
     k: Conductivity,
     edges: Sequence[Tensor],
@@ -288,7 +322,12 @@ def circuit_of(
     volume: Any = math.prod(steps)
     if (exists := walls.get("exists")) is not None:
         volume = volume * exists.to(real_dtype(total.dtype))
-    return Circuit(edges, total, grid, volume=volume, wall=wall.conductance, current=wall.current)
+    circuit = Circuit(
+        edges, total, grid, volume=volume, wall=wall.conductance, current=wall.current
+    )
+    if "distances" not in walls and not torch.compiler.is_compiling():
+        circuit.faces = partial(_elements, k, leak, steps, faces, **walls)
+    return circuit
 
 
 def check_symmetric(name: str, k: Tensor) -> None:

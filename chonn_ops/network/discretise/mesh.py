@@ -40,7 +40,7 @@ from chonn_ops.checks import (
     expanded,
     is_integer,
 )
-from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.circuit import Circuit, Faces
 from chonn_ops.network.discretise.grids import check_symmetric, density_of
 from chonn_ops.network.layout.graph import Graph, plain_tensors, real_numbers
 
@@ -365,6 +365,10 @@ class Mesh:
             if added.current is not None:
                 current = current.index_add(1, nodes, added.current.expand(B, len(nodes), C))
         circuit = Circuit(g, leak + wall, graph, volume=volume, wall=wall, current=current)
+        if not tensor:
+            sides = self.points[self.graph.ends]
+            length = (sides[0] - sides[1]).norm(dim=-1)
+            circuit.faces = lambda: Faces([(like(length), like(self.weight * length))], [])
         circuit = circuit.hold(held[:, None], value)
         if not tensor and answer(lambda: bool((k == 0).any()), k):
             circuit.rising = partial(self._risen, k.detach(), boundary)
