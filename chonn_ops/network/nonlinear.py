@@ -31,7 +31,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import jvp
+from torch.func import vjp
 
 from chonn_ops._dtypes import widened, without_autocast
 from chonn_ops._in_graph import uncompiled
@@ -79,9 +79,14 @@ class _Elements(NamedTuple):
         k = torch.where(self.exists, self.k, 1)
         return torch.where(self.exists, self.law(torch.where(self.exists, x, 1), k), 0)
 
+    def tangent(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The law and its derivative. Not in forward mode, of which PyTorch has one level."""
+        y, back = vjp(self, x)
+        return y, back(torch.ones_like(y))[0]
+
     def conductivity(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The law at x, and the slope of the flux density, 0 where there is no element."""
-        y, slope = jvp(self, (x,), (torch.ones_like(x),))
+        y, slope = self.tangent(x)
         slope = slope.nan_to_num(_STEEPEST, _STEEPEST, 0).clamp(1 / _STEEPEST, _STEEPEST)
         return y, torch.where(self.k != 0, 1 / slope if self.inverse else slope, 0)
 
@@ -157,7 +162,7 @@ def _on_curve(e: _Elements, x: Tensor, y: Tensor, G: Tensor, drop: Tensor, part:
     low, high = torch.full_like(x, -700.0), torch.ones_like(x)  # powers of 2 of z / most
     z, at = most, torch.zeros_like(x)
     for _ in range(_SEARCH):
-        moved, slope = jvp(e, (x + z,), (torch.ones_like(x),))
+        moved, slope = e.tangent(x + z)
         wave = ((moved - y + r * z) * sign / wanted).nan_to_num(math.inf, math.inf, 0)
         off = live & ((wave - 1).abs() > _WAVE)
         if not bool(off.any()):
@@ -192,8 +197,14 @@ def _newton(
     damped = torch.ones_like(_largest(source))
     y, slopes = zip(*(e.conductivity(f) for e, f in zip(elements, x, strict=True)), strict=True)
     # From zero, the first impedance of a law is that of a resistor.
-    G = [s if e.inverse or start is not None else g for e, s, g in zip(elements, slopes, G, strict=True)]
-    behind = [f - a if e.inverse else torch.zeros_like(f) for e, f, a in zip(elements, fields, y, strict=True)]
+    G = [
+        s if e.inverse or start is not None else g
+        for e, s, g in zip(elements, slopes, G, strict=True)
+    ]
+    behind = [
+        f - a if e.inverse else torch.zeros_like(f)
+        for e, f, a in zip(elements, fields, y, strict=True)
+    ]
     for step in range(max_steps + 1):
         flux = [a if e.inverse else b for e, a, b in zip(elements, x, y, strict=True)]
         drop = [b if e.inverse else a for e, a, b in zip(elements, x, y, strict=True)]
@@ -228,7 +239,9 @@ def _newton(
             for e, a, b, g, d in zip(elements, x, y, G, change, strict=True)
         ]
         x = [a + z for a, z in zip(x, move, strict=True)]
-        now, slopes = zip(*(e.conductivity(a) for e, a in zip(elements, x, strict=True)), strict=True)
+        now, slopes = zip(
+            *(e.conductivity(a) for e, a in zip(elements, x, strict=True)), strict=True
+        )
         G = [s.clamp(g / _CHANGE, g * _CHANGE) for s, g in zip(slopes, G, strict=True)]
         behind = [
             torch.where(done, m, d - (b - b0 if e.inverse else z))
@@ -316,10 +329,8 @@ class _Potentials(torch.autograd.Function):
         if system.held is not None:
             w = torch.where(system.held, 0, w)
             fluxes = [g * d for g, d in zip(slopes, system.fields(w), strict=True)]
-            w = torch.where(
-                system.held, towards - system.outflow(system.currents(fluxes)), w
-            )
-        _, back = torch.func.vjp(equations, *tensors)
+            w = torch.where(system.held, towards - system.outflow(system.currents(fluxes)), w)
+        _, back = vjp(equations, *tensors)
         return (None, None, *back((w, *of_points)))
 
     @staticmethod
@@ -329,7 +340,9 @@ class _Potentials(torch.autograd.Function):
             system, slopes, rates, equations = ctx.spec.linearised(tensors, v, x)
             pairs = zip(tensors, changes[2:], strict=True)
             tangents = tuple(torch.zeros_like(a) if b is None else b for a, b in pairs)
-            _, (net, *of_elements) = jvp(equations, tuple(tensors), tangents)
+            values, back = vjp(equations, *tensors)  # linear: its transpose is forward mode
+            _, forth = vjp(back, tuple(torch.zeros_like(x) for x in values))
+            ((net, *of_elements),) = forth(tangents)
             value = torch.zeros_like(net)
             if system.held is not None:
                 value = torch.where(system.held, net, 0)
@@ -387,7 +400,9 @@ class NonlinearCircuit:
     0.521
     """
 
-    def __init__(self, circuit: Circuit, edges: Law | None = None, leaks: Law | None = None) -> None:
+    def __init__(
+        self, circuit: Circuit, edges: Law | None = None, leaks: Law | None = None
+    ) -> None:
         if not isinstance(circuit, Circuit):
             raise TypeError(f"circuit: expected a Circuit, got {type(circuit).__name__}")
         if any_complex(circuit.leak, circuit.current, *circuit.conductance):
@@ -481,7 +496,9 @@ class NonlinearCircuit:
         spec, tensors = self._system(source, solver or Direct(), ungrounded)
         for e in spec.system([x.detach() for x in tensors]).elements:
             if e.law(torch.ones_like(e.k), e.k).requires_grad:
-                expected = "tensors that need a gradient as arguments of a functools.partial, or in "
+                expected = (
+                    "tensors that need a gradient as arguments of a functools.partial, or in "
+                )
                 expected += "the fields of a dataclass or the parameters of a module"
                 raise error("law", expected, "one that the function holds")
         results: Any = _Potentials.apply(spec, (start, tol, max_steps), *tensors)

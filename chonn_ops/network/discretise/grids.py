@@ -284,7 +284,9 @@ def _elements(
 ) -> Lengths:
     """Lengths and areas of edges and of walls at given potentials; arguments as of `walls_of`."""
     edges, walls = [], []
-    for axis, (k, step, pair) in enumerate(zip(_per_axis(k, len(steps)), steps, faces, strict=True)):
+    for axis, (k, step, pair) in enumerate(
+        zip(_per_axis(k, len(steps)), steps, faces, strict=True)
+    ):
         area, n = face_area(steps, axis), k.shape[axis + 1]
         varies = isinstance(step, Tensor) and step.dim()
         edges.append(((step + step.roll(-1, 0)) / 2 if varies else step, area))
