@@ -117,13 +117,13 @@ class Faces(NamedTuple):
     ----------
     edges : list of (length, area), one an axis
         Numbers, or tensors that broadcast with the axis' conductances.
-    walls : list of (conductance, current, length, area)
-        Walls that lead to given potentials and obey the law of edges, as fields of nodes. They are
-        a part of the circuit's `wall` and `current`.
+    walls : list of (conductance, current or None, length, area, place)
+        Walls that lead to given potentials and obey the law of edges, a part of the circuit's
+        `wall` and `current`: of the nodes at index i of an axis, (axis, i), or None for all.
     """
 
     edges: list[tuple[Any, Any]]
-    walls: list[tuple[Tensor, Tensor, Any, Any]]
+    walls: list[tuple[Any, Any, Any, Any, tuple[int, int] | None]]
 
 
 class Circuit:

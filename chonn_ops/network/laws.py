@@ -42,26 +42,15 @@ def _power(x: Tensor, exponent: float) -> Tensor:
     return torch.where(some, x * torch.where(some, x, 1).abs() ** exponent, 0)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Parameters:
-    """A law whose numbers are above the `least` of their metadata, where they may be read."""
-
-    inverse: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value, least = getattr(self, field.name), field.metadata.get("least")
-            if least is None or isinstance(value, Tensor):
-                continue
-            if not is_real(value) or not least < value < float("inf"):
-                raise error(field.name, f"a number > {least:g}, or a Tensor", repr(value))
+def _check(least: float, **numbers: Number) -> None:
+    """Require numbers above the least one; tensors are not read."""
+    for name, value in numbers.items():
+        known = not isinstance(value, Tensor)
+        if known and (not is_real(value) or not least < value < float("inf")):
+            raise error(name, f"a number > {least:g}, or a Tensor", repr(value))
 
 
-def _above(least: float, **default: Any) -> Any:
-    return dataclasses.field(metadata={"least": least}, **default)
-
-
-class Ohm(_Parameters):
+class Ohm:
     """i = k d: a resistor."""
 
     def __call__(self, drop: Tensor, k: Tensor) -> Tensor:
@@ -69,7 +58,7 @@ class Ohm(_Parameters):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Power(_Parameters):
+class Power:
     r""":math:`i = k |d|^{p-2} d`: the p-Laplacian, Glen's law of ice, turbulent flow in pipes.
 
     Parameters
@@ -79,15 +68,15 @@ class Power(_Parameters):
         as its inverse; the porous medium's :math:`v^{1/m}` is p = 1 + 1/m.
     """
 
-    p: float = _above(1.0)
+    p: float
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if isinstance(self.p, Tensor):
             raise error("p", "a number (a law of your own may have a Tensor)", "a Tensor")
+        _check(1.0, p=self.p)
 
     @property
-    def inverse(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def inverse(self) -> bool:
         return self.p < 2
 
     def __call__(self, x: Tensor, k: Tensor) -> Tensor:
@@ -97,7 +86,7 @@ class Power(_Parameters):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Forchheimer(_Parameters):
+class Forchheimer:
     r""":math:`i / k + \beta |i| i = d`: Darcy's law with the inertia of fast flow.
 
     Parameters
@@ -106,7 +95,10 @@ class Forchheimer(_Parameters):
         :math:`\beta \ge 0`.
     """
 
-    beta: Number = _above(-1e-300)
+    beta: Number
+
+    def __post_init__(self) -> None:
+        _check(-1e-300, beta=self.beta)
 
     def __call__(self, drop: Tensor, k: Tensor) -> Tensor:
         inertia = 4 * self.beta * k * (k * drop).abs()
@@ -114,7 +106,7 @@ class Forchheimer(_Parameters):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Diode(_Parameters):
+class Diode:
     r""":math:`i = k (e^{d / (n V_T)} - 1)`: Shockley's diode; k is its saturation current.
 
     Parameters
@@ -123,15 +115,18 @@ class Diode(_Parameters):
         :math:`n V_T`, in the unit of the potentials: 0.02585 V at 300 K.
     """
 
-    thermal: Number = _above(0.0, default=0.02585)
+    thermal: Number = 0.02585
+
+    def __post_init__(self) -> None:
+        _check(0.0, thermal=self.thermal)
 
     def __call__(self, drop: Tensor, k: Tensor) -> Tensor:
         return k * torch.expm1(drop / self.thermal)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Sinh(_Parameters):
-    r""":math:`i = k V \sinh(d / V)`: charge in an electrolyte (Poisson and Boltzmann), Eyring's flow.
+class Sinh:
+    r""":math:`i = k V \sinh(d / V)`: charge in an electrolyte (Poisson and Boltzmann).
 
     Parameters
     ----------
@@ -139,13 +134,16 @@ class Sinh(_Parameters):
         V, in the unit of the potentials. Drops far below it see a resistor of conductance k.
     """
 
-    scale: Number = _above(0.0, default=1.0)
+    scale: Number = 1.0
+
+    def __post_init__(self) -> None:
+        _check(0.0, scale=self.scale)
 
     def __call__(self, drop: Tensor, k: Tensor) -> Tensor:
         return k * self.scale * torch.sinh(drop / self.scale)
 
 
-class Radiation(_Parameters):
+class Radiation:
     r""":math:`i = k |v|^3 v`: heat that a surface of temperature v radiates, as the law of leaks.
 
     k is :math:`\epsilon \sigma`. What surroundings of temperature :math:`v_0` send back is a source
@@ -157,7 +155,7 @@ class Radiation(_Parameters):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Threshold(_Parameters):
+class Threshold:
     r""":math:`d = i / k + \tau\, i / \sqrt{i^2 + \epsilon^2}`: nothing flows below a drop of tau.
 
     Bingham's law, regularised: below the threshold flows a current of the order of `smoothing`.
@@ -171,8 +169,12 @@ class Threshold(_Parameters):
     """
 
     inverse: ClassVar[bool] = True
-    threshold: Number = _above(-1e-300)
-    smoothing: Number = _above(0.0)
+    threshold: Number
+    smoothing: Number
+
+    def __post_init__(self) -> None:
+        _check(-1e-300, threshold=self.threshold)
+        _check(0.0, smoothing=self.smoothing)
 
     def __call__(self, current: Tensor, k: Tensor) -> Tensor:
         size = (current.square() + self.smoothing**2).sqrt()

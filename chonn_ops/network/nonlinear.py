@@ -47,7 +47,7 @@ from chonn_ops.checks import (
 )
 from chonn_ops.network.circuit import Circuit, Faces, NetworkInfo
 from chonn_ops.network.laws import Law, Ohm, split
-from chonn_ops.network.layout import Layout
+from chonn_ops.network.layout import Layout, pad
 from chonn_ops.network.solve.ground import Ungrounded
 from chonn_ops.network.solve.methods import Direct, Solver
 
@@ -62,6 +62,12 @@ _SEARCH = 60
 _PATIENCE, _DAMPED, _NEAR = 20, 0.6, 1e-3
 
 
+_HELD = (
+    "tensors that need a gradient as arguments of a functools.partial, or in the fields of a "
+    "dataclass or the parameters of a module"
+)
+
+
 class _Elements(NamedTuple):
     """Elements of one law: an axis of edges, leaks, or walls. Fields broadcast with drops."""
 
@@ -69,26 +75,42 @@ class _Elements(NamedTuple):
     inverse: bool
     exists: Tensor  # False at entries that belong to no element
     axis: int | None  # of edges; None for elements to ground
+    place: tuple[int, int] | None  # of elements to ground: the nodes at an index of an axis, or all
     k: Tensor
     length: Tensor
     area: Tensor
     value: Tensor  # the potential that elements to ground lead to
+    loose: bool  # whether the law has no tensors, which belong to elements
 
     def __call__(self, x: Tensor) -> Tensor:
         """The law, with a value that has finite derivatives where there is no element."""
         k = torch.where(self.exists, self.k, 1)
         return torch.where(self.exists, self.law(torch.where(self.exists, x, 1), k), 0)
 
-    def tangent(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def tangent(self, x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """The law and its derivative. Not in forward mode, of which PyTorch has one level."""
-        y, back = vjp(self, x)
+        if isinstance(self.law, Ohm):
+            return k * x, k
+        y, back = vjp(lambda x: self.law(x, k), x)
         return y, back(torch.ones_like(y))[0]
 
     def conductivity(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The law at x, and the slope of the flux density, 0 where there is no element."""
-        y, slope = self.tangent(x)
+        (y, slope), some = self.tangent(x, self.k), self.k != 0
         slope = slope.nan_to_num(_STEEPEST, _STEEPEST, 0).clamp(1 / _STEEPEST, _STEEPEST)
-        return y, torch.where(self.k != 0, 1 / slope if self.inverse else slope, 0)
+        slope = torch.where(some, 1 / slope if self.inverse else slope, 0)
+        return torch.where(some, y, 0), slope
+
+    def of_nodes(self, field: Tensor) -> Tensor:
+        """The numbers of the nodes of elements to ground."""
+        return field if self.place is None else field.narrow(self.place[0] + 1, self.place[1], 1)
+
+    def to_nodes(self, field: Tensor, like: Tensor) -> Tensor:
+        """Numbers of elements to ground as a field of all nodes."""
+        if self.place is None:
+            return field
+        axis, index = self.place
+        return pad(field, axis, index, like.shape[axis + 1] - 1 - index)
 
 
 class _System(NamedTuple):
@@ -104,15 +126,14 @@ class _System(NamedTuple):
 
     def drops(self, v: Tensor) -> list[Tensor]:
         """The drop over the length of all elements."""
-        along = self.layout.drops(v)
-        return [
-            ((v - e.value) if e.axis is None else along[e.axis]) / e.length for e in self.elements
-        ]
+        return [f - e.value / e.length for e, f in zip(self.elements, self.fields(v), strict=True)]
 
     def fields(self, v: Tensor) -> list[Tensor]:
         """`drops` without the potentials of walls: linear in v."""
         along = self.layout.drops(v)
-        return [(v if e.axis is None else along[e.axis]) / e.length for e in self.elements]
+        return [
+            (e.of_nodes(v) if e.axis is None else along[e.axis]) / e.length for e in self.elements
+        ]
 
     def outflow(self, currents: Sequence[Tensor], *, sizes: bool = False) -> Tensor:
         """What elements carry out of each node, or the sum of the numbers of its elements;
@@ -120,7 +141,7 @@ class _System(NamedTuple):
         add = self.layout.at_both_ends if sizes else self.layout.outflow
         pairs = list(zip(self.elements, currents, strict=True))
         out = add([i for e, i in pairs if e.axis is not None])
-        return sum((i for e, i in pairs if e.axis is None), out)
+        return sum((e.to_nodes(i, out) for e, i in pairs if e.axis is None), out)
 
     def currents(self, flux: Sequence[Tensor]) -> list[Tensor]:
         return [j * e.area for e, j in zip(self.elements, flux, strict=True)]
@@ -129,8 +150,10 @@ class _System(NamedTuple):
         """The linear circuit of these slopes, with 0 at held nodes."""
         pairs = list(zip(self.elements, conductivity, strict=True))
         edges = [g * e.area / e.length for e, g in pairs if e.axis is not None]
-        ground = [g * e.area / e.length for e, g in pairs if e.axis is None]
-        leak = sum(ground, torch.zeros_like(self.source))
+        leak = torch.zeros_like(self.source)
+        for e, g in pairs:
+            if e.axis is None:
+                leak = leak + e.to_nodes(g * e.area / e.length, leak)
         circuit = Circuit(self.layout.for_circuit(edges), leak, self.layout)
         if self.held is not None:
             circuit = circuit.hold(self.held)
@@ -139,7 +162,7 @@ class _System(NamedTuple):
 
 def _largest(field: Tensor) -> Tensor:
     """The largest number of each network, in a shape that broadcasts with its fields."""
-    return field.abs().flatten(1, -2).amax(1).reshape(len(field), *[1] * (field.dim() - 2), -1)
+    return field.abs().amax(tuple(range(1, field.dim() - 1)), keepdim=True)
 
 
 def _relative(error: Tensor, size: Tensor, tol: float) -> Tensor:
@@ -153,26 +176,39 @@ def _on_curve(e: _Elements, x: Tensor, y: Tensor, G: Tensor, drop: Tensor, part:
     """How far each point (x, y) of a law's curve moves, in x, to where the incident wave changes by
     `part` times twice G times `drop`: the root z of y(x + z) - y + r z = 2 part r t, between 0 and
     2 part t, by Newton's method for logarithms, with bisection."""
-    some = e.k != 0
-    r = torch.where(some, 1 / torch.where(some, G, 1) if e.inverse else G, 1)
-    most = part * torch.where(some, drop / r if e.inverse else drop, 0)
-    wanted, sign = 2 * r * most.abs(), most.sign()
+    r = 1 / G if e.inverse else G
+    most = part * torch.where(e.k != 0, drop / r if e.inverse else drop, 0)
+    if isinstance(e.law, Ohm):
+        return most
     # Below rounding a change cannot be measured, and the tangent is right.
+    wanted = 2 * r * most.abs()
     live = (most.abs() > 1e-14 * x.abs()) & wanted.isfinite() & (wanted > 0)
-    low, high = torch.full_like(x, -700.0), torch.ones_like(x)  # powers of 2 of z / most
-    z, at = most, torch.zeros_like(x)
+    moved = e.law(x + most, e.k)
+    off = live & ~(((moved - y + r * most).abs() / wanted - 1).abs() <= _WAVE)
+    if not bool(off.any()):
+        return most
+    # A law without tensors takes any elements, so those that need a search.
+    some = off if e.loose else torch.ones_like(off)
+    low, high = (torch.full_like(x, power)[some] for power in (-700.0, 1.0))  # log2(z / most)
+    x, y, r, wanted, off = (field.expand_as(off)[some] for field in (x, y, r, wanted, off))
+    k, start = (field.expand_as(some)[some] for field in (e.k, most))
+    if not e.loose:
+        x, y, r, wanted, off, k, start, low, high = (
+            field.reshape(some.shape) for field in (x, y, r, wanted, off, k, start, low, high)
+        )
+    z, at, sign = start, torch.zeros_like(start), start.sign()
     for _ in range(_SEARCH):
-        moved, slope = e.tangent(x + z)
+        moved, slope = e.tangent(x + z, k)
         wave = ((moved - y + r * z) * sign / wanted).nan_to_num(math.inf, math.inf, 0)
-        off = live & ((wave - 1).abs() > _WAVE)
-        if not bool(off.any()):
+        now = off & ((wave - 1).abs() > _WAVE)
+        if not bool(now.any()):
             break
-        low, high = torch.where(off & (wave < 1), at, low), torch.where(off & (wave > 1), at, high)
+        low, high = torch.where(now & (wave < 1), at, low), torch.where(now & (wave > 1), at, high)
         newton = at - wave.log2() * wave * wanted / ((slope + r) * z.abs())
         inside = (newton > low) & (newton < high)
-        at = torch.where(off, torch.where(inside, newton, (low + high) / 2), at)
-        z = torch.where(off, most * torch.exp2(at), z)
-    return z
+        at = torch.where(now, torch.where(inside, newton, (low + high) / 2), at)
+        z = torch.where(now, start * torch.exp2(at), z)
+    return most.masked_scatter(some, z)
 
 
 def _newton(
@@ -215,7 +251,7 @@ def _newton(
         errors = [_relative(residual, size, tol)]
         ends = system.layout.sums_of_ends(v.abs())
         for e, m, d in zip(elements, behind, drop, strict=True):
-            around = (v.abs() + e.value.abs()) if e.axis is None else ends[e.axis]
+            around = (e.of_nodes(v).abs() + e.value.abs()) if e.axis is None else ends[e.axis]
             off = torch.where(e.k != 0, m, 0)
             errors.append(_relative(off * e.length, around + d.abs() * e.length, tol))
         worst = torch.stack(errors).amax(0)
@@ -255,7 +291,8 @@ class _Spec(NamedTuple):
     """What a system is made of beside tensors that have derivatives."""
 
     layout: Layout
-    kinds: list[tuple[Callable[[Sequence[Tensor]], Law], bool, Tensor, int | None, int]]
+    # What makes the law of tensors, how many these are, and what `_Elements` has beside tensors.
+    kinds: list[tuple[Callable[[Sequence[Tensor]], Law], int, tuple[Any, ...]]]
     held: Tensor | None
     solver: Solver
     ungrounded: Ungrounded
@@ -265,9 +302,9 @@ class _Spec(NamedTuple):
         and the tensors of the law."""
         source, value, *rest = tensors
         elements: list[_Elements] = []
-        for make, inverse, exists, axis, count in self.kinds:
+        for make, count, options in self.kinds:
             fields, law, rest = rest[:4], make(rest[4 : 4 + count]), rest[4 + count :]
-            elements.append(_Elements(law, inverse, exists, axis, *fields))
+            elements.append(_Elements(law, *options, *fields, loose=not count))
         return _System(
             self.layout, elements, source, self.held, value, self.solver, self.ungrounded
         )
@@ -415,55 +452,8 @@ class NonlinearCircuit:
         self.circuit = circuit
         self.edges, self.leaks = edges or Ohm(), leaks or Ohm()
 
-    def solve(
-        self,
-        source: Tensor,
-        solver: Solver | None = None,
-        *,
-        start: Tensor | None = None,
-        tol: float = 1e-10,
-        max_steps: int = 100,
-        ungrounded: Ungrounded = "error",
-        unconverged: Literal["error", "nan"] = "error",
-    ) -> Tensor:
-        """Solve Kirchhoff's current law, differentiably any number of times.
-
-        Gradients flow to the source, to all tensors of the circuit and to the parameters of laws,
-        not to `start`. Each costs one solve. Forward mode, `torch.func.grad` and `jvp` work;
-        `torch.vmap` over a solve does not: use a batch.
-
-        Parameters
-        ----------
-        source : Tensor, shape (B, \\*grid, C)
-            f per unit volume, as in `Circuit.solve`.
-        solver : Auto, Direct or Iterative, optional
-            Of the linear circuits; by default ``Direct()``.
-        start : Tensor, shape (B, \\*grid, C), optional
-            Potentials to start from. By default the first step is that of resistors.
-        tol : float
-            Where steps stop: a backward error, see `solve_with_info`.
-        max_steps : int
-            The most steps.
-        ungrounded : {"error", "nan"}
-            As in `Circuit.solve`.
-        unconverged : {"error", "nan"}
-            What networks above `tol` after `max_steps` are: a RuntimeError that names them, or NaN,
-            without a gradient.
-
-        Returns
-        -------
-        Tensor, shape and dtype of `source`
-            A network with a NaN or an infinity in an input is all NaN.
-
-        Raises
-        ------
-        ValueError
-            Wrong shape, dtype or device; a law with a tensor that no gradient could find.
-        RuntimeError
-            Networks that did not converge, with their backward errors.
-        """
-        options: Any = {"start": start, "tol": tol, "max_steps": max_steps}
-        options.update(ungrounded=ungrounded, unconverged=unconverged)
+    def solve(self, source: Tensor, solver: Solver | None = None, **options: Any) -> Tensor:
+        """Solve Kirchhoff's current law, differentiably: the potentials of `solve_with_info`."""
         return self.solve_with_info(source, solver, **options)[0]
 
     @uncompiled
@@ -478,11 +468,50 @@ class NonlinearCircuit:
         ungrounded: Ungrounded = "error",
         unconverged: Literal["error", "nan"] = "error",
     ) -> tuple[Tensor, NetworkInfo]:
-        """`solve`, and how it went: `iterations` are steps, each a linear solve. `backward_error` is
-        the least relative change of currents, sources and potentials that makes them exact, before
-        they are rounded to the dtype of `source`: what Kirchhoff's current law leaves over at a
-        node beside the sizes of its currents, or the distance of a drop of potentials from the drop
-        of the element, beside the sizes of both potentials."""
+        """Solve Kirchhoff's current law, differentiably any number of times.
+
+        Gradients flow to the source, to all tensors of the circuit and to the parameters of laws,
+        not to `start`. Each costs one solve, with the slopes at the solution: where these are 0 or
+        infinite, as those of powers at drops of 0, gradients may be, too. Forward mode,
+        `torch.func.grad` and `jvp` work; `torch.vmap` over a solve does not: use a batch.
+
+        Parameters
+        ----------
+        source : Tensor, shape (B, \\*grid, C)
+            f per unit volume, as in `Circuit.solve`.
+        solver : Auto, Direct or Iterative, optional
+            Of the linear circuits; by default ``Direct()``.
+        start : Tensor, shape (B, \\*grid, C), optional
+            Potentials to start from. By default the first step is that of resistors.
+        tol : float
+            The backward error at which steps stop.
+        max_steps : int
+            The most steps.
+        ungrounded : {"error", "nan"}
+            As in `Circuit.solve`.
+        unconverged : {"error", "nan"}
+            What networks above `tol` after `max_steps` are: a RuntimeError that names them, or NaN,
+            without a gradient.
+
+        Returns
+        -------
+        Tensor, shape and dtype of `source`
+            Potentials. A network with a NaN or an infinity in an input is all NaN.
+        NetworkInfo
+            `iterations` are steps, each a linear solve. `backward_error` is the least relative
+            change of currents, sources and potentials that makes them exact, before they are
+            rounded to the dtype of `source`: what Kirchhoff's current law leaves over at a node
+            beside the sizes of its currents, or the distance of a drop of potentials from the drop
+            of the element, beside the sizes of both potentials. What is below the rounding of the
+            network's largest current or potential counts as 0.
+
+        Raises
+        ------
+        ValueError
+            Wrong shape, dtype or device; a law with a tensor that no gradient could find.
+        RuntimeError
+            Networks that did not converge, with their backward errors.
+        """
         check_choice("unconverged", unconverged, ("error", "nan"))
         check_choice("ungrounded", ungrounded, ("error", "nan"))
         check_open_unit_interval(tol=tol)
@@ -496,11 +525,7 @@ class NonlinearCircuit:
         spec, tensors = self._system(source, solver or Direct(), ungrounded)
         for e in spec.system([x.detach() for x in tensors]).elements:
             if e.law(torch.ones_like(e.k), e.k).requires_grad:
-                expected = (
-                    "tensors that need a gradient as arguments of a functools.partial, or in "
-                )
-                expected += "the fields of a dataclass or the parameters of a module"
-                raise error("law", expected, "one that the function holds")
+                raise error("law", _HELD, "one that the function holds")
         results: Any = _Potentials.apply(spec, (start, tol, max_steps), *tensors)
         v, worst, steps = results[:3]
         failed = worst > tol
@@ -519,34 +544,42 @@ class NonlinearCircuit:
         current, wall = circuit.current, circuit.wall
         kinds: list[Any] = []
         fields: list[Tensor] = []
-        here = torch.ones_like(leak, dtype=torch.bool)
 
-        def add(law: Law, k: Tensor, axis: int | None, *numbers: Any, exists: Tensor) -> None:
+        def add(law: Law, k: Tensor, axis: int | None, *numbers: Any, place: Any = None) -> None:
             tensors, make = split(law)
+            # A real element of conductance 0 has a derivative; faces between two cells are none.
+            exists = (k != 0) | (axis is None and law is not self.edges) | (place is not None)
+            exists = exists if axis is None else ones[axis] != 0
             inverse = bool(getattr(law, "inverse", False))
-            kinds.append((make, inverse, exists, axis, len(tensors)))
+            kinds.append((make, len(tensors), (inverse, exists, axis, place)))
             four = [torch.as_tensor(x, device=leak.device) for x in (k, *numbers)]
             fields.extend(widened(x) for x in (*four, *tensors))
 
-        ones = [e != 0 for e in layout.edges([torch.ones_like(g) for g in circuit.conductance])]
+        ones = layout.edges([torch.ones_like(g) for g in circuit.conductance])
         faces = Faces([(1.0, 1.0)] * len(ones), []) if circuit.faces is None else circuit.faces()
-        for axis, (g, exists) in enumerate(zip(circuit.conductance, ones, strict=True)):
+        for axis, g in enumerate(layout.edges(circuit.conductance)):
             length, area = faces.edges[axis]
-            k = torch.where(exists, widened(g), 0) * length / area
-            add(self.edges, k, axis, length, area, 0.0, exists=exists)
-        for conductance, to, length, area in faces.walls:
-            g = widened(conductance)
-            value = torch.where(g != 0, widened(to) / torch.where(g != 0, g, 1), 0)
-            add(self.edges, g * length / area, None, length, area, value, exists=g != 0)
-            wall = None if wall is None else wall - conductance
-            current = None if current is None else current - to
-        if wall is not None:
+            add(self.edges, widened(g) * length / area, axis, length, area, 0.0)
+        for g, to, length, area, place in faces.walls:
+            value = 0.0 if to is None else torch.where(g != 0, to / torch.where(g != 0, g, 1), 0)
+            add(self.edges, widened(g) * length / area, None, length, area, value, place=place)
+            axis, index = place or (0, 0)
+            after = leak.shape[axis + 1] - 1 - index
+            g, to = (
+                x if x is None or place is None else pad(x, axis, index, after) for x in (g, to)
+            )
+            wall = None if wall is None else wall - g
+            current = current if current is None or to is None else current - to
+        if wall is not None and circuit.wall is not None:
             leak = leak - circuit.wall
-            add(Ohm(), wall, None, 1.0, 1.0, 0.0, exists=here)
+            rounding = 16 * torch.finfo(wall.dtype).eps * circuit.wall
+            rest = torch.where((wall > rounding) | (circuit.wall == 0), wall, 0)
+            if rest.requires_grad or bool((rest != 0).any()):
+                add(Ohm(), rest, None, 1.0, 1.0, 0.0)
         volume = circuit.volume
         if isinstance(volume, Tensor):
             volume = torch.where(volume != 0, volume, 1)
-        add(self.leaks, leak / volume, None, 1.0, volume, 0.0, exists=here)
+        add(self.leaks, leak / volume, None, 1.0, volume, 0.0)
         s = widened(source) * circuit.volume
         s = s if current is None else s + current
         value = torch.zeros_like(s) if held is None else widened(self.circuit.current)
@@ -559,7 +592,7 @@ def _message(failed: Tensor, worst: Tensor, tol: float, max_steps: int) -> str:
         f"{tuple(at)} at {float(worst[tuple(at)]):.1e}" for at in failed.nonzero()[:5].tolist()
     )
     return (
-        f"{int(failed.sum())} of {failed.numel()} networks (batch, channel) are above tol = {tol:g} "
-        f"after {max_steps} steps: {names}. Give a `start`, more `max_steps` or a larger `tol`; a "
+        f"{int(failed.sum())} of {failed.numel()} networks (batch, channel) are above tol = "
+        f"{tol:g} after {max_steps} steps: {names}. Give a `start`, more `max_steps` or a larger `tol`; a "
         "law has to increase with the drop; unconverged='nan' makes these networks NaN"
     )

@@ -284,27 +284,25 @@ def _elements(
 ) -> Lengths:
     """Lengths and areas of edges and of walls at given potentials; arguments as of `walls_of`."""
     edges, walls = [], []
-    for axis, (k, step, pair) in enumerate(
-        zip(_per_axis(k, len(steps)), steps, faces, strict=True)
-    ):
-        area, n = face_area(steps, axis), k.shape[axis + 1]
+    for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
+        cells, area = _per_axis(k, len(steps))[axis], face_area(steps, axis)
         varies = isinstance(step, Tensor) and step.dim()
         edges.append(((step + step.roll(-1, 0)) / 2 if varies else step, area))
-        index = indices(k, axis)
-        sides = [
-            (condition, index == at, step_at(step, at))
-            for condition, at in zip(pair, (0, n - 1), strict=True)
+        if exists is not None:
+            cells = torch.where(exists, cells, 0)
+        last = cells.shape[axis + 1] - 1
+        sides: list[Any] = [
+            (condition, cells.narrow(axis + 1, at, 1), step_at(step, at), (axis, at))
+            for condition, at in zip(pair, (0, last), strict=True)
         ]
         if exists is not None and inner is not None:
-            missing = _missing_neighbours(exists.expand(k.shape), axis, pair[0].periodic)
-            sides += [(c, beside, step) for c, beside in zip(inner[axis], missing, strict=True)]
-        for condition, beside, width in sides:
+            missing = _missing_neighbours(exists.expand(cells.shape), axis, pair[0].periodic)
+            for condition, beside in zip(inner[axis], missing, strict=True):
+                sides.append((condition, torch.where(beside, cells, 0), step, None))
+        for condition, conductivity, width, place in sides:
             if isinstance(condition, Dirichlet):
-                beside = beside if exists is None else beside & exists
-                cells = torch.where(beside, k, 0)
-                added = condition.wall(Face(cells, area, width / 2, width, leak))
-                current = torch.zeros_like(k) if added.current is None else added.current
-                walls.append((added.conductance, current, width / 2 + condition.distance, area))
+                g, current = condition.wall(Face(conductivity, area, width / 2, width, leak))
+                walls.append((g, current, width / 2 + condition.distance, area, place))
     return Lengths(edges, walls)
 
 
