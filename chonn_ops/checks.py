@@ -330,7 +330,7 @@ def smallest_of(tensor: Tensor) -> float:
     for dim, stride in enumerate(tensor.stride()):
         if stride == 0:  # expanded: all entries equal the first
             tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
-    return float(tensor.amin()) if tensor.numel() else 0.0
+    return float(tensor.detach().amin()) if tensor.numel() else 0.0
 
 
 def recording(field: Tensor) -> bool:

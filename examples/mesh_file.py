@@ -23,16 +23,14 @@ from chonn_ops import Mesh
 
 
 def temperature(mesh: meshio.Mesh, name: str | None = None) -> Tensor:
-    """u at the points of a mesh of tetrahedra, or of triangles in a plane of constant z, (N,)."""
+    """u at the points of a mesh of tetrahedra or triangles, (N,)."""
     kind = "tetra" if "tetra" in mesh.cells_dict else "triangle"
-    points = mesh.points if kind == "tetra" else mesh.points[:, :2]
-    cells = mesh.cells_dict[kind].astype("int64")
-    k = torch.ones(len(cells)).double()
+    domain = Mesh.from_mesh(mesh)
+    k = torch.ones(len(domain.cells)).double()
     if name is not None:
         k = torch.tensor(mesh.cell_data_dict[name][kind].astype("float64"))
-    domain = Mesh(points.astype("float64"), cells)
     circuit = domain.diffusion(k[None, :, None], boundary="dirichlet")
-    return circuit.solve(torch.ones(1, len(points), 1).double())[0, :, 0]
+    return circuit.solve(torch.ones(1, len(domain.points), 1).double())[0, :, 0]
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -163,6 +163,7 @@ def domain_on(volumes: FiniteVolumes, boundary: Any, device: torch.device) -> Me
     """Check the arguments and make a domain of them."""
     if not isinstance(volumes, FiniteVolumes):
         raise TypeError(f"volumes: expected FiniteVolumes, got {type(volumes).__name__}")
+    volumes.require_faces()
     exists = torch.ones(volumes.num_nodes, dtype=torch.bool, device=device)
     walls = named_conditions(boundary, volumes.sets, inner=True)
     start, end = volumes.positions[volumes.graph.ends]

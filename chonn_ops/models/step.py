@@ -15,18 +15,31 @@ from chonn_ops.boundary import Dirichlet, Neumann, Periodic, per_axis
 from chonn_ops.checks import GRID_AXES, answer, as_field, check_above, check_integer, error
 from chonn_ops.models.calibration import PACE, SLOWEST
 from chonn_ops.models.carry import Carried, Kernel, has_kernel
-from chonn_ops.models.identification import DIFFUSIVITY, GAIN, NEAR, NUMBERS, PARTS, Identification
+from chonn_ops.models.identification import (
+    DIFFUSIVITY,
+    GAIN,
+    NEAR,
+    NUMBERS,
+    PARTS,
+    RATE,
+    SPEED,
+    STORE,
+    Identification,
+)
 from chonn_ops.models.line import Line, is_line
 from chonn_ops.models.network import PointwiseTrunk, Units
 from chonn_ops.models.pretrained import Pretrained
 from chonn_ops.network.circuit import Circuit, solve_checked
 from chonn_ops.network.discretise.grids import Spacing, circuit_of, edges, face_area, spacings
 from chonn_ops.network.discretise.steps import companion
+from chonn_ops.network.discretise.volumes import FiniteVolumes
+from chonn_ops.network.layout import Grid
 from chonn_ops.network.solve.methods import AUTO
 from chonn_ops.nn.circuit_head import wall_distance
 from chonn_ops.nn.geometry import (
-    Distances,
+    Geometry,
     Nodes,
+    check_volumes,
     checked_lengths,
     checked_nodes,
     distances_of,
@@ -40,12 +53,6 @@ from chonn_ops.nn.layers import Factory
 # since the last frame, or from the state as vorticity.
 FORMS = ("smooth", "mass", "vorticity")
 BOUNDARIES = ("auto", "periodic", "robin")
-# Units of the parameters that are numbers for the whole field: change a frame, in the unit of the
-# state; displacement a frame, in that of the domain; logarithm of a capacity. After 60 steps of
-# Adam at 1e-2 from a calibrated start, three times the second one had an error 28 % higher on
-# Burgers' equation 0.001, a third 4 %; the third one changed 2 % on diffusion-sorption. A third of
-# the first one had 0.0006 instead of 0.0041 on reaction-diffusion, which was at 0.00005 before.
-RATE, SPEED, STORE = 0.1, 1 / 16, 0.25
 # Cells that the fastest wave may cross in one step of limited fluxes and of smooth ones, which are
 # stable to 1 and 2.06: to that of the four stages, 2.83, over the largest slope of a wave, 1.37.
 # Half the first one lowers errors on PDEBench's advection and Burgers' equation 0.001 by 13 to 22 %
@@ -84,6 +91,7 @@ class _CHONNStep(Pretrained):
         lengths: float | Sequence[float] = 1.0,
         boundary: str | Sequence[str] = "auto",
         nodes: Nodes = "centres",
+        sets: Sequence[str] | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -92,6 +100,7 @@ class _CHONNStep(Pretrained):
         self.channels, self.substeps, self.nodes = channels, substeps, checked_nodes(nodes)
         self.lengths = checked_lengths(lengths, self.axes)
         self.boundary = per_axis(boundary, self.axes, BOUNDARIES)
+        self.sets = None if sets is None else tuple(sets)
         self.unit = sum(spacings(self.lengths, self.axes)) / self.axes
         factory: Factory = {"device": device, "dtype": dtype}
         C, axes = channels, self.axes
@@ -115,7 +124,8 @@ class _CHONNStep(Pretrained):
         self.reaction, self.storage = zeros(C, len(self.powers)), zeros(C, 2 * C)
         self.carry, self.forcing = zeros(axes, Z, Z, 1 + 2 * Z), zeros(C, 3**axes)
         self.diffusivity = zeros(C)
-        self.level, self.distance = zeros(axes, 2, C), zeros(axes, 2, C)
+        walls = (axes, 2) if self.sets is None else (len(self.sets),)
+        self.level, self.distance = zeros(*walls, C), zeros(*walls, C)
         self.register_buffer("size", torch.ones(C, **factory))
         self.register_buffer("pace", torch.ones((), **factory))
         for name, value in (("low", -4.0), ("high", 4.0), ("positive", 0.0)):
@@ -127,7 +137,8 @@ class _CHONNStep(Pretrained):
     def stated(self) -> Mapping[str, Any]:
         """See `Stated`."""
         nodes = distances_of(self.nodes, self.axes)
-        return {"lengths": self.lengths, "substeps": self.substeps, "nodes": nodes}
+        stated = {"lengths": self.lengths, "substeps": self.substeps, "nodes": nodes}
+        return {**stated, "sets": self.sets}
 
     def _has(self, parts: set[str], forms: set[str], rings: Sequence[bool]) -> None:
         """Set which parts are there, in which forms, and which axes are periodic. Other parts do
@@ -355,19 +366,24 @@ class _CHONNStep(Pretrained):
             change = change - within - behind - ahead.roll(1, axis + 1)
         return change
 
-    def circuit(self, v: Tensor, steps: Sequence[float], nodes: Distances) -> Circuit:
+    def circuit(self, v: Tensor, where: Geometry) -> Circuit:
         """The resistors between cells and behind walls where the diffusivity is 1, for states of
         this shape."""
         one = v.new_ones(()).expand(v.shape)
-        edges = [one * (face_area(steps, axis) / step) for axis, step in enumerate(steps)]
         level = self._number("level").to(v)
         far = self.unit * wall_distance(self._number("distance").to(v))
+        if where.volumes is not None:
+            names = self.sets or ()
+            walls = dict(zip(names, map(Dirichlet, level, far), strict=True))
+            return where.volumes.circuit(one, boundary=walls)
+        steps = where.spacing
+        edges = [one * (face_area(steps, axis) / step) for axis, step in enumerate(steps)]
         faces: Any = [
             (Periodic(),) * 2 if ring else tuple(map(Dirichlet, level[axis], far[axis]))
             for axis, ring in enumerate(self.rings)
         ]
         zero = torch.zeros_like(v)
-        return circuit_of(one, edges, zero, steps, faces, distances=wall_distances(nodes))
+        return circuit_of(one, edges, zero, steps, faces, distances=wall_distances(where.nodes))
 
     def _slowness(self, v: Tensor, store: bool) -> Tensor:
         """Capacity over diffusivity: the capacitors beside the resistors of `circuit`. As these
@@ -415,12 +431,13 @@ class _CHONNStep(Pretrained):
         dt: float = 1.0,
         spacing: Spacing | None = None,
         nodes: Nodes | None = None,
+        volumes: FiniteVolumes | None = None,
     ) -> Tensor:
         """Predict the next frame.
 
         Parameters
         ----------
-        x : Tensor, shape (B, frames * channels, \\*grid)
+        x : Tensor, shape (B, frames * channels, \\*grid); on a mesh (B, N, frames * channels)
             The last `history` frames, or more of which these count, the oldest first.
         dt : float
             Time to the next frame, in the frames of the training data.
@@ -428,10 +445,12 @@ class _CHONNStep(Pretrained):
             Distance of the points, in the unit of `lengths`. Default: the points fill `lengths`.
         nodes : {"centres", "left", "corners"} or pairs of float, optional
             Where the points lie, see `chonn_ops.Network`. Default: the option.
+        volumes : FiniteVolumes
+            The mesh of a model with the option `sets`.
 
         Returns
         -------
-        Tensor, shape (B, channels, \\*grid)
+        Tensor, shape (B, channels, \\*grid); on a mesh (B, N, channels)
 
         Raises
         ------
@@ -440,22 +459,45 @@ class _CHONNStep(Pretrained):
             does not fit.
         """
         check_above(0, dt=dt)
-        x = as_field("x", x, self.parameters(), "B", "C", *GRID_AXES[: self.axes])
         least, C = self.history * self.channels, self.channels
-        if x.shape[1] < least or x.shape[1] % C:
-            raise error("x", f"{C} channels of each of {self.history} frames or more", x.shape[1])
-        v = x[:, -least:].movedim(1, -1)
-        v = v.to(torch.promote_types(v.dtype, torch.float32)) / self.size.repeat(self.history)
-        steps, where = spacing_and_nodes(
-            v.shape[:-1], self.lengths, self.nodes, spacing, None, nodes
-        )
+        shape = ("C", *GRID_AXES[: self.axes]) if self.sets is None else ("N", "C")
+        x = as_field("x", x, self.parameters(), "B", *shape)
+        v = x.movedim(1, -1) if self.sets is None else x
+        if v.shape[-1] < least or v.shape[-1] % C:
+            raise error("x", f"{C} channels of each of {self.history} frames or more", v.shape[-1])
+        where = self.geometry(v.shape[:-1], spacing, nodes, volumes)
+        v = v[..., -least:].to(torch.promote_types(v.dtype, torch.float32))
+        v = self.step(v / self.size.repeat(self.history), dt, where) * self.size
+        return (v.movedim(-1, 1) if self.sets is None else v).to(x.dtype)
+
+    def geometry(
+        self,
+        shape: Sequence[int],
+        spacing: Spacing | None,
+        nodes: Nodes | None,
+        volumes: FiniteVolumes | None,
+    ) -> Geometry:
+        """The checked geometry of states of a shape (B, \\*grid), or (B, N) on a mesh."""
+        if self.sets is None:
+            if volumes is not None:
+                raise error("volumes", "None without the option `sets`", "FiniteVolumes")
+            found = spacing_and_nodes(shape, self.lengths, self.nodes, spacing, None, nodes)
+            return Geometry(found[0], nodes=found[1])
+        count = check_volumes(volumes, self.axes, spacing, nodes)
+        if shape[1] != count:
+            raise error("x", f"{count} nodes, as `volumes`", shape[1])
+        return Geometry(volumes=volumes)
+
+    def step(self, v: Tensor, dt: float, where: Geometry) -> Tensor:
+        """`forward` for states (B, \\*grid, history * channels) in the unit `size`."""
+        C, steps = self.channels, where.spacing
         if self.history > 1:
             before, v = v.split(C, -1)
             v = self._lifted(before, v, dt, steps)
-        circuit = self.circuit(v[..., :C], steps, where) if "diffuse" in self.parts else None
+        circuit = self.circuit(v[..., :C], where) if "diffuse" in self.parts else None
         for _ in range(self.substeps):
             v = self._step(v, dt / self.substeps, steps, circuit)
-        return (v[..., :C] * self.size).movedim(-1, 1).to(x.dtype)
+        return v[..., :C]
 
     @torch.no_grad()
     def coefficients(self) -> dict[str, Tensor]:
@@ -513,7 +555,12 @@ class _CHONNStep(Pretrained):
 
     @torch.no_grad()
     def calibrate(
-        self, frames: Tensor, *, spacing: Spacing | None = None, nodes: Nodes | None = None
+        self,
+        frames: Tensor,
+        *,
+        spacing: Spacing | None = None,
+        nodes: Nodes | None = None,
+        volumes: FiniteVolumes | None = None,
     ) -> Tensor:
         """Start from the equation that predicts some frames best, without the parts that it lacks.
 
@@ -527,9 +574,9 @@ class _CHONNStep(Pretrained):
 
         Parameters
         ----------
-        frames : Tensor, shape (S, T, channels, \\*grid)
+        frames : Tensor, shape (S, T, channels, \\*grid); on a mesh (S, T, N, channels)
             S time series of T >= 2 frames, which represent the data.
-        spacing, nodes
+        spacing, nodes, volumes
             As in `forward`.
 
         Returns
@@ -543,14 +590,17 @@ class _CHONNStep(Pretrained):
             For shapes that do not fit, or numbers that are not finite.
         """
         C, axes, dtype = self.channels, self.axes, self.carry.dtype
-        if frames.dim() != axes + 3 or frames.shape[1] < 2 or frames.shape[2] != C:
-            expected = f"shape (S, T >= 2, {C}, {', '.join(GRID_AXES[:axes])})"
+        shape = (C, *GRID_AXES[:axes]) if self.sets is None else ("N", C)
+        states = frames.movedim(2, -1) if self.sets is None and frames.dim() > 3 else frames
+        if frames.dim() != len(shape) + 2 or frames.shape[1] < 2 or states.shape[-1] != C:
+            expected = f"shape (S, T >= 2, {', '.join(map(str, shape))})"
             raise error("frames", expected, tuple(frames.shape))
         if not frames.isfinite().all():
             raise error("frames", "finite numbers", "others")
+        where = self.geometry(states[:, 0, ..., 0].shape, spacing, nodes, volumes)
         self.double()
         self.set_pace(1.0)
-        errors = Identification(self, frames.double(), spacing, nodes).run()
+        errors = Identification(self, states.double(), where).run()
         # After three epochs at PDEBench's rate of 1e-3, diffusion-reaction had an error of 0.0022
         # with a pace of 1, and has 0.0002. Numbers of hidden velocities are small: gravity of a dam
         # break is 0.02, and with a pace of 0.7 four steps at that rate doubled its error.
@@ -564,7 +614,7 @@ def _implicit(v: Tensor, circuit: Circuit, capacitance: Tensor, dt: float) -> Te
     """`chonn_ops.rc_step` of fields that need no checks."""
     network = companion(v, circuit, capacitance * (circuit.volume / dt))
     current, (g, *others), leak, layout = network
-    if not others and is_line(current, leak, g):
+    if not others and isinstance(layout, Grid) and is_line(current, leak, g):
         return Line.apply(current, leak, g, layout)
     return solve_checked(*network, AUTO)[0].to(v.dtype)
 
@@ -645,6 +695,9 @@ class CHONNStep2d(_CHONNStep):
         is periodic.
     nodes : {"centres", "left", "corners"} or pairs of float
         Where the nodes lie, see `chonn_ops.Network`.
+    sets : sequence of str, optional
+        Makes it a model of meshes, which nothing is carried on: names of `FiniteVolumes.sets`, each
+        with a learned potential at a learned distance. Other walls are insulated.
     device, dtype
         As in `torch.nn`.
 

@@ -14,6 +14,7 @@ from chonn_ops._dtypes import at_least_float32, compute_dtype, potential_dtype, 
 from chonn_ops._in_graph import uncompiled
 from chonn_ops.checks import (
     NETWORK_DTYPES,
+    answer,
     any_complex,
     check_above,
     check_choice,
@@ -42,7 +43,14 @@ from chonn_ops.network.layout import (
 from chonn_ops.network.layout.graph import Graph, merged_ends
 from chonn_ops.network.solve.autograd import solve_network
 from chonn_ops.network.solve.ground import Ungrounded, at_limits, labels_of, lost_networks, without
-from chonn_ops.network.solve.methods import AUTO, Networks, Solver, options_of
+from chonn_ops.network.solve.methods import (
+    AUTO,
+    SIGNED,
+    Networks,
+    Solver,
+    options_of,
+    with_signs,
+)
 from chonn_ops.network.solve.operator import choice_of, forced_backend
 
 # Potentials of so many nodes are solved for at a time by `Circuit.resistance`.
@@ -110,7 +118,7 @@ class Currents(NamedTuple):
     walls: Tensor
 
 
-class Faces(NamedTuple):
+class Extents(NamedTuple):
     """What laws of elements need to know of a circuit that discretises an equation.
 
     Attributes
@@ -139,11 +147,13 @@ class Circuit:
     Parameters
     ----------
     conductance : sequence of Tensor, shape (B, \*grid, C); or Tensor, shape (B, E, C)
-        :math:`g_{pq} \ge 0`, one tensor an axis: entry p joins node p and the next one along that
-        axis. The last entry along an axis counts where it is periodic only. With a graph one tensor
-        with an entry an edge.
+        :math:`g_{pq}`, one tensor an axis: entry p joins node p and the next one along that axis.
+        The last entry along an axis counts where it is periodic only. With a graph one tensor with
+        an entry an edge.
     leak : Tensor, shape (B, \*grid, C)
-        Conductance :math:`l_p \ge 0` from each node to ground, walls included.
+        Conductance :math:`l_p` from each node to ground, walls included. It and the conductances
+        are 0 at least, or of either sign where the matrix is positive definite, as that of linear
+        elements on obtuse cells is.
     on : Grid or Graph, optional
         The nodes and edges. Default: a grid of the leak's shape without periodic axes. Where this
         page says (B, \*grid, C), fields of nodes are (B, N, C) on a graph.
@@ -215,7 +225,7 @@ class Circuit:
         # Makes the circuit that is added as conductances of 0 rise, see `ground`; None: 1 an edge.
         self.rising: Callable[[], Circuit] | None = None
         # Lengths and areas of elements, where an equation has made the circuit.
-        self.faces: Callable[[], Faces] | None = None
+        self.extents: Callable[[], Extents] | None = None
 
     def source(self, density: Tensor) -> Tensor:
         """Current into each node for a source f per unit volume: V f + i.
@@ -231,10 +241,11 @@ class Circuit:
     ) -> Tensor:
         r"""Solve Kirchhoff's current law at every node, differentiably in every mode.
 
-        For any conductances :math:`v \ge 0` where the currents into nodes are, and the network
-        dissipates the power of its sources. A gradient costs one more solve; an elimination keeps
-        its factors for it, if they take at most 1 GiB. Gradients of eliminated networks have digits
-        of their own where potentials decay, and where small leaks lift them all.
+        For any conductances :math:`\ge 0`, :math:`v \ge 0` where the currents into nodes are, and
+        the network dissipates the power of its sources. A gradient costs one more solve; an
+        elimination keeps its factors for it, if they take at most 1 GiB. Gradients of eliminated
+        networks have digits of their own where potentials decay, and where small leaks lift them
+        all.
 
         Parameters
         ----------
@@ -261,12 +272,13 @@ class Circuit:
         TypeError
             Something else than a Tensor or a solver.
         ValueError
-            Wrong shape, dtype or device; a negative conductance or leak (checked on the CPU only,
-            because reading values stalls a GPU); a source in a connected part without leak, whether
+            Wrong shape, dtype or device; negative conductances or leaks in a network whose matrix
+            is not positive definite (found on the CPU only, because reading values stalls a GPU);
+            a source in a connected part without leak, whether
             or not the part's sources sum to 0, which is named (by all backends but "triton", which
             reads no value: there one node of the part has potential 0, and the backward error is
-            large unless the sources sum to 0); `Iterative` for complex networks, graphs or several
-            sources; an unknown or unavailable backend.
+            large unless the sources sum to 0); `Iterative` for complex networks, graphs, several
+            sources or negative numbers; an unknown or unavailable backend.
         RuntimeError
             A network is above the solver's `tol`, or a complex one is at a resonance, or factors
             would take more than all memory, or more than 2 GiB for one circuit on a graph. The
@@ -281,6 +293,11 @@ class Circuit:
         its gradient is, if all such edges of the part rise together by equal amounts, or in a
         circuit of `diffusion` as those of one cell do: `chonn_ops.network.solve.ground` proves it.
         On a GPU, where values are not read, gradients take the potentials of such parts as 0.
+
+        Real networks with negative conductances or leaks are eliminated in float64, whatever the
+        inputs are. Sums cancel there, so potentials have an error of the condition number times
+        rounding, and a matrix that is singular to rounding is an error. On a GPU no sign is read:
+        give `Direct`, and float64 numbers; what is not positive definite is NaN there.
 
         If any input is complex, conductances are admittances of coils, capacitors and resistors, or
         the equation is :math:`-\nabla (k \nabla u) - \omega^2 c u - i \omega d u = f`. Then no sign
@@ -331,8 +348,8 @@ class Circuit:
 
         The matrix A of :math:`\sum_q g_{pq} (v_p - v_q) + l_p v_p = s_p` is eliminated by nested
         dissection in star-mesh form [1]_ [2]_: with t = l + sum of conductances of the node that
-        goes, g_qr += g_q g_r / t and l_q += g_q l / t. Only positive numbers are added, so no
-        contrast of conductances and no small leak costs a digit.
+        goes, g_qr += g_q g_r / t and l_q += g_q l / t. Where no number is negative, none is
+        subtracted, so no contrast of conductances and no small leak costs a digit.
         `chonn_ops.network.direct.predicted_bytes` says what the factors take.
 
         Its `solve` takes sources as that of the circuit does. Held nodes have no variance: there
@@ -342,12 +359,14 @@ class Circuit:
         Returns
         -------
         Factorization
-            Eliminated in float64 where any input is float64, else in float32.
+            Eliminated in float64 where any input is float64 or a conductance or leak is negative,
+            else in float32.
 
         Raises
         ------
         ValueError
-            Wrong shape, dtype or device; a negative conductance or leak (checked on the CPU).
+            Wrong shape, dtype or device; negative conductances or leaks in a network whose matrix
+            is not positive definite (found on the CPU).
         RuntimeError
             Factors that would take more than all memory, with their bytes; networks inside of a
             transform of `torch.func` or `torch.vmap`.
@@ -424,10 +443,14 @@ class Circuit:
         goes out along edges and to ground, as in Circuitscape's current maps.
 
         `v` and the result have the shape (B, \\*grid, C) or (B, S, \\*grid, C). Complex circuits
-        and potentials are a `ValueError`, because complex currents have no direction.
+        and potentials are a `ValueError`, because complex currents have no direction, and so are
+        negative conductances and leaks, found on the CPU.
         """
         check_sources("v", v, self.leak, NETWORK_DTYPES)
         circuit = self.before or self
+        networks = circuit._networks()
+        if answer(lambda: with_signs(networks)[0].method, v) == SIGNED:
+            raise error("circuit", "conductances and leaks >= 0", "negative ones")
         if any_complex(v, circuit.leak, circuit.current, *circuit.conductance):
             expected = "real potentials of a real circuit (`currents` has complex currents)"
             raise error("v", expected, "complex numbers")

@@ -26,7 +26,6 @@ from chonn_ops._in_graph import uncompiled
 from chonn_ops._pytorch import has_tangents
 from chonn_ops.checks import (
     NETWORK_DTYPES,
-    any_complex,
     check_choice,
     check_sources,
     error,
@@ -36,7 +35,7 @@ from chonn_ops.checks import (
 )
 from chonn_ops.network.direct import Elimination
 from chonn_ops.network.direct.cpu import Factors as CompiledFactors
-from chonn_ops.network.layout import Layout, beside, currents_of, refuse_negative
+from chonn_ops.network.layout import Layout, beside, currents_of
 from chonn_ops.network.solve.autograd import solve_network
 from chonn_ops.network.solve.ground import (
     Ungrounded,
@@ -45,7 +44,7 @@ from chonn_ops.network.solve.ground import (
     lost_networks,
     ungrounded_error,
 )
-from chonn_ops.network.solve.methods import Networks
+from chonn_ops.network.solve.methods import SIGNED, Networks, with_signs
 from chonn_ops.network.solve.operator import direct_backend, forced_backend
 
 
@@ -105,16 +104,18 @@ class Factorization:
         refuse_trace("factorize")
         self._layout = layout
         refuse_transforms("factorize", leak, *conductance)
-        if not any_complex(leak, *conductance) and leak.device.type == "cpu":
-            with torch.no_grad():
-                refuse_negative(conductance, leak, layout)
+        networks, _ = with_signs(Networks(conductance, leak, layout))
         # Copies: refinement and derivatives need the networks as they were eliminated.
-        self._given = leak, *conductance = tuple(x.clone() for x in (leak, *conductance))
+        fields = networks.leak, *networks.conductance
+        self._given = leak, *conductance = tuple(x.clone() for x in fields)
         self._volume, self._current, self._rates = volume, current, rates
         self._held = held  # nodes at given potentials, which have no variance
         backend = direct_backend(forced_backend(), leak.device)
         with torch.no_grad(), without_autocast(leak):
             self._elimination = Elimination(conductance, leak, layout, backend=backend)
+        if networks.method == SIGNED:
+            with torch.no_grad():
+                self._elimination.require_definite(conductance, leak)
         backend = self._elimination.backend
         self._networks = Networks(conductance, leak, layout, backend=backend, method="direct")
         self.shape = self._elimination.shape

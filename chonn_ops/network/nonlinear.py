@@ -41,14 +41,15 @@ from chonn_ops.checks import (
     check_choice,
     check_integer,
     check_like,
+    check_not_negative,
     check_open_unit_interval,
     check_sources,
     error,
 )
-from chonn_ops.network.circuit import Circuit, Faces, NetworkInfo
+from chonn_ops.network.circuit import Circuit, Extents, NetworkInfo
 from chonn_ops.network.laws import Law, Ohm, split
 from chonn_ops.network.layout import Layout, pad
-from chonn_ops.network.solve.ground import Ungrounded
+from chonn_ops.network.solve.ground import Ungrounded, labels_of, without
 from chonn_ops.network.solve.methods import Direct, Solver
 
 # Slopes are kept between the reciprocals of this: a law may be flat or vertical at a point.
@@ -98,6 +99,8 @@ class _Elements(NamedTuple):
     def conductivity(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The law at x, and the slope of the flux density, 0 where there is no element."""
         (y, slope), some = self.tangent(x, self.k), self.k != 0
+        if isinstance(self.law, Ohm):  # of either sign
+            return torch.where(some, y, 0), slope
         slope = slope.nan_to_num(_STEEPEST, _STEEPEST, 0).clamp(1 / _STEEPEST, _STEEPEST)
         slope = torch.where(some, 1 / slope if self.inverse else slope, 0)
         return torch.where(some, y, 0), slope
@@ -147,7 +150,9 @@ class _System(NamedTuple):
     def currents(self, flux: Sequence[Tensor]) -> list[Tensor]:
         return [j * e.area for e, j in zip(self.elements, flux, strict=True)]
 
-    def solve(self, source: Tensor, conductivity: Sequence[Tensor]) -> Tensor:
+    def solve(
+        self, source: Tensor, conductivity: Sequence[Tensor], *, derivative: bool = False
+    ) -> Tensor:
         """The linear circuit of these slopes, with 0 at held nodes."""
         pairs = list(zip(self.elements, conductivity, strict=True))
         edges = [g * e.area / e.length for e, g in pairs if e.axis is not None]
@@ -158,6 +163,8 @@ class _System(NamedTuple):
         circuit = Circuit(self.layout.for_circuit(edges), leak, self.layout)
         if self.held is not None:
             circuit = circuit.hold(self.held)
+        if derivative:  # what is asked of parts without ground changes nothing
+            source = without(source, labels_of(circuit._networks()))
         return circuit.solve(source, self.solver, ungrounded=self.ungrounded)
 
 
@@ -178,7 +185,7 @@ def _on_curve(e: _Elements, x: Tensor, y: Tensor, G: Tensor, drop: Tensor, part:
     `part` times twice G times `drop`: the root z of y(x + z) - y + r z = 2 part r t, between 0 and
     2 part t, by Newton's method for logarithms, with bisection."""
     r = 1 / G if e.inverse else G
-    most = part * torch.where(e.k != 0, drop / r if e.inverse else drop, 0)
+    most = part * (torch.where(e.k != 0, drop / r, 0) if e.inverse else drop)
     if isinstance(e.law, Ohm):
         return most
     # Below rounding a change cannot be measured, and the tangent is right.
@@ -279,7 +286,10 @@ def _newton(
             *(e.conductivity(a) for e, a in zip(elements, x, strict=True)), strict=True
         )
         most = torch.where(far, _LATE, _CHANGE).to(worst)
-        G = [s.clamp(g / most, g * most) for s, g in zip(slopes, G, strict=True)]
+        G = [
+            s if isinstance(e.law, Ohm) else s.clamp(g / most, g * most)
+            for e, s, g in zip(elements, slopes, G, strict=True)
+        ]
         behind = [
             torch.where(done, m, d - (b - b0 if e.inverse else z))
             for e, m, d, b, b0, z in zip(elements, behind, change, now, y, move, strict=True)
@@ -363,7 +373,7 @@ class _Potentials(torch.autograd.Function):
         of_points = [c * grad for c, grad in zip(rates, grads[3:], strict=True)]
         pulled = [p / e.length for e, p in zip(system.elements, of_points, strict=True)]
         towards = grads[0] + system.outflow(pulled)
-        w = system.solve(towards, slopes)
+        w = system.solve(towards, slopes, derivative=True)
         if system.held is not None:
             w = torch.where(system.held, 0, w)
             fluxes = [g * d for g, d in zip(slopes, system.fields(w), strict=True)]
@@ -386,7 +396,7 @@ class _Potentials(torch.autograd.Function):
                 value = torch.where(system.held, net, 0)
                 fluxes = [g * d for g, d in zip(slopes, system.fields(value), strict=True)]
                 net = net - system.outflow(system.currents(fluxes))
-            dv = system.solve(net, slopes)
+            dv = system.solve(net, slopes, derivative=True)
             dv = dv if system.held is None else torch.where(system.held, value, dv)
             parts = zip(rates, of_elements, system.fields(dv), strict=True)
             return (dv, None, None, *(c * (e + d) for c, e, d in parts))
@@ -473,8 +483,10 @@ class NonlinearCircuit:
 
         Gradients flow to the source, to all tensors of the circuit and to the parameters of laws,
         not to `start`. Each costs one solve, with the slopes at the solution: where these are 0 or
-        infinite, as those of powers at drops of 0, gradients may be, too. Forward mode,
-        `torch.func.grad` and `jvp` work; `torch.vmap` over a solve does not: use a batch.
+        infinite, as those of powers at drops of 0, gradients may be, too. Parts without ground
+        have the potential 0, whatever changes: gradients of conductances of 0 beside them are not
+        those of `Circuit`, and those of laws that are given by their inverse are 0. Forward mode, `torch.func.grad` and `jvp` work; `torch.vmap` over a
+        solve does not: use a batch.
 
         Parameters
         ----------
@@ -532,7 +544,7 @@ class NonlinearCircuit:
         failed = worst > tol
         if unconverged == "error" and bool(failed.any()):
             raise RuntimeError(_message(failed, worst, tol, max_steps))
-        lost = (failed | worst.isnan()).reshape(len(v), *[1] * (v.dim() - 2), -1)
+        lost = (failed | worst.isnan()).reshape(len(v), *[1] * (v.dim() - 2), v.shape[-1])
         v = torch.where(lost, math.nan, v).to(source.dtype)
         return v, NetworkInfo(steps, worst, "newton", "elements have laws: a linear circuit a step")
 
@@ -557,11 +569,20 @@ class NonlinearCircuit:
             fields.extend(widened(x) for x in (*four, *tensors))
 
         ones = layout.edges([torch.ones_like(g) for g in circuit.conductance])
-        faces = Faces([(1.0, 1.0)] * len(ones), []) if circuit.faces is None else circuit.faces()
+        extents = (
+            Extents([(1.0, 1.0)] * len(ones), []) if circuit.extents is None else circuit.extents()
+        )
+        if not extents.edges:
+            if not isinstance(self.edges, Ohm):
+                expected = "the law of Ohm on a mesh of elements or tensors, which has no faces"
+                raise error("edges", expected, repr(self.edges))
+            extents.edges.extend([(1.0, 1.0)] * len(ones))
         for axis, g in enumerate(layout.edges(circuit.conductance)):
-            length, area = faces.edges[axis]
+            if not isinstance(self.edges, Ohm):
+                check_not_negative("conductance of an edge with a law", g)
+            length, area = extents.edges[axis]
             add(self.edges, widened(g) * length / area, axis, length, area, 0.0)
-        for g, to, length, area, place in faces.walls:
+        for g, to, length, area, place in extents.walls:
             value = 0.0 if to is None else torch.where(g != 0, to / torch.where(g != 0, g, 1), 0)
             add(self.edges, widened(g) * length / area, None, length, area, value, place=place)
             axis, index = place or (0, 0)
@@ -577,6 +598,8 @@ class NonlinearCircuit:
             rest = torch.where((wall > rounding) | (circuit.wall == 0), wall, 0)
             if rest.requires_grad or bool((rest != 0).any()):
                 add(Ohm(), rest, None, 1.0, 1.0, 0.0)
+        if not isinstance(self.leaks, Ohm):
+            check_not_negative("leak with a law", leak)
         volume = circuit.volume
         if isinstance(volume, Tensor):
             volume = torch.where(volume != 0, volume, 1)

@@ -138,12 +138,13 @@ def spacing_and_nodes(
     return [size / n for size, n in zip(lengths, counts, strict=True)], distances
 
 
-def check_volumes(volumes: FiniteVolumes, axes: int, *geometry: object) -> int:
+def check_volumes(volumes: FiniteVolumes | None, axes: int, *geometry: object) -> int:
     """Check a graph's geometry, which takes the place of a grid's; its number of nodes."""
     if not isinstance(volumes, FiniteVolumes):
         raise TypeError(f"volumes: expected FiniteVolumes, got {type(volumes).__name__}")
     if any(argument is not None for argument in geometry):
         raise ValueError("spacing, mask, nodes: expected None with volumes")
+    volumes.require_faces()
     if volumes.positions.shape[1] != axes:
         raise error("volumes", f"positions of {axes} coordinates", volumes.positions.shape[1])
     return volumes.num_nodes

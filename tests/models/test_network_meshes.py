@@ -278,6 +278,11 @@ def test_a_batch_of_pytorch_geometric_is_a_union():
     faces = torch.tensor(np.concatenate([cells, cells + count]).T)
     parts = torch.arange(2).repeat_interleave(count)
     batch = FiniteVolumes.from_mesh(Data(pos=pos, face=faces, batch=parts))
+    both = np.append(SQUARE[1], [[4, 5, 6], [5, 6, 7]], 0)  # two that overlap
+    mesh = Data(
+        pos=[*SQUARE[0], (0, 0), (0.5, 0), (0, 0.5), (1, 1)], face=both.T, batch=[0] * 4 + [1] * 4
+    )
+    assert FiniteVolumes.from_mesh(mesh).num_nodes == 8
     union = FiniteVolumes.union([FiniteVolumes.from_cells(points, cells)] * 2)
     model, x = model_of(), rand(1, 2 * count, 2)
     torch.testing.assert_close(model(x, volumes=batch), model(x, volumes=union))
@@ -332,6 +337,7 @@ def test_compiles_as_one_graph():
 
 GOOD = [[(0, 1)], [1.0], [1.0, 2.0], [[0.0], [1.0]], ([0, 1], [1.0, 1.0], [0.0, 0.0])]
 VOLUMES, X = FiniteVolumes.from_cells(*SQUARE), torch.zeros(1, 4, 2)
+OBTUSE = FiniteVolumes.from_cells([[0, 0], [1, 0], [0.5, 0.1], [0.5, -0.1]], [[0, 1, 2], [0, 1, 3]])
 MESH = FiniteVolumes.from_mesh
 ENDS = torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
 
@@ -363,7 +369,10 @@ REFUSED = [
     (cells(SQUARE[0], [[0.0, 1.0, 2.0]]), "integers"),
     (cells(SQUARE[0], [[0, 1, 2, 3, 0]]), r"\(T, 4\)"),
     (cells([[0, 0], [1, 0], [2, 0], [1, 1]], [[0, 1, 2], [0, 1, 3]]), "no flat cell, got cell 0"),
-    (cells([[0, 0], [1, 0], [0.5, 0.1], [0.5, -0.1]], [[0, 1, 2], [0, 1, 3]]), r"edge \(0, 1\)"),
+    (
+        on_square(MODELS[2], volumes=OBTUSE),
+        r"volumes: expected volumes with faces, .* got the weight -2\.4 of edge \(0, 1\)",
+    ),
     (cells([*SQUARE[0], [2, 2]], [*SQUARE[1], [1, 2, 4]]), r"two cells, got .* \(1, 2\)"),
     (cells([[0, 0, 0], [1, 0, 0], [0, 1, 1]], [[0, 1, 2]]), "2 coordinates"),
     (cells([[0, 0], [1, 0], [0, math.nan]], [[0, 1, 2]]), "finite"),

@@ -30,6 +30,7 @@ from network_cases import (
 )
 from test_direct import check_cancelling
 from test_graphs import circuit_on
+from test_signed import obtuse
 
 from chonn_ops import Direct, Grid
 
@@ -254,6 +255,18 @@ def check_against_reference():
     assert_equal(actual, truth(*case, boundary="dirichlet"), 2e-5)
 
 
+def check_signed():
+    """Negative conductances; NaN where the matrix is not positive definite."""
+    from chonn_ops.network.direct import triton as backend
+
+    graph, g, leak = obtuse(2, 1, 16)
+    plan, source = backend.plan_of(graph), leak[:, None] - 0.5
+    check_plan(plan, [g], leak, source)
+    g[1, 3] = -1e4
+    v = backend.Factors(plan, [g], leak, source).solution.potential
+    assert v.isnan().flatten(1).all(1).tolist() == [False, True]
+
+
 def check_factorize(name):
     """Of a grid, or of a graph by name."""
     graph = _graph(name) if name else None
@@ -320,6 +333,7 @@ GRAPHS = ("star", "complete", "parts", "ring and chords")
 CHECKS = [
     (check_selection,),
     (check_mask,),
+    (check_signed,),
     (check_parts,),
     (check_values_that_are_no_numbers,),
     *((check_sizes_of_numbers, scale) for scale in (1e-35, 1e35)),

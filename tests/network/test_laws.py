@@ -267,6 +267,33 @@ def test_with_the_law_of_ohm_circuits_of_equations_are_what_they_are():
         torch.testing.assert_close(*grads)
 
 
+def test_elements_of_no_conductance_have_the_derivative_of_differences():
+    torch.manual_seed(0)
+    k, s, zero = positive(1, 3, 3, 1), noise(1, 3, 3, 1), torch.zeros((), dtype=torch.float64)
+
+    def solve(absorption, film, wall):
+        walls = ((Dirichlet(wall), Robin(film)), "neumann")
+        circuit = diffusion(k, 0.3, boundary=walls, absorption=absorption + 0 * k)
+        return NonlinearCircuit(circuit, laws.Power(4), laws.Radiation()).solve(s, tol=1e-13)
+
+    inputs = [zero.clone().requires_grad_() for _ in range(3)]
+    steps = 1e-6 * torch.eye(3, dtype=torch.float64)
+    w = noise(1, 3, 3, 1)
+    for i, grad in enumerate(torch.autograd.grad((solve(*inputs) * w).sum(), inputs)):
+        change = (solve(*steps[i]) - solve(zero, zero, zero)) * w
+        assert grad.item() == pytest.approx(change.sum().item() / 1e-6, rel=1e-3)
+
+
+def test_elements_of_meshes_have_linear_edges():
+    k = torch.ones(1, 3, 3, 1, 2, 2) + 2 * torch.eye(2)
+    circuit = diffusion(k, 0.3, boundary="dirichlet")
+    f = torch.ones(1, 9, 1)
+    v = NonlinearCircuit(circuit, leaks=laws.Radiation()).solve(f)
+    torch.testing.assert_close(v, circuit.solve(f))
+    with pytest.raises(ValueError, match="edges: expected the law of Ohm"):
+        NonlinearCircuit(circuit, laws.Power(3)).solve(f)
+
+
 def test_the_p_laplacian_of_a_line_converges_to_its_closed_form():
     errors = []
     for n in (16, 64):

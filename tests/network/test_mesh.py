@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from manufactured import manufactured, orders, tensor, wall
-from meshes import rings
-from network_cases import matrix_of, uniform
+from manufactured import manufactured, tensor, wall
+from meshes import linear_elements, rings
+from network_cases import assert_near, matrix_of, uniform
 
 from chonn_ops import (
     Dirichlet,
@@ -75,19 +76,6 @@ def sides(points):
     }
 
 
-def linear_elements(points, cells, k):
-    """The matrix of linear elements, cell by cell, and lumped volumes."""
-    n, d = points.shape
-    matrix, volume = np.zeros((n, n)), np.zeros(n)
-    for cell, conductivity in zip(cells, k, strict=True):
-        corners = np.hstack([np.ones((d + 1, 1)), points[cell]])
-        gradients = np.linalg.inv(corners)[1:].T
-        size = abs(np.linalg.det(corners)) / math.factorial(d)
-        matrix[np.ix_(cell, cell)] += conductivity * size * gradients @ gradients.T
-        volume[cell] += size / (d + 1)
-    return matrix, volume
-
-
 def field(values):
     return torch.as_tensor(values, dtype=DOUBLE).reshape(1, -1, 1)
 
@@ -133,7 +121,10 @@ def test_cubes_of_tetrahedra_are_the_grid():
     assert float(mesh.volume.sum()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("mesh", [box(7), box(4, 3)], ids=["triangles", "tetrahedra"])
+SCATTERED = [box(7, jitter=0.9), box(4, 3, jitter=0.9)]
+
+
+@pytest.mark.parametrize("mesh", [box(7), box(4, 3), *SCATTERED], ids=len)
 @pytest.mark.parametrize("condition", ["dirichlet", "neumann", "robin", "distant"])
 def test_linear_potentials_are_exact(mesh, condition):
     points, cells = mesh
@@ -154,19 +145,50 @@ def test_linear_potentials_are_exact(mesh, condition):
     circuit = found.diffusion(torch.full((1, len(cells), 1), k, dtype=DOUBLE), boundary=boundary)
     v = circuit.solve(torch.zeros(1, len(points), 1, dtype=DOUBLE))
     torch.testing.assert_close(v[0], u, rtol=0, atol=1e-12)
+    along = torch.from_numpy(slope).expand(1, len(cells), 1, d)
+    torch.testing.assert_close(found.gradient(v), along, rtol=0, atol=1e-11)
     # What comes in through walls leaves through walls.
     assert circuit.currents(v).walls.sum().abs() < 1e-12
 
 
-def cut_squares(n, rising, m=None):
-    """The unit square as n x m rectangles; `rising` says which are cut along (1, 1)."""
-    m = m or n
-    number = np.arange((n + 1) * (m + 1)).reshape(n + 1, m + 1)
-    points = np.stack(np.unravel_index(number.ravel(), number.shape), 1) / (n, m)
-    a, b, c, d = number[:-1, :-1], number[1:, :-1], number[1:, 1:], number[:-1, 1:]
-    one = np.where(rising[..., None], np.stack([a, b, c], -1), np.stack([a, b, d], -1))
-    other = np.where(rising[..., None], np.stack([a, c, d], -1), np.stack([b, c, d], -1))
-    return points, np.concatenate([one.reshape(-1, 3), other.reshape(-1, 3)])
+@pytest.mark.parametrize("mesh", SCATTERED, ids=["triangles", "tetrahedra"])
+@pytest.mark.parametrize("dtype", [DOUBLE, torch.float32])
+def test_every_mesh_has_linear_elements(mesh, dtype):
+    """Of numbers and tensors, in the plane, in space and on a surface; with gradients."""
+    points, cells = mesh
+    d, found = points.shape[1], Mesh(points, cells)
+    assert found.elements
+    assert (found.weight < 0).any()
+    k = (10 ** (4 * uniform(1, len(cells), 1) - 2)).to(dtype).requires_grad_()
+    root = uniform(1, len(cells), 1, d, d, seed=1) - 0.5
+    full = (root @ root.mT).to(dtype)
+    for medium in (k, full):
+        circuit = found.diffusion(medium)
+        expected, volume = linear_elements(points, cells, medium[0, :, 0].detach().double().numpy())
+        np.testing.assert_allclose(matrix_of(circuit), expected, atol=1e-12 * expected.max())
+        np.testing.assert_allclose(found.volume, volume, rtol=1e-12)
+    if d == 2:
+        turn = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0][:2]
+        surface, turned = Mesh(points @ turn, cells), torch.from_numpy(turn)
+        lifted = surface.diffusion(turned.mT @ full.double() @ turned)
+        np.testing.assert_allclose(matrix_of(lifted), expected, atol=1e-12 * expected.max())
+    tolerance = 1e-10 if dtype == DOUBLE else 1e-6
+    circuit = found.diffusion(k, boundary="dirichlet")
+    s = circuit.source((uniform(1, len(points), 1) - 0.5).to(dtype))
+    circuit.volume, free = 1.0, ~circuit.held[0, :, 0]
+    v, x = circuit.solve(s), torch.zeros(1, len(points), 1, dtype=DOUBLE)
+    a = torch.from_numpy(linear_elements(points, cells, k[0, :, 0].detach().double().numpy())[0])
+    x[:, free] = torch.linalg.solve(a[free][:, free], s[:, free].double())
+    assert_near(v, x, tolerance)
+    (gradient,) = torch.autograd.grad((s * v).sum(), k)
+    size = torch.from_numpy(np.abs(np.linalg.det(points[cells[:, 1:]] - points[cells[:, :1]])))
+    steep = found.gradient(x).square().sum(-1)
+    assert_near(gradient, -steep * size[:, None] / math.factorial(d), tolerance)
+    nodes = uniform(1, len(points), 1).to(dtype)
+    circuit = FiniteVolumes.from_cells(points, cells).circuit(nodes)
+    harmonic = 1 / (1 / nodes[0, :, 0].double())[cells].mean(1)
+    expected, _ = linear_elements(points, cells, harmonic.numpy())
+    np.testing.assert_allclose(matrix_of(circuit), expected, atol=1e-12 * expected.max())
 
 
 def exact(x, y):
@@ -192,25 +214,17 @@ def errors_of(medium, letter, mesh_of, absorption=0.0):
 
 
 @pytest.mark.parametrize("letter", "DNR")
-def test_second_order_in_a_medium_that_varies(letter):
-    """On meshes with obtuse triangles."""
-    errors = errors_of(lambda x, y: 1 + x / 2 + y**2, letter, box, 0.5)
-    assert math.log2(errors[0] / errors[-1]) / 3 > 1.8, errors
-
-
-@pytest.mark.parametrize("letter", "DNR")
-def test_second_order_with_tensors(letter):
-    """In a medium that turns from one diagonal to the other."""
+@pytest.mark.parametrize("cross", [None, 0.5, 1.5])
+def test_second_order_in_a_medium_that_varies(letter, cross):
+    """On meshes with obtuse triangles; tensors turn from one diagonal to the other, so that some
+    conductances are negative."""
 
     def medium(x, y):
-        return 2 + x * y, 1.5 + y**2, torch.sin(3 * (x - y))
+        tensors = cross and (2 + x * y, 1.5 + y**2, cross * torch.sin(3 * (x - y)))
+        return tensors or 1 + x / 2 + y**2
 
-    def mesh_of(n):
-        at = (torch.arange(n, dtype=DOUBLE) + 0.5) / n
-        return cut_squares(n, (medium(at[:, None], at)[2] > 0).expand(n, n).numpy())
-
-    errors = errors_of(medium, letter, mesh_of)
-    assert min(orders(errors)) > 1.8, errors
+    errors = errors_of(medium, letter, box, 0.5)
+    assert math.log2(errors[0] / errors[-1]) / 3 > 1.8, errors
 
 
 def test_a_tensor_that_is_none_is_the_number():
@@ -224,35 +238,14 @@ def test_a_tensor_that_is_none_is_the_number():
     torch.testing.assert_close(circuit.solve(f), expected)
 
 
-def test_tensors_have_circuits_up_to_an_anisotropy():
-    """On oblongs cut along the diagonal that conducts better: |k_xy| <= k_xx / 2 here."""
-    points, cells = cut_squares(4, np.ones((4, 8), bool), 8)
-    mesh = Mesh(points, cells)
-
-    def medium(*numbers):
-        parts = (torch.tensor(x, dtype=DOUBLE) for x in numbers)
-        return tensor(*parts).expand(2, len(cells), 1, 2, 2)
-
-    matrix = matrix_of(mesh.diffusion(medium(2.0, 5.0, 1.0)))
-    inside = 2 * 9 + 4
-    row = {int(q): round(float(matrix[inside, q]), 12) for q in np.flatnonzero(matrix[inside])}
-    # An edge along x has k_xx h_y / h_x - k_xy = 0, one along y k_yy h_x / h_y - k_xy = 9.
-    neighbours = {inside - 1: -9, inside + 1: -9, inside - 10: -1, inside + 10: -1}
-    assert row == {inside: 20, **neighbours}
-    worse = medium(2.0, 5.0, 0.5).clone()
-    worse[1, 7, 0] = medium(2.0, 5.0, 3.0)[0, 0, 0]
-    message = r"\[\[2.0, 3.0\], \[3.0, 5.0\]\] in cell 7, at one of [12] edges"
-    with pytest.raises(ValueError, match=message):
-        mesh.diffusion(worse)
-    with pytest.raises(ValueError, match="negative conductance"):
-        mesh.diffusion(medium(2.0, 5.0, -0.1))
-    skew = medium(2.0, 5.0, 0.5) + torch.tensor([[0.0, 0.1], [0.0, 0.0]])
-    for unit in (1.0, 1e-12):
-        with pytest.raises(ValueError, match="symmetric"):
-            mesh.diffusion(unit * skew)
+def test_unfit_tensors_are_refused():
+    mesh = Mesh(*disc(2))
+    k = torch.tensor([[2.0, 3.0], [3.0, 5.0]], dtype=DOUBLE).expand(2, len(mesh.cells), 1, 2, 2)
+    with pytest.raises(ValueError, match="symmetric"):
+        mesh.diffusion(k + torch.tensor([[0.0, 0.1], [0.0, 0.0]]))
     with pytest.raises(ValueError, match="no distance with a tensor"):
-        mesh.diffusion(medium(2.0, 5.0, 0.5), boundary=Dirichlet(0.0, 1.0))
-    with pytest.raises(ValueError, match="of triangles"):
+        mesh.diffusion(k, boundary=Dirichlet(0.0, 1.0))
+    with pytest.raises(ValueError, match="no tensors of tetrahedra but with elements"):
         Mesh(*cube(1)).diffusion(torch.ones(1, 6, 1, 3, 3))
 
 
@@ -356,15 +349,38 @@ def test_what_is_made_once_is_of_no_mode(mode, what):
     torch.testing.assert_close(expected if slope is None else slope, expected)
 
 
-def test_an_obtuse_cell_is_named():
-    """Two flat triangles on the long diagonal of a rhombus are refused, on the short one not."""
-    points = np.array([(0.0, 0.0), (4.0, 0.0), (2.0, 1.0), (2.0, -1.0)])
-    with pytest.raises(ValueError, match=r"1 of 5 edges: cell [01] is obtuse .*\(0, 1\).*Delaunay"):
-        Mesh(points, [(0, 1, 2), (1, 0, 3)])
-    other = Mesh(points, [(0, 2, 3), (1, 3, 2)])
-    assert float(other.volume.sum()) == pytest.approx(4)
-    with pytest.raises(ValueError, match=r"1 of 7 edges: cell 2 is obtuse .*\(1, 2\)"):
-        Mesh(np.append(points, [(3.2, 0.7)], 0), [(0, 2, 3), (1, 3, 2), (1, 2, 4)])
+@pytest.mark.parametrize("more", [[], [(1, 1, 1)]], ids=["triangles", "tetrahedra"])
+def test_a_hanging_node_is_named(more):
+    """On a surface in space, and in it."""
+    points = [(0, 0, 0), (2, 0, 1), (2, 2, 1), (0, 2, 0), (3, 1, 0), (1.9999, 1, 1), (2, 0.7, 1)]
+    cells = [(0, 1, 2), (0, 2, 3), (1, 6, 4), (6, 2, 4)]
+    with pytest.raises(ValueError, match=r"node 6 on the facet \(.*1, 2.*\) of cell 0"):
+        Mesh(points + more, [(*cell, 7) for cell in cells] if more else cells)
+
+
+def test_groups_of_a_file_are_sets():
+    """Of gmsh's format 4, whose groups are sets of cells, and of format 2, whose are numbers."""
+    points, cells = box(3)
+    low, high = (np.flatnonzero(sides(points)[name]) for name in ("x0", "x1"))
+    blocks = [np.stack([at[:-1], at[1:]], 1) for at in (low, high)]
+    cells_of = [SimpleNamespace(type="line", data=x) for x in blocks]
+    cells_of.insert(1, SimpleNamespace(type="triangle", data=cells))
+    file = {"points": np.pad(points, ((0, 0), (0, 1))), "cells": cells_of}
+    file |= {"cells_dict": {"line": np.concatenate(blocks), "triangle": cells}}
+    inner = cells[:, :2][~np.isin(cells[:, :2], Mesh(points, cells).sets["boundary"]).any(1)][:1]
+    cells_of.append(SimpleNamespace(type="line", data=inner))
+    named, none = {"in": np.array([7, 1]), "inner": np.array([9, 1])}, np.arange(0)
+    tags = [np.full(3, 7), np.full(len(cells), 1), np.full(3, 8), np.full(1, 9)]
+    numbers = {"field_data": named, "cell_data": {"gmsh:physical": tags}}
+    groups = {"in": [np.arange(3), none, none, none], "inner": [none, none, none, np.arange(1)]}
+    groups["gmsh:bounding_entities"] = [None] * 4
+    for more in ({"cell_sets": groups}, numbers):
+        mesh = Mesh.from_mesh(SimpleNamespace(**file, **more), {"out": high})
+        assert mesh.points.shape[1] == 2
+        assert mesh.sets.keys() == {"boundary", "in", "out", "inner"}
+        assert mesh.sets["in"].tolist() == low.tolist()
+        assert mesh.sets["inner"].tolist() == sorted(inner[0].tolist())
+        assert mesh.area["inner"].sum() == 0
 
 
 @pytest.mark.parametrize("hot", [1.0, 300.0, torch.full((1, 2, 1), 300.0)])

@@ -13,6 +13,20 @@ from chonn_ops.nn.geometry import NODES, distances_of, num_steps, wall_distances
 SQUARE = [[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 1, 2], [1, 2, 3]]
 
 
+def linear_elements(points, cells, k):
+    """The matrix of linear elements of k, numbers or tensors, cell by cell, and lumped volumes."""
+    n, d = points.shape
+    matrix, volume = np.zeros((n, n)), np.zeros(n)
+    for cell, conductivity in zip(cells, k, strict=True):
+        corners = np.hstack([np.ones((d + 1, 1)), points[cell]])
+        gradients = np.linalg.inv(corners)[1:].T
+        size = abs(np.linalg.det(corners)) / math.factorial(d)
+        tensor = conductivity if np.ndim(conductivity) else conductivity * np.eye(d)
+        matrix[np.ix_(cell, cell)] += size * gradients @ tensor @ gradients.T
+        volume[cell] += size / (d + 1)
+    return matrix, volume
+
+
 def grid_as_graph(grid, lengths, nodes="centres", periodic=False):
     """The finite volumes that network cells put around the nodes of a grid."""
     steps = [size / num_steps(n, NODES[nodes]) for size, n in zip(lengths, grid, strict=True)]

@@ -21,7 +21,7 @@ from torch import Tensor
 from chonn_ops._backends import Backends
 from chonn_ops._dtypes import compute_dtype, widest_dtype
 from chonn_ops._library import CONSTANTS
-from chonn_ops.checks import resonance
+from chonn_ops.checks import error, resonance
 from chonn_ops.network.direct import cpu
 from chonn_ops.network.direct.plan import Plan, make_plan
 from chonn_ops.network.direct.solution import Solution
@@ -236,6 +236,33 @@ class Elimination:
             b, source, c = late.nonzero()[0].tolist()
             where = divmod(self._before + b * late.shape[-1] + c, self._channels)
             raise resonance(float(residual[b, source, c]), self._tol, where)
+
+    def require_definite(self, conductance: Sequence[Tensor], leak: Tensor) -> None:
+        """Refuse real networks, given once more, whose matrix is not positive definite: a pivot is
+        not positive, or so small that rounding decides. Then s v and the power v A v differ, which
+        are equal for the potentials v of a source s."""
+        layout = self._plan.layout
+        noise = torch.randn(self.shape[1:-1], generator=torch.Generator().manual_seed(0))
+        s = noise[..., None].to(leak).expand(self.shape)
+        v, rows = self.solve(s), (1, -2)
+        edges = zip(layout.edges(conductance), layout.drops(v), strict=True)
+        power = sum((g * drop.square()).flatten(*rows).sum(1) for g, drop in edges)
+        power = power + (leak * v.square()).flatten(*rows).sum(1)
+        work = (s * v).flatten(*rows).sum(1)
+        # The elimination leaves out nodes without an edge whose leak is no pivot.
+        wrong = (self.logdet() == -math.inf) | ((v == 0) & (leak < 0)).flatten(*rows).any(1)
+        lost = (work - power).abs() > RESONANT * work.abs()
+        if not bool((wrong | lost).any()):
+            return
+        b, c = (wrong | lost).nonzero()[0].tolist()
+        diagonal = leak + layout.at_both_ends(layout.edges(conductance))
+        node = (diagonal[b, ..., c] < 0).nonzero().tolist()
+        why = "a pivot that is not positive" if wrong[b, c] else "one that is singular to rounding"
+        if node:
+            why = f"a diagonal entry below 0 at node {tuple(node[0])}"
+        where = divmod(self._before + b * self.shape[-1] + c, self._channels)
+        expected = "numbers >= 0, or a matrix that is positive definite"
+        raise error("conductance", expected, f"{why} in network {where} (batch, channel)")
 
     def sample(self, noise: Tensor) -> Tensor:
         """U^-1 D^(-1/2) noise, shapes as in `solve`."""

@@ -94,8 +94,8 @@ def diffusion(
     ValueError
         Wrong shape, dtype or device; a negative k at a node that exists, or a negative c (checked
         on the CPU only, because reading values stalls a GPU); spacings not above 0; an unknown
-        boundary; a mask whose faces have no condition; a tensor that makes a negative conductance,
-        with the number of the cell (checked on the CPU; elsewhere its network is NaN).
+        boundary; a mask whose faces have no condition; a tensor that is not symmetric or has a
+        negative eigenvalue (checked on the CPU).
 
     References
     ----------

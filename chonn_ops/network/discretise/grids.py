@@ -24,8 +24,7 @@ from chonn_ops.checks import (
     expanded,
     recording,
 )
-from chonn_ops.network.circuit import Circuit
-from chonn_ops.network.circuit import Faces as Lengths
+from chonn_ops.network.circuit import Circuit, Extents
 from chonn_ops.network.layout import Grid, edges_alone, indices, pad
 
 Spacing = float | Sequence[float]
@@ -281,7 +280,7 @@ def _elements(
     faces: Faces,
     exists: Tensor | None = None,
     inner: Faces | None = None,
-) -> Lengths:
+) -> Extents:
     """Lengths and areas of edges and of walls at given potentials; arguments as of `walls_of`."""
     edges, walls = [], []
     for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
@@ -303,7 +302,7 @@ def _elements(
             if isinstance(condition, Dirichlet):
                 g, current = condition.wall(Face(conductivity, area, width / 2, width, leak))
                 walls.append((g, current, width / 2 + condition.distance, area, place))
-    return Lengths(edges, walls)
+    return Extents(edges, walls)
 
 
 def circuit_of(
@@ -326,15 +325,20 @@ def circuit_of(
         edges, total, grid, volume=volume, wall=wall.conductance, current=wall.current
     )
     if "distances" not in walls and not torch.compiler.is_compiling():
-        circuit.faces = partial(_elements, k, leak, steps, faces, **walls)
+        circuit.extents = partial(_elements, k, leak, steps, faces, **walls)
     return circuit
 
 
-def check_symmetric(name: str, k: Tensor) -> None:
-    """Refuse tensors (..., 2, 2) that are not symmetric, where values may be read; a NaN passes."""
-    size = 1e-5 * (k[..., 0, 0] + k[..., 1, 1])
-    if answer(lambda: bool(((k[..., 0, 1] - k[..., 1, 0]).abs() > size).any()), k):
+def check_tensors(name: str, k: Tensor) -> None:
+    """Refuse tensors (..., d, d) that are not symmetric or have a negative eigenvalue, where values
+    may be read; a NaN passes."""
+    least = -1e-5 * k.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
+    if answer(lambda: bool(((k - k.mT).abs() > -least[..., None, None]).any()), k):
         raise error(name, "symmetric tensors", "others")
+    if answer(
+        lambda: bool((torch.linalg.eigvalsh(k.nan_to_num(0, 0, 0))[..., 0] < least).any()), k
+    ):
+        raise error(name, "positive semidefinite tensors", "others")
 
 
 def density_of(

@@ -7,7 +7,10 @@ diagonal. On tetrahedra they are not: linear elements have positive off-diagonal
 Delaunay meshes, and Voronoi faces have not.
 
 A cell contributes a negative part of a face where it is obtuse. Only the sum over the cells around
-an edge is an area, and it is never negative on a Delaunay mesh, but for cells at the boundary.
+an edge is an area, and it is never negative on a Delaunay mesh, but for cells at the boundary. On
+other meshes circuits are those of linear elements: with the gradients of the functions that are 1
+at one corner of a cell and linear in it, its edges conduct -|cell| grad_i . k grad_j, which may be
+negative.
 
 References: R. E. Bank, D. J. Rose, "Some error estimates for the box method", SIAM J. Numer. Anal.
 24 (1987); M. Putti, C. Cordes, "Finite element approximation of the diffusion operator on
@@ -23,15 +26,17 @@ from functools import cached_property, partial
 from itertools import combinations, permutations
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import at_least_float32, real_dtype
+from chonn_ops._dtypes import at_least_float32, real_dtype, widened
 from chonn_ops.boundary import Condition, Dirichlet, Face, Robin, named_conditions
 from chonn_ops.checks import (
     NETWORK_DTYPES,
     answer,
     as_tensor,
+    check_bool,
     check_field,
     check_not_negative,
     check_positive,
@@ -40,8 +45,9 @@ from chonn_ops.checks import (
     expanded,
     is_integer,
 )
-from chonn_ops.network.circuit import Circuit, Faces
-from chonn_ops.network.discretise.grids import check_symmetric, density_of
+from chonn_ops.network.circuit import Circuit, Extents
+from chonn_ops.network.discretise.grids import check_tensors, density_of
+from chonn_ops.network.layout.dissection import Array, begins
 from chonn_ops.network.layout.graph import Graph, plain_tensors, real_numbers
 
 # Both limits are relative to what a well-shaped cell contributes to a face. A contribution below
@@ -50,6 +56,8 @@ from chonn_ops.network.layout.graph import Graph, plain_tensors, real_numbers
 _NO_FACE = 1e-12
 _NEGATIVE = 1e-4
 _FLAT = 1e-12  # heights of cells in parts of their longest edges
+_SIMPLICES = ("tetra", "triangle", "line", "vertex")  # meshio's names
+_HANGING = 1e-9  # where nodes lie, in parts of facets
 
 
 class _Set(NamedTuple):
@@ -72,25 +80,31 @@ class Mesh:
 
     Parameters
     ----------
-    points : Tensor or array, shape (N, d)
-        Corners of the cells, d = 1, 2 or 3, in the unit of length.
+    points : Tensor or array, shape (N, D)
+        Corners of the cells, D = 1, 2 or 3, in the unit of length.
     cells : Tensor or array of integers, shape (M, d + 1)
-        The corners of each cell, in any order.
+        The corners of each cell, in any order; d <= D. Triangles in space are a surface.
     sets : mapping from str to Tensor or array, optional
         Named parts of the boundary: nodes, as a mask (N,) of bool or as numbers (n,), or facets as
         the nodes of each, (F, d). A set of nodes has the boundary facets all of whose nodes are in
         it. Nodes may lie inside, to be held at a potential.
+    elements : bool
+        Linear elements in any case. By default they are for meshes with a negative Voronoi face.
+    domain : Tensor or array, shape (N,), optional
+        Which of several domains each node belongs to, where these overlap in space.
 
     Attributes
     ----------
     graph : Graph
+    elements : bool
+        Whether circuits are those of linear elements.
     weight : Tensor, shape (E,)
-        Voronoi face over length, of each edge of the graph. A side of cells without a face is
-        no edge.
+        Voronoi face over length, of each edge of the graph, or what linear elements of k = 1 make
+        of it, which may be negative. A side of cells without a face is no edge.
     volume : Tensor, shape (N,)
-        A third of the area of the triangles around each node, or the volume of its Voronoi cell
-        among tetrahedra. They sum to the volume of the mesh.
-    points : Tensor, shape (N, d)
+        An equal part of each cell for each of its corners, or the volume of the Voronoi cell among
+        tetrahedra. They sum to the volume of the mesh.
+    points : Tensor, shape (N, D)
     edges : Tensor, shape (E, 2)
         The two nodes of each edge of the graph.
     cells : Tensor, shape (M, d + 1)
@@ -103,8 +117,8 @@ class Mesh:
     ------
     ValueError
         Another shape or dtype; an index out of range; a flat cell; cells that overlap; a facet of
-        more than two cells, or one of a set that is not at the boundary; a face that would be
-        negative, which is named with the cell that is obtuse and with what to do.
+        more than two cells, or with a node of other cells inside; a facet of a set that is not at
+        the boundary.
 
     Examples
     --------
@@ -124,31 +138,72 @@ class Mesh:
     """
 
     @plain_tensors
-    def __init__(self, points: Any, cells: Any, sets: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        points: Any,
+        cells: Any,
+        sets: Mapping[str, Any] | None = None,
+        elements: bool = False,
+        domain: Any = None,
+    ) -> None:
+        check_bool(elements=elements)
         numbers = real_numbers("points", points, torch.float64)
         self.points = numbers.double()
         if self.points.dim() != 2 or self.points.shape[1] not in (1, 2, 3):
-            raise error("points", "shape (N, d) with d = 1, 2 or 3", tuple(self.points.shape))
-        n, d = self.points.shape
+            raise error("points", "shape (N, D) with D = 1, 2 or 3", tuple(self.points.shape))
+        n, axes = self.points.shape
         self.cells = node_numbers("cells", cells, n)
-        if self.cells.dim() != 2 or self.cells.shape[1] != d + 1 or not len(self.cells):
-            kind = ("lines", "triangles", "tetrahedra")[d - 1]
-            expected = f"shape (M, {d + 1}) of {kind} with points of {d} coordinates"
+        if self.cells.dim() != 2 or self.cells.shape[1] not in range(2, axes + 2) or not len(cells):
+            kinds = ", ".join(("lines", "triangles", "tetrahedra")[:axes])
+            expected = (
+                f"shape (M, 2) to (M, {axes + 1}) of {kinds} with points of {axes} coordinates"
+            )
             raise error("cells", expected, tuple(self.cells.shape))
         corners = self.points[self.cells]
         if not bool(corners.isfinite().all()):
             raise error("points", "finite numbers", "others")
         rounded = numbers.is_floating_point() and numbers.dtype != torch.float64
-        self._find_edges(corners, _NEGATIVE if rounded else _NO_FACE)
-        self._find_boundary(sets or {})
+        self._find_edges(corners, _NEGATIVE if rounded else _NO_FACE, elements)
+        located = self.points
+        if domain is not None:  # a coordinate that separates domains
+            apart = real_numbers("domain", domain, torch.float64).double()
+            located = torch.cat([located, apart[:, None]], 1)
+        self._find_boundary(sets or {}, located)
+
+    @classmethod
+    def from_mesh(
+        cls, mesh: Any, sets: Mapping[str, Any] | None = None, elements: bool = False
+    ) -> Mesh:
+        """A mesh of meshio's, or a `Data` of PyTorch Geometric's.
+
+        Parameters
+        ----------
+        mesh
+            With attributes ``points`` and ``cells_dict``, whose cells of most dimensions are taken;
+            groups of their facets, such as gmsh's physical groups, become `sets`, of nodes where
+            some are not at the boundary. Or with ``pos`` and ``face``, (3, T). Without ``face`` the
+            triangles of a plane mesh are read from ``edge_index``, (2, E), with each edge in one or
+            both directions: holes have more than three edges then.
+        sets, elements : optional
+            As in `Mesh`, beside the groups of the file.
+        """
+        points, cells, groups, _ = read_mesh(mesh)
+        return cls(points, cells, {**groups, **(sets or {})}, elements)
 
     @cached_property
     def graph(self) -> Graph:
         """Nodes, and the edges that have a face."""
         return Graph(self.edges, len(self.points), self.points)
 
-    def _find_edges(self, corners: Tensor, least: float) -> None:
-        n, d = self.points.shape
+    @cached_property
+    @plain_tensors
+    def _elements(self) -> tuple[Tensor, Tensor]:
+        """The gradients (M, d + 1, D) of the functions that are 1 at one corner of a cell and
+        linear in it, and the sizes (M,) of cells."""
+        return _elements(self.points[self.cells])
+
+    def _find_edges(self, corners: Tensor, least: float, elements: bool) -> None:
+        n, d = len(self.points), self.cells.shape[1] - 1
         pairs = list(combinations(range(d + 1), 2))
         part, scale = _faces(corners)
         ends, edge, _ = _distinct(self.cells[:, pairs].flatten(0, 1), n)
@@ -158,57 +213,61 @@ class Mesh:
 
         part, scale = part.flatten(), scale.flatten()
         part = torch.where(part.abs() > least * scale, part, 0)
-        weight, scale = total(part), total(scale)
-        negative = weight < -_NEGATIVE * scale
-        if bool(negative.any()):
-            worst = int(torch.where(negative[edge], part / scale[edge], 1).argmin())
-            raise error(
-                "cells",
-                "no edge with a negative conductance",
-                f"{int(negative.sum())} of {len(ends)} edges: cell {worst // len(pairs)} is obtuse "
-                f"opposite its edge {tuple(ends[edge[worst]].tolist())}, and no cell on the other "
-                "side makes up for it. A Delaunay triangulation of the same points has such edges "
-                "at its boundary only; split those of the boundary (the foot of the perpendicular "
-                "from the obtuse corner is a good new point)",
-            )
-        some = weight > least * scale
+        weight, scales = total(part), total(scale)
+        self.elements = elements or bool((weight < -_NEGATIVE * scales).any())
+        if self.elements:
+            gradients, sizes = self._elements
+            first, second = (gradients[:, list(ends)] for ends in zip(*pairs, strict=True))
+            part = -((first * second).sum(2) * sizes[:, None]).flatten()
+            weight = total(part)
+            some = total(part.abs()) > _NO_FACE * scales
+        else:
+            some = weight > least * scales
         self.weight = weight[some]
         number = torch.where(some, some.cumsum(0) - 1, -1)
         edge, cell = number[edge], torch.arange(len(part)) // len(pairs)
-        # The conductivity of a face is the mean of its cells', weighted by the sizes of their
-        # parts: a sum of parts with signs could be negative where the conductivity jumps.
         counts = (edge >= 0) & (part != 0)
-        share = part.abs()[counts]
-        self._edge, self._cell = edge[counts], cell[counts]
-        sums = share.new_zeros(len(self.weight)).index_add(0, self._edge, share)
-        self._share = share * (self.weight / sums)[self._edge]
+        self._edge, self._cell, self._share = edge[counts], cell[counts], part[counts]
         ends = ends[some]
         self.edges = ends
-        if d == 2:
-            nodes, part = self.cells.flatten(), (_sizes(corners) / 3).repeat_interleave(3)
+        if not self.elements:
+            # The conductivity of a face is the mean of its cells', weighted by the sizes of their
+            # parts: a sum of parts with signs could be negative where the conductivity jumps.
+            share = self._share.abs()
+            sums = share.new_zeros(len(self.weight)).index_add(0, self._edge, share)
+            self._share = share * (self.weight / sums)[self._edge]
+        if d == 2 or self.elements:
+            nodes = self.cells.flatten()
+            part = (self._elements[1] / (d + 1)).repeat_interleave(d + 1)
         else:
             length = (self.points[ends[:, 0]] - self.points[ends[:, 1]]).square().sum(1)
             nodes, part = ends.flatten(), (self.weight * length / (2 * d)).repeat_interleave(2)
         self.volume = part.new_zeros(n).index_add(0, nodes, part)
 
-    def _find_boundary(self, sets: Mapping[str, Any]) -> None:
-        n, d = self.points.shape
+    def _find_boundary(self, sets: Mapping[str, Any], located: Tensor) -> None:
+        n, d = len(self.points), self.cells.shape[1] - 1
         pieces = list(combinations(range(d + 1), d))
         facets, which, count = _distinct(self.cells[:, pieces].flatten(0, 1), n)
         if bool((count > 2).any()):
             wrong = tuple(facets[count > 2][0].tolist())
             raise error("cells", "facets of at most two cells", f"more for the facet {wrong}")
-        # The facet, then the corner of the cell that is not on it.
-        apex = self.cells[:, range(d, -1, -1)].flatten()
-        frame = self.points[torch.cat([facets[which], apex[:, None]], 1)]
-        side = torch.linalg.det(frame[:, 1:] - frame[:, :1]).sign()
-        folded = (side.new_zeros(len(facets)).index_add(0, which, side) != 0) & (count == 2)
-        if bool(folded.any()):
-            wrong = tuple(facets[folded][0].tolist())
-            raise error("cells", "no cells that overlap", f"two on one side of the facet {wrong}")
+        if d == self.points.shape[1]:  # a surface may fold
+            # The facet, then the corner of the cell that is not on it.
+            apex = self.cells[:, range(d, -1, -1)].flatten()
+            frame = self.points[torch.cat([facets[which], apex[:, None]], 1)]
+            side = torch.linalg.det(frame[:, 1:] - frame[:, :1]).sign()
+            folded = (side.new_zeros(len(facets)).index_add(0, which, side) != 0) & (count == 2)
+            if bool(folded.any()):
+                wrong = tuple(facets[folded][0].tolist())
+                got = f"two on one side of the facet {wrong}"
+                raise error("cells", "no cells that overlap", got)
         cell = torch.empty(len(facets), dtype=torch.long)
         cell[which] = torch.arange(len(which)) // len(pieces)
         facets, cell = facets[count == 1], cell[count == 1]
+        if (hanging := _hanging(located, facets)) is not None:
+            node, facet = hanging
+            got = f"node {node} on the facet {tuple(facets[facet].tolist())} of cell {cell[facet]}"
+            raise error("cells", "neighbours that share whole facets", got)
         place = {tuple(facet): i for i, facet in enumerate(facets.tolist())}
         # Entries (facet, node of it): what part of the facet's area is nearest to the node.
         nearest = _cones(self.points[facets])
@@ -218,7 +277,8 @@ class Mesh:
             return part.new_zeros(n).index_add(0, facets[of].flatten(), part[of].flatten())
 
         def set_of(nodes: Tensor, of: Tensor) -> _Set:
-            part = nearest if bool((area(nearest, of) >= 0).all()) else equal
+            by_volumes = not self.elements and bool((area(nearest, of) >= 0).all())
+            part = nearest if by_volumes else equal
             entries = part[of].flatten(), facets[of].flatten(), cell[of].repeat_interleave(d)
             return _Set(nodes, of, area(part, of), *entries)
 
@@ -263,18 +323,16 @@ class Mesh:
         r"""The circuit of :math:`-\nabla \cdot (k \nabla v) + c \, v = f`.
 
         It is exact for potentials that are linear in a medium of one k, and of second order on
-        smooth ones. The conductivity of a Voronoi face is the mean of those of the cells around
-        its edge, weighted by the sizes of their parts of it. Where no cell is obtuse opposite the
-        edge, that is the P1 element of k in pieces; else k is blurred over the cells of the edge.
-
-        A tensor k of triangles is always the P1 element. A negative conductance is refused then. On
-        a grid whose cells are cut along the diagonal on which k's off-diagonal entry is positive,
-        there is none where its size is at most that of k_xx h_y / h_x and of k_yy h_x / h_y.
+        smooth ones. With `elements`, and of tensors k, it has the matrix of linear elements of k in
+        pieces and lumped volumes and walls. Else the conductivity of a Voronoi face is the mean of
+        those of the cells around its edge, weighted by the sizes of their parts of it. That is the
+        same where no triangle is obtuse opposite the edge; elsewhere k is blurred over the cells of
+        the edge.
 
         Parameters
         ----------
-        conductivity : Tensor, shape (B, M, C); or (B, M, C, 2, 2), symmetric
-            k of each cell, >= 0 or of any direction.
+        conductivity : Tensor, shape (B, M, C); or (B, M, C, D, D), symmetric
+            k of each cell, >= 0 or of any direction. Tensors of tetrahedra need `elements`.
         boundary : str, Condition, or a mapping from names of sets to them
             What holds at the boundary: one for all of it, or one a set; facets of no set are
             insulated, and conditions on one facet add up. As in `diffusion`, but for "periodic"
@@ -289,26 +347,28 @@ class Mesh:
         Returns
         -------
         Circuit
-            Its fields are (B, N, C). Its graph is `graph`, or with a tensor k one of all sides. Its
-            `solve` takes f per unit volume at nodes. `currents` has what flows through a set in the
-            walls of its nodes.
+            Its fields are (B, N, C), in float64 with `elements`. Its graph is `graph`, or with a
+            tensor k one of all sides. Its `solve` takes f per unit volume at nodes. `currents` has
+            what flows through a set in the walls of its nodes.
 
         Raises
         ------
         TypeError, ValueError
-            As `diffusion`; also for the name of no set, a condition that needs facets for a set
-            without any, and a tensor k that makes a negative conductance, with the number of the
-            cell (checked on the CPU; elsewhere its network is NaN).
+            As `diffusion`; also for the name of no set, and a condition that needs facets for a set
+            without any.
         """
-        n, (M, corners) = len(self.points), self.cells.shape
+        (n, axes), (M, corners) = self.points.shape, self.cells.shape
         check_tensor("conductivity", conductivity)
         tensor = conductivity.dim() == 5
         check_field("conductivity", conductivity[..., 0, 0] if tensor else conductivity)
-        B, C, wanted = conductivity.shape[0], conductivity.shape[2], (2, 2) if tensor else ()
-        if conductivity.shape != (B, M, C, *wanted) or (tensor and corners != 3):
-            expected = f"shape (B, M, C) with M = {M} cells, or of triangles (B, M, C, 2, 2)"
+        B, C, wanted = conductivity.shape[0], conductivity.shape[2], (axes, axes) if tensor else ()
+        if conductivity.shape != (B, M, C, *wanted):
+            expected = f"shape (B, M, C) with M = {M} cells, or (B, M, C, {axes}, {axes})"
             raise error("conductivity", expected, tuple(conductivity.shape))
-        wide = at_least_float32(conductivity)
+        if tensor and corners == 4 and not self.elements:
+            raise error("conductivity", "no tensors of tetrahedra but with elements=True", "some")
+        # Rounding of conductances counts for more where they cancel.
+        wide = widened(conductivity) if self.elements else at_least_float32(conductivity)
         k = wide.diagonal(dim1=-2, dim2=-1).mean(-1) if tensor else wide
         check_not_negative("conductivity", k)
         density = density_of(
@@ -325,9 +385,7 @@ class Mesh:
         if tensor:
             graph, g = self._of_tensors(wide.to(k.dtype))
         else:
-            part = k.index_select(1, like(self._cell)) * like(self._share)
-            g = k.new_zeros(B, len(self.weight), C).index_add(1, like(self._edge), part)
-            graph = self.graph
+            graph, g = self.graph, self.conductances(k)
         volume = like(self.volume)
         leak, wall, current = density * volume, k.new_zeros(B, n, C), k.new_zeros(B, n, C)
         held, value = torch.zeros(n, dtype=torch.bool, device=k.device), current
@@ -365,14 +423,25 @@ class Mesh:
             if added.current is not None:
                 current = current.index_add(1, nodes, added.current.expand(B, len(nodes), C))
         circuit = Circuit(g, leak + wall, graph, volume=volume, wall=wall, current=current)
-        if not tensor:
-            sides = self.points[self.graph.ends]
-            length = (sides[0] - sides[1]).norm(dim=-1)
-            circuit.faces = lambda: Faces([(like(length), like(self.weight * length))], [])
+        circuit.extents = partial(self._extents, k, elements=tensor or self.elements)
         circuit = circuit.hold(held[:, None], value)
-        if not tensor and answer(lambda: bool((k == 0).any()), k):
+        if not (tensor or self.elements) and answer(lambda: bool((k == 0).any()), k):
             circuit.rising = partial(self._risen, k.detach(), boundary)
         return circuit
+
+    def conductances(self, k: Tensor) -> Tensor:
+        """Conductances (B, E, C) of numbers k >= 0 of cells, (B, M, C)."""
+        edge, cell = self._edge.to(k.device), self._cell.to(k.device)
+        part = k.index_select(1, cell) * self._share.to(k)[:, None]
+        return k.new_zeros(k.shape[0], len(self.weight), k.shape[2]).index_add(1, edge, part)
+
+    def _extents(self, k: Tensor, *, elements: bool) -> Extents:
+        """Lengths and areas of edges; none of elements, between whose nodes there are no faces."""
+        if elements:
+            return Extents([], [])
+        first, second = self.points[self.graph.ends]
+        length = (first - second).norm(dim=-1)
+        return Extents([tuple(x.to(k)[:, None] for x in (length, self.weight * length))], [])
 
     def _risen(self, k: Tensor, boundary: Any) -> Circuit:
         """The circuit where cells of no conductivity conduct less than all others, all the same."""
@@ -383,58 +452,157 @@ class Mesh:
     @cached_property
     @plain_tensors
     def _sides(self) -> tuple[Graph, Tensor]:
-        """The graph of all sides of triangles, and the number of each triangle's."""
-        ends, edge, _ = _distinct(
-            self.cells[:, [(0, 1), (0, 2), (1, 2)]].flatten(0, 1), len(self.points)
-        )
+        """The graph of all sides of cells, and the number of each cell's."""
+        pairs = list(combinations(range(self.cells.shape[1]), 2))
+        ends, edge, _ = _distinct(self.cells[:, pairs].flatten(0, 1), len(self.points))
         return Graph(ends, len(self.points), self.points), edge
 
     def _of_tensors(self, k: Tensor) -> tuple[Graph, Tensor]:
         """Graph and conductances of linear elements."""
-        check_symmetric("conductivity", k)
+        check_tensors("conductivity", k)
         graph, edge = self._sides
-        corners = self.points[self.cells]
-        # Gradients of the linear functions that are 1 at one corner, times twice the area: the
-        # opposite sides, turned by a right angle.
-        opposite = torch.stack(
-            [corners[:, j] - corners[:, i] for i, j in ((1, 2), (2, 0), (0, 1))], 1
+        gradients, sizes = (x.to(k) for x in self._elements)
+        first, second = (
+            gradients[:, list(ends), None]  # (M, sides, 1, D)
+            for ends in zip(*combinations(range(self.cells.shape[1]), 2), strict=True)
         )
-        turned = torch.stack([-opposite[..., 1], opposite[..., 0]], -1).to(k)
-        area = _sizes(corners)
-        first, second = (turned[:, i, None] for i in ([0, 0, 1], [1, 2, 2]))  # (M, 3, 1, 2)
         # No matrix product, which autocast would round to half precision.
         products = first[..., :, None] * k[:, :, None] * second[..., None, :]
-        parts = -products.sum((-2, -1)) / (4 * area.to(k))[:, None, None]
-        B, C = k.shape[0], k.shape[2]
-        parts, to = parts.flatten(1, 2), edge.to(k.device)
+        parts = (-products.sum((-2, -1)) * sizes[:, None, None]).flatten(1, 2)
+        B, C, to = k.shape[0], k.shape[2], edge.to(k.device)
 
         def total(values: Tensor) -> Tensor:
             return values.new_zeros(B, graph.num_edges, C).index_add(1, to, values)
 
-        g = total(parts)
-        negative = g < -_NEGATIVE * total(parts.detach().abs())
-        worst = answer(lambda: int((negative[:, to] * parts).argmin()), negative, parts)
-        if worst is not None and bool(negative.any()):
-            at = torch.unravel_index(torch.tensor(worst), parts.shape)
-            batch, cell, channel = int(at[0]), int(at[1]) // 3, int(at[2])
+        g, rounding = total(parts), 4 * torch.finfo(k.dtype).eps * total(parts.detach().abs())
+        return graph, torch.where((g < 0) & (g >= -rounding), 0, g)
+
+    def gradient(self, v: Tensor) -> Tensor:
+        """Gradients of potentials v, (B, N, C) or (B, S, N, C), that are linear in each cell:
+        (B, M, C, D) or (B, S, M, C, D). The flux in a cell is -k times that."""
+        check_tensor("v", v)
+        if v.dim() not in (3, 4) or v.shape[-2] != len(self.points):
             raise error(
-                "conductivity",
-                "tensors for which no triangle is obtuse, or its neighbour makes up for it",
-                f"{k[batch, cell, channel].tolist()} in cell {cell}, at one of "
-                f"{int(negative.sum())} edges with a negative conductance: cut cells along the "
-                "direction that conducts best, or make them longer in it",
+                "v", f"shape (B, N, C) or (B, S, N, C), N = {len(self.points)}", tuple(v.shape)
             )
-        g = torch.where(negative, math.nan, g.clamp(min=0))
-        return graph, g
+        at = v.index_select(-2, self.cells.flatten().to(v.device)).unflatten(-2, self.cells.shape)
+        return (at[..., None] * self._elements[0].to(v)[:, :, None]).sum(-3)
 
     def __repr__(self) -> str:
         return f"Mesh of {len(self.points)} nodes and {len(self.cells)} cells"
 
 
-def _sizes(corners: Tensor) -> Tensor:
-    """Areas of triangles (M, 3, 2)."""
-    a, b = (corners[:, 1:] - corners[:, :1]).unbind(1)
-    return (a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]).abs() / 2
+def _elements(corners: Tensor) -> tuple[Tensor, Tensor]:
+    """`Mesh._elements` of simplices (M, d + 1, D)."""
+    q, r = torch.linalg.qr((corners[:, 1:] - corners[:, :1]).mT)
+    others = torch.linalg.solve_triangular(r, q.mT, upper=True)
+    gradients = torch.cat([-others.sum(1, keepdim=True), others], 1)
+    sizes = r.diagonal(dim1=1, dim2=2).prod(1).abs() / math.factorial(r.shape[1])
+    return gradients, sizes
+
+
+def _hanging(points: Tensor, facets: Tensor) -> tuple[int, int] | None:
+    """A node on one of the facets (F, d) at the boundary, other than its corners, and that facet;
+    None where there is none."""
+    corners, nodes = points[facets], facets.unique()
+    if facets.shape[1] < 2:
+        return None
+    # Nodes in order along a direction that few facets are at a right angle to.
+    sides = points[nodes].amax(0) - points[nodes].amin(0)
+    along = (points * (torch.arange(1, points.shape[1] + 1).sqrt() / sides.clamp_min(_FLAT))).sum(1)
+    nodes = nodes[along[nodes].argsort()]
+    low = torch.searchsorted(along[nodes], along[facets].amin(1))
+    count = torch.searchsorted(along[nodes], along[facets].amax(1), right=True) - low
+    gradients, _ = _elements(corners)
+    length = (corners[:, 1] - corners[:, 0]).norm(dim=1, keepdim=True)
+    least, most = corners.amin(1) - _HANGING * length, corners.amax(1) + _HANGING * length
+    for some in torch.arange(len(facets)).split(max(1, 2**21 // int(count.amax()))):
+        facet = some.repeat_interleave(count[some])
+        first = (count[some].cumsum(0) - count[some]).repeat_interleave(count[some])
+        node = nodes[low[facet] + torch.arange(len(facet)) - first]
+        near = ((points[node] >= least[facet]) & (points[node] <= most[facet])).all(1)
+        node, facet = node[near], facet[near]
+        off = points[node] - corners[facet, 0]
+        part = (gradients[facet] * off[:, None]).sum(2)
+        part[:, 0] += 1
+        beside = (points[node] - (part[..., None] * corners[facet]).sum(1)).abs()
+        inside = (part > -_HANGING).all(1) & (part < 1 - _HANGING).all(1)
+        hanging = inside & (beside < _HANGING * length[facet]).all(1)
+        if bool(hanging.any()):
+            return int(node[hanging][0]), int(facet[hanging][0])
+    return None
+
+
+def read_mesh(mesh: Any) -> tuple[Any, Any, dict[str, Any], Any]:
+    """Points, cells, facets by name and domains of what `Mesh.from_mesh` takes. Coordinates behind
+    those of the cells' dimension are left out where they are all the same."""
+    pos, face, edges = (getattr(mesh, name, None) for name in ("pos", "face", "edge_index"))
+    sets: dict[str, Any] = {}
+    if hasattr(mesh, "cells_dict"):
+        kinds = [name for name in _SIMPLICES if name in mesh.cells_dict]
+        if not kinds:
+            raise error("mesh", f"cells of a kind of {_SIMPLICES[:-1]}", list(mesh.cells_dict))
+        pos, cells = mesh.points, mesh.cells_dict[kinds[0]]
+        facet = _SIMPLICES[_SIMPLICES.index(kinds[0]) + 1]
+        blocks = [x for x in enumerate(getattr(mesh, "cells", ())) if x[1].type == facet]
+        # In files of gmsh's older format groups are numbers of cells.
+        groups, numbers = getattr(mesh, "cell_sets", {}), getattr(mesh, "field_data", {})
+        tags = getattr(mesh, "cell_data", {}).get("gmsh:physical", [])
+        for name in {**groups, **(numbers if tags else {})}:
+            of = groups.get(name) or [np.flatnonzero(x == numbers[name][0]) for x in tags]
+            chosen = [block.data[of[i]] for i, block in blocks if np.size(of[i])]
+            if chosen and not name.startswith("gmsh:"):
+                sets[name] = np.concatenate(chosen)
+                every = [
+                    cells[:, list(x)]
+                    for x in combinations(range(cells.shape[1]), cells.shape[1] - 1)
+                ]
+                sides = torch.from_numpy(np.concatenate([*every, sets[name]]).astype(np.int64))
+                which = _distinct(sides, len(pos))[1]
+                own = len(sides) - len(sets[name])
+                if bool((which[:own].bincount(minlength=len(sides))[which[own:]] != 1).any()):
+                    sets[name] = np.unique(sets[name])
+    elif pos is None or (face is None and edges is None):
+        raise error("mesh", "points and cells_dict, or pos and face or edge_index", repr(mesh))
+    elif face is None:
+        at = real_numbers("pos", pos, torch.float64).numpy()
+        cells = _triangles(real_numbers("edge_index", edges).numpy(), at)
+    else:
+        cells = real_numbers("face", face).numpy().T
+    points = real_numbers("points", pos, torch.float64)
+    d = len(cells[0]) - 1 if len(cells) else 1
+    if points.dim() == 2 and bool((points[:, d:] == points[:1, d:]).all()):
+        points = points[:, :d]
+    return points, cells, sets, getattr(mesh, "batch", None)
+
+
+def _triangles(edge_index: Array, points: Array) -> Array:
+    """The triangles (T, 3) of a plane mesh: its cycles of three edges that hold no node inside."""
+    n = len(points)
+    if edge_index.shape[:1] != (2,) or not np.isin(edge_index, np.arange(n)).all():
+        raise error("edge_index", f"nodes from 0 to {n - 1}, of shape (2, E)", edge_index.shape)
+    p, q = np.unique(np.sort(edge_index, axis=0), axis=1)
+    at = np.searchsorted(p, np.arange(n + 1))
+    count = np.diff(at)[q]
+    edge = np.repeat(np.arange(len(p)), count)
+    last = q[at[q[edge]] + np.arange(len(edge)) - np.repeat(begins(count)[:-1], count)]
+    closed = np.isin(p[edge] * n + last, p * n + q)
+    cells = np.stack([p[edge], q[edge], last], 1)[closed]
+    a, b = (points[cells[:, i]] - points[cells[:, 0]] for i in (1, 2))
+    area = a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]
+    cells[area < 0] = cells[area < 0][:, [0, 2, 1]]
+    # A cycle with nodes inside has a smaller triangle on the same side of some of its edges.
+    cells = cells[np.argsort(np.abs(area), kind="stable")]
+    start, end = cells.ravel(), np.roll(cells, -1, axis=1).ravel()
+    first = np.unique(start * n + end, return_index=True)[1]
+    smallest = np.isin(np.arange(3 * len(cells)), first).reshape(-1, 3).all(1)
+    side = np.repeat(smallest, 3)
+    used = np.minimum(start, end)[side] * n + np.maximum(start, end)[side]
+    missing = np.setdiff1d(p * n + q, used)
+    if len(missing):
+        alone = divmod(int(missing[0]), n)
+        raise error("edge_index", "edges of triangles only, or face", f"edge {alone} of none")
+    return cells[smallest]
 
 
 def node_numbers(name: str, values: Any, num_nodes: int, kind: str = "nodes") -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chonn_ops._dtypes import at_least_float32
+from chonn_ops._dtypes import at_least_float32, widened
 from chonn_ops.boundary import Condition, Dirichlet, Face, Wall, named_conditions
 from chonn_ops.checks import (
     NETWORK_DTYPES,
@@ -25,11 +25,16 @@ from chonn_ops.checks import (
 )
 from chonn_ops.network.circuit import Circuit
 from chonn_ops.network.discretise.grids import density_of
-from chonn_ops.network.discretise.mesh import Mesh, is_zero, node_numbers, number_on, numbers_on
-from chonn_ops.network.layout.dissection import Array, begins
+from chonn_ops.network.discretise.mesh import (
+    Mesh,
+    is_zero,
+    node_numbers,
+    number_on,
+    numbers_on,
+    read_mesh,
+)
+from chonn_ops.network.layout.dissection import begins
 from chonn_ops.network.layout.graph import Graph, plain_tensors, real_numbers
-
-_SIMPLICES = ("tetra", "triangle", "line")  # meshio's names
 
 
 class Walls(NamedTuple):
@@ -112,6 +117,8 @@ class FiniteVolumes:
             places = torch.cat((places, domain[:, None]), 1)
         self.graph = Graph(edges, nodes, places)
         self.weight = _numbers("weight", weight, self.graph.num_edges)
+        # The mesh, where its circuits are those of linear elements.
+        self.elements: Mesh | None = None
         self.volume = _numbers("volume", volume, nodes, above=True)
         node, area, distance = ((), (), ()) if walls is None else walls
         node = node_numbers("walls", node, nodes)
@@ -138,6 +145,14 @@ class FiniteVolumes:
     def num_nodes(self) -> int:
         return self.graph.num_nodes
 
+    def require_faces(self) -> None:
+        """Refuse linear elements, which have no faces: potentials have no bounds there."""
+        if self.elements is not None:
+            expected = "volumes with faces, as of meshes that are nowhere too obtuse"
+            least, edge = self.weight.min(0)
+            where = tuple(self.graph.ends[:, edge].tolist())
+            raise error("volumes", expected, f"the weight {float(least):g} of edge {where}")
+
     def __repr__(self) -> str:
         return f"FiniteVolumes of {self.graph}, {self.positions.shape[1]} dimensions"
 
@@ -147,6 +162,8 @@ class FiniteVolumes:
         """The disjoint union of domains: nodes of the first, then those of the second, ..."""
         if len({domain.positions.shape[1] for domain in domains}) != 1:
             raise error("domains", "one or more of one dimension", list(domains))
+        for domain in domains:
+            domain.require_faces()
         counts = [domain.num_nodes for domain in domains]
         first = begins(np.array(counts)).tolist()
         walls = [(d.walls.node + at, *d.walls[1:]) for d, at in zip(domains, first, strict=False)]
@@ -173,7 +190,9 @@ class FiniteVolumes:
     ) -> FiniteVolumes:
         """The nodes of a mesh of simplices, with the weights and volumes of `Mesh`. Each node of
         the boundary is a wall, with its part of the facets beside it: one for the facets of each
-        set, and one for those of none.
+        set, and one for those of none. Where Voronoi faces would be negative, `circuit` has linear
+        elements, with the mean of k at its corners in each cell, and weights those of k = 1. What
+        needs faces, as cells that learn do, is an error then.
 
         Parameters
         ----------
@@ -202,7 +221,7 @@ class FiniteVolumes:
         wrong = np.setxor1d(cells, np.arange(len(x)))
         if len(wrong):
             raise error("cells", f"points 0 to {len(x) - 1}, each in a cell", f"point {wrong[0]}")
-        mesh = Mesh(x[:, :d], cells, sets)
+        mesh = Mesh(x[:, :d], cells, sets, domain=domain)
         areas, whole = dict(mesh.area), mesh.area["boundary"]
         parts = [mesh._sets[name] for name in areas if name != "boundary"]
         for name, part in mesh._sets.items():
@@ -220,7 +239,11 @@ class FiniteVolumes:
         walls = (torch.cat([*nodes.values()]), area, torch.zeros(len(area)))
         ranges = zip(nodes, torch.arange(len(area)).split([*map(len, nodes.values())]), strict=True)
         named = {name: walls for name, walls in ranges if name != "boundary"}
-        return cls(mesh.edges, mesh.weight, mesh.volume, mesh.points, walls, domain, named)
+        faces = mesh.weight.abs()
+        volumes = cls(mesh.edges, faces, mesh.volume, mesh.points, walls, domain, named)
+        if mesh.elements:
+            volumes.weight, volumes.elements = mesh.weight, mesh
+        return volumes
 
     @classmethod
     def from_mesh(cls, mesh: Any, sets: Mapping[str, Any] | None = None) -> FiniteVolumes:
@@ -229,32 +252,31 @@ class FiniteVolumes:
         Parameters
         ----------
         mesh
-            With attributes ``points`` and ``cells_dict``, whose cells of most dimensions are taken;
-            or with ``pos`` and ``face``, (3, T). Without ``face`` the triangles of a plane mesh
-            are read from ``edge_index``, (2, E), with each edge in one or both directions: holes
-            have more than three edges then. ``batch`` tells the domains of a `Batch` apart.
+            As in `Mesh.from_mesh`. ``batch`` tells the domains of a `Batch` apart.
         sets : mapping, optional
-            As in `from_cells`.
+            As in `from_cells`, beside those of the file.
 
         Raises
         ------
         ValueError
             As `from_cells`, and for missing attributes.
         """
-        if hasattr(mesh, "cells_dict"):
-            for name in _SIMPLICES:
-                if name in mesh.cells_dict:
-                    return cls.from_cells(mesh.points, mesh.cells_dict[name], None, sets)
-            raise error("mesh", f"cells of a kind of {_SIMPLICES}", list(mesh.cells_dict))
-        pos, face, edges = (getattr(mesh, name, None) for name in ("pos", "face", "edge_index"))
-        if pos is None or (face is None and edges is None):
-            raise error("mesh", "points and cells_dict, or pos and face or edge_index", repr(mesh))
-        if face is None:
-            at = real_numbers("pos", pos, torch.float64).numpy()
-            cells = _triangles(real_numbers("edge_index", edges).numpy(), at)
-        else:
-            cells = real_numbers("face", face).numpy().T
-        return cls.from_cells(pos, cells, getattr(mesh, "batch", None), sets)
+        points, cells, groups, domain = read_mesh(mesh)
+        facets = {name: group for name, group in groups.items() if group.ndim > 1}
+        return cls.from_cells(points, cells, domain, {**facets, **(sets or {})})
+
+    def _between(self, k: Tensor, arithmetic: Tensor | float, faces: Tensor | None) -> Tensor:
+        """k of the edges, (B, E, C)."""
+        if faces is None:
+            in_series = 2 * (1 - arithmetic) / self.graph.sums_of_ends(k.reciprocal())[0]
+            return in_series + 0.5 * arithmetic * self.graph.sums_of_ends(k)[0]
+        self.require_faces()
+        check_field("faces", faces)
+        shape = (k.shape[0], self.graph.num_edges, k.shape[2])
+        if tuple(faces.shape) != shape:
+            raise error("faces", f"shape {shape}, an entry an edge", tuple(faces.shape))
+        check_not_negative("faces", faces)
+        return faces
 
     def circuit(
         self,
@@ -287,7 +309,7 @@ class FiniteVolumes:
         unit : float
             The domain's unit of length in that of k, c and f.
         faces : Tensor, shape (B, E, C), optional
-            k of the edges, instead of a mean of k at both ends.
+            k of the edges, instead of a mean of k at both ends; not for linear elements.
         """
         d, n = self.positions.shape[1], self.num_nodes
         check_tensor("conductivity", conductivity)
@@ -300,21 +322,17 @@ class FiniteVolumes:
             check_unit_interval(arithmetic=arithmetic)
         check_above(0, unit=unit)
         # Areas and distances may be beyond half precision.
-        k = at_least_float32(conductivity)
+        k = at_least_float32(conductivity) if self.elements is None else widened(conductivity)
 
         def like_k(numbers: Tensor, power: int) -> Tensor:
             return (numbers * unit**power).to(k)[:, None]
 
-        if faces is None:
-            in_series = 2 * (1 - arithmetic) / self.graph.sums_of_ends(k.reciprocal())[0]
-            faces = in_series + 0.5 * arithmetic * self.graph.sums_of_ends(k)[0]
+        if self.elements is not None and faces is None:
+            corners = k[:, self.elements.cells.to(k.device)]
+            mean = (1 - arithmetic) / corners.reciprocal().mean(2) + arithmetic * corners.mean(2)
+            edges = self.elements.conductances(mean) * unit ** (d - 2)
         else:
-            check_field("faces", faces)
-            shape = (k.shape[0], self.graph.num_edges, k.shape[2])
-            if tuple(faces.shape) != shape:
-                raise error("faces", f"shape {shape}, an entry an edge", tuple(faces.shape))
-            check_not_negative("faces", faces)
-
+            edges = self._between(k, arithmetic, faces).to(k) * like_k(self.weight, d - 2)
         volume = like_k(self.volume, d)
         leak = density_of("absorption", absorption, k, NETWORK_DTYPES) * volume
         wall = Wall()
@@ -349,7 +367,6 @@ class FiniteVolumes:
                 added.each(lambda x, node=node: x.new_zeros(k.shape).index_add(1, node, x))
             )
         total = leak if wall.conductance is None else leak + wall.conductance
-        edges = faces.to(k) * like_k(self.weight, d - 2)
         walls = {"wall": wall.conductance, "current": wall.current}
         circuit = Circuit(edges, total, self.graph, volume=volume, **walls)
         if not held:
@@ -375,32 +392,3 @@ def _numbers(
         bound = "" if least == -math.inf else f" {'>' if above else '>='} {least:g}"
         raise error(name, f"finite numbers{bound}", f"{numbers[at].item()} at {at}")
     return numbers
-
-
-def _triangles(edge_index: Array, points: Array) -> Array:
-    """The triangles (T, 3) of a plane mesh: its cycles of three edges that hold no node inside."""
-    n = len(points)
-    if edge_index.shape[:1] != (2,) or not np.isin(edge_index, np.arange(n)).all():
-        raise error("edge_index", f"nodes from 0 to {n - 1}, of shape (2, E)", edge_index.shape)
-    p, q = np.unique(np.sort(edge_index, axis=0), axis=1)
-    at = np.searchsorted(p, np.arange(n + 1))
-    count = np.diff(at)[q]
-    edge = np.repeat(np.arange(len(p)), count)
-    last = q[at[q[edge]] + np.arange(len(edge)) - np.repeat(begins(count)[:-1], count)]
-    closed = np.isin(p[edge] * n + last, p * n + q)
-    cells = np.stack([p[edge], q[edge], last], 1)[closed]
-    a, b = (points[cells[:, i]] - points[cells[:, 0]] for i in (1, 2))
-    area = a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]
-    cells[area < 0] = cells[area < 0][:, [0, 2, 1]]
-    # A cycle with nodes inside has a smaller triangle on the same side of some of its edges.
-    cells = cells[np.argsort(np.abs(area), kind="stable")]
-    start, end = cells.ravel(), np.roll(cells, -1, axis=1).ravel()
-    first = np.unique(start * n + end, return_index=True)[1]
-    smallest = np.isin(np.arange(3 * len(cells)), first).reshape(-1, 3).all(1)
-    side = np.repeat(smallest, 3)
-    used = np.minimum(start, end)[side] * n + np.maximum(start, end)[side]
-    missing = np.setdiff1d(p * n + q, used)
-    if len(missing):
-        alone = divmod(int(missing[0]), n)
-        raise error("edge_index", "edges of triangles only, or face", f"edge {alone} of none")
-    return cells[smallest]

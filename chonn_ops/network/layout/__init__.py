@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chonn_ops._dtypes import real_dtype, widened
 from chonn_ops._library import CONSTANTS
-from chonn_ops.checks import check_kind, check_not_negative, check_tensor, error, smallest_of
+from chonn_ops.checks import check_kind, check_tensor, error, smallest_of
 from chonn_ops.network.layout.dissection import Array, Dissection, dissect_box
 
 
@@ -432,10 +432,15 @@ def norm_of(field: Tensor) -> Tensor:
     return torch.linalg.vector_norm(widened(field).flatten(1, -2), dim=1)
 
 
-def refuse_negative(conductance: Sequence[Tensor], leak: Tensor, layout: Layout) -> float | None:
-    """Refuse negative values on the CPU. Returns the smallest leak."""
-    for axis, g in enumerate(conductance):
-        # Reading a whole tensor is faster than reading its edges only.
-        if not smallest_of(g) >= 0:
-            check_not_negative(f"conductance[{axis}]", layout.entries(conductance)[axis])
-    return check_not_negative("leak", leak)
+def read_signs(
+    conductance: Sequence[Tensor], leak: Tensor, layout: Layout
+) -> tuple[float | None, bool]:
+    """The smallest leak, and whether a conductance or a leak of real networks is negative. None and
+    False where no value may be read: on a GPU, which reading would stall."""
+    if leak.device.type != "cpu":
+        return None, False
+    least = smallest_of(leak)
+    # Reading a whole tensor is faster than reading its edges only.
+    if least >= 0 and all(smallest_of(g) >= 0 for g in conductance):
+        return least, False
+    return least, any(bool((x < 0).any()) for x in (leak, *layout.entries(conductance)))

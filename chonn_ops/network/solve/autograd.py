@@ -278,7 +278,9 @@ def _network_gradients(
     networks, eliminated = Networks.of(*flat), None
     if state:
         name = direct_backend(networks.backend, source.device)
-        options: Any = {"dtype": compute_dtype(source, *networks.fields), "backend": name}
+        dtype = compute_dtype(source, *networks.fields)
+        # Real networks with negative numbers have been eliminated in a wider dtype.
+        options: Any = {"dtype": dtype if dtype.is_complex else state[1].dtype, "backend": name}
         eliminated = Elimination(*networks.plain, tol=networks.tol, state=state, **options)
     return _or_empty(v, by_elimination(grad, source, v, drops, eliminated, networks, needed, rates))
 

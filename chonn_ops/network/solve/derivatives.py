@@ -38,7 +38,7 @@ from chonn_ops._pytorch import at_lower_levels
 from chonn_ops.network.direct import Elimination
 from chonn_ops.network.layout import Layout, beside, nodes_of, over_parts
 from chonn_ops.network.solve.ground import at_limits, grounded, labels_of, without
-from chonn_ops.network.solve.methods import Networks, choose
+from chonn_ops.network.solve.methods import Networks, choose, with_signs
 from chonn_ops.network.solve.operator import BACKENDS, direct_backend, run_network
 
 
@@ -220,7 +220,7 @@ def _network_potentials(
     source: Tensor, currents: Tensor | None, *arguments: Any
 ) -> tuple[Tensor, Tensor]:
     """Compute `potentials`, without derivatives."""
-    network = Networks.of(*arguments)
+    network, _ = with_signs(Networks.of(*arguments), source)
     layout, backend, several = network.layout, network.backend, source.dim() > network.leak.dim()
     dtype = widest_dtype(compute_dtype(source, currents, *network.fields), source.device)
     s, leak, *g = (x.to(dtype) for x in (source, network.leak, *network.conductance))

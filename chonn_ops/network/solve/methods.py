@@ -11,9 +11,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from chonn_ops.checks import check_integer, check_open_unit_interval, error
+from chonn_ops._dtypes import widened
+from chonn_ops.checks import any_complex, check_integer, check_open_unit_interval, error
 from chonn_ops.network.direct import predicted_bytes, too_large
-from chonn_ops.network.layout import Grid, Layout
+from chonn_ops.network.layout import Grid, Layout, read_signs
 from chonn_ops.network.layout.graph import Graph
 
 _MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
@@ -23,12 +24,12 @@ _MOST_ITERATIONS = 2**31 - 1  # the kernels count in int32
 class Auto:
     """Elimination or iterations, whichever is faster: the default.
 
-    It eliminates complex networks, several sources, lines and graphs; and, on the compiled and the
-    Triton kernels, planes of at most 512 x 512 nodes and volumes of at most 12 x 12 x 12, in groups
-    of networks whose factors are predicted to take at most 2 GiB. It iterates all others, and
-    eliminates those that stay above `tol` after 40 iterations, up to 512 x 512 or 32 x 32 x 32
-    nodes and 2 GiB a network. It eliminates networks of these sizes at once if the
-    leaks of one, all or those of a part, are below the rounding of its largest conductance.
+    It eliminates complex networks, those with negative numbers, several sources, lines and graphs;
+    and, on the compiled and the Triton kernels, planes of at most 512 x 512 nodes and volumes of at
+    most 12 x 12 x 12, in groups of networks whose factors are predicted to take at most 2 GiB. It
+    iterates all others, and eliminates those that stay above `tol` after 40 iterations, up to 512 x
+    512 or 32 x 32 x 32 nodes and 2 GiB a network. It eliminates networks of these sizes at once if
+    the leaks of one, all or those of a part, are below the rounding of its largest conductance.
 
     Parameters
     ----------
@@ -145,6 +146,29 @@ class Networks(NamedTuple):
         return self.leak.shape[0] * self.leak.shape[-1]
 
 
+# The method of real networks with negative conductances or leaks.
+SIGNED = "signed"
+
+
+def with_signs(network: Networks, source: Tensor | None = None) -> tuple[Networks, float | None]:
+    """The networks as they are solved for a source, and the smallest leak, None where it is not
+    read.
+
+    Where values may be read, real networks with negative numbers are eliminated in the widest
+    dtype: there the elimination subtracts, so that its error grows with the condition number.
+    """
+    g, leak, layout = network[:3]
+    if any_complex(source, leak, *g):
+        return network, None
+    least, signed = read_signs(g, leak, layout)
+    if not signed:
+        return network, least
+    if network.method == "multigrid":
+        raise error("solver", "Auto() or Direct() for negative numbers", "Iterative()")
+    wide = {"conductance": [widened(x) for x in g], "leak": widened(leak)}
+    return network._replace(**wide, method=SIGNED), least
+
+
 # Bytes that the factors of one call may take.
 MEMORY = 2 * 2**30
 # Bytes up to which a call keeps the factors of its networks for the backward pass.
@@ -218,6 +242,8 @@ def choose(
     Factors that would take more than all memory are refused where they are made, whoever asks.
     """
     num_networks = max(num_networks, 1)  # an empty batch is no batch that is too large
+    if method == SIGNED and backend != "reference":
+        return Choice("direct", "elimination: negative conductances or leaks")
     if backend == "reference" or method == "direct":
         asked = "Direct()" if method == "direct" else "the backend 'reference'"
         return Choice("direct", f"elimination: asked for by {asked}")

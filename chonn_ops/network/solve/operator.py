@@ -28,7 +28,7 @@ from chonn_ops._dtypes import compute_dtype, real_dtype, without_autocast
 from chonn_ops.checks import answer, error, recording, resonance
 from chonn_ops.network import direct
 from chonn_ops.network.direct import Elimination, Solution
-from chonn_ops.network.layout import beside, excess, norm_of, refuse_negative, relative_residual
+from chonn_ops.network.layout import beside, excess, norm_of, relative_residual
 from chonn_ops.network.solve import methods
 from chonn_ops.network.solve.ground import check_sources_have_ground, cut_off, grounded, labels_of
 from chonn_ops.network.solve.methods import Choice, Networks
@@ -159,9 +159,7 @@ def run_network(
     if len(conductance) != len(layout.shape):
         raise error("conductance", f"{len(layout.shape)} tensors", len(conductance))
     dtype = compute_dtype(source, *network.fields)
-    least = None  # the smallest leak
-    if check and not dtype.is_complex and leak.device.type == "cpu":  # reading stalls a GPU
-        least = refuse_negative(conductance, leak, layout)
+    network, least = methods.with_signs(network, source)
     if source.numel() == 0:
         nothing = source.new_empty(_numbers(source, leak), dtype=real_dtype(dtype))
         v = source.new_empty(source.shape, dtype=dtype)
@@ -176,7 +174,7 @@ def run_network(
         if label is not None:
             if check:
                 check_sources_have_ground(source, label)
-            source, leak = grounded(source, conductance, leak, label)
+            source, leak = grounded(source, conductance, network.leak, label)
             network = network._replace(leak=leak)
         v, *numbers, drops_v, state = _solve(name, source, network, drops=drops, keep=keep)
         if label is not None:  # iterations leave rounding; a NaN stays one
@@ -243,10 +241,11 @@ def choice_of(source: Tensor, network: Networks) -> Choice:
     backend = BACKENDS.name_for(network.backend, source.device)
 
     def with_values() -> Choice:
-        label, leak = labels_of(network), network.leak
+        label, signed = labels_of(network), methods.with_signs(network, source)[0]
+        leak = signed.leak
         if label is not None:
             leak = grounded(source, network.conductance, leak, label)[1]
-        return _choice(backend, source, network._replace(leak=leak), read=True)
+        return _choice(backend, source, signed._replace(leak=leak), read=True)
 
     choice = answer(with_values, network.leak, *network.conductance)
     return choice or _choice(backend, source, network, read=False)
@@ -421,11 +420,12 @@ def _eliminate(
     most = methods.networks_at_once(layout, count, dtype)
     keep = keep and (at_frequency or most == count) and methods.keeps(layout, count, dtype)
     most = count if keep else most or 1
+    signed = network.method == methods.SIGNED
     groups = [_fields(source, network)]
     if most < count:
         rows = (x.movedim(-1, 1).flatten(0, 1)[..., None] for x in groups[0])
         groups = zip(*(x.split(most) for x in rows), strict=True)
-    options: Any = {"dtype": dtype, "backend": backend, "drops": drops, "keep": keep}
+    options: Any = {"dtype": dtype, "backend": backend, "drops": drops, "keep": keep or signed}
     solutions: list[Solution] = []
     state: list[Tensor] = []
     for s, l, *g in groups:  # noqa: E741
@@ -433,13 +433,15 @@ def _eliminate(
         group = Elimination(g, l, layout, source=s.to(dtype), tol=network.tol, **where, **options)
         solutions.append(group.solution)
         state = group.state() if keep else []
+        if signed:
+            group.require_definite(g, l)
     solution = _joined(solutions, source)
     residual = solution.residual
     assert residual is not None  # the networks were given
     if not at_frequency:  # a complex `Elimination` judges its own
         residual = residual.to(dtype)
     iterations = torch.zeros_like(residual, dtype=torch.int32)
-    if backend != "triton" and not at_frequency:
+    if backend != "triton" and not at_frequency and not signed:
         _require(residual, iterations, network.tol, layout.shape, dtype, names)
     return Solved(solution.potential, iterations, residual, solution.drops, state)
 

@@ -82,12 +82,14 @@ def _bits(x):
 
 @triton.jit
 def _inverse(total):
-    """1 / total, or 0 for totals that are no normal numbers. Division may be off by two units in
-    the last place and to one side, which a Newton step mends."""
+    """1 / total; 0 for totals that are no normal numbers, and NaN for those below 0, which no
+    positive definite network has. Division may be off by two units in the last place and to one
+    side, which a Newton step mends."""
     tiniest = 1.1754943508222875e-38 if total.dtype == tl.float32 else 2.2250738585072014e-308
     some = total >= tiniest
     inverse = 1.0 / tl.where(some, total, 1.0)
-    return tl.where(some, tl.fma(tl.fma(-total, inverse, 1.0), inverse, inverse), 0.0)
+    none = tl.where(total < -tiniest, float("nan"), 0.0)
+    return tl.where(some, tl.fma(tl.fma(-total, inverse, 1.0), inverse, inverse), none)
 
 
 @triton.jit
