@@ -483,10 +483,11 @@ class NonlinearCircuit:
 
         Gradients flow to the source, to all tensors of the circuit and to the parameters of laws,
         not to `start`. Each costs one solve, with the slopes at the solution: where these are 0 or
-        infinite, as those of powers at drops of 0, gradients may be, too. Parts without ground
-        have the potential 0, whatever changes: gradients of conductances of 0 beside them are not
-        those of `Circuit`, and those of laws that are given by their inverse are 0. Forward mode, `torch.func.grad` and `jvp` work; `torch.vmap` over a
-        solve does not: use a batch.
+        infinite, as those of powers at drops of 0, gradients may be, too. Parts without ground have
+        the potential 0, whatever changes: gradients of conductances of 0 beside them are not those
+        of `Circuit`, and elements of conductance 0 whose law is an inverse have the gradient 0.
+        Forward mode, `torch.func.grad` and `jvp` work; `torch.vmap` over a solve does not: use a
+        batch.
 
         Parameters
         ----------
@@ -576,7 +577,7 @@ class NonlinearCircuit:
             if not isinstance(self.edges, Ohm):
                 expected = "the law of Ohm on a mesh of elements or tensors, which has no faces"
                 raise error("edges", expected, repr(self.edges))
-            extents.edges.extend([(1.0, 1.0)] * len(ones))
+            extents = Extents([(1.0, 1.0)] * len(ones), [])
         for axis, g in enumerate(layout.edges(circuit.conductance)):
             if not isinstance(self.edges, Ohm):
                 check_not_negative("conductance of an edge with a law", g)

@@ -16,7 +16,7 @@ J. Math. Imaging Vis. 49 (2014).
 from __future__ import annotations
 
 import math
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -119,7 +119,7 @@ def tensor_diffusion(
         wall=None if wall.conductance is None else wall.conductance.flatten(1, 2),
         current=None if current is None else current.flatten(1, 2),
     )
-    circuit.extents = partial(Extents, [], [])
+    circuit.extents = lambda: Extents([], [])
     return circuit
 
 
