@@ -15,7 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from chonn_ops import Circuit, Grid, NonlinearCircuit, laws
+from chonn_ops import Circuit, NonlinearCircuit, laws
 
 THERMAL = 0.02585  # kT/q at 300 K, volts
 SATURATION = 1e-12  # amperes
@@ -28,12 +28,10 @@ def diode(emission: Tensor, drop: Tensor, saturation: Tensor) -> Tensor:
 
 def voltages(currents: Tensor, sections: int, emission: Tensor) -> Tensor:
     """Voltages (B, sections) for currents (B,) into the first node."""
-    shape = (len(currents), sections, 1)
-    conductance = torch.full(shape, 1e-3, dtype=torch.float64)
-    saturation = torch.full(shape, SATURATION, dtype=torch.float64)
-    source = torch.zeros(shape, dtype=torch.float64)
+    one = torch.ones(len(currents), sections, 1, dtype=torch.float64)
+    source = torch.zeros_like(one)
     source[:, 0, 0] = currents
-    ladder = Circuit((conductance,), saturation, Grid((sections,)))
+    ladder = Circuit((1e-3 * one,), SATURATION * one)
     return NonlinearCircuit(ladder, leaks=partial(diode, emission)).solve(source)[..., 0]
 
 
@@ -43,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     currents = torch.logspace(-6, -2, 9, dtype=torch.float64)
     measured = voltages(currents, args.sections, torch.tensor(1.8, dtype=torch.float64))
-    for current, v in zip(currents[::4].tolist(), measured[::4].tolist(), strict=True):
+    for current, v in zip(currents[::4], measured[::4], strict=True):
         print(f"{current:.0e} A: {v[0]:.4f} V at the first node, {v[-1]:.4f} V at the last")
 
     emission = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
