@@ -17,8 +17,7 @@ from torch import Tensor
 
 from chonn_ops import Circuit, NonlinearCircuit, laws
 
-THERMAL = 0.02585  # kT/q at 300 K, volts
-SATURATION = 1e-12  # amperes
+THERMAL, SATURATION = 0.02585, 1e-12  # kT/q at 300 K in volts, amperes
 
 
 def diode(emission: Tensor, drop: Tensor, saturation: Tensor) -> Tensor:
