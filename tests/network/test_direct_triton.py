@@ -412,14 +412,6 @@ def test_launches_do_not_grow_with_the_batch(interpreted):
     assert few == many
 
 
-def _distinct(*cases):
-    found = {}
-    for layout, dtype in cases:
-        for launch in recorded(layout, dtype=dtype)[0]:
-            found.setdefault((launch[0].__name__, str(launch[1:]), dtype), launch)
-    return found
-
-
 # Registers of a thread and bytes of shared memory of a program, of networks in float32.
 MOST = {
     "pack": (96, 4096),
@@ -436,33 +428,29 @@ MOST = {
 MOST_SPILLED = {"float32": 160, "float64": 336}
 
 
-def _assert_compile(compile_triton, cases, capability):
-    for (name, text, dtype), launch in _distinct(*cases).items():
+SMALL = [(Grid((16, 16)), "float32"), (Grid((40, 40), True), "float32"), (Grid((6, 6)), "float64")]
+LARGE = [(Grid((64, 64)), "float32"), (Grid((8, 8, 8)), "float32")]
+LARGE += [(Grid((20, 20), True), "float64"), (_graph("complete"), "float32")]
+
+
+@needs_triton
+@compiles
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize(
+    "cases", [SMALL, pytest.param(LARGE, marks=pytest.mark.slow)], ids=["small", "large"]
+)
+def test_kernels_compile(compile_triton, cases, capability):
+    """What the interpreter lets pass and the compiler does not; needs no GPU."""
+    distinct = {}
+    for layout, dtype in cases:
+        for launch in recorded(layout, dtype=dtype)[0]:
+            distinct.setdefault((launch[0].__name__, str(launch[1:]), dtype), launch)
+    for (name, text, dtype), launch in distinct.items():
         found = compile_triton(*arguments_of(launch, dtype), capability)
         registers, spilled, shared = found
         assert spilled <= MOST_SPILLED[dtype], (name, text, found)
         if dtype == "float32":
             assert (registers <= MOST[name][0]) & (shared <= MOST[name][1]), (name, text, found)
-
-
-@needs_triton
-@compiles
-@pytest.mark.parametrize("capability", [80, 90])
-def test_kernels_compile(compile_triton, capability):
-    """What the interpreter lets pass and the compiler does not; needs no GPU."""
-    cases = [(Grid((16, 16)), "float32"), (Grid((40, 40), True), "float32")]
-    cases += [(Grid((6, 6)), "float64")]
-    _assert_compile(compile_triton, cases, capability)
-
-
-@pytest.mark.slow
-@needs_triton
-@compiles
-@pytest.mark.parametrize("capability", [80, 90])
-def test_all_kernels_compile(compile_triton, capability):
-    cases = [(Grid((64, 64)), "float32"), (Grid((8, 8, 8)), "float32")]
-    cases += [(Grid((20, 20), True), "float64"), (_graph("complete"), "float32")]
-    _assert_compile(compile_triton, cases, capability)
 
 
 def test_networks_on_the_cpu_leave_triton_alone():

@@ -419,20 +419,18 @@ def check(numbers: Iterable[int]) -> None:
     assert not found, found[:20]
 
 
-def test_twelve_networks():
-    check(range(3))
-
-
-@pytest.mark.thorough
-def test_forty_networks():
-    check(range(3, 13))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(4))
-def test_four_hundred_networks(first):
-    """Of the 2,000 that `report` takes."""
-    check(range(first, 500, 20))
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        range(3),
+        pytest.param(range(3, 13), marks=pytest.mark.thorough),
+        *(pytest.param(range(x, 500, 20), marks=pytest.mark.slow) for x in range(4)),
+    ],
+    ids=str,
+)
+def test_networks(numbers):
+    """Four for each number; `report` takes 2,000."""
+    check(numbers)
 
 
 @pytest.mark.slow

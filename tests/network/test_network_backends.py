@@ -20,11 +20,12 @@ from network_cases import (
     run,
     solve_network,
     truth,
+    uniform,
+    walled,
 )
 
 from chonn_ops import Auto
 
-EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 SMALL = [
     ((1,), "neumann", 1.0),
     ((1,), "periodic", 1.0),
@@ -54,20 +55,11 @@ IDS = [name for name in BACKENDS if name != "reference"]
 GRIDS = [(40,), (33, 26), pytest.param((7, 9, 8), marks=pytest.mark.thorough)]
 
 
-def uniform(shape, seed):
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def _rings(boundary, grid):
-    words = (boundary,) * len(grid) if isinstance(boundary, str) else boundary
-    return tuple(word == "periodic" for word in words)
-
-
 @pytest.mark.parametrize(("grid", "boundary", "contrast"), SMALL, ids=str)
 def test_reference_solves_the_dense_matrix(grid, boundary, contrast):
     source, conductance, leak = make_network(grid, contrast=contrast)
     v = network_with_walls(source, conductance, leak, boundary=boundary, backend="reference")
-    a = matrix(conductance, leak, _rings(boundary, grid))
+    a = matrix(conductance, leak, walled(conductance, leak, boundary)[1])
     expected = torch.linalg.solve(a, source.movedim(-1, 1).reshape(6, -1)).flatten()
     torch.testing.assert_close(v.movedim(-1, 1).flatten(), expected, rtol=1e-9, atol=1e-11)
 
@@ -87,7 +79,7 @@ def test_float32_reaches_the_residual_asked_for(backend, grid, boundary, contras
     source, conductance, leak = network = make_network(
         grid, C=2, contrast=contrast, dtype=torch.float32
     )
-    periodic = _rings(boundary, grid)
+    periodic = walled(conductance, leak, boundary)[1]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = run(*network, boundary=boundary, solver=Auto(tol), backend=backend)
@@ -166,11 +158,11 @@ class TestDoors:
         """A fifth of the nodes lose all edges; those without a leak have potential 0, and edges of
         conductance 0 have gradients."""
         source, g, leak = make_network(grid)
-        exists = uniform(source.shape, 3) > 0.2
+        exists = uniform(*source.shape, seed=3) > 0.2
         g = [x * exists * exists.roll(-1, axis) for axis, x in enumerate(g, 1)]
-        leak = leak * (exists | (uniform(source.shape, 4) > 0.5))
+        leak = leak * (exists | (uniform(*source.shape, seed=4) > 0.5))
         source = torch.where(exists | (leak != 0), source, 0)
-        weight = uniform(source.shape, 5)
+        weight = uniform(*source.shape, seed=5)
         results = []
         with door as solve:
             for call in (solve, partial(solve_network, backend="reference")):

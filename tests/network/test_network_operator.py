@@ -200,24 +200,20 @@ def test_traces_are_refused_in_a_sentence():
     """PyTorch's own message was an internal assertion, or of lists of bool."""
     ones = torch.ones(1, 4, 4, 1)
 
-    class Solve(torch.nn.Module):
-        def forward(self, s):
-            return solve_network(s, (ones, ones), ones)
+    class Module(torch.nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.forward = function
 
-    class Factors(torch.nn.Module):
-        def forward(self, s):
-            return factorize((s, s), s).solve(ones)
-
-    class Lines(torch.nn.Module):
-        def forward(self, s):
-            u = s[..., 0]
-            return kirchhoff_scan(u, u, torch.ones(4, 2), u[..., :2], u[..., :2])
-
-    for module, name in ((Solve, "Circuit.solve"), (Factors, "factorize"), (Lines, "scan")):
+    for name, function in (
+        ("Circuit.solve", lambda s: solve_network(s, (ones, ones), ones)),
+        ("factorize", lambda s: factorize((s, s), s).solve(ones)),
+        ("scan", lambda s: kirchhoff_scan(s[0], s[0], torch.ones(1, 2), *[s[0, ..., [0, 0]]] * 2)),
+    ):
         sentence = f"{name}: expected a call outside torch.jit.trace.*torch.export"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch has deprecated it
             with pytest.raises(RuntimeError, match=sentence):
-                torch.jit.trace(module(), (ones,))
+                torch.jit.trace(Module(function), (ones,))
             with pytest.raises(RuntimeError, match=sentence):
-                torch.onnx.export(module(), (ones,), io.BytesIO(), dynamo=False)
+                torch.onnx.export(Module(function), (ones,), io.BytesIO(), dynamo=False)
