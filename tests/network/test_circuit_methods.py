@@ -10,13 +10,7 @@ import pytest
 import torch
 from network_cases import GRAPH, edges_of, matrix
 
-from chonn_ops import (
-    Circuit,
-    Dirichlet,
-    FiniteVolumes,
-    Grid,
-    Mesh,
-)
+from chonn_ops import Circuit, Dirichlet, FiniteVolumes, Grid, Mesh
 
 DOUBLE = torch.float64
 B, C, S = 2, 2, 3

@@ -7,14 +7,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 import torch
-from network_cases import (
-    BACKENDS,
-    assert_near,
-    make_network,
-    net_current,
-    solve_network,
-    solver_of,
-)
+from network_cases import BACKENDS, assert_near, make_network, net_current, solve_network, solver_of
 from torch import Tensor
 
 from chonn_ops import Direct, Grid, Iterative

@@ -13,19 +13,10 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from network_cases import (
-    BACKENDS,
-    factorize,
-    solve_network,
-)
+from network_cases import BACKENDS, factorize, solve_network
 from test_plan import check
 
-from chonn_ops import (
-    Auto,
-    Circuit,
-    Direct,
-    Graph,
-)
+from chonn_ops import Auto, Circuit, Direct, Graph
 from chonn_ops.network.direct import cpu, elimination, predicted_bytes
 from chonn_ops.network.direct.plan import make_plan
 from chonn_ops.network.solve import methods

@@ -6,12 +6,7 @@ import itertools
 
 import pytest
 import torch
-from network_cases import (
-    make_network,
-    network_with_walls,
-    relative_residual,
-    solve_network,
-)
+from network_cases import make_network, network_with_walls, relative_residual, solve_network
 
 from chonn_ops import Iterative
 from chonn_ops.network.solve import cpu

@@ -10,14 +10,7 @@ import warnings
 
 import pytest
 import torch
-from network_cases import (
-    BACKENDS,
-    FASTEST,
-    factorize,
-    make_network,
-    solve_network,
-    solver_of,
-)
+from network_cases import BACKENDS, FASTEST, factorize, make_network, solve_network, solver_of
 from scan_cases import within
 from torch.autograd import forward_ad
 from torch.library import opcheck

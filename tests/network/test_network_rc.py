@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from network_cases import (
-    BACKENDS,
-    GRAPH,
-    make_network,
-    matrix,
-    on,
-    uniform,
-    walled,
-)
+from network_cases import BACKENDS, GRAPH, make_network, matrix, on, uniform, walled
 
 from chonn_ops import Auto, Circuit, Grid, rc_step
 from chonn_ops.network.layout import backward_error

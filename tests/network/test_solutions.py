@@ -6,14 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from network_cases import (
-    BACKENDS,
-    assert_near,
-    factorize,
-    make_network,
-    solve_network,
-    solver_of,
-)
+from network_cases import BACKENDS, assert_near, factorize, make_network, solve_network, solver_of
 from torch.utils.checkpoint import checkpoint
 
 from chonn_ops import Direct
