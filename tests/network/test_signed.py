@@ -3,6 +3,8 @@ elements on obtuse cells, against dense linear algebra."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -83,9 +85,22 @@ def test_what_is_not_positive_definite_is_named(g, leak, message):
     """Whatever the source is."""
     leak = torch.tensor([(1.0, 1.0), leak], dtype=DOUBLE)[..., None]
     circuit = Circuit(torch.tensor([1.0, g], dtype=DOUBLE)[:, None, None], leak, Graph([(0, 1)], 2))
-    for call in (lambda: circuit.solve(leak), lambda: circuit.solve(0 * leak), circuit.factorize):
+    solves = [partial(circuit.solve, leak), partial(circuit.solve, 0 * leak)]
+    # A ground at one node makes some of these matrices definite.
+    resistance = partial(circuit.resistance, torch.tensor([(0, 1)]))
+    for call in (*solves, circuit.factorize, resistance):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e270])
+def test_networks_without_negative_numbers_are_judged_by_no_other(scale):
+    """A contrast beyond the rounding of squares, at any scale."""
+    g = torch.tensor([(1.0, 1.0, -0.1), (1e30, 1.0, 0.0)], dtype=DOUBLE)[..., None]
+    leak = torch.tensor([(1.0, 1.0, 1.0), (1.0, 0.0, 0.0)], dtype=DOUBLE)[..., None]
+    circuit = Circuit(scale * g, scale * leak, Graph([(0, 1), (1, 2), (0, 2)], 3))
+    v = torch.tensor([(1.0, 1.0, 1.0), (3.0, 3.0, 4.0)], dtype=DOUBLE)[..., None]
+    assert_near(circuit.solve(scale * torch.ones_like(v)), v, 1e-12)
 
 
 def test_grids_are_eliminated_and_what_needs_signs_says_so():
