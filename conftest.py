@@ -158,23 +158,17 @@ def compile_triton():
 def look(tmp_path_factory):
     """Looks at a page at 1,200 and 385 pixels: no error, no broken picture, nothing wider."""
     sys.path.append(str(Path(__file__).parent / "tests"))
-    from browser import Browser, program
+    import browser
 
-    path = program()
-    if path is None:
+    if browser.program() is None:
         pytest.skip("needs Chromium: make setup-chromium")
-    browser = Browser(path, tmp_path_factory.mktemp("chromium"))
+    folder = tmp_path_factory.mktemp("chromium")
 
     def check(page):
-        for width in (1200, 385):
-            seen = browser.look(page, width)
-            faults = [*seen.errors, *seen.broken, *seen.wide]
-            if seen.width > width:
-                faults.append(f"{seen.width} pixels wide")
-            assert not faults, f"{page.name} at {width} pixels: " + "; ".join(faults)
+        faults = browser.faults_of(page, folder)
+        assert not faults, f"{page.name} {'; '.join(faults)}"
 
-    yield check
-    browser.close()
+    return check
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAA
     [
         ("<script>console.error('out of order')</script>", "out of order"),
         ("<script>nowhere.at.all</script>", "nowhere is not defined"),
-        ("<script src='none.js'></script>", "ERR_FILE_NOT_FOUND"),
-        ("<img src='none.png'>", "ERR_FILE_NOT_FOUND"),
+        ("<script src='none.js'></script>", "none.js is broken"),
+        ("<img src='none.png'>", "none.png is broken"),
         ("<img src='data:image/png;base64,AAAA'>", "data:image/png;base64,AAAA"),
         (f"<h1>{'w' * 30}</h1>", r"at 385 pixels: h1 to \d+: www.*pixels wide"),
         ("<div style='width: 400px'>wide</div>", "at 385 pixels: div to 408: wide"),

@@ -1,10 +1,8 @@
 """The chonn command: results, messages, exit codes."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from commands import python
 
 import chonn_ops
 from chonn_ops import _library, cli
@@ -85,5 +83,4 @@ def test_help_needs_no_extra():
         "extras = {'h5py', 'scipy', 'matplotlib'}\n"
         "print(extras & {m.split('.')[0] for m in sys.modules})"
     )
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "set()"
+    assert python(probe).stdout.splitlines()[-1] == "set()"

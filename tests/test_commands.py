@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 from importlib.metadata import metadata, version
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import run
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "docs" / "hosts.md", ROOT / "docs" / "many_gpus.md"]
@@ -99,16 +99,8 @@ def test_it_runs(tmp_path, data, command):
     whole = f"{command.removesuffix(' ...')} {rest} {SMALL}"
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     tree = os.pathsep.join([str(ROOT), str(ROOT / "plugins")])
-    done = subprocess.run(
-        ["bash", "-c", whole],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": programs, "PYTHONPATH": tree, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    env = {"PATH": programs, "PYTHONPATH": tree, "OMP_NUM_THREADS": "1"}
+    done = run("bash", "-c", whole, cwd=tmp_path, env=env, timeout=600)
     assert len(re.findall(r"testL2: [\d.e-]+", done.stdout + done.stderr)) == 1
 
 
@@ -142,8 +134,7 @@ def test_what_needs_a_clone_of_the_well_is_parsed(command):
 
 def test_slurms_script_is_parsed():
     [script] = [block for block in blocks("") if block.startswith("#!/bin/bash\n")]
-    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run("bash", "-n", input=script).stderr == ""
     launch = script.splitlines()[-1].removesuffix(" ...").replace('"', "")
     assert launch.startswith("srun torchrun ")
     launch = launch.replace("$SLURM_NNODES", "2")

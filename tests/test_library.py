@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands import python, run
 
 from chonn_ops import _library
 
@@ -49,9 +49,7 @@ print(json.dumps({
 
 
 def load(folder):
-    command = [sys.executable, "-S", "-c", LOAD, str(folder / "_library.py")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = run(sys.executable, "-S", "-c", LOAD, folder / "_library.py")
     return json.loads(done.stdout)
 
 
@@ -156,14 +154,7 @@ def solve(package, **environment):
         "print(chonn_ops.scan.available_backends(), chonn_ops.__file__)\n"
         "print(chonn_ops._library.state())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        cwd=package.parent,
-        env=os.environ | environment,
-    )
-    assert done.returncode == 0, done.stderr
+    done = python(script, cwd=package.parent, env=environment)
     assert f"('reference', 'torch') {package}" in done.stdout
     assert "('reference', 'torch'), got 'cpu', which needs the compiled kernel (see" in done.stdout
     return done

@@ -4,11 +4,11 @@ interpreter."""
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands import python, run
 
 from chonn_ops._backends import _TRITON
 
@@ -20,13 +20,9 @@ TESTS = Path(__file__).parent
 @pytest.mark.skipif(not FOLDER.exists(), reason="needs the oldest Triton: make setup-triton")
 @pytest.mark.parametrize("chosen", ["compile", "not compile and (test_grids or test_gradients)"])
 def test_kernels(chosen):
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])
-    }
-    asked = [sys.executable, "-c", "import triton; print(triton.__version__)"]
-    version = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
+    env = {"PYTHONPATH": os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])}
+    version = python("import triton; print(triton.__version__)", env=env)
     assert version.stdout.startswith("{}.{}.".format(*_TRITON))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:hydra_pytest", "-k", chosen]
     command += ["-m", "slow or not slow", "network/test_direct_triton.py"]
-    done = subprocess.run(command, cwd=TESTS, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    run(*command, cwd=TESTS, env=env)

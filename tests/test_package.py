@@ -1,8 +1,8 @@
 """What a plain `import chonn_ops` brings in."""
 
-import subprocess
-import sys
 from importlib import metadata
+
+from commands import python
 
 import chonn_ops
 
@@ -22,9 +22,7 @@ print(*sorted(new & set({EXTRAS!r})))
 
 
 def test_import_pulls_in_no_extra():
-    command = [sys.executable, "-c", PROBE]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout.split() == []
+    assert python(PROBE).stdout.split() == []
 
 
 def test_public_names_exist_and_are_documented():

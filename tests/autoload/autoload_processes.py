@@ -1,9 +1,10 @@
 """Processes with hosts, integrations and a table of them made for a test."""
 
 import os
-import subprocess
 import sys
 import textwrap
+
+from commands import run
 
 HOST = """
     class Model:
@@ -33,22 +34,11 @@ def write(folder, files):
         path.write_text(textwrap.dedent(text))
 
 
-def python(folder, code, *options, **environment):
-    """Run code in a process of its own, with the files in `folder` importable."""
-    clean = {name: value for name, value in os.environ.items() if "AUTOLOAD" not in name}
-    return subprocess.run(
-        [sys.executable, *options, "-c", textwrap.dedent(code)],
-        env={**clean, "PYTHONPATH": str(folder), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def succeeds(folder, code, *options, **environment):
-    run = python(folder, code, *options, **environment)
-    assert run.returncode == 0, run.stderr
-    return run
+    """Run code in a process of its own, with the files in `folder` importable."""
+    unset = dict.fromkeys(name for name in os.environ if "AUTOLOAD" in name)
+    env = {**unset, "PYTHONPATH": str(folder), **environment}
+    return run(sys.executable, *options, "-c", textwrap.dedent(code), env=env)
 
 
 class Fakes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands import run
 from two_processes import KINDS, MODELS
 
 REPO = Path(__file__).parents[2]
@@ -23,15 +23,8 @@ def results(tmp_path_factory):
     script = str(Path(__file__).with_name("two_processes.py"))
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", script]
     paths = os.pathsep.join([str(REPO), str(REPO / "plugins")])
-    done = subprocess.run(
-        [sys.executable, *launch, str(path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    run(sys.executable, *launch, path, env=env, timeout=900)
     return json.loads(path.read_text())
 
 

@@ -34,7 +34,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
-from test_every_model import MODELS
+from test_every_model import MODELS, moved
 
 from chonn_ops import CKB
 
@@ -136,15 +136,6 @@ def tensors(state):
     """A state dict without the mapping that neuraloperator's models add, its plain ones too, and
     that a wrapped model does not load."""
     return {name: value for name, value in state.items() if name != "_metadata"}
-
-
-def moved(model):
-    """A copy whose parameters are all others."""
-    model = copy.deepcopy(model)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(1.5).add_(0.01)
-    return model
 
 
 def checks():

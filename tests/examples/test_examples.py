@@ -4,10 +4,10 @@ import ast
 import importlib.util
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import commands
 import pytest
 
 pytest.importorskip("h5py")
@@ -184,10 +184,9 @@ def test_neuraloperators_fno_trains_with_circuits(tmp_path):
     for name, samples, points in (("train_16", 8, 16), ("test_16", 50, 16), ("test_32", 50, 32)):
         fields = {key: torch.rand(samples, points, points) for key in ("x", "y")}
         torch.save(fields, tmp_path / f"darcy_{name}.pt")
-    command = [sys.executable, str(FOLDER / "neuralop_darcy.py"), "--data", str(tmp_path)]
+    command = [sys.executable, FOLDER / "neuralop_darcy.py", "--data", tmp_path]
     sizes = ["--epochs", "1", "--n-train", "8", "--width", "8", "--modes", "4"]
-    done = subprocess.run([*command, *sizes], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = commands.run(*command, *sizes)
     lines = done.stdout.splitlines()[-3:]
     assert [line.partition(",")[0] for line in lines] == ["FNO", "FNO with networks", "circuit"]
     errors = [re.findall(r"\d+ x \d+: ([\d.]+)", line) for line in lines]

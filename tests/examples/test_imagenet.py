@@ -3,10 +3,10 @@
 import csv
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
+import commands
 import pytest
 
 pytest.importorskip("timm")
@@ -17,19 +17,13 @@ TRAIN = os.environ.get("CHONN_TIMM_TRAIN", "")
 
 
 def train(*arguments, **environment):
-    run = subprocess.run(
-        ["bash", str(FOLDER / "train.sh"), *map(str, arguments)],
-        env={**os.environ, "PYTHON": sys.executable, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return run
+    env = {"PYTHON": sys.executable, **environment}
+    return commands.run("bash", FOLDER / "train.sh", *arguments, env=env, code=None)
 
 
-def digits(folder, *options):
-    command = [sys.executable, str(FOLDER / "digits_folder.py"), str(folder), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def digits(folder, *options, code=0):
+    script = FOLDER / "digits_folder.py"
+    return commands.run(sys.executable, script, folder, *options, code=code)
 
 
 @pytest.fixture
@@ -115,7 +109,6 @@ def test_wrong_use_says_what_was_expected(places, arguments, environment, messag
 
 def test_digits_become_an_image_folder(tmp_path):
     run = digits(tmp_path / "digits", "--per-class", "10")
-    assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("wrote 80 + 20 images")
     for split, count in (("train", 8), ("validation", 2)):
         folders = sorted((tmp_path / "digits" / split).iterdir())
@@ -128,17 +121,17 @@ def test_digits_become_an_image_folder(tmp_path):
     assert zero.size == (32, 32)
     assert zero.getpixel((16, 16)) < 40 < 100 < zero.getpixel((9, 16))  # type: ignore[operator]
 
-    again = digits(tmp_path / "digits")
-    assert again.returncode == 1
+    again = digits(tmp_path / "digits", code=1)
     assert "choose another folder" in again.stderr
-    assert "expected at least 5, got 4" in digits(tmp_path / "few", "--per-class", "4").stderr
+    few = digits(tmp_path / "few", "--per-class", "4", code=1)
+    assert "expected at least 5, got 4" in few.stderr
 
 
 @pytest.mark.host
 @pytest.mark.skipif(not TRAIN, reason="CHONN_TIMM_TRAIN: no train.py of timm's repository")
 @pytest.mark.parametrize("gpus", ["0", "1"], ids=["plain", "torchrun"])
 def test_timms_train_py_runs_the_recipe_and_resumes(tmp_path, gpus):
-    assert digits(tmp_path / "digits", "--per-class", "20").returncode == 0
+    digits(tmp_path / "digits", "--per-class", "20")
     options = ["test_chonn", "--num-classes", "10", "--img-size", "32", "--workers", "0"]
     options += ["--warmup-epochs", "1", "--output", tmp_path / "out", "--experiment", "one"]
     options += ["--device", "cpu"]

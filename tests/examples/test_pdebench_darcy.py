@@ -2,29 +2,26 @@
 runner."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands import run
 
 FOLDER = Path(__file__).parents[2] / "examples"
 
 
-def compare(output, *options, script="darcy"):
-    command = [sys.executable, str(FOLDER / f"pdebench_{script}.py"), "--output", str(output)]
+def compare(output, *options, script="darcy", code=0):
     size = ["--n", "20", "--resolution", "16", "--epochs", "1", "--batch-size", "2"]
-    return subprocess.run(
-        [*command, *size, "--modes", "4", *options], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, FOLDER / f"pdebench_{script}.py", "--output", output, *size]
+    return run(*command, "--modes", "4", *options, code=code)
 
 
 @pytest.mark.slow
 @pytest.mark.host
 def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp_path):
     options = ["cell=scan", "directions=cross", "constrained=False"]
-    run = compare(tmp_path, "--models", "Unet", "chonn_fno", "--set", *options)
-    assert run.returncode == 0, run.stderr + run.stdout
+    done = compare(tmp_path, "--models", "Unet", "chonn_fno", "--set", *options)
     record = json.loads((tmp_path / "results.json").read_text())
     assert [result["model"] for result in record["results"]] == ["Unet", "chonn_fno"]
     for result in record["results"]:
@@ -32,20 +29,18 @@ def test_comparison_writes_table_results_and_figure_and_goes_on_where_it_was(tmp
         assert result["metrics"]["nrmse"] > 0
         assert result["peak_memory_mib"] > 0
         assert len(result["curve"]) == 1
-        assert f"{result['metrics']['nrmse']:.4g}" in run.stdout
+        assert f"{result['metrics']['nrmse']:.4g}" in done.stdout
     assert record["results"][1]["overrides"].count("++args.ckb.directions=cross") == 1
     assert record["results"][1]["options"]["constrained"] is False
     assert (tmp_path / "fields.png").read_bytes().startswith(b"\x89PNG")
 
     finished = tmp_path / "runs" / "Unet-seed0" / "result.json"
     before = finished.stat().st_mtime_ns
-    again = compare(tmp_path, "--models", "Unet")
-    assert again.returncode == 0, again.stderr
+    compare(tmp_path, "--models", "Unet")
     assert finished.stat().st_mtime_ns == before
     assert json.loads((tmp_path / "results.json").read_text())["results"] == record["results"][:1]
 
-    other = compare(tmp_path, "--models", "Unet", "--learning-rate", "0.01")
-    assert other.returncode != 0
+    other = compare(tmp_path, "--models", "Unet", "--learning-rate", "0.01", code=1)
     assert "other settings" in other.stderr
     assert finished.stat().st_mtime_ns == before
 
@@ -55,9 +50,8 @@ def test_a_folder_that_is_not_ours_stays(tmp_path):
     theirs = tmp_path / "runs" / "Unet-seed0" / "thesis.pt"
     theirs.parent.mkdir(parents=True)
     theirs.write_text("years of work")
-    run = compare(tmp_path, "--models", "Unet")
-    assert run.returncode != 0
-    assert "not a run of this script" in run.stderr
+    done = compare(tmp_path, "--models", "Unet", code=1)
+    assert "not a run of this script" in done.stderr
     assert theirs.read_text() == "years of work"
 
 
@@ -65,10 +59,9 @@ def test_a_folder_that_is_not_ours_stays(tmp_path):
 @pytest.mark.host
 def test_models_of_circuits_have_rows_and_fields_and_no_setting_is_ignored(tmp_path):
     models = "chonn_network", "chonn_unet"
-    run = compare(tmp_path, "--models", *models)
-    assert run.returncode == 0, run.stderr + run.stdout
+    done = compare(tmp_path, "--models", *models)
     for model in models:
-        assert model in run.stdout
+        assert model in done.stdout
         log = (tmp_path / "runs" / f"{model}-seed0" / "log.txt").read_text()
         assert "testL2" in log
         assert "note:" not in log
@@ -78,11 +71,10 @@ def test_models_of_circuits_have_rows_and_fields_and_no_setting_is_ignored(tmp_p
 @pytest.mark.slow
 @pytest.mark.host
 def test_time_series(tmp_path):
-    run = compare(tmp_path, script="time")
-    assert run.returncode == 0, run.stderr + run.stdout
+    done = compare(tmp_path, script="time")
     results = json.loads((tmp_path / "results.json").read_text())["results"]
     errors = {result["model"]: result["metrics"]["nrmse"] for result in results}
-    assert all(f"{error:.4g}" in run.stdout for error in errors.values())
+    assert all(f"{error:.4g}" in done.stdout for error in errors.values())
     assert 0 < 10 * errors["chonn_network"] < min(errors["Unet"], errors["FNO"])
     log = (tmp_path / "runs" / "chonn_network-seed0" / "log.txt").read_text()
     assert "calibrated by 18 samples" in log

@@ -10,7 +10,6 @@ import email
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -18,6 +17,7 @@ import venv
 import zipfile
 from pathlib import Path
 
+import commands
 import pytest
 
 pytest.importorskip("build")
@@ -41,16 +41,13 @@ def no_checkout_on_the_path(monkeypatch):
 
 
 def run(*command, **options):
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False, **options
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = commands.run(*command, **options)
     return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
 def tracked():
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    listed = commands.run("git", "ls-files", cwd=ROOT, code=None)
     if listed.returncode:
         pytest.skip("needs the git checkout")
     return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
@@ -69,7 +66,7 @@ def tree(tracked, tmp_path_factory):
 def distributions(source, target, compiler):
     """Paths of the sdist and of the wheel that is built from it."""
     command = (sys.executable, "-m", "build", "--no-isolation", "--outdir", target, source)
-    run(*command, env=os.environ | {"CC": compiler}, cwd=target)
+    run(*command, env={"CC": compiler}, cwd=target)
     (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
     return sdist, wheel
 
@@ -105,7 +102,7 @@ class Environment:
         # --ignore-installed: pip would take the package of the environment behind for its own.
         pip = (sys.executable, "-m", "pip", "--python", self.python, "install", "--no-deps")
         options = ("--quiet", "--ignore-installed", "--disable-pip-version-check")
-        return run(*pip, *options, *arguments, env=os.environ | {"CC": compiler})
+        return run(*pip, *options, *arguments, env={"CC": compiler})
 
     def solves(self, backend, folder):
         script = shutil.copy(Path(__file__).with_name("solve.py"), folder)

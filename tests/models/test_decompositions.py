@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
 
+import commands
 import pytest
 import torch
 from model_cases import BLOCKS, MODELS
@@ -122,8 +120,7 @@ def test_packages_run_without_chonn_ops(name, tmp_path):
         path = str(tmp_path / "model.pt2")
         torch._inductor.aoti_compile_and_package(exported(model, inputs), package_path=path)
         torch.save((other, model(*other)), tmp_path / "case.pt")
-    env = {**os.environ, "CHONN_AUTOLOAD": "0"}
-    subprocess.run([sys.executable, "-c", ELSEWHERE], cwd=tmp_path, env=env, check=True)
+    commands.python(ELSEWHERE, cwd=tmp_path, env={"CHONN_AUTOLOAD": "0"})
 
 
 @pytest.mark.slow

@@ -1,13 +1,12 @@
 """Configs, checkpoints and training: neuraloperator's machinery around models with mixers."""
 
-import os
 import pickle
-import subprocess
 import sys
 import textwrap
 
 import pytest
 import torch
+from commands import python
 from neuralop.models import FNO, TFNO, get_model
 from zencfg.bunch import Bunch
 
@@ -42,15 +41,8 @@ OUT_OF_REACH = """
 
 
 def without_us(code, folder):
-    code = textwrap.dedent(OUT_OF_REACH) + textwrap.dedent(code)
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(folder)],
-        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
+    env = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
+    python(textwrap.dedent(OUT_OF_REACH) + textwrap.dedent(code), folder, env=env)
 
 
 def with_us(code, folder, monkeypatch):

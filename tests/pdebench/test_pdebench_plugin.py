@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands import run
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_store import ConfigStore
@@ -113,9 +113,12 @@ def test_unrelated_applications_pay_nothing(tmp_path, environment):
         "          sum(ours.values()) < 0.05)\n"
         "main()\n"
     )
-    command = [sys.executable, "app.py", "hydra.run.dir=."]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True
+    done = run(
+        sys.executable,
+        "app.py",
+        "hydra.run.dir=.",
+        cwd=tmp_path,
+        env={**environment(), "CHONN_PDEBENCH": None},
     )
     assert done.stdout.strip() == "[] {} 2 True"
 
@@ -171,17 +174,17 @@ def test_their_model_through_our_runner_and_a_renamed_copy(tmp_path, pdebench, e
     copied.write_bytes((spec / "train_models_forward.py").read_bytes())
     write_dist_info(tmp_path / "site", "their-package", ["shift = their_module:model"])
     (tmp_path / "site" / "their_module.py").write_text(THEIR_MODEL)
-    run = {
+    job = {
         "env": environment(tmp_path / "site"),
         "program": ("-m", "chonn_plugins.pdebench.runner", str(copied)),
         "model_name": "shift",
         "my__depth": 2,
     }
-    printed = pdebench(tmp_path, "1d", **run)
+    printed = pdebench(tmp_path, "1d", **job)
     assert "training shift (depth 2) through PDEBench 0.1.0" in printed
     assert (tmp_path / "1D_Advection_shift-depth2.pt").is_file()
-    run["program"] = run["program"][:2]
-    pdebench(tmp_path, "1d", if_training=False, **run)
+    job["program"] = job["program"][:2]
+    pdebench(tmp_path, "1d", if_training=False, **job)
     assert (tmp_path / "1D_Advection_shift-depth2_metrics.json").is_file()
 
 

@@ -4,13 +4,12 @@ They run in a process that imports timm and nothing of this package: the models 
 `import torch` arms the integrations.
 """
 
-import os
-import subprocess
 import sys
 import tarfile
 from importlib.metadata import version
 from xml.etree import ElementTree
 
+import commands
 import pytest
 
 pytest.importorskip("timm")
@@ -18,7 +17,9 @@ pytestmark = pytest.mark.host
 
 MODELS = ("chonn_tiny", "chonn_small", "chonn_base", "test_chonn")
 # Change which tests run, or what runs at all.
-UNWANTED = ("GITHUB_ACTIONS", "CHONN_AUTOLOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH")
+UNWANTED = dict.fromkeys(
+    ("GITHUB_ACTIONS", "CHONN_AUTOLOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH")
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def timm_tests(tmp_path_factory):
     release = f"timm-{version('timm')}"
     wanted = ["--no-deps", "--no-binary", ":all:", release.replace("-", "==")]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder), *wanted]
-    download = subprocess.run(command, capture_output=True, text=True)
+    download = commands.run(*command, code=None)
     if download.returncode:
         pytest.skip(f"pip cannot download {release}: {download.stderr.strip()[-200:]}")
     with tarfile.open(folder / f"{release}.tar.gz") as archive:
@@ -43,11 +44,7 @@ def run(folder, selection):
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", "tests/test_models.py", "-k", selection]
     options = ["-q", "-W", "ignore", "-p", "no:cacheprovider", f"--junitxml={report}"]
-    environment = {name: value for name, value in os.environ.items() if name not in UNWANTED}
-    done = subprocess.run(
-        [*command, *options], cwd=folder, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-5000:]
+    commands.run(*command, *options, cwd=folder, env=UNWANTED)
     cases = list(ElementTree.parse(report).getroot().iter("testcase"))
     assert not [case.get("name") for case in cases if len(case)], "skipped"
     return [case.get("name") for case in cases]
@@ -85,6 +82,6 @@ def test_our_module_may_be_imported_before_timm():
     probe = (
         "import torch, chonn_ops.models.chonn, timm; print(*timm.list_models('chonn_*', module=''))"
     )
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True)
+    done = commands.python(probe)
     assert done.stdout.split() == ["chonn_base", "chonn_small", "chonn_tiny"], done.stderr
     assert "disabled" not in done.stderr

@@ -143,7 +143,7 @@ static void forward_line(int rows, int64_t states, int periodic, int mirror, con
 
 /* The walk down of the adjoint, from step `end` - 1 to `start`. It computes the sums of walk_block.h
  * for both scans at once: the states `before` and v, the adjoints g and at->g. */
-INLINE void walk_down(int start, int end, int count, int tiny, const REAL *table, struct fields f,
+INLINE void walk_down(int start, int end, int count, const REAL *table, struct fields f,
                       const struct steps (*tape)[CHAINS], VEC *v, VEC *carried, REAL *grad_decay,
                       VEC (*grad_b)[CHUNK], VEC (*grad_c)[CHUNK]) {
     const VEC zero = {0}, one = zero + (REAL)1;
@@ -172,16 +172,11 @@ INLINE void walk_down(int start, int end, int count, int tiny, const REAL *table
             grad_c[i][t - start] = out * (at->v + v[i]);
             to_u += weighted * b_t;
             to_delta += k.decay[i] * flow;
-            if (tiny) {
-                const VEC halvings = step * k.rate[i];
-                const IVEC small = halvings * halvings < (REAL)(TINY * TINY);
-                const VEC kept = carried[i] * before + g_before * beyond;
-                gain[i] += step * pick(small, -kept, flow);
-                toll[i] += b_t * (to_b * pick(small, halvings * RHO(halvings), one));
-            } else {
-                gain[i] += step * flow;
-                toll[i] += b_t * to_b;
-            }
+            const VEC halvings = step * k.rate[i];
+            const IVEC small = halvings * halvings < (REAL)(TINY * TINY);
+            const VEC kept = carried[i] * before + g_before * beyond;
+            gain[i] += step * pick(small, -kept, flow);
+            toll[i] += b_t * (to_b * pick(small, halvings * RHO(halvings), one));
         }
         store(f.grad_u.at + t * f.grad_u.step, to_u);
         store(f.grad_delta.at + t * f.grad_delta.step, to_delta);
@@ -193,15 +188,14 @@ INLINE void walk_down(int start, int end, int count, int tiny, const REAL *table
 }
 
 /* The adjoint of a whole line. The arguments are those of backward_block; grad_b and grad_c are
- * (states, span). */
+ * (states, rows). */
 static void backward_line(int rows, int64_t states, int periodic, int mirror, const REAL *table,
                           REAL *grad_decay, const REAL *skip, REAL *grad_d, struct fields f, REAL *grad_b,
-                          REAL *grad_c, int span, int add, REAL *workspace) {
+                          REAL *grad_c, int add, REAL *workspace) {
     struct steps(*tape)[CHAINS] = (struct steps(*)[CHAINS])workspace;
     const VEC time = line_sum(rows, f.delta);
-    VEC shortest[LINE / CHUNK], to_b[CHAINS][CHUNK], to_c[CHAINS][CHUNK];
-    for (int t = 0; t < rows; t += CHUNK)
-        shortest[t / CHUNK] = begin(t, rows - t < CHUNK ? rows : t + CHUNK, skip, grad_d, f, add);
+    VEC to_b[CHAINS][CHUNK], to_c[CHAINS][CHUNK];
+    begin(rows, skip, grad_d, f, add);
     EACH_STATE {
         const REAL *coefficients = table + 3 * n * LANES;
         struct starts ends[CHAINS];
@@ -216,15 +210,14 @@ static void backward_line(int rows, int64_t states, int periodic, int mirror, co
 #undef UP
         for (int start = (rows - 1) / CHUNK * CHUNK; start >= 0; start -= CHUNK) {
             const int end = rows - start < CHUNK ? rows : start + CHUNK;
-            const int tiny = is_tiny(count, shortest[start / CHUNK], coefficients);
-#define DOWN(count, tiny)                                                                                \
-    walk_down(start, end, count, tiny, coefficients, f, (const struct steps(*)[CHAINS])tape, v, carried, \
+#define DOWN(count, flag)                                                                          \
+    walk_down(start, end, count, coefficients, f, (const struct steps(*)[CHAINS])tape, v, carried, \
               grad_decay + n * LANES, to_b, to_c)
-            WITH_CONSTANTS(DOWN, count, tiny);
+            WITH_CONSTANTS(DOWN, count, 0);
 #undef DOWN
             for (int i = 0; i < count; i++) {
-                sum_lanes(to_b[i], end - start, grad_b + (n + i) * span + start);
-                sum_lanes(to_c[i], end - start, grad_c + (n + i) * span + start);
+                sum_lanes(to_b[i], end - start, grad_b + (n + i) * rows + start);
+                sum_lanes(to_c[i], end - start, grad_c + (n + i) * rows + start);
             }
         }
     }

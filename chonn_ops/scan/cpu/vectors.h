@@ -86,58 +86,8 @@ INLINE struct rates rates_of(int count, const REAL *table) {
     return out;
 }
 
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define SHUFFLES
-#endif
-#endif
-
-#if defined(SHUFFLES) && (LANES == 4 || LANES == 8 || LANES == 16)
-/* HALVES joins the lower (or upper) halves of each block of 2w lanes of two vectors. */
-#define PICK(j, w, upper) \
-    ((j) / (2 * (w)) * (2 * (w)) + (j) % (w) + (upper) * (w) + ((j) % (2 * (w)) < (w) ? 0 : LANES))
-#define PICK4(j, w, upper) \
-    PICK(j, w, upper), PICK(j + 1, w, upper), PICK(j + 2, w, upper), PICK(j + 3, w, upper)
-#if LANES == 4
-#define HALVES(a, b, w, upper) __builtin_shufflevector(a, b, PICK4(0, w, upper))
-#elif LANES == 8
-#define HALVES(a, b, w, upper) __builtin_shufflevector(a, b, PICK4(0, w, upper), PICK4(4, w, upper))
-#else
-#define HALVES(a, b, w, upper)                                                                \
-    __builtin_shufflevector(a, b, PICK4(0, w, upper), PICK4(4, w, upper), PICK4(8, w, upper), \
-                            PICK4(12, w, upper))
-#endif
-#define LEVEL(w) \
-    for (int t = 0; t < (w); t++) v[t] = HALVES(v[t], v[t + (w)], w, 0) + HALVES(v[t], v[t + (w)], w, 1);
-
-/* out[t] += sum of the lanes of rows[t], for LANES rows. LEVEL(w) adds the halves of two vectors
- * whose rows are w apart, so that lane t of the last vector is the sum of row t. */
-INLINE void sum_lanes_of_group(const VEC *rows, REAL *out) {
-    VEC v[LANES];
-    for (int t = 0; t < LANES; t++) v[t] = rows[t];
-#if LANES == 16
-    LEVEL(8)
-#endif
-#if LANES >= 8
-    LEVEL(4)
-#endif
-    LEVEL(2)
-    LEVEL(1)
-    store(out, load(out) + v[0]);
-}
-#undef LEVEL
-#undef HALVES
-#undef PICK4
-#undef PICK
-#else
-INLINE void sum_lanes_of_group(const VEC *rows, REAL *out) {
-    for (int t = 0; t < LANES; t++)
-        for (int lane = 0; lane < LANES; lane++) out[t] += rows[t][lane];
-}
-#endif
-#undef SHUFFLES
-
-/* out[t] += sum of lanes[t]. `out` has room for CHUNK sums; the sums from `rows` on are undefined. */
+/* out[t] += sum of the lanes of lanes[t]. */
 INLINE void sum_lanes(const VEC *lanes, int rows, REAL *out) {
-    for (int t = 0; t < rows; t += LANES) sum_lanes_of_group(lanes + t, out + t);
+    for (int t = 0; t < rows; t++)
+        for (int lane = 0; lane < LANES; lane++) out[t] += lanes[t][lane];
 }

@@ -47,9 +47,8 @@ static void forward_block(int rows, int64_t states, const REAL *table, REAL *sta
  *   grad_decay -= e g delta v_{k-1} + rho w x g,   rho = 1 - z / (exp(z) - 1) = z/2 - z^2/12 + ...
  * so that both cases read delta e g p - share w x g, with (p, share) = (r, 1) or (-v_{k-1}, rho). */
 
-/* What `retrace` needs from one step of one state; `record` sets p and share only where `tiny`. One
- * struct per step keeps its fields adjacent: separate arrays would map to the same sets of the L1
- * cache. */
+/* What `retrace` needs from one step of one state. One struct per step keeps its fields adjacent:
+ * separate arrays would map to the same sets of the L1 cache. */
 struct step {
     VEC retention, loss, pull, p, share;
 };
@@ -61,7 +60,7 @@ struct tape {
 
 /* Walks the chunk forwards from the states `start`, records each step on the tape, and computes the
  * summands of grad_c. */
-INLINE void record(int rows, int count, int tiny, const REAL *table, const REAL *start, struct fields f,
+INLINE void record(int rows, int count, const REAL *table, const REAL *start, struct fields f,
                    struct tape *tape) {
     const VEC one = (VEC){0} + (REAL)1;
     const struct rates k = rates_of(count, table);
@@ -71,17 +70,15 @@ INLINE void record(int rows, int count, int tiny, const REAL *table, const REAL 
         const VEC input = ROW(u), step = ROW(delta), out = ROW(grad_y);
         for (int i = 0; i < count; i++) {
             const VEC halvings = step * k.rate[i];
+            const IVEC small = halvings * halvings < (REAL)(TINY * TINY);
             const struct coefficients z = zoh(halvings);
             const VEC x = k.inverse[i] * (OF_STATE(b) * input), pull = x - v[i];
             struct step *to = &tape->steps[t][i];
             to->retention = retention(z);
             to->loss = loss(z);
             to->pull = pull;
-            if (tiny) {
-                const IVEC small = halvings * halvings < (REAL)(TINY * TINY);
-                to->p = pick(small, -v[i], pull);
-                to->share = pick(small, halvings * RHO(halvings), one);
-            }
+            to->p = pick(small, -v[i], pull);
+            to->share = pick(small, halvings * RHO(halvings), one);
             v[i] = relax(z, v[i], x);
             tape->grad_c[i][t] = out * v[i];
         }
@@ -89,7 +86,7 @@ INLINE void record(int rows, int count, int tiny, const REAL *table, const REAL 
 }
 
 /* Walks the chunk backwards along the tape with the adjoint g and adds to all other gradients. */
-INLINE void retrace(int rows, int count, int tiny, const REAL *table, REAL *adjoint, REAL *grad_decay,
+INLINE void retrace(int rows, int count, const REAL *table, REAL *adjoint, REAL *grad_decay,
                     struct fields f, struct tape *tape) {
     const struct rates k = rates_of(count, table);
     VEC carried[CHAINS], gain[CHAINS], toll[CHAINS];
@@ -108,17 +105,11 @@ INLINE void retrace(int rows, int count, int tiny, const REAL *table, REAL *adjo
             const VEC weighted = g * from->loss * k.inverse[i];
             const VEC to_b = weighted * input;
             carried[i] = g * from->retention;
-            const VEC flow = carried[i] * from->pull;
             tape->grad_b[i][t] = to_b;
             to_u += weighted * b_t;
-            to_delta += k.decay[i] * flow;
-            if (tiny) {
-                gain[i] += step * (carried[i] * from->p);
-                toll[i] += b_t * (to_b * from->share);
-            } else {
-                gain[i] += step * flow;
-                toll[i] += b_t * to_b;
-            }
+            to_delta += k.decay[i] * (carried[i] * from->pull);
+            gain[i] += step * (carried[i] * from->p);
+            toll[i] += b_t * (to_b * from->share);
         }
         store(f.grad_u.at + t * f.grad_u.step, to_u);
         store(f.grad_delta.at + t * f.grad_delta.step, to_delta);
@@ -130,30 +121,18 @@ INLINE void retrace(int rows, int count, int tiny, const REAL *table, REAL *adjo
     }
 }
 
-/* The part of the gradients without states, of steps start .. end - 1: grad_d += sum grad_y u,
- * grad_u = skip grad_y and grad_delta = 0. With `add`, an earlier walk has set them. Returns each
- * lane's smallest delta. */
-static VEC begin(int start, int end, const REAL *skip, REAL *grad_d, struct fields f, int add) {
+/* The part of the gradients without states: grad_d += sum grad_y u, grad_u = skip grad_y and
+ * grad_delta = 0. With `add`, an earlier walk has set them. */
+static void begin(int rows, const REAL *skip, REAL *grad_d, struct fields f, int add) {
     const VEC zero = {0}, weight = load(skip);
-    VEC shortest = zero + (REAL)1, to_d = zero;
-    for (int t = start; t < end; t++) {
-        const VEC step = ROW(delta);
-        shortest = pick(step < shortest, step, shortest);
-        if (add) continue;
+    VEC to_d = zero;
+    for (int t = 0; t < rows && !add; t++) {
         const VEC out = ROW(grad_y);
         to_d += out * ROW(u);
         store(f.grad_u.at + t * f.grad_u.step, weight * out);
         store(f.grad_delta.at + t * f.grad_delta.step, zero);
     }
     store(grad_d, load(grad_d) + to_d);
-    return shortest;
-}
-
-/* Whether z may be below TINY in any lane of `count` states. */
-INLINE int is_tiny(int count, VEC shortest, const REAL *table) {
-    IVEC tiny = (IVEC)(VEC){0};
-    for (int i = 0; i < count; i++) tiny |= shortest * load(table + (3 * i + 2) * LANES) < (REAL)TINY;
-    return any(tiny);
 }
 
 /* The adjoint of a chunk. `start` holds the states before the chunk. `adjoint` enters as the adjoint
@@ -163,17 +142,16 @@ INLINE int is_tiny(int count, VEC shortest, const REAL *table) {
 static void backward_block(int rows, int64_t states, const REAL *table, const REAL *start, REAL *adjoint,
                            REAL *grad_decay, const REAL *skip, REAL *grad_d, struct fields f,
                            REAL *grad_b, REAL *grad_c, int add) {
-    const VEC shortest = begin(0, rows, skip, grad_d, f, add);
     struct tape tape;
+    begin(rows, skip, grad_d, f, add);
     EACH_STATE {
         const REAL *coefficients = table + 3 * n * LANES;
-#define WALK(count, tiny)                                                                                \
-    do {                                                                                                 \
-        record(rows, count, tiny, coefficients, start + n * LANES, f, &tape);                            \
-        retrace(rows, count, tiny, coefficients, adjoint + n * LANES, grad_decay + n * LANES, f, &tape); \
+#define WALK(count, flag)                                                                          \
+    do {                                                                                           \
+        record(rows, count, coefficients, start + n * LANES, f, &tape);                            \
+        retrace(rows, count, coefficients, adjoint + n * LANES, grad_decay + n * LANES, f, &tape); \
     } while (0)
-        const int tiny = is_tiny(count, shortest, coefficients);
-        WITH_CONSTANTS(WALK, count, tiny);
+        WITH_CONSTANTS(WALK, count, 0);
 #undef WALK
         for (int i = 0; i < count; i++) {
             sum_lanes(tape.grad_b[i], rows, grad_b + (n + i) * CHUNK);

@@ -133,10 +133,9 @@ static void whole_line(const struct scan_args *a, const struct job *job, int bac
     chunk_at(&chunk, &job->line, 0, job->end, LINE);
     const struct rows b = states_at(&a->b, &job->line, &chunk, b_packed);
     const struct rows c = states_at(&a->c, &job->line, &chunk, c_packed);
-    const int span = (chunk.rows + CHUNK - 1) / CHUNK * CHUNK;
     if (backward) {
-        memset(grad_b, 0, span * a->states * sizeof(REAL));
-        memset(grad_c, 0, span * a->states * sizeof(REAL));
+        memset(grad_b, 0, chunk.rows * a->states * sizeof(REAL));
+        memset(grad_c, 0, chunk.rows * a->states * sizeof(REAL));
     }
     for (int64_t block = job->first_block; block < job->end_block; block++) {
         const int width = width_of(a, block);
@@ -144,15 +143,15 @@ static void whole_line(const struct scan_args *a, const struct job *job, int bac
         skip_of(a, block, width, skip);
         if (backward)
             backward_line(chunk.rows, a->states, a->periodic, a->mirror, TABLE(block), GRAD_DECAY(block),
-                          skip, GRAD_D(block), f, grad_b, grad_c, span, a->accumulate, tape);
+                          skip, GRAD_D(block), f, grad_b, grad_c, a->accumulate, tape);
         else
             forward_line(chunk.rows, a->states, a->periodic, a->mirror, TABLE(block), skip, f,
                          a->accumulate, tape);
         close_fields(a, job, block, &chunk, f, backward, packed, LINE);
     }
     if (backward) {
-        put_states(a, &a->grad_b, job, &chunk, grad_b, span, a->accumulate);
-        put_states(a, &a->grad_c, job, &chunk, grad_c, span, a->accumulate);
+        put_states(a, &a->grad_b, job, &chunk, grad_b, chunk.rows, a->accumulate);
+        put_states(a, &a->grad_c, job, &chunk, grad_c, chunk.rows, a->accumulate);
     }
 }
 

@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import commands
 import torch
 from torch import nn
 
@@ -16,12 +16,16 @@ HERE = Path(__file__).parent
 TINY = ("problem=tiny", "model=tiny", "scale=smoke", f"hydra.searchpath=[file://{HERE / 'conf'}]")
 
 
+def places(folder):
+    """Settings with which runs read and write below this folder only."""
+    return f"output={folder / 'runs'}", f"data={folder / 'data'}", "device=cpu"
+
+
 class Work:
     """A run of the tiny problem in a folder; `overrides` are the command's."""
 
     def __init__(self, folder, *overrides):
-        places = (f"output={folder / 'runs'}", f"data={folder / 'data'}", "device=cpu")
-        self.config = compose([*TINY, *places, *overrides])
+        self.config = compose([*TINY, *places(folder), *overrides])
         self.found = resolved(self.config)
         name = f"{self.config.model.name}-seed{self.config.seed}"
         self.folder = folder / "runs" / "tiny" / "smoke" / name
@@ -50,15 +54,14 @@ def model(found, name, *overrides):
     return build_model(resolved(config), found)
 
 
-def command(folder, *arguments, name="run", **environment):
-    """``chonn-lab run`` of the tiny problem in a process of its own, on one thread: sums of
-    several threads round differently from those of one."""
+def command(folder, *arguments, name="run", code=0, **environment):
+    """``chonn-lab run`` of the tiny problem in a process of its own, which ends with this exit
+    code; on one thread, as sums of several threads round differently."""
     path = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     arguments = [f"--config-dir={HERE / 'conf'}", *TINY[:3], "device=cpu", *arguments]
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path), **environment}
-    options = {"capture_output": True, "text": True, "timeout": 300, "check": False}
+    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path), **environment}
     program = [sys.executable, "-m", "chonn_lab.cli", name, *arguments]
-    return subprocess.run(program, cwd=folder, env={**os.environ, **own}, **options)
+    return commands.run(*program, code=code, cwd=folder, env=env, timeout=300)
 
 
 def numbers(found):

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from running import TINY, Work, command, numbers, read
+from running import TINY, Work, command, numbers, places, read
 
 from chonn_lab.experiments import provenance, runner
 from chonn_lab.experiments.configuration import build_model, build_problem, compose
@@ -116,8 +116,8 @@ def test_a_training_by_seconds_ends_with_them(tmp_path):
 def test_curves_are_trainings_on_more_samples_and_for_longer(tmp_path):
     """What is finished is read."""
     given = ["curves.samples=[4,8]", "curves.seconds=[0.02,0.05]", "curves.at=0.05"]
-    places = [f"output={tmp_path / 'runs'}", f"data={tmp_path / 'data'}", "device=cpu"]
-    config = compose([*TINY, *places, *given, "problem.n_train=32", "train.batch_size=4"], "curves")
+    given += ["problem.n_train=32", "train.batch_size=4"]
+    config = compose([*TINY, *places(tmp_path), *given], "curves")
     runs = [*curves(config, tmp_path / "small+curves")]
     points = [(run.config["samples"], run.config["seconds"]) for run in runs]
     assert points == [(32, 0.02), (4, 0.05), (8, 0.05), (32, 0.05)]
@@ -201,11 +201,9 @@ def test_killed_runs_end_at_the_same_numbers(tmp_path):
         folder = tmp_path / name
         folder.mkdir()
         for step in kills:
-            done = command(folder, *settings, TINY_KILL=f"order2:{step}")
-            assert done.returncode == -signal.SIGKILL
+            command(folder, *settings, code=-signal.SIGKILL, TINY_KILL=f"order2:{step}")
             assert not list(folder.glob("runs/tiny/*/*.json"))
-        done = command(folder, *settings)
-        assert done.returncode == 0, done.stderr
+        command(folder, *settings)
         (result,) = folder.glob("runs/tiny/*/*.json")
         found.append(numbers(read(result)))
     assert found[0] == found[1]
@@ -302,14 +300,12 @@ def test_digest_is_of_the_sources_that_numbers_depend_on(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_command(tmp_path):
     """Two seeds, one of them wrong: the other is whole, and the error states both values."""
-    done = command(tmp_path, "seed=0,-1", "-m")
-    assert done.returncode == 1
+    done = command(tmp_path, "seed=0,-1", "-m", code=1)
     last = done.stderr.splitlines()[-1]
     assert last == "chonn-lab: error: seed: expected an integer of at least 0, got -1"
     assert "Traceback" not in done.stderr
     (result,) = tmp_path.glob("runs/tiny/*/*.json")
     assert result.relative_to(tmp_path).as_posix() == "runs/tiny/smoke/order2-seed0.json"
     done = command(tmp_path, "train.epochs=3", "model.order=1")
-    assert done.returncode == 0, done.stderr
     assert "tiny, order1 seed 0: relative_l2 " in done.stdout
     assert (tmp_path / "runs/tiny/smoke+train.epochs=3/order1-seed0.json").exists()
