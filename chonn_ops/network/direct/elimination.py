@@ -254,7 +254,8 @@ class Elimination:
         wrong = (self.logdet() == -math.inf) | ((v == 0) & (leak < 0)).flatten(*rows).any(1)
         lost = (work - power).abs() > RESONANT * work.abs()
         some = (leak, *layout.entries(conductance))
-        refused = (wrong | lost) & sum((x < 0).flatten(*rows).any(1) for x in some).bool()
+        signed = torch.stack([(x < 0).flatten(*rows).any(1) for x in some]).any(0)
+        refused = (wrong | lost) & signed
         if not bool(refused.any()):
             return
         b, c = refused.nonzero()[0].tolist()
