@@ -118,6 +118,22 @@ class Currents(NamedTuple):
     walls: Tensor
 
 
+class Extents(NamedTuple):
+    """What laws of elements need to know of a circuit that discretises an equation.
+
+    Attributes
+    ----------
+    edges : list of (length, area), one an axis
+        Numbers, or tensors that broadcast with the axis' conductances.
+    walls : list of (conductance, current or None, length, area, place)
+        Walls that lead to given potentials and obey the law of edges, a part of the circuit's
+        `wall` and `current`: of the nodes at index i of an axis, (axis, i), or None for all.
+    """
+
+    edges: list[tuple[Any, Any]]
+    walls: list[tuple[Any, Any, Any, Any, tuple[int, int] | None]]
+
+
 class Circuit:
     r"""Resistor networks on a grid or a graph, one a batch entry and channel.
 
@@ -208,6 +224,8 @@ class Circuit:
         self.before: Circuit | None = None
         # Makes the circuit that is added as conductances of 0 rise, see `ground`; None: 1 an edge.
         self.rising: Callable[[], Circuit] | None = None
+        # Lengths and areas of elements, where an equation has made the circuit.
+        self.extents: Callable[[], Extents] | None = None
 
     def source(self, density: Tensor) -> Tensor:
         """Current into each node for a source f per unit volume: V f + i.

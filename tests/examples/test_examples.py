@@ -29,7 +29,14 @@ def run(name, capsys, *arguments):
 
 def test_these_scripts_and_no_more():
     scripts = sorted(p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith("_"))
-    expected = ["darcy_mesh", "direct_solve", "habitat", "mesh_file", "neuralop_darcy"]
+    expected = [
+        "darcy_mesh",
+        "diode_ladder",
+        "direct_solve",
+        "habitat",
+        "mesh_file",
+        "neuralop_darcy",
+    ]
     expected += ["pdebench_darcy", "pdebench_time", "pore_network", "pretrained", "read_network"]
     expected += ["tomography", "waves", "wells", "your_arrays"]
     assert scripts == expected
@@ -49,6 +56,11 @@ def test_a_direct_solve_is_near_the_datas_scheme_and_passive(capsys):
     # Twice the conductivity, half the pressure.
     a = torch.rand(1, 8, 8) + 0.1
     torch.testing.assert_close(module.pressure(2 * a), module.pressure(a) / 2)
+
+
+def test_the_diodes_of_a_ladder_are_found(capsys):
+    _, printed = run("diode_ladder", capsys, "--sections", "4")
+    assert "emission coefficient: 1.8000" in printed
 
 
 def test_waves_do_not_enter_the_obstacle(tmp_path, capsys):

@@ -15,7 +15,9 @@ from chonn_ops import (
     KirchhoffCell,
     Network,
     NetworkCell,
+    NonlinearCircuit,
     Scan,
+    laws,
     to_netlist,
 )
 from chonn_ops.nn import CircuitHead
@@ -270,3 +272,19 @@ def test_circuits(kind, history, numbers, tmp_path):
             if history == "held" and not v.is_complex() and nodes[(0, *place, c)]:
                 current = walls[(0, *place, c)].item()
                 assert found[f"v{name}#branch"] == pytest.approx(current, rel=1e-4)
+
+
+@needs_ngspice
+def test_a_ladder_of_diodes_has_the_voltages_of_ngspice(tmp_path):
+    """1 kilohm in series and a diode to ground, five times, fed by 10 mA."""
+    thermal = 1.380649e-23 * 300.15 / 1.602176634e-19  # at 27 degrees
+    lines = ["* ladder", ".model d d(is=1e-12 n=1.5)", ".options gmin=1e-20 reltol=1e-9"]
+    lines += [f"r{i} n{i} n{i + 1} 1k" for i in range(4)] + [f"d{i} n{i} 0 d" for i in range(5)]
+    lines += ["i0 0 n0 10m", ".op", ".print op v(n0)", ".end"]
+    found = operating_point(run("\n".join(lines) + "\n", tmp_path))
+    one, s = torch.ones(1, 5, 1, dtype=torch.float64), torch.zeros(1, 5, 1, dtype=torch.float64)
+    s[0, 0] = 1e-2
+    circuit = Circuit((1e-3 * one,), 1e-12 * one)
+    v = NonlinearCircuit(circuit, leaks=laws.Diode(1.5 * thermal)).solve(s)
+    for i, voltage in enumerate(v.flatten().tolist()):
+        assert found[f"n{i}"] == pytest.approx(voltage, rel=1e-5)

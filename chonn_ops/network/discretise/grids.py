@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from chonn_ops._dtypes import DTYPES, real_dtype
-from chonn_ops.boundary import Face, Faces, Wall, series
+from chonn_ops.boundary import Dirichlet, Face, Faces, Wall, series
 from chonn_ops.checks import (
     answer,
     check_field,
@@ -23,7 +24,7 @@ from chonn_ops.checks import (
     expanded,
     recording,
 )
-from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.circuit import Circuit, Extents
 from chonn_ops.network.layout import Grid, edges_alone, indices, pad
 
 Spacing = float | Sequence[float]
@@ -272,6 +273,38 @@ def walls_of(
     return wall if exists is None else wall.each(lambda x: torch.where(exists, x, 0))
 
 
+def _elements(
+    k: Conductivity,
+    leak: Tensor,
+    steps: Steps,
+    faces: Faces,
+    exists: Tensor | None = None,
+    inner: Faces | None = None,
+) -> Extents:
+    """Lengths and areas of edges and of walls at given potentials; arguments as of `walls_of`."""
+    edges, walls = [], []
+    for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
+        cells, area = _per_axis(k, len(steps))[axis], face_area(steps, axis)
+        varies = isinstance(step, Tensor) and step.dim()
+        edges.append(((step + step.roll(-1, 0)) / 2 if varies else step, area))
+        if exists is not None:
+            cells = torch.where(exists, cells, 0)
+        last = cells.shape[axis + 1] - 1
+        sides: list[Any] = [
+            (condition, cells.narrow(axis + 1, at, 1), step_at(step, at), (axis, at))
+            for condition, at in zip(pair, (0, last), strict=True)
+        ]
+        if exists is not None and inner is not None:
+            missing = _missing_neighbours(exists.expand(cells.shape), axis, pair[0].periodic)
+            for condition, beside in zip(inner[axis], missing, strict=True):
+                sides.append((condition, torch.where(beside, cells, 0), step, None))
+        for condition, conductivity, width, place in sides:
+            if isinstance(condition, Dirichlet):
+                g, current = condition.wall(Face(conductivity, area, width / 2, width, leak))
+                walls.append((g, current, width / 2 + condition.distance, area, place))
+    return Extents(edges, walls)
+
+
 def circuit_of(
     k: Conductivity,
     edges: Sequence[Tensor],
@@ -288,7 +321,12 @@ def circuit_of(
     volume: Any = math.prod(steps)
     if (exists := walls.get("exists")) is not None:
         volume = volume * exists.to(real_dtype(total.dtype))
-    return Circuit(edges, total, grid, volume=volume, wall=wall.conductance, current=wall.current)
+    circuit = Circuit(
+        edges, total, grid, volume=volume, wall=wall.conductance, current=wall.current
+    )
+    if "distances" not in walls and not torch.compiler.is_compiling():
+        circuit.extents = partial(_elements, k, leak, steps, faces, **walls)
+    return circuit
 
 
 def check_tensors(name: str, k: Tensor) -> None:

@@ -45,7 +45,7 @@ from chonn_ops.checks import (
     expanded,
     is_integer,
 )
-from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.circuit import Circuit, Extents
 from chonn_ops.network.discretise.grids import check_tensors, density_of
 from chonn_ops.network.layout.dissection import Array, begins
 from chonn_ops.network.layout.graph import Graph, plain_tensors, real_numbers
@@ -424,6 +424,7 @@ class Mesh:
             if added.current is not None:
                 current = current.index_add(1, nodes, added.current.expand(B, len(nodes), C))
         circuit = Circuit(g, leak + wall, graph, volume=volume, wall=wall, current=current)
+        circuit.extents = partial(self._extents, k, elements=tensor or self.elements)
         circuit = circuit.hold(held[:, None], value)
         if not (tensor or self.elements) and answer(lambda: bool((k == 0).any()), k):
             circuit.rising = partial(self._risen, k.detach(), boundary)
@@ -434,6 +435,14 @@ class Mesh:
         edge, cell = self._edge.to(k.device), self._cell.to(k.device)
         part = k.index_select(1, cell) * self._share.to(k)[:, None]
         return k.new_zeros(k.shape[0], len(self.weight), k.shape[2]).index_add(1, edge, part)
+
+    def _extents(self, k: Tensor, *, elements: bool) -> Extents:
+        """Lengths and areas of edges; none of elements, between whose nodes there are no faces."""
+        if elements:
+            return Extents([], [])
+        first, second = self.points[self.graph.ends]
+        length = (first - second).norm(dim=-1)
+        return Extents([tuple(x.to(k)[:, None] for x in (length, self.weight * length))], [])
 
     def _risen(self, k: Tensor, boundary: Any) -> Circuit:
         """The circuit where cells of no conductivity conduct less than all others, all the same."""

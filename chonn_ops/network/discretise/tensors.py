@@ -25,7 +25,7 @@ from torch import Tensor
 from chonn_ops._dtypes import at_least_float32
 from chonn_ops.boundary import Boundary, Dirichlet, Faces, Neumann, Wall, conditions
 from chonn_ops.checks import check_field, check_not_negative, error
-from chonn_ops.network.circuit import Circuit
+from chonn_ops.network.circuit import Circuit, Extents
 from chonn_ops.network.discretise.grids import (
     Steps,
     Widths,
@@ -111,7 +111,7 @@ def tensor_diffusion(
     volume: Any = math.prod(steps)
     if isinstance(volume, Tensor):
         volume = volume.expand(1, *grid, 1).flatten(1, 2)
-    return Circuit(
+    circuit = Circuit(
         g,
         total.flatten(1, 2),
         graph,
@@ -119,6 +119,8 @@ def tensor_diffusion(
         wall=None if wall.conductance is None else wall.conductance.flatten(1, 2),
         current=None if current is None else current.flatten(1, 2),
     )
+    circuit.extents = lambda: Extents([], [])
+    return circuit
 
 
 def _unless_rounding(difference: Tensor, size: Tensor) -> Tensor:

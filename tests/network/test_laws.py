@@ -1,0 +1,359 @@
+"""Circuits whose elements have laws, against solutions by others and in closed form."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from chonn_ops import (
+    Circuit,
+    Dirichlet,
+    Graph,
+    Grid,
+    Mesh,
+    Neumann,
+    NonlinearCircuit,
+    Robin,
+    diffusion,
+    laws,
+)
+
+mpmath = pytest.importorskip("mpmath")
+
+
+def positive(*shape):
+    return torch.rand(*shape, dtype=torch.float64) + 0.5
+
+
+def noise(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def cubic(a, d, k):
+    return k * (d + a * d**3)
+
+
+def sign_power(x, exponent):
+    return mpmath.sign(x) * abs(x) ** exponent
+
+
+# A law, and the same one as a function of numbers of mpmath.
+LAWS = {
+    "Ohm": (laws.Ohm(), lambda d, k: k * d),
+    "Power(4)": (laws.Power(4), lambda d, k: k * sign_power(d, 3)),
+    "Power(1.5)": (laws.Power(1.5), lambda d, k: k * sign_power(d, mpmath.mpf(1) / 2)),
+    "Forchheimer": (
+        laws.Forchheimer(5.0),
+        lambda d, k: mpmath.sign(d) * (mpmath.sqrt(1 + 20 * k**2 * abs(d)) - 1) / (10 * k),
+    ),
+    "Diode": (laws.Diode(0.2), lambda d, k: k * mpmath.expm1(d / mpmath.mpf(0.2))),
+    "Sinh": (laws.Sinh(0.3), lambda d, k: k * mpmath.mpf(0.3) * mpmath.sinh(d / mpmath.mpf(0.3))),
+    "Radiation": (laws.Radiation(), lambda d, k: k * sign_power(d, 4)),
+    "a function": (
+        partial(cubic, torch.tensor(2.0, dtype=torch.float64)),
+        lambda d, k: k * (d + 2 * d**3),
+    ),
+}
+EDGES = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("of", ["edges", "leaks"])
+def test_potentials_are_those_of_a_solver_with_forty_digits(name, of):
+    torch.manual_seed(0)
+    law, exact = LAWS[name]
+    g, leak, s = positive(1, 5, 1), positive(1, 4, 1), noise(1, 4, 1)
+    circuit = NonlinearCircuit(Circuit(g, leak, Graph(EDGES, 4)), **{of: law})
+    v, info = circuit.solve_with_info(s)
+    assert info.backward_error.item() <= 1e-10
+
+    def residual(*v):
+        out = [-mpmath.mpf(x) for x in s.flatten().tolist()]
+        for p, c in enumerate(leak.flatten().tolist()):
+            out[p] += exact(v[p], c) if of == "leaks" else c * v[p]
+        for (p, q), k in zip(EDGES, g.flatten().tolist(), strict=True):
+            i = exact(v[p] - v[q], k) if of == "edges" else k * (v[p] - v[q])
+            out[p], out[q] = out[p] + i, out[q] - i
+        return out
+
+    with mpmath.workdps(40):
+        start = [mpmath.mpf(round(x, 2)) for x in v.flatten().tolist()]
+        truth = mpmath.findroot(residual, start, tol=1e-30, maxsteps=200)
+    truth = torch.tensor([float(x) for x in truth], dtype=torch.float64)
+    torch.testing.assert_close(v.flatten(), truth, rtol=1e-8, atol=1e-10)
+
+
+NODES, HELD = (2, 2), torch.tensor([True, False, False, False]).reshape(1, 2, 2, 1)
+# Laws of edges and leaks that hold the parameter a, and whether a node is held.
+DIFFERENTIATED = {
+    "Forchheimer": (lambda a: (laws.Forchheimer(a), None), False),
+    "Power and Sinh": (lambda a: (laws.Power(4), laws.Sinh(a)), False),
+    "inverses": (lambda _: (laws.Power(1.5), laws.Power(4 / 3)), True),
+    "Threshold": (lambda a: (laws.Threshold(a, 0.1), laws.Radiation()), False),
+    "a function and Diode": (lambda a: (partial(cubic, a), laws.Diode(a)), True),
+}
+
+
+def differentiated(name):
+    """A function of source, conductances, leak, parameter and held potential, and these."""
+    torch.manual_seed(1)
+    make, held = DIFFERENTIATED[name]
+
+    def solve(s, g, leak, a, value):
+        circuit = Circuit(tuple(g), leak, Grid(NODES))
+        circuit = circuit.hold(HELD, value) if held else circuit
+        return NonlinearCircuit(circuit, *make(a)).solve(s, tol=1e-13)
+
+    a = torch.tensor([0.7], dtype=torch.float64)
+    inputs = noise(1, 2, 2, 1), positive(2, 1, 2, 2, 1), positive(1, 2, 2, 1), a, noise(1, 2, 2, 1)
+    return solve, [x.requires_grad_() for x in inputs]
+
+
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+def test_first_and_second_derivatives_are_those_of_differences(name):
+    solve, inputs = differentiated(name)
+    assert gradcheck(solve, inputs, eps=1e-5, atol=1e-8, rtol=1e-6, check_forward_ad=True)
+    assert gradgradcheck(solve, inputs, eps=1e-5, atol=1e-6, rtol=1e-5)
+
+
+def test_third_derivatives_and_those_of_torch_func():
+    solve, (s, g, leak, a, value) = differentiated("a function and Diode")
+    s, g, leak, value = (x.detach() for x in (s, g, leak, value))
+
+    def loss(a):
+        return solve(s, g, leak, a, value).square().sum()
+
+    def order(n, x):
+        y = loss(x)
+        for _ in range(n):
+            (y,) = torch.autograd.grad(y, x, create_graph=True)
+        return y
+
+    step = 1e-4
+    sides = [order(2, (a + x).detach().requires_grad_()).item() for x in (-step, step)]
+    assert order(3, a).item() == pytest.approx((sides[1] - sides[0]) / (2 * step), rel=1e-5)
+    a = a.detach()
+    first = torch.func.grad(loss)
+    assert first(a).item() == pytest.approx(order(1, a.requires_grad_()).item(), rel=1e-10)
+    second = torch.func.jvp(first, (a.detach(),), (torch.ones_like(a),))[1]
+    assert second.item() == pytest.approx(order(2, a).item(), rel=1e-9)
+
+
+def test_a_start_changes_neither_potentials_nor_gradients():
+    s = noise(2, 5, 5, 1)
+    k = positive(2, 5, 5, 1).requires_grad_()
+    circuit = NonlinearCircuit(diffusion(k, 0.2, boundary="dirichlet"), laws.Forchheimer(3.0))
+    v, info = circuit.solve_with_info(s)
+    start = v.detach().requires_grad_()
+    again, fewer = circuit.solve_with_info(s, start=start)
+    assert bool((fewer.iterations <= 1).all() & (info.iterations > 2).all())
+    torch.testing.assert_close(again, v)
+    grads = [torch.autograd.grad(x.square().sum(), k, retain_graph=True)[0] for x in (v, again)]
+    torch.testing.assert_close(*grads)
+    assert torch.autograd.grad(again.sum(), start, allow_unused=True) == (None,)
+
+
+HARD = {
+    **{f"p = {p}": (laws.Power(p), None, 1.0) for p in (1.3, 1.5, 3, 10)},
+    "diodes at a thousand kT/q": (None, laws.Diode(1.0), 1e3),
+    "sinh of sources of 1e6": (None, laws.Sinh(), 1e6),
+    "radiation": (None, laws.Radiation(), 1e4),
+    "a sharp threshold": (laws.Threshold(0.5, 1e-6), None, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_steep_laws_at_a_contrast_of_a_million_converge_from_zero(name):
+    torch.manual_seed(0)
+    edges, leaks, size = HARD[name]
+    g = tuple(10 ** (6 * torch.rand(2, 2, 12, 12, 1, dtype=torch.float64) - 3))
+    leak, s = torch.ones(2, 12, 12, 1, dtype=torch.float64), size * noise(2, 12, 12, 1)
+    s = s.abs() if "diodes" in name else s  # a diode carries no more than its leak backwards
+    _, info = NonlinearCircuit(Circuit(g, leak), edges, leaks).solve_with_info(s)
+    assert bool((info.backward_error <= 1e-10).all())
+
+
+def test_networks_stop_for_themselves():
+    """Each is what it is alone, and a NaN stays in its own."""
+    torch.manual_seed(0)
+    s = noise(4, 6, 6, 1) * torch.tensor([1e-10, 1.0, 1e10, math.nan])[:, None, None, None]
+    circuit = NonlinearCircuit(Circuit((positive(4, 6, 6, 1),) * 2, positive(4, 6, 6, 1)), None)
+    circuit = NonlinearCircuit(circuit.circuit, laws.Forchheimer(1.0), laws.Sinh())
+    v, info = circuit.solve_with_info(s)
+    assert bool(v[3].isnan().all() & v[:3].isfinite().all())
+    assert info.iterations[0] < info.iterations[2]
+    for i in range(3):
+        one = Circuit(
+            [g[i : i + 1] for g in circuit.circuit.conductance], circuit.circuit.leak[i : i + 1]
+        )
+        alone, steps = NonlinearCircuit(one, circuit.edges, circuit.leaks).solve_with_info(
+            s[i : i + 1]
+        )
+        torch.testing.assert_close(v[i : i + 1], alone, rtol=1e-9, atol=0)
+        assert steps.iterations.item() == info.iterations[i].item()
+
+
+def test_float32_is_the_rounding_of_float64():
+    k, f = positive(2, 6, 6, 1).float(), noise(2, 6, 6, 1).float()
+
+    def solve(k, f):
+        return NonlinearCircuit(diffusion(k, 0.1, boundary="dirichlet"), laws.Power(4)).solve(f)
+
+    torch.testing.assert_close(
+        solve(k, f), solve(k.double(), f.double()).float(), rtol=1e-4, atol=1e-6
+    )
+    assert solve(k, f).dtype == torch.float32
+
+
+def test_what_is_not_solved_is_an_error_or_nan():
+    k, f = positive(2, 8, 8, 1), noise(2, 8, 8, 1)
+    f[0] *= 1e-9
+    circuit = NonlinearCircuit(diffusion(k, 0.1, boundary="dirichlet"), None, laws.Sinh())
+    circuit = NonlinearCircuit(
+        diffusion(k, 0.1, boundary="dirichlet", absorption=1.0), None, laws.Sinh(1e-3)
+    )
+    with pytest.raises(RuntimeError, match=r"1 of 2 networks .* after 2 steps: \(1, 0\) at"):
+        circuit.solve(f, max_steps=2)
+    f.requires_grad_()
+    v = circuit.solve(f, max_steps=2, unconverged="nan")
+    assert bool(v[1].isnan().all() & v[0].isfinite().all())
+    (grad,) = torch.autograd.grad(v[0].sum(), f)
+    assert bool(grad.isfinite().all())
+    floating = NonlinearCircuit(diffusion(k, 0.1), laws.Power(3))
+    with pytest.raises(ValueError, match="potentials are not determined"):
+        floating.solve(f)
+    assert bool(floating.solve(f, ungrounded="nan").isnan().all())
+
+
+def test_a_law_whose_tensor_no_gradient_would_find_is_refused():
+    a = torch.ones(1, requires_grad=True)
+    circuit = Circuit((torch.ones(1, 3, 1),), torch.ones(1, 3, 1))
+    with pytest.raises(ValueError, match="law: expected tensors that need a gradient as arguments"):
+        NonlinearCircuit(circuit, lambda d, k: a * k * d).solve(torch.ones(1, 3, 1))
+    for wrong, kind in (
+        (lambda: laws.Power(1.0), ValueError),
+        (lambda: laws.Diode(-1.0), ValueError),
+    ):
+        with pytest.raises(kind, match="expected a number >"):
+            wrong()
+
+
+WALLS = ((Dirichlet(1.0), Robin(2.0, 0.5)), (Neumann(0.3), Dirichlet(-1.0, distance=0.1)))
+
+
+def discretised():
+    k = positive(2, 4, 5, 1).requires_grad_()
+    mask = torch.ones(4, 5, dtype=torch.bool)
+    mask[1:3, 2] = False
+    widths = ([0.1, 0.2, 0.3, 0.1], 0.2)
+    yield k, diffusion(k, (0.1, 0.3), boundary=WALLS, absorption=0.4)
+    yield k, diffusion(k, widths, boundary=("matched", "periodic"), absorption=1.0)
+    yield k, diffusion(k, 0.2, boundary=WALLS, mask=mask, inner=Dirichlet(0.2))
+    yield k, diffusion(k, 0.2, boundary="dirichlet").hold(mask[..., None], 0.7)
+    points = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.5)]
+    mesh = Mesh(points, [(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)], sets={"left": [0, 3]})
+    k = positive(2, 4, 1).requires_grad_()
+    yield k, mesh.diffusion(k, boundary={"left": Dirichlet(1.0)}, absorption=0.1)
+
+
+def test_with_the_law_of_ohm_circuits_of_equations_are_what_they_are():
+    for k, circuit in discretised():
+        f = noise(*circuit.leak.shape)
+        v, truth = NonlinearCircuit(circuit, laws.Power(2)).solve(f), circuit.solve(f)
+        torch.testing.assert_close(v, truth)
+        grads = [torch.autograd.grad(x.square().sum(), k, retain_graph=True)[0] for x in (v, truth)]
+        torch.testing.assert_close(*grads)
+
+
+def test_elements_of_no_conductance_have_the_derivative_of_differences():
+    torch.manual_seed(0)
+    k, s, zero = positive(1, 3, 3, 1), noise(1, 3, 3, 1), torch.zeros((), dtype=torch.float64)
+
+    def solve(absorption, film, wall):
+        walls = ((Dirichlet(wall), Robin(film)), "neumann")
+        circuit = diffusion(k, 0.3, boundary=walls, absorption=absorption + 0 * k)
+        return NonlinearCircuit(circuit, laws.Power(4), laws.Radiation()).solve(s, tol=1e-13)
+
+    inputs = [zero.clone().requires_grad_() for _ in range(3)]
+    steps = 1e-6 * torch.eye(3, dtype=torch.float64)
+    w = noise(1, 3, 3, 1)
+    for i, grad in enumerate(torch.autograd.grad((solve(*inputs) * w).sum(), inputs)):
+        change = (solve(*steps[i]) - solve(zero, zero, zero)) * w
+        assert grad.item() == pytest.approx(change.sum().item() / 1e-6, rel=1e-3)
+
+
+def test_elements_of_meshes_have_linear_edges():
+    k = torch.ones(1, 3, 3, 1, 2, 2) + 2 * torch.eye(2)
+    circuit = diffusion(k, 0.3, boundary="dirichlet")
+    f = torch.ones(1, 9, 1)
+    v = NonlinearCircuit(circuit, leaks=laws.Radiation()).solve(f)
+    torch.testing.assert_close(v, circuit.solve(f))
+    with pytest.raises(ValueError, match="edges: expected the law of Ohm"):
+        NonlinearCircuit(circuit, laws.Power(3)).solve(f)
+
+
+def test_the_p_laplacian_of_a_line_converges_to_its_closed_form():
+    errors = []
+    for n in (16, 64):
+        one, x = torch.ones(1, n, 1, dtype=torch.float64), (torch.arange(n).double() + 0.5) / n
+        v = NonlinearCircuit(diffusion(one, 1 / n, boundary="dirichlet"), laws.Power(4)).solve(one)
+        u = 0.75 * (0.5 ** (4 / 3) - (x - 0.5).abs() ** (4 / 3))
+        errors.append((v.flatten() - u).abs().max().item())
+    assert errors[1] < 1e-4
+    assert errors[1] < errors[0] / 6  # the solution is not smooth in the middle
+
+
+def test_an_electrolyte_is_gouy_and_chapmans():
+    """v'' = sinh v beside a wall at 4 thermal voltages."""
+    n, h = 400, 0.025
+    one, x = torch.ones(1, n, 1, dtype=torch.float64), h * (torch.arange(n).double() + 0.5)
+    circuit = diffusion(one, h, boundary=((Dirichlet(4.0), "neumann"),), absorption=1.0)
+    v = NonlinearCircuit(circuit, leaks=laws.Sinh()).solve(0 * one)
+    truth = 4 * torch.atanh(math.tanh(1.0) * torch.exp(-x))
+    torch.testing.assert_close(v.flatten(), truth, rtol=0, atol=2e-3)
+
+
+def test_steps_of_the_porous_medium_are_barenblatts():
+    """u' = (u^2)'': with v = u^2 the charge sqrt(v) / dt is the law of the leaks."""
+    n, steps, h = 40, 20, 0.3
+    x = h * (torch.arange(n).double() + 0.5) - 6
+
+    def profile(t):
+        return (t ** (-1 / 3) * (1 - x**2 / (12 * t ** (2 / 3))).clamp(min=0))[None, :, None]
+
+    one, u = torch.ones(1, n, 1, dtype=torch.float64), profile(1.0)
+    storage = diffusion(one, h, absorption=steps)
+    circuit = NonlinearCircuit(storage, leaks=laws.Power(1.5))
+    for _ in range(steps):
+        u = circuit.solve(u * steps).clamp(min=0).sqrt()
+    assert (u - profile(2.0)).abs().mean() < 5e-3
+    assert u.sum().item() == pytest.approx(profile(1.0).sum().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("odd", [True, False])
+def test_a_learned_law_increases_and_learns_a_cubic(odd):
+    torch.manual_seed(0)
+    law = laws.Monotone(4, odd=odd)
+    with torch.no_grad():
+        for parameter in law.parameters():
+            parameter.add_(3 * torch.randn_like(parameter))
+    d = torch.arange(-200, 201).double() / 40
+    i = law(d, torch.ones_like(d))
+    assert bool((i.diff() > 0).all())
+    assert i[200].item() == 0
+    assert torch.allclose(i, -i.flip(0), rtol=1e-12) is odd
+
+    law = laws.Monotone(4, features=noise(1, 3, 3, 1, 2))
+    circuit = Circuit((positive(1, 3, 3, 1),) * 2, positive(1, 3, 3, 1))
+    s = noise(1, 3, 3, 1)
+    truth = NonlinearCircuit(circuit, partial(cubic, 0.3)).solve(s)
+    optimizer, losses = torch.optim.Adam(law.parameters(), 0.05), []
+    for _ in range(30):
+        loss = (NonlinearCircuit(circuit, law).solve(s) - truth).square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.1 * losses[0]
