@@ -101,6 +101,8 @@ class _CHONNStep(Pretrained):
         self.lengths = checked_lengths(lengths, self.axes)
         self.boundary = per_axis(boundary, self.axes, BOUNDARIES)
         self.sets = None if sets is None else tuple(sets)
+        if isinstance(sets, str) or len({*(self.sets or ())}) < len(self.sets or ()):
+            raise error("sets", "a sequence of different names", repr(sets))
         self.unit = sum(spacings(self.lengths, self.axes)) / self.axes
         factory: Factory = {"device": device, "dtype": dtype}
         C, axes = channels, self.axes
@@ -142,7 +144,8 @@ class _CHONNStep(Pretrained):
 
     def _has(self, parts: set[str], forms: set[str], rings: Sequence[bool]) -> None:
         """Set which parts are there, in which forms, and which axes are periodic. Other parts do
-        not learn."""
+        not learn. Nothing is carried on meshes."""
+        parts = parts if self.sets is None else parts - {"carry"}
         self.parts, self.forms, self.rings = parts, forms, tuple(rings)
         present = [*(part in parts for part in PARTS), *(form in forms for form in FORMS), *rings]
         self.found.copy_(torch.tensor(present, dtype=self.found.dtype))
@@ -486,6 +489,8 @@ class _CHONNStep(Pretrained):
         count = check_volumes(volumes, self.axes, spacing, nodes)
         if shape[1] != count:
             raise error("x", f"{count} nodes, as `volumes`", shape[1])
+        if volumes is not None and set(self.sets) - volumes.sets.keys():
+            raise error("volumes", f"sets {self.sets}", sorted(volumes.sets))
         return Geometry(volumes=volumes)
 
     def step(self, v: Tensor, dt: float, where: Geometry) -> Tensor:
@@ -592,8 +597,9 @@ class _CHONNStep(Pretrained):
         C, axes, dtype = self.channels, self.axes, self.carry.dtype
         shape = (C, *GRID_AXES[:axes]) if self.sets is None else ("N", C)
         states = frames.movedim(2, -1) if self.sets is None and frames.dim() > 3 else frames
-        if frames.dim() != len(shape) + 2 or frames.shape[1] < 2 or states.shape[-1] != C:
-            expected = f"shape (S, T >= 2, {', '.join(map(str, shape))})"
+        few = frames.dim() < 2 or frames.shape[0] < 1 or frames.shape[1] < 2
+        if few or frames.dim() != len(shape) + 2 or states.shape[-1] != C:
+            expected = f"shape (S >= 1, T >= 2, {', '.join(map(str, shape))})"
             raise error("frames", expected, tuple(frames.shape))
         if not frames.isfinite().all():
             raise error("frames", "finite numbers", "others")

@@ -553,6 +553,10 @@ class Circuit:
         if self.held is not None and bool((wrong := self.held.flatten(1, -2)[:, pairs]).any()):
             expected = "nodes that are not held (`merge` them in the circuit before `hold`)"
             raise error("pairs", expected, pairs[wrong.any(0).any(-1)].tolist())
+        if with_signs(self._networks())[0].method == SIGNED:
+            # The ground below makes some matrices definite that are not.
+            with torch.no_grad():
+                self._solve(torch.zeros_like(self.leak), None, "error")
         # Each part gets a ground at its first node, as large as the largest conductance: potentials
         # would grow without bounds as leaks vanish. `_without_ground` takes it away again.
         part = self.layout.connected_parts(self.conductance).flatten(1, -2)

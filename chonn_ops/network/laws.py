@@ -220,6 +220,7 @@ class Monotone(nn.Module):
         self.weight = nn.Parameter(start)
         self.rate = nn.Parameter(torch.logspace(0, 2, terms).log() - torch.tensor(scale).log())
         self.shift = None if odd else nn.Parameter(torch.linspace(-1, 1, terms))
+        self.features: Tensor
         self.register_buffer("features", features)
         self.of_features = None
         if features is not None:

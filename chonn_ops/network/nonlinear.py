@@ -147,6 +147,11 @@ class _System(NamedTuple):
         out = add([i for e, i in pairs if e.axis is not None])
         return sum((e.to_nodes(i, out) for e, i in pairs if e.axis is None), out)
 
+    def tangents(self, x: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The law of each element at its point, and the slope of its flux density there."""
+        both = [e.conductivity(a) for e, a in zip(self.elements, x, strict=True)]
+        return [y for y, _ in both], [slope for _, slope in both]
+
     def currents(self, flux: Sequence[Tensor]) -> list[Tensor]:
         return [j * e.area for e, j in zip(self.elements, flux, strict=True)]
 
@@ -230,7 +235,8 @@ def _newton(
         v = torch.where(system.held, system.value, v)
     fields = system.drops(v)
     ohmic = [torch.where(e.exists, e.k, 0) for e in elements]
-    x, G = fields, ohmic
+    x: list[Tensor] = fields
+    G: list[Tensor] = ohmic
     if any(e.inverse for e in elements):  # the point of an inverse is a current
         given = system.currents([g * f for g, f in zip(ohmic, fields, strict=True)])
         linear = system.fields(system.solve(source - system.outflow(given), ohmic))
@@ -238,13 +244,13 @@ def _newton(
         x = [i if e.inverse else f for e, i, f in zip(elements, currents, fields, strict=True)]
     steps = torch.zeros_like(source[:, :1].flatten(1, -2)[:, 0], dtype=torch.int32)
     bad = torch.zeros_like(_largest(source), dtype=torch.bool)
-    y, slopes = zip(*(e.conductivity(f) for e, f in zip(elements, x, strict=True)), strict=True)
+    y, slopes = system.tangents(x)
     # From zero, the first impedance of a law is that of a resistor.
     G = [
         s if e.inverse or start is not None else g
         for e, s, g in zip(elements, slopes, G, strict=True)
     ]
-    behind = [
+    behind: list[Tensor] = [
         f - a if e.inverse else torch.zeros_like(f)
         for e, f, a in zip(elements, fields, y, strict=True)
     ]
@@ -282,9 +288,7 @@ def _newton(
             for e, a, b, g, d in zip(elements, x, y, G, change, strict=True)
         ]
         x = [a + z for a, z in zip(x, move, strict=True)]
-        now, slopes = zip(
-            *(e.conductivity(a) for e, a in zip(elements, x, strict=True)), strict=True
-        )
+        now, slopes = system.tangents(x)
         most = torch.where(far, _LATE, _CHANGE).to(worst)
         G = [
             s if isinstance(e.law, Ohm) else s.clamp(g / most, g * most)
@@ -325,7 +329,7 @@ class _Spec(NamedTuple):
         linear equations change, and the equations as a function of tensors."""
         system = self.system(tensors)
         fixed = system.drops(v)
-        slopes = [e.conductivity(a)[1] for e, a in zip(system.elements, x, strict=True)]
+        slopes = system.tangents(x)[1]
 
         def equations(*tensors: Tensor) -> tuple[Tensor, ...]:
             now = self.system(tensors)

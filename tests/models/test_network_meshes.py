@@ -327,12 +327,18 @@ def test_a_block_on_a_graph_is_the_block_on_the_grid():
     torch.testing.assert_close(y.mT.reshape(x.shape), block(x), rtol=1e-9, atol=1e-9)
 
 
-def test_compiles_as_one_graph():
+@pytest.mark.parametrize("whole", [True, False])
+def test_compiles_with_gradients(whole):
+    """Not as one graph, too, where compilers trace backward passes in another mode."""
+    torch.compiler.reset()
     volumes = FiniteVolumes.from_cells(*curved(6))
     model, x = CHONNNetwork2d(1, 1).eval(), torch.rand(2, volumes.num_nodes, 1)
     expected = model(x, volumes=volumes)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x, volumes=volumes), expected)
+    compiled = torch.compile(model, fullgraph=whole, backend="aot_eager")
+    found = compiled(x, volumes=volumes)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(v.sum(), [*model.parameters()]) for v in (found, expected)]
+    torch.testing.assert_close(*gradients)
 
 
 GOOD = [[(0, 1)], [1.0], [1.0, 2.0], [[0.0], [1.0]], ([0, 1], [1.0, 1.0], [0.0, 0.0])]

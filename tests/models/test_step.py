@@ -464,14 +464,26 @@ def test_calibration_finds_how_a_disc_cools():
         (["right"], {}, "volumes: expected FiniteVolumes, got NoneType"),
         (["right"], {"volumes": disc(2), "spacing": 1.0}, "spacing, mask, nodes: expected None"),
         (["right"], {"volumes": disc(3)}, "x: expected 37 nodes"),
-        (["left"], {"volumes": disc(2)}, "left"),
+        (["left"], {"volumes": disc(2)}, r"sets \('left',\), got"),
     ],
 )
 def test_geometries_of_another_kind_are_refused(sets, options, message):
     x = torch.rand(2, 1, 19) if sets is None else torch.rand(2, 19, 1)
     model = (CHONNStep1d if sets is None else CHONNStep2d)(1, sets=sets)
-    with pytest.raises((ValueError, TypeError), match=message):
-        model(x, **options)
+    for call in (model, lambda x, **at: model.calibrate(x[:, None].expand(-1, 3, -1, -1), **at)):
+        with pytest.raises((ValueError, TypeError), match=message):
+            call(x, **options)
+
+
+def test_a_model_of_meshes_works_before_calibration():
+    model, x = CHONNStep2d(1, sets=["right"]), torch.rand(2, 19, 1)
+    assert model(x, volumes=disc(2)).isfinite().all()
+    assert "carry" not in model.parts
+    with pytest.raises(ValueError, match="S >= 1"):
+        model.calibrate(x[:0, None].expand(-1, 3, -1, -1), volumes=disc(2))
+    for sets in ("right", ["right", "right"]):
+        with pytest.raises(ValueError, match="sets: expected a sequence of different names"):
+            CHONNStep2d(1, sets=sets)
 
 
 def test_calibration_of_an_axis_of_one_cell(recwarn):

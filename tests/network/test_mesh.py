@@ -358,6 +358,23 @@ def test_a_hanging_node_is_named(more):
         Mesh(points + more, [(*cell, 7) for cell in cells] if more else cells)
 
 
+def test_a_hanging_node_of_rounded_points_is_named():
+    points = np.array([(0, 0), (1, 0.3), (0.7, 1.1), (0, 1), (0.28, 0.44)], dtype=np.float32)
+    with pytest.raises(ValueError, match=r"node 4 on the facet \(0, 2\) of cell 0"):
+        Mesh(points, [(0, 1, 2), (0, 4, 3), (4, 2, 3)])
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_closed_surfaces_have_no_boundary(d):
+    cells = list(itertools.combinations(range(d + 2), d + 1))
+    mesh = Mesh(np.eye(d + 2)[:, : d + 1], cells, {"some": [0]})
+    ones = torch.ones(1, d + 2, 1, dtype=DOUBLE)
+    insulated = mesh.diffusion(ones, absorption=0.5).solve(ones)
+    torch.testing.assert_close(insulated, 2 * ones)
+    held = mesh.diffusion(ones, boundary={"some": Dirichlet(3.0)}).solve(0 * ones)
+    torch.testing.assert_close(held, 3 * ones)
+
+
 def test_groups_of_a_file_are_sets():
     """Of gmsh's format 4, whose groups are sets of cells, and of format 2, whose are numbers."""
     points, cells = box(3)

@@ -3,13 +3,15 @@ elements on obtuse cells, against dense linear algebra."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from meshes import linear_elements
 from network_cases import assert_near, matrix, on, uniform
 
-from chonn_ops import Circuit, Graph, Grid, Iterative
+from chonn_ops import Circuit, Graph, Grid, Iterative, LCState, lc_energy, lc_step, rc_step
 
 pytest.importorskip("scipy")
 from scipy.spatial import Delaunay
@@ -83,9 +85,36 @@ def test_what_is_not_positive_definite_is_named(g, leak, message):
     """Whatever the source is."""
     leak = torch.tensor([(1.0, 1.0), leak], dtype=DOUBLE)[..., None]
     circuit = Circuit(torch.tensor([1.0, g], dtype=DOUBLE)[:, None, None], leak, Graph([(0, 1)], 2))
-    for call in (lambda: circuit.solve(leak), lambda: circuit.solve(0 * leak), circuit.factorize):
+    solves = [partial(circuit.solve, leak), partial(circuit.solve, 0 * leak)]
+    # A ground at one node makes some of these matrices definite.
+    resistance = partial(circuit.resistance, torch.tensor([(0, 1)]))
+    for call in (*solves, circuit.factorize, resistance):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e270])
+def test_networks_without_negative_numbers_are_judged_by_no_other(scale):
+    """A contrast beyond the rounding of squares, at any scale."""
+    g = torch.tensor([(1.0, 1.0, -0.1), (1e30, 1.0, 0.0)], dtype=DOUBLE)[..., None]
+    leak = torch.tensor([(1.0, 1.0, 1.0), (1.0, 0.0, 0.0)], dtype=DOUBLE)[..., None]
+    circuit = Circuit(scale * g, scale * leak, Graph([(0, 1), (1, 2), (0, 2)], 3))
+    v = torch.tensor([(1.0, 1.0, 1.0), (3.0, 3.0, 4.0)], dtype=DOUBLE)[..., None]
+    assert_near(circuit.solve(scale * torch.ones_like(v)), v, 1e-12)
+
+
+def test_steps_in_time():
+    graph, *numbers = obtuse(1, 1)
+    circuit, v = Circuit(*numbers, graph), uniform(1, graph.num_nodes, 1)
+    state = LCState.at_rest(v, graph)
+    after = lc_step(state, circuit, 2.0, 0.3)
+    assert_near(lc_energy(after, circuit, 2.0), lc_energy(state, circuit, 2.0), 1e-12)
+    held = circuit.hold((torch.arange(graph.num_nodes) < 3)[:, None], 0.5)
+    assert held.leak.min() < 0
+    a, storage = matrix(held.conductance, held.leak, graph)[0], 2.0 * held.volume[0, :, 0] / 0.3
+    source = storage[:, None] * v[0] + held.current[0]
+    expected = torch.linalg.solve(a + torch.diag(storage), source)
+    assert_near(rc_step(v, held, 2.0, 0.3), expected[None], 1e-12)
 
 
 def test_grids_are_eliminated_and_what_needs_signs_says_so():

@@ -298,7 +298,7 @@ REFUSED += rows(
     *(({"dt": x}, f"dt: expected a finite number > 0, got {x}") for x in (0.0, math.inf)),
     ({"method": "explicit"}, "method: expected one of"),
     ({"capacitance": -1.0}, "capacitance: expected >= 0 .* minimum -1"),
-    ({"leak": -LEAK}, "leak: expected >= 0 everywhere"),
+    ({"leak": -1e6 * LEAK}, "a diagonal entry below 0 at node"),
     ({"g": (G0, -G1)}, "a diagonal entry below 0 at node"),
     ({"capacitance": CAPACITY[:, :2]}, "capacitance: expected a number, or"),
     ({"source": V[:1]}, "source: expected shape"),

@@ -238,23 +238,27 @@ class Elimination:
             raise resonance(float(residual[b, source, c]), self._tol, where)
 
     def require_definite(self, conductance: Sequence[Tensor], leak: Tensor) -> None:
-        """Refuse real networks, given once more, whose matrix is not positive definite: a pivot is
-        not positive, or so small that rounding decides. Then s v and the power v A v differ, which
-        are equal for the potentials v of a source s."""
+        """Refuse real networks with negative numbers, given once more, whose matrix is not positive
+        definite: a pivot is not positive, or so small that rounding decides. Then s v and the power
+        v A v differ, which are equal for the potentials v of a source s."""
         layout = self._plan.layout
         noise = torch.randn(self.shape[1:-1], generator=torch.Generator().manual_seed(0))
         s = noise[..., None].to(leak).expand(self.shape)
         v, rows = self.solve(s), (1, -2)
         edges = zip(layout.edges(conductance), layout.drops(v), strict=True)
-        power = sum((g * drop.square()).flatten(*rows).sum(1) for g, drop in edges)
-        power = power + (leak * v.square()).flatten(*rows).sum(1)
+        pairs = [*edges, (leak, v)]
+        # Squares of v alone would overflow where conductances are below 1e-155.
+        power = sum((g * drop * drop).flatten(*rows).sum(1) for g, drop in pairs)
         work = (s * v).flatten(*rows).sum(1)
         # The elimination leaves out nodes without an edge whose leak is no pivot.
         wrong = (self.logdet() == -math.inf) | ((v == 0) & (leak < 0)).flatten(*rows).any(1)
         lost = (work - power).abs() > RESONANT * work.abs()
-        if not bool((wrong | lost).any()):
+        some = (leak, *layout.entries(conductance))
+        signed = torch.stack([(x < 0).flatten(*rows).any(1) for x in some]).any(0)
+        refused = (wrong | lost) & signed
+        if not bool(refused.any()):
             return
-        b, c = (wrong | lost).nonzero()[0].tolist()
+        b, c = refused.nonzero()[0].tolist()
         diagonal = leak + layout.at_both_ends(layout.edges(conductance))
         node = (diagonal[b, ..., c] < 0).nonzero().tolist()
         why = "a pivot that is not positive" if wrong[b, c] else "one that is singular to rounding"

@@ -57,7 +57,8 @@ _NO_FACE = 1e-12
 _NEGATIVE = 1e-4
 _FLAT = 1e-12  # heights of cells in parts of their longest edges
 _SIMPLICES = ("tetra", "triangle", "line", "vertex")  # meshio's names
-_HANGING = 1e-9  # where nodes lie, in parts of facets
+# Where nodes lie, in parts of facets, and where points that were rounded to float32 do.
+_HANGING, _ROUNDED = 1e-9, 1e-6
 
 
 class _Set(NamedTuple):
@@ -168,7 +169,7 @@ class Mesh:
         if domain is not None:  # a coordinate that separates domains
             apart = real_numbers("domain", domain, torch.float64).double()
             located = torch.cat([located, apart[:, None]], 1)
-        self._find_boundary(sets or {}, located)
+        self._find_boundary(sets or {}, located, _ROUNDED if rounded else _HANGING)
 
     @classmethod
     def from_mesh(
@@ -244,7 +245,7 @@ class Mesh:
             nodes, part = ends.flatten(), (self.weight * length / (2 * d)).repeat_interleave(2)
         self.volume = part.new_zeros(n).index_add(0, nodes, part)
 
-    def _find_boundary(self, sets: Mapping[str, Any], located: Tensor) -> None:
+    def _find_boundary(self, sets: Mapping[str, Any], located: Tensor, near: float) -> None:
         n, d = len(self.points), self.cells.shape[1] - 1
         pieces = list(combinations(range(d + 1), d))
         facets, which, count = _distinct(self.cells[:, pieces].flatten(0, 1), n)
@@ -264,7 +265,7 @@ class Mesh:
         cell = torch.empty(len(facets), dtype=torch.long)
         cell[which] = torch.arange(len(which)) // len(pieces)
         facets, cell = facets[count == 1], cell[count == 1]
-        if (hanging := _hanging(located, facets)) is not None:
+        if (hanging := _hanging(located, facets, near)) is not None:
             node, facet = hanging
             got = f"node {node} on the facet {tuple(facets[facet].tolist())} of cell {cell[facet]}"
             raise error("cells", "neighbours that share whole facets", got)
@@ -401,7 +402,7 @@ class Mesh:
                 continue
             if tensor and isinstance(condition, Dirichlet):
                 raise error(f"boundary[{name!r}]", "no distance with a tensor k", condition)
-            if not len(part.part):
+            if not len(part.part) and name != "boundary":  # a closed surface has none
                 raise error(f"boundary[{name!r}]", "Dirichlet for a set without facets", condition)
             area = like(part.area)[nodes]
             entries = k.index_select(1, like(part.cell)) * like(part.part)
@@ -501,11 +502,11 @@ def _elements(corners: Tensor) -> tuple[Tensor, Tensor]:
     return gradients, sizes
 
 
-def _hanging(points: Tensor, facets: Tensor) -> tuple[int, int] | None:
-    """A node on one of the facets (F, d) at the boundary, other than its corners, and that facet;
-    None where there is none."""
+def _hanging(points: Tensor, facets: Tensor, limit: float) -> tuple[int, int] | None:
+    """A node on one of the facets (F, d) at the boundary, up to `limit` of its length, other than
+    its corners, and that facet; None where there is none."""
     corners, nodes = points[facets], facets.unique()
-    if facets.shape[1] < 2:
+    if facets.shape[1] < 2 or not len(facets):  # a closed surface has no facets at a boundary
         return None
     # Nodes in order along a direction that few facets are at a right angle to.
     sides = points[nodes].amax(0) - points[nodes].amin(0)
@@ -515,7 +516,7 @@ def _hanging(points: Tensor, facets: Tensor) -> tuple[int, int] | None:
     count = torch.searchsorted(along[nodes], along[facets].amax(1), right=True) - low
     gradients, _ = _elements(corners)
     length = (corners[:, 1] - corners[:, 0]).norm(dim=1, keepdim=True)
-    least, most = corners.amin(1) - _HANGING * length, corners.amax(1) + _HANGING * length
+    least, most = corners.amin(1) - limit * length, corners.amax(1) + limit * length
     for some in torch.arange(len(facets)).split(max(1, 2**21 // int(count.amax()))):
         facet = some.repeat_interleave(count[some])
         first = (count[some].cumsum(0) - count[some]).repeat_interleave(count[some])
@@ -526,8 +527,8 @@ def _hanging(points: Tensor, facets: Tensor) -> tuple[int, int] | None:
         part = (gradients[facet] * off[:, None]).sum(2)
         part[:, 0] += 1
         beside = (points[node] - (part[..., None] * corners[facet]).sum(1)).abs()
-        inside = (part > -_HANGING).all(1) & (part < 1 - _HANGING).all(1)
-        hanging = inside & (beside < _HANGING * length[facet]).all(1)
+        inside = (part > -limit).all(1) & (part < 1 - limit).all(1)
+        hanging = inside & (beside < limit * length[facet]).all(1)
         if bool(hanging.any()):
             return int(node[hanging][0]), int(facet[hanging][0])
     return None

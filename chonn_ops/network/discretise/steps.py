@@ -144,7 +144,6 @@ def rc_step(
     check_field("v", v)
     _check_circuit(circuit, "v", v)
     storage = _like("capacitance", capacitance, v)
-    check_not_negative("leak", circuit.leak)
     check_not_negative("capacitance", storage)
     storage = storage * (circuit.volume * _METHODS[method] / dt)
     if source is not None:
@@ -394,6 +393,6 @@ def lc_energy(state: LCState, circuit: Circuit, capacitance: Tensor | float) -> 
     entries = circuit.layout.entries
     coils = zip(entries(circuit.conductance), entries(current), strict=True)
     for g, i in ((circuit.leak, ground), *coils):
-        stored = torch.where(g > 0, i.to(storage.dtype).square() / torch.where(g > 0, g, 1), 0)
+        stored = torch.where(g != 0, i.to(storage.dtype).square() / torch.where(g != 0, g, 1), 0)
         energy = energy + stored.flatten(1, -2).sum(1)
     return energy / 2

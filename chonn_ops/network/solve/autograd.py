@@ -165,16 +165,17 @@ def _gradients(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
     source, *fields, rates, v = (saved := ctx.saved_tensors)[:7]  # hooks may let them be read once
     drops, state = saved[7 : 7 + ctx.num_drops], saved[7 + ctx.num_drops :]
     needed = list(ctx.needs_input_grad[:5])
-    networks, elimination = Networks.of(*fields, *ctx.call.options), ctx.call.elimination
-    solved = (grad, source, v)
+    elimination, solved = ctx.call.elimination, (grad, source, v)
+    arguments = (*fields, *ctx.call.options)  # a compiler does not read the graph that is in them
     # What transforms a backward without a graph is `torch.vmap` over `torch.autograd.grad`.
     if needs_graph(grad, source, *fields):
-        return _differentiable(*solved, networks, needed, rates, elimination)
+        return _differentiable(*solved, Networks.of(*arguments), needed, rates, elimination)
     if elimination is not None and not is_mapped(grad):
+        networks = Networks.of(*arguments)
         return by_elimination(*solved, drops, elimination, networks, needed, rates)
     traced = not ctx.call.keep
     gradients = torch.ops.chonn_ops.network_gradients(
-        *solved, drops, state, *networks.arguments(), needed, traced, rates
+        *solved, drops, state, *arguments, needed, traced, rates
     )
     return [x if wanted else None for x, wanted in zip(gradients, needed, strict=True)]
 
