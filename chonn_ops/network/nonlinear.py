@@ -31,7 +31,6 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import vjp
 
 from chonn_ops._dtypes import widened, without_autocast
 from chonn_ops._in_graph import uncompiled
@@ -48,10 +47,13 @@ from chonn_ops.checks import (
 )
 from chonn_ops.network.circuit import Circuit, Extents, NetworkInfo
 from chonn_ops.network.laws import Law, Ohm, split
-from chonn_ops.network.layout import Layout, pad
+from chonn_ops.network.layout import Grid, pad
+from chonn_ops.network.layout.graph import Graph
 from chonn_ops.network.solve.ground import Ungrounded, labels_of, without
 from chonn_ops.network.solve.methods import Direct, Solver
 
+# Type checkers believe that it returns two tuples.
+vjp: Any = torch.func.vjp
 # Slopes are kept between the reciprocals of this: a law may be flat or vertical at a point.
 _STEEPEST = 1e100
 # A point on a curve is found to this part of the incident wave; the last steps need no search.
@@ -120,11 +122,11 @@ class _Elements(NamedTuple):
 class _System(NamedTuple):
     """The equations of some networks: outflow of all currents = source, or v = held value."""
 
-    layout: Layout
+    layout: Grid | Graph
     elements: list[_Elements]
     source: Tensor
     held: Tensor | None
-    value: Tensor | None
+    value: Any
     solver: Solver
     ungrounded: Ungrounded
 
@@ -224,13 +226,66 @@ def _on_curve(e: _Elements, x: Tensor, y: Tensor, G: Tensor, drop: Tensor, part:
     return most.masked_scatter(some, z)
 
 
+def _errors(
+    system: _System, v: Tensor, x: Sequence[Tensor], y: Sequence[Tensor], behind: Any, tol: float
+) -> tuple[Tensor, Tensor]:
+    """Backward errors, in a shape that broadcasts with fields, and what Kirchhoff's current law
+    leaves over at nodes."""
+    elements, source = system.elements, system.source
+    flux = [a if e.inverse else b for e, a, b in zip(elements, x, y, strict=True)]
+    drop = [b if e.inverse else a for e, a, b in zip(elements, x, y, strict=True)]
+    residual = source - system.outflow(system.currents(flux))
+    if system.held is not None:
+        residual = torch.where(system.held, 0, residual)
+    size = source.abs() + system.outflow([i.abs() for i in system.currents(flux)], sizes=True)
+    errors = [_relative(residual, size, tol)]
+    ends = system.layout.sums_of_ends(v.abs())
+    for e, m, d in zip(elements, behind, drop, strict=True):
+        around = (e.of_nodes(v).abs() + e.value.abs()) if e.axis is None else ends[e.axis]
+        off = torch.where(e.k != 0, m, 0)
+        errors.append(_relative(off * e.length, around + d.abs() * e.length, tol))
+    return torch.stack(errors).amax(0), residual
+
+
+def _reflected(
+    system: _System,
+    x: Sequence[Tensor],
+    y: Sequence[Tensor],
+    G: Sequence[Tensor],
+    behind: Sequence[Tensor],
+    drops: Sequence[Tensor],
+    done: Tensor,
+    part: Tensor,
+    most: Tensor,
+) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
+    """The next points, values and slopes of elements, which change by a factor of `most` at most,
+    and how far their drops are behind those of potentials, after a step that changed these by
+    `drops`."""
+    elements, change = system.elements, [m + d for m, d in zip(behind, drops, strict=True)]
+    move = [
+        torch.where(done, 0, _on_curve(e, x[i], y[i], G[i], change[i], part))
+        for i, e in enumerate(elements)
+    ]
+    points = [a + z for a, z in zip(x, move, strict=True)]
+    now, slopes = system.tangents(points)
+    slopes = [
+        s if isinstance(e.law, Ohm) else s.clamp(g / most, g * most)
+        for e, s, g in zip(elements, slopes, G, strict=True)
+    ]
+    rest = [
+        torch.where(done, behind[i], change[i] - (now[i] - y[i] if e.inverse else move[i]))
+        for i, e in enumerate(elements)
+    ]
+    return points, now, slopes, rest
+
+
 def _newton(
     system: _System, start: Tensor | None, tol: float, max_steps: int
 ) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
     """Potentials, the point of each element (its drop, or current where the law is an inverse),
     backward errors and numbers of steps (B, C)."""
     elements, source = system.elements, system.source
-    v = torch.zeros_like(source) if start is None else start
+    v: Tensor = torch.zeros_like(source) if start is None else start
     if system.held is not None:
         v = torch.where(system.held, system.value, v)
     fields = system.drops(v)
@@ -242,7 +297,7 @@ def _newton(
         linear = system.fields(system.solve(source - system.outflow(given), ohmic))
         currents = [g * (f + d) for g, f, d in zip(ohmic, fields, linear, strict=True)]
         x = [i if e.inverse else f for e, i, f in zip(elements, currents, fields, strict=True)]
-    steps = torch.zeros_like(source[:, :1].flatten(1, -2)[:, 0], dtype=torch.int32)
+    steps: Tensor = torch.zeros_like(source[:, :1].flatten(1, -2)[:, 0], dtype=torch.int32)
     bad = torch.zeros_like(_largest(source), dtype=torch.bool)
     y, slopes = system.tangents(x)
     # From zero, the first impedance of a law is that of a resistor.
@@ -254,20 +309,9 @@ def _newton(
         f - a if e.inverse else torch.zeros_like(f)
         for e, f, a in zip(elements, fields, y, strict=True)
     ]
+    worst = torch.full_like(_largest(source), math.inf)
     for step in range(max_steps + 1):
-        flux = [a if e.inverse else b for e, a, b in zip(elements, x, y, strict=True)]
-        drop = [b if e.inverse else a for e, a, b in zip(elements, x, y, strict=True)]
-        residual = source - system.outflow(system.currents(flux))
-        if system.held is not None:
-            residual = torch.where(system.held, 0, residual)
-        size = source.abs() + system.outflow([i.abs() for i in system.currents(flux)], sizes=True)
-        errors = [_relative(residual, size, tol)]
-        ends = system.layout.sums_of_ends(v.abs())
-        for e, m, d in zip(elements, behind, drop, strict=True):
-            around = (e.of_nodes(v).abs() + e.value.abs()) if e.axis is None else ends[e.axis]
-            off = torch.where(e.k != 0, m, 0)
-            errors.append(_relative(off * e.length, around + d.abs() * e.length, tol))
-        worst = torch.stack(errors).amax(0)
+        worst, residual = _errors(system, v, x, y, behind, tol)
         if step == 0:
             bad = ~worst.isfinite()
         done = bad | (worst <= tol)
@@ -282,30 +326,17 @@ def _newton(
         dv = torch.where(done, 0, dv)
         far = (step >= _PATIENCE) & (worst > _NEAR)
         damped = torch.where(far, _DAMPED, 1.0).to(worst)
-        change = [m + d for m, d in zip(behind, system.fields(dv), strict=True)]
-        move = [
-            torch.where(done, 0, _on_curve(e, a, b, g, d, damped))
-            for e, a, b, g, d in zip(elements, x, y, G, change, strict=True)
-        ]
-        x = [a + z for a, z in zip(x, move, strict=True)]
-        now, slopes = system.tangents(x)
         most = torch.where(far, _LATE, _CHANGE).to(worst)
-        G = [
-            s if isinstance(e.law, Ohm) else s.clamp(g / most, g * most)
-            for e, s, g in zip(elements, slopes, G, strict=True)
-        ]
-        behind = [
-            torch.where(done, m, d - (b - b0 if e.inverse else z))
-            for e, m, d, b, b0, z in zip(elements, behind, change, now, y, move, strict=True)
-        ]
-        y, v = now, v + dv
+        waves = (behind, system.fields(dv), done, damped, most)
+        x, y, G, behind = _reflected(system, x, y, G, *waves)
+        v = v + dv
     return v, x, torch.where(bad, math.nan, worst).reshape(steps.shape), steps
 
 
 class _Spec(NamedTuple):
     """What a system is made of beside tensors that have derivatives."""
 
-    layout: Layout
+    layout: Grid | Graph
     # What makes the law of tensors, how many these are, and what `_Elements` has beside tensors.
     kinds: list[tuple[Callable[[Sequence[Tensor]], Law], int, tuple[Any, ...]]]
     held: Tensor | None
@@ -592,9 +623,10 @@ class NonlinearCircuit:
             add(self.edges, widened(g) * length / area, None, length, area, value, place=place)
             axis, index = place or (0, 0)
             after = leak.shape[axis + 1] - 1 - index
-            g, to = (
+            parts: Any = (
                 x if x is None or place is None else pad(x, axis, index, after) for x in (g, to)
             )
+            g, to = parts
             wall = None if wall is None else wall - g
             current = current if current is None or to is None else current - to
         if wall is not None and circuit.wall is not None:
@@ -611,7 +643,8 @@ class NonlinearCircuit:
         add(self.leaks, leak / volume, None, 1.0, volume, 0.0)
         s = widened(source) * circuit.volume
         s = s if current is None else s + current
-        value = torch.zeros_like(s) if held is None else widened(self.circuit.current)
+        at: Any = self.circuit.current
+        value = torch.zeros_like(s) if held is None else widened(at)
         spec = _Spec(layout, kinds, held, solver, ungrounded)
         return spec, [s, value, *fields]
 

@@ -285,8 +285,10 @@ def _elements(
     edges, walls = [], []
     for axis, (step, pair) in enumerate(zip(steps, faces, strict=True)):
         cells, area = _per_axis(k, len(steps))[axis], face_area(steps, axis)
-        varies = isinstance(step, Tensor) and step.dim()
-        edges.append(((step + step.roll(-1, 0)) / 2 if varies else step, area))
+        if isinstance(step, Tensor) and step.dim():
+            edges.append(((step + step.roll(-1, 0)) / 2, area))
+        else:
+            edges.append((step, area))
         if exists is not None:
             cells = torch.where(exists, cells, 0)
         last = cells.shape[axis + 1] - 1

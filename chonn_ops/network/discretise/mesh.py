@@ -442,7 +442,8 @@ class Mesh:
             return Extents([], [])
         first, second = self.points[self.graph.ends]
         length = (first - second).norm(dim=-1)
-        return Extents([tuple(x.to(k)[:, None] for x in (length, self.weight * length))], [])
+        length, area = (x.to(k)[:, None] for x in (length, self.weight * length))
+        return Extents([(length, area)], [])
 
     def _risen(self, k: Tensor, boundary: Any) -> Circuit:
         """The circuit where cells of no conductivity conduct less than all others, all the same."""
