@@ -12,6 +12,10 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+from chonn_plugins.openmp import sleep_while_waiting
+
+sleep_while_waiting()  # before torch is imported
+
 import torch
 from torch import Tensor
 

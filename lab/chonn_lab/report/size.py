@@ -131,7 +131,7 @@ def main(root: Path = ROOT) -> None:
         print(size.row())
         measured.append(size)
     if any(size.fails for size in measured):
-        sys.exit("`at_most` in pyproject.toml is a limit that only falls: take something away")
+        sys.exit("above `at_most` in pyproject.toml: take something away")
 
 
 if __name__ == "__main__":
