@@ -1,8 +1,6 @@
 """Solve a ladder of diodes and resistors, and fit the diodes' emission coefficient to voltages.
 
-Each section is a resistor of 1 kilohm in series and a diode to ground. Currents into the first node
-are swept; one Newton step is one linear circuit, for all currents at a time. The gradient with
-respect to the law's parameter costs one more solve.
+Each section is a resistor of 1 kilohm in series and a diode to ground, fed by several currents.
 
     python examples/diode_ladder.py --sections 20
 """
@@ -10,7 +8,6 @@ respect to the law's parameter costs one more solve.
 from __future__ import annotations
 
 import argparse
-from functools import partial
 
 from chonn_plugins.openmp import sleep_while_waiting
 
@@ -24,18 +21,13 @@ from chonn_ops import Circuit, NonlinearCircuit, laws
 THERMAL, SATURATION = 0.02585, 1e-12  # kT/q at 300 K in volts, amperes
 
 
-def diode(emission: Tensor, drop: Tensor, saturation: Tensor) -> Tensor:
-    """Shockley's law with a parameter that gradients find."""
-    return laws.Diode(emission * THERMAL)(drop, saturation)
-
-
 def voltages(currents: Tensor, sections: int, emission: Tensor) -> Tensor:
     """Voltages (B, sections) for currents (B,) into the first node."""
     one = torch.ones(len(currents), sections, 1, dtype=torch.float64)
     source = torch.zeros_like(one)
     source[:, 0, 0] = currents
     ladder = Circuit((1e-3 * one,), SATURATION * one)
-    return NonlinearCircuit(ladder, leaks=partial(diode, emission)).solve(source)[..., 0]
+    return NonlinearCircuit(ladder, leaks=laws.Diode(emission * THERMAL)).solve(source)[..., 0]
 
 
 def main(arguments: list[str] | None = None) -> None:
