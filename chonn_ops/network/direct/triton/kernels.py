@@ -88,8 +88,8 @@ def _inverse(total):
     tiniest = 1.1754943508222875e-38 if total.dtype == tl.float32 else 2.2250738585072014e-308
     some = total >= tiniest
     inverse = 1.0 / tl.where(some, total, 1.0)
-    none = tl.where(total < -tiniest, float("nan"), 0.0)
-    return tl.where(some, tl.fma(tl.fma(-total, inverse, 1.0), inverse, inverse), none)
+    inverse = tl.where(some, tl.fma(tl.fma(-total, inverse, 1.0), inverse, inverse), 0.0)
+    return tl.where(total < 0, float("nan"), inverse)
 
 
 @triton.jit
