@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -131,7 +132,6 @@ class Identification:
             if best[0] < ENOUGH:
                 break
         model.load_state_dict(best[1])
-        self.typical = math.inf
         return self._frame_error(1).square().flatten(0, -2).mean(0).sqrt()
 
     def _in_blocks(self, frames: Tensor, where: Geometry) -> tuple[Tensor, Geometry]:
@@ -260,14 +260,6 @@ class Identification:
                 numbers["carry"][axis].diagonal()[2 + axis] = 1
                 numbers["carry"][axis, 0, 1 + axis, 1] = 1
         self._set(row)
-        self.typical = math.inf
-
-    def _weigh(self) -> float:
-        """Let windows count less by what they leave; the mean square of what all leave."""
-        self.typical = math.inf
-        squares = self._frame_error().square().flatten(1).mean(1)
-        self.typical = float(squares.median()) or math.inf
-        return float(squares.mean())
 
     def _free(self) -> Tensor:
         """Which numbers this form may have. Capacities depend on their own channel and on those
@@ -346,11 +338,12 @@ class Identification:
             # that seemed to explain nothing did, beyond the first order.
             model._has(parts, model.forms, self.rings)
             self._set(row)
-            return self._weigh()
+            return squares
         for _ in range(ROUNDS):
-            self._weigh()
-            self._fit(self._frame_error, free, FEW)
-        return self._weigh()
+            left = self._frame_error().square().flatten(1).mean(1)
+            typical = float(left.median()) or math.inf
+            self._fit(partial(self._weighted_error, typical), free, FEW)
+        return float(self._frame_error().square().mean())
 
     def _function(self, error: Callable[[], Tensor], free: Tensor) -> Callable[[Tensor], Tensor]:
         """Errors (rows,) as a function of the free numbers, which it sets."""
@@ -380,8 +373,12 @@ class Identification:
         for _ in range(n):
             states.append(model.step(torch.cat(states[-model.history :], -1), 1.0, self.where))
         errors = torch.stack(states[known:], 1) - self.targets[:, :n]
-        errors = self._within(errors) / self.change[:, :n]
-        weights = (1 + errors.square().flatten(1).mean(1) / self.typical).rsqrt()
+        return self._within(errors) / self.change[:, :n]
+
+    def _weighted_error(self, typical: float) -> Tensor:
+        """`_frame_error` of windows that count the less, the more they leave."""
+        errors = self._frame_error()
+        weights = (1 + errors.square().flatten(1).mean(1) / typical).rsqrt()
         return errors * weights.view(-1, *[1] * (errors.dim() - 1))
 
     def _rate_error(self) -> Callable[[], Tensor]:
