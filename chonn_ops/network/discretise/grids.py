@@ -273,7 +273,7 @@ def walls_of(
     return wall if exists is None else wall.each(lambda x: torch.where(exists, x, 0))
 
 
-def _elements(
+def _extents(
     k: Conductivity,
     leak: Tensor,
     steps: Steps,
@@ -327,7 +327,7 @@ def circuit_of(
         edges, total, grid, volume=volume, wall=wall.conductance, current=wall.current
     )
     if "distances" not in walls and not torch.compiler.is_compiling():
-        circuit.extents = partial(_elements, k, leak, steps, faces, **walls)
+        circuit.extents = partial(_extents, k, leak, steps, faces, **walls)
     return circuit
 
 

@@ -545,25 +545,7 @@ def read_mesh(mesh: Any) -> tuple[Any, Any, dict[str, Any], Any]:
         if not kinds:
             raise error("mesh", f"cells of a kind of {_SIMPLICES[:-1]}", list(mesh.cells_dict))
         pos, cells = mesh.points, mesh.cells_dict[kinds[0]]
-        facet = _SIMPLICES[_SIMPLICES.index(kinds[0]) + 1]
-        blocks = [x for x in enumerate(getattr(mesh, "cells", ())) if x[1].type == facet]
-        # In files of gmsh's older format groups are numbers of cells.
-        groups, numbers = getattr(mesh, "cell_sets", {}), getattr(mesh, "field_data", {})
-        tags = getattr(mesh, "cell_data", {}).get("gmsh:physical", [])
-        for name in {**groups, **(numbers if tags else {})}:
-            of = groups.get(name) or [np.flatnonzero(x == numbers[name][0]) for x in tags]
-            chosen = [block.data[of[i]] for i, block in blocks if np.size(of[i])]
-            if chosen and not name.startswith("gmsh:"):
-                sets[name] = np.concatenate(chosen)
-                every = [
-                    cells[:, list(x)]
-                    for x in combinations(range(cells.shape[1]), cells.shape[1] - 1)
-                ]
-                sides = torch.from_numpy(np.concatenate([*every, sets[name]]).astype(np.int64))
-                which = _distinct(sides, len(pos))[1]
-                own = len(sides) - len(sets[name])
-                if bool((which[:own].bincount(minlength=len(sides))[which[own:]] != 1).any()):
-                    sets[name] = np.unique(sets[name])
+        sets = _groups(mesh, cells, _SIMPLICES[_SIMPLICES.index(kinds[0]) + 1])
     elif pos is None or (face is None and edges is None):
         raise error("mesh", "points and cells_dict, or pos and face or edge_index", repr(mesh))
     elif face is None:
@@ -576,6 +558,28 @@ def read_mesh(mesh: Any) -> tuple[Any, Any, dict[str, Any], Any]:
     if points.dim() == 2 and bool((points[:, d:] == points[:1, d:]).all()):
         points = points[:, :d]
     return points, cells, sets, getattr(mesh, "batch", None)
+
+
+def _groups(mesh: Any, cells: Array, facet: str) -> dict[str, Array]:
+    """Groups of facets (F, d) of a mesh of meshio's, whose kind is `facet`, by name; their nodes
+    where a facet is not that of one cell alone."""
+    blocks = [x for x in enumerate(getattr(mesh, "cells", ())) if x[1].type == facet]
+    # In files of gmsh's older format groups are numbers of cells.
+    groups, numbers = getattr(mesh, "cell_sets", {}), getattr(mesh, "field_data", {})
+    tags = getattr(mesh, "cell_data", {}).get("gmsh:physical", [])
+    d = cells.shape[1] - 1
+    sides = np.concatenate([cells[:, list(x)] for x in combinations(range(d + 1), d)])
+    sets: dict[str, Array] = {}
+    for name in {**groups, **(numbers if tags else {})}:
+        of = groups.get(name) or [np.flatnonzero(x == numbers[name][0]) for x in tags]
+        chosen = [block.data[of[i]] for i, block in blocks if np.size(of[i])]
+        if chosen and not name.startswith("gmsh:"):
+            group = np.concatenate(chosen)
+            both = torch.from_numpy(np.concatenate([sides, group]).astype(np.int64))
+            which = _distinct(both, len(mesh.points))[1]
+            of_cells = which[: len(sides)].bincount(minlength=len(both))[which[len(sides) :]]
+            sets[name] = np.unique(group) if bool((of_cells != 1).any()) else group
+    return sets
 
 
 def _triangles(edge_index: Array, points: Array) -> Array:
