@@ -327,8 +327,8 @@ def _newton(
         far = (step >= _PATIENCE) & (worst > _NEAR)
         damped = torch.where(far, _DAMPED, 1.0).to(worst)
         most = torch.where(far, _LATE, _CHANGE).to(worst)
-        waves = (behind, system.fields(dv), done, damped, most)
-        x, y, G, behind = _reflected(system, x, y, G, *waves)
+        drops = system.fields(dv)
+        x, y, G, behind = _reflected(system, x, y, G, behind, drops, done, damped, most)
         v = v + dv
     return v, x, torch.where(bad, math.nan, worst).reshape(steps.shape), steps
 
@@ -605,14 +605,13 @@ class NonlinearCircuit:
             fields.extend(widened(x) for x in (*four, *tensors))
 
         ones = layout.edges([torch.ones_like(g) for g in circuit.conductance])
-        extents = (
-            Extents([(1.0, 1.0)] * len(ones), []) if circuit.extents is None else circuit.extents()
-        )
+        bare = Extents([(1.0, 1.0)] * len(ones), [])
+        extents = bare if circuit.extents is None else circuit.extents()
         if not extents.edges:
             if not isinstance(self.edges, Ohm):
                 expected = "the law of Ohm on a mesh of elements or tensors, which has no faces"
                 raise error("edges", expected, repr(self.edges))
-            extents = Extents([(1.0, 1.0)] * len(ones), [])
+            extents = bare
         for axis, g in enumerate(layout.edges(circuit.conductance)):
             if not isinstance(self.edges, Ohm):
                 check_not_negative("conductance of an edge with a law", g)
