@@ -57,25 +57,27 @@ def slowly(model, u):
         first, second = model.carry[0, 0, 0, :2]
         return SPEED / h * (first + second * u.clamp(model.low[0], model.high[0]))
 
+    def fluxes(u, dt):
+        slope = torch.zeros_like(u)
+        for i in range(n):
+            before = u[i] - u[i - 1] if ring or i else torch.zeros(())
+            after = u[(i + 1) % n] - u[i] if ring or i < n - 1 else torch.zeros(())
+            if before * after > 0:
+                least = 2 * min(before.abs(), after.abs())
+                slope[i] = before.sign() * min(least, (before + after).abs() / 2)
+        change = -dt * speed(u) * slope
+        for i in range(n if ring else n - 1):
+            j = (i + 1) % n
+            front, back = u[i] + slope[i] / 2, u[j] - slope[j] / 2
+            a = speed((front + back) / 2)
+            change[i] -= dt * (a - a.abs()) / 2 * (back - front)
+            change[j] -= dt * (a + a.abs()) / 2 * (back - front)
+        return change
+
     def carry(u, dt):
-        count = max(1, math.ceil(float(speed(u).abs().max()) * dt / 0.9))
-        part = dt / count
+        count = max(1, math.ceil(float(speed(u).abs().max()) * dt / 0.4))
         for _ in range(count):
-            slope = torch.zeros_like(u)
-            for i in range(n):
-                before = u[i] - u[i - 1] if ring or i else torch.zeros(())
-                after = u[(i + 1) % n] - u[i] if ring or i < n - 1 else torch.zeros(())
-                if before * after > 0:
-                    slope[i] = 2 * before * after / (before + after)
-            half = u - part * speed(u) * slope / 2
-            new = u - part * speed(half) * slope
-            for i in range(n if ring else n - 1):
-                j = (i + 1) % n
-                front, back = half[i] + slope[i] / 2, half[j] - slope[j] / 2
-                a = speed((front + back) / 2)
-                new[i] -= part * (a - a.abs()) / 2 * (back - front)
-                new[j] -= part * (a + a.abs()) / 2 * (back - front)
-            u = new
+            u = u + fluxes(u + fluxes(u, dt / count) / 2, dt / count)
         return u
 
     def diffuse(u, dt):

@@ -5,7 +5,9 @@
 #include "_kernel.h"
 #include "carry.h"
 
-enum { FIELDS = 12 }; /* of a sample, in the workspace */
+enum { FIELDS = 7 }; /* of a sample, in the workspace */
+
+#define ABS(x) ((x) < 0 ? -(x) : (x))
 
 static inline int64_t cells(const struct carry_args *a) { return a->grid[0] * a->grid[1] * a->grid[2]; }
 
@@ -52,98 +54,92 @@ static inline REAL speed(struct axis x, REAL u) { return x.first + x.second * wi
 /* Derivative of the speed. */
 static inline REAL rise(struct axis x, REAL u) { return u >= x.low && u <= x.high ? x.second : 0; }
 
-/* The slopes s (axes, cells) of z, the harmonic means of the differences on both sides, and z half a
- * step on. The differences to the next cells are left in `next`, 0 behind walls. */
-static void prepare(const struct carry_args *a, const REAL *restrict z, REAL *restrict next,
-                    REAL *restrict s, REAL *restrict half) {
-    const int64_t n = cells(a);
-    memcpy(half, z, n * sizeof(REAL));
-    for (int axis = 0; axis < CARRY_AXES; axis++, s += n, next += n) {
-        const struct axis x = axis_at(a, axis);
-        EACH_FACE(1, next[i] = j > i || x.ring ? z[j] - z[i] : 0;)
-        EACH_FACE(1, const REAL both = next[i] * next[j];
-                  s[j] = both > 0 ? 2 * both / (next[i] + next[j]) : 0;)
-        for (int64_t i = 0; i < n; i++) half[i] -= speed(x, z[i]) * s[i] / 2;
-    }
+/* Van Leer's slopes of z along an axis (1977): the mean of the differences on both sides, limited by
+ * twice the smaller one. The differences to the next cells are left in `next`, 0 behind walls. */
+static void slopes(struct axis x, const REAL *restrict z, REAL *restrict next, REAL *restrict s) {
+    EACH_FACE(1, next[i] = j > i || x.ring ? z[j] - z[i] : 0;)
+    EACH_FACE(1, const REAL l = next[i], r = next[j], mean = (l + r) / 2;
+              const REAL least = 2 * (ABS(l) < ABS(r) ? l : r);
+              s[j] = l * r > 0 ? ABS(least) < ABS(mean) ? least : mean : 0;)
 }
 
-/* One step of a sample. */
-static void step(const struct carry_args *a, const REAL *restrict z, REAL *restrict after,
-                 REAL *restrict work) {
+/* `after`: z and a part of the change by the fluxes of `at`. */
+static void stage(const struct carry_args *a, const REAL *restrict at, const REAL *restrict z,
+                  REAL part, REAL *restrict after, REAL *restrict work) {
     const int64_t n = cells(a);
-    REAL *restrict half = work, *restrict ahead = work + n, *s = work + 2 * n;
-    prepare(a, z, s + CARRY_AXES * n, s, half);
+    REAL *restrict ahead = work, *restrict next = work + n, *restrict s = work + 2 * n;
     memcpy(after, z, n * sizeof(REAL));
-    for (int axis = 0; axis < CARRY_AXES; axis++, s += n) {
+    for (int axis = 0; axis < CARRY_AXES; axis++) {
         const struct axis x = axis_at(a, axis);
-        const REAL *restrict slope = s;
         if (x.n == 1) continue;
-        for (int64_t i = 0; i < n; i++) after[i] -= speed(x, half[i]) * slope[i];
-        EACH_FACE(x.ring, const REAL front = half[i] + slope[i] / 2, back = half[j] - slope[j] / 2;
-                  const REAL flow = speed(x, (front + back) / 2); const REAL jump = back - front;
-                  after[i] -= (flow < 0 ? flow : 0) * jump; ahead[i] = (flow > 0 ? flow : 0) * jump;)
+        slopes(x, at, next, s);
+        for (int64_t i = 0; i < n; i++) after[i] -= part * speed(x, at[i]) * s[i];
+        EACH_FACE(x.ring, const REAL front = at[i] + s[i] / 2, back = at[j] - s[j] / 2;
+                  const REAL flow = part * speed(x, (front + back) / 2);
+                  const REAL jump = back - front; after[i] -= (flow < 0 ? flow : 0) * jump;
+                  ahead[i] = (flow > 0 ? flow : 0) * jump;)
         EACH_FACE(x.ring, after[j] -= ahead[i];)
     }
 }
 
-/* The gradient of a sample before a step, from that behind it and the state z before it; gradients of
- * the speeds are added. */
+/* One step of a sample: the change by the fluxes at its middle. */
+static void step(const struct carry_args *a, const REAL *restrict z, REAL *restrict after,
+                 REAL *restrict work) {
+    stage(a, z, z, (REAL)0.5, work, work + cells(a));
+    stage(a, work, z, 1, after, work + cells(a));
+}
+
+/* Adds to `of_at` the gradient of a stage's state `at`, from that behind it; gradients of the speeds
+ * are added, too. */
+static void stage_back(const struct carry_args *a, const REAL *restrict at, REAL part,
+                       const REAL *restrict grad, REAL *restrict of_at,
+                       double *restrict grad_speeds, REAL *restrict work) {
+    const int64_t n = cells(a);
+    REAL *restrict next = work, *restrict s = work + n, *restrict of_s = work + 2 * n;
+    REAL *restrict of_back = work + 3 * n, *restrict of_next = work + 4 * n;
+    for (int axis = 0; axis < CARRY_AXES; axis++) {
+        const struct axis x = axis_at(a, axis);
+        if (x.n == 1) continue;
+        double first = 0, second = 0;
+        slopes(x, at, next, s);
+        memset(of_s, 0, n * sizeof(REAL)), memset(of_back, 0, n * sizeof(REAL));
+        EACH_FACE(x.ring, const REAL front = at[i] + s[i] / 2, back = at[j] - s[j] / 2;
+                  const REAL middle = (front + back) / 2, flow = speed(x, middle);
+                  const REAL up = part * (flow > 0   ? -grad[j]
+                                          : flow < 0 ? -grad[i]
+                                                     : -(grad[i] + grad[j]) / 2);
+                  const REAL of_flow = (back - front) * up, of_jump = flow * up;
+                  const REAL of_middle = rise(x, middle) * of_flow / 2; first += of_flow;
+                  second += of_flow * within(x, middle); of_at[i] += of_middle - of_jump;
+                  of_s[i] += (of_middle - of_jump) / 2; of_back[j] = of_middle + of_jump;)
+        for (int64_t i = 0; i < n; i++) {
+            const REAL of_speed = -part * grad[i] * s[i];
+            first += of_speed, second += of_speed * within(x, at[i]);
+            of_s[i] -= part * grad[i] * speed(x, at[i]) + of_back[i] / 2;
+            of_at[i] += of_back[i] + of_speed * rise(x, at[i]);
+        }
+        grad_speeds[2 * axis] += first, grad_speeds[2 * axis + 1] += second;
+        /* The slope of j depends on the differences l of the face before and r behind. */
+        EACH_FACE(1, const REAL l = next[i], r = next[j], mean = (l + r) / 2;
+                  const REAL least = 2 * (ABS(l) < ABS(r) ? l : r), of = l * r > 0 ? of_s[j] : 0;
+                  const int bent = ABS(least) < ABS(mean), before = ABS(l) < ABS(r);
+                  of_back[i] = of * (bent ? (REAL)(before ? 2 : 0) : (REAL)0.5);
+                  of_next[j] = of * (bent ? (REAL)(before ? 0 : 2) : (REAL)0.5);)
+        EACH_FACE(x.ring, of_at[i] -= of_back[i] + of_next[i];)
+        EACH_FACE(x.ring, of_at[j] += of_back[i] + of_next[i];)
+    }
+}
+
+/* The gradient of a sample before a step, from that behind it and the state z before it. */
 static void step_back(const struct carry_args *a, const REAL *restrict z, REAL *restrict grad,
                       double *restrict grad_speeds, REAL *restrict work) {
     const int64_t n = cells(a);
-    REAL *restrict half = work, *restrict of_half = work + n, *s = work + 2 * n;
-    REAL *next = s + CARRY_AXES * n, *of_slopes = next + CARRY_AXES * n;
-    REAL *restrict back_there =
-        of_slopes + CARRY_AXES * n; /* later: what differences get from one side */
-    prepare(a, z, next, s, half);
-    memset(of_half, 0, n * sizeof(REAL));
-    memset(of_slopes, 0, CARRY_AXES * n * sizeof(REAL));
-    for (int axis = 0; axis < CARRY_AXES; axis++) {
-        const struct axis x = axis_at(a, axis);
-        const REAL *restrict slope = s + axis * n;
-        REAL *restrict of_slope = of_slopes + axis * n;
-        if (x.n == 1) continue;
-        double first = 0, second = 0;
-        memset(back_there, 0, n * sizeof(REAL));
-        EACH_FACE(x.ring, const REAL front = half[i] + slope[i] / 2, back = half[j] - slope[j] / 2;
-                  const REAL middle = (front + back) / 2, flow = speed(x, middle);
-                  const REAL up = flow > 0   ? -grad[j]
-                                  : flow < 0 ? -grad[i]
-                                             : -(grad[i] + grad[j]) / 2;
-                  const REAL of_flow = (back - front) * up, of_jump = flow * up;
-                  const REAL of_middle = rise(x, middle) * of_flow / 2; first += of_flow;
-                  second += of_flow * within(x, middle); of_half[i] += of_middle - of_jump;
-                  of_slope[i] += (of_middle - of_jump) / 2; back_there[j] = of_middle + of_jump;)
-        for (int64_t i = 0; i < n; i++) {
-            const REAL of_speed = -grad[i] * slope[i];
-            first += of_speed, second += of_speed * within(x, half[i]);
-            of_slope[i] -= grad[i] * speed(x, half[i]) + back_there[i] / 2;
-            of_half[i] += back_there[i] + of_speed * rise(x, half[i]);
-        }
-        grad_speeds[2 * axis] += first, grad_speeds[2 * axis + 1] += second;
-    }
-    for (int64_t i = 0; i < n; i++) grad[i] += of_half[i];
-    for (int axis = 0; axis < CARRY_AXES; axis++) {
-        const struct axis x = axis_at(a, axis);
-        const REAL *restrict slope = s + axis * n;
-        REAL *restrict of_slope = of_slopes + axis * n, *restrict change = next + axis * n;
-        if (x.n == 1) continue;
-        double first = 0, second = 0;
-        for (int64_t i = 0; i < n; i++) {
-            const REAL of_speed = -of_half[i] * slope[i] / 2;
-            first += of_speed, second += of_speed * within(x, z[i]);
-            grad[i] += of_speed * rise(x, z[i]);
-            of_slope[i] -= of_half[i] * speed(x, z[i]) / 2;
-        }
-        grad_speeds[2 * axis] += first, grad_speeds[2 * axis + 1] += second;
-        /* The slope of j is 2 l r / (l + r) for the differences l of the face before and r behind. */
-        memset(half, 0, n * sizeof(REAL));
-        EACH_FACE(1, const REAL l = change[i], r = change[j]; const int same = l * r > 0;
-                  back_there[i] = same ? 2 * of_slope[j] * (r / (l + r)) * (r / (l + r)) : 0;
-                  half[j] = same ? 2 * of_slope[j] * (l / (l + r)) * (l / (l + r)) : 0;)
-        EACH_FACE(x.ring, grad[i] -= back_there[i] + half[i];)
-        EACH_FACE(x.ring, grad[j] += back_there[i] + half[i];)
-    }
+    REAL *restrict middle = work, *restrict of_middle = work + n;
+    stage(a, z, z, (REAL)0.5, middle, work + 2 * n);
+    memset(of_middle, 0, n * sizeof(REAL));
+    stage_back(a, middle, 1, grad, of_middle, grad_speeds, work + 2 * n);
+    for (int64_t i = 0; i < n; i++) grad[i] += of_middle[i];
+    stage_back(a, z, (REAL)0.5, of_middle, grad, grad_speeds, work + 2 * n);
 }
 
 /* The samples of a call in parallel: `sample` and its workspace, as REAL. */
