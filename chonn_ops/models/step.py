@@ -676,7 +676,7 @@ class CHONNStep2d(_CHONNStep):
     gained since the frame before (a depth of water). The latter needs two frames.
 
     A step is of second order in time: half of the reaction and of the fluxes, the circuit in two
-    implicit stages, and both halves again. Fluxes are limited (MUSCL-Hancock) or, for smooth data,
+    implicit stages, and both halves again. Fluxes are limited (MUSCL) or, for smooth data,
     differences of the fourth order in four stages, in as many steps as the fastest wave needs.
     Where values cannot be read (exports, vmap), waves of more than 7 cells a step are slowed down.
 
