@@ -16,10 +16,7 @@ from torch import Tensor, nn
 from chonn_lab.baselines.cno import CNO
 from chonn_lab.baselines.ffno import FFNO
 from chonn_lab.baselines.fields import coordinates
-from chonn_lab.experiments.solvers import OwnScheme, check_input
-from chonn_lab.problems import upscaling
-from chonn_lab.problems.unknown_law import MonotoneLaw
-from chonn_ops.checks import check_choice
+from chonn_lab.experiments.solvers import OwnScheme
 from chonn_ops.models import (
     CHONNFNO1d,
     CHONNFNO2d,
@@ -123,20 +120,6 @@ def own_scheme(problem: Any) -> nn.Module:
             f"{problem.name}"
         )
     return problem.scheme() if isinstance(problem.scheme, type) else OwnScheme(problem.scheme)
-
-
-def coarse_mean(problem: Any, mean: str) -> nn.Module:
-    """The control of upscaling that solves on the coarse grid, with a mean of each block, of
-    `upscaling.MEANS`."""
-    check_input(problem, "coarse_mean", "medium in blocks")
-    check_choice("mean", mean, upscaling.MEANS)
-    return OwnScheme(lambda x: upscaling.solved(*upscaling.coarse_conductivities(x, mean))[:, None])
-
-
-def monotone_law(problem: Any, knots: int) -> nn.Module:
-    """The control that knows the equation and fits a law of the porosity."""
-    check_input(problem, "monotone_law", "porosity")
-    return MonotoneLaw(knots)
 
 
 def step(problem: Any, **options: Any) -> nn.Module:

@@ -23,9 +23,9 @@ MODELS = {
     "darcy_contrast": ["chonn_network", "direct"],
     "darcy_lognormal": ["chonn_network"],
     "darcy_loguniform": ["chonn_network"],
-    "upscaling": ["chonn_network", "unet", "own_scheme", "coarse_mean", "learned_coefficients"],
+    "upscaling": ["chonn_network", "unet", "own_scheme", "learned_coefficients"],
     "meshes": ["chonn_network", "own_scheme", "node_scheme", "gino"],
-    "unknown_law": ["chonn_network", "fno_neuralop", "own_scheme", "monotone_law"],
+    "unknown_law": ["chonn_network", "fno_neuralop", "own_scheme", "learned_coefficients"],
     "rectangle": ["chonn_network", "fno_neuralop", "own_scheme"],
     "pdebench_series": ["unet", "fno_neuralop", "chonn_step", "own_scheme", "persistence"],
 }
