@@ -28,6 +28,7 @@ MODELS = {
     "unknown_law": ["chonn_network", "fno_neuralop", "own_scheme", "learned_coefficients"],
     "rectangle": ["chonn_network", "fno_neuralop", "own_scheme"],
     "pdebench_series": ["unet", "fno_neuralop", "chonn_step", "own_scheme", "persistence"],
+    "helmholtz": ["chonn_network_open", "fno_neuralop", "own_scheme"],
 }
 
 

@@ -21,7 +21,7 @@ from chonn_ops.models import CHONNNetwork2d
 
 STEADY = (
     *("darcy", "poisson", "fno_darcy", "darcy_contrast", "darcy_lognormal", "darcy_loguniform"),
-    *("upscaling", "unknown_law", "rectangle"),
+    *("upscaling", "unknown_law", "rectangle", "helmholtz"),
 )
 
 
