@@ -226,17 +226,14 @@ def one_by_one(networks: Networks, solvers: Sequence[Callable[[Array], Any]]) ->
     return solve
 
 
-def factors(networks: Networks) -> Callable[[], Solve]:
+def spsolve(networks: Networks) -> Solver:
     """SciPy's sparse LU, at its best for symmetric matrices."""
     from scipy.sparse.linalg import splu
 
     systems = networks.matrices()
     options: Any = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
-    return lambda: one_by_one(networks, [splu(a, **options).solve for a in systems])
-
-
-def spsolve(networks: Networks) -> Solver:
-    return without_gradients(networks, factors(networks))
+    begin = lambda: one_by_one(networks, [splu(a, **options).solve for a in systems])  # noqa: E731
+    return without_gradients(networks, begin)
 
 
 def load_blas() -> None:
