@@ -174,8 +174,8 @@ def cudss(networks: Networks) -> Solver:
     upper = row <= column
     held, n = values[:, upper], int(row[-1]) + 1
     starts = torch.searchsorted(row[upper], torch.arange(n + 1, device=row.device))
-    places = [x.int().repeat(len(held), 1) for x in (starts, column[upper])]
-    matrices = torch.sparse_csr_tensor(*places, held, (len(held), n, n))
+    starts, places = (x.int().repeat(len(held), 1) for x in (starts, column[upper]))
+    matrices = torch.sparse_csr_tensor(starts, places, held, (len(held), n, n))
     source = networks.source.flatten(1)
     b = torch.empty_like(source)[..., None]
     options = {

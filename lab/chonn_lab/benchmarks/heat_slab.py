@@ -8,8 +8,7 @@ CHONN_JAX_FEM name interpreters that have the packages.
 Columns
     first, forward, both    _ms: from arrays to the first value and gradient, with plans and
                     compilation; the value; the value and its gradient
-    forward_ratio, both_ratio   over those of ours in float64
-    value_error, gradient_error     the largest difference from ours in float64, over the largest
+    _ratio, _error  over ours in float64; the largest difference from ours, over the largest entry
     timed           calls that the medians are taken of
 """
 

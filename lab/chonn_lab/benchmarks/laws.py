@@ -3,19 +3,16 @@
 Sections
     table       `NonlinearCircuit` with each law of `LAWS` on edges or leaks, float64; conductances
                 and leaks are log-normal, sources white noise
-    cubic       `peers.cubic` on 64 x 64 and 128 x 128 nodes, beside torch-sla, as `heat_slab` has
-                its peers; CHONN_TORCH_SLA names the interpreter
+    cubic       `peers.cubic` as `heat_slab`, beside torch-sla; CHONN_TORCH_SLA names its Python
 
 Columns of the table
     many, one       _ms of 64 networks of 32 x 32 nodes, and of one of 128 x 128; linear_many and
                     linear_one, of resistors in the place of the laws
     _steps, _most   the mean number of steps of the networks, and the largest
-    error           of the potentials of four networks of 5 x 5 nodes, over the largest potential.
-                    Newton's method finds from them, in 40 digits, the root of Kirchhoff's current
-                    law, which is the only one, as the laws increase
-    gradient, hessian   of a weighted sum of these potentials in the direction of a random change of
-                    sources, and logarithms of conductances and leaks: the distance from differences
-                    of fourth order, over the derivative, or the largest entry of the product
+    error           of the potentials of four networks of 5 x 5 nodes, over the largest potential:
+                    the distance from the only root of Kirchhoff's current law, in 40 digits
+    gradient, hessian   of a weighted sum of them along a random change of all fields, beside
+                    differences of fourth order
 """
 
 from __future__ import annotations
@@ -36,8 +33,7 @@ from chonn_lab.benchmarks.network import Networks
 from chonn_ops import Circuit, NonlinearCircuit, laws
 
 TAU, EPSILON, BETA, KT = 0.5, 1e-4, 5.0, 0.02585
-SIZES = {"many": (64, 32), "one": (1, 128)}
-SMOKE = {"many": (2, 6), "one": (1, 8)}
+SIZES, SMOKE = {"many": (64, 32), "one": (1, 128)}, {"many": (2, 6), "one": (1, 8)}
 
 
 def power(p: float) -> Callable[[Any, Any], Any]:
@@ -129,7 +125,7 @@ def derivatives(name: str, fields: Sequence[Tensor]) -> list[float]:
     gradient = torch.func.grad(value, (0, 1, 2, 3))
 
     def along(*fields: Tensor) -> Tensor:
-        return sum((a * b).sum() for a, b in zip(gradient(*fields), direction, strict=True))
+        return (torch.stack(gradient(*fields)) * torch.stack(direction)).sum()
 
     def difference(function: Callable[..., Any], step: float = 1e-5) -> Tensor:
         at = []

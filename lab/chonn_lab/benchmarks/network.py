@@ -413,13 +413,8 @@ Builds = Mapping[str, Callable[[Networks], Solver]]
 
 
 def fitting(build: Callable[[Networks], Solver], networks: Networks) -> tuple[int, Solver]:
-    """As many of the networks as a contender solves in `CALL_MS`, and its solver for them.
-
-    Raises
-    ------
-    TimeoutError
-        If one network takes longer than `TOO_LONG_MS`.
-    """
+    """As many of the networks as a contender solves in `CALL_MS`, and its solver for them; a
+    TimeoutError if one network takes longer than `TOO_LONG_MS`."""
 
     def first(count: int) -> Solver:
         return build(networks.map(lambda field: field[:count]))

@@ -2,9 +2,8 @@
 
     python peers.py NAME SIZE OUTPUT
 
-The contender NAME of `CONTENDERS` computes a value and its gradient. OUTPUT, an ``.npz`` file, gets
-both, the seconds of the first call with all plans and compilation, and of `CALLS` further calls, or
-of as many as begin within `SECONDS`. This file imports NumPy and the contender's packages alone.
+OUTPUT, an ``.npz`` file, gets a value, its gradient, the seconds of the first call with all plans
+and compilation, and those of `CALLS` further ones, or of as many as begin within `SECONDS`.
 """
 
 # pyright: reportMissingImports=false
@@ -37,7 +36,8 @@ def slab(n: int) -> SimpleNamespace:
     """
     shape, h = (n + 1, n // 2 + 1, 2), 2 / n
     place = np.indices((n, n // 2, 1)).reshape(3, -1).T
-    cells = np.ravel_multi_index(tuple(np.moveaxis(place[:, None] + CUBE, 2, 0)), shape)
+    corners: Any = np.moveaxis(place[:, None] + CUBE, 2, 0)
+    cells: Any = np.ravel_multi_index(tuple(corners), shape)
     points = h * np.indices(shape).reshape(3, -1).T
     wall = cells[place[:, 0] == n - 1][:, CUBE[:, 0] == 1]
     load = h / 4 * np.bincount(wall.ravel(), minlength=len(points))
@@ -210,7 +210,8 @@ def measure(name: str, size: int, output: str) -> None:
     CONTENDERS[name](4)()  # imports
     begin = time.perf_counter()
     call = CONTENDERS[name](size)
-    call()[1]()
+    value, back = call()
+    gradient = np.asarray(back())
     first, forward, both = time.perf_counter() - begin, [], []
     begin = time.perf_counter()
     while len(both) < CALLS and (not both or time.perf_counter() - begin < SECONDS):

@@ -99,8 +99,8 @@ def generate(
     """Generate a file in PDEBench's layout; ImportError without PyClaw."""
     check_integer(2, resolution=resolution)
     load_pyclaw()
-    release = importlib.metadata.version("clawpack")
-    settings = {"n_samples": n_samples, "resolution": resolution, "clawpack": release}
+    settings: Any = {"n_samples": n_samples, "resolution": resolution}
+    settings["clawpack"] = importlib.metadata.version("clawpack")
     recipe = Recipe(_sample, settings, store=_store)
     return make_files({Path(output): recipe}, **options)[0]
 
