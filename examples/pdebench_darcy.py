@@ -264,7 +264,7 @@ def summary(
 
 def known(data: Path) -> dict[str, dict]:
     """The SHA-256 of the data file, and which program made it."""
-    return {data.name: identify(data).record()}
+    return {data.name: identify(data)}
 
 
 def write(path: Path, record: dict[str, object]) -> None:

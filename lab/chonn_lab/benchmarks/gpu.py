@@ -9,8 +9,7 @@ Sections, the most valuable first; each is written as it ends, and what fails is
                 float64. Nothing is timed if one is off by more than its bound
     sections    training steps of models on 16 samples of 64 x 64 points: forward, backward, Adam.
                 The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench.
-                Then scans and networks
-    compiled    the training steps by `torch.compile`
+                Then scans and networks, last the steps by `torch.compile`
 
 Contenders
     chonn-ops   backend "cuda" for scans, "triton" for networks
@@ -20,9 +19,7 @@ Contenders
 
 Columns
     forward, both   _ms: median of CUDA events; without autograd, and with gradients of all inputs
-    step, autocast, recorded, compiled
-                    _ms: a training step launched one by one, under bfloat16 autocast, replayed as
-                    a CUDA graph, and compiled
+    step            _ms: a training step
     peak_MiB        of PyTorch on the card during forward and backward, above those before
 """
 
@@ -177,8 +174,8 @@ def cudss(networks: Networks) -> Solver:
     upper = row <= column
     held, n = values[:, upper], int(row[-1]) + 1
     starts = torch.searchsorted(row[upper], torch.arange(n + 1, device=row.device))
-    places = [x.int().repeat(len(held), 1) for x in (starts, column[upper])]
-    matrices = torch.sparse_csr_tensor(*places, held, (len(held), n, n))
+    starts, places = (x.int().repeat(len(held), 1) for x in (starts, column[upper]))
+    matrices = torch.sparse_csr_tensor(starts, places, held, (len(held), n, n))
     source = networks.source.flatten(1)
     b = torch.empty_like(source)[..., None]
     options = {
@@ -239,57 +236,20 @@ def begun(run: Run) -> str:
     return "cuda"
 
 
-def recorded(step: Call) -> Call:
-    """Replays a step as a CUDA graph."""
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
-
-
-def under_autocast(model: torch.nn.Module, device: str) -> Callable[..., Tensor]:
-    def call(*inputs: Tensor) -> Tensor:
-        with torch.autocast(device, torch.bfloat16):
-            return model(*inputs).float()
-
-    return call
-
-
-def steps(run: Run, device: str) -> Row:
-    """Training steps of models."""
+def steps(run: Run, device: str, compiled: bool = False) -> Row:
+    """Training steps of models, as they are or by `torch.compile`."""
     samples, n = SIZES[device]
+    backend = "aot_eager" if device == "cpu" else "inductor"
 
     def make(name: str) -> Row:
         model, inputs, target = step_parts(models()[name], samples, n, device)
-        step = training_step(model, inputs, target)
-        half = training_step(model, inputs, target, under_autocast(model, device))
-        row: Row = {"peak_bytes": peak_of(step), "calls": {"step": step, "autocast": half}}
-        if device == "cuda":
-            row["calls"]["recorded"] = recorded(training_step(model, inputs, target))
-        return row
+        called = torch.compile(model, backend=backend) if compiled else model
+        step = training_step(model, inputs, target, called)
+        return {"peak_bytes": peak_of(step), "calls": {"step": step}}
 
-    makes = {name: functools.partial(make, name) for name in models()}
+    names = [*models()][: 2 if compiled and run.smoke else None]
+    makes = {name + ", compiled" * compiled: functools.partial(make, name) for name in names}
     return run.section(makes, steps=f"{samples} samples of {n} x {n}")
-
-
-def compiled(run: Run) -> Iterator[Row]:
-    """Training steps by `torch.compile`, a model at a time."""
-    device = begun(run)
-    samples, n = SIZES[device]
-
-    def make(name: str) -> Row:
-        model, inputs, target = step_parts(models()[name], samples, n, device)
-        backend = "aot_eager" if device == "cpu" else "inductor"
-        step = training_step(model, inputs, target, torch.compile(model, backend=backend))
-        return {"peak_bytes": peak_of(step), "calls": {"compiled": step}}
-
-    for name in [*models()][: 2 if run.smoke else None]:
-        yield run.section({name: functools.partial(make, name)}, compiled=name)
 
 
 def sections(run: Run) -> Iterator[Row]:
@@ -299,12 +259,13 @@ def sections(run: Run) -> Iterator[Row]:
         yield scans(run, device, shape, dtype)
     for case in TINY_CASES if run.smoke else CASES:
         yield networks(run, device, case)
+    yield steps(run, device, compiled=True)
 
 
 main = main_of(
     __doc__,
     "gpu",
-    {"checks": checks, "sections": sections, "compiled": compiled},
+    {"checks": checks, "sections": sections},
     ["triton", "mamba-ssm", "torch-sla", "nvmath-python", "nvidia-cudss-cu13"],
     rounds=5,
     visit_ms=0.0,

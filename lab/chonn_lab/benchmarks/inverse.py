@@ -39,17 +39,15 @@ def experiment(n: int, a_side: int, pumped: int, seed: int) -> Row:
     )
     took = time.process_time() - begin
     low, high = reconstruction.interval(0.9)
-    truth = x.exp()
+    truth, error = x.exp(), float((reconstruction.field.log() - x).square().mean().sqrt())
     return {
         "seed": seed,
         "grid": [n, n],
         "sources": pumped,
         "wells": len(wells),
-        "error": float((reconstruction.field.log() - x).square().mean().sqrt()),
-        "prior_error": float(x.square().mean().sqrt()),
-        "ratio": float(
-            ((reconstruction.field.log() - x).square().mean() / x.square().mean()).sqrt()
-        ),
+        "error": error,
+        "prior_error": (prior_error := float(x.square().mean().sqrt())),
+        "ratio": error / prior_error,
         "coverage": float(((low < truth) & (truth < high)).double().mean()),
         "iterations": reconstruction.iterations,
         "converged": reconstruction.converged,

@@ -226,17 +226,14 @@ def one_by_one(networks: Networks, solvers: Sequence[Callable[[Array], Any]]) ->
     return solve
 
 
-def factors(networks: Networks) -> Callable[[], Solve]:
+def spsolve(networks: Networks) -> Solver:
     """SciPy's sparse LU, at its best for symmetric matrices."""
     from scipy.sparse.linalg import splu
 
     systems = networks.matrices()
     options: Any = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
-    return lambda: one_by_one(networks, [splu(a, **options).solve for a in systems])
-
-
-def spsolve(networks: Networks) -> Solver:
-    return without_gradients(networks, factors(networks))
+    begin = lambda: one_by_one(networks, [splu(a, **options).solve for a in systems])  # noqa: E731
+    return without_gradients(networks, begin)
 
 
 def load_blas() -> None:
@@ -416,13 +413,8 @@ Builds = Mapping[str, Callable[[Networks], Solver]]
 
 
 def fitting(build: Callable[[Networks], Solver], networks: Networks) -> tuple[int, Solver]:
-    """As many of the networks as a contender solves in `CALL_MS`, and its solver for them.
-
-    Raises
-    ------
-    TimeoutError
-        If one network takes longer than `TOO_LONG_MS`.
-    """
+    """As many of the networks as a contender solves in `CALL_MS`, and its solver for them; a
+    TimeoutError if one network takes longer than `TOO_LONG_MS`."""
 
     def first(count: int) -> Solver:
         return build(networks.map(lambda field: field[:count]))

@@ -4,9 +4,8 @@ Contenders
     chonn_tiny and its peers of like size, built by ``timm.create_model`` with random weights
 
 Columns
-    forward, step   images a second: a forward pass in evaluation mode without autograd; forward,
+    forward, step   _ms of a batch: a forward pass in evaluation mode without autograd; forward,
                     loss, backward and Adam in training mode, drop-path at its default
-    speed           images a second over those of the first peer
     peak_MiB        highest resident memory in a step, model and optimizer included
 """
 
@@ -42,12 +41,7 @@ def models(run: Run) -> list[Row]:
     names = SMOKE if run.smoke else MODELS
     batch, points = (2, 32) if run.smoke else (8, 224)
     makes = {name: functools.partial(make, name, batch, points) for name in names}
-    rows = run.steps(makes)
-    for row in rows:
-        for key in ("forward", "step"):
-            row[f"{key}_images_per_second"] = batch / row[f"{key}_ms"] * 1e3
-            row[f"{key}_speed"] = 1 / row[f"{key}_ratio"]
-    return rows
+    return [{**row, "batch": batch} for row in run.steps(makes)]
 
 
 main = main_of(__doc__, "vision", {"rows": models}, ["timm"])

@@ -128,20 +128,13 @@ def step(problem: Any, **options: Any) -> nn.Module:
     return kind(problem.out_channels, **options)
 
 
-def persistence(problem: Any) -> nn.Module:  # noqa: ARG001
+def persistence(_: Any) -> nn.Module:
     """The control whose next frame is the last one."""
     return OwnScheme(lambda frames: frames[:, -1])
 
 
 def ckb_stack(
-    problem: Any,  # noqa: ARG001
-    order: int,
-    depth: int,
-    width: int,
-    expand: int,
-    d_state: int,
-    norm: str,
-    directions: str,
+    _: Any, order: int, depth: int, width: int, d_state: int, directions: str, **options: Any
 ) -> nn.Module:
     """Blocks of an order, one behind the other, for signals (B, 1, L).
 
@@ -151,7 +144,7 @@ def ckb_stack(
     # Without the norm of the selection orders 3 and 4 and the deepest stack diverge at the small
     # scale's learning rate.
     cell = Scan(d_state, directions, selective_norm=True)
-    blocks = (CKB(width, 1, cell=cell, order=order, expand=expand, norm=norm) for _ in range(depth))
+    blocks = (CKB(width, 1, cell=cell, order=order, **options) for _ in range(depth))
     return nn.Sequential(nn.Conv1d(1, width, 1), *blocks, nn.Conv1d(width, 1, 1))
 
 

@@ -30,7 +30,7 @@ SOURCES = (".py", ".c", ".h", ".yaml")
 class Provenance:
     """Data and code behind a run; empty where an old file does not record them.
 
-    `data` has for each file the record of `chonn_lab.problems.origin.Origin`, which has its
+    `data` has for each file the record of `chonn_lab.problems.origin.identify`, with its
     SHA-256, and is empty for data that the code makes; the others are what `code` returns.
     """
 

@@ -186,7 +186,7 @@ def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
 def origin_of(problem: Problem, folder: Path) -> Provenance:
     """Files of the data and code behind a run that starts now."""
     paths = filter(Path.is_file, problem.makers(folder))
-    return Provenance({p.name: identify(p).record() for p in paths}, **provenance.code())
+    return Provenance({p.name: identify(p) for p in paths}, **provenance.code())
 
 
 def seeded_model(settings: Mapping[str, Any], problem: Problem) -> nn.Module:

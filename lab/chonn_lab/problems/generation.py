@@ -61,11 +61,11 @@ class Recipe:
     def made(self, path: Path, seed: int) -> bool:
         """Whether this is a file of it."""
         try:
-            record = origin.read(path)
+            found = origin.read(path)
         except (FileNotFoundError, ValueError):
             return False
-        wanted = self.generator, seed, self.settings
-        return wanted == (record.generator, record.seed, record.settings)
+        wanted = {"generator": self.generator, "seed": seed, "settings": self.settings}
+        return {name: found.get(name) for name in wanted} == wanted
 
 
 def make_files(

@@ -130,7 +130,7 @@ def _solved(problem: str, seed: int, resolution: int, split: str, count: int) ->
             shapes = random_domain(rng, (resolution, 2 * resolution) if of == 2 else (resolution,))
             yield sample(shapes[-1] if fine else shapes[0], [rng])
     elif problem == "holes":
-        yield sample(square_with_holes(edges), generators)
+        yield sample(plane_mesh(SQUARE, HOLES, edges, np.random.default_rng(0)), generators)
     else:
         yield sample(part(edges), generators)
 
@@ -200,11 +200,6 @@ def boundary(cells: np.ndarray) -> np.ndarray:
     facets = np.sort(np.concatenate([cells[:, c] for c in combinations(range(d + 1), d)]), 1)
     unique, count = np.unique(facets, axis=0, return_counts=True)
     return unique[count == 1]
-
-
-def square_with_holes(resolution: int) -> Shape:
-    """The mesh of the problem ``holes``."""
-    return plane_mesh(SQUARE, HOLES, resolution, np.random.default_rng(0))
 
 
 def random_domain(rng: np.random.Generator, resolutions: tuple[int, ...]) -> list[Shape]:

@@ -13,13 +13,11 @@ are attributes of its root:
 ``source``            the same in short, for people
 ===================== ==============================================================================
 
-`read` gives them; `identify` reads the whole file, too, for its checksums; `download` gets files of
-PDEBench.
+`read` gives them; `identify` reads the whole file, too, for its checksums.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import os
@@ -32,45 +30,10 @@ import pooch
 
 from chonn_lab.problems.hdf5 import open_hdf5
 from chonn_ops import __version__
-from chonn_ops.files import refuse_existing
 
 # MD5 of published files by name, of PDEBench's pdebench/data_download/pdebench_data_urls.csv.
 PUBLISHED = Path(__file__).with_name("published.txt").read_text("utf-8")
 CHECKSUMS = dict(line.split() for line in PUBLISHED.splitlines())
-DARUS = "https://darus.uni-stuttgart.de/api/access/datafile"
-# Seconds to connect, and between two packets, of downloads.
-TIMEOUT = (10, 60)
-
-
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """Origin of a file of this name, the module's table; None for what is unknown.
-
-    `official` is False for every generated file, True for one with a published checksum. `identify`
-    alone sets the size in bytes and the hexadecimal digest of the whole file.
-    """
-
-    name: str
-    official: bool | None = None
-    generator: str | None = None
-    generator_version: int | None = None
-    chonn_ops_version: str | None = None
-    seed: int | None = None
-    settings: dict[str, Any] | None = None
-    source: str | None = None
-    size: int | None = None
-    sha256: str | None = None
-
-    def record(self) -> dict[str, Any]:
-        """All known fields but the name, as JSON values."""
-        known = dataclasses.asdict(self)
-        del known["name"]
-        return {name: value for name, value in known.items() if value is not None}
-
-    def __str__(self) -> str:
-        """A line a fact."""
-        facts = {"official": "unknown", **self.record()}
-        return "\n".join([self.name, *(f"  {name}: {value}" for name, value in facts.items())])
 
 
 def stamp(file: h5py.File, generator: str, seed: int, settings: Mapping[str, Any]) -> None:
@@ -86,66 +49,44 @@ def stamp(file: h5py.File, generator: str, seed: int, settings: Mapping[str, Any
     )
 
 
-def read(path: Path | str) -> Origin:
-    """The record of origin in a data file of any kind, without reading its data.
+def read(path: Path | str) -> dict[str, Any]:
+    """The record of origin in a data file of any kind, without reading its data; empty if another
+    program made it.
 
     FileNotFoundError if there is no such file, ValueError if it or its record is damaged.
     """
-    name = Path(path).name
     # `is_hdf5` is True for a truncated file, too.
     if Path(path).is_file() and not h5py.is_hdf5(path):
-        return Origin(name)
+        return {}
     with open_hdf5(path) as file:
-        attributes: dict[str, Any] = dict(file.attrs)
+        attributes: Any = file.attrs
         if "generator" not in attributes:
-            return Origin(name)
-        return Origin(
-            name,
-            False,
-            str(attributes["generator"]),
-            int(attributes["generator_version"]),
-            str(attributes["chonn_ops_version"]),
-            int(attributes["seed"]),
-            dict(json.loads(attributes["settings"])),
-            attributes.get("source"),
-        )
+            return {}
+        return {
+            "official": False,
+            **{name: str(attributes[name]) for name in ("generator", "chonn_ops_version")},
+            **{name: int(attributes[name]) for name in ("generator_version", "seed")},
+            "settings": dict(json.loads(attributes["settings"])),
+            "source": attributes.get("source"),
+        }
 
 
-def identify(path: Path | str) -> Origin:
-    """`read`, with size and SHA-256 of the whole file, and a comparison with published checksums.
+def identify(path: Path | str) -> dict[str, Any]:
+    """`read`, with ``size`` and ``sha256`` of the whole file; of a file of another program it is
+    ``official`` if the checksum is a published one, not so if another one is published for its
+    name, and else nobody knows.
 
     A file is read once in a process, as long as it stays as it is. Errors as `read`.
     """
-    origin = read(path)
-    state = os.stat(path)
+    record, state = read(path), os.stat(path)
     version = state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
     checksum = functools.partial(_checksum, os.path.abspath(path), version)
-    official = origin.official
-    if not origin.generator:
-        # Without a known checksum it cannot be told whether a file is the published one.
-        official = checksum("md5") in CHECKSUMS.values() or (
-            False if origin.name in CHECKSUMS else None
-        )
-    return dataclasses.replace(
-        origin, official=official, size=state.st_size, sha256=checksum("sha256")
-    )
+    if not record:
+        known = checksum("md5") in CHECKSUMS.values()
+        record = {"official": known} if known or Path(path).name in CHECKSUMS else {}
+    return {**record, "size": state.st_size, "sha256": checksum("sha256")}
 
 
 @functools.lru_cache
 def _checksum(path: str, _version: tuple[int, ...], algorithm: str) -> str:
     return pooch.file_hash(path, alg=algorithm)
-
-
-def download(number: int, name: str, folder: Path | str, force: bool, progress: bool) -> bool:
-    """Download a data file of DaRUS under its own name; False if it was there already.
-
-    A FileExistsError if another file has the name and `force` is not set, an OSError if the
-    download failed, a ValueError for a wrong checksum. Nothing is left of a failed download.
-    """
-    path = Path(folder) / name
-    if path.is_file() and pooch.file_hash(str(path), alg="md5") == CHECKSUMS[name]:
-        return False
-    refuse_existing(path, force)
-    get: Any = pooch.HTTPDownloader(progressbar=progress, timeout=TIMEOUT)
-    pooch.retrieve(f"{DARUS}/{number}", f"md5:{CHECKSUMS[name]}", name, folder, downloader=get)
-    return True

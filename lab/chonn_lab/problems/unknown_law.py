@@ -14,8 +14,7 @@ Cost       ten seconds on one core a file
 Layout     a group a split: ``porosity``, ``k`` and ``u`` (S, R, R), float64
 ========== =====================================================================================
 
-Nothing that sees p alone reaches an error of 0: `law` without z has the least that one can hope
-for.
+No model of p alone reaches an error of 0: `law` without z has the least that one can hope for.
 """
 
 from __future__ import annotations

@@ -127,4 +127,4 @@ def test_pdebenchs_generator_is_called_a_batch_a_time(tmp_path, monkeypatch):
     assert nu.shape == u.shape == (201, 8, 8)
     assert (nu[199, 0, 0], nu[200, 0, 0]) == (4, 5)
     assert (u == 7).all()  # the last frame but one
-    assert origin.read(path).settings == {"n_samples": 201, "resolution": 8}
+    assert origin.read(path)["settings"] == {"n_samples": 201, "resolution": 8}

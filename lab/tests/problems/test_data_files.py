@@ -91,13 +91,13 @@ def test_layout_record_and_bytes_of_a_seed(tmp_path, name):
         assert header[124:] == b"\x00\x02IM"
     assert found == shapes
     record = origin.read(path)
-    assert (record.official, record.generator, record.generator_version) == (False, name, 1)
-    assert (record.chonn_ops_version, record.seed) == (chonn_ops.__version__, 5)
-    assert f": {json.dumps(CASES[name][0][-1])}" in json.dumps(record.settings)
+    told = {"official": False, "generator": name, "generator_version": 1, "seed": 5}
+    assert record.items() >= {**told, "chonn_ops_version": chonn_ops.__version__}.items()
+    assert f": {json.dumps(CASES[name][0][-1])}" in json.dumps(record["settings"])
     again = generate(name, tmp_path / "b", seed=5, force=True)
     assert path.read_bytes() == again.read_bytes()
     other = generate(name, tmp_path / "c", seed=6)
-    assert origin.identify(other).sha256 != origin.identify(path).sha256
+    assert origin.identify(other)["sha256"] != origin.identify(path)["sha256"]
     for some, theirs in zip(read(name, path, 1), read(name, other, 1), strict=True):
         assert name in ("meshes", "upscaling") or (np.asarray(some) != np.asarray(theirs)).any()
 
@@ -220,18 +220,18 @@ def test_the_published_files_of_pdebenchs_problems_have_checksums():
 def test_a_published_checksum_makes_a_file_official(tmp_path, monkeypatch, capsys):
     path = tmp_path / darcy.OFFICIAL_NAME
     path.write_bytes(b"theirs")
-    assert origin.identify(path).official is False
+    assert origin.identify(path)["official"] is False
     monkeypatch.setattr(origin, "CHECKSUMS", {})
-    assert origin.identify(path).official is None
+    assert "official" not in origin.identify(path)
     md5 = hashlib.md5(b"theirs").hexdigest()
     monkeypatch.setattr(origin, "CHECKSUMS", {path.name: md5})
-    assert origin.identify(path).official is True
+    assert origin.identify(path)["official"] is True
     darcy.generate(path, 2, 8, seed=5, force=True, **QUIET)
     assert cli.main(["data", "info", str(path)]) == 0
     shown = capsys.readouterr().out
     assert "official: False\n  generator: darcy" in shown
     assert "settings: {'n_samples': 2, 'resolution': 8, " in shown
-    assert origin.identify(path).sha256 in shown
+    assert origin.identify(path)["sha256"] in shown
     with h5py.File(path, "r+") as file:
         file.attrs["settings"] = "{"
     with pytest.raises(ValueError, match="damaged"):
