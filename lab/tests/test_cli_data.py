@@ -38,6 +38,7 @@ def test_every_problem_has_a_command(problem):
     ("command", "said"),
     [
         ("data generate", "poisson "),
+        ("data fetch", "shallow_water "),
         ("bench", "scan "),
         ("data generate darcy", "div(nu grad u) + beta = 0"),
         ("data generate darcy", "--n-samples N_SAMPLES"),
@@ -89,6 +90,7 @@ def test_folder_and_the_file_that_is_there_already(folder, capsys):
         ("generate navier_stokes --step 0", 1, "step: expected above 0 and at most 1, got 0.0"),
         ("", 2, "the following arguments are required: ACTION"),
         ("generate darcy --colour red", 2, "unrecognized arguments: --colour red"),
+        ("fetch navier_stokes", 2, "invalid choice: 'navier_stokes'"),
     ],
 )
 def test_wrong_usage(folder, capsys, arguments, code, message):
@@ -99,6 +101,13 @@ def test_wrong_usage(folder, capsys, arguments, code, message):
     assert found == code
     assert message in capsys.readouterr().err
     assert list(folder.iterdir()) == []
+
+
+def test_fetch(capsys, monkeypatch):
+    monkeypatch.setattr("chonn_lab.problems.darcy.fetch", lambda _, force: force)
+    for options, said in (((), "is there already"), (["--force"], "downloaded, checksum verified")):
+        assert cli.main(["data", "fetch", "darcy", *options]) == 0
+        assert capsys.readouterr().out == f"darcy: {said}\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")

@@ -27,7 +27,8 @@ SMOKE = ("test_vit", "test_chonn")
 def build(name: str, points: int) -> nn.Module:
     torch.manual_seed(0)
     # Transformers with windows or positions need to know the size; others refuse the option.
-    sized: dict[str, Any] = {"img_size": points} if name.startswith(("swin", "test_vit")) else {}
+    fixed = name.startswith(("swin", "test_vit", "deit"))
+    sized: dict[str, Any] = {"img_size": points} if fixed else {}
     return timm.create_model(name, **sized)
 
 

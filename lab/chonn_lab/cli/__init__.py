@@ -2,8 +2,8 @@
 
 ``chonn-lab run`` trains and scores models, ``chonn-lab curves`` on more and more samples and for
 longer and longer, ``chonn-lab search`` chooses their settings, all by Hydra; ``chonn-lab report``
-draws tables and figures of results, ``chonn-lab data`` generates and identifies data files,
-``chonn-lab bench`` times the operators and models beside their peers.
+draws tables and figures of results, ``chonn-lab data`` generates, fetches and identifies data
+files, ``chonn-lab bench`` times the operators and models beside their peers.
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 143 terminated.
 """
 
@@ -46,10 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, help=text)
         command.set_defaults(command=lambda _, name=name: run_hydra(name, words[1:]))
     _add_report(commands)
-    data = commands.add_parser("data", help="generate or identify benchmark data")
+    data = commands.add_parser("data", help="generate, fetch or identify benchmark data")
     actions = data.add_subparsers(metavar="ACTION", required=True)
     generate = _of_modules(actions, "generate", "compute a data set", "problems", "generate")
     generate.set_defaults(command=_generate)
+    fetch = _of_modules(actions, "fetch", "download a published data set", "problems", "fetch")
+    fetch.set_defaults(command=_fetch)
+    fetch.add_argument("--folder", default=".", help="existing folder, default: this one")
+    add_force(fetch)
     info = actions.add_parser("info", help="where data files come from: generated or official")
     info.set_defaults(command=_info)
     info.add_argument("files", metavar="FILE", nargs="+", help="data file of any kind")
@@ -164,6 +168,12 @@ def options_of(name: str, problem: Any) -> argparse.ArgumentParser:
             flag = f"--{option.replace('_', '-')}"
             parser.add_argument(flag, type=kind, default=default, help=f"[{default}]")
     return parser
+
+
+def _fetch(arguments: argparse.Namespace) -> None:
+    problem = importlib.import_module(f"chonn_lab.problems.{arguments.name}")
+    done = problem.fetch(arguments.folder, force=arguments.force)
+    print(f"{arguments.name}: {'downloaded, checksum verified' if done else 'is there already'}")
 
 
 def _info(arguments: argparse.Namespace) -> None:

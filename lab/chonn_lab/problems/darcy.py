@@ -25,8 +25,7 @@ Seeds      batch b of 200 samples draws from ``SeedSequence(seed, spawn_key=(b,)
 Cost       about 0.035 s a sample and core at 128 x 128
 Layout     ``tensor`` (N, 1, R, R), ``nu`` (N, R, R), ``x-coordinate``, ``y-coordinate`` (R,),
            attribute ``beta``, and ``margin`` if it was given
-Official   ``2D_DarcyFlow_beta1.0_Train.hdf5``, 1.3 GB,
-           https://darus.uni-stuttgart.de/api/access/datafile/133219
+Official   ``2D_DarcyFlow_beta1.0_Train.hdf5``, 1.3 GB, DaRUS data file 133219; `fetch` gets it
 ========== =====================================================================================
 
 The official data differ. PDEBench evolves ``u_t = div(nu grad u) + beta`` from a random field and
@@ -47,6 +46,7 @@ from chonn_lab.problems.darcy_solver import solve_steady
 from chonn_lab.problems.generation import Arrays, Recipe, make_files, single, stream
 from chonn_lab.problems.grids import cell_centres, coordinates
 from chonn_lab.problems.hdf5 import read_rows
+from chonn_lab.problems.origin import download
 from chonn_lab.problems.random_fields import BATCH, TWO_PHASE, check_medium, draw_batch, medium
 from chonn_ops.checks import check_integer
 
@@ -89,6 +89,11 @@ def generate(
     recipe = Recipe(_sample, settings, fixed=coordinates(resolution), attributes=attributes)
     path = Path(output or default_name(coefficient, contrast))
     return make_files({path: recipe}, **options)[0]
+
+
+def fetch(folder: Path | str = ".", force: bool = False, progress: bool = True) -> bool:
+    """Download PDEBench's official file (1.3 GB); see `chonn_lab.problems.origin.download`."""
+    return download(133219, OFFICIAL_NAME, folder, force, progress)
 
 
 def read(

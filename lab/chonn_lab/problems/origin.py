@@ -13,7 +13,8 @@ are attributes of its root:
 ``source``            the same in short, for people
 ===================== ==============================================================================
 
-`read` gives them; `identify` reads the whole file, too, for its checksums.
+`read` gives them; `identify` reads the whole file, too, for its checksums; `download` gets files of
+PDEBench.
 """
 
 from __future__ import annotations
@@ -30,10 +31,14 @@ import pooch
 
 from chonn_lab.problems.hdf5 import open_hdf5
 from chonn_ops import __version__
+from chonn_ops.files import refuse_existing
 
 # MD5 of published files by name, of PDEBench's pdebench/data_download/pdebench_data_urls.csv.
 PUBLISHED = Path(__file__).with_name("published.txt").read_text("utf-8")
 CHECKSUMS = dict(line.split() for line in PUBLISHED.splitlines())
+DARUS = "https://darus.uni-stuttgart.de/api/access/datafile"
+# Seconds to connect, and between two packets, of downloads.
+TIMEOUT = (10, 60)
 
 
 def stamp(file: h5py.File, generator: str, seed: int, settings: Mapping[str, Any]) -> None:
@@ -90,3 +95,18 @@ def identify(path: Path | str) -> dict[str, Any]:
 @functools.lru_cache
 def _checksum(path: str, _version: tuple[int, ...], algorithm: str) -> str:
     return pooch.file_hash(path, alg=algorithm)
+
+
+def download(number: int, name: str, folder: Path | str, force: bool, progress: bool) -> bool:
+    """Download a data file of DaRUS under its own name; False if it was there already.
+
+    A FileExistsError if another file has the name and `force` is not set, an OSError if the
+    download failed, a ValueError for a wrong checksum. Nothing is left of a failed download.
+    """
+    path = Path(folder) / name
+    if path.is_file() and pooch.file_hash(str(path), alg="md5") == CHECKSUMS[name]:
+        return False
+    refuse_existing(path, force)
+    get: Any = pooch.HTTPDownloader(progressbar=progress, timeout=TIMEOUT)
+    pooch.retrieve(f"{DARUS}/{number}", f"md5:{CHECKSUMS[name]}", name, folder, downloader=get)
+    return True

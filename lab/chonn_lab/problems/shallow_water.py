@@ -20,7 +20,7 @@ Generator  PyClaw (D. I. Ketcheson et al., SIAM Journal on Scientific Computing 
 Cost       0.6 s a sample and core; 6.6 GB for 1,000 samples
 Layout     that of PDEBench: groups ``0000``, ``0001``, ... (the sample's seed) with ``data``
            (101, R, R, 1), ``grid/x``, ``grid/y`` (R,), ``grid/t`` (101,), axis 1 of the data is x
-Official   ``2D_rdb_NA_NA.h5``, 6.6 GB, https://darus.uni-stuttgart.de/api/access/datafile/133021
+Official   ``2D_rdb_NA_NA.h5``, 6.6 GB, DaRUS data file 133021; `fetch` gets it
 ========== =====================================================================================
 """
 
@@ -36,6 +36,7 @@ import numpy as np
 
 from chonn_lab.problems.generation import Arrays, Recipe, make_files
 from chonn_lab.problems.hdf5 import check_range, dataset, open_hdf5
+from chonn_lab.problems.origin import download
 from chonn_ops.checks import check_integer
 
 OFFICIAL_NAME = "2D_rdb_NA_NA.h5"
@@ -118,6 +119,11 @@ def _store(file: h5py.File, part: range, arrays: Arrays) -> None:
         group["data"] = h[..., None]
         for name, values in (("x", arrays["x"][i]), ("y", arrays["y"][i]), ("t", t)):
             group[f"grid/{name}"] = values.astype("f4")
+
+
+def fetch(folder: Path | str = ".", force: bool = False, progress: bool = True) -> bool:
+    """Download PDEBench's official file (6.6 GB); see `chonn_lab.problems.origin.download`."""
+    return download(133021, OFFICIAL_NAME, folder, force, progress)
 
 
 def read(path: Path | str, start: int = 0, stop: int | None = None) -> np.ndarray:

@@ -85,8 +85,8 @@ def gpu(found):
     """A mistake in the script must not be found on a machine that is lent for minutes."""
     allowed = r"left out: ModuleNotFoundError|cuDSS left out .*Found no NVIDIA driver"
     assert all(re.search(allowed, note) for note in found["notes"])
-    steps, scan, *networks, compiled = found["sections"]
-    assert all(row["step_ms"] > 0 for part in (steps, compiled) for row in part["rows"])
+    steps, scan, *networks = found["sections"]
+    assert all(row["step_ms"] > 0 for row in steps["rows"])
     for section in (scan, *networks):
         ours = section["rows"][0]
         assert ours["name"] == "chonn-ops"
