@@ -148,7 +148,8 @@ def test_an_installed_copy_writes_results_below_the_working_directory(tmp_path):
 @pytest.mark.usefixtures("hydra_here")
 def test_a_missing_package_or_problem_is_named_and_denormals_stay(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "physicsnemo", None)
-    assert cli.main(["run", "model=transolver", "scale=smoke", f"data={folder}"]) == 1
+    chosen = ["problem=meshes", "model=mesh_transolver", "scale=smoke", f"data={folder}"]
+    assert cli.main(["run", *chosen]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     where = "pip install '.[physicsnemo]' in a clone of chonn-ops"
     assert last == f"chonn-lab: error: this needs physicsnemo: {where}"

@@ -10,7 +10,6 @@ Sections, the most valuable first; each is written as it ends, and what fails is
     sections    training steps of models on 16 samples of 64 x 64 points: forward, backward, Adam.
                 The model named FNO is `CHONNFNO2d` without cells, which is the FNO of PDEBench.
                 Then scans and networks
-    vision      training steps of timm's backbones on 64 images under bfloat16 autocast
     compiled    the training steps by `torch.compile`
 
 Contenders
@@ -18,14 +17,12 @@ Contenders
     mamba-ssm   `selective_scan_fn`, in its own layout (B, D, L)
     torch-sla   conjugate gradients for a batch of matrices
     cuDSS       sparse Cholesky by nvmath-python; its plan is made beforehand, in `plan_ms`
-    Cholesky    PyTorch's, of dense matrices, where they take at most 16 GiB
 
 Columns
     forward, both   _ms: median of CUDA events; without autograd, and with gradients of all inputs
     step, autocast, recorded, compiled
                     _ms: a training step launched one by one, under bfloat16 autocast, replayed as
                     a CUDA graph, and compiled
-    kernels         launches of a step, and whether one waits for the GPU (`synchronises`)
     peak_MiB        of PyTorch on the card during forward and backward, above those before
 """
 
@@ -69,12 +66,10 @@ CASES = (
     Case((32, 32, 32), 32),
     Case((1_000_000,), 4),
 )
-VISION = ("convnext_tiny", "chonn_tiny", "deit_small_patch16_224", "swin_tiny_patch4_window7_224")
 # Of values and of gradients in float32, over the largest of each.
 BOUND = 1e-3
 # Samples and points a side of training steps.
 SIZES = {"cpu": (1, 32), "cuda": (16, 64)}
-DENSE_BYTES = 2**34
 TINY_SHAPES = (((1, 5, 3, 2), torch.float32),)
 TINY_CASES = (Case((5, 4), 2), Case((7,), 2))
 
@@ -171,38 +166,11 @@ def scans(run: Run, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> 
     return run.section(makes, shape=[*shape], dtype=str(dtype)[6:])
 
 
-def factored(
-    networks: Networks, place: tuple[Tensor, Tensor], factor: Callable[[], Any], **about: Any
-) -> Solver:
-    """A peer without gradients, which factors matrices whose entries are in this place. The
-    gradients of values and source take one more solve with the factors."""
-    (row, column), source = place, networks.source.flatten(1)
-    weight = torch.ones_like(source)
-
-    def both() -> tuple[Tensor, Tensor]:
-        solve = factor()
-        v, w = solve(source), solve(weight)
-        return -w[:, row] * v[:, column], w
-
-    return Solver(lambda: factor()(source).view_as(networks.source), both, about)
-
-
-def cholesky(networks: Networks) -> Solver:
-    """Dense matrices one by one: a batch took longer on an H100."""
-    row, column, values = entries(networks)
-    empty = values.new_zeros(2 * [int(row[-1]) + 1])
-
-    def factor() -> Any:
-        lower = [torch.linalg.cholesky(empty.index_put((row, column), v)) for v in values]
-        return lambda b: torch.cat(
-            [torch.cholesky_solve(x[:, None], a).mT for x, a in zip(b, lower, strict=True)]
-        )
-
-    return factored(networks, (row, column), factor)
-
-
 def cudss(networks: Networks) -> Solver:
-    """All matrices at once, by their upper triangles."""
+    """All matrices at once, by their upper triangles.
+
+    It has no gradients: those of values and source take one more solve with the factors.
+    """
     from nvmath.sparse import advanced  # pyright: ignore[reportMissingImports]
 
     row, column, values = entries(networks)
@@ -211,7 +179,8 @@ def cudss(networks: Networks) -> Solver:
     starts = torch.searchsorted(row[upper], torch.arange(n + 1, device=row.device))
     places = [x.int().repeat(len(held), 1) for x in (starts, column[upper])]
     matrices = torch.sparse_csr_tensor(*places, held, (len(held), n, n))
-    b = torch.empty_like(networks.source).view(len(held), n, 1)
+    source = networks.source.flatten(1)
+    b = torch.empty_like(source)[..., None]
     options = {
         "sparse_system_type": advanced.DirectSolverMatrixType.SPD,
         "sparse_system_view": advanced.DirectSolverMatrixViewType.UPPER,
@@ -222,11 +191,16 @@ def cudss(networks: Networks) -> Solver:
         b.copy_(source[..., None])
         return solver.solve()[..., 0]
 
-    def factor() -> Any:
+    def forward() -> Tensor:
         solver.factorize()
-        return solve
+        return solve(source).view_as(networks.source)
 
-    return factored(networks, (row, column), factor, plan_ms=milliseconds(solver.plan))
+    def both() -> tuple[Tensor, Tensor]:
+        v = forward().flatten(1)
+        w = solve(torch.ones_like(source))
+        return -w[:, row] * v[:, column], w
+
+    return Solver(forward, both, {"plan_ms": milliseconds(solver.plan)})
 
 
 def networks(run: Run, device: str, case: Case) -> Row:
@@ -238,8 +212,6 @@ def networks(run: Run, device: str, case: Case) -> Row:
 
     triton = functools.partial(ours, backend="triton")
     builds = {"chonn-ops": triton, "torch-sla": torch_sla, "cuDSS": cudss}
-    if len(circuits) * 4 * circuits.source[0].numel() ** 2 <= DENSE_BYTES:
-        builds["Cholesky"] = cholesky
     makes = {name: functools.partial(contender, build) for name, build in builds.items()}
     return run.section(makes, **case.label())
 
@@ -280,24 +252,6 @@ def recorded(step: Call) -> Call:
     return graph.replay
 
 
-def launches(step: Call) -> Row:
-    """Kernels of a step, and whether it waits for the GPU."""
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
-        step()
-        torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        step()
-        waits = False
-    except RuntimeError:
-        waits = True
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    kernels = [x for x in profile.events() if x.device_type == torch.autograd.DeviceType.CUDA]
-    return {"kernels": len(kernels), "synchronises": waits}
-
-
 def under_autocast(model: torch.nn.Module, device: str) -> Callable[..., Tensor]:
     def call(*inputs: Tensor) -> Tensor:
         with torch.autocast(device, torch.bfloat16):
@@ -316,7 +270,6 @@ def steps(run: Run, device: str) -> Row:
         half = training_step(model, inputs, target, under_autocast(model, device))
         row: Row = {"peak_bytes": peak_of(step), "calls": {"step": step, "autocast": half}}
         if device == "cuda":
-            row |= launches(step)
             row["calls"]["recorded"] = recorded(training_step(model, inputs, target))
         return row
 
@@ -339,27 +292,6 @@ def compiled(run: Run) -> Iterator[Row]:
         yield run.section({name: functools.partial(make, name)}, compiled=name)
 
 
-def backbones(run: Run) -> Iterator[Row]:
-    """Training steps of timm's backbones, one at a time, since each takes gigabytes."""
-    from chonn_lab.benchmarks import vision  # imports Triton, before `begun` could choose
-
-    device, names = begun(run), vision.SMOKE if run.smoke else VISION
-    images, points = (2, 32) if run.smoke else (64, 224)
-
-    def make(name: str) -> Row:
-        model = vision.build(name, points, device).train()
-        x = torch.randn(images, 3, points, points, device=device)
-        target = torch.randn(images, 1000, device=device)
-        step = training_step(model, (x,), target, under_autocast(model, device))
-        return {"peak_bytes": peak_of(step), "calls": {"step": step}}
-
-    for name in names:
-        section = run.section({name: functools.partial(make, name)}, images=images)
-        for row in section["rows"]:
-            row["images_per_second"] = 1e3 * images / row["step_ms"]
-        yield section
-
-
 def sections(run: Run) -> Iterator[Row]:
     device = begun(run)
     yield steps(run, device)
@@ -372,8 +304,8 @@ def sections(run: Run) -> Iterator[Row]:
 main = main_of(
     __doc__,
     "gpu",
-    {"checks": checks, "sections": sections, "vision": backbones, "compiled": compiled},
-    ["triton", "timm", "mamba-ssm", "torch-sla", "nvmath-python", "nvidia-cudss-cu13"],
+    {"checks": checks, "sections": sections, "compiled": compiled},
+    ["triton", "mamba-ssm", "torch-sla", "nvmath-python", "nvidia-cudss-cu13"],
     rounds=5,
     visit_ms=0.0,
 )

@@ -11,7 +11,7 @@ the products that give the gradients.
 Contenders
     chonn-ops      `Circuit.solve`, backend "cpu", as a user calls it
     torch          `Circuit.solve`, backend "torch" (the fallback without a compiler)
-    direct, auto, multigrid     `Circuit.solve` with this solver
+    direct         `Circuit.solve` with this solver
     Jacobi-CG      ``jacobi_cg.c``: conjugate gradients with Jacobi's preconditioner in C
     torch-sla      its conjugate gradients for a batch of matrices
     pyamg          Ruge-Stueben multigrid with conjugate gradients, one network after another; its
@@ -48,7 +48,7 @@ import torch
 from torch import Tensor
 
 from chonn_lab.benchmarks.harness import Call, Row, Run, gradients, inference, main_of, milliseconds
-from chonn_ops import Auto, Circuit, Direct, Graph, Grid, Iterative, diffusion
+from chonn_ops import Auto, Circuit, Direct, Graph, Grid, diffusion
 from chonn_ops.network.direct import Elimination
 
 TOLERANCE = 1e-5
@@ -407,8 +407,6 @@ PEERS = (
 SMOKE_PEERS = (Case((8, 8), 4), Case((4, 5, 3), 2), Case((20,), 2))
 METHODS: dict[str, Callable[[Networks], Solver]] = {
     "direct": functools.partial(ours, solver=Direct()),
-    "auto": ours,
-    "multigrid": functools.partial(ours, solver=Iterative(TOLERANCE)),
     "spsolve": spsolve,
     "pyamg": pyamg,
 }

@@ -25,13 +25,11 @@ MODELS = ("swin_tiny_patch4_window7_224", "chonn_tiny", "convnext_tiny", "mambao
 SMOKE = ("test_vit", "test_chonn")
 
 
-def build(name: str, points: int, device: str = "cpu") -> nn.Module:
+def build(name: str, points: int) -> nn.Module:
     torch.manual_seed(0)
     # Transformers with windows or positions need to know the size; others refuse the option.
-    sized: dict[str, Any] = (
-        {"img_size": points} if name.startswith(("swin", "test_vit", "deit")) else {}
-    )
-    return timm.create_model(name, **sized, device=device)
+    sized: dict[str, Any] = {"img_size": points} if name.startswith(("swin", "test_vit")) else {}
+    return timm.create_model(name, **sized)
 
 
 def make(name: str, batch: int, points: int) -> tuple[nn.Module, tuple[Tensor, ...], Tensor]:

@@ -10,17 +10,13 @@ import contextlib
 import io
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from chonn_lab.baselines.cno import CNO
 from chonn_lab.baselines.ffno import FFNO
 from chonn_lab.baselines.fields import coordinates
-from chonn_lab.experiments.solvers import OwnScheme, check_input
-from chonn_lab.problems import upscaling
-from chonn_lab.problems.unknown_law import MonotoneLaw
-from chonn_ops.checks import check_choice
+from chonn_lab.experiments.solvers import OwnScheme
 from chonn_ops.models import (
     CHONNFNO1d,
     CHONNFNO2d,
@@ -61,15 +57,12 @@ def chonn_fno(problem: Any, order: int, d_state: int, **sizes: Any) -> nn.Module
     return fno(problem, ckb=block, **sizes)
 
 
-def fno_neuralop(
-    problem: Any, width: int, depth: int, modes: int, padding: float, rank: float | None = None
-) -> nn.Module:
-    """neuraloperator's FNO, which adds the coordinates; with a `rank`, its TFNO."""
-    from neuralop.models import FNO, TFNO
+def fno_neuralop(problem: Any, width: int, depth: int, modes: int, padding: float) -> nn.Module:
+    """neuraloperator's FNO, which adds the coordinates."""
+    from neuralop.models import FNO
 
     sizes = ((modes,) * problem.axes, problem.in_channels, problem.out_channels, width)
-    options: dict[str, Any] = {"n_layers": depth, "domain_padding": padding}
-    return FNO(*sizes, **options) if rank is None else TFNO(*sizes, rank=rank, **options)
+    return FNO(*sizes, n_layers=depth, domain_padding=padding)
 
 
 def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module:
@@ -97,24 +90,6 @@ def uno(problem: Any, width: int, modes: int, padding: float = 0.0) -> nn.Module
 def ffno(problem: Any, **sizes: Any) -> nn.Module:
     """F-FNO, which no package has."""
     return FFNO(problem.in_channels, problem.out_channels, **sizes)
-
-
-def transolver(problem: Any, width: int, depth: int, heads: int, slices: int) -> nn.Module:
-    """PhysicsNeMo's Transolver, on the grid as it is; needs nvidia-physicsnemo."""
-    from physicsnemo.models.transolver import Transolver
-
-    model = Transolver(
-        functional_dim=problem.in_channels,
-        out_dim=problem.out_channels,
-        n_layers=depth,
-        n_hidden=width,
-        n_head=heads,
-        slice_num=slices,
-        structured_shape=(problem.resolution, problem.resolution),
-        unified_pos=True,
-        use_te=False,
-    )
-    return ChannelsLast(model)
 
 
 def cno(problem: Any, **sizes: int) -> nn.Module:
@@ -145,20 +120,6 @@ def own_scheme(problem: Any) -> nn.Module:
             f"{problem.name}"
         )
     return problem.scheme() if isinstance(problem.scheme, type) else OwnScheme(problem.scheme)
-
-
-def coarse_mean(problem: Any, mean: str) -> nn.Module:
-    """The control of upscaling that solves on the coarse grid, with a mean of each block, of
-    `upscaling.MEANS`."""
-    check_input(problem, "coarse_mean", "medium in blocks")
-    check_choice("mean", mean, upscaling.MEANS)
-    return OwnScheme(lambda x: upscaling.solved(*upscaling.coarse_conductivities(x, mean))[:, None])
-
-
-def monotone_law(problem: Any, knots: int) -> nn.Module:
-    """The control that knows the equation and fits a law of the porosity."""
-    check_input(problem, "monotone_law", "porosity")
-    return MonotoneLaw(knots)
 
 
 def step(problem: Any, **options: Any) -> nn.Module:
@@ -192,17 +153,6 @@ def ckb_stack(
     cell = Scan(d_state, directions, selective_norm=True)
     blocks = (CKB(width, 1, cell=cell, order=order, expand=expand, norm=norm) for _ in range(depth))
     return nn.Sequential(nn.Conv1d(1, width, 1), *blocks, nn.Conv1d(width, 1, 1))
-
-
-class ChannelsLast(nn.Module):
-    """A model of fields (B, \\*grid, C), for fields (B, C, \\*grid)."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.model(x.movedim(1, -1)).movedim(-1, 1)
 
 
 class Extended(nn.Module):

@@ -15,7 +15,7 @@ Layout     a group a split: ``porosity``, ``k`` and ``u`` (S, R, R), float64
 ========== =====================================================================================
 
 Nothing that sees p alone reaches an error of 0: `law` without z has the least that one can hope
-for. Whoever knows the equation may fit a law: `MonotoneLaw`.
+for.
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from scipy.ndimage import minimum_filter
 from scipy.special import ndtr
-from torch import Tensor, nn
 
 from chonn_lab.problems.generation import stream, write_groups
 from chonn_lab.problems.grids import cell_centres
 from chonn_lab.problems.hdf5 import read_group
-from chonn_lab.problems.upscaling import SPLITS, gaussian_field, solve, solved
+from chonn_lab.problems.upscaling import SPLITS, gaussian_field, solve
 from chonn_ops.checks import check_integer
 
 RESOLUTION = 64
@@ -94,31 +92,3 @@ def law(p: np.ndarray) -> np.ndarray:
     """k (S, R, R) of a porosity (S, R, R), without noise."""
     throat = (p + minimum_filter(p, footprint=_CROSS, mode="nearest")) / 2
     return throat**3 / (1 - throat) ** 2 / 0.0125
-
-
-class MonotoneLaw(nn.Module):
-    """Pressure by the data's scheme, with a monotone law of the porosity, which is trained.
-
-    log k is linear between `knots` porosities from `LEAST` to `MOST`, and increases.
-    """
-
-    in_data_units = True
-
-    def __init__(self, knots: int = 16) -> None:
-        super().__init__()
-        check_integer(2, knots=knots)
-        self.level = nn.Parameter(torch.tensor(0.0))
-        self.rises = nn.Parameter(torch.full((knots - 1,), -1.0))
-
-    def conductivity(self, p: Tensor) -> Tensor:
-        """k of a porosity of any shape."""
-        rises = nn.functional.softplus(self.rises)
-        at = (p - LEAST) / (MOST - LEAST) * len(rises)
-        cell = at.detach().floor().clamp(0, len(rises) - 1).long()
-        # About the level in the middle, which makes the parameters of a fit independent.
-        below = torch.cat((rises.new_zeros(1), rises.cumsum(0))) - rises.sum() / 2
-        return (self.level + below[cell] + rises[cell] * (at - cell)).exp()
-
-    def forward(self, p: Tensor) -> Tensor:
-        """u (S, 1, R, R) of a porosity (S, 1, R, R)."""
-        return solved(self.conductivity(p[:, 0]))[:, None]

@@ -17,14 +17,11 @@ Cost       about 0.03 s a sample and core
 Layout     a group a split: ``k`` (S, R, R) float32, ``u`` (S, R/4, R/4) float64, ``kind`` (S,), the
            number in `KINDS`
 ========== =====================================================================================
-
-Controls solve the equation on the coarse grid, with a conductivity an axis from each block's 16
-values: `MEANS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +33,7 @@ from torch.nn.functional import pixel_unshuffle
 from chonn_lab.problems.generation import stream, write_groups
 from chonn_lab.problems.grids import cell_centres
 from chonn_lab.problems.hdf5 import read_group
-from chonn_ops import Direct, Dirichlet, Neumann, diffusion
+from chonn_ops import Direct, diffusion
 from chonn_ops.checks import check_choice, check_integer
 
 SPLITS = ("train", "validation", "test")
@@ -133,36 +130,3 @@ def solved(*k: Tensor) -> Tensor:
 def blocks(field: Tensor) -> Tensor:
     """The values of each block, row by row, (S, 16, R/4, R/4) of a field (S, R, R)."""
     return pixel_unshuffle(field[:, None], PATCH)
-
-
-MEANS: dict[str, Callable[[Tensor], Tensor]] = {
-    "harmonic": lambda k: 1 / (1 / k).mean((-2, -1)),
-    "geometric": lambda k: k.log().mean((-2, -1)).exp(),
-    "arithmetic": lambda k: k.mean((-2, -1)),
-    "harmonic_arithmetic": lambda k: (1 / (1 / k).mean(-2)).mean(-1),
-    "arithmetic_harmonic": lambda k: 1 / (1 / k.mean(-1)).mean(-1),
-    "flow": lambda k: _flow(k),
-}
-"""Controls: the conductivity along axis -2 of blocks (..., 4, 4).
-
-``harmonic <= harmonic_arithmetic <= flow <= arithmetic_harmonic <= arithmetic``, since
-"harmonic_arithmetic" insulates the lines along the axis from each other and "arithmetic_harmonic"
-joins the cells across it. "flow" solves the equation in the block between potentials 1 and 0 at two
-faces; the others are insulated.
-"""
-
-
-def coarse_conductivities(x: Tensor, mean: str) -> tuple[Tensor, Tensor]:
-    """Conductivities along x and y, (S, n, n) each, of `blocks` (S, 16, n, n), by `MEANS`."""
-    cells = x.movedim(1, -1).unflatten(-1, (PATCH, PATCH))
-    return MEANS[mean](cells), MEANS[mean](cells.mT)
-
-
-def _flow(cells: Tensor) -> Tensor:
-    """Current through blocks (..., 4, 4) between potentials 1 and 0 at the ends of axis -2."""
-    k = cells.reshape(-1, PATCH, PATCH, 1)
-    sides = (Dirichlet(1.0), Dirichlet(0.0)), (Neumann(), Neumann())
-    circuit = diffusion(k, 1 / PATCH, boundary=sides)
-    v = circuit.solve(torch.zeros_like(k), Direct())
-    # Half a cell lies between a face and the nodes beside it.
-    return (2 * k[:, -1] * v[:, -1]).sum((-2, -1)).reshape(cells.shape[:-2])

@@ -78,7 +78,6 @@ def test_convolutions_correct_the_solve():
     [
         *itertools.product(("darcy", "poisson"), CONTROLS),
         *itertools.product(("upscaling", "unknown_law"), ["learned_coefficients"]),
-        ("unknown_law", "monotone_law"),
     ],
 )
 def test_gradients_reach_every_parameter(name, kind, assert_learns):

@@ -21,12 +21,10 @@ from chonn_lab.problems import darcy, generation, origin, poisson, shallow_water
 QUIET = {"progress": False}
 # Arguments of `generate` after the place, and shapes in the first file.
 AXES = ("x-coordinate", "y-coordinate")
-WAVES = {"k": (2, 48, 48), "f": (2, 48, 48), "tensor": (2, 2, 48, 48)}
 PLATE = {"tensor": (9, 1, 8, 12), "nu": (9, 8, 12), AXES[0]: (8,), AXES[1]: (12,)}
 CASES = {
     "darcy": ((9, 8), {"tensor": (9, 1, 8, 8), "nu": (9, 8, 8), **dict.fromkeys(AXES, (8,))}),
     "fno_darcy": ((5, 2, 9), {"coeff": (9, 9, 5), "sol": (9, 9, 5)}),
-    "helmholtz": ((2, 48), WAVES | dict.fromkeys(AXES, (48,))),
     "meshes": (("holes", 0, 8, 5, 1, 2), {"train/0/k": (5, 115), "train/0/points": (81, 2)}),
     "navier_stokes": ((5, 3, 8, 16, 0.05), {"a": (8, 8, 5), "u": (3, 8, 8, 5), "t": (3, 1)}),
     "order1d": ((5, 3, 2), {"s": (256,), "train/x": (5, 256), "test/y": (2, 4, 256)}),

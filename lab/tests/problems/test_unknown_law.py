@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from chonn_lab.problems import unknown_law, upscaling
 
@@ -31,24 +30,3 @@ def test_the_law_is_kozenys_of_throats():
     found = unknown_law.law(p)[0] < unknown_law.law(np.full((1, 4, 4), 0.3))[0] * (1 - 1e-9)
     expected = [[0, 0, 1, 0], [0, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]]
     np.testing.assert_array_equal(found, expected)
-
-
-def test_a_monotone_law_is_monotone_and_can_be_any():
-    law = unknown_law.MonotoneLaw(8)
-    with torch.no_grad():
-        law.rises.copy_(torch.linspace(-4, 3, 7))
-    p = torch.linspace(unknown_law.LEAST, unknown_law.MOST, 101)
-    assert (law.conductivity(p).diff() > 0).all()
-    assert torch.isfinite(law.conductivity(p)).all()
-    # Any increasing values at the knots, and straight lines between their logarithms.
-    knots = torch.linspace(unknown_law.LEAST, unknown_law.MOST, 8, dtype=torch.float64)
-    values = 0.3 * (knots - 0.03) ** 2
-    law.double()
-    with torch.no_grad():
-        law.rises.copy_(values.log().diff().expm1().log())
-        law.level.copy_((values[0] * values[-1]).log() / 2)
-    torch.testing.assert_close(law.conductivity(knots), values)
-    between = law.conductivity((knots[1:] + knots[:-1]) / 2)
-    torch.testing.assert_close(between, (values[1:] * values[:-1]).sqrt())
-    with pytest.raises(ValueError, match="knots"):
-        unknown_law.MonotoneLaw(1)
