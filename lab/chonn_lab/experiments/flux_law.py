@@ -22,7 +22,7 @@ from chonn_ops import Mesh
 from chonn_ops.checks import check_choice
 
 NOISE = 0.01
-KINDS = ("learned", "linear", "true")
+KINDS = ("learned", "linear", "known")
 FITTED = 16  # samples to which a law is fitted
 Flux = Callable[[Tensor], Tensor]  # phi(E) of fields E > 0
 
@@ -148,8 +148,8 @@ class LawOnMesh(Untrained):
             v = solve(self.law, mesh, k, f, last[0])
             last[0] = v.detach()
             error = ((v - u).square() / size).mean()
-            # As many nats as for a deviation of 0.3 between exponents.
-            total = error.log() + self.law.roughness() / 0.09 / (u.numel() / 2)
+            # As many nats as for a deviation of 0.1 between exponents.
+            total = error.log() + self.law.roughness() / 0.01 / (u.numel() / 2)
             total.backward()
             return total
 

@@ -23,6 +23,7 @@ QUIET = {"progress": False}
 AXES = ("x-coordinate", "y-coordinate")
 PLATE = {"tensor": (9, 1, 8, 12), "nu": (9, 8, 12), AXES[0]: (8,), AXES[1]: (12,)}
 CASES = {
+    "flux_law": ((9, 8), dict.fromkeys(("f", "k", "u"), (9, 8, 8))),
     "darcy": ((9, 8), {"tensor": (9, 1, 8, 8), "nu": (9, 8, 8), **dict.fromkeys(AXES, (8,))}),
     "fno_darcy": ((5, 2, 9), {"coeff": (9, 9, 5), "sol": (9, 9, 5)}),
     "meshes": (("holes", 0, 8, 5, 1, 2), {"train/0/k": (5, 115), "train/0/points": (81, 2)}),
