@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -18,10 +19,11 @@ from chonn_lab.experiments.base import Data, Untrained
 from chonn_lab.experiments.fields import Steady
 from chonn_lab.experiments.solvers import Physics, check_input
 from chonn_lab.problems import flux_law
-from chonn_ops import Mesh
+from chonn_ops import Circuit, Mesh
 from chonn_ops.checks import check_choice
 
 NOISE = 0.01
+STEPS, PRIOR = 40, 0.1  # of a fit, and the deviation of neighbouring exponents
 KINDS = ("learned", "linear", "known")
 FITTED = 16  # samples to which a law is fitted
 Flux = Callable[[Tensor], Tensor]  # phi(E) of fields E > 0
@@ -88,11 +90,13 @@ class Exponents(nn.Module):
     def __init__(self, knots: int = 25, low: float = -4.0, high: float = 4.0) -> None:
         super().__init__()
         self.low, self.step = low, (high - low) / (knots - 1)
-        self.level = nn.Parameter(torch.zeros((), dtype=torch.float64))
-        self.bends = nn.Parameter(torch.full((knots,), 1.0, dtype=torch.float64).expm1().log())
+        # The logarithm at the middle knot, and of the exponents less their smallest value.
+        start = torch.ones(knots + 1, dtype=torch.float64).expm1().log()
+        self.weights = nn.Parameter(start.index_fill(0, torch.tensor(0), 0.0))
 
-    def forward(self, e: Tensor) -> Tensor:
-        p = F.softplus(self.bends)
+    def forward(self, e: Tensor, weights: Tensor | None = None) -> Tensor:
+        weights = self.weights if weights is None else weights
+        p = F.softplus(weights[1:])
         x = (e.log() - self.low) / self.step
         at = x.clamp(0, len(p) - 1)
         cell = at.detach().floor().clamp(max=len(p) - 2).long()
@@ -100,24 +104,25 @@ class Exponents(nn.Module):
         t, first, second = at - cell, p[cell], p[cell + 1]
         inside = rise[cell] + t * first + t.square() * (second - first) / 2
         beyond = (x - at) * torch.where(x < 0, 1.0, p[-1])  # a resistor below the knots
-        return (self.level + self.step * (inside + beyond - rise[len(p) // 2])).exp()
+        return (weights[0] + self.step * (inside + beyond - rise[len(p) // 2])).exp()
 
-    def roughness(self) -> Tensor:
-        return F.softplus(self.bends).diff().square().sum()
+    def bends(self, weights: Tensor) -> Tensor:
+        """Differences of neighbouring exponents."""
+        return F.softplus(weights[1:]).diff()
 
 
 class Linear(nn.Module):
-    """One number."""
+    """phi(E) = e^w E, one number."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.level = nn.Parameter(torch.zeros((), dtype=torch.float64))
+        self.weights = nn.Parameter(torch.zeros(1, dtype=torch.float64))
 
-    def forward(self, e: Tensor) -> Tensor:
-        return self.level.exp() * e
+    def forward(self, e: Tensor, weights: Tensor | None = None) -> Tensor:
+        return (self.weights if weights is None else weights).exp() * e
 
-    def roughness(self) -> Tensor:
-        return 0 * self.level
+    def bends(self, weights: Tensor) -> Tensor:
+        return 0 * weights
 
 
 class LawOnMesh(Untrained):
@@ -125,44 +130,127 @@ class LawOnMesh(Untrained):
 
     in_data_units = True
 
-    def __init__(self, law: Flux) -> None:
+    def __init__(self, law: Any) -> None:
         super().__init__()
         self.law = law
 
     def forward(self, x: Tensor) -> Tensor:
-        mesh, k, f = parts(x)
-        return solve(self.law, mesh, k, f).reshape(len(x), 1, *x.shape[2:]).to(x.dtype)
+        return Flow.of(x).solve(self.law).reshape(len(x), 1, *x.shape[2:]).to(x.dtype)
 
+    @torch.no_grad()
     def fit(self, train: TensorDataset) -> None:
-        """Least squares of all nodes, with a prior of smooth exponents."""
-        weights = list(self.parameters())
-        if not weights:
+        """Least squares of all nodes, with a prior of smooth exponents, by the method of Levenberg
+        and Marquardt."""
+        if not isinstance(self.law, nn.Module):
             return
         x, u = train[:FITTED]
-        (mesh, k, f), u = parts(x), u.double().reshape(len(x), -1, 1)
-        size, last = u.square().mean((1, 2), keepdim=True), [None]
-        optimizer = torch.optim.LBFGS(weights, max_iter=60, line_search_fn="strong_wolfe")
+        flow, u = Flow.of(x), u.double().reshape(len(x), -1, 1)
+        size, w, damping = u.square().mean((1, 2), keepdim=True).sqrt(), self.law.weights, 1e-2
 
-        def loss() -> Tensor:
-            optimizer.zero_grad()
-            v = solve(self.law, mesh, k, f, last[0])
-            last[0] = v.detach()
-            error = ((v - u).square() / size).mean()
-            # As many nats as for a deviation of 0.1 between exponents.
-            total = error.log() + self.law.roughness() / 0.01 / (u.numel() / 2)
-            total.backward()
-            return total
+        def flux(w: Tensor) -> Flux:
+            return functools.partial(self.law, weights=w)
 
-        with torch.enable_grad():
-            optimizer.step(loss)
+        def bends(w: Tensor) -> Tensor:
+            return self.law.bends(w) / PRIOR
+
+        def state(w: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+            """Potentials, their distance from the data, and twice the logarithm of the density."""
+            v = flow.solve(flux(w), start)
+            off = (v - u) / size
+            return v, off, u.numel() * off.square().mean().log() + bends(w).square().sum()
+
+        v, off, value = state(w, None)
+        for _ in range(STEPS):
+            of_weights = torch.func.jacfwd(lambda w, v=v: flow.residual(flux(w), v))(w)
+            sources = (of_weights / flow.mesh.volume[:, None, None]).movedim(-1, 1)
+            rows = (flow.tangent(flux(w), v).solve(sources) / size[:, None]).transpose(0, 1)
+            rows, noise, prior = rows.flatten(1), off.square().mean(), torch.func.jacrev(bends)(w)
+            curvature = rows @ rows.T / noise + prior.T @ prior
+            slope = rows @ off.flatten() / noise + prior.T @ bends(w)
+            while True:
+                damped = curvature + damping * curvature.diagonal().diag()
+                moved = w - torch.linalg.solve(damped, slope)
+                after = state(moved, v)
+                if after[-1] < value or damping > 1e6:
+                    break
+                damping *= 10
+            gain = value - after[-1]
+            if not gain > 0:
+                break
+            w, (v, off, value), damping = moved, after, damping / 10
+            if gain < 0.1:
+                break
+        self.law.weights.copy_(w)
 
 
 def flux_model(problem: Any, kind: str) -> nn.Module:
     """The circuit that learns the law, fits one number in its place, or is told it."""
     check_input(problem, "flux_law", "law of the flux")
     check_choice("kind", kind, KINDS)
-    true: Any = flux_law.LAWS[problem.flux]
+    true = flux_law.LAWS[problem.flux]
     return LawOnMesh(Exponents() if kind == "learned" else Linear() if kind == "linear" else true)
+
+
+class Flow(NamedTuple):
+    """-div(k phi(|grad v|) grad v / |grad v|) = f with v = 0 at the boundary, of linear elements: k
+    (B, M, 1) of the cells and f (B, N, 1) at the nodes of a mesh."""
+
+    mesh: Mesh
+    k: Tensor
+    f: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor) -> Flow:
+        r"""The flow of fields k and f, (B, 2, \*grid)."""
+        mesh = triangles(*x.shape[2:])
+        k, f = x.double().flatten(2)[..., None].unbind(1)
+        return cls(mesh, k[:, mesh.cells].mean(2), f)
+
+    def field(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        slopes = self.mesh.gradient(v)
+        return slopes, (slopes.square().sum(-1) + 1e-20).sqrt()
+
+    def residual(self, law: Flux, v: Tensor) -> Tensor:
+        """What flows into nodes and not out of them."""
+        slopes, e = self.field(v)
+        size = self.mesh.volume.sum() / len(self.mesh.cells)  # all cells are alike
+        flux = (size * self.k * law(e) / e)[..., None] * slopes
+        (out,) = torch.func.vjp(self.mesh.gradient, v)[1](flux)
+        left = self.f * self.mesh.volume[:, None] - out
+        return left.index_fill(1, self.mesh.sets["boundary"], 0.0)
+
+    def tangent(self, law: Flux, v: Tensor) -> Circuit:
+        """The linear circuit of small changes of v."""
+        slopes, e = self.field(v)
+        y, along = torch.func.jvp(law, (e,), (torch.ones_like(e),))
+        along, across = (x.clamp(1e-9, 1e9)[..., None, None] for x in (along, y / e))
+        unit = (slopes / e[..., None])[..., None]
+        tensor = across * torch.eye(2, dtype=e.dtype) + (along - across) * unit * unit.mT
+        return self.mesh.diffusion(self.k[..., None, None] * tensor, boundary="dirichlet")
+
+    def solve(self, law: Flux, start: Tensor | None = None) -> Tensor:
+        """v by Newton's method with a line search; NaN where it has not converged."""
+        volume = self.mesh.volume[:, None]
+        most = (self.f * volume).abs().amax((1, 2), keepdim=True)
+        v = start
+        if v is None:
+            v = self.mesh.diffusion(self.k, boundary="dirichlet").solve(self.f)
+        left = self.residual(law, v)
+        done = torch.zeros_like(most, dtype=torch.bool)
+        for _ in range(flux_law.STEPS):
+            done = left.abs().amax((1, 2), keepdim=True) <= flux_law.TOLERANCE * most
+            if bool(done.all()):
+                break
+            change = self.tangent(law, v).solve(left / volume)
+            slope, size = (left * change).sum((1, 2), keepdim=True), (~done).double()
+            for _ in range(20):
+                left = self.residual(law, v + size * change)
+                far = ~done & ((left * change).sum((1, 2), keepdim=True) < -slope / 2)
+                if not bool(far.any()):
+                    break
+                size = torch.where(far, size / 2, size)
+            v = v + size * change
+        return torch.where(done, v, math.nan)
 
 
 @functools.cache
@@ -178,56 +266,3 @@ def triangles(rows: int, columns: int) -> Mesh:
     pair = [((a, b, c), (a, b, d)), ((a, c, d), (b, c, d))]
     cells = [torch.where(odd, torch.stack(y, 1), torch.stack(x, 1)) for x, y in pair]
     return Mesh(place / (rows - 1), torch.cat(cells), elements=True)
-
-
-def parts(x: Tensor) -> tuple[Mesh, Tensor, Tensor]:
-    """The mesh of fields (B, 2, \\*grid), k of its cells (B, M, 1) and f of its nodes (B, N, 1)."""
-    mesh = triangles(*x.shape[2:])
-    k, f = x.double().flatten(2)[..., None].unbind(1)
-    return mesh, k[:, mesh.cells].mean(2), f
-
-
-def solve(law: Flux, mesh: Mesh, k: Tensor, f: Tensor, start: Tensor | None = None) -> Tensor:
-    """v (B, N, 1) of -div(k phi(|grad v|) grad v / |grad v|) = f, 0 at the boundary, by Newton's
-    method with a line search. The last step has the derivatives by the parameters of the law."""
-    volume, (corners, sizes) = mesh.volume[:, None], mesh._elements
-    inner = torch.ones(len(volume), 1, dtype=torch.bool)
-    inner[mesh.sets["boundary"]] = False
-    eye, most = torch.eye(2, dtype=torch.float64), (f * volume).abs().amax((1, 2), keepdim=True)
-
-    def field(v: Tensor) -> tuple[Tensor, Tensor]:
-        slopes = mesh.gradient(v)
-        return slopes, (slopes.square().sum(-1) + 1e-20).sqrt()
-
-    def residual(v: Tensor) -> Tensor:
-        slopes, e = field(v)
-        flux = (k * law(e) / e * sizes[:, None])[..., None] * slopes
-        parts = (corners[:, :, None] * flux[:, :, None]).sum(-1).flatten(1, 2)
-        out = torch.zeros_like(v).index_add(1, mesh.cells.flatten(), parts)
-        return torch.where(inner, f * volume - out, 0)
-
-    def newton(v: Tensor, left: Tensor) -> Tensor:
-        slopes, e = field(v)
-        along, across = torch.func.grad(lambda e: law(e).sum())(e), law(e) / e
-        along, across = (x.detach().clamp(1e-9, 1e9)[..., None, None] for x in (along, across))
-        unit = (slopes / e[..., None])[..., None]
-        tensor = k[..., None, None] * (across * eye + (along - across) * unit * unit.mT)
-        return mesh.diffusion(tensor, boundary="dirichlet").solve(left / volume)
-
-    with torch.no_grad():
-        v = mesh.diffusion(k, boundary="dirichlet").solve(f) if start is None else start
-        left = residual(v)
-        for _ in range(flux_law.STEPS):
-            done = left.abs().amax((1, 2), keepdim=True) <= 1e-9 * most
-            if bool(done.all()):
-                break
-            change = newton(v, left)
-            slope, size = (left * change).sum((1, 2), keepdim=True), (~done).double()
-            for _ in range(20):
-                left = residual(v + size * change)
-                far = ~done & ((left * change).sum((1, 2), keepdim=True) < -slope / 2)
-                if not bool(far.any()):
-                    break
-                size = torch.where(far, size / 2, size)
-            v = v + size * change
-    return v + newton(v.detach(), residual(v))
