@@ -94,7 +94,6 @@ def test_figures_of_grids_budgets_and_laws_show_what_runs_have(tmp_path):
     text = (tmp_path / "curves-samples.svg").read_text()
     assert "Darcy flow, 10 seconds" in text
     assert "Darcy flow, 16 samples" in (tmp_path / "curves-seconds.svg").read_text()
-    figures.draw_laws(
-        [study([record("darcy", "a", 1)], "small")], tmp_path / "none.svg", "input", "k"
-    )
-    assert not (tmp_path / "none.svg", "input", "k").exists()
+    none = tmp_path / "none.svg"
+    figures.draw_laws([study([record("darcy", "a", 1)], "small")], none, "input", "k")
+    assert not none.exists()
