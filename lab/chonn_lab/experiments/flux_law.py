@@ -144,15 +144,16 @@ class LawOnMesh(Untrained):
         and Marquardt."""
         if not isinstance(self.law, nn.Module):
             return
+        law: Any = self.law
         x, u = train[torch.randperm(len(train))[:FITTED]]
         flow, u = Flow.of(x), u.double().reshape(len(x), -1, 1)
-        size, w, damping = u.square().mean((1, 2), keepdim=True).sqrt(), self.law.weights, 1e-2
+        size, w, damping = u.square().mean((1, 2), keepdim=True).sqrt(), law.weights, 1e-2
 
         def flux(w: Tensor) -> Flux:
-            return functools.partial(self.law, weights=w)
+            return functools.partial(law, weights=w)
 
         def bends(w: Tensor) -> Tensor:
-            return self.law.bends(w) / PRIOR
+            return law.bends(w) / PRIOR
 
         def state(w: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
             """Potentials, their distance from the data, and twice the logarithm of the density."""
@@ -181,7 +182,7 @@ class LawOnMesh(Untrained):
             w, (v, off, value), damping = moved, after, damping / 10
             if gain < 0.1:
                 break
-        self.law.weights.copy_(w)
+        law.weights.copy_(w)
 
 
 def flux_model(problem: Any, kind: str) -> nn.Module:
@@ -223,7 +224,7 @@ class Flow(NamedTuple):
     def tangent(self, law: Flux, v: Tensor) -> Circuit:
         """The linear circuit of small changes of v."""
         slopes, e = self.field(v)
-        y, along = torch.func.jvp(law, (e,), (torch.ones_like(e),))
+        y, along, *_ = torch.func.jvp(law, (e,), (torch.ones_like(e),))
         along, across = (x.clamp(1e-9, 1e9)[..., None, None] for x in (along, y / e))
         unit = (slopes / e[..., None])[..., None]
         tensor = across * torch.eye(2, dtype=e.dtype) + (along - across) * unit * unit.mT

@@ -116,7 +116,7 @@ def generate(
 
 def read(path: Path | str, start: int = 0, stop: int | None = None) -> tuple[np.ndarray, ...]:
     """k, f and u of samples, (N, R, S), float32; see `read_rows`."""
-    return read_rows(path, start, stop, k=3, f=3, u=3)
+    return tuple(read_rows(path, start, stop, k=3, f=3, u=3))
 
 
 def _sample(seed: int, i: int, resolution: int, flux: str, source: float, shape: str) -> Arrays:
