@@ -239,6 +239,14 @@ class Monotone(nn.Module):
         return k * (weight[..., 0] * drop + (weight[..., 1:] * bent).sum(-1))
 
 
+def tangent_of(law: Law, x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """A law and its derivative at x, by its method `tangent` where it has one."""
+    if hasattr(law, "tangent"):
+        return law.tangent(x, k)
+    y, back = torch.func.vjp(lambda x: law(x, k), x)
+    return y, back(torch.ones_like(y))[0]
+
+
 def split(law: Law) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Law]]:
     """The tensors of a law, and what makes the law of others in their place."""
     if isinstance(law, nn.Module):

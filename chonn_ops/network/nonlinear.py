@@ -45,26 +45,24 @@ from chonn_ops.checks import (
     check_sources,
     error,
 )
-from chonn_ops.network.circuit import Circuit, Extents, NetworkInfo
-from chonn_ops.network.laws import Law, Ohm, split
+from chonn_ops.network.circuit import Circuit, Extents, NetworkInfo, solve_checked
+from chonn_ops.network.laws import Law, Ohm, split, tangent_of
 from chonn_ops.network.layout import Grid, pad
 from chonn_ops.network.layout.graph import Graph
 from chonn_ops.network.solve.ground import Ungrounded, labels_of, without
-from chonn_ops.network.solve.methods import Direct, Solver
+from chonn_ops.network.solve.methods import Direct, Networks, Solver
 
 # Type checkers believe that it returns two tuples.
 vjp: Any = torch.func.vjp
 # Slopes are kept between the reciprocals of this: a law may be flat or vertical at a point.
 _STEEPEST = 1e100
-# A point on a curve is found to this part of the incident wave; the last steps need no search.
-_WAVE = 0.05
-_SEARCH = 60
-# Slopes change by a factor of `_CHANGE` at most a step. Of networks that are not near their
-# solution after `_PATIENCE` steps they change by `_LATE`, and waves by the part `_DAMPED` of what
-# they would: the splitting of Douglas and Rachford converges where the other one cycles. Without
-# it 2 of 64 networks of 32 x 32 edges with thresholds did not converge in 100 steps, now in 42.
-_PATIENCE, _NEAR, _DAMPED = 20, 1e-3, 0.6
-_CHANGE, _LATE = 1e3, 5.0
+# A point on a curve is found to this part of the wave; the last steps need no search.
+_WAVE, _SEARCH = 0.05, 60
+# Slopes change by this factor at most a step.
+_CHANGE = 1e3
+import os
+_FACTOR = float(os.environ.get("FACTOR", 10))
+_WIDEST = 1 + math.log2(1 + _FACTOR)
 
 _HELD = (
     "tensors that need a gradient as arguments of a functools.partial, or in the fields of a "
@@ -77,35 +75,37 @@ class _Elements(NamedTuple):
 
     law: Law
     inverse: bool
-    exists: Tensor  # False at entries that belong to no element
     axis: int | None  # of edges; None for elements to ground
     place: tuple[int, int] | None  # of elements to ground: the nodes at an index of an axis, or all
+    loose: bool  # whether the law has no tensors, which belong to elements
+    exists: Tensor  # 0 at entries that belong to no element, else 1
     k: Tensor
     length: Tensor
     area: Tensor
     value: Tensor  # the potential that elements to ground lead to
-    loose: bool  # whether the law has no tensors, which belong to elements
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The law, with a value that has finite derivatives where there is no element."""
-        k = torch.where(self.exists, self.k, 1)
-        return torch.where(self.exists, self.law(torch.where(self.exists, x, 1), k), 0)
+        """The current of a drop, or the drop of a current where the law is an inverse, with finite
+        derivatives where there is no element."""
+        some, (per, times) = self.exists != 0, self.units()
+        y = self.law(torch.where(some, x / per, 1), torch.where(some, self.k, 1))
+        return torch.where(some, y * times, 0)
 
-    def tangent(self, x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """The law and its derivative. Not in forward mode, of which PyTorch has one level."""
-        if isinstance(self.law, Ohm):
-            return k * x, k
-        y, back = vjp(lambda x: self.law(x, k), x)
-        return y, back(torch.ones_like(y))[0]
+    def units(self) -> tuple[Tensor, Tensor]:
+        """By what arguments of the law are divided, and its values multiplied."""
+        return (self.area, self.length) if self.inverse else (self.length, self.area)
 
-    def conductivity(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The law at x, and the slope of the flux density, 0 where there is no element."""
-        (y, slope), some = self.tangent(x, self.k), self.k != 0
-        if isinstance(self.law, Ohm):  # of either sign
-            return torch.where(some, y, 0), slope
-        slope = slope.nan_to_num(_STEEPEST, _STEEPEST, 0).clamp(1 / _STEEPEST, _STEEPEST)
-        slope = torch.where(some, 1 / slope if self.inverse else slope, 0)
-        return torch.where(some, y, 0), slope
+    def tangent(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The call, and the derivative of currents with drops, 0 where the conductance is. Not in
+        forward mode, of which PyTorch has one level."""
+        (per, times), some = self.units(), (self.k != 0).to(x)
+        k = self.k + (1 - some)
+        y, slope = tangent_of(self.law, x / per * some, k)
+        slope = slope * (times / per)
+        if not isinstance(self.law, Ohm):  # which may be of either sign
+            slope = slope.nan_to_num(_STEEPEST, _STEEPEST, 0).clamp(1 / _STEEPEST, _STEEPEST)
+            slope = 1 / slope if self.inverse else slope
+        return y * times * some, slope * some
 
     def of_nodes(self, field: Tensor) -> Tensor:
         """The numbers of the nodes of elements to ground."""
@@ -117,6 +117,49 @@ class _Elements(NamedTuple):
             return field
         axis, index = self.place
         return pad(field, axis, index, like.shape[axis + 1] - 1 - index)
+
+    def moved(self, x: Tensor, y: Tensor, G: Tensor, R: Tensor, drop: Tensor) -> Tensor:
+        """How far each point (x, y) of a law's curve moves, in x, to where the wave of impedance R
+        is that of the point of its tangent whose drop is further by `drop`: the root z of
+        y(x + z) - y + r z = (g + r) t, by Newton's method for logarithms, with bisection."""
+        if isinstance(self.law, Ohm):
+            return drop
+        g, r, t = (1 / G, 1 / R, drop * G) if self.inverse else (G, R, drop)
+        wanted = (g + r) * t.abs()
+        # Below rounding a change cannot be measured, and the tangent is right.
+        live = (t.abs() > 1e-14 * x.abs()) & (wanted < math.inf) & (self.k != 0)
+        moved = self.tangent(x + t)[0]
+        off = live & ~((moved - y + r * t - (g + r) * t).abs() <= _WAVE * wanted)
+        if not bool(off.any()):
+            return t
+        # A law without tensors takes any elements, so those that need a search.
+        some = off if self.loose else torch.ones_like(off)
+        shape = (-1,) if self.loose else off.shape
+        few = self._replace(
+            **{
+                name: getattr(self, name).expand_as(off)[some].reshape(shape)
+                for name in ("exists", "k", "length", "area")
+            }
+        )
+        x, y, r, wanted, off, start = (
+            field.expand_as(some)[some].reshape(shape) for field in (x, y, r, wanted, off, t)
+        )
+        z, at, sign = start, torch.zeros_like(start), start.sign()
+        low, high = torch.full_like(start, -700.0), torch.full_like(start, _WIDEST)  # log2(z / t)
+        for _ in range(_SEARCH):
+            moved, slope = few.tangent(x + z)
+            slope = 1 / slope if self.inverse else slope
+            wave = ((moved - y + r * z) * sign / wanted).nan_to_num(math.inf, math.inf, 0)
+            now = off & ((wave - 1).abs() > _WAVE)
+            if not bool(now.any()):
+                break
+            low = torch.where(now & (wave < 1), at, low)
+            high = torch.where(now & (wave > 1), at, high)
+            newton = at - wave.log2() * wave * wanted / ((slope + r) * z.abs())
+            inside = (newton > low) & (newton < high)
+            at = torch.where(now, torch.where(inside, newton, (low + high) / 2), at)
+            z = torch.where(now, start * torch.exp2(at), z)
+        return t.masked_scatter(some, z)
 
 
 class _System(NamedTuple):
@@ -130,49 +173,76 @@ class _System(NamedTuple):
     solver: Solver
     ungrounded: Ungrounded
 
+    def rows(self, some: Tensor) -> _System:
+        """Those of some networks of the batch."""
+        source = self.source
+
+        def of(field: Any) -> Any:
+            whole = isinstance(field, Tensor) and field.dim() == source.dim()
+            return field[some] if whole and len(field) == len(source) else field
+
+        elements = [_Elements(*(of(field) for field in e)) for e in self.elements]
+        return self._replace(
+            elements=elements, source=of(source), held=of(self.held), value=of(self.value)
+        )
+
     def drops(self, v: Tensor) -> list[Tensor]:
-        """The drop over the length of all elements."""
-        return [f - e.value / e.length for e, f in zip(self.elements, self.fields(v), strict=True)]
+        """The drop over all elements."""
+        return [f - e.value for e, f in zip(self.elements, self.fields(v), strict=True)]
 
     def fields(self, v: Tensor) -> list[Tensor]:
         """`drops` without the potentials of walls: linear in v."""
         along = self.layout.drops(v)
-        return [
-            (e.of_nodes(v) if e.axis is None else along[e.axis]) / e.length for e in self.elements
-        ]
+        return [e.of_nodes(v) if e.axis is None else along[e.axis] for e in self.elements]
 
     def outflow(self, currents: Sequence[Tensor], *, sizes: bool = False) -> Tensor:
         """What elements carry out of each node, or the sum of the numbers of its elements;
-        transposes `fields`, but for lengths."""
+        transposes `fields`."""
         add = self.layout.at_both_ends if sizes else self.layout.outflow
         pairs = list(zip(self.elements, currents, strict=True))
         out = add([i for e, i in pairs if e.axis is not None])
         return sum((e.to_nodes(i, out) for e, i in pairs if e.axis is None), out)
 
     def tangents(self, x: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """The law of each element at its point, and the slope of its flux density there."""
-        both = [e.conductivity(a) for e, a in zip(self.elements, x, strict=True)]
+        """The value of each element's law at its point, and the slope of its current there."""
+        both = [e.tangent(a) for e, a in zip(self.elements, x, strict=True)]
         return [y for y, _ in both], [slope for _, slope in both]
 
-    def currents(self, flux: Sequence[Tensor]) -> list[Tensor]:
-        return [j * e.area for e, j in zip(self.elements, flux, strict=True)]
+    def around(self, G: Sequence[Tensor]) -> list[Tensor]:
+        """What conductance elements see of the rest of the circuit, if the nodes beyond those that
+        they join were ground, and up to a factor of `_WIDEST` of their own."""
+        total, seen = self.outflow(G, sizes=True), []
+        if self.held is not None:
+            total = torch.where(self.held, _STEEPEST, total)
+        for e, g in zip(self.elements, G, strict=True):
+            if e.axis is None:
+                rest = e.of_nodes(total) - g
+            else:
+                p, q = (x - g for x in self.layout.at_ends(total, e.axis))
+                rest = p / (p + q) * q
+            seen.append(rest.clamp(g / _FACTOR, g * _FACTOR).clamp(1 / _STEEPEST))
+        return seen
 
     def solve(
-        self, source: Tensor, conductivity: Sequence[Tensor], *, derivative: bool = False
+        self, source: Tensor, conductance: Sequence[Tensor], *, derivative: bool = False
     ) -> Tensor:
         """The linear circuit of these slopes, with 0 at held nodes."""
-        pairs = list(zip(self.elements, conductivity, strict=True))
-        edges = [g * e.area / e.length for e, g in pairs if e.axis is not None]
+        pairs = list(zip(self.elements, conductance, strict=True))
+        edges = [g for e, g in pairs if e.axis is not None]
         leak = torch.zeros_like(self.source)
         for e, g in pairs:
-            if e.axis is None:
-                leak = leak + e.to_nodes(g * e.area / e.length, leak)
-        circuit = Circuit(self.layout.for_circuit(edges), leak, self.layout)
-        if self.held is not None:
-            circuit = circuit.hold(self.held)
+            leak = leak + e.to_nodes(g, leak) if e.axis is None else leak
+        if self.held is not None:  # an edge to a held node is a leak
+            free = 1 - self.held.to(source)
+            ends = (self.layout.at_ends(free, axis) for axis in range(len(edges)))
+            inner = [g * p * q for g, (p, q) in zip(edges, ends, strict=True)]
+            outer = [g - i for g, i in zip(edges, inner, strict=True)]
+            leak = free * (leak + self.layout.at_both_ends(outer)) + (1 - free)
+            source, edges = source * free, inner
         if derivative:  # what is asked of parts without ground changes nothing
-            source = without(source, labels_of(circuit._networks()))
-        return circuit.solve(source, self.solver, ungrounded=self.ungrounded)
+            source = without(source, labels_of(Networks(edges, leak, self.layout)))
+        network = edges, leak, self.layout
+        return solve_checked(source, *network, self.solver, self.ungrounded)[0]
 
 
 def _largest(field: Tensor) -> Tensor:
@@ -183,100 +253,82 @@ def _largest(field: Tensor) -> Tensor:
 def _relative(error: Tensor, size: Tensor, tol: float) -> Tensor:
     """The largest error of each network beside its size, of which `tol` is allowed, and beside the
     largest size of the network, of which rounding is."""
-    size = size + _largest(size) * (torch.finfo(size.dtype).eps / tol)
-    return _largest(torch.where(error != 0, error / size, 0))
+    info = torch.finfo(size.dtype)
+    return _largest(error / (size + (_largest(size) * (info.eps / tol) + info.tiny)))
 
 
-def _on_curve(e: _Elements, x: Tensor, y: Tensor, G: Tensor, drop: Tensor, part: Tensor) -> Tensor:
-    """How far each point (x, y) of a law's curve moves, in x, to where the incident wave changes by
-    `part` times twice G times `drop`: the root z of y(x + z) - y + r z = 2 part r t, between 0 and
-    2 part t, by Newton's method for logarithms, with bisection."""
-    r = 1 / G if e.inverse else G
-    most = part * (torch.where(e.k != 0, drop / r, 0) if e.inverse else drop)
-    if isinstance(e.law, Ohm):
-        return most
-    # Below rounding a change cannot be measured, and the tangent is right.
-    wanted = 2 * r * most.abs()
-    live = (most.abs() > 1e-14 * x.abs()) & wanted.isfinite() & (wanted > 0)
-    moved = e.law(x + most, e.k)
-    off = live & ~(((moved - y + r * most).abs() / wanted - 1).abs() <= _WAVE)
-    if not bool(off.any()):
-        return most
-    # A law without tensors takes any elements, so those that need a search.
-    some = off if e.loose else torch.ones_like(off)
-    low, high = (torch.full_like(x, power)[some] for power in (-700.0, 1.0))  # log2(z / most)
-    x, y, r, wanted, off = (field.expand_as(off)[some] for field in (x, y, r, wanted, off))
-    k, start = (field.expand_as(some)[some] for field in (e.k, most))
-    if not e.loose:
-        x, y, r, wanted, off, k, start, low, high = (
-            field.reshape(some.shape) for field in (x, y, r, wanted, off, k, start, low, high)
-        )
-    z, at, sign = start, torch.zeros_like(start), start.sign()
-    for _ in range(_SEARCH):
-        moved, slope = e.tangent(x + z, k)
-        wave = ((moved - y + r * z) * sign / wanted).nan_to_num(math.inf, math.inf, 0)
-        now = off & ((wave - 1).abs() > _WAVE)
-        if not bool(now.any()):
-            break
-        low, high = torch.where(now & (wave < 1), at, low), torch.where(now & (wave > 1), at, high)
-        newton = at - wave.log2() * wave * wanted / ((slope + r) * z.abs())
-        inside = (newton > low) & (newton < high)
-        at = torch.where(now, torch.where(inside, newton, (low + high) / 2), at)
-        z = torch.where(now, start * torch.exp2(at), z)
-    return most.masked_scatter(some, z)
+class _Points(NamedTuple):
+    """Potentials, and for each element its point (x, y), the slope G of its current there, and how
+    far its drop is behind that of the potentials."""
+
+    v: Tensor
+    x: list[Tensor]
+    y: list[Tensor]
+    G: list[Tensor]
+    behind: list[Tensor]
+
+    def rows(self, some: Tensor) -> _Points:
+        return _Points(self.v[some], *([field[some] for field in fields] for fields in self[1:]))
+
+    def errors(self, system: _System, tol: float) -> tuple[Tensor, Tensor]:
+        """Backward errors, in a shape that broadcasts with fields, and what Kirchhoff's current law
+        leaves over at nodes."""
+        currents = [
+            x if e.inverse else y for e, x, y in zip(system.elements, self.x, self.y, strict=True)
+        ]
+        residual = system.source - system.outflow(currents)
+        if system.held is not None:
+            residual = torch.where(system.held, 0, residual)
+        size = system.outflow([i.abs() for i in currents], sizes=True)
+        errors = [_relative(residual, size + system.source.abs(), tol)]
+        ends = system.layout.sums_of_ends(self.v.abs())
+        for e, x, y, m in zip(system.elements, self.x, self.y, self.behind, strict=True):
+            if not isinstance(e.law, Ohm):
+                size = (e.of_nodes(self.v) + e.value).abs() if e.axis is None else ends[e.axis]
+                errors.append(_relative(m, size + (y if e.inverse else x).abs(), tol))
+        return torch.stack(errors).amax(0), residual
+
+    def step(self, system: _System, residual: Tensor, done: Tensor | None) -> _Points:
+        """One step of Newton's method in wave variables; networks that are done stay."""
+        given = [g * m for g, m in zip(self.G, self.behind, strict=True)]
+        dv = system.solve(residual - system.outflow(given), self.G)
+        drops, seen = system.fields(dv), system.around(self.G)
+        points: list[tuple[Tensor, ...]] = []
+        each = zip(system.elements, *self[1:], drops, seen, strict=True)
+        for e, x, y, G, behind, drop, R in each:
+            drop = drop + behind
+            z = e.moved(x, y, G, R, drop) * (e.k != 0)
+            now, slope = e.tangent(x + z)
+            if not isinstance(e.law, Ohm):
+                slope = slope.clamp(G / _CHANGE, G * _CHANGE)
+            points.append((x + z, now, slope, (drop - (now - y if e.inverse else z)) * (e.k != 0)))
+        new = _Points(self.v + dv, *map(list, zip(*points, strict=True)))
+        if done is None:
+            return new
+
+        def kept(a: Tensor, b: Tensor) -> Tensor:
+            return torch.where(done, a, b)
+
+        both = zip(self[1:], new[1:], strict=True)
+        return _Points(kept(self.v, new.v), *(list(map(kept, a, b)) for a, b in both))
 
 
-def _errors(
-    system: _System, v: Tensor, x: Sequence[Tensor], y: Sequence[Tensor], behind: Any, tol: float
-) -> tuple[Tensor, Tensor]:
-    """Backward errors, in a shape that broadcasts with fields, and what Kirchhoff's current law
-    leaves over at nodes."""
-    elements, source = system.elements, system.source
-    flux = [a if e.inverse else b for e, a, b in zip(elements, x, y, strict=True)]
-    drop = [b if e.inverse else a for e, a, b in zip(elements, x, y, strict=True)]
-    residual = source - system.outflow(system.currents(flux))
+def _first(system: _System, start: Tensor | None) -> _Points:
+    """Where elements start: without current, with the slopes of resistors, or at the drops of the
+    start."""
+    v: Tensor = torch.zeros_like(system.source) if start is None else start
     if system.held is not None:
-        residual = torch.where(system.held, 0, residual)
-    size = source.abs() + system.outflow([i.abs() for i in system.currents(flux)], sizes=True)
-    errors = [_relative(residual, size, tol)]
-    ends = system.layout.sums_of_ends(v.abs())
-    for e, m, d in zip(elements, behind, drop, strict=True):
-        around = (e.of_nodes(v).abs() + e.value.abs()) if e.axis is None else ends[e.axis]
-        off = torch.where(e.k != 0, m, 0)
-        errors.append(_relative(off * e.length, around + d.abs() * e.length, tol))
-    return torch.stack(errors).amax(0), residual
-
-
-def _reflected(
-    system: _System,
-    x: Sequence[Tensor],
-    y: Sequence[Tensor],
-    G: Sequence[Tensor],
-    behind: Sequence[Tensor],
-    drops: Sequence[Tensor],
-    done: Tensor,
-    part: Tensor,
-    most: Tensor,
-) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
-    """The next points, values and slopes of elements, which change by a factor of `most` at most,
-    and how far their drops are behind those of potentials, after a step that changed these by
-    `drops`."""
-    elements, change = system.elements, [m + d for m, d in zip(behind, drops, strict=True)]
-    move = [
-        torch.where(done, 0, _on_curve(e, x[i], y[i], G[i], change[i], part))
-        for i, e in enumerate(elements)
-    ]
-    points = [a + z for a, z in zip(x, move, strict=True)]
-    now, slopes = system.tangents(points)
-    slopes = [
-        s if isinstance(e.law, Ohm) else s.clamp(g / most, g * most)
-        for e, s, g in zip(elements, slopes, G, strict=True)
-    ]
-    rest = [
-        torch.where(done, behind[i], change[i] - (now[i] - y[i] if e.inverse else move[i]))
-        for i, e in enumerate(elements)
-    ]
-    return points, now, slopes, rest
+        v = torch.where(system.held, system.value, v)
+    drops, none = system.drops(v), [torch.zeros_like(system.source)] * 9
+    x = [torch.zeros_like(drop) for drop in drops]
+    G = [e.exists * e.k * e.area / e.length + 0 * a for e, a in zip(system.elements, x, strict=True)]
+    y = system.tangents(x)[0]
+    if start is not None:
+        every = zip(system.elements, x, y, G, drops, strict=True)
+        x = [e.moved(x, y, g, g * 1e50, drop - y * e.inverse) for e, x, y, g, drop in every]
+        y, G = system.tangents(x)
+    pairs = zip(system.elements, drops, x, y, strict=True)
+    return _Points(v, x, y, G, [d - (y if e.inverse else x) for e, d, x, y in pairs])
 
 
 def _newton(
@@ -284,73 +336,54 @@ def _newton(
 ) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
     """Potentials, the point of each element (its drop, or current where the law is an inverse),
     backward errors and numbers of steps (B, C)."""
-    elements, source = system.elements, system.source
-    v: Tensor = torch.zeros_like(source) if start is None else start
-    if system.held is not None:
-        v = torch.where(system.held, system.value, v)
-    fields = system.drops(v)
-    ohmic = [torch.where(e.exists, e.k, 0) for e in elements]
-    x: list[Tensor] = fields
-    G: list[Tensor] = ohmic
-    if any(e.inverse for e in elements):  # the point of an inverse is a current
-        given = system.currents([g * f for g, f in zip(ohmic, fields, strict=True)])
-        linear = system.fields(system.solve(source - system.outflow(given), ohmic))
-        currents = [g * (f + d) for g, f, d in zip(ohmic, fields, linear, strict=True)]
-        x = [i if e.inverse else f for e, i, f in zip(elements, currents, fields, strict=True)]
-    steps: Tensor = torch.zeros_like(source[:, :1].flatten(1, -2)[:, 0], dtype=torch.int32)
-    bad = torch.zeros_like(_largest(source), dtype=torch.bool)
-    y, slopes = system.tangents(x)
-    # From zero, the first impedance of a law is that of a resistor.
-    G = [
-        s if e.inverse or start is not None else g
-        for e, s, g in zip(elements, slopes, G, strict=True)
-    ]
-    behind: list[Tensor] = [
-        f - a if e.inverse else torch.zeros_like(f)
-        for e, f, a in zip(elements, fields, y, strict=True)
-    ]
+    points, source = _first(system, start), system.source
+    v, x = torch.empty_like(source), [torch.empty_like(a) for a in points.x]
     worst = torch.full_like(_largest(source), math.inf)
+    steps, live = torch.zeros_like(worst, dtype=torch.int32), torch.arange(len(source))
+    B = len(source)
+    tied = any(not e.loose for e in system.elements)
+    now, bad = worst, torch.zeros_like(worst, dtype=torch.bool)
     for step in range(max_steps + 1):
-        worst, residual = _errors(system, v, x, y, behind, tol)
-        if step == 0:
-            bad = ~worst.isfinite()
-        done = bad | (worst <= tol)
-        if step == max_steps or bool(done.all()):
-            break
-        steps = steps + (~done).int().reshape(steps.shape)
-        tangents = system.currents([g * m for g, m in zip(G, behind, strict=True)])
-        dv = system.solve(residual - system.outflow(tangents), G)
-        if step == 0:
-            bad = bad | dv.isnan().flatten(1, -2).any(1).reshape(bad.shape)
-            done = done | bad
-        dv = torch.where(done, 0, dv)
-        far = (step >= _PATIENCE) & (worst > _NEAR)
-        damped = torch.where(far, _DAMPED, 1.0).to(worst)
-        most = torch.where(far, _LATE, _CHANGE).to(worst)
-        drops = system.fields(dv)
-        x, y, G, behind = _reflected(system, x, y, G, behind, drops, done, damped, most)
-        v = v + dv
-    return v, x, torch.where(bad, math.nan, worst).reshape(steps.shape), steps
+        now, residual = points.errors(system, tol)
+        bad = bad | now.isnan() if step < 2 else bad
+        done = bad | (now <= tol)
+        over = done.flatten(1).all(1)
+        if step == max_steps or bool(over.all()) or (not tied and int(over.sum()) * 8 >= len(over)):
+            if step == max_steps:
+                over = torch.ones_like(over)
+            which = live[over]
+            v[which] = points.v[over]
+            for a, b in zip(x, points.x, strict=True):
+                a[which] = b[over]
+            worst[which] = torch.where(bad, math.nan, now.nan_to_num(math.inf))[over]
+            keep = ~over
+            live, bad, done = live[keep], bad[keep], done[keep]
+            if not len(live):
+                break
+            system, points, residual = system.rows(keep), points.rows(keep), residual[keep]
+        steps[live] += (~done).int()
+        points = points.step(system, residual, done if bool(done.any()) else None)
+    return v, x, worst.reshape(B, -1), steps.reshape(B, -1)
 
 
 class _Spec(NamedTuple):
     """What a system is made of beside tensors that have derivatives."""
 
     layout: Grid | Graph
-    # What makes the law of tensors, how many these are, and what `_Elements` has beside tensors.
+    # What makes the law of tensors, how many these are, and what `_Elements` has before tensors.
     kinds: list[tuple[Callable[[Sequence[Tensor]], Law], int, tuple[Any, ...]]]
     held: Tensor | None
     solver: Solver
     ungrounded: Ungrounded
 
     def system(self, tensors: Sequence[Tensor]) -> _System:
-        """`tensors`: source, what held nodes are held at, and of each kind of elements four fields
+        """`tensors`: source, what held nodes are held at, and of each kind of elements five fields
         and the tensors of the law."""
         source, value, *rest = tensors
         elements: list[_Elements] = []
         for make, count, options in self.kinds:
-            fields, law, rest = rest[:4], make(rest[4 : 4 + count]), rest[4 + count :]
-            elements.append(_Elements(law, *options, *fields, loose=not count))
+            fields, law, rest = rest[:5], make(rest[5 : 5 + count]), rest[5 + count :]
+            elements.append(_Elements(law, *options, not count, *fields))
         return _System(
             self.layout, elements, source, self.held, value, self.solver, self.ungrounded
         )
@@ -373,7 +406,7 @@ class _Spec(NamedTuple):
                 else:
                     of_elements.append(drop)
                     flux.append(e(point + (drop - before)))
-            net = now.source - now.outflow(now.currents(flux))
+            net = now.source - now.outflow(flux)
             net = net if now.held is None else torch.where(now.held, now.value, net)
             return (net, *of_elements)
 
@@ -406,13 +439,12 @@ class _Potentials(torch.autograd.Function):
         tensors, v, x = _parted(ctx.saved_tensors, ctx.count)
         system, slopes, rates, equations = ctx.spec.linearised(tensors, v, x)
         of_points = [c * grad for c, grad in zip(rates, grads[3:], strict=True)]
-        pulled = [p / e.length for e, p in zip(system.elements, of_points, strict=True)]
-        towards = grads[0] + system.outflow(pulled)
+        towards = grads[0] + system.outflow(of_points)
         w = system.solve(towards, slopes, derivative=True)
         if system.held is not None:
             w = torch.where(system.held, 0, w)
             fluxes = [g * d for g, d in zip(slopes, system.fields(w), strict=True)]
-            w = torch.where(system.held, towards - system.outflow(system.currents(fluxes)), w)
+            w = torch.where(system.held, towards - system.outflow(fluxes), w)
         _, back = vjp(equations, *tensors)
         return (None, None, *back((w, *of_points)))
 
@@ -430,7 +462,7 @@ class _Potentials(torch.autograd.Function):
             if system.held is not None:
                 value = torch.where(system.held, net, 0)
                 fluxes = [g * d for g, d in zip(slopes, system.fields(value), strict=True)]
-                net = net - system.outflow(system.currents(fluxes))
+                net = net - system.outflow(fluxes)
             dv = system.solve(net, slopes, derivative=True)
             dv = dv if system.held is None else torch.where(system.held, value, dv)
             parts = zip(rates, of_elements, system.fields(dv), strict=True)
@@ -598,11 +630,11 @@ class NonlinearCircuit:
             tensors, make = split(law)
             # A real element of conductance 0 has a derivative; faces between two cells are none.
             exists = (k != 0) | (axis is None and law is not self.edges) | (place is not None)
-            exists = exists if axis is None else ones[axis] != 0
+            exists = (exists if axis is None else ones[axis] != 0).to(k)
             inverse = bool(getattr(law, "inverse", False))
-            kinds.append((make, len(tensors), (inverse, exists, axis, place)))
-            four = [torch.as_tensor(x, device=leak.device) for x in (k, *numbers)]
-            fields.extend(widened(x) for x in (*four, *tensors))
+            kinds.append((make, len(tensors), (inverse, axis, place)))
+            five = [torch.as_tensor(x, device=leak.device) for x in (exists, k, *numbers)]
+            fields.extend(widened(x) for x in (*five, *tensors))
 
         ones = layout.edges([torch.ones_like(g) for g in circuit.conductance])
         bare = Extents([(1.0, 1.0)] * len(ones), [])
