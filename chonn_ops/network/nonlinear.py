@@ -60,8 +60,7 @@ _STEEPEST = 1e100
 _WAVE, _SEARCH = 0.05, 60
 # Slopes change by this factor at most a step.
 _CHANGE = 1e3
-import os
-_FACTOR = float(os.environ.get("FACTOR", 10))
+_FACTOR = 10.0
 _WIDEST = 1 + math.log2(1 + _FACTOR)
 
 _HELD = (
@@ -220,7 +219,8 @@ class _System(NamedTuple):
             else:
                 p, q = (x - g for x in self.layout.at_ends(total, e.axis))
                 rest = p / (p + q) * q
-            seen.append(rest.clamp(g / _FACTOR, g * _FACTOR).clamp(1 / _STEEPEST))
+            bounds = (g / _FACTOR, g) if e.inverse else (g, g * _FACTOR)
+            seen.append(rest.clamp(*bounds).clamp(1 / _STEEPEST))
         return seen
 
     def solve(
