@@ -56,6 +56,7 @@ from chonn_ops.network.solve.methods import Direct, Networks, Solver
 vjp: Any = torch.func.vjp
 # Slopes are kept between the reciprocals of this: a law may be flat or vertical at a point.
 _STEEPEST = 1e100
+_FIELDS = ("exists", "k", "length", "area")
 # A point on a curve is found to this part of the wave; the last steps need no search.
 _WAVE, _SEARCH = 0.05, 60
 # Slopes change by this factor at most a step.
@@ -94,17 +95,21 @@ class _Elements(NamedTuple):
         """By what arguments of the law are divided, and its values multiplied."""
         return (self.area, self.length) if self.inverse else (self.length, self.area)
 
+    def conducting(self) -> _Elements:
+        """Without those of conductance 0; k is 1 there, so that no law divides by it."""
+        some = self.k != 0
+        return self._replace(exists=some.to(self.k), k=torch.where(some, self.k, 1))
+
     def tangent(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The call, and the derivative of currents with drops, 0 where the conductance is. Not in
+        """Of `conducting` elements the call, and the derivative of currents with drops. Not in
         forward mode, of which PyTorch has one level."""
-        (per, times), some = self.units(), (self.k != 0).to(x)
-        k = self.k + (1 - some)
-        y, slope = tangent_of(self.law, x / per * some, k)
-        slope = slope * (times / per)
+        per, times = self.units()
+        y, slope = tangent_of(self.law, x / per, self.k)
+        y, slope = y * (times * self.exists), slope * (times / per)
         if not isinstance(self.law, Ohm):  # which may be of either sign
             slope = slope.nan_to_num(_STEEPEST, _STEEPEST, 0).clamp(1 / _STEEPEST, _STEEPEST)
             slope = 1 / slope if self.inverse else slope
-        return y * times * some, slope * some
+        return y, slope * self.exists
 
     def of_nodes(self, field: Tensor) -> Tensor:
         """The numbers of the nodes of elements to ground."""
@@ -117,48 +122,50 @@ class _Elements(NamedTuple):
         axis, index = self.place
         return pad(field, axis, index, like.shape[axis + 1] - 1 - index)
 
-    def moved(self, x: Tensor, y: Tensor, G: Tensor, R: Tensor, drop: Tensor) -> Tensor:
+    def moved(
+        self, x: Tensor, y: Tensor, G: Tensor, R: Tensor, drop: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """How far each point (x, y) of a law's curve moves, in x, to where the wave of impedance R
-        is that of the point of its tangent whose drop is further by `drop`: the root z of
-        y(x + z) - y + r z = (g + r) t, by Newton's method for logarithms, with bisection."""
-        if isinstance(self.law, Ohm):
-            return drop
+        is that of the point of its tangent whose drop is further by `drop`, and the curve there:
+        the root z of y(x + z) - y + r z = (g + r) t, by Newton's method for logarithms, with
+        bisection."""
         g, r, t = (1 / G, 1 / R, drop * G) if self.inverse else (G, R, drop)
-        wanted = (g + r) * t.abs()
+        now, slope = self.tangent(x + t)
+        if isinstance(self.law, Ohm):
+            return t, now, slope
+        size = g + r
+        wanted = size * t.abs()
         # Below rounding a change cannot be measured, and the tangent is right.
-        live = (t.abs() > 1e-14 * x.abs()) & (wanted < math.inf) & (self.k != 0)
-        moved = self.tangent(x + t)[0]
-        off = live & ~((moved - y + r * t - (g + r) * t).abs() <= _WAVE * wanted)
-        if not bool(off.any()):
-            return t
+        off = (now - y - g * t).abs() > _WAVE * wanted + 1e-14 * size * x.abs()
         # A law without tensors takes any elements, so those that need a search.
-        some = off if self.loose else torch.ones_like(off)
-        shape = (-1,) if self.loose else off.shape
-        few = self._replace(
-            **{
-                name: getattr(self, name).expand_as(off)[some].reshape(shape)
-                for name in ("exists", "k", "length", "area")
-            }
-        )
-        x, y, r, wanted, off, start = (
-            field.expand_as(some)[some].reshape(shape) for field in (x, y, r, wanted, off, t)
-        )
+        some = off.flatten().nonzero()[:, 0] if self.loose else slice(None)
+        if not bool(off.any()):
+            return t, now, slope
+
+        def few(field: Tensor) -> Tensor:
+            whole = field.expand_as(off)
+            return whole.flatten()[some] if self.loose else whole
+
+        e = self._replace(**{name: few(getattr(self, name)) for name in _FIELDS})
+        x, y, r, wanted, off, start = map(few, (x, y, r, wanted, off, t))
         z, at, sign = start, torch.zeros_like(start), start.sign()
         low, high = torch.full_like(start, -700.0), torch.full_like(start, _WIDEST)  # log2(z / t)
-        for _ in range(_SEARCH):
-            moved, slope = few.tangent(x + z)
-            slope = 1 / slope if self.inverse else slope
-            wave = ((moved - y + r * z) * sign / wanted).nan_to_num(math.inf, math.inf, 0)
-            now = off & ((wave - 1).abs() > _WAVE)
-            if not bool(now.any()):
+        for count in range(_SEARCH):
+            there, G = e.tangent(x + z)
+            wave = ((there - y + r * z) * sign / wanted).nan_to_num(math.inf, math.inf, 0)
+            on = off & ((wave - 1).abs() > _WAVE)
+            if count == _SEARCH - 1 or not bool(on.any()):
                 break
-            low = torch.where(now & (wave < 1), at, low)
-            high = torch.where(now & (wave > 1), at, high)
-            newton = at - wave.log2() * wave * wanted / ((slope + r) * z.abs())
+            low, high = torch.where(wave < 1, at, low), torch.where(wave > 1, at, high)
+            rate = (1 / G if self.inverse else G) + r
+            newton = at - wave.log2() * wave * wanted / (rate * z.abs())
             inside = (newton > low) & (newton < high)
-            at = torch.where(now, torch.where(inside, newton, (low + high) / 2), at)
-            z = torch.where(now, start * torch.exp2(at), z)
-        return t.masked_scatter(some, z)
+            at = torch.where(on, torch.where(inside, newton, (low + high) / 2), at)
+            z = torch.where(on, start * torch.exp2(at), z)
+        if not self.loose:
+            return z, there, G
+        pairs = ((t, z), (now, there), (slope, G))
+        return tuple(a.flatten().index_copy(0, some, b).reshape(a.shape) for a, b in pairs)  # type: ignore
 
 
 class _System(NamedTuple):
@@ -204,7 +211,7 @@ class _System(NamedTuple):
 
     def tangents(self, x: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """The value of each element's law at its point, and the slope of its current there."""
-        both = [e.tangent(a) for e, a in zip(self.elements, x, strict=True)]
+        both = [e.conducting().tangent(a) for e, a in zip(self.elements, x, strict=True)]
         return [y for y, _ in both], [slope for _, slope in both]
 
     def around(self, G: Sequence[Tensor]) -> list[Tensor]:
@@ -296,12 +303,11 @@ class _Points(NamedTuple):
         points: list[tuple[Tensor, ...]] = []
         each = zip(system.elements, *self[1:], drops, seen, strict=True)
         for e, x, y, G, behind, drop, R in each:
-            drop = drop + behind
-            z = e.moved(x, y, G, R, drop) * (e.k != 0)
-            now, slope = e.tangent(x + z)
+            drop = (drop + behind) * e.exists
+            z, now, slope = e.moved(x, y, G, R, drop)
             if not isinstance(e.law, Ohm):
                 slope = slope.clamp(G / _CHANGE, G * _CHANGE)
-            points.append((x + z, now, slope, (drop - (now - y if e.inverse else z)) * (e.k != 0)))
+            points.append((x + z, now, slope, drop - (now - y if e.inverse else z)))
         new = _Points(self.v + dv, *map(list, zip(*points, strict=True)))
         if done is None:
             return new
@@ -319,14 +325,14 @@ def _first(system: _System, start: Tensor | None) -> _Points:
     v: Tensor = torch.zeros_like(system.source) if start is None else start
     if system.held is not None:
         v = torch.where(system.held, system.value, v)
-    drops, none = system.drops(v), [torch.zeros_like(system.source)] * 9
+    drops = [d * e.exists for e, d in zip(system.elements, system.drops(v), strict=True)]
     x = [torch.zeros_like(drop) for drop in drops]
     G = [e.exists * e.k * e.area / e.length + 0 * a for e, a in zip(system.elements, x, strict=True)]
-    y = system.tangents(x)[0]
+    y = [e.tangent(a)[0] for e, a in zip(system.elements, x, strict=True)]
     if start is not None:
         every = zip(system.elements, x, y, G, drops, strict=True)
-        x = [e.moved(x, y, g, g * 1e50, drop - y * e.inverse) for e, x, y, g, drop in every]
-        y, G = system.tangents(x)
+        moved = [e.moved(x, y, g, g * 1e50, drop - y * e.inverse) for e, x, y, g, drop in every]
+        x, y, G = map(list, zip(*moved, strict=True))
     pairs = zip(system.elements, drops, x, y, strict=True)
     return _Points(v, x, y, G, [d - (y if e.inverse else x) for e, d, x, y in pairs])
 
@@ -336,6 +342,7 @@ def _newton(
 ) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
     """Potentials, the point of each element (its drop, or current where the law is an inverse),
     backward errors and numbers of steps (B, C)."""
+    system = system._replace(elements=[e.conducting() for e in system.elements])
     points, source = _first(system, start), system.source
     v, x = torch.empty_like(source), [torch.empty_like(a) for a in points.x]
     worst = torch.full_like(_largest(source), math.inf)
