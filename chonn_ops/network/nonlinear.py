@@ -59,6 +59,8 @@ _STEEPEST = 1e100
 _FIELDS = ("exists", "k", "length", "area")
 # A point on a curve is found to this part of the wave; the last steps need no search.
 _WAVE, _SEARCH = 0.05, 60
+# An eighth of the batch, if it is done, leaves it.
+_LEAVE = 8
 # Slopes change by this factor at most a step.
 _CHANGE = 1e3
 _FACTOR = 10.0
@@ -103,13 +105,14 @@ class _Elements(NamedTuple):
     def tangent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Of `conducting` elements the call, and the derivative of currents with drops. Not in
         forward mode, of which PyTorch has one level."""
-        per, times = self.units()
-        y, slope = tangent_of(self.law, x / per, self.k)
-        y, slope = y * (times * self.exists), slope * (times / per)
+        (per, times), bare = self.units(), self.length.dim() == self.area.dim() == 0
+        y, slope = tangent_of(self.law, x if bare else x / per, self.k)
+        if not bare:
+            y, slope = y * times, slope * (times / per)
         if not isinstance(self.law, Ohm):  # which may be of either sign
             slope = slope.nan_to_num(_STEEPEST, _STEEPEST, 0).clamp(1 / _STEEPEST, _STEEPEST)
             slope = 1 / slope if self.inverse else slope
-        return y, slope * self.exists
+        return y * self.exists, slope * self.exists
 
     def of_nodes(self, field: Tensor) -> Tensor:
         """The numbers of the nodes of elements to ground."""
@@ -122,50 +125,49 @@ class _Elements(NamedTuple):
         axis, index = self.place
         return pad(field, axis, index, like.shape[axis + 1] - 1 - index)
 
-    def moved(
-        self, x: Tensor, y: Tensor, G: Tensor, R: Tensor, drop: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """How far each point (x, y) of a law's curve moves, in x, to where the wave of impedance R
-        is that of the point of its tangent whose drop is further by `drop`, and the curve there:
-        the root z of y(x + z) - y + r z = (g + r) t, by Newton's method for logarithms, with
-        bisection."""
-        g, r, t = (1 / G, 1 / R, drop * G) if self.inverse else (G, R, drop)
-        now, slope = self.tangent(x + t)
-        if isinstance(self.law, Ohm):
-            return t, now, slope
-        size = g + r
-        wanted = size * t.abs()
+    def far(self, x: Tensor, y: Tensor, G: Tensor, move: Tensor, now: Tensor) -> Tensor:
+        """Whether the law is off its tangent by a part of the wave in a move from the point (x, y)
+        to (x + move, now)."""
+        g = 1 / G if self.inverse else G
+        off = (now - y).addcmul_(g, move, value=-1).abs_()
         # Below rounding a change cannot be measured, and the tangent is right.
-        off = (now - y - g * t).abs() > _WAVE * wanted + 1e-14 * size * x.abs()
+        return off > (move.abs() * (2 * _WAVE)).add_(x.abs(), alpha=2e-14).mul_(g)
+
+    def reflected(
+        self, x: Tensor, y: Tensor, G: Tensor, R: Tensor, move: Tensor, off: Tensor
+    ) -> list[Tensor]:
+        """A move, the law there, and its slope. It is `move` along the tangent (t), and where this
+        is `off`, the root z of y(x + z) - y + r z = (g + r) t, with the impedance R of waves; by
+        Newton's method for logarithms, with bisection."""
+        now, slope = self.tangent(x + move)
+        tangential = [move, now, slope]
         # A law without tensors takes any elements, so those that need a search.
         some = off.flatten().nonzero()[:, 0] if self.loose else slice(None)
-        if not bool(off.any()):
-            return t, now, slope
 
         def few(field: Tensor) -> Tensor:
-            whole = field.expand_as(off)
-            return whole.flatten()[some] if self.loose else whole
+            return field.expand_as(off).reshape(-1 if self.loose else off.shape)[some]
 
         e = self._replace(**{name: few(getattr(self, name)) for name in _FIELDS})
-        x, y, r, wanted, off, start = map(few, (x, y, r, wanted, off, t))
-        z, at, sign = start, torch.zeros_like(start), start.sign()
-        low, high = torch.full_like(start, -700.0), torch.full_like(start, _WIDEST)  # log2(z / t)
+        x, y, G, R, t, off = map(few, (x, y, G, R, move, off))
+        g, r = (1 / G, 1 / R) if self.inverse else (G, R)
+        z, at, sign, wanted = t, torch.zeros_like(t), t.sign(), (g + r) * t.abs()
+        low, high = torch.full_like(t, -700.0), torch.full_like(t, _WIDEST)  # log2(z / t)
         for count in range(_SEARCH):
-            there, G = e.tangent(x + z)
-            wave = ((there - y + r * z) * sign / wanted).nan_to_num(math.inf, math.inf, 0)
+            now, slope = e.tangent(x + z)
+            wave = ((now - y + r * z) * sign / wanted).nan_to_num_(math.inf, math.inf, 0)
             on = off & ((wave - 1).abs() > _WAVE)
             if count == _SEARCH - 1 or not bool(on.any()):
                 break
             low, high = torch.where(wave < 1, at, low), torch.where(wave > 1, at, high)
-            rate = (1 / G if self.inverse else G) + r
+            rate = (1 / slope if self.inverse else slope) + r
             newton = at - wave.log2() * wave * wanted / (rate * z.abs())
             inside = (newton > low) & (newton < high)
             at = torch.where(on, torch.where(inside, newton, (low + high) / 2), at)
-            z = torch.where(on, start * torch.exp2(at), z)
+            z = torch.where(on, t * torch.exp2(at), z)
         if not self.loose:
-            return z, there, G
-        pairs = ((t, z), (now, there), (slope, G))
-        return tuple(a.flatten().index_copy(0, some, b).reshape(a.shape) for a, b in pairs)  # type: ignore
+            return [z, now, slope]
+        pairs = zip(tangential, (z, now, slope), strict=True)
+        return [a.flatten().index_copy_(0, some, b).reshape(a.shape) for a, b in pairs]
 
 
 class _System(NamedTuple):
@@ -259,9 +261,9 @@ def _largest(field: Tensor) -> Tensor:
 
 def _relative(error: Tensor, size: Tensor, tol: float) -> Tensor:
     """The largest error of each network beside its size, of which `tol` is allowed, and beside the
-    largest size of the network, of which rounding is."""
+    largest size of the network, of which rounding is. Overwrites `size`."""
     info = torch.finfo(size.dtype)
-    return _largest(error / (size + (_largest(size) * (info.eps / tol) + info.tiny)))
+    return _largest(error / size.add_(_largest(size).mul_(info.eps / tol).add_(info.tiny)))
 
 
 class _Points(NamedTuple):
@@ -280,43 +282,56 @@ class _Points(NamedTuple):
     def errors(self, system: _System, tol: float) -> tuple[Tensor, Tensor]:
         """Backward errors, in a shape that broadcasts with fields, and what Kirchhoff's current law
         leaves over at nodes."""
-        currents = [
-            x if e.inverse else y for e, x, y in zip(system.elements, self.x, self.y, strict=True)
-        ]
+        each = list(zip(system.elements, self.x, self.y, self.behind, strict=True))
+        currents = [x if e.inverse else y for e, x, y, _ in each]
         residual = system.source - system.outflow(currents)
         if system.held is not None:
             residual = torch.where(system.held, 0, residual)
-        size = system.outflow([i.abs() for i in currents], sizes=True)
-        errors = [_relative(residual, size + system.source.abs(), tol)]
+        size = system.outflow([i.abs() for i in currents], sizes=True).add_(system.source.abs())
+        worst = _relative(residual, size, tol)
+        if not bool((worst <= tol).any()):  # the rest cannot change that
+            return worst, residual
         ends = system.layout.sums_of_ends(self.v.abs())
-        for e, x, y, m in zip(system.elements, self.x, self.y, self.behind, strict=True):
+        for e, x, y, m in each:
             if not isinstance(e.law, Ohm):
-                size = (e.of_nodes(self.v) + e.value).abs() if e.axis is None else ends[e.axis]
-                errors.append(_relative(m, size + (y if e.inverse else x).abs(), tol))
-        return torch.stack(errors).amax(0), residual
+                drop = (y if e.inverse else x).abs()
+                size = e.of_nodes(self.v).abs() + e.value.abs() if e.axis is None else ends[e.axis]
+                worst = worst.maximum(_relative(m, drop.add_(size), tol))
+        return worst, residual
 
-    def step(self, system: _System, residual: Tensor, done: Tensor | None) -> _Points:
-        """One step of Newton's method in wave variables; networks that are done stay."""
+    def step(self, system: _System, residual: Tensor) -> _Points:
+        """One step of Newton's method in wave variables."""
         given = [g * m for g, m in zip(self.G, self.behind, strict=True)]
         dv = system.solve(residual - system.outflow(given), self.G)
-        drops, seen = system.fields(dv), system.around(self.G)
-        points: list[tuple[Tensor, ...]] = []
-        each = zip(system.elements, *self[1:], drops, seen, strict=True)
-        for e, x, y, G, behind, drop, R in each:
-            drop = (drop + behind) * e.exists
-            z, now, slope = e.moved(x, y, G, R, drop)
-            if not isinstance(e.law, Ohm):
-                slope = slope.clamp(G / _CHANGE, G * _CHANGE)
-            points.append((x + z, now, slope, drop - (now - y if e.inverse else z)))
-        new = _Points(self.v + dv, *map(list, zip(*points, strict=True)))
-        if done is None:
-            return new
+        return self.moved(system, dv, lambda: system.around(self.G))
 
-        def kept(a: Tensor, b: Tensor) -> Tensor:
-            return torch.where(done, a, b)
+    def moved(self, system: _System, dv: Tensor, impedances: Callable[[], list[Tensor]]) -> _Points:
+        """The points with the waves of those of tangents, if potentials change by dv."""
+        v, new, R = self.v + dv, [], []
+        each = zip(system.elements, *self[1:], system.fields(dv), strict=True)
+        for i, (e, x, y, G, behind, drop) in enumerate(each):
+            if isinstance(e.law, Ohm):
+                x = x + drop + behind
+                new.append((x, G * x, G, 0 * x))
+                continue
+            drop = (drop + behind).mul_(e.exists)
+            move = drop * G if e.inverse else drop
+            now, slope = e.tangent(x + move)
+            off = e.far(x, y, G, move, now)
+            if bool(off.any()):
+                R = R or impedances()
+                move, now, slope = e.reflected(x, y, G, R[i], move, off)
+            slope = slope.clamp(G / _CHANGE, G * _CHANGE)
+            new.append((x + move, now, slope, drop - (now - y if e.inverse else move)))
+        return _Points(v, *map(list, zip(*new, strict=True)))
 
-        both = zip(self[1:], new[1:], strict=True)
-        return _Points(kept(self.v, new.v), *(list(map(kept, a, b)) for a, b in both))
+    def unless(self, done: Tensor, before: _Points) -> _Points:
+        """These of the networks that are not done, and of others those before."""
+        both = zip(self[1:], before[1:], strict=True)
+        v = torch.where(done, before.v, self.v)
+        return _Points(
+            v, *([torch.where(done, b, a) for a, b in zip(*pair, strict=True)] for pair in both)
+        )
 
 
 def _first(system: _System, start: Tensor | None) -> _Points:
@@ -327,14 +342,16 @@ def _first(system: _System, start: Tensor | None) -> _Points:
         v = torch.where(system.held, system.value, v)
     drops = [d * e.exists for e, d in zip(system.elements, system.drops(v), strict=True)]
     x = [torch.zeros_like(drop) for drop in drops]
-    G = [e.exists * e.k * e.area / e.length + 0 * a for e, a in zip(system.elements, x, strict=True)]
+    G = [e.exists * e.k * (e.area / e.length) + a for e, a in zip(system.elements, x, strict=True)]
     y = [e.tangent(a)[0] for e, a in zip(system.elements, x, strict=True)]
-    if start is not None:
-        every = zip(system.elements, x, y, G, drops, strict=True)
-        moved = [e.moved(x, y, g, g * 1e50, drop - y * e.inverse) for e, x, y, g, drop in every]
-        x, y, G = map(list, zip(*moved, strict=True))
     pairs = zip(system.elements, drops, x, y, strict=True)
-    return _Points(v, x, y, G, [d - (y if e.inverse else x) for e, d, x, y in pairs])
+    points = _Points(v, x, y, G, [d - (y if e.inverse else x) for e, d, x, y in pairs])
+    if start is None:
+        return points
+    # Seen from a rest of the circuit that is a source of voltage, elements have these drops.
+    points = points.moved(system, 0 * v, lambda: [g * _STEEPEST**0.5 for g in G])
+    slopes = [e.tangent(x)[1] for e, x in zip(system.elements, points.x, strict=True)]
+    return points._replace(G=slopes)
 
 
 def _newton(
@@ -344,33 +361,31 @@ def _newton(
     backward errors and numbers of steps (B, C)."""
     system = system._replace(elements=[e.conducting() for e in system.elements])
     points, source = _first(system, start), system.source
+    # Networks that are done leave the batch, unless tensors of laws may belong to some.
+    leave = all(e.loose for e in system.elements)
     v, x = torch.empty_like(source), [torch.empty_like(a) for a in points.x]
-    worst = torch.full_like(_largest(source), math.inf)
-    steps, live = torch.zeros_like(worst, dtype=torch.int32), torch.arange(len(source))
-    B = len(source)
-    tied = any(not e.loose for e in system.elements)
-    now, bad = worst, torch.zeros_like(worst, dtype=torch.bool)
+    worst = torch.empty_like(_largest(source))
+    steps, bad = torch.zeros_like(worst, dtype=torch.int32), torch.zeros_like(worst) != 0
+    live = torch.arange(len(source), device=source.device)
     for step in range(max_steps + 1):
         now, residual = points.errors(system, tol)
         bad = bad | now.isnan() if step < 2 else bad
         done = bad | (now <= tol)
-        over = done.flatten(1).all(1)
-        if step == max_steps or bool(over.all()) or (not tied and int(over.sum()) * 8 >= len(over)):
-            if step == max_steps:
-                over = torch.ones_like(over)
-            which = live[over]
-            v[which] = points.v[over]
-            for a, b in zip(x, points.x, strict=True):
-                a[which] = b[over]
-            worst[which] = torch.where(bad, math.nan, now.nan_to_num(math.inf))[over]
-            keep = ~over
-            live, bad, done = live[keep], bad[keep], done[keep]
-            if not len(live):
+        over = done.flatten(1).all(1) | (step == max_steps)
+        if bool(over.all() | (leave & (over.sum() * _LEAVE >= len(over)))):
+            which, keep = live[over], ~over
+            now = torch.where(bad, math.nan, now.nan_to_num(math.inf))
+            every = zip((v, worst, *x), (points.v, now, *points.x), strict=True)
+            for result, field in every:
+                result[which] = field[over]
+            if bool(over.all()):
                 break
-            system, points, residual = system.rows(keep), points.rows(keep), residual[keep]
+            live, bad, done, residual = live[keep], bad[keep], done[keep], residual[keep]
+            system, points = system.rows(keep), points.rows(keep)
         steps[live] += (~done).int()
-        points = points.step(system, residual, done if bool(done.any()) else None)
-    return v, x, worst.reshape(B, -1), steps.reshape(B, -1)
+        new = points.step(system, residual)
+        points = new.unless(done, points) if bool(done.any()) else new
+    return v, x, worst.reshape(len(v), -1), steps.reshape(len(v), -1)
 
 
 class _Spec(NamedTuple):
