@@ -167,7 +167,7 @@ class _Elements(NamedTuple):
         if not self.loose:
             return [z, now, slope]
         pairs = zip(tangential, (z, now, slope), strict=True)
-        return [a.flatten().index_copy_(0, some, b).reshape(a.shape) for a, b in pairs]
+        return [a.flatten().index_copy(0, some, b).reshape(a.shape) for a, b in pairs]
 
 
 class _System(NamedTuple):
