@@ -63,7 +63,7 @@ _WAVE, _SEARCH = 0.05, 60
 _LEAVE = 8
 # Slopes change by this factor at most a step.
 _CHANGE = 1e3
-_FACTOR = 10.0
+_FACTOR, _PATIENCE = 10.0, 20
 _WIDEST = 1 + math.log2(1 + _FACTOR)
 
 _HELD = (
@@ -79,6 +79,7 @@ class _Elements(NamedTuple):
     inverse: bool
     axis: int | None  # of edges; None for elements to ground
     place: tuple[int, int] | None  # of elements to ground: the nodes at an index of an axis, or all
+    unit: bool  # whether lengths and areas are 1
     loose: bool  # whether the law has no tensors, which belong to elements
     exists: Tensor  # 0 at entries that belong to no element, else 1
     k: Tensor
@@ -105,9 +106,9 @@ class _Elements(NamedTuple):
     def tangent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Of `conducting` elements the call, and the derivative of currents with drops. Not in
         forward mode, of which PyTorch has one level."""
-        (per, times), bare = self.units(), self.length.dim() == self.area.dim() == 0
-        y, slope = tangent_of(self.law, x if bare else x / per, self.k)
-        if not bare:
+        per, times = self.units()
+        y, slope = tangent_of(self.law, x if self.unit else x / per, self.k)
+        if not self.unit:
             y, slope = y * times, slope * (times / per)
         if not isinstance(self.law, Ohm):  # which may be of either sign
             slope = slope.nan_to_num(_STEEPEST, _STEEPEST, 0).clamp(1 / _STEEPEST, _STEEPEST)
@@ -216,9 +217,9 @@ class _System(NamedTuple):
         both = [e.conducting().tangent(a) for e, a in zip(self.elements, x, strict=True)]
         return [y for y, _ in both], [slope for _, slope in both]
 
-    def around(self, G: Sequence[Tensor]) -> list[Tensor]:
+    def around(self, G: Sequence[Tensor], most: float) -> list[Tensor]:
         """What conductance elements see of the rest of the circuit, if the nodes beyond those that
-        they join were ground, and up to a factor of `_WIDEST` of their own."""
+        they join were ground, up to a factor of `most` of their own."""
         total, seen = self.outflow(G, sizes=True), []
         if self.held is not None:
             total = torch.where(self.held, _STEEPEST, total)
@@ -228,7 +229,7 @@ class _System(NamedTuple):
             else:
                 p, q = (x - g for x in self.layout.at_ends(total, e.axis))
                 rest = p / (p + q) * q
-            bounds = (g / _FACTOR, g) if e.inverse else (g, g * _FACTOR)
+            bounds = (g / most, g) if e.inverse else (g, g * most)
             seen.append(rest.clamp(*bounds).clamp(1 / _STEEPEST))
         return seen
 
@@ -299,11 +300,12 @@ class _Points(NamedTuple):
                 worst = worst.maximum(_relative(m, drop.add_(size), tol))
         return worst, residual
 
-    def step(self, system: _System, residual: Tensor) -> _Points:
-        """One step of Newton's method in wave variables."""
+    def step(self, system: _System, residual: Tensor, most: float) -> _Points:
+        """One step of Newton's method in wave variables, whose impedances are those of elements up
+        to a factor of `most`."""
         given = [g * m for g, m in zip(self.G, self.behind, strict=True)]
         dv = system.solve(residual - system.outflow(given), self.G)
-        return self.moved(system, dv, lambda: system.around(self.G))
+        return self.moved(system, dv, lambda: system.around(self.G, most))
 
     def moved(self, system: _System, dv: Tensor, impedances: Callable[[], list[Tensor]]) -> _Points:
         """The points with the waves of those of tangents, if potentials change by dv."""
@@ -383,7 +385,7 @@ def _newton(
             live, bad, done, residual = live[keep], bad[keep], done[keep], residual[keep]
             system, points = system.rows(keep), points.rows(keep)
         steps[live] += (~done).int()
-        new = points.step(system, residual)
+        new = points.step(system, residual, _FACTOR if step < _PATIENCE else 1.0)
         points = new.unless(done, points) if bool(done.any()) else new
     return v, x, worst.reshape(len(v), -1), steps.reshape(len(v), -1)
 
@@ -654,7 +656,8 @@ class NonlinearCircuit:
             exists = (k != 0) | (axis is None and law is not self.edges) | (place is not None)
             exists = (exists if axis is None else ones[axis] != 0).to(k)
             inverse = bool(getattr(law, "inverse", False))
-            kinds.append((make, len(tensors), (inverse, axis, place)))
+            unit = not any(isinstance(x, Tensor) or x != 1 for x in numbers[:2])
+            kinds.append((make, len(tensors), (inverse, axis, place, unit)))
             five = [torch.as_tensor(x, device=leak.device) for x in (exists, k, *numbers)]
             fields.extend(widened(x) for x in (*five, *tensors))
 
