@@ -7,6 +7,8 @@ the conductivity k, and the result is a flux density. Any such function will do.
 in the fields of a dataclass, the parameters of a `torch.nn.Module`, or the arguments of a
 `functools.partial`, so that gradients find them.
 
+A method ``tangent(drop, conductance)`` of a law, which returns it and its slope, saves time.
+
 A law whose slope is infinite at some drop is given by its inverse, ``(current, conductance) ->
 drop``, with the attribute ``inverse = True``.
 """
@@ -275,9 +277,10 @@ class Monotone(nn.Module):
 
 def tangent_of(law: Law, x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """A law and its derivative at x, by its method `tangent` where it has one."""
-    if hasattr(law, "tangent"):
-        return law.tangent(x, k)
-    y, back = torch.func.vjp(lambda x: law(x, k), x)
+    known: Any = getattr(law, "tangent", None)
+    if known is not None:
+        return known(x, k)
+    y, back, *_ = torch.func.vjp(lambda x: law(x, k), x)
     return y, back(torch.ones_like(y))[0]
 
 

@@ -12,6 +12,13 @@ law makes diverge: where a law is exponential the current moves, where it is fla
 Because G is the slope, the wave that a law reflects does not depend on the incident one to first
 order, and the last steps converge quadratically, as Newton's.
 
+That holds for waves of any impedance R, as points of tangents are those of laws to second order. If
+R is the conductance of the rest of the circuit, a step solves a circuit with one law exactly: where
+the law's current matters little, the drop is the tangent's, and else the current is. R is here the
+conductance that an element sees if the nodes beyond its own were ground, which is too large, so it
+is used to raise R above G, up to a factor of 10. Laws whose inverse is given are of the dual kind,
+and R is lowered for them.
+
 Derivatives are those of the equations at the solution: one solve with the slopes there, which is
 differentiable itself because potentials and points of the solution are outputs that have
 derivatives, too.
@@ -61,10 +68,13 @@ _FIELDS = ("exists", "k", "length", "area")
 _WAVE, _SEARCH = 0.05, 60
 # An eighth of the batch, if it is done, leaves it.
 _LEAVE = 8
-# Slopes change by this factor at most a step.
-_CHANGE = 1e3
-_FACTOR, _PATIENCE = 10.0, 20
-_WIDEST = 1 + math.log2(1 + _FACTOR)
+# How far impedances of waves may be from those of elements, towards those of the rest of the
+# circuit; by what factor slopes change at most a step; and what part of the change of waves is
+# taken. Of networks that are not near their solution after `_PATIENCE` steps these are `_LATE`: the
+# splitting of Douglas and Rachford converges where the other one cycles.
+_LIMITS, _LATE = (10.0, 1e3, 1.0), (1.0, 5.0, 0.6)
+_PATIENCE, _NEAR = 15, 1e-3
+_WIDEST = 4.0  # log2 of the most that a wave moves an element, over its tangent
 
 _HELD = (
     "tensors that need a gradient as arguments of a functools.partial, or in the fields of a "
@@ -143,7 +153,7 @@ class _Elements(NamedTuple):
         now, slope = self.tangent(x + move)
         tangential = [move, now, slope]
         # A law without tensors takes any elements, so those that need a search.
-        some = off.flatten().nonzero()[:, 0] if self.loose else slice(None)
+        some: Any = off.flatten().nonzero()[:, 0] if self.loose else slice(None)
 
         def few(field: Tensor) -> Tensor:
             return field.expand_as(off).reshape(-1 if self.loose else off.shape)[some]
@@ -212,12 +222,7 @@ class _System(NamedTuple):
         out = add([i for e, i in pairs if e.axis is not None])
         return sum((e.to_nodes(i, out) for e, i in pairs if e.axis is None), out)
 
-    def tangents(self, x: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """The value of each element's law at its point, and the slope of its current there."""
-        both = [e.conducting().tangent(a) for e, a in zip(self.elements, x, strict=True)]
-        return [y for y, _ in both], [slope for _, slope in both]
-
-    def around(self, G: Sequence[Tensor], most: float) -> list[Tensor]:
+    def around(self, G: Sequence[Tensor], most: Any) -> list[Tensor]:
         """What conductance elements see of the rest of the circuit, if the nodes beyond those that
         they join were ground, up to a factor of `most` of their own."""
         total, seen = self.outflow(G, sizes=True), []
@@ -300,15 +305,23 @@ class _Points(NamedTuple):
                 worst = worst.maximum(_relative(m, drop.add_(size), tol))
         return worst, residual
 
-    def step(self, system: _System, residual: Tensor, most: float) -> _Points:
-        """One step of Newton's method in wave variables, whose impedances are those of elements up
-        to a factor of `most`."""
+    def step(self, system: _System, residual: Tensor, limits: Sequence[Any]) -> _Points:
+        """One step of Newton's method in wave variables, with `_LIMITS`."""
+        most, change, part = limits
         given = [g * m for g, m in zip(self.G, self.behind, strict=True)]
         dv = system.solve(residual - system.outflow(given), self.G)
-        return self.moved(system, dv, lambda: system.around(self.G, most))
+        return self.moved(system, dv, lambda: system.around(self.G, most), change, part)
 
-    def moved(self, system: _System, dv: Tensor, impedances: Callable[[], list[Tensor]]) -> _Points:
-        """The points with the waves of those of tangents, if potentials change by dv."""
+    def moved(
+        self,
+        system: _System,
+        dv: Tensor,
+        impedances: Callable[[], list[Tensor]],
+        change: Any,
+        part: Any,
+    ) -> _Points:
+        """The points with the waves of those of tangents, if potentials change by dv; of the change
+        of waves `part`, and slopes change by a factor of `change` at most."""
         v, new, R = self.v + dv, [], []
         each = zip(system.elements, *self[1:], system.fields(dv), strict=True)
         for i, (e, x, y, G, behind, drop) in enumerate(each):
@@ -317,23 +330,25 @@ class _Points(NamedTuple):
                 new.append((x, G * x, G, 0 * x))
                 continue
             drop = (drop + behind).mul_(e.exists)
-            move = drop * G if e.inverse else drop
+            move = part * (drop * G if e.inverse else drop)
             now, slope = e.tangent(x + move)
             off = e.far(x, y, G, move, now)
             if bool(off.any()):
                 R = R or impedances()
                 move, now, slope = e.reflected(x, y, G, R[i], move, off)
-            slope = slope.clamp(G / _CHANGE, G * _CHANGE)
+            slope = slope.clamp(G / change, G * change)
             new.append((x + move, now, slope, drop - (now - y if e.inverse else move)))
         return _Points(v, *map(list, zip(*new, strict=True)))
 
     def unless(self, done: Tensor, before: _Points) -> _Points:
         """These of the networks that are not done, and of others those before."""
-        both = zip(self[1:], before[1:], strict=True)
-        v = torch.where(done, before.v, self.v)
-        return _Points(
-            v, *([torch.where(done, b, a) for a, b in zip(*pair, strict=True)] for pair in both)
-        )
+
+        def chosen(now: Any, then: Any) -> Any:
+            if isinstance(now, list):
+                return list(map(chosen, now, then))
+            return torch.where(done, then, now)
+
+        return _Points(*map(chosen, self, before))
 
 
 def _first(system: _System, start: Tensor | None) -> _Points:
@@ -343,15 +358,19 @@ def _first(system: _System, start: Tensor | None) -> _Points:
     if system.held is not None:
         v = torch.where(system.held, system.value, v)
     drops = [d * e.exists for e, d in zip(system.elements, system.drops(v), strict=True)]
-    x = [torch.zeros_like(drop) for drop in drops]
-    G = [e.exists * e.k * (e.area / e.length) + a for e, a in zip(system.elements, x, strict=True)]
+    ohm = [isinstance(e.law, Ohm) for e in system.elements]  # never behind
+    x = [drop if is_ohm else 0 * drop for is_ohm, drop in zip(ohm, drops, strict=True)]
+    G = [
+        e.exists * e.k * (e.area / e.length) + 0 * d
+        for e, d in zip(system.elements, drops, strict=True)
+    ]
     y = [e.tangent(a)[0] for e, a in zip(system.elements, x, strict=True)]
     pairs = zip(system.elements, drops, x, y, strict=True)
     points = _Points(v, x, y, G, [d - (y if e.inverse else x) for e, d, x, y in pairs])
     if start is None:
         return points
     # Seen from a rest of the circuit that is a source of voltage, elements have these drops.
-    points = points.moved(system, 0 * v, lambda: [g * _STEEPEST**0.5 for g in G])
+    points = points.moved(system, 0 * v, lambda: [g * _STEEPEST**0.5 for g in G], 1, 1)
     slopes = [e.tangent(x)[1] for e, x in zip(system.elements, points.x, strict=True)]
     return points._replace(G=slopes)
 
@@ -382,10 +401,14 @@ def _newton(
                 result[which] = field[over]
             if bool(over.all()):
                 break
-            live, bad, done, residual = live[keep], bad[keep], done[keep], residual[keep]
+            live, now, bad, done, residual = (a[keep] for a in (live, now, bad, done, residual))
             system, points = system.rows(keep), points.rows(keep)
         steps[live] += (~done).int()
-        new = points.step(system, residual, _FACTOR if step < _PATIENCE else 1.0)
+        limits: Sequence[Any] = _LIMITS
+        if step >= _PATIENCE:
+            pairs = zip(_LATE, _LIMITS, strict=True)
+            limits = [torch.where(now > _NEAR, *pair).to(now) for pair in pairs]
+        new = points.step(system, residual, limits)
         points = new.unless(done, points) if bool(done.any()) else new
     return v, x, worst.reshape(len(v), -1), steps.reshape(len(v), -1)
 
@@ -406,8 +429,8 @@ class _Spec(NamedTuple):
         source, value, *rest = tensors
         elements: list[_Elements] = []
         for make, count, options in self.kinds:
-            fields, law, rest = rest[:5], make(rest[5 : 5 + count]), rest[5 + count :]
-            elements.append(_Elements(law, *options, not count, *fields))
+            law, fields, rest = make(rest[5 : 5 + count]), rest[:5], rest[5 + count :]
+            elements.append(_Elements._make((law, *options, not count, *fields)))
         return _System(
             self.layout, elements, source, self.held, value, self.solver, self.ungrounded
         )
@@ -417,7 +440,10 @@ class _Spec(NamedTuple):
         linear equations change, and the equations as a function of tensors."""
         system = self.system(tensors)
         fixed = system.drops(v)
-        slopes = system.tangents(x)[1]
+        # Points of elements without conductance have not been found.
+        each = zip(system.elements, x, fixed, strict=True)
+        x = [a if e.inverse else torch.where(e.k != 0, a, d) for e, a, d in each]
+        slopes = [e.conducting().tangent(a)[1] for e, a in zip(system.elements, x, strict=True)]
 
         def equations(*tensors: Tensor) -> tuple[Tensor, ...]:
             now = self.system(tensors)

@@ -357,3 +357,34 @@ def test_a_learned_law_increases_and_learns_a_cubic(odd):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.1 * losses[0]
+
+
+@pytest.mark.parametrize("name", [name for name in LAWS if name != "a function"] + ["Threshold"])
+def test_tangents_of_laws_are_their_derivatives(name):
+    law = laws.Threshold(0.5, 0.1) if name == "Threshold" else LAWS[name][0]
+    x, k = noise(50), positive(50)
+    y, slope = law.tangent(x, k)
+    torch.testing.assert_close(y, law(x, k))
+    torch.testing.assert_close(slope, torch.func.vmap(torch.func.grad(law))(x, k))
+
+
+STEPS = {  # on 8 networks of 16 x 16: the most steps that each law may take
+    "Power(4)": (laws.Power(4), None, 8),
+    "Power(10)": (laws.Power(10), None, 14),
+    "Power(1.3)": (laws.Power(1.3), None, 14),
+    "a porous medium": (None, laws.Power(4 / 3), 10),
+    "radiation": (None, laws.Radiation(), 9),
+    "diodes": (None, laws.Diode(), 9),
+    "thresholds": (laws.Threshold(0.5, 1e-4), None, 15),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_laws_take_few_steps(name):
+    torch.manual_seed(0)
+    edges, leaks, most = STEPS[name]
+    circuit = Circuit((positive(8, 16, 16, 1),) * 2, positive(8, 16, 16, 1))
+    s = noise(8, 16, 16, 1)
+    s = s.abs() if name == "diodes" else s
+    _, info = NonlinearCircuit(circuit, edges, leaks).solve_with_info(s)
+    assert int(info.iterations.max()) <= most
