@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -88,7 +89,8 @@ class _Elements(NamedTuple):
     law: Law
     inverse: bool
     axis: int | None  # of edges; None for elements to ground
-    place: tuple[int, int] | None  # of elements to ground: the nodes at an index of an axis, or all
+    # Of elements to ground: the nodes at an index of an axis, or None for all; of cells: the mesh.
+    place: Any
     unit: bool  # whether lengths and areas are 1
     loose: bool  # whether the law has no tensors, which belong to elements
     exists: Tensor  # 0 at entries that belong to no element, else 1
@@ -125,6 +127,39 @@ class _Elements(NamedTuple):
             slope = 1 / slope if self.inverse else slope
         return y * self.exists, slope * self.exists
 
+    def slope(self, x: Tensor) -> Tensor:
+        """The derivative of currents with drops at a point, with derivatives."""
+        y, back = vjp(self, x)
+        slope = back(torch.ones_like(y))[0]
+        if self.inverse:
+            slope = torch.where(self.k != 0, 1 / slope.clamp(1 / _STEEPEST), 0)
+        return slope if isinstance(self.law, Ohm) else slope.clamp(max=_STEEPEST)
+
+    def size(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+    def times(self, G: Tensor, drop: Tensor) -> Tensor:
+        return G * drop
+
+    def mean(self, G: Tensor) -> Tensor:
+        """The slope of a current, whatever its direction is."""
+        return G
+
+    def along(self, field: Tensor) -> Tensor:
+        """Numbers of elements, in a shape that broadcasts with their drops."""
+        return field
+
+    def bound(self, size: Tensor) -> Tensor:
+        """What drops of elements to ground are for the sizes of potentials at most."""
+        return self.of_nodes(size) + self.value.abs()
+
+    def first(self, drop: Tensor) -> tuple[Tensor, ...]:
+        """A point (x, y, G, behind) without current, with the slope of a resistor."""
+        G = self.exists * self.k * (self.area / self.length) + 0 * drop
+        x = drop if isinstance(self.law, Ohm) else 0 * drop  # resistors are never behind
+        y = self.tangent(x)[0]
+        return x, y, G, drop * self.exists - (y if self.inverse else x)
+
     def of_nodes(self, field: Tensor) -> Tensor:
         """The numbers of the nodes of elements to ground."""
         return field if self.place is None else field.narrow(self.place[0] + 1, self.place[1], 1)
@@ -135,6 +170,29 @@ class _Elements(NamedTuple):
             return field
         axis, index = self.place
         return pad(field, axis, index, like.shape[axis + 1] - 1 - index)
+
+    def moved(
+        self,
+        point: Sequence[Tensor],
+        drop: Tensor,
+        impedance: Callable[[], Tensor],
+        limits: Sequence[Any],
+    ) -> tuple[Tensor, ...]:
+        """The point (x, y, G, behind) with the wave of that of the tangent whose drop is further by
+        `drop`, and `behind`; with `_LIMITS`."""
+        x, y, G, behind = point
+        _, change, part = limits
+        if isinstance(self.law, Ohm):
+            x = x + drop + behind
+            return x, G * x, G, behind
+        drop = (drop + behind).mul_(self.exists)
+        move = part * (drop * G if self.inverse else drop)
+        now, slope = self.tangent(x + move)
+        off = self.far(x, y, G, move, now)
+        if bool(off.any()):
+            move, now, slope = self.reflected(x, y, G, impedance(), move, off)
+        rest = drop - (now - y if self.inverse else move)
+        return x + move, now, slope.clamp(G / change, G * change), rest
 
     def far(self, x: Tensor, y: Tensor, G: Tensor, move: Tensor, now: Tensor) -> Tensor:
         """Whether the law is off its tangent by a part of the wave in a move from the point (x, y)
@@ -181,6 +239,96 @@ class _Elements(NamedTuple):
         return [a.flatten().index_copy(0, some, b).reshape(a.shape) for a, b in pairs]
 
 
+class _Cells(_Elements):
+    """Cells in which potentials are linear, with one isotropic law, of the gradient's length. Drops
+    are gradients (B, M, C, D), currents flux densities times the sizes of cells, and G tensors
+    (B, M, C, D, D). `place` is the `Mesh`."""
+
+    @property
+    def radial(self) -> _Elements:
+        return _Elements._make(self)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        length = _length(x)
+        return (self.radial(length) / length)[..., None] * x
+
+    def along(self, field: Tensor) -> Tensor:
+        return field[..., None]
+
+    def size(self, x: Tensor) -> Tensor:
+        return x.norm(dim=-1)
+
+    def times(self, G: Tensor, drop: Tensor) -> Tensor:
+        return (G * drop[..., None, :]).sum(-1)
+
+    def mean(self, G: Tensor) -> Tensor:
+        return G.diagonal(dim1=-2, dim2=-1).mean(-1)
+
+    def of_nodes(self, field: Tensor) -> Tensor:
+        return self.place.gradient(field)
+
+    def bound(self, size: Tensor) -> Tensor:
+        gradients = self.place._elements[0].to(size).norm(dim=-1)
+        return (size[:, self.place.cells] * gradients[..., None]).sum(2)
+
+    def to_nodes(self, field: Tensor, like: Tensor) -> Tensor:
+        """What cells carry out of nodes, or the sum of its sizes."""
+        gradients = self.place._elements[0].to(field)
+        if field.dim() == like.dim():
+            parts = field[:, :, None] * gradients.norm(dim=-1)[..., None]
+        else:
+            parts = (field[:, :, None] * gradients[:, :, None]).sum(-1)
+        nodes = self.place.cells.flatten().to(field.device)
+        return torch.zeros_like(like).index_add(1, nodes, parts.flatten(1, 2))
+
+    def tensor(self, unit: Tensor, x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
+        """G at a point of the lengths (x, y) in the direction `unit`, with this slope along it."""
+        across, slope = (a[..., None, None] for a in (x / y if self.inverse else y / x, slope))
+        one = torch.eye(unit.shape[-1], dtype=unit.dtype, device=unit.device)
+        outer = unit[..., :, None] * unit[..., None, :]
+        return across * (one - outer) + slope * outer
+
+    def slope(self, x: Tensor) -> Tensor:
+        length, radial = _length(x), self.radial
+        y = torch.where(self.k != 0, radial(length), length)
+        G = self.tensor(x / length[..., None], length, y, radial.slope(length))
+        return torch.where((self.k != 0)[..., None, None], G, 0)
+
+    def first(self, drop: Tensor) -> tuple[Tensor, ...]:
+        one = torch.eye(drop.shape[-1], dtype=drop.dtype, device=drop.device)
+        G = (self.exists * self.k * self.area)[..., None, None] * one + 0 * drop[..., None]
+        return 0 * drop, 0 * drop, G, drop * self.exists[..., None]
+
+    def moved(
+        self,
+        point: Sequence[Tensor],
+        drop: Tensor,
+        impedance: Callable[[], Tensor],
+        limits: Sequence[Any],
+    ) -> tuple[Tensor, ...]:
+        """The law keeps the direction of a wave, and its length is that of one element."""
+        x, y, G, behind = point
+        _, change, part = limits
+        drop = (drop + behind) * self.exists[..., None]
+        R, (E, J) = impedance(), (y, x) if self.inverse else (x, y)
+        wave = J + self.times(G, drop) + R[..., None] * (E + drop)
+        moves, size, least = (self.size(x) > 0)[..., None], self.size(wave), 1 / _STEEPEST
+        unit, before = wave / (size + least)[..., None], torch.where(moves, x, wave)
+        before = before / (self.size(before) + least)[..., None]
+        g = (before * self.times(G, before)).sum(-1) + least
+        length, other = self.size(x), self.size(y)
+        slope, r, size = (1 / g, 1 / R, size / R) if self.inverse else (g, R, size)
+        move = part * ((size - other - r * length) / (slope + r)).maximum(-length / 2)
+        now, slope = self.radial.tangent(length + move)
+        off = self.far(length, other, g, move, now)
+        if bool(off.any()):
+            move, now, slope = self.radial.reflected(length, other, g, R, move, off)
+        length, slope = length + move, slope.clamp(g / change, g * change)
+        G = self.tensor(unit, length + least, now + least, slope) * self.exists[..., None, None]
+        a, b = length[..., None] * unit, now[..., None] * unit
+        return a, b, G, drop - (b - y if self.inverse else a - x)
+
+
 class _System(NamedTuple):
     """The equations of some networks: outflow of all currents = source, or v = held value."""
 
@@ -200,7 +348,7 @@ class _System(NamedTuple):
             whole = isinstance(field, Tensor) and field.dim() == source.dim()
             return field[some] if whole and len(field) == len(source) else field
 
-        elements = [_Elements(*(of(field) for field in e)) for e in self.elements]
+        elements = [e._make(map(of, e)) for e in self.elements]
         return self._replace(
             elements=elements, source=of(source), held=of(self.held), value=of(self.value)
         )
@@ -211,7 +359,7 @@ class _System(NamedTuple):
 
     def fields(self, v: Tensor) -> list[Tensor]:
         """`drops` without the potentials of walls: linear in v."""
-        along = self.layout.drops(v)
+        along = self.layout.drops(v) if self.elements[0].axis is not None else []
         return [e.of_nodes(v) if e.axis is None else along[e.axis] for e in self.elements]
 
     def outflow(self, currents: Sequence[Tensor], *, sizes: bool = False) -> Tensor:
@@ -219,17 +367,21 @@ class _System(NamedTuple):
         transposes `fields`."""
         add = self.layout.at_both_ends if sizes else self.layout.outflow
         pairs = list(zip(self.elements, currents, strict=True))
-        out = add([i for e, i in pairs if e.axis is not None])
+        edges = [i for e, i in pairs if e.axis is not None]
+        out = add(edges) if edges else torch.zeros_like(self.source)
         return sum((e.to_nodes(i, out) for e, i in pairs if e.axis is None), out)
 
     def around(self, G: Sequence[Tensor], most: Any) -> list[Tensor]:
         """What conductance elements see of the rest of the circuit, if the nodes beyond those that
         they join were ground, up to a factor of `most` of their own."""
-        total, seen = self.outflow(G, sizes=True), []
+        each = [(e, e.mean(g)) for e, g in zip(self.elements, G, strict=True)]
+        total, seen = self.outflow([g for _, g in each], sizes=True), []
         if self.held is not None:
             total = torch.where(self.held, _STEEPEST, total)
-        for e, g in zip(self.elements, G, strict=True):
-            if e.axis is None:
+        for e, g in each:
+            if isinstance(e, _Cells):  # a node has six triangles
+                rest = 3 * g
+            elif e.axis is None:
                 rest = e.of_nodes(total) - g
             else:
                 p, q = (x - g for x in self.layout.at_ends(total, e.axis))
@@ -246,7 +398,10 @@ class _System(NamedTuple):
         edges = [g for e, g in pairs if e.axis is not None]
         leak = torch.zeros_like(self.source)
         for e, g in pairs:
-            leak = leak + e.to_nodes(g, leak) if e.axis is None else leak
+            if isinstance(e, _Cells):
+                edges = [e.place._of_tensors(g / e.area[..., None, None])[1]]
+            elif e.axis is None:
+                leak = leak + e.to_nodes(g, leak)
         if self.held is not None:  # an edge to a held node is a leak
             free = 1 - self.held.to(source)
             ends = (self.layout.at_ends(free, axis) for axis in range(len(edges)))
@@ -258,6 +413,12 @@ class _System(NamedTuple):
             source = without(source, labels_of(Networks(edges, leak, self.layout)))
         network = edges, leak, self.layout
         return solve_checked(source, *network, self.solver, self.ungrounded)[0]
+
+
+def _length(x: Tensor) -> Tensor:
+    """Of vectors, 1 where that is 0, with derivatives."""
+    square = x.square().sum(-1)
+    return torch.where(square > 0, square, 1).sqrt()
 
 
 def _largest(field: Tensor) -> Tensor:
@@ -293,52 +454,45 @@ class _Points(NamedTuple):
         residual = system.source - system.outflow(currents)
         if system.held is not None:
             residual = torch.where(system.held, 0, residual)
-        size = system.outflow([i.abs() for i in currents], sizes=True).add_(system.source.abs())
+        sizes = [e.size(i) for (e, *_), i in zip(each, currents, strict=True)]
+        size = system.outflow(sizes, sizes=True).add_(system.source.abs())
         worst = _relative(residual, size, tol)
         if not bool((worst <= tol).any()):  # the rest cannot change that
             return worst, residual
         ends = system.layout.sums_of_ends(self.v.abs())
         for e, x, y, m in each:
             if not isinstance(e.law, Ohm):
-                drop = (y if e.inverse else x).abs()
-                size = e.of_nodes(self.v).abs() + e.value.abs() if e.axis is None else ends[e.axis]
-                worst = worst.maximum(_relative(m, drop.add_(size), tol))
+                drop = e.size(y if e.inverse else x)
+                size = e.bound(self.v.abs()) if e.axis is None else ends[e.axis]
+                worst = worst.maximum(_relative(e.size(m), drop.add_(size), tol))
         return worst, residual
 
     def step(self, system: _System, residual: Tensor, limits: Sequence[Any]) -> _Points:
         """One step of Newton's method in wave variables, with `_LIMITS`."""
-        most, change, part = limits
-        given = [g * m for g, m in zip(self.G, self.behind, strict=True)]
-        dv = system.solve(residual - system.outflow(given), self.G)
-        return self.moved(system, dv, lambda: system.around(self.G, most), change, part)
+        each = zip(system.elements, self.G, self.behind, strict=True)
+        dv = system.solve(residual - system.outflow([e.times(g, m) for e, g, m in each]), self.G)
+        return self.moved(system, dv, lambda: system.around(self.G, limits[0]), limits)
 
     def moved(
         self,
         system: _System,
         dv: Tensor,
         impedances: Callable[[], list[Tensor]],
-        change: Any,
-        part: Any,
+        limits: Sequence[Any],
     ) -> _Points:
-        """The points with the waves of those of tangents, if potentials change by dv; of the change
-        of waves `part`, and slopes change by a factor of `change` at most."""
-        v, new, R = self.v + dv, [], []
-        each = zip(system.elements, *self[1:], system.fields(dv), strict=True)
-        for i, (e, x, y, G, behind, drop) in enumerate(each):
-            if isinstance(e.law, Ohm):
-                x = x + drop + behind
-                new.append((x, G * x, G, 0 * x))
-                continue
-            drop = (drop + behind).mul_(e.exists)
-            move = part * (drop * G if e.inverse else drop)
-            now, slope = e.tangent(x + move)
-            off = e.far(x, y, G, move, now)
-            if bool(off.any()):
-                R = R or impedances()
-                move, now, slope = e.reflected(x, y, G, R[i], move, off)
-            slope = slope.clamp(G / change, G * change)
-            new.append((x + move, now, slope, drop - (now - y if e.inverse else move)))
-        return _Points(v, *map(list, zip(*new, strict=True)))
+        """The points of elements if potentials change by dv."""
+        R: list[Tensor] = []
+
+        def impedance(i: int) -> Tensor:
+            R.extend(() if R else impedances())
+            return R[i]
+
+        each = zip(system.elements, zip(*self[1:], strict=True), system.fields(dv), strict=True)
+        new = [
+            e.moved(point, drop, partial(impedance, i), limits)
+            for i, (e, point, drop) in enumerate(each)
+        ]
+        return _Points(self.v + dv, *map(list, zip(*new, strict=True)))
 
     def unless(self, done: Tensor, before: _Points) -> _Points:
         """These of the networks that are not done, and of others those before."""
@@ -346,7 +500,8 @@ class _Points(NamedTuple):
         def chosen(now: Any, then: Any) -> Any:
             if isinstance(now, list):
                 return list(map(chosen, now, then))
-            return torch.where(done, then, now)
+            beyond = [None] * (now.dim() - done.dim())
+            return torch.where(done[(..., *beyond)], then, now)
 
         return _Points(*map(chosen, self, before))
 
@@ -357,22 +512,13 @@ def _first(system: _System, start: Tensor | None) -> _Points:
     v: Tensor = torch.zeros_like(system.source) if start is None else start
     if system.held is not None:
         v = torch.where(system.held, system.value, v)
-    drops = [d * e.exists for e, d in zip(system.elements, system.drops(v), strict=True)]
-    ohm = [isinstance(e.law, Ohm) for e in system.elements]  # never behind
-    x = [drop if is_ohm else 0 * drop for is_ohm, drop in zip(ohm, drops, strict=True)]
-    G = [
-        e.exists * e.k * (e.area / e.length) + 0 * d
-        for e, d in zip(system.elements, drops, strict=True)
-    ]
-    y = [e.tangent(a)[0] for e, a in zip(system.elements, x, strict=True)]
-    pairs = zip(system.elements, drops, x, y, strict=True)
-    points = _Points(v, x, y, G, [d - (y if e.inverse else x) for e, d, x, y in pairs])
+    each = zip(system.elements, system.drops(v), strict=True)
+    points = _Points(v, *map(list, zip(*(e.first(d) for e, d in each), strict=True)))
     if start is None:
         return points
     # Seen from a rest of the circuit that is a source of voltage, elements have these drops.
-    points = points.moved(system, 0 * v, lambda: [g * _STEEPEST**0.5 for g in G], 1, 1)
-    slopes = [e.tangent(x)[1] for e, x in zip(system.elements, points.x, strict=True)]
-    return points._replace(G=slopes)
+    rest = [e.mean(g) * _STEEPEST**0.5 for e, g in zip(system.elements, points.G, strict=True)]
+    return points.moved(system, 0 * v, lambda: rest, (1.0, _STEEPEST, 1.0))
 
 
 def _newton(
@@ -430,20 +576,20 @@ class _Spec(NamedTuple):
         elements: list[_Elements] = []
         for make, count, options in self.kinds:
             law, fields, rest = make(rest[5 : 5 + count]), rest[:5], rest[5 + count :]
-            elements.append(_Elements._make((law, *options, not count, *fields)))
+            kind = _Elements if options[2] is None or isinstance(options[2], tuple) else _Cells
+            elements.append(kind._make((law, *options, not count, *fields)))
         return _System(
             self.layout, elements, source, self.held, value, self.solver, self.ungrounded
         )
 
     def linearised(self, tensors: Sequence[Tensor], v: Tensor, x: Sequence[Tensor]) -> Any:
-        """The system at a solution, its slopes, how much points of elements change with what the
-        linear equations change, and the equations as a function of tensors."""
+        """The system at a solution, its slopes, and the equations as a function of tensors."""
         system = self.system(tensors)
         fixed = system.drops(v)
         # Points of elements without conductance have not been found.
         each = zip(system.elements, x, fixed, strict=True)
-        x = [a if e.inverse else torch.where(e.k != 0, a, d) for e, a, d in each]
-        slopes = [e.conducting().tangent(a)[1] for e, a in zip(system.elements, x, strict=True)]
+        x = [a if e.inverse else torch.where(e.along(e.k) != 0, a, d) for e, a, d in each]
+        slopes = [e.slope(a) for e, a in zip(system.elements, x, strict=True)]
 
         def equations(*tensors: Tensor) -> tuple[Tensor, ...]:
             now = self.system(tensors)
@@ -452,7 +598,7 @@ class _Spec(NamedTuple):
             for e, drop, before, point, slope in points:
                 if e.inverse:
                     of_elements.append(drop - e(point))
-                    flux.append(point + slope * of_elements[-1])
+                    flux.append(point + e.times(slope, of_elements[-1]))
                 else:
                     of_elements.append(drop)
                     flux.append(e(point + (drop - before)))
@@ -460,8 +606,7 @@ class _Spec(NamedTuple):
             net = net if now.held is None else torch.where(now.held, now.value, net)
             return (net, *of_elements)
 
-        pairs = zip(system.elements, slopes, strict=True)
-        return system, slopes, [g if e.inverse else torch.ones_like(g) for e, g in pairs], equations
+        return system, slopes, equations
 
 
 class _Potentials(torch.autograd.Function):
@@ -487,13 +632,16 @@ class _Potentials(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         tensors, v, x = _parted(ctx.saved_tensors, ctx.count)
-        system, slopes, rates, equations = ctx.spec.linearised(tensors, v, x)
-        of_points = [c * grad for c, grad in zip(rates, grads[3:], strict=True)]
+        system, slopes, equations = ctx.spec.linearised(tensors, v, x)
+        each = list(zip(system.elements, slopes, strict=True))
+        pairs = zip(each, grads[3:], strict=True)
+        of_points = [e.times(g, grad) if e.inverse else grad for (e, g), grad in pairs]
         towards = grads[0] + system.outflow(of_points)
         w = system.solve(towards, slopes, derivative=True)
         if system.held is not None:
             w = torch.where(system.held, 0, w)
-            fluxes = [g * d for g, d in zip(slopes, system.fields(w), strict=True)]
+            pairs = zip(each, system.fields(w), strict=True)
+            fluxes = [e.times(g, d) for (e, g), d in pairs]
             w = torch.where(system.held, towards - system.outflow(fluxes), w)
         _, back = vjp(equations, *tensors)
         return (None, None, *back((w, *of_points)))
@@ -502,21 +650,23 @@ class _Potentials(torch.autograd.Function):
     def jvp(ctx: Any, *changes: Any) -> tuple[Any, ...]:
         with at_lower_levels(*ctx.saved_tensors) as saved:
             tensors, v, x = _parted(saved, ctx.count)
-            system, slopes, rates, equations = ctx.spec.linearised(tensors, v, x)
+            system, slopes, equations = ctx.spec.linearised(tensors, v, x)
             pairs = zip(tensors, changes[2:], strict=True)
             tangents = tuple(torch.zeros_like(a) if b is None else b for a, b in pairs)
             values, back = vjp(equations, *tensors)  # linear: its transpose is forward mode
             _, forth = vjp(back, tuple(torch.zeros_like(x) for x in values))
             ((net, *of_elements),) = forth(tangents)
-            value = torch.zeros_like(net)
+            value, each = torch.zeros_like(net), list(zip(system.elements, slopes, strict=True))
             if system.held is not None:
                 value = torch.where(system.held, net, 0)
-                fluxes = [g * d for g, d in zip(slopes, system.fields(value), strict=True)]
+                pairs = zip(each, system.fields(value), strict=True)
+                fluxes = [e.times(g, d) for (e, g), d in pairs]
                 net = net - system.outflow(fluxes)
             dv = system.solve(net, slopes, derivative=True)
             dv = dv if system.held is None else torch.where(system.held, value, dv)
-            parts = zip(rates, of_elements, system.fields(dv), strict=True)
-            return (dv, None, None, *(c * (e + d) for c, e, d in parts))
+            parts = zip(each, of_elements, system.fields(dv), strict=True)
+            points = (e.times(g, m + d) if e.inverse else m + d for (e, g), m, d in parts)
+            return (dv, None, None, *points)
 
 
 def _parted(saved: Sequence[Any], count: int) -> tuple[list[Tensor], Tensor, list[Tensor]]:
@@ -536,8 +686,11 @@ class NonlinearCircuit:
     two cells and c the absorption, so that the equation is
     :math:`-\sum_x \partial_x \phi(\partial_x v; k) + \psi(v; c) = f` along the axes x on every
     grid. `Dirichlet` walls obey the law of edges, through their half of a cell; films (`Robin`) and
-    `Matched` walls are resistors. The same holds for `Mesh.diffusion`, along its edges: there the
-    answer converges where edges have the linear law, and else depends on their directions.
+    `Matched` walls are resistors. On a mesh of linear elements, ``Mesh(..., elements=True)``, the
+    law is isotropic, of the length of the gradient in each cell:
+    :math:`-\nabla \cdot (\phi(|\nabla v|; k) \nabla v / |\nabla v|) + \psi(v; c) = f`, for a law
+    with :math:`\phi(0) = 0`. On volumes with faces it acts along edges: there the answer converges
+    where the law is linear, and else depends on the edges' directions.
 
     The solution is the minimum of a convex energy. A step solves one linear circuit, and each
     network stops for itself: `chonn_ops.network.nonlinear` has the method. Computed in float64.
@@ -690,12 +843,16 @@ class NonlinearCircuit:
         ones = layout.edges([torch.ones_like(g) for g in circuit.conductance])
         bare = Extents([(1.0, 1.0)] * len(ones), [])
         extents = bare if circuit.extents is None else circuit.extents()
+        cells = () if isinstance(self.edges, Ohm) else extents.cells
         if not extents.edges:
-            if not isinstance(self.edges, Ohm):
-                expected = "the law of Ohm on a mesh of elements or tensors, which has no faces"
-                raise error("edges", expected, repr(self.edges))
+            if not isinstance(self.edges, Ohm) and not cells:
+                raise error("edges", "the law of Ohm where k is a tensor", repr(self.edges))
             extents = bare
-        for axis, g in enumerate(layout.edges(circuit.conductance)):
+        for mesh, k in cells:
+            layout = mesh._sides[0]
+            sizes = mesh._elements[1].to(leak.device)[:, None]
+            add(self.edges, k, None, 1.0, sizes, 0.0, place=mesh)
+        for axis, g in enumerate([] if cells else layout.edges(circuit.conductance)):
             if not isinstance(self.edges, Ohm):
                 check_not_negative("conductance of an edge with a law", g)
             length, area = extents.edges[axis]

@@ -284,7 +284,7 @@ def test_elements_of_no_conductance_have_the_derivative_of_differences():
         assert grad.item() == pytest.approx(change.sum().item() / 1e-6, rel=1e-3)
 
 
-def test_elements_of_meshes_have_linear_edges():
+def test_tensors_have_linear_edges():
     k = torch.ones(1, 3, 3, 1, 2, 2) + 2 * torch.eye(2)
     circuit = diffusion(k, 0.3, boundary="dirichlet")
     f = torch.ones(1, 9, 1)
@@ -388,3 +388,64 @@ def test_laws_take_few_steps(name):
     s = s.abs() if name == "diodes" else s
     _, info = NonlinearCircuit(circuit, edges, leaks).solve_with_info(s)
     assert int(info.iterations.max()) <= most
+
+
+def cells_of_a_square(n):
+    """Triangles of a jittered grid, linear elements by word."""
+    at = torch.arange((n + 1) ** 2).reshape(n + 1, n + 1)
+    corners = [at[:-1, :-1], at[1:, :-1], at[1:, 1:], at[:-1, 1:]]
+    triangles = [torch.stack([corners[i].flatten() for i in c], 1) for c in ((0, 1, 2), (0, 2, 3))]
+    points = torch.stack([at // (n + 1), at % (n + 1)], -1).double() / n
+    points[1:-1, 1:-1] += 0.2 / n * (torch.rand(n - 1, n - 1, 2).double() - 0.5)
+    return Mesh(points.flatten(0, 1), torch.cat(triangles), elements=True)
+
+
+ISOTROPIC = {  # laws of cells, and their energies of the length of the gradient
+    "p = 1.5": (laws.Power(1.5), lambda e: e**1.5 / 1.5),
+    "p = 3": (laws.Power(3), lambda e: e**3 / 3),
+    "p = 4": (laws.Power(4), lambda e: e**4 / 4),
+    "a function": (partial(cubic, 2.0), lambda e: e**2 / 2 + e**4 / 2),
+}
+
+
+@pytest.mark.parametrize("name", ISOTROPIC)
+def test_laws_of_linear_elements_are_isotropic(name):
+    """The solution is where the energy of the gradients is least."""
+    torch.manual_seed(0)
+    law, energy = ISOTROPIC[name]
+    mesh = cells_of_a_square(8)
+    k, f = positive(2, len(mesh.cells), 1), noise(2, len(mesh.points), 1)
+    circuit = mesh.diffusion(k, boundary="dirichlet", absorption=0.3)
+    v, info = NonlinearCircuit(circuit, law, laws.Radiation()).solve_with_info(f)
+    assert int(info.iterations.max()) <= 12
+    v.requires_grad_()
+    size = mesh.gradient(v).square().sum(-1).sqrt()
+    total = (mesh._elements[1][:, None] * k * energy(size)).sum()
+    nodes = mesh.volume[:, None] * (0.3 * v.abs() ** 5 / 5 - f * v)
+    (out,) = torch.autograd.grad(total + nodes.sum(), v)
+    out[:, mesh.sets["boundary"]] = 0
+    assert out.abs().max() < 1e-9 * (mesh.volume[:, None] * f).abs().max()
+
+
+@pytest.mark.parametrize("p", [1.5, 3])
+def test_derivatives_of_isotropic_laws_are_those_of_differences(p):
+    torch.manual_seed(0)
+    mesh = cells_of_a_square(2)
+
+    def solve(f, k, a):
+        circuit = mesh.diffusion(k, boundary={"boundary": Robin(1.0)}, absorption=1.0)
+        return NonlinearCircuit(circuit, laws.Power(p), laws.Sinh(a)).solve(f, tol=1e-13)
+
+    inputs = [noise(1, 9, 1), positive(1, 8, 1), torch.tensor([0.7], dtype=torch.float64)]
+    inputs = [x.requires_grad_() for x in inputs]
+    assert gradcheck(solve, inputs, eps=1e-5, atol=1e-8, rtol=1e-6, check_forward_ad=True)
+    assert gradgradcheck(solve, inputs, eps=1e-5, atol=1e-6, rtol=1e-5)
+    law = torch.tensor([0.4], dtype=torch.float64, requires_grad=True)
+
+    def forchheimer(beta):
+        circuit = mesh.diffusion(inputs[1].detach(), boundary="dirichlet")
+        return NonlinearCircuit(circuit, laws.Forchheimer(beta)).solve(
+            inputs[0].detach(), tol=1e-13
+        )
+
+    assert gradcheck(forchheimer, [law], eps=1e-5, atol=1e-8, rtol=1e-6)
