@@ -190,7 +190,7 @@ class _Elements(NamedTuple):
         now, slope = self.tangent(x + move)
         off = self.far(x, y, G, move, now)
         if bool(off.any()):
-            move, now, slope = self.reflected(x, y, G, impedance(), move, off)
+            move, now, slope = self.reflected((move, now, slope), x, y, G, impedance(), off)
         rest = drop - (now - y if self.inverse else move)
         return x + move, now, slope.clamp(G / change, G * change), rest
 
@@ -203,13 +203,11 @@ class _Elements(NamedTuple):
         return off > (move.abs() * (2 * _WAVE)).add_(x.abs(), alpha=2e-14).mul_(g)
 
     def reflected(
-        self, x: Tensor, y: Tensor, G: Tensor, R: Tensor, move: Tensor, off: Tensor
+        self, there: Sequence[Tensor], x: Tensor, y: Tensor, G: Tensor, R: Tensor, off: Tensor
     ) -> list[Tensor]:
-        """A move, the law there, and its slope. It is `move` along the tangent (t), and where this
-        is `off`, the root z of y(x + z) - y + r z = (g + r) t, with the impedance R of waves; by
-        Newton's method for logarithms, with bisection."""
-        now, slope = self.tangent(x + move)
-        tangential = [move, now, slope]
+        """A move, the law there, and its slope: `there`, of the move t along the tangent, and where
+        this is `off`, of the root z of y(x + z) - y + r z = (g + r) t, with the impedance R of
+        waves; by Newton's method for logarithms, with bisection."""
         # A law without tensors takes any elements, so those that need a search.
         some: Any = off.flatten().nonzero()[:, 0] if self.loose else slice(None)
 
@@ -217,9 +215,10 @@ class _Elements(NamedTuple):
             return field.expand_as(off).reshape(-1 if self.loose else off.shape)[some]
 
         e = self._replace(**{name: few(getattr(self, name)) for name in _FIELDS})
-        x, y, G, R, t, off = map(few, (x, y, G, R, move, off))
+        t, x, y, G, R, off = map(few, (there[0], x, y, G, R, off))
         g, r = (1 / G, 1 / R) if self.inverse else (G, R)
-        z, at, sign, wanted = t, torch.zeros_like(t), t.sign(), (g + r) * t.abs()
+        z = now = slope = t
+        at, sign, wanted = torch.zeros_like(t), t.sign(), (g + r) * t.abs()
         low, high = torch.full_like(t, -700.0), torch.full_like(t, _WIDEST)  # log2(z / t)
         for count in range(_SEARCH):
             now, slope = e.tangent(x + z)
@@ -235,7 +234,7 @@ class _Elements(NamedTuple):
             z = torch.where(on, t * torch.exp2(at), z)
         if not self.loose:
             return [z, now, slope]
-        pairs = zip(tangential, (z, now, slope), strict=True)
+        pairs = zip(there, (z, now, slope), strict=True)
         return [a.flatten().index_copy(0, some, b).reshape(a.shape) for a, b in pairs]
 
 
@@ -322,7 +321,8 @@ class _Cells(_Elements):
         now, slope = self.radial.tangent(length + move)
         off = self.far(length, other, g, move, now)
         if bool(off.any()):
-            move, now, slope = self.radial.reflected(length, other, g, R, move, off)
+            there = move, now, slope
+            move, now, slope = self.radial.reflected(there, length, other, g, R, off)
         length, slope = length + move, slope.clamp(g / change, g * change)
         G = self.tensor(unit, length + least, now + least, slope) * self.exists[..., None, None]
         a, b = length[..., None] * unit, now[..., None] * unit

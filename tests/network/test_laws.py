@@ -90,6 +90,7 @@ NODES, HELD = (2, 2), torch.tensor([True, False, False, False]).reshape(1, 2, 2,
 DIFFERENTIATED = {
     "Forchheimer": (lambda a: (laws.Forchheimer(a), None), False),
     "Power and Sinh": (lambda a: (laws.Power(4), laws.Sinh(a)), False),
+    "Power(2.5)": (lambda a: (laws.Power(2.5), laws.Sinh(a)), False),
     "inverses": (lambda _: (laws.Power(1.5), laws.Power(4 / 3)), True),
     "Threshold": (lambda a: (laws.Threshold(a, 0.1), laws.Radiation()), False),
     "a function and Diode": (lambda a: (partial(cubic, a), laws.Diode(a)), True),
@@ -193,6 +194,22 @@ def test_networks_stop_for_themselves():
         )
         torch.testing.assert_close(v[i : i + 1], alone, rtol=1e-9, atol=0)
         assert steps.iterations.item() == info.iterations[i].item()
+
+
+@pytest.mark.parametrize("edges", [laws.Power(3), laws.Threshold(torch.tensor(0.3), 0.01)])
+def test_channels_stop_for_themselves(edges):
+    """Whether networks leave the batch or, as tensors of laws may belong to some, do not."""
+    torch.manual_seed(0)
+    s = noise(5, 6, 6, 2) * 10.0 ** torch.arange(-5, 5).reshape(5, 1, 1, 2)
+    g, leak = positive(5, 6, 6, 2), positive(5, 6, 6, 2)
+    v, info = NonlinearCircuit(Circuit((g, g), leak), edges, laws.Sinh()).solve_with_info(s)
+    assert len(info.iterations.unique()) > 1
+    for c in range(2):
+        g1, leak1, s1 = (x[..., c : c + 1] for x in (g, leak, s))
+        alone = NonlinearCircuit(Circuit((g1, g1), leak1), edges, laws.Sinh())
+        w, steps = alone.solve_with_info(s1)
+        torch.testing.assert_close(v[..., c : c + 1], w, rtol=1e-9, atol=0)
+        assert torch.equal(steps.iterations, info.iterations[:, c : c + 1])
 
 
 def test_float32_is_the_rounding_of_float64():
