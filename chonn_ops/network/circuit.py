@@ -128,10 +128,13 @@ class Extents(NamedTuple):
     walls : list of (conductance, current or None, length, area, place)
         Walls that lead to given potentials and obey the law of edges, a part of the circuit's
         `wall` and `current`: of the nodes at index i of an axis, (axis, i), or None for all.
+    cells : sequence of (mesh, conductivity)
+        Cells of linear elements, instead of edges: the `Mesh`, and numbers (B, M, C).
     """
 
     edges: list[tuple[Any, Any]]
     walls: list[tuple[Any, Any, Any, Any, tuple[int, int] | None]]
+    cells: Sequence[tuple[Any, Tensor]] = ()
 
 
 class Circuit:

@@ -7,6 +7,8 @@ the conductivity k, and the result is a flux density. Any such function will do.
 in the fields of a dataclass, the parameters of a `torch.nn.Module`, or the arguments of a
 `functools.partial`, so that gradients find them.
 
+A method ``tangent(drop, conductance)`` of a law, which returns it and its slope, saves time.
+
 A law whose slope is infinite at some drop is given by its inverse, ``(current, conductance) ->
 drop``, with the attribute ``inverse = True``.
 """
@@ -56,6 +58,9 @@ class Ohm:
     def __call__(self, drop: Tensor, k: Tensor) -> Tensor:
         return k * drop
 
+    def tangent(self, drop: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        return k * drop, k
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Power:
@@ -84,6 +89,15 @@ class Power:
             return _power(_per_unit(x, k), (2 - self.p) / (self.p - 1))
         return k * _power(x, self.p - 2)
 
+    def tangent(self, x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        exponent = (2 - self.p) / (self.p - 1) if self.inverse else self.p - 2
+        x, factor = (x / k, 1 / k) if self.inverse else (x, k)
+        power = x.abs() ** exponent
+        if self.inverse:
+            return x * power, power * factor * (exponent + 1)
+        slope = k * power
+        return x * slope, slope * (exponent + 1)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Forchheimer:
@@ -104,6 +118,10 @@ class Forchheimer:
         inertia = 4 * self.beta * k * (k * drop).abs()
         return 2 * k * drop / (1 + (1 + inertia).sqrt())
 
+    def tangent(self, drop: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        root = (1 + 4 * self.beta * k * (k * drop).abs()).sqrt()
+        return 2 * k * drop / (1 + root), k / root
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Diode:
@@ -122,6 +140,10 @@ class Diode:
 
     def __call__(self, drop: Tensor, k: Tensor) -> Tensor:
         return k * torch.expm1(drop / self.thermal)
+
+    def tangent(self, drop: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        i = k * torch.expm1(drop / self.thermal)
+        return i, (i + k) / self.thermal
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -142,6 +164,10 @@ class Sinh:
     def __call__(self, drop: Tensor, k: Tensor) -> Tensor:
         return k * self.scale * torch.sinh(drop / self.scale)
 
+    def tangent(self, drop: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        x = drop / self.scale
+        return k * self.scale * torch.sinh(x), k * torch.cosh(x)
+
 
 class Radiation:
     r""":math:`i = k |v|^3 v`: heat that a surface of temperature v radiates, as the law of leaks.
@@ -152,6 +178,10 @@ class Radiation:
 
     def __call__(self, v: Tensor, k: Tensor) -> Tensor:
         return k * v * v.abs() ** 3
+
+    def tangent(self, v: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        slope = k * v.abs() ** 3
+        return slope * v, 4 * slope
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -179,6 +209,12 @@ class Threshold:
     def __call__(self, current: Tensor, k: Tensor) -> Tensor:
         size = (current.square() + self.smoothing**2).sqrt()
         return torch.where(k != 0, _per_unit(current, k) + self.threshold * current / size, 0)
+
+    def tangent(self, current: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        square = self.smoothing**2
+        more = current.square() + square
+        bent = self.threshold * more.rsqrt()
+        return current / k + bent * current, 1 / k + bent * square / more
 
 
 class Monotone(nn.Module):
@@ -237,6 +273,15 @@ class Monotone(nn.Module):
         shift = 0 if self.shift is None else self.shift.to(drop)
         bent = (torch.tanh(rate * x + shift) - torch.tanh(shift + 0 * rate)) / rate
         return k * (weight[..., 0] * drop + (weight[..., 1:] * bent).sum(-1))
+
+
+def tangent_of(law: Law, x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """A law and its derivative at x, by its method `tangent` where it has one."""
+    known: Any = getattr(law, "tangent", None)
+    if known is not None:
+        return known(x, k)
+    y, back, *_ = torch.func.vjp(lambda x: law(x, k), x)
+    return y, back(torch.ones_like(y))[0]
 
 
 def split(law: Law) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Law]]:

@@ -12,6 +12,13 @@ law makes diverge: where a law is exponential the current moves, where it is fla
 Because G is the slope, the wave that a law reflects does not depend on the incident one to first
 order, and the last steps converge quadratically, as Newton's.
 
+That holds for waves of any impedance R, as points of tangents are those of laws to second order. If
+R is the conductance of the rest of the circuit, a step solves a circuit with one law exactly: where
+the law's current matters little, the drop is the tangent's, and else the current is. R is here the
+conductance that an element sees if the nodes beyond its own were ground, which is too large, so it
+is used to raise R above G, up to a factor of 10. Laws whose inverse is given are of the dual kind,
+and R is lowered for them.
+
 Derivatives are those of the equations at the solution: one solve with the slopes there, which is
 differentiable itself because potentials and points of the solution are outputs that have
 derivatives, too.
@@ -27,6 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -45,26 +53,29 @@ from chonn_ops.checks import (
     check_sources,
     error,
 )
-from chonn_ops.network.circuit import Circuit, Extents, NetworkInfo
-from chonn_ops.network.laws import Law, Ohm, split
+from chonn_ops.network.circuit import Circuit, Extents, NetworkInfo, solve_checked
+from chonn_ops.network.laws import Law, Ohm, split, tangent_of
 from chonn_ops.network.layout import Grid, pad
 from chonn_ops.network.layout.graph import Graph
 from chonn_ops.network.solve.ground import Ungrounded, labels_of, without
-from chonn_ops.network.solve.methods import Direct, Solver
+from chonn_ops.network.solve.methods import Direct, Networks, Solver
 
 # Type checkers believe that it returns two tuples.
 vjp: Any = torch.func.vjp
 # Slopes are kept between the reciprocals of this: a law may be flat or vertical at a point.
 _STEEPEST = 1e100
-# A point on a curve is found to this part of the incident wave; the last steps need no search.
-_WAVE = 0.05
-_SEARCH = 60
-# Slopes change by a factor of `_CHANGE` at most a step. Of networks that are not near their
-# solution after `_PATIENCE` steps they change by `_LATE`, and waves by the part `_DAMPED` of what
-# they would: the splitting of Douglas and Rachford converges where the other one cycles. Without
-# it 2 of 64 networks of 32 x 32 edges with thresholds did not converge in 100 steps, now in 42.
-_PATIENCE, _NEAR, _DAMPED = 20, 1e-3, 0.6
-_CHANGE, _LATE = 1e3, 5.0
+_FIELDS = ("exists", "k", "length", "area")
+# A point on a curve is found to this part of the wave; the last steps need no search.
+_WAVE, _SEARCH = 0.05, 60
+# An eighth of the batch, if it is done, leaves it.
+_LEAVE = 8
+# How far impedances of waves may be from those of elements, towards those of the rest of the
+# circuit; by what factor slopes change at most a step; and what part of the change of waves is
+# taken. Of networks that are not near their solution after `_PATIENCE` steps these are `_LATE`: the
+# splitting of Douglas and Rachford converges where the other one cycles.
+_LIMITS, _LATE = (10.0, 1e3, 1.0), (1.0, 5.0, 0.6)
+_PATIENCE, _NEAR = 15, 1e-3
+_WIDEST = 4.0  # log2 of the most that a wave moves an element, over its tangent
 
 _HELD = (
     "tensors that need a gradient as arguments of a functools.partial, or in the fields of a "
@@ -77,35 +88,77 @@ class _Elements(NamedTuple):
 
     law: Law
     inverse: bool
-    exists: Tensor  # False at entries that belong to no element
     axis: int | None  # of edges; None for elements to ground
-    place: tuple[int, int] | None  # of elements to ground: the nodes at an index of an axis, or all
+    # Of elements to ground: the nodes at an index of an axis, or None for all; of cells: the mesh.
+    place: Any
+    unit: bool  # whether lengths and areas are 1
+    loose: bool  # whether the law has no tensors, which belong to elements
+    exists: Tensor  # 0 at entries that belong to no element, else 1
     k: Tensor
     length: Tensor
     area: Tensor
     value: Tensor  # the potential that elements to ground lead to
-    loose: bool  # whether the law has no tensors, which belong to elements
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The law, with a value that has finite derivatives where there is no element."""
-        k = torch.where(self.exists, self.k, 1)
-        return torch.where(self.exists, self.law(torch.where(self.exists, x, 1), k), 0)
+        """The current of a drop, or the drop of a current where the law is an inverse, with finite
+        derivatives where there is no element."""
+        some, (per, times) = self.exists != 0, self.units()
+        y = self.law(torch.where(some, x / per, 1), torch.where(some, self.k, 1))
+        return torch.where(some, y * times, 0)
 
-    def tangent(self, x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """The law and its derivative. Not in forward mode, of which PyTorch has one level."""
-        if isinstance(self.law, Ohm):
-            return k * x, k
-        y, back = vjp(lambda x: self.law(x, k), x)
-        return y, back(torch.ones_like(y))[0]
+    def units(self) -> tuple[Tensor, Tensor]:
+        """By what arguments of the law are divided, and its values multiplied."""
+        return (self.area, self.length) if self.inverse else (self.length, self.area)
 
-    def conductivity(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The law at x, and the slope of the flux density, 0 where there is no element."""
-        (y, slope), some = self.tangent(x, self.k), self.k != 0
-        if isinstance(self.law, Ohm):  # of either sign
-            return torch.where(some, y, 0), slope
-        slope = slope.nan_to_num(_STEEPEST, _STEEPEST, 0).clamp(1 / _STEEPEST, _STEEPEST)
-        slope = torch.where(some, 1 / slope if self.inverse else slope, 0)
-        return torch.where(some, y, 0), slope
+    def conducting(self) -> _Elements:
+        """Without those of conductance 0; k is 1 there, so that no law divides by it."""
+        some = self.k != 0
+        return self._replace(exists=some.to(self.k), k=torch.where(some, self.k, 1))
+
+    def tangent(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Of `conducting` elements the call, and the derivative of currents with drops. Not in
+        forward mode, of which PyTorch has one level."""
+        per, times = self.units()
+        y, slope = tangent_of(self.law, x if self.unit else x / per, self.k)
+        if not self.unit:
+            y, slope = y * times, slope * (times / per)
+        if not isinstance(self.law, Ohm):  # which may be of either sign
+            slope = slope.nan_to_num(_STEEPEST, _STEEPEST, 0).clamp(1 / _STEEPEST, _STEEPEST)
+            slope = 1 / slope if self.inverse else slope
+        return y * self.exists, slope * self.exists
+
+    def slope(self, x: Tensor) -> Tensor:
+        """The derivative of currents with drops at a point, with derivatives."""
+        y, back = vjp(self, x)
+        slope = back(torch.ones_like(y))[0]
+        if self.inverse:
+            slope = torch.where(self.k != 0, 1 / slope.clamp(1 / _STEEPEST), 0)
+        return slope if isinstance(self.law, Ohm) else slope.clamp(max=_STEEPEST)
+
+    def size(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+    def times(self, G: Tensor, drop: Tensor) -> Tensor:
+        return G * drop
+
+    def mean(self, G: Tensor) -> Tensor:
+        """The slope of a current, whatever its direction is."""
+        return G
+
+    def along(self, field: Tensor) -> Tensor:
+        """Numbers of elements, in a shape that broadcasts with their drops."""
+        return field
+
+    def bound(self, size: Tensor) -> Tensor:
+        """What drops of elements to ground are for the sizes of potentials at most."""
+        return self.of_nodes(size) + self.value.abs()
+
+    def first(self, drop: Tensor) -> tuple[Tensor, ...]:
+        """A point (x, y, G, behind) without current, with the slope of a resistor."""
+        G = self.exists * self.k * (self.area / self.length) + 0 * drop
+        x = drop if isinstance(self.law, Ohm) else 0 * drop  # resistors are never behind
+        y = self.tangent(x)[0]
+        return x, y, G, drop * self.exists - (y if self.inverse else x)
 
     def of_nodes(self, field: Tensor) -> Tensor:
         """The numbers of the nodes of elements to ground."""
@@ -117,6 +170,163 @@ class _Elements(NamedTuple):
             return field
         axis, index = self.place
         return pad(field, axis, index, like.shape[axis + 1] - 1 - index)
+
+    def moved(
+        self,
+        point: Sequence[Tensor],
+        drop: Tensor,
+        impedance: Callable[[], Tensor],
+        limits: Sequence[Any],
+    ) -> tuple[Tensor, ...]:
+        """The point (x, y, G, behind) with the wave of that of the tangent whose drop is further by
+        `drop`, and `behind`; with `_LIMITS`."""
+        x, y, G, behind = point
+        _, change, part = limits
+        if isinstance(self.law, Ohm):
+            x = x + drop + behind
+            return x, G * x, G, behind
+        drop = (drop + behind).mul_(self.exists)
+        move = part * (drop * G if self.inverse else drop)
+        now, slope = self.tangent(x + move)
+        off = self.far(x, y, G, move, now)
+        if bool(off.any()):
+            move, now, slope = self.reflected((move, now, slope), x, y, G, impedance(), off)
+        rest = drop - (now - y if self.inverse else move)
+        return x + move, now, slope.clamp(G / change, G * change), rest
+
+    def far(self, x: Tensor, y: Tensor, G: Tensor, move: Tensor, now: Tensor) -> Tensor:
+        """Whether the law is off its tangent by a part of the wave in a move from the point (x, y)
+        to (x + move, now)."""
+        g = 1 / G if self.inverse else G
+        off = (now - y).addcmul_(g, move, value=-1).abs_()
+        # Below rounding a change cannot be measured, and the tangent is right.
+        return off > (move.abs() * (2 * _WAVE)).add_(x.abs(), alpha=2e-14).mul_(g)
+
+    def reflected(
+        self, there: Sequence[Tensor], x: Tensor, y: Tensor, G: Tensor, R: Tensor, off: Tensor
+    ) -> list[Tensor]:
+        """A move, the law there, and its slope: `there`, of the move t along the tangent, and where
+        this is `off`, of the root z of y(x + z) - y + r z = (g + r) t, with the impedance R of
+        waves; by Newton's method for logarithms, with bisection."""
+        # A law without tensors takes any elements, so those that need a search.
+        some: Any = off.flatten().nonzero()[:, 0] if self.loose else slice(None)
+
+        def few(field: Tensor) -> Tensor:
+            return field.expand_as(off).reshape(-1 if self.loose else off.shape)[some]
+
+        e = self._replace(**{name: few(getattr(self, name)) for name in _FIELDS})
+        t, x, y, G, R, off = map(few, (there[0], x, y, G, R, off))
+        g, r = (1 / G, 1 / R) if self.inverse else (G, R)
+        z = now = slope = t
+        at, sign, wanted = torch.zeros_like(t), t.sign(), (g + r) * t.abs()
+        low, high = torch.full_like(t, -700.0), torch.full_like(t, _WIDEST)  # log2(z / t)
+        for count in range(_SEARCH):
+            now, slope = e.tangent(x + z)
+            wave = ((now - y + r * z) * sign / wanted).nan_to_num_(math.inf, math.inf, 0)
+            on = off & ((wave - 1).abs() > _WAVE)
+            if count == _SEARCH - 1 or not bool(on.any()):
+                break
+            low, high = torch.where(wave < 1, at, low), torch.where(wave > 1, at, high)
+            rate = (1 / slope if self.inverse else slope) + r
+            newton = at - wave.log2() * wave * wanted / (rate * z.abs())
+            inside = (newton > low) & (newton < high)
+            at = torch.where(on, torch.where(inside, newton, (low + high) / 2), at)
+            z = torch.where(on, t * torch.exp2(at), z)
+        if not self.loose:
+            return [z, now, slope]
+        pairs = zip(there, (z, now, slope), strict=True)
+        return [a.flatten().index_copy(0, some, b).reshape(a.shape) for a, b in pairs]
+
+
+class _Cells(_Elements):
+    """Cells in which potentials are linear, with one isotropic law, of the gradient's length. Drops
+    are gradients (B, M, C, D), currents flux densities times the sizes of cells, and G tensors
+    (B, M, C, D, D). `place` is the `Mesh`."""
+
+    @property
+    def radial(self) -> _Elements:
+        return _Elements._make(self)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        length = _length(x)
+        return (self.radial(length) / length)[..., None] * x
+
+    def along(self, field: Tensor) -> Tensor:
+        return field[..., None]
+
+    def size(self, x: Tensor) -> Tensor:
+        return x.norm(dim=-1)
+
+    def times(self, G: Tensor, drop: Tensor) -> Tensor:
+        return (G * drop[..., None, :]).sum(-1)
+
+    def mean(self, G: Tensor) -> Tensor:
+        return G.diagonal(dim1=-2, dim2=-1).mean(-1)
+
+    def of_nodes(self, field: Tensor) -> Tensor:
+        return self.place.gradient(field)
+
+    def bound(self, size: Tensor) -> Tensor:
+        gradients = self.place._elements[0].to(size).norm(dim=-1)
+        return (size[:, self.place.cells] * gradients[..., None]).sum(2)
+
+    def to_nodes(self, field: Tensor, like: Tensor) -> Tensor:
+        """What cells carry out of nodes, or the sum of its sizes."""
+        gradients = self.place._elements[0].to(field)
+        if field.dim() == like.dim():
+            parts = field[:, :, None] * gradients.norm(dim=-1)[..., None]
+        else:
+            parts = (field[:, :, None] * gradients[:, :, None]).sum(-1)
+        nodes = self.place.cells.flatten().to(field.device)
+        return torch.zeros_like(like).index_add(1, nodes, parts.flatten(1, 2))
+
+    def tensor(self, unit: Tensor, x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
+        """G at a point of the lengths (x, y) in the direction `unit`, with this slope along it."""
+        across, slope = (a[..., None, None] for a in (x / y if self.inverse else y / x, slope))
+        one = torch.eye(unit.shape[-1], dtype=unit.dtype, device=unit.device)
+        outer = unit[..., :, None] * unit[..., None, :]
+        return across * (one - outer) + slope * outer
+
+    def slope(self, x: Tensor) -> Tensor:
+        length, radial = _length(x), self.radial
+        y = torch.where(self.k != 0, radial(length), length)
+        G = self.tensor(x / length[..., None], length, y, radial.slope(length))
+        return torch.where((self.k != 0)[..., None, None], G, 0)
+
+    def first(self, drop: Tensor) -> tuple[Tensor, ...]:
+        one = torch.eye(drop.shape[-1], dtype=drop.dtype, device=drop.device)
+        G = (self.exists * self.k * self.area)[..., None, None] * one + 0 * drop[..., None]
+        return 0 * drop, 0 * drop, G, drop * self.exists[..., None]
+
+    def moved(
+        self,
+        point: Sequence[Tensor],
+        drop: Tensor,
+        impedance: Callable[[], Tensor],
+        limits: Sequence[Any],
+    ) -> tuple[Tensor, ...]:
+        """The law keeps the direction of a wave, and its length is that of one element."""
+        x, y, G, behind = point
+        _, change, part = limits
+        drop = (drop + behind) * self.exists[..., None]
+        R, (E, J) = impedance(), (y, x) if self.inverse else (x, y)
+        wave = J + self.times(G, drop) + R[..., None] * (E + drop)
+        moves, size, least = (self.size(x) > 0)[..., None], self.size(wave), 1 / _STEEPEST
+        unit, before = wave / (size + least)[..., None], torch.where(moves, x, wave)
+        before = before / (self.size(before) + least)[..., None]
+        g = (before * self.times(G, before)).sum(-1) + least
+        length, other = self.size(x), self.size(y)
+        slope, r, size = (1 / g, 1 / R, size / R) if self.inverse else (g, R, size)
+        move = part * ((size - other - r * length) / (slope + r)).maximum(-length / 2)
+        now, slope = self.radial.tangent(length + move)
+        off = self.far(length, other, g, move, now)
+        if bool(off.any()):
+            there = move, now, slope
+            move, now, slope = self.radial.reflected(there, length, other, g, R, off)
+        length, slope = length + move, slope.clamp(g / change, g * change)
+        G = self.tensor(unit, length + least, now + least, slope) * self.exists[..., None, None]
+        a, b = length[..., None] * unit, now[..., None] * unit
+        return a, b, G, drop - (b - y if self.inverse else a - x)
 
 
 class _System(NamedTuple):
@@ -130,49 +340,85 @@ class _System(NamedTuple):
     solver: Solver
     ungrounded: Ungrounded
 
+    def rows(self, some: Tensor) -> _System:
+        """Those of some networks of the batch."""
+        source = self.source
+
+        def of(field: Any) -> Any:
+            whole = isinstance(field, Tensor) and field.dim() == source.dim()
+            return field[some] if whole and len(field) == len(source) else field
+
+        elements = [e._make(map(of, e)) for e in self.elements]
+        return self._replace(
+            elements=elements, source=of(source), held=of(self.held), value=of(self.value)
+        )
+
     def drops(self, v: Tensor) -> list[Tensor]:
-        """The drop over the length of all elements."""
-        return [f - e.value / e.length for e, f in zip(self.elements, self.fields(v), strict=True)]
+        """The drop over all elements."""
+        return [f - e.value for e, f in zip(self.elements, self.fields(v), strict=True)]
 
     def fields(self, v: Tensor) -> list[Tensor]:
         """`drops` without the potentials of walls: linear in v."""
-        along = self.layout.drops(v)
-        return [
-            (e.of_nodes(v) if e.axis is None else along[e.axis]) / e.length for e in self.elements
-        ]
+        along = self.layout.drops(v) if self.elements[0].axis is not None else []
+        return [e.of_nodes(v) if e.axis is None else along[e.axis] for e in self.elements]
 
     def outflow(self, currents: Sequence[Tensor], *, sizes: bool = False) -> Tensor:
         """What elements carry out of each node, or the sum of the numbers of its elements;
-        transposes `fields`, but for lengths."""
+        transposes `fields`."""
         add = self.layout.at_both_ends if sizes else self.layout.outflow
         pairs = list(zip(self.elements, currents, strict=True))
-        out = add([i for e, i in pairs if e.axis is not None])
+        edges = [i for e, i in pairs if e.axis is not None]
+        out = add(edges) if edges else torch.zeros_like(self.source)
         return sum((e.to_nodes(i, out) for e, i in pairs if e.axis is None), out)
 
-    def tangents(self, x: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """The law of each element at its point, and the slope of its flux density there."""
-        both = [e.conductivity(a) for e, a in zip(self.elements, x, strict=True)]
-        return [y for y, _ in both], [slope for _, slope in both]
-
-    def currents(self, flux: Sequence[Tensor]) -> list[Tensor]:
-        return [j * e.area for e, j in zip(self.elements, flux, strict=True)]
+    def around(self, G: Sequence[Tensor], most: Any) -> list[Tensor]:
+        """What conductance elements see of the rest of the circuit, if the nodes beyond those that
+        they join were ground, up to a factor of `most` of their own."""
+        each = [(e, e.mean(g)) for e, g in zip(self.elements, G, strict=True)]
+        total, seen = self.outflow([g for _, g in each], sizes=True), []
+        if self.held is not None:
+            total = torch.where(self.held, _STEEPEST, total)
+        for e, g in each:
+            if isinstance(e, _Cells):  # a node has six triangles
+                rest = 3 * g
+            elif e.axis is None:
+                rest = e.of_nodes(total) - g
+            else:
+                p, q = (x - g for x in self.layout.at_ends(total, e.axis))
+                rest = p / (p + q) * q
+            bounds = (g / most, g) if e.inverse else (g, g * most)
+            seen.append(rest.clamp(*bounds).clamp(1 / _STEEPEST))
+        return seen
 
     def solve(
-        self, source: Tensor, conductivity: Sequence[Tensor], *, derivative: bool = False
+        self, source: Tensor, conductance: Sequence[Tensor], *, derivative: bool = False
     ) -> Tensor:
         """The linear circuit of these slopes, with 0 at held nodes."""
-        pairs = list(zip(self.elements, conductivity, strict=True))
-        edges = [g * e.area / e.length for e, g in pairs if e.axis is not None]
+        pairs = list(zip(self.elements, conductance, strict=True))
+        edges = [g for e, g in pairs if e.axis is not None]
         leak = torch.zeros_like(self.source)
         for e, g in pairs:
-            if e.axis is None:
-                leak = leak + e.to_nodes(g * e.area / e.length, leak)
-        circuit = Circuit(self.layout.for_circuit(edges), leak, self.layout)
-        if self.held is not None:
-            circuit = circuit.hold(self.held)
+            if isinstance(e, _Cells):
+                edges = [e.place._of_tensors(g / e.area[..., None, None])[1]]
+            elif e.axis is None:
+                leak = leak + e.to_nodes(g, leak)
+        if self.held is not None:  # an edge to a held node is a leak
+            free = 1 - self.held.to(source)
+            ends = (self.layout.at_ends(free, axis) for axis in range(len(edges)))
+            inner = [g * p * q for g, (p, q) in zip(edges, ends, strict=True)]
+            outer = [g - i for g, i in zip(edges, inner, strict=True)]
+            leak = free * (leak + self.layout.at_both_ends(outer)) + (1 - free)
+            source, edges = source * free, inner
         if derivative:  # what is asked of parts without ground changes nothing
-            source = without(source, labels_of(circuit._networks()))
-        return circuit.solve(source, self.solver, ungrounded=self.ungrounded)
+            source = without(source, labels_of(Networks(edges, leak, self.layout)))
+        network = edges, leak, self.layout
+        return solve_checked(source, *network, self.solver, self.ungrounded)[0]
+
+
+def _length(x: Tensor) -> Tensor:
+    """Of vectors, 1 where that is 0, with derivatives."""
+    square = x.square().sum(-1)
+    return torch.where(square > 0, square, 1).sqrt()
 
 
 def _largest(field: Tensor) -> Tensor:
@@ -182,101 +428,97 @@ def _largest(field: Tensor) -> Tensor:
 
 def _relative(error: Tensor, size: Tensor, tol: float) -> Tensor:
     """The largest error of each network beside its size, of which `tol` is allowed, and beside the
-    largest size of the network, of which rounding is."""
-    size = size + _largest(size) * (torch.finfo(size.dtype).eps / tol)
-    return _largest(torch.where(error != 0, error / size, 0))
+    largest size of the network, of which rounding is. Overwrites `size`."""
+    info = torch.finfo(size.dtype)
+    return _largest(error / size.add_(_largest(size).mul_(info.eps / tol).add_(info.tiny)))
 
 
-def _on_curve(e: _Elements, x: Tensor, y: Tensor, G: Tensor, drop: Tensor, part: Tensor) -> Tensor:
-    """How far each point (x, y) of a law's curve moves, in x, to where the incident wave changes by
-    `part` times twice G times `drop`: the root z of y(x + z) - y + r z = 2 part r t, between 0 and
-    2 part t, by Newton's method for logarithms, with bisection."""
-    r = 1 / G if e.inverse else G
-    most = part * (torch.where(e.k != 0, drop / r, 0) if e.inverse else drop)
-    if isinstance(e.law, Ohm):
-        return most
-    # Below rounding a change cannot be measured, and the tangent is right.
-    wanted = 2 * r * most.abs()
-    live = (most.abs() > 1e-14 * x.abs()) & wanted.isfinite() & (wanted > 0)
-    moved = e.law(x + most, e.k)
-    off = live & ~(((moved - y + r * most).abs() / wanted - 1).abs() <= _WAVE)
-    if not bool(off.any()):
-        return most
-    # A law without tensors takes any elements, so those that need a search.
-    some = off if e.loose else torch.ones_like(off)
-    low, high = (torch.full_like(x, power)[some] for power in (-700.0, 1.0))  # log2(z / most)
-    x, y, r, wanted, off = (field.expand_as(off)[some] for field in (x, y, r, wanted, off))
-    k, start = (field.expand_as(some)[some] for field in (e.k, most))
-    if not e.loose:
-        x, y, r, wanted, off, k, start, low, high = (
-            field.reshape(some.shape) for field in (x, y, r, wanted, off, k, start, low, high)
-        )
-    z, at, sign = start, torch.zeros_like(start), start.sign()
-    for _ in range(_SEARCH):
-        moved, slope = e.tangent(x + z, k)
-        wave = ((moved - y + r * z) * sign / wanted).nan_to_num(math.inf, math.inf, 0)
-        now = off & ((wave - 1).abs() > _WAVE)
-        if not bool(now.any()):
-            break
-        low, high = torch.where(now & (wave < 1), at, low), torch.where(now & (wave > 1), at, high)
-        newton = at - wave.log2() * wave * wanted / ((slope + r) * z.abs())
-        inside = (newton > low) & (newton < high)
-        at = torch.where(now, torch.where(inside, newton, (low + high) / 2), at)
-        z = torch.where(now, start * torch.exp2(at), z)
-    return most.masked_scatter(some, z)
+class _Points(NamedTuple):
+    """Potentials, and for each element its point (x, y), the slope G of its current there, and how
+    far its drop is behind that of the potentials."""
+
+    v: Tensor
+    x: list[Tensor]
+    y: list[Tensor]
+    G: list[Tensor]
+    behind: list[Tensor]
+
+    def rows(self, some: Tensor) -> _Points:
+        return _Points(self.v[some], *([field[some] for field in fields] for fields in self[1:]))
+
+    def errors(self, system: _System, tol: float) -> tuple[Tensor, Tensor]:
+        """Backward errors, in a shape that broadcasts with fields, and what Kirchhoff's current law
+        leaves over at nodes."""
+        each = list(zip(system.elements, self.x, self.y, self.behind, strict=True))
+        currents = [x if e.inverse else y for e, x, y, _ in each]
+        residual = system.source - system.outflow(currents)
+        if system.held is not None:
+            residual = torch.where(system.held, 0, residual)
+        sizes = [e.size(i) for (e, *_), i in zip(each, currents, strict=True)]
+        size = system.outflow(sizes, sizes=True).add_(system.source.abs())
+        worst = _relative(residual, size, tol)
+        if not bool((worst <= tol).any()):  # the rest cannot change that
+            return worst, residual
+        ends = system.layout.sums_of_ends(self.v.abs())
+        for e, x, y, m in each:
+            if not isinstance(e.law, Ohm):
+                drop = e.size(y if e.inverse else x)
+                size = e.bound(self.v.abs()) if e.axis is None else ends[e.axis]
+                worst = worst.maximum(_relative(e.size(m), drop.add_(size), tol))
+        return worst, residual
+
+    def step(self, system: _System, residual: Tensor, limits: Sequence[Any]) -> _Points:
+        """One step of Newton's method in wave variables, with `_LIMITS`."""
+        each = zip(system.elements, self.G, self.behind, strict=True)
+        dv = system.solve(residual - system.outflow([e.times(g, m) for e, g, m in each]), self.G)
+        return self.moved(system, dv, lambda: system.around(self.G, limits[0]), limits)
+
+    def moved(
+        self,
+        system: _System,
+        dv: Tensor,
+        impedances: Callable[[], list[Tensor]],
+        limits: Sequence[Any],
+    ) -> _Points:
+        """The points of elements if potentials change by dv."""
+        R: list[Tensor] = []
+
+        def impedance(i: int) -> Tensor:
+            R.extend(() if R else impedances())
+            return R[i]
+
+        each = zip(system.elements, zip(*self[1:], strict=True), system.fields(dv), strict=True)
+        new = [
+            e.moved(point, drop, partial(impedance, i), limits)
+            for i, (e, point, drop) in enumerate(each)
+        ]
+        return _Points(self.v + dv, *map(list, zip(*new, strict=True)))
+
+    def unless(self, done: Tensor, before: _Points) -> _Points:
+        """These of the networks that are not done, and of others those before."""
+
+        def chosen(now: Any, then: Any) -> Any:
+            if isinstance(now, list):
+                return list(map(chosen, now, then))
+            beyond = [None] * (now.dim() - done.dim())
+            return torch.where(done[(..., *beyond)], then, now)
+
+        return _Points(*map(chosen, self, before))
 
 
-def _errors(
-    system: _System, v: Tensor, x: Sequence[Tensor], y: Sequence[Tensor], behind: Any, tol: float
-) -> tuple[Tensor, Tensor]:
-    """Backward errors, in a shape that broadcasts with fields, and what Kirchhoff's current law
-    leaves over at nodes."""
-    elements, source = system.elements, system.source
-    flux = [a if e.inverse else b for e, a, b in zip(elements, x, y, strict=True)]
-    drop = [b if e.inverse else a for e, a, b in zip(elements, x, y, strict=True)]
-    residual = source - system.outflow(system.currents(flux))
+def _first(system: _System, start: Tensor | None) -> _Points:
+    """Where elements start: without current, with the slopes of resistors, or at the drops of the
+    start."""
+    v: Tensor = torch.zeros_like(system.source) if start is None else start
     if system.held is not None:
-        residual = torch.where(system.held, 0, residual)
-    size = source.abs() + system.outflow([i.abs() for i in system.currents(flux)], sizes=True)
-    errors = [_relative(residual, size, tol)]
-    ends = system.layout.sums_of_ends(v.abs())
-    for e, m, d in zip(elements, behind, drop, strict=True):
-        around = (e.of_nodes(v).abs() + e.value.abs()) if e.axis is None else ends[e.axis]
-        off = torch.where(e.k != 0, m, 0)
-        errors.append(_relative(off * e.length, around + d.abs() * e.length, tol))
-    return torch.stack(errors).amax(0), residual
-
-
-def _reflected(
-    system: _System,
-    x: Sequence[Tensor],
-    y: Sequence[Tensor],
-    G: Sequence[Tensor],
-    behind: Sequence[Tensor],
-    drops: Sequence[Tensor],
-    done: Tensor,
-    part: Tensor,
-    most: Tensor,
-) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
-    """The next points, values and slopes of elements, which change by a factor of `most` at most,
-    and how far their drops are behind those of potentials, after a step that changed these by
-    `drops`."""
-    elements, change = system.elements, [m + d for m, d in zip(behind, drops, strict=True)]
-    move = [
-        torch.where(done, 0, _on_curve(e, x[i], y[i], G[i], change[i], part))
-        for i, e in enumerate(elements)
-    ]
-    points = [a + z for a, z in zip(x, move, strict=True)]
-    now, slopes = system.tangents(points)
-    slopes = [
-        s if isinstance(e.law, Ohm) else s.clamp(g / most, g * most)
-        for e, s, g in zip(elements, slopes, G, strict=True)
-    ]
-    rest = [
-        torch.where(done, behind[i], change[i] - (now[i] - y[i] if e.inverse else move[i]))
-        for i, e in enumerate(elements)
-    ]
-    return points, now, slopes, rest
+        v = torch.where(system.held, system.value, v)
+    each = zip(system.elements, system.drops(v), strict=True)
+    points = _Points(v, *map(list, zip(*(e.first(d) for e, d in each), strict=True)))
+    if start is None:
+        return points
+    # Seen from a rest of the circuit that is a source of voltage, elements have these drops.
+    rest = [e.mean(g) * _STEEPEST**0.5 for e, g in zip(system.elements, points.G, strict=True)]
+    return points.moved(system, 0 * v, lambda: rest, (1.0, _STEEPEST, 1.0))
 
 
 def _newton(
@@ -284,83 +526,70 @@ def _newton(
 ) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
     """Potentials, the point of each element (its drop, or current where the law is an inverse),
     backward errors and numbers of steps (B, C)."""
-    elements, source = system.elements, system.source
-    v: Tensor = torch.zeros_like(source) if start is None else start
-    if system.held is not None:
-        v = torch.where(system.held, system.value, v)
-    fields = system.drops(v)
-    ohmic = [torch.where(e.exists, e.k, 0) for e in elements]
-    x: list[Tensor] = fields
-    G: list[Tensor] = ohmic
-    if any(e.inverse for e in elements):  # the point of an inverse is a current
-        given = system.currents([g * f for g, f in zip(ohmic, fields, strict=True)])
-        linear = system.fields(system.solve(source - system.outflow(given), ohmic))
-        currents = [g * (f + d) for g, f, d in zip(ohmic, fields, linear, strict=True)]
-        x = [i if e.inverse else f for e, i, f in zip(elements, currents, fields, strict=True)]
-    steps: Tensor = torch.zeros_like(source[:, :1].flatten(1, -2)[:, 0], dtype=torch.int32)
-    bad = torch.zeros_like(_largest(source), dtype=torch.bool)
-    y, slopes = system.tangents(x)
-    # From zero, the first impedance of a law is that of a resistor.
-    G = [
-        s if e.inverse or start is not None else g
-        for e, s, g in zip(elements, slopes, G, strict=True)
-    ]
-    behind: list[Tensor] = [
-        f - a if e.inverse else torch.zeros_like(f)
-        for e, f, a in zip(elements, fields, y, strict=True)
-    ]
-    worst = torch.full_like(_largest(source), math.inf)
+    system = system._replace(elements=[e.conducting() for e in system.elements])
+    points, source = _first(system, start), system.source
+    # Networks that are done leave the batch, unless tensors of laws may belong to some.
+    leave = all(e.loose for e in system.elements)
+    v, x = torch.empty_like(source), [torch.empty_like(a) for a in points.x]
+    worst = torch.empty_like(_largest(source))
+    steps, bad = torch.zeros_like(worst, dtype=torch.int32), torch.zeros_like(worst) != 0
+    live = torch.arange(len(source), device=source.device)
     for step in range(max_steps + 1):
-        worst, residual = _errors(system, v, x, y, behind, tol)
-        if step == 0:
-            bad = ~worst.isfinite()
-        done = bad | (worst <= tol)
-        if step == max_steps or bool(done.all()):
-            break
-        steps = steps + (~done).int().reshape(steps.shape)
-        tangents = system.currents([g * m for g, m in zip(G, behind, strict=True)])
-        dv = system.solve(residual - system.outflow(tangents), G)
-        if step == 0:
-            bad = bad | dv.isnan().flatten(1, -2).any(1).reshape(bad.shape)
-            done = done | bad
-        dv = torch.where(done, 0, dv)
-        far = (step >= _PATIENCE) & (worst > _NEAR)
-        damped = torch.where(far, _DAMPED, 1.0).to(worst)
-        most = torch.where(far, _LATE, _CHANGE).to(worst)
-        drops = system.fields(dv)
-        x, y, G, behind = _reflected(system, x, y, G, behind, drops, done, damped, most)
-        v = v + dv
-    return v, x, torch.where(bad, math.nan, worst).reshape(steps.shape), steps
+        now, residual = points.errors(system, tol)
+        bad = bad | now.isnan() if step < 2 else bad
+        done = bad | (now <= tol)
+        over = done.flatten(1).all(1) | (step == max_steps)
+        if bool(over.all() | (leave & (over.sum() * _LEAVE >= len(over)))):
+            which, keep = live[over], ~over
+            now = torch.where(bad, math.nan, now.nan_to_num(math.inf))
+            every = zip((v, worst, *x), (points.v, now, *points.x), strict=True)
+            for result, field in every:
+                result[which] = field[over]
+            if bool(over.all()):
+                break
+            live, now, bad, done, residual = (a[keep] for a in (live, now, bad, done, residual))
+            system, points = system.rows(keep), points.rows(keep)
+        steps[live] += (~done).int()
+        limits: Sequence[Any] = _LIMITS
+        if step >= _PATIENCE:
+            pairs = zip(_LATE, _LIMITS, strict=True)
+            limits = [torch.where(now > _NEAR, *pair).to(now) for pair in pairs]
+        new = points.step(system, residual, limits)
+        points = new.unless(done, points) if bool(done.any()) else new
+    return v, x, worst.reshape(len(v), -1), steps.reshape(len(v), -1)
 
 
 class _Spec(NamedTuple):
     """What a system is made of beside tensors that have derivatives."""
 
     layout: Grid | Graph
-    # What makes the law of tensors, how many these are, and what `_Elements` has beside tensors.
+    # What makes the law of tensors, how many these are, and what `_Elements` has before tensors.
     kinds: list[tuple[Callable[[Sequence[Tensor]], Law], int, tuple[Any, ...]]]
     held: Tensor | None
     solver: Solver
     ungrounded: Ungrounded
 
     def system(self, tensors: Sequence[Tensor]) -> _System:
-        """`tensors`: source, what held nodes are held at, and of each kind of elements four fields
+        """`tensors`: source, what held nodes are held at, and of each kind of elements five fields
         and the tensors of the law."""
         source, value, *rest = tensors
         elements: list[_Elements] = []
         for make, count, options in self.kinds:
-            fields, law, rest = rest[:4], make(rest[4 : 4 + count]), rest[4 + count :]
-            elements.append(_Elements(law, *options, *fields, loose=not count))
+            law, fields, rest = make(rest[5 : 5 + count]), rest[:5], rest[5 + count :]
+            kind = _Elements if options[2] is None or isinstance(options[2], tuple) else _Cells
+            elements.append(kind._make((law, *options, not count, *fields)))
         return _System(
             self.layout, elements, source, self.held, value, self.solver, self.ungrounded
         )
 
     def linearised(self, tensors: Sequence[Tensor], v: Tensor, x: Sequence[Tensor]) -> Any:
-        """The system at a solution, its slopes, how much points of elements change with what the
-        linear equations change, and the equations as a function of tensors."""
+        """The system at a solution, its slopes, and the equations as a function of tensors."""
         system = self.system(tensors)
         fixed = system.drops(v)
-        slopes = system.tangents(x)[1]
+        # Points of elements without conductance have not been found.
+        each = zip(system.elements, x, fixed, strict=True)
+        x = [a if e.inverse else torch.where(e.along(e.k) != 0, a, d) for e, a, d in each]
+        slopes = [e.slope(a) for e, a in zip(system.elements, x, strict=True)]
 
         def equations(*tensors: Tensor) -> tuple[Tensor, ...]:
             now = self.system(tensors)
@@ -369,16 +598,15 @@ class _Spec(NamedTuple):
             for e, drop, before, point, slope in points:
                 if e.inverse:
                     of_elements.append(drop - e(point))
-                    flux.append(point + slope * of_elements[-1])
+                    flux.append(point + e.times(slope, of_elements[-1]))
                 else:
                     of_elements.append(drop)
                     flux.append(e(point + (drop - before)))
-            net = now.source - now.outflow(now.currents(flux))
+            net = now.source - now.outflow(flux)
             net = net if now.held is None else torch.where(now.held, now.value, net)
             return (net, *of_elements)
 
-        pairs = zip(system.elements, slopes, strict=True)
-        return system, slopes, [g if e.inverse else torch.ones_like(g) for e, g in pairs], equations
+        return system, slopes, equations
 
 
 class _Potentials(torch.autograd.Function):
@@ -404,15 +632,17 @@ class _Potentials(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         tensors, v, x = _parted(ctx.saved_tensors, ctx.count)
-        system, slopes, rates, equations = ctx.spec.linearised(tensors, v, x)
-        of_points = [c * grad for c, grad in zip(rates, grads[3:], strict=True)]
-        pulled = [p / e.length for e, p in zip(system.elements, of_points, strict=True)]
-        towards = grads[0] + system.outflow(pulled)
+        system, slopes, equations = ctx.spec.linearised(tensors, v, x)
+        each = list(zip(system.elements, slopes, strict=True))
+        pairs = zip(each, grads[3:], strict=True)
+        of_points = [e.times(g, grad) if e.inverse else grad for (e, g), grad in pairs]
+        towards = grads[0] + system.outflow(of_points)
         w = system.solve(towards, slopes, derivative=True)
         if system.held is not None:
             w = torch.where(system.held, 0, w)
-            fluxes = [g * d for g, d in zip(slopes, system.fields(w), strict=True)]
-            w = torch.where(system.held, towards - system.outflow(system.currents(fluxes)), w)
+            pairs = zip(each, system.fields(w), strict=True)
+            fluxes = [e.times(g, d) for (e, g), d in pairs]
+            w = torch.where(system.held, towards - system.outflow(fluxes), w)
         _, back = vjp(equations, *tensors)
         return (None, None, *back((w, *of_points)))
 
@@ -420,21 +650,23 @@ class _Potentials(torch.autograd.Function):
     def jvp(ctx: Any, *changes: Any) -> tuple[Any, ...]:
         with at_lower_levels(*ctx.saved_tensors) as saved:
             tensors, v, x = _parted(saved, ctx.count)
-            system, slopes, rates, equations = ctx.spec.linearised(tensors, v, x)
+            system, slopes, equations = ctx.spec.linearised(tensors, v, x)
             pairs = zip(tensors, changes[2:], strict=True)
             tangents = tuple(torch.zeros_like(a) if b is None else b for a, b in pairs)
             values, back = vjp(equations, *tensors)  # linear: its transpose is forward mode
             _, forth = vjp(back, tuple(torch.zeros_like(x) for x in values))
             ((net, *of_elements),) = forth(tangents)
-            value = torch.zeros_like(net)
+            value, each = torch.zeros_like(net), list(zip(system.elements, slopes, strict=True))
             if system.held is not None:
                 value = torch.where(system.held, net, 0)
-                fluxes = [g * d for g, d in zip(slopes, system.fields(value), strict=True)]
-                net = net - system.outflow(system.currents(fluxes))
+                pairs = zip(each, system.fields(value), strict=True)
+                fluxes = [e.times(g, d) for (e, g), d in pairs]
+                net = net - system.outflow(fluxes)
             dv = system.solve(net, slopes, derivative=True)
             dv = dv if system.held is None else torch.where(system.held, value, dv)
-            parts = zip(rates, of_elements, system.fields(dv), strict=True)
-            return (dv, None, None, *(c * (e + d) for c, e, d in parts))
+            parts = zip(each, of_elements, system.fields(dv), strict=True)
+            points = (e.times(g, m + d) if e.inverse else m + d for (e, g), m, d in parts)
+            return (dv, None, None, *points)
 
 
 def _parted(saved: Sequence[Any], count: int) -> tuple[list[Tensor], Tensor, list[Tensor]]:
@@ -454,8 +686,11 @@ class NonlinearCircuit:
     two cells and c the absorption, so that the equation is
     :math:`-\sum_x \partial_x \phi(\partial_x v; k) + \psi(v; c) = f` along the axes x on every
     grid. `Dirichlet` walls obey the law of edges, through their half of a cell; films (`Robin`) and
-    `Matched` walls are resistors. The same holds for `Mesh.diffusion`, along its edges: there the
-    answer converges where edges have the linear law, and else depends on their directions.
+    `Matched` walls are resistors. On a mesh of linear elements, ``Mesh(..., elements=True)``, the
+    law is isotropic, of the length of the gradient in each cell:
+    :math:`-\nabla \cdot (\phi(|\nabla v|; k) \nabla v / |\nabla v|) + \psi(v; c) = f`, for a law
+    with :math:`\phi(0) = 0`. On volumes with faces it acts along edges: there the answer converges
+    where the law is linear, and else depends on the edges' directions.
 
     The solution is the minimum of a convex energy. A step solves one linear circuit, and each
     network stops for itself: `chonn_ops.network.nonlinear` has the method. Computed in float64.
@@ -598,21 +833,26 @@ class NonlinearCircuit:
             tensors, make = split(law)
             # A real element of conductance 0 has a derivative; faces between two cells are none.
             exists = (k != 0) | (axis is None and law is not self.edges) | (place is not None)
-            exists = exists if axis is None else ones[axis] != 0
+            exists = (exists if axis is None else ones[axis] != 0).to(k)
             inverse = bool(getattr(law, "inverse", False))
-            kinds.append((make, len(tensors), (inverse, exists, axis, place)))
-            four = [torch.as_tensor(x, device=leak.device) for x in (k, *numbers)]
-            fields.extend(widened(x) for x in (*four, *tensors))
+            unit = not any(isinstance(x, Tensor) or x != 1 for x in numbers[:2])
+            kinds.append((make, len(tensors), (inverse, axis, place, unit)))
+            five = [torch.as_tensor(x, device=leak.device) for x in (exists, k, *numbers)]
+            fields.extend(widened(x) for x in (*five, *tensors))
 
         ones = layout.edges([torch.ones_like(g) for g in circuit.conductance])
         bare = Extents([(1.0, 1.0)] * len(ones), [])
         extents = bare if circuit.extents is None else circuit.extents()
+        cells = () if isinstance(self.edges, Ohm) else extents.cells
         if not extents.edges:
-            if not isinstance(self.edges, Ohm):
-                expected = "the law of Ohm on a mesh of elements or tensors, which has no faces"
-                raise error("edges", expected, repr(self.edges))
+            if not isinstance(self.edges, Ohm) and not cells:
+                raise error("edges", "the law of Ohm where k is a tensor", repr(self.edges))
             extents = bare
-        for axis, g in enumerate(layout.edges(circuit.conductance)):
+        for mesh, k in cells:
+            layout = mesh._sides[0]
+            sizes = mesh._elements[1].to(leak.device)[:, None]
+            add(self.edges, k, None, 1.0, sizes, 0.0, place=mesh)
+        for axis, g in enumerate([] if cells else layout.edges(circuit.conductance)):
             if not isinstance(self.edges, Ohm):
                 check_not_negative("conductance of an edge with a law", g)
             length, area = extents.edges[axis]

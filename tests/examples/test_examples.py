@@ -40,7 +40,7 @@ def test_these_scripts_and_no_more():
         "neuralop_darcy",
     ]
     expected += ["pdebench_darcy", "pdebench_time", "pore_network", "pretrained", "read_network"]
-    expected += ["tomography", "waves", "wells", "your_arrays"]
+    expected += ["richards", "tomography", "waves", "wells", "your_arrays"]
     assert scripts == expected
 
 
@@ -71,6 +71,16 @@ def test_a_law_is_learned_from_fields(capsys):
     assert law < 5
     assert same < 1
     assert more < 50
+
+
+def test_water_in_the_column_of_celia_is_that_of_a_finer_grid(capsys):
+    """The water content every 5 cm, by SciPy's LSODA on a grid of 0.125 cm, to 1e-8."""
+    _, printed = run("richards", capsys, "--cells", "40")
+    lines = dict(line.split(": ") for line in printed.splitlines())
+    assert abs(float(lines["mass balance"])) < 1e-10
+    water = [float(x) for x in lines["water from the bottom"].split()]
+    truth = [0.0999, 0.0999, 0.0999, 0.0999, 0.1009, 0.1801, 0.2494, 0.2631, 0.2676]
+    assert water == pytest.approx(truth, abs=2e-3)
 
 
 def test_waves_do_not_enter_the_obstacle(tmp_path, capsys):

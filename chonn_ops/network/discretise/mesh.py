@@ -384,6 +384,7 @@ class Mesh:
             return values.to(k.device, k.dtype)[:, None]
 
         if tensor:
+            check_tensors("conductivity", wide)
             graph, g = self._of_tensors(wide.to(k.dtype))
         else:
             graph, g = self.graph, self.conductances(k)
@@ -424,7 +425,7 @@ class Mesh:
             if added.current is not None:
                 current = current.index_add(1, nodes, added.current.expand(B, len(nodes), C))
         circuit = Circuit(g, leak + wall, graph, volume=volume, wall=wall, current=current)
-        circuit.extents = partial(self._extents, k, elements=tensor or self.elements)
+        circuit.extents = partial(self._extents, None if tensor else k)
         circuit = circuit.hold(held[:, None], value)
         if not (tensor or self.elements) and answer(lambda: bool((k == 0).any()), k):
             circuit.rising = partial(self._risen, k.detach(), boundary)
@@ -436,10 +437,11 @@ class Mesh:
         part = k.index_select(1, cell) * self._share.to(k)[:, None]
         return k.new_zeros(k.shape[0], len(self.weight), k.shape[2]).index_add(1, edge, part)
 
-    def _extents(self, k: Tensor, *, elements: bool) -> Extents:
-        """Lengths and areas of edges; none of elements, between whose nodes there are no faces."""
-        if elements:
-            return Extents([], [])
+    def _extents(self, k: Tensor | None) -> Extents:
+        """Lengths and areas of edges, or cells of linear elements, between whose nodes there are
+        no faces."""
+        if k is None or self.elements:
+            return Extents([], [], [] if k is None else [(self, k)])
         first, second = self.points[self.graph.ends]
         length = (first - second).norm(dim=-1)
         length, area = (x.to(k)[:, None] for x in (length, self.weight * length))
@@ -461,7 +463,6 @@ class Mesh:
 
     def _of_tensors(self, k: Tensor) -> tuple[Graph, Tensor]:
         """Graph and conductances of linear elements."""
-        check_tensors("conductivity", k)
         graph, edge = self._sides
         gradients, sizes = (x.to(k) for x in self._elements)
         first, second = (
