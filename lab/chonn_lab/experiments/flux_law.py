@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -19,7 +18,7 @@ from chonn_lab.experiments.base import Data, Untrained
 from chonn_lab.experiments.fields import Steady
 from chonn_lab.experiments.solvers import Physics, check_input
 from chonn_lab.problems import flux_law
-from chonn_ops import Circuit, Mesh
+from chonn_ops import Circuit, Mesh, NonlinearCircuit
 from chonn_ops.checks import check_choice
 
 NOISE = 0.01
@@ -231,28 +230,14 @@ class Flow(NamedTuple):
         return self.mesh.diffusion(self.k[..., None, None] * tensor, boundary="dirichlet")
 
     def solve(self, law: Flux, start: Tensor | None = None) -> Tensor:
-        """v by Newton's method with a line search; NaN where it has not converged."""
-        volume = self.mesh.volume[:, None]
-        most = (self.f * volume).abs().amax((1, 2), keepdim=True)
-        v = start
-        if v is None:
-            v = self.mesh.diffusion(self.k, boundary="dirichlet").solve(self.f)
-        left = self.residual(law, v)
-        done = torch.zeros_like(most, dtype=torch.bool)
-        for _ in range(flux_law.STEPS):
-            done = left.abs().amax((1, 2), keepdim=True) <= flux_law.TOLERANCE * most
-            if bool(done.all()):
-                break
-            change = self.tangent(law, v).solve(left / volume)
-            slope, size = (left * change).sum((1, 2), keepdim=True), (~done).double()
-            for _ in range(20):
-                left = self.residual(law, v + size * change)
-                far = ~done & ((left * change).sum((1, 2), keepdim=True) < -slope / 2)
-                if not bool(far.any()):
-                    break
-                size = torch.where(far, size / 2, size)
-            v = v + size * change
-        return torch.where(done, v, math.nan)
+        """v; NaN where Newton's method has not converged."""
+
+        def flux(e: Tensor, k: Tensor) -> Tensor:  # odd, with logarithms that are finite
+            return k * law(e.abs().clamp(min=1e-12)) * e.sign()
+
+        linear = self.mesh.diffusion(self.k, boundary="dirichlet")
+        circuit = NonlinearCircuit(linear, flux)
+        return circuit.solve(self.f, start=start, unconverged="nan")
 
 
 @functools.cache
